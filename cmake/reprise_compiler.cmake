@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiler and linker flags of our own code. Imported targets are not touched.
+
+find_program(REPRISE_CCACHE ccache)
+mark_as_advanced(REPRISE_CCACHE)
+if(REPRISE_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
+endif()
+
+# No -march=native: a binary runs on any x86-64, and a row's tokens are the same bits wherever it was built.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
+# Presets asan and tsan. NDEBUG stays off: assertions of the standard library and of Abseil's headers are wanted there.
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g -fno-omit-frame-pointer")
+set(CMAKE_C_FLAGS_SANITIZE "-O1 -g -fno-omit-frame-pointer")
+
+add_library(reprise_flags INTERFACE)
+target_compile_options(reprise_flags INTERFACE -Wall -Wextra -ffunction-sections -fdata-sections)
+if(REPRISE_WARNINGS_AS_ERRORS)
+  target_compile_options(reprise_flags INTERFACE -Werror)
+endif()
+
+if(REPRISE_SANITIZE)
+  # Global, so that generated sources and the test program are instrumented too.
+  add_compile_options(-fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${REPRISE_SANITIZE})
+else()
+  add_link_options(-Wl,--gc-sections -Wl,--as-needed)
+endif()
+
+# The installed program needs libm and libc alone, so that it runs on machines without our build dependencies.
+set(REPRISE_PROGRAM_LINK_OPTIONS "")
+if(NOT REPRISE_SANITIZE)
+  set(REPRISE_PROGRAM_LINK_OPTIONS -static-libstdc++ -static-libgcc)
+endif()

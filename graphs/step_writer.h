@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepWriter: makes a checked step take effect on the host's mirror and writes it into a metadata-ring slot. Step 5 of the way of a step.
+#ifndef REPRISE_GRAPHS_STEP_WRITER_H_
+#define REPRISE_GRAPHS_STEP_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "graphs/row_table.h"
+#include "graphs/step_validator.h"
+#include "kernels/step/step_layout.h"
+
+namespace reprise::graphs {
+
+class StepWriter {
+ public:
+  StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows);
+
+  // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and fills `slot` for step `sequence`.
+  // `ran`: the caller's ids of the rows that run, in order. Cannot fail: `staged` has been checked.
+  void Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence, RowList& list,
+             std::byte* slot, std::vector<uint32_t>* ran);
+
+ private:
+  void ApplyDrops(const StagedStep& staged, RowList& list);
+  void ApplyAdds(const StepRequest& request, RowList& list);
+  void WriteTable(uint32_t slot, uint32_t first, std::span<const uint32_t> blocks);
+  void WriteRun(const StagedRun& run, uint32_t slot);
+
+  const kernels::StepSlotLayout layout_;
+  RowTable& rows_;
+  std::vector<uint32_t> added_slots_;  // by request.add index
+
+  // Cursor of the slot being written.
+  std::byte* slot_ = nullptr;
+  kernels::StepHeader header_;
+  uint32_t num_blocks_ = 0;
+};
+
+}  // namespace reprise::graphs
+
+#endif  // REPRISE_GRAPHS_STEP_WRITER_H_

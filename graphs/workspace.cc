@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graphs/workspace.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/attention/attention_args.h"
+#include "kernels/linear/linear.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::graphs {
+namespace {
+
+using runtime::ArenaHandle;
+using runtime::ArenaLayout;
+
+// Every region by handle; the one place where sizes are written down.
+struct Handles {
+  ArenaLayout layout;
+  ArenaHandle<kernels::PlanCounts> counts;
+  ArenaHandle<kernels::RowEntry> entries;
+  ArenaHandle<uint32_t> given_tokens, query_start, context_before, token_id, token_position;
+  ArenaHandle<uint32_t> token_block, token_offset, sampled_entry, sampled_token;
+  ArenaHandle<kernels::AttentionItem> decode_items, prefill_items;
+  ArenaHandle<uint32_t> context_length, last_token, block_table;
+  ArenaHandle<float> temperature;
+  ArenaHandle<uint64_t> seed, step_count;
+  ArenaHandle<std::byte> residual, normed, qkv, q, attention, branch, gate_up, activated;
+  ArenaHandle<std::byte> sampled_hidden;
+  ArenaHandle<float> rope, logits, partial_out, partial_max, partial_sum, linear_partials;
+  ArenaHandle<uint32_t> arrivals, linear_counters, sampled_token_id;
+  ArenaHandle<float> sampled_logprob;
+  ArenaHandle<kernels::SamplePartial> sample_partials;
+  ArenaHandle<kernels::RowResult> result_staging;
+  size_t activations_end = 0;
+};
+
+void AddPlan(const runtime::ModelSpec& spec, const WorkspaceLimits& limits, uint32_t max_splits,
+             Handles& h) {
+  const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
+  h.counts = h.layout.Add<kernels::PlanCounts>(1, "plan.counts");
+  h.entries = h.layout.Add<kernels::RowEntry>(rows, "plan.entries");
+  h.given_tokens = h.layout.Add<uint32_t>(tokens, "plan.given_tokens");
+  h.query_start = h.layout.Add<uint32_t>(rows + 1, "plan.query_start");
+  h.context_before = h.layout.Add<uint32_t>(rows, "plan.context_before");
+  h.token_id = h.layout.Add<uint32_t>(tokens, "plan.token_id");
+  h.token_position = h.layout.Add<uint32_t>(tokens, "plan.token_position");
+  h.token_block = h.layout.Add<uint32_t>(tokens, "plan.token_block");
+  h.token_offset = h.layout.Add<uint32_t>(tokens, "plan.token_offset");
+  h.sampled_entry = h.layout.Add<uint32_t>(rows, "plan.sampled_entry");
+  h.sampled_token = h.layout.Add<uint32_t>(rows, "plan.sampled_token");
+  h.decode_items = h.layout.Add<kernels::AttentionItem>(rows * max_splits, "plan.decode_items");
+  // Every row rounds its number of items up once.
+  h.prefill_items = h.layout.Add<kernels::AttentionItem>(
+      tokens / StepWorkspace::PrefillQueryTokens(spec) + rows, "plan.prefill_items");
+}
+
+void AddRows(const WorkspaceLimits& limits, Handles& h) {
+  const size_t rows = limits.max_rows;
+  h.context_length = h.layout.Add<uint32_t>(rows, "rows.context_length");
+  h.last_token = h.layout.Add<uint32_t>(rows, "rows.last_token");
+  h.temperature = h.layout.Add<float>(rows, "rows.temperature");
+  h.seed = h.layout.Add<uint64_t>(rows, "rows.seed");
+  h.block_table = h.layout.Add<uint32_t>(rows * limits.max_blocks_per_row, "rows.block_table");
+  h.step_count = h.layout.Add<uint64_t>(1, "step_count");
+}
+
+void AddActivations(const runtime::ModelSpec& spec, const kernels::KernelSet& kernels,
+                    const WorkspaceLimits& limits, Handles& h) {
+  const size_t element = runtime::SizeOf(kernels.dtype);
+  auto per_token = [&](int64_t width, std::string_view name) {
+    return h.layout.Add<std::byte>(limits.max_step_tokens * static_cast<size_t>(width) * element,
+                                   name);
+  };
+  h.residual = per_token(spec.hidden_size, "residual");
+  h.normed = per_token(spec.hidden_size, "normed");
+  h.qkv = per_token(spec.qkv_size(), "qkv");
+  h.q = per_token(spec.q_size(), "q");
+  h.attention = per_token(spec.q_size(), "attention");
+  h.branch = per_token(spec.hidden_size, "branch");
+  h.gate_up = per_token(2 * spec.intermediate_size, "gate_up");
+  h.activated = per_token(spec.intermediate_size, "activated");
+  h.sampled_hidden = h.layout.Add<std::byte>(
+      limits.max_rows * static_cast<size_t>(spec.hidden_size) * element, "sampled_hidden");
+  h.activations_end = h.layout.bytes();
+  h.rope = h.layout.Add<float>(limits.max_step_tokens * static_cast<size_t>(spec.head_dim), "rope");
+}
+
+void AddScratch(const runtime::ModelSpec& spec, const kernels::KernelSet& kernels,
+                const WorkspaceLimits& limits, uint32_t max_splits, Handles& h) {
+  const size_t rows = limits.max_rows;
+  const size_t heads = rows * max_splits * static_cast<size_t>(spec.num_heads);
+  h.partial_out =
+      h.layout.Add<float>(heads * static_cast<size_t>(spec.head_dim), "attention.partial_out");
+  h.partial_max = h.layout.Add<float>(heads, "attention.partial_max");
+  h.partial_sum = h.layout.Add<float>(heads, "attention.partial_sum");
+  h.arrivals =
+      h.layout.Add<uint32_t>(rows * static_cast<size_t>(spec.num_kv_heads), "attention.arrivals");
+  const int64_t widest = std::max({spec.vocab_size, spec.qkv_size(), 2 * spec.intermediate_size,
+                                   spec.hidden_size});
+  h.linear_partials = h.layout.Add<float>(
+      kernels::LinearPartialFloats(kernels, limits.max_step_tokens), "linear.partials");
+  h.linear_counters = h.layout.Add<uint32_t>(
+      kernels::LinearNumCounters(kernels, static_cast<uint32_t>(widest)), "linear.counters");
+  h.logits = h.layout.Add<float>(rows * static_cast<size_t>(spec.vocab_size), "logits");
+  const size_t chunks =
+      (static_cast<size_t>(spec.vocab_size) + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
+  h.sample_partials = h.layout.Add<kernels::SamplePartial>(rows * chunks, "sample.partials");
+  h.sampled_token_id = h.layout.Add<uint32_t>(rows, "sample.token_id");
+  h.sampled_logprob = h.layout.Add<float>(rows, "sample.logprob");
+  h.result_staging = h.layout.Add<kernels::RowResult>(rows, "result_staging");
+}
+
+Handles LayOut(const runtime::ModelSpec& spec, const kernels::KernelSet& kernels,
+               const WorkspaceLimits& limits) {
+  Handles h;
+  const uint32_t max_splits = kernels::SplitRule{}.max_splits;
+  AddPlan(spec, limits, max_splits, h);
+  AddRows(limits, h);
+  AddActivations(spec, kernels, limits, h);
+  AddScratch(spec, kernels, limits, max_splits, h);
+  return h;
+}
+
+void Resolve(const runtime::Arena& arena, const Handles& h, const WorkspaceLimits& limits,
+             StepWorkspace& w) {
+  w.plan = {.counts = arena.Get(h.counts),
+            .entries = arena.Get(h.entries),
+            .given_tokens = arena.Get(h.given_tokens),
+            .query_start = arena.Get(h.query_start),
+            .context_before = arena.Get(h.context_before),
+            .token_id = arena.Get(h.token_id),
+            .token_position = arena.Get(h.token_position),
+            .token_block = arena.Get(h.token_block),
+            .token_offset = arena.Get(h.token_offset),
+            .sampled_entry = arena.Get(h.sampled_entry),
+            .sampled_token = arena.Get(h.sampled_token),
+            .decode_items = arena.Get(h.decode_items),
+            .prefill_items = arena.Get(h.prefill_items)};
+  w.rows = {.context_length = arena.Get(h.context_length),
+            .last_token = arena.Get(h.last_token),
+            .temperature = arena.Get(h.temperature),
+            .seed = arena.Get(h.seed),
+            .block_table = arena.Get(h.block_table),
+            .max_blocks_per_row = limits.max_blocks_per_row};
+  w.step_count = arena.Get(h.step_count);
+  w.residual = arena.Get(h.residual);
+  w.normed = arena.Get(h.normed);
+  w.qkv = arena.Get(h.qkv);
+  w.q = arena.Get(h.q);
+  w.attention = arena.Get(h.attention);
+  w.branch = arena.Get(h.branch);
+  w.gate_up = arena.Get(h.gate_up);
+  w.activated = arena.Get(h.activated);
+  w.sampled_hidden = arena.Get(h.sampled_hidden);
+  w.rope = arena.Get(h.rope);
+  w.logits = arena.Get(h.logits);
+  w.partial_out = arena.Get(h.partial_out);
+  w.partial_max = arena.Get(h.partial_max);
+  w.partial_sum = arena.Get(h.partial_sum);
+  w.arrivals = arena.Get(h.arrivals);
+  w.linear_partials = arena.Get(h.linear_partials);
+  w.linear_counters = arena.Get(h.linear_counters);
+  w.sample_partials = arena.Get(h.sample_partials);
+  w.sampled_token_id = arena.Get(h.sampled_token_id);
+  w.sampled_logprob = arena.Get(h.sampled_logprob);
+  w.result_staging = arena.Get(h.result_staging);
+}
+
+}  // namespace
+
+uint32_t StepWorkspace::PrefillQueryTokens(const runtime::ModelSpec& spec) {
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  return static_cast<uint32_t>(std::max<int64_t>(1, kernels::kPrefillRows / group));
+}
+
+absl::StatusOr<size_t> StepWorkspace::BytesFor(const runtime::ModelSpec& spec,
+                                               const kernels::KernelSet& kernels,
+                                               const WorkspaceLimits& limits) {
+  const Handles handles = LayOut(spec, kernels, limits);
+  REPRISE_RETURN_IF_ERROR(handles.layout.status());
+  return handles.layout.bytes();
+}
+
+absl::StatusOr<StepWorkspace> StepWorkspace::Create(runtime::Device& device,
+                                                    runtime::Stream& stream,
+                                                    const runtime::ModelSpec& spec,
+                                                    const kernels::KernelSet& kernels,
+                                                    const WorkspaceLimits& limits) {
+  const Handles handles = LayOut(spec, kernels, limits);
+  StepWorkspace workspace;
+  REPRISE_ASSIGN_OR_RETURN(workspace.arena_, runtime::Arena::Create(device, handles.layout));
+  Resolve(workspace.arena_, handles, limits, workspace);
+  const size_t begin = handles.residual.offset;
+  workspace.activations = workspace.residual;
+  workspace.activation_elements = static_cast<int64_t>((handles.activations_end - begin) /
+                                                       runtime::SizeOf(kernels.dtype));
+  REPRISE_RETURN_IF_ERROR(stream.Fill(workspace.arena_.data(), 0, workspace.arena_.bytes()));
+  REPRISE_RETURN_IF_ERROR(stream.Synchronize());
+  return workspace;
+}
+
+}  // namespace reprise::graphs

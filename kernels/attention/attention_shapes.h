@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tensor-core attention kernel fits a call, and its launch shape. Host side of mma_body.cuh.
+#ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
+#define REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_args.h"
+#include "kernels/kernel_set.h"
+
+namespace reprise::kernels {
+
+// True on CUDA for bf16 and f16 when head_dim is a multiple of 8 (16-byte rows) up to 256 and a group has at most 16 heads.
+bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
+
+struct MmaAttentionLaunch {
+  const runtime::Kernel* kernel = nullptr;
+  runtime::LaunchShape shape;
+};
+
+// REQUIRES: MmaAttentionFits.
+MmaAttentionLaunch MmaAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
+                                         AttentionPhase phase);
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax over KV tiles in shared memory.
+// The host's native body too. Simple on purpose: the reference on every device, and f32 on GPUs.
+#ifndef REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
+#define REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
+
+#include "kernels/attention/attention_args.h"
+#include "kernels/device/block.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+constexpr int kPortableKvTile = 32;  // KV tokens of one tile
+constexpr int kPortableLanes = 8;    // head dimensions that one thread accumulates
+
+// Shared memory of one block. rows: query tokens x group heads of one item.
+struct PortableAttentionShared {
+  float* q;       // [rows, head_dim]
+  float* acc;     // [rows, head_dim]
+  float* scores;  // [rows, kPortableKvTile]
+  float* max;     // [rows]
+  float* sum;     // [rows]
+  float* rescale;  // [rows]
+
+  REPRISE_FN static PortableAttentionShared At(float* base, int rows, int head_dim) {
+    PortableAttentionShared s;
+    s.q = base;
+    s.acc = s.q + rows * head_dim;
+    s.scores = s.acc + rows * head_dim;
+    s.max = s.scores + rows * kPortableKvTile;
+    s.sum = s.max + rows;
+    s.rescale = s.sum + rows;
+    return s;
+  }
+};
+
+// One item seen from one KV head.
+struct AttentionWork {
+  AttentionItem item;
+  int kv_head;
+  int group;           // query heads of the KV head
+  int rows;            // q_count * group; row r is query token r / group, head r % group
+  uint32_t first_q;    // index of the item's first query token in the step
+  uint32_t position;   // KV position of that token
+  const uint32_t* table;
+};
+
+REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
+  AttentionWork work;
+  const uint32_t heads = static_cast<uint32_t>(a.num_kv_heads);
+  work.item = a.items[w / heads];
+  work.kv_head = static_cast<int>(w % heads);
+  work.group = a.num_heads / a.num_kv_heads;
+  work.rows = static_cast<int>(work.item.q_count) * work.group;
+  work.first_q = a.query_start[work.item.entry] + work.item.q_begin;
+  work.position = a.context_before[work.item.entry] + work.item.q_begin;
+  work.table = a.block_table +
+               static_cast<uint64_t>(a.entries[work.item.entry].slot) * a.max_blocks_per_row;
+  return work;
+}
+
+// First element of (KV position, K|V, head) in the layer's cache.
+template <typename T>
+REPRISE_FN const T* KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position, int kv) {
+  const uint32_t size = static_cast<uint32_t>(a.block_size);
+  const int64_t block = w.table[position / size];
+  return static_cast<const T*>(a.kv_cache) +
+         (((block * 2 + kv) * a.num_kv_heads + w.kv_head) * a.block_size + position % size) *
+             a.head_dim;
+}
+
+template <typename T>
+REPRISE_FN float ScaledDot(const float* q, const T* k, int head_dim) {
+  float lanes[kPortableLanes] = {};
+  for (int d = 0; d + kPortableLanes <= head_dim; d += kPortableLanes)
+    for (int l = 0; l < kPortableLanes; ++l) lanes[l] += q[d + l] * ToFloat(k[d + l]);
+  float sum = 0.0f;
+  for (int l = 0; l < kPortableLanes; ++l) sum += lanes[l];
+  for (int d = head_dim - head_dim % kPortableLanes; d < head_dim; ++d) sum += q[d] * ToFloat(k[d]);
+  return sum;
+}
+
+// One KV tile: scores, tiled softmax, weighted sum of V.
+template <typename T>
+REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork& w,
+                           const PortableAttentionShared& s, uint32_t kv0, int n) {
+  b.For(w.rows * n, [&](int i) {
+    const int r = i / n, j = i - r * n;
+    const uint32_t last = w.position + static_cast<uint32_t>(r / w.group);
+    s.scores[r * kPortableKvTile + j] =
+        kv0 + static_cast<uint32_t>(j) <= last
+            ? ScaledDot(s.q + r * a.head_dim, KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), 0),
+                        a.head_dim)
+            : -Infinity();
+  });
+  b.Sync();
+  b.For(w.rows, [&](int r) {
+    float* scores = s.scores + r * kPortableKvTile;
+    float top = s.max[r];
+    for (int j = 0; j < n; ++j) top = scores[j] > top ? scores[j] : top;
+    // A row whose tokens all lie behind the mask so far keeps max = -inf; nothing to rescale.
+    const float base = top == -Infinity() ? 0.0f : top;
+    float sum = 0.0f;
+    for (int j = 0; j < n; ++j) {
+      scores[j] = Exp(scores[j] - base);
+      sum += scores[j];
+    }
+    s.rescale[r] = Exp(s.max[r] - base);
+    s.sum[r] = s.sum[r] * s.rescale[r] + sum;
+    s.max[r] = top;
+  });
+  b.Sync();
+  const int packs = (a.head_dim + kPortableLanes - 1) / kPortableLanes;
+  b.For(w.rows * packs, [&](int i) {
+    const int r = i / packs, d0 = (i - r * packs) * kPortableLanes;
+    const int lanes = a.head_dim - d0 < kPortableLanes ? a.head_dim - d0 : kPortableLanes;
+    float* acc = s.acc + r * a.head_dim + d0;
+    const float* p = s.scores + r * kPortableKvTile;
+    const uint32_t last = w.position + static_cast<uint32_t>(r / w.group);
+    float sum[kPortableLanes];
+    for (int l = 0; l < kPortableLanes; ++l) sum[l] = l < lanes ? acc[l] * s.rescale[r] : 0.0f;
+    for (int j = 0; j < n && kv0 + static_cast<uint32_t>(j) <= last; ++j) {
+      const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), 1) + d0;
+      if (lanes == kPortableLanes) {
+        for (int l = 0; l < kPortableLanes; ++l) sum[l] += p[j] * ToFloat(v[l]);
+      } else {
+        for (int l = 0; l < lanes; ++l) sum[l] += p[j] * ToFloat(v[l]);
+      }
+    }
+    for (int l = 0; l < lanes; ++l) acc[l] = sum[l];
+  });
+  b.Sync();
+}
+
+// Index of (entry, split, head) among the partials, in heads.
+REPRISE_FN int64_t PartialIndex(const AttentionArgs& a, uint32_t entry, uint32_t split, int head) {
+  return (static_cast<int64_t>(entry) * a.max_splits + split) * a.num_heads + head;
+}
+
+// Merges all splits of a decode row's group of heads, in split order.
+template <typename T>
+REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWork& w) {
+  const int first_head = w.kv_head * w.group;
+  const int splits = static_cast<int>(w.item.num_splits);
+  b.For(w.group * a.head_dim, [&](int i) {
+    const int head = first_head + i / a.head_dim, d = i % a.head_dim;
+    float top = -Infinity();
+    for (int s = 0; s < splits; ++s) {
+      const float m = a.partial_max[PartialIndex(a, w.item.entry, static_cast<uint32_t>(s), head)];
+      top = m > top ? m : top;
+    }
+    float acc = 0.0f, sum = 0.0f;
+    for (int s = 0; s < splits; ++s) {
+      const int64_t at = PartialIndex(a, w.item.entry, static_cast<uint32_t>(s), head);
+      const float weight = Exp(a.partial_max[at] - top);
+      acc += a.partial_out[at * a.head_dim + d] * weight;
+      sum += a.partial_sum[at] * weight;
+    }
+    static_cast<T*>(a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.head_dim + d] =
+        FromFloat<T>(acc / sum);
+  });
+}
+
+template <typename T>
+REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork& w,
+                          const PortableAttentionShared& s) {
+  const int first_head = w.kv_head * w.group;
+  if (w.item.num_splits == 1) {
+    b.For(w.rows * a.head_dim, [&](int i) {
+      const int r = i / a.head_dim, d = i - r * a.head_dim;
+      const int64_t t = w.first_q + static_cast<uint32_t>(r / w.group);
+      const int head = first_head + r % w.group;
+      static_cast<T*>(a.out)[(t * a.num_heads + head) * a.head_dim + d] =
+          FromFloat<T>(s.acc[i] / s.sum[r]);
+    });
+    return;
+  }
+  b.For(w.rows * a.head_dim, [&](int i) {
+    const int r = i / a.head_dim, d = i - r * a.head_dim;
+    const int64_t at = PartialIndex(a, w.item.entry, w.item.split, first_head + r);
+    a.partial_out[at * a.head_dim + d] = s.acc[i];
+    if (d == 0) {
+      a.partial_max[at] = s.max[r];
+      a.partial_sum[at] = s.sum[r];
+    }
+  });
+  uint32_t* arrivals = a.arrivals + static_cast<int64_t>(w.item.entry) * a.num_kv_heads + w.kv_head;
+  if (b.ArriveIsLast(arrivals, w.item.num_splits)) MergeSplits<T>(b, a, w);
+}
+
+template <typename T>
+REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
+  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
+  for (uint32_t index = static_cast<uint32_t>(b.x()); index < total;
+       index += static_cast<uint32_t>(b.grid_x())) {
+    const AttentionWork w = WorkOf(a, index);
+    const PortableAttentionShared s =
+        PortableAttentionShared::At(b.Shared<float>(), w.rows, a.head_dim);
+    b.For(w.rows * a.head_dim, [&](int i) {
+      const int r = i / a.head_dim, d = i - r * a.head_dim;
+      const int64_t t = w.first_q + static_cast<uint32_t>(r / w.group);
+      const int head = w.kv_head * w.group + r % w.group;
+      s.q[i] = a.scale *
+               ToFloat(static_cast<const T*>(a.q)[(t * a.num_heads + head) * a.head_dim + d]);
+      s.acc[i] = 0.0f;
+    });
+    b.For(w.rows, [&](int r) {
+      s.max[r] = -Infinity();
+      s.sum[r] = 0.0f;
+    });
+    b.Sync();
+    for (uint32_t kv0 = w.item.kv_begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
+      const uint32_t left = w.item.kv_end - kv0;
+      AttendTile<T>(b, a, w, s, kv0,
+                    left < kPortableKvTile ? static_cast<int>(left) : kPortableKvTile);
+    }
+    StoreWork<T>(b, a, w, s);
+    b.Sync();
+  }
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every block-style kernel by name. Included once per device: by block_kernels.cu for CUDA, by catalog.cc for the host.
+#ifndef REPRISE_KERNELS_BLOCK_KERNELS_H_
+#define REPRISE_KERNELS_BLOCK_KERNELS_H_
+
+#include "kernels/attention/portable_body.h"
+#include "kernels/embedding/body.h"
+#include "kernels/fill/body.h"
+#include "kernels/linear/portable_body.h"
+#include "kernels/rms_norm/body.h"
+#include "kernels/rope_append/body.h"
+#include "kernels/sample/body.h"
+#include "kernels/silu_mul/body.h"
+#include "kernels/step/body.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+REPRISE_BLOCK_KERNEL(reprise_fetch, 256, FetchBody, FetchArgs)
+REPRISE_BLOCK_KERNEL(reprise_plan, 512, PlanBody, PlanArgs)
+REPRISE_BLOCK_KERNEL(reprise_publish, 256, PublishBody, PublishArgs)
+REPRISE_BLOCK_KERNEL(reprise_sample_partial, 256, SamplePartialBody, SampleArgs)
+REPRISE_BLOCK_KERNEL(reprise_sample_final, 256, SampleFinalBody, SampleArgs)
+
+#define REPRISE_BLOCK_KERNELS_OF_DTYPE(suffix, T)                                                \
+  REPRISE_BLOCK_KERNEL(reprise_embedding_##suffix, 256, EmbeddingBody<T>, EmbeddingArgs)         \
+  REPRISE_BLOCK_KERNEL(reprise_rms_norm_##suffix, 256, RmsNormBody<T>, RmsNormArgs)              \
+  REPRISE_BLOCK_KERNEL(reprise_rope_append_##suffix, 256, RopeAppendBody<T>, RopeAppendArgs)     \
+  REPRISE_BLOCK_KERNEL(reprise_silu_mul_##suffix, 256, SiluMulBody<T>, SiluMulArgs)              \
+  REPRISE_BLOCK_KERNEL(reprise_random_fill_##suffix, 256, RandomFillBody<T>, RandomFillArgs)     \
+  REPRISE_BLOCK_KERNEL(reprise_nan_fill_##suffix, 256, NanFillBody<T>, NanFillArgs)              \
+  REPRISE_BLOCK_KERNEL(reprise_linear_portable_##suffix, 256, LinearPortableBody<T>, LinearArgs) \
+  REPRISE_BLOCK_KERNEL(reprise_attention_portable_##suffix, 256, AttentionPortableBody<T>,       \
+                       AttentionArgs)
+
+REPRISE_BLOCK_KERNELS_OF_DTYPE(f32, float)
+REPRISE_BLOCK_KERNELS_OF_DTYPE(bf16, Bf16)
+REPRISE_BLOCK_KERNELS_OF_DTYPE(f16, F16)
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_BLOCK_KERNELS_H_

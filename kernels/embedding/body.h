@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Body of embedding, block style: one block per token.
+#ifndef REPRISE_KERNELS_EMBEDDING_BODY_H_
+#define REPRISE_KERNELS_EMBEDDING_BODY_H_
+
+#include "kernels/device/block.h"
+#include "kernels/embedding/embedding_args.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+template <typename T, int kWidth>
+REPRISE_FN void EmbedRow(Block& b, const EmbeddingArgs& a, uint32_t t) {
+  const T* in = static_cast<const T*>(a.table) + static_cast<int64_t>(a.token_id[t]) * a.hidden;
+  T* out = static_cast<T*>(a.out) + static_cast<int64_t>(t) * a.hidden;
+  b.For(a.hidden / kWidth, [&](int i) {
+    Vec<T, kWidth> x = LoadVec<kWidth>(in + i * kWidth);
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j) x.v[j] = FromFloat<T>(ToFloat(x.v[j]) * a.multiplier);
+    StoreVec(out + i * kWidth, x);
+  });
+}
+
+template <typename T>
+REPRISE_FN void EmbeddingBody(Block& b, const EmbeddingArgs& a) {
+  const uint32_t t = static_cast<uint32_t>(b.x());
+  if (t >= *a.num_tokens) return;
+  if (a.hidden % 8 == 0) {
+    EmbedRow<T, 8>(b, a, t);
+  } else {
+    EmbedRow<T, 1>(b, a, t);
+  }
+  const float position = static_cast<float>(a.token_position[t]);
+  float* rope = a.rope + static_cast<int64_t>(t) * a.half_dim * 2;
+  b.For(a.half_dim, [&](int i) {
+    SinCos(position * a.inverse_frequency[i], &rope[2 * i + 1], &rope[2 * i]);
+  });
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_EMBEDDING_BODY_H_

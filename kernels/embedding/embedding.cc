@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/embedding/embedding.h"
+
+#include "kernels/launch_check.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::kernels {
+
+absl::Status Embedding(runtime::Stream& stream, const KernelSet& kernels, const EmbeddingArgs& args,
+                       uint32_t max_tokens) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("embedding", "max_tokens", max_tokens, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("embedding", "hidden", args.hidden, 1));
+  return stream.Launch(kernels.embedding, {.grid_x = max_tokens, .block = 256}, args);
+}
+
+}  // namespace reprise::kernels

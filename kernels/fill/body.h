@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of the fill kernels, block style: blocks take pieces of kFillPiece elements.
+#ifndef REPRISE_KERNELS_FILL_BODY_H_
+#define REPRISE_KERNELS_FILL_BODY_H_
+
+#include "kernels/device/block.h"
+#include "kernels/device/philox.h"
+#include "kernels/fill/fill_args.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+constexpr int kFillPiece = 4096;
+
+template <typename F>
+REPRISE_FN void ForPieces(Block& b, int64_t count, F f) {
+  for (int64_t base = static_cast<int64_t>(b.x()) * kFillPiece; base < count;
+       base += static_cast<int64_t>(b.grid_x()) * kFillPiece) {
+    const int64_t left = count - base;
+    b.For(left < kFillPiece ? static_cast<int>(left) : kFillPiece, [&](int i) { f(base + i); });
+  }
+}
+
+template <typename T>
+REPRISE_FN void RandomFillBody(Block& b, const RandomFillArgs& a) {
+  T* out = static_cast<T*>(a.out);
+  ForPieces(b, a.count, [&](int64_t i) {
+    const Random4 r = Philox(a.seed, static_cast<uint64_t>(i), 0);
+    float sum = -2.0f;
+    for (uint32_t x : r.v) sum += UniformFloat(x);
+    // The sum of four uniforms has variance 1/3.
+    out[i] = FromFloat<T>(sum * 1.7320508f * a.stddev);
+  });
+}
+
+template <typename T>
+REPRISE_FN void NanFillBody(Block& b, const NanFillArgs& a) {
+  T* out = static_cast<T*>(a.out);
+  ForPieces(b, a.count, [&](int64_t i) { out[i] = FromFloat<T>(QuietNaN()); });
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_FILL_BODY_H_

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills: random weights for presets, NaN for poison mode. Start-up and test work, never inside a step.
+#ifndef REPRISE_KERNELS_FILL_FILL_H_
+#define REPRISE_KERNELS_FILL_FILL_H_
+
+#include "absl/status/status.h"
+#include "kernels/fill/fill_args.h"
+#include "kernels/kernel_set.h"
+#include "runtime/device.h"
+
+namespace reprise::kernels {
+
+// out[i] = stddev * u(seed, i), u of zero mean and unit variance: the sum of four uniforms of one Philox block, rescaled.
+absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
+                        const RandomFillArgs& args);
+// out[i] = quiet NaN.
+absl::Status NanFill(runtime::Stream& stream, const KernelSet& kernels, const NanFillArgs& args);
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_FILL_FILL_H_

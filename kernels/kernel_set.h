@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// KernelSet: the catalogue's kernels for one compute dtype, resolved on one device. Ops take it; nothing is looked up by name
+// after this.
+#ifndef REPRISE_KERNELS_KERNEL_SET_H_
+#define REPRISE_KERNELS_KERNEL_SET_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "runtime/device.h"
+#include "runtime/dtype.h"
+
+namespace reprise::kernels {
+
+class KernelSet {
+ public:
+  // Errors: NotFound names a kernel that this build lacks for the device.
+  static absl::StatusOr<std::unique_ptr<KernelSet>> Load(runtime::Device& device,
+                                                         runtime::DType dtype);
+
+  runtime::DType dtype = runtime::DType::kF32;
+  runtime::DeviceProperties device;
+
+  runtime::Kernel fetch, plan, publish;
+  runtime::Kernel embedding, rms_norm, rope_append, silu_mul;
+  runtime::Kernel sample_partial, sample_final;
+  runtime::Kernel random_fill, nan_fill;
+  runtime::Kernel linear_portable, attention_portable;
+  // Host only; empty elsewhere.
+  runtime::Kernel linear_native;
+  // bf16 and f16 on CUDA only; empty elsewhere. By rows of a tile, see linear.cc; by head size and phase, see attention.cc.
+  static constexpr int kNumLinearTiles = 6;
+  runtime::Kernel linear_mma[kNumLinearTiles];
+  static constexpr int kNumHeadSizes = 4;
+  runtime::Kernel attention_decode_mma[kNumHeadSizes];
+  runtime::Kernel attention_prefill_mma[kNumHeadSizes];
+
+ private:
+  std::unique_ptr<runtime::KernelModule> module_;
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_KERNEL_SET_H_

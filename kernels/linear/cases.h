@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes at which linear is checked, timed and tuned: one list for tests, benchmarks and the
+// tuner.
+#ifndef REPRISE_KERNELS_LINEAR_CASES_H_
+#define REPRISE_KERNELS_LINEAR_CASES_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+struct LinearCase {
+  const char* name;
+  int32_t in_features;
+  int32_t out_features;
+  uint32_t rows;      // live
+  uint32_t max_rows;  // of the launch
+  bool bias = false;
+  float scale = 1.0f;
+  bool out_is_f32 = false;
+};
+
+// Every number of rows around a tile's edge, odd sizes, every epilogue. Small: a test walks them
+// for every dtype and candidate.
+inline constexpr LinearCase kLinearCases[] = {
+    {"one_output", 1, 1, 1, 1},
+    {"one_feature_in", 1, 37, 5, 5},
+    {"one_row", 64, 64, 1, 1},
+    {"one_row_odd", 77, 45, 1, 1, true},
+    {"two_rows", 128, 96, 2, 2},
+    {"three_rows_odd", 131, 33, 3, 3, true},
+    {"seven_rows", 192, 160, 7, 7, false, 0.25f},
+    {"eight_rows", 256, 128, 8, 8, true, 1.0f, true},
+    {"seventeen_rows_odd", 263, 71, 17, 17, true, 1.5f},
+    {"forty_rows_of_more", 136, 72, 40, 64, true},
+    {"sixty_four_rows", 320, 192, 64, 64},
+    {"sixty_five_rows", 328, 200, 65, 65, true, 1.0f, true},
+    {"hundred_thirty_rows", 512, 96, 130, 130, false, 0.7f},
+    {"three_hundred_rows", 200, 104, 300, 300, true},
+    {"three_hundred_rows_odd", 99, 51, 300, 320, true, -2.0f, true},
+    {"few_rows_of_many", 264, 120, 3, 256, true},
+    {"no_rows", 64, 64, 0, 16, true},
+    {"long_k", 4104, 48, 9, 16},
+    {"long_k_odd", 4099, 35, 4, 4, true},
+};
+
+// Shapes of decode steps: what benchmarks measure and the tuner tunes; tests check a sample of
+// their outputs.
+inline constexpr LinearCase kLinearTimedCases[] = {
+    {"4096x4096_rows1", 4096, 4096, 1, 1},
+    {"4096x4096_rows8", 4096, 4096, 8, 8},
+    {"4096x4096_rows64", 4096, 4096, 64, 64},
+    {"14336x4096_rows1", 14336, 4096, 1, 1},
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_LINEAR_CASES_H_

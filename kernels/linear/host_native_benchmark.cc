@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of the host's native linear on the host device, per instruction set, beside the speed at
+// which the same threads only read the same bytes. Weights cycle over more memory than any cache
+// holds, as the layers of a model do.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/linear/cases.h"
+#include "kernels/linear/host_native.h"
+#include "kernels/linear/host_native_targets.h"
+#include "kernels/linear/linear_args.h"
+#include "runtime/buffer.h"
+#include "runtime/device.h"
+#include "runtime/dtype.h"
+
+namespace reprise::kernels {
+namespace {
+
+using on_host::NativeLinearTarget;
+using runtime::DeviceBuffer;
+using runtime::DType;
+
+// More than the last-level cache of the machines this is for.
+constexpr size_t kWeightBytesInAll = size_t{512} << 20;
+
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+template <typename T>
+T Check(absl::StatusOr<T> value) {
+  Check(value.status());
+  return *std::move(value);
+}
+
+struct ReadArgs {
+  const uint64_t* data = nullptr;
+  size_t words = 0;  // of one block
+  uint64_t* sums = nullptr;
+};
+
+// The floor: reads the block's share of the memory and does next to nothing with it.
+void ReadOnly(const runtime::HostBlockContext& context, const void* args) {
+  const ReadArgs& a = *static_cast<const ReadArgs*>(args);
+  const uint64_t* p = a.data + context.block_x * a.words;
+  constexpr size_t kLanes = 16;
+  uint64_t lanes[kLanes] = {};
+  for (size_t i = 0; i + kLanes <= a.words; i += kLanes)
+    for (size_t l = 0; l < kLanes; ++l) lanes[l] ^= p[i + l];
+  for (size_t l = 1; l < kLanes; ++l) lanes[0] ^= lanes[l];
+  a.sums[context.block_x] = lanes[0];
+}
+
+// One kernel on one host device.
+class Bench {
+ public:
+  explicit Bench(runtime::HostKernelFn fn)
+      : def_{{.name = "kernel", .host = fn}},
+        device_(Check(runtime::Device::Create({.kind = runtime::DeviceKind::kHost}))),
+        stream_(Check(device_->CreateStream())),
+        module_(Check(device_->Load({.kernels = def_, .cuda_fatbins = {}}))),
+        kernel_(Check(module_->Find("kernel"))) {}
+
+  // Filled with the bytes of small f32 or bf16 numbers, so that no value is subnormal.
+  DeviceBuffer Buffer(size_t bytes) {
+    DeviceBuffer buffer = Check(DeviceBuffer::Create(*device_, bytes));
+    uint32_t x = 1;
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+      x = x * 1664525u + 1013904223u;
+      buffer.as<uint32_t>()[i / 4] = 0x3c003c00u | (x & 0x83ff83ffu);
+    }
+    return buffer;
+  }
+  template <typename Args>
+  void Run(unsigned blocks, const Args& args) {
+    Check(stream_->Launch(kernel_, {.grid_x = blocks}, args));
+    Check(stream_->Synchronize());
+  }
+
+ private:
+  const runtime::KernelDef def_[1];
+  std::unique_ptr<runtime::Device> device_;
+  std::unique_ptr<runtime::Stream> stream_;
+  std::unique_ptr<runtime::KernelModule> module_;
+  runtime::Kernel kernel_;
+};
+
+void BenchRead(benchmark::State& state, size_t bytes) {
+  Bench bench(&ReadOnly);
+  const DeviceBuffer data = bench.Buffer(kWeightBytesInAll);
+  constexpr unsigned kBlocks = 128;
+  const DeviceBuffer sums = bench.Buffer(kBlocks * sizeof(uint64_t));
+  const size_t copies = kWeightBytesInAll / bytes;
+  size_t n = 0;
+  for (auto _ : state) {
+    const size_t at = n++ % copies * bytes;
+    bench.Run(kBlocks, ReadArgs{.data = data.as<const uint64_t>() + at / sizeof(uint64_t),
+                                .words = bytes / kBlocks / sizeof(uint64_t),
+                                .sums = sums.as<uint64_t>()});
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
+}
+
+void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype,
+                 const LinearCase& c) {
+  Bench bench(fn);
+  const size_t bytes = static_cast<size_t>(c.in_features) * c.out_features * SizeOf(dtype);
+  const size_t copies = std::max<size_t>(1, kWeightBytesInAll / bytes);
+  const DeviceBuffer weights = bench.Buffer(copies * bytes);
+  const DeviceBuffer x = bench.Buffer(c.rows * static_cast<size_t>(c.in_features) * SizeOf(dtype));
+  const DeviceBuffer out =
+      bench.Buffer(c.rows * static_cast<size_t>(c.out_features) * SizeOf(dtype));
+  const unsigned tiles = static_cast<unsigned>((c.out_features + on_host::kNativeTileFeatures - 1) /
+                                               on_host::kNativeTileFeatures);
+  size_t n = 0;
+  for (auto _ : state) {
+    LinearArgs args;
+    args.x = x.data();
+    args.weight = weights.as<const std::byte>() + n++ % copies * bytes;
+    args.out = out.data();
+    args.num_rows = &c.rows;
+    args.in_features = c.in_features;
+    args.out_features = c.out_features;
+    bench.Run(tiles, args);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
+  state.counters["flops"] = benchmark::Counter(
+      2.0 * c.rows * c.in_features * c.out_features * static_cast<double>(state.iterations()),
+      benchmark::Counter::kIsRate);
+}
+
+void RegisterAll() {
+  for (const size_t mib : {32, 64})
+    benchmark::RegisterBenchmark(absl::StrCat("read/", mib, "MiB").c_str(),
+                                 [=](benchmark::State& s) { BenchRead(s, mib << 20); })
+        ->UseRealTime();
+  for (const NativeLinearTarget& target : on_host::NativeLinearTargets()) {
+    const std::pair<DType, runtime::HostKernelFn> kernels[] = {
+        {DType::kBf16, target.bf16}, {DType::kF16, target.f16}, {DType::kF32, target.f32}};
+    for (const auto& [dtype, fn] : kernels) {
+      for (const LinearCase& c : kLinearTimedCases) {
+        const std::string_view type = NameOf(dtype);
+        benchmark::RegisterBenchmark(
+            absl::StrCat("linear/", target.name, "/", absl::string_view(type.data(), type.size()),
+                         "/", c.name)
+                .c_str(),
+            [fn = fn, dtype = dtype, &c](benchmark::State& s) { BenchLinear(s, fn, dtype, c); })
+            ->UseRealTime();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::kernels
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  reprise::kernels::RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

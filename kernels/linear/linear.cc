@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/linear/linear.h"
+
+#include <algorithm>
+
+#include "kernels/launch_check.h"
+#include "kernels/linear/host_native.h"
+#include "kernels/linear/mma_shapes.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::kernels {
+namespace {
+
+constexpr int kNumSplitTiles = static_cast<int>(std::size(kMmaTileRows));
+static_assert(KernelSet::kNumLinearTiles == kNumSplitTiles + 1);
+
+unsigned CeilDiv(unsigned a, unsigned b) { return (a + b - 1) / b; }
+
+// Two blocks per multiprocessor stream the weight.
+int64_t MaxSegments(const KernelSet& kernels) {
+  return 2 * static_cast<int64_t>(kernels.device.num_multiprocessors);
+}
+
+// A function of the weight's shape and the device alone: it decides the K order.
+int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
+  const int64_t units =
+      static_cast<int64_t>(CeilDiv(static_cast<unsigned>(args.out_features), kMmaTileFeatures)) *
+      CeilDiv(static_cast<unsigned>(args.in_features), kMmaChunkK);
+  return static_cast<int>(std::min(units, MaxSegments(kernels)));
+}
+
+bool HasMma(const KernelSet& kernels) { return kernels.linear_mma[0].handle != nullptr; }
+
+absl::Status LaunchMma(runtime::Stream& stream, const KernelSet& kernels, const LinearArgs& args,
+                       uint32_t max_rows) {
+  if (max_rows > kMmaMaxSplitRows) {
+    const runtime::LaunchShape shape{
+        .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMmaTileFeatures),
+        .grid_y = CeilDiv(max_rows, 128),
+        .block = static_cast<unsigned>(MmaThreads(128)),
+        .shared_bytes = static_cast<size_t>(MmaSharedBytes(128))};
+    return stream.Launch(kernels.linear_mma[kNumSplitTiles], shape, args);
+  }
+  int tile = 0;
+  while (static_cast<uint32_t>(kMmaTileRows[tile]) < max_rows) ++tile;
+  const int rows = kMmaTileRows[tile];
+  const runtime::LaunchShape shape{.grid_x = static_cast<unsigned>(args.num_segments),
+                                   .block = static_cast<unsigned>(MmaThreads(rows)),
+                                   .shared_bytes = static_cast<size_t>(MmaSharedBytes(rows))};
+  return stream.Launch(kernels.linear_mma[tile], shape, args);
+}
+
+absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
+                            const LinearArgs& args, uint32_t max_rows) {
+  // portable_body.h: tiles of 8 rows x 32 features, K in pieces of 64, rows of 65 words in shared memory.
+  const runtime::LaunchShape shape{
+      .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), 32),
+      .grid_y = std::min(CeilDiv(max_rows, 8), 64u),
+      .block = 256,
+      .shared_bytes = sizeof(float) * (8 * 65 + 32 * 65 + 8 * 32)};
+  return stream.Launch(kernels.linear_portable, shape, args);
+}
+
+}  // namespace
+
+size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
+  if (!HasMma(kernels)) return 0;
+  const size_t tile_rows = std::min<size_t>(kMmaMaxSplitRows, (max_rows + 7) / 8 * 8);
+  int tile = 0;
+  while (static_cast<size_t>(kMmaTileRows[tile]) < tile_rows) ++tile;
+  return 2 * static_cast<size_t>(MaxSegments(kernels)) * kMmaTileFeatures *
+         static_cast<size_t>(kMmaTileRows[tile]);
+}
+
+size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
+  return HasMma(kernels) ? CeilDiv(max_out_features, kMmaTileFeatures) : 0;
+}
+
+absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArgs args,
+                    uint32_t max_rows, LinearCandidate candidate) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "in_features", args.in_features, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "out_features", args.out_features, 1));
+  if (candidate == LinearCandidate::kBest) {
+    if (kernels.linear_native.handle != nullptr) {
+      const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features),
+                                     static_cast<unsigned>(on_host::kNativeTileFeatures));
+      return stream.Launch(kernels.linear_native, {.grid_x = tiles}, args);
+    }
+    // 16-byte copies need rows that start at multiples of 16 bytes.
+    if (HasMma(kernels) && args.in_features % 8 == 0) {
+      args.num_segments = NumSegments(kernels, args);
+      return LaunchMma(stream, kernels, args, max_rows);
+    }
+  }
+  return LaunchPortable(stream, kernels, args, max_rows);
+}
+
+}  // namespace reprise::kernels

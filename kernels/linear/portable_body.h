@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear, portable candidate, block style: a tile of rows x features per block, K in pieces through shared memory, one f32
+// accumulator per output walked in ascending K. Simple on purpose: the reference on every device, and f32 on GPUs.
+#ifndef REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
+#define REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
+
+#include "kernels/device/block.h"
+#include "kernels/linear/linear_args.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+constexpr int kPortableTileRows = 8;
+constexpr int kPortableTileFeatures = 32;
+constexpr int kPortableTileK = 64;
+// One word of padding per row keeps neighbouring rows in different banks.
+constexpr int kPortablePitch = kPortableTileK + 1;
+constexpr size_t kPortableSharedBytes =
+    sizeof(float) * (kPortableTileRows * kPortablePitch + kPortableTileFeatures * kPortablePitch +
+                     kPortableTileRows * kPortableTileFeatures);
+
+// Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a row-major matrix into shared memory as f32; zero outside.
+template <typename T>
+REPRISE_FN void StageTile(Block& b, const T* matrix, int64_t first, int64_t num_rows, int rows,
+                          int k0, int k, float* shared) {
+  b.For(rows * kPortableTileK, [&](int i) {
+    const int r = i / kPortableTileK, c = i % kPortableTileK;
+    const bool inside = first + r < num_rows && k0 + c < k;
+    shared[r * kPortablePitch + c] =
+        inside ? ToFloat(matrix[(first + r) * static_cast<int64_t>(k) + k0 + c]) : 0.0f;
+  });
+}
+
+// Grid x: tiles of features; grid y: tiles of rows, each block walks its share of the live ones.
+template <typename T>
+REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
+  float* xs = b.Shared<float>();
+  float* ws = xs + kPortableTileRows * kPortablePitch;
+  float* acc = ws + kPortableTileFeatures * kPortablePitch;
+  const int64_t rows = *a.num_rows, n0 = static_cast<int64_t>(b.x()) * kPortableTileFeatures;
+  constexpr int kOutputs = kPortableTileRows * kPortableTileFeatures;
+
+  for (int64_t r0 = static_cast<int64_t>(b.y()) * kPortableTileRows; r0 < rows;
+       r0 += static_cast<int64_t>(b.grid_y()) * kPortableTileRows) {
+    b.For(kOutputs, [&](int o) { acc[o] = 0.0f; });
+    for (int k0 = 0; k0 < a.in_features; k0 += kPortableTileK) {
+      StageTile(b, static_cast<const T*>(a.x), r0, rows, kPortableTileRows, k0, a.in_features, xs);
+      StageTile(b, static_cast<const T*>(a.weight), n0, a.out_features, kPortableTileFeatures, k0,
+                a.in_features, ws);
+      b.Sync();
+      b.For(kOutputs, [&](int o) {
+        const float* x = xs + (o / kPortableTileFeatures) * kPortablePitch;
+        const float* w = ws + (o % kPortableTileFeatures) * kPortablePitch;
+        float sum = acc[o];
+        for (int k = 0; k < kPortableTileK; ++k) sum += x[k] * w[k];
+        acc[o] = sum;
+      });
+      b.Sync();
+    }
+    b.For(kOutputs, [&](int o) {
+      const int64_t r = r0 + o / kPortableTileFeatures, n = n0 + o % kPortableTileFeatures;
+      if (r >= rows || n >= a.out_features) return;
+      float y = acc[o] * a.scale;
+      if (a.bias != nullptr) y += ToFloat(static_cast<const T*>(a.bias)[n]);
+      if (a.out_is_f32 != 0) {
+        static_cast<float*>(a.out)[r * a.out_features + n] = y;
+      } else {
+        static_cast<T*>(a.out)[r * a.out_features + n] = FromFloat<T>(y);
+      }
+    });
+    b.Sync();
+  }
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of rope + KV append. See rope_append.h.
+#ifndef REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_ARGS_H_
+#define REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_ARGS_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+struct RopeAppendArgs {
+  const void* qkv = nullptr;             // [tokens, (num_heads + 2 * num_kv_heads) * head_dim] T
+  void* q_out = nullptr;                 // [tokens, num_heads, head_dim] T
+  void* kv_cache = nullptr;              // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
+  const float* rope = nullptr;           // [tokens, head_dim / 2, 2] cos, sin
+  const uint32_t* token_block = nullptr;   // [tokens]
+  const uint32_t* token_offset = nullptr;  // [tokens]
+  const uint32_t* num_tokens = nullptr;    // live count
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;  // even
+  int32_t block_size = 0;
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_ARGS_H_

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of SiLU*up. See silu_mul.h.
+#ifndef REPRISE_KERNELS_SILU_MUL_SILU_MUL_ARGS_H_
+#define REPRISE_KERNELS_SILU_MUL_SILU_MUL_ARGS_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+struct SiluMulArgs {
+  const void* gate_up = nullptr;         // [tokens, 2 * intermediate] T: gate, then up
+  void* out = nullptr;                   // [tokens, intermediate] T
+  const uint32_t* num_tokens = nullptr;  // live count
+  int32_t intermediate = 0;
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_SILU_MUL_SILU_MUL_ARGS_H_

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which devices there are and how one is made; see device.h. The devices themselves are in
+// host_device.cc and cuda_device.cc.
+#include "runtime/device.h"
+
+#include <array>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/host_device.h"
+#if REPRISE_WITH_CUDA
+#include "runtime/cuda_device.h"
+#endif
+
+namespace reprise::runtime {
+
+std::string_view NameOf(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kHost:
+      return "host";
+    case DeviceKind::kCuda:
+      return "cuda";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Create(const DeviceOptions& options) {
+  switch (options.kind) {
+    case DeviceKind::kHost:
+      return CreateHostDevice(options);
+    case DeviceKind::kCuda:
+#if REPRISE_WITH_CUDA
+      return CreateCudaDevice(options);
+#else
+      return absl::UnavailableError("device 'cuda': this build carries no CUDA code");
+#endif
+  }
+  return absl::InvalidArgumentError(absl::StrCat("device kind is ", static_cast<int>(options.kind),
+                                                 "; allowed: 0 (host), 1 (cuda)"));
+}
+
+std::span<const DeviceKind> CompiledDeviceKinds() {
+  static constexpr std::array<DeviceKind, 2> kBestFirst = {DeviceKind::kCuda, DeviceKind::kHost};
+  const std::span<const DeviceKind> all(kBestFirst);
+  return CountCudaDevices(nullptr) > 0 ? all : all.subspan(1);
+}
+
+#if !REPRISE_WITH_CUDA
+int CountCudaDevices(std::string* why) {
+  if (why != nullptr) *why = "this build carries no CUDA code";
+  return 0;
+}
+#endif
+
+}  // namespace reprise::runtime

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Device of every GPU: memory and code. Its streams and graphs are in gpu_stream.cc; the
+// vendor's calls behind gpu_vendor.h.
+#include "runtime/gpu_device.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/gpu_stream.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::runtime {
+namespace {
+
+absl::string_view Abseil(std::string_view s) { return {s.data(), s.size()}; }
+
+// Pinned memory is the host's own.
+size_t HostMemoryBytes() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// A kernel of the image, or why this device cannot run it.
+struct ModuleEntry {
+  Kernel kernel;
+  absl::Status missing;
+};
+
+class GpuModule final : public KernelModule {
+ public:
+  explicit GpuModule(absl::flat_hash_map<std::string, ModuleEntry> entries)
+      : entries_(std::move(entries)) {}
+  absl::StatusOr<Kernel> Find(std::string_view name) const override {
+    const auto it = entries_.find(Abseil(name));
+    if (it == entries_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("kernel '", Abseil(name), "': no such kernel in this image"));
+    }
+    if (!it->second.missing.ok()) return it->second.missing;
+    return it->second.kernel;
+  }
+
+ private:
+  const absl::flat_hash_map<std::string, ModuleEntry> entries_;
+};
+
+class GpuDevice final : public Device {
+ public:
+  explicit GpuDevice(GpuContext context) : context_(std::move(context)) {}
+  ~GpuDevice() override {
+    GpuDeviceGuard guard(context_);
+    for (const GpuLibraryHandle library : libraries_) {
+      LogIfError("unloading kernels", vendor().LibraryUnload(library));
+    }
+  }
+
+  const DeviceProperties& properties() const override { return context_.properties; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Free(void* data) override;
+  absl::StatusOr<MappedPointers> AllocateMapped(size_t bytes) override;
+  void FreeMapped(const MappedPointers& pointers) override;
+  absl::StatusOr<size_t> FreeBytes() const override;
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    return CreateGpuStream(context_);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> WrapStream(void* native) override {
+    return WrapGpuStream(context_, native);
+  }
+  absl::StatusOr<std::unique_ptr<KernelModule>> Load(const KernelImage& image) override;
+
+ private:
+  const GpuVendor& vendor() const { return *context_.vendor; }
+  // Libraries of the fat binaries that have code for this device. `why` tells about the others.
+  absl::StatusOr<std::vector<GpuLibraryHandle>> LoadLibraries(const KernelImage& image,
+                                                              absl::Status* why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // NotFound when no library has the kernel.
+  absl::StatusOr<Kernel> LoadKernel(std::string_view name,
+                                    const std::vector<GpuLibraryHandle>& libraries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Missing(std::string_view name, const absl::Status& why) const;
+
+  const GpuContext context_;
+  std::mutex mutex_;
+  // Kept until the device goes, because a Kernel is valid as long as the device.
+  std::vector<GpuLibraryHandle> libraries_ ABSL_GUARDED_BY(mutex_);
+  std::deque<GpuKernel> kernels_ ABSL_GUARDED_BY(mutex_);  // addresses stay
+};
+
+absl::StatusOr<void*> GpuDevice::Allocate(size_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("Allocate: 0 bytes; allowed: at least 1");
+  GpuDeviceGuard guard(context_);
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  void* data = nullptr;
+  const bool possible = bytes <= properties().total_bytes;
+  const absl::Status status =
+      possible ? vendor().Malloc(bytes, &data) : absl::ResourceExhaustedError("");
+  if (absl::IsResourceExhausted(status)) {
+    REPRISE_ASSIGN_OR_RETURN(const size_t free_bytes, FreeBytes());
+    return absl::ResourceExhaustedError(absl::StrCat(Abseil(NameOf(kind())), ":",
+                                                     properties().ordinal, ": ", bytes,
+                                                     " bytes asked, ", free_bytes, " free"));
+  }
+  if (!status.ok()) return status;
+  return data;
+}
+
+void GpuDevice::Free(void* data) {
+  if (data == nullptr) return;
+  GpuDeviceGuard guard(context_);
+  LogIfError("freeing device memory", vendor().Free(data));
+}
+
+absl::StatusOr<MappedPointers> GpuDevice::AllocateMapped(size_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("AllocateMapped: 0 bytes; allowed: at least 1");
+  if (bytes > HostMemoryBytes()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "pinned host memory: ", bytes, " bytes asked, ", HostMemoryBytes(), " in the machine"));
+  }
+  GpuDeviceGuard guard(context_);
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  MappedPointers pointers;
+  REPRISE_RETURN_IF_ERROR(vendor().HostAllocMapped(bytes, &pointers));
+  std::memset(pointers.host, 0, bytes);
+  return pointers;
+}
+
+void GpuDevice::FreeMapped(const MappedPointers& pointers) {
+  if (pointers.host == nullptr) return;
+  GpuDeviceGuard guard(context_);
+  LogIfError("freeing mapped memory", vendor().HostFree(pointers.host));
+}
+
+absl::StatusOr<size_t> GpuDevice::FreeBytes() const {
+  GpuDeviceGuard guard(context_);
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  REPRISE_RETURN_IF_ERROR(vendor().MemGetInfo(&free_bytes, &total_bytes));
+  return free_bytes;
+}
+
+absl::StatusOr<std::unique_ptr<KernelModule>> GpuDevice::Load(const KernelImage& image) {
+  GpuDeviceGuard guard(context_);
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  std::lock_guard<std::mutex> lock(mutex_);
+  absl::Status why;
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<GpuLibraryHandle> libraries,
+                           LoadLibraries(image, &why));
+  absl::flat_hash_map<std::string, ModuleEntry> entries;
+  for (const KernelDef& def : image.kernels) {
+    const auto [entry, is_new] = entries.try_emplace(std::string(def.name));
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kernel '", Abseil(def.name), "' is in the image twice"));
+    }
+    auto kernel = LoadKernel(def.name, libraries);
+    if (kernel.ok()) {
+      entry->second.kernel = {.handle = kernel->handle, .name = def.name};
+    } else if (absl::IsNotFound(kernel.status())) {
+      entry->second.missing = Missing(def.name, why.ok() ? kernel.status() : why);
+    } else {
+      return kernel.status();
+    }
+  }
+  return std::make_unique<GpuModule>(std::move(entries));
+}
+
+absl::StatusOr<std::vector<GpuLibraryHandle>> GpuDevice::LoadLibraries(const KernelImage& image,
+                                                                       absl::Status* why) {
+  std::vector<GpuLibraryHandle> libraries;
+  for (const std::span<const std::byte> fatbin : image.cuda_fatbins) {
+    GpuLibraryHandle library;
+    absl::Status status = vendor().LibraryLoad(fatbin, &library);
+    if (absl::IsNotFound(status)) {
+      *why = std::move(status);
+      continue;
+    }
+    REPRISE_RETURN_IF_ERROR(status);
+    libraries_.push_back(library);
+    libraries.push_back(library);
+  }
+  return libraries;
+}
+
+absl::StatusOr<Kernel> GpuDevice::LoadKernel(std::string_view name,
+                                             const std::vector<GpuLibraryHandle>& libraries) {
+  const std::string symbol(name);
+  absl::Status missing = absl::NotFoundError("in none of the image's fat binaries");
+  for (const GpuLibraryHandle library : libraries) {
+    GpuKernelHandle handle;
+    const absl::Status found = vendor().LibraryGetKernel(library, symbol.c_str(), &handle);
+    if (absl::IsNotFound(found)) continue;
+    REPRISE_RETURN_IF_ERROR(found);
+    GpuKernelInfo info;
+    const absl::Status loaded = vendor().KernelGetInfo(handle, &info);
+    if (absl::IsNotFound(loaded)) {
+      missing = loaded;
+      continue;
+    }
+    REPRISE_RETURN_IF_ERROR(loaded);
+    if (info.num_params != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("kernel '", symbol, "' takes ",
+                                                     info.num_params,
+                                                     " parameters; allowed: 1, a struct by value"));
+    }
+    const size_t dynamic_bytes = properties().max_shared_bytes - info.static_shared_bytes;
+    REPRISE_RETURN_IF_ERROR(vendor().KernelSetMaxSharedBytes(handle, dynamic_bytes));
+    kernels_.push_back({.handle = handle,
+                        .args_bytes = info.first_param_bytes,
+                        .max_dynamic_shared_bytes = dynamic_bytes});
+    return Kernel{.handle = &kernels_.back(), .name = name};
+  }
+  return missing;
+}
+
+absl::Status GpuDevice::Missing(std::string_view name, const absl::Status& why) const {
+  return absl::NotFoundError(absl::StrCat("kernel '", Abseil(name), "' has no code for ",
+                                          properties().name, " (", Abseil(NameOf(kind())), ":",
+                                          properties().ordinal, "): ", why.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateGpuDevice(std::unique_ptr<const GpuVendor> vendor,
+                                                        int ordinal) {
+  const absl::string_view name = Abseil(NameOf(vendor->kind()));
+  if (ordinal < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device '", name, "': ordinal is ", ordinal, "; allowed: 0 or more"));
+  }
+  int count = 0;
+  const absl::Status counted = vendor->GetDeviceCount(&count);
+  if (!counted.ok()) {
+    return absl::UnavailableError(absl::StrCat("device '", name, "': ", counted.message()));
+  }
+  if (ordinal >= count) {
+    return absl::UnavailableError(
+        absl::StrCat("device '", name, "': ordinal is ", ordinal, "; this machine has ", count));
+  }
+  DeviceProperties properties;
+  REPRISE_RETURN_IF_ERROR(vendor->GetProperties(ordinal, &properties));
+  auto device = std::make_unique<GpuDevice>(
+      GpuContext{.vendor = std::move(vendor), .properties = std::move(properties)});
+  // Makes the context now, so that a device that is taken or broken is an error here and not at the
+  // first allocation.
+  REPRISE_RETURN_IF_ERROR(device->FreeBytes().status());
+  return device;
+}
+
+}  // namespace reprise::runtime

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads rotary embedding parameters from a parsed config.json, in the dialects of transformers 4
+// (rope_theta beside rope_scaling) and 5 (rope_parameters). Part of hf_config.cc's implementation.
+#ifndef REPRISE_RUNTIME_HF_ROPE_H_
+#define REPRISE_RUNTIME_HF_ROPE_H_
+
+#include "absl/status/statusor.h"
+#include "runtime/json_input.h"
+#include "runtime/model_spec.h"
+
+namespace reprise::runtime {
+
+// Where a parameter is named twice, the two must agree. Errors: InvalidArgument with field, got,
+// allowed; ranges are ValidateModelSpec's.
+absl::StatusOr<RopeSpec> ReadRope(const Json& config);
+
+}  // namespace reprise::runtime
+
+#endif  // REPRISE_RUNTIME_HF_ROPE_H_

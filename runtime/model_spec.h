@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelSpec: what a decoder-only transformer is, as numbers, whatever dialect its config.json was written in.
+// Plain data; parsing lives in hf_config.h, presets in model_presets.h. Nothing here knows devices.
+#ifndef REPRISE_RUNTIME_MODEL_SPEC_H_
+#define REPRISE_RUNTIME_MODEL_SPEC_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/dtype.h"
+
+namespace reprise::runtime {
+
+enum class RopeScaling : uint8_t { kNone, kLlama3 };
+
+// Rotary embedding. Source: Su et al. 2021 (RoFormer); llama3 scaling as published with Llama 3.1.
+struct RopeSpec {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  // llama3 only
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position_embeddings = 8192;
+};
+
+// How token ids map to text, as far as Reprise itself can know.
+enum class TokenEncoding : uint8_t {
+  kOpaque,  // the scheduler brings its own tokenizer
+  kBytes,   // id < 256 is that byte; ids from 256 on are special tokens
+};
+
+struct ModelSpec {
+  std::string name;          // preset name, or the directory's base name
+  std::string architecture;  // "llama" | "granite"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;  // context limit of the model, tokens
+  double rms_norm_eps = 1e-5;
+  RopeSpec rope;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;  // q, k, v and o projections carry a bias
+  bool mlp_bias = false;        // gate, up and down projections carry a bias
+  // Granite's four multipliers; neutral values elsewhere.
+  double embedding_multiplier = 1.0;  // embeddings are multiplied by this
+  double attention_multiplier = 0.0;  // softmax scale; 1/sqrt(head_dim) for llama, 1 for a granite config that names none
+  double residual_multiplier = 1.0;   // every residual branch is multiplied by this before it is added
+  double logits_scaling = 1.0;        // logits are divided by this
+  std::vector<uint32_t> eos_token_ids;
+  DType checkpoint_dtype = DType::kBf16;
+  TokenEncoding token_encoding = TokenEncoding::kOpaque;
+
+  int64_t q_size() const { return num_heads * head_dim; }
+  int64_t kv_size() const { return num_kv_heads * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+
+// Whether `spec` describes a model that can exist: positive sizes that divide as they must, an even head_dim, finite multipliers, eos
+// ids inside the vocabulary, and products that fit int64 with room to spare. Errors: InvalidArgument with field, got, allowed.
+absl::Status ValidateModelSpec(const ModelSpec& spec);
+
+// The two below want a spec that ValidateModelSpec accepts.
+
+// Inverse frequencies of rope, [head_dim / 2] f32, scaling applied; computed in double and rounded once.
+std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
+
+// Number of parameters of the model (tied embeddings counted once).
+int64_t NumParameters(const ModelSpec& spec);
+
+}  // namespace reprise::runtime
+
+#endif  // REPRISE_RUNTIME_MODEL_SPEC_H_

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/server.h"
+
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "grpc/grpc.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "runtime/status_macros.h"
+#include "service/health_service.h"
+#include "service/listen_address.h"
+#include "service/step_service.h"
+
+namespace reprise::service {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+absl::StatusOr<std::vector<ListenAddress>> ClaimAll(const std::vector<std::string>& texts) {
+  if (texts.empty()) {
+    return absl::InvalidArgumentError("listen addresses: got none, allowed one or more");
+  }
+  std::vector<ListenAddress> addresses;
+  for (const std::string& text : texts) {
+    REPRISE_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
+    REPRISE_RETURN_IF_ERROR(ClaimListenAddress(address));
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+void SetChannelArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  // gRPC shares a port between processes unless told otherwise; two servers on one port must be an
+  // error.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  if (options.keepalive_ms > 0) {
+    const int keepalive_ms = static_cast<int>(options.keepalive_ms);
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms);
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms);
+    // Pings go on however long a client is silent.
+    builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  }
+}
+
+absl::Status CheckOptions(const ServerOptions& options) {
+  constexpr uint32_t kMax = std::numeric_limits<int>::max();
+  if (options.max_message_bytes < 1 || options.max_message_bytes > kMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_message_bytes: got ", options.max_message_bytes, ", allowed 1 to ", kMax));
+  }
+  if (options.keepalive_ms > kMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("keepalive_ms: got ", options.keepalive_ms, ", allowed 0 to ", kMax));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  explicit Impl(const ServerOptions& options)
+      : drain_timeout_(options.drain_timeout_ms),
+        steps_(options.max_message_bytes),
+        health_([this] { return steps_.IsServing(); }) {}
+  ~Impl() {
+    Drain(milliseconds(0));
+    for (const SocketFile& file : socket_files_) RemoveSocketFile(file);
+  }
+
+  absl::Status Listen(const ServerOptions& options) {
+    REPRISE_ASSIGN_OR_RETURN(const std::vector<ListenAddress> listen, ClaimAll(options.listen));
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    std::vector<int> ports(listen.size(), 0);
+    for (size_t i = 0; i < listen.size(); ++i) {
+      builder.AddListeningPort(listen[i].text, grpc::InsecureServerCredentials(), &ports[i]);
+    }
+    SetChannelArguments(options, &builder);
+    builder.RegisterService(&steps_);
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", absl::StrJoin(options.listen, ", ")));
+    }
+    return Remember(listen, ports);
+  }
+
+  void AttachEngine(graphs::DecodeEngine& engine) {
+    steps_.Attach(engine, [this] { health_.Refresh(); });
+    health_.Refresh();
+  }
+
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  bool Drain() { return Drain(drain_timeout_); }
+
+ private:
+  absl::Status Remember(const std::vector<ListenAddress>& listen, const std::vector<int>& ports) {
+    for (size_t i = 0; i < listen.size(); ++i) {
+      addresses_.push_back(listen[i].text);
+      if (listen[i].is_unix()) {
+        REPRISE_ASSIGN_OR_RETURN(SocketFile file, StatSocketFile(listen[i].unix_path));
+        socket_files_.push_back(std::move(file));
+      } else if (listen[i].port == 0) {
+        const std::string& text = listen[i].text;
+        addresses_.back() = absl::StrCat(text.substr(0, text.rfind(':')), ":", ports[i]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool Drain(milliseconds timeout) {
+    std::lock_guard lock(mutex_);
+    if (server_ == nullptr) return true;
+    const steady_clock::time_point deadline = steady_clock::now() + timeout;
+    steps_.Drain();
+    health_.Refresh();
+    const bool complete = steps_.WaitIdle(deadline);
+    health_.Stop();
+    // gRPC wants the system clock. What is still there then is cancelled, and waited for.
+    server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
+    server_->Wait();
+    server_.reset();
+    return complete;
+  }
+
+  const milliseconds drain_timeout_;
+  StepService steps_;
+  HealthService health_;
+  std::vector<std::string> addresses_;
+  std::vector<SocketFile> socket_files_;
+  std::mutex mutex_;
+  std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);  // reset when stopped
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() = default;
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  REPRISE_RETURN_IF_ERROR(CheckOptions(options));
+  auto impl = std::make_unique<Impl>(options);
+  REPRISE_RETURN_IF_ERROR(impl->Listen(options));
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+void Server::AttachEngine(graphs::DecodeEngine& engine) { impl_->AttachEngine(engine); }
+
+const std::vector<std::string>& Server::addresses() const { return impl_->addresses(); }
+
+bool Server::Drain() { return impl_->Drain(); }
+
+}  // namespace reprise::service

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Server: one listening gRPC server: StepService, health, reflection. May start before a model is
+// loaded; AttachEngine makes it serve. Knows addresses and shutdown; what a step is, it leaves to
+// StepService.
+//
+//   REPRISE_ASSIGN_OR_RETURN(auto server, Server::Start({.listen = {"unix:/run/reprise.sock"}}));
+//   REPRISE_ASSIGN_OR_RETURN(auto engine, graphs::DecodeEngine::Create(*device, source, options));
+//   server->AttachEngine(*engine);
+//   ... wait for a signal ...
+//   server->Drain();
+//
+// Threads: every method from any thread; Start, AttachEngine and destruction by the owner.
+#ifndef REPRISE_SERVICE_SERVER_H_
+#define REPRISE_SERVICE_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "graphs/decode_engine.h"
+
+namespace reprise::service {
+
+struct ServerOptions {
+  // "unix:/path" or "host:port" (IPv6 in brackets); port 0 takes a free one.
+  std::vector<std::string> listen;
+  // Of one message to the server; a larger one ends its call with RESOURCE_EXHAUSTED.
+  uint32_t max_message_bytes = 4u << 20;
+  // How long Drain waits for accepted steps before it cancels what is left.
+  uint32_t drain_timeout_ms = 10000;
+  // A connection that is silent for this long is asked for a sign of life, and dropped when none
+  // comes within as long again: what a client held that vanished without closing its connection is
+  // freed then. 0: never.
+  uint32_t keepalive_ms = 20000;
+};
+
+class Server {
+ public:
+  // Listens on every address. Until AttachEngine, StepService calls answer UNAVAILABLE ("loading")
+  // and health NOT_SERVING. Errors name the address: InvalidArgument (no address, or one that is
+  // malformed), AlreadyExists (someone listens there already), FailedPrecondition (the path is a
+  // file that is not a socket), NotFound (its directory is missing), PermissionDenied, Unavailable
+  // (anything else). A socket file on which nobody listens is removed first.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  // Drains without patience if Drain was not called; removes socket files.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Serves `engine`, which must outlive this server. Once only.
+  void AttachEngine(graphs::DecodeEngine& engine);
+
+  // Addresses as given, with port 0 replaced by the port taken.
+  const std::vector<std::string>& addresses() const;
+
+  // Health turns NOT_SERVING; new streams and steps answer UNAVAILABLE ("draining"); steps accepted
+  // before are finished and answered, then their streams end; then the server stops. Returns when
+  // all is stopped, drain_timeout_ms later at most, plus the step that the device is working on.
+  // True when nothing had to be cut off. Further calls return at once.
+  bool Drain();
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_SERVER_H_

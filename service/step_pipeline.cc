@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/step_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "service/clock.h"
+
+namespace reprise::service {
+
+StepPipeline::StepPipeline(graphs::DecodeEngine& engine, std::function<void()> on_fault)
+    : engine_(engine),
+      depth_(engine.info().limits.pipeline_depth),
+      on_fault_(std::move(on_fault)),
+      pump_([this] { Pump(); }) {}
+
+StepPipeline::~StepPipeline() {
+  std::deque<StepJob*> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    waiting.swap(waiting_);
+  }
+  work_.notify_one();
+  for (StepJob* job : waiting) {
+    job->Finished(absl::UnavailableError("the server is stopping"), nullptr);
+  }
+  pump_.join();
+}
+
+void StepPipeline::Enqueue(StepJob* job) {
+  std::vector<Refusal> refused;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) {
+      refused.push_back({job, absl::UnavailableError("the server is stopping")});
+    } else {
+      waiting_.push_back(job);
+      SubmitWaiting(&refused);
+    }
+  }
+  work_.notify_one();
+  for (const Refusal& refusal : refused) refusal.job->Finished(refusal.status, nullptr);
+}
+
+void StepPipeline::SubmitWaiting(std::vector<Refusal>* refused) {
+  while (!waiting_.empty() && in_flight_.size() < depth_) {
+    StepJob* job = waiting_.front();
+    waiting_.pop_front();
+    job->times.submitted_ns = NowNs();
+    absl::StatusOr<graphs::StepTicket> ticket = engine_.Submit(job->request);
+    if (ticket.ok()) {
+      in_flight_.push_back({*ticket, job, job->request.session});
+    } else {
+      refused->push_back({job, std::move(ticket).status()});
+    }
+  }
+}
+
+void StepPipeline::Withdraw(graphs::SessionId session) {
+  std::vector<Refusal> withdrawn;
+  {
+    std::lock_guard lock(mutex_);
+    withdrawn = TakeWaiting(session);
+  }
+  for (const Refusal& refusal : withdrawn) refusal.job->Finished(refusal.status, nullptr);
+}
+
+std::vector<StepPipeline::Refusal> StepPipeline::TakeWaiting(graphs::SessionId session) {
+  std::vector<Refusal> taken;
+  std::deque<StepJob*> kept;
+  for (StepJob* job : waiting_) {
+    if (job->request.session == session) {
+      taken.push_back({job, absl::AbortedError("the session's stream ended before this step ran")});
+    } else {
+      kept.push_back(job);
+    }
+  }
+  waiting_.swap(kept);
+  return taken;
+}
+
+bool StepPipeline::IsInFlight(graphs::SessionId session) const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(),
+                     [session](const InFlight& step) { return step.session == session; });
+}
+
+void StepPipeline::CloseSession(graphs::SessionId session) {
+  std::vector<graphs::SessionId> idle;
+  std::vector<Refusal> withdrawn;
+  {
+    std::lock_guard lock(mutex_);
+    withdrawn = TakeWaiting(session);
+    closing_.push_back(session);
+    idle = TakeIdleClosing();
+  }
+  for (const Refusal& refusal : withdrawn) refusal.job->Finished(refusal.status, nullptr);
+  // NotFound is the one error there is, and means that nothing is left to close.
+  for (const graphs::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
+}
+
+std::vector<graphs::SessionId> StepPipeline::TakeIdleClosing() {
+  std::vector<graphs::SessionId> idle;
+  std::erase_if(closing_, [&](graphs::SessionId id) {
+    if (IsInFlight(id)) return false;
+    idle.push_back(id);
+    return true;
+  });
+  return idle;
+}
+
+void StepPipeline::Pump() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [this] { return stopping_ || !in_flight_.empty(); });
+      if (in_flight_.empty()) return;
+    }
+    FinishOldest();
+  }
+}
+
+void StepPipeline::FinishOldest() {
+  InFlight oldest;
+  {
+    std::lock_guard lock(mutex_);
+    oldest = in_flight_.front();
+  }
+  const absl::Status status = engine_.Wait(oldest.ticket, &result_);
+  oldest.job->times.result_ns = NowNs();
+  std::vector<Refusal> refused;
+  std::vector<graphs::SessionId> idle;
+  {
+    std::lock_guard lock(mutex_);
+    in_flight_.pop_front();
+    // The next step goes in before this one is answered: an idle device costs more than a later
+    // reply.
+    SubmitWaiting(&refused);
+    idle = TakeIdleClosing();
+  }
+  // Before the answer: whoever learns of the fault from it finds health changed already.
+  if (!status.ok()) on_fault_();
+  oldest.job->Finished(status, status.ok() ? &result_ : nullptr);
+  for (const Refusal& refusal : refused) refusal.job->Finished(refusal.status, nullptr);
+  for (const graphs::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
+}
+
+}  // namespace reprise::service

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# check_include_direction(): which lines of a source tree include something above them. Each folder may include itself and what is
+# below it; gRPC, protobuf and generated headers are for service, tools and tests. Not a parser: it reads #include lines.
+
+# check_include_direction(<root> <out>): sets <out> to a list of "file:line text: reason", empty when the tree is in order.
+function(check_include_direction root out)
+  set(below_runtime runtime)
+  set(below_kernels kernels runtime)
+  set(below_graphs graphs kernels runtime)
+  set(below_service service graphs kernels runtime proto)
+  set(violations "")
+  foreach(folder runtime kernels graphs service)
+    file(GLOB_RECURSE files RELATIVE "${root}"
+         "${root}/${folder}/*.h" "${root}/${folder}/*.cc" "${root}/${folder}/*.cuh" "${root}/${folder}/*.cu"
+         "${root}/${folder}/*.inc")
+    foreach(file IN LISTS files)
+      _check_file("${root}" "${file}" "${below_${folder}}" found)
+      list(APPEND violations ${found})
+    endforeach()
+  endforeach()
+  set(${out} "${violations}" PARENT_SCOPE)
+endfunction()
+
+function(_check_file root file allowed out)
+  set(found "")
+  file(STRINGS "${root}/${file}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
+  foreach(line IN LISTS includes)
+    string(REGEX REPLACE "^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"]*)[>\"].*$" "\\1" header "${line}")
+    _reason_against("${header}" "${allowed}" reason)
+    if(reason)
+      list(APPEND found "${file}: includes ${header}: ${reason}")
+    endif()
+  endforeach()
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+# Why `header` may not be included by a folder that may include the folders `allowed`, or empty.
+function(_reason_against header allowed out)
+  set(reason "")
+  if(header MATCHES "(^|/)\\.\\.?/")
+    set(reason "relative path where the include root is the repository")
+  elseif(header MATCHES "^(runtime|kernels|graphs|service|tools|tests)/")
+    if(NOT CMAKE_MATCH_1 IN_LIST allowed)
+      set(reason "${CMAKE_MATCH_1} is above this folder")
+    endif()
+  elseif(header MATCHES "^(grpc|grpcpp|google/protobuf|google/rpc|proto|reprise/v1)/")
+    if(NOT "proto" IN_LIST allowed)
+      set(reason "wire headers are for service, tools and tests")
+    endif()
+  endif()
+  set(${out} "${reason}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Presets against the published configs and the published numbers of parameters.
+#include "runtime/model_presets.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/hf_config.h"
+#include "tests/runtime/model_files.h"
+
+namespace reprise::runtime {
+namespace {
+
+using ::reprise::testing::ExpectError;
+
+struct Published {
+  const char* name;
+  int64_t num_parameters;
+  const char* config;
+};
+
+constexpr Published kPublished[] = {
+    {"llama-3.1-8b", 8'030'261'248, R"({
+      "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 128000, "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096,
+      "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 131072,
+      "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+      "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                       "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+      "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128256})"},
+    {"llama-3.2-1b", 1'235'814'400, R"({
+      "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu",
+      "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+      "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "llama",
+      "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                       "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+      "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256})"},
+    {"granite-8b-code", 8'054'910'976, R"({
+      "architectures": ["LlamaForCausalLM"], "attention_bias": true, "attention_dropout": 0.1,
+      "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 4096,
+      "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 4096,
+      "mlp_bias": true, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 36,
+      "num_key_value_heads": 8, "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+      "rope_scaling": null, "rope_theta": 10000, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.41.0.dev0", "use_cache": true,
+      "vocab_size": 49152})"},
+};
+
+TEST(ModelPresets, HaveThePublishedNumbersOfParameters) {
+  for (const Published& published : kPublished) {
+    const auto spec = PresetSpec(published.name);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(NumParameters(*spec), published.num_parameters) << published.name;
+  }
+}
+
+TEST(ModelPresets, EqualTheirPublishedConfigs) {
+  for (const Published& published : kPublished) {
+    const auto preset = PresetSpec(published.name);
+    const auto config = ParseHfConfig(published.config);
+    ASSERT_TRUE(preset.ok()) << preset.status();
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(preset->name, published.name);
+    EXPECT_EQ(preset->architecture, config->architecture);
+    EXPECT_EQ(preset->vocab_size, config->vocab_size);
+    EXPECT_EQ(preset->hidden_size, config->hidden_size);
+    EXPECT_EQ(preset->intermediate_size, config->intermediate_size);
+    EXPECT_EQ(preset->num_layers, config->num_layers);
+    EXPECT_EQ(preset->num_heads, config->num_heads);
+    EXPECT_EQ(preset->num_kv_heads, config->num_kv_heads);
+    EXPECT_EQ(preset->head_dim, config->head_dim);
+    EXPECT_EQ(preset->max_position_embeddings, config->max_position_embeddings);
+    EXPECT_EQ(preset->rms_norm_eps, config->rms_norm_eps);
+    EXPECT_EQ(preset->tie_word_embeddings, config->tie_word_embeddings);
+    EXPECT_EQ(preset->attention_bias, config->attention_bias);
+    EXPECT_EQ(preset->mlp_bias, config->mlp_bias);
+    EXPECT_EQ(preset->attention_multiplier, config->attention_multiplier);
+    EXPECT_EQ(preset->eos_token_ids, config->eos_token_ids);
+    EXPECT_EQ(preset->checkpoint_dtype, config->checkpoint_dtype);
+    EXPECT_EQ(preset->rope.scaling, config->rope.scaling);
+    EXPECT_EQ(RopeInverseFrequencies(*preset), RopeInverseFrequencies(*config));
+  }
+}
+
+TEST(ModelPresets, EveryNameGivesAValidSpec) {
+  EXPECT_EQ(PresetNames().size(), std::size(kPublished));
+  for (const std::string_view name : PresetNames()) {
+    const auto spec = PresetSpec(name);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_TRUE(ValidateModelSpec(*spec).ok());
+  }
+}
+
+TEST(ModelPresets, AnUnknownNameListsTheKnownOnes) {
+  ExpectError(PresetSpec("llama-9").status(), absl::StatusCode::kNotFound,
+              {"'llama-9'", "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b"});
+}
+
+}  // namespace
+}  // namespace reprise::runtime

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/service/served_model.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "runtime/check.h"
+
+namespace reprise::service {
+namespace {
+
+void WriteModel(const std::string& directory) {
+  testing::TinyModelOptions options;
+  options.vocab_size = kVocab;
+  options.max_position_embeddings = 128;
+  const auto written = testing::WriteTinyModel(options, directory);
+  if (!written.ok()) ADD_FAILURE() << written.status();
+  REPRISE_CHECK(written.ok());
+}
+
+}  // namespace
+
+TinyEngine::TinyEngine(const std::string& directory, int max_delay_us) {
+  runtime::DeviceOptions device_options;
+  device_options.host_threads = 2;
+  device_options.host_max_delay_us = max_delay_us;
+  auto created_device = runtime::Device::Create(device_options);
+  if (!created_device.ok()) ADD_FAILURE() << created_device.status();
+  REPRISE_CHECK(created_device.ok());
+  device = *std::move(created_device);
+
+  graphs::DecodeEngineOptions options;
+  options.block_size = kBlockSize;
+  options.kv_cache_bytes = 128 << 10;
+  options.max_rows = kMaxRows;
+  options.max_context_length = kMaxContext;
+  options.mixed_buckets = {8, kMaxStepTokens};
+  graphs::ModelSource source;
+  source.directory = directory;
+  auto created = graphs::DecodeEngine::Create(*device, source, options);
+  if (!created.ok()) ADD_FAILURE() << created.status();
+  REPRISE_CHECK(created.ok());
+  engine = *std::move(created);
+}
+
+ServedModel::ServedModel(const Options& options) {
+  WriteModel(directory_.path());
+  tiny_ = std::make_unique<TinyEngine>(directory_.path(), options.max_delay_us);
+  ServerOptions server_options = options.server;
+  if (server_options.listen.empty()) {
+    server_options.listen = {absl::StrCat("unix:", directory_.path(), "/reprise.sock")};
+  }
+  auto started = Server::Start(server_options);
+  if (!started.ok()) ADD_FAILURE() << started.status();
+  REPRISE_CHECK(started.ok());
+  server_ = *std::move(started);
+  if (options.attach) server_->AttachEngine(*tiny_->engine);
+}
+
+ServedModel::~ServedModel() = default;
+
+std::shared_ptr<grpc::Channel> ServedModel::NewChannel() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::vector<uint32_t> ServedModel::Reference(std::span<const uint32_t> prompt, size_t count) {
+  if (reference_ == nullptr) reference_ = std::make_unique<TinyEngine>(directory_.path());
+  graphs::DecodeEngine& engine = *reference_->engine;
+  const graphs::SessionInfo session = engine.OpenSession();
+  const auto blocks = engine.AllocateBlocks(session.id, kMaxContext / kBlockSize);
+  std::vector<uint32_t> tokens;
+  if (!blocks.ok()) ADD_FAILURE() << blocks.status();
+  const graphs::RowAdd add = {.row = 1, .sampling = {}, .context_length = 0, .blocks = *blocks};
+  const graphs::RowChunk chunk = {.row = 1, .sample = true, .tokens = prompt};
+  for (size_t i = 0; i < count; ++i) {
+    graphs::StepRequest step;
+    step.session = session.id;
+    step.epoch = session.epoch;
+    step.sequence = i + 1;
+    if (i == 0) {
+      step.add = {&add, 1};
+      step.chunks = {&chunk, 1};
+    } else {
+      step.continue_all = true;
+    }
+    graphs::StepResult result;
+    const absl::Status status = engine.Step(step, &result);
+    if (!status.ok() || result.rows.size() != 1) {
+      ADD_FAILURE() << status << ", " << result.rows.size() << " rows";
+      break;
+    }
+    tokens.push_back(result.rows[0].token);
+  }
+  EXPECT_TRUE(engine.CloseSession(session.id).ok());
+  return tokens;
+}
+
+StreamClient::StreamClient(const std::shared_ptr<grpc::Channel>& channel)
+    : stub_(v1::StepService::NewStub(channel)), stream_(stub_->StepStream(&context_)) {
+  v1::StepStreamRequest message;
+  message.mutable_open()->set_client("test");
+  v1::StepStreamResponse response;
+  if (!stream_->Write(message) || !stream_->Read(&response)) return;
+  opened_ = response.has_opened();
+  session_ = response.opened().session();
+  epoch_ = response.opened().epoch();
+}
+
+StreamClient::~StreamClient() {
+  if (finished_) return;
+  context_.TryCancel();
+  Finish();
+}
+
+v1::StepRequest StreamClient::NewStep() const {
+  v1::StepRequest step;
+  step.set_session(session_);
+  step.set_epoch(epoch_);
+  step.set_sequence(next_sequence_);
+  return step;
+}
+
+bool StreamClient::Send(const v1::StepRequest& step) {
+  v1::StepStreamRequest message;
+  *message.mutable_step() = step;
+  return stream_->Write(message);
+}
+
+bool StreamClient::SendRaw(const v1::StepStreamRequest& message) { return stream_->Write(message); }
+
+bool StreamClient::Receive(v1::StepStreamResponse* response) { return stream_->Read(response); }
+
+v1::StepResponse StreamClient::Step(const v1::StepRequest& step) {
+  v1::StepStreamResponse response;
+  EXPECT_TRUE(Send(step));
+  EXPECT_TRUE(Receive(&response));
+  EXPECT_TRUE(response.has_step()) << response.ShortDebugString();
+  if (response.has_step()) CountStep();
+  return response.step();
+}
+
+v1::StepError StreamClient::Refused(const v1::StepRequest& step) {
+  v1::StepStreamResponse response;
+  EXPECT_TRUE(Send(step));
+  EXPECT_TRUE(Receive(&response));
+  EXPECT_TRUE(response.has_error()) << response.ShortDebugString();
+  EXPECT_EQ(response.error().sequence(), step.sequence());
+  return response.error();
+}
+
+std::vector<uint32_t> StreamClient::Allocate(uint32_t count) {
+  grpc::ClientContext context;
+  v1::AllocateRequest request;
+  request.set_session(session_);
+  request.set_count(count);
+  v1::AllocateResponse response;
+  const grpc::Status status = stub_->Allocate(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return {response.blocks().begin(), response.blocks().end()};
+}
+
+uint32_t StreamClient::StartRow(uint32_t row, std::span<const uint32_t> prompt,
+                                uint32_t max_context) {
+  v1::StepRequest step = NewStep();
+  v1::AddRow* add = step.add_add();
+  add->set_row(row);
+  for (const uint32_t block : Allocate((max_context + kBlockSize - 1) / kBlockSize)) {
+    add->add_blocks(block);
+  }
+  v1::Chunk* chunk = step.add_chunks();
+  chunk->set_row(row);
+  chunk->mutable_tokens()->Add(prompt.begin(), prompt.end());
+  chunk->set_sample(true);
+  const v1::StepResponse response = Step(step);
+  EXPECT_EQ(response.rows().token_size(), 1);
+  return response.rows().token_size() == 1 ? response.rows().token(0) : 0;
+}
+
+void StreamClient::HalfClose() {
+  if (!half_closed_) stream_->WritesDone();
+  half_closed_ = true;
+}
+
+grpc::Status StreamClient::Finish() {
+  finished_ = true;
+  HalfClose();
+  v1::StepStreamResponse response;
+  while (stream_->Read(&response)) {
+  }
+  return stream_->Finish();
+}
+
+std::vector<uint32_t> Continue(StreamClient& client, uint32_t row, size_t count) {
+  std::vector<uint32_t> tokens;
+  for (size_t i = 0; i < count; ++i) {
+    v1::StepRequest step = client.NewStep();
+    step.set_continue_all(true);
+    const v1::StepResponse response = client.Step(step);
+    for (int r = 0; r < response.rows().row_size(); ++r) {
+      if (response.rows().row(r) == row) tokens.push_back(response.rows().token(r));
+    }
+  }
+  return tokens;
+}
+
+int CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status =
+      grpc::health::v1::Health::NewStub(channel)->Check(&context, request, &response);
+  return status.ok() ? response.status() : -static_cast<int>(status.error_code());
+}
+
+}  // namespace reprise::service

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// service/server.h: loading, health, reflection, addresses, drain.
+#include "service/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "service/clock.h"
+#include "service/wire.h"
+#include "tests/service/served_model.h"
+
+namespace reprise::service {
+namespace {
+
+using grpc::health::v1::HealthCheckResponse;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kRow = 1;
+const std::vector<uint32_t> kPrompt = {5, 80, 33};
+
+ServedModel::Options Slow() {
+  ServedModel::Options options;
+  options.max_delay_us = 300;
+  return options;
+}
+
+v1::StepRequest ContinueAll(const StreamClient& client) {
+  v1::StepRequest step = client.NewStep();
+  step.set_continue_all(true);
+  return step;
+}
+
+// ---- loading and health ----
+
+TEST(Server, AnswersLoadingUntilAnEngineIsAttached) {
+  ServedModel::Options options;
+  options.attach = false;
+  ServedModel served(options);
+  auto channel = served.NewChannel();
+  EXPECT_EQ(CheckHealth(channel), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(CheckHealth(channel, "reprise.v1.StepService"), HealthCheckResponse::NOT_SERVING);
+  auto stub = v1::StepService::NewStub(channel);
+  grpc::ClientContext context;
+  v1::DescribeResponse described;
+  const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &described);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("loading"));
+  {
+    StreamClient early(channel);
+    EXPECT_FALSE(early.opened());
+    EXPECT_EQ(early.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+
+  served.server().AttachEngine(served.engine());
+  EXPECT_EQ(CheckHealth(channel), HealthCheckResponse::SERVING);
+  EXPECT_EQ(CheckHealth(channel, "reprise.v1.StepService"), HealthCheckResponse::SERVING);
+  StreamClient client(channel);
+  EXPECT_TRUE(client.opened());
+}
+
+TEST(Health, UnknownServiceIsNotFound) {
+  ServedModel served;
+  EXPECT_EQ(CheckHealth(served.NewChannel(), "reprise.v2.StepService"),
+            -static_cast<int>(grpc::StatusCode::NOT_FOUND));
+}
+
+TEST(Health, WatchFollowsLoadingServingAndDraining) {
+  ServedModel::Options options;
+  options.attach = false;
+  ServedModel served(options);
+  auto stub = grpc::health::v1::Health::NewStub(served.NewChannel());
+  grpc::ClientContext context;
+  auto watch = stub->Watch(&context, grpc::health::v1::HealthCheckRequest());
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  served.server().AttachEngine(served.engine());
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  std::thread drain([&] { EXPECT_TRUE(served.server().Drain()); });
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(watch->Read(&response));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  drain.join();
+}
+
+TEST(Health, WatchOfAnUnknownServiceSaysSo) {
+  ServedModel served;
+  auto stub = grpc::health::v1::Health::NewStub(served.NewChannel());
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("nobody");
+  auto watch = stub->Watch(&context, request);
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  context.TryCancel();
+  EXPECT_FALSE(watch->Read(&response));
+}
+
+// ---- reflection ----
+
+// The reflection protocol by hand: field 7 of the request asks for the list; field 6 of the reply
+// holds services with name = 1.
+TEST(Server, ReflectionListsItsServices) {
+  ServedModel served;
+  grpc::GenericStub stub(served.NewChannel());
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  auto wait = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  auto call = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  call->StartCall(nullptr);
+  ASSERT_TRUE(wait());
+  const grpc::Slice list_services(std::string("\x3a\x00", 2));
+  call->WriteLast(grpc::ByteBuffer(&list_services, 1), grpc::WriteOptions(), nullptr);
+  ASSERT_TRUE(wait());
+  grpc::ByteBuffer reply;
+  call->Read(&reply, nullptr);
+  ASSERT_TRUE(wait());
+  grpc::Slice bytes;
+  ASSERT_TRUE(reply.DumpToSingleSlice(&bytes).ok());
+  const std::string text(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+  EXPECT_THAT(text, HasSubstr("reprise.v1.StepService"));
+  EXPECT_THAT(text, HasSubstr("grpc.health.v1.Health"));
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  wait();
+}
+
+// ---- addresses ----
+
+TEST(Server, ListensOnSeveralAddressesAndNamesTheFreePortItTook) {
+  testing::TemporaryDirectory directory;
+  ServedModel::Options options;
+  options.server.listen = {"unix:" + directory.path() + "/s", "127.0.0.1:0"};
+  ServedModel served(options);
+  const std::vector<std::string>& addresses = served.server().addresses();
+  ASSERT_EQ(addresses.size(), 2u);
+  EXPECT_EQ(addresses[0], options.server.listen[0]);
+  EXPECT_NE(addresses[1], "127.0.0.1:0");
+  for (const std::string& address : addresses) {
+    EXPECT_EQ(CheckHealth(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
+              HealthCheckResponse::SERVING)
+        << address;
+  }
+}
+
+TEST(Server, BusyAddressesAreTypedErrorsAndDisturbNobody) {
+  testing::TemporaryDirectory directory;
+  ServedModel::Options options;
+  options.server.listen = {"unix:" + directory.path() + "/s", "127.0.0.1:0"};
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, 32);
+  for (const std::string& address : served.server().addresses()) {
+    const auto second = Server::Start({.listen = {address}});
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+  }
+  EXPECT_THAT(Continue(client, kRow, 3), ::testing::SizeIs(3));
+  EXPECT_EQ(CheckHealth(served.NewChannel()), HealthCheckResponse::SERVING);
+}
+
+TEST(Server, RemovesItsSocketFileAndFreesItsPort) {
+  testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/s";
+  std::string tcp;
+  {
+    const auto server = Server::Start({.listen = {"unix:" + path, "127.0.0.1:0"}});
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_TRUE(std::filesystem::is_socket(path));
+    tcp = (*server)->addresses()[1];
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const auto again = Server::Start({.listen = {"unix:" + path, tcp}});
+  EXPECT_TRUE(again.ok()) << again.status();
+}
+
+TEST(Server, RefusesBadOptions) {
+  EXPECT_EQ(Server::Start({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Server::Start({.listen = {"nonsense"}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Server::Start({.listen = {"127.0.0.1:0"}, .max_message_bytes = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // The first address is given back when a later one fails.
+  testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/s";
+  EXPECT_FALSE(Server::Start({.listen = {"unix:" + path, "nonsense"}}).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// ---- drain ----
+
+TEST(Drain, FinishesAcceptedStepsThenEndsStreamsAsUnavailable) {
+  ServedModel served(Slow());
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, kMaxContext);
+  constexpr int kSteps = 4;  // all that a stream may have unanswered
+  for (int i = 0; i < kSteps; ++i) {
+    ASSERT_TRUE(client.Send(ContinueAll(client)));
+    client.CountStep();
+  }
+  v1::StepStreamResponse response;
+  ASSERT_TRUE(client.Receive(&response));  // so all are on their way into the server
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::atomic<bool> complete = false;
+  std::thread drain([&] { complete = served.server().Drain(); });
+  int answers = 1;
+  while (client.Receive(&response)) {
+    EXPECT_TRUE(response.has_step()) << response.ShortDebugString();
+    ++answers;
+  }
+  EXPECT_EQ(answers, kSteps);
+  const grpc::Status status = client.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("draining"));
+  drain.join();
+  EXPECT_TRUE(complete);
+  EXPECT_EQ(served.engine().pool().free_blocks, served.engine().pool().num_blocks - 1);
+}
+
+// Keeps the server draining: a stream that reads nothing holds its answers back.
+TEST(Drain, RefusesNewWorkAndSaysSo) {
+  ServedModel::Options options = Slow();
+  options.max_delay_us = 20000;
+  ServedModel served(options);
+  auto channel = served.NewChannel();
+  StreamClient busy(channel);
+  busy.StartRow(kRow, kPrompt, kMaxContext);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(busy.Send(ContinueAll(busy)));
+    busy.CountStep();
+  }
+  v1::StepStreamResponse response;
+  ASSERT_TRUE(busy.Receive(&response));
+  std::thread drain([&] { served.server().Drain(); });
+  ASSERT_TRUE(Eventually([&] { return CheckHealth(channel) != HealthCheckResponse::SERVING; }));
+  EXPECT_EQ(CheckHealth(channel), HealthCheckResponse::NOT_SERVING);
+  StreamClient late(channel);
+  EXPECT_FALSE(late.opened());
+  const grpc::Status refused = late.Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refused.error_message(), HasSubstr("draining"));
+  grpc::ClientContext context;
+  v1::StepResponse step_response;
+  const grpc::Status unary = busy.stub().Step(&context, ContinueAll(busy), &step_response);
+  EXPECT_EQ(unary.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(unary.error_message(), HasSubstr("draining"));
+  drain.join();
+}
+
+TEST(Drain, CutsOffAtItsDeadlineWhatDoesNotEnd) {
+  ServedModel::Options options;
+  options.server.drain_timeout_ms = 200;
+  options.max_delay_us = 20000;
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, kMaxContext);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(client.Send(ContinueAll(client)));
+    client.CountStep();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const uint64_t start_ns = NowNs();
+  EXPECT_FALSE(served.server().Drain());
+  EXPECT_LT(NowNs() - start_ns, 5000000000u);
+  EXPECT_FALSE(client.Finish().ok());
+  EXPECT_TRUE(served.server().Drain());  // already stopped
+}
+
+TEST(Drain, IdleServerStopsAtOnce) {
+  ServedModel served;
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, 32);
+  const uint64_t start_ns = NowNs();
+  EXPECT_TRUE(served.server().Drain());
+  EXPECT_LT(NowNs() - start_ns, 2000000000u);
+  EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(Server, DestructionWithoutDrainFreesWhatSessionsHeld) {
+  ServedModel served(Slow());
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, 32);
+  ASSERT_TRUE(client.Send(ContinueAll(client)));
+  served.StopServer();
+  EXPECT_EQ(served.engine().pool().free_blocks, served.engine().pool().num_blocks - 1);
+}
+
+}  // namespace
+}  // namespace reprise::service

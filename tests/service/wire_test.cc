@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+// service/wire.h: wire to structs and back, every refusal of the conversion, and the sizes that
+// docs/wire.md quotes.
+#include "service/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace reprise::service {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A request that uses everything that is built.
+v1::StepRequest FullRequest() {
+  v1::StepRequest wire;
+  wire.set_session(7);
+  wire.set_epoch(0xfedcba9876543210u);
+  wire.set_sequence(42);
+  wire.add_drop(3);
+  wire.add_drop(4294967295u);
+  v1::AddRow* add = wire.add_add();
+  add->set_row(11);
+  add->add_blocks(5);
+  add->add_blocks(6);
+  add->set_context_length(20);
+  add->mutable_sampling()->set_temperature(0.75f);
+  add->mutable_sampling()->set_seed(0x0123456789abcdefu);
+  wire.add_add()->set_row(12);  // greedy, no blocks yet
+  v1::AppendBlocks* append = wire.add_append();
+  append->set_row(9);
+  append->add_blocks(70);
+  v1::Chunk* chunk = wire.add_chunks();
+  chunk->set_row(11);
+  chunk->add_tokens(100);
+  chunk->add_tokens(101);
+  chunk->set_sample(true);
+  v1::Chunk* first_half = wire.add_chunks();
+  first_half->set_row(12);
+  first_half->add_tokens(1);
+  wire.add_continue_rows(9);
+  wire.set_mode(v1::EXECUTION_MODE_EAGER);
+  return wire;
+}
+
+graphs::StepResult TwoRowResult() {
+  graphs::StepResult result;
+  result.session = 7;
+  result.sequence = 42;
+  result.rows = {{.row = 11, .sampled = true, .token = 65, .logprob = -0.5f, .context_length = 22},
+                 // Stale values of a row that did not sample must not reach the wire.
+                 {.row = 12, .sampled = false, .token = 99, .logprob = -9.0f, .context_length = 1},
+                 {.row = 9,
+                  .status = graphs::RowStatus::kStopped,
+                  .sampled = false,
+                  .token = 0,
+                  .logprob = 0.0f,
+                  .context_length = 8}};
+  result.report = {.graph = "mixed/64",
+                   .replayed = true,
+                   .rows = 2,
+                   .tokens = 3,
+                   .padding_rows = 0,
+                   .padding_tokens = 61};
+  result.ledger = {.validate_ns = 1, .ring_ns = 2, .launch_ns = 3, .device_ns = 4, .total_ns = 100};
+  return result;
+}
+
+absl::Status Convert(const v1::StepRequest& wire) {
+  StepScratch scratch;
+  graphs::StepRequest step;
+  return StepFromWire(wire, &scratch, &step);
+}
+
+TEST(StepFromWire, CarriesEveryField) {
+  const v1::StepRequest wire = FullRequest();
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  EXPECT_EQ(step.session, 7u);
+  EXPECT_EQ(step.epoch, 0xfedcba9876543210u);
+  EXPECT_EQ(step.sequence, 42u);
+  EXPECT_THAT(step.drop, ElementsAre(3, 4294967295u));
+  ASSERT_EQ(step.add.size(), 2u);
+  EXPECT_EQ(step.add[0].row, 11u);
+  EXPECT_THAT(step.add[0].blocks, ElementsAre(5, 6));
+  EXPECT_EQ(step.add[0].context_length, 20u);
+  EXPECT_EQ(step.add[0].sampling.temperature, 0.75f);
+  EXPECT_EQ(step.add[0].sampling.seed, 0x0123456789abcdefu);
+  EXPECT_EQ(step.add[1].row, 12u);
+  EXPECT_THAT(step.add[1].blocks, IsEmpty());
+  EXPECT_EQ(step.add[1].sampling.temperature, 0.0f);
+  ASSERT_EQ(step.append.size(), 1u);
+  EXPECT_EQ(step.append[0].row, 9u);
+  EXPECT_THAT(step.append[0].blocks, ElementsAre(70));
+  ASSERT_EQ(step.chunks.size(), 2u);
+  EXPECT_EQ(step.chunks[0].row, 11u);
+  EXPECT_THAT(step.chunks[0].tokens, ElementsAre(100, 101));
+  EXPECT_TRUE(step.chunks[0].sample);
+  EXPECT_FALSE(step.chunks[1].sample);
+  EXPECT_THAT(step.continue_rows, ElementsAre(9));
+  EXPECT_FALSE(step.continue_all);
+  EXPECT_EQ(step.mode, graphs::ExecutionMode::kEager);
+}
+
+TEST(StepFromWire, SurvivesTheWire) {
+  const v1::StepRequest wire = FullRequest();
+  v1::StepRequest parsed;
+  ASSERT_TRUE(ParseWire(SerializeWire(wire), &parsed).ok());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(wire, parsed));
+}
+
+TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  v1::StepRequest steady;
+  steady.set_sequence(43);
+  steady.set_continue_all(true);
+  ASSERT_TRUE(StepFromWire(steady, &scratch, &step).ok());
+  EXPECT_EQ(step.session, 0u);
+  EXPECT_EQ(step.epoch, 0u);
+  EXPECT_EQ(step.sequence, 43u);
+  EXPECT_THAT(step.drop, IsEmpty());
+  EXPECT_TRUE(step.add.empty());
+  EXPECT_TRUE(step.append.empty());
+  EXPECT_TRUE(step.chunks.empty());
+  EXPECT_THAT(step.continue_rows, IsEmpty());
+  EXPECT_TRUE(step.continue_all);
+  EXPECT_EQ(step.mode, graphs::ExecutionMode::kReplay);
+}
+
+TEST(StepFromWire, ReusesItsArrays) {
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  const graphs::RowAdd* adds = scratch.add.data();
+  const graphs::RowChunk* chunks = scratch.chunks.data();
+  ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  EXPECT_EQ(scratch.add.data(), adds);
+  EXPECT_EQ(scratch.chunks.data(), chunks);
+}
+
+TEST(StepFromWire, ModeDefaultsToReplay) {
+  for (const v1::ExecutionMode mode : {v1::EXECUTION_MODE_UNSPECIFIED, v1::EXECUTION_MODE_REPLAY}) {
+    v1::StepRequest wire;
+    wire.set_mode(mode);
+    StepScratch scratch;
+    graphs::StepRequest step;
+    step.mode = graphs::ExecutionMode::kEager;
+    ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+    EXPECT_EQ(step.mode, graphs::ExecutionMode::kReplay);
+  }
+}
+
+TEST(StepFromWire, RefusesUnknownMode) {
+  v1::StepRequest wire;
+  wire.set_mode(static_cast<v1::ExecutionMode>(9));
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mode: got 9"));
+}
+
+// Numbers with no meaning pass: the engine judges them.
+TEST(StepFromWire, LeavesMeaningToTheEngine) {
+  v1::StepRequest wire;
+  wire.add_add()->mutable_sampling()->set_temperature(std::numeric_limits<float>::quiet_NaN());
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  EXPECT_TRUE(std::isnan(step.add[0].sampling.temperature));
+}
+
+struct NotBuiltCase {
+  std::string field;
+  std::function<void(v1::StepRequest&)> set;
+};
+
+class NotBuiltYet : public ::testing::TestWithParam<NotBuiltCase> {};
+
+TEST_P(NotBuiltYet, IsUnimplementedByName) {
+  v1::StepRequest wire = FullRequest();
+  GetParam().set(wire);
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().field + ":"));
+}
+
+v1::Sampling* SamplingOf(v1::StepRequest& wire) { return wire.mutable_add(0)->mutable_sampling(); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, NotBuiltYet,
+    ::testing::Values(
+        NotBuiltCase{"copy_blocks", [](v1::StepRequest& wire) { wire.add_copy_blocks(0); }},
+        NotBuiltCase{"top_k", [](v1::StepRequest& wire) { SamplingOf(wire)->set_top_k(40); }},
+        NotBuiltCase{"top_p", [](v1::StepRequest& wire) { SamplingOf(wire)->set_top_p(1.0f); }},
+        NotBuiltCase{"min_p",
+                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_min_p(std::nanf("")); }},
+        NotBuiltCase{"repetition_penalty",
+                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_repetition_penalty(1.0f); }},
+        NotBuiltCase{"presence_penalty",
+                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_presence_penalty(-1.0f); }},
+        NotBuiltCase{"frequency_penalty",
+                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_frequency_penalty(.1f); }},
+        NotBuiltCase{"num_logprobs",
+                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_num_logprobs(1); }}),
+    [](const auto& info) { return info.param.field; });
+
+struct UnknownFieldCase {
+  std::string name;
+  std::function<google::protobuf::Message*(v1::StepRequest&)> message;
+};
+
+class UnknownField : public ::testing::TestWithParam<UnknownFieldCase> {};
+
+TEST_P(UnknownField, IsUnimplementedByNumber) {
+  v1::StepRequest wire = FullRequest();
+  google::protobuf::Message* message = GetParam().message(wire);
+  message->GetReflection()->MutableUnknownFields(message)->AddVarint(1234, 1);
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("reprise.v1.", GetParam().name, ": field 1234")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Messages, UnknownField,
+    ::testing::Values(
+        UnknownFieldCase{"StepRequest", [](v1::StepRequest& wire) { return &wire; }},
+        UnknownFieldCase{"AddRow", [](v1::StepRequest& wire) { return wire.mutable_add(1); }},
+        UnknownFieldCase{"Sampling", [](v1::StepRequest& wire) { return SamplingOf(wire); }},
+        UnknownFieldCase{"AppendBlocks",
+                         [](v1::StepRequest& wire) { return wire.mutable_append(0); }},
+        UnknownFieldCase{"Chunk", [](v1::StepRequest& wire) { return wire.mutable_chunks(1); }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ParseWire, RefusesBytesThatDoNotParse) {
+  const grpc::Slice garbage(std::string("\xff\xff\xff\xff garbage"));
+  v1::StepRequest message;
+  const absl::Status status = ParseWire(grpc::ByteBuffer(&garbage, 1), &message);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("reprise.v1.StepRequest"));
+}
+
+TEST(ParseWire, RefusesTruncatedMessage) {
+  std::string bytes = FullRequest().SerializeAsString();
+  bytes.resize(bytes.size() - 1);
+  const grpc::Slice slice(bytes);
+  v1::StepRequest message;
+  EXPECT_EQ(ParseWire(grpc::ByteBuffer(&slice, 1), &message).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ParseWire, ReadsAMessageInPieces) {
+  const std::string bytes = FullRequest().SerializeAsString();
+  const grpc::Slice pieces[] = {grpc::Slice(bytes.substr(0, 5)), grpc::Slice(bytes.substr(5))};
+  v1::StepRequest message;
+  ASSERT_TRUE(ParseWire(grpc::ByteBuffer(pieces, 2), &message).ok());
+  EXPECT_EQ(message.SerializeAsString(), bytes);
+}
+
+TEST(ResultToWire, CarriesEveryField) {
+  const StepTimes times = {
+      .received_ns = 1000, .converted_ns = 1100, .submitted_ns = 1400, .result_ns = 9000};
+  v1::StepResponse wire;
+  ResultToWire(TwoRowResult(), times, /*omit_rows=*/false, &wire);
+  SetReplyTimes(times, 9500, wire.mutable_ledger());
+  EXPECT_EQ(wire.session(), 7u);
+  EXPECT_EQ(wire.sequence(), 42u);
+  EXPECT_THAT(wire.rows().row(), ElementsAre(11, 12, 9));
+  EXPECT_THAT(wire.rows().status(),
+              ElementsAre(v1::ROW_STATUS_RAN, v1::ROW_STATUS_RAN, v1::ROW_STATUS_STOPPED));
+  EXPECT_THAT(wire.rows().sampled(), ElementsAre(true, false, false));
+  EXPECT_THAT(wire.rows().token(), ElementsAre(65, 0, 0));
+  EXPECT_THAT(wire.rows().logprob(), ElementsAre(-0.5f, 0.0f, 0.0f));
+  EXPECT_THAT(wire.rows().context_length(), ElementsAre(22, 1, 8));
+  EXPECT_EQ(wire.report().graph(), "mixed/64");
+  EXPECT_TRUE(wire.report().replayed());
+  EXPECT_EQ(wire.report().rows(), 2u);
+  EXPECT_EQ(wire.report().tokens(), 3u);
+  EXPECT_EQ(wire.report().padding_rows(), 0u);
+  EXPECT_EQ(wire.report().padding_tokens(), 61u);
+  EXPECT_EQ(wire.ledger().wire_ns(), 100u);
+  EXPECT_EQ(wire.ledger().queue_ns(), 300u);
+  EXPECT_EQ(wire.ledger().validate_ns(), 1u);
+  EXPECT_EQ(wire.ledger().ring_ns(), 2u);
+  EXPECT_EQ(wire.ledger().launch_ns(), 3u);
+  EXPECT_EQ(wire.ledger().device_ns(), 4u);
+  EXPECT_EQ(wire.ledger().reply_ns(), 500u);
+  EXPECT_EQ(wire.ledger().total_ns(), 8500u);
+}
+
+TEST(ResultToWire, ReplacesTheResultBefore) {
+  v1::StepResponse wire;
+  ResultToWire(TwoRowResult(), {}, /*omit_rows=*/false, &wire);
+  graphs::StepResult second;
+  second.session = 7;
+  second.sequence = 43;
+  second.rows = {{.row = 5, .sampled = true, .token = 1, .logprob = -1.0f, .context_length = 2}};
+  second.report.graph = "decode/1";
+  ResultToWire(second, {}, /*omit_rows=*/false, &wire);
+  v1::StepResponse fresh;
+  ResultToWire(second, {}, /*omit_rows=*/false, &fresh);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(wire, fresh));
+}
+
+TEST(ResultToWire, OmitsRowsWhenAsked) {
+  v1::StepResponse wire;
+  ResultToWire(TwoRowResult(), {}, /*omit_rows=*/false, &wire);
+  ResultToWire(TwoRowResult(), {}, /*omit_rows=*/true, &wire);
+  EXPECT_FALSE(wire.has_rows());
+  EXPECT_EQ(wire.report().rows(), 2u);
+}
+
+TEST(ErrorToWire, CarriesSequenceCodeAndMessage) {
+  v1::StepError wire;
+  ErrorToWire(5, absl::OutOfRangeError("context: got 65, allowed 64"), &wire);
+  EXPECT_EQ(wire.sequence(), 5u);
+  EXPECT_EQ(wire.code(), 11);
+  EXPECT_EQ(wire.message(), "context: got 65, allowed 64");
+}
+
+TEST(DescribeToWire, CarriesEveryField) {
+  graphs::EngineInfo info;
+  info.model.name = "tiny";
+  info.model.architecture = "llama";
+  info.model.vocab_size = 97;
+  info.model.hidden_size = 32;
+  info.model.intermediate_size = 48;
+  info.model.num_layers = 2;
+  info.model.num_heads = 4;
+  info.model.num_kv_heads = 2;
+  info.model.head_dim = 8;
+  info.model.max_position_embeddings = 256;
+  info.model.eos_token_ids = {2, 3};
+  info.model.token_encoding = runtime::TokenEncoding::kBytes;
+  info.device.name = "a machine";
+  info.device.driver = "580";
+  info.device.total_bytes = 1000;
+  info.dtype = runtime::DType::kF32;
+  info.linear = graphs::LinearPolicy::kVendor;
+  info.limits = {.max_rows = 8,
+                 .max_context_length = 64,
+                 .max_blocks_per_row = 16,
+                 .max_step_tokens = 32,
+                 .pipeline_depth = 2};
+  info.memory = {.weights_bytes = 1, .kv_cache_bytes = 2, .workspace_bytes = 3, .graphs_bytes = 4};
+  info.decode_buckets = {{.bucket = {.index = 0, .capacity = 8, .name = "decode/8"},
+                          .num_kernel_nodes = 30,
+                          .num_other_nodes = 0,
+                          .capture_ns = 5,
+                          .device_bytes = 6}};
+  info.mixed_buckets = {{.bucket = {.index = 0, .capacity = 32, .name = "mixed/32"},
+                         .num_kernel_nodes = 31,
+                         .num_other_nodes = 0,
+                         .capture_ns = 7,
+                         .device_bytes = 8}};
+  const graphs::PoolInfo pool = {
+      .block_size = 4, .num_blocks = 100, .free_blocks = 99, .bytes = 102400};
+  v1::DescribeResponse wire;
+  DescribeToWire(info, pool, 4096, &wire);
+  EXPECT_EQ(wire.model().name(), "tiny");
+  EXPECT_EQ(wire.model().architecture(), "llama");
+  EXPECT_EQ(wire.model().vocab_size(), 97u);
+  EXPECT_EQ(wire.model().max_position_embeddings(), 256u);
+  EXPECT_THAT(wire.model().eos_token_ids(), ElementsAre(2, 3));
+  EXPECT_EQ(wire.model().dtype(), "f32");
+  EXPECT_EQ(wire.model().num_layers(), 2u);
+  EXPECT_EQ(wire.model().hidden_size(), 32u);
+  EXPECT_EQ(wire.model().num_heads(), 4u);
+  EXPECT_EQ(wire.model().num_kv_heads(), 2u);
+  EXPECT_EQ(wire.model().head_dim(), 8u);
+  EXPECT_EQ(wire.model().num_parameters(),
+            static_cast<uint64_t>(runtime::NumParameters(info.model)));
+  EXPECT_EQ(wire.model().token_encoding(), v1::TOKEN_ENCODING_BYTES);
+  EXPECT_EQ(wire.pool().block_size(), 4u);
+  EXPECT_EQ(wire.pool().num_blocks(), 100u);
+  EXPECT_EQ(wire.pool().free_blocks(), 99u);
+  EXPECT_EQ(wire.pool().bytes(), 102400u);
+  EXPECT_EQ(wire.limits().max_rows(), 8u);
+  EXPECT_EQ(wire.limits().max_context_length(), 64u);
+  EXPECT_EQ(wire.limits().max_blocks_per_row(), 16u);
+  EXPECT_EQ(wire.limits().max_step_tokens(), 32u);
+  EXPECT_EQ(wire.limits().pipeline_depth(), 2u);
+  EXPECT_EQ(wire.limits().max_message_bytes(), 4096u);
+  ASSERT_EQ(wire.buckets_size(), 2);
+  EXPECT_EQ(wire.buckets(0).name(), "decode/8");
+  EXPECT_EQ(wire.buckets(0).kind(), "decode");
+  EXPECT_EQ(wire.buckets(0).capacity(), 8u);
+  EXPECT_EQ(wire.buckets(0).kernel_nodes(), 30u);
+  EXPECT_EQ(wire.buckets(0).other_nodes(), 0u);
+  EXPECT_EQ(wire.buckets(0).capture_ns(), 5u);
+  EXPECT_EQ(wire.buckets(0).device_bytes(), 6u);
+  EXPECT_EQ(wire.buckets(1).kind(), "mixed");
+  EXPECT_EQ(wire.buckets(1).capacity(), 32u);
+  EXPECT_EQ(wire.device().kind(), "host");
+  EXPECT_EQ(wire.device().name(), "a machine");
+  EXPECT_EQ(wire.device().driver(), "580");
+  EXPECT_EQ(wire.device().total_bytes(), 1000u);
+  EXPECT_EQ(wire.memory().weights_bytes(), 1u);
+  EXPECT_EQ(wire.memory().kv_cache_bytes(), 2u);
+  EXPECT_EQ(wire.memory().workspace_bytes(), 3u);
+  EXPECT_EQ(wire.memory().graphs_bytes(), 4u);
+  EXPECT_EQ(wire.world_size(), 1u);
+  EXPECT_EQ(wire.server_version(), REPRISE_VERSION);
+  EXPECT_EQ(wire.api_version(), "reprise.v1");
+  EXPECT_EQ(wire.linear_policy(), "vendor");
+}
+
+// ---- the sizes that docs/wire.md quotes; a change here is a change there ----
+
+// A long-running session: its epoch takes nine bytes (engines take it from the clock), its sequence number three.
+size_t BytesOf(v1::StepRequest step) {
+  step.set_epoch(1800000000000000000u);
+  step.set_sequence(100000);
+  v1::StepStreamRequest message;
+  *message.mutable_step() = std::move(step);
+  return message.ByteSizeLong();
+}
+
+TEST(WireSize, SteadyStateIsEighteenBytesForAnyNumberOfRows) {
+  v1::StepRequest step;
+  step.set_continue_all(true);
+  EXPECT_EQ(BytesOf(step), 18u);
+}
+
+TEST(WireSize, NamingRowsTakesOneOrTwoBytesEach) {
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 19}, {64, 82}, {256, 404}};
+  for (const auto& [rows, bytes] : sizes) {
+    v1::StepRequest step;
+    for (uint32_t row = 0; row < rows; ++row) step.add_continue_rows(row);
+    EXPECT_EQ(BytesOf(step), bytes) << rows << " rows";
+  }
+}
+
+// One row in 16 needs a block at each step when a block holds 16 tokens.
+TEST(WireSize, SteadyStateWithTheBlocksItTakesStaysUnderTheTarget) {
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 24}, {64, 48}, {256, 153}};
+  for (const auto& [rows, bytes] : sizes) {
+    v1::StepRequest step;
+    step.set_continue_all(true);
+    for (uint32_t row = 0; row < rows; row += 16) {
+      v1::AppendBlocks* append = step.add_append();
+      append->set_row(row);
+      append->add_blocks(1000 + row);
+    }
+    EXPECT_EQ(BytesOf(step), bytes) << rows << " rows";
+    EXPECT_LE(BytesOf(step), 512u) << rows << " rows";
+  }
+}
+
+TEST(WireSize, ReplyTakesAboutThirteenBytesPerRow) {
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 84}, {64, 845}, {256, 3280}};
+  for (const auto& [rows, bytes] : sizes) {
+    graphs::StepResult result = TwoRowResult();
+    result.sequence = 100000;
+    result.ledger = {.validate_ns = 2000,
+                     .ring_ns = 1000,
+                     .launch_ns = 2000,
+                     .device_ns = 5000000,
+                     .total_ns = 5010000};
+    const StepTimes times = {
+        .received_ns = 0, .converted_ns = 3000, .submitted_ns = 3200, .result_ns = 5013000};
+    result.rows.clear();
+    for (uint32_t row = 0; row < rows; ++row) {
+      result.rows.push_back(
+          {.row = row, .sampled = true, .token = 50000, .logprob = -0.25f, .context_length = 1000});
+    }
+    v1::StepStreamResponse message;
+    ResultToWire(result, times, /*omit_rows=*/false, message.mutable_step());
+    SetReplyTimes(times, 5020000, message.mutable_step()->mutable_ledger());
+    EXPECT_EQ(message.ByteSizeLong(), bytes) << rows << " rows";
+  }
+}
+
+}  // namespace
+}  // namespace reprise::service

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a test on every kind of device: on the host always, on a GPU where there is one, and
+// skipping with the reason where not.
+//
+//   class MyTest : public ::testing::TestWithParam<runtime::DeviceKind> { ... };
+//   TEST_P(MyTest, DoesX) { REPRISE_DEVICE_OR_SKIP(device); ... }
+//   REPRISE_ON_EVERY_DEVICE(MyTest);
+#ifndef REPRISE_TESTS_TESTING_ANY_DEVICE_H_
+#define REPRISE_TESTS_TESTING_ANY_DEVICE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/device.h"
+
+namespace reprise::testing {
+
+// "", or why a device of this kind cannot be had here.
+inline std::string WhyNoDevice(runtime::DeviceKind kind) {
+  std::string why;
+  if (kind != runtime::DeviceKind::kCuda || runtime::CountCudaDevices(&why) > 0) return "";
+  return "no CUDA device: " + why;
+}
+
+inline std::string DeviceKindName(const ::testing::TestParamInfo<runtime::DeviceKind>& info) {
+  return std::string(runtime::NameOf(info.param));
+}
+
+}  // namespace reprise::testing
+
+// Declares `name`, a std::unique_ptr<Device> of the test's parameter.
+#define REPRISE_DEVICE_OR_SKIP(name)                                                       \
+  if (const std::string why = ::reprise::testing::WhyNoDevice(GetParam()); !why.empty()) { \
+    GTEST_SKIP() << why;                                                                   \
+  }                                                                                        \
+  auto name##_or = ::reprise::runtime::Device::Create({.kind = GetParam()});               \
+  ASSERT_TRUE(name##_or.ok()) << name##_or.status().ToString();                            \
+  const std::unique_ptr<::reprise::runtime::Device> name = *std::move(name##_or)
+
+#define REPRISE_ON_EVERY_DEVICE(suite)                                               \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite,                                           \
+                           ::testing::Values(::reprise::runtime::DeviceKind::kHost,  \
+                                             ::reprise::runtime::DeviceKind::kCuda), \
+                           ::reprise::testing::DeviceKindName)
+
+#endif  // REPRISE_TESTS_TESTING_ANY_DEVICE_H_

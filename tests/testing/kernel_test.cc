@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/kernel_test.h"
+
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "tests/testing/any_device.h"
+#include "tests/testing/number.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+
+std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
+  return std::string(runtime::NameOf(info.param.device)) + "_" +
+         std::string(runtime::NameOf(info.param.dtype));
+}
+
+void KernelTest::SetUp() {
+  if (const std::string why = WhyNoDevice(GetParam().device); !why.empty()) GTEST_SKIP() << why;
+  // A bound of one microsecond shuffles the blocks and never sleeps.
+  ASSERT_OK_AND_ASSIGN(device_, runtime::Device::Create({.kind = GetParam().device,
+                                                         .host_threads = 3,
+                                                         .host_max_delay_us = 1}));
+  ASSERT_OK_AND_ASSIGN(stream_, device_->CreateStream());
+  ASSERT_OK_AND_ASSIGN(kernels_, kernels::KernelSet::Load(*device_, dtype()));
+}
+
+void ExpectNear(std::span<const double> got, const Expected& expected, runtime::DType dtype) {
+  ASSERT_EQ(expected.value.size(), expected.slack.size());
+  ASSERT_GE(got.size(), expected.value.size());
+  size_t num_wrong = 0, worst = 0;
+  double worst_ratio = 1.0;
+  for (size_t i = 0; i < expected.value.size(); ++i) {
+    const double want = expected.value[i], slack = expected.slack[i];
+    const double allowed = slack + HalfUlp(dtype, std::fabs(want) + slack);
+    const double ratio = std::fabs(got[i] - want) / allowed;
+    if (ratio <= 1.0) continue;
+    ++num_wrong;
+    // A NaN is worse than any number.
+    if (ratio > worst_ratio || (std::isnan(ratio) && !std::isnan(worst_ratio))) {
+      worst = i;
+      worst_ratio = ratio;
+    }
+  }
+  EXPECT_EQ(num_wrong, 0u) << "of " << expected.value.size() << "; worst at " << worst << ": got "
+                           << got[worst] << ", want " << expected.value[worst] << ", allowed "
+                           << expected.slack[worst] << " and one rounding, off by "
+                           << worst_ratio << " times that";
+  size_t num_touched = 0;
+  for (size_t i = expected.value.size(); i < got.size(); ++i) num_touched += !std::isnan(got[i]);
+  EXPECT_EQ(num_touched, 0u) << "elements beyond the live ones were written";
+}
+
+}  // namespace reprise::testing

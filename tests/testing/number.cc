@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/number.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <utility>
+
+namespace reprise::testing {
+namespace {
+
+using runtime::DType;
+
+struct Format {
+  int significand_bits;  // without the hidden one
+  int min_exponent;      // of the smallest normal number
+  int max_exponent;      // of the largest number
+};
+
+Format FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return {23, -126, 127};
+    case DType::kBf16:
+      return {7, -126, 127};
+    case DType::kF16:
+      return {10, -14, 15};
+  }
+  return {};
+}
+
+// The distance between neighbours at a finite value.
+double Ulp(const Format& format, double value) {
+  const int exponent = value == 0.0 ? format.min_exponent : std::ilogb(value);
+  return std::ldexp(1.0, std::max(exponent, format.min_exponent) - format.significand_bits);
+}
+
+// Bits of a value that the format holds.
+uint64_t BitsOf(const Format& format, double value) {
+  const int exponent_bits = format.max_exponent == 15 ? 5 : 8;
+  const uint64_t all_ones = (uint64_t{1} << exponent_bits) - 1;
+  const uint64_t sign = uint64_t{std::signbit(value)} << (exponent_bits + format.significand_bits);
+  if (std::isnan(value))
+    return sign | all_ones << format.significand_bits | uint64_t{1}
+                                                            << (format.significand_bits - 1);
+  if (std::isinf(value)) return sign | all_ones << format.significand_bits;
+  const double steps = std::fabs(value) / Ulp(format, value);
+  const uint64_t significand = static_cast<uint64_t>(steps);
+  if (significand < uint64_t{1} << format.significand_bits) return sign | significand;  // subnormal
+  const uint64_t exponent =
+      static_cast<uint64_t>(std::ilogb(value) - format.min_exponent) << format.significand_bits;
+  return sign | (exponent + significand);  // the hidden bit adds the 1 of the exponent's bias
+}
+
+double ValueOf(const Format& format, uint64_t bits) {
+  const int exponent_bits = format.max_exponent == 15 ? 5 : 8;
+  const uint64_t all_ones = (uint64_t{1} << exponent_bits) - 1;
+  const uint64_t fraction = bits & ((uint64_t{1} << format.significand_bits) - 1);
+  const uint64_t exponent = bits >> format.significand_bits & all_ones;
+  const double sign = (bits >> (format.significand_bits + exponent_bits) & 1) != 0 ? -1.0 : 1.0;
+  if (exponent == all_ones)
+    return fraction != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
+  const double hidden = exponent == 0 ? 0.0 : std::ldexp(1.0, format.significand_bits);
+  const int power = format.min_exponent - format.significand_bits +
+                    (exponent == 0 ? 0 : static_cast<int>(exponent) - 1);
+  return sign * std::ldexp(hidden + static_cast<double>(fraction), power);
+}
+
+}  // namespace
+
+double RoundTo(DType dtype, double value) {
+  if (!std::isfinite(value)) return value;
+  const Format format = FormatOf(dtype);
+  const double ulp = Ulp(format, value);
+  const double rounded = std::nearbyint(value / ulp) * ulp;
+  return std::ldexp(1.0, format.max_exponent + 1) <= std::fabs(rounded)
+             ? std::copysign(std::numeric_limits<double>::infinity(), value)
+             : rounded;
+}
+
+double HalfUlp(DType dtype, double value) {
+  return std::isfinite(value) ? 0.5 * Ulp(FormatOf(dtype), value) : 0.0;
+}
+
+std::vector<std::byte> Encode(DType dtype, std::span<const double> values) {
+  const Format format = FormatOf(dtype);
+  const size_t size = SizeOf(dtype);
+  std::vector<std::byte> bytes(values.size() * size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint64_t bits = BitsOf(format, RoundTo(dtype, values[i]));
+    for (size_t b = 0; b < size; ++b) bytes[i * size + b] = static_cast<std::byte>(bits >> (8 * b));
+  }
+  return bytes;
+}
+
+std::vector<double> Decode(DType dtype, std::span<const std::byte> bytes) {
+  const Format format = FormatOf(dtype);
+  const size_t size = SizeOf(dtype);
+  std::vector<double> values(bytes.size() / size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint64_t bits = 0;
+    for (size_t b = 0; b < size; ++b)
+      bits |= static_cast<uint64_t>(bytes[i * size + b]) << (8 * b);
+    values[i] = ValueOf(format, bits);
+  }
+  return values;
+}
+
+uint64_t Random::Bits() {  // splitmix64
+  state_ += 0x9e3779b97f4a7c15u;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+uint32_t Random::Below(uint32_t n) { return static_cast<uint32_t>((Bits() >> 32) * n >> 32); }
+
+double Random::Uniform() { return (static_cast<double>(Bits() >> 12) + 0.5) * 0x1p-52; }
+
+double Random::Normal() {  // Box-Muller
+  const double radius = std::sqrt(-2.0 * std::log(Uniform()));
+  return radius * std::cos(2.0 * std::numbers::pi * Uniform());
+}
+
+std::vector<double> Random::Tensor(DType dtype, size_t n, double stddev) {
+  std::vector<double> values(n);
+  for (double& v : values) v = RoundTo(dtype, stddev * Normal());
+  return values;
+}
+
+std::vector<uint32_t> Random::Permutation(uint32_t n) {
+  std::vector<uint32_t> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  for (uint32_t i = n; i > 1; --i) std::swap(order[i - 1], order[Below(i)]);
+  return order;
+}
+
+}  // namespace reprise::testing

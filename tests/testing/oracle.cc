@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/testing/number.h"
+
+namespace reprise::testing {
+namespace {
+
+using runtime::DType;
+
+constexpr double kEps = 0x1p-24;
+// Relative error of exp(x) in f32: the argument's rounding is not in here. A GPU's fast exponential is off by up to
+// 2 + 1.17 |x| units in the last place (CUDA C++ Programming Guide, intrinsic functions), a library's by less than 1.
+double ExpEps(double x) { return 2.0 * kEps * (2.0 + 1.2 * std::fabs(x)); }
+
+}  // namespace
+
+Expected OracleEmbedding(std::span<const double> table, size_t hidden, std::span<const uint32_t> id,
+                         double multiplier) {
+  Expected out;
+  for (const uint32_t row : id) {
+    for (size_t h = 0; h < hidden; ++h) {
+      const double y = table[row * hidden + h] * multiplier;
+      out.Add(y, std::fabs(y) * kEps);
+    }
+  }
+  return out;
+}
+
+Expected OracleRopeTable(std::span<const uint32_t> position,
+                         std::span<const double> inverse_frequency) {
+  Expected out;
+  for (const uint32_t p : position) {
+    for (const double f : inverse_frequency) {
+      const double angle = RoundTo(DType::kF32, static_cast<double>(p) * f);
+      // Libraries promise 2 units in the last place, and no value exceeds 1.
+      out.Add(std::cos(angle), 4 * kEps);
+      out.Add(std::sin(angle), 4 * kEps);
+    }
+  }
+  return out;
+}
+
+Expected OracleResidual(std::span<const double> residual, std::span<const double> branch,
+                        double branch_scale) {
+  Expected out;
+  for (size_t i = 0; i < residual.size(); ++i) {
+    const double added = branch_scale * branch[i];
+    out.Add(residual[i] + added, 2 * kEps * (std::fabs(residual[i]) + std::fabs(added)));
+  }
+  return out;
+}
+
+Expected OracleRmsNorm(std::span<const double> x, std::span<const double> weight, double eps) {
+  Expected out;
+  const size_t hidden = weight.size();
+  // Squares are positive, so a sum of n is off by at most n eps; every device keeps at least 16 partial sums. The root halves that.
+  const double relative = (static_cast<double>(hidden) / 32 + 32) * kEps;
+  for (size_t row = 0; row < x.size(); row += hidden) {
+    double squares = 0.0;
+    for (size_t h = 0; h < hidden; ++h) squares += x[row + h] * x[row + h];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(hidden) + eps);
+    for (size_t h = 0; h < hidden; ++h) {
+      const double y = x[row + h] * scale * weight[h];
+      out.Add(y, std::fabs(y) * relative);
+    }
+  }
+  return out;
+}
+
+Expected OracleRope(std::span<const double> head, std::span<const double> cos_sin) {
+  const size_t half = head.size() / 2;
+  Expected out;
+  for (size_t i = 0; i < head.size(); ++i) {
+    const size_t pair = i % half;
+    const double c = cos_sin[2 * pair], s = cos_sin[2 * pair + 1];
+    const double own = head[i] * c, other = head[(i + half) % head.size()] * s;
+    out.Add(i < half ? own - other : own + other, 2 * kEps * (std::fabs(own) + std::fabs(other)));
+  }
+  return out;
+}
+
+Expected OracleSiluMul(std::span<const double> gate_up, size_t intermediate) {
+  Expected out;
+  for (size_t row = 0; row < gate_up.size(); row += 2 * intermediate) {
+    for (size_t i = 0; i < intermediate; ++i) {
+      const double gate = gate_up[row + i], up = gate_up[row + intermediate + i];
+      const double y = gate / (1.0 + std::exp(-gate)) * up;
+      // Where exp(-gate) leaves the range of f32, the result may be zero instead of almost zero.
+      out.Add(y, std::fabs(y) * (ExpEps(gate) + 8 * kEps) + 1e-36 * std::fabs(up));
+    }
+  }
+  return out;
+}
+
+void OracleLinearOutput(std::span<const double> x, std::span<const double> w, double scale,
+                        double bias, Expected& out) {
+  double dot = 0.0, magnitude = 0.0;
+  for (size_t k = 0; k < w.size(); ++k) {
+    const double product = x[k] * w[k];
+    dot += product;
+    magnitude += std::fabs(product);
+  }
+  const double terms = static_cast<double>(w.size()) + 4;
+  out.Add(scale * dot + bias,
+          2 * kEps * (terms * std::fabs(scale) * magnitude + std::fabs(bias)));
+}
+
+Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
+                      std::span<const double> bias, size_t in_features, double scale) {
+  Expected out;
+  for (size_t r = 0; r < x.size(); r += in_features) {
+    for (size_t n = 0; n * in_features < weight.size(); ++n) {
+      OracleLinearOutput(x.subspan(r, in_features), weight.subspan(n * in_features, in_features),
+                         scale, bias.empty() ? 0.0 : bias[n], out);
+    }
+  }
+  return out;
+}
+
+void OracleAttentionHead(std::span<const double> q, std::span<const double> keys,
+                         std::span<const double> values, double scale, double probability_eps,
+                         Expected& out) {
+  const size_t dim = q.size(), n = keys.size() / dim;
+  std::vector<double> weight(n), weight_eps(n);
+  double top = -INFINITY;
+  for (size_t p = 0; p < n; ++p) {
+    double dot = 0.0, magnitude = 0.0;
+    for (size_t d = 0; d < dim; ++d) {
+      dot += q[d] * keys[p * dim + d];
+      magnitude += std::fabs(q[d] * keys[p * dim + d]);
+    }
+    weight[p] = scale * dot;
+    weight_eps[p] = 2 * kEps * (static_cast<double>(dim) + 4) * std::fabs(scale) * magnitude;
+    top = std::max(top, weight[p]);
+  }
+  double sum = 0.0;
+  for (size_t p = 0; p < n; ++p) {
+    const double x = weight[p] - top;
+    // A score that is off shifts its weight by as much; a weight is one exponential times another where partial results are merged.
+    weight_eps[p] += 2 * ExpEps(x) + 2 * kEps * std::fabs(x) + probability_eps;
+    sum += weight[p] = std::exp(x);
+  }
+  // n products and sums, above and below, and the merging.
+  double sum_eps = 4 * kEps * (static_cast<double>(n) + 64);
+  for (size_t p = 0; p < n; ++p) sum_eps += (weight[p] /= sum) * weight_eps[p];
+  for (size_t d = 0; d < dim; ++d) {
+    double value = 0.0, slack = 0.0;
+    for (size_t p = 0; p < n; ++p) {
+      const double term = weight[p] * values[p * dim + d];
+      value += term;
+      slack += std::fabs(term) * (weight_eps[p] + sum_eps);
+    }
+    out.Add(value, slack);
+  }
+}
+
+uint32_t OracleGreedy(std::span<const double> logits) {
+  return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+double OracleLogprob(std::span<const double> logits, uint32_t token) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const double l : logits) sum += std::exp(l - top);
+  return logits[token] - top - std::log(sum);
+}
+
+std::vector<double> OracleCumulative(std::span<const double> logits, double temperature) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> cumulative(logits.size());
+  double sum = 0.0;
+  for (size_t i = 0; i < logits.size(); ++i)
+    cumulative[i] = sum += std::exp((logits[i] - top) / temperature);
+  for (double& c : cumulative) c /= sum;
+  return cumulative;
+}
+
+std::array<uint32_t, 4> OraclePhilox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  constexpr std::array<uint64_t, 2> kMultiplier = {0xD2511F53u, 0xCD9E8D57u};
+  constexpr std::array<uint32_t, 2> kWeyl = {0x9E3779B9u, 0xBB67AE85u};
+  for (uint32_t round = 0; round < 10; ++round) {
+    const uint64_t first = kMultiplier[0] * counter[0], second = kMultiplier[1] * counter[2];
+    counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ (key[0] + round * kWeyl[0]),
+               static_cast<uint32_t>(second),
+               static_cast<uint32_t>(first >> 32) ^ counter[3] ^ (key[1] + round * kWeyl[1]),
+               static_cast<uint32_t>(first)};
+  }
+  return counter;
+}
+
+double OracleUniform(uint32_t word) { return (static_cast<double>(word >> 9) + 0.5) * 0x1p-23; }
+
+}  // namespace reprise::testing

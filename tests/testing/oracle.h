@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every op must compute: plain loops in double, from the contracts in kernels/*/*.h. Shares no code with any kernel.
+//
+// A result comes with its slack: how far f32 arithmetic in any order may lie from it before the last rounding. eps below is 2^-24, half
+// the spacing of f32 just above 1, so one f32 operation is off by at most eps relative; tensor cores truncate instead of rounding,
+// which doubles it. Slacks are worst cases, linear in the number of operations.
+#ifndef REPRISE_TESTS_TESTING_ORACLE_H_
+#define REPRISE_TESTS_TESTING_ORACLE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/dtype.h"
+
+namespace reprise::testing {
+
+struct Expected {
+  std::vector<double> value;
+  std::vector<double> slack;
+  void Add(double v, double s) {
+    value.push_back(v);
+    slack.push_back(s);
+  }
+};
+
+// Row-major matrices throughout. Inputs are exact values of their storage format.
+
+// table[id[t], h] * multiplier.
+Expected OracleEmbedding(std::span<const double> table, size_t hidden, std::span<const uint32_t> id,
+                         double multiplier);
+// (cos, sin) of f32(position * inverse_frequency), as the contract rounds it.
+Expected OracleRopeTable(std::span<const uint32_t> position,
+                         std::span<const double> inverse_frequency);
+
+// residual + branch_scale * branch, not rounded.
+Expected OracleResidual(std::span<const double> residual, std::span<const double> branch,
+                        double branch_scale);
+// x * weight / sqrt(mean(x^2) + eps) over rows of weight.size().
+Expected OracleRmsNorm(std::span<const double> x, std::span<const double> weight, double eps);
+
+// One head of q or k, rotated: cos_sin holds a pair for each element of the first half.
+Expected OracleRope(std::span<const double> head, std::span<const double> cos_sin);
+
+// silu(gate) * up over rows of 2 * intermediate.
+Expected OracleSiluMul(std::span<const double> gate_up, size_t intermediate);
+
+// One output: scale * dot(x, w) + bias.
+void OracleLinearOutput(std::span<const double> x, std::span<const double> w, double scale,
+                        double bias, Expected& out);
+// scale * x * weight^T + bias; bias may be empty.
+Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
+                      std::span<const double> bias, size_t in_features, double scale);
+
+// One query head over n = keys.size() / q.size() KV tokens: softmax(scale * K q) V. probability_eps: relative error of a probability
+// where a kernel rounds it to its storage format before the second product; 0 otherwise.
+void OracleAttentionHead(std::span<const double> q, std::span<const double> keys,
+                         std::span<const double> values, double scale, double probability_eps,
+                         Expected& out);
+
+// Lowest id of the largest logit.
+uint32_t OracleGreedy(std::span<const double> logits);
+// log softmax(logits)[token].
+double OracleLogprob(std::span<const double> logits, uint32_t token);
+// Cumulative softmax(logits / temperature): element i is the mass of ids 0 .. i.
+std::vector<double> OracleCumulative(std::span<const double> logits, double temperature);
+
+// Philox4x32-10 of Salmon et al. 2011: one block of a counter of four words under a key of two.
+std::array<uint32_t, 4> OraclePhilox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+// The uniform number in (0, 1) that sampling and the fills make of a word.
+double OracleUniform(uint32_t word);
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_TESTING_ORACLE_H_

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/tiny_model.h"
+
+#include <stdlib.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/check.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::testing {
+namespace {
+
+using runtime::DType;
+
+// A counter-based generator (splitmix64), so that bytes do not depend on the standard library.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ull) {}
+
+  // Uniform in [-1, 1).
+  float Next() {
+    state_ += 0x9e3779b97f4a7c15ull;
+    uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    return static_cast<float>(static_cast<double>(z >> 11) * 0x1p-52 - 1.0);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+uint16_t Bf16Bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits += 0x7fffu + ((bits >> 16) & 1u);  // round to nearest even; the values here are finite
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+uint16_t F16Bits(float value) {
+  const _Float16 half = static_cast<_Float16>(value);
+  uint16_t bits;
+  std::memcpy(&bits, &half, sizeof(bits));
+  return bits;
+}
+
+void AppendElement(std::string& out, DType dtype, float value) {
+  if (dtype == DType::kF32) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return;
+  }
+  const uint16_t bits = dtype == DType::kBf16 ? Bf16Bits(value) : F16Bits(value);
+  out.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+}
+
+// Collects tensors in the order in which they are added; that order also decides their random
+// numbers.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(DType dtype, uint64_t seed) : dtype_(dtype), random_(seed) {}
+
+  // [out, in] with variance 1/in.
+  void AddMatrix(std::string_view name, int64_t out, int64_t in) {
+    Add(name, {out, in}, 0.0f, std::sqrt(3.0f / static_cast<float>(in)));
+  }
+  void AddEmbedding(std::string_view name, int64_t vocab, int64_t hidden) {
+    Add(name, {vocab, hidden}, 0.0f, std::sqrt(3.0f));
+  }
+  void AddNorm(std::string_view name, int64_t size) { Add(name, {size}, 1.0f, 0.2f); }
+  void AddBias(std::string_view name, int64_t size) { Add(name, {size}, 0.0f, 0.2f); }
+
+  // u64 header length, JSON header padded with spaces to a multiple of 8, data.
+  std::string Finish() {
+    std::string header = absl::StrCat("{", header_, "}");
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = header.size();
+    std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
+    file += header;
+    file += data_;
+    return file;
+  }
+
+ private:
+  void Add(std::string_view name, const std::vector<int64_t>& shape, float mean, float amplitude) {
+    const size_t begin = data_.size();
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    for (int64_t i = 0; i < count; ++i) {
+      AppendElement(data_, dtype_, mean + amplitude * random_.Next());
+    }
+    const char* dtype = dtype_ == DType::kF32 ? "F32" : dtype_ == DType::kBf16 ? "BF16" : "F16";
+    absl::StrAppend(&header_, header_.empty() ? "" : ",", "\"",
+                    absl::string_view(name.data(), name.size()), "\":{\"dtype\":\"", dtype,
+                    "\",\"shape\":[", absl::StrJoin(shape, ","), "],\"data_offsets\":[", begin, ",",
+                    data_.size(), "]}");
+  }
+
+  DType dtype_;
+  Random random_;
+  std::string header_;
+  std::string data_;
+};
+
+std::string ConfigJson(const TinyModelOptions& o) {
+  const bool granite = o.architecture == "granite";
+  const char* dtype = o.dtype == DType::kF32    ? "float32"
+                      : o.dtype == DType::kBf16 ? "bfloat16"
+                                                : "float16";
+  const std::string eos = o.eos_token_ids.size() == 1
+                              ? absl::StrCat(o.eos_token_ids[0])
+                              : absl::StrCat("[", absl::StrJoin(o.eos_token_ids, ","), "]");
+  auto boolean = [](bool value) { return value ? "true" : "false"; };
+  std::string json = absl::StrCat(
+      "{\"architectures\":[\"", granite ? "GraniteForCausalLM" : "LlamaForCausalLM",
+      "\"],\"model_type\":\"", o.architecture, "\",\"vocab_size\":", o.vocab_size,
+      ",\"hidden_size\":", o.hidden_size, ",\"intermediate_size\":", o.intermediate_size,
+      ",\"num_hidden_layers\":", o.num_layers, ",\"num_attention_heads\":", o.num_heads,
+      ",\"num_key_value_heads\":", o.num_kv_heads, ",\"head_dim\":", o.head_dim);
+  absl::StrAppend(&json, ",\"max_position_embeddings\":", o.max_position_embeddings,
+                  ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"hidden_act\":\"silu\"",
+                  ",\"attention_bias\":", boolean(o.attention_bias),
+                  ",\"mlp_bias\":", boolean(o.mlp_bias),
+                  ",\"tie_word_embeddings\":", boolean(o.tie_word_embeddings),
+                  o.eos_token_ids.empty() ? "" : absl::StrCat(",\"eos_token_id\":", eos),
+                  ",\"torch_dtype\":\"", dtype, "\"");
+  if (granite) {
+    absl::StrAppend(&json, ",\"embedding_multiplier\":3.0,\"attention_multiplier\":0.25",
+                    ",\"residual_multiplier\":0.75,\"logits_scaling\":2.0");
+  }
+  return absl::StrCat(json, "}\n");
+}
+
+void AddLinear(SafetensorsWriter& writer, const std::string& name, int64_t out, int64_t in,
+               bool bias) {
+  writer.AddMatrix(name + ".weight", out, in);
+  if (bias) writer.AddBias(name + ".bias", out);
+}
+
+std::string Weights(const TinyModelOptions& o) {
+  SafetensorsWriter writer(o.dtype, o.seed);
+  const int64_t q_size = o.num_heads * o.head_dim;
+  const int64_t kv_size = o.num_kv_heads * o.head_dim;
+  writer.AddEmbedding("model.embed_tokens.weight", o.vocab_size, o.hidden_size);
+  for (int64_t i = 0; i < o.num_layers; ++i) {
+    const std::string layer = absl::StrCat("model.layers.", i, ".");
+    writer.AddNorm(layer + "input_layernorm.weight", o.hidden_size);
+    AddLinear(writer, layer + "self_attn.q_proj", q_size, o.hidden_size, o.attention_bias);
+    AddLinear(writer, layer + "self_attn.k_proj", kv_size, o.hidden_size, o.attention_bias);
+    AddLinear(writer, layer + "self_attn.v_proj", kv_size, o.hidden_size, o.attention_bias);
+    AddLinear(writer, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
+    writer.AddNorm(layer + "post_attention_layernorm.weight", o.hidden_size);
+    AddLinear(writer, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+    AddLinear(writer, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+    AddLinear(writer, layer + "mlp.down_proj", o.hidden_size, o.intermediate_size, o.mlp_bias);
+  }
+  writer.AddNorm("model.norm.weight", o.hidden_size);
+  if (!o.tie_word_embeddings) writer.AddMatrix("lm_head.weight", o.vocab_size, o.hidden_size);
+  return writer.Finish();
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& content) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const TinyModelOptions& o) {
+  if (o.architecture != "llama" && o.architecture != "granite") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("architecture: got \"", o.architecture, "\", allowed llama or granite"));
+  }
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"vocab_size", o.vocab_size}, {"hidden_size", o.hidden_size},
+      {"num_layers", o.num_layers}, {"intermediate_size", o.intermediate_size},
+      {"num_heads", o.num_heads},   {"num_kv_heads", o.num_kv_heads},
+      {"head_dim", o.head_dim},     {"max_position_embeddings", o.max_position_embeddings},
+  };
+  for (const auto& [name, value] : sizes) {
+    if (value < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": got ", value, ", allowed >= 1"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> WriteTinyModel(const TinyModelOptions& options,
+                                           const std::string& directory) {
+  REPRISE_RETURN_IF_ERROR(Validate(options));
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot create ", directory, ": ", error.message()));
+  }
+  REPRISE_RETURN_IF_ERROR(WriteFile(directory + "/config.json", ConfigJson(options)));
+  REPRISE_RETURN_IF_ERROR(WriteFile(directory + "/model.safetensors", Weights(options)));
+  return directory;
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string path = (std::filesystem::temp_directory_path() / "reprise-test-XXXXXX").string();
+  REPRISE_CHECK(mkdtemp(path.data()) != nullptr);
+  path_ = path;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace reprise::testing

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// WriteTinyModel: writes a small random model in Hugging Face layout (config.json,
+// model.safetensors), so that tests can run a whole engine in milliseconds without a checkpoint.
+// Not a fixture with reference logits: those lie in tests/fixtures.
+#ifndef REPRISE_TESTS_TESTING_TINY_MODEL_H_
+#define REPRISE_TESTS_TESTING_TINY_MODEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/dtype.h"
+
+namespace reprise::testing {
+
+struct TinyModelOptions {
+  std::string architecture = "llama";  // or "granite", which gets non-neutral multipliers
+  int64_t vocab_size = 97;
+  int64_t hidden_size = 32;
+  int64_t intermediate_size = 48;
+  int64_t num_layers = 2;
+  int64_t num_heads = 4;
+  int64_t num_kv_heads = 2;
+  int64_t head_dim = 8;
+  int64_t max_position_embeddings = 256;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  std::vector<uint32_t> eos_token_ids = {2};
+  runtime::DType dtype = runtime::DType::kF32;
+  uint64_t seed = 1;  // the same options give the same bytes on every machine
+};
+
+// Writes the two files into `directory`, creating it; existing ones are replaced. Returns
+// `directory`. Matrices are uniform with variance 1/in_features, embeddings of variance 1, norms
+// near 1: activations keep their scale through the layers, so greedy tokens vary with the input.
+// Errors: InvalidArgument on a size < 1; Unavailable names the path not written.
+absl::StatusOr<std::string> WriteTinyModel(const TinyModelOptions& options,
+                                           const std::string& directory);
+
+// A directory of its own under the system's temporary one, removed with everything in it on
+// destruction.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_TESTING_TINY_MODEL_H_

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sched/batcher.h"
+
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/fake_step_server.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+ServerLimits Limits() {
+  return {.block_size = 4,
+          .num_blocks = 101,
+          .max_rows = 4,
+          .max_context_length = 64,
+          .max_step_tokens = 16,
+          .max_prompt_tokens = 16,
+          .pipeline_depth = 2,
+          .vocab_size = 50};
+}
+
+// A batcher on a fake server, stepped by hand.
+class BatcherTest : public ::testing::Test {
+ protected:
+  void Start(const ServerLimits& limits, const BatcherOptions& options = {}) {
+    limits_ = limits;
+    server_ = std::make_unique<FakeStepServer>(limits);
+    blocks_ = std::make_unique<BlockManager>(server_.get(), BlockManagerOptions{.batch = 1});
+    batcher_ = std::make_unique<Batcher>(limits, options, blocks_.get());
+    requests_.reserve(16);
+  }
+
+  Request* Add(uint32_t prompt_tokens, uint32_t max_new_tokens) {
+    Request& request = requests_.emplace_back();
+    request.id = static_cast<uint32_t>(requests_.size());
+    for (uint32_t i = 0; i < prompt_tokens; ++i)
+      request.prompt.push_back((7 * request.id + i) % 50);
+    request.max_new_tokens = max_new_tokens;
+    EXPECT_TRUE(batcher_->Add(&request).ok());
+    return &request;
+  }
+
+  // Plans and submits; false when there is nothing to do.
+  bool Submit() {
+    const auto planned = batcher_->Plan(&step_);
+    EXPECT_TRUE(planned.ok()) << planned.status();
+    if (*planned) {
+      EXPECT_TRUE(server_->Submit(step_).ok());
+    }
+    return *planned;
+  }
+
+  void Receive() {
+    StepOutcome outcome;
+    std::vector<Request*> advanced;
+    ASSERT_TRUE(server_->Receive(&outcome).ok());
+    ASSERT_TRUE(outcome.refusal.ok()) << outcome.refusal;
+    const absl::Status applied = batcher_->Apply(outcome, &advanced);
+    ASSERT_TRUE(applied.ok()) << applied;
+  }
+
+  bool Step() {
+    if (!Submit()) return false;
+    Receive();
+    return true;
+  }
+
+  void ExpectAllRight() {
+    EXPECT_THAT(server_->violations, IsEmpty());
+    for (const Request& request : requests_) {
+      EXPECT_TRUE(request.finished()) << request.id;
+      EXPECT_EQ(request.tokens, ExpectedTokens(request, limits_.vocab_size)) << request.id;
+    }
+  }
+
+  ServerLimits limits_;
+  std::unique_ptr<FakeStepServer> server_;
+  std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<Batcher> batcher_;
+  std::vector<Request> requests_;
+  PlannedStep step_;
+};
+
+TEST_F(BatcherTest, CutsALongPromptIntoChunksAndSamplesAfterTheLast) {
+  Start(Limits(), {.step_tokens = 6});
+  Request* request = Add(/*prompt_tokens=*/14, /*max_new_tokens=*/1);
+  while (Step()) {
+  }
+  ASSERT_THAT(server_->steps, SizeIs(4));
+  EXPECT_THAT(server_->steps.back().drop, ElementsAre(1));
+  server_->steps.pop_back();
+  std::vector<uint32_t> scheduled;
+  for (const PlannedStep& step : server_->steps) {
+    ASSERT_THAT(step.chunks, SizeIs(1));
+    scheduled.insert(scheduled.end(), step.chunks[0].tokens.begin(), step.chunks[0].tokens.end());
+  }
+  EXPECT_EQ(scheduled, request->prompt);
+  EXPECT_FALSE(server_->steps[0].chunks[0].sample);
+  EXPECT_FALSE(server_->steps[1].chunks[0].sample);
+  EXPECT_TRUE(server_->steps[2].chunks[0].sample);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, PromptsAndDecodesShareStepsWithinTheBudget) {
+  Start(Limits(), {.step_tokens = 8});
+  Add(4, 12);
+  Step();
+  Add(14, 4);
+  Add(9, 4);
+  bool shared = false;
+  while (Submit()) {
+    size_t tokens = step_.continue_rows.size();
+    if (step_.continue_all) tokens = 1;
+    for (const auto& chunk : step_.chunks) tokens += chunk.tokens.size();
+    if (!step_.chunks.empty()) {
+      EXPECT_LE(tokens, 8u);
+    }
+    shared |= !step_.chunks.empty() && (step_.continue_all || !step_.continue_rows.empty());
+    Receive();
+  }
+  EXPECT_TRUE(shared);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, SaysContinueAllOnlyWhenAllRowsContinue) {
+  Start(Limits());
+  Add(3, 2);
+  Add(3, 4);
+  Step();  // both prompts
+  Submit();
+  EXPECT_TRUE(step_.continue_all);
+  EXPECT_THAT(step_.continue_rows, IsEmpty());
+  // The first row has reached its length but is still resident: its results are not read yet.
+  Submit();
+  EXPECT_FALSE(step_.continue_all);
+  EXPECT_THAT(step_.continue_rows, ElementsAre(2));
+  Receive();
+  Receive();
+  Submit();
+  EXPECT_THAT(step_.drop, ElementsAre(1));
+  EXPECT_TRUE(step_.continue_all);
+  Receive();
+  EXPECT_TRUE(Submit());  // nothing runs any more: the last drop goes alone
+  EXPECT_THAT(step_.drop, ElementsAre(2));
+  Receive();
+  EXPECT_FALSE(Submit());
+  EXPECT_TRUE(batcher_->idle());
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, PlansNoTokenBeyondALengthThatIsKnown) {
+  Start(Limits());
+  Add(3, 3);
+  EXPECT_TRUE(Submit());
+  EXPECT_TRUE(Submit());
+  Receive();
+  EXPECT_TRUE(Submit());
+  Receive();
+  EXPECT_FALSE(Submit());
+  Receive();
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, DiscardsTheTokenThatWasOnItsWayWhenARowStopped) {
+  Start(Limits());
+  Request* request = Add(3, 10);
+  const std::vector<uint32_t> all = ExpectedTokens(*request, 50);
+  request->stop_sequences = {{all[1]}};
+  Submit();
+  Submit();
+  Receive();
+  Submit();
+  Receive();  // the stop token
+  EXPECT_EQ(request->finish, FinishReason::kStop);
+  Receive();  // one token too many
+  EXPECT_THAT(request->tokens, SizeIs(2));
+  EXPECT_TRUE(Step());  // the drop
+  EXPECT_FALSE(Submit());
+  EXPECT_TRUE(batcher_->idle());
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, StopsAfterASequenceOfTokens) {
+  Start(Limits());
+  Request* request = Add(3, 10);
+  const std::vector<uint32_t> all = ExpectedTokens(*request, 50);
+  request->stop_sequences = {{all[2], all[3]}};
+  while (Step()) {
+  }
+  EXPECT_THAT(request->tokens, SizeIs(4));
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, KeepsToTheServersRows) {
+  Start(Limits());
+  for (int i = 0; i < 9; ++i) Add(2, 3);
+  size_t most = 0;
+  while (Submit()) {
+    most = std::max(most, server_->num_rows());
+    Receive();
+  }
+  EXPECT_EQ(most, 4u);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, GivesEveryBlockBackInTheEnd) {
+  Start(Limits());
+  for (int i = 0; i < 6; ++i) Add(5, 20);
+  while (Step()) {
+  }
+  ExpectAllRight();
+  ASSERT_TRUE(blocks_->ReturnAll().ok());
+  EXPECT_EQ(server_->num_held_blocks(), 0u);
+  EXPECT_EQ(server_->num_rows(), 0u);
+}
+
+TEST_F(BatcherTest, PreemptsTheYoungestRowWhenARowCannotGrow) {
+  ServerLimits limits = Limits();
+  limits.num_blocks = 7;  // six usable: two rows of 16 tokens need eight
+  Start(limits);
+  Request* old_request = Add(6, 11);
+  Request* young_request = Add(6, 11);
+  while (Step()) {
+  }
+  EXPECT_EQ(old_request->num_preemptions, 0u);
+  EXPECT_GE(young_request->num_preemptions, 1u);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, AdmitsNoOneWhileARowStarves) {
+  ServerLimits limits = Limits();
+  limits.num_blocks = 5;
+  Start(limits);
+  Add(7, 9);
+  Add(1, 1);
+  Add(7, 9);
+  while (Step()) {
+  }
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, PrefillFirstHoldsDecodesUntilAllResidentPromptsAreDone) {
+  Start(Limits(), {.step_tokens = 8, .prefill_first = true});
+  for (int i = 0; i < 3; ++i) Add(10, 5);
+  bool decoding = false;
+  while (Submit()) {
+    if (step_.chunks.empty()) decoding = true;
+    EXPECT_TRUE(step_.chunks.empty() || !decoding);
+    EXPECT_TRUE(step_.chunks.empty() || (step_.continue_rows.empty() && !step_.continue_all));
+    Receive();
+  }
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, UndoPutsEverythingBack) {
+  Start(Limits());
+  Add(3, 4);
+  Step();
+  Add(5, 4);
+  Add(5, 4);
+  server_->rows_of_others = 2;  // room for one more
+  Submit();
+  Submit();
+  EXPECT_EQ(server_->num_refused, 2u);
+  StepOutcome outcome;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(server_->Receive(&outcome).ok());
+  batcher_->Undo();
+  batcher_->LimitRows();
+  EXPECT_EQ(batcher_->num_resident(), 1u);
+  EXPECT_EQ(batcher_->num_waiting(), 2u);
+  Step();
+  EXPECT_THAT(step_.add, IsEmpty());
+  server_->rows_of_others = 0;
+  batcher_->LiftRowLimit();
+  while (Step()) {
+  }
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, RefusesRequestsThatCanNeverRun) {
+  ServerLimits limits = Limits();
+  limits.num_blocks = 9;  // 32 tokens
+  Start(limits);
+  const auto refused = [this](std::vector<uint32_t> prompt, uint32_t max_new_tokens) {
+    Request request;
+    request.id = 1;
+    request.prompt = std::move(prompt);
+    request.max_new_tokens = max_new_tokens;
+    const absl::Status status = batcher_->Add(&request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused({}, 1), HasSubstr("got 0 tokens, allowed: at least 1"));
+  EXPECT_THAT(refused({50}, 1), HasSubstr("got 50, allowed: below 50"));
+  EXPECT_THAT(refused({1}, 0), HasSubstr("max_new_tokens"));
+  EXPECT_THAT(refused({1}, 65), HasSubstr("allowed: 64 together"));
+  EXPECT_THAT(refused({1}, 33), HasSubstr("got 9 for 33 tokens of context, allowed: 8"));
+  EXPECT_TRUE(batcher_->idle());
+}
+
+TEST_F(BatcherTest, RefusesResultsThatNobodyAskedFor) {
+  Start(Limits());
+  Add(3, 4);
+  Submit();
+  StepOutcome outcome;
+  std::vector<Request*> advanced;
+  outcome.sequence = 2;
+  EXPECT_EQ(batcher_->Apply(outcome, &advanced).code(), absl::StatusCode::kInternal);
+  outcome.sequence = 1;
+  outcome.rows = {{.row = 77, .sampled = true, .token = 1, .context_length = 3}};
+  EXPECT_EQ(batcher_->Apply(outcome, &advanced).code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace reprise::tools

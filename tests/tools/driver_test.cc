@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole scheduler against a strict fake server, in simulated time.
+#include "tools/sched/driver.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/tools/fake_step_server.h"
+#include "tools/sched/batcher.h"
+#include "tools/sched/block_manager.h"
+#include "tools/sched/stats.h"
+#include "tools/sched/workload.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Every look at the clock takes a microsecond.
+class FakeClock : public Clock {
+ public:
+  uint64_t NowNs() override { return now_ns_ += 1000; }
+  void SleepNs(uint64_t ns) override { now_ns_ += ns; }
+
+ private:
+  uint64_t now_ns_ = 0;
+};
+
+ServerLimits Limits(uint32_t num_blocks, uint32_t max_rows) {
+  return {.block_size = 3,
+          .num_blocks = num_blocks,
+          .max_rows = max_rows,
+          .max_context_length = 200,
+          .max_step_tokens = 32,
+          .max_prompt_tokens = 32,
+          .pipeline_depth = 2,
+          .vocab_size = 97};
+}
+
+// Random lengths and stop tokens, all from the seed.
+std::vector<Request> RandomRequests(uint64_t seed, uint32_t count) {
+  Random random(seed);
+  std::vector<Request> requests(count);
+  uint64_t arrival_ns = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Request& request = requests[i];
+    request.id = i + 1;
+    request.prompt.resize(1 + random.Below(50));
+    for (uint32_t& token : request.prompt) token = static_cast<uint32_t>(random.Below(97));
+    request.max_new_tokens = static_cast<uint32_t>(1 + random.Below(40));
+    request.stop_sequences = {{static_cast<uint32_t>(random.Below(97))}};
+    request.arrival_ns = arrival_ns += random.Below(50'000);
+  }
+  return requests;
+}
+
+struct Scheduler {
+  explicit Scheduler(const ServerLimits& server_limits, BatcherOptions batcher_options = {},
+                     DriverOptions driver_options = {}, DriverListener* driver_listener = nullptr)
+      : limits(server_limits),
+        server(limits),
+        blocks(&server, {.batch = 4}),
+        batcher(limits, batcher_options, &blocks),
+        driver(&batcher, &blocks, &server, &clock,
+               driver_listener != nullptr ? driver_listener : &silent, driver_options) {}
+
+  void ExpectAllRight(const std::vector<Request>& requests) {
+    EXPECT_THAT(server.violations, IsEmpty());
+    EXPECT_EQ(server.num_rows(), 0u);
+    EXPECT_EQ(server.num_held_blocks(), 0u);
+    for (const Request& request : requests) {
+      EXPECT_EQ(request.tokens, ExpectedTokens(request, limits.vocab_size)) << request.id;
+      EXPECT_EQ(request.token_times_ns.size(), request.tokens.size());
+      EXPECT_TRUE(std::is_sorted(request.token_times_ns.begin(), request.token_times_ns.end()));
+    }
+  }
+
+  ServerLimits limits;
+  FakeStepServer server;
+  BlockManager blocks;
+  Batcher batcher;
+  FakeClock clock;
+  DriverListener silent;
+  Driver driver;
+};
+
+class DriverSeeds : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(DriverSeeds, EveryRequestGetsItsTokensWhateverThePoolAndTheDepth) {
+  for (const uint32_t num_blocks :
+       {31u, 60u, 400u}) {  // 31: the longest request alone fills the pool
+    for (const uint32_t depth : {1u, 2u}) {
+      Scheduler run(Limits(num_blocks, 6), {.step_tokens = 20}, {.pipeline_depth = depth});
+      std::vector<Request> requests = RandomRequests(GetParam(), 40);
+      const absl::Status status = run.driver.Run(&requests);
+      ASSERT_TRUE(status.ok()) << status;
+      run.ExpectAllRight(requests);
+      uint32_t preemptions = 0;
+      for (const Request& request : requests) preemptions += request.num_preemptions;
+      EXPECT_TRUE(num_blocks != 31 || preemptions > 0);
+      EXPECT_TRUE(num_blocks != 400 || preemptions == 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DriverSeeds, ::testing::Range<uint64_t>(1, 13));
+
+// Other sessions come and go on the server while ours runs.
+class Neighbours : public DriverListener {
+ public:
+  FakeStepServer* server = nullptr;
+  void OnStep(const StepOutcome& outcome, const FinishedStep&) override {
+    server->rows_of_others = static_cast<uint32_t>(outcome.sequence / 7 % 4);
+    server->blocks_of_others = static_cast<uint32_t>(outcome.sequence / 5 % 3 * 20);
+  }
+};
+
+TEST_P(DriverSeeds, NeighboursThatTakeRowsAndBlocksChangeNoToken) {
+  Neighbours neighbours;
+  Scheduler run(Limits(80, 5), {.step_tokens = 20}, {}, &neighbours);
+  neighbours.server = &run.server;
+  std::vector<Request> requests = RandomRequests(GetParam(), 40);
+  const absl::Status status = run.driver.Run(&requests);
+  ASSERT_TRUE(status.ok()) << status;
+  run.ExpectAllRight(requests);
+  EXPECT_GT(run.server.num_refused, 0u);
+}
+
+TEST(Driver, KeepsTwoStepsInFlight) {
+  class Depth : public DriverListener {
+   public:
+    Batcher* batcher = nullptr;
+    size_t full = 0;
+    size_t steps = 0;
+    void OnStep(const StepOutcome&, const FinishedStep&) override {
+      ++steps;
+      full += batcher->num_in_flight() == 1;  // one left while this one's result is looked at
+    }
+  } depth;
+  Scheduler run(Limits(400, 6), {}, {.pipeline_depth = 2}, &depth);
+  depth.batcher = &run.batcher;
+  std::vector<Request> requests = RandomRequests(1, 1);
+  requests[0].max_new_tokens = 30;
+  requests[0].stop_sequences.clear();
+  ASSERT_TRUE(run.driver.Run(&requests).ok());
+  // All but the last step that runs the row, and the one that drops it.
+  EXPECT_EQ(depth.full, depth.steps - 2);
+}
+
+TEST(Driver, SaysWhyItFailedWhenTheServerGoes) {
+  Scheduler run(Limits(400, 6));
+  run.server.fail_after_results = 3;
+  std::vector<Request> requests = RandomRequests(1, 5);
+  EXPECT_EQ(run.driver.Run(&requests), absl::UnavailableError("server gone"));
+}
+
+TEST(Driver, StopsWhenInterrupted) {
+  std::atomic<bool> interrupted = true;
+  Scheduler run(Limits(400, 6), {}, {.interrupted = &interrupted});
+  std::vector<Request> requests = RandomRequests(1, 5);
+  EXPECT_EQ(run.driver.Run(&requests).code(), absl::StatusCode::kCancelled);
+}
+
+TEST(Driver, GivesUpAfterItsTimeout) {
+  Scheduler run(Limits(400, 6), {}, {.timeout_ns = 100'000'000});
+  run.server.blocks_of_others = 400;  // nothing can ever run
+  std::vector<Request> requests = RandomRequests(1, 5);
+  const absl::Status status = run.driver.Run(&requests);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("0 of 5 requests"));
+}
+
+TEST(Driver, WaitsForRequestsThatArriveLater) {
+  Scheduler run(Limits(400, 6));
+  std::vector<Request> requests = RandomRequests(1, 2);
+  requests[1].arrival_ns = 3'000'000'000;
+  ASSERT_TRUE(run.driver.Run(&requests).ok());
+  EXPECT_GE(requests[1].token_times_ns.front(), 3'000'000'000u);
+  run.ExpectAllRight(requests);
+}
+
+// ---- what is said of a run ----
+
+StepOutcome Outcome(const char* graph, uint32_t tokens, uint32_t padding, uint64_t device_ns) {
+  StepOutcome outcome;
+  outcome.graph = graph;
+  outcome.replayed = true;
+  outcome.tokens = tokens;
+  outcome.padding_tokens = padding;
+  outcome.rows.resize(tokens);
+  outcome.ledger.device_ns = device_ns;
+  outcome.ledger.total_ns = device_ns + 1000;
+  outcome.round_trip_ns = device_ns + 5000;
+  return outcome;
+}
+
+TEST(Stats, CountsReplaysPaddingAndDecodeStepsAfterTheWarmUp) {
+  Stats stats({.warmup_steps = 1,
+               .floor = Floor{.weights_bytes = 900, .kv_bytes_per_token = 10, .bandwidth = 1e9}});
+  stats.AddStep(Outcome("mixed/64", 60, 4, 9000), {.prefill = true, .result_ns = 10'000});
+  stats.AddStep(Outcome("decode/4", 3, 1, 99'000), {.context_tokens = 60, .result_ns = 20'000});
+  stats.AddStep(Outcome("decode/4", 3, 1, 4000), {.context_tokens = 10, .result_ns = 26'000});
+  stats.AddStep(Outcome("decode/4", 3, 1, 5000), {.context_tokens = 10, .result_ns = 34'000});
+  const nlohmann::json json = stats.ToJson();
+  EXPECT_EQ(json["steps"], 4);
+  EXPECT_EQ(json["graphs"]["decode/4"]["replays"], 3);
+  EXPECT_EQ(json["graphs"]["mixed/64"]["padding_tokens"], 4);
+  EXPECT_DOUBLE_EQ(json["padding_share"], 7.0 / 76.0);
+  EXPECT_EQ(json["decode_steps"]["device_ms"]["count"], 2);
+  EXPECT_DOUBLE_EQ(json["decode_steps"]["device_ms"]["p50"], 0.004);
+  EXPECT_DOUBLE_EQ(json["decode_steps"]["wall_ms"]["p50"], 0.006);
+  EXPECT_DOUBLE_EQ(json["decode_steps"]["floor_ms"]["p50"], 0.001);  // 900 + 100 bytes at 1 GB/s
+  EXPECT_DOUBLE_EQ(json["ledger_us"]["network"]["p50"], 4.0);
+  EXPECT_DOUBLE_EQ(json["ledger_us"]["waiting"]["p50"], 1.0);
+  EXPECT_THAT(stats.ToText(), HasSubstr("25.0 % of device p50"));
+}
+
+TEST(Stats, MeasuresRequestsFromTheirArrival) {
+  Stats stats({});
+  std::vector<Request> requests(1);
+  requests[0].prompt = {1, 2};
+  requests[0].arrival_ns = 1'000'000;
+  requests[0].tokens = {1, 2, 3};
+  requests[0].token_times_ns = {3'000'000, 4'000'000, 7'000'000};
+  requests[0].finish = FinishReason::kLength;
+  stats.AddRequests(requests, 10'000'000);
+  const nlohmann::json json = stats.ToJson();
+  EXPECT_DOUBLE_EQ(json["ttft_ms"]["p50"], 2.0);
+  EXPECT_DOUBLE_EQ(json["tpot_ms"]["p50"], 2.0);
+  EXPECT_DOUBLE_EQ(json["itl_ms"]["p99"], 3.0);
+  EXPECT_EQ(json["new_tokens"], 3);
+  const nlohmann::json list = RequestsToJson(requests, /*byte_tokens=*/true);
+  EXPECT_EQ(list[0]["text"], "\\x01\\x02\\x03");
+  EXPECT_EQ(list[0]["finish"], "length");
+}
+
+TEST(Stats, WritesJsonOrNamesTheFileItCannotWrite) {
+  testing::TemporaryDirectory directory;
+  EXPECT_TRUE(WriteJsonFile(directory.path() + "/a.json", {{"a", 1}}).ok());
+  EXPECT_THAT(std::string(WriteJsonFile(directory.path() + "/b/a.json", {}).message()),
+              HasSubstr("/b/a.json"));
+}
+
+}  // namespace
+}  // namespace reprise::tools

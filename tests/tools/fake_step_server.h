@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeStepServer: a step server in a hundred lines, strict about the contract of reprise.v1 and
+// with a "model" whose next token is a hash of the row's whole history. History is read back from
+// KV blocks, so a block used by two rows, or written too early, shows as a wrong token. Everything
+// a scheduler may do wrong is kept in `violations`.
+#ifndef REPRISE_TESTS_TOOLS_FAKE_STEP_SERVER_H_
+#define REPRISE_TESTS_TOOLS_FAKE_STEP_SERVER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tools/sched/request.h"
+#include "tools/sched/step.h"
+
+namespace reprise::tools {
+
+// The token that the fake model samples after `history`.
+inline uint32_t NextToken(const std::vector<uint32_t>& history, uint32_t vocab_size) {
+  uint64_t hash = 1469598103934665603u;
+  for (uint32_t token : history) hash = (hash ^ token) * 1099511628211u;
+  return static_cast<uint32_t>((hash >> 17) % vocab_size);
+}
+
+// What a request must generate, computed without any server.
+inline std::vector<uint32_t> ExpectedTokens(const Request& request, uint32_t vocab_size) {
+  std::vector<uint32_t> history = request.prompt;
+  std::vector<uint32_t> tokens;
+  while (tokens.size() < request.max_new_tokens) {
+    tokens.push_back(NextToken(history, vocab_size));
+    history.push_back(tokens.back());
+    for (const auto& stop : request.stop_sequences) {
+      if (tokens.size() >= stop.size() && std::equal(stop.rbegin(), stop.rend(), tokens.rbegin())) {
+        return tokens;
+      }
+    }
+  }
+  return tokens;
+}
+
+class FakeStepServer : public StepChannel, public BlockSource {
+ public:
+  explicit FakeStepServer(const ServerLimits& limits) : limits_(limits) {
+    for (uint32_t block = limits.num_blocks - 1; block > 0; --block) pool_.push_back(block);
+  }
+
+  absl::Status Submit(const PlannedStep& step) override {
+    StepOutcome& outcome = outcomes_.emplace_back();
+    outcome.sequence = step.sequence;
+    if (outcomes_.size() > limits_.pipeline_depth) Violate("more steps in flight than allowed");
+    outcome.refusal = Check(step);
+    if (!outcome.refusal.ok()) return absl::OkStatus();
+    ++next_sequence_;
+    Execute(step, &outcome);
+    steps.push_back(step);
+    return absl::OkStatus();
+  }
+
+  absl::Status Receive(StepOutcome* outcome) override {
+    if (outcomes_.empty()) return absl::InternalError("nothing to receive");
+    if (fail_after_results-- == 0) return absl::UnavailableError("server gone");
+    *outcome = outcomes_.front();
+    outcomes_.pop_front();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override {
+    ++num_allocates;
+    if (count == 0) return absl::InvalidArgumentError("zero blocks");
+    if (count + blocks_of_others > pool_.size()) return absl::ResourceExhaustedError("pool");
+    const std::vector<uint32_t> blocks(pool_.end() - count, pool_.end());
+    pool_.resize(pool_.size() - count);
+    held_.insert(blocks.begin(), blocks.end());
+    return blocks;
+  }
+
+  absl::Status Free(const std::vector<uint32_t>& blocks) override {
+    for (uint32_t block : blocks) {
+      if (held_.erase(block) == 0) Violate(absl::StrCat("freed block ", block, " not held"));
+      for (const auto& [id, row] : rows_) {
+        if (std::count(row.blocks.begin(), row.blocks.end(), block) > 0) {
+          Violate(absl::StrCat("freed block ", block, " of resident row ", id));
+        }
+      }
+      pool_.push_back(block);
+    }
+    return absl::OkStatus();
+  }
+
+  size_t num_rows() const { return rows_.size(); }
+  size_t num_held_blocks() const { return held_.size(); }
+  size_t num_pool_blocks() const { return pool_.size(); }
+
+  std::vector<PlannedStep> steps;  // that ran
+  std::vector<std::string> violations;
+  uint32_t rows_of_others = 0;
+  uint32_t blocks_of_others = 0;
+  uint64_t num_refused = 0;
+  uint64_t num_allocates = 0;
+  int64_t fail_after_results = -1;
+
+ private:
+  struct Row {
+    std::vector<uint32_t> blocks;
+    uint32_t context = 0;
+    bool sampled = false;
+    uint32_t last_token = 0;
+  };
+
+  void Violate(std::string what) { violations.push_back(std::move(what)); }
+
+  absl::Status Check(const PlannedStep& step) {
+    if (step.sequence != next_sequence_) {
+      ++num_refused;
+      return absl::FailedPreconditionError("sequence");
+    }
+    for (uint32_t row : step.drop) {
+      if (rows_.count(row) == 0) Violate(absl::StrCat("dropped unknown row ", row));
+    }
+    const bool adds = !step.add.empty();
+    if (adds &&
+        rows_.size() - step.drop.size() + step.add.size() + rows_of_others > limits_.max_rows) {
+      ++num_refused;
+      if (rows_of_others == 0) Violate("more rows than max_rows");
+      return absl::ResourceExhaustedError("rows");
+    }
+    return absl::OkStatus();
+  }
+
+  void Grow(uint32_t id, const std::vector<uint32_t>& blocks) {
+    Row& row = rows_[id];
+    for (uint32_t block : blocks) {
+      if (held_.count(block) == 0)
+        Violate(absl::StrCat("row ", id, " names foreign block ", block));
+      for (const auto& [other, other_row] : rows_) {
+        if (std::count(other_row.blocks.begin(), other_row.blocks.end(), block) > 0) {
+          Violate(absl::StrCat("block ", block, " of row ", other, " given to row ", id));
+        }
+      }
+      row.blocks.push_back(block);
+    }
+  }
+
+  void Write(uint32_t id, uint32_t token) {
+    Row& row = rows_[id];
+    const uint32_t at = row.context / limits_.block_size;
+    if (at >= row.blocks.size()) {
+      Violate(absl::StrCat("row ", id, " runs beyond its table at context ", row.context));
+      return;
+    }
+    memory_[{row.blocks[at], row.context % limits_.block_size}] = token;
+    ++row.context;
+  }
+
+  std::vector<uint32_t> History(const Row& row) {
+    std::vector<uint32_t> history;
+    for (uint32_t p = 0; p < row.context; ++p) {
+      history.push_back(memory_[{row.blocks[p / limits_.block_size], p % limits_.block_size}]);
+    }
+    return history;
+  }
+
+  void Finish(uint32_t id, bool sample, StepOutcome* outcome) {
+    Row& row = rows_[id];
+    row.sampled = sample;
+    if (sample) row.last_token = NextToken(History(row), limits_.vocab_size);
+    outcome->rows.push_back({.row = id,
+                             .sampled = sample,
+                             .token = sample ? row.last_token : 0,
+                             .context_length = row.context});
+  }
+
+  void Execute(const PlannedStep& step, StepOutcome* outcome) {
+    for (uint32_t row : step.drop) rows_.erase(row);
+    for (const auto& add : step.add) {
+      if (rows_.count(add.row) > 0) Violate(absl::StrCat("row ", add.row, " added twice"));
+      Grow(add.row, add.blocks);
+    }
+    for (const auto& append : step.append) Grow(append.row, append.blocks);
+
+    std::vector<uint32_t> continues = step.continue_rows;
+    if (step.continue_all) {
+      if (!continues.empty()) Violate("continue_all with continue_rows");
+      for (const auto& [id, row] : rows_) {
+        const bool chunked = std::any_of(step.chunks.begin(), step.chunks.end(),
+                                         [id = id](const auto& chunk) { return chunk.row == id; });
+        if (row.sampled && !chunked) continues.push_back(id);
+      }
+    }
+    for (const auto& chunk : step.chunks) {
+      if (chunk.tokens.empty()) Violate("empty chunk");
+      for (uint32_t token : chunk.tokens) Write(chunk.row, token);
+      Finish(chunk.row, chunk.sample, outcome);
+      outcome->tokens += static_cast<uint32_t>(chunk.tokens.size());
+    }
+    for (uint32_t id : continues) {
+      if (!rows_[id].sampled) Violate(absl::StrCat("row ", id, " has nothing to continue from"));
+      Write(id, rows_[id].last_token);
+      Finish(id, true, outcome);
+      ++outcome->tokens;
+    }
+    const uint32_t capacity =
+        step.chunks.empty() ? limits_.max_step_tokens : limits_.max_prompt_tokens;
+    if (outcome->tokens == 0 && step.drop.empty()) Violate("an empty step");
+    if (outcome->tokens > capacity) Violate(absl::StrCat("a step of ", outcome->tokens, " tokens"));
+    outcome->graph = step.chunks.empty() ? "decode" : "mixed";
+    outcome->replayed = true;
+  }
+
+  const ServerLimits limits_;
+  std::vector<uint32_t> pool_;
+  std::set<uint32_t> held_;
+  std::map<uint32_t, Row> rows_;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> memory_;  // (block, slot) -> token
+  std::deque<StepOutcome> outcomes_;
+  uint64_t next_sequence_ = 1;
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TESTS_TOOLS_FAKE_STEP_SERVER_H_

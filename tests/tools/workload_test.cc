@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sched/workload.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/tiny_model.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ServerLimits Limits() { return {.vocab_size = 300, .eos_token_ids = {256}, .byte_tokens = true}; }
+
+WorkloadOptions RandomWorkload() {
+  WorkloadOptions options;
+  options.random_prompts = true;
+  options.prompt_lengths = *ParsePromptLengths("64..8192");
+  options.num_requests = 400;
+  options.arrivals = Arrivals::kPoisson;
+  options.rate = 10;
+  return options;
+}
+
+TEST(Workload, SameSeedGivesTheSameRequests) {
+  const auto a = *MakeWorkload(RandomWorkload(), Limits());
+  const auto b = *MakeWorkload(RandomWorkload(), Limits());
+  ASSERT_EQ(a.size(), 400u);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].prompt, b[i].prompt);
+    EXPECT_EQ(a[i].arrival_ns, b[i].arrival_ns);
+  }
+  WorkloadOptions other = RandomWorkload();
+  other.seed = 2;
+  EXPECT_NE((*MakeWorkload(other, Limits()))[0].prompt, a[0].prompt);
+}
+
+// The generator is our own, so these values hold on every machine.
+TEST(Workload, RandomNumbersAreThePublishedSequence) {
+  Random random(1234567);
+  EXPECT_EQ(random.Next(), 6457827717110365317u);
+  EXPECT_EQ(random.Next(), 3203168211198807973u);
+}
+
+TEST(Workload, LogUniformLengthsFillTheRangeByItsLogarithm) {
+  const auto requests = *MakeWorkload(RandomWorkload(), Limits());
+  int below_middle = 0;
+  for (const Request& request : requests) {
+    EXPECT_GE(request.prompt.size(), 64u);
+    EXPECT_LE(request.prompt.size(), 8192u);
+    below_middle += request.prompt.size() < 724;  // sqrt(64 * 8192)
+    for (uint32_t token : request.prompt) ASSERT_LT(token, 300u);
+  }
+  EXPECT_NEAR(below_middle, 200, 40);
+}
+
+TEST(Workload, PoissonArrivalsKeepTheRateAndTheOrder) {
+  const auto requests = *MakeWorkload(RandomWorkload(), Limits());
+  EXPECT_EQ(requests[0].arrival_ns, 0u);
+  for (size_t i = 1; i < requests.size(); ++i) {
+    EXPECT_GE(requests[i].arrival_ns, requests[i - 1].arrival_ns);
+  }
+  EXPECT_NEAR(static_cast<double>(requests.back().arrival_ns) * 1e-9, 40.0, 8.0);
+}
+
+TEST(Workload, FixedArrivalsAreEvenlySpaced) {
+  WorkloadOptions options;
+  options.texts = {"a"};
+  options.num_requests = 3;
+  options.arrivals = Arrivals::kFixed;
+  options.rate = 4;
+  const auto requests = *MakeWorkload(options, Limits());
+  EXPECT_EQ(requests[1].arrival_ns, 250'000'000u);
+  EXPECT_EQ(requests[2].arrival_ns, 500'000'000u);
+}
+
+TEST(Workload, RepeatsPromptsWithSeedsOfTheirOwn) {
+  WorkloadOptions options;
+  options.texts = {"ab", "c"};
+  options.num_requests = 3;
+  options.seed = 10;
+  const auto requests = *MakeWorkload(options, Limits());
+  EXPECT_THAT(requests[0].prompt, ElementsAre('a', 'b'));
+  EXPECT_THAT(requests[1].prompt, ElementsAre('c'));
+  EXPECT_THAT(requests[2].prompt, ElementsAre('a', 'b'));
+  EXPECT_EQ(requests[2].seed, 12u);
+  EXPECT_EQ(requests[2].id, 3u);
+}
+
+TEST(Workload, StopsAtEndOfTextUnlessToldNotTo) {
+  WorkloadOptions options;
+  options.texts = {"a"};
+  options.stop_texts = {"\n\n"};
+  EXPECT_THAT((*MakeWorkload(options, Limits()))[0].stop_sequences,
+              ElementsAre(ElementsAre('\n', '\n'), ElementsAre(256)));
+  options.ignore_eos = true;
+  EXPECT_THAT((*MakeWorkload(options, Limits()))[0].stop_sequences,
+              ElementsAre(ElementsAre('\n', '\n')));
+}
+
+TEST(Workload, RefusesTextForModelsThatNeedATokenizer) {
+  ServerLimits limits = Limits();
+  limits.byte_tokens = false;
+  WorkloadOptions options;
+  options.texts = {"a"};
+  EXPECT_EQ(MakeWorkload(options, limits).status().code(), absl::StatusCode::kInvalidArgument);
+  options.texts.clear();
+  options.token_prompts = {{1, 2}};
+  EXPECT_TRUE(MakeWorkload(options, limits).ok());
+}
+
+TEST(Workload, ReadsPromptLengths) {
+  EXPECT_THAT(ParsePromptLengths("128,512")->fixed, ElementsAre(128, 512));
+  EXPECT_EQ(ParsePromptLengths("64..8192")->max, 8192u);
+  for (const char* text : {"", "0", "64..", "..64", "64..32", "a..b", "1,x"}) {
+    EXPECT_FALSE(ParsePromptLengths(text).ok()) << text;
+  }
+}
+
+TEST(Workload, ReadsOnePromptPerLine) {
+  testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/prompts";
+  std::ofstream(path) << "one\r\n\ntwo";
+  EXPECT_THAT(*ReadPromptsFile(path), ElementsAre("one", "two"));
+  std::ofstream(path, std::ios::trunc) << "\n\n";
+  EXPECT_EQ(ReadPromptsFile(path).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto missing = ReadPromptsFile(path + ".not");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr(path + ".not"));
+}
+
+}  // namespace
+}  // namespace reprise::tools

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise sched`: the reference external scheduler. A client like any other: it knows the server
+// through reprise.v1 alone, so nothing of graphs/, kernels/ or service/ may be included here or in
+// sched/.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+#include "tools/address.h"
+#include "tools/cli.h"
+#include "tools/console.h"
+#include "tools/generate_flags.h"
+#include "tools/sched/batcher.h"
+#include "tools/sched/block_manager.h"
+#include "tools/sched/client.h"
+#include "tools/sched/driver.h"
+#include "tools/sched/monitor.h"
+#include "tools/sched/stats.h"
+#include "tools/sched/workload.h"
+#include "tools/signals.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  reprise sched --demo
+  reprise sched --address unix:/tmp/reprise.sock --prompt "You may copy and distribute"
+  reprise sched --prompts-file prompts.txt --rate 20 --max-new-tokens 200
+  reprise sched --requests 64 --prompt-lengths 64..8192 --max-new-tokens 256 --ignore-eos --json sched.json)";
+
+constexpr char kPromptSources[] =
+    "--prompt, --prompts-file, --prompt-tokens, --prompt-lengths, --demo";
+
+struct SchedFlags {
+  std::string address{kDefaultAddress};
+  std::chrono::nanoseconds wait = std::chrono::seconds(5);
+  std::chrono::nanoseconds timeout{0};
+  GenerateFlags generate;
+  std::string prompts_file;
+  bool demo = false;
+  double rate = 0;
+  std::optional<Arrivals> arrivals;
+  BatcherOptions batcher;
+  uint32_t pipeline_depth = 2;
+};
+
+// Lets the signal thread break off a run, whatever it is waiting for.
+class Interrupt {
+ public:
+  void OnSignal(int count) {
+    if (count > 1) std::_Exit(kExitFailure);
+    interrupted = true;
+    std::lock_guard lock(mutex_);
+    if (client_ != nullptr) client_->Cancel();
+  }
+  void SetClient(GrpcClient* client) {
+    std::lock_guard lock(mutex_);
+    client_ = client;
+    if (client_ != nullptr && interrupted) client_->Cancel();
+  }
+  std::atomic<bool> interrupted = false;
+
+ private:
+  std::mutex mutex_;
+  GrpcClient* client_ = nullptr;
+};
+
+absl::StatusOr<Arrivals> ParseArrivals(std::string_view text) {
+  if (text == "together") return Arrivals::kTogether;
+  if (text == "fixed") return Arrivals::kFixed;
+  if (text == "poisson") return Arrivals::kPoisson;
+  return absl::InvalidArgumentError(
+      absl::StrCat("arrivals: got \"", std::string(text), "\", allowed: together, fixed, poisson"));
+}
+
+absl::StatusOr<WorkloadOptions> WorkloadOf(const SchedFlags& flags) {
+  WorkloadOptions workload = flags.generate.workload;
+  REPRISE_RETURN_IF_ERROR(CheckPrompts(
+      workload, static_cast<int>(flags.demo) + static_cast<int>(!flags.prompts_file.empty()),
+      kPromptSources));
+  if (!flags.prompts_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(workload.texts, ReadPromptsFile(flags.prompts_file));
+  }
+  workload.rate = flags.rate;
+  if (flags.demo) {
+    workload.texts = DemoPrompts();
+    if (workload.rate == 0) workload.rate = 8;
+    if (workload.num_requests == 0) workload.num_requests = 16;
+  }
+  workload.arrivals =
+      flags.arrivals.value_or(workload.rate > 0 ? Arrivals::kPoisson : Arrivals::kTogether);
+  if (workload.arrivals != Arrivals::kTogether && workload.rate == 0) {
+    return UsageError("arrivals: got no --rate, allowed: requests per second above 0");
+  }
+  return workload;
+}
+
+std::string ServerText(const v1::DescribeResponse& server, const std::string& address) {
+  return absl::StrCat("connected to ", address, ": ", server.model().name(), " (",
+                      server.model().dtype(), ") on ", server.device().kind(), " (",
+                      server.device().name(), "), ", FormatCount(server.limits().max_rows()),
+                      " rows, ", FormatCount(server.pool().free_blocks()), " free blocks of ",
+                      server.pool().block_size(), " tokens");
+}
+
+nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
+  return {{"model", server.model().name()},
+          {"dtype", server.model().dtype()},
+          {"device", {{"kind", server.device().kind()}, {"name", server.device().name()}}},
+          {"linear", server.linear_policy()},
+          {"version", server.server_version()}};
+}
+
+absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, GrpcClient* client,
+                      const std::atomic<bool>* interrupted, Console* console) {
+  const ServerLimits limits = client->limits();
+  REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests, MakeWorkload(workload, limits));
+  BlockManager blocks(client, {});
+  Batcher batcher(limits, flags.batcher, &blocks);
+  Stats stats({.warmup_steps = flags.generate.warmup_steps});
+  std::optional<Transcript> transcript;
+  if (ShowsText(flags.generate)) {
+    transcript.emplace(console, limits.byte_tokens, requests.size() > 1);
+  }
+  Monitor monitor(console, &stats, std::move(transcript));
+  SteadyClock clock;
+  Driver driver(&batcher, &blocks, client, &clock, &monitor,
+                {.pipeline_depth = std::min(flags.pipeline_depth, limits.pipeline_depth),
+                 .timeout_ns = static_cast<uint64_t>(flags.timeout.count()),
+                 .interrupted = interrupted});
+  const absl::Status run = driver.Run(&requests);
+  // What was measured until something went wrong is still worth seeing.
+  stats.AddRequests(requests, clock.NowNs());
+  if (stats.num_steps() > 0) console->Print(absl::StrCat("\n", stats.ToText()));
+  REPRISE_RETURN_IF_ERROR(run);
+  REPRISE_RETURN_IF_ERROR(client->Close());
+  if (flags.generate.json_file.empty()) return absl::OkStatus();
+  return WriteJsonFile(flags.generate.json_file,
+                       {{"command", "sched"},
+                        {"version", REPRISE_VERSION},
+                        {"server", ServerToJson(client->description())},
+                        {"figures", stats.ToJson()},
+                        {"requests", RequestsToJson(requests, limits.byte_tokens)}});
+}
+
+absl::Status Sched(const SchedFlags& flags) {
+  REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
+  Interrupt interrupt;
+  SignalWatcher watcher([&interrupt](std::string_view, int count) { interrupt.OnSignal(count); });
+  Console console;
+  REPRISE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<GrpcClient> client,
+      GrpcClient::Connect({.address = flags.address,
+                           .name = absl::StrCat("reprise sched ", REPRISE_VERSION),
+                           .wait = flags.wait,
+                           .timeout = flags.timeout,
+                           .interrupted = &interrupt.interrupted}));
+  console.Note(ServerText(client->description(), flags.address));
+  interrupt.SetClient(client.get());
+  const absl::Status status =
+      Schedule(flags, workload, client.get(), &interrupt.interrupted, &console);
+  interrupt.SetClient(nullptr);
+  return status;
+}
+
+void AddConnectionOptions(CLI::App* app, SchedFlags* flags) {
+  AddOption(app, "--address", &flags->address, ParseAddress, "ADDRESS",
+            std::string(kDefaultAddress), "Of the server: HOST:PORT or unix:PATH");
+  AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "5s",
+            "Wait this long for the server to become ready");
+  AddOption(app, "--timeout", &flags->timeout, ParseDuration, "TIME", "0",
+            "Give up when the whole run takes longer; 0: never");
+}
+
+void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
+  app->add_option("--prompts-file", flags->prompts_file, "A file of prompts, one per line")
+      ->type_name("FILE");
+  app->add_flag("--demo", flags->demo,
+                "Built-in prompts for the model that ships with Reprise: 16 requests, 8 a second");
+  WorkloadOptions* workload = &flags->generate.workload;
+  app->add_flag_callback(
+      "--random-prompts",
+      [workload] {
+        workload->random_prompts = true;
+        if (workload->prompt_lengths.max == 0 && workload->prompt_lengths.fixed.empty()) {
+          workload->prompt_lengths.fixed = {128};
+        }
+      },
+      "Random prompts of 128 tokens, or as --prompt-lengths says");
+  AddOption(
+      app, "--requests", &workload->num_requests,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 24); }, "N", "",
+      "Requests in all, repeating the prompts (default: one per prompt)");
+  AddOption(
+      app, "--rate", &flags->rate,
+      [](std::string_view text) { return ParseDecimal(text, 1e-3, 1e6); }, "R", "",
+      "Requests per second (default: all at the start)");
+  AddOption(app, "--arrivals", &flags->arrivals, ParseArrivals, "KIND", "",
+            "together, fixed or poisson (default: poisson with --rate)");
+}
+
+void AddPolicyOptions(CLI::App* app, SchedFlags* flags) {
+  AddOption(
+      app, "--max-rows", &flags->batcher.max_rows,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 16); }, "N", "",
+      "Rows resident at once (default: what the server allows)");
+  AddOption(
+      app, "--step-tokens", &flags->batcher.step_tokens,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 24); }, "N", "",
+      "Token budget of a step with prompts (default: what the server allows)");
+  AddOption(
+      app, "--pipeline-depth", &flags->pipeline_depth,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 64); }, "N", "2",
+      "Steps in flight, as far as the server allows");
+}
+
+}  // namespace
+
+Command AddSchedCommand(CLI::App* root) {
+  auto flags = std::make_shared<SchedFlags>();
+  CLI::App* app = root->add_subcommand("sched", "Drive a server: the reference external scheduler");
+  app->footer(kExamples);
+  AddConnectionOptions(app, flags.get());
+  AddWorkloadOptions(app, flags.get());
+  AddGenerateOptions(app, &flags->generate);
+  AddPolicyOptions(app, flags.get());
+  return {app, [flags] {
+            flags->batcher.eager = flags->generate.eager;
+            return Sched(*flags);
+          }};
+}
+
+}  // namespace reprise::tools

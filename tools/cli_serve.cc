@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise serve`: loads a model, captures its graphs and serves the step service until a signal
+// asks it to stop.
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/status_macros.h"
+#include "service/listen_address.h"
+#include "service/server.h"
+#include "tools/address.h"
+#include "tools/cli.h"
+#include "tools/console.h"
+#include "tools/engine_flags.h"
+#include "tools/signals.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  reprise serve --model models/byte-llama
+  reprise serve --model models/byte-llama --listen unix:/tmp/reprise.sock --listen 127.0.0.1:50061
+  reprise serve --preset llama-3.1-8b --device cuda:0 --kv-cache 40GiB --decode-buckets 1,2,4,8,16,32,64
+
+SIGTERM or SIGINT: takes no new work, finishes the steps it accepted, exits. A second one: exits at once.)";
+
+constexpr std::chrono::seconds kHealthInterval(1);
+
+struct ServeFlags {
+  EngineFlags engine;
+  service::ServerOptions server;
+};
+
+// What the signal thread and the main thread tell each other.
+class ServeState {
+ public:
+  // The signal thread. The first signal of a serving server asks for a drain; any other ends the
+  // process here and now.
+  void OnSignal(std::string_view name, int count) {
+    std::unique_lock lock(mutex_);
+    if (serving_ && count == 1) {
+      signal_ = name;
+      changed_.notify_all();
+      return;
+    }
+    for (const service::SocketFile& file : sockets_) service::RemoveSocketFile(file);
+    std::fprintf(stderr, "\nreprise serve: %s: exits at once\n", std::string(name).c_str());
+    std::_Exit(kExitFailure);
+  }
+
+  void OwnSockets(const std::vector<std::string>& addresses) {
+    std::lock_guard lock(mutex_);
+    for (const std::string& address : addresses) {
+      if (!address.starts_with("unix:")) continue;
+      auto file = service::StatSocketFile(address.substr(5));
+      if (file.ok()) sockets_.push_back(*std::move(file));
+    }
+  }
+
+  void SetServing() {
+    std::lock_guard lock(mutex_);
+    serving_ = true;
+  }
+
+  // The signal that asked for a drain, or "" when none came in time.
+  std::string AwaitSignal(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, time, [this] { return !signal_.empty(); });
+    return signal_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool serving_ = false;
+  std::string signal_;
+  std::vector<service::SocketFile> sockets_;
+};
+
+// A fault is said once; health and every refused step go on saying it.
+std::string AwaitStop(const graphs::DecodeEngine& engine, ServeState* state, Console* console) {
+  bool fault_told = false;
+  while (true) {
+    std::string signal = state->AwaitSignal(kHealthInterval);
+    if (!signal.empty()) return signal;
+    const absl::Status health = engine.health();
+    if (!health.ok() && !fault_told) {
+      fault_told = true;
+      console->Note(absl::StrCat("reprise serve: the device failed, all steps are refused: ",
+                                 health.message()));
+    }
+  }
+}
+
+absl::Status Serve(const ServeFlags& flags) {
+  ServeState state;
+  SignalWatcher watcher(
+      [&state](std::string_view name, int count) { state.OnSignal(name, count); });
+  Console console;
+  // The sockets come before the model: whether they are free shows in milliseconds, not after a
+  // minute of loading.
+  REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  // The engine outlives the server that uses it.
+  LoadedEngine loaded;
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
+                           service::Server::Start(flags.server));
+  state.OwnSockets(server->addresses());
+  REPRISE_ASSIGN_OR_RETURN(loaded, LoadEngine(flags.engine, &console));
+  server->AttachEngine(*loaded.engine);
+  state.SetServing();
+  console.Print(absl::StrCat(EngineSummary(*loaded.engine), "\nserving on ",
+                             absl::StrJoin(server->addresses(), ", "), "\n"));
+
+  const std::string signal = AwaitStop(*loaded.engine, &state, &console);
+  console.Note(absl::StrCat("reprise serve: ", signal,
+                            ": finishing accepted steps; a second signal exits at once"));
+  if (!server->Drain()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("stopped, but steps were cut off after the drain timeout of ",
+                     FormatDuration(flags.server.drain_timeout_ms * 1e6)));
+  }
+  console.Note("reprise serve: stopped");
+  return absl::OkStatus();
+}
+
+void AddServerOptions(CLI::App* app, service::ServerOptions* options) {
+  app->add_option_function<std::vector<std::string>>(
+         "--listen",
+         [options](const std::vector<std::string>& addresses) {
+           for (const std::string& address : addresses) {
+             const auto parsed = service::ParseListenAddress(address);
+             if (!parsed.ok()) {
+               throw CLI::ValidationError("--listen", std::string(parsed.status().message()));
+             }
+           }
+           options->listen = addresses;
+         },
+         "Address to serve on, HOST:PORT (port 0: any) or unix:PATH; may be given several times")
+      ->type_name("ADDRESS")
+      ->allow_extra_args(false)
+      ->default_str(std::string(kDefaultAddress));
+  AddOption(
+      app, "--max-message", &options->max_message_bytes,
+      [](std::string_view text) -> absl::StatusOr<uint64_t> {
+        REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
+        if (bytes >= 1024 && bytes <= (1u << 30)) return bytes;
+        return absl::InvalidArgumentError(
+            absl::StrCat("size: got \"", std::string(text), "\", allowed: 1KiB to 1GiB"));
+      },
+      "SIZE", "4MiB", "Largest message that is accepted");
+  AddOption(
+      app, "--drain-timeout", &options->drain_timeout_ms,
+      [](std::string_view text) -> absl::StatusOr<uint64_t> {
+        REPRISE_ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, ParseDuration(text));
+        return static_cast<uint64_t>(
+            std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+      },
+      "TIME", "10s", "How long a stop waits for accepted steps");
+}
+
+}  // namespace
+
+Command AddServeCommand(CLI::App* root) {
+  auto flags = std::make_shared<ServeFlags>();
+  flags->server.listen = {std::string(kDefaultAddress)};
+  CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
+  app->footer(kExamples);
+  AddServerOptions(app, &flags->server);
+  AddEngineOptions(app, &flags->engine);
+  return {app, [flags] { return Serve(*flags); }};
+}
+
+}  // namespace reprise::tools

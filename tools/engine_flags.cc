@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/engine_flags.h"
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/dtype.h"
+#include "runtime/model_presets.h"
+#include "runtime/status_macros.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr uint64_t kMaxU64 = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kMaxU32 = std::numeric_limits<uint32_t>::max();
+
+auto UnsignedIn(uint64_t min, uint64_t max) {
+  return [min, max](std::string_view text) { return ParseUnsigned(text, min, max); };
+}
+
+absl::Status Refuse(std::string_view what, std::string_view got, std::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(what), ": got \"", std::string(got),
+                                                 "\", allowed: ", std::string(allowed)));
+}
+
+absl::StatusOr<std::string> ParsePreset(std::string_view text) {
+  std::vector<std::string> names;
+  for (std::string_view name : runtime::PresetNames()) {
+    if (name == text) return std::string(text);
+    names.emplace_back(name);
+  }
+  return Refuse("preset", text, absl::StrJoin(names, ", "));
+}
+
+// Unset: the checkpoint's own.
+absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text) {
+  if (text == "auto") return std::optional<runtime::DType>();
+  for (runtime::DType dtype : {runtime::DType::kBf16, runtime::DType::kF16, runtime::DType::kF32}) {
+    if (text == runtime::NameOf(dtype)) return std::optional<runtime::DType>(dtype);
+  }
+  return Refuse("dtype", text, "auto, bf16, f16, f32");
+}
+
+absl::StatusOr<graphs::LinearPolicy> ParseLinear(std::string_view text) {
+  if (text == "invariant") return graphs::LinearPolicy::kInvariant;
+  if (text == "vendor") return graphs::LinearPolicy::kVendor;
+  return Refuse("linear", text, "invariant, vendor");
+}
+
+absl::StatusOr<uint64_t> ParseCacheBytes(std::string_view text) {
+  if (text == "auto") return 0;
+  return ParseBytes(text);
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseBuckets(std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(const auto values, ParseUnsignedList(text, 1, 1u << 20));
+  return std::vector<int64_t>(values.begin(), values.end());
+}
+
+void AddModelOptions(CLI::App* app, EngineFlags* flags) {
+  app->add_option("--model", flags->source.directory,
+                  "Hugging Face directory: config.json and safetensors")
+      ->type_name("DIR");
+  AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
+            "Random weights in a published shape, for measuring: llama-3.1-8b, granite-8b-code, "
+            "llama-3.2-1b");
+  AddOption(app, "--random-seed", &flags->source.random_seed, UnsignedIn(0, kMaxU64), "N", "1",
+            "Seed of a preset's weights");
+  app->add_option_function<std::string>(
+         "--dtype",
+         [flags](const std::string& text) {
+           const auto dtype = ParseDType(text);
+           if (!dtype.ok())
+             throw CLI::ValidationError("--dtype", std::string(dtype.status().message()));
+           flags->engine.dtype_from_checkpoint = !dtype->has_value();
+           flags->engine.dtype = dtype->value_or(runtime::DType::kBf16);
+         },
+         "Of compute and KV cache: auto (as the checkpoint), bf16, f16, f32")
+      ->type_name("TYPE")
+      ->default_str("auto");
+}
+
+void AddDeviceOptions(CLI::App* app, EngineFlags* flags) {
+  AddOption(app, "--device", &flags->device, ParseDeviceChoice, "DEVICE", "auto",
+            "auto (cuda where it can be used, else host), host, cuda or cuda:N");
+  AddOption(app, "--host-threads", &flags->host_threads, UnsignedIn(0, 1024), "N", "0",
+            "Worker threads of the host device; 0: one per core");
+  AddOption(app, "--kv-cache", &flags->engine.kv_cache_bytes, ParseCacheBytes, "SIZE", "auto",
+            "KV pool, such as 4GiB; auto: what is left of the GPU, 256MiB on the host");
+  AddOption(
+      app, "--memory-fraction", &flags->engine.memory_fraction,
+      [](std::string_view text) { return ParseDecimal(text, 0.01, 1.0); }, "F", "0.9",
+      "Share of the device's memory to use in all, with --kv-cache auto");
+  AddOption(app, "--linear", &flags->engine.linear, ParseLinear, "POLICY", "invariant",
+            "invariant (a row's bits do not depend on the batch) or vendor (cuBLASLt)");
+}
+
+void AddStepOptions(CLI::App* app, EngineFlags* flags) {
+  AddOption(app, "--block-size", &flags->engine.block_size, UnsignedIn(1, 1u << 16), "N", "16",
+            "Tokens of a KV block");
+  AddOption(app, "--max-rows", &flags->engine.max_rows, UnsignedIn(1, 1u << 16), "N", "256",
+            "Rows resident at once");
+  AddOption(app, "--max-context", &flags->engine.max_context_length, UnsignedIn(0, kMaxU32), "N",
+            "0", "Tokens of a row; 0: the model's limit");
+  AddOption(app, "--decode-buckets", &flags->engine.decode_buckets, ParseBuckets, "N,N,...", "",
+            "Rows of each decode graph (default: powers of two up to --max-rows)");
+  AddOption(app, "--mixed-buckets", &flags->engine.mixed_buckets, ParseBuckets, "N,N,...", "",
+            "Tokens of each graph that takes prompts (default: by device)");
+  AddOption(app, "--pipeline-depth", &flags->engine.pipeline_depth, UnsignedIn(1, 8), "N", "2",
+            "Steps in flight");
+  app->add_flag("--poison", flags->engine.poison,
+                "Fill what must never be read with NaN: slow, a test mode");
+}
+
+absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const EngineFlags& flags, Console* console) {
+  runtime::DeviceOptions options{.ordinal = flags.device.ordinal,
+                                 .host_threads = flags.host_threads};
+  if (flags.device.kind) {
+    options.kind = *flags.device.kind;
+    return options;
+  }
+  std::string why;
+  if (runtime::CountCudaDevices(&why) > 0) {
+    options.kind = runtime::DeviceKind::kCuda;
+    console->Note("device: cuda:0, because a usable GPU is there (--device auto)");
+  } else {
+    options.kind = runtime::DeviceKind::kHost;
+    console->Note(absl::StrCat("device: host, because ", why, " (--device auto)"));
+  }
+  return options;
+}
+
+// A bar on a terminal; in a log one line per stage, when it is complete.
+class LoadProgressPrinter {
+ public:
+  explicit LoadProgressPrinter(Console* console)
+      : console_(console), stage_start_(std::chrono::steady_clock::now()) {}
+
+  void operator()(const graphs::EngineProgress& progress) {
+    const std::string stage(progress.stage);
+    if (stage != stage_) {
+      stage_ = stage;
+      stage_start_ = std::chrono::steady_clock::now();
+      finished_ = false;
+    }
+    const bool bytes = stage == "load";
+    const auto amount = [bytes](uint64_t n) { return bytes ? FormatBytes(n) : FormatCount(n); };
+    const auto done = static_cast<double>(progress.done);
+    const auto total = static_cast<double>(progress.total);
+    console_->Progress(absl::StrCat(stage, " ", ProgressBar(done, total, 30), " ",
+                                    amount(progress.done), " / ", amount(progress.total), "  ",
+                                    std::string(progress.detail)));
+    if (progress.done < progress.total || finished_) return;
+    finished_ = true;
+    const std::chrono::duration<double, std::nano> took =
+        std::chrono::steady_clock::now() - stage_start_;
+    console_->Note(absl::StrCat(stage, ": ", amount(progress.total), bytes ? "" : " graphs", " in ",
+                                FormatDuration(took.count())));
+  }
+
+ private:
+  Console* console_;
+  std::string stage_;
+  std::chrono::steady_clock::time_point stage_start_;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
+  if (text == "auto") return DeviceChoice{};
+  if (text == "host") return DeviceChoice{.kind = runtime::DeviceKind::kHost};
+  if (text == "cuda") return DeviceChoice{.kind = runtime::DeviceKind::kCuda};
+  if (text.starts_with("cuda:")) {
+    const absl::StatusOr<uint64_t> ordinal = ParseUnsigned(text.substr(5), 0, 1023);
+    if (ordinal.ok()) {
+      return DeviceChoice{.kind = runtime::DeviceKind::kCuda,
+                          .ordinal = static_cast<int>(*ordinal)};
+    }
+  }
+  return Refuse("device", text, "auto, host, cuda, cuda:N");
+}
+
+void AddEngineOptions(CLI::App* app, EngineFlags* flags) {
+  AddModelOptions(app, flags);
+  AddDeviceOptions(app, flags);
+  AddStepOptions(app, flags);
+}
+
+absl::Status CheckSource(const graphs::ModelSource& source) {
+  if (source.directory.empty() == source.preset.empty()) {
+    return UsageError(source.preset.empty()
+                          ? "model: got none, allowed: --model DIR or --preset NAME"
+                          : "model: got both --model and --preset, allowed: one of them");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console) {
+  REPRISE_ASSIGN_OR_RETURN(const runtime::DeviceOptions options, ChooseDevice(flags, console));
+  LoadedEngine loaded;
+  REPRISE_ASSIGN_OR_RETURN(loaded.device, runtime::Device::Create(options));
+  LoadProgressPrinter printer(console);
+  absl::StatusOr<std::unique_ptr<graphs::DecodeEngine>> engine =
+      graphs::DecodeEngine::Create(*loaded.device, flags.source, flags.engine, std::ref(printer));
+  console->ClearProgress();
+  REPRISE_RETURN_IF_ERROR(engine.status());
+  loaded.engine = *std::move(engine);
+  return loaded;
+}
+
+}  // namespace reprise::tools

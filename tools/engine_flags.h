@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `serve` and `run` have in common: the options that choose a model, a device and an engine,
+// loading with progress, and the summary of what was loaded.
+#ifndef REPRISE_TOOLS_ENGINE_FLAGS_H_
+#define REPRISE_TOOLS_ENGINE_FLAGS_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "graphs/decode_engine.h"
+#include "nlohmann/json.hpp"
+#include "runtime/device.h"
+#include "tools/cli.h"
+#include "tools/console.h"
+
+namespace reprise::tools {
+
+// Which device was asked for.
+struct DeviceChoice {
+  std::optional<runtime::DeviceKind> kind;  // unset: auto
+  int ordinal = 0;
+};
+
+// "auto", "host", "cuda", "cuda:1". Errors: InvalidArgument with what, got, allowed.
+absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text);
+
+struct EngineFlags {
+  graphs::ModelSource source;
+  DeviceChoice device;
+  int host_threads = 0;
+  graphs::DecodeEngineOptions engine;
+};
+
+// `flags` must outlive `app`.
+void AddEngineOptions(CLI::App* app, EngineFlags* flags);
+
+// The engine goes before its device.
+struct LoadedEngine {
+  std::unique_ptr<runtime::Device> device;
+  std::unique_ptr<graphs::DecodeEngine> engine;
+};
+
+// Usage error unless exactly one of --model and --preset was given.
+absl::Status CheckSource(const graphs::ModelSource& source);
+
+// Picks the device (and says on stderr which and why, where it was left open), loads and captures
+// with progress on stderr. Errors: usage (neither or both of --model and --preset), and those of
+// the device and the engine.
+absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console);
+
+// Tables of model, device, memory, pool and buckets.
+std::string EngineSummary(const graphs::DecodeEngine& engine);
+nlohmann::json EngineToJson(const graphs::DecodeEngine& engine);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_ENGINE_FLAGS_H_

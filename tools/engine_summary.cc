@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was loaded, as tables for people and as JSON for programs: the second half of
+// engine_flags.h.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/dtype.h"
+#include "tools/engine_flags.h"
+#include "tools/table.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+using graphs::CapturedBucket;
+using graphs::EngineInfo;
+
+std::string_view NameOf(graphs::LinearPolicy policy) {
+  return policy == graphs::LinearPolicy::kInvariant ? "invariant" : "vendor";
+}
+
+std::string ModelText(const runtime::ModelSpec& model) {
+  return absl::StrCat(model.name, ": ", model.architecture, ", ",
+                      FormatCount(static_cast<uint64_t>(runtime::NumParameters(model))),
+                      " parameters, ", model.num_layers, " layers, hidden ", model.hidden_size,
+                      ", ", model.num_heads, "/", model.num_kv_heads, " heads of ", model.head_dim,
+                      ", vocabulary ", model.vocab_size);
+}
+
+std::string DeviceText(const runtime::DeviceProperties& device) {
+  std::string text =
+      absl::StrCat(std::string(runtime::NameOf(device.kind)), ":", device.ordinal, ", ",
+                   device.name, ", ", device.num_multiprocessors,
+                   device.kind == runtime::DeviceKind::kHost ? " threads, " : " multiprocessors, ",
+                   FormatBytes(device.total_bytes));
+  if (!device.driver.empty()) absl::StrAppend(&text, ", driver ", device.driver);
+  return text;
+}
+
+std::string FactsTable(const EngineInfo& info, const graphs::PoolInfo& pool) {
+  const uint64_t tokens =
+      static_cast<uint64_t>(std::max(pool.num_blocks, 1u) - 1) * pool.block_size;
+  Table table({});
+  table.AlignLeft();
+  table.AddRow({"model", ModelText(info.model)});
+  table.AddRow({"device", DeviceText(info.device)});
+  table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), ", linear ",
+                                        std::string(NameOf(info.linear)))});
+  table.AddRow({"memory", absl::StrCat("weights ", FormatBytes(info.memory.weights_bytes),
+                                       ", KV cache ", FormatBytes(info.memory.kv_cache_bytes),
+                                       ", workspace ", FormatBytes(info.memory.workspace_bytes),
+                                       ", graphs ", FormatBytes(info.memory.graphs_bytes))});
+  table.AddRow({"pool", absl::StrCat(FormatCount(pool.num_blocks), " blocks of ", pool.block_size,
+                                     ", room for ", FormatCount(tokens), " tokens")});
+  table.AddRow(
+      {"limits", absl::StrCat(FormatCount(info.limits.max_rows), " rows, ",
+                              FormatCount(info.limits.max_context_length), " tokens of context, ",
+                              FormatCount(info.limits.max_step_tokens),
+                              " tokens a step, pipeline depth ", info.limits.pipeline_depth)});
+  table.AddRow({"start-up",
+                absl::StrCat("load ", FormatDuration(static_cast<double>(info.load_ns)),
+                             ", capture ", FormatDuration(static_cast<double>(info.capture_ns)))});
+  return table.ToString();
+}
+
+void AddBuckets(const std::vector<CapturedBucket>& buckets, const char* unit, Table* table) {
+  for (const CapturedBucket& captured : buckets) {
+    table->AddRow({captured.bucket.name, absl::StrCat(captured.bucket.capacity, " ", unit),
+                   absl::StrCat(captured.num_kernel_nodes),
+                   FormatDuration(static_cast<double>(captured.capture_ns)),
+                   FormatBytes(captured.device_bytes)});
+  }
+}
+
+void AddBucketsJson(const std::vector<CapturedBucket>& buckets, nlohmann::json* list) {
+  for (const CapturedBucket& captured : buckets) {
+    list->push_back({{"name", captured.bucket.name},
+                     {"capacity", captured.bucket.capacity},
+                     {"kernel_nodes", captured.num_kernel_nodes},
+                     {"other_nodes", captured.num_other_nodes},
+                     {"capture_ms", static_cast<double>(captured.capture_ns) * 1e-6},
+                     {"device_bytes", captured.device_bytes}});
+  }
+}
+
+}  // namespace
+
+std::string EngineSummary(const graphs::DecodeEngine& engine) {
+  const EngineInfo& info = engine.info();
+  Table buckets({"graph", "capacity", "kernels", "capture", "driver bytes"});
+  AddBuckets(info.decode_buckets, "rows", &buckets);
+  AddBuckets(info.mixed_buckets, "tokens", &buckets);
+  return absl::StrCat(FactsTable(info, engine.pool()), "\n", buckets.ToString());
+}
+
+nlohmann::json EngineToJson(const graphs::DecodeEngine& engine) {
+  const EngineInfo& info = engine.info();
+  const graphs::PoolInfo pool = engine.pool();
+  nlohmann::json graphs = nlohmann::json::array();
+  AddBucketsJson(info.decode_buckets, &graphs);
+  AddBucketsJson(info.mixed_buckets, &graphs);
+  return {{"model",
+           {{"name", info.model.name},
+            {"architecture", info.model.architecture},
+            {"parameters", runtime::NumParameters(info.model)}}},
+          {"device",
+           {{"kind", std::string(runtime::NameOf(info.device.kind))},
+            {"name", info.device.name},
+            {"driver", info.device.driver},
+            {"multiprocessors", info.device.num_multiprocessors}}},
+          {"dtype", std::string(runtime::NameOf(info.dtype))},
+          {"linear", std::string(NameOf(info.linear))},
+          {"memory_bytes",
+           {{"weights", info.memory.weights_bytes},
+            {"kv_cache", info.memory.kv_cache_bytes},
+            {"workspace", info.memory.workspace_bytes},
+            {"graphs", info.memory.graphs_bytes}}},
+          {"pool", {{"block_size", pool.block_size}, {"num_blocks", pool.num_blocks}}},
+          {"load_ms", static_cast<double>(info.load_ns) * 1e-6},
+          {"capture_ms", static_cast<double>(info.capture_ns) * 1e-6},
+          {"graphs", std::move(graphs)}};
+}
+
+}  // namespace reprise::tools

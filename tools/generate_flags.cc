@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/generate_flags.h"
+
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr uint64_t kMaxToken = std::numeric_limits<uint32_t>::max();
+
+absl::StatusOr<std::vector<uint32_t>> ParseTokens(std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(const auto values, ParseUnsignedList(text, 0, kMaxToken));
+  return std::vector<uint32_t>(values.begin(), values.end());
+}
+
+// Each use of the option appends one list of tokens.
+CLI::Option* AddTokensOption(CLI::App* app, const std::string& name,
+                             std::vector<std::vector<uint32_t>>* lists, const std::string& type,
+                             const std::string& description) {
+  const auto append = [name, lists](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      auto tokens = ParseTokens(text);
+      if (!tokens.ok()) throw CLI::ValidationError(name, std::string(tokens.status().message()));
+      lists->push_back(*std::move(tokens));
+    }
+  };
+  return app->add_option_function<std::vector<std::string>>(name, append, description)
+      ->type_name(type)
+      ->allow_extra_args(false);
+}
+
+void AddPromptOptions(CLI::App* app, WorkloadOptions* workload) {
+  app->add_option("--prompt", workload->texts,
+                  "Text to go on from, for byte-level models; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  AddTokensOption(app, "--prompt-tokens", &workload->token_prompts, "ID,ID,...",
+                  "Token ids to go on from; may be given several times");
+  app->add_option_function<std::string>(
+         "--prompt-lengths",
+         [workload](const std::string& text) {
+           auto lengths = ParsePromptLengths(text);
+           if (!lengths.ok()) {
+             throw CLI::ValidationError("--prompt-lengths",
+                                        std::string(lengths.status().message()));
+           }
+           workload->prompt_lengths = *std::move(lengths);
+           workload->random_prompts = true;
+         },
+         "Random prompts of so many tokens: 128,512 in turn, or 64..8192 log-uniform")
+      ->type_name("N,N|MIN..MAX");
+}
+
+void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
+  AddOption(
+      app, "--max-new-tokens", &workload->max_new_tokens,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 30); }, "N", "128",
+      "Tokens to generate at most, per prompt");
+  AddOption(
+      app, "--temperature", &workload->temperature,
+      [](std::string_view text) { return ParseDecimal(text, 0.0, 100.0); }, "T", "0",
+      "0: always the likeliest token");
+  AddOption(
+      app, "--seed", &workload->seed,
+      [](std::string_view text) {
+        return ParseUnsigned(text, 0, std::numeric_limits<uint64_t>::max());
+      },
+      "N", "1", "Of sampling, random prompts and arrivals; prompt i samples with seed + i");
+  app->add_option("--stop", workload->stop_texts,
+                  "End after this text, for byte-level models; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  AddTokensOption(app, "--stop-tokens", &workload->stop_sequences, "ID,ID,...",
+                  "End after this sequence of tokens; may be given several times");
+  app->add_flag("--ignore-eos", workload->ignore_eos, "Go on after the model's end-of-text tokens");
+}
+
+}  // namespace
+
+void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
+  AddPromptOptions(app, &flags->workload);
+  AddSamplingOptions(app, &flags->workload);
+  app->add_flag("--eager", flags->eager, "Launch kernel by kernel instead of replaying graphs");
+  app->add_flag("--quiet", flags->quiet, "Print the tables, not the text");
+  AddOption(
+      app, "--warmup", &flags->warmup_steps,
+      [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 30); }, "STEPS", "0",
+      "Decode steps left out of the figures");
+  app->add_option("--json", flags->json_file, "Write figures and tokens to this file too")
+      ->type_name("FILE");
+}
+
+absl::Status CheckPrompts(const WorkloadOptions& workload, int others, const std::string& allowed) {
+  const int sources = others + static_cast<int>(!workload.texts.empty()) +
+                      static_cast<int>(!workload.token_prompts.empty()) +
+                      static_cast<int>(workload.random_prompts);
+  if (sources == 1) return absl::OkStatus();
+  return UsageError(absl::StrCat("prompts: got ", sources == 0 ? "none" : "several kinds",
+                                 ", allowed: one of ", allowed));
+}
+
+bool ShowsText(const GenerateFlags& flags) {
+  return !flags.quiet && !flags.workload.random_prompts;
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `reprise` program. The only place that reads the environment.
+#include <grpc/support/log.h>
+
+#include <cstdlib>
+
+#include "tools/cli.h"
+
+int main(int argc, char** argv) {
+  // Errors reach the user as one line of ours; gRPC's own log is for those who ask for it.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+    gpr_set_log_function([](gpr_log_func_args*) {});
+  }
+  return reprise::tools::RunCommandLine(argc, argv);
+}

@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes tests/fixtures: tiny random models with reference logits and greedy continuations from Hugging Face transformers.
+
+Each model is saved, loaded again by transformers from the very directory that the tests will read, and run from there, so the
+fixtures also show that the directories are valid. Tests read them; nothing at run time does. Every reference.json explains itself.
+
+    python3 tools/make_fixtures.py --out tests/fixtures
+
+Needs torch, transformers 5 and safetensors (made with 2.11, 5.17 and 0.8); no GPU. The same --seed gives the same bits with the
+same versions on the same kind of CPU.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM
+
+MAX_TOTAL_BYTES = 600_000
+PROMPT_LENGTHS = [1, 7, 33, 70]
+ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
+GREEDY_TOKENS = 24
+FIRST_PLAIN_TOKEN = 3  # prompts use no bos or eos
+
+
+@dataclass
+class Fixture:
+    name: str
+    what: str
+    config: Any
+    model_class: Any
+    dtype: torch.dtype
+    shards: int = 1
+    transformers4_dialect: bool = False
+
+
+def llama_tiny():
+    config = LlamaConfig(
+        vocab_size=199,
+        hidden_size=64,
+        intermediate_size=72,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    what = "plain Llama: GQA 4/2, untied, odd vocabulary, f32 checkpoint, config in the transformers 5 dialect"
+    return Fixture("llama-tiny", what, config, LlamaForCausalLM, torch.float32)
+
+
+def llama3_rope_bias_tiny():
+    # At 32 original positions the 12 frequencies of a head fall on all three branches of the llama3 rule.
+    config = LlamaConfig(
+        vocab_size=101,
+        hidden_size=72,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        head_dim=24,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-6,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    what = (
+        "Llama with llama3 rope scaling and biases on all projections: MQA 3/1, tied, bf16 checkpoint in two shards, "
+        "config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)"
+    )
+    return Fixture(
+        "llama3-rope-bias-tiny",
+        what,
+        config,
+        LlamaForCausalLM,
+        torch.bfloat16,
+        shards=2,
+        transformers4_dialect=True,
+    )
+
+
+def granite_tiny():
+    config = GraniteConfig(
+        vocab_size=67,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 50000.0},
+        embedding_multiplier=2.5,
+        attention_multiplier=0.25,
+        residual_multiplier=0.6,
+        logits_scaling=1.75,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    what = (
+        "Granite with all four multipliers off their neutral values: MHA 4/4, head_dim 32 that is not hidden_size / heads, "
+        "untied, f16 checkpoint, config in the transformers 5 dialect"
+    )
+    return Fixture("granite-tiny", what, config, GraniteForCausalLM, torch.float16)
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="folder that gets one directory per model, e.g. tests/fixtures",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=20, help="seed of weights and prompts (default 20)"
+    )
+    return parser.parse_args()
+
+
+@torch.no_grad()
+def randomise(model, generator):
+    """Random weights that make attention uneven and logits spread: no zeros, no norm at 1."""
+    # Filled by name, so that the bits do not depend on the order in which a release registers its modules.
+    for name, parameter in sorted(model.named_parameters()):
+        shape = parameter.shape
+        if parameter.ndim == 1:
+            around, reach = (0.0, 0.1) if name.endswith("bias") else (1.0, 0.2)
+            parameter.copy_(around + reach * (2.0 * torch.rand(shape, generator=generator) - 1.0))
+            continue
+        if "embed_tokens" in name:
+            std = 0.25 if model.config.tie_word_embeddings else 0.5
+        elif "lm_head" in name:
+            std = 2.0 / shape[1] ** 0.5
+        else:
+            std = (1.5 if "q_proj" in name or "k_proj" in name else 1.2) / shape[1] ** 0.5
+        parameter.copy_(std * torch.randn(shape, generator=generator))
+
+
+def save_checkpoint(fixture, generator, directory):
+    """Writes config.json, generation_config.json and the weights."""
+    model = fixture.model_class(fixture.config)
+    randomise(model, generator)
+    model.to(dtype=fixture.dtype)
+    model.save_pretrained(str(directory))
+    dtype_name = str(fixture.dtype).removeprefix("torch.")
+    config = json.loads((directory / "config.json").read_text())
+    if config.get("dtype") != dtype_name or config.get("architectures") != [
+        fixture.model_class.__name__
+    ]:
+        raise SystemExit(
+            f"{directory}/config.json: dtype {config.get('dtype')!r}, architectures "
+            f"{config.get('architectures')!r}, wanted {dtype_name!r}, [{fixture.model_class.__name__!r}]"
+        )
+    if fixture.shards > 1:
+        shard(directory, fixture.shards)
+    if fixture.transformers4_dialect:
+        (directory / "config.json").rename(directory / "config_transformers5.json")
+        write_json(directory / "config.json", to_transformers4(config))
+
+
+def to_transformers4(config):
+    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype, no unset token ids."""
+    config = {
+        key: value
+        for key, value in config.items()
+        if not (key.endswith("_token_id") and value is None)
+    }
+    rope = dict(config.pop("rope_parameters"))
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.46.0"
+    return dict(sorted(config.items()))
+
+
+def read_tensors(path):
+    with safe_open(str(path), framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}
+
+
+def shard(directory, count):
+    """Splits model.safetensors into `count` files of about the same number of tensors, with an index."""
+    single = directory / "model.safetensors"
+    tensors = read_tensors(single)
+    names = sorted(tensors)
+    weight_map = {}
+    for index in range(count):
+        part = names[index * len(names) // count : (index + 1) * len(names) // count]
+        file_name = f"model-{index + 1:05d}-of-{count:05d}.safetensors"
+        save_file(
+            {name: tensors[name].contiguous() for name in part},
+            str(directory / file_name),
+            metadata={"format": "pt"},
+        )
+        weight_map.update({name: file_name for name in part})
+    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    write_json(
+        directory / "model.safetensors.index.json",
+        {"metadata": {"total_size": total}, "weight_map": weight_map},
+    )
+    single.unlink()
+
+
+def load_in_double(fixture, directory):
+    """transformers' own reading of the directory, weights upcast to float64 (exact from every checkpoint dtype)."""
+    model = fixture.model_class.from_pretrained(
+        str(directory), dtype=torch.float32, attn_implementation="eager"
+    )
+    model.eval()
+    check_loaded(fixture, model, directory)
+    return model.to(dtype=torch.float64)
+
+
+def check_loaded(fixture, model, directory):
+    """The loaded model has exactly the stored values, and reads the rope parameters that were asked for."""
+    stored = {}
+    for path in sorted(directory.glob("model*.safetensors")):
+        stored.update(read_tensors(path))
+    state = model.state_dict()
+    expected = set(state) - ({"lm_head.weight"} if fixture.config.tie_word_embeddings else set())
+    if set(stored) != expected:
+        raise SystemExit(
+            f"{directory}: tensors stored and expected differ: {sorted(set(stored) ^ expected)}"
+        )
+    for name, tensor in stored.items():
+        if tensor.dtype != fixture.dtype:
+            raise SystemExit(
+                f"{directory}: {name} is stored as {tensor.dtype}, wanted {fixture.dtype}"
+            )
+        if not torch.equal(state[name], tensor.to(torch.float32)):
+            raise SystemExit(f"{directory}: {name} was loaded with other values than stored")
+    if fixture.config.tie_word_embeddings and not torch.equal(
+        state["lm_head.weight"], state["model.embed_tokens.weight"]
+    ):
+        raise SystemExit(f"{directory}: tied, but lm_head was not loaded from the embedding")
+    loaded_rope = model.config.rope_parameters
+    for key, value in fixture.config.rope_parameters.items():
+        if loaded_rope.get(key) != value:
+            raise SystemExit(
+                f"{directory}: rope {key} was loaded as {loaded_rope.get(key)!r}, wanted {value!r}"
+            )
+
+
+@torch.no_grad()
+def logits_of(model, tokens):
+    """[len(tokens), vocab] logits in the model's dtype, computed from scratch (no cache)."""
+    return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+
+
+def greedy_continuation(model, prompt):
+    """Returns (tokens, margins, logits [1, vocab] of the last step). Never stops early."""
+    tokens, chosen, margins, row = list(prompt), [], [], None
+    for _ in range(GREEDY_TOKENS):
+        row = logits_of(model, tokens)[-1]
+        top = torch.topk(row, 2)
+        chosen.append(int(top.indices[0]))
+        margins.append(float(f"{(top.values[0] - top.values[1]).item():.9g}"))
+        tokens.append(chosen[-1])
+    return chosen, margins, row[None]
+
+
+def make_reference(model, vocab_size, generator):
+    """Runs every prompt. Returns (prompt entries for the JSON, tensors, all kept rows in float64)."""
+    entries, tensors, rows = [], {}, []
+    for index, length in enumerate(PROMPT_LENGTHS):
+        prompt = torch.randint(
+            FIRST_PLAIN_TOKEN, vocab_size, (length,), generator=generator
+        ).tolist()
+        first = 0 if length <= ALL_POSITIONS_UP_TO else length - 8
+        kept = logits_of(model, prompt)[first:]
+        chosen, margins, last_row = greedy_continuation(model, prompt)
+        names = {
+            "logits": f"prompt_{index}.logits",
+            "last_step_logits": f"prompt_{index}.last_step_logits",
+        }
+        tensors[names["logits"]] = kept.to(torch.float32).contiguous()
+        tensors[names["last_step_logits"]] = last_row.to(torch.float32).contiguous()
+        rows.append(kept)
+        entries.append(
+            {
+                "tokens": prompt,
+                "logits": names["logits"],
+                "first_position": first,
+                "num_positions": length - first,
+                "greedy_tokens": chosen,
+                "greedy_margins": margins,
+                "last_step_logits": names["last_step_logits"],
+            }
+        )
+    return entries, tensors, torch.cat(rows)
+
+
+def largest_f32_difference(model, entries, rows_in_double):
+    """How far transformers' own f32 forward is from the reference: the noise that no comparison can go below."""
+    single = model.to(dtype=torch.float32)
+    rows = [logits_of(single, entry["tokens"])[entry["first_position"] :] for entry in entries]
+    return (torch.cat(rows).double() - rows_in_double).abs().max().item()
+
+
+def describe(fixture, entries, rows, f32_difference, seed):
+    return {
+        "about": {
+            "model": fixture.what,
+            "made_by": f"python3 tools/make_fixtures.py --out tests/fixtures --seed {seed}",
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+            "seed": seed,
+            "arithmetic": "transformers, attn_implementation eager, CPU, no KV cache: the checkpoint's weights upcast to float64 and "
+            "run in float64; inside, transformers computes RMSNorm, softmax and rope angles in float32 whatever "
+            "the model's dtype. Results rounded to float32 once.",
+            "schema": {
+                "prompts[].tokens": "token ids of the prompt; position 0 is the first",
+                "prompts[].logits": "tensor in reference.safetensors, f32 [num_positions, vocab_size]: row r is the output at "
+                "position first_position + r",
+                "prompts[].greedy_tokens": "argmax continuation of the prompt; it does not stop at eos",
+                "prompts[].greedy_margins": "per greedy token: largest logit minus second largest, at the step that chose it",
+                "prompts[].last_step_logits": "tensor, f32 [1, vocab_size]: the output that chose the last greedy token, that is "
+                "after the prompt and all greedy tokens but the last",
+                "logits_abs_max": "largest magnitude among the rows of prompts[].logits",
+                "logits_std": "standard deviation of all values in prompts[].logits",
+                "f32_abs_difference_max": "largest difference between prompts[].logits and transformers' forward in float32",
+            },
+        },
+        "vocab_size": fixture.config.vocab_size,
+        "logits_abs_max": float(f"{rows.abs().max().item():.9g}"),
+        "logits_std": float(f"{rows.std().item():.9g}"),
+        "f32_abs_difference_max": float(f"{f32_difference:.3g}"),
+        "prompts": entries,
+    }
+
+
+def write_json(path, value):
+    """Indented, with lists of numbers on one line."""
+    text = json.dumps(value, indent=2)
+    text = re.sub(
+        r"\[[\s\d.,e+-]+\]", lambda match: "[" + " ".join(match[0][1:-1].split()) + "]", text
+    )
+    path.write_text(text + "\n")
+
+
+def make_fixture(fixture, index, seed, out):
+    directory = out / fixture.name
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    generator = torch.Generator().manual_seed(seed + index)
+    save_checkpoint(fixture, generator, directory)
+    model = load_in_double(fixture, directory)
+    entries, tensors, rows = make_reference(model, fixture.config.vocab_size, generator)
+    if not torch.isfinite(rows).all():
+        raise SystemExit(f"{fixture.name}: a reference logit is not finite")
+    difference = largest_f32_difference(model, entries, rows)
+    save_file(tensors, str(directory / "reference.safetensors"))
+    write_json(directory / "reference.json", describe(fixture, entries, rows, difference, seed))
+    return report(fixture, directory, entries, rows, difference)
+
+
+def report(fixture, directory, entries, rows, difference):
+    """Prints one paragraph to look at. Returns the directory's bytes."""
+    size = sum(path.stat().st_size for path in directory.iterdir())
+    margins = sorted(margin for entry in entries for margin in entry["greedy_margins"])
+    distinct = [len(set(entry["greedy_tokens"])) for entry in entries]
+    print(
+        f"{fixture.name}: {size} bytes; logits std {rows.std().item():.3f}, max |x| {rows.abs().max().item():.3f}, "
+        f"f32 differs by {difference:.2e}; greedy margins min {margins[0]:.4f}, median {margins[len(margins) // 2]:.4f}; "
+        f"distinct greedy tokens per prompt {distinct}"
+    )
+    for path in sorted(directory.iterdir()):
+        print(f"    {path.stat().st_size:8d}  {path.name}")
+    return size
+
+
+def main():
+    args = parse_args()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    fixtures = [llama_tiny(), llama3_rope_bias_tiny(), granite_tiny()]
+    total = sum(
+        make_fixture(fixture, index, args.seed, args.out) for index, fixture in enumerate(fixtures)
+    )
+    print(f"total {total} bytes")
+    if total > MAX_TOTAL_BYTES:
+        raise SystemExit(f"fixtures: {total} bytes, allowed: at most {MAX_TOTAL_BYTES}")
+
+
+if __name__ == "__main__":
+    main()

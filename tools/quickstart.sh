@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# From a bare Debian 12 machine to text coming out of a model: install, build, serve, drive the server from a scheduler process.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/quickstart.sh [--help]
+
+Installs what is missing, builds Reprise, serves models/byte-llama on a unix socket and drives it with the reference
+scheduler (`reprise sched`), a separate process that speaks the public gRPC API alone. Then stops the server.
+Uses CUDA where nvcc and an NVIDIA GPU are found, the CPU elsewhere. Leaves nothing behind but build/.
+TEXT
+}
+
+fail() {
+  printf 'quickstart.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+stage() { printf '\n== %s\n' "$*"; }
+
+while (($# > 0)); do
+  case "$1" in
+    --help | -h)
+      usage
+      exit 0
+      ;;
+    *)
+      usage >&2
+      fail "unknown argument \"$1\""
+      ;;
+  esac
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=tools/build_environment.sh
+source tools/build_environment.sh
+
+server=""
+scratch=""
+# Reached on every way out, Ctrl-C included.
+clean_up() {
+  local status=$?
+  trap - EXIT INT TERM
+  if [[ -n "${server}" ]]; then stop_process "${server}" || true; fi
+  if [[ -n "${scratch}" ]]; then rm -rf "${scratch}"; fi
+  if ((status != 0)); then printf '\nquickstart.sh: failed (status %d)\n' "${status}" >&2; fi
+  exit "${status}"
+}
+
+# Asks for a clean stop, waits up to 20 s, then insists. Status: that of the process.
+stop_process() {
+  kill -TERM "$1" 2>/dev/null || true
+  for _ in {1..200}; do
+    kill -0 "$1" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL "$1" 2>/dev/null || true
+  wait "$1"
+}
+
+wait_until_serving() {
+  for _ in {1..60}; do
+    kill -0 "${server}" 2>/dev/null || return 1
+    if "${program}" health --address "${address}" --wait 1s >/dev/null 2>&1; then return 0; fi
+  done
+  return 1
+}
+
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+stage "1/5 Installing what is missing"
+tools/install_dependencies.sh --build-only
+
+preset=host
+if has_nvcc && has_nvidia_gpu; then preset=cuda; fi
+stage "2/5 Building (preset ${preset}, Release)"
+cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=OFF
+cmake --build --preset "${preset}" --target reprise
+
+program="build/${preset}/reprise"
+scratch="$(mktemp -d "${TMPDIR:-/tmp}/reprise.XXXXXX")"
+address="unix:${scratch}/reprise.sock"
+stage "3/5 Starting the server: reprise serve --model models/byte-llama --listen ${address}"
+"${program}" serve --model models/byte-llama --listen "${address}" >"${scratch}/serve.log" 2>&1 &
+server=$!
+if ! wait_until_serving; then
+  tail -n 40 "${scratch}/serve.log" >&2
+  fail "the server did not become ready within 60 s; its output is above"
+fi
+tail -n 5 "${scratch}/serve.log"
+
+stage "4/5 Driving it from another process: reprise sched --address ${address} --demo"
+"${program}" sched --address "${address}" --demo
+
+stage "5/5 Stopping the server"
+stopping="${server}"
+server=""
+if ! stop_process "${stopping}"; then
+  tail -n 40 "${scratch}/serve.log" >&2
+  fail "the server did not stop cleanly; its output is above"
+fi
+printf 'Stopped cleanly. The program is %s; start with %s --help.\n' "${program}" "${program}"

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/samples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace reprise::tools {
+
+double Samples::Sum() const { return std::accumulate(values_.begin(), values_.end(), 0.0); }
+
+double Samples::Mean() const {
+  return values_.empty() ? 0.0 : Sum() / static_cast<double>(values_.size());
+}
+
+double Samples::Percentile(double percent) const {
+  if (values_.empty()) return 0.0;
+  std::vector<double> sorted = values_;
+  const auto count = static_cast<double>(sorted.size());
+  const auto rank = static_cast<size_t>(std::max(1.0, std::ceil(percent / 100.0 * count)));
+  const auto nth = sorted.begin() + static_cast<ptrdiff_t>(std::min(rank, sorted.size()) - 1);
+  std::nth_element(sorted.begin(), nth, sorted.end());
+  return *nth;
+}
+
+nlohmann::json Samples::ToJson(double scale) const {
+  return {{"count", count()},
+          {"mean", Mean() * scale},
+          {"p50", Percentile(50) * scale},
+          {"p90", Percentile(90) * scale},
+          {"p99", Percentile(99) * scale}};
+}
+
+}  // namespace reprise::tools

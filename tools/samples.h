@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples: measured values and what tables say of them. Not thread-safe.
+#ifndef REPRISE_TOOLS_SAMPLES_H_
+#define REPRISE_TOOLS_SAMPLES_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace reprise::tools {
+
+class Samples {
+ public:
+  void Add(double value) { values_.push_back(value); }
+  size_t count() const { return values_.size(); }
+  bool empty() const { return values_.empty(); }
+  double Sum() const;
+  // 0 when empty.
+  double Mean() const;
+  // Nearest-rank percentile, percent in (0, 100]: the smallest value that at least that share of
+  // all values does not exceed. 0 when empty.
+  double Percentile(double percent) const;
+
+  // {"count", "mean", "p50", "p90", "p99"}, every value multiplied by `scale`.
+  nlohmann::json ToJson(double scale) const;
+
+ private:
+  std::vector<double> values_;
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SAMPLES_H_

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sched/batcher.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/check.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::tools {
+namespace {
+
+uint32_t OrElse(uint32_t wish, uint32_t most) { return wish == 0 ? most : std::min(wish, most); }
+
+bool EndsWith(std::span<const uint32_t> tokens, std::span<const uint32_t> tail) {
+  return tail.size() <= tokens.size() &&
+         std::equal(tail.begin(), tail.end(), tokens.end() - static_cast<ptrdiff_t>(tail.size()));
+}
+
+// Token at `position` of what a row has to prefill.
+uint32_t InputToken(const Request& request, uint32_t position) {
+  return position < request.prompt.size() ? request.prompt[position]
+                                          : request.tokens[position - request.prompt.size()];
+}
+
+void Clear(PlannedStep* step) {
+  step->drop.clear();
+  step->add.clear();
+  step->append.clear();
+  step->chunks.clear();
+  step->continue_rows.clear();
+  step->continue_all = false;
+}
+
+}  // namespace
+
+Batcher::Batcher(const ServerLimits& limits, const BatcherOptions& options, BlockManager* blocks)
+    : limits_(limits),
+      options_(options),
+      // A step must be able to run every resident row.
+      max_rows_(OrElse(options.max_rows, std::min(limits.max_rows, limits.max_step_tokens))),
+      step_tokens_(OrElse(options.step_tokens, limits.max_prompt_tokens)),
+      blocks_(blocks),
+      row_limit_(max_rows_) {}
+
+bool Batcher::idle() const { return waiting_.empty() && rows_.empty() && flights_.empty(); }
+
+uint32_t Batcher::BlocksFor(uint64_t tokens) const {
+  return static_cast<uint32_t>((tokens + limits_.block_size - 1) / limits_.block_size);
+}
+
+// The last token generated is never written to the KV cache.
+uint64_t Batcher::FinalContext(const Request& request) const {
+  return request.prompt.size() + request.max_new_tokens - 1;
+}
+
+absl::Status Batcher::Add(Request* request) {
+  const auto refuse = [request](auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat("request ", request->id, ": ", parts...));
+  };
+  if (request->prompt.empty()) return refuse("prompt: got 0 tokens, allowed: at least 1");
+  if (request->max_new_tokens == 0) return refuse("max_new_tokens: got 0, allowed: at least 1");
+  for (uint32_t token : request->prompt) {
+    if (token >= limits_.vocab_size) {
+      return refuse("token: got ", token, ", allowed: below ", limits_.vocab_size);
+    }
+  }
+  const uint64_t context = FinalContext(*request);
+  if (context > limits_.max_context_length) {
+    return refuse("context: got ", request->prompt.size(), " prompt and ", request->max_new_tokens,
+                  " new tokens, allowed: ", limits_.max_context_length, " together");
+  }
+  if (BlocksFor(context) + 1 > limits_.num_blocks) {
+    return refuse("blocks: got ", BlocksFor(context), " for ", context,
+                  " tokens of context, allowed: ", limits_.num_blocks - 1, ", the whole pool");
+  }
+  Enqueue(request);
+  return absl::OkStatus();
+}
+
+void Batcher::Enqueue(Request* request) {
+  const auto at =
+      std::upper_bound(waiting_.begin(), waiting_.end(), request,
+                       [](const Request* a, const Request* b) { return a->id < b->id; });
+  waiting_.insert(at, request);
+}
+
+void Batcher::Touch(Request* request) {
+  Flight& flight = flights_.back();
+  if (request->planned_in == flight.sequence) return;
+  request->planned_in = flight.sequence;
+  flight.before.emplace_back(request, request->plan);
+  ++request->in_flight;
+}
+
+absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
+  Clear(step);
+  step->sequence = next_sequence_;
+  step->eager = options_.eager;
+  starved_ = false;
+  flights_.emplace_back().sequence = next_sequence_;
+  RetireRows();
+
+  if (!options_.prefill_first) REPRISE_RETURN_IF_ERROR(PlanContinues(step));
+  const size_t num_decoding = step->continue_rows.size();
+  if (num_decoding < step_tokens_) {
+    const auto budget = static_cast<uint32_t>(step_tokens_ - num_decoding);
+    // Rows that run come before rows that could.
+    if (!starved_) REPRISE_RETURN_IF_ERROR(Admit(budget, step));
+    PlanChunks(budget, step);
+  }
+  if (options_.prefill_first && step->chunks.empty()) REPRISE_RETURN_IF_ERROR(PlanContinues(step));
+
+  const bool runs = !step->chunks.empty() || !step->continue_rows.empty();
+  // Drops ride along with the next step that runs something; where none is in sight, they go alone.
+  const bool flushes = !pending_drops_.empty() && flights_.size() == 1;
+  if (!runs && !flushes) {
+    REPRISE_CHECK(flights_.back().before.empty());
+    flights_.pop_back();
+    return false;
+  }
+  if (step->continue_all) step->continue_rows.clear();
+  step->drop = std::exchange(pending_drops_, {});
+  flights_.back().drop = step->drop;
+  ++next_sequence_;
+  return true;
+}
+
+void Batcher::RetireRows() {
+  const std::vector<Request*> rows = rows_;
+  for (Request* request : rows) {
+    if (request->in_flight == 0 && (request->finished() || request->preempted)) Retire(request);
+  }
+}
+
+// The row leaves the server with the next step; its blocks are free for any row of that step.
+void Batcher::Retire(Request* request) {
+  pending_drops_.push_back(request->plan.row);
+  by_row_.erase(request->plan.row);
+  rows_.erase(std::find(rows_.begin(), rows_.end(), request));
+  blocks_->Release(request->blocks, next_sequence_);
+  request->blocks.clear();
+  request->plan.row = 0;
+  if (request->finished()) return;
+  request->preempted = false;
+  ++request->num_preemptions;
+  Enqueue(request);
+}
+
+absl::Status Batcher::PlanContinues(PlannedStep* step) {
+  size_t eligible = 0;  // rows that the server would run for continue_all
+  const std::vector<Request*> rows = rows_;
+  for (Request* request : rows) {
+    if (request->plan.row == 0) continue;  // preempted by an older row just now
+    eligible += request->plan.continues;
+    if (!request->plan.continues || request->finished() || request->preempted) continue;
+    if (request->plan.samples == request->max_new_tokens) continue;
+    REPRISE_ASSIGN_OR_RETURN(const bool grown, Grow(request, step));
+    if (!grown) {
+      if (request->plan.row == 0) --eligible;  // it was the youngest itself
+      continue;
+    }
+    Touch(request);
+    ++request->plan.context;
+    ++request->plan.samples;
+    step->continue_rows.push_back(request->plan.row);
+  }
+  step->continue_all = eligible > 0 && eligible == step->continue_rows.size();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Batcher::Grow(Request* request, PlannedStep* step) {
+  const uint32_t needed = BlocksFor(request->plan.context + 1);
+  if (needed > request->blocks.size()) {
+    const auto missing = static_cast<uint32_t>(needed - request->blocks.size());
+    REPRISE_ASSIGN_OR_RETURN(bool taken, blocks_->Take(missing, &request->blocks));
+    if (!taken) {
+      PreemptYoungest();
+      if (request->plan.row != 0) {
+        REPRISE_ASSIGN_OR_RETURN(taken, blocks_->Take(missing, &request->blocks));
+      }
+    }
+    if (!taken) {
+      starved_ = true;
+      return false;
+    }
+  }
+  if (request->plan.blocks_sent < needed) {
+    Touch(request);
+    step->append.push_back(
+        {request->plan.row,
+         {request->blocks.begin() + request->plan.blocks_sent, request->blocks.begin() + needed}});
+    request->plan.blocks_sent = needed;
+  }
+  return true;
+}
+
+// One victim at a time: while one is still in flight, whoever starves waits for its blocks.
+void Batcher::PreemptYoungest() {
+  for (const Request* request : rows_) {
+    if (request->preempted) return;
+  }
+  for (auto it = rows_.rbegin(); it != rows_.rend(); ++it) {
+    Request* victim = *it;
+    if (victim->finished()) continue;
+    victim->preempted = true;
+    if (victim->in_flight == 0) Retire(victim);
+    return;
+  }
+}
+
+absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
+  uint64_t prompt_tokens = 0;  // that resident rows still have to run
+  for (const Request* request : rows_) {
+    if (!request->preempted)
+      prompt_tokens += request->plan.input - std::min(request->plan.input, request->plan.context);
+  }
+  while (!waiting_.empty() && rows_.size() < row_limit_ && prompt_tokens < budget) {
+    Request* request = waiting_.front();
+    const auto input = static_cast<uint32_t>(request->prompt.size() + request->tokens.size());
+    // One token more than the prompt, so that a row admitted is not at once a row that starves.
+    const uint32_t needed = BlocksFor(std::min<uint64_t>(input + 1, FinalContext(*request)));
+    REPRISE_ASSIGN_OR_RETURN(const bool taken, blocks_->Take(needed, &request->blocks));
+    if (!taken) return absl::OkStatus();
+    waiting_.erase(waiting_.begin());
+    Touch(request);
+    request->plan = {.row = next_row_++,
+                     .input = input,
+                     .context = 0,
+                     .samples = static_cast<uint32_t>(request->tokens.size()),
+                     .blocks_sent = needed,
+                     .continues = false};
+    rows_.insert(std::upper_bound(rows_.begin(), rows_.end(), request,
+                                  [](const Request* a, const Request* b) { return a->id < b->id; }),
+                 request);
+    by_row_[request->plan.row] = request;
+    step->add.push_back({request->plan.row, request->blocks, request->temperature, request->seed});
+    prompt_tokens += input;
+  }
+  return absl::OkStatus();
+}
+
+void Batcher::PlanChunks(uint32_t budget, PlannedStep* step) {
+  for (Request* request : rows_) {
+    if (budget == 0) return;
+    if (request->preempted || request->plan.context >= request->plan.input) continue;
+    Touch(request);
+    RowPlan& plan = request->plan;
+    const uint32_t count = std::min(budget, plan.input - plan.context);
+    PlannedStep::Chunk& chunk = step->chunks.emplace_back();
+    chunk.row = plan.row;
+    for (uint32_t i = 0; i < count; ++i) {
+      chunk.tokens.push_back(InputToken(*request, plan.context + i));
+    }
+    plan.context += count;
+    chunk.sample = plan.context == plan.input;
+    plan.continues = chunk.sample;
+    plan.samples += chunk.sample;
+    budget -= count;
+  }
+}
+
+absl::Status Batcher::Apply(const StepOutcome& outcome, std::vector<Request*>* advanced) {
+  if (flights_.empty() || flights_.front().sequence != outcome.sequence) {
+    return absl::InternalError(absl::StrCat("step order: got the result of step ", outcome.sequence,
+                                            ", awaited that of step ",
+                                            flights_.empty() ? 0 : flights_.front().sequence));
+  }
+  for (const StepOutcome::Row& row : outcome.rows) {
+    const auto found = by_row_.find(row.row);
+    if (found == by_row_.end()) {
+      return absl::InternalError(absl::StrCat("step ", outcome.sequence, ": got a result for row ",
+                                              row.row, ", which is not one of this session"));
+    }
+    Request* request = found->second;
+    if (!row.ran && !request->finished()) request->finish = FinishReason::kStop;
+    if (!row.sampled || request->finished()) continue;
+    TakeToken(request, row.token);
+    advanced->push_back(request);
+  }
+  for (auto& [request, before] : flights_.front().before) --request->in_flight;
+  flights_.pop_front();
+  return blocks_->Acknowledge(outcome.sequence);
+}
+
+void Batcher::TakeToken(Request* request, uint32_t token) {
+  request->tokens.push_back(token);
+  for (const auto& stop : request->stop_sequences) {
+    if (EndsWith(request->tokens, stop)) request->finish = FinishReason::kStop;
+  }
+  if (!request->finished() && request->tokens.size() == request->max_new_tokens) {
+    request->finish = FinishReason::kLength;
+  }
+}
+
+void Batcher::Undo() {
+  if (flights_.empty()) return;
+  const uint64_t last = flights_.back().sequence;
+  next_sequence_ = flights_.front().sequence;
+  std::vector<uint32_t> drops;
+  for (const Flight& flight : flights_)
+    drops.insert(drops.end(), flight.drop.begin(), flight.drop.end());
+  pending_drops_.insert(pending_drops_.begin(), drops.begin(), drops.end());
+  for (auto flight = flights_.rbegin(); flight != flights_.rend(); ++flight) {
+    for (auto& [request, before] : flight->before) {
+      if (before.row == 0) {
+        by_row_.erase(request->plan.row);
+        rows_.erase(std::find(rows_.begin(), rows_.end(), request));
+        blocks_->Release(request->blocks, last);
+        request->blocks.clear();
+        request->preempted = false;
+        Enqueue(request);
+      }
+      request->plan = before;
+      request->planned_in = 0;
+      --request->in_flight;
+    }
+  }
+  flights_.clear();
+}
+
+}  // namespace reprise::tools

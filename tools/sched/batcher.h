@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batcher: the scheduling policy. Decides what the next step runs and takes in what came out of it.
+// Knows no transport and no clock, so that every decision can be tested by itself. Not thread-safe.
+//
+// Policy (continuous batching): every step runs all rows that decode, and spends what is left of
+// its token budget on prompts, oldest first, cut into chunks where they do not fit. A request is
+// admitted when the blocks of its whole prompt are there. A row that cannot get a block to grow
+// preempts the youngest row: that one is dropped, and computed again from its prompt and the tokens
+// it had.
+//
+// Steps are planned before the results of earlier ones are known (pipelining). A length is known
+// ahead, so no row is planned beyond it. A stop token is not: the row may already be in the next
+// step, whose token for it is thrown away. A row is dropped once nothing of it is in flight; that
+// keeps steps independent of each other, so that a refused one can be undone exactly.
+#ifndef REPRISE_TOOLS_SCHED_BATCHER_H_
+#define REPRISE_TOOLS_SCHED_BATCHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/sched/block_manager.h"
+#include "tools/sched/request.h"
+#include "tools/sched/step.h"
+
+namespace reprise::tools {
+
+struct BatcherOptions {
+  uint32_t max_rows = 0;  // resident rows; 0: what the server allows
+  uint32_t step_tokens =
+      0;  // budget of a step that carries prompt tokens; 0: what the server allows
+  // No row decodes while a resident one has prompt tokens left: two clean phases, for measuring.
+  bool prefill_first = false;
+  bool eager = false;  // ask for eager execution in every step
+};
+
+class Batcher {
+ public:
+  // `blocks` must outlive the batcher.
+  Batcher(const ServerLimits& limits, const BatcherOptions& options, BlockManager* blocks);
+
+  // A request arrived; it must outlive the batcher. Ids must ascend. Errors: InvalidArgument when
+  // it can never run (empty prompt, token beyond the vocabulary, more context or blocks than the
+  // server has).
+  absl::Status Add(Request* request);
+
+  // Plans the next step; it may consist of drops alone. False: there is nothing to do now, `step`
+  // is unspecified. Errors: those of the block source.
+  absl::StatusOr<bool> Plan(PlannedStep* step);
+
+  // Takes in the outcome of the oldest step in flight. Appends to `advanced` the requests that got
+  // a token. Errors: Internal when the server answers something that was not asked; those of the
+  // block source.
+  absl::Status Apply(const StepOutcome& outcome, std::vector<Request*>* advanced);
+
+  // All steps in flight were refused: takes them back, as if never planned.
+  void Undo();
+  // Keeps to the rows that are resident now, until LiftRowLimit: the server has no room for more.
+  void LimitRows() { row_limit_ = rows_.size(); }
+  void LiftRowLimit() { row_limit_ = max_rows_; }
+
+  size_t num_waiting() const { return waiting_.size(); }
+  size_t num_resident() const { return rows_.size(); }
+  size_t num_in_flight() const { return flights_.size(); }
+  // Nothing waits, runs or is in flight.
+  bool idle() const;
+
+ private:
+  struct Flight {
+    uint64_t sequence = 0;
+    std::vector<std::pair<Request*, RowPlan>> before;  // every request the step names, as it was
+    std::vector<uint32_t> drop;
+  };
+
+  uint32_t BlocksFor(uint64_t tokens) const;
+  uint64_t FinalContext(const Request& request) const;
+  // Notes that the step being planned names the request.
+  void Touch(Request* request);
+  void RetireRows();
+  void Retire(Request* request);
+  void Enqueue(Request* request);
+  absl::Status PlanContinues(PlannedStep* step);
+  absl::Status Admit(uint32_t budget, PlannedStep* step);
+  void PlanChunks(uint32_t budget, PlannedStep* step);
+  // True when the row has the blocks for one more token; else it preempts or waits.
+  absl::StatusOr<bool> Grow(Request* request, PlannedStep* step);
+  void PreemptYoungest();
+  void TakeToken(Request* request, uint32_t token);
+
+  const ServerLimits limits_;
+  const BatcherOptions options_;
+  const size_t max_rows_;
+  const uint32_t step_tokens_;
+  BlockManager* blocks_;
+
+  std::vector<Request*> waiting_;  // by id
+  std::vector<Request*> rows_;     // resident, by id
+  absl::flat_hash_map<uint32_t, Request*> by_row_;
+  std::vector<uint32_t> pending_drops_;  // for the next step
+  std::deque<Flight> flights_;           // oldest first; the last one while it is being planned
+  uint64_t next_sequence_ = 1;
+  uint32_t next_row_ = 1;
+  size_t row_limit_;
+  bool starved_ = false;  // in this plan a row could not grow
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SCHED_BATCHER_H_

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// BlockManager: the session's KV blocks on the scheduler's side. Takes them from the server in
+// batches, so that a growing row rarely costs a call, reuses those of finished rows, and gives back
+// what is more than a small reserve. Not thread-safe.
+#ifndef REPRISE_TOOLS_SCHED_BLOCK_MANAGER_H_
+#define REPRISE_TOOLS_SCHED_BLOCK_MANAGER_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/sched/step.h"
+
+namespace reprise::tools {
+
+struct BlockManagerOptions {
+  uint32_t batch = 32;  // blocks asked for at once; also the reserve that is kept when rows finish
+};
+
+class BlockManager {
+ public:
+  // `source` must outlive the manager.
+  BlockManager(BlockSource* source, BlockManagerOptions options)
+      : source_(source), options_(options) {}
+
+  // True: `count` blocks were appended to `blocks`. False: neither the free list nor the server has
+  // them; nothing changed. After a False the server is not asked again until RetryServer or
+  // Release, so that a starved scheduler does not pay for a call in every step. Errors: the
+  // source's, other than ResourceExhausted.
+  absl::StatusOr<bool> Take(uint32_t count, std::vector<uint32_t>* blocks);
+
+  // Takes `blocks` back from a row that step `sequence` drops. Rows of that step and of later ones
+  // may use them at once; the server gets them only after that step's result, because until then
+  // their row is resident there.
+  void Release(const std::vector<uint32_t>& blocks, uint64_t sequence);
+  // The result of step `sequence` has been read: gives what is more than the reserve back to the
+  // server.
+  absl::Status Acknowledge(uint64_t sequence);
+  // Gives back every free block that the server may have. Blocks of resident rows stay.
+  absl::Status ReturnAll();
+  // Others may have freed blocks meanwhile.
+  void RetryServer() { server_is_empty_ = false; }
+
+  size_t free_blocks() const { return free_.size(); }
+  uint32_t held_blocks() const { return held_; }  // free ones and those of rows
+  uint64_t num_allocate_calls() const { return num_allocate_calls_; }
+
+ private:
+  struct FreeBlock {
+    uint32_t block;
+    uint64_t usable_by_server_after;  // sequence of the step that drops the row that used it
+  };
+  absl::StatusOr<bool> AskServer(uint32_t count);
+  absl::Status ReturnDownTo(size_t keep);
+
+  BlockSource* source_;
+  BlockManagerOptions options_;
+  std::deque<FreeBlock> free_;  // used from the back, returned from the front
+  uint32_t held_ = 0;
+  uint64_t acknowledged_ = 0;
+  uint64_t num_allocate_calls_ = 0;
+  bool server_is_empty_ = false;
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SCHED_BLOCK_MANAGER_H_

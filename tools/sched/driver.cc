@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sched/driver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::tools {
+namespace {
+
+// How long to wait before asking a server again that had no room.
+constexpr uint64_t kRetryNs = 20'000'000;
+
+uint64_t MonotonicNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+}  // namespace
+
+SteadyClock::SteadyClock() : start_ns_(MonotonicNs()) {}
+uint64_t SteadyClock::NowNs() { return MonotonicNs() - start_ns_; }
+void SteadyClock::SleepNs(uint64_t ns) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+}
+
+absl::Status Driver::Run(std::vector<Request>* requests) {
+  requests_ = requests;
+  while (true) {
+    REPRISE_RETURN_IF_ERROR(CheckStop());
+    REPRISE_RETURN_IF_ERROR(AdmitArrivals());
+    if (in_flight_.size() < options_.pipeline_depth) {
+      REPRISE_ASSIGN_OR_RETURN(const bool submitted, SubmitNext());
+      if (submitted) continue;
+    }
+    if (!in_flight_.empty()) {
+      REPRISE_RETURN_IF_ERROR(ReceiveOne());
+      continue;
+    }
+    if (num_finished_ == requests_->size()) break;
+    REPRISE_RETURN_IF_ERROR(WaitForWork());
+  }
+  return blocks_->ReturnAll();
+}
+
+absl::Status Driver::CheckStop() {
+  if (options_.interrupted != nullptr && *options_.interrupted) {
+    return absl::CancelledError("interrupted");
+  }
+  if (options_.timeout_ns != 0 && clock_->NowNs() > options_.timeout_ns) {
+    return absl::DeadlineExceededError(absl::StrCat("the run's time is over with ", num_finished_,
+                                                    " of ", requests_->size(),
+                                                    " requests finished"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Driver::AdmitArrivals() {
+  const uint64_t now = clock_->NowNs();
+  while (next_arrival_ < requests_->size() && (*requests_)[next_arrival_].arrival_ns <= now) {
+    Request* request = &(*requests_)[next_arrival_++];
+    REPRISE_RETURN_IF_ERROR(batcher_->Add(request));
+    listener_->OnArrival(*request);
+    ReportState();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Driver::SubmitNext() {
+  REPRISE_ASSIGN_OR_RETURN(const bool planned, batcher_->Plan(&step_));
+  if (!planned) return false;
+  in_flight_.push_back({.prefill = !step_.chunks.empty(), .adds_rows = !step_.add.empty()});
+  REPRISE_RETURN_IF_ERROR(channel_->Submit(step_));
+  return true;
+}
+
+absl::Status Driver::ReceiveOne() {
+  REPRISE_RETURN_IF_ERROR(channel_->Receive(&outcome_));
+  if (!outcome_.refusal.ok()) return HandleRefusal(outcome_.refusal);
+  const uint64_t now = clock_->NowNs();
+  advanced_.clear();
+  REPRISE_RETURN_IF_ERROR(batcher_->Apply(outcome_, &advanced_));
+  FinishedStep finished{.prefill = in_flight_.front().prefill, .result_ns = now};
+  in_flight_.pop_front();
+  for (const StepOutcome::Row& row : outcome_.rows) finished.context_tokens += row.context_length;
+  listener_->OnStep(outcome_, finished);
+  for (Request* request : advanced_) {
+    request->token_times_ns.push_back(now);
+    ++num_tokens_;
+    listener_->OnToken(*request);
+    if (!request->finished()) continue;
+    ++num_finished_;
+    listener_->OnFinished(*request);
+  }
+  ReportState();
+  RetryRoom(now);
+  return absl::OkStatus();
+}
+
+void Driver::RetryRoom(uint64_t now) {
+  if (now < retry_at_ns_) return;
+  retry_at_ns_ = now + kRetryNs;
+  blocks_->RetryServer();
+  batcher_->LiftRowLimit();
+}
+
+// Steps behind a refused one are refused too, because their numbers no longer follow. No room for
+// more rows is the one refusal that time cures: other sessions hold rows as well.
+absl::Status Driver::HandleRefusal(const absl::Status& refusal) {
+  bool adds_rows = in_flight_.front().adds_rows;
+  const absl::Status first = refusal;
+  in_flight_.pop_front();
+  while (!in_flight_.empty()) {
+    REPRISE_RETURN_IF_ERROR(channel_->Receive(&outcome_));
+    if (outcome_.refusal.ok()) {
+      return absl::InternalError("step order: a step ran though the one before it was refused");
+    }
+    adds_rows |= in_flight_.front().adds_rows;
+    in_flight_.pop_front();
+  }
+  if (!absl::IsResourceExhausted(first) || !adds_rows) return first;
+  batcher_->Undo();
+  batcher_->LimitRows();
+  retry_at_ns_ = clock_->NowNs() + kRetryNs;
+  return absl::OkStatus();
+}
+
+absl::Status Driver::WaitForWork() {
+  const bool awaits_arrival = batcher_->num_waiting() == 0 && batcher_->num_resident() == 0;
+  uint64_t pause = kRetryNs;
+  if (awaits_arrival && next_arrival_ < requests_->size()) {
+    const uint64_t now = clock_->NowNs();
+    const uint64_t arrival = (*requests_)[next_arrival_].arrival_ns;
+    pause = std::min(pause, arrival > now ? arrival - now : 0);
+  }
+  ReportState();
+  clock_->SleepNs(pause);
+  RetryRoom(clock_->NowNs());
+  return absl::OkStatus();
+}
+
+void Driver::ReportState() {
+  listener_->OnState({.num_requests = requests_->size(),
+                      .num_finished = num_finished_,
+                      .num_resident = batcher_->num_resident(),
+                      .num_waiting = batcher_->num_waiting(),
+                      .num_tokens = num_tokens_,
+                      .now_ns = clock_->NowNs()});
+}
+
+}  // namespace reprise::tools

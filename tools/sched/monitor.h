@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Monitor: what a user sees of a run while it goes on: text and a progress line. Passes steps on to
+// Stats.
+#ifndef REPRISE_TOOLS_SCHED_MONITOR_H_
+#define REPRISE_TOOLS_SCHED_MONITOR_H_
+
+#include <optional>
+#include <string>
+
+#include "tools/console.h"
+#include "tools/sched/driver.h"
+#include "tools/sched/stats.h"
+#include "tools/sched/transcript.h"
+
+namespace reprise::tools {
+
+class Monitor : public DriverListener {
+ public:
+  // All must outlive the monitor. Without `transcript` no text is shown.
+  Monitor(Console* console, Stats* stats, std::optional<Transcript> transcript)
+      : console_(console), stats_(stats), transcript_(std::move(transcript)) {}
+
+  void OnArrival(const Request& request) override {
+    if (transcript_) transcript_->OnArrival(request);
+  }
+  void OnToken(const Request& request) override {
+    if (transcript_) transcript_->OnToken(request);
+  }
+  void OnFinished(const Request& request) override {
+    if (transcript_) transcript_->OnFinished(request);
+  }
+  void OnStep(const StepOutcome& outcome, const FinishedStep& step) override;
+  void OnState(const DriverState& state) override;
+
+ private:
+  Console* console_;
+  Stats* stats_;
+  std::optional<Transcript> transcript_;
+  std::string graph_;  // of the last step
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SCHED_MONITOR_H_

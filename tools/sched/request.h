@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request: one prompt to be completed, from arrival to its last token. Plain data; the batcher
+// moves it along, the driver stamps its times.
+#ifndef REPRISE_TOOLS_SCHED_REQUEST_H_
+#define REPRISE_TOOLS_SCHED_REQUEST_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace reprise::tools {
+
+enum class FinishReason : uint8_t {
+  kNone,    // not finished
+  kStop,    // an end-of-text token or a stop sequence came
+  kLength,  // max_new_tokens were generated
+};
+
+inline std::string_view NameOf(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+  }
+  return "unknown";
+}
+
+// What has been planned for a request, results awaited or not. A value, so that a refused step is
+// undone by putting the old one back.
+struct RowPlan {
+  uint32_t row = 0;  // 0: not resident
+  uint32_t input =
+      0;  // tokens to prefill: the prompt, and after a preemption what had been generated
+  uint32_t context = 0;      // tokens in the KV cache
+  uint32_t samples = 0;      // tokens sampled so far, over the request's whole life
+  uint32_t blocks_sent = 0;  // of Request::blocks, the first so many are in the row's table
+  bool continues = false;    // its last run sampled
+};
+
+struct Request {
+  // ---- asked ----
+  uint32_t id = 0;  // 1, 2, ... in order of arrival
+  std::vector<uint32_t> prompt;
+  uint32_t max_new_tokens = 0;
+  float temperature = 0.0f;
+  uint64_t seed = 0;
+  uint64_t arrival_ns = 0;  // since the start of the run
+  // Generation ends after any of these.
+  std::vector<std::vector<uint32_t>> stop_sequences;
+
+  // ---- generated ----
+  std::vector<uint32_t> tokens;
+  std::vector<uint64_t> token_times_ns;  // since the start of the run, one per token
+  FinishReason finish = FinishReason::kNone;
+  uint32_t num_preemptions = 0;
+
+  // ---- scheduling; the batcher's own ----
+  RowPlan plan;
+  std::vector<uint32_t> blocks;
+  uint32_t in_flight = 0;   // steps that name the row and have no result yet
+  bool preempted = false;   // to be dropped and computed again as soon as nothing is in flight
+  uint64_t planned_in = 0;  // sequence of the last step that names the row
+
+  bool finished() const { return finish != FinishReason::kNone; }
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SCHED_REQUEST_H_

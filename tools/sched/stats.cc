@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sched/stats.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/sched/transcript.h"
+#include "tools/table.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr double kNsToMs = 1e-6;
+constexpr double kNsToUs = 1e-3;
+
+// "waiting": accepted, but the device still worked on the step before it, or the host had not
+// looked yet.
+constexpr std::array<std::string_view, 9> kNetworkParts = {
+    "wire", "queue", "validate", "ring", "launch", "waiting", "device", "reply", "network"};
+constexpr std::array<std::string_view, 5> kLocalParts = {"validate", "ring", "launch", "waiting",
+                                                         "device"};
+
+uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+uint64_t WaitingNs(const StepOutcome::Ledger& ledger) {
+  return Minus(ledger.total_ns, ledger.wire_ns + ledger.queue_ns + ledger.validate_ns +
+                                    ledger.ring_ns + ledger.launch_ns + ledger.device_ns +
+                                    ledger.reply_ns);
+}
+
+uint64_t PartNs(std::string_view part, const StepOutcome& outcome) {
+  const StepOutcome::Ledger& ledger = outcome.ledger;
+  if (part == "wire") return ledger.wire_ns;
+  if (part == "queue") return ledger.queue_ns;
+  if (part == "validate") return ledger.validate_ns;
+  if (part == "ring") return ledger.ring_ns;
+  if (part == "launch") return ledger.launch_ns;
+  if (part == "waiting") return WaitingNs(ledger);
+  if (part == "device") return ledger.device_ns;
+  if (part == "reply") return ledger.reply_ns;
+  return Minus(outcome.round_trip_ns, ledger.total_ns);
+}
+
+std::vector<std::string> PercentileRow(std::string name, const Samples& ns) {
+  return {std::move(name), FormatDuration(ns.Percentile(50)), FormatDuration(ns.Percentile(90)),
+          FormatDuration(ns.Percentile(99)), FormatDuration(ns.Mean())};
+}
+
+std::string Share(double part, double whole) {
+  return FormatPercent(whole > 0 ? part / whole : 0.0);
+}
+
+}  // namespace
+
+Stats::Stats(const StatsOptions& options) : options_(options) {
+  if (options_.over_network) {
+    for (std::string_view name : kNetworkParts) parts_.push_back({name, {}});
+  } else {
+    for (std::string_view name : kLocalParts) parts_.push_back({name, {}});
+  }
+}
+
+void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
+  ++num_steps_;
+  if (outcome.rows.empty()) {  // drops alone
+    last_decode_result_ns_.reset();
+    return;
+  }
+  Graph& graph = graphs_[outcome.graph];
+  ++(outcome.replayed ? graph.replays : graph.eager_runs);
+  graph.tokens += outcome.tokens;
+  graph.padding_tokens += outcome.padding_tokens;
+  if (step.prefill) {
+    last_decode_result_ns_.reset();
+    AddLedger(outcome);
+    return;
+  }
+  ++num_decode_steps_;
+  if (num_decode_steps_ > options_.warmup_steps) {
+    AddLedger(outcome);
+    AddDecodeStep(outcome, step);
+  }
+  last_decode_result_ns_ = step.result_ns;
+}
+
+void Stats::AddLedger(const StepOutcome& outcome) {
+  for (Part& part : parts_) part.ns.Add(static_cast<double>(PartNs(part.name, outcome)));
+  round_trip_ns_.Add(static_cast<double>(outcome.round_trip_ns));
+}
+
+void Stats::AddDecodeStep(const StepOutcome& outcome, const FinishedStep& step) {
+  decode_device_ns_.Add(static_cast<double>(outcome.ledger.device_ns));
+  decode_rows_.Add(static_cast<double>(outcome.rows.size()));
+  if (last_decode_result_ns_) {
+    decode_wall_ns_.Add(static_cast<double>(step.result_ns - *last_decode_result_ns_));
+  }
+  if (options_.floor) {
+    const double bytes =
+        options_.floor->weights_bytes +
+        options_.floor->kv_bytes_per_token * static_cast<double>(step.context_tokens);
+    floor_ns_.Add(bytes / options_.floor->bandwidth * 1e9);
+  }
+}
+
+void Stats::AddRequests(const std::vector<Request>& requests, uint64_t wall_ns) {
+  wall_ns_ = wall_ns;
+  num_requests_ += requests.size();
+  for (const Request& request : requests) {
+    num_finished_ += request.finished();
+    num_preemptions_ += request.num_preemptions;
+    prompt_tokens_ += request.prompt.size();
+    new_tokens_ += request.tokens.size();
+    const auto& times = request.token_times_ns;
+    if (times.empty()) continue;
+    ttft_ns_.Add(static_cast<double>(Minus(times.front(), request.arrival_ns)));
+    for (size_t i = 1; i < times.size(); ++i) {
+      itl_ns_.Add(static_cast<double>(times[i] - times[i - 1]));
+    }
+    if (times.size() > 1) {
+      tpot_ns_.Add(static_cast<double>(times.back() - times.front()) /
+                   static_cast<double>(times.size() - 1));
+    }
+  }
+}
+
+double Stats::PaddingShare() const {
+  uint64_t tokens = 0;
+  uint64_t padding = 0;
+  for (const auto& [name, graph] : graphs_) {
+    tokens += graph.tokens;
+    padding += graph.padding_tokens;
+  }
+  const double capacity = static_cast<double>(tokens + padding);
+  return capacity > 0 ? static_cast<double>(padding) / capacity : 0.0;
+}
+
+std::string Stats::ToText() const {
+  std::string text = RequestTable();
+  text += "\n" + LatencyTable();
+  if (!decode_device_ns_.empty()) text += "\n" + DecodeTable();
+  if (!graphs_.empty()) text += "\n" + GraphTable();
+  if (!round_trip_ns_.empty()) text += "\n" + LedgerTable();
+  return text;
+}
+
+std::string Stats::RequestTable() const {
+  Table table({"requests", "finished", "preempted", "prompt tokens", "new tokens", "steps", "wall",
+               "new tokens/s"});
+  const double seconds = static_cast<double>(wall_ns_) * 1e-9;
+  table.AddRow({FormatCount(num_requests_), FormatCount(num_finished_),
+                FormatCount(num_preemptions_), FormatCount(prompt_tokens_),
+                FormatCount(new_tokens_), FormatCount(num_steps_),
+                FormatDuration(static_cast<double>(wall_ns_)),
+                seconds > 0 ? FormatRate(static_cast<double>(new_tokens_) / seconds) : "-"});
+  return table.ToString();
+}
+
+std::string Stats::LatencyTable() const {
+  Table table({"latency", "p50", "p90", "p99", "mean"});
+  table.AddRow(PercentileRow("TTFT", ttft_ns_));
+  table.AddRow(PercentileRow("TPOT", tpot_ns_));
+  table.AddRow(PercentileRow("ITL", itl_ns_));
+  return table.ToString();
+}
+
+std::string Stats::DecodeTable() const {
+  Table table({"decode step", "p50", "p90", "p99", "mean"});
+  table.AddRow(PercentileRow("wall", decode_wall_ns_));
+  table.AddRow(PercentileRow("device", decode_device_ns_));
+  if (!floor_ns_.empty()) table.AddRow(PercentileRow("floor", floor_ns_));
+  std::string text = table.ToString();
+  absl::StrAppendFormat(
+      &text, "%s decode steps measured, %.1f rows on average; device p50 / wall p50 %s\n",
+      FormatCount(decode_device_ns_.count()), decode_rows_.Mean(),
+      Share(decode_device_ns_.Percentile(50), decode_wall_ns_.Percentile(50)));
+  if (!floor_ns_.empty()) {
+    absl::StrAppendFormat(
+        &text, "floor (weights once and the rows' KV at %s): %s of wall p50, %s of device p50\n",
+        FormatBandwidth(options_.floor->bandwidth),
+        Share(floor_ns_.Percentile(50), decode_wall_ns_.Percentile(50)),
+        Share(floor_ns_.Percentile(50), decode_device_ns_.Percentile(50)));
+  }
+  return text;
+}
+
+std::string Stats::GraphTable() const {
+  uint64_t eager = 0;
+  for (const auto& [name, graph] : graphs_) eager += graph.eager_runs;
+  std::vector<std::string> header = {"graph", "replays", "tokens", "padding"};
+  if (eager > 0) header.push_back("run eagerly");
+  Table table(header);
+  for (const auto& [name, graph] : graphs_) {
+    std::vector<std::string> row = {
+        name, FormatCount(graph.replays), FormatCount(graph.tokens),
+        Share(static_cast<double>(graph.padding_tokens),
+              static_cast<double>(graph.tokens + graph.padding_tokens))};
+    if (eager > 0) row.push_back(FormatCount(graph.eager_runs));
+    table.AddRow(std::move(row));
+  }
+  return absl::StrCat(table.ToString(), "padding in all: ", FormatPercent(PaddingShare()),
+                      " of the graphs' token slots\n");
+}
+
+std::string Stats::LedgerTable() const {
+  Table table({"where a step's time went", "p50", "p90", "p99", "mean", "share"});
+  const double whole = round_trip_ns_.Sum();
+  for (const Part& part : parts_) {
+    std::vector<std::string> row = PercentileRow(std::string(part.name), part.ns);
+    row.push_back(Share(part.ns.Sum(), whole));
+    table.AddRow(std::move(row));
+  }
+  std::vector<std::string> row =
+      PercentileRow(options_.over_network ? "round trip" : "step", round_trip_ns_);
+  row.push_back(Share(whole, whole));
+  table.AddRow(std::move(row));
+  return table.ToString();
+}
+
+nlohmann::json Stats::ToJson() const {
+  nlohmann::json graphs = nlohmann::json::object();
+  for (const auto& [name, graph] : graphs_) {
+    graphs[name] = {{"replays", graph.replays},
+                    {"eager_runs", graph.eager_runs},
+                    {"tokens", graph.tokens},
+                    {"padding_tokens", graph.padding_tokens}};
+  }
+  nlohmann::json ledger = nlohmann::json::object();
+  for (const Part& part : parts_) ledger[std::string(part.name)] = part.ns.ToJson(kNsToUs);
+  ledger["round_trip"] = round_trip_ns_.ToJson(kNsToUs);
+  nlohmann::json decode = {{"warmup_steps", options_.warmup_steps},
+                           {"wall_ms", decode_wall_ns_.ToJson(kNsToMs)},
+                           {"device_ms", decode_device_ns_.ToJson(kNsToMs)},
+                           {"mean_rows", decode_rows_.Mean()}};
+  if (options_.floor) {
+    decode["floor_ms"] = floor_ns_.ToJson(kNsToMs);
+    decode["floor_bandwidth_bytes_per_s"] = options_.floor->bandwidth;
+  }
+  return {{"wall_s", static_cast<double>(wall_ns_) * 1e-9},
+          {"num_requests", num_requests_},
+          {"num_finished", num_finished_},
+          {"num_preemptions", num_preemptions_},
+          {"prompt_tokens", prompt_tokens_},
+          {"new_tokens", new_tokens_},
+          {"steps", num_steps_},
+          {"ttft_ms", ttft_ns_.ToJson(kNsToMs)},
+          {"tpot_ms", tpot_ns_.ToJson(kNsToMs)},
+          {"itl_ms", itl_ns_.ToJson(kNsToMs)},
+          {"decode_steps", std::move(decode)},
+          {"graphs", std::move(graphs)},
+          {"padding_share", PaddingShare()},
+          {"ledger_us", std::move(ledger)}};
+}
+
+nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Request& request : requests) {
+    nlohmann::json entry = {{"id", request.id},
+                            {"arrival_ms", static_cast<double>(request.arrival_ns) * kNsToMs},
+                            {"prompt_tokens", request.prompt.size()},
+                            {"tokens", request.tokens},
+                            {"finish", std::string(NameOf(request.finish))},
+                            {"preemptions", request.num_preemptions}};
+    if (byte_tokens) entry["text"] = TextOf(request, byte_tokens);
+    if (!request.token_times_ns.empty()) {
+      entry["ttft_ms"] =
+          static_cast<double>(Minus(request.token_times_ns.front(), request.arrival_ns)) * kNsToMs;
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json) {
+  std::ofstream file(path);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\""));
+  return absl::OkStatus();
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stats: what a run measured, as tables and as JSON. Fed by the driver, step by step; asked once at
+// the end.
+//
+// Words: TTFT, arrival to first token. TPOT, of one request: (last token - first token) / (tokens -
+// 1). ITL, the time between two tokens of one request. A decode step carries no prompt tokens; its
+// wall time runs from the result of the decode step before it to its own. The warm-up leaves the
+// first decode steps out of everything that is said of steps, not out of what is said of requests.
+#ifndef REPRISE_TOOLS_SCHED_STATS_H_
+#define REPRISE_TOOLS_SCHED_STATS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "tools/samples.h"
+#include "tools/sched/driver.h"
+#include "tools/sched/request.h"
+#include "tools/sched/step.h"
+
+namespace reprise::tools {
+
+// What a decode step must read at least: all weights once and the KV of its rows.
+struct Floor {
+  double weights_bytes = 0;
+  double kv_bytes_per_token = 0;
+  double bandwidth = 0;  // bytes per second, > 0
+};
+
+struct StatsOptions {
+  uint64_t warmup_steps = 0;  // decode steps left out
+  bool over_network = true;   // the ledger has wire, queue, reply and network parts
+  std::optional<Floor> floor = std::nullopt;
+};
+
+class Stats {
+ public:
+  explicit Stats(const StatsOptions& options);
+
+  void AddStep(const StepOutcome& outcome, const FinishedStep& step);
+  // `requests` ended, finished or not, after `wall_ns`.
+  void AddRequests(const std::vector<Request>& requests, uint64_t wall_ns);
+
+  uint64_t num_steps() const { return num_steps_; }
+  // Tables with blank lines between them.
+  std::string ToText() const;
+  nlohmann::json ToJson() const;
+
+ private:
+  struct Part {
+    std::string_view name;
+    Samples ns;
+  };
+  struct Graph {
+    uint64_t replays = 0;
+    uint64_t eager_runs = 0;
+    uint64_t tokens = 0;
+    uint64_t padding_tokens = 0;
+  };
+  void AddLedger(const StepOutcome& outcome);
+  void AddDecodeStep(const StepOutcome& outcome, const FinishedStep& step);
+  double PaddingShare() const;
+  std::string RequestTable() const;
+  std::string LatencyTable() const;
+  std::string DecodeTable() const;
+  std::string GraphTable() const;
+  std::string LedgerTable() const;
+
+  const StatsOptions options_;
+  uint64_t num_steps_ = 0;
+  uint64_t num_decode_steps_ = 0;
+  std::optional<uint64_t>
+      last_decode_result_ns_;  // of the step just before, if it was a decode step
+  Samples decode_wall_ns_;
+  Samples decode_device_ns_;
+  Samples decode_rows_;
+  Samples floor_ns_;
+  std::map<std::string, Graph> graphs_;
+  std::vector<Part> parts_;
+  Samples round_trip_ns_;
+
+  uint64_t wall_ns_ = 0;
+  uint64_t num_requests_ = 0;
+  uint64_t num_finished_ = 0;
+  uint64_t num_preemptions_ = 0;
+  uint64_t prompt_tokens_ = 0;
+  uint64_t new_tokens_ = 0;
+  Samples ttft_ns_;
+  Samples tpot_ns_;
+  Samples itl_ns_;
+};
+
+// The requests themselves: [{"id", "arrival_ms", "prompt_tokens", "tokens", "text", "finish",
+// "ttft_ms", "preemptions"}].
+nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
+
+// Writes `json` with a final newline. Errors: Unavailable names the file.
+absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SCHED_STATS_H_

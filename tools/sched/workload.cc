@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sched/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+#include "tools/byte_text.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr uint32_t kMaxPromptTokens = 1u << 24;
+
+uint32_t PromptLength(const PromptLengths& lengths, uint32_t index, Random* random) {
+  if (!lengths.fixed.empty()) return lengths.fixed[index % lengths.fixed.size()];
+  const double low = std::log(lengths.min);
+  const double high = std::log(lengths.max);
+  const double length = std::round(std::exp(low + (high - low) * random->Uniform()));
+  return std::clamp(static_cast<uint32_t>(length), lengths.min, lengths.max);
+}
+
+std::vector<uint32_t> RandomPrompt(uint32_t length, uint32_t vocab_size, Random* random) {
+  std::vector<uint32_t> tokens(length);
+  for (uint32_t& token : tokens) token = static_cast<uint32_t>(random->Below(vocab_size));
+  return tokens;
+}
+
+absl::StatusOr<std::vector<std::vector<uint32_t>>> FixedPrompts(const WorkloadOptions& options) {
+  if (!options.token_prompts.empty()) return options.token_prompts;
+  std::vector<std::vector<uint32_t>> prompts;
+  for (const std::string& text : options.texts) prompts.push_back(TokensOfText(text));
+  if (prompts.empty())
+    return absl::InvalidArgumentError("prompts: got none, allowed: at least one");
+  return prompts;
+}
+
+std::vector<std::vector<uint32_t>> StopSequences(const WorkloadOptions& options,
+                                                 const ServerLimits& limits) {
+  std::vector<std::vector<uint32_t>> sequences = options.stop_sequences;
+  for (const std::string& text : options.stop_texts) sequences.push_back(TokensOfText(text));
+  if (!options.ignore_eos) {
+    for (uint32_t token : limits.eos_token_ids) sequences.push_back({token});
+  }
+  return sequences;
+}
+
+double NextGapSeconds(const WorkloadOptions& options, Random* random) {
+  switch (options.arrivals) {
+    case Arrivals::kTogether:
+      return 0.0;
+    case Arrivals::kFixed:
+      return 1.0 / options.rate;
+    case Arrivals::kPoisson:
+      return -std::log(1.0 - random->Uniform()) / options.rate;
+  }
+  return 0.0;
+}
+
+}  // namespace
+
+// SplitMix64. Source: Steele, Lea and Flood 2014.
+uint64_t Random::Next() {
+  state_ += 0x9E3779B97F4A7C15u;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+double Random::Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
+
+uint64_t Random::Below(uint64_t bound) { return Next() % bound; }
+
+absl::StatusOr<PromptLengths> ParsePromptLengths(std::string_view text) {
+  PromptLengths lengths;
+  const size_t dots = text.find("..");
+  if (dots == text.npos) {
+    REPRISE_ASSIGN_OR_RETURN(const auto values, ParseUnsignedList(text, 1, kMaxPromptTokens));
+    lengths.fixed.assign(values.begin(), values.end());
+    return lengths;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t min,
+                           ParseUnsigned(text.substr(0, dots), 1, kMaxPromptTokens));
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t max,
+                           ParseUnsigned(text.substr(dots + 2), min, kMaxPromptTokens));
+  lengths.min = static_cast<uint32_t>(min);
+  lengths.max = static_cast<uint32_t>(max);
+  return lengths;
+}
+
+absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
+                                                  const ServerLimits& limits) {
+  const bool text = !options.texts.empty() || !options.stop_texts.empty();
+  if (text && !limits.byte_tokens) {
+    return absl::InvalidArgumentError(
+        "text: got a model whose tokens need its own tokenizer, allowed: byte-level models; give "
+        "token ids or random prompts instead");
+  }
+  std::vector<std::vector<uint32_t>> prompts;
+  if (!options.random_prompts) {
+    REPRISE_ASSIGN_OR_RETURN(prompts, FixedPrompts(options));
+  }
+  // Two streams, so that lengths do not change when arrivals do.
+  Random prompt_random(options.seed);
+  Random arrival_random(options.seed ^ 0xA5A5A5A5A5A5A5A5u);
+  const auto num_prompts = static_cast<uint32_t>(
+      options.random_prompts ? std::max<size_t>(1, options.prompt_lengths.fixed.size())
+                             : prompts.size());
+  const uint32_t count = options.num_requests == 0 ? num_prompts : options.num_requests;
+  const auto stop_sequences = StopSequences(options, limits);
+
+  std::vector<Request> requests(count);
+  double arrival_s = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Request& request = requests[i];
+    request.id = i + 1;
+    if (options.random_prompts) {
+      const uint32_t length = PromptLength(options.prompt_lengths, i, &prompt_random);
+      request.prompt = RandomPrompt(length, limits.vocab_size, &prompt_random);
+    } else {
+      request.prompt = prompts[i % num_prompts];
+    }
+    request.max_new_tokens = options.max_new_tokens;
+    request.temperature = options.temperature;
+    request.seed = options.seed + i;
+    request.stop_sequences = stop_sequences;
+    // The first request opens the run.
+    if (i > 0) arrival_s += NextGapSeconds(options, &arrival_random);
+    request.arrival_ns = static_cast<uint64_t>(arrival_s * 1e9);
+  }
+  return requests;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadPromptsFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("prompts file: cannot read \"", path, "\""));
+  std::vector<std::string> prompts;
+  for (std::string line; std::getline(file, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) prompts.push_back(line);
+  }
+  if (prompts.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompts file: got no prompt in \"", path, "\", allowed: one per line"));
+  }
+  return prompts;
+}
+
+std::vector<std::string> DemoPrompts() {
+  return {
+      "This program is free software; you can redistribute it",
+      "Everyone is permitted to copy and distribute verbatim copies",
+      "THERE IS NO WARRANTY FOR THE PROGRAM",
+      "Licensed under the Apache License",
+      "                    GNU GENERAL PUBLIC LICENSE\n",
+      "Redistribution and use in source and binary forms",
+      "You may copy and distribute",
+      "The purpose of this License is",
+      "To protect your rights, we need to",
+      "This License applies to any",
+      "The \"Program\", below, refers to",
+      "THE SOFTWARE IS PROVIDED",
+  };
+}
+
+}  // namespace reprise::tools

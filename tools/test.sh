@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The proof: installs what is missing, builds everything, checks style, runs every test. Closes with CTest's summary.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/test.sh [--sanitize] [--help]
+
+Installs what is missing, builds everything with warnings as errors, checks the style (clang-format, clang-tidy,
+shellcheck) and runs every test. Where nvcc is found the CUDA code is built too; tests that need a GPU are skipped by
+name where there is none.
+
+  --sanitize  instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every test, then build for
+              ThreadSanitizer and run the tests of runtime, graphs and service
+  --help      show this text
+TEXT
+}
+
+fail() {
+  printf 'test.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+stage() { printf '\n== %s (%d s)\n' "$*" "${SECONDS}"; }
+
+sanitize=false
+while (($# > 0)); do
+  case "$1" in
+    --sanitize) sanitize=true ;;
+    --help | -h)
+      usage
+      exit 0
+      ;;
+    *)
+      usage >&2
+      fail "unknown argument \"$1\""
+      ;;
+  esac
+  shift
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root="${PWD}"
+# shellcheck source=tools/build_environment.sh
+source tools/build_environment.sh
+cores="$(nproc)"
+
+# Files of this kind that are tracked, or new and not ignored, NUL-terminated.
+our_files() { git ls-files -z --cached --others --exclude-standard --deduplicate -- "$@"; }
+
+check_format() {
+  our_files '*.cc' '*.h' '*.cu' '*.cuh' | xargs -0 -r -n 64 -P "${cores}" clang-format --dry-run -Werror
+}
+
+check_shell() {
+  our_files '*.sh' .ci/run | xargs -0 -r shellcheck --external-sources
+}
+
+# Lints every source file that the build knows. Prints only what it finds.
+check_tidy() {
+  local log="build/$1/clang-tidy.log"
+  if ! run-clang-tidy -p "build/$1" -quiet -j "${cores}" \
+    "^${root}/(runtime|kernels|graphs|service|tools|tests)/.*\.cc$" >"${log}" 2>&1; then
+    grep -E -A 4 '(warning|error):' "${log}" >&2 || tail -n 40 "${log}" >&2
+    fail "clang-tidy found the above (all of it: ${log})"
+  fi
+}
+
+run_plain() {
+  local preset=host
+  if has_nvcc; then preset=cuda; fi
+  stage "Building everything (preset ${preset})"
+  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON
+  cmake --build --preset "${preset}"
+  stage "Checking style: clang-format"
+  check_format
+  stage "Checking style: shellcheck"
+  check_shell
+  stage "Checking style: clang-tidy"
+  check_tidy "${preset}"
+  stage "Running the tests"
+  ctest --preset "${preset}" --no-label-summary -j "${cores}"
+}
+
+run_sanitized() {
+  export ASAN_OPTIONS="detect_stack_use_after_return=1:${ASAN_OPTIONS:-}"
+  export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
+  stage "Building for AddressSanitizer and UndefinedBehaviorSanitizer"
+  cmake --preset asan
+  cmake --build --preset asan
+  stage "Running the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  ctest --preset asan --no-label-summary -j "${cores}"
+  stage "Building for ThreadSanitizer"
+  cmake --preset tsan
+  cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests reprise_service_tests
+  stage "Running the tests of runtime, graphs and service under ThreadSanitizer"
+  ctest --preset tsan --no-label-summary -j "${cores}" -R '^(runtime|graphs|service)\.'
+}
+
+stage "Installing what is missing"
+tools/install_dependencies.sh
+if "${sanitize}"; then run_sanitized; else run_plain; fi
