@@ -60,7 +60,8 @@ class DecodeEngine::Impl {
  public:
   explicit Impl(runtime::Device& device) : device_(device) {}
   ~Impl() {
-    // Nothing that a step works in may go before the step is done. A fault here has been reported by Wait already.
+    // Nothing that a step works in may go before the step is done. A fault here has been reported
+    // by Wait already.
     if (stream_ != nullptr) stream_->Synchronize().IgnoreError();
   }
 
@@ -154,7 +155,8 @@ absl::Status DecodeEngine::Impl::Start(const ModelSource& source,
   info_.limits = resolved.limits;
   REPRISE_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernels_, kernels::KernelSet::Load(device_, options_.dtype));
-  REPRISE_ASSIGN_OR_RETURN(weights_, LoadWeights(device_, source, info_.model, *kernels_, progress));
+  REPRISE_ASSIGN_OR_RETURN(weights_,
+                           LoadWeights(device_, source, info_.model, *kernels_, progress));
   info_.memory.weights_bytes = weights_->bytes();
   info_.load_ns = Nanoseconds(Clock::now() - begin);
 
@@ -190,8 +192,7 @@ absl::Status DecodeEngine::Impl::CreatePoolAndRings() {
   REPRISE_ASSIGN_OR_RETURN(results_,
                            runtime::MappedRing::Create(device_, limits.pipeline_depth,
                                                        kernels::ResultSlotBytes(limits.max_rows)));
-  const auto geometry =
-      runtime::KvGeometry::For(info_.model, options_.block_size, options_.dtype);
+  const auto geometry = runtime::KvGeometry::For(info_.model, options_.block_size, options_.dtype);
   uint64_t graph_bytes = 0;
   if (options_.kv_cache_bytes == 0 && device_.kind() != runtime::DeviceKind::kHost) {
     REPRISE_ASSIGN_OR_RETURN(graph_bytes, EstimateGraphBytes());
@@ -203,16 +204,15 @@ absl::Status DecodeEngine::Impl::CreatePoolAndRings() {
   if (!options_.poison) return absl::OkStatus();
   const int64_t layer_elements = geometry.BlockElements() * pool_.num_blocks();
   for (int64_t layer = 0; layer < geometry.num_layers; ++layer)
-    REPRISE_RETURN_IF_ERROR(
-        kernels::NanFill(*stream_, *kernels_, {.out = pool_.Layer(layer), .count = layer_elements}));
+    REPRISE_RETURN_IF_ERROR(kernels::NanFill(*stream_, *kernels_,
+                                             {.out = pool_.Layer(layer), .count = layer_elements}));
   return stream_->Synchronize();
 }
 
-// Captures one mixed bucket against a pool of two blocks and throws it away: the driver's share of a graph depends on
-// its nodes, not on their arguments.
+// Captures one mixed bucket against a pool of two blocks and throws it away: the driver's share of
+// a graph depends on its nodes, not on their arguments.
 absl::StatusOr<uint64_t> DecodeEngine::Impl::EstimateGraphBytes() {
-  const auto geometry =
-      runtime::KvGeometry::For(info_.model, options_.block_size, options_.dtype);
+  const auto geometry = runtime::KvGeometry::For(info_.model, options_.block_size, options_.dtype);
   REPRISE_ASSIGN_OR_RETURN(runtime::KvPool pool, runtime::KvPool::Create(device_, geometry, 2));
   const StepProgram program(info_.model, *kernels_, *weights_, pool, workspace_, metadata_,
                             metadata_layout_, results_);
@@ -242,9 +242,8 @@ absl::Status DecodeEngine::Impl::Capture(const ProgressFn& progress) {
       static_cast<uint64_t>(options_.decode_buckets.size() + options_.mixed_buckets.size());
   uint64_t before = 0;
   auto create = [&](bool mixed) {
-    GraphManagerOptions options{
-        .buckets = mixed ? options_.mixed_buckets : options_.decode_buckets,
-        .name_prefix = mixed ? "mixed" : "decode"};
+    GraphManagerOptions options{.buckets = mixed ? options_.mixed_buckets : options_.decode_buckets,
+                                .name_prefix = mixed ? "mixed" : "decode"};
     if (progress) {
       options.progress = [&](const CaptureProgress& p) {
         progress({.stage = "capture",
@@ -338,15 +337,16 @@ absl::Status DecodeEngine::Impl::FreeBlocks(SessionId id, std::span<const uint32
   return PoisonBlocks(blocks);
 }
 
-// The stream orders the fill behind every step that still reads the blocks, and before any that gets them next.
+// The stream orders the fill behind every step that still reads the blocks, and before any that
+// gets them next.
 absl::Status DecodeEngine::Impl::PoisonBlocks(std::span<const uint32_t> blocks) {
   if (!options_.poison || !fault_.ok()) return absl::OkStatus();
   const runtime::KvGeometry& geometry = pool_.geometry();
   for (const uint32_t block : blocks) {
     for (int64_t layer = 0; layer < geometry.num_layers; ++layer) {
-      const absl::Status status = kernels::NanFill(
-          *stream_, *kernels_,
-          {.out = pool_.Block(layer, block), .count = geometry.BlockElements()});
+      const absl::Status status =
+          kernels::NanFill(*stream_, *kernels_,
+                           {.out = pool_.Block(layer, block), .count = geometry.BlockElements()});
       if (!status.ok()) return Fault(status);
     }
   }
@@ -355,9 +355,8 @@ absl::Status DecodeEngine::Impl::PoisonBlocks(std::span<const uint32_t> blocks) 
 
 absl::Status DecodeEngine::Impl::PoisonActivations() {
   if (!options_.poison) return absl::OkStatus();
-  return kernels::NanFill(
-      *stream_, *kernels_,
-      {.out = workspace_.activations, .count = workspace_.activation_elements});
+  return kernels::NanFill(*stream_, *kernels_,
+                          {.out = workspace_.activations, .count = workspace_.activation_elements});
 }
 
 // ---- steps ----
@@ -370,8 +369,8 @@ absl::Status DecodeEngine::Impl::Fault(const absl::Status& status) {
 absl::Status DecodeEngine::Impl::CheckOrder(const StepRequest& request,
                                             const Session& session) const {
   if (request.epoch != session.epoch)
-    return absl::FailedPreconditionError(absl::StrCat("epoch is ", request.epoch,
-                                                      "; this session's is ", session.epoch));
+    return absl::FailedPreconditionError(
+        absl::StrCat("epoch is ", request.epoch, "; this session's is ", session.epoch));
   if (request.sequence != session.next_sequence)
     return absl::FailedPreconditionError(absl::StrCat(
         "sequence is ", request.sequence, "; the next step is ", session.next_sequence));
@@ -391,19 +390,17 @@ absl::StatusOr<DecodeEngine::Impl::Target> DecodeEngine::Impl::PickGraphs(
     return Target{decode_graphs_.get(), at_least_one};
   if (static_cast<int64_t>(staged.num_tokens) <= mixed_graphs_->table().max_capacity())
     return Target{mixed_graphs_.get(), staged.num_tokens};
-  return absl::OutOfRangeError(absl::StrCat("the step has ", staged.num_tokens, " query tokens in ",
-                                            rows, " rows; allowed: at most ",
-                                            mixed_graphs_->table().max_capacity(),
-                                            " in the largest mixed bucket"));
+  return absl::OutOfRangeError(absl::StrCat(
+      "the step has ", staged.num_tokens, " query tokens in ", rows, " rows; allowed: at most ",
+      mixed_graphs_->table().max_capacity(), " in the largest mixed bucket"));
 }
 
 absl::Status DecodeEngine::Impl::Launch(const StepRequest& request, const Target& target,
                                         InFlight* step) {
   REPRISE_RETURN_IF_ERROR(PoisonActivations());
   const bool eager = request.mode == ExecutionMode::kEager;
-  REPRISE_ASSIGN_OR_RETURN(
-      const ReplayReport replay,
-      eager ? target.graphs->RunEager(target.size) : target.graphs->Replay(target.size));
+  REPRISE_ASSIGN_OR_RETURN(const ReplayReport replay, eager ? target.graphs->RunEager(target.size)
+                                                            : target.graphs->Replay(target.size));
   StepReport& report = step->report;
   report.graph = replay.graph;
   report.replayed = !eager;
@@ -441,8 +438,8 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& r
   step.ticket = ticket;
   step.session = request.session;
   step.sequence = request.sequence;
-  step.report = StepReport{.rows = static_cast<uint32_t>(staged.runs.size()),
-                           .tokens = staged.num_tokens};
+  step.report =
+      StepReport{.rows = static_cast<uint32_t>(staged.runs.size()), .tokens = staged.num_tokens};
   step.submitted = entered;
   const Clock::time_point written = Clock::now();
   // The mirror has moved on: a launch that fails leaves host and device apart, which is a fault.
@@ -537,8 +534,8 @@ absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepResult* re
   {
     absl::MutexLock lock(&mutex_);
     if (next_ticket_ != next_wait_)
-      return absl::FailedPreconditionError(absl::StrCat(next_ticket_ - next_wait_,
-                                                        " steps are in flight; allowed: none"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
     REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, entered));
   }
   return Wait(ticket, result);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// DecodeEngine: a model, its KV-cache pool and its captured graphs on one device; runs steps. This is what a C++ program embeds
-// and what the service drives. No protobuf, no gRPC.
+// DecodeEngine: a model, its KV-cache pool and its captured graphs on one device; runs steps. This
+// is what a C++ program embeds and what the service drives. No protobuf, no gRPC.
 //
-//   REPRISE_ASSIGN_OR_RETURN(auto engine, DecodeEngine::Create(*device, std::move(model), options));
-//   SessionInfo session = engine->OpenSession();
-//   REPRISE_ASSIGN_OR_RETURN(auto blocks, engine->AllocateBlocks(session.id, 4));
-//   REPRISE_RETURN_IF_ERROR(engine->Step(request, &result));
+//   REPRISE_ASSIGN_OR_RETURN(auto engine, DecodeEngine::Create(*device, std::move(model),
+//   options)); SessionInfo session = engine->OpenSession(); REPRISE_ASSIGN_OR_RETURN(auto blocks,
+//   engine->AllocateBlocks(session.id, 4)); REPRISE_RETURN_IF_ERROR(engine->Step(request,
+//   &result));
 //
-// Pipelining: Submit returns after the graph launch; up to `limits.pipeline_depth` steps may be in flight. Step n+1 may be submitted
-// before step n's result is read. Results are taken in submission order.
-// Threads: every method may be called from any thread. Submit calls are serialised inside; Wait may block in one thread
-// while another submits.
-// Errors never change any row: a refused step leaves rows, blocks and sequence numbers as they were.
+// Pipelining: Submit returns after the graph launch; up to `limits.pipeline_depth` steps may be in
+// flight. Step n+1 may be submitted before step n's result is read. Results are taken in submission
+// order. Threads: every method may be called from any thread. Submit calls are serialised inside;
+// Wait may block in one thread while another submits. Errors never change any row: a refused step
+// leaves rows, blocks and sequence numbers as they were.
 #ifndef REPRISE_GRAPHS_DECODE_ENGINE_H_
 #define REPRISE_GRAPHS_DECODE_ENGINE_H_
 
@@ -35,38 +35,41 @@ namespace reprise::graphs {
 
 // Where a model comes from: a Hugging Face directory, or a preset's shape with random weights.
 struct ModelSource {
-  std::string directory;      // set: load this
-  std::string preset;         // set instead: random weights of this preset
-  uint64_t random_seed = 1;   // for presets
+  std::string directory;     // set: load this
+  std::string preset;        // set instead: random weights of this preset
+  uint64_t random_seed = 1;  // for presets
 };
 
 // How linear layers are computed where there is a choice (CUDA). Reported in EngineInfo.
 enum class LinearPolicy : uint8_t {
   kInvariant,  // our kernels, one K order per weight: a row's bits do not depend on the batch
-  kVendor,     // cuBLASLt, fixed algorithm per shape: faster at large token counts, bits may depend on the bucket
+  kVendor,  // cuBLASLt, fixed algorithm per shape: faster at large token counts, bits may depend on
+            // the bucket
 };
 
 struct DecodeEngineOptions {
   runtime::DType dtype = runtime::DType::kBf16;  // compute and KV dtype
   bool dtype_from_checkpoint = true;             // use the checkpoint's dtype instead of `dtype`
-  uint32_t block_size = 16;         // tokens of a KV block; any value >= 1
-  uint64_t kv_cache_bytes = 0;      // pool size; 0: what is left of the device times memory_fraction (host: 256 MiB)
-  double memory_fraction = 0.9;     // of the device's memory that Reprise may use in all
-  uint32_t max_rows = 256;          // resident rows
-  uint32_t max_context_length = 0;  // tokens; 0: the model's limit
+  uint32_t block_size = 16;                      // tokens of a KV block; any value >= 1
+  uint64_t kv_cache_bytes =
+      0;  // pool size; 0: what is left of the device times memory_fraction (host: 256 MiB)
+  double memory_fraction = 0.9;         // of the device's memory that Reprise may use in all
+  uint32_t max_rows = 256;              // resident rows
+  uint32_t max_context_length = 0;      // tokens; 0: the model's limit
   std::vector<int64_t> decode_buckets;  // rows; empty: powers of two up to max_rows
-  std::vector<int64_t> mixed_buckets;   // query tokens; empty: 64, 256 and 1024 (host) or 256, 512, 1024, 2048 (others)
-  uint32_t pipeline_depth = 2;      // steps in flight, 1..8
+  std::vector<int64_t> mixed_buckets;   // query tokens; empty: 64, 256 and 1024 (host) or 256, 512,
+                                        // 1024, 2048 (others)
+  uint32_t pipeline_depth = 2;          // steps in flight, 1..8
   LinearPolicy linear = LinearPolicy::kInvariant;
-  bool poison = false;              // fill what must never be read with NaN (slow; a test mode)
+  bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault
 };
 
 struct EngineLimits {
   uint32_t max_rows = 0;
-  uint32_t max_context_length = 0;   // tokens
+  uint32_t max_context_length = 0;  // tokens
   uint32_t max_blocks_per_row = 0;
-  uint32_t max_step_tokens = 0;      // query tokens of one step: the largest bucket
+  uint32_t max_step_tokens = 0;  // query tokens of one step: the largest bucket
   uint32_t pipeline_depth = 0;
 };
 
@@ -94,8 +97,8 @@ struct EngineInfo {
   MemoryInfo memory;
   std::vector<CapturedBucket> decode_buckets;  // capacity in rows
   std::vector<CapturedBucket> mixed_buckets;   // capacity in query tokens
-  uint64_t load_ns = 0;     // weights
-  uint64_t capture_ns = 0;  // all buckets
+  uint64_t load_ns = 0;                        // weights
+  uint64_t capture_ns = 0;                     // all buckets
 };
 
 struct SessionInfo {
@@ -116,8 +119,8 @@ struct EngineProgress {
 
 class DecodeEngine {
  public:
-  // Loads, lays out, captures. `device` must outlive the engine. Errors: the model's and the options' own, and
-  // ResourceExhausted with the exact byte budget when the pool does not fit.
+  // Loads, lays out, captures. `device` must outlive the engine. Errors: the model's and the
+  // options' own, and ResourceExhausted with the exact byte budget when the pool does not fit.
   static absl::StatusOr<std::unique_ptr<DecodeEngine>> Create(
       runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
       const std::function<void(const EngineProgress&)>& progress = {});
@@ -134,19 +137,22 @@ class DecodeEngine {
   SessionInfo OpenSession();
   // Drops the session's rows and frees its blocks, after its steps in flight. Errors: NotFound.
   absl::Status CloseSession(SessionId session);
-  // Block ids, never 0. Errors: NotFound (session), InvalidArgument (zero), ResourceExhausted (asked, free): all or nothing.
+  // Block ids, never 0. Errors: NotFound (session), InvalidArgument (zero), ResourceExhausted
+  // (asked, free): all or nothing.
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId session, uint32_t count);
-  // Errors: all or nothing; InvalidArgument / PermissionDenied (id not held by the session, or named twice),
-  // FailedPrecondition (a resident row's table names it).
+  // Errors: all or nothing; InvalidArgument / PermissionDenied (id not held by the session, or
+  // named twice), FailedPrecondition (a resident row's table names it).
   absl::Status FreeBlocks(SessionId session, std::span<const uint32_t> blocks);
 
-  // Validates, writes the metadata ring, launches one graph. Allocates nothing, synchronises nothing. Errors (nothing changed):
-  // NotFound session or row; FailedPrecondition epoch, sequence, row has nothing to continue from; InvalidArgument tokens,
-  // temperature, tables, duplicates; PermissionDenied a block of another session; ResourceExhausted rows or pipeline depth;
+  // Validates, writes the metadata ring, launches one graph. Allocates nothing, synchronises
+  // nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition epoch, sequence,
+  // row has nothing to continue from; InvalidArgument tokens, temperature, tables, duplicates;
+  // PermissionDenied a block of another session; ResourceExhausted rows or pipeline depth;
   // OutOfRange context, step tokens; Unavailable after a device fault.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
-  // Blocks until the step's result is there. `ticket` must be the oldest in flight. Errors: FailedPrecondition (order),
-  // DeadlineExceeded (watchdog), Internal (device fault); the two last are sticky.
+  // Blocks until the step's result is there. `ticket` must be the oldest in flight. Errors:
+  // FailedPrecondition (order), DeadlineExceeded (watchdog), Internal (device fault); the two last
+  // are sticky.
   absl::Status Wait(StepTicket ticket, StepResult* result);
   // Submit and Wait. FailedPrecondition while other steps are in flight.
   absl::Status Step(const StepRequest& request, StepResult* result);

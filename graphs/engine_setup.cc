@@ -26,11 +26,11 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("pipeline_depth", options.pipeline_depth, 1, 8));
   if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
-    return absl::InvalidArgumentError(absl::StrCat(
-        "memory_fraction is ", options.memory_fraction, "; allowed: more than 0, at most 1"));
+    return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
+                                                   "; allowed: more than 0, at most 1"));
   for (const int64_t rows : options.decode_buckets)
-    REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", static_cast<uint64_t>(rows), 1,
-                                       options.max_rows));
+    REPRISE_RETURN_IF_ERROR(
+        CheckRange("decode bucket", static_cast<uint64_t>(rows), 1, options.max_rows));
   for (const int64_t tokens : options.mixed_buckets)
     REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", static_cast<uint64_t>(tokens), 1, 65536));
   return absl::OkStatus();
@@ -40,9 +40,9 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
 
 absl::StatusOr<runtime::ModelSpec> ReadModelSpec(const ModelSource& source) {
   if (source.directory.empty() == source.preset.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model directory is \"", source.directory, "\" and preset is \"",
-                     source.preset, "\"; allowed: exactly one of them"));
+    return absl::InvalidArgumentError(absl::StrCat("model directory is \"", source.directory,
+                                                   "\" and preset is \"", source.preset,
+                                                   "\"; allowed: exactly one of them"));
   }
   if (!source.directory.empty()) return runtime::ReadHfConfig(source.directory);
   return runtime::PresetSpec(source.preset);
@@ -61,7 +61,8 @@ absl::StatusOr<std::unique_ptr<runtime::ModelWeights>> LoadWeights(
   }
   REPRISE_ASSIGN_OR_RETURN(auto checkpoint, runtime::Checkpoint::Open(source.directory));
   auto report = [&](size_t done, size_t total) {
-    if (progress) progress({.stage = "load", .detail = source.directory, .done = done, .total = total});
+    if (progress)
+      progress({.stage = "load", .detail = source.directory, .done = done, .total = total});
   };
   return runtime::ModelWeights::Load(device, spec, *checkpoint, kernels.dtype, report);
 }
@@ -77,15 +78,14 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
     return absl::UnimplementedError(
         "linear policy 'vendor' is not built yet; allowed: 'invariant'");
   if (o.dtype_from_checkpoint) o.dtype = spec.checkpoint_dtype;
-  const auto model_limit = static_cast<uint32_t>(
-      std::min<int64_t>(spec.max_position_embeddings, 1 << 30));
+  const auto model_limit =
+      static_cast<uint32_t>(std::min<int64_t>(spec.max_position_embeddings, 1 << 30));
   if (o.max_context_length == 0) o.max_context_length = model_limit;
-  REPRISE_RETURN_IF_ERROR(
-      CheckRange("max_context_length", o.max_context_length, 1, model_limit));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_context_length", o.max_context_length, 1, model_limit));
   if (o.decode_buckets.empty()) o.decode_buckets = BucketTable::PowersOfTwoUpTo(o.max_rows);
   if (o.mixed_buckets.empty())
-    o.mixed_buckets = host ? std::vector<int64_t>{64, 256, 1024}
-                           : std::vector<int64_t>{256, 512, 1024, 2048};
+    o.mixed_buckets =
+        host ? std::vector<int64_t>{64, 256, 1024} : std::vector<int64_t>{256, 512, 1024, 2048};
 
   const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
   const int64_t widest_mixed = *std::max_element(o.mixed_buckets.begin(), o.mixed_buckets.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DecodeEngine::Create does before there is an engine: reads the model, fills in the options' defaults, sizes the KV pool. No step runs
-// here.
+// What DecodeEngine::Create does before there is an engine: reads the model, fills in the options'
+// defaults, sizes the KV pool. No step runs here.
 #ifndef REPRISE_GRAPHS_ENGINE_SETUP_H_
 #define REPRISE_GRAPHS_ENGINE_SETUP_H_
 
@@ -28,8 +28,8 @@ absl::StatusOr<std::unique_ptr<runtime::ModelWeights>> LoadWeights(
     runtime::Device& device, const ModelSource& source, const runtime::ModelSpec& spec,
     const kernels::KernelSet& kernels, const ProgressFn& progress);
 
-// The options with every default filled in for this model and device, and the limits that follow. Errors: InvalidArgument with option,
-// got, allowed.
+// The options with every default filled in for this model and device, and the limits that follow.
+// Errors: InvalidArgument with option, got, allowed.
 struct ResolvedOptions {
   DecodeEngineOptions options = {};
   EngineLimits limits = {};
@@ -39,8 +39,9 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
                                                const runtime::ModelSpec& spec,
                                                const runtime::DeviceProperties& device);
 
-// Blocks of the pool. kv_cache_bytes decides where it is set; otherwise what is left of memory_fraction of the device once
-// `graphs_bytes` are set aside for captured graphs (256 MiB on the host). Errors: ResourceExhausted with the budget in bytes.
+// Blocks of the pool. kv_cache_bytes decides where it is set; otherwise what is left of
+// memory_fraction of the device once `graphs_bytes` are set aside for captured graphs (256 MiB on
+// the host). Errors: ResourceExhausted with the budget in bytes.
 absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,
                                        const DecodeEngineOptions& options,
                                        const runtime::KvGeometry& geometry, uint64_t graphs_bytes);

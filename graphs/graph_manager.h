@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// GraphManager: captures one graph per bucket at start and replays the smallest that fits. Generic: it knows sizes and a
-// callable that enqueues work, not models; an embedder uses it with kernels, a stream and a context of its own.
+// GraphManager: captures one graph per bucket at start and replays the smallest that fits. Generic:
+// it knows sizes and a callable that enqueues work, not models; an embedder uses it with kernels, a
+// stream and a context of its own.
 //
 //   auto manager = GraphManager::Create(*stream, {.buckets = {1, 2, 4, 8}},
-//       [&](runtime::Stream& s, const Bucket& bucket) { return s.Launch(my_kernel, ShapeFor(bucket.capacity), args); });
+//       [&](runtime::Stream& s, const Bucket& bucket) { return s.Launch(my_kernel,
+//       ShapeFor(bucket.capacity), args); });
 //   auto replay = (*manager)->Replay(5);   // replays the graph of bucket 8, reports 3 of padding
 //
 // Threads: Create and Replay use the given stream, one thread at a time.
@@ -36,11 +38,13 @@ struct Bucket {
 class BucketTable {
  public:
   // Sorts and removes duplicates. Errors: InvalidArgument on none, or a capacity < 1.
-  static absl::StatusOr<BucketTable> Create(std::vector<int64_t> capacities, std::string_view prefix);
+  static absl::StatusOr<BucketTable> Create(std::vector<int64_t> capacities,
+                                            std::string_view prefix);
   // 1, 2, 4, ... and `max` itself.
   static std::vector<int64_t> PowersOfTwoUpTo(int64_t max);
 
-  // The smallest bucket with capacity >= size. Errors: InvalidArgument on size < 1; OutOfRange (got, largest).
+  // The smallest bucket with capacity >= size. Errors: InvalidArgument on size < 1; OutOfRange
+  // (got, largest).
   absl::StatusOr<const Bucket*> SmallestThatFits(int64_t size) const;
   std::span<const Bucket> buckets() const { return buckets_; }
   int64_t max_capacity() const { return buckets_.back().capacity; }
@@ -49,8 +53,9 @@ class BucketTable {
   std::vector<Bucket> buckets_;
 };
 
-// Enqueues the whole work of one bucket on `stream`: launches only, no allocation, no synchronisation. Called once eagerly for
-// warm-up (if asked for), once under capture, and again for every eager run.
+// Enqueues the whole work of one bucket on `stream`: launches only, no allocation, no
+// synchronisation. Called once eagerly for warm-up (if asked for), once under capture, and again
+// for every eager run.
 using EnqueueFn = std::function<absl::Status(runtime::Stream& stream, const Bucket& bucket)>;
 
 struct CaptureProgress {
@@ -60,9 +65,10 @@ struct CaptureProgress {
 };
 
 struct GraphManagerOptions {
-  std::vector<int64_t> buckets;      // capacities, any order
+  std::vector<int64_t> buckets;  // capacities, any order
   std::string name_prefix = "graph";
-  bool warm_up = true;               // run each bucket once eagerly before capturing it (lazy loading inside the driver)
+  bool warm_up =
+      true;  // run each bucket once eagerly before capturing it (lazy loading inside the driver)
   std::function<void(const CaptureProgress&)> progress = {};
 };
 
@@ -79,17 +85,19 @@ struct CapturedBucket {
 struct ReplayReport {
   std::string_view graph;  // bucket name; valid as long as the manager
   int64_t capacity = 0;
-  int64_t padding = 0;     // capacity - size
+  int64_t padding = 0;  // capacity - size
 };
 
 class GraphManager {
  public:
-  // Captures every bucket, largest first. Errors: what `enqueue` or the capture returned, with the bucket's name.
+  // Captures every bucket, largest first. Errors: what `enqueue` or the capture returned, with the
+  // bucket's name.
   static absl::StatusOr<std::unique_ptr<GraphManager>> Create(runtime::Stream& stream,
                                                               GraphManagerOptions options,
                                                               EnqueueFn enqueue);
 
-  // Enqueues one replay of the smallest bucket that fits. Errors: OutOfRange when none fits; nothing was enqueued then.
+  // Enqueues one replay of the smallest bucket that fits. Errors: OutOfRange when none fits;
+  // nothing was enqueued then.
   absl::StatusOr<ReplayReport> Replay(int64_t size);
   // Runs the same bucket's work launch by launch. Same kernels, same arguments, same bits.
   absl::StatusOr<ReplayReport> RunEager(int64_t size);

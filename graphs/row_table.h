@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowTable: the host's mirror of the rows that are resident on the device: which session's row lives in which slot, its block table, its
-// length. Fixed capacity; nothing allocates after construction. Threads: external ordering.
+// RowTable: the host's mirror of the rows that are resident on the device: which session's row
+// lives in which slot, its block table, its length. Fixed capacity; nothing allocates after
+// construction. Threads: external ordering.
 #ifndef REPRISE_GRAPHS_ROW_TABLE_H_
 #define REPRISE_GRAPHS_ROW_TABLE_H_
 
@@ -39,7 +40,8 @@ class RowTable {
 
   // kNoSlot when the session has no such row.
   uint32_t Find(SessionId session, uint32_t row) const;
-  // Takes a free slot, with fresh state, at the end of `list`. REQUIRES: num_free() > 0, the row is not there.
+  // Takes a free slot, with fresh state, at the end of `list`. REQUIRES: num_free() > 0, the row is
+  // not there.
   uint32_t Add(SessionId session, uint32_t row, RowList& list);
   // REQUIRES: `slot` is in `list`.
   void Remove(uint32_t slot, RowList& list);

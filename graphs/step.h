@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step is, as plain structs: what a caller asks (StepRequest) and what it learns (StepResult). No protobuf, no device.
+// What a step is, as plain structs: what a caller asks (StepRequest) and what it learns
+// (StepResult). No protobuf, no device.
 //
-// A step names rows. A row is one sequence being generated; it stays resident on the device between steps (block table,
-// context length, last token, sampling state). Row ids are the caller's own numbers, unique within its session.
-// Within one step the operations apply in this order: drop, add, append, then the rows that run (chunks, continues).
+// A step names rows. A row is one sequence being generated; it stays resident on the device between
+// steps (block table, context length, last token, sampling state). Row ids are the caller's own
+// numbers, unique within its session. Within one step the operations apply in this order: drop,
+// add, append, then the rows that run (chunks, continues).
 #ifndef REPRISE_GRAPHS_STEP_H_
 #define REPRISE_GRAPHS_STEP_H_
 
@@ -17,16 +19,17 @@ namespace reprise::graphs {
 
 using SessionId = uint64_t;
 
-// temperature: >= 0 and finite; 0 is greedy (lowest token id wins a tie). seed: keys the row's counter-based random numbers; the same
-// (seed, context, model) draws the same token whatever else is in the batch.
+// temperature: >= 0 and finite; 0 is greedy (lowest token id wins a tie). seed: keys the row's
+// counter-based random numbers; the same (seed, context, model) draws the same token whatever else
+// is in the batch.
 struct SamplingParams {
   float temperature = 0.0f;
   uint64_t seed = 0;
 };
 
 // Makes a row resident. It runs in this step only if a chunk names it too.
-// blocks: its block table so far, position p lives in blocks[p / block_size]. context_length: tokens whose KV those blocks already hold
-// (prefix reuse); 0 for a fresh row.
+// blocks: its block table so far, position p lives in blocks[p / block_size]. context_length:
+// tokens whose KV those blocks already hold (prefix reuse); 0 for a fresh row.
 struct RowAdd {
   uint32_t row = 0;
   SamplingParams sampling;
@@ -40,8 +43,9 @@ struct RowAppend {
   std::span<const uint32_t> blocks;
 };
 
-// Runs `tokens` at the row's next positions. With `sample`, a next token is sampled after the last of them and the row may
-// continue from it; without, the row waits for its next chunk (chunked prefill).
+// Runs `tokens` at the row's next positions. With `sample`, a next token is sampled after the last
+// of them and the row may continue from it; without, the row waits for its next chunk (chunked
+// prefill).
 struct RowChunk {
   uint32_t row = 0;
   bool sample = false;
@@ -62,8 +66,9 @@ struct StepRequest {
   std::span<const RowAdd> add;
   std::span<const RowAppend> append;
   std::span<const RowChunk> chunks;
-  // Rows that run one decode token from their last sampled token. `continue_all`: every resident row of the session whose last
-  // run sampled and that no chunk of this step names, in the order in which the rows were added; `continue_rows` must then be empty.
+  // Rows that run one decode token from their last sampled token. `continue_all`: every resident
+  // row of the session whose last run sampled and that no chunk of this step names, in the order in
+  // which the rows were added; `continue_rows` must then be empty.
   std::span<const uint32_t> continue_rows;
   bool continue_all = false;
   ExecutionMode mode = ExecutionMode::kReplay;
@@ -94,11 +99,12 @@ struct StepLedger {
 };
 
 struct StepReport {
-  std::string_view graph = {};  // for instance "decode/8" or "mixed/256"; valid as long as the engine
-  bool replayed = false;   // false only for ExecutionMode::kEager
-  uint32_t rows = 0;       // rows that ran
-  uint32_t tokens = 0;     // query tokens that ran
-  uint32_t padding_rows = 0;    // decode buckets: capacity - rows; 0 for mixed buckets
+  std::string_view graph =
+      {};                     // for instance "decode/8" or "mixed/256"; valid as long as the engine
+  bool replayed = false;      // false only for ExecutionMode::kEager
+  uint32_t rows = 0;          // rows that ran
+  uint32_t tokens = 0;        // query tokens that ran
+  uint32_t padding_rows = 0;  // decode buckets: capacity - rows; 0 for mixed buckets
   uint32_t padding_tokens = 0;  // bucket capacity in tokens - tokens
 };
 

@@ -183,20 +183,19 @@ absl::Status StepProgram::EnqueueLogitsAndSample(runtime::Stream& stream,
                         .branch_scale = static_cast<float>(spec_.residual_multiplier)},
                        max_sampled));
   const runtime::LinearWeights& head = weights_.lm_head();
-  REPRISE_RETURN_IF_ERROR(
-      kernels::Linear(stream, kernels_,
-                      {.x = w.sampled_hidden,
-                       .weight = head.weight,
-                       .bias = head.bias,
-                       .out = w.logits,
-                       .num_rows = &w.plan.counts->num_sampled,
-                       .partials = w.linear_partials,
-                       .counters = w.linear_counters,
-                       .in_features = static_cast<int32_t>(head.in_features),
-                       .out_features = static_cast<int32_t>(head.out_features),
-                       .scale = static_cast<float>(1.0 / spec_.logits_scaling),
-                       .out_is_f32 = 1},
-                      max_sampled));
+  REPRISE_RETURN_IF_ERROR(kernels::Linear(stream, kernels_,
+                                          {.x = w.sampled_hidden,
+                                           .weight = head.weight,
+                                           .bias = head.bias,
+                                           .out = w.logits,
+                                           .num_rows = &w.plan.counts->num_sampled,
+                                           .partials = w.linear_partials,
+                                           .counters = w.linear_counters,
+                                           .in_features = static_cast<int32_t>(head.in_features),
+                                           .out_features = static_cast<int32_t>(head.out_features),
+                                           .scale = static_cast<float>(1.0 / spec_.logits_scaling),
+                                           .out_is_f32 = 1},
+                                          max_sampled));
   const auto vocab = static_cast<int32_t>(spec_.vocab_size);
   return kernels::Sample(
       stream, kernels_,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepProgram: the sequence of kernels that is one step of a model, enqueued on a stream for a bucket. The same calls serve capture and
-// eager runs. It holds views only; weights, pool, workspace and rings belong to the engine.
+// StepProgram: the sequence of kernels that is one step of a model, enqueued on a stream for a
+// bucket. The same calls serve capture and eager runs. It holds views only; weights, pool,
+// workspace and rings belong to the engine.
 #ifndef REPRISE_GRAPHS_STEP_PROGRAM_H_
 #define REPRISE_GRAPHS_STEP_PROGRAM_H_
 
@@ -55,7 +56,8 @@ class StepProgram {
   // out = x * weights, over the step's live tokens.
   absl::Status EnqueueLinear(runtime::Stream& stream, const StepShape& shape,
                              const runtime::LinearWeights& weights, const void* x, void* out) const;
-  // residual += scale * branch (nothing for branch == nullptr); normed = norm(residual), over the live tokens.
+  // residual += scale * branch (nothing for branch == nullptr); normed = norm(residual), over the
+  // live tokens.
   absl::Status EnqueueNorm(runtime::Stream& stream, const StepShape& shape, const void* branch,
                            const void* weight) const;
 

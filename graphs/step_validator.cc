@@ -96,19 +96,17 @@ absl::Status StepValidator::StageDrops(const StepRequest& request) {
 
 absl::Status StepValidator::CheckSampling(uint32_t row, const SamplingParams& sampling) const {
   if (std::isfinite(sampling.temperature) && sampling.temperature >= 0.0f) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("row ", row, ": temperature is ",
-                                                 sampling.temperature,
-                                                 "; allowed: finite, at least 0"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "row ", row, ": temperature is ", sampling.temperature, "; allowed: finite, at least 0"));
 }
 
 absl::Status StepValidator::CheckNewBlocks(const StepRequest& request, uint32_t row,
                                            std::span<const uint32_t> before,
                                            std::span<const uint32_t> added) {
   if (before.size() + added.size() > rows_.max_blocks_per_row()) {
-    return absl::OutOfRangeError(absl::StrCat("row ", row, ": block table of ",
-                                              before.size() + added.size(),
-                                              " blocks; allowed: at most ",
-                                              rows_.max_blocks_per_row()));
+    return absl::OutOfRangeError(
+        absl::StrCat("row ", row, ": block table of ", before.size() + added.size(),
+                     " blocks; allowed: at most ", rows_.max_blocks_per_row()));
   }
   bool shared = false;
   for (const uint32_t block : added) {
@@ -118,7 +116,8 @@ absl::Status StepValidator::CheckNewBlocks(const StepRequest& request, uint32_t 
     shared |= ledger_.rows_naming(block) > 0;
   }
   ++table_stamp_;
-  // A block that no table names cannot be in this row's own; the walk over `before` is for shared ones only.
+  // A block that no table names cannot be in this row's own; the walk over `before` is for shared
+  // ones only.
   if (shared)
     for (const uint32_t block : before) block_stamps_[block] = table_stamp_;
   for (const uint32_t block : added) {
@@ -152,10 +151,9 @@ absl::Status StepValidator::StageAdds(const StepRequest& request) {
     REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
     const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
     if (add.context_length > room || add.context_length >= limits_.max_context_length) {
-      return absl::OutOfRangeError(
-          absl::StrCat("row ", add.row, ": context_length is ", add.context_length,
-                       "; allowed: at most ", room, " (its blocks) and less than ",
-                       limits_.max_context_length, " (the limit)"));
+      return absl::OutOfRangeError(absl::StrCat(
+          "row ", add.row, ": context_length is ", add.context_length, "; allowed: at most ", room,
+          " (its blocks) and less than ", limits_.max_context_length, " (the limit)"));
     }
   }
   return absl::OkStatus();
@@ -182,7 +180,8 @@ absl::Status StepValidator::StageAppends(const StepRequest& request) {
     REPRISE_RETURN_IF_ERROR(Resolve(request, append.row, &ref));
     uint32_t& noted = ref.add != kNoSlot ? add_notes_[ref.add].append : Note(ref.slot).append;
     if (noted != kNoSlot)
-      return absl::InvalidArgumentError(absl::StrCat("append: row ", append.row, " is named twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("append: row ", append.row, " is named twice"));
     if (append.blocks.empty())
       return absl::InvalidArgumentError(
           absl::StrCat("append: row ", append.row, " gets 0 blocks; allowed: at least 1"));
@@ -222,8 +221,7 @@ absl::Status StepValidator::CheckRoom(const StepRequest& request, const StagedRu
                                               " tokens; allowed: at most ",
                                               limits_.max_context_length));
   }
-  const uint64_t room =
-      static_cast<uint64_t>(TableLength(request, run.ref)) * limits_.block_size;
+  const uint64_t room = static_cast<uint64_t>(TableLength(request, run.ref)) * limits_.block_size;
   if (end > room) {
     return absl::OutOfRangeError(absl::StrCat("row ", run.row, ": context of ", end,
                                               " tokens; its block table has room for ", room));
@@ -266,8 +264,8 @@ absl::Status StepValidator::StageChunks(const StepRequest& request) {
       }
     }
     run.num_tokens = static_cast<uint32_t>(chunk.tokens.size());
-    run.context_before = added ? request.add[run.ref.add].context_length
-                               : rows_.state(run.ref.slot).context_length;
+    run.context_before =
+        added ? request.add[run.ref.add].context_length : rows_.state(run.ref.slot).context_length;
     REPRISE_RETURN_IF_ERROR(CheckRoom(request, run));
     staged_.num_tokens += run.num_tokens;
     staged_.num_given_tokens += run.num_tokens;
@@ -291,9 +289,9 @@ absl::Status StepValidator::StageContinue(const StepRequest& request, uint32_t r
 absl::Status StepValidator::StageContinues(const StepRequest& request, const RowList& list) {
   if (request.continue_all) {
     if (!request.continue_rows.empty())
-      return absl::InvalidArgumentError(
-          absl::StrCat("continue_all is set and continue_rows names ",
-                       request.continue_rows.size(), " rows; allowed: one of the two"));
+      return absl::InvalidArgumentError(absl::StrCat("continue_all is set and continue_rows names ",
+                                                     request.continue_rows.size(),
+                                                     " rows; allowed: one of the two"));
     for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
       const SlotNote& note = Note(slot);
       if (note.dropped || note.runs || !rows_.state(slot).can_continue) continue;
@@ -309,9 +307,9 @@ absl::Status StepValidator::StageContinues(const StepRequest& request, const Row
       return absl::InvalidArgumentError(
           absl::StrCat("continue: row ", row, " is named twice, or by a chunk too"));
     if (ref.add != kNoSlot || !rows_.state(ref.slot).can_continue) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("continue: row ", row, " has no sampled token to go on from; allowed: ",
-                       "rows whose last run sampled"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "continue: row ", row,
+          " has no sampled token to go on from; allowed: ", "rows whose last run sampled"));
     }
     REPRISE_RETURN_IF_ERROR(StageContinue(request, row, ref.slot));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepValidator: checks a step request against rows, blocks and limits, before anything of it takes effect. Step 3 of the way of a step.
-// What it hands on (StagedStep) needs no further check. Nothing allocates once its scratch has grown to the limits.
+// StepValidator: checks a step request against rows, blocks and limits, before anything of it takes
+// effect. Step 3 of the way of a step. What it hands on (StagedStep) needs no further check.
+// Nothing allocates once its scratch has grown to the limits.
 #ifndef REPRISE_GRAPHS_STEP_VALIDATOR_H_
 #define REPRISE_GRAPHS_STEP_VALIDATOR_H_
 
@@ -16,13 +17,14 @@
 namespace reprise::graphs {
 
 struct ValidationLimits {
-  uint32_t block_size = 0;          // tokens
+  uint32_t block_size = 0;  // tokens
   uint32_t vocab_size = 0;
   uint32_t max_context_length = 0;  // tokens
   uint32_t max_step_tokens = 0;
 };
 
-// A row of the request, wherever it is: resident before the step (slot), or added by it (add = index into request.add).
+// A row of the request, wherever it is: resident before the step (slot), or added by it (add =
+// index into request.add).
 struct RowRef {
   uint32_t slot = kNoSlot;
   uint32_t add = kNoSlot;
@@ -38,11 +40,12 @@ struct StagedRun {
   uint32_t context_before = 0;
 };
 
-// A checked step. Views into the request and the validator's scratch: valid until the next Validate.
+// A checked step. Views into the request and the validator's scratch: valid until the next
+// Validate.
 struct StagedStep {
-  std::vector<StagedRun> runs;             // chunks first, then continues
-  std::vector<uint32_t> drop_slots;        // by request.drop index
-  std::vector<RowRef> append_targets;      // by request.append index
+  std::vector<StagedRun> runs;         // chunks first, then continues
+  std::vector<uint32_t> drop_slots;    // by request.drop index
+  std::vector<RowRef> append_targets;  // by request.append index
   uint32_t num_tokens = 0;
   uint32_t num_given_tokens = 0;
   bool all_single = true;  // every run has one query token: a decode bucket serves
@@ -52,11 +55,12 @@ class StepValidator {
  public:
   StepValidator(const ValidationLimits& limits, RowTable& rows, runtime::BlockLedger& ledger);
 
-  // On success `staged()` describes the step and the ledger counts its tables; on error nothing has changed. Errors: see
-  // DecodeEngine::Submit. `list`: the rows of request.session.
+  // On success `staged()` describes the step and the ledger counts its tables; on error nothing has
+  // changed. Errors: see DecodeEngine::Submit. `list`: the rows of request.session.
   absl::Status Validate(const StepRequest& request, const RowList& list);
   const StagedStep& staged() const { return staged_; }
-  // Takes back what the last successful Validate did to the ledger; for a step that fails behind it.
+  // Takes back what the last successful Validate did to the ledger; for a step that fails behind
+  // it.
   void Abandon();
 
  private:
@@ -87,7 +91,8 @@ class StepValidator {
   // New table entries of a row whose table starts with `before`: held by the session, no repeats.
   absl::Status CheckNewBlocks(const StepRequest& request, uint32_t row,
                               std::span<const uint32_t> before, std::span<const uint32_t> added);
-  // `num_tokens` fit behind the row's context: table, limit, and no block that another row reads too.
+  // `num_tokens` fit behind the row's context: table, limit, and no block that another row reads
+  // too.
   absl::Status CheckRoom(const StepRequest& request, const StagedRun& run);
   uint32_t TableLength(const StepRequest& request, const RowRef& ref);
   uint32_t BlockAt(const StepRequest& request, const RowRef& ref, uint32_t index);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepWriter: makes a checked step take effect on the host's mirror and writes it into a metadata-ring slot. Step 5 of the way of a step.
+// StepWriter: makes a checked step take effect on the host's mirror and writes it into a
+// metadata-ring slot. Step 5 of the way of a step.
 #ifndef REPRISE_GRAPHS_STEP_WRITER_H_
 #define REPRISE_GRAPHS_STEP_WRITER_H_
 
@@ -17,8 +18,9 @@ class StepWriter {
  public:
   StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows);
 
-  // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and fills `slot` for step `sequence`.
-  // `ran`: the caller's ids of the rows that run, in order. Cannot fail: `staged` has been checked.
+  // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
+  // fills `slot` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
+  // Cannot fail: `staged` has been checked.
   void Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence, RowList& list,
              std::byte* slot, std::vector<uint32_t>* ran);
 

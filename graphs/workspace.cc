@@ -96,8 +96,8 @@ void AddScratch(const runtime::ModelSpec& spec, const kernels::KernelSet& kernel
   h.partial_sum = h.layout.Add<float>(heads, "attention.partial_sum");
   h.arrivals =
       h.layout.Add<uint32_t>(rows * static_cast<size_t>(spec.num_kv_heads), "attention.arrivals");
-  const int64_t widest = std::max({spec.vocab_size, spec.qkv_size(), 2 * spec.intermediate_size,
-                                   spec.hidden_size});
+  const int64_t widest =
+      std::max({spec.vocab_size, spec.qkv_size(), 2 * spec.intermediate_size, spec.hidden_size});
   h.linear_partials = h.layout.Add<float>(
       kernels::LinearPartialFloats(kernels, limits.max_step_tokens), "linear.partials");
   h.linear_counters = h.layout.Add<uint32_t>(
@@ -193,8 +193,8 @@ absl::StatusOr<StepWorkspace> StepWorkspace::Create(runtime::Device& device,
   Resolve(workspace.arena_, handles, limits, workspace);
   const size_t begin = handles.residual.offset;
   workspace.activations = workspace.residual;
-  workspace.activation_elements = static_cast<int64_t>((handles.activations_end - begin) /
-                                                       runtime::SizeOf(kernels.dtype));
+  workspace.activation_elements =
+      static_cast<int64_t>((handles.activations_end - begin) / runtime::SizeOf(kernels.dtype));
   REPRISE_RETURN_IF_ERROR(stream.Fill(workspace.arena_.data(), 0, workspace.arena_.bytes()));
   REPRISE_RETURN_IF_ERROR(stream.Synchronize());
   return workspace;

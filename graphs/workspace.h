@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepWorkspace: all device memory that a step works in, laid out once for the largest bucket and shared by all of them: the plan, the
-// resident rows, activations, attention partials, logits, sampling. Exact bytes are known before anything is allocated.
+// StepWorkspace: all device memory that a step works in, laid out once for the largest bucket and
+// shared by all of them: the plan, the resident rows, activations, attention partials, logits,
+// sampling. Exact bytes are known before anything is allocated.
 #ifndef REPRISE_GRAPHS_WORKSPACE_H_
 #define REPRISE_GRAPHS_WORKSPACE_H_
 
@@ -30,7 +31,8 @@ class StepWorkspace {
   static absl::StatusOr<size_t> BytesFor(const runtime::ModelSpec& spec,
                                          const kernels::KernelSet& kernels,
                                          const WorkspaceLimits& limits);
-  // Allocates; clears what must start at zero (row state, counters, the step count) on `stream`, and waits for it.
+  // Allocates; clears what must start at zero (row state, counters, the step count) on `stream`,
+  // and waits for it.
   static absl::StatusOr<StepWorkspace> Create(runtime::Device& device, runtime::Stream& stream,
                                               const runtime::ModelSpec& spec,
                                               const kernels::KernelSet& kernels,
@@ -47,16 +49,16 @@ class StepWorkspace {
   uint64_t* step_count = nullptr;
 
   // Activations, compute dtype unless said otherwise; [max_step_tokens, ...].
-  void* residual = nullptr;     // [tokens, hidden]
-  void* normed = nullptr;       // [tokens, hidden]
-  void* qkv = nullptr;          // [tokens, qkv_size]
-  void* q = nullptr;            // [tokens, q_size] after rope
-  void* attention = nullptr;    // [tokens, q_size]
-  void* branch = nullptr;       // [tokens, hidden]
-  void* gate_up = nullptr;      // [tokens, 2 * intermediate]
-  void* activated = nullptr;    // [tokens, intermediate]
-  float* rope = nullptr;        // [tokens, head_dim] cos, sin
-  float* logits = nullptr;      // [max_rows, vocab] f32
+  void* residual = nullptr;        // [tokens, hidden]
+  void* normed = nullptr;          // [tokens, hidden]
+  void* qkv = nullptr;             // [tokens, qkv_size]
+  void* q = nullptr;               // [tokens, q_size] after rope
+  void* attention = nullptr;       // [tokens, q_size]
+  void* branch = nullptr;          // [tokens, hidden]
+  void* gate_up = nullptr;         // [tokens, 2 * intermediate]
+  void* activated = nullptr;       // [tokens, intermediate]
+  float* rope = nullptr;           // [tokens, head_dim] cos, sin
+  float* logits = nullptr;         // [max_rows, vocab] f32
   void* sampled_hidden = nullptr;  // [max_rows, hidden]
 
   // Attention partials; see AttentionArgs.
@@ -74,7 +76,8 @@ class StepWorkspace {
   float* sampled_logprob = nullptr;
   kernels::RowResult* result_staging = nullptr;
 
-  // The activations as one range of `activation_elements` elements of the compute dtype, for poison mode.
+  // The activations as one range of `activation_elements` elements of the compute dtype, for poison
+  // mode.
   void* activations = nullptr;
   int64_t activation_elements = 0;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every block-style kernel by name. Included once per device: by block_kernels.cu for CUDA, by catalog.cc for the host.
+// Every block-style kernel by name. Included once per device: by block_kernels.cu for CUDA, by
+// catalog.cc for the host.
 #ifndef REPRISE_KERNELS_BLOCK_KERNELS_H_
 #define REPRISE_KERNELS_BLOCK_KERNELS_H_
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The visible list of kernels. A kernel that is missing here does not exist; a kernel without a host function is vendor-only.
+// The visible list of kernels. A kernel that is missing here does not exist; a kernel without a
+// host function is vendor-only.
 #include "kernels/catalog.h"
 
 #include "kernels/block_kernels.h"

@@ -11,8 +11,8 @@ namespace reprise::kernels {
 namespace {
 
 // Suffixes of the tensor-core families, as in "reprise_linear_mma_bf16_8".
-constexpr const char* kLinearTileSuffix[KernelSet::kNumLinearTiles] = {"_8", "_16", "_32", "_64",
-                                                                       "_128", "_whole"};
+constexpr const char* kLinearTileSuffix[KernelSet::kNumLinearTiles] = {"_8",  "_16",  "_32",
+                                                                       "_64", "_128", "_whole"};
 constexpr const char* kHeadSizeSuffix[KernelSet::kNumHeadSizes] = {"_32", "_64", "_128", "_256"};
 
 }  // namespace
@@ -25,7 +25,8 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Load(runtime::Device& devi
   REPRISE_ASSIGN_OR_RETURN(set->module_, device.Load(Catalog()));
 
   const std::string_view dtype_name = NameOf(dtype);
-  const std::string suffix = absl::StrCat("_", absl::string_view(dtype_name.data(), dtype_name.size()));
+  const std::string suffix =
+      absl::StrCat("_", absl::string_view(dtype_name.data(), dtype_name.size()));
   auto find = [&](const std::string& name, runtime::Kernel* kernel) -> absl::Status {
     REPRISE_ASSIGN_OR_RETURN(*kernel, set->module_->Find(name));
     return absl::OkStatus();
@@ -48,19 +49,23 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Load(runtime::Device& devi
       {"reprise_linear_portable", &set->linear_portable},
       {"reprise_attention_portable", &set->attention_portable},
   };
-  for (const auto& [name, kernel] : typed) REPRISE_RETURN_IF_ERROR(find(absl::StrCat(name, suffix), kernel));
+  for (const auto& [name, kernel] : typed)
+    REPRISE_RETURN_IF_ERROR(find(absl::StrCat(name, suffix), kernel));
 
   if (device.kind() == runtime::DeviceKind::kHost) {
-    REPRISE_RETURN_IF_ERROR(find(absl::StrCat("reprise_linear_native", suffix), &set->linear_native));
+    REPRISE_RETURN_IF_ERROR(
+        find(absl::StrCat("reprise_linear_native", suffix), &set->linear_native));
   } else if (dtype != runtime::DType::kF32) {
     for (int i = 0; i < kNumLinearTiles; ++i)
-      REPRISE_RETURN_IF_ERROR(
-          find(absl::StrCat("reprise_linear_mma", suffix, kLinearTileSuffix[i]), &set->linear_mma[i]));
+      REPRISE_RETURN_IF_ERROR(find(absl::StrCat("reprise_linear_mma", suffix, kLinearTileSuffix[i]),
+                                   &set->linear_mma[i]));
     for (int i = 0; i < kNumHeadSizes; ++i) {
-      REPRISE_RETURN_IF_ERROR(find(absl::StrCat("reprise_attention_decode_mma", suffix, kHeadSizeSuffix[i]),
-                                   &set->attention_decode_mma[i]));
-      REPRISE_RETURN_IF_ERROR(find(absl::StrCat("reprise_attention_prefill_mma", suffix, kHeadSizeSuffix[i]),
-                                   &set->attention_prefill_mma[i]));
+      REPRISE_RETURN_IF_ERROR(
+          find(absl::StrCat("reprise_attention_decode_mma", suffix, kHeadSizeSuffix[i]),
+               &set->attention_decode_mma[i]));
+      REPRISE_RETURN_IF_ERROR(
+          find(absl::StrCat("reprise_attention_prefill_mma", suffix, kHeadSizeSuffix[i]),
+               &set->attention_prefill_mma[i]));
     }
   }
   return set;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelSet: the catalogue's kernels for one compute dtype, resolved on one device. Ops take it; nothing is looked up by name
-// after this.
+// KernelSet: the catalogue's kernels for one compute dtype, resolved on one device. Ops take it;
+// nothing is looked up by name after this.
 #ifndef REPRISE_KERNELS_KERNEL_SET_H_
 #define REPRISE_KERNELS_KERNEL_SET_H_
 
@@ -28,7 +28,8 @@ class KernelSet {
   runtime::Kernel linear_portable, attention_portable;
   // Host only; empty elsewhere.
   runtime::Kernel linear_native;
-  // bf16 and f16 on CUDA only; empty elsewhere. By rows of a tile, see linear.cc; by head size and phase, see attention.cc.
+  // bf16 and f16 on CUDA only; empty elsewhere. By rows of a tile, see linear.cc; by head size and
+  // phase, see attention.cc.
   static constexpr int kNumLinearTiles = 6;
   runtime::Kernel linear_mma[kNumLinearTiles];
   static constexpr int kNumHeadSizes = 4;

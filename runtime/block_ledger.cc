@@ -7,7 +7,8 @@
 
 namespace reprise::runtime {
 
-BlockLedger::BlockLedger(uint32_t num_blocks) : holder_(num_blocks, 0), rows_naming_(num_blocks, 0) {
+BlockLedger::BlockLedger(uint32_t num_blocks)
+    : holder_(num_blocks, 0), rows_naming_(num_blocks, 0) {
   REPRISE_CHECK(num_blocks >= 1);
   free_.reserve(num_blocks);
   for (uint32_t block = num_blocks - 1; block >= 1; --block) free_.push_back(block);
@@ -61,9 +62,9 @@ absl::Status BlockLedger::Free(Holder holder, std::span<const uint32_t> blocks) 
       }
     }
     if (status.ok() && rows_naming_[block] != 0) {
-      status = absl::FailedPreconditionError(
-          absl::StrCat("block ", block, " is in the table of ", rows_naming_[block],
-                       " resident row(s); drop them first"));
+      status = absl::FailedPreconditionError(absl::StrCat("block ", block, " is in the table of ",
+                                                          rows_naming_[block],
+                                                          " resident row(s); drop them first"));
     }
     if (status.ok()) Release(block);
   }

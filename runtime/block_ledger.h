@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockLedger: who holds which KV block, and how many resident rows' tables name it. Numbers only, no device memory.
-// Threads: external ordering.
+// BlockLedger: who holds which KV block, and how many resident rows' tables name it. Numbers only,
+// no device memory. Threads: external ordering.
 #ifndef REPRISE_RUNTIME_BLOCK_LEDGER_H_
 #define REPRISE_RUNTIME_BLOCK_LEDGER_H_
 
@@ -19,11 +19,11 @@ class BlockLedger {
   // Ids 1 .. num_blocks - 1 start free; 0 is the scratch block and stays out of it.
   explicit BlockLedger(uint32_t num_blocks);
 
-  // Appends `count` ids to `out`, lowest free first at the start, later the most recently freed first. All or nothing.
-  // Errors: InvalidArgument on count 0; ResourceExhausted (asked, free).
+  // Appends `count` ids to `out`, lowest free first at the start, later the most recently freed
+  // first. All or nothing. Errors: InvalidArgument on count 0; ResourceExhausted (asked, free).
   absl::Status Allocate(Holder holder, uint32_t count, std::vector<uint32_t>* out);
-  // All or nothing. Errors: OutOfRange (no such id), PermissionDenied (not the holder's), InvalidArgument (named twice),
-  // FailedPrecondition (a resident row's table names it).
+  // All or nothing. Errors: OutOfRange (no such id), PermissionDenied (not the holder's),
+  // InvalidArgument (named twice), FailedPrecondition (a resident row's table names it).
   absl::Status Free(Holder holder, std::span<const uint32_t> blocks);
   // Appends everything the holder has to `out` and frees it. REQUIRES: no row names any of them.
   void FreeAll(Holder holder, std::vector<uint32_t>* out);

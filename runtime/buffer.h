@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of device memory: DeviceBuffer (device) and MappedBuffer (pinned, addressed by both sides). Move-only; others hold
-// plain pointers into them. Must not outlive their Device.
+// Owners of device memory: DeviceBuffer (device) and MappedBuffer (pinned, addressed by both
+// sides). Move-only; others hold plain pointers into them. Must not outlive their Device.
 #ifndef REPRISE_RUNTIME_BUFFER_H_
 #define REPRISE_RUNTIME_BUFFER_H_
 

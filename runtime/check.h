@@ -16,8 +16,8 @@ namespace reprise {
 
 }  // namespace reprise
 
-#define REPRISE_CHECK(condition) \
-  do {                           \
+#define REPRISE_CHECK(condition)                                              \
+  do {                                                                        \
     if (!(condition)) ::reprise::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 

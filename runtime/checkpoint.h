@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoint: the tensors of a Hugging Face model directory, memory-mapped read-only from one `model.safetensors` or from the
-// shards that `model.safetensors.index.json` names. Holds views, copies nothing. Knows no architecture.
+// Checkpoint: the tensors of a Hugging Face model directory, memory-mapped read-only from one
+// `model.safetensors` or from the shards that `model.safetensors.index.json` names. Holds views,
+// copies nothing. Knows no architecture.
 #ifndef REPRISE_RUNTIME_CHECKPOINT_H_
 #define REPRISE_RUNTIME_CHECKPOINT_H_
 
@@ -19,8 +20,9 @@ namespace reprise::runtime {
 
 class Checkpoint {
  public:
-  // Errors: NotFound (no weights file, or a shard that the index names is missing: which), InvalidArgument (a file that lies about
-  // itself; a tensor named by the index that its shard lacks, or in two shards).
+  // Errors: NotFound (no weights file, or a shard that the index names is missing: which),
+  // InvalidArgument (a file that lies about itself; a tensor named by the index that its shard
+  // lacks, or in two shards).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& directory);
 
   // nullptr when there is no such tensor. The view lives as long as the Checkpoint.

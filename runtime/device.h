@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: the one interface to a machine that runs kernels: `host` (threads of this process), `cuda`, and later `hip`.
-// It knows memory, streams, captured graphs and how to launch a kernel by handle; it knows nothing of models or steps.
+// Device: the one interface to a machine that runs kernels: `host` (threads of this process),
+// `cuda`, and later `hip`. It knows memory, streams, captured graphs and how to launch a kernel by
+// handle; it knows nothing of models or steps.
 //
 //   REPRISE_ASSIGN_OR_RETURN(auto device, Device::Create({.kind = DeviceKind::kHost}));
 //   REPRISE_ASSIGN_OR_RETURN(auto stream, device->CreateStream());
@@ -9,8 +10,9 @@
 //   REPRISE_ASSIGN_OR_RETURN(auto graph, stream->EndCapture());
 //   REPRISE_RETURN_IF_ERROR(graph->Replay(*stream));
 //
-// Threads: a Device may be used from any thread. A Stream, while capturing, belongs to the capturing thread; otherwise its
-// calls need external ordering (one thread at a time). Different streams are independent.
+// Threads: a Device may be used from any thread. A Stream, while capturing, belongs to the
+// capturing thread; otherwise its calls need external ordering (one thread at a time). Different
+// streams are independent.
 #ifndef REPRISE_RUNTIME_DEVICE_H_
 #define REPRISE_RUNTIME_DEVICE_H_
 
@@ -36,27 +38,27 @@ std::string_view NameOf(DeviceKind kind);
 // What a kernel or a planner may ask of the machine. Read once at creation.
 struct DeviceProperties {
   DeviceKind kind = DeviceKind::kHost;
-  std::string name;                    // "NVIDIA H200", or the CPU's model name
-  std::string driver;                  // driver version, "" on the host
-  int ordinal = 0;                     // device index among its kind
-  int num_multiprocessors = 1;         // SMs; worker threads on the host
-  int warp_size = 1;                   // lanes of a warp; 1 on the host
-  int compute_capability = 0;          // 10 * major + minor on CUDA, 0 elsewhere
-  size_t max_shared_bytes = 0;         // largest dynamic shared memory of one block
+  std::string name;             // "NVIDIA H200", or the CPU's model name
+  std::string driver;           // driver version, "" on the host
+  int ordinal = 0;              // device index among its kind
+  int num_multiprocessors = 1;  // SMs; worker threads on the host
+  int warp_size = 1;            // lanes of a warp; 1 on the host
+  int compute_capability = 0;   // 10 * major + minor on CUDA, 0 elsewhere
+  size_t max_shared_bytes = 0;  // largest dynamic shared memory of one block
   size_t shared_bytes_per_multiprocessor = 0;
-  size_t total_bytes = 0;              // memory of the device
+  size_t total_bytes = 0;  // memory of the device
 };
 
 // The static shape of a launch. Never depends on live lengths.
 struct LaunchShape {
   unsigned grid_x = 1;
   unsigned grid_y = 1;
-  unsigned block = 1;        // threads of a block; the host runs a block as one call
-  size_t shared_bytes = 0;   // dynamic shared memory
+  unsigned block = 1;       // threads of a block; the host runs a block as one call
+  size_t shared_bytes = 0;  // dynamic shared memory
 };
 
-// One block of a kernel as the host device runs it: `args` points at the launch's copied argument struct, `shared` at
-// `shared_bytes` of scratch, aligned to 64 bytes, contents undefined.
+// One block of a kernel as the host device runs it: `args` points at the launch's copied argument
+// struct, `shared` at `shared_bytes` of scratch, aligned to 64 bytes, contents undefined.
 struct HostBlockContext {
   unsigned block_x, block_y, grid_x, grid_y;
   unsigned block_threads;
@@ -65,10 +67,11 @@ struct HostBlockContext {
 };
 using HostKernelFn = void (*)(const HostBlockContext& context, const void* args);
 
-// A kernel as a catalogue names it. Every kernel takes exactly one argument: a trivially copyable struct by value.
+// A kernel as a catalogue names it. Every kernel takes exactly one argument: a trivially copyable
+// struct by value.
 struct KernelDef {
-  std::string_view name;       // the extern "C" symbol in device code
-  HostKernelFn host = nullptr; // nullptr: not available on the host device
+  std::string_view name;        // the extern "C" symbol in device code
+  HostKernelFn host = nullptr;  // nullptr: not available on the host device
 };
 
 // All the code that one binary carries for its kernels. Views of static storage.
@@ -111,7 +114,8 @@ class Stream {
   virtual ~Stream() = default;
 
   // Enqueues (or, while capturing, records) one kernel. `args` is copied before the call returns.
-  // Errors: InvalidArgument when the shape exceeds the device; the driver's error, named with the kernel.
+  // Errors: InvalidArgument when the shape exceeds the device; the driver's error, named with the
+  // kernel.
   virtual absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* args,
                               size_t args_bytes) = 0;
   template <typename Args>
@@ -120,11 +124,13 @@ class Stream {
     return Launch(kernel, shape, &args, sizeof(args));
   }
 
-  // Runs a host function in stream order. Host device only (an embedder's own work on the CPU); while capturing it is
-  // recorded and runs at every replay. Errors: Unimplemented on other devices.
+  // Runs a host function in stream order. Host device only (an embedder's own work on the CPU);
+  // while capturing it is recorded and runs at every replay. Errors: Unimplemented on other
+  // devices.
   virtual absl::Status EnqueueHost(std::function<void()> work) = 0;
 
-  // Asynchronous copies and fills; not for the step's path. Host memory must stay valid until the stream passes it.
+  // Asynchronous copies and fills; not for the step's path. Host memory must stay valid until the
+  // stream passes it.
   virtual absl::Status CopyToDevice(void* dst, const void* src, size_t bytes) = 0;
   virtual absl::Status CopyToHost(void* dst, const void* src, size_t bytes) = 0;
   virtual absl::Status Fill(void* dst, unsigned char value, size_t bytes) = 0;
@@ -134,7 +140,8 @@ class Stream {
   // OK when idle, Unavailable while work is pending, otherwise the sticky fault. Never blocks.
   virtual absl::Status Query() = 0;
 
-  // Capture mode is thread-local: other threads may go on allocating. Errors: FailedPrecondition when already capturing.
+  // Capture mode is thread-local: other threads may go on allocating. Errors: FailedPrecondition
+  // when already capturing.
   virtual absl::Status BeginCapture() = 0;
   // Ends the capture and instantiates. After an error the stream is usable again.
   virtual absl::StatusOr<std::unique_ptr<CapturedGraph>> EndCapture() = 0;
@@ -153,10 +160,10 @@ struct MappedPointers {
 
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kHost;
-  int ordinal = 0;            // which CUDA device
-  int host_threads = 0;       // worker threads of the host device; 0: one per core
-  // Host device only: before each kernel, sleep a pseudo-random time in [0, this), in microseconds; 0: never. Tests use
-  // it so that ordering bugs show without a GPU.
+  int ordinal = 0;       // which CUDA device
+  int host_threads = 0;  // worker threads of the host device; 0: one per core
+  // Host device only: before each kernel, sleep a pseudo-random time in [0, this), in microseconds;
+  // 0: never. Tests use it so that ordering bugs show without a GPU.
   int host_max_delay_us = 0;
   uint64_t host_delay_seed = 1;
 };
@@ -165,14 +172,15 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Errors: Unavailable when the device, its driver or this build's code for it is missing; says which.
+  // Errors: Unavailable when the device, its driver or this build's code for it is missing; says
+  // which.
   static absl::StatusOr<std::unique_ptr<Device>> Create(const DeviceOptions& options);
 
   virtual const DeviceProperties& properties() const = 0;
   DeviceKind kind() const { return properties().kind; }
 
-  // Device memory, aligned to 256 bytes, contents undefined. Errors: ResourceExhausted (asked, free), InvalidArgument on
-  // zero bytes. Prefer runtime/buffer.h, which owns.
+  // Device memory, aligned to 256 bytes, contents undefined. Errors: ResourceExhausted (asked,
+  // free), InvalidArgument on zero bytes. Prefer runtime/buffer.h, which owns.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* data) = 0;
   // Pinned host memory that the device addresses too; zero-filled.
@@ -182,14 +190,16 @@ class Device {
   virtual absl::StatusOr<size_t> FreeBytes() const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
-  // Wraps an embedder's stream (cudaStream_t), which must outlive the wrapper. Errors: Unimplemented on the host.
+  // Wraps an embedder's stream (cudaStream_t), which must outlive the wrapper. Errors:
+  // Unimplemented on the host.
   virtual absl::StatusOr<std::unique_ptr<Stream>> WrapStream(void* native) = 0;
 
   // `image` must outlive the device.
   virtual absl::StatusOr<std::unique_ptr<KernelModule>> Load(const KernelImage& image) = 0;
 };
 
-// Devices this process could create right now, best first (cuda before host). Never fails: host is always there.
+// Devices this process could create right now, best first (cuda before host). Never fails: host is
+// always there.
 std::span<const DeviceKind> CompiledDeviceKinds();
 // Number of usable CUDA devices; 0 with the reason in `why` when there is none.
 int CountCudaDevices(std::string* why);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types of tensors, on disk and on a device. Storage formats only: arithmetic lives in kernels/device/.
+// Element types of tensors, on disk and on a device. Storage formats only: arithmetic lives in
+// kernels/device/.
 #ifndef REPRISE_RUNTIME_DTYPE_H_
 #define REPRISE_RUNTIME_DTYPE_H_
 

@@ -12,10 +12,9 @@ absl::StatusOr<KvPool> KvPool::Create(Device& device, const KvGeometry& geometry
                                       uint64_t num_blocks) {
   constexpr uint64_t kMaxBlocks = uint64_t{1} << 31;
   if (geometry.num_layers < 1 || geometry.BlockElements() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV geometry of ", geometry.num_layers, " layers, ", geometry.num_kv_heads,
-                     " heads of ", geometry.head_dim, ", block size ", geometry.block_size,
-                     "; allowed: all at least 1"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV geometry of ", geometry.num_layers, " layers, ", geometry.num_kv_heads, " heads of ",
+        geometry.head_dim, ", block size ", geometry.block_size, "; allowed: all at least 1"));
   }
   if (num_blocks < 2 || num_blocks > kMaxBlocks) {
     return absl::InvalidArgumentError(
@@ -23,8 +22,8 @@ absl::StatusOr<KvPool> KvPool::Create(Device& device, const KvGeometry& geometry
                      "more) to ", kMaxBlocks));
   }
   if (geometry.BlockBytes() > std::numeric_limits<uint64_t>::max() / num_blocks) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "KV pool of ", num_blocks, " blocks of ", geometry.BlockBytes(), " bytes overflows"));
+    return absl::ResourceExhaustedError(absl::StrCat("KV pool of ", num_blocks, " blocks of ",
+                                                     geometry.BlockBytes(), " bytes overflows"));
   }
   KvPool pool;
   pool.geometry_ = geometry;

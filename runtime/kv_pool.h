@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvPool: the memory of the paged KV cache. Every layer is [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] in the compute
-// dtype, so that one (block, K|V, head) is contiguous. Any block size. Block 0 is the scratch block: never handed out, never read.
-// Who holds which block is BlockLedger's business.
+// KvPool: the memory of the paged KV cache. Every layer is [num_blocks, 2 (K, V), num_kv_heads,
+// block_size, head_dim] in the compute dtype, so that one (block, K|V, head) is contiguous. Any
+// block size. Block 0 is the scratch block: never handed out, never read. Who holds which block is
+// BlockLedger's business.
 #ifndef REPRISE_RUNTIME_KV_POOL_H_
 #define REPRISE_RUNTIME_KV_POOL_H_
 
@@ -37,8 +38,8 @@ struct KvGeometry {
 class KvPool {
  public:
   KvPool() = default;
-  // Errors: InvalidArgument on a geometry without blocks, or fewer than 2 blocks (scratch and one more) or more than 2^31;
-  // ResourceExhausted (asked, free).
+  // Errors: InvalidArgument on a geometry without blocks, or fewer than 2 blocks (scratch and one
+  // more) or more than 2^31; ResourceExhausted (asked, free).
   static absl::StatusOr<KvPool> Create(Device& device, const KvGeometry& geometry,
                                        uint64_t num_blocks);
 

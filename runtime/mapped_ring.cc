@@ -12,8 +12,8 @@ absl::StatusOr<MappedRing> MappedRing::Create(Device& device, uint32_t depth, si
   if (depth < 1) return absl::InvalidArgumentError("ring depth is 0; allowed: at least 1");
   if (slot_bytes == 0 || slot_bytes % 64 != 0 ||
       slot_bytes > std::numeric_limits<size_t>::max() / depth) {
-    return absl::InvalidArgumentError(absl::StrCat("ring slot has ", slot_bytes,
-                                                   " bytes; allowed: positive multiples of 64"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("ring slot has ", slot_bytes, " bytes; allowed: positive multiples of 64"));
   }
   MappedRing ring;
   REPRISE_ASSIGN_OR_RETURN(ring.buffer_, MappedBuffer::Create(device, depth * slot_bytes));

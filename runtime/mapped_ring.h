@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MappedRing: a ring of equal slots in mapped pinned memory, addressed by both sides; slot = step number modulo depth. The metadata
-// ring (host writes, first node reads) and the result ring (last node writes, host polls) are two of these. It knows no format
-// but this: a result slot opens with a 64-bit sequence word that the device stores last, with release order.
+// MappedRing: a ring of equal slots in mapped pinned memory, addressed by both sides; slot = step
+// number modulo depth. The metadata ring (host writes, first node reads) and the result ring (last
+// node writes, host polls) are two of these. It knows no format but this: a result slot opens with
+// a 64-bit sequence word that the device stores last, with release order.
 //
-// Threads: slots are data; who writes which slot when is the caller's protocol. Poll may be called from any thread.
+// Threads: slots are data; who writes which slot when is the caller's protocol. Poll may be called
+// from any thread.
 #ifndef REPRISE_RUNTIME_MAPPED_RING_H_
 #define REPRISE_RUNTIME_MAPPED_RING_H_
 
@@ -19,7 +21,8 @@ namespace reprise::runtime {
 class MappedRing {
  public:
   MappedRing() = default;
-  // Zero-filled. Errors: InvalidArgument on depth < 1 or slot_bytes not a positive multiple of 64; the device's own.
+  // Zero-filled. Errors: InvalidArgument on depth < 1 or slot_bytes not a positive multiple of 64;
+  // the device's own.
   static absl::StatusOr<MappedRing> Create(Device& device, uint32_t depth, size_t slot_bytes);
 
   // Host address of the slot of step `number` (0 for the first).

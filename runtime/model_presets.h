@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published model shapes by name, for measuring with random weights. Shapes are those of the models' config.json files.
+// Published model shapes by name, for measuring with random weights. Shapes are those of the
+// models' config.json files.
 #ifndef REPRISE_RUNTIME_MODEL_PRESETS_H_
 #define REPRISE_RUNTIME_MODEL_PRESETS_H_
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelSpec: what a decoder-only transformer is, as numbers, whatever dialect its config.json was written in.
-// Plain data; parsing lives in hf_config.h, presets in model_presets.h. Nothing here knows devices.
+// ModelSpec: what a decoder-only transformer is, as numbers, whatever dialect its config.json was
+// written in. Plain data; parsing lives in hf_config.h, presets in model_presets.h. Nothing here
+// knows devices.
 #ifndef REPRISE_RUNTIME_MODEL_SPEC_H_
 #define REPRISE_RUNTIME_MODEL_SPEC_H_
 
@@ -50,9 +51,11 @@ struct ModelSpec {
   bool mlp_bias = false;        // gate, up and down projections carry a bias
   // Granite's four multipliers; neutral values elsewhere.
   double embedding_multiplier = 1.0;  // embeddings are multiplied by this
-  double attention_multiplier = 0.0;  // softmax scale; 1/sqrt(head_dim) for llama, 1 for a granite config that names none
-  double residual_multiplier = 1.0;   // every residual branch is multiplied by this before it is added
-  double logits_scaling = 1.0;        // logits are divided by this
+  double attention_multiplier =
+      0.0;  // softmax scale; 1/sqrt(head_dim) for llama, 1 for a granite config that names none
+  double residual_multiplier =
+      1.0;                      // every residual branch is multiplied by this before it is added
+  double logits_scaling = 1.0;  // logits are divided by this
   std::vector<uint32_t> eos_token_ids;
   DType checkpoint_dtype = DType::kBf16;
   TokenEncoding token_encoding = TokenEncoding::kOpaque;
@@ -62,13 +65,15 @@ struct ModelSpec {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
-// Whether `spec` describes a model that can exist: positive sizes that divide as they must, an even head_dim, finite multipliers, eos
-// ids inside the vocabulary, and products that fit int64 with room to spare. Errors: InvalidArgument with field, got, allowed.
+// Whether `spec` describes a model that can exist: positive sizes that divide as they must, an even
+// head_dim, finite multipliers, eos ids inside the vocabulary, and products that fit int64 with
+// room to spare. Errors: InvalidArgument with field, got, allowed.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
 // The two below want a spec that ValidateModelSpec accepts.
 
-// Inverse frequencies of rope, [head_dim / 2] f32, scaling applied; computed in double and rounded once.
+// Inverse frequencies of rope, [head_dim / 2] f32, scaling applied; computed in double and rounded
+// once.
 std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
 
 // Number of parameters of the model (tied embeddings counted once).

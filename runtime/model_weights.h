@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelWeights: a model's tensors on a device, in the compute dtype, laid out as the step program reads them.
-// q, k and v rows lie in one matrix, so do gate and up; every matrix stays [out_features, in_features] row-major as published.
-// Owns its memory. Addresses are stable for its lifetime, so captured graphs may hold them.
+// ModelWeights: a model's tensors on a device, in the compute dtype, laid out as the step program
+// reads them. q, k and v rows lie in one matrix, so do gate and up; every matrix stays
+// [out_features, in_features] row-major as published. Owns its memory. Addresses are stable for its
+// lifetime, so captured graphs may hold them.
 #ifndef REPRISE_RUNTIME_MODEL_WEIGHTS_H_
 #define REPRISE_RUNTIME_MODEL_WEIGHTS_H_
 
@@ -21,7 +22,8 @@
 
 namespace reprise::runtime {
 
-// weight: [out_features, in_features] row-major, compute dtype. bias: [out_features] compute dtype, or nullptr.
+// weight: [out_features, in_features] row-major, compute dtype. bias: [out_features] compute dtype,
+// or nullptr.
 struct LinearWeights {
   const void* weight = nullptr;
   const void* bias = nullptr;
@@ -30,16 +32,17 @@ struct LinearWeights {
 };
 
 struct LayerWeights {
-  const void* input_norm = nullptr;           // [hidden]
-  LinearWeights qkv;                          // rows: q heads, k heads, v heads
+  const void* input_norm = nullptr;  // [hidden]
+  LinearWeights qkv;                 // rows: q heads, k heads, v heads
   LinearWeights o;
   const void* post_attention_norm = nullptr;  // [hidden]
   LinearWeights gate_up;                      // rows: gate [intermediate], up [intermediate]
   LinearWeights down;
 };
 
-// Fills `count` elements of `dtype` at device address `dst` with pseudo-random values of zero mean and the given standard
-// deviation, a function of (seed, index) alone. Provided by the layer above, which has kernels.
+// Fills `count` elements of `dtype` at device address `dst` with pseudo-random values of zero mean
+// and the given standard deviation, a function of (seed, index) alone. Provided by the layer above,
+// which has kernels.
 using RandomFill = std::function<absl::Status(Stream& stream, void* dst, DType dtype, int64_t count,
                                               uint64_t seed, float stddev)>;
 // Called with bytes done and bytes in all, on the thread that called Load.
@@ -47,26 +50,33 @@ using LoadProgress = std::function<void(size_t done_bytes, size_t total_bytes)>;
 
 class ModelWeights {
  public:
-  // Reads every tensor that `spec` needs from `checkpoint`, converts to `dtype`, uploads. `checkpoint` is not needed afterwards.
-  // Errors: NotFound names a missing tensor; InvalidArgument names a tensor whose shape is wrong (got, allowed), one that no part of
-  // the model consumes, or a tied checkpoint's lm_head that differs from its embedding; those of ValidateModelSpec and the device.
+  // Reads every tensor that `spec` needs from `checkpoint`, converts to `dtype`, uploads.
+  // `checkpoint` is not needed afterwards. Errors: NotFound names a missing tensor; InvalidArgument
+  // names a tensor whose shape is wrong (got, allowed), one that no part of the model consumes, or
+  // a tied checkpoint's lm_head that differs from its embedding; those of ValidateModelSpec and the
+  // device.
   static absl::StatusOr<std::unique_ptr<ModelWeights>> Load(Device& device, const ModelSpec& spec,
-                                                            const Checkpoint& checkpoint, DType dtype,
+                                                            const Checkpoint& checkpoint,
+                                                            DType dtype,
                                                             const LoadProgress& progress = {});
-  // Random weights of the exact shapes: matrices N(0, 0.02^2)-like, norms 1, biases random. Same (spec, seed): same bits.
+  // Random weights of the exact shapes: matrices N(0, 0.02^2)-like, norms 1, biases random. Same
+  // (spec, seed): same bits.
   static absl::StatusOr<std::unique_ptr<ModelWeights>> Random(Device& device, const ModelSpec& spec,
                                                               DType dtype, uint64_t seed,
                                                               const RandomFill& fill);
-  // Device bytes that Load or Random will take for this model, exactly. Wants a spec that ValidateModelSpec accepts.
+  // Device bytes that Load or Random will take for this model, exactly. Wants a spec that
+  // ValidateModelSpec accepts.
   static size_t BytesFor(const ModelSpec& spec, DType dtype);
 
   DType dtype() const { return dtype_; }
   size_t bytes() const { return buffer_.bytes(); }
-  const void* embedding() const { return embedding_; }    // [vocab, hidden]
+  const void* embedding() const { return embedding_; }       // [vocab, hidden]
   const LinearWeights& lm_head() const { return lm_head_; }  // shares the embedding when tied
-  const void* final_norm() const { return final_norm_; }  // [hidden]
+  const void* final_norm() const { return final_norm_; }     // [hidden]
   const std::vector<LayerWeights>& layers() const { return layers_; }
-  const float* rope_inverse_frequencies() const { return rope_; }  // [head_dim / 2] f32, on the device
+  const float* rope_inverse_frequencies() const {
+    return rope_;
+  }  // [head_dim / 2] f32, on the device
 
  private:
   ModelWeights() = default;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SafetensorsFile: one .safetensors file, memory-mapped, its header checked in full before any tensor is handed out.
-// Format: u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}}, then the tensors' bytes.
-// Source: the safetensors format description (huggingface/safetensors).
+// SafetensorsFile: one .safetensors file, memory-mapped, its header checked in full before any
+// tensor is handed out. Format: u64 little-endian header length, JSON header {name: {dtype, shape,
+// data_offsets}}, then the tensors' bytes. Source: the safetensors format description
+// (huggingface/safetensors).
 #ifndef REPRISE_RUNTIME_SAFETENSORS_H_
 #define REPRISE_RUNTIME_SAFETENSORS_H_
 
@@ -18,7 +19,8 @@
 
 namespace reprise::runtime {
 
-// Read-only view into the mapping. `data.size() == product(shape) * SizeOf(dtype)`, checked at Open. Row-major.
+// Read-only view into the mapping. `data.size() == product(shape) * SizeOf(dtype)`, checked at
+// Open. Row-major.
 struct TensorView {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
@@ -27,9 +29,10 @@ struct TensorView {
 
 class SafetensorsFile {
  public:
-  // Errors: NotFound / PermissionDenied (path); InvalidArgument with what, got, allowed for: a file shorter than its header says, a
-  // header over 100 MiB or not JSON, a tensor of unknown dtype, negative or overflowing shape, offsets that are reversed, overlap,
-  // leave holes, exceed the file, or disagree with shape * dtype, and trailing bytes.
+  // Errors: NotFound / PermissionDenied (path); InvalidArgument with what, got, allowed for: a file
+  // shorter than its header says, a header over 100 MiB or not JSON, a tensor of unknown dtype,
+  // negative or overflowing shape, offsets that are reversed, overlap, leave holes, exceed the
+  // file, or disagree with shape * dtype, and trailing bytes.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define REPRISE_RETURN_IF_ERROR(expr)                \
-  do {                                               \
-    absl::Status reprise_status_ = (expr);           \
+#define REPRISE_RETURN_IF_ERROR(expr)                  \
+  do {                                                 \
+    absl::Status reprise_status_ = (expr);             \
     if (!reprise_status_.ok()) return reprise_status_; \
   } while (false)
 

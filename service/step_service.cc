@@ -113,8 +113,11 @@ grpc::ServerUnaryReactor* StepService::Step(grpc::CallbackServerContext* context
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto step = std::make_unique<UnaryStep>(*this, reactor, response);
   const absl::Status ready = step->Prepare(*request, serving->engine.info().limits.pipeline_depth);
-  if (!ready.ok()) return Finish(context, ready);
-  serving->pipeline.Enqueue(step.release());  // frees itself when finished
+  if (ready.ok()) {
+    serving->pipeline.Enqueue(step.release());  // frees itself when finished
+  } else {
+    reactor->Finish(ToGrpcStatus(ready));
+  }
   return reactor;
 }
 

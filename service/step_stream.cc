@@ -82,9 +82,11 @@ void StepStream::OnReadDone(bool ok) {
   bool opened = false;
   {
     std::lock_guard lock(mutex_);
-    reading_ = false;
     if (!ok) ending_ = true;  // the client has sent all it will send
-    if (ending_) return Advance();
+    if (ending_) {
+      reading_ = false;
+      return Advance();
+    }
     exchange = TakeSpare();
     opened = opened_;
   }
@@ -95,7 +97,10 @@ void StepStream::OnReadDone(bool ok) {
   } else {
     HandleOpen(std::move(exchange), std::move(parsed));
   }
+  // Only now: an answer on another thread would start the next read, into bytes that are still
+  // being parsed, and out of order.
   std::lock_guard lock(mutex_);
+  reading_ = false;
   Advance();
 }
 

@@ -82,7 +82,7 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   // In arrival order; the front one is being written or is next.
   std::deque<std::unique_ptr<Exchange>> exchanges_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Exchange>> spare_ ABSL_GUARDED_BY(mutex_);
-  grpc::ByteBuffer read_bytes_;   // gRPC's while reading_
+  grpc::ByteBuffer read_bytes_;   // gRPC's, then OnReadDone's, while reading_
   grpc::ByteBuffer write_bytes_;  // gRPC's while writing_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

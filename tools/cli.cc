@@ -64,6 +64,23 @@ int ReportUsage(const Command* command, std::string_view message) {
   return kExitUsage;
 }
 
+// Arguments that nothing takes: CLI11 lists them backwards and mixes values with names.
+int ReportUnknown(const CLI::App& root, const std::vector<Command>& commands) {
+  const Command* command = Chosen(commands);
+  if (command == nullptr) {
+    std::vector<std::string> names;
+    for (const Command& known : commands) names.push_back(known.app->get_name());
+    return ReportUsage(nullptr, absl::StrCat("unknown command \"", root.remaining().front(),
+                                             "\", allowed: ", absl::StrJoin(names, ", ")));
+  }
+  const std::vector<std::string> rest = root.remaining(/*recurse=*/true);
+  std::string unknown = rest.front();
+  for (const std::string& argument : rest) {
+    if (argument.starts_with("-") && !unknown.starts_with("-")) unknown = argument;
+  }
+  return ReportUsage(command, absl::StrCat("unknown argument \"", unknown, "\""));
+}
+
 int Run(const Command& command) {
   const absl::Status status = command.run();
   if (status.ok()) return kExitOk;
@@ -74,6 +91,12 @@ int Run(const Command& command) {
 }
 
 }  // namespace
+
+void NameOptionGroup(CLI::App* app, const std::string& heading) {
+  for (CLI::Option* option : app->get_options()) {
+    if (option->get_group() == "Options" && option != app->get_help_ptr()) option->group(heading);
+  }
+}
 
 int RunCommandLine(int argc, const char* const* argv) {
   CLI::App root(kDescription, "reprise");
@@ -89,6 +112,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::Success& help_or_version) {
     return root.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
+    if (!root.remaining(/*recurse=*/true).empty()) return ReportUnknown(root, commands);
     return ReportUsage(Chosen(commands), error.what());
   }
   return Run(*Chosen(commands));

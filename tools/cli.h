@@ -61,6 +61,9 @@ CLI::Option* AddOption(CLI::App* app, const std::string& name, T* value, Parse p
   return option;
 }
 
+// Puts the options that have no heading in `app`'s help yet under `heading`.
+void NameOptionGroup(CLI::App* app, const std::string& heading);
+
 // Parses, runs, reports: one line on stderr for whatever goes wrong. Returns the exit code.
 int RunCommandLine(int argc, const char* const* argv);
 

@@ -33,8 +33,7 @@ constexpr char kExamples[] = R"(Examples:
       --warmup 16 --bandwidth 4.70TB/s --json run.json
   reprise run --preset llama-3.1-8b --rows 64 --prompt-lengths 64..8192 --kv-cache 40GiB --ignore-eos)";
 
-constexpr char kPromptSources[] =
-    "--prompt, --prompt-tokens, --random-prompt (or --prompt-lengths)";
+constexpr char kPromptSources[] = "--prompt, --prompt-tokens, --random-prompt or --prompt-lengths";
 
 struct RunFlags {
   EngineFlags engine;
@@ -94,20 +93,15 @@ absl::Status Generate(const RunFlags& flags, graphs::DecodeEngine* engine, Conso
 absl::Status Run(const RunFlags& flags) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_RETURN_IF_ERROR(CheckPrompts(flags.generate.workload, 0, kPromptSources));
+  if (!flags.generate.json_file.empty()) {
+    REPRISE_RETURN_IF_ERROR(CheckWritable(flags.generate.json_file));
+  }
   Console console;
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, &console));
   return Generate(flags, loaded.engine.get(), &console);
 }
 
-}  // namespace
-
-Command AddRunCommand(CLI::App* root) {
-  auto flags = std::make_shared<RunFlags>();
-  CLI::App* app =
-      root->add_subcommand("run", "Generate and measure in this process, without a server");
-  app->footer(kExamples);
-  AddGenerateOptions(app, &flags->generate);
-  WorkloadOptions* workload = &flags->generate.workload;
+void AddRowOptions(CLI::App* app, WorkloadOptions* workload) {
   app->add_option_function<std::string>(
          "--random-prompt",
          [workload](const std::string& text) {
@@ -119,14 +113,25 @@ Command AddRunCommand(CLI::App* root) {
            workload->prompt_lengths.fixed = {static_cast<uint32_t>(*length)};
          },
          "Random prompts of this many tokens each")
-      ->type_name("N")
-      ->excludes("--prompt-lengths");
+      ->type_name("N");
   AddOption(
       app, "--rows", &workload->num_requests,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "",
       "Rows to generate together, repeating the prompts (default: one per prompt)");
+}
+
+}  // namespace
+
+Command AddRunCommand(CLI::App* root) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* app =
+      root->add_subcommand("run", "Generate and measure in this process, without a server");
+  app->footer(kExamples);
+  AddRowOptions(app, &flags->generate.workload);
+  AddGenerateOptions(app, &flags->generate);
   AddOption(app, "--bandwidth", &flags->bandwidth, ParseBandwidth, "SIZE/s", "",
-            "Memory bandwidth, such as 4.70TB/s: shows each decode step beside its floor");
+            "Memory bandwidth, such as 4.70TB/s: shows each decode step beside its floor")
+      ->group("Measuring");
   AddEngineOptions(app, &flags->engine);
   return {app, [flags] { return Run(*flags); }};
 }

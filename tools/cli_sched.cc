@@ -94,8 +94,8 @@ absl::StatusOr<WorkloadOptions> WorkloadOf(const SchedFlags& flags) {
   workload.rate = flags.rate;
   if (flags.demo) {
     workload.texts = DemoPrompts();
-    if (workload.rate == 0) workload.rate = 8;
-    if (workload.num_requests == 0) workload.num_requests = 16;
+    if (workload.rate == 0) workload.rate = 16;
+    if (workload.num_requests == 0) workload.num_requests = 24;
   }
   workload.arrivals =
       flags.arrivals.value_or(workload.rate > 0 ? Arrivals::kPoisson : Arrivals::kTogether);
@@ -155,6 +155,9 @@ absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, 
 
 absl::Status Sched(const SchedFlags& flags) {
   REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
+  if (!flags.generate.json_file.empty()) {
+    REPRISE_RETURN_IF_ERROR(CheckWritable(flags.generate.json_file));
+  }
   Interrupt interrupt;
   SignalWatcher watcher([&interrupt](std::string_view, int count) { interrupt.OnSignal(count); });
   Console console;
@@ -186,7 +189,9 @@ void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
   app->add_option("--prompts-file", flags->prompts_file, "A file of prompts, one per line")
       ->type_name("FILE");
   app->add_flag("--demo", flags->demo,
-                "Built-in prompts for the model that ships with Reprise: 16 requests, 8 a second");
+                "Built-in prompts for the model that ships with Reprise: 24 requests, 16 a second, "
+                "at most 64 "
+                "tokens in a step with prompts");
   WorkloadOptions* workload = &flags->generate.workload;
   app->add_flag_callback(
       "--random-prompts",
@@ -231,11 +236,15 @@ Command AddSchedCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("sched", "Drive a server: the reference external scheduler");
   app->footer(kExamples);
   AddConnectionOptions(app, flags.get());
+  NameOptionGroup(app, "Server");
   AddWorkloadOptions(app, flags.get());
   AddGenerateOptions(app, &flags->generate);
   AddPolicyOptions(app, flags.get());
+  NameOptionGroup(app, "Scheduling");
   return {app, [flags] {
             flags->batcher.eager = flags->generate.eager;
+            // Small enough that prompts are cut into chunks, so that a demo shows it.
+            if (flags->demo && flags->batcher.step_tokens == 0) flags->batcher.step_tokens = 64;
             return Sched(*flags);
           }};
 }

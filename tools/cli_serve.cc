@@ -174,6 +174,7 @@ Command AddServeCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kExamples);
   AddServerOptions(app, &flags->server);
+  NameOptionGroup(app, "Server");
   AddEngineOptions(app, &flags->engine);
   return {app, [flags] { return Serve(*flags); }};
 }

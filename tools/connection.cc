@@ -5,79 +5,43 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/empty.pb.h"
-#include "google/protobuf/unknown_field_set.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
 
-using google::protobuf::Empty;
+using grpc::health::v1::HealthCheckResponse;
 using std::chrono::steady_clock;
 
-constexpr char kHealthMethod[] = "/grpc.health.v1.Health/Check";
 constexpr std::chrono::milliseconds kPollInterval(50);
 constexpr std::chrono::seconds kCallTimeout(2);
 
-// HealthCheckResponse.ServingStatus
-enum class Health { kUnknown = 0, kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
-
-const char* NameOf(Health health) {
-  switch (health) {
-    case Health::kUnknown:
-      return "UNKNOWN";
-    case Health::kServing:
-      return "SERVING";
-    case Health::kNotServing:
-      return "NOT_SERVING";
-    case Health::kServiceUnknown:
-      return "SERVICE_UNKNOWN";
-  }
-  return "an unknown status";
-}
-
-// The request for the whole server is an empty message, and the response's only field is `status =
-// 1`. Both therefore travel as Empty, and the status is read among the fields that Empty does not
-// know: no copy of health.proto is needed.
-grpc::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel, Health* health) {
-  grpc::TemplatedGenericStub<Empty, Empty> stub(channel);
+grpc::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel,
+                         HealthCheckResponse::ServingStatus* health) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-  grpc::CompletionQueue queue;
-  const auto call = stub.PrepareUnaryCall(&context, kHealthMethod, Empty(), &queue);
-  call->StartCall();
-  Empty response;
-  grpc::Status status;
-  call->Finish(&response, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  if (!status.ok()) return status;
-
-  *health = Health::kUnknown;
-  const auto& fields = Empty::GetReflection()->GetUnknownFields(response);
-  for (int i = 0; i < fields.field_count(); ++i) {
-    const google::protobuf::UnknownField& field = fields.field(i);
-    if (field.number() == 1 && field.type() == google::protobuf::UnknownField::TYPE_VARINT) {
-      *health = static_cast<Health>(field.varint());
-    }
-  }
-  return grpc::Status::OK;
+  HealthCheckResponse response;
+  const auto stub = grpc::health::v1::Health::NewStub(channel);
+  const grpc::Status status =
+      stub->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
+  *health = response.status();
+  return status;
 }
 
-absl::Status Describe(const grpc::Status& status, Health health, const std::string& address,
-                      std::chrono::nanoseconds wait) {
+absl::Status Describe(const grpc::Status& status, HealthCheckResponse::ServingStatus health,
+                      const std::string& address, std::chrono::nanoseconds wait) {
   const std::string within =
       wait.count() == 0
           ? ""
           : absl::StrCat(" within ", FormatDuration(static_cast<double>(wait.count())));
   if (status.ok()) {
     return absl::UnavailableError(absl::StrCat("the server at ", address, " is not ready", within,
-                                               ": health says ", NameOf(health)));
+                                               ": health says ",
+                                               HealthCheckResponse::ServingStatus_Name(health)));
   }
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return absl::UnavailableError(
@@ -110,9 +74,9 @@ absl::Status WaitUntilServing(const std::shared_ptr<grpc::Channel>& channel,
                               const std::atomic<bool>* interrupted) {
   const auto deadline = steady_clock::now() + wait;
   while (true) {
-    Health health = Health::kUnknown;
+    HealthCheckResponse::ServingStatus health = HealthCheckResponse::UNKNOWN;
     const grpc::Status status = CheckHealth(channel, &health);
-    if (status.ok() && health == Health::kServing) return absl::OkStatus();
+    if (status.ok() && health == HealthCheckResponse::SERVING) return absl::OkStatus();
     const bool hopeless = !status.ok() && status.error_code() != grpc::StatusCode::UNAVAILABLE &&
                           status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
     if (hopeless || steady_clock::now() >= deadline) return Describe(status, health, address, wait);

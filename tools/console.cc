@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
+
 namespace reprise::tools {
 namespace {
 
@@ -57,8 +59,8 @@ void Console::ClearProgress() {
 std::string ProgressBar(double done, double total, int width) {
   const double share = total <= 0 ? 0.0 : std::clamp(done / total, 0.0, 1.0);
   const int filled = static_cast<int>(share * width);
-  return "[" + std::string(static_cast<size_t>(filled), '#') +
-         std::string(static_cast<size_t>(width - filled), '.') + "]";
+  return absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
+                      std::string(static_cast<size_t>(width - filled), '.'), "]");
 }
 
 }  // namespace reprise::tools

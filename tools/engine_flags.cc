@@ -189,8 +189,11 @@ absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
 
 void AddEngineOptions(CLI::App* app, EngineFlags* flags) {
   AddModelOptions(app, flags);
+  NameOptionGroup(app, "Model");
   AddDeviceOptions(app, flags);
+  NameOptionGroup(app, "Device");
   AddStepOptions(app, flags);
+  NameOptionGroup(app, "Steps");
 }
 
 absl::Status CheckSource(const graphs::ModelSource& source) {

@@ -84,7 +84,9 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
 
 void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
   AddPromptOptions(app, &flags->workload);
+  NameOptionGroup(app, "Prompts");
   AddSamplingOptions(app, &flags->workload);
+  NameOptionGroup(app, "Generation");
   app->add_flag("--eager", flags->eager, "Launch kernel by kernel instead of replaying graphs");
   app->add_flag("--quiet", flags->quiet, "Print the tables, not the text");
   AddOption(
@@ -93,6 +95,7 @@ void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
       "Decode steps left out of the figures");
   app->add_option("--json", flags->json_file, "Write figures and tokens to this file too")
       ->type_name("FILE");
+  NameOptionGroup(app, "Measuring");
 }
 
 absl::Status CheckPrompts(const WorkloadOptions& workload, int others, const std::string& allowed) {

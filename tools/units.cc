@@ -170,10 +170,11 @@ std::string FormatDuration(double ns) {
 }
 
 std::string FormatCount(uint64_t count) {
-  std::string text = absl::StrCat(count);
-  for (size_t at = text.size(); at > 3;) {
-    at -= 3;
-    text.insert(at, ",");
+  const std::string digits = absl::StrCat(count);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
   return text;
 }

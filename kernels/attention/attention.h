@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention: decode rows and prefill chunks of one batch, causal, GQA/MQA/MHA, any block size. Work comes from the plan's
-// lists; the grid is static. Candidates: `native` (host), `tensor core` (bf16 and f16 on CUDA), `portable` (everything, everywhere).
+// Paged attention: decode rows and prefill chunks of one batch, causal, GQA/MQA/MHA, any block
+// size. Work comes from the plan's lists; the grid is static. Candidates: `native` (host), `tensor
+// core` (bf16 and f16 on CUDA), `portable` (everything, everywhere).
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_H_
 
@@ -15,9 +16,10 @@ enum class AttentionCandidate : uint8_t { kBest, kPortable };
 // Which list a launch walks: items of one query token, or of several.
 enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 
-// out[t, h] = sum_p softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group] over KV positions p <= position of token t,
-// f32 inside. Partials of one row are merged in split order by whichever block finishes last: a row's bits depend on the row alone.
-// Never reads KV slots at or beyond a row's length. Errors: InvalidArgument on head counts; Unimplemented on a head_dim over 256.
+// out[t, h] = sum_p softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group] over KV positions
+// p <= position of token t, f32 inside. Partials of one row are merged in split order by whichever
+// block finishes last: a row's bits depend on the row alone. Never reads KV slots at or beyond a
+// row's length. Errors: InvalidArgument on head counts; Unimplemented on a head_dim over 256.
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);

@@ -10,9 +10,10 @@
 namespace reprise::kernels {
 
 struct AttentionArgs {
-  const void* q = nullptr;         // [tokens, num_heads, head_dim] T, rope applied
-  const void* kv_cache = nullptr;  // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
-  void* out = nullptr;             // [tokens, num_heads, head_dim] T
+  const void* q = nullptr;  // [tokens, num_heads, head_dim] T, rope applied
+  const void* kv_cache =
+      nullptr;          // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
+  void* out = nullptr;  // [tokens, num_heads, head_dim] T
 
   // The step's work list; every item is done once per KV head.
   const AttentionItem* items = nullptr;
@@ -24,10 +25,11 @@ struct AttentionArgs {
   uint32_t max_blocks_per_row = 0;
 
   // Partial results of items with num_splits > 1, at index entry * max_splits + split.
-  float* partial_out = nullptr;   // [max_rows * max_splits, num_heads, head_dim] not normalised
-  float* partial_max = nullptr;   // [max_rows * max_splits, num_heads] running maximum of scaled scores
-  float* partial_sum = nullptr;   // [max_rows * max_splits, num_heads] sum exp(score - maximum)
-  uint32_t* arrivals = nullptr;   // [max_rows * num_kv_heads] zero before and after
+  float* partial_out = nullptr;  // [max_rows * max_splits, num_heads, head_dim] not normalised
+  float* partial_max =
+      nullptr;  // [max_rows * max_splits, num_heads] running maximum of scaled scores
+  float* partial_sum = nullptr;  // [max_rows * max_splits, num_heads] sum exp(score - maximum)
+  uint32_t* arrivals = nullptr;  // [max_rows * num_kv_heads] zero before and after
   uint32_t max_splits = 0;
 
   int32_t num_heads = 0;
@@ -37,7 +39,8 @@ struct AttentionArgs {
   float scale = 0.0f;  // softmax scale
 };
 
-// Query tokens x heads of a group that one prefill item holds at most: q_count <= max(1, kPrefillRows / group).
+// Query tokens x heads of a group that one prefill item holds at most: q_count <= max(1,
+// kPrefillRows / group).
 constexpr int32_t kPrefillRows = 64;
 
 }  // namespace reprise::kernels

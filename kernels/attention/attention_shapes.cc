@@ -1,30 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/attention_shapes.h"
 
+#include <algorithm>
+
 #include "kernels/attention/mma_geometry.h"
 
 namespace reprise::kernels {
+namespace {
+
+bool IsAligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+size_t SharedBytes(int head_size, AttentionPhase phase) {
+  return phase == AttentionPhase::kDecode ? MmaDecodeLayout(head_size).bytes
+                                          : MmaPrefillLayout(head_size).bytes;
+}
+
+// Half of a multiprocessor of sm_90, less the kilobyte that every block costs.
+constexpr uint32_t kHalfOfSm90 = 228 * 1024 / 2 - 1024;
+static_assert(std::size(kMmaHeadSizes) == KernelSet::kNumHeadSizes);
+static_assert(std::ranges::all_of(kMmaHeadSizes, [](int head_size) {
+  return MmaDecodeLayout(head_size).bytes <= kHalfOfSm90;
+}));
+
+}  // namespace
 
 bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
-  return kernels.attention_decode_mma[0].handle != nullptr && args.head_dim % 8 == 0 &&
-         args.head_dim <= 256 && args.num_heads / args.num_kv_heads <= kMmaMaxGroup;
+  if (kernels.device.kind != runtime::DeviceKind::kCuda || kernels.device.compute_capability < 80 ||
+      kernels.dtype == runtime::DType::kF32)
+    return false;
+  const int index = MmaHeadSizeIndex(args.head_dim);
+  if (args.head_dim % 8 != 0 || index >= KernelSet::kNumHeadSizes) return false;
+  if (args.num_heads / args.num_kv_heads > kMmaMaxGroup) return false;
+  if (!IsAligned16(args.q) || !IsAligned16(args.kv_cache) || !IsAligned16(args.out) ||
+      !IsAligned16(args.partial_out))
+    return false;
+  const int head_size = kMmaHeadSizes[index];
+  return std::max(SharedBytes(head_size, AttentionPhase::kDecode),
+                  SharedBytes(head_size, AttentionPhase::kPrefill)) <=
+         kernels.device.max_shared_bytes;
 }
 
 MmaAttentionLaunch MmaAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
                                          AttentionPhase phase) {
   const int index = MmaHeadSizeIndex(args.head_dim);
-  const int head_size = kMmaHeadSizes[index];
   const bool decode = phase == AttentionPhase::kDecode;
-  const MmaSharedLayout layout =
-      decode ? MmaDecodeLayout(head_size) : MmaPrefillLayout(head_size);
-  // What a multiprocessor holds at once; see the launch bounds in mma_attention.cu.
-  const unsigned blocks_per_sm = !decode && head_size == 256 ? 1 : 2;
-  return {.kernel = decode ? &kernels.attention_decode_mma[index]
-                           : &kernels.attention_prefill_mma[index],
-          .shape = {.grid_x = blocks_per_sm *
-                              static_cast<unsigned>(kernels.device.num_multiprocessors),
-                    .block = kMmaThreads,
-                    .shared_bytes = layout.bytes}};
+  const size_t shared_bytes = SharedBytes(kMmaHeadSizes[index], phase);
+  // As many blocks as run at once, two per multiprocessor at most.
+  const bool two = 2 * (shared_bytes + 1024) <= kernels.device.shared_bytes_per_multiprocessor;
+  const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
+  return {
+      .kernel =
+          decode ? &kernels.attention_decode_mma[index] : &kernels.attention_prefill_mma[index],
+      .shape = {.grid_x = (two ? 2 : 1) * sms, .block = kMmaThreads, .shared_bytes = shared_bytes}};
 }
 
 }  // namespace reprise::kernels

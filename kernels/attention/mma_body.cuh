@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention on tensor cores (mma.sync), thread style: the decode kernel (one query token, its group of heads as rows, warps
-// share out the KV tokens) and the prefill kernel (64 query rows, warps share out the rows). Static grid: a block walks the
-// step's pieces w = blockIdx.x, + gridDim.x, ...; no block waits for another, and a row's bits depend on its piece alone.
-// Launch shapes: attention_shapes.cc. The reference for the same lists: portable_body.h.
+// Paged attention on tensor cores (mma.sync), thread style: the decode kernel (one query token, its
+// group of heads as rows, warps share out the KV tokens) and the prefill kernel (64 query rows,
+// warps share out the rows). Static grid: a block walks the step's pieces w = blockIdx.x, +
+// gridDim.x, ...; no block waits for another, and a row's bits depend on its piece alone. Launch
+// shapes: attention_shapes.cc. The reference for the same lists: portable_body.h.
 #ifndef REPRISE_KERNELS_ATTENTION_MMA_BODY_CUH_
 #define REPRISE_KERNELS_ATTENTION_MMA_BODY_CUH_
 
@@ -14,8 +15,8 @@ namespace reprise::kernels::on_cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// Query rows of a piece into shared memory, swizzled: row r is token r / group, head r % group; rows at or beyond `rows` and columns
-// beyond head_dim are zeros. No barrier.
+// Query rows of a piece into shared memory, swizzled: row r is token r / group, head r % group;
+// rows at or beyond `rows` and columns beyond head_dim are zeros. No barrier.
 template <typename T, int kHeadSize, int kRows>
 REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
                               int rows, unsigned char* shared) {
@@ -132,8 +133,9 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
       __syncthreads();
       softmax.Begin(SharedAddress(shared + kLayout.query + row0 * kHeadSize * 2));
       const uint32_t first_row = static_cast<uint32_t>(row0 + FragmentRow());
-      const uint32_t last[2] = {piece.position + first_row / group,
-                                piece.position + (first_row + 8) / group};
+      const uint32_t last[2] = {min(piece.kv_end - 1, piece.position + first_row / group),
+                                min(piece.kv_end - 1, piece.position + (first_row + 8) / group)};
+      const uint32_t seen_by_all = min(piece.kv_end - 1, piece.position);
       // Tiles at or beyond this token have nothing for the warp's rows.
       const uint32_t warp_end =
           row0 < rows ? piece.position + static_cast<uint32_t>(min(row0 + 15, rows - 1) / group) + 1
@@ -141,11 +143,12 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
       uint32_t token = piece.kv_begin;
       for (int c = Stream::NumChunks(piece); c > 0; --c, token += kTile) {
         typename Softmax::Scores s;
-        const bool live = token < warp_end;
+        // Masks alone give the same result; at head size 256 the branch would spill registers.
+        const bool live = kHeadSize == 256 || token < warp_end;
         const uint32_t keys = stream.NextKeys();
         if (live) {
           softmax.Score(keys, scale_log2, s);
-          if (token + kTile - 1 > piece.position) Softmax::Mask(s, token, last);
+          if (token + kTile - 1 > seen_by_all) Softmax::Mask(s, token, last);
           softmax.Weigh(s);
         }
         const uint32_t values = stream.NextValues();

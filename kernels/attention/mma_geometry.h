@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shape of the tensor-core attention kernels, as host and device both need it: threads, tiles, and how a block's shared memory is
-// laid out. The host picks kernels by it (attention_shapes.cc), the bodies place their buffers by it (mma_body.cuh).
+// Shape of the tensor-core attention kernels, as host and device both need it: threads, tiles, and
+// how a block's shared memory is laid out. The host picks kernels by it (attention_shapes.cc), the
+// bodies place their buffers by it (mma_body.cuh).
 #ifndef REPRISE_KERNELS_ATTENTION_MMA_GEOMETRY_H_
 #define REPRISE_KERNELS_ATTENTION_MMA_GEOMETRY_H_
 
@@ -38,8 +39,9 @@ constexpr int MmaHeadSizeIndex(int head_dim) {
   return i;
 }
 
-// A warp's ring in the decode kernel, in slots of kMmaChunk rows of K or of V: 24 KB, less for small heads, so that two blocks
-// fit a multiprocessor of sm_90 and hold well over the 36 KB in flight that its share of the memory's latency asks for.
+// A warp's ring in the decode kernel, in slots of kMmaChunk rows of K or of V: 24 KB, less for
+// small heads, so that two blocks fit a multiprocessor of sm_90 and hold well over the 36 KB in
+// flight that its share of the memory's latency asks for.
 constexpr int MmaDecodeSlots(int head_size) {
   return head_size == 256 ? 3 : head_size == 128 ? 6 : head_size == 64 ? 10 : 12;
 }
@@ -67,8 +69,9 @@ constexpr MmaSharedLayout MmaDecodeLayout(int head_size) {
   MmaSharedLayout l;
   l.query = l.ring + kMmaWarps * static_cast<uint32_t>(MmaDecodeSlots(head_size)) * kMmaChunk * row;
   l.merge = l.query + kMmaDecodeRows * row;
-  l.stats = l.merge + kMmaWarps * 4 *
-                          static_cast<uint32_t>(MmaMergeRows(head_size) * MmaMergeStride(head_size));
+  l.stats =
+      l.merge +
+      kMmaWarps * 4 * static_cast<uint32_t>(MmaMergeRows(head_size) * MmaMergeStride(head_size));
   l.pieces = l.stats + 2 * kMmaWarps * kMmaDecodeRows * 4;
   l.flag = l.pieces + kMmaWindow * static_cast<uint32_t>(sizeof(AttentionPiece));
   l.bytes = l.flag + 16;
@@ -78,7 +81,8 @@ constexpr MmaSharedLayout MmaDecodeLayout(int head_size) {
 constexpr MmaSharedLayout MmaPrefillLayout(int head_size) {
   const uint32_t row = static_cast<uint32_t>(head_size) * 2;
   MmaSharedLayout l;
-  l.query = l.ring + kMmaWarps * static_cast<uint32_t>(MmaPrefillSlots(head_size)) * kMmaChunk * row;
+  l.query =
+      l.ring + kMmaWarps * static_cast<uint32_t>(MmaPrefillSlots(head_size)) * kMmaChunk * row;
   l.pieces = l.query + kPrefillRows * row;
   l.bytes = l.pieces + kMmaWindow * static_cast<uint32_t>(sizeof(AttentionPiece));
   return l;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tensor-core attention kernels read: pieces of work, and the stream of their KV chunks from the paged cache into a ring in
-// shared memory. Copies run ahead across the borders of pieces, and page indices are looked up one batch ahead of the copies: a
-// lookup on the issue path would cost a quarter of the bandwidth. No arithmetic on K or V here.
+// What the tensor-core attention kernels read: pieces of work, and the stream of their KV chunks
+// from the paged cache into a ring in shared memory. Copies run ahead across the borders of pieces,
+// and page indices are looked up one batch ahead of the copies: a lookup on the issue path would
+// cost a quarter of the bandwidth. No arithmetic on K or V here.
 #ifndef REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_CUH_
 #define REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_CUH_
 
@@ -10,8 +11,8 @@
 
 namespace reprise::kernels::on_cuda {
 
-// Resolves the block's next pieces, w = first + i * gridDim.x < total, into shared memory: one lane each, so that a window costs one
-// chain of dependent loads. Returns how many. Contains barriers.
+// Resolves the block's next pieces, w = first + i * gridDim.x < total, into shared memory: one lane
+// each, so that a window costs one chain of dependent loads. Returns how many. Contains barriers.
 REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t total,
                              AttentionPiece* pieces) {
   const uint32_t left = (total - first + gridDim.x - 1) / gridDim.x;
@@ -39,7 +40,8 @@ REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t to
   return static_cast<int>(n);
 }
 
-// Division by a number that is fixed for the kernel: multiply high, then at most one correction. Exact for all 32-bit values.
+// Division by a number that is fixed for the kernel: multiply high, then at most one correction.
+// Exact for all 32-bit values.
 class FastDivide {
  public:
   REPRISE_FN explicit FastDivide(uint32_t divisor)
@@ -59,15 +61,17 @@ class FastDivide {
 };
 
 // Chunk c of a piece is its KV tokens [kv_begin + 16 c, + 16); warp w owns chunks w, w + 4, ...
-// kTogether: the block's warps consume in step, a slot holds one chunk of each warp (a tile of 64 tokens), and every warp has as many
-// chunks as the tile count. Otherwise each warp has a ring of its own, waits for nobody and skips chunks past the end.
-// Tokens at or beyond kv_end and columns at or beyond head_dim read as zeros, and memory there is not touched.
+// kTogether: the block's warps consume in step, a slot holds one chunk of each warp (a tile of 64
+// tokens), and every warp has as many chunks as the tile count. Otherwise each warp has a ring of
+// its own, waits for nobody and skips chunks past the end. Tokens at or beyond kv_end and columns
+// at or beyond head_dim read as zeros, and memory there is not touched.
 template <int kHeadSize, int kSlots, bool kTogether>
 class KvStream {
  public:
   static constexpr int kTokens = kTogether ? kMmaChunk * kMmaWarps : kMmaChunk;  // of a slot
 
-  // ring: this warp's ring, or the block's when kTogether. The pieces stay unchanged while the stream is in use.
+  // ring: this warp's ring, or the block's when kTogether. The pieces stay unchanged while the
+  // stream is in use.
   REPRISE_FN KvStream(const AttentionArgs& a, const FastDivide& block_size,
                       const AttentionPiece* pieces, int num_pieces, uint32_t ring)
       : a_(a), block_size_(block_size), pieces_(pieces), num_pieces_(num_pieces), ring_(ring) {
@@ -90,8 +94,8 @@ class KvStream {
     return tokens > skipped ? (tokens - skipped + kStep - 1) / kStep : 0;
   }
 
-  // Shared address of the next slot: K, then V of every chunk in turn, piece after piece. Valid until the next call. A barrier of
-  // the warp, or of the block when kTogether.
+  // Shared address of the next slot: K, then V of every chunk in turn, piece after piece. Valid
+  // until the next call. A barrier of the warp, or of the block when kTogether.
   REPRISE_FN uint32_t NextKeys() { return Next<0>(); }
   REPRISE_FN uint32_t NextValues() { return Next<1>(); }
 
@@ -141,7 +145,8 @@ class KvStream {
     write_ = After(write_);
   }
 
-  // Finds the warp's next batch, two chunks with one token per lane, and loads its page indices. Nothing waits for them yet.
+  // Finds the warp's next batch, two chunks with one token per lane, and loads its page indices.
+  // Nothing waits for them yet.
   REPRISE_FN void Lookup() {
     int chunks = 0;
     for (; piece_ < num_pieces_; ++piece_, chunk_ = 0) {
@@ -159,7 +164,8 @@ class KvStream {
     if (token < piece.kv_end) {
       uint32_t offset;
       const uint32_t index = block_size_.Quotient(token, &offset);
-      next_block_ = a_.block_table[static_cast<uint64_t>(piece.row) * a_.max_blocks_per_row + index];
+      next_block_ =
+          a_.block_table[static_cast<uint64_t>(piece.row) * a_.max_blocks_per_row + index];
       next_row_ = piece.kv_head * static_cast<uint32_t>(a_.block_size) + offset;
     }
     chunk_ += 2;

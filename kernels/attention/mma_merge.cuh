@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How decode results come together, in two steps of fixed order: the warps of a block (each saw its own KV chunks), then the splits
-// of a row (each was some block's piece). Partial maxima in memory are in units of log2, as in mma_softmax.cuh.
+// How decode results come together, in two steps of fixed order: the warps of a block (each saw its
+// own KV chunks), then the splits of a row (each was some block's piece). Partial maxima in memory
+// are in units of log2, as in mma_softmax.cuh.
 #ifndef REPRISE_KERNELS_ATTENTION_MMA_MERGE_CUH_
 #define REPRISE_KERNELS_ATTENTION_MMA_MERGE_CUH_
 
@@ -15,8 +16,8 @@ REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, i
   const float inverse = 1.0f / sum;
   T* out = static_cast<T*>(a.out) +
            (static_cast<int64_t>(token) * a.num_heads + head) * a.head_dim + column;
-  *reinterpret_cast<uint2*>(out) = uint2{Pack2<T>(v.x * inverse, v.y * inverse),
-                                         Pack2<T>(v.z * inverse, v.w * inverse)};
+  *reinterpret_cast<uint2*>(out) =
+      uint2{Pack2<T>(v.x * inverse, v.y * inverse), Pack2<T>(v.z * inverse, v.w * inverse)};
 }
 
 // Index of (entry, split, head) among the partials, in heads.
@@ -24,9 +25,9 @@ REPRISE_FN int64_t PartialAt(const AttentionArgs& a, uint32_t entry, uint32_t sp
   return (static_cast<int64_t>(entry) * a.max_splits + split) * a.num_heads + head;
 }
 
-// Called by every thread after the block's partial results are written: true in the last of the row's blocks, which then sees all of
-// them; resets the counter. One thread fences for the block: the barriers order the others' writes before it and their reads
-// behind it. Contains barriers.
+// Called by every thread after the block's partial results are written: true in the last of the
+// row's blocks, which then sees all of them; resets the counter. One thread fences for the block:
+// the barriers order the others' writes before it and their reads behind it. Contains barriers.
 REPRISE_FN bool ArriveIsLastSplit(uint32_t* counter, uint32_t num_splits, uint32_t* flag) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -62,7 +63,8 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piec
         const int64_t at = first + static_cast<int64_t>(live ? s0 + j : s0) * a.num_heads;
         max[j] = live ? __ldcg(a.partial_max + at) : -Infinity();
         partial_sum[j] = __ldcg(a.partial_sum + at);
-        partial[j] = __ldcg(reinterpret_cast<const float4*>(a.partial_out + at * a.head_dim + column));
+        partial[j] =
+            __ldcg(reinterpret_cast<const float4*>(a.partial_out + at * a.head_dim + column));
       }
       REPRISE_UNROLL
       for (int j = 0; j < kBatch; ++j) top = fmaxf(top, max[j]);
@@ -86,9 +88,9 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piec
 
 // Shared memory of the merge across warps.
 struct WarpMergeShared {
-  float* rows;     // [kMmaWarps, MmaMergeRows, MmaMergeStride]
-  float* max;      // [kMmaWarps, kMmaDecodeRows]
-  float* sum;      // [kMmaWarps, kMmaDecodeRows]
+  float* rows;  // [kMmaWarps, MmaMergeRows, MmaMergeStride]
+  float* max;   // [kMmaWarps, kMmaDecodeRows]
+  float* sum;   // [kMmaWarps, kMmaDecodeRows]
   uint32_t* flag;
 };
 
@@ -134,8 +136,9 @@ REPRISE_FN void StoreMerged(const AttentionArgs& a, const AttentionPiece& piece,
   }
 }
 
-// Ends a decode piece: warps merge in warp order through shared memory, MmaMergeRows rows at a time; the last split to arrive
-// merges the row. Contains barriers, at least one before anything that the caller does next.
+// Ends a decode piece: warps merge in warp order through shared memory, MmaMergeRows rows at a
+// time; the last split to arrive merges the row. Contains barriers, at least one before anything
+// that the caller does next.
 template <typename T, int kHeadSize>
 REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece, int group,
                              WarpSoftmax<T, kHeadSize, kMmaChunk>& warp_result,
@@ -157,7 +160,8 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
     for (int h = 0; h < 2; ++h) {
       const int slot = FragmentRow() + 8 * h - row0;
       if (slot < 0 || slot >= rows) continue;
-      float* to = shared.rows + (warp * kRows + slot) * MmaMergeStride(kHeadSize) + FragmentColumn();
+      float* to =
+          shared.rows + (warp * kRows + slot) * MmaMergeStride(kHeadSize) + FragmentColumn();
       REPRISE_UNROLL
       for (int c = 0; c < kHeadSize / 8; ++c)
         *reinterpret_cast<float2*>(to + c * 8) = warp_result.acc(c, h);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one warp of the tensor-core attention kernels computes: 16 query rows against tiles of K and V in shared memory, with a running
-// softmax. Scores are in units of log2: scale * log2(e) * q . k, so that exp is ex2.
+// What one warp of the tensor-core attention kernels computes: 16 query rows against tiles of K and
+// V in shared memory, with a running softmax. Scores are in units of log2: scale * log2(e) * q . k,
+// so that exp is ex2.
 #ifndef REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_CUH_
 #define REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_CUH_
 
@@ -10,7 +11,8 @@
 
 namespace reprise::kernels::on_cuda {
 
-// What to subtract before ex2: the maximum, or 0 for a row that has seen no token (all weights are then 0, not NaN).
+// What to subtract before ex2: the maximum, or 0 for a row that has seen no token (all weights are
+// then 0, not NaN).
 REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max; }
 
 // Fragment indices of a lane: rows g and g + 8 of 16, columns 2 q and 2 q + 1 of 8.
@@ -30,7 +32,8 @@ class WarpSoftmax {
     columns_first_ = SwizzledOffset<kChunks>(row + 8 * fourth, second);
   }
 
-  // Starts over with the 16 query rows at shared address `query`. They are read once or, for head size 256, in every Score.
+  // Starts over with the 16 query rows at shared address `query`. They are read once or, for head
+  // size 256, in every Score.
   REPRISE_FN void Begin(uint32_t query) {
     query_ = query;
     if constexpr (kQueryInRegisters) {
@@ -38,9 +41,8 @@ class WarpSoftmax {
       for (int k = 0; k < kSteps; ++k) LoadQuery(q_[k], k);
     }
     REPRISE_UNROLL
-    for (int c = 0; c < kColumns; ++c)
-      REPRISE_UNROLL
-      for (int i = 0; i < 4; ++i) acc_[c][i] = 0.0f;
+    for (int c = 0; c < kColumns; ++c) REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) acc_[c][i] = 0.0f;
     max_[0] = max_[1] = -Infinity();
     sum_[0] = sum_[1] = 0.0f;
   }
@@ -48,9 +50,8 @@ class WarpSoftmax {
   // s = scale_log2 * Q K^T. keys: shared address of kTokens swizzled rows.
   REPRISE_FN void Score(uint32_t keys, float scale_log2, Scores& s) const {
     REPRISE_UNROLL
-    for (int t = 0; t < kTokens / 8; ++t)
-      REPRISE_UNROLL
-      for (int i = 0; i < 4; ++i) s[t][i] = 0.0f;
+    for (int t = 0; t < kTokens / 8; ++t) REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) s[t][i] = 0.0f;
     REPRISE_UNROLL
     for (int k = 0; k < kSteps; ++k) {
       uint32_t q[4];
@@ -69,22 +70,22 @@ class WarpSoftmax {
       }
     }
     REPRISE_UNROLL
-    for (int t = 0; t < kTokens / 8; ++t)
-      REPRISE_UNROLL
-      for (int i = 0; i < 4; ++i) s[t][i] *= scale_log2;
+    for (int t = 0; t < kTokens / 8; ++t) REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) s[t][i] *= scale_log2;
   }
 
-  // Hides tokens behind the last that a row may see; the tile's first token is `first`, last[i] is for row g + 8 i.
+  // Hides tokens behind the last that a row may see; the tile's first token is `first`, last[i] is
+  // for row g + 8 i.
   REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[2]) {
     REPRISE_UNROLL
-    for (int t = 0; t < kTokens / 8; ++t)
-      REPRISE_UNROLL
-      for (int i = 0; i < 4; ++i)
-        if (first + static_cast<uint32_t>(t * 8 + FragmentColumn() + i % 2) > last[i / 2])
-          s[t][i] = -Infinity();
+    for (int t = 0; t < kTokens / 8; ++t) REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      if (first + static_cast<uint32_t>(t * 8 + FragmentColumn() + i % 2) > last[i / 2])
+        s[t][i] = -Infinity();
   }
 
-  // Turns scores into weights relative to the running maximum, and rescales what is accumulated so far.
+  // Turns scores into weights relative to the running maximum, and rescales what is accumulated so
+  // far.
   REPRISE_FN void Weigh(Scores& s) {
     REPRISE_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -98,12 +99,11 @@ class WarpSoftmax {
       max_[h] = top;
       float sum = 0.0f;
       REPRISE_UNROLL
-      for (int t = 0; t < kTokens / 8; ++t)
-        REPRISE_UNROLL
-        for (int i = 2 * h; i < 2 * h + 2; ++i) {
-          s[t][i] = Exp2(s[t][i] - base);
-          sum += s[t][i];
-        }
+      for (int t = 0; t < kTokens / 8; ++t) REPRISE_UNROLL
+      for (int i = 2 * h; i < 2 * h + 2; ++i) {
+        s[t][i] = Exp2(s[t][i] - base);
+        sum += s[t][i];
+      }
       sum_[h] = sum_[h] * rescale + sum;
       REPRISE_UNROLL
       for (int c = 0; c < kColumns; ++c) {
@@ -156,10 +156,11 @@ class WarpSoftmax {
     LoadMatrix4(q, (query_ + rows_first_) ^ (k * 32));
   }
 
-  // Where a lane points LoadMatrix4 in the first 16 rows x 16 columns of a tile. A step along the columns is an xor of the whole
-  // address: tiles start at multiples of their row size, and steps leave the lowest bit of the chunk alone. (Offsets xored
-  // first and added to the tile would be loop invariants, and take the registers that head size 256 has not got.)
-  // Matrices in the order (row half, column half):
+  // Where a lane points LoadMatrix4 in the first 16 rows x 16 columns of a tile. A step along the
+  // columns is an xor of the whole address: tiles start at multiples of their row size, and steps
+  // leave the lowest bit of the chunk alone. (Offsets xored first and added to the tile would be
+  // loop invariants, and take the registers that head size 256 has not got.) Matrices in the order
+  // (row half, column half):
   uint32_t rows_first_;     // 00 10 01 11: a fragment of Q, or two of V, transposed
   uint32_t columns_first_;  // 00 01 10 11: two fragments of K
   uint32_t query_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax over KV tiles in shared memory.
-// The host's native body too. Simple on purpose: the reference on every device, and f32 on GPUs.
+// Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax
+// over KV tiles in shared memory. The host's native body too. Simple on purpose: the reference on
+// every device, and f32 on GPUs.
 #ifndef REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
 
@@ -14,11 +15,11 @@ constexpr int kPortableLanes = 8;    // head dimensions that one thread accumula
 
 // Shared memory of one block. rows: query tokens x group heads of one item.
 struct PortableAttentionShared {
-  float* q;       // [rows, head_dim]
-  float* acc;     // [rows, head_dim]
-  float* scores;  // [rows, kPortableKvTile]
-  float* max;     // [rows]
-  float* sum;     // [rows]
+  float* q;        // [rows, head_dim]
+  float* acc;      // [rows, head_dim]
+  float* scores;   // [rows, kPortableKvTile]
+  float* max;      // [rows]
+  float* sum;      // [rows]
   float* rescale;  // [rows]
 
   REPRISE_FN static PortableAttentionShared At(float* base, int rows, int head_dim) {
@@ -37,10 +38,10 @@ struct PortableAttentionShared {
 struct AttentionWork {
   AttentionItem item;
   int kv_head;
-  int group;           // query heads of the KV head
-  int rows;            // q_count * group; row r is query token r / group, head r % group
-  uint32_t first_q;    // index of the item's first query token in the step
-  uint32_t position;   // KV position of that token
+  int group;          // query heads of the KV head
+  int rows;           // q_count * group; row r is query token r / group, head r % group
+  uint32_t first_q;   // index of the item's first query token in the step
+  uint32_t position;  // KV position of that token
   const uint32_t* table;
 };
 
@@ -53,14 +54,15 @@ REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
   work.rows = static_cast<int>(work.item.q_count) * work.group;
   work.first_q = a.query_start[work.item.entry] + work.item.q_begin;
   work.position = a.context_before[work.item.entry] + work.item.q_begin;
-  work.table = a.block_table +
-               static_cast<uint64_t>(a.entries[work.item.entry].slot) * a.max_blocks_per_row;
+  work.table =
+      a.block_table + static_cast<uint64_t>(a.entries[work.item.entry].slot) * a.max_blocks_per_row;
   return work;
 }
 
 // First element of (KV position, K|V, head) in the layer's cache.
 template <typename T>
-REPRISE_FN const T* KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position, int kv) {
+REPRISE_FN const T* KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position,
+                          int kv) {
   const uint32_t size = static_cast<uint32_t>(a.block_size);
   const int64_t block = w.table[position / size];
   return static_cast<const T*>(a.kv_cache) +
@@ -155,7 +157,8 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
       acc += a.partial_out[at * a.head_dim + d] * weight;
       sum += a.partial_sum[at] * weight;
     }
-    static_cast<T*>(a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.head_dim + d] =
+    static_cast<T*>(
+        a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.head_dim + d] =
         FromFloat<T>(acc / sum);
   });
 }
@@ -199,8 +202,8 @@ REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
       const int r = i / a.head_dim, d = i - r * a.head_dim;
       const int64_t t = w.first_q + static_cast<uint32_t>(r / w.group);
       const int head = w.kv_head * w.group + r % w.group;
-      s.q[i] = a.scale *
-               ToFloat(static_cast<const T*>(a.q)[(t * a.num_heads + head) * a.head_dim + d]);
+      s.q[i] =
+          a.scale * ToFloat(static_cast<const T*>(a.q)[(t * a.num_heads + head) * a.head_dim + d]);
       s.acc[i] = 0.0f;
     });
     b.For(w.rows, [&](int r) {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block style: a kernel body is written from the view of one thread block, as a sequence of phases. On a GPU a phase runs
-// on all threads; on the host the same phase is a plain loop, run by one worker. The same body, native on both.
+// Block style: a kernel body is written from the view of one thread block, as a sequence of phases.
+// On a GPU a phase runs on all threads; on the host the same phase is a plain loop, run by one
+// worker. The same body, native on both.
 //
 //   template <typename T> REPRISE_FN void Body(Block& b, const Args& a) {
-//     float sum = b.Sum(a.n, [&](int i) { return ToFloat(a.x[i]); });   // every thread gets the sum
-//     b.For(a.n, [&](int i) { a.y[i] = FromFloat<T>(ToFloat(a.x[i]) / sum); });
+//     float sum = b.Sum(a.n, [&](int i) { return ToFloat(a.x[i]); });   // every thread gets the
+//     sum b.For(a.n, [&](int i) { a.y[i] = FromFloat<T>(ToFloat(a.x[i]) / sum); });
 //   }
 //   REPRISE_BLOCK_KERNEL(normalize_bf16, 256, Body<Bf16>, Args)
 //
-// Rules: a value written in one For and read by other threads in the next needs b.Sync() between them; locals outside a For
-// must be the same in every thread; every thread of the block reaches every Sync, Sum, Max, Scan. Reductions have one fixed order per
-// (n, threads), so they never depend on the rest of the batch.
+// Rules: a value written in one For and read by other threads in the next needs b.Sync() between
+// them; locals outside a For must be the same in every thread; every thread of the block reaches
+// every Sync, Sum, Max, Scan. Reductions have one fixed order per (n, threads), so they never
+// depend on the rest of the batch.
 #ifndef REPRISE_KERNELS_DEVICE_BLOCK_H_
 #define REPRISE_KERNELS_DEVICE_BLOCK_H_
 
@@ -128,8 +130,9 @@ class Block {
     return carry;
   }
 
-  // Called by every block that contributes to one result, after its writes: true in exactly the last of `expected` arrivals, which
-  // then sees all others' writes. Resets the counter for the next use. Contains Sync.
+  // Called by every block that contributes to one result, after its writes: true in exactly the
+  // last of `expected` arrivals, which then sees all others' writes. Resets the counter for the
+  // next use. Contains Sync.
   __device__ __forceinline__ bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
     __shared__ uint32_t last;
     __threadfence();
@@ -145,10 +148,16 @@ class Block {
     return result;
   }
 
-  // Memory that the host writes or polls while kernels run.
-  template <typename T>
-  __device__ __forceinline__ T LoadFromHost(const T* p) const {
-    return *const_cast<const volatile T*>(p);
+  // 16 bytes of memory that the host writes, past every cache. One trip over the bus each: spread a
+  // range over threads, and never let many threads load the same address, which the bus serves one
+  // by one.
+  __device__ __forceinline__ Vec<uint32_t, 4> LoadFromHost(const void* p) const {
+    Vec<uint32_t, 4> x;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.v[0]), "=r"(x.v[1]), "=r"(x.v[2]), "=r"(x.v[3])
+                 : "l"(p)
+                 : "memory");
+    return x;
   }
   // Makes every earlier write of the block visible to the host, then stores. Contains Sync.
   __device__ __forceinline__ void PublishToHost(uint64_t* word, uint64_t value) const {
@@ -195,7 +204,7 @@ class Block {
 };
 
 // Defines the kernel `name` over a block-style body. `threads` is a multiple of 32.
-#define REPRISE_BLOCK_KERNEL(name, threads, body, Args)                                       \
+#define REPRISE_BLOCK_KERNEL(name, threads, body, Args)                                        \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) { \
     extern __shared__ __align__(16) unsigned char reprise_shared[];                            \
     Block b(reprise_shared);                                                                   \
@@ -241,7 +250,8 @@ class Block {
 
   template <typename F>
   float Sum(int n, F f) const {
-    constexpr int kLanes = 16;  // independent partial sums, so that the loop vectorises in one fixed order
+    constexpr int kLanes =
+        16;  // independent partial sums, so that the loop vectorises in one fixed order
     float lanes[kLanes] = {};
     int i = 0;
     for (; i + kLanes <= n; i += kLanes)
@@ -280,9 +290,10 @@ class Block {
     return true;
   }
 
-  template <typename T>
-  T LoadFromHost(const T* p) const {
-    return *p;  // ordered by the launch
+  Vec<uint32_t, 4> LoadFromHost(const void* p) const {
+    Vec<uint32_t, 4> x;
+    std::memcpy(&x, p, sizeof(x));  // ordered by the launch
+    return x;
   }
   void PublishToHost(uint64_t* word, uint64_t value) const {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
@@ -297,10 +308,10 @@ class Block {
   const runtime::HostBlockContext& context_;
 };
 
-#define REPRISE_BLOCK_KERNEL(name, threads, body, Args)                             \
-  inline void name(const runtime::HostBlockContext& context, const void* args) {    \
-    Block b(context);                                                               \
-    body(b, *static_cast<const Args*>(args));                                       \
+#define REPRISE_BLOCK_KERNEL(name, threads, body, Args)                          \
+  inline void name(const runtime::HostBlockContext& context, const void* args) { \
+    Block b(context);                                                            \
+    body(b, *static_cast<const Args*>(args));                                    \
   }
 
 #endif

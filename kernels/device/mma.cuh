@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The warp-level layer under the tensor-core kernels: 16-byte asynchronous copies into shared memory, matrix fragments, mma.sync,
-// and a bank-conflict-free layout of shared tiles. sm_80 and newer. Not a tile library: loops and pipelines belong to the kernels.
+// The warp-level layer under the tensor-core kernels: 16-byte asynchronous copies into shared
+// memory, matrix fragments, mma.sync, and a bank-conflict-free layout of shared tiles. sm_80 and
+// newer. Not a tile library: loops and pipelines belong to the kernels.
 //
 // Fragments of D[16, 8] += A[16, 16] B[16, 8] (mma.m16n8k16), with g = lane / 4 and q = lane % 4:
-//   A  a[0] = A[g][2q..], a[1] = A[g + 8][2q..], a[2] = A[g][2q + 8..], a[3] = A[g + 8][2q + 8..]   two elements each
-//   B  b0 = B[2q..][g], b1 = B[2q + 8..][g]
-//   D  d[0..1] = D[g][2q..], d[2..3] = D[g + 8][2q..]
+//   A  a[0] = A[g][2q..], a[1] = A[g + 8][2q..], a[2] = A[g][2q + 8..], a[3] = A[g + 8][2q + 8..]
+//   two elements each B  b0 = B[2q..][g], b1 = B[2q + 8..][g] D  d[0..1] = D[g][2q..], d[2..3] =
+//   D[g + 8][2q..]
 // So two D fragments side by side (columns 0-7 and 8-15), packed to T, are one A fragment.
 #ifndef REPRISE_KERNELS_DEVICE_MMA_CUH_
 #define REPRISE_KERNELS_DEVICE_MMA_CUH_
@@ -24,9 +25,10 @@ REPRISE_FN uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Byte offset of 16-byte chunk `chunk` of row `row` in a tile of rows of kChunks chunks (4, or a multiple of 8). Eight neighbouring
-// rows of one chunk lie in eight different bank groups, and so do eight neighbouring chunks of one row: copies and LoadMatrix
-// are free of conflicts. The tile starts at a multiple of 128 bytes.
+// Byte offset of 16-byte chunk `chunk` of row `row` in a tile of rows of kChunks chunks (4, or a
+// multiple of 8). Eight neighbouring rows of one chunk lie in eight different bank groups, and so
+// do eight neighbouring chunks of one row: copies and LoadMatrix are free of conflicts. The tile
+// starts at a multiple of 128 bytes.
 template <int kChunks>
 REPRISE_FN uint32_t SwizzledOffset(uint32_t row, uint32_t chunk) {
   static_assert(kChunks == 4 || kChunks % 8 == 0);
@@ -36,12 +38,14 @@ REPRISE_FN uint32_t SwizzledOffset(uint32_t row, uint32_t chunk) {
 
 // ---- asynchronous copies ----
 
-// Copies 16 bytes to shared memory, past L1. Both addresses are multiples of 16. Fetches the rest of the 128-byte line into L2.
+// Copies 16 bytes to shared memory, past L1. Both addresses are multiples of 16. Fetches the rest
+// of the 128-byte line into L2.
 REPRISE_FN void CopyAsync16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
                : "memory");
 }
-// The same when `valid`; otherwise writes zeros and reads nothing (`global` is not touched, but must be a valid pointer value).
+// The same when `valid`; otherwise writes zeros and reads nothing (`global` is not touched, but
+// must be a valid pointer value).
 REPRISE_FN void CopyAsync16OrZero(uint32_t shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
@@ -50,7 +54,8 @@ REPRISE_FN void CopyAsync16OrZero(uint32_t shared, const void* global, bool vali
 }
 // Closes the thread's current group of copies; empty groups count.
 REPRISE_FN void CopyAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kPending of the thread's newest groups are in flight. Other threads see the data after a barrier.
+// Waits until at most kPending of the thread's newest groups are in flight. Other threads see the
+// data after a barrier.
 template <int kPending>
 REPRISE_FN void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -58,8 +63,8 @@ REPRISE_FN void CopyAsyncWait() {
 
 // ---- fragments ----
 
-// Four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the addresses of the rows of matrix i. r[i] of lane l: matrix i, row l / 4,
-// elements 2 (l % 4) and the next.
+// Four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the addresses of the rows of matrix i.
+// r[i] of lane l: matrix i, row l / 4, elements 2 (l % 4) and the next.
 REPRISE_FN void LoadMatrix4(uint32_t (&r)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10: counter-based random numbers. The value is a function of (key, counter) alone, so a draw never depends on
-// batch, thread or device. Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+// Philox4x32-10: counter-based random numbers. The value is a function of (key, counter) alone, so
+// a draw never depends on batch, thread or device. Source: Salmon, Moraes, Dror & Shaw 2011,
+// "Parallel random numbers: as easy as 1, 2, 3".
 #ifndef REPRISE_KERNELS_DEVICE_PHILOX_H_
 #define REPRISE_KERNELS_DEVICE_PHILOX_H_
 
@@ -31,9 +32,10 @@ REPRISE_FN Random4 Philox(uint64_t key, uint64_t counter_low, uint64_t counter_h
   return Random4{{c0, c1, c2, c3}};
 }
 
-// Uniform in (0, 1): the upper 24 bits, offset by half a step.
+// Uniform in (0, 1): the upper 23 bits, offset by half a step. One bit more, and the largest would
+// round to 1.
 REPRISE_FN float UniformFloat(uint32_t x) {
-  return (static_cast<float>(x >> 8) + 0.5f) * (1.0f / 16777216.0f);
+  return (static_cast<float>(x >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

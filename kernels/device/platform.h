@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device a body is being compiled for, and the few words that differ. Bodies are compiled once per device into a namespace of
-// that device (REPRISE_DEVICE_NS), so that one binary can carry all of them.
+// Which device a body is being compiled for, and the few words that differ. Bodies are compiled
+// once per device into a namespace of that device (REPRISE_DEVICE_NS), so that one binary can carry
+// all of them.
 #ifndef REPRISE_KERNELS_DEVICE_PLATFORM_H_
 #define REPRISE_KERNELS_DEVICE_PLATFORM_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types as kernels see them: Bf16, F16 and float, conversions to and from float (round to nearest even), and Vec, an
-// aligned pack that moves as one wide load or store.
+// Element types as kernels see them: Bf16, F16 and float, conversions to and from float (round to
+// nearest even), and Vec, an aligned pack that moves as one wide load or store.
 #ifndef REPRISE_KERNELS_DEVICE_TYPES_H_
 #define REPRISE_KERNELS_DEVICE_TYPES_H_
 
@@ -69,7 +69,8 @@ inline float FromFloat<float>(float x) {
 
 #endif
 
-// N elements that are loaded and stored together. The address must be a multiple of sizeof(Vec), at most 16.
+// N elements that are loaded and stored together. The address must be a multiple of sizeof(Vec), at
+// most 16.
 template <typename T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T v[N];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding lookup, and the step's rope table: both are read by every layer and depend on the token alone.
+// Embedding lookup, and the step's rope table: both are read by every layer and depend on the token
+// alone.
 #ifndef REPRISE_KERNELS_EMBEDDING_EMBEDDING_H_
 #define REPRISE_KERNELS_EMBEDDING_EMBEDDING_H_
 
@@ -11,8 +12,9 @@
 namespace reprise::kernels {
 
 // out[t, h] = table[token_id[t], h] * multiplier
-// rope[t, i] = (cos, sin)(float(position[t]) * inverse_frequency[i]), in f32 as the reference implementations do
-// Grid: max_tokens blocks; blocks beyond the live count leave. Errors: InvalidArgument on max_tokens < 1.
+// rope[t, i] = (cos, sin)(float(position[t]) * inverse_frequency[i]), in f32 as the reference
+// implementations do Grid: max_tokens blocks; blocks beyond the live count leave. Errors:
+// InvalidArgument on max_tokens < 1.
 absl::Status Embedding(runtime::Stream& stream, const KernelSet& kernels, const EmbeddingArgs& args,
                        uint32_t max_tokens);
 

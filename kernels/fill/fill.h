@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills: random weights for presets, NaN for poison mode. Start-up and test work, never inside a step.
+// Fills: random weights for presets, NaN for poison mode. Start-up and test work, never inside a
+// step.
 #ifndef REPRISE_KERNELS_FILL_FILL_H_
 #define REPRISE_KERNELS_FILL_FILL_H_
 
@@ -10,7 +11,8 @@
 
 namespace reprise::kernels {
 
-// out[i] = stddev * u(seed, i), u of zero mean and unit variance: the sum of four uniforms of one Philox block, rescaled.
+// out[i] = stddev * u(seed, i), u of zero mean and unit variance: the sum of four uniforms of one
+// Philox block, rescaled.
 absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
                         const RandomFillArgs& args);
 // out[i] = quiet NaN.

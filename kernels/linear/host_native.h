@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear, native candidate of the host device: the catalogue's entry points. See linear.h for the contract and host_native.cc for how.
+// Linear, native candidate of the host device: the catalogue's entry points. See linear.h for the
+// contract and host_native.cc for how.
 #ifndef REPRISE_KERNELS_LINEAR_HOST_NATIVE_H_
 #define REPRISE_KERNELS_LINEAR_HOST_NATIVE_H_
 
@@ -7,7 +8,8 @@
 
 namespace reprise::kernels::on_host {
 
-// `args`: LinearArgs. Grid x: tiles of kNativeTileFeatures output features; grid y: 1. One K order for every number of rows.
+// `args`: LinearArgs. Grid x: tiles of kNativeTileFeatures output features; grid y: 1. One K order
+// for every number of rows.
 inline constexpr int kNativeTileFeatures = 32;
 void reprise_linear_native_f32(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_bf16(const runtime::HostBlockContext& context, const void* args);

@@ -37,7 +37,7 @@ absl::Status LaunchMma(runtime::Stream& stream, const KernelSet& kernels, const 
     const runtime::LaunchShape shape{
         .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMmaTileFeatures),
         .grid_y = CeilDiv(max_rows, 128),
-        .block = static_cast<unsigned>(MmaThreads(128)),
+        .block = kMmaLinearThreads,
         .shared_bytes = static_cast<size_t>(MmaSharedBytes(128))};
     return stream.Launch(kernels.linear_mma[kNumSplitTiles], shape, args);
   }
@@ -45,19 +45,19 @@ absl::Status LaunchMma(runtime::Stream& stream, const KernelSet& kernels, const 
   while (static_cast<uint32_t>(kMmaTileRows[tile]) < max_rows) ++tile;
   const int rows = kMmaTileRows[tile];
   const runtime::LaunchShape shape{.grid_x = static_cast<unsigned>(args.num_segments),
-                                   .block = static_cast<unsigned>(MmaThreads(rows)),
+                                   .block = kMmaLinearThreads,
                                    .shared_bytes = static_cast<size_t>(MmaSharedBytes(rows))};
   return stream.Launch(kernels.linear_mma[tile], shape, args);
 }
 
 absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
                             const LinearArgs& args, uint32_t max_rows) {
-  // portable_body.h: tiles of 8 rows x 32 features, K in pieces of 64, rows of 65 words in shared memory.
-  const runtime::LaunchShape shape{
-      .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), 32),
-      .grid_y = std::min(CeilDiv(max_rows, 8), 64u),
-      .block = 256,
-      .shared_bytes = sizeof(float) * (8 * 65 + 32 * 65 + 8 * 32)};
+  // portable_body.h: tiles of 8 rows x 32 features, K in pieces of 64, rows of 65 words in shared
+  // memory.
+  const runtime::LaunchShape shape{.grid_x = CeilDiv(static_cast<unsigned>(args.out_features), 32),
+                                   .grid_y = std::min(CeilDiv(max_rows, 8), 64u),
+                                   .block = 256,
+                                   .shared_bytes = sizeof(float) * (8 * 65 + 32 * 65 + 8 * 32)};
   return stream.Launch(kernels.linear_portable, shape, args);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers: out = x * weight^T, for one token and for thousands. Candidates: `native` (host), `tensor core` (bf16 and f16 on
-// CUDA), `portable` (everything, everywhere: the reference). All of them reduce K in an order that depends on the weight's shape
-// and the device alone, never on the number of rows: a row's bits are the same in every bucket.
+// Linear layers: out = x * weight^T, for one token and for thousands. Candidates: `native` (host),
+// `tensor core` (bf16 and f16 on CUDA), `portable` (everything, everywhere: the reference). All of
+// them reduce K in an order that depends on the weight's shape and the device alone, never on the
+// number of rows: a row's bits are the same in every bucket.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_H_
 
@@ -16,14 +17,15 @@ namespace reprise::kernels {
 
 enum class LinearCandidate : uint8_t { kBest, kPortable };
 
-// Workspace for every launch with at most `max_rows` rows and `max_out_features` features: floats of LinearArgs::partials and
-// words of LinearArgs::counters (zero before the first use). Shared by all layers of one stream.
+// Workspace for every launch with at most `max_rows` rows and `max_out_features` features: floats
+// of LinearArgs::partials and words of LinearArgs::counters (zero before the first use). Shared by
+// all layers of one stream.
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows);
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features);
 
 // out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding.
-// x, weight: 16-byte aligned. `args.num_segments` is set here. The grid depends on max_rows and the weight's shape; rows beyond the
-// live count cost nothing. Errors: InvalidArgument on shapes.
+// x, weight: 16-byte aligned. `args.num_segments` is set here. The grid depends on max_rows and the
+// weight's shape; rows beyond the live count cost nothing. Errors: InvalidArgument on shapes.
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArgs args,
                     uint32_t max_rows, LinearCandidate candidate = LinearCandidate::kBest);
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear on tensor cores: weights are the 16-row operand, tokens the 8-column one, so one token wastes little. Weights stream
-// once through a ring of shared-memory stages.
+// Linear on tensor cores: weights are the 16-row operand, tokens the 8-column one, so one token
+// wastes little. Weights stream once through a ring of shared-memory stages.
 //
-// K order. The weight is a list of units (tile of 64 features, chunk of 64 k), tiles outermost. Segment i of G is the contiguous range
-// [i * total / G, (i + 1) * total / G). A feature's sum is, for every segment that touches its tile and in segment order, the
-// f32 accumulation of that segment's chunks in ascending k; segments are then added in order. That order depends on the
-// weight's shape and G alone. `Split` gives every segment to one block and merges through memory (the last arriver adds);
-// `Whole` walks all of a tile's segments in one block. Same sums, same bits, for any number of rows.
+// K order. The weight is a list of units (tile of 128 features, chunk of 64 k), tiles outermost.
+// Segment i of G is the contiguous range [i * total / G, (i + 1) * total / G). A feature's sum is,
+// for every segment that touches its tile and in segment order, the f32 accumulation of that
+// segment's chunks in ascending k; segments are then added in order. That order depends on the
+// weight's shape and G alone. `Split` gives every segment to one block and merges through memory
+// (the last arriver adds); `Whole` walks all of a tile's segments in one block. Same sums, same
+// bits, for any number of rows.
 #ifndef REPRISE_KERNELS_LINEAR_MMA_BODY_CUH_
 #define REPRISE_KERNELS_LINEAR_MMA_BODY_CUH_
 
@@ -24,8 +26,8 @@ struct SegmentMap {
 
   __device__ __forceinline__ explicit SegmentMap(const LinearArgs& a) {
     chunks = static_cast<uint32_t>((a.in_features + kMmaChunkK - 1) / kMmaChunkK);
-    total = static_cast<uint64_t>((a.out_features + kMmaTileFeatures - 1) / kMmaTileFeatures) *
-            chunks;
+    total =
+        static_cast<uint64_t>((a.out_features + kMmaTileFeatures - 1) / kMmaTileFeatures) * chunks;
     segments = static_cast<uint32_t>(a.num_segments);
   }
   // First unit of a segment.
@@ -38,13 +40,19 @@ struct SegmentMap {
   }
 };
 
-// kTileRows: tokens of a tile. kStages: shared-memory stages. Warps: 4 along features (16 each), kRowWarps along tokens.
+// kTileRows: tokens of a tile. kStages: shared-memory stages. 8 warps: all along features where
+// tokens are few, 4 x 2 where they are many, so that a fragment read from shared memory serves
+// several products.
 template <typename T, int kTileRows, int kStages>
 struct MmaLinear {
-  static constexpr int kRowWarps = kTileRows > 64 ? kTileRows / 64 : 1;
-  static constexpr int kThreads = 128 * kRowWarps;
+  static constexpr int kRowWarps = kTileRows >= 64 ? 2 : 1;
+  static constexpr int kFeatureWarps = 8 / kRowWarps;
+  static constexpr int kThreads = kMmaLinearThreads;
   static constexpr int kWarpRows = kTileRows / kRowWarps;
-  static constexpr int kFragments = kWarpRows / 8;  // D fragments of a warp, 8 tokens each
+  static constexpr int kRowFragments = kWarpRows / 8;  // D fragments of a warp along tokens, 8 each
+  static constexpr int kFeatureFragments =
+      kMmaTileFeatures / kFeatureWarps / 16;  // and along features, 16 each
+  static constexpr int kFragments = kRowFragments * kFeatureFragments;
   static constexpr int kWeightBytes = kMmaTileFeatures * kMmaChunkK * 2;
   static constexpr int kStageBytes = kWeightBytes + kTileRows * kMmaChunkK * 2;
   static constexpr int kRowChunks = kMmaChunkK / 8;  // 16-byte chunks of a shared row
@@ -77,8 +85,8 @@ struct MmaLinear {
       const int at = i * kThreads + static_cast<int>(threadIdx.x);
       const int r = at / kRowChunks, c = at % kRowChunks;
       const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
-      const T* from = valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8
-                            : weight;
+      const T* from =
+          valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8 : weight;
       CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
     }
     const T* x = static_cast<const T*>(a.x);
@@ -91,28 +99,42 @@ struct MmaLinear {
     }
   }
 
+  // First feature and first token of this warp inside the tile.
+  static __device__ __forceinline__ int WarpFeature() {
+    return ((static_cast<int>(threadIdx.x) >> 5) % kFeatureWarps) * 16 * kFeatureFragments;
+  }
+  static __device__ __forceinline__ int WarpRow() {
+    return ((static_cast<int>(threadIdx.x) >> 5) / kFeatureWarps) * kWarpRows;
+  }
+
   // acc += weights x tokens of one stage.
   __device__ __forceinline__ void Multiply(int stage, Accumulators& acc) const {
     const uint32_t weights = shared + stage * kStageBytes, tokens = weights + kWeightBytes;
-    const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
-    const int feature = (warp & 3) * 16 + (lane & 15);
-    const int token = (warp >> 2) * kWarpRows + (lane & 7);
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const int feature = WarpFeature() + (lane & 15), token = WarpRow() + (lane & 7);
 #pragma unroll
     for (int kk = 0; kk < kMmaChunkK / 16; ++kk) {
-      uint32_t w[4];
-      LoadMatrix4(w, weights + SwizzledOffset<kRowChunks>(feature, 2 * kk + (lane >> 4)));
-      if constexpr (kFragments == 1) {
+      uint32_t w[kFeatureFragments][4];
+#pragma unroll
+      for (int i = 0; i < kFeatureFragments; ++i)
+        LoadMatrix4(w[i],
+                    weights + SwizzledOffset<kRowChunks>(feature + i * 16, 2 * kk + (lane >> 4)));
+      if constexpr (kRowFragments == 1) {
         uint32_t x[2];
         LoadMatrix2(x, tokens + SwizzledOffset<kRowChunks>(token, 2 * kk + ((lane >> 3) & 1)));
-        Mma16x8x16<T>(acc[0], w, x[0], x[1]);
+#pragma unroll
+        for (int i = 0; i < kFeatureFragments; ++i) Mma16x8x16<T>(acc[i], w[i], x[0], x[1]);
       } else {
 #pragma unroll
-        for (int f = 0; f < kFragments; f += 2) {
+        for (int f = 0; f < kRowFragments; f += 2) {
           uint32_t x[4];
           LoadMatrix4(x, tokens + SwizzledOffset<kRowChunks>(token + (f + (lane >> 4)) * 8,
                                                              2 * kk + ((lane >> 3) & 1)));
-          Mma16x8x16<T>(acc[f], w, x[0], x[1]);
-          Mma16x8x16<T>(acc[f + 1], w, x[2], x[3]);
+#pragma unroll
+          for (int i = 0; i < kFeatureFragments; ++i) {
+            Mma16x8x16<T>(acc[i * kRowFragments + f], w[i], x[0], x[1]);
+            Mma16x8x16<T>(acc[i * kRowFragments + f + 1], w[i], x[2], x[3]);
+          }
         }
       }
     }
@@ -120,20 +142,21 @@ struct MmaLinear {
 
   // Scale, bias, one rounding; live rows and features only.
   __device__ __forceinline__ void Store(uint32_t tile, const Accumulators& acc) const {
-    const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
-    const int n0 = static_cast<int>(tile) * kMmaTileFeatures + (warp & 3) * 16 + (lane >> 2);
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const int n0 = static_cast<int>(tile) * kMmaTileFeatures + WarpFeature() + (lane >> 2);
+    const int r0 = first_row + WarpRow() + (lane & 3) * 2;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int n = n0 + half * 8;
+    for (int i = 0; i < 2 * kFeatureFragments; ++i) {
+      const int n = n0 + i * 8;
       if (n >= a.out_features) continue;
       const float bias = a.bias != nullptr ? ToFloat(static_cast<const T*>(a.bias)[n]) : 0.0f;
 #pragma unroll
-      for (int f = 0; f < kFragments; ++f) {
+      for (int f = 0; f < kRowFragments; ++f) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const int r = first_row + (warp >> 2) * kWarpRows + f * 8 + (lane & 3) * 2 + j;
+          const int r = r0 + f * 8 + j;
           if (r >= rows) continue;
-          const float y = fmaf(acc[f][half * 2 + j], a.scale, bias);
+          const float y = fmaf(acc[(i / 2) * kRowFragments + f][(i % 2) * 2 + j], a.scale, bias);
           const int64_t at = static_cast<int64_t>(r) * a.out_features + n;
           if (a.out_is_f32 != 0) {
             static_cast<float*>(a.out)[at] = y;
@@ -145,12 +168,14 @@ struct MmaLinear {
     }
   }
 
-  // Place of one value in the partials: [slot][value][thread], so that neighbouring threads touch neighbouring words.
+  // Place of one value in the partials: [slot][value][thread], so that neighbouring threads touch
+  // neighbouring words.
   __device__ __forceinline__ float* Partial(uint32_t slot) const {
     return a.partials + static_cast<int64_t>(slot) * kMmaTileFeatures * kTileRows + threadIdx.x;
   }
 
-  // The block's piece of `tile`, units [begin, end) of segment `segment`, is summed: store it, or leave it for the last arriver.
+  // The block's piece of `tile`, units [begin, end) of segment `segment`, is summed: store it, or
+  // leave it for the last arriver.
   __device__ __forceinline__ void FinishPiece(uint32_t segment, uint32_t tile, uint32_t begin,
                                               uint32_t end, Accumulators& acc) const {
     const uint32_t tile_begin = tile * map.chunks, tile_end = tile_begin + map.chunks;

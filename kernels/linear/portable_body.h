@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear, portable candidate, block style: a tile of rows x features per block, K in pieces through shared memory, one f32
-// accumulator per output walked in ascending K. Simple on purpose: the reference on every device, and f32 on GPUs.
+// Linear, portable candidate, block style: a tile of rows x features per block, K in pieces through
+// shared memory, one f32 accumulator per output walked in ascending K. Simple on purpose: the
+// reference on every device, and f32 on GPUs.
 #ifndef REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
 
@@ -18,7 +19,8 @@ constexpr size_t kPortableSharedBytes =
     sizeof(float) * (kPortableTileRows * kPortablePitch + kPortableTileFeatures * kPortablePitch +
                      kPortableTileRows * kPortableTileFeatures);
 
-// Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a row-major matrix into shared memory as f32; zero outside.
+// Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a row-major matrix into
+// shared memory as f32; zero outside.
 template <typename T>
 REPRISE_FN void StageTile(Block& b, const T* matrix, int64_t first, int64_t num_rows, int rows,
                           int k0, int k, float* shared) {

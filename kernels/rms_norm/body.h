@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of RMSNorm, block style: one block per output row; the row passes through shared memory once as f32.
+// Body of RMSNorm, block style: one block per output row; the row passes through shared memory once
+// as f32.
 #ifndef REPRISE_KERNELS_RMS_NORM_BODY_H_
 #define REPRISE_KERNELS_RMS_NORM_BODY_H_
 
@@ -25,8 +26,8 @@ REPRISE_FN void RmsNormRow(Block& b, const RmsNormArgs& a, int64_t in_row, int64
       REPRISE_UNROLL
       for (int j = 0; j < kWidth; ++j)
         x.v[j] = FromFloat<T>(ToFloat(x.v[j]) + a.branch_scale * ToFloat(y.v[j]));
-      if (kept != nullptr) StoreVec(kept + in_row * a.hidden + i * kWidth, x);
     }
+    if (kept != nullptr) StoreVec(kept + in_row * a.hidden + i * kWidth, x);
     float squares = 0.0f;
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j) {

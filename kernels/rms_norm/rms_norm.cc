@@ -11,8 +11,8 @@ absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const Rm
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "max_rows", max_rows, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
   const size_t shared = static_cast<size_t>(args.hidden) * sizeof(float);
-  return stream.Launch(kernels.rms_norm,
-                       {.grid_x = max_rows, .block = 256, .shared_bytes = shared}, args);
+  return stream.Launch(kernels.rms_norm, {.grid_x = max_rows, .block = 256, .shared_bytes = shared},
+                       args);
 }
 
 }  // namespace reprise::kernels

@@ -8,13 +8,14 @@
 namespace reprise::kernels {
 
 struct RmsNormArgs {
-  const void* residual = nullptr;       // [rows, hidden] T
-  const void* branch = nullptr;         // [rows, hidden] T, or nullptr: nothing is added
-  void* residual_out = nullptr;         // [rows, hidden] T, may be `residual`; or nullptr: the sum is not kept
-  const void* weight = nullptr;         // [hidden] T
-  void* out = nullptr;                  // [rows, hidden] T
-  const uint32_t* gather = nullptr;     // [rows] input row of each output row; nullptr: the same row
-  const uint32_t* num_rows = nullptr;   // live count of output rows
+  const void* residual = nullptr;  // [rows, hidden] T
+  const void* branch = nullptr;    // [rows, hidden] T, or nullptr: nothing is added
+  void* residual_out =
+      nullptr;  // [rows, hidden] T, may be `residual`; or nullptr: the sum is not kept
+  const void* weight = nullptr;        // [hidden] T
+  void* out = nullptr;                 // [rows, hidden] T
+  const uint32_t* gather = nullptr;    // [rows] input row of each output row; nullptr: the same row
+  const uint32_t* num_rows = nullptr;  // live count of output rows
   int32_t hidden = 0;
   float eps = 0.0f;
   float branch_scale = 1.0f;

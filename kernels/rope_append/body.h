@@ -28,11 +28,10 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
   b.For((a.num_heads + a.num_kv_heads) * packs, [&](int i) {
     const int head = i / packs, d = (i - head * packs) * kWidth;
     const T* x = in + static_cast<int64_t>(head) * a.head_dim + d;
-    T* y = head < a.num_heads
-               ? q_out + static_cast<int64_t>(head) * a.head_dim + d
-               : cache + d +
-                     KvOffset(block, 0, head - a.num_heads, offset, a.num_kv_heads, a.block_size,
-                              a.head_dim);
+    T* y = head < a.num_heads ? q_out + static_cast<int64_t>(head) * a.head_dim + d
+                              : cache + d +
+                                    KvOffset(block, 0, head - a.num_heads, offset, a.num_kv_heads,
+                                             a.block_size, a.head_dim);
     const Vec<T, kWidth> x0 = LoadVec<kWidth>(x), x1 = LoadVec<kWidth>(x + half);
     Vec<T, kWidth> y0, y1;
     REPRISE_UNROLL

@@ -8,10 +8,11 @@
 namespace reprise::kernels {
 
 struct RopeAppendArgs {
-  const void* qkv = nullptr;             // [tokens, (num_heads + 2 * num_kv_heads) * head_dim] T
-  void* q_out = nullptr;                 // [tokens, num_heads, head_dim] T
-  void* kv_cache = nullptr;              // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
-  const float* rope = nullptr;           // [tokens, head_dim / 2, 2] cos, sin
+  const void* qkv = nullptr;  // [tokens, (num_heads + 2 * num_kv_heads) * head_dim] T
+  void* q_out = nullptr;      // [tokens, num_heads, head_dim] T
+  void* kv_cache =
+      nullptr;  // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
+  const float* rope = nullptr;             // [tokens, head_dim / 2, 2] cos, sin
   const uint32_t* token_block = nullptr;   // [tokens]
   const uint32_t* token_offset = nullptr;  // [tokens]
   const uint32_t* num_tokens = nullptr;    // live count

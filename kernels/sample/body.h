@@ -26,19 +26,22 @@ REPRISE_FN void SamplePartialBody(Block& b, const SampleArgs& a) {
 
   const ValueIndex best = b.ArgMax(n, [&](int i) { return logits[i]; });
   const float sum = b.Sum(n, [&](int i) { return Exp(logits[i] - best.value); });
-  const float scaled = inverse == 0.0f ? 0.0f : b.Sum(n, [&](int i) {
-    return Exp((logits[i] - best.value) * inverse);
-  });
+  const float scaled =
+      inverse == 0.0f ? 0.0f
+                      : b.Sum(n, [&](int i) { return Exp((logits[i] - best.value) * inverse); });
   b.Once([&] {
-    const uint32_t id = best.index == 0xffffffffu ? best.index
-                                                  : best.index + static_cast<uint32_t>(begin);
+    // A chunk of NaN or of minus infinity holds no candidate, and its sums are NaN: the final pass
+    // leaves it out.
+    const uint32_t id =
+        best.value == -Infinity() ? 0xffffffffu : best.index + static_cast<uint32_t>(begin);
     a.partials[static_cast<int64_t>(s) * a.num_chunks + b.y()] =
         SamplePartial{best.value, id, sum, scaled};
   });
 }
 
-// Picks the token at `target` of the cumulative exp((l - max) * inverse) within one chunk: sub-chunks in order, then ids in order.
-// The last id with a positive weight where rounding carries the target past the end.
+// Picks the token at `target` of the cumulative exp((l - max) * inverse) within one chunk:
+// sub-chunks in order, then ids in order. The last id with a positive weight where rounding carries
+// the target past the end.
 REPRISE_FN uint32_t PickInChunk(Block& b, const float* logits, int begin, int n, float max,
                                 float inverse, float target) {
   float* sums = b.Shared<float>();
@@ -107,7 +110,7 @@ REPRISE_FN void SampleFinalBody(Block& b, const SampleArgs& a) {
     }
     const int begin = chunk * kSampleChunk;
     const int n = a.vocab - begin < kSampleChunk ? a.vocab - begin : kSampleChunk;
-    const uint32_t pick = 
+    const uint32_t pick =
         PickInChunk(b, logits, begin, n, best.value, inverse, target - chunk_before);
     if (pick != 0xffffffffu) token = pick;
   }

@@ -17,14 +17,14 @@ struct SamplePartial {
   float sum_scaled;  // sum exp((l - max) / temperature)
 };
 
-constexpr int32_t kSampleChunk = 4096;     // logits of one chunk
-constexpr int32_t kSampleSubChunk = 64;    // logits of one serial walk inside a chunk
+constexpr int32_t kSampleChunk = 4096;   // logits of one chunk
+constexpr int32_t kSampleSubChunk = 64;  // logits of one serial walk inside a chunk
 
 struct SampleArgs {
-  const float* logits = nullptr;  // [max_sampled, vocab]
+  const float* logits = nullptr;      // [max_sampled, vocab]
   SamplePartial* partials = nullptr;  // [max_sampled, num_chunks]
-  uint32_t* token = nullptr;      // [max_sampled]
-  float* logprob = nullptr;       // [max_sampled]
+  uint32_t* token = nullptr;          // [max_sampled]
+  float* logprob = nullptr;           // [max_sampled]
   StepPlan plan;
   ResidentRows rows;
   int32_t vocab = 0;

@@ -10,8 +10,9 @@
 
 namespace reprise::kernels {
 
-// out[t, i] = gate / (1 + exp(-gate)) * up, gate = gate_up[t, i], up = gate_up[t, intermediate + i]; f32 inside, one rounding
-// Grid: max_tokens x pieces of a row. Errors: InvalidArgument on shapes. Source: Shazeer 2020 (SwiGLU).
+// out[t, i] = gate / (1 + exp(-gate)) * up, gate = gate_up[t, i], up = gate_up[t, intermediate +
+// i]; f32 inside, one rounding Grid: max_tokens x pieces of a row. Errors: InvalidArgument on
+// shapes. Source: Shazeer 2020 (SwiGLU).
 absl::Status SiluMul(runtime::Stream& stream, const KernelSet& kernels, const SiluMulArgs& args,
                      uint32_t max_tokens);
 

@@ -8,45 +8,85 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Block 0 stages header, rows and token ids; all blocks share the block-table updates.
+// The slot's first bytes come over the bus in one trip: header and, for up to 126 rows, all of the
+// step that is not a table.
+constexpr int kFetchAheadBytes = 4096;
+
+// Copies `words` 4-byte words of a ring slot, which come over the bus 16 bytes at a time. `from` is
+// a multiple of 16.
+REPRISE_FN void StageFromHost(Block& b, const unsigned char* from, uint32_t* to, int words) {
+  b.For((words + 3) / 4, [&](int i) {
+    const Vec<uint32_t, 4> x = b.LoadFromHost(from + static_cast<int64_t>(i) * 16);
+    REPRISE_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (i * 4 + j < words) to[i * 4 + j] = x.v[j];
+  });
+}
+
+// Writes one update's ids into the resident table. Ids start anywhere: whole 16-byte words come in,
+// single ids go out.
+REPRISE_FN void ApplyTableUpdate(Block& b, const FetchArgs& a, const TableUpdate& update,
+                                 const unsigned char* blocks) {
+  uint32_t* table =
+      a.rows.block_table + static_cast<uint64_t>(update.slot) * a.rows.max_blocks_per_row;
+  const uint32_t first_word = update.offset / 4;
+  const uint32_t end = update.offset + update.count;
+  b.For(static_cast<int>((end + 3) / 4 - first_word), [&](int i) {
+    const uint32_t word = first_word + static_cast<uint32_t>(i);
+    const Vec<uint32_t, 4> ids = b.LoadFromHost(blocks + static_cast<uint64_t>(word) * 16);
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t at = word * 4 + j;
+      if (at >= update.offset && at < end) table[update.first + at - update.offset] = ids.v[j];
+    }
+  });
+}
+
+// Block 0 stages header, rows and token ids; all blocks share the block-table updates. Dynamic
+// shared memory: kFetchAheadBytes.
 REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
+  const uint64_t begin_ns = b.ClockNs();
   const uint64_t count = *a.step_count;
   const unsigned char* slot = a.ring + (count % a.depth) * a.layout.bytes;
-  const auto* header = reinterpret_cast<const StepHeader*>(slot);
-  const bool live = b.LoadFromHost(&header->sequence) == count + 1;
-  const int num_rows = live ? static_cast<int>(b.LoadFromHost(&header->num_rows)) : 0;
-  const int num_given = live ? static_cast<int>(b.LoadFromHost(&header->num_given_tokens)) : 0;
-  const int num_updates = live ? static_cast<int>(b.LoadFromHost(&header->num_table_updates)) : 0;
+  auto* ahead = b.Shared<uint32_t>();
+  const int ahead_bytes =
+      b.x() != 0 ? static_cast<int>(sizeof(StepHeader))
+                 : (a.layout.bytes < kFetchAheadBytes ? static_cast<int>(a.layout.bytes)
+                                                      : kFetchAheadBytes);
+  StageFromHost(b, slot, ahead, ahead_bytes / 4);
+  b.Sync();
+  const StepHeader header = *b.Shared<StepHeader>();
+  const bool live = header.sequence == count + 1;
+  const int num_updates = live ? static_cast<int>(header.num_table_updates) : 0;
 
   if (b.x() == 0) {
     b.Once([&] {
       PlanCounts counts{};
       counts.sequence = live ? count + 1 : 0;
-      counts.begin_ns = b.ClockNs();
-      counts.num_rows = static_cast<uint32_t>(num_rows);
-      counts.num_tokens = live ? b.LoadFromHost(&header->num_tokens) : 0u;
+      counts.begin_ns = begin_ns;
+      counts.num_rows = live ? header.num_rows : 0;
+      counts.num_tokens = live ? header.num_tokens : 0;
       counts.num_table_updates = static_cast<uint32_t>(num_updates);
       *a.plan.counts = counts;
     });
-    constexpr int kWordsPerRow = sizeof(RowEntry) / sizeof(uint64_t);
-    const auto* rows_in = reinterpret_cast<const uint64_t*>(slot + a.layout.rows);
-    auto* rows_out = reinterpret_cast<uint64_t*>(a.plan.entries);
-    b.For(num_rows * kWordsPerRow, [&](int i) { rows_out[i] = b.LoadFromHost(rows_in + i); });
-    const auto* tokens = reinterpret_cast<const uint32_t*>(slot + a.layout.tokens);
-    b.For(num_given, [&](int i) { a.plan.given_tokens[i] = b.LoadFromHost(tokens + i); });
+    constexpr int kRowWords = sizeof(RowEntry) / 4;
+    const int rows = live ? static_cast<int>(header.num_rows) : 0;
+    const int room = (ahead_bytes - static_cast<int>(a.layout.rows)) / 4 / kRowWords;
+    const int rows_ahead = rows < room ? rows : room;
+    auto* entries = reinterpret_cast<uint32_t*>(a.plan.entries);
+    b.For(rows_ahead * kRowWords, [&](int i) { entries[i] = ahead[a.layout.rows / 4 + i]; });
+    StageFromHost(b, slot + a.layout.rows + static_cast<uint64_t>(rows_ahead) * sizeof(RowEntry),
+                  entries + rows_ahead * kRowWords, (rows - rows_ahead) * kRowWords);
+    if (live)
+      StageFromHost(b, slot + a.layout.tokens, a.plan.given_tokens,
+                    static_cast<int>(header.num_given_tokens));
   }
-  const auto* updates = reinterpret_cast<const TableUpdate*>(slot + a.layout.table_updates);
-  const auto* blocks = reinterpret_cast<const uint32_t*>(slot + a.layout.blocks);
   for (int u = b.x(); u < num_updates; u += b.grid_x()) {
-    const uint32_t row = b.LoadFromHost(&updates[u].slot);
-    const uint32_t first = b.LoadFromHost(&updates[u].first);
-    const uint32_t n = b.LoadFromHost(&updates[u].count);
-    const uint32_t offset = b.LoadFromHost(&updates[u].offset);
-    uint32_t* table = a.rows.block_table + static_cast<uint64_t>(row) * a.rows.max_blocks_per_row;
-    b.For(static_cast<int>(n), [&](int i) {
-      table[first + static_cast<uint32_t>(i)] =
-          b.LoadFromHost(blocks + offset + static_cast<uint32_t>(i));
-    });
+    b.Sync();  // the update before has been read
+    StageFromHost(b, slot + a.layout.table_updates + static_cast<uint64_t>(u) * sizeof(TableUpdate),
+                  ahead, sizeof(TableUpdate) / 4);
+    b.Sync();
+    ApplyTableUpdate(b, a, *b.Shared<TableUpdate>(), slot + a.layout.blocks);
   }
 }
 
@@ -122,7 +162,8 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
         p.sampled_token[s] = p.query_start[e + 1] - 1;
       });
 
-  // Attention: one query token -> decode items, one per split; more -> prefill items, one per group of query tokens.
+  // Attention: one query token -> decode items, one per split; more -> prefill items, one per group
+  // of query tokens.
   const uint32_t num_decode = b.ExclusiveScan(
       rows,
       [&](int e) {
@@ -150,8 +191,8 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
         const uint32_t n = p.entries[e].num_tokens;
         for (uint32_t q = 0, i = first; n > 1 && q < n; q += a.prefill_q_tokens, ++i) {
           const uint32_t count = n - q < a.prefill_q_tokens ? n - q : a.prefill_q_tokens;
-          p.prefill_items[i] = AttentionItem{
-              static_cast<uint32_t>(e), q, count, 0, p.context_before[e] + q + count, 0, 1, 0};
+          p.prefill_items[i] = AttentionItem{static_cast<uint32_t>(e),        q, count, 0,
+                                             p.context_before[e] + q + count, 0, 1,     0};
         }
       });
   b.Once([&] {

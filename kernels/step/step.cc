@@ -7,15 +7,19 @@
 namespace reprise::kernels {
 namespace {
 
-// Blocks that share the block-table updates of a step; each reads host memory over the bus, so a few are enough.
+// Blocks that share the block-table updates of a step; each reads host memory over the bus, so a
+// few are enough.
 constexpr unsigned kFetchBlocks = 16;
+// As in body.h.
+constexpr size_t kFetchAheadBytes = 4096;
 
 }  // namespace
 
 absl::Status Fetch(runtime::Stream& stream, const KernelSet& kernels, const FetchArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("fetch", "depth", args.depth, 1));
   const unsigned blocks = kernels.device.kind == runtime::DeviceKind::kHost ? 1 : kFetchBlocks;
-  return stream.Launch(kernels.fetch, {.grid_x = blocks, .block = 256}, args);
+  return stream.Launch(kernels.fetch,
+                       {.grid_x = blocks, .block = 256, .shared_bytes = kFetchAheadBytes}, args);
 }
 
 absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanArgs& args) {

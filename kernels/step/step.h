@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes that frame a step. fetch: metadata ring -> device, block-table updates. plan: live counts, positions, KV slots, the
-// work list of attention. publish: advances the rows, writes the result ring. One launch of each per replay.
+// The nodes that frame a step. fetch: metadata ring -> device, block-table updates. plan: live
+// counts, positions, KV slots, the work list of attention. publish: advances the rows, writes the
+// result ring. One launch of each per replay.
 #ifndef REPRISE_KERNELS_STEP_STEP_H_
 #define REPRISE_KERNELS_STEP_STEP_H_
 

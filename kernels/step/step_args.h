@@ -8,7 +8,8 @@
 namespace reprise::kernels {
 
 struct FetchArgs {
-  const unsigned char* ring = nullptr;  // [depth, layout.bytes], mapped pinned memory, device address
+  const unsigned char* ring =
+      nullptr;  // [depth, layout.bytes], mapped pinned memory, device address
   StepSlotLayout layout;
   uint32_t depth = 0;
   const uint64_t* step_count = nullptr;  // steps published so far, device memory
@@ -16,8 +17,9 @@ struct FetchArgs {
   ResidentRows rows;
 };
 
-// How a row's KV is cut into splits: a rule of that row alone, so that a row's bits never depend on its neighbours.
-// split length = max(min_split_tokens, ceil(kv_length / max_splits) rounded up to split_multiple).
+// How a row's KV is cut into splits: a rule of that row alone, so that a row's bits never depend on
+// its neighbours. split length = max(min_split_tokens, ceil(kv_length / max_splits) rounded up to
+// split_multiple).
 struct SplitRule {
   uint32_t min_split_tokens = 256;
   uint32_t max_splits = 32;
@@ -38,7 +40,7 @@ struct PublishArgs {
   const uint32_t* sampled_token_id = nullptr;  // [num_sampled]
   const float* sampled_logprob = nullptr;      // [num_sampled]
   RowResult* staging = nullptr;                // [max_rows] scratch
-  unsigned char* ring = nullptr;               // [depth, slot_bytes], mapped pinned memory, device address
+  unsigned char* ring = nullptr;  // [depth, slot_bytes], mapped pinned memory, device address
   uint64_t slot_bytes = 0;
   uint32_t depth = 0;
   uint64_t* step_count = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step's metadata as host and device share it: what the host writes into the metadata ring, what the plan kernel makes of it
-// in device memory, what the device writes into the result ring. Plain structs, the same layout for every compiler.
+// The step's metadata as host and device share it: what the host writes into the metadata ring,
+// what the plan kernel makes of it in device memory, what the device writes into the result ring.
+// Plain structs, the same layout for every compiler.
 #ifndef REPRISE_KERNELS_STEP_STEP_LAYOUT_H_
 #define REPRISE_KERNELS_STEP_STEP_LAYOUT_H_
 
@@ -11,13 +12,13 @@ namespace reprise::kernels {
 
 // ---- metadata ring: host -> device ----
 
-// Opens a ring slot. A replay whose slot does not carry the next sequence (the device's own count + 1) is idle: no row runs and
-// nothing is published; warm-up runs and captures rely on it.
+// Opens a ring slot. A replay whose slot does not carry the next sequence (the device's own count +
+// 1) is idle: no row runs and nothing is published; warm-up runs and captures rely on it.
 struct StepHeader {
   uint64_t sequence = 0;  // 1 for the engine's first step
   uint32_t num_rows = 0;
-  uint32_t num_tokens = 0;         // query tokens of all rows
-  uint32_t num_given_tokens = 0;   // of these, ids that lie in the slot
+  uint32_t num_tokens = 0;        // query tokens of all rows
+  uint32_t num_given_tokens = 0;  // of these, ids that lie in the slot
   uint32_t num_table_updates = 0;
   uint32_t reserved[10] = {};
 };
@@ -44,7 +45,7 @@ static_assert(sizeof(RowEntry) == 32);
 // Writes block ids into a resident row's table.
 struct TableUpdate {
   uint32_t slot = 0;
-  uint32_t first = 0;   // index in the table
+  uint32_t first = 0;  // index in the table
   uint32_t count = 0;
   uint32_t offset = 0;  // of the ids among the slot's block ids
 };
@@ -75,7 +76,8 @@ struct StepSlotLayout {
 // ---- result ring: device -> host ----
 
 struct ResultHeader {
-  uint64_t sequence = 0;  // stored last, with release order: the slot is complete when it equals the step's sequence
+  uint64_t sequence = 0;  // stored last, with release order: the slot is complete when it equals
+                          // the step's sequence
   uint64_t begin_ns = 0;  // device clock at the first node
   uint64_t end_ns = 0;    // and at the publishing node
   uint32_t num_rows = 0;
@@ -123,8 +125,9 @@ struct PlanCounts {
   uint32_t num_table_updates;
 };
 
-// One piece of attention work, to be done for every KV head: query tokens [q_begin, q_begin + q_count) of entry `entry` against
-// KV positions [kv_begin, kv_end). num_splits > 1: the piece is a partial result, merged in index order by the last arriver.
+// One piece of attention work, to be done for every KV head: query tokens [q_begin, q_begin +
+// q_count) of entry `entry` against KV positions [kv_begin, kv_end). num_splits > 1: the piece is a
+// partial result, merged in index order by the last arriver.
 struct AttentionItem {
   uint32_t entry;
   uint32_t q_begin;

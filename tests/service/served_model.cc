@@ -35,7 +35,7 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us) {
 
   graphs::DecodeEngineOptions options;
   options.block_size = kBlockSize;
-  options.kv_cache_bytes = 128 << 10;
+  options.kv_cache_bytes = 192 << 10;
   options.max_rows = kMaxRows;
   options.max_context_length = kMaxContext;
   options.mixed_buckets = {8, kMaxStepTokens};

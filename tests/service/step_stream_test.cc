@@ -6,6 +6,7 @@
 
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/service/served_model.h"
@@ -235,6 +236,40 @@ TEST(StepStream, TwoSessionsInterleave) {
   }
   EXPECT_EQ(tokens, served.Reference(kPrompt, 16));
   EXPECT_EQ(other, served.Reference(other_prompt, 16));
+}
+
+// As many streams as rows, each two deep, nothing slowed down: reads, answers and writes of a
+// stream meet on several threads.
+TEST(StepStream, ManyStreamsPipelineAtFullSpeed) {
+  ServedModel served;
+  constexpr int kSteps = 50;
+  std::vector<std::thread> threads;
+  std::vector<std::vector<uint32_t>> tokens(kMaxRows);
+  for (uint32_t i = 0; i < kMaxRows; ++i) {
+    threads.emplace_back([&served, &mine = tokens[i], i] {
+      StreamClient client(served.NewChannel());
+      mine = {client.StartRow(i, kPrompt, kMaxContext)};
+      int sent = 0;
+      auto send = [&] {
+        v1::StepRequest step = client.NewStep();
+        step.set_continue_all(true);
+        EXPECT_TRUE(client.Send(step));
+        client.CountStep();
+        ++sent;
+      };
+      send();
+      for (int step = 0; step < kSteps; ++step) {
+        if (sent < kSteps) send();
+        v1::StepStreamResponse response;
+        EXPECT_TRUE(client.Receive(&response));
+        ASSERT_THAT(response.step().rows().token(), SizeIs(1)) << response.ShortDebugString();
+        mine.push_back(response.step().rows().token(0));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<uint32_t> reference = served.Reference(kPrompt, kSteps + 1);
+  for (const std::vector<uint32_t>& mine : tokens) EXPECT_EQ(mine, reference);
 }
 
 TEST(StepStream, EndOfStreamFreesWhatTheSessionHeld) {

@@ -182,7 +182,12 @@ TEST(VanishingClient, FrozenConnectionIsGivenUpAfterTheKeepalive) {
 TEST(ClientThatNeverReads, IsReadNoFurtherUntilItDoes) {
   ServedModel served;
   Neighbour neighbour(served);
-  StreamClient client(served.NewChannel());
+  // A window of fixed size: otherwise the client's gRPC buffers megabytes of answers that nobody
+  // reads.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  StreamClient client(
+      grpc::CreateCustomChannel(served.address(), grpc::InsecureChannelCredentials(), arguments));
   v1::StepRequest bad = client.NewStep();
   bad.set_epoch(client.epoch() + 1);
   v1::Chunk* chunk = bad.add_chunks();

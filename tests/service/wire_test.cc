@@ -420,7 +420,8 @@ TEST(DescribeToWire, CarriesEveryField) {
 
 // ---- the sizes that docs/wire.md quotes; a change here is a change there ----
 
-// A long-running session: its epoch takes nine bytes (engines take it from the clock), its sequence number three.
+// A long-running session: its epoch takes nine bytes (engines take it from the clock), its sequence
+// number three.
 size_t BytesOf(v1::StepRequest step) {
   step.set_epoch(1800000000000000000u);
   step.set_sequence(100000);

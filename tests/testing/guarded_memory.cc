@@ -50,16 +50,14 @@ std::byte* GuardedMemory::Add(Buffer buffer, std::span<const std::byte> image) {
 }
 
 void* GuardedMemory::Poisoned(size_t bytes) {
-  std::vector<std::byte> image(kGuardBytes + bytes + kGuardBytes, kGuard);
-  std::fill_n(image.begin() + kGuardBytes, bytes, kPoison);
-  Buffer buffer;
-  buffer.bytes = bytes;
-  return Add(std::move(buffer), image);
+  return Filled(std::vector<std::byte>(bytes, kPoison), false);
 }
 
 void* GuardedMemory::Filled(std::span<const std::byte> contents, bool constant) {
-  std::vector<std::byte> image(kGuardBytes + contents.size() + kGuardBytes, kGuard);
-  std::copy(contents.begin(), contents.end(), image.begin() + kGuardBytes);
+  std::vector<std::byte> image(kGuardBytes, kGuard);
+  image.reserve(2 * kGuardBytes + contents.size());
+  image.insert(image.end(), contents.begin(), contents.end());
+  image.insert(image.end(), kGuardBytes, kGuard);
   Buffer buffer;
   buffer.bytes = contents.size();
   buffer.constant = constant;

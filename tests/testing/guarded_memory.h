@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GuardedMemory: device buffers for kernel tests. Every buffer lies between guard words; contents are poisoned (0xff: NaN in every
-// floating format, an impossible index otherwise) unless given; buffers declared constant must come out as they went in.
+// GuardedMemory: device buffers for kernel tests. Every buffer lies between guard words; contents
+// are poisoned (0xff: NaN in every floating format, an impossible index otherwise) unless given;
+// buffers declared constant must come out as they went in.
 //
 //   GuardedMemory memory(device, stream);
 //   args.x = memory.Constant(x);            // a std::vector of plain values
@@ -9,7 +10,8 @@
 //   memory.Check();                         // synchronises; EXPECTs guards and constants intact
 //   std::vector<double> out = memory.ReadTensor(DType::kBf16, args.out);
 //
-// On the host under AddressSanitizer a read of a guard is a fault too. A failed device call fails the test and throws.
+// On the host under AddressSanitizer a read of a guard is a fault too. A failed device call fails
+// the test and throws.
 #ifndef REPRISE_TESTS_TESTING_GUARDED_MEMORY_H_
 #define REPRISE_TESTS_TESTING_GUARDED_MEMORY_H_
 
@@ -54,7 +56,8 @@ class GuardedMemory {
   // Waits for the stream; EXPECTs that no guard word and no constant changed.
   void Check();
 
-  // The contents of a whole buffer, by the address that one of the above returned. Call Check first.
+  // The contents of a whole buffer, by the address that one of the above returned. Call Check
+  // first.
   std::vector<std::byte> ReadBytes(const void* buffer);
   template <typename T>
   std::vector<T> Read(const T* buffer) {

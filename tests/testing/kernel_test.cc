@@ -19,9 +19,9 @@ std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
 void KernelTest::SetUp() {
   if (const std::string why = WhyNoDevice(GetParam().device); !why.empty()) GTEST_SKIP() << why;
   // A bound of one microsecond shuffles the blocks and never sleeps.
-  ASSERT_OK_AND_ASSIGN(device_, runtime::Device::Create({.kind = GetParam().device,
-                                                         .host_threads = 3,
-                                                         .host_max_delay_us = 1}));
+  ASSERT_OK_AND_ASSIGN(device_,
+                       runtime::Device::Create(
+                           {.kind = GetParam().device, .host_threads = 3, .host_max_delay_us = 1}));
   ASSERT_OK_AND_ASSIGN(stream_, device_->CreateStream());
   ASSERT_OK_AND_ASSIGN(kernels_, kernels::KernelSet::Load(*device_, dtype()));
 }
@@ -45,8 +45,8 @@ void ExpectNear(std::span<const double> got, const Expected& expected, runtime::
   }
   EXPECT_EQ(num_wrong, 0u) << "of " << expected.value.size() << "; worst at " << worst << ": got "
                            << got[worst] << ", want " << expected.value[worst] << ", allowed "
-                           << expected.slack[worst] << " and one rounding, off by "
-                           << worst_ratio << " times that";
+                           << expected.slack[worst] << " and one rounding, off by " << worst_ratio
+                           << " times that";
   size_t num_touched = 0;
   for (size_t i = expected.value.size(); i < got.size(); ++i) num_touched += !std::isnan(got[i]);
   EXPECT_EQ(num_touched, 0u) << "elements beyond the live ones were written";

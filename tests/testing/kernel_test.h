@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fixture of the kernel tests: one device, one dtype, a stream, the catalogue's kernels. On the host always, on CUDA where there is a
-// device, and skipping with the reason where not. The host's blocks start in a shuffled order on more threads than this machine may
-// have cores, so that a result that depends on the order shows.
+// Fixture of the kernel tests: one device, one dtype, a stream, the catalogue's kernels. On the
+// host always, on CUDA where there is a device, and skipping with the reason where not. The host's
+// blocks start in a shuffled order on more threads than this machine may have cores, so that a
+// result that depends on the order shows.
 //
 //   using RmsNormTest = KernelTest;
 //   REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(RmsNormTest);
@@ -45,39 +46,38 @@ class KernelTest : public ::testing::TestWithParam<KernelTestParam> {
   std::unique_ptr<kernels::KernelSet> kernels_;
 };
 
-// EXPECTs |got - expected.value| <= expected.slack + one rounding to `dtype`, element by element, and says which is worst.
-// REQUIRES: got.size() >= expected.value.size(). Elements beyond must still be poisoned (NaN).
+// EXPECTs |got - expected.value| <= expected.slack + one rounding to `dtype`, element by element,
+// and says which is worst. REQUIRES: got.size() >= expected.value.size(). Elements beyond must
+// still be poisoned (NaN).
 void ExpectNear(std::span<const double> got, const Expected& expected, runtime::DType dtype);
 
 }  // namespace reprise::testing
 
-#define REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(suite)                                               \
-  INSTANTIATE_TEST_SUITE_P(                                                                     \
-      EveryDevice, suite,                                                                       \
-      ::testing::Values(                                                                        \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost,            \
-                                              ::reprise::runtime::DType::kF32},                 \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost,            \
-                                              ::reprise::runtime::DType::kBf16},                \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost,            \
-                                              ::reprise::runtime::DType::kF16},                 \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda,            \
-                                              ::reprise::runtime::DType::kF32},                 \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda,            \
-                                              ::reprise::runtime::DType::kBf16},                \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda,            \
-                                              ::reprise::runtime::DType::kF16}),                \
+#define REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(suite)                                                  \
+  INSTANTIATE_TEST_SUITE_P(                                                                        \
+      EveryDevice, suite,                                                                          \
+      ::testing::Values(::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
+                                                            ::reprise::runtime::DType::kF32},      \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
+                                                            ::reprise::runtime::DType::kBf16},     \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
+                                                            ::reprise::runtime::DType::kF16},      \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
+                                                            ::reprise::runtime::DType::kF32},      \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
+                                                            ::reprise::runtime::DType::kBf16},     \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
+                                                            ::reprise::runtime::DType::kF16}),     \
       ::reprise::testing::NameOfParam)
 
 // For ops that know no dtype.
-#define REPRISE_FOR_EVERY_DEVICE(suite)                                                         \
-  INSTANTIATE_TEST_SUITE_P(                                                                     \
-      EveryDevice, suite,                                                                       \
-      ::testing::Values(                                                                        \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost,            \
-                                              ::reprise::runtime::DType::kF32},                 \
-          ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda,            \
-                                              ::reprise::runtime::DType::kF32}),                \
+#define REPRISE_FOR_EVERY_DEVICE(suite)                                                            \
+  INSTANTIATE_TEST_SUITE_P(                                                                        \
+      EveryDevice, suite,                                                                          \
+      ::testing::Values(::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
+                                                            ::reprise::runtime::DType::kF32},      \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
+                                                            ::reprise::runtime::DType::kF32}),     \
       ::reprise::testing::NameOfParam)
 
 #endif  // REPRISE_TESTS_TESTING_KERNEL_TEST_H_

@@ -43,14 +43,14 @@ uint64_t BitsOf(const Format& format, double value) {
   const uint64_t all_ones = (uint64_t{1} << exponent_bits) - 1;
   const uint64_t sign = uint64_t{std::signbit(value)} << (exponent_bits + format.significand_bits);
   if (std::isnan(value))
-    return sign | all_ones << format.significand_bits | uint64_t{1}
-                                                            << (format.significand_bits - 1);
+    return sign | all_ones << format.significand_bits |
+           uint64_t{1} << (format.significand_bits - 1);
   if (std::isinf(value)) return sign | all_ones << format.significand_bits;
   const double steps = std::fabs(value) / Ulp(format, value);
   const uint64_t significand = static_cast<uint64_t>(steps);
   if (significand < uint64_t{1} << format.significand_bits) return sign | significand;  // subnormal
-  const uint64_t exponent =
-      static_cast<uint64_t>(std::ilogb(value) - format.min_exponent) << format.significand_bits;
+  const uint64_t exponent = static_cast<uint64_t>(std::ilogb(value) - format.min_exponent)
+                            << format.significand_bits;
   return sign | (exponent + significand);  // the hidden bit adds the 1 of the exponent's bias
 }
 
@@ -102,8 +102,7 @@ std::vector<double> Decode(DType dtype, std::span<const std::byte> bytes) {
   std::vector<double> values(bytes.size() / size);
   for (size_t i = 0; i < values.size(); ++i) {
     uint64_t bits = 0;
-    for (size_t b = 0; b < size; ++b)
-      bits |= static_cast<uint64_t>(bytes[i * size + b]) << (8 * b);
+    for (size_t b = 0; b < size; ++b) bits |= static_cast<uint64_t>(bytes[i * size + b]) << (8 * b);
     values[i] = ValueOf(format, bits);
   }
   return values;

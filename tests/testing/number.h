@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as tests see them: doubles, and the storage formats by their definition (significand, exponent range), not by bit tricks.
-// Shares no code with runtime/float_convert.h or kernels/device/.
+// Numbers as tests see them: doubles, and the storage formats by their definition (significand,
+// exponent range), not by bit tricks. Shares no code with runtime/float_convert.h or
+// kernels/device/.
 #ifndef REPRISE_TESTS_TESTING_NUMBER_H_
 #define REPRISE_TESTS_TESTING_NUMBER_H_
 

@@ -12,8 +12,9 @@ namespace {
 using runtime::DType;
 
 constexpr double kEps = 0x1p-24;
-// Relative error of exp(x) in f32: the argument's rounding is not in here. A GPU's fast exponential is off by up to
-// 2 + 1.17 |x| units in the last place (CUDA C++ Programming Guide, intrinsic functions), a library's by less than 1.
+// Relative error of exp(x) in f32: the argument's rounding is not in here. A GPU's fast exponential
+// is off by up to 2 + 1.17 |x| units in the last place (CUDA C++ Programming Guide, intrinsic
+// functions), a library's by less than 1.
 double ExpEps(double x) { return 2.0 * kEps * (2.0 + 1.2 * std::fabs(x)); }
 
 }  // namespace
@@ -57,7 +58,8 @@ Expected OracleResidual(std::span<const double> residual, std::span<const double
 Expected OracleRmsNorm(std::span<const double> x, std::span<const double> weight, double eps) {
   Expected out;
   const size_t hidden = weight.size();
-  // Squares are positive, so a sum of n is off by at most n eps; every device keeps at least 16 partial sums. The root halves that.
+  // Squares are positive, so a sum of n is off by at most n eps; every device keeps at least 16
+  // partial sums. The root halves that.
   const double relative = (static_cast<double>(hidden) / 32 + 32) * kEps;
   for (size_t row = 0; row < x.size(); row += hidden) {
     double squares = 0.0;
@@ -105,8 +107,7 @@ void OracleLinearOutput(std::span<const double> x, std::span<const double> w, do
     magnitude += std::fabs(product);
   }
   const double terms = static_cast<double>(w.size()) + 4;
-  out.Add(scale * dot + bias,
-          2 * kEps * (terms * std::fabs(scale) * magnitude + std::fabs(bias)));
+  out.Add(scale * dot + bias, 2 * kEps * (terms * std::fabs(scale) * magnitude + std::fabs(bias)));
 }
 
 Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
@@ -140,7 +141,8 @@ void OracleAttentionHead(std::span<const double> q, std::span<const double> keys
   double sum = 0.0;
   for (size_t p = 0; p < n; ++p) {
     const double x = weight[p] - top;
-    // A score that is off shifts its weight by as much; a weight is one exponential times another where partial results are merged.
+    // A score that is off shifts its weight by as much; a weight is one exponential times another
+    // where partial results are merged.
     weight_eps[p] += 2 * ExpEps(x) + 2 * kEps * std::fabs(x) + probability_eps;
     sum += weight[p] = std::exp(x);
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every op must compute: plain loops in double, from the contracts in kernels/*/*.h. Shares no code with any kernel.
+// What every op must compute: plain loops in double, from the contracts in kernels/*/*.h. Shares no
+// code with any kernel.
 //
-// A result comes with its slack: how far f32 arithmetic in any order may lie from it before the last rounding. eps below is 2^-24, half
-// the spacing of f32 just above 1, so one f32 operation is off by at most eps relative; tensor cores truncate instead of rounding,
-// which doubles it. Slacks are worst cases, linear in the number of operations.
+// A result comes with its slack: how far f32 arithmetic in any order may lie from it before the
+// last rounding. eps below is 2^-24, half the spacing of f32 just above 1, so one f32 operation is
+// off by at most eps relative; tensor cores truncate instead of rounding, which doubles it. Slacks
+// are worst cases, linear in the number of operations.
 #ifndef REPRISE_TESTS_TESTING_ORACLE_H_
 #define REPRISE_TESTS_TESTING_ORACLE_H_
 
@@ -54,8 +56,9 @@ void OracleLinearOutput(std::span<const double> x, std::span<const double> w, do
 Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
                       std::span<const double> bias, size_t in_features, double scale);
 
-// One query head over n = keys.size() / q.size() KV tokens: softmax(scale * K q) V. probability_eps: relative error of a probability
-// where a kernel rounds it to its storage format before the second product; 0 otherwise.
+// One query head over n = keys.size() / q.size() KV tokens: softmax(scale * K q) V.
+// probability_eps: relative error of a probability where a kernel rounds it to its storage format
+// before the second product; 0 otherwise.
 void OracleAttentionHead(std::span<const double> q, std::span<const double> keys,
                          std::span<const double> values, double scale, double probability_eps,
                          Expected& out);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -55,6 +56,14 @@ std::string Share(double part, double whole) {
 }
 
 }  // namespace
+
+// Of equal prefixes the shorter name has the smaller number.
+bool Stats::ByCapacity::operator()(const std::string& a, const std::string& b) const {
+  const std::string_view kind_a = std::string_view(a).substr(0, a.rfind('/'));
+  const std::string_view kind_b = std::string_view(b).substr(0, b.rfind('/'));
+  return std::make_tuple(kind_a, a.size(), std::string_view(a)) <
+         std::make_tuple(kind_b, b.size(), std::string_view(b));
+}
 
 Stats::Stats(const StatsOptions& options) : options_(options) {
   if (options_.over_network) {
@@ -139,11 +148,10 @@ double Stats::PaddingShare() const {
 }
 
 std::string Stats::ToText() const {
-  std::string text = RequestTable();
-  text += "\n" + LatencyTable();
-  if (!decode_device_ns_.empty()) text += "\n" + DecodeTable();
-  if (!graphs_.empty()) text += "\n" + GraphTable();
-  if (!round_trip_ns_.empty()) text += "\n" + LedgerTable();
+  std::string text = absl::StrCat(RequestTable(), "\n", LatencyTable());
+  if (!decode_device_ns_.empty()) absl::StrAppend(&text, "\n", DecodeTable());
+  if (!graphs_.empty()) absl::StrAppend(&text, "\n", GraphTable());
+  if (!round_trip_ns_.empty()) absl::StrAppend(&text, "\n", LedgerTable());
   return text;
 }
 
@@ -214,7 +222,7 @@ std::string Stats::LedgerTable() const {
     table.AddRow(std::move(row));
   }
   std::vector<std::string> row =
-      PercentileRow(options_.over_network ? "round trip" : "step", round_trip_ns_);
+      PercentileRow(options_.over_network ? "round trip" : "submit to result", round_trip_ns_);
   row.push_back(Share(whole, whole));
   table.AddRow(std::move(row));
   return table.ToString();
@@ -272,6 +280,11 @@ nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_to
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  if (std::ofstream(path, std::ios::app)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\""));
 }
 
 absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json) {

@@ -79,7 +79,11 @@ class Stats {
   Samples decode_device_ns_;
   Samples decode_rows_;
   Samples floor_ns_;
-  std::map<std::string, Graph> graphs_;
+  // By kind, then by capacity: "decode/8" comes before "decode/16".
+  struct ByCapacity {
+    bool operator()(const std::string& a, const std::string& b) const;
+  };
+  std::map<std::string, Graph, ByCapacity> graphs_;
   std::vector<Part> parts_;
   Samples round_trip_ns_;
 
@@ -98,6 +102,9 @@ class Stats {
 // "ttft_ms", "preemptions"}].
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
 
+// Finds out before a long run what WriteJsonFile would say after it. Leaves an empty file where
+// there was none.
+absl::Status CheckWritable(const std::string& path);
 // Writes `json` with a final newline. Errors: Unavailable names the file.
 absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json);
 

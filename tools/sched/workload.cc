@@ -156,6 +156,11 @@ std::vector<std::string> DemoPrompts() {
       "Everyone is permitted to copy and distribute verbatim copies",
       "THERE IS NO WARRANTY FOR THE PROGRAM",
       "Licensed under the Apache License",
+      // Long enough to be prefilled in chunks, while the others decode.
+      "    This program is free software; you can redistribute it and/or modify\n"
+      "    it under the terms of the GNU General Public License as published by\n"
+      "    the Free Software Foundation; either version 2 of the License, or\n"
+      "    (at your option) any later version.\n",
       "                    GNU GENERAL PUBLIC LICENSE\n",
       "Redistribution and use in source and binary forms",
       "You may copy and distribute",

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes and row lengths at which paged attention is checked, timed and tuned.
+#ifndef REPRISE_KERNELS_ATTENTION_CASES_H_
+#define REPRISE_KERNELS_ATTENTION_CASES_H_
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/step/step_args.h"
+
+namespace reprise::kernels {
+
+// One row of a step: KV tokens before it, query tokens in it.
+struct AttentionRow {
+  uint32_t context_before;
+  uint32_t num_tokens;
+};
+
+struct AttentionCase {
+  const char* name;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;
+  SplitRule split;
+  std::span<const AttentionRow> rows;
+};
+
+// Small splits, so that short rows have several.
+inline constexpr SplitRule kSmallSplits = {
+    .min_split_tokens = 8, .max_splits = 4, .split_multiple = 4};
+inline constexpr SplitRule kOddSplits = {
+    .min_split_tokens = 5, .max_splits = 7, .split_multiple = 3};
+
+inline constexpr AttentionRow kOneToken[] = {{0, 1}};
+// Lengths 1, 2, a split less one, a split, one more, two splits, and as many as there are.
+inline constexpr AttentionRow kDecodeRows[] = {{0, 1},  {1, 1},  {6, 1},  {7, 1},  {8, 1},  {15, 1},
+                                               {30, 1}, {31, 1}, {32, 1}, {63, 1}, {130, 1}};
+inline constexpr AttentionRow kLongDecodeRows[] = {{299, 1}, {1030, 1}, {0, 1}};
+// A whole prompt, a chunk behind history, a chunk of two tokens, one longer than an item.
+inline constexpr AttentionRow kChunkRows[] = {{0, 9}, {37, 20}, {5, 2}, {64, 70}};
+inline constexpr AttentionRow kMixedRows[] = {{40, 1}, {0, 33}, {7, 1},   {17, 5},
+                                              {0, 1},  {90, 1}, {3, 129}, {129, 1}};
+
+inline constexpr AttentionCase kAttentionCases[] = {
+    {"one_token", 1, 1, 8, 1, kSmallSplits, kOneToken},
+    {"mha_decode_8", 3, 3, 8, 1, kSmallSplits, kDecodeRows},
+    {"gqa_decode_64", 8, 2, 64, 16, kSmallSplits, kDecodeRows},
+    {"gqa_decode_128_odd_blocks", 8, 2, 128, 3, kOddSplits, kDecodeRows},
+    {"mqa_decode_80", 6, 1, 80, 24, kSmallSplits, kDecodeRows},
+    {"mqa_decode_24_wide_group", 16, 1, 24, 16, kOddSplits, kDecodeRows},
+    {"mha_decode_256", 2, 2, 256, 16, kSmallSplits, kDecodeRows},
+    {"gqa_decode_odd_dim", 4, 2, 20, 5, kSmallSplits, kDecodeRows},
+    {"mqa_decode_wider_than_a_tile", 20, 1, 32, 16, kSmallSplits, kDecodeRows},
+    {"gqa_long_decode_128", 8, 2, 128, 16, SplitRule{}, kLongDecodeRows},
+    {"mha_long_decode_64",
+     2,
+     2,
+     64,
+     24,
+     {.min_split_tokens = 64, .max_splits = 16, .split_multiple = 64},
+     kLongDecodeRows},
+    {"mha_prefill_24", 3, 3, 24, 3, kSmallSplits, kChunkRows},
+    {"gqa_prefill_128", 8, 2, 128, 16, kSmallSplits, kChunkRows},
+    {"mqa_prefill_80", 7, 1, 80, 1, kSmallSplits, kChunkRows},
+    {"gqa_prefill_odd_dim", 6, 2, 20, 24, kSmallSplits, kChunkRows},
+    {"mha_mixed_8", 2, 2, 8, 16, kOddSplits, kMixedRows},
+    {"gqa_mixed_64", 8, 2, 64, 24, kSmallSplits, kMixedRows},
+    {"gqa_mixed_80", 6, 2, 80, 3, kOddSplits, kMixedRows},
+    {"mqa_mixed_128", 4, 1, 128, 1, kSmallSplits, kMixedRows},
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ATTENTION_CASES_H_

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes at which embedding is checked, timed and tuned.
+#ifndef REPRISE_KERNELS_EMBEDDING_CASES_H_
+#define REPRISE_KERNELS_EMBEDDING_CASES_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+struct EmbeddingCase {
+  const char* name;
+  uint32_t vocab;
+  int32_t hidden;
+  int32_t half_dim;
+  uint32_t tokens;      // live
+  uint32_t max_tokens;  // of the launch
+  float multiplier = 1.0f;
+};
+
+inline constexpr EmbeddingCase kEmbeddingCases[] = {
+    {"smallest", 1, 1, 1, 1, 1},
+    {"one_token", 97, 64, 16, 1, 1},
+    {"odd_hidden", 101, 77, 5, 7, 7, 12.0f},
+    {"few_of_many", 300, 136, 64, 9, 64, 0.75f},
+    {"no_tokens", 10, 16, 4, 0, 5},
+    {"wide", 50, 4104, 40, 33, 33, 1.5f},
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_EMBEDDING_CASES_H_

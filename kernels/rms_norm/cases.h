@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes at which RMSNorm is checked, timed and tuned.
+#ifndef REPRISE_KERNELS_RMS_NORM_CASES_H_
+#define REPRISE_KERNELS_RMS_NORM_CASES_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+// What becomes of the sum of residual and branch.
+enum class KeepSum : uint8_t { kNo, kSeparate, kInPlace };
+
+struct RmsNormCase {
+  const char* name;
+  int32_t hidden;
+  uint32_t rows;      // live
+  uint32_t max_rows;  // of the launch
+  bool branch = false;
+  KeepSum keep = KeepSum::kNo;
+  bool gather = false;
+  float branch_scale = 1.0f;
+};
+
+inline constexpr RmsNormCase kRmsNormCases[] = {
+    {"one_element", 1, 1, 1},
+    {"one_row", 64, 1, 1},
+    {"odd", 77, 5, 5},
+    {"few_of_many", 256, 3, 64},
+    {"no_rows", 64, 0, 4, true, KeepSum::kInPlace},
+    {"wide", 8192, 2, 2},
+    {"branch", 136, 7, 7, true},
+    {"branch_odd_scaled", 99, 6, 9, true, KeepSum::kSeparate, false, 0.22f},
+    {"branch_in_place", 2048, 17, 17, true, KeepSum::kInPlace},
+    {"kept_without_branch", 72, 4, 4, false, KeepSum::kSeparate},
+    {"gather", 64, 9, 16, false, KeepSum::kNo, true},
+    {"gather_branch_in_place", 520, 5, 8, true, KeepSum::kInPlace, true, -1.5f},
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_RMS_NORM_CASES_H_

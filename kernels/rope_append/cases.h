@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes at which rope + KV append is checked, timed and tuned.
+#ifndef REPRISE_KERNELS_ROPE_APPEND_CASES_H_
+#define REPRISE_KERNELS_ROPE_APPEND_CASES_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+struct RopeAppendCase {
+  const char* name;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;
+  uint32_t tokens;      // live
+  uint32_t max_tokens;  // of the launch
+};
+
+inline constexpr RopeAppendCase kRopeAppendCases[] = {
+    {"smallest", 1, 1, 2, 1, 1, 1},           {"mha", 4, 4, 64, 16, 7, 7},
+    {"gqa", 8, 2, 128, 16, 33, 64},           {"mqa", 6, 1, 80, 24, 5, 5},
+    {"half_not_a_pack", 4, 2, 24, 3, 19, 20}, {"tiny_heads", 3, 3, 6, 5, 11, 11},
+    {"no_tokens", 2, 1, 32, 16, 0, 3},        {"wide_heads", 2, 2, 256, 1, 4, 4},
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ROPE_APPEND_CASES_H_

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// GraphManager inside a CUDA program: the embedder's own stream, its own launches in between, its
+// own context. Built only with CUDA.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphs/graph_manager.h"
+#include "tests/testing/any_device.h"
+#include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::graphs {
+namespace {
+
+using ::reprise::testing::ProbeAffineArgs;
+using ::reprise::testing::ProbeImage;
+using ::reprise::testing::StatusIs;
+
+class CudaGraphManager : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = testing::WhyNoDevice(runtime::DeviceKind::kCuda);
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+// x = 10 * x + capacity, once per replay.
+struct Embedder {
+  Embedder() {
+    device = *runtime::Device::Create({.kind = runtime::DeviceKind::kCuda});
+    module = *device->Load(ProbeImage());
+    EXPECT_EQ(cudaStreamCreate(&native), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&cell), sizeof(uint64_t)), cudaSuccess);
+    EXPECT_EQ(cudaMemsetAsync(cell, 0, sizeof(uint64_t), native), cudaSuccess);
+    stream = *device->WrapStream(native);
+  }
+  ~Embedder() {
+    stream = nullptr;
+    EXPECT_EQ(cudaStreamSynchronize(native), cudaSuccess);
+    EXPECT_EQ(cudaFree(cell), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(native), cudaSuccess);
+  }
+  EnqueueFn Work() {
+    return [affine = *module->Find(testing::kProbeAffine), cell = cell](runtime::Stream& s,
+                                                                        const Bucket& bucket) {
+      return s.Launch(affine, {},
+                      ProbeAffineArgs{cell, 10, static_cast<uint64_t>(bucket.capacity)});
+    };
+  }
+  uint64_t Get() {
+    uint64_t value = 0;
+    EXPECT_EQ(cudaMemcpyAsync(&value, cell, sizeof(value), cudaMemcpyDeviceToHost, native),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(native), cudaSuccess);
+    return value;
+  }
+
+  std::unique_ptr<runtime::Device> device;
+  std::unique_ptr<runtime::KernelModule> module;
+  std::unique_ptr<runtime::Stream> stream;
+  cudaStream_t native = nullptr;
+  uint64_t* cell = nullptr;
+};
+
+TEST_F(CudaGraphManager, ReplaysOnTheEmbeddersStreamInOrderWithItsOwnWork) {
+  Embedder embedder;
+  EXPECT_EQ(embedder.stream->native_handle(), embedder.native);
+  ASSERT_OK_AND_ASSIGN(
+      auto manager, GraphManager::Create(*embedder.stream, {.buckets = {1, 2, 4}, .warm_up = false},
+                                         embedder.Work()));
+  ASSERT_OK(manager->Replay(1));
+  ASSERT_OK(manager->Replay(4));
+  EXPECT_EQ(embedder.Get(), 14u);
+  ASSERT_EQ(cudaMemsetAsync(embedder.cell, 0, 8, embedder.native), cudaSuccess);
+  ASSERT_OK(manager->Replay(2));
+  ASSERT_OK(manager->RunEager(3));
+  EXPECT_EQ(embedder.Get(), 24u);
+}
+
+TEST_F(CudaGraphManager, EmbeddersOwnLaunchesAreCapturedToo) {
+  Embedder embedder;
+  // A memset through the vendor's own call, between two of our kernels.
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+    absl::Status status = embedder.Work()(s, bucket);
+    if (!status.ok()) return status;
+    const auto native = static_cast<cudaStream_t>(s.native_handle());
+    if (cudaMemsetAsync(embedder.cell, 1, 1, native) != cudaSuccess)
+      return absl::InternalError("memset");
+    return embedder.Work()(s, bucket);
+  };
+  ASSERT_OK_AND_ASSIGN(
+      auto manager,
+      GraphManager::Create(*embedder.stream, {.buckets = {8}, .warm_up = false}, work));
+  EXPECT_EQ(manager->captured()[0].num_kernel_nodes, 2);
+  EXPECT_EQ(manager->captured()[0].num_other_nodes, 1);
+  ASSERT_OK(manager->Replay(8));
+  EXPECT_EQ(embedder.Get(), 18u);
+}
+
+TEST_F(CudaGraphManager, GraphsTakeDeviceMemoryThatIsMeasured) {
+  Embedder embedder;
+  const EnqueueFn many = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+    for (int i = 0; i < 2000; ++i) {
+      absl::Status status = embedder.Work()(s, bucket);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  ASSERT_OK_AND_ASSIGN(auto manager,
+                       GraphManager::Create(*embedder.stream, {.buckets = {1, 2, 3, 4}}, many));
+  size_t bytes = 0;
+  for (const CapturedBucket& captured : manager->captured()) bytes += captured.device_bytes;
+  EXPECT_GT(bytes, 0u);
+  EXPECT_LT(bytes, size_t{256} << 20);
+}
+
+TEST_F(CudaGraphManager, CaptureThatTheWorkSpoilsIsAnErrorAndTheStreamGoesOn) {
+  Embedder embedder;
+  const EnqueueFn spoils = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+    // Waiting for a stream that is being captured ends the capture with an error.
+    EXPECT_NE(cudaStreamSynchronize(static_cast<cudaStream_t>(s.native_handle())), cudaSuccess);
+    return embedder.Work()(s, bucket);
+  };
+  const auto manager =
+      GraphManager::Create(*embedder.stream, {.buckets = {8}, .warm_up = false}, spoils);
+  EXPECT_THAT(manager,
+              StatusIs(absl::StatusCode::kFailedPrecondition, "bucket 'graph/8', capture: "));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  ASSERT_OK_AND_ASSIGN(
+      auto good,
+      GraphManager::Create(*embedder.stream, {.buckets = {8}, .warm_up = false}, embedder.Work()));
+  ASSERT_OK(good->Replay(8));
+  EXPECT_EQ(embedder.Get(), 8u);
+}
+
+// The driver's context calls, found through the runtime, since nothing here links libcuda.
+template <typename Function>
+Function DriverCall(const char* name, unsigned version) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  EXPECT_EQ(cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &result),
+            cudaSuccess);
+  EXPECT_EQ(result, cudaDriverEntryPointSuccess) << name;
+  return reinterpret_cast<Function>(entry);
+}
+
+TEST_F(CudaGraphManager, WorksInTheEmbeddersOwnContextAndLeavesItCurrent) {
+  // Before 12.5 the call had no parameter struct.
+  const auto create =
+      DriverCall<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate", 12000);
+  const auto destroy = DriverCall<CUresult (*)(CUcontext)>("cuCtxDestroy", 12000);
+  const auto current = DriverCall<CUresult (*)(CUcontext*)>("cuCtxGetCurrent", 12000);
+  ASSERT_TRUE(create != nullptr && destroy != nullptr && current != nullptr);
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // initialises the driver
+  CUcontext mine = nullptr;
+  ASSERT_EQ(create(&mine, 0, 0), CUDA_SUCCESS);
+  {
+    Embedder embedder;
+    ASSERT_OK_AND_ASSIGN(
+        auto manager, GraphManager::Create(*embedder.stream, {.buckets = {1, 2}}, embedder.Work()));
+    ASSERT_EQ(cudaMemsetAsync(embedder.cell, 0, 8, embedder.native), cudaSuccess);
+    ASSERT_OK(manager->Replay(2));
+    ASSERT_OK(manager->RunEager(1));
+    EXPECT_EQ(embedder.Get(), 21u);
+    CUcontext now = nullptr;
+    ASSERT_EQ(current(&now), CUDA_SUCCESS);
+    EXPECT_EQ(now, mine);
+  }
+  EXPECT_EQ(destroy(mine), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace reprise::graphs

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buckets, and graphs captured and replayed by bucket, on every device, with kernels that are the
+// embedder's own (the probe kernels).
+#include "graphs/graph_manager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/buffer.h"
+#include "tests/testing/any_device.h"
+#include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::graphs {
+namespace {
+
+using ::reprise::runtime::DeviceBuffer;
+using ::reprise::testing::ProbeAffineArgs;
+using ::reprise::testing::ProbeCountArgs;
+using ::reprise::testing::ProbeImage;
+using ::reprise::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr absl::StatusCode kOutOfRange = absl::StatusCode::kOutOfRange;
+
+std::vector<std::string> Names(const BucketTable& table) {
+  std::vector<std::string> names;
+  for (const Bucket& bucket : table.buckets()) names.push_back(bucket.name);
+  return names;
+}
+
+TEST(BucketTable, SortsNamesAndRemovesDuplicates) {
+  ASSERT_OK_AND_ASSIGN(const BucketTable table, BucketTable::Create({8, 1, 4, 8, 2, 1}, "decode"));
+  EXPECT_THAT(Names(table), ElementsAre("decode/1", "decode/2", "decode/4", "decode/8"));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(table.buckets()[i].index, i);
+  EXPECT_EQ(table.max_capacity(), 8);
+}
+
+TEST(BucketTable, RoundsUpToSmallestFittingBucket) {
+  ASSERT_OK_AND_ASSIGN(const BucketTable table, BucketTable::Create({3, 7, 100}, "b"));
+  const auto capacity_for = [&](int64_t size) { return (*table.SmallestThatFits(size))->capacity; };
+  EXPECT_EQ(capacity_for(1), 3);
+  EXPECT_EQ(capacity_for(3), 3);
+  EXPECT_EQ(capacity_for(4), 7);
+  EXPECT_EQ(capacity_for(7), 7);
+  EXPECT_EQ(capacity_for(8), 100);
+  EXPECT_EQ(capacity_for(100), 100);
+}
+
+TEST(BucketTable, RefusesSizesThatFitNoBucket) {
+  ASSERT_OK_AND_ASSIGN(const BucketTable table, BucketTable::Create({4, 9}, "b"));
+  EXPECT_THAT(table.SmallestThatFits(10),
+              StatusIs(kOutOfRange, "size is 10; the largest bucket is 'b/9'"));
+  EXPECT_THAT(table.SmallestThatFits(std::numeric_limits<int64_t>::max()),
+              StatusIs(kOutOfRange, "'b/9'"));
+  EXPECT_THAT(table.SmallestThatFits(0), StatusIs(kInvalid, "size is 0; allowed: 1 to 9"));
+  EXPECT_THAT(table.SmallestThatFits(-3), StatusIs(kInvalid, "size is -3"));
+}
+
+TEST(BucketTable, RefusesNoBucketsAndCapacitiesBelowOne) {
+  EXPECT_THAT(BucketTable::Create({}, "b"), StatusIs(kInvalid, "no buckets"));
+  EXPECT_THAT(BucketTable::Create({4, 0}, "b"), StatusIs(kInvalid, "capacity is 0"));
+  EXPECT_THAT(BucketTable::Create({-7, 4}, "b"), StatusIs(kInvalid, "capacity is -7"));
+}
+
+TEST(BucketTable, PowersOfTwoEndWithTheMaximumItself) {
+  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(1), ElementsAre(1));
+  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(2), ElementsAre(1, 2));
+  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(6), ElementsAre(1, 2, 4, 6));
+  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(8), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(0), IsEmpty());
+  EXPECT_EQ(BucketTable::PowersOfTwoUpTo(std::numeric_limits<int64_t>::max()).size(), 64u);
+}
+
+// A device with the probe kernels and work that leaves its traces: per bucket, one block per unit
+// of capacity counts itself, and a cell becomes cell * 31 + capacity.
+struct Bench {
+  explicit Bench(runtime::Device& device)
+      : module(*device.Load(ProbeImage())),
+        count(*module->Find(testing::kProbeCount)),
+        affine(*module->Find(testing::kProbeAffine)),
+        counts(*DeviceBuffer::Create(device, 4 * kMaxBlocks)),
+        cell(*DeviceBuffer::Create(device, 8)),
+        stream(*device.CreateStream()) {
+    Clear();
+  }
+  EnqueueFn Work() {
+    return [this](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+      enqueued.push_back(bucket.capacity);
+      const absl::Status status =
+          s.Launch(count, {.grid_x = static_cast<unsigned>(bucket.capacity)},
+                   ProbeCountArgs{counts.as<uint32_t>(), 0});
+      if (!status.ok()) return status;
+      return s.Launch(
+          affine, {},
+          ProbeAffineArgs{cell.as<uint64_t>(), 31, static_cast<uint64_t>(bucket.capacity)});
+    };
+  }
+  void Clear() {
+    EXPECT_OK(stream->Fill(counts.data(), 0, counts.bytes()));
+    EXPECT_OK(stream->Fill(cell.data(), 0, cell.bytes()));
+  }
+  // How many blocks ran since Clear, and what the cell holds.
+  std::pair<uint64_t, uint64_t> Traces() {
+    std::vector<uint32_t> blocks(kMaxBlocks);
+    uint64_t value = 0;
+    EXPECT_OK(stream->CopyToHost(blocks.data(), counts.data(), counts.bytes()));
+    EXPECT_OK(stream->CopyToHost(&value, cell.data(), 8));
+    EXPECT_OK(stream->Synchronize());
+    uint64_t ran = 0;
+    for (const uint32_t block : blocks) ran += block;
+    return {ran, value};
+  }
+
+  static constexpr size_t kMaxBlocks = 64;
+  std::unique_ptr<runtime::KernelModule> module;
+  runtime::Kernel count;
+  runtime::Kernel affine;
+  DeviceBuffer counts;
+  DeviceBuffer cell;
+  std::unique_ptr<runtime::Stream> stream;
+  std::vector<int64_t> enqueued;
+};
+
+class GraphManagerTest : public ::testing::TestWithParam<runtime::DeviceKind> {};
+REPRISE_ON_EVERY_DEVICE(GraphManagerTest);
+
+TEST_P(GraphManagerTest, CapturesLargestFirstAfterOneWarmUpEach) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(auto manager,
+                       GraphManager::Create(*bench.stream, {.buckets = {1, 8, 3}}, bench.Work()));
+  EXPECT_THAT(bench.enqueued, ElementsAre(8, 8, 3, 3, 1, 1));
+  EXPECT_EQ(bench.Traces().first, 12u);  // the warm-ups ran, the captures did not
+}
+
+TEST_P(GraphManagerTest, WithoutWarmUpNothingRunsUntilReplay) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(
+      auto manager,
+      GraphManager::Create(*bench.stream, {.buckets = {2, 4}, .warm_up = false}, bench.Work()));
+  EXPECT_THAT(bench.enqueued, ElementsAre(4, 2));
+  EXPECT_EQ(bench.Traces(), std::make_pair(uint64_t{0}, uint64_t{0}));
+}
+
+TEST_P(GraphManagerTest, ReplaysTheSmallestThatFitsAndReportsPadding) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(
+      auto manager,
+      GraphManager::Create(*bench.stream, {.buckets = {1, 4, 8}, .name_prefix = "rows"},
+                           bench.Work()));
+  struct Case {
+    int64_t size, capacity;
+    const char* name;
+  };
+  for (const Case& c : {Case{1, 1, "rows/1"},
+                        {2, 4, "rows/4"},
+                        {4, 4, "rows/4"},
+                        {5, 8, "rows/8"},
+                        {8, 8, "rows/8"}}) {
+    bench.Clear();
+    ASSERT_OK_AND_ASSIGN(const ReplayReport report, manager->Replay(c.size));
+    EXPECT_EQ(report.graph, c.name);
+    EXPECT_EQ(report.capacity, c.capacity);
+    EXPECT_EQ(report.padding, c.capacity - c.size);
+    EXPECT_EQ(bench.Traces(), std::make_pair(uint64_t(c.capacity), uint64_t(c.capacity))) << c.size;
+  }
+  EXPECT_EQ(bench.enqueued.size(), 6u);  // replay never calls the enqueue function
+}
+
+TEST_P(GraphManagerTest, SizeThatFitsNoBucketEnqueuesNothing) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(
+      auto manager,
+      GraphManager::Create(*bench.stream, {.buckets = {4}, .warm_up = false}, bench.Work()));
+  EXPECT_THAT(manager->Replay(5), StatusIs(kOutOfRange, "size is 5"));
+  EXPECT_THAT(manager->RunEager(5), StatusIs(kOutOfRange, "size is 5"));
+  EXPECT_THAT(manager->Replay(0), StatusIs(kInvalid, "size is 0"));
+  EXPECT_EQ(bench.Traces().first, 0u);
+}
+
+TEST_P(GraphManagerTest, EagerEqualsReplay) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(auto manager,
+                       GraphManager::Create(*bench.stream, {.buckets = {2, 5, 9}}, bench.Work()));
+  const std::vector<int64_t> sizes = {3, 9, 1, 5, 6, 2};
+  bench.Clear();
+  for (const int64_t size : sizes) ASSERT_OK(manager->Replay(size));
+  const auto replayed = bench.Traces();
+  bench.Clear();
+  for (const int64_t size : sizes) {
+    ASSERT_OK_AND_ASSIGN(const ReplayReport report, manager->RunEager(size));
+    EXPECT_EQ(report.padding, report.capacity - size);
+  }
+  EXPECT_EQ(bench.Traces(), replayed);
+}
+
+TEST_P(GraphManagerTest, TellsNodesTimeAndBytesPerBucket) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(auto manager,
+                       GraphManager::Create(*bench.stream, {.buckets = {2, 4}}, bench.Work()));
+  ASSERT_EQ(manager->captured().size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const CapturedBucket& captured = manager->captured()[i];
+    EXPECT_EQ(captured.bucket.index, static_cast<int>(i));
+    EXPECT_EQ(captured.bucket.name, manager->table().buckets()[i].name);
+    EXPECT_EQ(captured.num_kernel_nodes, 2);
+    EXPECT_EQ(captured.num_other_nodes, 0);
+    EXPECT_GT(captured.capture_ns, 0u);
+    if (GetParam() == runtime::DeviceKind::kHost) {
+      EXPECT_EQ(captured.device_bytes, 0u);
+    }
+  }
+}
+
+TEST_P(GraphManagerTest, ProgressIsToldAfterEveryBucket) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  std::vector<std::string> told;
+  GraphManagerOptions options{.buckets = {1, 2, 4}};
+  options.progress = [&](const CaptureProgress& progress) {
+    told.push_back(std::to_string(progress.done) + "/" + std::to_string(progress.total) + " " +
+                   std::string(progress.bucket));
+  };
+  ASSERT_OK(GraphManager::Create(*bench.stream, options, bench.Work()));
+  EXPECT_THAT(told, ElementsAre("1/3 graph/4", "2/3 graph/2", "3/3 graph/1"));
+}
+
+TEST_P(GraphManagerTest, ErrorOfTheWorkNamesTheBucketAndLeavesTheStreamUsable) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  for (const bool warm_up : {true, false}) {
+    // The second half of bucket 2 fails, after its first half was enqueued.
+    const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) {
+      const absl::Status status = bench.Work()(s, bucket);
+      return bucket.capacity == 2 ? absl::DataLossError("out of luck") : status;
+    };
+    EXPECT_THAT(
+        GraphManager::Create(*bench.stream, {.buckets = {1, 2, 4}, .warm_up = warm_up}, work),
+        StatusIs(absl::StatusCode::kDataLoss, std::string("bucket 'graph/2', ") +
+                                                  (warm_up ? "warm-up" : "capture") +
+                                                  ": out of luck"));
+    bench.Clear();
+    ASSERT_OK_AND_ASSIGN(
+        auto manager,
+        GraphManager::Create(*bench.stream, {.buckets = {4}, .warm_up = false}, bench.Work()));
+    ASSERT_OK(manager->Replay(3));
+    EXPECT_EQ(bench.Traces().first, 4u);
+  }
+}
+
+TEST_P(GraphManagerTest, ErrorOfALaunchNamesBucketAndKernel) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket&) {
+    return s.Launch(bench.affine, {.block = 4096},
+                    ProbeAffineArgs{bench.cell.as<uint64_t>(), 1, 1});
+  };
+  EXPECT_THAT(GraphManager::Create(*bench.stream, {.buckets = {7}, .warm_up = false}, work),
+              StatusIs(kInvalid, "bucket 'graph/7', capture: kernel 'reprise_probe_affine'"));
+  EXPECT_OK(bench.stream->Synchronize());
+}
+
+TEST_P(GraphManagerTest, EagerErrorNamesTheBucket) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  bool broken = false;
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) {
+    return broken ? absl::AbortedError("not today") : bench.Work()(s, bucket);
+  };
+  ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*bench.stream, {.buckets = {2}}, work));
+  broken = true;
+  EXPECT_THAT(manager->RunEager(1),
+              StatusIs(absl::StatusCode::kAborted, "bucket 'graph/2', eager run: not today"));
+  EXPECT_OK(manager->Replay(1));  // captured before
+}
+
+TEST_P(GraphManagerTest, CallersOwnCaptureIsRefusedAndSurvives) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK(bench.stream->Synchronize());
+  ASSERT_OK(bench.stream->BeginCapture());
+  EXPECT_THAT(GraphManager::Create(*bench.stream, {.buckets = {2}}, bench.Work()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "capturing"));
+  EXPECT_THAT(bench.enqueued, IsEmpty());
+  EXPECT_OK(bench.stream->EndCapture());
+}
+
+TEST_P(GraphManagerTest, RefusesNoWorkAndNoBuckets) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  EXPECT_THAT(GraphManager::Create(*bench.stream, {.buckets = {1}}, nullptr),
+              StatusIs(kInvalid, "enqueue"));
+  EXPECT_THAT(GraphManager::Create(*bench.stream, {}, bench.Work()),
+              StatusIs(kInvalid, "no buckets"));
+}
+
+TEST_P(GraphManagerTest, TwoManagersShareAStream) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(auto small,
+                       GraphManager::Create(*bench.stream, {.buckets = {1, 2}}, bench.Work()));
+  ASSERT_OK_AND_ASSIGN(auto large,
+                       GraphManager::Create(*bench.stream, {.buckets = {16, 32}}, bench.Work()));
+  bench.Clear();
+  ASSERT_OK(small->Replay(2));
+  ASSERT_OK(large->Replay(20));
+  EXPECT_EQ(bench.Traces(), std::make_pair(uint64_t{34}, uint64_t{2 * 31 + 32}));
+}
+
+TEST(GraphManagerOnHost, ReplaysAnEmbeddersHostFunctions) {
+  ASSERT_OK_AND_ASSIGN(auto device, runtime::Device::Create({.host_max_delay_us = 30}));
+  ASSERT_OK_AND_ASSIGN(auto stream, device->CreateStream());
+  std::vector<int64_t> ran;
+  ASSERT_OK_AND_ASSIGN(
+      auto manager, GraphManager::Create(*stream, {.buckets = {1, 2, 4}, .warm_up = false},
+                                         [&](runtime::Stream& s, const Bucket& bucket) {
+                                           return s.EnqueueHost(
+                                               [&ran, n = bucket.capacity] { ran.push_back(n); });
+                                         }));
+  EXPECT_EQ(manager->captured()[0].num_other_nodes, 1);
+  for (const int64_t size : {3, 1, 2}) ASSERT_OK(manager->Replay(size));
+  ASSERT_OK(stream->Synchronize());
+  EXPECT_THAT(ran, ElementsAre(4, 1, 2));
+}
+
+TEST(GraphManagerOnHost, FaultInWarmUpNamesTheBucket) {
+  ASSERT_OK_AND_ASSIGN(auto device, runtime::Device::Create({}));
+  Bench bench(*device);
+  const runtime::Kernel fault = *bench.module->Find(testing::kProbeFault);
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket&) {
+    return s.Launch(fault, {}, testing::ProbeFaultArgs{});
+  };
+  EXPECT_THAT(GraphManager::Create(*bench.stream, {.buckets = {3}}, work),
+              StatusIs(absl::StatusCode::kInternal,
+                       "bucket 'graph/3', warm-up: kernel 'reprise_probe_fault'"));
+}
+
+}  // namespace
+}  // namespace reprise::graphs

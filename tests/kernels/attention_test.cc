@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/cases.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/number.h"
+#include "tests/testing/oracle.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/step_oracle.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::AttentionArgs;
+using kernels::AttentionCandidate;
+using kernels::AttentionCase;
+using kernels::AttentionPhase;
+using kernels::AttentionRow;
+using runtime::DType;
+
+constexpr AttentionCandidate kCandidates[] = {AttentionCandidate::kBest,
+                                              AttentionCandidate::kPortable};
+const char* NameOf(AttentionCandidate c) {
+  return c == AttentionCandidate::kBest ? "best" : "portable";
+}
+
+// What a row computes with, wherever it lies: its query tokens, and K and V of all its tokens, this
+// step's included.
+struct RowData {
+  uint32_t context_before = 0, num_tokens = 0;
+  std::vector<double> q;     // [num_tokens, heads, dim]
+  std::vector<double> k, v;  // [length, kv_heads, dim]
+  uint32_t length() const { return context_before + num_tokens; }
+};
+
+std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype) {
+  Random random(static_cast<uint64_t>(c.head_dim) * 131 + static_cast<uint64_t>(c.num_heads));
+  const size_t dim = static_cast<size_t>(c.head_dim);
+  std::vector<RowData> rows;
+  for (const AttentionRow& r : c.rows) {
+    RowData row{r.context_before, r.num_tokens, {}, {}, {}};
+    const size_t kv = row.length() * static_cast<size_t>(c.num_kv_heads) * dim;
+    row.q = random.Tensor(dtype, row.num_tokens * static_cast<size_t>(c.num_heads) * dim, 2.0);
+    row.k = random.Tensor(dtype, kv);
+    row.v = random.Tensor(dtype, kv);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// A step over some rows: where each lies in the cache and in the tables is random, every slot that
+// no token of theirs fills is NaN.
+struct Batch {
+  static constexpr uint32_t kSpareRows = 3;
+  static constexpr uint32_t kSpareTokens = 5;
+  static constexpr uint32_t kNothing = 0xffffffffu;
+
+  size_t max_rows = 0;
+  uint32_t max_blocks_per_row = 0;
+  std::vector<kernels::RowEntry> entries;
+  std::vector<uint32_t> block_table;
+  std::vector<double> q, cache;
+  OraclePlan plan;  // query_start, context_before, items
+
+  Batch(const AttentionCase& c, const std::vector<RowData>& rows, uint64_t seed) {
+    Random random(seed);
+    max_rows = rows.size() + kSpareRows;
+    const uint32_t block_size = static_cast<uint32_t>(c.block_size);
+    uint32_t num_blocks = 1;  // the scratch block
+    for (const RowData& row : rows) {
+      const uint32_t n = (row.length() + block_size - 1) / block_size;
+      max_blocks_per_row = std::max(max_blocks_per_row, n + 1);
+      num_blocks += n + 1;
+    }
+    block_table.assign(max_rows * max_blocks_per_row, kNothing);
+    cache.assign(num_blocks * BlockElements(c), NAN);
+    const std::vector<uint32_t> slot = random.Permutation(static_cast<uint32_t>(max_rows));
+    std::vector<uint32_t> block = random.Permutation(num_blocks);
+    for (uint32_t e = 0; e < rows.size(); ++e) {
+      kernels::RowEntry entry;
+      entry.slot = slot[e];
+      entry.num_tokens = rows[e].num_tokens;
+      entries.push_back(entry);
+      uint32_t* table = block_table.data() + size_t{slot[e]} * max_blocks_per_row;
+      for (uint32_t i = 0; i * block_size < rows[e].length(); ++i) {
+        table[i] = block.back();
+        block.pop_back();
+      }
+      for (uint32_t p = 0; p < rows[e].length(); ++p)
+        StoreToken(c, rows[e], p, table[p / block_size], p % block_size);
+      AddToPlan(c, e, rows[e]);
+    }
+    q.resize(q.size() + kSpareTokens * TokenElements(c), NAN);
+    entries.resize(max_rows);
+  }
+
+  static size_t TokenElements(const AttentionCase& c) {
+    return static_cast<size_t>(c.num_heads) * static_cast<size_t>(c.head_dim);
+  }
+  static size_t BlockElements(const AttentionCase& c) {
+    return 2 * static_cast<size_t>(c.num_kv_heads) * static_cast<size_t>(c.block_size) *
+           static_cast<size_t>(c.head_dim);
+  }
+
+ private:
+  // [num_blocks, 2 (K, V), kv_heads, block_size, dim]
+  void StoreToken(const AttentionCase& c, const RowData& row, uint32_t position, uint32_t block,
+                  uint32_t offset) {
+    const size_t dim = static_cast<size_t>(c.head_dim), size = static_cast<size_t>(c.block_size);
+    const size_t heads = static_cast<size_t>(c.num_kv_heads);
+    for (size_t h = 0; h < heads; ++h) {
+      for (size_t d = 0; d < dim; ++d) {
+        const size_t from = (position * heads + h) * dim + d;
+        const size_t to = ((block * 2 * heads + h) * size + offset) * dim + d;
+        cache[to] = row.k[from];
+        cache[to + heads * size * dim] = row.v[from];
+      }
+    }
+  }
+  void AddToPlan(const AttentionCase& c, uint32_t e, const RowData& row) {
+    plan.query_start.push_back(static_cast<uint32_t>(q.size() / TokenElements(c)));
+    plan.context_before.push_back(row.context_before);
+    q.insert(q.end(), row.q.begin(), row.q.end());
+    const int32_t group = c.num_heads / c.num_kv_heads;
+    const int32_t q_tokens = std::max(1, kernels::kPrefillRows / group);
+    AddAttentionItems(e, row.context_before, row.num_tokens, c.split,
+                      static_cast<uint32_t>(q_tokens), plan);
+  }
+};
+
+class AttentionTest : public KernelTest {
+ protected:
+  // Both phases of a step over `rows`. Result: one output per row, as bytes.
+  std::vector<std::vector<std::byte>> Run(const AttentionCase& c, const std::vector<RowData>& rows,
+                                          uint64_t seed, AttentionCandidate candidate) {
+    Batch batch(c, rows, seed);
+    GuardedMemory memory(device(), stream());
+    AttentionArgs args = MakeArgs(memory, c, batch);
+    Launch(memory, args, batch.plan.decode_items, AttentionPhase::kDecode, candidate);
+    Launch(memory, args, batch.plan.prefill_items, AttentionPhase::kPrefill, candidate);
+    memory.Check();
+    for (const uint32_t arrivals : memory.Read(args.arrivals)) EXPECT_EQ(arrivals, 0u);
+
+    const std::vector<std::byte> out = memory.ReadBytes(args.out);
+    const size_t token_bytes = Batch::TokenElements(c) * SizeOf(dtype());
+    std::vector<std::vector<std::byte>> result;
+    auto at = out.begin();
+    for (const RowData& row : rows) {
+      const auto end = at + static_cast<ptrdiff_t>(row.num_tokens * token_bytes);
+      result.emplace_back(at, end);
+      at = end;
+    }
+    EXPECT_TRUE(std::all_of(at, out.end(), [](std::byte b) { return b == std::byte{0xff}; }))
+        << "output beyond the live tokens was written";
+    return result;
+  }
+
+  // Tensor cores take probabilities in the storage format.
+  double ProbabilityEps(AttentionCandidate candidate) const {
+    const bool rounds = GetParam().device == runtime::DeviceKind::kCuda &&
+                        candidate == AttentionCandidate::kBest && dtype() != DType::kF32;
+    return rounds ? HalfUlp(dtype(), 1.0) : 0.0;
+  }
+
+ private:
+  AttentionArgs MakeArgs(GuardedMemory& memory, const AttentionCase& c, const Batch& batch) {
+    AttentionArgs args;
+    args.q = memory.ConstantTensor(dtype(), batch.q);
+    args.kv_cache = memory.ConstantTensor(dtype(), batch.cache);
+    args.out = memory.Poisoned(batch.q.size() * SizeOf(dtype()));
+    args.entries = memory.Constant(batch.entries);
+    args.query_start = memory.Constant(batch.plan.query_start);
+    args.context_before = memory.Constant(batch.plan.context_before);
+    args.block_table = memory.Constant(batch.block_table);
+    args.max_blocks_per_row = batch.max_blocks_per_row;
+    args.max_splits = c.split.max_splits;
+    const size_t partials = batch.max_rows * args.max_splits * static_cast<size_t>(c.num_heads);
+    args.partial_out = memory.Poisoned<float>(partials * static_cast<size_t>(c.head_dim));
+    args.partial_max = memory.Poisoned<float>(partials);
+    args.partial_sum = memory.Poisoned<float>(partials);
+    args.arrivals = memory.Variable(
+        std::vector<uint32_t>(batch.max_rows * static_cast<size_t>(c.num_kv_heads)));
+    args.num_heads = c.num_heads;
+    args.num_kv_heads = c.num_kv_heads;
+    args.head_dim = c.head_dim;
+    args.block_size = c.block_size;
+    args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+    return args;
+  }
+
+  void Launch(GuardedMemory& memory, AttentionArgs args, std::vector<kernels::AttentionItem> items,
+              AttentionPhase phase, AttentionCandidate candidate) {
+    args.num_items = memory.Constant(std::vector<uint32_t>{static_cast<uint32_t>(items.size())});
+    kernels::AttentionItem impossible;
+    impossible.entry = impossible.kv_end = impossible.q_count = Batch::kNothing;
+    items.push_back(impossible);  // beyond the live count
+    args.items = memory.Constant(items);
+    EXPECT_OK(Attention(stream(), kernels(), args, phase, candidate));
+  }
+};
+REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
+
+// The elements of all tokens of one head among `heads`.
+std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t head, size_t dim,
+                           size_t num_tokens) {
+  std::vector<double> out;
+  for (size_t t = 0; t < num_tokens; ++t) {
+    const auto begin = all.begin() + static_cast<ptrdiff_t>((t * heads + head) * dim);
+    out.insert(out.end(), begin, begin + static_cast<ptrdiff_t>(dim));
+  }
+  return out;
+}
+
+Expected OracleRow(const AttentionCase& c, const RowData& row, double probability_eps) {
+  const size_t dim = static_cast<size_t>(c.head_dim);
+  const size_t heads = static_cast<size_t>(c.num_heads);
+  const size_t kv_heads = static_cast<size_t>(c.num_kv_heads);
+  const double scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+  std::vector<std::vector<double>> k, v;
+  for (size_t h = 0; h < kv_heads; ++h) {
+    k.push_back(HeadOf(row.k, kv_heads, h, dim, row.length()));
+    v.push_back(HeadOf(row.v, kv_heads, h, dim, row.length()));
+  }
+  Expected expected;
+  for (size_t t = 0; t < row.num_tokens; ++t) {
+    const size_t visible = (row.context_before + t + 1) * dim;
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t kv = h / (heads / kv_heads);
+      OracleAttentionHead(std::span(row.q).subspan((t * heads + h) * dim, dim),
+                          std::span(k[kv]).first(visible), std::span(v[kv]).first(visible), scale,
+                          probability_eps, expected);
+    }
+  }
+  return expected;
+}
+
+TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
+  for (const AttentionCase& c : kernels::kAttentionCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    for (const AttentionCandidate candidate : kCandidates) {
+      const std::vector<std::vector<std::byte>> got = Run(c, rows, 1, candidate);
+      for (size_t r = 0; r < rows.size(); ++r) {
+        SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", row " + std::to_string(r));
+        ExpectNear(Decode(dtype(), got[r]), OracleRow(c, rows[r], ProbabilityEps(candidate)),
+                   dtype());
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
+  for (const AttentionCase& c : kernels::kAttentionCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    for (const AttentionCandidate candidate : kCandidates) {
+      const std::vector<std::vector<std::byte>> together = Run(c, rows, 2, candidate);
+      for (size_t r = 0; r < rows.size(); ++r) {
+        SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", row " + std::to_string(r));
+        EXPECT_EQ(Run(c, {rows[r]}, 3 + r, candidate)[0], together[r]);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, RefusesImpossibleShapes) {
+  AttentionArgs good;
+  good.num_heads = 4;
+  good.num_kv_heads = 2;
+  good.head_dim = 64;
+  good.block_size = 16;
+  good.max_splits = 1;
+  const auto launch = [&](const AttentionArgs& args) {
+    return Attention(stream(), kernels(), args, AttentionPhase::kDecode);
+  };
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  AttentionArgs args = good;
+  args.num_heads = 5;
+  EXPECT_THAT(launch(args), StatusIs(kInvalid, "num_heads is 5"));
+  args = good;
+  args.num_kv_heads = 0;
+  EXPECT_THAT(launch(args), StatusIs(kInvalid, "num_kv_heads is 0"));
+  args = good;
+  args.block_size = 0;
+  EXPECT_THAT(launch(args), StatusIs(kInvalid, "block_size is 0"));
+  args = good;
+  args.head_dim = 264;
+  EXPECT_THAT(launch(args), StatusIs(absl::StatusCode::kUnimplemented, "head_dim is 264"));
+}
+
+}  // namespace
+}  // namespace reprise::testing

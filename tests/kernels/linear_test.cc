@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/linear/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/fill/fill.h"
+#include "kernels/linear/cases.h"
+#include "kernels/linear/host_native.h"
+#include "kernels/linear/host_native_targets.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/number.h"
+#include "tests/testing/oracle.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::LinearArgs;
+using kernels::LinearCandidate;
+using kernels::LinearCase;
+using runtime::DType;
+
+constexpr LinearCandidate kCandidates[] = {LinearCandidate::kBest, LinearCandidate::kPortable};
+const char* NameOf(LinearCandidate c) { return c == LinearCandidate::kBest ? "best" : "portable"; }
+
+struct Input {
+  std::vector<double> x, weight, bias;
+
+  Input(const LinearCase& c, DType dtype) {
+    Random random(static_cast<uint64_t>(c.in_features) * 1009 + c.rows);
+    const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
+    x = random.Tensor(dtype, c.rows * k);
+    weight = random.Tensor(dtype, n * k, 1.0 / std::sqrt(static_cast<double>(k)));
+    if (c.bias) bias = random.Tensor(dtype, n);
+  }
+};
+
+class LinearTest : public KernelTest {
+ protected:
+  DType OutType(const LinearCase& c) const { return c.out_is_f32 ? DType::kF32 : dtype(); }
+
+  // Arguments over fresh buffers: rows of x beyond the live ones are NaN, all of the output is
+  // poisoned.
+  LinearArgs MakeArgs(GuardedMemory& memory, const LinearCase& c, const Input& in) {
+    const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
+    std::vector<double> x = in.x;
+    x.resize(c.max_rows * k, NAN);
+    LinearArgs args;
+    args.x = memory.ConstantTensor(dtype(), x);
+    args.weight = memory.ConstantTensor(dtype(), in.weight);
+    if (c.bias) args.bias = memory.ConstantTensor(dtype(), in.bias);
+    args.out = memory.Poisoned(c.max_rows * n * SizeOf(OutType(c)));
+    args.num_rows = memory.Constant(std::vector<uint32_t>{c.rows});
+    args.partials = memory.Poisoned<float>(LinearPartialFloats(kernels(), c.max_rows));
+    args.counters = memory.Variable(
+        std::vector<uint32_t>(LinearNumCounters(kernels(), static_cast<uint32_t>(c.out_features))));
+    args.in_features = c.in_features;
+    args.out_features = c.out_features;
+    args.scale = c.scale;
+    args.out_is_f32 = c.out_is_f32 ? 1 : 0;
+    return args;
+  }
+
+  void ExpectCountersZero(GuardedMemory& memory, const LinearArgs& args) {
+    for (const uint32_t counter : memory.Read(args.counters)) EXPECT_EQ(counter, 0u);
+  }
+
+  // The output's bytes of rows [0, c.rows), computed with in.x's rows in this order.
+  std::vector<std::byte> RowBytes(const LinearCase& c, const Input& in, LinearCandidate candidate) {
+    GuardedMemory memory(device(), stream());
+    const LinearArgs args = MakeArgs(memory, c, in);
+    EXPECT_OK(Linear(stream(), kernels(), args, c.max_rows, candidate));
+    memory.Check();
+    std::vector<std::byte> bytes = memory.ReadBytes(args.out);
+    bytes.resize(c.rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
+    return bytes;
+  }
+};
+REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(LinearTest);
+
+TEST_P(LinearTest, MatchesTheOracleAndTouchesNothingElse) {
+  for (const LinearCase& c : kernels::kLinearCases) {
+    const Input in(c, dtype());
+    const Expected expected =
+        OracleLinear(in.x, in.weight, in.bias, static_cast<size_t>(c.in_features), c.scale);
+    for (const LinearCandidate candidate : kCandidates) {
+      SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate));
+      GuardedMemory memory(device(), stream());
+      const LinearArgs args = MakeArgs(memory, c, in);
+      ASSERT_OK(Linear(stream(), kernels(), args, c.max_rows, candidate));
+      memory.Check();
+      ExpectNear(memory.ReadTensor(OutType(c), args.out), expected, OutType(c));
+      ExpectCountersZero(memory, args);
+    }
+  }
+}
+
+// Decode shapes of real models: a sample of the outputs, since the oracle would take longer than
+// everything else.
+TEST_P(LinearTest, MatchesTheOracleAtTheTimedShapes) {
+  for (const LinearCase& c : kernels::kLinearTimedCases) {
+    SCOPED_TRACE(c.name);
+    const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
+    Random random(k);
+    const std::vector<double> x = random.Tensor(dtype(), c.rows * k);
+    GuardedMemory memory(device(), stream());
+    void* weight = memory.Poisoned(n * k * SizeOf(dtype()));
+    ASSERT_OK(RandomFill(
+        stream(), kernels(),
+        {.out = weight, .count = static_cast<int64_t>(n * k), .seed = 1, .stddev = 0.02f}));
+    Input in({.name = "", .in_features = 1, .out_features = 1, .rows = 0, .max_rows = 0}, dtype());
+    in.x = x;
+    LinearArgs args = MakeArgs(memory, c, in);
+    args.weight = weight;
+    ASSERT_OK(Linear(stream(), kernels(), args, c.max_rows));
+    memory.Check();
+    const std::vector<double> out = memory.ReadTensor(dtype(), args.out);
+    const std::vector<std::byte> weight_bytes = memory.ReadBytes(weight);
+    Expected expected;
+    std::vector<double> got;
+    for (size_t i = 0; i < 200; ++i) {
+      const size_t r = random.Below(c.rows), f = random.Below(static_cast<uint32_t>(n));
+      const std::vector<double> w = Decode(
+          dtype(), std::span(weight_bytes).subspan(f * k * SizeOf(dtype()), k * SizeOf(dtype())));
+      OracleLinearOutput(std::span(x).subspan(r * k, k), w, c.scale, 0.0, expected);
+      got.push_back(out[r * n + f]);
+    }
+    ExpectNear(got, expected, dtype());
+    EXPECT_TRUE(std::none_of(out.begin(), out.end(), [](double y) { return std::isnan(y); }));
+  }
+}
+
+// Picks one row of a case's 130 and runs it alone, and as the last of a few in every kind of
+// bucket.
+TEST_P(LinearTest, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
+  constexpr uint32_t kRows = 130;
+  const LinearCase shapes[] = {{"even", 320, 192, kRows, kRows, true},
+                               {"odd", 131, 45, kRows, kRows},
+                               {"long_k", 4104, 72, kRows, kRows}};
+  const LinearCase buckets[] = {
+      {"1", 0, 0, 1, 1},     {"2", 0, 0, 2, 2},       {"3", 0, 0, 3, 8},
+      {"12", 0, 0, 12, 16},  {"33", 0, 0, 33, 64},    {"64", 0, 0, 64, 64},
+      {"65", 0, 0, 65, 128}, {"130", 0, 0, 130, 256}, {"1 of 300", 0, 0, 1, 300}};
+  for (const LinearCase& shape : shapes) {
+    const Input in(shape, dtype());
+    const size_t k = static_cast<size_t>(shape.in_features);
+    for (const LinearCandidate candidate : kCandidates) {
+      const std::vector<std::byte> all = RowBytes(shape, in, candidate);
+      const size_t row_bytes = all.size() / kRows;
+      for (const LinearCase& bucket : buckets) {
+        SCOPED_TRACE(std::string(shape.name) + ", " + NameOf(candidate) + ", " + bucket.name);
+        LinearCase c = shape;
+        c.rows = bucket.rows;
+        c.max_rows = bucket.max_rows;
+        const uint32_t first = (bucket.rows * 37 + 5) % (kRows - bucket.rows + 1);
+        Input part = in;
+        const auto begin = in.x.begin() + static_cast<ptrdiff_t>(first * k);
+        part.x.assign(begin, begin + static_cast<ptrdiff_t>(c.rows * k));
+        const std::vector<std::byte> got = RowBytes(c, part, candidate);
+        EXPECT_TRUE(std::equal(got.begin(), got.end(),
+                               all.begin() + static_cast<ptrdiff_t>(first * row_bytes)));
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, RefusesImpossibleShapes) {
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  LinearArgs args;
+  args.in_features = args.out_features = 8;
+  EXPECT_THAT(Linear(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_rows is 0"));
+  args.in_features = 0;
+  EXPECT_THAT(Linear(stream(), kernels(), args, 1), StatusIs(kInvalid, "in_features is 0"));
+  args.in_features = 8;
+  args.out_features = -3;
+  EXPECT_THAT(Linear(stream(), kernels(), args, 1), StatusIs(kInvalid, "out_features is -3"));
+}
+
+// The host's native linear in every form that this CPU runs, not only the one that it would choose.
+class LinearInstructionSetTest : public LinearTest {
+ protected:
+  static runtime::HostKernelFn EntryOf(const kernels::on_host::NativeLinearTarget& target,
+                                       DType dtype) {
+    return dtype == DType::kF32 ? target.f32 : dtype == DType::kBf16 ? target.bf16 : target.f16;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Host, LinearInstructionSetTest,
+                         ::testing::Values(KernelTestParam{.dtype = DType::kF32},
+                                           KernelTestParam{.dtype = DType::kBf16},
+                                           KernelTestParam{.dtype = DType::kF16}),
+                         NameOfParam);
+
+TEST_P(LinearInstructionSetTest, MatchesTheOracleAndTouchesNothingElse) {
+  constexpr uint32_t kTile = kernels::on_host::kNativeTileFeatures;
+  for (const auto& target : kernels::on_host::NativeLinearTargets()) {
+    const runtime::KernelDef def[] = {{.name = "linear", .host = EntryOf(target, dtype())}};
+    ASSERT_OK_AND_ASSIGN(const auto module, device().Load({.kernels = def, .cuda_fatbins = {}}));
+    ASSERT_OK_AND_ASSIGN(const runtime::Kernel kernel, module->Find("linear"));
+    for (const LinearCase& c : kernels::kLinearCases) {
+      SCOPED_TRACE(std::string(target.name) + ", " + c.name);
+      const Input in(c, dtype());
+      GuardedMemory memory(device(), stream());
+      const LinearArgs args = MakeArgs(memory, c, in);
+      const unsigned tiles = (static_cast<unsigned>(c.out_features) + kTile - 1) / kTile;
+      ASSERT_OK(stream().Launch(kernel, {.grid_x = tiles}, args));
+      memory.Check();
+      ExpectNear(
+          memory.ReadTensor(OutType(c), args.out),
+          OracleLinear(in.x, in.weight, in.bias, static_cast<size_t>(c.in_features), c.scale),
+          OutType(c));
+    }
+  }
+}
+
+TEST_P(LinearInstructionSetTest, ARowsBitsDependOnNoNeighbour) {
+  const LinearCase all{"all", 391, 70, 9, 9, true};
+  const Input in(all, dtype());
+  const size_t k = static_cast<size_t>(all.in_features);
+  for (const auto& target : kernels::on_host::NativeLinearTargets()) {
+    SCOPED_TRACE(target.name);
+    const auto run = [&](const LinearCase& c, const Input& input) {
+      GuardedMemory memory(device(), stream());
+      const LinearArgs args = MakeArgs(memory, c, input);
+      for (unsigned tile = 0; tile < 3; ++tile) {
+        const runtime::HostBlockContext block{.block_x = tile,
+                                              .block_y = 0,
+                                              .grid_x = 3,
+                                              .grid_y = 1,
+                                              .block_threads = 1,
+                                              .shared = nullptr,
+                                              .shared_bytes = 0};
+        EntryOf(target, dtype())(block, &args);
+      }
+      memory.Check();
+      return memory.ReadBytes(args.out);
+    };
+    const std::vector<std::byte> together = run(all, in);
+    LinearCase one = all;
+    one.rows = one.max_rows = 1;
+    for (uint32_t r = 0; r < all.rows; ++r) {
+      Input row = in;
+      const auto begin = in.x.begin() + static_cast<ptrdiff_t>(r * k);
+      row.x.assign(begin, begin + all.in_features);
+      const std::vector<std::byte> alone = run(one, row);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(),
+                             together.begin() + static_cast<ptrdiff_t>(r * alone.size())))
+          << "row " << r;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

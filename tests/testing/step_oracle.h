@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fetch, plan and publish must do, in plain C++ from kernels/step/*.h: resident rows, the plan
+// of a step, its results. Shares the layouts with the kernels, which are the contract, and no code.
+#ifndef REPRISE_TESTS_TESTING_STEP_ORACLE_H_
+#define REPRISE_TESTS_TESTING_STEP_ORACLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/step/step_args.h"
+#include "kernels/step/step_layout.h"
+
+namespace reprise::testing {
+
+// The rows that stay on the device. Never-written words hold kNever, as poisoned device memory
+// does.
+struct OracleRows {
+  static constexpr uint32_t kNever = 0xffffffffu;
+
+  OracleRows(uint32_t max_rows, uint32_t max_blocks_per_row);
+
+  std::vector<uint32_t> context_length, last_token;
+  std::vector<float> temperature;  // never-written: NaN
+  std::vector<uint64_t> seed;
+  std::vector<uint32_t> block_table;  // [max_rows, max_blocks_per_row]
+  uint32_t max_blocks_per_row = 0;
+};
+
+// What the host puts into a ring slot.
+struct OracleStep {
+  std::vector<kernels::RowEntry> rows;
+  std::vector<uint32_t> given_tokens;
+  std::vector<kernels::TableUpdate> table_updates;
+  std::vector<uint32_t> blocks;
+
+  uint32_t num_tokens() const;
+};
+
+struct OraclePlan {
+  std::vector<uint32_t> query_start, context_before;
+  std::vector<uint32_t> token_id, token_position, token_block, token_offset;
+  std::vector<uint32_t> sampled_entry, sampled_token;
+  std::vector<kernels::AttentionItem> decode_items, prefill_items;
+};
+
+// The attention work of one row, appended. `entry` is its index in the step.
+void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tokens,
+                       const kernels::SplitRule& split, uint32_t prefill_q_tokens,
+                       OraclePlan& plan);
+
+// Fetch + plan: updates `rows` (tables, initial states).
+OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const kernels::SplitRule& split,
+                    uint32_t prefill_q_tokens, OracleRows& rows);
+
+// Publish: updates `rows`, returns what goes to the result ring. token, logprob: one per sampled
+// row.
+std::vector<kernels::RowResult> PublishStep(const OracleStep& step, const OraclePlan& plan,
+                                            const std::vector<uint32_t>& token,
+                                            const std::vector<float>& logprob, OracleRows& rows);
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_TESTING_STEP_ORACLE_H_
