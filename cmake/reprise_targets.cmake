@@ -42,6 +42,7 @@ function(reprise_test folder)
   gtest_discover_tests(
     ${target}
     TEST_PREFIX ${folder}.
+    NO_PRETTY_VALUES
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 120
     PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${folder})

@@ -84,6 +84,10 @@ class DecodeEngine::Impl {
   absl::Status Capture(const ProgressFn& progress);
   absl::StatusOr<uint64_t> EstimateGraphBytes();
   StepShape ShapeFor(const Bucket& bucket, bool mixed) const;
+  kernels::LinearCandidate LinearKernels() const {
+    return options_.linear == LinearPolicy::kPortable ? kernels::LinearCandidate::kPortable
+                                                      : kernels::LinearCandidate::kBest;
+  }
 
   absl::StatusOr<Session*> FindSession(SessionId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOrder(const StepRequest& request, const Session& session) const
@@ -215,7 +219,7 @@ absl::StatusOr<uint64_t> DecodeEngine::Impl::EstimateGraphBytes() {
   const auto geometry = runtime::KvGeometry::For(info_.model, options_.block_size, options_.dtype);
   REPRISE_ASSIGN_OR_RETURN(runtime::KvPool pool, runtime::KvPool::Create(device_, geometry, 2));
   const StepProgram program(info_.model, *kernels_, *weights_, pool, workspace_, metadata_,
-                            metadata_layout_, results_);
+                            metadata_layout_, results_, LinearKernels());
   REPRISE_ASSIGN_OR_RETURN(
       const auto manager,
       GraphManager::Create(*stream_,
@@ -237,7 +241,7 @@ StepShape DecodeEngine::Impl::ShapeFor(const Bucket& bucket, bool mixed) const {
 absl::Status DecodeEngine::Impl::Capture(const ProgressFn& progress) {
   const Clock::time_point begin = Clock::now();
   program_ = std::make_unique<StepProgram>(info_.model, *kernels_, *weights_, pool_, workspace_,
-                                           metadata_, metadata_layout_, results_);
+                                           metadata_, metadata_layout_, results_, LinearKernels());
   const auto total =
       static_cast<uint64_t>(options_.decode_buckets.size() + options_.mixed_buckets.size());
   uint64_t before = 0;

@@ -35,16 +35,16 @@ namespace reprise::graphs {
 
 // Where a model comes from: a Hugging Face directory, or a preset's shape with random weights.
 struct ModelSource {
-  std::string directory;     // set: load this
-  std::string preset;        // set instead: random weights of this preset
+  std::string directory = {};     // set: load this
+  std::string preset = {};        // set instead: random weights of this preset
   uint64_t random_seed = 1;  // for presets
 };
 
-// How linear layers are computed where there is a choice (CUDA). Reported in EngineInfo.
+// Which kernels compute linear layers. With either, a row's bits do not depend on the batch; the
+// two differ from each other by rounding. Reported in EngineInfo.
 enum class LinearPolicy : uint8_t {
-  kInvariant,  // our kernels, one K order per weight: a row's bits do not depend on the batch
-  kVendor,  // cuBLASLt, fixed algorithm per shape: faster at large token counts, bits may depend on
-            // the bucket
+  kTuned,     // the device's fastest: tensor cores, or the CPU's vector units
+  kPortable,  // the reference kernels, the same source on every device; slow
 };
 
 struct DecodeEngineOptions {
@@ -56,11 +56,11 @@ struct DecodeEngineOptions {
   double memory_fraction = 0.9;         // of the device's memory that Reprise may use in all
   uint32_t max_rows = 256;              // resident rows
   uint32_t max_context_length = 0;      // tokens; 0: the model's limit
-  std::vector<int64_t> decode_buckets;  // rows; empty: powers of two up to max_rows
-  std::vector<int64_t> mixed_buckets;   // query tokens; empty: 64, 256 and 1024 (host) or 256, 512,
+  std::vector<int64_t> decode_buckets = {};  // rows; empty: powers of two up to max_rows
+  std::vector<int64_t> mixed_buckets = {};   // query tokens; empty: 64, 256 and 1024 (host) or 256, 512,
                                         // 1024, 2048 (others)
   uint32_t pipeline_depth = 2;          // steps in flight, 1..8
-  LinearPolicy linear = LinearPolicy::kInvariant;
+  LinearPolicy linear = LinearPolicy::kTuned;
   bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault
 };
@@ -92,7 +92,7 @@ struct EngineInfo {
   runtime::ModelSpec model;
   runtime::DeviceProperties device;
   runtime::DType dtype = runtime::DType::kBf16;
-  LinearPolicy linear = LinearPolicy::kInvariant;
+  LinearPolicy linear = LinearPolicy::kTuned;
   EngineLimits limits;
   MemoryInfo memory;
   std::vector<CapturedBucket> decode_buckets;  // capacity in rows

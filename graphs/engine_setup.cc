@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kHostPoolBytes = uint64_t{256} << 20;
 
-absl::Status CheckRange(const char* option, uint64_t got, uint64_t min, uint64_t max) {
+absl::Status CheckRange(const char* option, int64_t got, int64_t min, int64_t max) {
   if (got >= min && got <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(option, " is ", got, "; allowed: ", min, " to ", max));
@@ -29,10 +29,9 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
                                                    "; allowed: more than 0, at most 1"));
   for (const int64_t rows : options.decode_buckets)
-    REPRISE_RETURN_IF_ERROR(
-        CheckRange("decode bucket", static_cast<uint64_t>(rows), 1, options.max_rows));
+    REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", rows, 1, options.max_rows));
   for (const int64_t tokens : options.mixed_buckets)
-    REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", static_cast<uint64_t>(tokens), 1, 65536));
+    REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", tokens, 1, 65536));
   return absl::OkStatus();
 }
 
@@ -74,9 +73,6 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
   ResolvedOptions r{.options = options};
   DecodeEngineOptions& o = r.options;
   const bool host = device.kind == runtime::DeviceKind::kHost;
-  if (o.linear == LinearPolicy::kVendor)
-    return absl::UnimplementedError(
-        "linear policy 'vendor' is not built yet; allowed: 'invariant'");
   if (o.dtype_from_checkpoint) o.dtype = spec.checkpoint_dtype;
   const auto model_limit =
       static_cast<uint32_t>(std::min<int64_t>(spec.max_position_embeddings, 1 << 30));

@@ -87,7 +87,7 @@ absl::Status StepProgram::EnqueueLinear(runtime::Stream& stream, const StepShape
                           .counters = w.linear_counters,
                           .in_features = static_cast<int32_t>(weights.in_features),
                           .out_features = static_cast<int32_t>(weights.out_features)},
-                         shape.max_tokens);
+                         shape.max_tokens, linear_);
 }
 
 absl::Status StepProgram::EnqueueLayer(runtime::Stream& stream, const StepShape& shape,
@@ -195,7 +195,7 @@ absl::Status StepProgram::EnqueueLogitsAndSample(runtime::Stream& stream,
                                            .out_features = static_cast<int32_t>(head.out_features),
                                            .scale = static_cast<float>(1.0 / spec_.logits_scaling),
                                            .out_is_f32 = 1},
-                                          max_sampled));
+                                          max_sampled, linear_));
   const auto vocab = static_cast<int32_t>(spec_.vocab_size);
   return kernels::Sample(
       stream, kernels_,

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "graphs/workspace.h"
 #include "kernels/kernel_set.h"
+#include "kernels/linear/linear.h"
 #include "runtime/device.h"
 #include "runtime/kv_pool.h"
 #include "runtime/mapped_ring.h"
@@ -30,7 +31,8 @@ class StepProgram {
   StepProgram(const runtime::ModelSpec& spec, const kernels::KernelSet& kernels,
               const runtime::ModelWeights& weights, const runtime::KvPool& pool,
               const StepWorkspace& workspace, const runtime::MappedRing& metadata,
-              const kernels::StepSlotLayout& metadata_layout, const runtime::MappedRing& results)
+              const kernels::StepSlotLayout& metadata_layout, const runtime::MappedRing& results,
+              kernels::LinearCandidate linear = kernels::LinearCandidate::kBest)
       : spec_(spec),
         kernels_(kernels),
         weights_(weights),
@@ -38,7 +40,8 @@ class StepProgram {
         workspace_(workspace),
         metadata_(metadata),
         metadata_layout_(metadata_layout),
-        results_(results) {}
+        results_(results),
+        linear_(linear) {}
 
   // fetch, plan, embedding, layers, logits, sampling, publish. Launches only.
   absl::Status Enqueue(runtime::Stream& stream, const StepShape& shape) const;
@@ -69,6 +72,7 @@ class StepProgram {
   const runtime::MappedRing& metadata_;
   const kernels::StepSlotLayout metadata_layout_;
   const runtime::MappedRing& results_;
+  const kernels::LinearCandidate linear_;
 };
 
 }  // namespace reprise::graphs

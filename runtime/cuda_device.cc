@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "runtime/gpu_device.h"
@@ -167,8 +168,8 @@ class CudaVendor final : public GpuVendor {
   absl::Status LibraryUnload(GpuLibraryHandle library) const override {
     return ToStatus(cudaLibraryUnload(Native(library)), "cudaLibraryUnload");
   }
-  absl::Status LibraryGetKernel(GpuLibraryHandle library, const char* name,
-                                GpuKernelHandle* kernel) const override;
+  absl::Status LibraryFindKernels(GpuLibraryHandle library, std::span<const KernelDef> wanted,
+                                  GpuKernelHandle* found) const override;
   absl::Status KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* info) const override;
   absl::Status KernelSetMaxSharedBytes(GpuKernelHandle kernel, size_t bytes) const override {
     return ToStatus(cudaFuncSetAttribute(kernel.raw, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -266,12 +267,28 @@ absl::Status CudaVendor::LibraryLoad(std::span<const std::byte> fatbin,
   return absl::OkStatus();
 }
 
-absl::Status CudaVendor::LibraryGetKernel(GpuLibraryHandle library, const char* name,
-                                          GpuKernelHandle* kernel) const {
-  cudaKernel_t native = nullptr;
+// Lists the library's kernels instead of asking for each by name: a name that is not there is an
+// error of the driver's, and compute-sanitizer reports every one.
+absl::Status CudaVendor::LibraryFindKernels(GpuLibraryHandle library,
+                                            std::span<const KernelDef> wanted,
+                                            GpuKernelHandle* found) const {
+  unsigned count = 0;
   REPRISE_RETURN_IF_ERROR(
-      ToStatus(cudaLibraryGetKernel(&native, Native(library), name), "cudaLibraryGetKernel"));
-  kernel->raw = native;
+      ToStatus(cudaLibraryGetKernelCount(&count, Native(library)), "cudaLibraryGetKernelCount"));
+  std::vector<cudaKernel_t> kernels(count);
+  REPRISE_RETURN_IF_ERROR(
+      ToStatus(cudaLibraryEnumerateKernels(kernels.data(), count, Native(library)),
+               "cudaLibraryEnumerateKernels"));
+  absl::flat_hash_map<std::string, cudaKernel_t> by_name;
+  for (const cudaKernel_t kernel : kernels) {
+    const char* name = nullptr;
+    REPRISE_RETURN_IF_ERROR(ToStatus(cudaFuncGetName(&name, kernel), "cudaFuncGetName"));
+    by_name.emplace(name, kernel);
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto it = by_name.find(absl::string_view(wanted[i].name.data(), wanted[i].name.size()));
+    if (it != by_name.end()) found[i].raw = it->second;
+  }
   return absl::OkStatus();
 }
 
@@ -280,16 +297,9 @@ absl::Status CudaVendor::KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* in
   REPRISE_RETURN_IF_ERROR(
       ToStatus(cudaFuncGetAttributes(&attributes, kernel.raw), "cudaFuncGetAttributes"));
   info->static_shared_bytes = attributes.sharedSizeBytes;
-  info->num_params = 0;
   size_t offset = 0;
-  size_t bytes = 0;
-  // The call knows no count: it refuses the first index beyond.
-  while (cudaFuncGetParamInfo(kernel.raw, static_cast<size_t>(info->num_params), &offset, &bytes) ==
-         cudaSuccess) {
-    if (info->num_params++ == 0) info->first_param_bytes = bytes;
-  }
-  cudaGetLastError();
-  return absl::OkStatus();
+  return ToStatus(cudaFuncGetParamInfo(kernel.raw, 0, &offset, &info->args_bytes),
+                  "cudaFuncGetParamInfo");
 }
 
 absl::Status CudaVendor::LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,

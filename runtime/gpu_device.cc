@@ -82,9 +82,9 @@ class GpuDevice final : public Device {
   absl::StatusOr<std::vector<GpuLibraryHandle>> LoadLibraries(const KernelImage& image,
                                                               absl::Status* why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // NotFound when no library has the kernel.
+  // The first of `candidates` that this device can run. NotFound when there is none.
   absl::StatusOr<Kernel> LoadKernel(std::string_view name,
-                                    const std::vector<GpuLibraryHandle>& libraries)
+                                    const std::vector<GpuKernelHandle>& candidates)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Missing(std::string_view name, const absl::Status& why) const;
 
@@ -155,20 +155,30 @@ absl::StatusOr<std::unique_ptr<KernelModule>> GpuDevice::Load(const KernelImage&
   absl::Status why;
   REPRISE_ASSIGN_OR_RETURN(const std::vector<GpuLibraryHandle> libraries,
                            LoadLibraries(image, &why));
+  std::vector<std::vector<GpuKernelHandle>> candidates(image.kernels.size());
+  for (const GpuLibraryHandle library : libraries) {
+    std::vector<GpuKernelHandle> found(image.kernels.size());
+    REPRISE_RETURN_IF_ERROR(vendor().LibraryFindKernels(library, image.kernels, found.data()));
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].raw != nullptr) candidates[i].push_back(found[i]);
+    }
+  }
   absl::flat_hash_map<std::string, ModuleEntry> entries;
-  for (const KernelDef& def : image.kernels) {
-    const auto [entry, is_new] = entries.try_emplace(std::string(def.name));
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const std::string_view name = image.kernels[i].name;
+    const auto [entry, is_new] = entries.try_emplace(std::string(name));
     if (!is_new) {
       return absl::InvalidArgumentError(
-          absl::StrCat("kernel '", Abseil(def.name), "' is in the image twice"));
+          absl::StrCat("kernel '", Abseil(name), "' is in the image twice"));
     }
-    auto kernel = LoadKernel(def.name, libraries);
+    auto kernel = LoadKernel(name, candidates[i]);
     if (kernel.ok()) {
-      entry->second.kernel = {.handle = kernel->handle, .name = def.name};
+      entry->second.kernel = *kernel;
     } else if (absl::IsNotFound(kernel.status())) {
-      entry->second.missing = Missing(def.name, why.ok() ? kernel.status() : why);
+      entry->second.missing = Missing(name, why.ok() ? kernel.status() : why);
     } else {
-      return kernel.status();
+      return absl::Status(kernel.status().code(),
+                          absl::StrCat("kernel '", Abseil(name), "': ", kernel.status().message()));
     }
   }
   return std::make_unique<GpuModule>(std::move(entries));
@@ -192,30 +202,20 @@ absl::StatusOr<std::vector<GpuLibraryHandle>> GpuDevice::LoadLibraries(const Ker
 }
 
 absl::StatusOr<Kernel> GpuDevice::LoadKernel(std::string_view name,
-                                             const std::vector<GpuLibraryHandle>& libraries) {
-  const std::string symbol(name);
+                                             const std::vector<GpuKernelHandle>& candidates) {
   absl::Status missing = absl::NotFoundError("in none of the image's fat binaries");
-  for (const GpuLibraryHandle library : libraries) {
-    GpuKernelHandle handle;
-    const absl::Status found = vendor().LibraryGetKernel(library, symbol.c_str(), &handle);
-    if (absl::IsNotFound(found)) continue;
-    REPRISE_RETURN_IF_ERROR(found);
+  for (const GpuKernelHandle handle : candidates) {
     GpuKernelInfo info;
-    const absl::Status loaded = vendor().KernelGetInfo(handle, &info);
+    absl::Status loaded = vendor().KernelGetInfo(handle, &info);
     if (absl::IsNotFound(loaded)) {
-      missing = loaded;
+      missing = std::move(loaded);
       continue;
     }
     REPRISE_RETURN_IF_ERROR(loaded);
-    if (info.num_params != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("kernel '", symbol, "' takes ",
-                                                     info.num_params,
-                                                     " parameters; allowed: 1, a struct by value"));
-    }
     const size_t dynamic_bytes = properties().max_shared_bytes - info.static_shared_bytes;
     REPRISE_RETURN_IF_ERROR(vendor().KernelSetMaxSharedBytes(handle, dynamic_bytes));
     kernels_.push_back({.handle = handle,
-                        .args_bytes = info.first_param_bytes,
+                        .args_bytes = info.args_bytes,
                         .max_dynamic_shared_bytes = dynamic_bytes});
     return Kernel{.handle = &kernels_.back(), .name = name};
   }

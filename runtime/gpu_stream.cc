@@ -130,7 +130,7 @@ absl::Status GpuStream::Launch(const Kernel& kernel, const LaunchShape& shape, c
                                size_t args_bytes) {
   REPRISE_RETURN_IF_ERROR(CheckLaunch(context_.properties, kernel, shape, args, args_bytes));
   const auto& loaded = *static_cast<const GpuKernel*>(kernel.handle);
-  if (args_bytes != loaded.args_bytes) {
+  if (loaded.args_bytes != 0 && args_bytes != loaded.args_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("kernel '", Abseil(kernel.name),
                                                    "': args_bytes is ", args_bytes,
                                                    "; its argument has ", loaded.args_bytes));

@@ -18,7 +18,7 @@ namespace reprise::runtime {
 // What Kernel::handle of a GPU points at; owned by the device.
 struct GpuKernel {
   GpuKernelHandle handle;
-  size_t args_bytes = 0;                // of the one argument struct, as compiled
+  size_t args_bytes = 0;                // of the one argument struct, as compiled; 0: unknown
   size_t max_dynamic_shared_bytes = 0;  // what the kernel's static shared memory leaves
 };
 

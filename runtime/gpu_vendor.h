@@ -44,8 +44,7 @@ enum class GpuCopy { kHostToDevice, kDeviceToHost };
 // What a loaded kernel is, read from its code.
 struct GpuKernelInfo {
   size_t static_shared_bytes = 0;
-  int num_params = 0;
-  size_t first_param_bytes = 0;
+  size_t args_bytes = 0;  // of its one parameter; 0 where the vendor cannot tell
 };
 
 class GpuVendor {
@@ -99,9 +98,11 @@ class GpuVendor {
   virtual absl::Status LibraryLoad(std::span<const std::byte> fatbin,
                                    GpuLibraryHandle* library) const = 0;
   virtual absl::Status LibraryUnload(GpuLibraryHandle library) const = 0;
-  // NotFound when the library has no kernel of that name.
-  virtual absl::Status LibraryGetKernel(GpuLibraryHandle library, const char* name,
-                                        GpuKernelHandle* kernel) const = 0;
+  // Writes to found[i] the kernel named wanted[i].name; leaves it alone when the library has none
+  // of that name.
+  virtual absl::Status LibraryFindKernels(GpuLibraryHandle library,
+                                          std::span<const KernelDef> wanted,
+                                          GpuKernelHandle* found) const = 0;
   // Loads the kernel onto the current device if it is not there yet, so that no launch has to.
   // NotFound without code for it.
   virtual absl::Status KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* info) const = 0;

@@ -11,7 +11,8 @@ namespace reprise::runtime {
 absl::StatusOr<KvPool> KvPool::Create(Device& device, const KvGeometry& geometry,
                                       uint64_t num_blocks) {
   constexpr uint64_t kMaxBlocks = uint64_t{1} << 31;
-  if (geometry.num_layers < 1 || geometry.BlockElements() < 1) {
+  if (geometry.num_layers < 1 || geometry.num_kv_heads < 1 || geometry.head_dim < 1 ||
+      geometry.block_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV geometry of ", geometry.num_layers, " layers, ", geometry.num_kv_heads, " heads of ",
         geometry.head_dim, ", block size ", geometry.block_size, "; allowed: all at least 1"));

@@ -126,8 +126,10 @@ void StepPipeline::FinishOldest() {
     std::lock_guard lock(mutex_);
     oldest = in_flight_.front();
   }
-  const absl::Status status = engine_.Wait(oldest.ticket, &result_);
+  absl::Status status = engine_.Wait(oldest.ticket, &result_);
   oldest.job->times.result_ns = NowNs();
+  // A step behind the one that failed is lost to the same fault, whatever its own Wait says.
+  if (const absl::Status fault = engine_.health(); !status.ok() && !fault.ok()) status = fault;
   std::vector<Refusal> refused;
   std::vector<graphs::SessionId> idle;
   {

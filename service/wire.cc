@@ -256,7 +256,7 @@ void DescribeToWire(const graphs::EngineInfo& info, const graphs::PoolInfo& pool
   wire->set_world_size(1);
   wire->set_server_version(REPRISE_VERSION);
   wire->set_api_version("reprise.v1");
-  wire->set_linear_policy(info.linear == graphs::LinearPolicy::kInvariant ? "invariant" : "vendor");
+  wire->set_linear_policy(info.linear == graphs::LinearPolicy::kTuned ? "tuned" : "portable");
 }
 
 }  // namespace reprise::service

@@ -81,7 +81,13 @@ absl::Status WaitUntilServing(const std::shared_ptr<grpc::Channel>& channel,
                           status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
     if (hopeless || steady_clock::now() >= deadline) return Describe(status, health, address, wait);
     if (interrupted != nullptr && *interrupted) return absl::CancelledError("interrupted");
-    std::this_thread::sleep_for(kPollInterval);
+    // gRPC makes progress on a connection only while someone waits for it: a plain sleep would
+    // leave it half open for seconds.
+    if (status.ok()) {
+      std::this_thread::sleep_for(kPollInterval);
+    } else {
+      channel->WaitForConnected(std::chrono::system_clock::now() + kPollInterval);
+    }
   }
 }
 

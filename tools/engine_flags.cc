@@ -48,9 +48,9 @@ absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text) 
 }
 
 absl::StatusOr<graphs::LinearPolicy> ParseLinear(std::string_view text) {
-  if (text == "invariant") return graphs::LinearPolicy::kInvariant;
-  if (text == "vendor") return graphs::LinearPolicy::kVendor;
-  return Refuse("linear", text, "invariant, vendor");
+  if (text == "tuned") return graphs::LinearPolicy::kTuned;
+  if (text == "portable") return graphs::LinearPolicy::kPortable;
+  return Refuse("linear", text, "tuned, portable");
 }
 
 absl::StatusOr<uint64_t> ParseCacheBytes(std::string_view text) {
@@ -97,8 +97,8 @@ void AddDeviceOptions(CLI::App* app, EngineFlags* flags) {
       app, "--memory-fraction", &flags->engine.memory_fraction,
       [](std::string_view text) { return ParseDecimal(text, 0.01, 1.0); }, "F", "0.9",
       "Share of the device's memory to use in all, with --kv-cache auto");
-  AddOption(app, "--linear", &flags->engine.linear, ParseLinear, "POLICY", "invariant",
-            "invariant (a row's bits do not depend on the batch) or vendor (cuBLASLt)");
+  AddOption(app, "--linear", &flags->engine.linear, ParseLinear, "POLICY", "tuned",
+            "tuned (the device's fastest kernels) or portable (the reference kernels, slow)");
 }
 
 void AddStepOptions(CLI::App* app, EngineFlags* flags) {

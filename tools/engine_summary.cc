@@ -18,7 +18,7 @@ using graphs::CapturedBucket;
 using graphs::EngineInfo;
 
 std::string_view NameOf(graphs::LinearPolicy policy) {
-  return policy == graphs::LinearPolicy::kInvariant ? "invariant" : "vendor";
+  return policy == graphs::LinearPolicy::kTuned ? "tuned" : "portable";
 }
 
 std::string ModelText(const runtime::ModelSpec& model) {

@@ -57,14 +57,25 @@ check_shell() {
   our_files '*.sh' .ci/run | xargs -0 -r shellcheck --external-sources
 }
 
-# Lints every source file that the build knows. Prints only what it finds.
+# Lints every source file that the build knows, but for two that clang 14 cannot read: one compiles itself once per instruction set by
+# rules of g++, one uses _Float16. Prints only what it finds.
 check_tidy() {
   local log="build/$1/clang-tidy.log"
+  local unreadable='kernels/linear/host_native|tests/testing/tiny_model'
   if ! run-clang-tidy -p "build/$1" -quiet -j "${cores}" \
-    "^${root}/(runtime|kernels|graphs|service|tools|tests)/.*\.cc$" >"${log}" 2>&1; then
+    "^${root}/(?!(${unreadable})\.cc$)(runtime|kernels|graphs|service|tools|tests)/.*\.cc$" >"${log}" 2>&1; then
     grep -E -A 4 '(warning|error):' "${log}" >&2 || tail -n 40 "${log}" >&2
     fail "clang-tidy found the above (all of it: ${log})"
   fi
+}
+
+summaries=()
+
+# run_tests <preset> [ctest argument ...]. Keeps CTest's summary line: the list of skipped tests that CTest puts below it can be long.
+run_tests() {
+  local log="build/$1/ctest.log"
+  ctest --preset "$1" --no-label-summary -j "${cores}" "${@:2}" | tee "${log}"
+  summaries+=("$(grep -E '^[0-9]+% tests passed' "${log}")")
 }
 
 run_plain() {
@@ -80,7 +91,7 @@ run_plain() {
   stage "Checking style: clang-tidy"
   check_tidy "${preset}"
   stage "Running the tests"
-  ctest --preset "${preset}" --no-label-summary -j "${cores}"
+  run_tests "${preset}"
 }
 
 run_sanitized() {
@@ -90,14 +101,16 @@ run_sanitized() {
   cmake --preset asan
   cmake --build --preset asan
   stage "Running the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-  ctest --preset asan --no-label-summary -j "${cores}"
+  run_tests asan
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
   cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests reprise_service_tests
   stage "Running the tests of runtime, graphs and service under ThreadSanitizer"
-  ctest --preset tsan --no-label-summary -j "${cores}" -R '^(runtime|graphs|service)\.'
+  run_tests tsan --tests-regex '^(runtime|graphs|service)\.'
 }
 
 stage "Installing what is missing"
 tools/install_dependencies.sh
 if "${sanitize}"; then run_sanitized; else run_plain; fi
+printf '\nAll done in %d s. CTest says:\n' "${SECONDS}"
+printf '%s\n' "${summaries[@]}"

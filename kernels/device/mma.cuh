@@ -61,6 +61,53 @@ REPRISE_FN void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// ---- barriers in shared memory (mbarrier): threads of a block that meet without stopping the others ----
+// Phases count from 0. Everything that the arriving threads wrote before is visible to those that waited for the phase.
+
+// By one thread; the others may use it after a barrier of the block. arrivals: how many complete a phase.
+REPRISE_FN void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)
+               : "memory");
+}
+REPRISE_FN void BarrierArrive(uint64_t* barrier) {
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(SharedAddress(barrier))
+      : "memory");
+}
+// Waits until phase number `phase` is complete. Nobody may be more than one phase behind.
+REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
+  const uint32_t address = SharedAddress(barrier), parity = phase & 1u;
+  uint32_t done = 0;
+  while (done == 0) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(address), "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(address), "r"(parity)
+        : "memory");
+#endif
+  }
+}
+
+// ---- global memory shared between blocks ----
+
+// counter += 1, returns the value before. Orders this thread's earlier accesses, and those that a barrier put before them, ahead of
+// the addition, and later ones behind it. Cheaper than two __threadfence().
+REPRISE_FN uint32_t AddOneAcquireRelease(uint32_t* counter) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
 // ---- fragments ----
 
 // Four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the addresses of the rows of matrix i.

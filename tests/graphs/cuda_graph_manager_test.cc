@@ -151,15 +151,14 @@ Function DriverCall(const char* name, unsigned version) {
 }
 
 TEST_F(CudaGraphManager, WorksInTheEmbeddersOwnContextAndLeavesItCurrent) {
-  // Before 12.5 the call had no parameter struct.
-  const auto create =
-      DriverCall<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate", 12000);
+  const auto create = DriverCall<CUresult (*)(CUcontext*, CUctxCreateParams*, unsigned, CUdevice)>(
+      "cuCtxCreate", 12050);
   const auto destroy = DriverCall<CUresult (*)(CUcontext)>("cuCtxDestroy", 12000);
   const auto current = DriverCall<CUresult (*)(CUcontext*)>("cuCtxGetCurrent", 12000);
   ASSERT_TRUE(create != nullptr && destroy != nullptr && current != nullptr);
   ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // initialises the driver
   CUcontext mine = nullptr;
-  ASSERT_EQ(create(&mine, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(create(&mine, nullptr, 0, 0), CUDA_SUCCESS);
   {
     Embedder embedder;
     ASSERT_OK_AND_ASSIGN(

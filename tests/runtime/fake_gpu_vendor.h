@@ -63,9 +63,8 @@ struct FakeGpu {
   }
 };
 
-// A fat binary of the fake: a line "name num_params first_param_bytes static_shared_bytes" per
-// kernel; "-" in front of the name: no code for this device. A fat binary that starts with "!" has
-// none at all.
+// A fat binary of the fake: a line "name args_bytes static_shared_bytes" per kernel; "-" in front
+// of the name: no code for this device. A fat binary that starts with "!" has none at all.
 class FakeGpuVendor final : public GpuVendor {
  public:
   explicit FakeGpuVendor(FakeGpu* gpu) : gpu_(*gpu) {}
@@ -232,26 +231,27 @@ class FakeGpuVendor final : public GpuVendor {
     --gpu_.live_libraries;
     return Enter("LibraryUnload");
   }
-  absl::Status LibraryGetKernel(GpuLibraryHandle library, const char* name,
-                                GpuKernelHandle* kernel) const override {
-    absl::Status status = Enter("LibraryGetKernel");
+  absl::Status LibraryFindKernels(GpuLibraryHandle library, std::span<const KernelDef> wanted,
+                                  GpuKernelHandle* found) const override {
+    absl::Status status = Enter("LibraryFindKernels");
     if (!status.ok()) return status;
     const auto& text = *static_cast<std::string*>(library.raw);
     for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       const std::vector<std::string> words = absl::StrSplit(line, ' ');
       const bool has_code = words[0][0] != '-';
-      if (words[0].substr(has_code ? 0 : 1) != name) continue;
-      auto found = std::make_unique<FakeGpu::Kernel>();
-      found->name = name;
-      found->has_code = has_code;
-      found->info = {.static_shared_bytes = std::stoul(words[3]),
-                     .num_params = std::stoi(words[1]),
-                     .first_param_bytes = std::stoul(words[2])};
-      kernel->raw = found.get();
-      gpu_.kernels.push_back(std::move(found));
-      return status;
+      const std::string name = words[0].substr(has_code ? 0 : 1);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        if (wanted[i].name != name) continue;
+        auto kernel = std::make_unique<FakeGpu::Kernel>();
+        kernel->name = name;
+        kernel->has_code = has_code;
+        kernel->info = {.static_shared_bytes = std::stoul(words[2]),
+                        .args_bytes = std::stoul(words[1])};
+        found[i].raw = kernel.get();
+        gpu_.kernels.push_back(std::move(kernel));
+      }
     }
-    return absl::NotFoundError("fakeLibraryGetKernel: no such symbol");
+    return status;
   }
   absl::Status KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* info) const override {
     absl::Status status = Enter("KernelGetInfo");

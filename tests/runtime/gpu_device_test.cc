@@ -37,8 +37,8 @@ struct Args {
 };
 
 constexpr KernelDef kKernels[] = {{"add"}, {"mul"}, {"other_arch"}, {"nowhere"}};
-constexpr std::string_view kFatbinA = "add 1 8 1024\n-other_arch 1 8 0\n";
-constexpr std::string_view kFatbinB = "mul 1 8 0\n";
+constexpr std::string_view kFatbinA = "add 8 1024\n-other_arch 8 0\n";
+constexpr std::string_view kFatbinB = "mul 8 0\n";
 
 class GpuDeviceTest : public ::testing::Test {
  protected:
@@ -171,19 +171,33 @@ TEST_F(GpuDeviceTest, LoadReportsOtherFailures) {
   const std::span<const std::byte> fatbins[] = {Bytes(kFatbinA)};
   const KernelImage image = {.kernels = kKernels, .cuda_fatbins = fatbins};
   for (const std::string call :
-       {"LibraryLoad", "LibraryGetKernel", "KernelGetInfo", "KernelSetMaxSharedBytes"}) {
+       {"LibraryLoad", "LibraryFindKernels", "KernelGetInfo", "KernelSetMaxSharedBytes"}) {
     Fail(call);
     EXPECT_THAT(device_->Load(image), StatusIs(absl::StatusCode::kInternal, "fake" + call));
   }
   EXPECT_OK(device_->Load(image));
 }
 
-TEST_F(GpuDeviceTest, KernelMustTakeOneStruct) {
+TEST_F(GpuDeviceTest, KernelIsTakenFromTheFatbinThatHasCodeForTheDevice) {
   MakeDevice();
-  const KernelDef kernels[] = {{"two"}};
-  const std::span<const std::byte> fatbins[] = {Bytes("two 2 8 0\n")};
-  EXPECT_THAT(device_->Load({.kernels = kernels, .cuda_fatbins = fatbins}),
-              StatusIs(kInvalid, "'two' takes 2 parameters"));
+  const KernelDef kernels[] = {{"both"}};
+  const std::span<const std::byte> fatbins[] = {Bytes("-both 8 0\n"), Bytes("both 16 0\n")};
+  ASSERT_OK_AND_ASSIGN(const auto module,
+                       device_->Load({.kernels = kernels, .cuda_fatbins = fatbins}));
+  ASSERT_OK_AND_ASSIGN(const Kernel both, module->Find("both"));
+  ASSERT_OK_AND_ASSIGN(auto stream, device_->CreateStream());
+  EXPECT_THAT(stream->Launch(both, {}, Args{1}), StatusIs(kInvalid, "its argument has 16"));
+}
+
+TEST_F(GpuDeviceTest, ArgumentSizeThatTheVendorCannotTellIsNotChecked) {
+  MakeDevice();
+  const KernelDef kernels[] = {{"unknown"}};
+  const std::span<const std::byte> fatbins[] = {Bytes("unknown 0 0\n")};
+  ASSERT_OK_AND_ASSIGN(const auto module,
+                       device_->Load({.kernels = kernels, .cuda_fatbins = fatbins}));
+  ASSERT_OK_AND_ASSIGN(const Kernel unknown, module->Find("unknown"));
+  ASSERT_OK_AND_ASSIGN(auto stream, device_->CreateStream());
+  EXPECT_OK(stream->Launch(unknown, {}, Args{1}));
 }
 
 TEST_F(GpuDeviceTest, LaunchChecksArgumentSizeAndSharedMemoryAgainstTheCode) {

@@ -24,7 +24,8 @@ void WriteModel(const std::string& directory) {
 
 }  // namespace
 
-TinyEngine::TinyEngine(const std::string& directory, int max_delay_us) {
+TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
+                       uint64_t watchdog_timeout_ms) {
   runtime::DeviceOptions device_options;
   device_options.host_threads = 2;
   device_options.host_max_delay_us = max_delay_us;
@@ -38,6 +39,7 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us) {
   options.kv_cache_bytes = 192 << 10;
   options.max_rows = kMaxRows;
   options.max_context_length = kMaxContext;
+  options.watchdog_timeout_ms = watchdog_timeout_ms;
   options.mixed_buckets = {8, kMaxStepTokens};
   graphs::ModelSource source;
   source.directory = directory;
@@ -49,7 +51,8 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us) {
 
 ServedModel::ServedModel(const Options& options) {
   WriteModel(directory_.path());
-  tiny_ = std::make_unique<TinyEngine>(directory_.path(), options.max_delay_us);
+  tiny_ = std::make_unique<TinyEngine>(directory_.path(), options.max_delay_us,
+                                       options.watchdog_timeout_ms);
   ServerOptions server_options = options.server;
   if (server_options.listen.empty()) {
     server_options.listen = {absl::StrCat("unix:", directory_.path(), "/reprise.sock")};

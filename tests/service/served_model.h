@@ -32,7 +32,9 @@ constexpr uint32_t kMaxStepTokens = 32;
 
 // A device with an engine over the tiny model, apart from any server.
 struct TinyEngine {
-  explicit TinyEngine(const std::string& directory, int max_delay_us = 0);
+  // `max_delay_us`: of the device's kernels, see DeviceOptions.
+  explicit TinyEngine(const std::string& directory, int max_delay_us = 0,
+                      uint64_t watchdog_timeout_ms = 30000);
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<graphs::DecodeEngine> engine;
 };
@@ -42,7 +44,8 @@ class ServedModel {
   struct Options {
     ServerOptions server;  // `listen` is a unix socket in a temporary directory unless set
     bool attach = true;    // false: the server stays in "loading"
-    int max_delay_us = 0;  // of the device's kernels, see DeviceOptions
+    int max_delay_us = 0;
+    uint64_t watchdog_timeout_ms = 30000;
   };
   ServedModel() : ServedModel(Options()) {}
   explicit ServedModel(const Options& options);

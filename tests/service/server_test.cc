@@ -112,6 +112,71 @@ TEST(Health, WatchOfAnUnknownServiceSaysSo) {
   EXPECT_FALSE(watch->Read(&response));
 }
 
+// The watchdog gives up on a step that a slow device would still have finished: a fault like any
+// other.
+TEST(Health, TurnsNotServingWhenTheDeviceFails) {
+  ServedModel::Options options;
+  options.max_delay_us = 8000;  // per kernel; a step has a few dozen
+  options.watchdog_timeout_ms = 1;
+  ServedModel served(options);
+  auto channel = served.NewChannel();
+  auto stub = grpc::health::v1::Health::NewStub(channel);
+  grpc::ClientContext context;
+  auto watch = stub->Watch(&context, grpc::health::v1::HealthCheckRequest());
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+
+  StreamClient client(channel);
+  v1::StepRequest step = client.NewStep();
+  step.add_add()->set_row(kRow);
+  step.mutable_add(0)->add_blocks(client.Allocate(1).at(0));
+  v1::Chunk* chunk = step.add_chunks();
+  chunk->set_row(kRow);
+  chunk->add_tokens(5);
+  chunk->set_sample(true);
+  const v1::StepError lost = client.Refused(step);
+  EXPECT_EQ(lost.code(), grpc::StatusCode::DEADLINE_EXCEEDED) << lost.message();
+  EXPECT_EQ(CheckHealth(channel), HealthCheckResponse::NOT_SERVING);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+
+  const v1::StepError refused = client.Refused(step);
+  EXPECT_EQ(refused.code(), grpc::StatusCode::UNAVAILABLE) << refused.message();
+  EXPECT_THAT(refused.message(), HasSubstr(lost.message()));
+  v1::DescribeResponse described;
+  grpc::ClientContext describe_context;
+  EXPECT_TRUE(v1::StepService::NewStub(channel)
+                  ->Describe(&describe_context, v1::DescribeRequest(), &described)
+                  .ok());
+  EXPECT_TRUE(client.Finish().ok());
+}
+
+// Two steps were in flight: both are lost to the same fault.
+TEST(Health, EveryStepInFlightLearnsOfTheFault) {
+  ServedModel::Options options;
+  options.max_delay_us = 8000;
+  options.watchdog_timeout_ms = 1;
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  v1::StepRequest step = client.NewStep();
+  for (uint32_t row = 1; row <= 3; ++row) {
+    step.clear_add();
+    step.add_add()->set_row(row);
+    step.set_sequence(row);
+    ASSERT_TRUE(client.Send(step));
+  }
+  std::vector<int> codes;
+  for (int i = 0; i < 3; ++i) {
+    v1::StepStreamResponse answer;
+    ASSERT_TRUE(client.Receive(&answer));
+    codes.push_back(answer.error().code());
+  }
+  EXPECT_THAT(codes,
+              ElementsAre(grpc::StatusCode::DEADLINE_EXCEEDED, grpc::StatusCode::DEADLINE_EXCEEDED,
+                          grpc::StatusCode::UNAVAILABLE));
+}
+
 // ---- reflection ----
 
 // The reflection protocol by hand: field 7 of the request asks for the list; field 6 of the reply

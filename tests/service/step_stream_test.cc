@@ -21,6 +21,13 @@ using ::testing::StartsWith;
 constexpr uint32_t kRow = 17;
 const std::vector<uint32_t> kPrompt = {5, 80, 33, 12, 96, 41, 7};
 
+// Kernels take up to this much longer, so that steps overlap.
+ServedModel::Options Slowed(int max_delay_us) {
+  ServedModel::Options options;
+  options.max_delay_us = max_delay_us;
+  return options;
+}
+
 v1::DescribeResponse Describe(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   v1::DescribeResponse response;
@@ -131,7 +138,7 @@ TEST(StepStream, OmitsRowsWhenAsked) {
 }
 
 TEST(StepStream, PipelinesTwoDeepAndAnswersInOrder) {
-  ServedModel served({.server = {}, .attach = true, .max_delay_us = 200});
+  ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
   std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
   constexpr uint64_t kSteps = 40;
@@ -159,7 +166,7 @@ TEST(StepStream, PipelinesTwoDeepAndAnswersInOrder) {
 
 // More than the pipeline takes: the rest waits in the server, and says how long.
 TEST(StepStream, QueuesStepsBeyondThePipelineDepth) {
-  ServedModel served({.server = {}, .attach = true, .max_delay_us = 200});
+  ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
   client.StartRow(kRow, kPrompt, kMaxContext);
   constexpr uint64_t kSteps = 12;
@@ -182,7 +189,7 @@ TEST(StepStream, QueuesStepsBeyondThePipelineDepth) {
 }
 
 TEST(StepStream, RefusedStepIsAnsweredInItsPlace) {
-  ServedModel served({.server = {}, .attach = true, .max_delay_us = 200});
+  ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
   client.StartRow(kRow, kPrompt, kMaxContext);
   v1::StepRequest good = client.NewStep();
@@ -210,7 +217,7 @@ TEST(StepStream, RefusedStepIsAnsweredInItsPlace) {
 }
 
 TEST(StepStream, TwoSessionsInterleave) {
-  ServedModel served({.server = {}, .attach = true, .max_delay_us = 100});
+  ServedModel served(Slowed(100));
   StreamClient first(served.NewChannel());
   StreamClient second(served.NewChannel());
   EXPECT_NE(first.session(), second.session());
@@ -283,7 +290,7 @@ TEST(StepStream, EndOfStreamFreesWhatTheSessionHeld) {
 }
 
 TEST(StepStream, HalfClosedStreamStillGetsItsAnswers) {
-  ServedModel served({.server = {}, .attach = true, .max_delay_us = 200});
+  ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
   client.StartRow(kRow, kPrompt, 32);
   for (int i = 0; i < 4; ++i) {

@@ -349,7 +349,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   info.device.driver = "580";
   info.device.total_bytes = 1000;
   info.dtype = runtime::DType::kF32;
-  info.linear = graphs::LinearPolicy::kVendor;
+  info.linear = graphs::LinearPolicy::kPortable;
   info.limits = {.max_rows = 8,
                  .max_context_length = 64,
                  .max_blocks_per_row = 16,
@@ -415,7 +415,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.world_size(), 1u);
   EXPECT_EQ(wire.server_version(), REPRISE_VERSION);
   EXPECT_EQ(wire.api_version(), "reprise.v1");
-  EXPECT_EQ(wire.linear_policy(), "vendor");
+  EXPECT_EQ(wire.linear_policy(), "portable");
 }
 
 // ---- the sizes that docs/wire.md quotes; a change here is a change there ----

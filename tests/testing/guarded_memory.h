@@ -63,7 +63,7 @@ class GuardedMemory {
   std::vector<T> Read(const T* buffer) {
     const std::vector<std::byte> bytes = ReadBytes(buffer);
     std::vector<T> values(bytes.size() / sizeof(T));
-    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
     return values;
   }
   std::vector<double> ReadTensor(runtime::DType dtype, const void* buffer);

@@ -11,9 +11,12 @@
 
 namespace reprise::testing {
 
+void PrintTo(const KernelTestParam& param, std::ostream* os) {
+  *os << runtime::NameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+}
+
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
-  return std::string(runtime::NameOf(info.param.device)) + "_" +
-         std::string(runtime::NameOf(info.param.dtype));
+  return ::testing::PrintToString(info.param);
 }
 
 void KernelTest::SetUp() {

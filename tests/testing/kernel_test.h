@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 
@@ -29,6 +30,7 @@ struct KernelTestParam {
 };
 
 // "host_bf16".
+void PrintTo(const KernelTestParam& param, std::ostream* os);
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
 
 class KernelTest : public ::testing::TestWithParam<KernelTestParam> {

@@ -199,7 +199,7 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step) {
   std::memset(slot, 0xff, fetch_.layout.bytes);  // what a longer step may have left
   const auto put = [&](uint64_t offset, const auto& values) {
     const auto bytes = std::as_bytes(std::span(values));
-    std::memcpy(slot + offset, bytes.data(), bytes.size());
+    std::copy(bytes.begin(), bytes.end(), slot + offset);
   };
   put(fetch_.layout.rows, step.rows);
   put(fetch_.layout.table_updates, step.table_updates);

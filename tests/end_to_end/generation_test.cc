@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main job end to end: a model from disk, captured graphs, a server, an external scheduler in a
+// process of its own, text out. What `reprise sched` gets over gRPC must be what `reprise run` gets
+// from the embedded library, token by token.
+#include <signal.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/program.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using Tokens = std::vector<uint32_t>;
+
+constexpr char kPermission[] = "Everyone is permitted to copy and distribute verbatim copies";
+
+// `arguments` with --json to a file of its own; what that file says. A failure is recorded.
+nlohmann::json RunForJson(std::vector<std::string> arguments) {
+  TemporaryDirectory directory;
+  const std::string file = directory.path() + "/figures.json";
+  arguments.insert(arguments.end(), {"--quiet", "--json", file});
+  Program program(arguments);
+  EXPECT_EQ(program.Wait(std::chrono::seconds(120)), 0) << program.stderr_text();
+  return nlohmann::json::parse(ReadTextFile(file), nullptr, /*allow_exceptions=*/false);
+}
+
+std::vector<Tokens> TokensOf(const nlohmann::json& json) {
+  std::vector<Tokens> all;
+  for (const auto& request : json["requests"]) all.push_back(request["tokens"].get<Tokens>());
+  return all;
+}
+
+std::vector<std::string> With(std::vector<std::string> arguments,
+                              const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::vector<std::string> RunOn(const std::string& model, const std::vector<std::string>& more) {
+  return With({"run", "--model", model, "--device", "host"}, more);
+}
+
+std::vector<std::string> SchedOn(const ServedProgram& served,
+                                 const std::vector<std::string>& more) {
+  return With({"sched", "--address", served.address()}, more);
+}
+
+TEST(Generation, ShippedModelGoesOnAsItsSourceDoes) {
+  Program program(RunOn(ShippedModel(), {"--prompt", kPermission, "--max-new-tokens", "60"}));
+  EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+  EXPECT_THAT(program.stdout_text(),
+              StartsWith(std::string(kPermission) +
+                         "\n of this license document, but changing it is not allowed.\n"));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("TTFT"));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("decode/1"));
+}
+
+TEST(Generation, SchedulerAndEmbeddedLibraryGiveTheSameTokens) {
+  const std::vector<std::string> prompts = {
+      "--prompt",         kPermission,
+      "--prompt",         "This program is free software; you can redistribute it",
+      "--prompt",         "You may copy and distribute",
+      "--max-new-tokens", "48",
+      "--ignore-eos"};
+  const std::vector<Tokens> together = TokensOf(RunForJson(RunOn(ShippedModel(), prompts)));
+  ASSERT_EQ(together.size(), 3u);
+  ServedProgram served(ShippedModel());
+  ASSERT_TRUE(served.ready());
+  // In one batch, one after another, in small chunks, kernel by kernel: always the same.
+  for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
+           {}, {"--max-rows", "1"}, {"--step-tokens", "7", "--pipeline-depth", "1"}, {"--eager"}}) {
+    EXPECT_EQ(TokensOf(RunForJson(SchedOn(served, With(prompts, how)))), together)
+        << (how.empty() ? "" : how[0]);
+  }
+}
+
+// A tiny random model with room for a few rows, so that quick tests can starve it.
+class TinyGeneration : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *model;
+  }
+  // Blocks of 4 tokens: 2 (K, V) * 2 layers * 2 heads * 8 * 4 bytes per token.
+  std::vector<std::string> Flags(int num_blocks) const {
+    return {"--block-size",    "4",
+            "--max-rows",      "4",
+            "--mixed-buckets", "16,32",
+            "--kv-cache",      std::to_string(num_blocks * 4 * 2 * 2 * 2 * 8 * 4)};
+  }
+  const std::vector<std::string> work_ = {"--prompt-lengths", "3..40", "--max-new-tokens", "30",
+                                          "--ignore-eos"};
+  TemporaryDirectory directory_;
+  std::string model_;
+};
+
+TEST_F(TinyGeneration, SampledTokensDependOnTheSeedAlone) {
+  const std::vector<std::string> prompt = {"--prompt-tokens",  "5,6,7", "--temperature", "1",
+                                           "--max-new-tokens", "24",    "--ignore-eos"};
+  const auto first = TokensOf(RunForJson(RunOn(model_, With(prompt, {"--rows", "4"}))));
+  EXPECT_EQ(TokensOf(RunForJson(RunOn(model_, With(prompt, {"--rows", "4"})))), first);
+  EXPECT_EQ(std::set<Tokens>(first.begin(), first.end()).size(), 4u);
+  // Row i samples with seed + i, whoever its neighbours are.
+  EXPECT_EQ(TokensOf(RunForJson(RunOn(model_, With(prompt, {"--seed", "3"}))))[0], first[2]);
+}
+
+TEST_F(TinyGeneration, PreemptedRowsGetTheSameTokens) {
+  const auto expected =
+      TokensOf(RunForJson(RunOn(model_, With(With(work_, {"--rows", "12"}), Flags(200)))));
+  ServedProgram served(model_, Flags(30));
+  ASSERT_TRUE(served.ready());
+  const nlohmann::json json = RunForJson(SchedOn(served, With(work_, {"--requests", "12"})));
+  EXPECT_EQ(TokensOf(json), expected);
+  EXPECT_GT(json["figures"]["num_preemptions"].get<int>(), 0);
+  EXPECT_EQ(json["figures"]["num_finished"], 12);
+}
+
+TEST_F(TinyGeneration, TwoSchedulersShareAServer) {
+  const auto expected =
+      TokensOf(RunForJson(RunOn(model_, With(With(work_, {"--rows", "16"}), Flags(200)))));
+  ServedProgram served(model_, Flags(60));
+  ASSERT_TRUE(served.ready());
+  nlohmann::json first;
+  std::thread other([&] {
+    first = RunForJson(SchedOn(served, With(work_, {"--requests", "16"})));
+  });
+  const nlohmann::json second = RunForJson(SchedOn(served, With(work_, {"--requests", "16"})));
+  other.join();
+  EXPECT_EQ(TokensOf(first), expected);
+  EXPECT_EQ(TokensOf(second), expected);
+}
+
+TEST_F(TinyGeneration, SaysWhereTimeWentAndWhatWasReplayed) {
+  ServedProgram served(model_, Flags(200));
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, With(work_, {"--requests", "8", "--rate", "200"})));
+  EXPECT_EQ(sched.Wait(), 0) << sched.stderr_text();
+  for (const char* word : {"requests", "TTFT", "TPOT", "decode/4", "mixed/", "padding in all",
+                           "wire", "validate", "ring", "device", "reply", "network"}) {
+    EXPECT_THAT(sched.stdout_text(), HasSubstr(word));
+  }
+}
+
+TEST_F(TinyGeneration, StopsOnTermLeavingNoSocketBehind) {
+  ServedProgram served(model_);
+  ASSERT_TRUE(served.ready());
+  EXPECT_TRUE(std::filesystem::exists(served.socket_path()));
+  EXPECT_TRUE(served.program().AwaitOutput("serving on " + served.address()));
+  served.program().Signal(SIGTERM);
+  EXPECT_EQ(served.program().Wait(), 0) << served.program().stderr_text();
+  EXPECT_FALSE(std::filesystem::exists(served.socket_path()));
+}
+
+TEST_F(TinyGeneration, BusySocketIsRefusedAndLeftAlone) {
+  ServedProgram served(model_);
+  ASSERT_TRUE(served.ready());
+  Program second({"serve", "--model", model_, "--device", "host", "--listen", served.address()});
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_THAT(second.stderr_text(), HasSubstr(served.address()));
+  EXPECT_THAT(second.stderr_text(), HasSubstr("in use"));
+  EXPECT_EQ(RunProgram({"health", "--address", served.address()}), 0);
+}
+
+// A run that goes on until someone ends it.
+const std::vector<std::string> kEndless = {"--prompt-lengths", "16",  "--requests",  "100000",
+                                           "--max-new-tokens", "100", "--ignore-eos"};
+
+TEST_F(TinyGeneration, KilledServerEndsTheSchedulerAndItsSocketIsTakenOver) {
+  ServedProgram served(model_, {"--max-rows", "4"});
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, kEndless));
+  ASSERT_TRUE(sched.AwaitOutput("connected to"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  served.program().Signal(SIGKILL);
+  EXPECT_EQ(sched.Wait(), 1);
+  EXPECT_THAT(sched.stderr_text(),
+              HasSubstr("the server at " + served.address() + " ended the session"));
+
+  Program next({"serve", "--model", model_, "--device", "host", "--listen", served.address()});
+  EXPECT_EQ(RunProgram({"health", "--address", served.address(), "--wait", "60s"}), 0);
+  next.Signal(SIGTERM);
+  EXPECT_EQ(next.Wait(), 0);
+}
+
+TEST_F(TinyGeneration, KilledSchedulerLeavesItsRowsAndBlocksToTheNext) {
+  ServedProgram served(model_, Flags(40));
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, kEndless));
+  ASSERT_TRUE(sched.AwaitOutput("connected to"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  ASSERT_TRUE(sched.running());
+  sched.Signal(SIGKILL);
+  EXPECT_EQ(sched.Wait(), 128 + SIGKILL);
+  const nlohmann::json json = RunForJson(SchedOn(served, With(work_, {"--requests", "6"})));
+  EXPECT_EQ(json["figures"]["num_finished"], 6);
+}
+
+TEST_F(TinyGeneration, DrainingServerEndsTheSchedulerWithTheReason) {
+  ServedProgram served(model_, {"--max-rows", "4"});
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, kEndless));
+  ASSERT_TRUE(sched.AwaitOutput("connected to"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  served.program().Signal(SIGTERM);
+  EXPECT_EQ(served.program().Wait(), 0) << served.program().stderr_text();
+  EXPECT_EQ(sched.Wait(), 1);
+  EXPECT_THAT(sched.stderr_text(), HasSubstr("ended the session"));
+  EXPECT_THAT(sched.stdout_text(), HasSubstr("where a step's time went"));
+}
+
+TEST_F(TinyGeneration, InterruptedSchedulerSaysSo) {
+  ServedProgram served(model_, {"--max-rows", "4"});
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, kEndless));
+  ASSERT_TRUE(sched.AwaitOutput("connected to"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  sched.Signal(SIGINT);
+  EXPECT_EQ(sched.Wait(), 1);
+  EXPECT_THAT(sched.stderr_text(), HasSubstr("interrupted"));
+}
+
+TEST_F(TinyGeneration, SchedulerGivesUpAfterItsTimeout) {
+  ServedProgram served(model_, {"--max-rows", "4"});
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, With(kEndless, {"--timeout", "1s"})));
+  EXPECT_EQ(sched.Wait(), 1);
+  EXPECT_THAT(sched.stderr_text(), HasSubstr("reprise sched: the "));
+  EXPECT_THAT(sched.stderr_text(), Not(HasSubstr("interrupted")));
+}
+
+}  // namespace
+}  // namespace reprise::testing

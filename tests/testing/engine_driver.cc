@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/engine_driver.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::testing {
+namespace {
+
+void MustSucceed(const absl::Status& status, const char* what) {
+  if (status.ok()) return;
+  const std::string message = absl::StrCat(what, ": ", status.ToString());
+  ADD_FAILURE() << message;
+  throw std::runtime_error(message);
+}
+
+}  // namespace
+
+float Token::logprob() const { return std::bit_cast<float>(logprob_bits); }
+
+void PrintTo(const Token& token, std::ostream* os) {
+  *os << token.id << " (" << token.logprob() << " = 0x" << std::hex << token.logprob_bits
+      << std::dec << ", context " << token.context_length << ")";
+}
+
+Token TokenOf(const graphs::RowOutcome& row) {
+  return {.id = row.token,
+          .logprob_bits = std::bit_cast<uint32_t>(row.logprob),
+          .context_length = row.context_length};
+}
+
+StepView::StepView(const StepDraft& draft, const graphs::SessionInfo& session, uint64_t sequence) {
+  for (const StepDraft::Add& add : draft.add) {
+    add_.push_back({.row = add.row,
+                    .sampling = add.sampling,
+                    .context_length = add.context_length,
+                    .blocks = add.blocks});
+  }
+  for (const StepDraft::Append& append : draft.append)
+    append_.push_back({.row = append.row, .blocks = append.blocks});
+  for (const StepDraft::Chunk& chunk : draft.chunks)
+    chunks_.push_back({.row = chunk.row, .sample = chunk.sample, .tokens = chunk.tokens});
+  request_ = {.session = session.id,
+              .epoch = session.epoch,
+              .sequence = sequence,
+              .drop = draft.drop,
+              .add = add_,
+              .append = append_,
+              .chunks = chunks_,
+              .continue_rows = draft.continue_rows,
+              .continue_all = draft.continue_all,
+              .mode = draft.mode};
+}
+
+EngineDriver::~EngineDriver() { EXPECT_TRUE(engine_.CloseSession(session_.id).ok()); }
+
+std::vector<uint32_t> EngineDriver::Allocate(uint32_t count) {
+  auto blocks = engine_.AllocateBlocks(session_.id, count);
+  MustSucceed(blocks.status(), "AllocateBlocks");
+  return *std::move(blocks);
+}
+
+std::vector<uint32_t> EngineDriver::AllocateFor(uint32_t tokens) {
+  const uint32_t size = engine_.pool().block_size;
+  return Allocate((tokens + size - 1) / size);
+}
+
+void EngineDriver::Free(std::span<const uint32_t> blocks) {
+  MustSucceed(engine_.FreeBlocks(session_.id, blocks), "FreeBlocks");
+}
+
+absl::StatusOr<graphs::StepResult> EngineDriver::TryStep(const StepDraft& draft) {
+  const StepView view(draft, session_, sequence_);
+  graphs::StepResult result;
+  REPRISE_RETURN_IF_ERROR(engine_.Step(view.request(), &result));
+  ++sequence_;
+  return result;
+}
+
+const graphs::StepResult& EngineDriver::Step(const StepDraft& draft) {
+  auto result = TryStep(draft);
+  MustSucceed(result.status(), "Step");
+  result_ = *std::move(result);
+  Collect();
+  return result_;
+}
+
+graphs::StepTicket EngineDriver::Submit(const StepDraft& draft) {
+  const StepView view(draft, session_, sequence_);
+  const auto ticket = engine_.Submit(view.request());
+  MustSucceed(ticket.status(), "Submit");
+  ++sequence_;
+  return *ticket;
+}
+
+const graphs::StepResult& EngineDriver::Wait(graphs::StepTicket ticket) {
+  MustSucceed(engine_.Wait(ticket, &result_), "Wait");
+  Collect();
+  return result_;
+}
+
+void EngineDriver::Collect() {
+  for (const graphs::RowOutcome& row : result_.rows)
+    if (row.sampled) tokens_[row.row].push_back(TokenOf(row));
+}
+
+void EngineDriver::Start(const RowPlan& plan, uint32_t count) {
+  const auto length = static_cast<uint32_t>(plan.prompt.size());
+  std::vector<uint32_t> chunks = plan.chunks;
+  if (chunks.empty()) chunks = {length};
+  // The last token that is sampled is never run.
+  blocks_[plan.row] = AllocateFor(length + count - 1);
+  StepDraft step{
+      .add = {{.row = plan.row, .blocks = blocks_[plan.row], .sampling = plan.sampling}}};
+  auto begin = plan.prompt.begin();
+  for (const uint32_t chunk : chunks) {
+    const auto end = begin + chunk;
+    step.chunks = {{.row = plan.row,
+                    .tokens = std::vector<uint32_t>(begin, end),
+                    .sample = end == plan.prompt.end()}};
+    Step(step);
+    step = StepDraft();
+    begin = end;
+  }
+}
+
+void EngineDriver::ContinueAll(uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) Step({.continue_all = true});
+}
+
+void EngineDriver::Drop(uint32_t row) {
+  Step({.drop = {row}});
+  Free(blocks_[row]);
+  blocks_.erase(row);
+}
+
+std::vector<Token> EngineDriver::Generate(const RowPlan& plan, uint32_t count) {
+  const size_t before = tokens_[plan.row].size();
+  Start(plan, count);
+  for (uint32_t i = 1; i < count; ++i) Step({.continue_rows = {plan.row}});
+  Drop(plan.row);
+  const std::vector<Token>& all = tokens_[plan.row];
+  return {all.begin() + static_cast<std::ptrdiff_t>(before), all.end()};
+}
+
+std::vector<uint32_t> EvenChunks(uint32_t tokens, uint32_t chunk) {
+  std::vector<uint32_t> chunks;
+  for (uint32_t done = 0; done < tokens; done += chunks.back())
+    chunks.push_back(std::min(chunk, tokens - done));
+  return chunks;
+}
+
+}  // namespace reprise::testing

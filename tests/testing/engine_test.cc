@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/engine_test.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/any_device.h"
+#include "tests/testing/number.h"
+
+namespace reprise::testing {
+namespace {
+
+template <typename T>
+T Value(absl::StatusOr<T> result) {
+  if (result.ok()) return *std::move(result);
+  ADD_FAILURE() << result.status().ToString();
+  throw std::runtime_error(result.status().ToString());
+}
+
+}  // namespace
+
+graphs::DecodeEngineOptions SmallEngineOptions() {
+  return {.dtype_from_checkpoint = false,
+          .block_size = 4,
+          .kv_cache_bytes = uint64_t{1} << 20,
+          .max_rows = 8,
+          .decode_buckets = {1, 2, 4, 8},
+          .mixed_buckets = {16, 64}};
+}
+
+TestEngine MakeTestEngine(const TestEngineOptions& options,
+                          std::unique_ptr<runtime::Device> device) {
+  TestEngine made;
+  made.directory = std::make_unique<TemporaryDirectory>();
+  const std::string path = Value(WriteTinyModel(options.model, made.directory->path()));
+  made.device =
+      device != nullptr ? std::move(device) : Value(runtime::Device::Create(options.device));
+  graphs::DecodeEngineOptions engine = options.engine;
+  engine.dtype = options.dtype;
+  made.engine = Value(graphs::DecodeEngine::Create(*made.device, {.directory = path}, engine));
+  return made;
+}
+
+void EngineTest::SetUp() {
+  if (const std::string why = WhyNoDevice(GetParam().device); !why.empty()) GTEST_SKIP() << why;
+}
+
+TestEngineOptions EngineTest::Options() const {
+  const bool host = GetParam().device == runtime::DeviceKind::kHost;
+  // A bound of one microsecond shuffles the blocks and never sleeps.
+  return {.device = {.kind = GetParam().device,
+                     .host_threads = host ? 3 : 0,
+                     .host_max_delay_us = host ? 1 : 0},
+          .dtype = GetParam().dtype};
+}
+
+std::vector<uint32_t> RandomPrompt(uint64_t seed, uint32_t count, uint32_t vocab) {
+  Random random(seed);
+  std::vector<uint32_t> prompt;
+  for (uint32_t i = 0; i < count; ++i) prompt.push_back(random.Below(vocab));
+  return prompt;
+}
+
+}  // namespace reprise::testing

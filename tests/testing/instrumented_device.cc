@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/instrumented_device.h"
+
+#include <functional>
+#include <utility>
+
+#include "runtime/status_macros.h"
+
+namespace reprise::testing {
+
+using runtime::CapturedGraph;
+using runtime::Kernel;
+using runtime::LaunchShape;
+using runtime::MappedPointers;
+using runtime::Stream;
+
+class InstrumentedStream final : public Stream {
+ public:
+  InstrumentedStream(InstrumentedDevice& device, std::unique_ptr<Stream> inner)
+      : device_(device), inner_(std::move(inner)) {}
+
+  absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* args,
+                      size_t args_bytes) override {
+    if (!capturing_) {
+      ++device_.launches_;
+      const auto* bytes = static_cast<const std::byte*>(args);
+      std::lock_guard<std::mutex> lock(device_.mutex_);
+      device_.recorded_.push_back({std::string(kernel.name), {bytes, bytes + args_bytes}});
+    }
+    return inner_->Launch(kernel, shape, args, args_bytes);
+  }
+  absl::Status EnqueueHost(std::function<void()> work) override {
+    Copied();
+    return inner_->EnqueueHost(std::move(work));
+  }
+  absl::Status CopyToDevice(void* dst, const void* src, size_t bytes) override {
+    Copied();
+    return inner_->CopyToDevice(dst, src, bytes);
+  }
+  absl::Status CopyToHost(void* dst, const void* src, size_t bytes) override {
+    Copied();
+    return inner_->CopyToHost(dst, src, bytes);
+  }
+  absl::Status Fill(void* dst, unsigned char value, size_t bytes) override {
+    Copied();
+    return inner_->Fill(dst, value, bytes);
+  }
+  absl::Status Synchronize() override {
+    ++device_.waits_;
+    return inner_->Synchronize();
+  }
+  absl::Status Query() override { return inner_->Query(); }
+  absl::Status BeginCapture() override {
+    capturing_ = true;
+    return inner_->BeginCapture();
+  }
+  absl::StatusOr<std::unique_ptr<CapturedGraph>> EndCapture() override;
+  void AbortCapture() override {
+    capturing_ = false;
+    inner_->AbortCapture();
+  }
+  void* native_handle() const override { return inner_->native_handle(); }
+
+  Stream& inner() { return *inner_; }
+
+ private:
+  void Copied() {
+    if (!capturing_) ++device_.copies_;
+  }
+  InstrumentedDevice& device_;
+  const std::unique_ptr<Stream> inner_;
+  bool capturing_ = false;
+};
+
+class InstrumentedGraph final : public CapturedGraph {
+ public:
+  InstrumentedGraph(InstrumentedDevice& device, std::unique_ptr<CapturedGraph> inner)
+      : device_(device), inner_(std::move(inner)) {}
+
+  absl::Status Replay(Stream& stream) override {
+    ++device_.replays_;
+    {
+      std::lock_guard<std::mutex> lock(device_.mutex_);
+      REPRISE_RETURN_IF_ERROR(device_.replay_status_);
+    }
+    return inner_->Replay(static_cast<InstrumentedStream&>(stream).inner());
+  }
+  int num_kernel_nodes() const override { return inner_->num_kernel_nodes(); }
+  int num_other_nodes() const override { return inner_->num_other_nodes(); }
+  size_t device_bytes() const override { return inner_->device_bytes(); }
+
+ private:
+  InstrumentedDevice& device_;
+  const std::unique_ptr<CapturedGraph> inner_;
+};
+
+absl::StatusOr<std::unique_ptr<CapturedGraph>> InstrumentedStream::EndCapture() {
+  capturing_ = false;
+  REPRISE_ASSIGN_OR_RETURN(auto graph, inner_->EndCapture());
+  return std::make_unique<InstrumentedGraph>(device_, std::move(graph));
+}
+
+DeviceCalls InstrumentedDevice::calls() const {
+  return {.allocations = allocations_,
+          .frees = frees_,
+          .launches = launches_,
+          .replays = replays_,
+          .copies = copies_,
+          .waits = waits_};
+}
+
+std::vector<RecordedLaunch> InstrumentedDevice::TakeLaunches() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(recorded_, {});
+}
+
+void InstrumentedDevice::FailReplays(const absl::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  replay_status_ = status;
+}
+
+absl::StatusOr<void*> InstrumentedDevice::Allocate(size_t bytes) {
+  ++allocations_;
+  REPRISE_ASSIGN_OR_RETURN(void* data, inner_->Allocate(bytes));
+  device_bytes_ += bytes;
+  std::lock_guard<std::mutex> lock(mutex_);
+  sizes_[data] = bytes;
+  return data;
+}
+
+void InstrumentedDevice::Free(void* data) {
+  ++frees_;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    device_bytes_ -= sizes_[data];
+    sizes_.erase(data);
+  }
+  inner_->Free(data);
+}
+
+absl::StatusOr<MappedPointers> InstrumentedDevice::AllocateMapped(size_t bytes) {
+  ++allocations_;
+  REPRISE_ASSIGN_OR_RETURN(const MappedPointers pointers, inner_->AllocateMapped(bytes));
+  mapped_bytes_ += bytes;
+  std::lock_guard<std::mutex> lock(mutex_);
+  sizes_[pointers.host] = bytes;
+  return pointers;
+}
+
+void InstrumentedDevice::FreeMapped(const MappedPointers& pointers) {
+  ++frees_;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    mapped_bytes_ -= sizes_[pointers.host];
+    sizes_.erase(pointers.host);
+  }
+  inner_->FreeMapped(pointers);
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> InstrumentedDevice::CreateStream() {
+  REPRISE_ASSIGN_OR_RETURN(auto stream, inner_->CreateStream());
+  return std::make_unique<InstrumentedStream>(*this, std::move(stream));
+}
+
+}  // namespace reprise::testing

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// InstrumentedDevice: a device that does what the one inside it does, and counts: bytes held, and
+// every call on its streams outside a capture. Replays can be made to fail. For tests of what a
+// step costs, what an engine holds and what it does with a fault.
+#ifndef REPRISE_TESTS_TESTING_INSTRUMENTED_DEVICE_H_
+#define REPRISE_TESTS_TESTING_INSTRUMENTED_DEVICE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "runtime/device.h"
+
+namespace reprise::testing {
+
+// Calls so far; those on streams only outside a capture.
+struct DeviceCalls {
+  int allocations = 0;  // Allocate and AllocateMapped
+  int frees = 0;
+  int launches = 0;
+  int replays = 0;
+  int copies = 0;  // copies, fills, host functions
+  int waits = 0;   // Synchronize
+  bool operator==(const DeviceCalls&) const = default;
+};
+
+// A launch outside a capture.
+struct RecordedLaunch {
+  std::string kernel;
+  std::vector<std::byte> args;
+};
+
+class InstrumentedDevice final : public runtime::Device {
+ public:
+  explicit InstrumentedDevice(std::unique_ptr<runtime::Device> inner) : inner_(std::move(inner)) {}
+
+  DeviceCalls calls() const;
+  size_t device_bytes() const { return device_bytes_; }  // held by Allocate
+  size_t mapped_bytes() const { return mapped_bytes_; }  // held by AllocateMapped
+  // Launches since the last call of this.
+  std::vector<RecordedLaunch> TakeLaunches();
+  // Every replay from here on fails so, and nothing is enqueued.
+  void FailReplays(const absl::Status& status);
+
+  const runtime::DeviceProperties& properties() const override { return inner_->properties(); }
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Free(void* data) override;
+  absl::StatusOr<runtime::MappedPointers> AllocateMapped(size_t bytes) override;
+  void FreeMapped(const runtime::MappedPointers& pointers) override;
+  absl::StatusOr<size_t> FreeBytes() const override { return inner_->FreeBytes(); }
+  absl::StatusOr<std::unique_ptr<runtime::Stream>> CreateStream() override;
+  absl::StatusOr<std::unique_ptr<runtime::Stream>> WrapStream(void* native) override {
+    return inner_->WrapStream(native);
+  }
+  absl::StatusOr<std::unique_ptr<runtime::KernelModule>> Load(
+      const runtime::KernelImage& image) override {
+    return inner_->Load(image);
+  }
+
+ private:
+  friend class InstrumentedStream;
+  friend class InstrumentedGraph;
+
+  const std::unique_ptr<runtime::Device> inner_;
+  std::atomic<int> allocations_{0}, frees_{0}, launches_{0}, replays_{0}, copies_{0}, waits_{0};
+  std::atomic<size_t> device_bytes_{0}, mapped_bytes_{0};
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, size_t> sizes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RecordedLaunch> recorded_ ABSL_GUARDED_BY(mutex_);
+  absl::Status replay_status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_TESTING_INSTRUMENTED_DEVICE_H_
