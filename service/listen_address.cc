@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
@@ -19,6 +21,8 @@
 namespace reprise::service {
 namespace {
 
+// Besides letters and digits, what a path in a URI may hold unescaped.
+constexpr std::string_view kPathMarks = "-._~!$&'()*+,;=:@/";
 constexpr size_t kMaxUnixPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
 absl::Status Malformed(std::string_view text, std::string_view why) {
@@ -56,7 +60,12 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
     return Malformed(
         text, absl::StrCat("path of ", path.size(), " bytes, the system allows ", kMaxUnixPath));
   }
-  if (path.find('\0') != std::string_view::npos) return Malformed(text, "zero byte in the path");
+  for (const char c : path) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c)) || kPathMarks.find(c) != kPathMarks.npos)
+      continue;
+    return Malformed(text, absl::StrCat("\"", absl::CHexEscape(std::string(1, c)),
+                                        "\" in the path; it would need escapes in a gRPC address"));
+  }
   ListenAddress address;
   address.text = text;
   address.unix_path = path;

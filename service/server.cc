@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <mutex>
@@ -32,6 +33,11 @@ absl::StatusOr<std::vector<ListenAddress>> ClaimAll(const std::vector<std::strin
   std::vector<ListenAddress> addresses;
   for (const std::string& text : texts) {
     REPRISE_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
+    const bool fixed = address.is_unix() || address.port != 0;
+    if (fixed && std::count(texts.begin(), texts.end(), text) > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("listen addresses: got ", text, " twice, allowed once"));
+    }
     REPRISE_RETURN_IF_ERROR(ClaimListenAddress(address));
     addresses.push_back(std::move(address));
   }

@@ -89,7 +89,7 @@ stage "3/5 Starting the server: reprise serve --model models/byte-llama --listen
 server=$!
 if ! wait_until_serving; then
   tail -n 40 "${scratch}/serve.log" >&2
-  fail "the server did not become ready within 60 s; its output is above"
+  fail "the server ended before it was ready, or was not ready after 60 s; its output is above"
 fi
 tail -n 5 "${scratch}/serve.log"
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "kernels/device/types.h"
 #include "kernels/linear/host_native_targets.h"
@@ -237,51 +238,54 @@ HWY_AFTER_NAMESPACE();
 namespace reprise::kernels::on_host {
 namespace {
 
+// Whether the CPU and the operating system run everything that Highway's target of this name lets
+// the compiler use.
+bool RunsHere([[maybe_unused]] std::string_view name) {
 #if defined(__x86_64__)
-// Everything that Highway's target of the same name lets the compiler use; the builtins ask the
-// operating system too.
-bool RunsSse4() {
-  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
-         __builtin_cpu_supports("aes");
-}
-bool RunsAvx2() {
-  // The builtin knows no F16C in every compiler. It uses AVX's registers, so the check of AVX2
-  // covers the operating system.
+  const bool sse4 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
+                    __builtin_cpu_supports("aes");
+  if (name == "sse4") return sse4;
+  // Not every compiler's builtin knows F16C. It uses AVX's registers: AVX2's check covers the
+  // operating system.
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  return RunsSse4() && f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-}
-bool RunsAvx512() {
-  return RunsAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-}
+  const bool avx2 = sse4 && f16c && __builtin_cpu_supports("avx2") &&
+                    __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2");
+  if (name == "avx2") return avx2;
+  if (name == "avx512")
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 #endif
-bool RunsAlways() { return true; }
+  return true;  // what the compiler takes for granted everywhere
+}
 
 #define REPRISE_NATIVE_TARGET(name, ns)                                          \
   NativeLinearTarget {                                                           \
     name, &ns::ComputeTile<float>, &ns::ComputeTile<Bf16>, &ns::ComputeTile<F16> \
   }
 
-#if defined(__x86_64__)
 // Best first; each runs wherever one before it does.
 constexpr NativeLinearTarget kTargets[] = {
-    REPRISE_NATIVE_TARGET("avx512", N_AVX3), REPRISE_NATIVE_TARGET("avx2", N_AVX2),
-    REPRISE_NATIVE_TARGET("sse4", N_SSE4), REPRISE_NATIVE_TARGET("scalar", N_SCALAR)};
-constexpr bool (*kRunsHere[])() = {RunsAvx512, RunsAvx2, RunsSse4, RunsAlways};
-#else
-constexpr NativeLinearTarget kTargets[] = {REPRISE_NATIVE_TARGET("baseline", HWY_NAMESPACE)};
-constexpr bool (*kRunsHere[])() = {RunsAlways};
+#if HWY_TARGETS & HWY_AVX3 & ~HWY_STATIC_TARGET
+    REPRISE_NATIVE_TARGET("avx512", N_AVX3),
 #endif
+#if HWY_TARGETS & HWY_AVX2 & ~HWY_STATIC_TARGET
+    REPRISE_NATIVE_TARGET("avx2", N_AVX2),
+#endif
+#if HWY_TARGETS & HWY_SSE4 & ~HWY_STATIC_TARGET
+    REPRISE_NATIVE_TARGET("sse4", N_SSE4),
+#endif
+    REPRISE_NATIVE_TARGET("baseline", HWY_NAMESPACE),
+};
 
 }  // namespace
 
 std::span<const NativeLinearTarget> NativeLinearTargets() {
   static const std::span<const NativeLinearTarget> targets = [] {
     size_t first = 0;
-    while (!kRunsHere[first]()) ++first;
-    return std::span(kTargets).subspan(first);
+    while (!RunsHere(kTargets[first].name)) ++first;
+    return std::span<const NativeLinearTarget>(kTargets).subspan(first);
   }();
   return targets;
 }

@@ -57,8 +57,9 @@ TEST(ParseListenAddress, ReadsUnixAndTcp) {
 }
 
 TEST(ParseListenAddress, RefusesWhatIsNeither) {
-  for (const std::string text : {"", "localhost", "localhost:", "localhost:x", "localhost:65536",
-                                 "localhost:-1", ":50051", "::1:50051", "unix:"}) {
+  for (const std::string text :
+       {"", "localhost", "localhost:", "localhost:x", "localhost:65536", "localhost:-1", ":50051",
+        "::1:50051", "unix:", "unix:/tmp/a b", "unix:/tmp/a%20b", "unix:/tmp/a?b"}) {
     const auto address = ParseListenAddress(text);
     EXPECT_EQ(address.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(address.status().message()), HasSubstr(absl::StrCat("\"", text, "\"")));

@@ -268,6 +268,9 @@ TEST(Server, RefusesBadOptions) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Server::Start({.listen = {"127.0.0.1:0"}, .max_message_bytes = 0}).status().code(),
             absl::StatusCode::kInvalidArgument);
+  const auto twice = Server::Start({.listen = {"unix:/tmp/x", "127.0.0.1:0", "unix:/tmp/x"}});
+  EXPECT_EQ(twice.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(twice.status().message()), HasSubstr("twice"));
   // The first address is given back when a later one fails.
   testing::TemporaryDirectory directory;
   const std::string path = directory.path() + "/s";

@@ -24,7 +24,6 @@ using kernels::StepHeader;
 using kernels::StepSlotLayout;
 using kernels::TableUpdate;
 
-constexpr uint32_t kNever = OracleRows::kNever;
 constexpr size_t kRingGuardBytes = 256;
 
 template <typename T>
