@@ -537,7 +537,8 @@ absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepResult* re
   StepTicket ticket = 0;
   {
     absl::MutexLock lock(&mutex_);
-    if (next_ticket_ != next_wait_)
+    // After a fault SubmitLocked names it; the steps that were in flight then stay there.
+    if (fault_.ok() && next_ticket_ != next_wait_)
       return absl::FailedPreconditionError(
           absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
     REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, entered));

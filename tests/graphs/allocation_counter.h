@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts what the calling thread takes from operator new. The program that links
-// allocation_counter.cc has its operators replaced; it is a test program's own source, never part of
-// a library.
+// allocation_counter.cc has its operators replaced; it is a test program's own source, never part
+// of a library.
 #ifndef REPRISE_TESTS_GRAPHS_ALLOCATION_COUNTER_H_
 #define REPRISE_TESTS_GRAPHS_ALLOCATION_COUNTER_H_
 

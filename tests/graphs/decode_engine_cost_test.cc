@@ -94,13 +94,15 @@ TEST_P(StepCostTest, DecodeStepsAllocateNothing) {
     const uint64_t allocations = AllocationsOf(*tiny.engine, view.request(), &result);
     driver.CountStep();
     // The first may still grow buffers: the result's rows, a queue.
-    if (i > 1) EXPECT_EQ(allocations, 0u) << "step " << i;
+    if (i > 1) {
+      EXPECT_EQ(allocations, 0u) << "step " << i;
+    }
     EXPECT_EQ(result.rows.size(), i % 3 == 0 ? 3u : 8u);
   }
 }
 
-// Rows come and go, chunks run, tables grow: as long as the request's own arrays are there, nothing is
-// allocated either.
+// Rows come and go, chunks run, tables grow: as long as the request's own arrays are there, nothing
+// is allocated either.
 TEST_P(StepCostTest, StepsThatChangeRowsAllocateNothingOnceWarm) {
   const TestEngine tiny = MakeEngine();
   EngineDriver driver(*tiny.engine);
@@ -119,7 +121,9 @@ TEST_P(StepCostTest, StepsThatChangeRowsAllocateNothingOnceWarm) {
       const StepView view(step, driver.session(), driver.sequence());
       const uint64_t allocations = AllocationsOf(*tiny.engine, view.request(), &result);
       driver.CountStep();
-      if (round > 0) EXPECT_EQ(allocations, 0u) << "step " << &step - steps;
+      if (round > 0) {
+        EXPECT_EQ(allocations, 0u) << "step " << &step - steps;
+      }
     }
   }
 }

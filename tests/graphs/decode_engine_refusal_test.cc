@@ -8,10 +8,12 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "graphs/decode_engine.h"
+#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/status_matchers.h"
@@ -69,9 +71,10 @@ class Scene {
   // A good step of both sessions.
   void GoOn() {
     ++steps_;
-    driver.Step({.append = {{.row = kGenerates, .blocks = driver.Allocate(1)}},
-                 .chunks = {{.row = kPrefills, .tokens = PrefillPart(steps_), .sample = steps_ == 4}},
-                 .continue_rows = {kGenerates}});
+    driver.Step(
+        {.append = {{.row = kGenerates, .blocks = driver.Allocate(1)}},
+         .chunks = {{.row = kPrefills, .tokens = PrefillPart(steps_), .sample = steps_ == 4}},
+         .continue_rows = {kGenerates}});
     other.Step({.continue_all = true});
     --free_blocks;
   }
@@ -120,8 +123,7 @@ TestEngine MakeRefusalEngine(const testing::KernelTestParam& param) {
 
 TEST_P(RefusalTest, ChangesNothing) {
   const auto& [param, bad] = GetParam();
-  if (const std::string why = testing::WhyNoDevice(param.device); !why.empty())
-    GTEST_SKIP() << why;
+  if (const std::string why = testing::WhyNoDevice(param.device); !why.empty()) GTEST_SKIP() << why;
   const TestEngine tiny = MakeRefusalEngine(param);
   std::vector<std::vector<Token>> expected;
   {
@@ -155,14 +157,14 @@ std::string RefusalName(
   return std::get<1>(info.param).name + "_" + ::testing::PrintToString(std::get<0>(info.param));
 }
 
-#define REFUSALS(suite, ...)                                                               \
-  INSTANTIATE_TEST_SUITE_P(                                                                \
-      suite, RefusalTest,                                                                  \
-      ::testing::Combine(                                                                  \
-          ::testing::Values(                                                               \
-              testing::KernelTestParam{runtime::DeviceKind::kHost, runtime::DType::kF32},  \
+#define REFUSALS(suite, ...)                                                                \
+  INSTANTIATE_TEST_SUITE_P(                                                                 \
+      suite, RefusalTest,                                                                   \
+      ::testing::Combine(                                                                   \
+          ::testing::Values(                                                                \
+              testing::KernelTestParam{runtime::DeviceKind::kHost, runtime::DType::kF32},   \
               testing::KernelTestParam{runtime::DeviceKind::kCuda, runtime::DType::kBf16}), \
-          ::testing::Values(__VA_ARGS__)),                                                 \
+          ::testing::Values(__VA_ARGS__)),                                                  \
       RefusalName)
 
 // Adds the new row with these blocks and runs one token.
@@ -172,14 +174,16 @@ void AddAndRun(StepDraft& d, std::vector<uint32_t> blocks, uint32_t context_leng
 }
 
 REFUSALS(
-    Blocks,
-    BadStep{"ScratchBlock", kRange, [](auto& d, auto&) { AddAndRun(d, {0}); }},
+    Blocks, BadStep{"ScratchBlock", kRange, [](auto& d, auto&) { AddAndRun(d, {0}); }},
     BadStep{"BlockBeyondThePool", kRange,
-            [](auto& d, auto& s) { AddAndRun(d, {s.own[0], s.num_blocks}); }},
-    BadStep{"BlockFarBeyondThePool", kRange,
-            [](auto& d, auto&) { AddAndRun(d, {0xffffffffu}); }},
+            [](auto& d, auto& s) {
+              AddAndRun(d, {s.own[0], s.num_blocks});
+            }},
+    BadStep{"BlockFarBeyondThePool", kRange, [](auto& d, auto&) { AddAndRun(d, {0xffffffffu}); }},
     BadStep{"BlockOfAnotherSession", kDenied,
-            [](auto& d, auto& s) { AddAndRun(d, {s.own[0], s.others[1]}); }},
+            [](auto& d, auto& s) {
+              AddAndRun(d, {s.own[0], s.others[1]});
+            }},
     BadStep{"BlockInATableOfAnotherSession", kDenied,
             [](auto& d, auto& s) {
               AddAndRun(d, {s.own[0]});
@@ -187,7 +191,9 @@ REFUSALS(
             }},
     BadStep{"FreeBlock", kDenied, [](auto& d, auto& s) { AddAndRun(d, {s.free_block()}); }},
     BadStep{"BlockTwiceInOneAdd", kInvalid,
-            [](auto& d, auto& s) { AddAndRun(d, {s.own[0], s.own[1], s.own[0]}); }},
+            [](auto& d, auto& s) {
+              AddAndRun(d, {s.own[0], s.own[1], s.own[0]});
+            }},
     BadStep{"BlockTwiceAcrossAddAndAppend", kInvalid,
             [](auto& d, auto& s) {
               AddAndRun(d, {s.own[0], s.own[1]});
@@ -202,7 +208,9 @@ REFUSALS(
               d.append.push_back({.row = kGenerates, .blocks = {s.own[0], s.table[1]}});
             }},
     BadStep{"SharedPrefixNamesABlockTwice", kInvalid,
-            [](auto& d, auto& s) { AddAndRun(d, {s.table[0], s.table[0], s.own[0]}, 8); }},
+            [](auto& d, auto& s) {
+              AddAndRun(d, {s.table[0], s.table[0], s.own[0]}, 8);
+            }},
     BadStep{"SharedPrefixIsAppendedAgain", kInvalid,
             [](auto& d, auto& s) {
               AddAndRun(d, {s.table[0], s.own[0]}, 4);
@@ -221,32 +229,35 @@ REFUSALS(
               d.append.push_back({.row = kGenerates, .blocks = {s.own[0]}});
               d.append.push_back({.row = kGenerates, .blocks = {s.own[1]}});
             }},
-    BadStep{"TableLongerThanTheLimit", kRange,
-            [](auto& d, auto& s) {
-              d.add.push_back(
-                  {.row = kNew, .blocks = {s.own.begin(), s.own.begin() + kMaxBlocks + 1}});
-            }},
+    BadStep{
+        "TableLongerThanTheLimit", kRange,
+        [](auto& d, auto& s) {
+          d.add.push_back({.row = kNew, .blocks = {s.own.begin(), s.own.begin() + kMaxBlocks + 1}});
+        }},
     BadStep{"TableAppendedBeyondTheLimit", kRange, [](auto& d, auto& s) {
               d.append.push_back(
                   {.row = kGenerates, .blocks = {s.own.begin(), s.own.begin() + kMaxBlocks}});
             }});
 
-REFUSALS(
-    SharedBlocks,
-    BadStep{"RowAppendsToABlockOfAnother", kPrecondition,
-            [](auto& d, auto& s) { AddAndRun(d, {s.table[0], s.table[1], s.table[2]}, 9); }},
-    BadStep{"OtherRowAppendsToABlockThatANewOneReads", kPrecondition,
-            [](auto& d, auto& s) {
-              d.add.push_back({.row = kNew, .blocks = {s.own[0]}});
-              d.add.push_back({.row = kNew + 1, .blocks = {s.own[0]}, .context_length = 2});
-              d.chunks.push_back({.row = kNew, .tokens = {1}});
-            }},
-    BadStep{"RowOverwritesABlockThatAnotherReads", kPrecondition,
-            [](auto& d, auto& s) { AddAndRun(d, {s.table[0], s.own[0]}); }},
-    BadStep{"ChunkReachesIntoASharedBlock", kPrecondition, [](auto& d, auto& s) {
-              d.add.push_back({.row = kNew, .blocks = {s.own[0], s.table[0]}});
-              d.chunks.push_back({.row = kNew, .tokens = {1, 2, 3, 4, 5}});
-            }});
+REFUSALS(SharedBlocks,
+         BadStep{"RowAppendsToABlockOfAnother", kPrecondition,
+                 [](auto& d, auto& s) {
+                   AddAndRun(d, {s.table[0], s.table[1], s.table[2]}, 9);
+                 }},
+         BadStep{"OtherRowAppendsToABlockThatANewOneReads", kPrecondition,
+                 [](auto& d, auto& s) {
+                   d.add.push_back({.row = kNew, .blocks = {s.own[0]}});
+                   d.add.push_back({.row = kNew + 1, .blocks = {s.own[0]}, .context_length = 2});
+                   d.chunks.push_back({.row = kNew, .tokens = {1}});
+                 }},
+         BadStep{"RowOverwritesABlockThatAnotherReads", kPrecondition,
+                 [](auto& d, auto& s) {
+                   AddAndRun(d, {s.table[0], s.own[0]});
+                 }},
+         BadStep{"ChunkReachesIntoASharedBlock", kPrecondition, [](auto& d, auto& s) {
+                   d.add.push_back({.row = kNew, .blocks = {s.own[0], s.table[0]}});
+                   d.chunks.push_back({.row = kNew, .tokens = {1, 2, 3, 4, 5}});
+                 }});
 
 REFUSALS(
     Contexts,
@@ -256,8 +267,7 @@ REFUSALS(
               d.chunks.push_back({.row = kNew, .tokens = std::vector<uint32_t>(9, 1)});
             }},
     BadStep{"ChunkOfARowWithoutBlocks", kRange, [](auto& d, auto&) { AddAndRun(d, {}); }},
-    BadStep{"ContinueBeyondTheTable", kRange,
-            [](auto& d, auto&) { d.continue_rows = {kFull}; }},
+    BadStep{"ContinueBeyondTheTable", kRange, [](auto& d, auto&) { d.continue_rows = {kFull}; }},
     BadStep{"ContinueAllWithARowBeyondItsTable", kRange,
             [](auto& d, auto&) { d.continue_all = true; }},
     BadStep{"ChunkBeyondTheLimit", kRange,
@@ -277,8 +287,7 @@ REFUSALS(
             [](auto& d, auto& s) { AddAndRun(d, {s.own[0]}, 0xffffffffu); }},
     BadStep{"OneChunkAboveTheLargestBucket", kRange,
             [](auto& d, auto& s) {
-              d.add.push_back(
-                  {.row = kNew, .blocks = {s.own.begin(), s.own.begin() + kMaxBlocks}});
+              d.add.push_back({.row = kNew, .blocks = {s.own.begin(), s.own.begin() + kMaxBlocks}});
               d.chunks.push_back(
                   {.row = kNew, .tokens = std::vector<uint32_t>(kMaxStepTokens + 1, 1)});
             }},
@@ -289,123 +298,128 @@ REFUSALS(
               d.continue_rows = {kGenerates};
             }});
 
-REFUSALS(
-    Rows,
-    BadStep{"UnknownRowInChunk", kNotFound,
-            [](auto& d, auto&) { d.chunks.push_back({.row = 77, .tokens = {1}}); }},
-    BadStep{"UnknownRowInContinue", kNotFound, [](auto& d, auto&) { d.continue_rows = {77}; }},
-    BadStep{"UnknownRowInDrop", kNotFound, [](auto& d, auto&) { d.drop = {kGenerates, 77}; }},
-    BadStep{"UnknownRowInAppend", kNotFound,
-            [](auto& d, auto& s) { d.append.push_back({.row = 77, .blocks = {s.own[0]}}); }},
-    BadStep{"DroppedRowInChunk", kNotFound,
-            [](auto& d, auto&) {
-              d.drop = {kGenerates};
-              d.chunks.push_back({.row = kGenerates, .tokens = {1}});
-            }},
-    BadStep{"DroppedRowInContinue", kNotFound,
-            [](auto& d, auto&) {
-              d.drop = {kGenerates};
-              d.continue_rows = {kGenerates};
-            }},
-    BadStep{"DroppedRowInAppend", kNotFound,
-            [](auto& d, auto& s) {
-              d.drop = {kGenerates};
-              d.append.push_back({.row = kGenerates, .blocks = {s.own[0]}});
-            }},
-    BadStep{"DropTwice", kInvalid,
-            [](auto& d, auto&) { d.drop = {kGenerates, kGenerates}; }},
-    BadStep{"AddOfAResidentRow", kExists,
-            [](auto& d, auto& s) { d.add.push_back({.row = kPrefills, .blocks = {s.own[0]}}); }},
-    BadStep{"AddTwice", kInvalid,
-            [](auto& d, auto& s) {
-              d.add.push_back({.row = kNew, .blocks = {s.own[0]}});
-              d.add.push_back({.row = kNew, .blocks = {s.own[1]}});
-            }},
-    BadStep{"MoreRowsThanMaxRows", kExhausted,
-            [](auto& d, auto& s) {
-              // Four of six are resident, over both sessions.
-              for (uint32_t i = 0; i < 3; ++i)
-                d.add.push_back({.row = kNew + i, .blocks = {s.own[i]}});
-            }},
-    BadStep{"MoreRowsThanMaxRowsDespiteADrop", kExhausted,
-            [](auto& d, auto&) {
-              d.drop = {kFull};
-              for (uint32_t i = 0; i < 4; ++i) d.add.push_back({.row = kNew + i});
-            }},
-    BadStep{"ChunkTwice", kInvalid,
-            [](auto& d, auto&) {
-              d.chunks.push_back({.row = kPrefills, .tokens = {1}});
-              d.chunks.push_back({.row = kPrefills, .tokens = {2}});
-            }},
-    BadStep{"ContinueTwice", kInvalid,
-            [](auto& d, auto&) { d.continue_rows = {kGenerates, kGenerates}; }},
-    BadStep{"ChunkAndContinue", kInvalid,
-            [](auto& d, auto&) {
-              d.chunks.push_back({.row = kGenerates, .tokens = {1}});
-              d.continue_rows = {kGenerates};
-            }},
-    BadStep{"ContinueAllAndRowsByName", kInvalid,
-            [](auto& d, auto&) {
-              d.continue_all = true;
-              d.continue_rows = {kGenerates};
-            }},
-    BadStep{"ContinueOfARowBetweenChunks", kPrecondition,
-            [](auto& d, auto&) {
-              d.continue_rows = {kGenerates, kPrefills};
-            }},
-    BadStep{"ContinueOfAnAddedRow", kPrecondition,
-            [](auto& d, auto& s) {
-              d.add.push_back({.row = kNew, .blocks = {s.own[0]}});
-              d.continue_rows = {kNew};
-            }},
-    BadStep{"EmptyStep", kInvalid, [](auto&, auto&) {}});
+REFUSALS(Rows,
+         BadStep{"UnknownRowInChunk", kNotFound,
+                 [](auto& d, auto&) { d.chunks.push_back({.row = 77, .tokens = {1}}); }},
+         BadStep{"UnknownRowInContinue", kNotFound, [](auto& d, auto&) { d.continue_rows = {77}; }},
+         BadStep{"UnknownRowInDrop", kNotFound,
+                 [](auto& d, auto&) {
+                   d.drop = {kGenerates, 77};
+                 }},
+         BadStep{"UnknownRowInAppend", kNotFound,
+                 [](auto& d, auto& s) { d.append.push_back({.row = 77, .blocks = {s.own[0]}}); }},
+         BadStep{"DroppedRowInChunk", kNotFound,
+                 [](auto& d, auto&) {
+                   d.drop = {kGenerates};
+                   d.chunks.push_back({.row = kGenerates, .tokens = {1}});
+                 }},
+         BadStep{"DroppedRowInContinue", kNotFound,
+                 [](auto& d, auto&) {
+                   d.drop = {kGenerates};
+                   d.continue_rows = {kGenerates};
+                 }},
+         BadStep{"DroppedRowInAppend", kNotFound,
+                 [](auto& d, auto& s) {
+                   d.drop = {kGenerates};
+                   d.append.push_back({.row = kGenerates, .blocks = {s.own[0]}});
+                 }},
+         BadStep{"DropTwice", kInvalid,
+                 [](auto& d, auto&) {
+                   d.drop = {kGenerates, kGenerates};
+                 }},
+         BadStep{
+             "AddOfAResidentRow", kExists,
+             [](auto& d, auto& s) { d.add.push_back({.row = kPrefills, .blocks = {s.own[0]}}); }},
+         BadStep{"AddTwice", kInvalid,
+                 [](auto& d, auto& s) {
+                   d.add.push_back({.row = kNew, .blocks = {s.own[0]}});
+                   d.add.push_back({.row = kNew, .blocks = {s.own[1]}});
+                 }},
+         BadStep{"MoreRowsThanMaxRows", kExhausted,
+                 [](auto& d, auto& s) {
+                   // Four of six are resident, over both sessions.
+                   for (uint32_t i = 0; i < 3; ++i)
+                     d.add.push_back({.row = kNew + i, .blocks = {s.own[i]}});
+                 }},
+         BadStep{"MoreRowsThanMaxRowsDespiteADrop", kExhausted,
+                 [](auto& d, auto&) {
+                   d.drop = {kFull};
+                   for (uint32_t i = 0; i < 4; ++i) d.add.push_back({.row = kNew + i});
+                 }},
+         BadStep{"ChunkTwice", kInvalid,
+                 [](auto& d, auto&) {
+                   d.chunks.push_back({.row = kPrefills, .tokens = {1}});
+                   d.chunks.push_back({.row = kPrefills, .tokens = {2}});
+                 }},
+         BadStep{"ContinueTwice", kInvalid,
+                 [](auto& d, auto&) {
+                   d.continue_rows = {kGenerates, kGenerates};
+                 }},
+         BadStep{"ChunkAndContinue", kInvalid,
+                 [](auto& d, auto&) {
+                   d.chunks.push_back({.row = kGenerates, .tokens = {1}});
+                   d.continue_rows = {kGenerates};
+                 }},
+         BadStep{"ContinueAllAndRowsByName", kInvalid,
+                 [](auto& d, auto&) {
+                   d.continue_all = true;
+                   d.continue_rows = {kGenerates};
+                 }},
+         BadStep{"ContinueOfARowBetweenChunks", kPrecondition,
+                 [](auto& d, auto&) {
+                   d.continue_rows = {kGenerates, kPrefills};
+                 }},
+         BadStep{"ContinueOfAnAddedRow", kPrecondition,
+                 [](auto& d, auto& s) {
+                   d.add.push_back({.row = kNew, .blocks = {s.own[0]}});
+                   d.continue_rows = {kNew};
+                 }},
+         BadStep{"EmptyStep", kInvalid, [](auto&, auto&) {}});
 
-REFUSALS(
-    Values,
-    BadStep{"TokenIdOfTheVocabularysSize", kInvalid,
-            [](auto& d, auto&) {
-              d.chunks.push_back({.row = kPrefills, .tokens = {kVocab - 1, kVocab}});
-            }},
-    BadStep{"TokenIdFarBeyond", kInvalid,
-            [](auto& d, auto&) {
-              d.chunks.push_back({.row = kPrefills, .tokens = {0xffffffffu}});
-            }},
-    BadStep{"ZeroTokens", kInvalid, [](auto& d, auto&) { d.chunks.push_back({.row = kPrefills}); }},
-    BadStep{"NanTemperature", kInvalid,
-            [](auto& d, auto& s) {
-              AddAndRun(d, {s.own[0]});
-              d.add[0].sampling.temperature = kNan;
-            }},
-    BadStep{"InfiniteTemperature", kInvalid,
-            [](auto& d, auto& s) {
-              AddAndRun(d, {s.own[0]});
-              d.add[0].sampling.temperature = kInfinity;
-            }},
-    BadStep{"NegativeTemperature", kInvalid,
-            [](auto& d, auto& s) {
-              AddAndRun(d, {s.own[0]});
-              d.add[0].sampling.temperature = -1e-30f;
-            }},
-    BadStep{"NegativeInfiniteTemperature", kInvalid, [](auto& d, auto& s) {
-              AddAndRun(d, {s.own[0]});
-              d.add[0].sampling.temperature = -kInfinity;
-            }});
+REFUSALS(Values,
+         BadStep{"TokenIdOfTheVocabularysSize", kInvalid,
+                 [](auto& d, auto&) {
+                   d.chunks.push_back({.row = kPrefills, .tokens = {kVocab - 1, kVocab}});
+                 }},
+         BadStep{"TokenIdFarBeyond", kInvalid,
+                 [](auto& d, auto&) {
+                   d.chunks.push_back({.row = kPrefills, .tokens = {0xffffffffu}});
+                 }},
+         BadStep{"ZeroTokens", kInvalid,
+                 [](auto& d, auto&) { d.chunks.push_back({.row = kPrefills}); }},
+         BadStep{"NanTemperature", kInvalid,
+                 [](auto& d, auto& s) {
+                   AddAndRun(d, {s.own[0]});
+                   d.add[0].sampling.temperature = kNan;
+                 }},
+         BadStep{"InfiniteTemperature", kInvalid,
+                 [](auto& d, auto& s) {
+                   AddAndRun(d, {s.own[0]});
+                   d.add[0].sampling.temperature = kInfinity;
+                 }},
+         BadStep{"NegativeTemperature", kInvalid,
+                 [](auto& d, auto& s) {
+                   AddAndRun(d, {s.own[0]});
+                   d.add[0].sampling.temperature = -1e-30f;
+                 }},
+         BadStep{"NegativeInfiniteTemperature", kInvalid, [](auto& d, auto& s) {
+                   AddAndRun(d, {s.own[0]});
+                   d.add[0].sampling.temperature = -kInfinity;
+                 }});
 
 void Good(StepDraft& d, const Scene&) { d.continue_rows = {kGenerates}; }
 
-REFUSALS(
-    Order,
-    BadStep{"WrongEpoch", kPrecondition, Good, [](auto& r, auto&) { ++r.epoch; }},
-    BadStep{"NoEpoch", kPrecondition, Good, [](auto& r, auto&) { r.epoch = 0; }},
-    BadStep{"EpochOfAnotherSession", kPrecondition, Good,
-            [](auto& r, auto& s) { r.epoch = s.other.session().epoch; }},
-    BadStep{"SequenceZero", kPrecondition, Good, [](auto& r, auto&) { r.sequence = 0; }},
-    BadStep{"SequenceRepeated", kPrecondition, Good, [](auto& r, auto&) { --r.sequence; }},
-    BadStep{"SequenceSkipped", kPrecondition, Good, [](auto& r, auto&) { ++r.sequence; }},
-    BadStep{"SequenceFarAhead", kPrecondition, Good,
-            [](auto& r, auto&) { r.sequence = std::numeric_limits<uint64_t>::max(); }},
-    BadStep{"UnknownSession", kNotFound, Good, [](auto& r, auto&) { r.session = 1234567; }},
-    BadStep{"SessionZero", kNotFound, Good, [](auto& r, auto&) { r.session = 0; }});
+REFUSALS(Order, BadStep{"WrongEpoch", kPrecondition, Good, [](auto& r, auto&) { ++r.epoch; }},
+         BadStep{"NoEpoch", kPrecondition, Good, [](auto& r, auto&) { r.epoch = 0; }},
+         BadStep{"EpochOfAnotherSession", kPrecondition, Good,
+                 [](auto& r, auto& s) { r.epoch = s.other.session().epoch; }},
+         BadStep{"SequenceZero", kPrecondition, Good, [](auto& r, auto&) { r.sequence = 0; }},
+         BadStep{"SequenceRepeated", kPrecondition, Good, [](auto& r, auto&) { --r.sequence; }},
+         BadStep{"SequenceSkipped", kPrecondition, Good, [](auto& r, auto&) { ++r.sequence; }},
+         BadStep{"SequenceFarAhead", kPrecondition, Good,
+                 [](auto& r, auto&) { r.sequence = std::numeric_limits<uint64_t>::max(); }},
+         BadStep{"UnknownSession", kNotFound, Good, [](auto& r, auto&) { r.session = 1234567; }},
+         BadStep{"SessionZero", kNotFound, Good, [](auto& r, auto&) { r.session = 0; }});
 
 // ---- blocks, outside of steps ----
 
@@ -423,7 +437,9 @@ TEST_P(BlockRefusalTest, FreeAndAllocateAreAllOrNothing) {
   }
   Scene scene(engine);
   const SessionId session = scene.driver.session().id;
-  const auto free = [&](std::vector<uint32_t> blocks) { return engine.FreeBlocks(session, blocks); };
+  const auto free = [&](std::vector<uint32_t> blocks) {
+    return engine.FreeBlocks(session, blocks);
+  };
   EXPECT_THAT(free({scene.own[0], scene.table[1]}), StatusIs(kPrecondition, "resident row"));
   EXPECT_THAT(free({scene.own[0], scene.others[0]}), StatusIs(kDenied, "another session"));
   EXPECT_THAT(free({scene.own[0], scene.own[1], scene.own[0]}), StatusIs(kInvalid, "twice"));

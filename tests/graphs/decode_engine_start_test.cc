@@ -51,8 +51,8 @@ std::vector<std::string> Names(const std::vector<CapturedBucket>& buckets) {
   return names;
 }
 
-// fetch, plan, embedding; nine kernels a layer, in mixed graphs also attention over chunks; norm, logits
-// and two of sampling; publish.
+// fetch, plan, embedding; nine kernels a layer, in mixed graphs also attention over chunks; norm,
+// logits and two of sampling; publish.
 TEST_P(EngineStartTest, GraphsHoldTheStepsKernelsAndNoOtherNode) {
   for (const int64_t layers : {1, 3}) {
     auto options = Options();
@@ -111,7 +111,9 @@ TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
     EXPECT_EQ(pool.bytes, memory.kv_cache_bytes);
     EXPECT_LE(memory.kv_cache_bytes, 300001u);
     EXPECT_GT(memory.kv_cache_bytes + pool.bytes / pool.num_blocks, 300001u);
-    if (GetParam().device == runtime::DeviceKind::kHost) EXPECT_EQ(memory.graphs_bytes, 0u);
+    if (GetParam().device == runtime::DeviceKind::kHost) {
+      EXPECT_EQ(memory.graphs_bytes, 0u);
+    }
     // And everything goes back.
     tiny.engine.reset();
     EXPECT_EQ(device.device_bytes(), 0u);
@@ -204,8 +206,8 @@ TEST_P(EngineStartTest, ProgressCountsBytesThenBuckets) {
   }
   EXPECT_GT(load, 0u);
   std::sort(captured.begin(), captured.end());
-  EXPECT_THAT(captured, ElementsAre("decode/1", "decode/2", "decode/4", "decode/8", "mixed/16",
-                                    "mixed/64"));
+  EXPECT_THAT(captured,
+              ElementsAre("decode/1", "decode/2", "decode/4", "decode/8", "mixed/16", "mixed/64"));
 }
 
 TEST_P(EngineStartTest, CheckpointsDtypeIsTakenUnlessAnotherIsAskedFor) {

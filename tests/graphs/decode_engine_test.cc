@@ -61,10 +61,10 @@ TEST_P(DecodeEngineTest, ReportsEachRowInRequestOrder) {
   driver.Start({.row = 50, .prompt = RandomPrompt(1, 5)}, 8);
   driver.Start({.row = 10, .prompt = RandomPrompt(2, 3)}, 8);
   const std::vector<uint32_t> blocks = driver.AllocateFor(20);
-  StepResult result = driver.Step(
-      {.add = {{.row = 30, .blocks = blocks}},
-       .chunks = {{.row = 30, .tokens = RandomPrompt(3, 7), .sample = false}},
-       .continue_rows = {10, 50}});
+  StepResult result =
+      driver.Step({.add = {{.row = 30, .blocks = blocks}},
+                   .chunks = {{.row = 30, .tokens = RandomPrompt(3, 7), .sample = false}},
+                   .continue_rows = {10, 50}});
   EXPECT_EQ(result.session, driver.session().id);
   EXPECT_EQ(result.sequence, 3u);
   ASSERT_THAT(RowsOf(result), ElementsAre(30, 10, 50));
@@ -140,11 +140,14 @@ TEST_P(DecodeEngineTest, RowsBeyondTheLargestDecodeBucketGoToAMixedOne) {
 TEST_P(DecodeEngineTest, EagerStepsEqualReplayedOnesToTheBitAndSaySo) {
   const TestEngine tiny = MakeEngine();
   const RowScript script = MakeRowScript({.num_steps = 40, .seed = 11});
-  RowScriptPlayer replayed(*tiny.engine, script), eager(*tiny.engine, script);
+  // Rows of a played script stay resident: each player has an engine of its own.
+  const TestEngine other = MakeEngine();
+  RowScriptPlayer replayed(*other.engine, script), eager(*tiny.engine, script);
   replayed.Play(1);
   eager.Play(1, ExecutionMode::kEager);
   EXPECT_EQ(replayed.tokens(), eager.tokens());
-  EngineDriver driver(*tiny.engine);
+  const TestEngine fresh = MakeEngine();
+  EngineDriver driver(*fresh.engine);
   StepDraft step{.add = {{.row = 1, .blocks = driver.AllocateFor(8)}},
                  .chunks = {{.row = 1, .tokens = {1, 2}}}};
   step.mode = ExecutionMode::kEager;
@@ -174,12 +177,11 @@ TEST_P(DecodeEngineTest, AddedRowWaitsUntilAChunkRunsIt) {
   const TestEngine tiny = MakeEngine();
   EngineDriver driver(*tiny.engine);
   const std::vector<uint32_t> prompt = RandomPrompt(4, 9);
-  const std::vector<Token> expected =
-      driver.Generate({.row = 1, .prompt = prompt, .sampling = {.temperature = 0.8f, .seed = 5}}, 4);
+  const std::vector<Token> expected = driver.Generate(
+      {.row = 1, .prompt = prompt, .sampling = {.temperature = 0.8f, .seed = 5}}, 4);
   const std::vector<uint32_t> blocks = driver.AllocateFor(13);
-  const StepResult& added = driver.Step({.add = {{.row = 2,
-                                                  .blocks = {blocks[0]},
-                                                  .sampling = {.temperature = 0.8f, .seed = 5}}}});
+  const StepResult& added = driver.Step(
+      {.add = {{.row = 2, .blocks = {blocks[0]}, .sampling = {.temperature = 0.8f, .seed = 5}}}});
   EXPECT_THAT(added.rows, IsEmpty());
   EXPECT_EQ(added.report.rows, 0u);
   EXPECT_EQ(added.report.tokens, 0u);
@@ -324,8 +326,8 @@ TEST_P(DecodeEngineTest, BlocksAreHeldBySessionsAndComeBackWhenTheyClose) {
   const SessionInfo session = engine.OpenSession();
   ASSERT_OK_AND_ASSIGN(const std::vector<uint32_t> blocks, engine.AllocateBlocks(session.id, 10));
   EXPECT_EQ(std::set<uint32_t>(blocks.begin(), blocks.end()).size(), 10u);
-  EXPECT_THAT(blocks, ::testing::Each(::testing::AllOf(::testing::Ge(1u),
-                                                       ::testing::Lt(before.num_blocks))));
+  EXPECT_THAT(blocks, ::testing::Each(
+                          ::testing::AllOf(::testing::Ge(1u), ::testing::Lt(before.num_blocks))));
   EXPECT_EQ(engine.pool().free_blocks, before.free_blocks - 10);
   ASSERT_OK(engine.FreeBlocks(session.id, std::span(blocks).first(4)));
   EXPECT_EQ(engine.pool().free_blocks, before.free_blocks - 6);
@@ -369,9 +371,9 @@ TEST_P(DecodeEngineTest, TwoEnginesOnOneDeviceDoNotMeet) {
   testing::TemporaryDirectory directory;
   ASSERT_OK(testing::WriteTinyModel(second_options.model, directory.path()));
   second_options.engine.dtype = options.dtype;
-  ASSERT_OK_AND_ASSIGN(const auto second,
-                       DecodeEngine::Create(*first.device, {.directory = directory.path()},
-                                            second_options.engine));
+  ASSERT_OK_AND_ASSIGN(
+      const auto second,
+      DecodeEngine::Create(*first.device, {.directory = directory.path()}, second_options.engine));
   const TestEngine second_alone = MakeTestEngine(second_options);
   const TestEngine first_alone = MakeTestEngine(options);
   const RowScript script = MakeRowScript({.num_steps = 30, .seed = 3});
