@@ -35,9 +35,9 @@ namespace reprise::graphs {
 
 // Where a model comes from: a Hugging Face directory, or a preset's shape with random weights.
 struct ModelSource {
-  std::string directory = {};     // set: load this
-  std::string preset = {};        // set instead: random weights of this preset
-  uint64_t random_seed = 1;  // for presets
+  std::string directory = {};  // set: load this
+  std::string preset = {};     // set instead: random weights of this preset
+  uint64_t random_seed = 1;    // for presets
 };
 
 // Which kernels compute linear layers. With either, a row's bits do not depend on the batch; the
@@ -53,13 +53,13 @@ struct DecodeEngineOptions {
   uint32_t block_size = 16;                      // tokens of a KV block; any value >= 1
   uint64_t kv_cache_bytes =
       0;  // pool size; 0: what is left of the device times memory_fraction (host: 256 MiB)
-  double memory_fraction = 0.9;         // of the device's memory that Reprise may use in all
-  uint32_t max_rows = 256;              // resident rows
-  uint32_t max_context_length = 0;      // tokens; 0: the model's limit
+  double memory_fraction = 0.9;              // of the device's memory that Reprise may use in all
+  uint32_t max_rows = 256;                   // resident rows
+  uint32_t max_context_length = 0;           // tokens; 0: the model's limit
   std::vector<int64_t> decode_buckets = {};  // rows; empty: powers of two up to max_rows
-  std::vector<int64_t> mixed_buckets = {};   // query tokens; empty: 64, 256 and 1024 (host) or 256, 512,
-                                        // 1024, 2048 (others)
-  uint32_t pipeline_depth = 2;          // steps in flight, 1..8
+  std::vector<int64_t> mixed_buckets = {};   // query tokens; empty: 64, 256 and 1024 (host) or 256,
+                                            // 512, 1024, 2048 (others)
+  uint32_t pipeline_depth = 2;  // steps in flight, 1..8
   LinearPolicy linear = LinearPolicy::kTuned;
   bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault

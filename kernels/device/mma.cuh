@@ -61,10 +61,12 @@ REPRISE_FN void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- barriers in shared memory (mbarrier): threads of a block that meet without stopping the others ----
-// Phases count from 0. Everything that the arriving threads wrote before is visible to those that waited for the phase.
+// ---- barriers in shared memory (mbarrier): threads of a block that meet without stopping the
+// others ---- Phases count from 0. Everything that the arriving threads wrote before is visible to
+// those that waited for the phase.
 
-// By one thread; the others may use it after a barrier of the block. arrivals: how many complete a phase.
+// By one thread; the others may use it after a barrier of the block. arrivals: how many complete a
+// phase.
 REPRISE_FN void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)
                : "memory");
@@ -97,8 +99,9 @@ REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
 
 // ---- global memory shared between blocks ----
 
-// counter += 1, returns the value before. Orders this thread's earlier accesses, and those that a barrier put before them, ahead of
-// the addition, and later ones behind it. Cheaper than two __threadfence().
+// counter += 1, returns the value before. Orders this thread's earlier accesses, and those that a
+// barrier put before them, ahead of the addition, and later ones behind it. Cheaper than two
+// __threadfence().
 REPRISE_FN uint32_t AddOneAcquireRelease(uint32_t* counter) {
   uint32_t before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
