@@ -58,8 +58,8 @@ struct DecodeEngineOptions {
   uint32_t max_context_length = 0;           // tokens; 0: the model's limit
   std::vector<int64_t> decode_buckets = {};  // rows; empty: powers of two up to max_rows
   std::vector<int64_t> mixed_buckets = {};   // query tokens; empty: 64, 256 and 1024 (host) or 256,
-                                            // 512, 1024, 2048 (others)
-  uint32_t pipeline_depth = 2;  // steps in flight, 1..8
+                                             // 512, 1024, 2048 (others)
+  uint32_t pipeline_depth = 2;               // steps in flight, 1..8
   LinearPolicy linear = LinearPolicy::kTuned;
   bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault

@@ -31,7 +31,9 @@ constexpr absl::StatusCode kDeadline = absl::StatusCode::kDeadlineExceeded;
 void ExpectEveryStepRefused(EngineDriver& driver, const std::string& cause) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(driver.TryStep({.continue_all = true}), StatusIs(kUnavailable, cause));
-    EXPECT_THAT(driver.TryStep({.add = {{.row = 9}}}), StatusIs(kUnavailable, cause));
+    const StepDraft add{.add = {{.row = 9}}};
+    const StepView view(add, driver.session(), driver.sequence());
+    EXPECT_THAT(driver.engine().Submit(view.request()), StatusIs(kUnavailable, cause));
   }
   EXPECT_THAT(driver.engine().health().ToString(), ::testing::HasSubstr(cause));
 }

@@ -421,6 +421,45 @@ REFUSALS(Order, BadStep{"WrongEpoch", kPrecondition, Good, [](auto& r, auto&) { 
          BadStep{"UnknownSession", kNotFound, Good, [](auto& r, auto&) { r.session = 1234567; }},
          BadStep{"SessionZero", kNotFound, Good, [](auto& r, auto&) { r.session = 0; }});
 
+// ---- steps that are good but for the graphs ----
+
+class BucketRefusalTest : public testing::EngineTest {};
+REPRISE_ENGINE_ON_EVERY_DEVICE(BucketRefusalTest);
+
+// Decode graphs take eight rows, mixed ones four tokens: five tokens of which three are one row's
+// have no graph, though there are buckets above five.
+TEST_P(BucketRefusalTest, StepThatNoGraphFitsChangesNothing) {
+  auto options = Options();
+  options.engine.decode_buckets = {8};
+  options.engine.mixed_buckets = {4};
+  const TestEngine tiny = MakeTestEngine(options);
+  std::vector<Token> expected;
+  for (const bool with_bad : {false, true}) {
+    EngineDriver driver(*tiny.engine);
+    StepDraft start;
+    for (uint32_t row = 0; row < 3; ++row) {
+      start.add.push_back({.row = row, .blocks = driver.AllocateFor(20)});
+      start.chunks.push_back({.row = row, .tokens = {row}});
+    }
+    driver.Step(start);
+    const std::vector<uint32_t> own = driver.Allocate(3);
+    for (int i = 0; i < 3; ++i) {
+      if (with_bad) {
+        EXPECT_THAT(driver.TryStep({.drop = {2},
+                                    .add = {{.row = 7, .blocks = own}},
+                                    .chunks = {{.row = 7, .tokens = {1, 2, 3}}},
+                                    .continue_all = true}),
+                    StatusIs(kRange, "5 query tokens in 3 rows; allowed: at most 4"));
+      }
+      driver.Step({.continue_all = true});
+    }
+    if (!with_bad) expected = driver.tokens(2);
+    EXPECT_EQ(driver.tokens(2), expected);
+    EXPECT_EQ(expected.size(), 4u);
+    driver.Free(own);
+  }
+}
+
 // ---- blocks, outside of steps ----
 
 class BlockRefusalTest : public testing::EngineTest {};

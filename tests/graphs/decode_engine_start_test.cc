@@ -27,7 +27,6 @@ using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::TestEngine;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
@@ -119,6 +118,30 @@ TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
     EXPECT_EQ(device.device_bytes(), 0u);
     EXPECT_EQ(device.mapped_bytes(), 0u);
   }
+}
+
+// No size given: the host has a default, a GPU what its fraction leaves, once the graphs have
+// theirs.
+TEST_P(EngineStartTest, PoolTakesWhatIsLeftWhereNoSizeIsGiven) {
+  auto options = Options();
+  options.engine.kv_cache_bytes = 0;
+  options.engine.memory_fraction = 0.05;
+  ASSERT_OK_AND_ASSIGN(auto device, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(const size_t free_before, device->FreeBytes());
+  const size_t total = device->properties().total_bytes;
+  const TestEngine tiny = MakeTestEngine(options, std::move(device));
+  const PoolInfo pool = tiny.engine->pool();
+  const uint64_t block = pool.bytes / pool.num_blocks;
+  if (GetParam().device == runtime::DeviceKind::kHost) {
+    EXPECT_EQ(pool.bytes, (uint64_t{256} << 20) / block * block);
+    return;
+  }
+  const auto reserved = static_cast<uint64_t>(static_cast<double>(total) * 0.95);
+  ASSERT_GT(free_before, reserved) << "others use the device";
+  EXPECT_LE(pool.bytes, free_before - reserved);
+  EXPECT_GT(pool.bytes, (free_before - reserved) / 2);
+  testing::EngineDriver driver(*tiny.engine);
+  EXPECT_EQ(driver.Generate({.row = 1, .prompt = {1, 2, 3}}, 4).size(), 4u);
 }
 
 TEST_P(EngineStartTest, PoolTooSmallIsExhaustionWithItsBytes) {
