@@ -179,12 +179,15 @@ TEST_F(TinyGeneration, BusySocketIsRefusedAndLeftAlone) {
 const std::vector<std::string> kEndless = {"--prompt-lengths", "16",  "--requests",  "100000",
                                            "--max-new-tokens", "100", "--ignore-eos"};
 
+// Long enough that steps have run, under sanitizers too.
+constexpr std::chrono::milliseconds kWellUnderWay{1500};
+
 TEST_F(TinyGeneration, KilledServerEndsTheSchedulerAndItsSocketIsTakenOver) {
   ServedProgram served(model_, {"--max-rows", "4"});
   ASSERT_TRUE(served.ready());
   Program sched(SchedOn(served, kEndless));
   ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(kWellUnderWay);
   served.program().Signal(SIGKILL);
   EXPECT_EQ(sched.Wait(), 1);
   EXPECT_THAT(sched.stderr_text(),
@@ -201,7 +204,7 @@ TEST_F(TinyGeneration, KilledSchedulerLeavesItsRowsAndBlocksToTheNext) {
   ASSERT_TRUE(served.ready());
   Program sched(SchedOn(served, kEndless));
   ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(kWellUnderWay);
   ASSERT_TRUE(sched.running());
   sched.Signal(SIGKILL);
   EXPECT_EQ(sched.Wait(), 128 + SIGKILL);
@@ -214,7 +217,7 @@ TEST_F(TinyGeneration, DrainingServerEndsTheSchedulerWithTheReason) {
   ASSERT_TRUE(served.ready());
   Program sched(SchedOn(served, kEndless));
   ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(kWellUnderWay);
   served.program().Signal(SIGTERM);
   EXPECT_EQ(served.program().Wait(), 0) << served.program().stderr_text();
   EXPECT_EQ(sched.Wait(), 1);
@@ -227,7 +230,7 @@ TEST_F(TinyGeneration, InterruptedSchedulerSaysSo) {
   ASSERT_TRUE(served.ready());
   Program sched(SchedOn(served, kEndless));
   ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(kWellUnderWay);
   sched.Signal(SIGINT);
   EXPECT_EQ(sched.Wait(), 1);
   EXPECT_THAT(sched.stderr_text(), HasSubstr("interrupted"));

@@ -181,6 +181,11 @@ INSTANTIATE_TEST_SUITE_P(
                       BadStep{
                           "UnknownRowInContinue", kNotFound,
                           [](v1::StepRequest& step, const Scene&) { step.add_continue_rows(77); }},
+                      BadStep{"RowAddedThatIsResident", kAlreadyThere,
+                              [](v1::StepRequest& step, const Scene& scene) {
+                                Add(step, kRow, {scene.own[0]});
+                                RunChunk(step, kRow, {1});
+                              }},
                       BadStep{"UnknownRowInChunk", kNotFound,
                               [](v1::StepRequest& step, const Scene&) { RunChunk(step, 77, {1}); }},
                       BadStep{"UnknownRowInDrop", kNotFound,

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/check.h"
+#include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::testing {
@@ -41,26 +41,13 @@ class Random {
   uint64_t state_;
 };
 
-uint16_t Bf16Bits(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits += 0x7fffu + ((bits >> 16) & 1u);  // round to nearest even; the values here are finite
-  return static_cast<uint16_t>(bits >> 16);
-}
-
-uint16_t F16Bits(float value) {
-  const _Float16 half = static_cast<_Float16>(value);
-  uint16_t bits;
-  std::memcpy(&bits, &half, sizeof(bits));
-  return bits;
-}
-
 void AppendElement(std::string& out, DType dtype, float value) {
   if (dtype == DType::kF32) {
     out.append(reinterpret_cast<const char*>(&value), sizeof(value));
     return;
   }
-  const uint16_t bits = dtype == DType::kBf16 ? Bf16Bits(value) : F16Bits(value);
+  const uint16_t bits =
+      dtype == DType::kBf16 ? runtime::FloatToBf16(value) : runtime::FloatToF16(value);
   out.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
 }
 

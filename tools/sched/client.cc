@@ -171,8 +171,8 @@ absl::StatusOr<std::vector<uint32_t>> GrpcClient::Allocate(uint32_t count) {
   v1::AllocateResponse response;
   request.set_session(session_);
   request.set_count(count);
-  REPRISE_RETURN_IF_ERROR(FromGrpc(stub_->Allocate(&context, request, &response),
-                                   absl::StrCat("allocating ", count, " blocks")));
+  REPRISE_RETURN_IF_ERROR(CallEnd(stub_->Allocate(&context, request, &response),
+                                  absl::StrCat("allocating ", count, " blocks")));
   return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
 }
 
@@ -183,8 +183,28 @@ absl::Status GrpcClient::Free(const std::vector<uint32_t>& blocks) {
   v1::FreeResponse response;
   request.set_session(session_);
   Assign(blocks, request.mutable_blocks());
-  return FromGrpc(stub_->Free(&context, request, &response),
-                  absl::StrCat("freeing ", blocks.size(), " blocks"));
+  return CallEnd(stub_->Free(&context, request, &response),
+                 absl::StrCat("freeing ", blocks.size(), " blocks"));
+}
+
+// A call beside the stream says in its own words that the session is over; the cause is told as
+// StreamEnd tells it.
+absl::Status GrpcClient::CallEnd(const grpc::Status& status, const std::string& doing) const {
+  switch (status.error_code()) {
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::NOT_FOUND:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::UNKNOWN:
+      if (cancelled_) return absl::CancelledError("interrupted");
+      return FromGrpc(status,
+                      absl::StrCat("the server at ", options_.address, " ended the session after ",
+                                   num_results_, " steps, while ", doing));
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return absl::DeadlineExceededError(absl::StrCat("the timeout of the run is over after ",
+                                                      num_results_, " steps, while ", doing));
+    default:
+      return FromGrpc(status, doing);
+  }
 }
 
 absl::Status GrpcClient::Close() {

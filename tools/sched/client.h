@@ -59,6 +59,7 @@ class GrpcClient : public StepChannel, public BlockSource {
   void SetDeadline(grpc::ClientContext* context) const;
   // Why the stream is over, after a read or a write failed.
   absl::Status StreamEnd(const std::string& doing);
+  absl::Status CallEnd(const grpc::Status& status, const std::string& doing) const;
 
   const ClientOptions options_;
   std::chrono::system_clock::time_point deadline_;  // the epoch: none
