@@ -3,9 +3,9 @@
 // is the wire contract and nothing of the engine or the server.
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -23,10 +23,13 @@ const fs::path kRoot = REPRISE_SOURCE_DIR;
 std::vector<std::string> QuotedIncludes(const fs::path& file) {
   std::vector<std::string> headers;
   std::ifstream source(file);
-  const std::regex include("^\\s*#\\s*include\\s*\"([^\"]+)\".*");
-  std::smatch match;
+  constexpr std::string_view kInclude = "#include \"";
   for (std::string line; std::getline(source, line);) {
-    if (std::regex_match(line, match, include)) headers.push_back(match[1]);
+    if (!line.starts_with(kInclude)) continue;
+    const size_t end = line.find('"', kInclude.size());
+    if (end != std::string::npos) {
+      headers.push_back(line.substr(kInclude.size(), end - kInclude.size()));
+    }
   }
   return headers;
 }
