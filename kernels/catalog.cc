@@ -4,7 +4,7 @@
 #include "kernels/catalog.h"
 
 #include "kernels/block_kernels.h"
-#include "kernels/cuda_fatbins.h"
+#include "kernels/device_code.h"
 #include "kernels/kernel_list.h"
 #include "kernels/linear/host_native.h"
 
@@ -17,10 +17,12 @@ using runtime::KernelDef;
 #define REPRISE_ON_GPUS(name) KernelDef{#name, nullptr},
 
 constexpr KernelDef kKernels[] = {
-    REPRISE_FOR_EACH_BLOCK_KERNEL(REPRISE_ON_HOST)      //
-    REPRISE_FOR_EACH_HOST_KERNEL(REPRISE_ON_HOST)       //
-    REPRISE_FOR_EACH_MMA_KERNEL(REPRISE_ON_GPUS)        //
-    REPRISE_FOR_EACH_LARGE_MMA_KERNEL(REPRISE_ON_GPUS)  //
+    REPRISE_FOR_EACH_BLOCK_KERNEL(REPRISE_ON_HOST)         //
+    REPRISE_FOR_EACH_HOST_KERNEL(REPRISE_ON_HOST)          //
+    REPRISE_FOR_EACH_MMA_LINEAR(REPRISE_ON_GPUS)           //
+    REPRISE_FOR_EACH_MMA_ATTENTION(REPRISE_ON_GPUS)        //
+    REPRISE_FOR_EACH_LARGE_MMA_LINEAR(REPRISE_ON_GPUS)     //
+    REPRISE_FOR_EACH_LARGE_MMA_ATTENTION(REPRISE_ON_GPUS)  //
 };
 
 }  // namespace

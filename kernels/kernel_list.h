@@ -27,11 +27,12 @@
 #define REPRISE_FOR_EACH_HOST_KERNEL(X) REPRISE_OF_EVERY_DTYPE(X, reprise_linear_native)
 
 // Thread style over matrix units: on every device that has them (kernels/device/traits.h).
-#define REPRISE_FOR_EACH_MMA_KERNEL(X)                                \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 16)            \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 32)            \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 64)            \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, whole)         \
+#define REPRISE_FOR_EACH_MMA_LINEAR(X)                     \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 16) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 32) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 64) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, whole)
+#define REPRISE_FOR_EACH_MMA_ATTENTION(X)                             \
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 32)  \
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 64)  \
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 128) \
@@ -39,11 +40,11 @@
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 64) \
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 128)
 
-// Of these, the ones that need fragments of 8 columns or more than 64 KB of shared memory: where
-// mma.sync is.
-#define REPRISE_FOR_EACH_LARGE_MMA_KERNEL(X)                          \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 8)             \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 128)           \
+// Those that need fragments of 8 columns or more than 64 KB of shared memory: where mma.sync is.
+#define REPRISE_FOR_EACH_LARGE_MMA_LINEAR(X)              \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 8) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 128)
+#define REPRISE_FOR_EACH_LARGE_MMA_ATTENTION(X)                       \
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 256) \
   REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 256)
 

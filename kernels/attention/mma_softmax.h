@@ -24,8 +24,8 @@ class WaveSoftmax {
   static constexpr int kColumns = kHeadSize / 16;              // accumulator fragments
   static constexpr int kRuns = kSlotColumns<16> / kColumnRun;  // of a row in a fragment
 
-  // Starts over with the 16 query rows at shared address `query`. They are read once or, for head
-  // size 256, in every Score.
+  // Starts over with the 16 query rows at shared address `query`. They are read once or, where
+  // registers are short, in every Score.
   REPRISE_FN void Begin(uint32_t query) {
     query_ = query;
     if constexpr (kQueryInRegisters) {
@@ -131,8 +131,9 @@ class WaveSoftmax {
 
  private:
   static constexpr int kSteps = kHeadSize / 16;
-  // At head size 256 the accumulator alone takes 128 registers of mma.sync.
-  static constexpr bool kQueryInRegisters = kHeadSize <= 128;
+  // Where they leave room for the accumulator: not at head size 256 with mma.sync, nor at 128 with
+  // WMMA, whose lanes hold every operand twice.
+  static constexpr bool kQueryInRegisters = kSteps * sizeof(MatrixA) <= 32 * sizeof(uint32_t);
 
   TileReader<kHeadSize / 8> reader_;
   uint32_t query_ = 0;
