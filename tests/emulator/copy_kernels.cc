@@ -93,8 +93,9 @@ void CopyBulkPipeline(void* argument) {
     return;
   }
   const unsigned consumer = t - wave_size;
+  const int num_read = args.rows - (args.mistake == Mistake::kNeverWaited ? 1 : 0);
   Vector4 sum = {};
-  for (int row = 0; row < args.rows; ++row) {
+  for (int row = 0; row < num_read; ++row) {
     const int stage = row % 2;
     if (args.mistake != Mistake::kNoWait) {
       kernels::emulator::BarrierWait(full + stage, static_cast<uint32_t>(row / 2));

@@ -89,6 +89,21 @@ void CopyAsyncPipeline(void* args);
 // shared: 64 bytes more for the barriers, first.
 void CopyBulkPipeline(void* args);
 
+// ---- schedule_kernels.cc ----
+
+struct OrderArgs {
+  uint32_t* count = nullptr;  // 0 at first
+  uint32_t* order = nullptr;  // [2 * threads]
+};
+// order = the threads in the order in which they ran: until a barrier, then after it.
+void RecordOrder(void* args);
+
+// The argument is an int: how often.
+void MeetOften(void* rounds);            // block barriers
+void MeetInWavesOften(void* rounds);     // wave barriers
+void MeetOnABarrierOften(void* rounds);  // phases of a barrier in shared memory
+void AccessOften(void* rounds);          // 8 reads each; dynamic shared: 32 bytes a thread
+
 }  // namespace reprise::testing
 
 #endif  // REPRISE_TESTS_EMULATOR_PROBE_KERNELS_H_

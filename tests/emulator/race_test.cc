@@ -51,7 +51,7 @@ TEST_P(Races, OfAWriteAndAReadAreFoundWithBothPlaces) {
               AllOf(HasSubstr("race on dynamic shared memory (512 bytes)"),
                     ContainsRegex("tests/emulator/race_kernels.cc:[0-9]+ \\(.*StoreWord\\)"),
                     ContainsRegex("tests/emulator/race_kernels.cc:[0-9]+ \\(.*LoadWord\\)"),
-                    ContainsRegex("race_kernels.cc:[0-9]+ \\(reprise::testing::ReadNeighbour\\)"),
+                    ContainsRegex("race_kernels.cc:[0-9]+ \\(ReadNeighbour\\)"),
                     ContainsRegex("thread [0-9]+ \\(wave [0-9], lane [0-9]+\\): "),
                     HasSubstr("of 4 bytes")));
   EXPECT_EQ(ErrorOfRace(&ReadNeighbour, true), "");
