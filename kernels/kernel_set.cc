@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Load(runtime::Device& devi
   if (device.kind() == runtime::DeviceKind::kHost) {
     REPRISE_RETURN_IF_ERROR(
         find(absl::StrCat("reprise_linear_native", suffix), &set->linear_native));
-  } else if (dtype != runtime::DType::kF32) {
+  } else if (device.kind() == runtime::DeviceKind::kCuda && dtype != runtime::DType::kF32) {
     for (int i = 0; i < kNumLinearTiles; ++i)
       REPRISE_RETURN_IF_ERROR(find(absl::StrCat("reprise_linear_mma", suffix, kLinearTileSuffix[i]),
                                    &set->linear_mma[i]));
