@@ -171,8 +171,9 @@ struct DeviceOptions {
   // 0: never. Tests use it so that ordering bugs show without a GPU.
   int host_max_delay_us = 0;
   uint64_t host_delay_seed = 1;
-  // HIP only: the library to open, by name or path; empty: libamdhip64.so of ROCm 7, 6, 5.
-  std::string hip_library = {};
+  // HIP only: the library to open, by name or path; empty: libamdhip64.so of ROCm 7, 6, 5. Read by
+  // Device::Create alone.
+  std::string_view hip_library = {};
 };
 
 class Device {

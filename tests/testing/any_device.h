@@ -26,14 +26,23 @@ inline std::string WhyNoDevice(runtime::DeviceKind kind) {
   return "no CUDA device: " + why;
 }
 
+inline absl::StatusOr<std::unique_ptr<runtime::Device>> MakeDevice(
+    const runtime::DeviceOptions& options) {
+  if (options.kind == runtime::DeviceKind::kHip) {
+    return MakeFakeHipDevice({.ordinal = options.ordinal});
+  }
+  return runtime::Device::Create(options);
+}
 inline absl::StatusOr<std::unique_ptr<runtime::Device>> MakeDevice(runtime::DeviceKind kind) {
-  if (kind == runtime::DeviceKind::kHip) return MakeFakeHipDevice();
-  return runtime::Device::Create({.kind = kind});
+  return MakeDevice(runtime::DeviceOptions{.kind = kind});
 }
 
+// As in the names of tests.
+inline std::string TestNameOf(runtime::DeviceKind kind) {
+  return kind == runtime::DeviceKind::kHip ? "hip_over_fake" : std::string(runtime::NameOf(kind));
+}
 inline std::string DeviceKindName(const ::testing::TestParamInfo<runtime::DeviceKind>& info) {
-  return info.param == runtime::DeviceKind::kHip ? "hip_over_fake"
-                                                 : std::string(runtime::NameOf(info.param));
+  return TestNameOf(info.param);
 }
 
 }  // namespace reprise::testing

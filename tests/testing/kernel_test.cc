@@ -12,7 +12,7 @@
 namespace reprise::testing {
 
 void PrintTo(const KernelTestParam& param, std::ostream* os) {
-  *os << runtime::NameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+  *os << TestNameOf(param.device) << "_" << runtime::NameOf(param.dtype);
 }
 
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
@@ -23,8 +23,8 @@ void KernelTest::SetUp() {
   if (const std::string why = WhyNoDevice(GetParam().device); !why.empty()) GTEST_SKIP() << why;
   // A bound of one microsecond shuffles the blocks and never sleeps.
   ASSERT_OK_AND_ASSIGN(device_,
-                       runtime::Device::Create(
-                           {.kind = GetParam().device, .host_threads = 3, .host_max_delay_us = 1}));
+                       MakeDevice(runtime::DeviceOptions{
+                           .kind = GetParam().device, .host_threads = 3, .host_max_delay_us = 1}));
   ASSERT_OK_AND_ASSIGN(stream_, device_->CreateStream());
   ASSERT_OK_AND_ASSIGN(kernels_, kernels::KernelSet::Load(*device_, dtype()));
 }

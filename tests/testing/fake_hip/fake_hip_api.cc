@@ -11,11 +11,14 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/testing/fake_hip/fake_hip.h"
@@ -91,8 +94,8 @@ struct State {
   std::map<void*, std::unique_ptr<Exec>> execs;
   std::map<void*, std::unique_ptr<Module>> modules;
   std::map<void*, std::unique_ptr<Function>> functions;
-  std::map<std::string, int> calls;
-  std::map<std::string, int> failures;
+  std::map<std::string, int, std::less<>> calls;
+  std::map<std::string, int, std::less<>> failures;
 };
 
 // Never destroyed: streams that a test leaves behind may outlive every static object.
@@ -115,11 +118,19 @@ Thread& ThisThread() {
 class Call {
  public:
   explicit Call(const char* name) : state(TheState()), lock_(state.mutex) {
-    ++state.calls[name];
-    if (const auto failure = state.failures.extract(name); !failure.empty()) {
-      error_ = failure.mapped();
+    // Looked up without making a string of the name: a launch allocates nothing.
+    const auto count = state.calls.find(std::string_view(name));
+    if (count == state.calls.end()) {
+      state.calls.emplace(name, 1);
     } else {
+      ++count->second;
+    }
+    const auto failure = state.failures.find(std::string_view(name));
+    if (failure == state.failures.end()) {
       error_ = state.fault;
+    } else {
+      error_ = failure->second;
+      state.failures.erase(failure);
     }
   }
   bool failed() const { return error_ != kSuccess; }
@@ -312,7 +323,8 @@ FAKE_HIP_EXPORT FakeHipCounts reprise_fake_hip_counts() {
 FAKE_HIP_EXPORT int reprise_fake_hip_calls(const char* call) {
   State& state = TheState();
   std::lock_guard<std::mutex> lock(state.mutex);
-  return state.calls[call];
+  const auto it = state.calls.find(std::string_view(call));
+  return it == state.calls.end() ? 0 : it->second;
 }
 
 FAKE_HIP_EXPORT void reprise_fake_hip_fail(const char* call, int error) {

@@ -51,7 +51,10 @@ void FakeHipLaunch::operator()() const {
 }
 
 FakeHipStream::FakeHipStream(int device, Faults faults)
-    : device_(device), faults_(std::move(faults)), thread_([this] { Run(); }) {}
+    : device_(device), faults_(std::move(faults)) {
+  queue_.reserve(1024);
+  thread_ = std::thread([this] { Run(); });
+}
 
 FakeHipStream::~FakeHipStream() {
   {
@@ -65,6 +68,10 @@ FakeHipStream::~FakeHipStream() {
 void FakeHipStream::Enqueue(std::shared_ptr<const FakeHipNodes> nodes) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (queue_.size() == queue_.capacity()) {
+      queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(head_));
+      head_ = 0;
+    }
     queue_.push_back(std::move(nodes));
   }
   changed_.notify_all();
@@ -72,21 +79,24 @@ void FakeHipStream::Enqueue(std::shared_ptr<const FakeHipNodes> nodes) {
 
 void FakeHipStream::Wait() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  changed_.wait(lock, [this] { return IsEmpty() && !busy_; });
 }
 
 bool FakeHipStream::IsIdle() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return queue_.empty() && !busy_;
+  return IsEmpty() && !busy_;
 }
 
 void FakeHipStream::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    std::shared_ptr<const FakeHipNodes> nodes = std::move(queue_.front());
-    queue_.pop_front();
+    changed_.wait(lock, [this] { return stop_ || !IsEmpty(); });
+    if (IsEmpty()) return;
+    std::shared_ptr<const FakeHipNodes> nodes = std::move(queue_[head_++]);
+    if (IsEmpty()) {
+      queue_.clear();
+      head_ = 0;
+    }
     busy_ = true;
     lock.unlock();
     try {

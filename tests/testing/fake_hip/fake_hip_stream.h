@@ -6,7 +6,6 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -64,15 +63,18 @@ class FakeHipStream {
 
  private:
   void Run();
+  bool IsEmpty() const { return head_ == queue_.size(); }
 
   const int device_;
   const Faults faults_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<const FakeHipNodes>> queue_;
+  // From head_ on. A launch allocates nothing, as the real library's does not in the steady state.
+  std::vector<std::shared_ptr<const FakeHipNodes>> queue_;
+  size_t head_ = 0;
   bool busy_ = false;
   bool stop_ = false;
-  std::thread thread_;  // the last member: it uses the others
+  std::thread thread_;
 };
 
 }  // namespace reprise::testing
