@@ -4,11 +4,12 @@
 // functions in a library that is opened at run time; hip_device.cc is the only other user.
 //
 // Where the facts come from: the HIP Runtime API Reference (rocm.docs.amd.com/projects/HIP) and the
-// public header hip/hip_runtime_api.h that it documents, compared in HIP 5.2, 6.1 and 7.x. What is
-// written here is the same in all of them, unless a comment says which number belongs to which
-// release. What differs and could not be asked for in another way is not used: hipDeviceProp_t has
-// one layout up to 5.7 and another since 6.0, hipGraphInstantiate has five arguments where CUDA has
-// three, and hipFuncSetAttribute takes a host function's address and no function of a module.
+// public header hip/hip_runtime_api.h that it documents, as of HIP 5.2 and 7.x; the numbers were
+// compared in 6.2 too. What is written here is the same in all of them, unless a comment says which
+// number belongs to which release. What differs and could not be asked for in another way is not
+// used: hipDeviceProp_t has one layout up to 5.7 and another since 6.0, hipGraphInstantiate has
+// five arguments where CUDA has three, and hipFuncSetAttribute takes a host function's address and
+// no function of a module.
 #ifndef REPRISE_RUNTIME_HIP_API_H_
 #define REPRISE_RUNTIME_HIP_API_H_
 
@@ -47,8 +48,8 @@ enum Error : int {
   kStreamCaptureWrongThread = 908,
 };
 
-// hipDeviceAttribute_t. Numbered so since ROCm 5.0; 4.x counted otherwise, and its libraries carry
-// another name. hip_device.cc refuses a device whose answers make no sense.
+// hipDeviceAttribute_t. Numbered so in ROCm 5.2 and later; 4.x counted otherwise, and its library
+// has another name. hip_device.cc refuses a device whose answers make no sense.
 enum DeviceAttribute : int {
   kMultiprocessorCount = 63,
   kMaxSharedMemoryPerBlock = 74,  // bytes
