@@ -169,8 +169,12 @@ absl::Status HipVendor::ToStatus(int error, const char* call) const {
   // The library keeps the last error per thread; an embedder that asks for it must not find one
   // that we have reported already.
   api_.hipGetLastError();
-  return absl::Status(CodeOf(error), absl::StrCat(call, ": ", api_.hipGetErrorString(error), " (",
-                                                  api_.hipGetErrorName(error), ")"));
+  const absl::string_view text = api_.hipGetErrorString(error);
+  const absl::string_view name = api_.hipGetErrorName(error);
+  // ROCm 5.2 has no texts and gives the name for both.
+  return absl::Status(CodeOf(error), text == name
+                                         ? absl::StrCat(call, ": ", name)
+                                         : absl::StrCat(call, ": ", text, " (", name, ")"));
 }
 
 absl::Status HipVendor::GetAttribute(int ordinal, hip::DeviceAttribute attribute,

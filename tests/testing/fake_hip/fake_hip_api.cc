@@ -3,7 +3,7 @@
 // Reprise makes use of it. Numbers are written out, so that a wrong one in runtime/hip_api.h shows
 // as a failing test. Compiled twice: as the library of a current release, and with
 // FAKE_HIP_ROCM_5_2 as that of ROCm 5.2, which numbers node types from 1, knows hipDeviceProp_t in
-// its older layout only, and has no hipGraphUpload.
+// its older layout only, has no texts for errors, and no hipGraphUpload.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -337,7 +337,13 @@ FAKE_HIP_EXPORT void reprise_fake_hip_fail(const char* call, int error) {
 
 FAKE_HIP_EXPORT const char* hipGetErrorName(int error) { return Find(error).name; }
 
-FAKE_HIP_EXPORT const char* hipGetErrorString(int error) { return Find(error).text; }
+FAKE_HIP_EXPORT const char* hipGetErrorString(int error) {
+#if FAKE_HIP_ROCM_5_2
+  return Find(error).name;
+#else
+  return Find(error).text;
+#endif
+}
 
 FAKE_HIP_EXPORT int hipGetLastError() {
   const int error = ThisThread().last_error;
