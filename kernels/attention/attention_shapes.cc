@@ -28,6 +28,7 @@ bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
   if (kernels.device.kind != runtime::DeviceKind::kCuda || kernels.device.compute_capability < 80 ||
       kernels.dtype == runtime::DType::kF32)
     return false;
+  if (args.window != 0) return false;  // no lower mask in these bodies
   const int index = MmaHeadSizeIndex(args.head_dim);
   if (args.head_dim % 8 != 0 || index >= KernelSet::kNumHeadSizes) return false;
   if (args.num_heads / args.num_kv_heads > kMmaMaxGroup) return false;

@@ -9,8 +9,8 @@
 
 namespace reprise::kernels {
 
-// True on CUDA for bf16 and f16 when head_dim is a multiple of 8 (16-byte rows) up to 256 and a
-// group has at most 16 heads.
+// True on CUDA for bf16 and f16 when there is no window, head_dim is a multiple of 8 (16-byte rows)
+// up to 256 and a group has at most 16 heads.
 bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
 
 struct MmaAttentionLaunch {
