@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -228,17 +230,25 @@ TEST(HfQwen3, ReadsAPublishedConfig) {
   EXPECT_TRUE(biased->qkv_bias && biased->o_bias);
 }
 
+void ExpectSameModel(const ModelSpec& a, const ModelSpec& b) {
+  EXPECT_EQ(a.architecture, b.architecture);
+  EXPECT_EQ(a.rope, b.rope);
+  EXPECT_EQ(a.sliding_window, b.sliding_window);
+  EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+  EXPECT_EQ(a.head_dim, b.head_dim);
+  EXPECT_EQ(a.qkv_bias, b.qkv_bias);
+  EXPECT_EQ(a.o_bias, b.o_bias);
+  EXPECT_EQ(a.qk_norm, b.qk_norm);
+  EXPECT_EQ(a.checkpoint_dtype, b.checkpoint_dtype);
+  EXPECT_EQ(NumParameters(a), NumParameters(b));
+}
+
 TEST(HfModels, BothDialectsGiveTheSameSpec) {
   for (const char* base : {kMistral, kQwen2, kQwen3}) {
     const auto four = ParseHfConfig(base), five = ParseHfConfig(Dialect5(base));
     ASSERT_TRUE(four.ok()) << four.status();
     ASSERT_TRUE(five.ok()) << five.status();
-    EXPECT_EQ(five->architecture, four->architecture);
-    EXPECT_EQ(five->rope, four->rope);
-    EXPECT_EQ(five->sliding_window, four->sliding_window);
-    EXPECT_EQ(five->head_dim, four->head_dim);
-    EXPECT_EQ(five->checkpoint_dtype, four->checkpoint_dtype);
-    EXPECT_EQ(NumParameters(*five), NumParameters(*four));
+    ExpectSameModel(*five, *four);
   }
 }
 
@@ -336,11 +346,26 @@ TEST(HfRope, RefusesYarnParametersThatMeanNothing) {
 // The fixtures' configs were saved by transformers itself.
 TEST(HfFixtures, AllParse) {
   const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
-  for (const char* name : {"llama-tiny", "granite-tiny", "llama3-rope-bias-tiny"}) {
+  for (const char* name : {"llama-tiny", "granite-tiny", "llama3-rope-bias-tiny", "mistral-tiny",
+                           "qwen2-tiny", "qwen3-tiny", "linear-rope-tiny", "yarn-rope-tiny"}) {
     const auto spec = ReadHfConfig(fixtures + name);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(spec->name, name);
     EXPECT_EQ(spec->eos_token_ids, std::vector<uint32_t>{2});
+  }
+}
+
+TEST(HfFixtures, BothDialectsGiveTheSameSpec) {
+  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  for (const char* name :
+       {"llama3-rope-bias-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "yarn-rope-tiny"}) {
+    SCOPED_TRACE(name);
+    std::ifstream file(fixtures + name + "/config_transformers5.json");
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto four = ReadHfConfig(fixtures + name), five = ParseHfConfig(text);
+    ASSERT_TRUE(four.ok()) << four.status();
+    ASSERT_TRUE(five.ok()) << five.status();
+    ExpectSameModel(*five, *four);
   }
 }
 
