@@ -64,15 +64,19 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
                                              a.block_size, a.head_dim);
     const Vec<T, kWidth> x0 = LoadVec<kWidth>(x), x1 = LoadVec<kWidth>(x + half);
     Vec<T, kWidth> y0, y1;
-    [[maybe_unused]] const T* norm =
-        static_cast<const T*>(head < a.num_heads ? a.q_norm : a.k_norm);
+    [[maybe_unused]] Vec<T, kWidth> w0, w1;
+    if constexpr (kNorm) {
+      const T* w = static_cast<const T*>(head < a.num_heads ? a.q_norm : a.k_norm) + d;
+      w0 = LoadVec<kWidth>(w);
+      w1 = LoadVec<kWidth>(w + half);
+    }
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j) {
       const float c = rope[2 * (d + j)], s = rope[2 * (d + j) + 1];
       float f0 = ToFloat(x0.v[j]), f1 = ToFloat(x1.v[j]);
       if constexpr (kNorm) {
-        f0 *= scale[head] * ToFloat(norm[d + j]);
-        f1 *= scale[head] * ToFloat(norm[d + half + j]);
+        f0 *= scale[head] * ToFloat(w0.v[j]);
+        f1 *= scale[head] * ToFloat(w1.v[j]);
       }
       y0.v[j] = FromFloat<T>(f0 * c - f1 * s);
       y1.v[j] = FromFloat<T>(f1 * c + f0 * s);

@@ -98,7 +98,7 @@ TEST_P(ModelsTest, AWindowChangesWhatLongRowsSample) {
 // NaN, in place of the first ones.
 class WindowPoisonTest : public ModelsTest {
  protected:
-  static constexpr uint32_t kPromptLength = 30;
+  static constexpr uint32_t kPromptLength = 33;
 
   void SetUp() override {
     ModelsTest::SetUp();
@@ -139,9 +139,9 @@ REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(WindowPoisonTest);
 
 TEST_P(WindowPoisonTest, NanBeforeTheWindowChangesNothing) {
   const std::vector<uint32_t> prompt = RandomPrompt(11, kPromptLength);
-  // The token at position 30 sees 21 to 30: five blocks of four lie wholly before.
+  // The token at position 33 sees 24 to 33: six blocks of four lie before, and end right there.
   const uint32_t num_before = (kPromptLength - kWindow + 1) / kBlockSize;
-  ASSERT_EQ(num_before, 5u);
+  ASSERT_EQ(num_before, 6u);
   uint32_t row = 100;
   for (const std::vector<uint32_t>& tokens :
        {std::vector<uint32_t>{7}, std::vector<uint32_t>{7, 8}, RandomPrompt(5, 15)}) {
@@ -159,7 +159,7 @@ TEST_P(WindowPoisonTest, NanInsideTheWindowIsRead) {
   for (const std::vector<uint32_t>& tokens :
        {std::vector<uint32_t>{7}, std::vector<uint32_t>{7, 8}}) {
     const auto row = static_cast<uint32_t>(100 * tokens.size());
-    EXPECT_TRUE(std::isnan(GoOn(row, RunPrompt(row + 1, prompt, 6), tokens)[0].logprob()));
+    EXPECT_TRUE(std::isnan(GoOn(row, RunPrompt(row + 1, prompt, 7), tokens)[0].logprob()));
   }
 }
 
