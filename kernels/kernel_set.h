@@ -18,6 +18,9 @@ class KernelSet {
   static absl::StatusOr<std::unique_ptr<KernelSet>> Load(runtime::Device& device,
                                                          runtime::DType dtype);
 
+  // Whether a block is one thread of the CPU, and the host's own candidates apply.
+  bool is_host_native() const { return linear_native.handle != nullptr; }
+
   runtime::DType dtype = runtime::DType::kF32;
   runtime::DeviceProperties device;
 
@@ -28,8 +31,9 @@ class KernelSet {
   runtime::Kernel linear_portable, attention_portable;
   // Host only; empty elsewhere.
   runtime::Kernel linear_native;
-  // bf16 and f16 on CUDA only; empty elsewhere. By rows of a tile, see linear.cc; by head size and
-  // phase, see attention.cc.
+  // bf16 and f16 on devices with matrix units; empty elsewhere, and where an instance does not fit
+  // the device (kernels/device/traits.h). By rows of a tile, the last owns whole tiles, see
+  // linear.cc; by head size, see attention.cc.
   static constexpr int kNumLinearTiles = 6;
   runtime::Kernel linear_mma[kNumLinearTiles];
   static constexpr int kNumHeadSizes = 4;

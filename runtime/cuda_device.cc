@@ -191,6 +191,7 @@ absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties
                  .num_multiprocessors = cuda.multiProcessorCount,
                  .warp_size = cuda.warpSize,
                  .compute_capability = 10 * cuda.major + cuda.minor,
+                 .matrix_unit = cuda.major >= 8 ? MatrixUnit::kMma : MatrixUnit::kNone,
                  .max_shared_bytes = cuda.sharedMemPerBlockOptin,
                  .shared_bytes_per_multiprocessor = cuda.sharedMemPerMultiprocessor,
                  .total_bytes = cuda.totalGlobalMem};

@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/matrix_unit.h"
 
 namespace reprise::runtime {
 
@@ -44,6 +45,7 @@ struct DeviceProperties {
   int num_multiprocessors = 1;  // SMs; worker threads on the host
   int warp_size = 1;            // lanes of a warp; 1 on the host
   int compute_capability = 0;   // 10 * major + minor on CUDA, 0 elsewhere
+  MatrixUnit matrix_unit = MatrixUnit::kNone;
   size_t max_shared_bytes = 0;  // largest dynamic shared memory of one block
   size_t shared_bytes_per_multiprocessor = 0;
   size_t total_bytes = 0;  // memory of the device

@@ -10,34 +10,32 @@ namespace {
 
 bool IsAligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-size_t SharedBytes(int head_size, AttentionPhase phase) {
-  return phase == AttentionPhase::kDecode ? MmaDecodeLayout(head_size).bytes
-                                          : MmaPrefillLayout(head_size).bytes;
+size_t SharedBytes(const DeviceTraits& traits, int head_size, AttentionPhase phase) {
+  return phase == AttentionPhase::kDecode ? MmaDecodeLayout(traits, head_size).bytes
+                                          : MmaPrefillLayout(traits, head_size).bytes;
 }
 
 // Half of a multiprocessor of sm_90, less the kilobyte that every block costs.
 constexpr uint32_t kHalfOfSm90 = 228 * 1024 / 2 - 1024;
-static_assert(std::size(kMmaHeadSizes) == KernelSet::kNumHeadSizes);
 static_assert(std::ranges::all_of(kMmaHeadSizes, [](int head_size) {
-  return MmaDecodeLayout(head_size).bytes <= kHalfOfSm90;
+  return MmaDecodeLayout(TraitsOf(runtime::MatrixUnit::kMma), head_size).bytes <= kHalfOfSm90;
 }));
 
 }  // namespace
 
 bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
-  if (kernels.device.kind != runtime::DeviceKind::kCuda || kernels.device.compute_capability < 80 ||
-      kernels.dtype == runtime::DType::kF32)
-    return false;
   if (args.window != 0) return false;  // no lower mask in these bodies
   const int index = MmaHeadSizeIndex(args.head_dim);
   if (args.head_dim % 8 != 0 || index >= KernelSet::kNumHeadSizes) return false;
+  if (kernels.attention_decode_mma[index].handle == nullptr) return false;
   if (args.num_heads / args.num_kv_heads > kMmaMaxGroup) return false;
   if (!IsAligned16(args.q) || !IsAligned16(args.kv_cache) || !IsAligned16(args.out) ||
       !IsAligned16(args.partial_out))
     return false;
+  const DeviceTraits traits = TraitsOf(kernels.device.matrix_unit);
   const int head_size = kMmaHeadSizes[index];
-  return std::max(SharedBytes(head_size, AttentionPhase::kDecode),
-                  SharedBytes(head_size, AttentionPhase::kPrefill)) <=
+  return std::max(SharedBytes(traits, head_size, AttentionPhase::kDecode),
+                  SharedBytes(traits, head_size, AttentionPhase::kPrefill)) <=
          kernels.device.max_shared_bytes;
 }
 
@@ -45,14 +43,16 @@ MmaAttentionLaunch MmaAttentionLaunchFor(const KernelSet& kernels, const Attenti
                                          AttentionPhase phase) {
   const int index = MmaHeadSizeIndex(args.head_dim);
   const bool decode = phase == AttentionPhase::kDecode;
-  const size_t shared_bytes = SharedBytes(kMmaHeadSizes[index], phase);
+  const DeviceTraits traits = TraitsOf(kernels.device.matrix_unit);
+  const size_t shared_bytes = SharedBytes(traits, kMmaHeadSizes[index], phase);
   // As many blocks as run at once, two per multiprocessor at most.
   const bool two = 2 * (shared_bytes + 1024) <= kernels.device.shared_bytes_per_multiprocessor;
   const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
-  return {
-      .kernel =
-          decode ? &kernels.attention_decode_mma[index] : &kernels.attention_prefill_mma[index],
-      .shape = {.grid_x = (two ? 2 : 1) * sms, .block = kMmaThreads, .shared_bytes = shared_bytes}};
+  return {.kernel =
+              decode ? &kernels.attention_decode_mma[index] : &kernels.attention_prefill_mma[index],
+          .shape = {.grid_x = (two ? 2 : 1) * sms,
+                    .block = static_cast<unsigned>(MmaAttentionThreads(traits)),
+                    .shared_bytes = shared_bytes}};
 }
 
 }  // namespace reprise::kernels

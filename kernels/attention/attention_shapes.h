@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensor-core attention kernel fits a call, and its launch shape. Host side of mma_body.cuh.
+// Which matrix-unit attention kernel fits a call, and its launch shape. Host side of mma_body.h.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
 
@@ -9,8 +9,9 @@
 
 namespace reprise::kernels {
 
-// True on CUDA for bf16 and f16 when there is no window, head_dim is a multiple of 8 (16-byte rows)
-// up to 256 and a group has at most 16 heads.
+// True on devices with matrix units, for bf16 and f16, when there is no window, head_dim is a
+// multiple of 8 (16-byte rows) up to the largest head size that fits the device, and a group has at
+// most 16 heads.
 bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
 
 struct MmaAttentionLaunch {

@@ -3,9 +3,11 @@
 // On a GPU a phase runs on all threads; on the host the same phase is a plain loop, run by one
 // worker. The same body, native on both.
 //
-//   template <typename T> REPRISE_FN void Body(Block& b, const Args& a) {
-//     float sum = b.Sum(a.n, [&](int i) { return ToFloat(a.x[i]); });   // every thread gets the
-//     sum b.For(a.n, [&](int i) { a.y[i] = FromFloat<T>(ToFloat(a.x[i]) / sum); });
+//   template <typename T>
+//   REPRISE_FN void Body(Block& b, const Args& a) {
+//     // Every thread gets the sum.
+//     const float sum = b.Sum(a.n, [&](int i) { return ToFloat(a.x[i]); });
+//     b.For(a.n, [&](int i) { a.y[i] = FromFloat<T>(ToFloat(a.x[i]) / sum); });
 //   }
 //   REPRISE_BLOCK_KERNEL(normalize_bf16, 256, Body<Bf16>, Args)
 //
@@ -19,7 +21,9 @@
 #include "kernels/device/platform.h"
 #include "kernels/device/types.h"
 
-#if !REPRISE_ON_GPU
+#if REPRISE_ON_GPU
+#include "kernels/device/thread.h"
+#else
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -43,59 +47,51 @@ REPRISE_FN ValueIndex Better(ValueIndex a, ValueIndex b) {
 
 #if REPRISE_ON_GPU
 
-REPRISE_FN float Exp(float x) { return __expf(x); }
-REPRISE_FN float Log(float x) { return logf(x); }
-REPRISE_FN float Rsqrt(float x) { return rsqrtf(x); }
-REPRISE_FN void SinCos(float x, float* s, float* c) { sincosf(x, s, c); }
-REPRISE_FN float Infinity() { return __int_as_float(0x7f800000); }
-REPRISE_FN float QuietNaN() { return __int_as_float(0x7fc00000); }
-
 class Block {
  public:
-  __device__ __forceinline__ explicit Block(unsigned char* shared) : shared_(shared) {}
+  REPRISE_FN explicit Block(unsigned char* shared) : shared_(shared) {}
 
-  __device__ __forceinline__ int x() const { return static_cast<int>(blockIdx.x); }
-  __device__ __forceinline__ int y() const { return static_cast<int>(blockIdx.y); }
-  __device__ __forceinline__ int grid_x() const { return static_cast<int>(gridDim.x); }
-  __device__ __forceinline__ int grid_y() const { return static_cast<int>(gridDim.y); }
+  REPRISE_FN int x() const { return BlockX(); }
+  REPRISE_FN int y() const { return BlockY(); }
+  REPRISE_FN int grid_x() const { return GridX(); }
+  REPRISE_FN int grid_y() const { return GridY(); }
 
   // Dynamic shared memory from a byte offset on.
   template <typename T>
-  __device__ __forceinline__ T* Shared(size_t offset_bytes = 0) const {
+  REPRISE_FN T* Shared(size_t offset_bytes = 0) const {
     return reinterpret_cast<T*>(shared_ + offset_bytes);
   }
 
-  __device__ __forceinline__ void Sync() const { __syncthreads(); }
+  REPRISE_FN void Sync() const { SyncBlock(); }
 
   // f(i) for every i in [0, n), neighbouring i in neighbouring threads.
   template <typename F>
-  __device__ __forceinline__ void For(int n, F f) const {
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) f(i);
+  REPRISE_FN void For(int n, F f) const {
+    for (int i = ThreadX(); i < n; i += BlockThreads()) f(i);
   }
   // f() once.
   template <typename F>
-  __device__ __forceinline__ void Once(F f) const {
-    if (threadIdx.x == 0) f();
+  REPRISE_FN void Once(F f) const {
+    if (ThreadX() == 0) f();
   }
 
   template <typename F>
-  __device__ __forceinline__ float Sum(int n, F f) const {
+  REPRISE_FN float Sum(int n, F f) const {
     float v = 0.0f;
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) v += f(i);
+    for (int i = ThreadX(); i < n; i += BlockThreads()) v += f(i);
     return Reduce(v, 0.0f, [](float a, float b) { return a + b; });
   }
   template <typename F>
-  __device__ __forceinline__ float Max(int n, F f) const {
+  REPRISE_FN float Max(int n, F f) const {
     float v = -Infinity();
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x))
-      v = fmaxf(v, f(i));
-    return Reduce(v, -Infinity(), [](float a, float b) { return fmaxf(a, b); });
+    for (int i = ThreadX(); i < n; i += BlockThreads()) v = REPRISE_DEVICE_NS::Max(v, f(i));
+    return Reduce(v, -Infinity(), [](float a, float b) { return REPRISE_DEVICE_NS::Max(a, b); });
   }
   // Largest f(i), lowest i among equals; {-inf, 0xffffffff} when all are NaN or n is 0.
   template <typename F>
-  __device__ __forceinline__ ValueIndex ArgMax(int n, F f) const {
+  REPRISE_FN ValueIndex ArgMax(int n, F f) const {
     ValueIndex v{-Infinity(), 0xffffffffu};
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x))
+    for (int i = ThreadX(); i < n; i += BlockThreads())
       v = Better(v, ValueIndex{f(i), static_cast<uint32_t>(i)});
     return Reduce(v, ValueIndex{-Infinity(), 0xffffffffu},
                   [](ValueIndex a, ValueIndex b) { return Better(a, b); });
@@ -103,29 +99,29 @@ class Block {
 
   // put(i, sum of get(0..i-1)) for every i; returns the sum of all. get must not depend on put.
   template <typename Get, typename Put>
-  __device__ __forceinline__ uint32_t ExclusiveScan(int n, Get get, Put put) const {
-    __shared__ uint32_t warp_totals[32];
-    const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
-    const int num_warps = (static_cast<int>(blockDim.x) + 31) >> 5;
+  REPRISE_FN uint32_t ExclusiveScan(int n, Get get, Put put) const {
+    REPRISE_SHARED_ARRAY(uint32_t, wave_totals, kMaxWaves);
+    const int num_waves = BlockThreads() / kWaveSize;
     uint32_t carry = 0;
-    for (int base = 0; base < n; base += static_cast<int>(blockDim.x)) {
-      const int i = base + static_cast<int>(threadIdx.x);
+    for (int base = 0; base < n; base += BlockThreads()) {
+      const int i = base + ThreadX();
       const uint32_t own = i < n ? get(i) : 0u;
       uint32_t inclusive = own;
-      for (int d = 1; d < 32; d <<= 1) {
-        const uint32_t up = __shfl_up_sync(0xffffffffu, inclusive, d);
-        if (lane >= d) inclusive += up;
+      for (int d = 1; d < kWaveSize; d <<= 1) {
+        const uint32_t up = ShuffleUp(inclusive, d);
+        if (Lane() >= d) inclusive += up;
       }
-      if (lane == 31) warp_totals[warp] = inclusive;
-      __syncthreads();
+      if (Lane() == kWaveSize - 1) wave_totals[Wave()] = inclusive;
+      SyncBlock();
       uint32_t before = carry, total = 0;
-      for (int w = 0; w < num_warps; ++w) {
-        if (w < warp) before += warp_totals[w];
-        total += warp_totals[w];
+      for (int w = 0; w < num_waves; ++w) {
+        const uint32_t sum = wave_totals[w];
+        if (w < Wave()) before += sum;
+        total += sum;
       }
       if (i < n) put(i, before + inclusive - own);
       carry += total;
-      __syncthreads();
+      SyncBlock();
     }
     return carry;
   }
@@ -133,83 +129,61 @@ class Block {
   // Called by every block that contributes to one result, after its writes: true in exactly the
   // last of `expected` arrivals, which then sees all others' writes. Resets the counter for the
   // next use. Contains Sync.
-  __device__ __forceinline__ bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
-    __shared__ uint32_t last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      last = atomicAdd(counter, 1u) == expected - 1 ? 1u : 0u;
+  REPRISE_FN bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
+    REPRISE_SHARED(uint32_t, last);
+    FenceDevice();
+    SyncBlock();
+    if (ThreadX() == 0) {
+      last = AtomicAdd(counter, 1u) == expected - 1 ? 1u : 0u;
       if (last != 0) *counter = 0;
     }
-    __syncthreads();
+    SyncBlock();
     const bool result = last != 0;
-    if (result) __threadfence();
-    __syncthreads();
+    if (result) FenceDevice();
+    SyncBlock();
     return result;
   }
 
-  // 16 bytes of memory that the host writes, past every cache. One trip over the bus each: spread a
-  // range over threads, and never let many threads load the same address, which the bus serves one
-  // by one.
-  __device__ __forceinline__ Vec<uint32_t, 4> LoadFromHost(const void* p) const {
-    Vec<uint32_t, 4> x;
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.v[0]), "=r"(x.v[1]), "=r"(x.v[2]), "=r"(x.v[3])
-                 : "l"(p)
-                 : "memory");
-    return x;
+  // 16 bytes of memory that the host writes, past every cache.
+  REPRISE_FN Vec<uint32_t, 4> LoadFromHost(const void* p) const {
+    return REPRISE_DEVICE_NS::LoadFromHost(p);
   }
   // Makes every earlier write of the block visible to the host, then stores. Contains Sync.
-  __device__ __forceinline__ void PublishToHost(uint64_t* word, uint64_t value) const {
-    __threadfence_system();
-    __syncthreads();
-    if (threadIdx.x == 0)
-      asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+  REPRISE_FN void PublishToHost(uint64_t* word, uint64_t value) const {
+    FenceSystem();
+    SyncBlock();
+    if (ThreadX() == 0) StoreToHost(word, value);
   }
   // Nanoseconds on the device's clock.
-  __device__ __forceinline__ uint64_t ClockNs() const {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-  }
+  REPRISE_FN uint64_t ClockNs() const { return REPRISE_DEVICE_NS::ClockNs(); }
 
  private:
-  template <typename V>
-  static __device__ __forceinline__ V ShuffleXor(V v, int mask) {
-    if constexpr (sizeof(V) == 8) {
-      V out = v;
-      out.value = __shfl_xor_sync(0xffffffffu, v.value, mask);
-      out.index = __shfl_xor_sync(0xffffffffu, v.index, mask);
-      return out;
-    } else {
-      return __shfl_xor_sync(0xffffffffu, v, mask);
-    }
-  }
+  static constexpr int kMaxWaves = 1024 / kWaveSize;
+
   template <typename V, typename Op>
-  __device__ __forceinline__ V Reduce(V v, V identity, Op op) const {
-    __shared__ V scratch[32];
-    const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
-    const int num_warps = static_cast<int>(blockDim.x) >> 5;
-    for (int d = 16; d > 0; d >>= 1) v = op(v, ShuffleXor(v, d));
-    if (num_warps == 1) return v;
-    __syncthreads();  // scratch may still be read from the reduction before
-    if (lane == 0) scratch[warp] = v;
-    __syncthreads();
-    v = lane < num_warps ? scratch[lane] : identity;
-    for (int d = 16; d > 0; d >>= 1) v = op(v, ShuffleXor(v, d));
+  REPRISE_FN V Reduce(V v, V identity, Op op) const {
+    REPRISE_SHARED_ARRAY(V, scratch, kMaxWaves);
+    const int num_waves = BlockThreads() / kWaveSize;
+    for (int d = kWaveSize / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
+    if (num_waves == 1) return v;
+    SyncBlock();  // scratch may still be read from the reduction before
+    if (Lane() == 0) scratch[Wave()] = v;
+    SyncBlock();
+    v = Lane() < num_waves ? scratch[Lane()] : identity;
+    for (int d = kMaxWaves / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     return v;
+  }
+  REPRISE_FN static float FromLane(float v, int mask) { return ShuffleXor(v, mask); }
+  REPRISE_FN static ValueIndex FromLane(const ValueIndex& v, int mask) {
+    return {ShuffleXor(v.value, mask), ShuffleXor(v.index, mask)};
   }
 
   unsigned char* shared_;
 };
 
-// Defines the kernel `name` over a block-style body. `threads` is a multiple of 32.
-#define REPRISE_BLOCK_KERNEL(name, threads, body, Args)                                        \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) { \
-    extern __shared__ __align__(16) unsigned char reprise_shared[];                            \
-    Block b(reprise_shared);                                                                   \
-    body(b, a);                                                                                \
-  }
+// Defines the kernel `name` over a block-style body. `threads` is a multiple of the wave size.
+#define REPRISE_BLOCK_KERNEL(name, threads, body, Args) \
+  REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)
 
 #else  // host
 

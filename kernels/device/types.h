@@ -6,16 +6,16 @@
 
 #include "kernels/device/platform.h"
 
-#if REPRISE_ON_GPU
+#if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#else
+#elif !defined(__HIP__)
 #include "runtime/float_convert.h"
 #endif
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-#if REPRISE_ON_GPU
+#if defined(__CUDACC__)
 
 using Bf16 = __nv_bfloat16;
 using F16 = __half;
@@ -48,22 +48,39 @@ struct F16 {
   uint16_t bits;
 };
 
+#if defined(__HIP__)
+REPRISE_FN float ToFloat(Bf16 x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
+}
+REPRISE_FN float ToFloat(F16 x) { return static_cast<float>(__builtin_bit_cast(_Float16, x.bits)); }
+REPRISE_FN uint16_t Bf16Bits(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // a NaN stays one
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+REPRISE_FN uint16_t F16Bits(float x) {
+  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(x));
+}
+#else
 REPRISE_FN float ToFloat(Bf16 x) { return runtime::Bf16ToFloat(x.bits); }
 REPRISE_FN float ToFloat(F16 x) { return runtime::F16ToFloat(x.bits); }
+REPRISE_FN uint16_t Bf16Bits(float x) { return runtime::FloatToBf16(x); }
+REPRISE_FN uint16_t F16Bits(float x) { return runtime::FloatToF16(x); }
+#endif
 REPRISE_FN float ToFloat(float x) { return x; }
 
 template <typename T>
-T FromFloat(float x);
+REPRISE_FN T FromFloat(float x);
 template <>
-inline Bf16 FromFloat<Bf16>(float x) {
-  return {runtime::FloatToBf16(x)};
+REPRISE_FN Bf16 FromFloat<Bf16>(float x) {
+  return {Bf16Bits(x)};
 }
 template <>
-inline F16 FromFloat<F16>(float x) {
-  return {runtime::FloatToF16(x)};
+REPRISE_FN F16 FromFloat<F16>(float x) {
+  return {F16Bits(x)};
 }
 template <>
-inline float FromFloat<float>(float x) {
+REPRISE_FN float FromFloat<float>(float x) {
   return x;
 }
 

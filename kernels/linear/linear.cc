@@ -29,24 +29,41 @@ int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
   return static_cast<int>(std::min(units, MaxSegments(kernels)));
 }
 
-bool HasMma(const KernelSet& kernels) { return kernels.linear_mma[0].handle != nullptr; }
+DeviceTraits TraitsOf(const KernelSet& kernels) {
+  return kernels::TraitsOf(kernels.device.matrix_unit);
+}
+
+bool HasMma(const KernelSet& kernels) {
+  return kernels.linear_mma[kNumSplitTiles].handle != nullptr;
+}
+
+// Index in kMmaTileRows of the smallest tile of the device that holds so many rows.
+int TileFor(const KernelSet& kernels, uint32_t rows) {
+  int tile = 0;
+  while (!HasMmaTile(TraitsOf(kernels), kMmaTileRows[tile]) ||
+         static_cast<uint32_t>(kMmaTileRows[tile]) < rows)
+    ++tile;
+  return tile;
+}
 
 absl::Status LaunchMma(runtime::Stream& stream, const KernelSet& kernels, const LinearArgs& args,
                        uint32_t max_rows) {
-  if (max_rows > kMmaMaxSplitRows) {
+  const DeviceTraits traits = TraitsOf(kernels);
+  const int widest = MmaMaxSplitRows(traits);
+  if (max_rows > static_cast<uint32_t>(widest)) {
     const runtime::LaunchShape shape{
         .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMmaTileFeatures),
-        .grid_y = CeilDiv(max_rows, 128),
+        .grid_y = CeilDiv(max_rows, static_cast<unsigned>(widest)),
         .block = kMmaLinearThreads,
-        .shared_bytes = static_cast<size_t>(MmaSharedBytes(128))};
+        .shared_bytes = static_cast<size_t>(MmaSharedBytes(traits, widest))};
     return stream.Launch(kernels.linear_mma[kNumSplitTiles], shape, args);
   }
-  int tile = 0;
-  while (static_cast<uint32_t>(kMmaTileRows[tile]) < max_rows) ++tile;
+  const int tile = TileFor(kernels, max_rows);
   const int rows = kMmaTileRows[tile];
-  const runtime::LaunchShape shape{.grid_x = static_cast<unsigned>(args.num_segments),
-                                   .block = kMmaLinearThreads,
-                                   .shared_bytes = static_cast<size_t>(MmaSharedBytes(rows))};
+  const runtime::LaunchShape shape{
+      .grid_x = static_cast<unsigned>(args.num_segments),
+      .block = kMmaLinearThreads,
+      .shared_bytes = static_cast<size_t>(MmaSharedBytes(traits, rows))};
   return stream.Launch(kernels.linear_mma[tile], shape, args);
 }
 
@@ -65,9 +82,8 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
 
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
   if (!HasMma(kernels)) return 0;
-  const size_t tile_rows = std::min<size_t>(kMmaMaxSplitRows, (max_rows + 7) / 8 * 8);
-  int tile = 0;
-  while (static_cast<size_t>(kMmaTileRows[tile]) < tile_rows) ++tile;
+  const int widest = MmaMaxSplitRows(TraitsOf(kernels));
+  const int tile = TileFor(kernels, std::min(static_cast<uint32_t>(widest), max_rows));
   return 2 * static_cast<size_t>(MaxSegments(kernels)) * kMmaTileFeatures *
          static_cast<size_t>(kMmaTileRows[tile]);
 }
@@ -82,7 +98,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArg
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "in_features", args.in_features, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "out_features", args.out_features, 1));
   if (candidate == LinearCandidate::kBest) {
-    if (kernels.linear_native.handle != nullptr) {
+    if (kernels.is_host_native()) {
       const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features),
                                      static_cast<unsigned>(on_host::kNativeTileFeatures));
       return stream.Launch(kernels.linear_native, {.grid_x = tiles}, args);

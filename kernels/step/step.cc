@@ -17,7 +17,7 @@ constexpr size_t kFetchAheadBytes = 4096;
 
 absl::Status Fetch(runtime::Stream& stream, const KernelSet& kernels, const FetchArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("fetch", "depth", args.depth, 1));
-  const unsigned blocks = kernels.device.kind == runtime::DeviceKind::kHost ? 1 : kFetchBlocks;
+  const unsigned blocks = kernels.is_host_native() ? 1 : kFetchBlocks;
   return stream.Launch(kernels.fetch,
                        {.grid_x = blocks, .block = 256, .shared_bytes = kFetchAheadBytes}, args);
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// How decode results come together, in two steps of fixed order: the warps of a block (each saw its
+// How decode results come together, in two steps of fixed order: the waves of a block (each saw its
 // own KV chunks), then the splits of a row (each was some block's piece). Partial maxima in memory
-// are in units of log2, as in mma_softmax.cuh.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_MERGE_CUH_
-#define REPRISE_KERNELS_ATTENTION_MMA_MERGE_CUH_
+// are in units of log2, as in mma_softmax.h.
+#ifndef REPRISE_KERNELS_ATTENTION_MMA_MERGE_H_
+#define REPRISE_KERNELS_ATTENTION_MMA_MERGE_H_
 
-#include "kernels/attention/mma_softmax.cuh"
+#include "kernels/attention/mma_softmax.h"
 
-namespace reprise::kernels::on_cuda {
+namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Four neighbouring columns of one head's result.
 template <typename T>
-REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, int column, float4 v,
-                             float sum) {
+REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, int column,
+                             const Vec<float, 4>& v, float sum) {
   const float inverse = 1.0f / sum;
   T* out = static_cast<T*>(a.out) +
            (static_cast<int64_t>(token) * a.num_heads + head) * a.head_dim + column;
-  *reinterpret_cast<uint2*>(out) =
-      uint2{Pack2<T>(v.x * inverse, v.y * inverse), Pack2<T>(v.z * inverse, v.w * inverse)};
+  *reinterpret_cast<Vec<uint32_t, 2>*>(out) = {
+      {Pack2<T>(v.v[0] * inverse, v.v[1] * inverse), Pack2<T>(v.v[2] * inverse, v.v[3] * inverse)}};
 }
 
 // Index of (entry, split, head) among the partials, in heads.
@@ -29,15 +29,15 @@ REPRISE_FN int64_t PartialAt(const AttentionArgs& a, uint32_t entry, uint32_t sp
 // row's blocks, which then sees all of them; resets the counter. One thread fences for the block:
 // the barriers order the others' writes before it and their reads behind it. Contains barriers.
 REPRISE_FN bool ArriveIsLastSplit(uint32_t* counter, uint32_t num_splits, uint32_t* flag) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    const bool last = atomicAdd(counter, 1u) == num_splits - 1;
+  SyncBlock();
+  if (ThreadX() == 0) {
+    FenceDevice();
+    const bool last = AtomicAdd(counter, 1u) == num_splits - 1;
     if (last) *counter = 0;
-    __threadfence();
+    FenceDevice();
     *flag = last ? 1u : 0u;
   }
-  __syncthreads();
+  SyncBlock();
   return *flag != 0;
 }
 
@@ -47,75 +47,72 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piec
   constexpr int kBatch = 8;
   const int columns = a.head_dim / 4;
   const int splits = static_cast<int>(piece.num_splits);
-  for (int i = static_cast<int>(threadIdx.x); i < group * columns; i += kMmaThreads) {
+  for (int i = ThreadX(); i < group * columns; i += BlockThreads()) {
     const int in_group = i / columns, column = (i - in_group * columns) * 4;
     const int head = static_cast<int>(piece.kv_head) * group + in_group;
     const int64_t first = PartialAt(a, piece.entry, 0, head);
     float top = -Infinity(), sum = 0.0f;
-    float4 v{0.0f, 0.0f, 0.0f, 0.0f};
+    Vec<float, 4> v{};
     for (int s0 = 0; s0 < splits; s0 += kBatch) {
       float max[kBatch], partial_sum[kBatch];
-      float4 partial[kBatch];
+      Vec<float, 4> partial[kBatch];
       const float before = top;
       REPRISE_UNROLL
       for (int j = 0; j < kBatch; ++j) {
         const bool live = s0 + j < splits;
         const int64_t at = first + static_cast<int64_t>(live ? s0 + j : s0) * a.num_heads;
-        max[j] = live ? __ldcg(a.partial_max + at) : -Infinity();
-        partial_sum[j] = __ldcg(a.partial_sum + at);
-        partial[j] =
-            __ldcg(reinterpret_cast<const float4*>(a.partial_out + at * a.head_dim + column));
+        max[j] = live ? LoadFresh(a.partial_max + at) : -Infinity();
+        partial_sum[j] = LoadFresh(a.partial_sum + at);
+        partial[j] = LoadFresh(
+            reinterpret_cast<const Vec<float, 4>*>(a.partial_out + at * a.head_dim + column));
       }
       REPRISE_UNROLL
-      for (int j = 0; j < kBatch; ++j) top = fmaxf(top, max[j]);
+      for (int j = 0; j < kBatch; ++j) top = Max(top, max[j]);
       const float base = SoftmaxBase(top);
       const float rescale = Exp2(before - base);
       sum *= rescale;
-      v = float4{v.x * rescale, v.y * rescale, v.z * rescale, v.w * rescale};
+      REPRISE_UNROLL
+      for (int i = 0; i < 4; ++i) v.v[i] *= rescale;
       REPRISE_UNROLL
       for (int j = 0; j < kBatch; ++j) {
         const float weight = Exp2(max[j] - base);
         sum += partial_sum[j] * weight;
-        v.x += partial[j].x * weight;
-        v.y += partial[j].y * weight;
-        v.z += partial[j].z * weight;
-        v.w += partial[j].w * weight;
+        REPRISE_UNROLL
+        for (int i = 0; i < 4; ++i) v.v[i] += partial[j].v[i] * weight;
       }
     }
     StoreOutput4<T>(a, piece.first_q, head, column, v, sum);
   }
 }
 
-// Shared memory of the merge across warps.
-struct WarpMergeShared {
-  float* rows;  // [kMmaWarps, MmaMergeRows, MmaMergeStride]
-  float* max;   // [kMmaWarps, kMmaDecodeRows]
-  float* sum;   // [kMmaWarps, kMmaDecodeRows]
+// Shared memory of the merge across waves.
+struct WaveMergeShared {
+  float* rows;  // [kMmaWaves, MmaMergeRows, MmaMergeStride]
+  float* max;   // [kMmaWaves, kMmaDecodeRows]
+  float* sum;   // [kMmaWaves, kMmaDecodeRows]
   uint32_t* flag;
 };
 
-// Four columns of one row over all warps, relative to the largest maximum.
+// Four columns of one row over all waves, relative to the largest maximum.
 struct MergedColumns {
-  float4 v;
+  Vec<float, 4> v;
   float max, sum;
 };
 template <int kHeadSize>
-REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int slot, int column) {
+REPRISE_FN MergedColumns MergeWaves(const WaveMergeShared& shared, int row, int slot, int column) {
   MergedColumns m{};
   m.max = -Infinity();
   REPRISE_UNROLL
-  for (int w = 0; w < kMmaWarps; ++w) m.max = fmaxf(m.max, shared.max[w * kMmaDecodeRows + row]);
+  for (int w = 0; w < kMmaWaves; ++w) m.max = Max(m.max, shared.max[w * kMmaDecodeRows + row]);
   const float base = SoftmaxBase(m.max);
   REPRISE_UNROLL
-  for (int w = 0; w < kMmaWarps; ++w) {
+  for (int w = 0; w < kMmaWaves; ++w) {
     const float weight = Exp2(shared.max[w * kMmaDecodeRows + row] - base);
-    const float4 x = *reinterpret_cast<const float4*>(
+    const auto x = LoadVec<4>(
         shared.rows + (w * MmaMergeRows(kHeadSize) + slot) * MmaMergeStride(kHeadSize) + column);
     m.sum += shared.sum[w * kMmaDecodeRows + row] * weight;
-    m.v.x += x.x * weight;
-    m.v.y += x.y * weight;
-    m.v.z += x.z * weight;
-    m.v.w += x.w * weight;
+    REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) m.v.v[i] += x.v[i] * weight;
   }
   return m;
 }
@@ -129,49 +126,50 @@ REPRISE_FN void StoreMerged(const AttentionArgs& a, const AttentionPiece& piece,
     return;
   }
   const int64_t at = PartialAt(a, piece.entry, piece.split, head);
-  *reinterpret_cast<float4*>(a.partial_out + at * a.head_dim + column) = m.v;
+  StoreVec(a.partial_out + at * a.head_dim + column, m.v);
   if (column == 0) {
     a.partial_max[at] = m.max;
     a.partial_sum[at] = m.sum;
   }
 }
 
-// Ends a decode piece: warps merge in warp order through shared memory, MmaMergeRows rows at a
+// Ends a decode piece: waves merge in wave order through shared memory, MmaMergeRows rows at a
 // time; the last split to arrive merges the row. Contains barriers, at least one before anything
 // that the caller does next.
 template <typename T, int kHeadSize>
 REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece, int group,
-                             WarpSoftmax<T, kHeadSize, kMmaChunk>& warp_result,
-                             const WarpMergeShared& shared) {
+                             WaveSoftmax<T, kHeadSize, kMmaChunk>& wave_result,
+                             const WaveMergeShared& shared) {
+  using Softmax = WaveSoftmax<T, kHeadSize, kMmaChunk>;
   constexpr int kRows = MmaMergeRows(kHeadSize);
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
-  warp_result.FinishSums();
-  if (FragmentColumn() == 0) {
+  const int wave = Wave();
+  wave_result.FinishSums();
+  if (MatrixColumn(0) == 0) {
     REPRISE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      shared.max[warp * kMmaDecodeRows + FragmentRow() + 8 * h] = warp_result.max(h);
-      shared.sum[warp * kMmaDecodeRows + FragmentRow() + 8 * h] = warp_result.sum(h);
+    for (int h = 0; h < kRowSlots; ++h) {
+      shared.max[wave * kMmaDecodeRows + MatrixRow(h)] = wave_result.max(h);
+      shared.sum[wave * kMmaDecodeRows + MatrixRow(h)] = wave_result.sum(h);
     }
   }
   for (int row0 = 0; row0 < group; row0 += kRows) {
     const int rows = group - row0 < kRows ? group - row0 : kRows;
-    if (row0 != 0) __syncthreads();  // the rows before may still be read
+    if (row0 != 0) SyncBlock();  // the rows before may still be read
     REPRISE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int slot = FragmentRow() + 8 * h - row0;
+    for (int h = 0; h < kRowSlots; ++h) {
+      const int slot = MatrixRow(h) - row0;
       if (slot < 0 || slot >= rows) continue;
-      float* to =
-          shared.rows + (warp * kRows + slot) * MmaMergeStride(kHeadSize) + FragmentColumn();
+      float* to = shared.rows + (wave * kRows + slot) * MmaMergeStride(kHeadSize);
       REPRISE_UNROLL
-      for (int c = 0; c < kHeadSize / 8; ++c)
-        *reinterpret_cast<float2*>(to + c * 8) = warp_result.acc(c, h);
+      for (int c = 0; c < kHeadSize / 16; ++c) REPRISE_UNROLL
+      for (int run = 0; run < Softmax::kRuns; ++run)
+        StoreVec(to + Softmax::RunColumn(c, run), wave_result.acc(c, h, run));
     }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < rows * (kHeadSize / 4); i += kMmaThreads) {
+    SyncBlock();
+    for (int i = ThreadX(); i < rows * (kHeadSize / 4); i += BlockThreads()) {
       const int slot = i / (kHeadSize / 4), column = i % (kHeadSize / 4) * 4;
       if (column >= a.head_dim) continue;
       StoreMerged<T>(a, piece, static_cast<int>(piece.kv_head) * group + row0 + slot, column,
-                     MergeWarps<kHeadSize>(shared, row0 + slot, slot, column));
+                     MergeWaves<kHeadSize>(shared, row0 + slot, slot, column));
     }
   }
   if (piece.num_splits == 1) return;
@@ -180,6 +178,6 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
   if (ArriveIsLastSplit(arrivals, piece.num_splits, shared.flag)) MergeSplitsOf<T>(a, piece, group);
 }
 
-}  // namespace reprise::kernels::on_cuda
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_MERGE_CUH_
+#endif  // REPRISE_KERNELS_ATTENTION_MMA_MERGE_H_

@@ -3,23 +3,24 @@
 // from the paged cache into a ring in shared memory. Copies run ahead across the borders of pieces,
 // and page indices are looked up one batch ahead of the copies: a lookup on the issue path would
 // cost a quarter of the bandwidth. No arithmetic on K or V here.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_CUH_
-#define REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_CUH_
+#ifndef REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_H_
+#define REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_H_
 
 #include "kernels/attention/mma_geometry.h"
-#include "kernels/device/mma.cuh"
+#include "kernels/device/matrix.h"
 
-namespace reprise::kernels::on_cuda {
+namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Resolves the block's next pieces, w = first + i * gridDim.x < total, into shared memory: one lane
+// Resolves the block's next pieces, w = first + i * grid < total, into shared memory: one lane
 // each, so that a window costs one chain of dependent loads. Returns how many. Contains barriers.
 REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t total,
                              AttentionPiece* pieces) {
-  const uint32_t left = (total - first + gridDim.x - 1) / gridDim.x;
+  const uint32_t grid = static_cast<uint32_t>(GridX()), thread = static_cast<uint32_t>(ThreadX());
+  const uint32_t left = (total - first + grid - 1) / grid;
   const uint32_t n = left < kMmaWindow ? left : kMmaWindow;
-  __syncthreads();  // the window before may still be read
-  if (threadIdx.x < n) {
-    const uint32_t w = first + threadIdx.x * gridDim.x;
+  SyncBlock();  // the window before may still be read
+  if (thread < n) {
+    const uint32_t w = first + thread * grid;
     const uint32_t heads = static_cast<uint32_t>(a.num_kv_heads);
     const uint32_t index = w / heads;
     const AttentionItem item = a.items[index];
@@ -34,9 +35,9 @@ REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t to
     piece.first_q = a.query_start[item.entry] + item.q_begin;
     piece.position = a.context_before[item.entry] + item.q_begin;
     piece.q_count = item.q_count;
-    pieces[threadIdx.x] = piece;
+    pieces[thread] = piece;
   }
-  __syncthreads();
+  SyncBlock();
   return static_cast<int>(n);
 }
 
@@ -47,7 +48,7 @@ class FastDivide {
   REPRISE_FN explicit FastDivide(uint32_t divisor)
       : divisor_(divisor), inverse_(0xffffffffu / divisor) {}
   REPRISE_FN uint32_t Quotient(uint32_t x, uint32_t* remainder) const {
-    uint32_t q = __umulhi(x, inverse_), r = x - q * divisor_;
+    uint32_t q = MultiplyHigh(x, inverse_), r = x - q * divisor_;
     if (r >= divisor_) {
       ++q;
       r -= divisor_;
@@ -60,17 +61,17 @@ class FastDivide {
   uint32_t divisor_, inverse_;
 };
 
-// Chunk c of a piece is its KV tokens [kv_begin + 16 c, + 16); warp w owns chunks w, w + 4, ...
-// kTogether: the block's warps consume in step, a slot holds one chunk of each warp (a tile of 64
-// tokens), and every warp has as many chunks as the tile count. Otherwise each warp has a ring of
+// Chunk c of a piece is its KV tokens [kv_begin + 16 c, + 16); wave w owns chunks w, w + 4, ...
+// kTogether: the block's waves consume in step, a slot holds one chunk of each wave (a tile of 64
+// tokens), and every wave has as many chunks as the tile count. Otherwise each wave has a ring of
 // its own, waits for nobody and skips chunks past the end. Tokens at or beyond kv_end and columns
 // at or beyond head_dim read as zeros, and memory there is not touched.
 template <int kHeadSize, int kSlots, bool kTogether>
 class KvStream {
  public:
-  static constexpr int kTokens = kTogether ? kMmaChunk * kMmaWarps : kMmaChunk;  // of a slot
+  static constexpr int kTokens = kTogether ? kMmaChunk * kMmaWaves : kMmaChunk;  // of a slot
 
-  // ring: this warp's ring, or the block's when kTogether. The pieces stay unchanged while the
+  // ring: this wave's ring, or the block's when kTogether. The pieces stay unchanged while the
   // stream is in use.
   REPRISE_FN KvStream(const AttentionArgs& a, const FastDivide& block_size,
                       const AttentionPiece* pieces, int num_pieces, uint32_t ring)
@@ -89,22 +90,21 @@ class KvStream {
   // How many slots of K (and as many of V) a piece takes in this stream.
   REPRISE_FN static int NumChunks(const AttentionPiece& piece) {
     const int tokens = static_cast<int>(piece.kv_end - piece.kv_begin);
-    const int skipped = kTogether ? 0 : Warp() * kMmaChunk;
-    constexpr int kStep = kMmaChunk * kMmaWarps;
+    const int skipped = kTogether ? 0 : Wave() * kMmaChunk;
+    constexpr int kStep = kMmaChunk * kMmaWaves;
     return tokens > skipped ? (tokens - skipped + kStep - 1) / kStep : 0;
   }
 
   // Shared address of the next slot: K, then V of every chunk in turn, piece after piece. Valid
-  // until the next call. A barrier of the warp, or of the block when kTogether.
+  // until the next call. A barrier of the wave, or of the block when kTogether.
   REPRISE_FN uint32_t NextKeys() { return Next<0>(); }
   REPRISE_FN uint32_t NextValues() { return Next<1>(); }
 
  private:
   static constexpr int kRowBytes = kHeadSize * 2;
+  static constexpr int kBatch = kWaveSize / kMmaChunk;  // chunks that are looked up together
   static constexpr uint32_t kSlotBytes = kTokens * kRowBytes;
 
-  REPRISE_FN static int Lane() { return static_cast<int>(threadIdx.x) & 31; }
-  REPRISE_FN static int Warp() { return static_cast<int>(threadIdx.x) >> 5; }
   REPRISE_FN static uint32_t After(uint32_t slot) {
     return slot == (kSlots - 1) * kSlotBytes ? 0 : slot + kSlotBytes;
   }
@@ -113,9 +113,9 @@ class KvStream {
   REPRISE_FN uint32_t Next() {
     CopyAsyncWait<kSlots - 2>();
     if constexpr (kTogether) {
-      __syncthreads();
+      SyncBlock();
     } else {
-      __syncwarp();
+      SyncWave();
     }
     // Everyone is past the slot read last; refill it. It is kSlots - 1 slots ahead.
     if constexpr ((kHalf + kSlots - 1) % 2 == 0) {
@@ -139,13 +139,13 @@ class KvStream {
       CopyChunk(static_cast<uint64_t>(a_.num_kv_heads) * static_cast<uint32_t>(a_.block_size) *
                 static_cast<uint32_t>(a_.head_dim) * 2);
       --batch_left_;
-      batch_at_ = kMmaChunk;
+      batch_at_ += kMmaChunk;
     }
     CopyAsyncCommit();
     write_ = After(write_);
   }
 
-  // Finds the warp's next batch, two chunks with one token per lane, and loads its page indices.
+  // Finds the wave's next batch, kBatch chunks with one token per lane, and loads its page indices.
   // Nothing waits for them yet.
   REPRISE_FN void Lookup() {
     int chunks = 0;
@@ -156,8 +156,8 @@ class KvStream {
     next_left_ = 0;
     if (piece_ >= num_pieces_) return;
     const AttentionPiece& piece = pieces_[piece_];
-    next_left_ = chunks - chunk_ < 2 ? chunks - chunk_ : 2;
-    const int chunk = Warp() + kMmaWarps * (chunk_ + Lane() / kMmaChunk);
+    next_left_ = chunks - chunk_ < kBatch ? chunks - chunk_ : kBatch;
+    const int chunk = Wave() + kMmaWaves * (chunk_ + Lane() / kMmaChunk);
     const uint32_t token =
         piece.kv_begin + static_cast<uint32_t>(chunk * kMmaChunk + Lane() % kMmaChunk);
     next_row_ = kNoRow;
@@ -168,7 +168,7 @@ class KvStream {
           a_.block_table[static_cast<uint64_t>(piece.row) * a_.max_blocks_per_row + index];
       next_row_ = piece.kv_head * static_cast<uint32_t>(a_.block_size) + offset;
     }
-    chunk_ += 2;
+    chunk_ += kBatch;
   }
 
   // Makes the batch that was looked up the current one, and looks up the one after it.
@@ -187,18 +187,18 @@ class KvStream {
     Lookup();
   }
 
-  // The warp copies one chunk's rows; `offset` in bytes leads from K to V.
+  // The wave copies one chunk's rows; `offset` in bytes leads from K to V.
   REPRISE_FN void CopyChunk(uint64_t offset) {
     constexpr int kPieces = kHeadSize / 8;  // of 16 bytes in a row
-    constexpr int kRowsAtOnce = 32 / kPieces;
+    constexpr int kRowsAtOnce = kWaveSize / kPieces;
     const int piece = Lane() % kPieces;
     const bool in_head = piece * 8 < a_.head_dim;
     const uint32_t target =
-        ring_ + write_ + (kTogether ? static_cast<uint32_t>(Warp() * kMmaChunk * kRowBytes) : 0);
-#pragma unroll 8
+        ring_ + write_ + (kTogether ? static_cast<uint32_t>(Wave() * kMmaChunk * kRowBytes) : 0);
+    REPRISE_UNROLL_BY(8)
     for (int i = 0; i < kMmaChunk / kRowsAtOnce; ++i) {
       const int row = Lane() / kPieces + i * kRowsAtOnce;
-      const uint64_t address = __shfl_sync(0xffffffffu, address_, batch_at_ + row);
+      const uint64_t address = Shuffle(address_, batch_at_ + row);
       const bool valid = address != 0 && in_head;
       const uint64_t from =
           valid ? address + offset + piece * 16 : reinterpret_cast<uint64_t>(a_.kv_cache);
@@ -226,6 +226,6 @@ class KvStream {
   uint32_t next_block_ = 0, next_row_ = kNoRow;
 };
 
-}  // namespace reprise::kernels::on_cuda
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_CUH_
+#endif  // REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_H_

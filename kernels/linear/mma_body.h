@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear on tensor cores: weights are the 16-row operand, tokens the 8-column one, so one token
-// wastes little. Weights stream once through a ring of shared-memory stages.
+// Linear on matrix units, thread style: weights are the 16-row operand, tokens the 8- or 16-column
+// one, so one token wastes little. Weights stream once through a ring of shared-memory stages.
 //
 // K order. The weight is a list of units (tile of 128 features, chunk of 64 k), tiles outermost.
 // Segment i of G is the contiguous range [i * total / G, (i + 1) * total / G). A feature's sum is,
@@ -9,14 +9,14 @@
 // weight's shape and G alone. `Split` gives every segment to one block and merges through memory
 // (the last arriver adds); `Whole` walks all of a tile's segments in one block. Same sums, same
 // bits, for any number of rows.
-#ifndef REPRISE_KERNELS_LINEAR_MMA_BODY_CUH_
-#define REPRISE_KERNELS_LINEAR_MMA_BODY_CUH_
+#ifndef REPRISE_KERNELS_LINEAR_MMA_BODY_H_
+#define REPRISE_KERNELS_LINEAR_MMA_BODY_H_
 
-#include "kernels/device/mma.cuh"
+#include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/mma_shapes.h"
 
-namespace reprise::kernels::on_cuda {
+namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Units of a weight and who sums them.
 struct SegmentMap {
@@ -24,50 +24,54 @@ struct SegmentMap {
   uint64_t total;     // units
   uint32_t segments;  // G
 
-  __device__ __forceinline__ explicit SegmentMap(const LinearArgs& a) {
+  REPRISE_FN explicit SegmentMap(const LinearArgs& a) {
     chunks = static_cast<uint32_t>((a.in_features + kMmaChunkK - 1) / kMmaChunkK);
     total =
         static_cast<uint64_t>((a.out_features + kMmaTileFeatures - 1) / kMmaTileFeatures) * chunks;
     segments = static_cast<uint32_t>(a.num_segments);
   }
   // First unit of a segment.
-  __device__ __forceinline__ uint32_t Begin(uint32_t segment) const {
+  REPRISE_FN uint32_t Begin(uint32_t segment) const {
     return static_cast<uint32_t>(segment * total / segments);
   }
   // The segment that holds a unit.
-  __device__ __forceinline__ uint32_t Of(uint32_t unit) const {
+  REPRISE_FN uint32_t Of(uint32_t unit) const {
     return static_cast<uint32_t>(((unit + 1ull) * segments - 1) / total);
   }
 };
 
-// kTileRows: tokens of a tile. kStages: shared-memory stages. 8 warps: all along features where
-// tokens are few, 4 x 2 where they are many, so that a fragment read from shared memory serves
-// several products.
+// kTileRows: tokens of a tile. kStages: shared-memory stages. The waves lie along features where
+// tokens are few, in two columns where they are many, so that a fragment read from shared memory
+// serves several products.
 template <typename T, int kTileRows, int kStages>
 struct MmaLinear {
-  static constexpr int kRowWarps = kTileRows >= 64 ? 2 : 1;
-  static constexpr int kFeatureWarps = 8 / kRowWarps;
   static constexpr int kThreads = kMmaLinearThreads;
-  static constexpr int kWarpRows = kTileRows / kRowWarps;
-  static constexpr int kRowFragments = kWarpRows / 8;  // D fragments of a warp along tokens, 8 each
-  static constexpr int kFeatureFragments =
-      kMmaTileFeatures / kFeatureWarps / 16;  // and along features, 16 each
+  static constexpr int kRowWaves = kTileRows >= 64 ? 2 : 1;
+  static constexpr int kFeatureWaves = kThreads / kWaveSize / kRowWaves;
+  static constexpr int kWaveRows = kTileRows / kRowWaves;
+  static constexpr int kColumns = kWaveRows < 16 ? 8 : 16;  // tokens of a fragment of D
+  static constexpr int kRowFragments = kWaveRows / kColumns;
+  static constexpr int kFeatureFragments = kMmaTileFeatures / kFeatureWaves / 16;
   static constexpr int kFragments = kRowFragments * kFeatureFragments;
+  static_assert(kColumns >= kTraits.matrix_columns);
   static constexpr int kWeightBytes = kMmaTileFeatures * kMmaChunkK * 2;
   static constexpr int kStageBytes = kWeightBytes + kTileRows * kMmaChunkK * 2;
   static constexpr int kRowChunks = kMmaChunkK / 8;  // 16-byte chunks of a shared row
-  static_assert(kStageBytes * kStages == MmaSharedBytes(kTileRows));
+  static_assert(kStageBytes * kStages == MmaSharedBytes(kTraits, kTileRows));
 
-  using Accumulators = float[kFragments][4];
+  using Fragment = MatrixD<kColumns>;
+  using Accumulators = Fragment[kFragments];                    // [feature fragment][row fragment]
+  static constexpr int kValues = kFragments * Fragment::kSize;  // f32 sums of a lane
 
   const LinearArgs& a;
   const SegmentMap map;
   const int rows;       // live
   const int first_row;  // of this tile
   const uint32_t shared;
+  const TileReader<kRowChunks> reader;
 
-  __device__ __forceinline__ MmaLinear(const LinearArgs& args, int live_rows, int row_tile,
-                                       unsigned char* shared_base)
+  REPRISE_FN MmaLinear(const LinearArgs& args, int live_rows, int row_tile,
+                       unsigned char* shared_base)
       : a(args),
         map(args),
         rows(live_rows),
@@ -75,14 +79,14 @@ struct MmaLinear {
         shared(SharedAddress(shared_base)) {}
 
   // Starts the copies of one unit into a stage; zero outside the weight and beyond the live rows.
-  __device__ __forceinline__ void Load(uint32_t tile, uint32_t chunk, int stage) const {
+  REPRISE_FN void Load(uint32_t tile, uint32_t chunk, int stage) const {
     const uint32_t base = shared + stage * kStageBytes;
     const int k0 = static_cast<int>(chunk) * kMmaChunkK;
     const int n0 = static_cast<int>(tile) * kMmaTileFeatures;
     const T* weight = static_cast<const T*>(a.weight);
-#pragma unroll
+    REPRISE_UNROLL
     for (int i = 0; i < kMmaTileFeatures * kRowChunks / kThreads; ++i) {
-      const int at = i * kThreads + static_cast<int>(threadIdx.x);
+      const int at = i * kThreads + ThreadX();
       const int r = at / kRowChunks, c = at % kRowChunks;
       const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
       const T* from =
@@ -90,7 +94,7 @@ struct MmaLinear {
       CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
     }
     const T* x = static_cast<const T*>(a.x);
-    for (int at = static_cast<int>(threadIdx.x); at < kTileRows * kRowChunks; at += kThreads) {
+    for (int at = ThreadX(); at < kTileRows * kRowChunks; at += kThreads) {
       const int r = at / kRowChunks, c = at % kRowChunks;
       const bool valid = first_row + r < rows && k0 + c * 8 < a.in_features;
       const T* from =
@@ -99,64 +103,47 @@ struct MmaLinear {
     }
   }
 
-  // First feature and first token of this warp inside the tile.
-  static __device__ __forceinline__ int WarpFeature() {
-    return ((static_cast<int>(threadIdx.x) >> 5) % kFeatureWarps) * 16 * kFeatureFragments;
-  }
-  static __device__ __forceinline__ int WarpRow() {
-    return ((static_cast<int>(threadIdx.x) >> 5) / kFeatureWarps) * kWarpRows;
-  }
+  // First feature and first token of this wave inside the tile.
+  REPRISE_FN static int WaveFeature() { return Wave() % kFeatureWaves * 16 * kFeatureFragments; }
+  REPRISE_FN static int WaveRow() { return Wave() / kFeatureWaves * kWaveRows; }
 
   // acc += weights x tokens of one stage.
-  __device__ __forceinline__ void Multiply(int stage, Accumulators& acc) const {
-    const uint32_t weights = shared + stage * kStageBytes, tokens = weights + kWeightBytes;
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const int feature = WarpFeature() + (lane & 15), token = WarpRow() + (lane & 7);
-#pragma unroll
-    for (int kk = 0; kk < kMmaChunkK / 16; ++kk) {
-      uint32_t w[kFeatureFragments][4];
-#pragma unroll
+  REPRISE_FN void MultiplyStage(int stage, Accumulators& acc) const {
+    const uint32_t weights = shared + static_cast<uint32_t>(stage * kStageBytes);
+    const uint32_t tokens = weights + kWeightBytes;
+    REPRISE_UNROLL
+    for (int k = 0; k < kMmaChunkK / 16; ++k) {
+      MatrixA w[kFeatureFragments];
+      REPRISE_UNROLL
       for (int i = 0; i < kFeatureFragments; ++i)
-        LoadMatrix4(w[i],
-                    weights + SwizzledOffset<kRowChunks>(feature + i * 16, 2 * kk + (lane >> 4)));
-      if constexpr (kRowFragments == 1) {
-        uint32_t x[2];
-        LoadMatrix2(x, tokens + SwizzledOffset<kRowChunks>(token, 2 * kk + ((lane >> 3) & 1)));
-#pragma unroll
-        for (int i = 0; i < kFeatureFragments; ++i) Mma16x8x16<T>(acc[i], w[i], x[0], x[1]);
-      } else {
-#pragma unroll
-        for (int f = 0; f < kRowFragments; f += 2) {
-          uint32_t x[4];
-          LoadMatrix4(x, tokens + SwizzledOffset<kRowChunks>(token + (f + (lane >> 4)) * 8,
-                                                             2 * kk + ((lane >> 3) & 1)));
-#pragma unroll
-          for (int i = 0; i < kFeatureFragments; ++i) {
-            Mma16x8x16<T>(acc[i * kRowFragments + f], w[i], x[0], x[1]);
-            Mma16x8x16<T>(acc[i * kRowFragments + f + 1], w[i], x[2], x[3]);
-          }
-        }
+        w[i] = reader.A(weights, WaveFeature() + i * 16, k);
+      REPRISE_UNROLL
+      for (int f = 0; f < kRowFragments; ++f) {
+        const auto x = reader.template B<kColumns>(tokens, WaveRow() + f * kColumns, k);
+        REPRISE_UNROLL
+        for (int i = 0; i < kFeatureFragments; ++i)
+          Multiply<T>(acc[i * kRowFragments + f], w[i], x);
       }
     }
   }
 
   // Scale, bias, one rounding; live rows and features only.
-  __device__ __forceinline__ void Store(uint32_t tile, const Accumulators& acc) const {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const int n0 = static_cast<int>(tile) * kMmaTileFeatures + WarpFeature() + (lane >> 2);
-    const int r0 = first_row + WarpRow() + (lane & 3) * 2;
-#pragma unroll
-    for (int i = 0; i < 2 * kFeatureFragments; ++i) {
-      const int n = n0 + i * 8;
+  REPRISE_FN void Store(uint32_t tile, const Accumulators& acc) const {
+    const int n0 = static_cast<int>(tile) * kMmaTileFeatures + WaveFeature();
+    const int r0 = first_row + WaveRow();
+    REPRISE_UNROLL
+    for (int i = 0; i < kFeatureFragments * kRowSlots; ++i) {
+      const int h = i % kRowSlots, n = n0 + i / kRowSlots * 16 + MatrixRow(h);
       if (n >= a.out_features) continue;
       const float bias = a.bias != nullptr ? ToFloat(static_cast<const T*>(a.bias)[n]) : 0.0f;
-#pragma unroll
+      REPRISE_UNROLL
       for (int f = 0; f < kRowFragments; ++f) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int r = r0 + f * 8 + j;
+        REPRISE_UNROLL
+        for (int j = 0; j < kSlotColumns<kColumns>; ++j) {
+          const int r = r0 + f * kColumns + MatrixColumn(j);
           if (r >= rows) continue;
-          const float y = fmaf(acc[(i / 2) * kRowFragments + f][(i % 2) * 2 + j], a.scale, bias);
+          const float sum = acc[i / kRowSlots * kRowFragments + f].v[At(h, j)];
+          const float y = MultiplyAdd(sum, a.scale, bias);
           const int64_t at = static_cast<int64_t>(r) * a.out_features + n;
           if (a.out_is_f32 != 0) {
             static_cast<float*>(a.out)[at] = y;
@@ -170,14 +157,14 @@ struct MmaLinear {
 
   // Place of one value in the partials: [slot][value][thread], so that neighbouring threads touch
   // neighbouring words.
-  __device__ __forceinline__ float* Partial(uint32_t slot) const {
-    return a.partials + static_cast<int64_t>(slot) * kMmaTileFeatures * kTileRows + threadIdx.x;
+  REPRISE_FN float* Partial(uint32_t slot) const {
+    return a.partials + static_cast<int64_t>(slot) * kMmaTileFeatures * kTileRows + ThreadX();
   }
 
   // The block's piece of `tile`, units [begin, end) of segment `segment`, is summed: store it, or
   // leave it for the last arriver.
-  __device__ __forceinline__ void FinishPiece(uint32_t segment, uint32_t tile, uint32_t begin,
-                                              uint32_t end, Accumulators& acc) const {
+  REPRISE_FN void FinishPiece(uint32_t segment, uint32_t tile, uint32_t begin, uint32_t end,
+                              Accumulators& acc) const {
     const uint32_t tile_begin = tile * map.chunks, tile_end = tile_begin + map.chunks;
     if (begin == tile_begin && end == tile_end) {
       Store(tile, acc);
@@ -185,47 +172,42 @@ struct MmaLinear {
     }
     // A segment holds at most two partial tiles: the one it starts in and the one it ends in.
     float* own = Partial(2 * segment + (begin == map.Begin(segment) ? 0 : 1));
-#pragma unroll
-    for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) own[(f * 4 + j) * kThreads] = acc[f][j];
+    REPRISE_UNROLL
+    for (int i = 0; i < kValues; ++i)
+      own[i * kThreads] = acc[i / Fragment::kSize].v[i % Fragment::kSize];
 
     const uint32_t first = map.Of(tile_begin), last = map.Of(tile_end - 1);
-    __shared__ bool is_last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      is_last = atomicAdd(a.counters + tile, 1u) == last - first;
-      if (is_last) a.counters[tile] = 0;
+    REPRISE_SHARED(uint32_t, is_last);
+    FenceDevice();
+    SyncBlock();
+    if (ThreadX() == 0) {
+      is_last = AtomicAdd(a.counters + tile, 1u) == last - first ? 1u : 0u;
+      if (is_last != 0) a.counters[tile] = 0;
     }
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
+    SyncBlock();
+    if (is_last == 0) return;
+    FenceDevice();
     for (uint32_t s = first; s <= last; ++s) {
       const bool starts_here = s == first ? map.Begin(s) == tile_begin : true;
       const float* from = Partial(2 * s + (starts_here ? 0 : 1));
-#pragma unroll
-      for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float p = __ldcg(from + (f * 4 + j) * kThreads);
-          acc[f][j] = s == first ? p : acc[f][j] + p;
-        }
+      REPRISE_UNROLL
+      for (int i = 0; i < kValues; ++i) {
+        const float p = LoadFresh(from + i * kThreads);
+        float& sum = acc[i / Fragment::kSize].v[i % Fragment::kSize];
+        sum = s == first ? p : sum + p;
+      }
     }
     Store(tile, acc);
   }
 
-  static __device__ __forceinline__ void Clear(Accumulators& acc) {
-#pragma unroll
-    for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) acc[f][j] = 0.0f;
+  REPRISE_FN static void Clear(Accumulators& acc) {
+    REPRISE_UNROLL
+    for (int f = 0; f < kFragments; ++f) acc[f].Clear();
   }
 
   // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc).
   template <typename Done>
-  __device__ __forceinline__ void Stream(uint32_t begin, uint32_t end, Accumulators& acc,
-                                         Done done) const {
+  REPRISE_FN void Stream(uint32_t begin, uint32_t end, Accumulators& acc, Done done) const {
     uint32_t load_unit = begin, load_tile = begin / map.chunks, load_chunk = begin % map.chunks;
     int load_stage = 0;
     auto load_next = [&] {
@@ -245,9 +227,9 @@ struct MmaLinear {
     int stage = 0;
     for (uint32_t unit = begin; unit < end; ++unit) {
       CopyAsyncWait<kStages - 2>();
-      __syncthreads();  // the stage is there for all, and the one before is free for all
+      SyncBlock();  // the stage is there for all, and the one before is free for all
       load_next();
-      Multiply(stage, acc);
+      MultiplyStage(stage, acc);
       if (++stage == kStages) stage = 0;
       done(tile, unit + 1, acc);
       if (unit + 1 == tile_end) {
@@ -259,7 +241,7 @@ struct MmaLinear {
   }
 
   // One block, one segment.
-  __device__ __forceinline__ void RunSplit(uint32_t segment) const {
+  REPRISE_FN void RunSplit(uint32_t segment) const {
     const uint32_t begin = map.Begin(segment), end = map.Begin(segment + 1);
     Accumulators acc;
     Clear(acc);
@@ -273,7 +255,7 @@ struct MmaLinear {
   }
 
   // One block, all segments of one tile.
-  __device__ __forceinline__ void RunWhole(uint32_t tile) const {
+  REPRISE_FN void RunWhole(uint32_t tile) const {
     const uint32_t begin = tile * map.chunks, end = begin + map.chunks;
     uint32_t segment = map.Of(begin), segment_end = map.Begin(segment + 1);
     bool first = true;
@@ -282,10 +264,12 @@ struct MmaLinear {
     Clear(sum);
     Stream(begin, end, acc, [&](uint32_t, uint32_t after, Accumulators& part) {
       if (after != end && after != segment_end) return;
-#pragma unroll
-      for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[f][j] = first ? part[f][j] : sum[f][j] + part[f][j];
+      REPRISE_UNROLL
+      for (int i = 0; i < kValues; ++i) {
+        float& to = sum[i / Fragment::kSize].v[i % Fragment::kSize];
+        const float from = part[i / Fragment::kSize].v[i % Fragment::kSize];
+        to = first ? from : to + from;
+      }
       Clear(part);
       first = false;
       segment_end = map.Begin(++segment + 1);
@@ -295,20 +279,19 @@ struct MmaLinear {
 };
 
 template <typename T, int kTileRows, bool kWhole>
-__device__ __forceinline__ void MmaLinearKernel(const LinearArgs& a) {
-  extern __shared__ __align__(128) unsigned char reprise_shared[];
-  constexpr int kStages = MmaStages(kTileRows);
+REPRISE_FN void MmaLinearBody(const LinearArgs& a, unsigned char* shared) {
+  constexpr int kStages = MmaStages(kTraits, kTileRows);
   const int rows = static_cast<int>(*a.num_rows);
-  const int row_tile = static_cast<int>(blockIdx.y);
+  const int row_tile = BlockY();
   if (row_tile * kTileRows >= rows) return;
-  const MmaLinear<T, kTileRows, kStages> linear(a, rows, row_tile, reprise_shared);
+  const MmaLinear<T, kTileRows, kStages> linear(a, rows, row_tile, shared);
   if constexpr (kWhole) {
-    linear.RunWhole(blockIdx.x);
+    linear.RunWhole(static_cast<uint32_t>(BlockX()));
   } else {
-    linear.RunSplit(blockIdx.x);
+    linear.RunSplit(static_cast<uint32_t>(BlockX()));
   }
 }
 
-}  // namespace reprise::kernels::on_cuda
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_LINEAR_MMA_BODY_CUH_
+#endif  // REPRISE_KERNELS_LINEAR_MMA_BODY_H_

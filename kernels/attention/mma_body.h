@@ -1,80 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention on tensor cores (mma.sync), thread style: the decode kernel (one query token, its
-// group of heads as rows, warps share out the KV tokens) and the prefill kernel (64 query rows,
-// warps share out the rows). Static grid: a block walks the step's pieces w = blockIdx.x, +
-// gridDim.x, ...; no block waits for another, and a row's bits depend on its piece alone. Launch
-// shapes: attention_shapes.cc. The reference for the same lists: portable_body.h.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_BODY_CUH_
-#define REPRISE_KERNELS_ATTENTION_MMA_BODY_CUH_
+// Paged attention on matrix units, thread style: the decode kernel (one query token, its
+// group of heads as rows, waves share out the KV tokens) and the prefill kernel (64 query rows,
+// waves share out the rows). Static grid: block b of G walks the step's pieces b, b + G, ...; no
+// block waits for another, and a row's bits depend on its piece alone. Launch shapes:
+// attention_shapes.cc. The reference for the same lists: portable_body.h.
+#ifndef REPRISE_KERNELS_ATTENTION_MMA_BODY_H_
+#define REPRISE_KERNELS_ATTENTION_MMA_BODY_H_
 
-#include "kernels/attention/mma_kv_stream.cuh"
-#include "kernels/attention/mma_merge.cuh"
-#include "kernels/attention/mma_softmax.cuh"
+#include "kernels/attention/mma_kv_stream.h"
+#include "kernels/attention/mma_merge.h"
+#include "kernels/attention/mma_softmax.h"
 
-namespace reprise::kernels::on_cuda {
+namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
+
+REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // Query rows of a piece into shared memory, swizzled: row r is token r / group, head r % group;
 // rows at or beyond `rows` and columns beyond head_dim are zeros. No barrier.
 template <typename T, int kHeadSize, int kRows>
 REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
                               int rows, unsigned char* shared) {
-  constexpr int kChunks = kHeadSize / 8;
-#pragma unroll 4
-  for (int first = 0; first < kRows * kChunks; first += kMmaThreads) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    if (kRows * kChunks % kMmaThreads != 0 && i >= kRows * kChunks) break;
+  constexpr int kChunks = kHeadSize / 8, kThreads = MmaAttentionThreads(kTraits);
+  REPRISE_UNROLL_BY(4)
+  for (int first = 0; first < kRows * kChunks; first += kThreads) {
+    const int i = first + ThreadX();
+    if (kRows * kChunks % kThreads != 0 && i >= kRows * kChunks) break;
     const int r = i / kChunks, chunk = i % kChunks;
-    uint4 x{0, 0, 0, 0};
+    Vec<uint32_t, 4> x{};
     if (r < rows && chunk * 8 < a.head_dim) {
       const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
       const int head = static_cast<int>(piece.kv_head) * group + r % group;
-      x = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.q) +
-                                          (token * a.num_heads + head) * a.head_dim + chunk * 8);
+      x = *reinterpret_cast<const Vec<uint32_t, 4>*>(
+          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.head_dim + chunk * 8);
     }
-    *reinterpret_cast<uint4*>(shared + SwizzledOffset<kChunks>(r, chunk)) = x;
+    *reinterpret_cast<Vec<uint32_t, 4>*>(
+        shared + SwizzledOffset<kChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk))) =
+        x;
   }
 }
 
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* shared) {
-  constexpr MmaSharedLayout kLayout = MmaDecodeLayout(kHeadSize);
-  constexpr int kSlots = MmaDecodeSlots(kHeadSize);
+  constexpr MmaSharedLayout kLayout = MmaDecodeLayout(kTraits, kHeadSize);
+  constexpr int kSlots = MmaDecodeSlots(kTraits, kHeadSize);
   using Stream = KvStream<kHeadSize, kSlots, false>;
-  using Softmax = WarpSoftmax<T, kHeadSize, kMmaChunk>;
+  using Softmax = WaveSoftmax<T, kHeadSize, kMmaChunk>;
 
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
-  if (blockIdx.x >= total) return;
+  if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
   auto* stats = reinterpret_cast<float*>(shared + kLayout.stats);
-  const WarpMergeShared merge{reinterpret_cast<float*>(shared + kLayout.merge), stats,
-                              stats + kMmaWarps * kMmaDecodeRows,
+  const WaveMergeShared merge{reinterpret_cast<float*>(shared + kLayout.merge), stats,
+                              stats + kMmaWaves * kMmaDecodeRows,
                               reinterpret_cast<uint32_t*>(shared + kLayout.flag)};
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  const int wave = Wave();
   const uint32_t ring = SharedAddress(shared + kLayout.ring) +
-                        static_cast<uint32_t>(warp * kSlots * kMmaChunk * kHeadSize * 2);
+                        static_cast<uint32_t>(wave * kSlots * kMmaChunk * kHeadSize * 2);
   const FastDivide block_size(static_cast<uint32_t>(a.block_size));
   const int group = a.num_heads / a.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
   Softmax softmax;
 
-  for (uint32_t first = blockIdx.x; first < total; first += kMmaWindow * gridDim.x) {
+  const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
+  for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
     const int num_pieces = ResolvePieces(a, first, total, pieces);
     Stream stream(a, block_size, pieces, num_pieces, ring);
     for (int p = 0; p < num_pieces; ++p) {
       const AttentionPiece& piece = pieces[p];
       LoadQueryRows<T, kHeadSize, kMmaDecodeRows>(a, piece, group, group, shared + kLayout.query);
-      __syncthreads();
+      SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query));
       const int chunks = Stream::NumChunks(piece);
-      const uint32_t end = min(piece.kv_end - 1, piece.position);
-      uint32_t token = piece.kv_begin + static_cast<uint32_t>(warp * kMmaChunk);
-      for (int c = 0; c < chunks; ++c, token += kMmaWarps * kMmaChunk) {
+      const uint32_t end = Min(piece.kv_end - 1, piece.position);
+      uint32_t token = piece.kv_begin + static_cast<uint32_t>(wave * kMmaChunk);
+      for (int c = 0; c < chunks; ++c, token += kMmaWaves * kMmaChunk) {
         typename Softmax::Scores s;
         softmax.Score(stream.NextKeys(), scale_log2, s);
         if (token + kMmaChunk - 1 > end) {
-          const uint32_t last[2] = {end, end};
+          uint32_t last[kRowSlots];
+          REPRISE_UNROLL
+          for (uint32_t& x : last) x = end;
           Softmax::Mask(s, token, last);
         }
         softmax.Weigh(s);
@@ -85,66 +92,77 @@ REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* sh
   }
 }
 
-// Writes the warp's rows of a prefill piece.
+// Writes the wave's rows of a prefill piece.
 template <typename T, int kHeadSize, typename Softmax>
 REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
                                  int rows, int row0, const Softmax& softmax) {
   REPRISE_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    const int r = row0 + FragmentRow() + 8 * h;
+  for (int h = 0; h < kRowSlots; ++h) {
+    const int r = row0 + MatrixRow(h);
     if (r >= rows) continue;
     const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
     const int head = static_cast<int>(piece.kv_head) * group + r % group;
-    T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.head_dim + FragmentColumn();
+    T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.head_dim;
     const float inverse = 1.0f / softmax.sum(h);
     REPRISE_UNROLL
-    for (int c = 0; c < kHeadSize / 8; ++c) {
-      if (c * 8 >= a.head_dim) break;
-      const float2 v = softmax.acc(c, h);
-      *reinterpret_cast<uint32_t*>(out + c * 8) = Pack2<T>(v.x * inverse, v.y * inverse);
+    for (int c = 0; c < kHeadSize / 16; ++c) REPRISE_UNROLL
+    for (int run = 0; run < Softmax::kRuns; ++run) {
+      const int column = Softmax::RunColumn(c, run);
+      if (column >= a.head_dim) continue;
+      const ColumnRun x = softmax.acc(c, h, run);
+      Vec<T, kColumnRun> y;
+      REPRISE_UNROLL
+      for (int i = 0; i < kColumnRun; ++i) y.v[i] = FromFloat<T>(x.v[i] * inverse);
+      StoreVec(out + column, y);
     }
   }
 }
 
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* shared) {
-  constexpr MmaSharedLayout kLayout = MmaPrefillLayout(kHeadSize);
-  using Stream = KvStream<kHeadSize, MmaPrefillSlots(kHeadSize), true>;
+  constexpr MmaSharedLayout kLayout = MmaPrefillLayout(kTraits, kHeadSize);
+  using Stream = KvStream<kHeadSize, MmaPrefillSlots(kTraits, kHeadSize), true>;
   constexpr int kTile = Stream::kTokens;
-  using Softmax = WarpSoftmax<T, kHeadSize, kTile>;
+  using Softmax = WaveSoftmax<T, kHeadSize, kTile>;
 
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
-  if (blockIdx.x >= total) return;
+  if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
   const FastDivide block_size(static_cast<uint32_t>(a.block_size));
   const int group = a.num_heads / a.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
-  const int row0 = (static_cast<int>(threadIdx.x) >> 5) * 16;
+  const int row0 = Wave() * 16;
   Softmax softmax;
 
-  for (uint32_t first = blockIdx.x; first < total; first += kMmaWindow * gridDim.x) {
+  const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
+  for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
     const int num_pieces = ResolvePieces(a, first, total, pieces);
     Stream stream(a, block_size, pieces, num_pieces, SharedAddress(shared + kLayout.ring));
     for (int p = 0; p < num_pieces; ++p) {
       const AttentionPiece& piece = pieces[p];
       const int rows = static_cast<int>(piece.q_count) * group;
-      __syncthreads();  // the query rows before may still be read
+      SyncBlock();  // the query rows before may still be read
       LoadQueryRows<T, kHeadSize, kPrefillRows>(a, piece, group, rows, shared + kLayout.query);
-      __syncthreads();
+      SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query + row0 * kHeadSize * 2));
-      const uint32_t first_row = static_cast<uint32_t>(row0 + FragmentRow());
-      const uint32_t last[2] = {min(piece.kv_end - 1, piece.position + first_row / group),
-                                min(piece.kv_end - 1, piece.position + (first_row + 8) / group)};
-      const uint32_t seen_by_all = min(piece.kv_end - 1, piece.position);
-      // Tiles at or beyond this token have nothing for the warp's rows.
-      const uint32_t warp_end =
-          row0 < rows ? piece.position + static_cast<uint32_t>(min(row0 + 15, rows - 1) / group) + 1
-                      : 0;
+      uint32_t last[kRowSlots];
+      REPRISE_UNROLL
+      for (int h = 0; h < kRowSlots; ++h) {
+        const uint32_t q = static_cast<uint32_t>((row0 + MatrixRow(h)) / group);
+        last[h] = Min(piece.kv_end - 1, piece.position + q);
+      }
+      const uint32_t seen_by_all = Min(piece.kv_end - 1, piece.position);
+      // Tiles at or beyond this token have nothing for the wave's rows.
+      const uint32_t wave_end =
+          row0 < rows
+              ? piece.position +
+                    static_cast<uint32_t>((row0 + 15 < rows ? row0 + 15 : rows - 1) / group) + 1
+              : 0;
       uint32_t token = piece.kv_begin;
       for (int c = Stream::NumChunks(piece); c > 0; --c, token += kTile) {
         typename Softmax::Scores s;
         // Masks alone give the same result; at head size 256 the branch would spill registers.
-        const bool live = kHeadSize == 256 || token < warp_end;
+        const bool live = kHeadSize == 256 || token < wave_end;
         const uint32_t keys = stream.NextKeys();
         if (live) {
           softmax.Score(keys, scale_log2, s);
@@ -160,6 +178,6 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
   }
 }
 
-}  // namespace reprise::kernels::on_cuda
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_BODY_CUH_
+#endif  // REPRISE_KERNELS_ATTENTION_MMA_BODY_H_

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one wave of the matrix-unit attention kernels computes: 16 query rows against tiles of K and
+// V in shared memory, with a running softmax. Scores are in units of log2: scale * log2(e) * q . k,
+// so that exp is exp2.
+#ifndef REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_H_
+#define REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_H_
+
+#include "kernels/attention/mma_geometry.h"
+#include "kernels/device/matrix.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// What to subtract before exp2: the maximum, or 0 for a row that has seen no token (all weights are
+// then 0, not NaN).
+REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max; }
+
+// Columns of an accumulator fragment that neighbour in memory, as one store.
+using ColumnRun = Vec<float, kColumnRun>;
+
+template <typename T, int kHeadSize, int kTokens>
+class WaveSoftmax {
+ public:
+  using Scores = MatrixD<16>[kTokens / 16];
+  static constexpr int kColumns = kHeadSize / 16;              // accumulator fragments
+  static constexpr int kRuns = kSlotColumns<16> / kColumnRun;  // of a row in a fragment
+
+  // Starts over with the 16 query rows at shared address `query`. They are read once or, where
+  // registers are short, in every Score.
+  REPRISE_FN void Begin(uint32_t query) {
+    query_ = query;
+    if constexpr (kQueryInRegisters) {
+      REPRISE_UNROLL
+      for (int k = 0; k < kSteps; ++k) q_[k] = reader_.A(query_, 0, k);
+    }
+    REPRISE_UNROLL
+    for (int c = 0; c < kColumns; ++c) acc_[c].Clear();
+    REPRISE_UNROLL
+    for (int h = 0; h < kRowSlots; ++h) {
+      max_[h] = -Infinity();
+      sum_[h] = 0.0f;
+    }
+  }
+
+  // s = scale_log2 * Q K^T. keys: shared address of kTokens swizzled rows.
+  REPRISE_FN void Score(uint32_t keys, float scale_log2, Scores& s) const {
+    REPRISE_UNROLL
+    for (int t = 0; t < kTokens / 16; ++t) s[t].Clear();
+    REPRISE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      const MatrixA q = kQueryInRegisters ? q_[kQueryInRegisters ? k : 0] : reader_.A(query_, 0, k);
+      REPRISE_UNROLL
+      for (int t = 0; t < kTokens / 16; ++t)
+        Multiply<T>(s[t], q, reader_.template B<16>(keys, t * 16, k));
+    }
+    REPRISE_UNROLL
+    for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
+    for (int i = 0; i < MatrixD<16>::kSize; ++i) s[t].v[i] *= scale_log2;
+  }
+
+  // Hides tokens behind the last that a row may see; the tile's first token is `first`, last[h] is
+  // for row MatrixRow(h).
+  REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[kRowSlots]) {
+    REPRISE_UNROLL
+    for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
+    for (int h = 0; h < kRowSlots; ++h) REPRISE_UNROLL
+    for (int j = 0; j < kSlotColumns<16>; ++j)
+      if (first + static_cast<uint32_t>(t * 16 + MatrixColumn(j)) > last[h])
+        s[t].v[At(h, j)] = -Infinity();
+  }
+
+  // Turns scores into weights relative to the running maximum, and rescales what is accumulated so
+  // far.
+  REPRISE_FN void Weigh(Scores& s) {
+    REPRISE_UNROLL
+    for (int h = 0; h < kRowSlots; ++h) {
+      float top = max_[h];
+      REPRISE_UNROLL
+      for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
+      for (int j = 0; j < kSlotColumns<16>; ++j) top = Max(top, s[t].v[At(h, j)]);
+      top = ReduceRow(top, [](float x, float y) { return Max(x, y); });
+      const float base = SoftmaxBase(top);
+      const float rescale = Exp2(max_[h] - base);
+      max_[h] = top;
+      float sum = 0.0f;
+      REPRISE_UNROLL
+      for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
+      for (int j = 0; j < kSlotColumns<16>; ++j) {
+        float& x = s[t].v[At(h, j)];
+        x = Exp2(x - base);
+        sum += x;
+      }
+      sum_[h] = sum_[h] * rescale + sum;
+      REPRISE_UNROLL
+      for (int c = 0; c < kColumns; ++c) REPRISE_UNROLL
+      for (int j = 0; j < kSlotColumns<16>; ++j) acc_[c].v[At(h, j)] *= rescale;
+    }
+  }
+
+  // acc += weights V. values: shared address of kTokens swizzled rows.
+  REPRISE_FN void Accumulate(const Scores& s, uint32_t values) {
+    REPRISE_UNROLL
+    for (int t = 0; t < kTokens / 16; ++t) {
+      const MatrixA p = ToOperand<T>(s[t]);
+      REPRISE_UNROLL
+      for (int c = 0; c < kColumns; ++c)
+        Multiply<T>(acc_[c], p, reader_.BTransposed(values, t * 16, c));
+    }
+  }
+
+  // The rows' sums, complete in every lane. Call once, after the last tile.
+  REPRISE_FN void FinishSums() {
+    REPRISE_UNROLL
+    for (int h = 0; h < kRowSlots; ++h)
+      sum_[h] = ReduceRow(sum_[h], [](float x, float y) { return x + y; });
+  }
+
+  // Of row MatrixRow(h).
+  REPRISE_FN float max(int h) const { return max_[h]; }
+  REPRISE_FN float sum(int h) const { return sum_[h]; }
+  // Run `run` of row MatrixRow(h) in fragment c; not normalised. Its first column is RunColumn(c,
+  // run).
+  REPRISE_FN ColumnRun acc(int c, int h, int run) const {
+    ColumnRun x;
+    REPRISE_UNROLL
+    for (int i = 0; i < kColumnRun; ++i) x.v[i] = acc_[c].v[At(h, run * kColumnRun + i)];
+    return x;
+  }
+  REPRISE_FN static int RunColumn(int c, int run) {
+    return c * 16 + MatrixColumn(run * kColumnRun);
+  }
+
+ private:
+  static constexpr int kSteps = kHeadSize / 16;
+  // Where they leave room for the accumulator: not at head size 256 with mma.sync, nor at 128 with
+  // WMMA, whose lanes hold every operand twice.
+  static constexpr bool kQueryInRegisters = kSteps * sizeof(MatrixA) <= 32 * sizeof(uint32_t);
+
+  TileReader<kHeadSize / 8> reader_;
+  uint32_t query_ = 0;
+  MatrixA q_[kQueryInRegisters ? kSteps : 1];
+  MatrixD<16> acc_[kColumns];
+  float max_[kRowSlots], sum_[kRowSlots];
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_H_

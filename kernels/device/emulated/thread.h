@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thread style under the emulator of the tests; the contract is in thread.h, the executor behind
+// emulator.h. Shared memory is plain memory here, so that sanitizers and the race detector see
+// every access of a body.
+#ifndef REPRISE_KERNELS_DEVICE_EMULATED_THREAD_H_
+#define REPRISE_KERNELS_DEVICE_EMULATED_THREAD_H_
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/device/emulator.h"
+#include "kernels/device/traits.h"
+#include "kernels/device/types.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// ---- who am I ----
+
+inline int ThreadX() { return static_cast<int>(emulator::Self().thread); }
+inline int BlockThreads() { return static_cast<int>(emulator::Self().block_threads); }
+inline int BlockX() { return static_cast<int>(emulator::Self().block_x); }
+inline int BlockY() { return static_cast<int>(emulator::Self().block_y); }
+inline int GridX() { return static_cast<int>(emulator::Self().grid_x); }
+inline int GridY() { return static_cast<int>(emulator::Self().grid_y); }
+inline int Lane() { return ThreadX() % kWaveSize; }
+inline int Wave() { return ThreadX() / kWaveSize; }
+
+// ---- meeting others ----
+
+inline void SyncBlock() { emulator::SyncBlock(); }
+inline void SyncWave() { emulator::SyncWave(); }
+template <typename V>
+V Shuffle(V x, int lane) {
+  const std::byte* all = emulator::Exchange(&x, sizeof(V));
+  V out;
+  std::memcpy(&out, all + static_cast<size_t>(lane) * emulator::kExchangeBytes, sizeof(V));
+  return out;
+}
+template <typename V>
+V ShuffleXor(V x, int mask) {
+  return Shuffle(x, Lane() ^ mask);
+}
+template <typename V>
+V ShuffleUp(V x, int by) {
+  return Shuffle(x, Lane() < by ? Lane() : Lane() - by);
+}
+
+// ---- shared memory ----
+
+#define REPRISE_SHARED(type, name)      \
+  static constexpr char name##_key = 0; \
+  type& name = *static_cast<type*>(emulator::StaticShared(&name##_key, sizeof(type), alignof(type)))
+#define REPRISE_SHARED_ARRAY(type, name, count) \
+  static constexpr char name##_key = 0;         \
+  type* const name = static_cast<type*>(        \
+      emulator::StaticShared(&name##_key, sizeof(type) * (count), alignof(type)))
+
+inline uint32_t SharedAddress(const void* p) { return emulator::SharedAddress(p); }
+template <typename V>
+V LoadShared(uint32_t address) {
+  return *reinterpret_cast<const V*>(emulator::SharedPointer(address));
+}
+template <typename V>
+void StoreShared(uint32_t address, const V& x) {
+  *reinterpret_cast<V*>(emulator::SharedPointer(address)) = x;
+}
+
+// ---- asynchronous copies ----
+
+inline void CopyAsync16(uint32_t shared, const void* global) {
+  emulator::CopyAsync(emulator::SharedPointer(shared), global, 16);
+}
+inline void CopyAsync16OrZero(uint32_t shared, const void* global, bool valid) {
+  emulator::CopyAsync(emulator::SharedPointer(shared), valid ? global : nullptr, 16);
+}
+inline void CopyAsyncCommit() { emulator::CopyAsyncCommit(); }
+template <int kPending>
+void CopyAsyncWait() {
+  emulator::CopyAsyncWait(kPending);
+}
+
+// ---- barriers in shared memory ----
+
+inline constexpr bool kHasSharedBarriers = kTraits.matrix_unit == runtime::MatrixUnit::kMma;
+
+inline void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
+  emulator::BarrierInit(barrier, arrivals);
+}
+inline void BarrierArrive(uint64_t* barrier) { emulator::BarrierArrive(barrier); }
+inline void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
+  emulator::BarrierArriveExpectBytes(barrier, bytes);
+}
+inline void BarrierWait(uint64_t* barrier, uint32_t phase) {
+  emulator::BarrierWait(barrier, phase);
+}
+inline void CopyBulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  emulator::CopyBulk(shared, global, bytes, barrier);
+}
+
+// ---- between blocks ----
+
+inline uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
+  return emulator::AtomicAdd(address, value);
+}
+inline uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
+  return emulator::AtomicAddAcquireRelease(address, value);
+}
+inline void FenceDevice() { emulator::FenceDevice(); }
+template <typename V>
+V LoadFresh(const V* p) {
+  return *p;
+}
+
+// ---- host memory ----
+
+inline void FenceSystem() { emulator::FenceDevice(); }
+inline Vec<uint32_t, 4> LoadFromHost(const void* p) {
+  return *static_cast<const Vec<uint32_t, 4>*>(p);
+}
+inline void StoreToHost(uint64_t* word, uint64_t value) {
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+inline uint64_t ClockNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+// ---- arithmetic ----
+
+inline float Infinity() { return __builtin_huge_valf(); }
+inline float QuietNaN() { return __builtin_nanf(""); }
+inline float Exp2(float x) { return std::exp2(x); }
+inline float Exp(float x) { return std::exp(x); }
+inline float Log(float x) { return std::log(x); }
+inline float Rsqrt(float x) { return 1.0f / std::sqrt(x); }
+inline void SinCos(float x, float* s, float* c) {
+  *s = std::sin(x);
+  *c = std::cos(x);
+}
+inline float Max(float a, float b) { return std::fmax(a, b); }
+inline float MultiplyAdd(float a, float b, float c) { return std::fma(a, b, c); }
+inline uint32_t MultiplyHigh(uint32_t a, uint32_t b) {
+  return static_cast<uint32_t>((static_cast<uint64_t>(a) * b) >> 32);
+}
+template <typename T>
+uint32_t Pack2(float low, float high) {
+  static_assert(std::is_same_v<T, Bf16> || std::is_same_v<T, F16>);
+  return static_cast<uint32_t>(FromFloat<T>(low).bits) |
+         (static_cast<uint32_t>(FromFloat<T>(high).bits) << 16);
+}
+
+// ---- kernels ----
+
+#define REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args)             \
+  inline void name(const runtime::HostBlockContext& context, const void* args) { \
+    emulator::RunBlock(                                                          \
+        context, kWaveSize,                                                      \
+        [](void* a) {                                                            \
+          body(*static_cast<const Args*>(a),                                     \
+               reinterpret_cast<unsigned char*>(emulator::DynamicShared()));     \
+        },                                                                       \
+        const_cast<void*>(args));                                                \
+  }
+#define REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)                      \
+  inline void name(const runtime::HostBlockContext& context, const void* args) { \
+    emulator::RunBlock(                                                          \
+        context, kWaveSize,                                                      \
+        [](void* a) {                                                            \
+          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));  \
+          body(b, *static_cast<const Args*>(a));                                 \
+        },                                                                       \
+        const_cast<void*>(args));                                                \
+  }
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_DEVICE_EMULATED_THREAD_H_

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What thread-style kernel code calls when it is compiled for the emulator: GPU threads as fibers
+// on the CPU. Declarations alone: the executor behind them belongs to the tests (tests/emulator),
+// and product binaries neither compile nor link it. Kernels do not call this: they call thread.h
+// and matrix.h, which forward here.
+//
+// A misuse that a GPU would answer with wrong results or a hang (a race on shared memory, a barrier
+// that part of the block does not reach, an access outside shared memory or before anything was
+// written there, an asynchronous copy read before it landed) ends the block with an exception,
+// which the host device reports as the launch's error.
+#ifndef REPRISE_KERNELS_DEVICE_EMULATOR_H_
+#define REPRISE_KERNELS_DEVICE_EMULATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/device.h"
+
+namespace reprise::kernels::emulator {
+
+// ---- the calling thread ----
+
+struct ThreadIndex {
+  unsigned thread = 0;  // in its block
+  unsigned block_threads = 0;
+  unsigned wave_size = 0;
+  unsigned block_x = 0, block_y = 0;
+  unsigned grid_x = 0, grid_y = 0;
+};
+// REQUIRES: called by code that RunBlock runs. So for everything below but RunBlock.
+const ThreadIndex& Self();
+
+// ---- meeting others ----
+
+// All threads of the block; orders their accesses to shared memory.
+void SyncBlock();
+// All lanes of the wave; orders their accesses to shared memory.
+void SyncWave();
+// All lanes of the wave: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's
+// at offset i * kExchangeBytes. Valid until the lane's next Exchange. Orders no accesses, as a
+// shuffle does not.
+inline constexpr size_t kExchangeBytes = 64;
+const std::byte* Exchange(const void* mine, size_t bytes);
+
+// ---- shared memory ----
+
+// Dynamic shared memory, aligned to 1024 bytes.
+std::byte* DynamicShared();
+// A variable that the block shares: the same memory for the same key in all its threads. Starts
+// uninitialised in every block.
+void* StaticShared(const void* key, size_t bytes, size_t alignment);
+// Shared memory's own 32-bit addresses: byte offsets, dynamic shared memory at 0.
+uint32_t SharedAddress(const void* p);
+std::byte* SharedPointer(uint32_t address);
+
+// ---- asynchronous copies (of the calling thread) ----
+
+// Starts a copy of `bytes` to shared memory; zeros where `global` is null. It lands when waited
+// for, not before; until then the target holds no defined value.
+void CopyAsync(void* shared, const void* global, size_t bytes);
+// Closes the thread's group of copies; empty groups count.
+void CopyAsyncCommit();
+// Lands all but the thread's `pending` newest groups. Other threads see them after a barrier.
+void CopyAsyncWait(int pending);
+
+// ---- barriers in shared memory ----
+
+// As mbarrier: a phase completes with `arrivals` arrivals and all announced bytes; phases count
+// from 0. Everything written before an arrival is visible to those that waited for its phase.
+void BarrierInit(uint64_t* barrier, uint32_t arrivals);
+void BarrierArrive(uint64_t* barrier);
+// Arrives, and announces bytes of bulk copies that must land too.
+void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes);
+// Blocks until phase number `phase` is complete. Nobody may be more than one phase behind.
+void BarrierWait(uint64_t* barrier, uint32_t phase);
+// One thread starts a copy of `bytes` (a multiple of 16) to shared memory that completes on a
+// barrier, and lands at some moment before the phase completes.
+void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier);
+
+// ---- atomics and fences on shared or global memory ----
+
+uint32_t AtomicAdd(uint32_t* address, uint32_t value);  // relaxed
+uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value);
+void FenceDevice();
+
+// ---- running ----
+
+// Runs one block: context.block_threads fibers (a multiple of wave_size), each calling
+// body(argument) once. The schedule is pseudo-random, from the seed, the block's index and a count
+// of blocks run. Throws std::runtime_error with what went wrong and where. Thread: any; blocks on
+// different threads are independent.
+void RunBlock(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
+              void* argument);
+
+}  // namespace reprise::kernels::emulator
+
+#endif  // REPRISE_KERNELS_DEVICE_EMULATOR_H_

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix fragments: D[16, N] += A[16, 16] B[16, N] by one wave, 16-bit elements, f32 sums. N is 16,
+// or 8 where kTraits.matrix_columns is 8. One interface over three instruction sets:
+//
+//   matrix_mma.h   mma.sync m16n8k16 and ldmatrix   NVIDIA, 32 lanes
+//   matrix_mfma.h  MFMA 16x16x16                    CDNA, 64 lanes
+//   matrix_wmma.h  WMMA 16x16x16                    RDNA 3, 32 lanes
+//
+// A lane holds kRowSlots rows of D, and of each kSlotColumns<N> columns: element (h, j) is v[At(h,
+// j)], in row MatrixRow(h) and column MatrixColumn(j). The kRowLanes lanes that hold the other
+// columns of the same rows are reached by ReduceRow. Columns j, j + 1, .. of one run of kColumnRun
+// are neighbours.
+//
+//   MatrixD<16> d; d.Clear();
+//   TileReader<kChunks> reader;                 // rows of kChunks 16-byte chunks, SwizzledOffset
+//   Multiply<T>(d, reader.A(a_tile, row0, k), reader.B<16>(b_tile, row0, k));   // k: 16 at a time
+//
+// reader.A(tile, row0, k): A[i, :] = tile row row0 + i, columns 16 k ..
+// reader.B<N>(tile, row0, k): B[:, j] = tile row row0 + j, columns 16 k ..: the operand lies
+// transposed reader.BTransposed(tile, row0, n): B[i, j] = tile[row0 + i, 16 n + j] tile: shared
+// address, a multiple of the row size; row0: a multiple of 16 (8 for B<8>). ToOperand<T>(d): D as
+// the A of the next product, rounded to T.
+#ifndef REPRISE_KERNELS_DEVICE_MATRIX_H_
+#define REPRISE_KERNELS_DEVICE_MATRIX_H_
+
+#include "kernels/device/thread.h"
+
+#if defined(__CUDACC__)
+#include "kernels/device/cuda/matrix.h"
+#elif defined(__HIP__)
+#include "kernels/device/hip/matrix.h"
+#else
+#include "kernels/device/emulated/matrix.h"
+#endif
+
+#if defined(__CUDACC__) || defined(REPRISE_EMULATE_MMA)
+#include "kernels/device/matrix_mma.h"
+#elif defined(__GFX9__) || defined(REPRISE_EMULATE_MFMA)
+#include "kernels/device/matrix_mfma.h"
+#else
+#include "kernels/device/matrix_wmma.h"
+#endif
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// op over the lanes that hold the same rows of D; the result in all of them, the same order in
+// each.
+template <typename Op>
+REPRISE_FN float ReduceRow(float x, Op op) {
+  REPRISE_UNROLL
+  for (int mask = 1; mask < kRowLanes; mask <<= 1) x = op(x, ShuffleXor(x, mask));
+  return x;
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_DEVICE_MATRIX_H_

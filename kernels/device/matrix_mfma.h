@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fragments over MFMA 16x16x16 (v_mfma_f32_16x16x16_bf16_1k and _f16), 64 lanes; the contract is in
+// matrix.h. Lane l, g = l / 16, q = l % 16:
+//
+//   A  four elements A[q][4g ..]
+//
+//   B  four elements B[4g ..][q]
+//
+//   D  d[i] = D[4g + i][q]
+//
+// Source: AMD, "CDNA2 Instruction Set Architecture", and its matrix instruction calculator.
+#ifndef REPRISE_KERNELS_DEVICE_MATRIX_MFMA_H_
+#define REPRISE_KERNELS_DEVICE_MATRIX_MFMA_H_
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+inline constexpr int kRowSlots = 4;
+inline constexpr int kRowLanes = 16;
+inline constexpr int kColumnRun = 1;
+template <int N>
+inline constexpr int kSlotColumns = 1;
+
+REPRISE_FN int MatrixRow(int h) { return (Lane() >> 4) * 4 + h; }
+REPRISE_FN int MatrixColumn(int) { return Lane() & 15; }
+REPRISE_FN constexpr int At(int h, int) { return h; }
+
+struct MatrixA {
+  uint32_t r[2];
+};
+template <int N>
+struct MatrixB {
+  static_assert(N == 16);
+  uint32_t r[2];
+};
+template <int N>
+struct MatrixD {
+  static_assert(N == 16);
+  static constexpr int kSize = 4;
+  float v[kSize];
+  REPRISE_FN void Clear() {
+    REPRISE_UNROLL
+    for (int i = 0; i < kSize; ++i) v[i] = 0.0f;
+  }
+};
+
+template <typename T, int N>
+REPRISE_FN void Multiply(MatrixD<N>& d, const MatrixA& a, const MatrixB<N>& b) {
+  Mfma16x16x16<T>(d.v, a.r, b.r);
+}
+
+// Lane l needs P[q][4g + j], which lane 16 (q / 4) + 4g + j holds as its element q % 4.
+template <typename T>
+REPRISE_FN MatrixA ToOperand(const MatrixD<16>& d) {
+  const int q = Lane() & 15, g = Lane() >> 4;
+  const uint32_t low = Pack2<T>(d.v[0], d.v[1]), high = Pack2<T>(d.v[2], d.v[3]);
+  uint32_t element[4];
+  REPRISE_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const int from = 16 * (q >> 2) + 4 * g + j;
+    const uint32_t x = Shuffle(low, from), y = Shuffle(high, from);
+    element[j] = (((q & 2) != 0 ? y : x) >> ((q & 1) * 16)) & 0xffffu;
+  }
+  return {{element[0] | (element[1] << 16), element[2] | (element[3] << 16)}};
+}
+
+template <int kChunks>
+class TileReader {
+ public:
+  REPRISE_FN TileReader() {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
+    first_ = SwizzledOffset<kChunks>(q, g >> 1) + (g & 1u) * 8;
+  }
+  REPRISE_FN MatrixA A(uint32_t tile, int row0, int k) const {
+    return LoadShared<MatrixA>(RowAt(tile, row0, k));
+  }
+  template <int N>
+  REPRISE_FN MatrixB<N> B(uint32_t tile, int row0, int k) const {
+    return LoadShared<MatrixB<N>>(RowAt(tile, row0, k));
+  }
+  REPRISE_FN MatrixB<16> BTransposed(uint32_t tile, int row0, int n) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
+    uint32_t x[4];
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j)
+      x[j] = LoadShared<uint16_t>(tile +
+                                  SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + 4 * g + j,
+                                                          2 * static_cast<uint32_t>(n) + (q >> 3)) +
+                                  (q & 7u) * 2);
+    return {{x[0] | (x[1] << 16), x[2] | (x[3] << 16)}};
+  }
+
+ private:
+  // A step along the columns is an xor: steps leave the lowest bit of the chunk alone.
+  REPRISE_FN uint32_t RowAt(uint32_t tile, int row0, int k) const {
+    return tile + (first_ ^ static_cast<uint32_t>(k * 32)) +
+           static_cast<uint32_t>(row0) * kChunks * 16;
+  }
+
+  uint32_t first_;  // the lane's 8 bytes in the first 16 rows x 16 columns
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_DEVICE_MATRIX_MFMA_H_

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thread style: a kernel body written from the view of one GPU thread, for kernels that place every
+// lane's work themselves. This page is the contract; cuda/, hip/ and emulated/ hold one header each
+// that provides it. Not compiled for the host device: its native bodies are block style.
+//
+// Who am I            ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Wave, kWaveSize
+//
+// Meeting others      SyncBlock()    all threads of the block; orders shared and global accesses
+//                     SyncWave()     all lanes of the wave; orders their accesses
+//                     Shuffle(x, lane), ShuffleXor(x, mask), ShuffleUp(x, by): 32- and 64-bit x;
+//                     all lanes of the wave take part; orders nothing
+//
+// Shared memory       REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count)
+//                     SharedAddress(p): its own 32-bit address; LoadShared<V>, StoreShared<V> by it
+//
+// Wide accesses       LoadVec, StoreVec of types.h
+//
+// Asynchronous copy   CopyAsync16, CopyAsync16OrZero, CopyAsyncCommit, CopyAsyncWait<pending>: 16
+//                     bytes from global to shared memory; landed for the thread after its wait, for
+//                     others after a barrier behind that. Where the hardware has none they run at
+//                     once, which a correct program cannot tell.
+//
+// Barriers in shared  BarrierInit, BarrierArrive, BarrierArriveExpectBytes, BarrierWait, CopyBulk:
+// memory              only where kHasSharedBarriers (CUDA and its emulation; CopyBulk: sm_90)
+//
+// Between blocks      AtomicAdd (relaxed), AtomicAddAcquireRelease, FenceDevice, LoadFresh<V>: a
+//                     load that sees what other blocks wrote before the fence
+//
+// Host memory         LoadFromHost (16 bytes past every cache), FenceSystem, StoreToHost (release)
+//
+// Arithmetic          Exp2 (fast, 2 ulp), Exp, Log, Rsqrt, SinCos, MultiplyHigh, Infinity,
+// QuietNaN,
+//                     Pack2<T>: two floats rounded to 16 bits each, in one register
+//
+// A kernel            REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args) defines it over
+//                     body(const Args&, unsigned char* shared); shared memory starts at a multiple
+//                     of 1024 bytes. min_blocks: of a multiprocessor; caps registers on CUDA.
+#ifndef REPRISE_KERNELS_DEVICE_THREAD_H_
+#define REPRISE_KERNELS_DEVICE_THREAD_H_
+
+#include "kernels/device/platform.h"
+#include "kernels/device/traits.h"
+#include "kernels/device/types.h"
+
+#if defined(__CUDACC__)
+#include "kernels/device/cuda/thread.h"
+#elif defined(__HIP__)
+#include "kernels/device/hip/thread.h"
+#elif REPRISE_EMULATED
+#include "kernels/device/emulated/thread.h"
+#else
+#error "thread style is compiled for GPUs and for the emulator"
+#endif
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// Byte offset of 16-byte chunk `chunk` of row `row` in a tile of rows of kChunks chunks (4, or a
+// multiple of 8). Eight neighbouring rows of one chunk lie in eight different bank groups, and so
+// do eight neighbouring chunks of one row: copies and fragment loads are free of conflicts. The
+// tile starts at a multiple of its row size and of 128 bytes.
+template <int kChunks>
+REPRISE_FN uint32_t SwizzledOffset(uint32_t row, uint32_t chunk) {
+  static_assert(kChunks == 4 || kChunks % 8 == 0);
+  const uint32_t flip = kChunks == 4 ? (row >> 1) & 3u : row & 7u;
+  return (row * kChunks + (chunk ^ flip)) * 16;
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_DEVICE_THREAD_H_

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cannot be hidden from a kernel: wave size, fragment shapes, shared memory. A table of
+// constants by matrix unit, read by kernels (kTraits of their target) and by the host when it picks
+// an instance (TraitsOf). No body asks for the vendor.
+#ifndef REPRISE_KERNELS_DEVICE_TRAITS_H_
+#define REPRISE_KERNELS_DEVICE_TRAITS_H_
+
+#include <cstddef>
+
+#include "kernels/device/platform.h"
+#include "runtime/matrix_unit.h"
+
+namespace reprise::kernels {
+
+struct DeviceTraits {
+  runtime::MatrixUnit matrix_unit = runtime::MatrixUnit::kNone;
+  int wave_size = 1;
+  int matrix_columns = 0;   // of the narrowest fragment of D; all have 16 rows and 16 of K
+  int shared_bytes = 0;     // of one block, dynamic and static together
+  bool async_copy = false;  // copies to shared memory run beside the thread
+};
+
+// sm_80's 163 KB leave one block to a multiprocessor; larger ones are left to the launch.
+// LDS of a workgroup is 64 KB on all CDNA and RDNA that we compile for.
+constexpr DeviceTraits TraitsOf(runtime::MatrixUnit unit) {
+  switch (unit) {
+    case runtime::MatrixUnit::kMma:
+      return {unit, 32, 8, 163 * 1024, true};
+    case runtime::MatrixUnit::kMfma:
+      return {unit, 64, 16, 64 * 1024, false};
+    case runtime::MatrixUnit::kWmma:
+      return {unit, 32, 16, 64 * 1024, false};
+    case runtime::MatrixUnit::kNone:
+      break;
+  }
+  return {};
+}
+
+#if REPRISE_ON_GPU
+namespace REPRISE_DEVICE_NS {
+
+#if defined(__CUDACC__) || defined(REPRISE_EMULATE_MMA)
+inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kMma);
+#elif defined(__GFX9__) || defined(REPRISE_EMULATE_MFMA)
+inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kMfma);
+#else
+inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kWmma);
+#endif
+inline constexpr int kWaveSize = kTraits.wave_size;
+
+}  // namespace REPRISE_DEVICE_NS
+#endif
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_DEVICE_TRAITS_H_

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/emulated/emulated_device.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/device/traits.h"
+#include "runtime/status_macros.h"
+#include "tests/emulated/emulated_kernels.h"
+
+namespace reprise::testing {
+namespace {
+
+class EmulatedDevice final : public runtime::Device {
+ public:
+  EmulatedDevice(std::unique_ptr<runtime::Device> host, runtime::MatrixUnit unit)
+      : host_(std::move(host)), properties_(host_->properties()) {
+    const kernels::DeviceTraits traits = kernels::TraitsOf(unit);
+    properties_.name = absl::StrCat("emulated ", NameOf(unit));
+    properties_.warp_size = traits.wave_size;
+    properties_.matrix_unit = unit;
+    properties_.max_shared_bytes = static_cast<size_t>(traits.shared_bytes);
+    properties_.shared_bytes_per_multiprocessor = static_cast<size_t>(traits.shared_bytes);
+    image_.kernels = EmulatedKernels(unit);
+  }
+
+  const runtime::DeviceProperties& properties() const override { return properties_; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override { return host_->Allocate(bytes); }
+  void Free(void* data) override { host_->Free(data); }
+  absl::StatusOr<runtime::MappedPointers> AllocateMapped(size_t bytes) override {
+    return host_->AllocateMapped(bytes);
+  }
+  void FreeMapped(const runtime::MappedPointers& pointers) override { host_->FreeMapped(pointers); }
+  absl::StatusOr<size_t> FreeBytes() const override { return host_->FreeBytes(); }
+  absl::StatusOr<std::unique_ptr<runtime::Stream>> CreateStream() override {
+    return host_->CreateStream();
+  }
+  absl::StatusOr<std::unique_ptr<runtime::Stream>> WrapStream(void* native) override {
+    return host_->WrapStream(native);
+  }
+  // Whatever image is asked for, its kernels are those of the emulation.
+  absl::StatusOr<std::unique_ptr<runtime::KernelModule>> Load(
+      const runtime::KernelImage&) override {
+    return host_->Load(image_);
+  }
+
+ private:
+  const std::unique_ptr<runtime::Device> host_;
+  runtime::DeviceProperties properties_;
+  runtime::KernelImage image_;
+};
+
+}  // namespace
+
+const char* NameOf(runtime::MatrixUnit unit) {
+  switch (unit) {
+    case runtime::MatrixUnit::kMma:
+      return "mma";
+    case runtime::MatrixUnit::kMfma:
+      return "mfma";
+    case runtime::MatrixUnit::kWmma:
+      return "wmma";
+    case runtime::MatrixUnit::kNone:
+      break;
+  }
+  return "none";
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Device>> CreateEmulatedDevice(
+    runtime::MatrixUnit unit, const runtime::DeviceOptions& options) {
+  REPRISE_ASSIGN_OR_RETURN(auto host, runtime::Device::Create(options));
+  return std::make_unique<EmulatedDevice>(std::move(host), unit);
+}
+
+}  // namespace reprise::testing
