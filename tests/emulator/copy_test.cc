@@ -14,6 +14,7 @@ namespace reprise::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Mistake = CopyArgs::Mistake;
 
@@ -83,8 +84,8 @@ TEST_P(Copies, ReadBeforeTheyLandedAreFound) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     EXPECT_THAT(ErrorIn(&CopyAsyncPipeline, Mistake::kNoWait, seed),
                 AllOf(HasSubstr("copy in flight to dynamic shared memory"),
-                      HasSubstr("copy started at tests/emulator/copy_kernels.cc"),
-                      HasSubstr("read of 4 bytes at tests/emulator/copy_kernels.cc")));
+                      ContainsRegex("copy started at .*copy_kernels.cc:[0-9]+"),
+                      ContainsRegex("read of 4 bytes at .*copy_kernels.cc:[0-9]+")));
     EXPECT_THAT(ErrorIn(&CopyAsyncPipeline, Mistake::kWaitTooLittle, seed),
                 HasSubstr("copy in flight to"));
   }
