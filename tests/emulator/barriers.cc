@@ -134,9 +134,11 @@ void BlockRunner::CompleteIfDone(Barrier& barrier) {
   barrier.missing = barrier.expected;
   const uint32_t phase = barrier.num_complete++;
   const auto index = static_cast<uint32_t>(&barrier - barriers_.data());
-  barrier.completed = barrier.released;
-  if (kChecksAccesses && barrier.num_copies > 0) {
-    order_.ReleasePhases(&barrier.completed, index, barrier.num_complete);
+  if (kChecksAccesses) {
+    if (barrier.num_copies > 0) {
+      order_.ReleasePhases(&barrier.released, index, barrier.num_complete);
+    }
+    barrier.completed = Order::Share(&barrier.released);
   }
   for (unsigned i = 0; i < num_threads_; ++i) {
     const Thread& thread = *threads_[i];
@@ -152,7 +154,9 @@ void BlockRunner::AcquirePhase(Barrier& barrier, unsigned thread) {
   // A block barrier took away what was there.
   if (barrier.completed == nullptr && barrier.num_copies > 0) {
     const auto index = static_cast<unsigned>(&barrier - barriers_.data());
-    order_.ReleasePhases(&barrier.completed, index, barrier.num_complete);
+    Order::Released phases;
+    order_.ReleasePhases(&phases, index, barrier.num_complete);
+    barrier.completed = Order::Share(&phases);
   }
   order_.Acquire(thread, barrier.completed);
 }
@@ -235,8 +239,8 @@ void BlockRunner::OrderByAtomic(const void* address) {
   if (!kChecksAccesses) return;
   auto it = std::find_if(atomics_.begin(), atomics_.end(),
                          [&](const auto& atomic) { return atomic.first == address; });
-  if (it == atomics_.end()) it = atomics_.insert(it, {address, nullptr});
-  order_.Acquire(current_->index.thread, it->second);
+  if (it == atomics_.end()) it = atomics_.insert(it, {address, {}});
+  order_.Acquire(current_->index.thread, Order::Share(&it->second));
   CheckClocks(order_.Release(&it->second));
 }
 

@@ -50,10 +50,12 @@ BlockRunner& BlockRunner::OfThisThread() {
 BlockRunner::BlockRunner() : shadow_(order_), outside_(DescribeThisThread()) {
   order_.list_vectors = [this](std::vector<Order::Vector>* vectors) {
     for (const Barrier& barrier : barriers_) {
-      vectors->push_back(barrier.released);
+      vectors->insert(vectors->end(), {barrier.released.vector, barrier.released.joined});
       vectors->push_back(barrier.completed);
     }
-    for (const auto& [address, vector] : atomics_) vectors->push_back(vector);
+    for (const auto& [address, released] : atomics_) {
+      vectors->insert(vectors->end(), {released.vector, released.joined});
+    }
   };
 }
 

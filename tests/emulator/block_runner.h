@@ -136,7 +136,7 @@ class BlockRunner {
     uint32_t num_complete = 0;  // phases
     uint32_t num_waited = 0;    // phases that somebody waited for
     uint32_t num_copies = 0;
-    Order::Vector released = nullptr;   // by arrivals
+    Order::Released released = {};      // by arrivals
     Order::Vector completed = nullptr;  // what was released when the last phase completed
   };
   struct BulkCopy {
@@ -216,7 +216,7 @@ class BlockRunner {
   std::vector<Barrier> barriers_;
   std::vector<BulkCopy> bulk_copies_;               // in flight
   std::vector<std::pair<size_t, size_t>> stamped_;  // ranges with marks of copies
-  std::vector<std::pair<const void*, Order::Vector>> atomics_;
+  std::vector<std::pair<const void*, Order::Released>> atomics_;
 
   bool abandoning_ = false;
   std::string uninitialised_;  // the first such read, of a thread that waits for good; "": none

@@ -44,16 +44,16 @@ bool Order::IsBeforeByMore(Epoch e) const {
   if (id >= kFirstCopierId) {
     if (id == kInFlightId) return false;
     const uint32_t phase = ClockOf(e) - kFirstCopyClock;
-    return phase < known_phases_[id - kFirstCopierId] ||
-           (self.known != nullptr && phase < self.known[id]);
+    const uint32_t barrier = id - kFirstCopierId;
+    return phase < known_phases_[barrier] || (self.known != nullptr && phase < self.known[barrier]);
   }
   if (threads_[id].wave == self.wave && e < wave_base_[self.wave]) return true;
-  return self.known != nullptr && ClockOf(e) <= self.known[id];
+  return self.known != nullptr && ClockOf(e) <= self.known[kMaxBarriers + id];
 }
 
 void Order::LearnCopies(Vector known) {
   for (unsigned b = 0; b < kMaxBarriers; ++b) {
-    known_phases_[b] = std::max(known_phases_[b], known[kFirstCopierId + b]);
+    known_phases_[b] = std::max(known_phases_[b], known[b]);
   }
 }
 
@@ -91,30 +91,39 @@ bool Order::MeetWave(unsigned wave) {
   return ok;
 }
 
-bool Order::Release(Vector* into) {
+void Order::Own(Released* released) {
+  if (released->vector == nullptr || released->is_shared) {
+    *released = {.vector = NewVector(released->vector), .is_shared = false, .joined = nullptr};
+  }
+}
+
+bool Order::Release(Released* into) {
   CollectVectors();
+  Own(into);
   Thread& self = threads_[IdOf(current_->epoch)];
   const unsigned id = IdOf(self.epoch);
   uint32_t clock = ClockOf(self.epoch);
-  // Whoever shares the vector that `*into` was may go on with what it was.
-  uint32_t* vector = NewVector(Join(*into, self.known));
+  uint32_t* const vector = into->vector;
+  if (self.known != nullptr && self.known != into->joined) {
+    for (unsigned i = 0; i < num_entries(); ++i) vector[i] = std::max(vector[i], self.known[i]);
+    into->joined = self.known;
+  }
+  uint32_t* const clocks = vector + kMaxBarriers;
   if (wave_base_[self.wave] > block_base_) {
     const uint32_t known = ClockOf(wave_base_[self.wave]) - 1;
     const unsigned begin = self.wave * wave_size_;
-    for (unsigned i = begin; i < begin + wave_size_; ++i) vector[i] = std::max(vector[i], known);
+    for (unsigned i = begin; i < begin + wave_size_; ++i) clocks[i] = std::max(clocks[i], known);
   }
-  vector[id] = std::max(vector[id], clock);
-  *into = vector;
+  clocks[id] = std::max(clocks[id], clock);
   const bool ok = Advance(&clock);
   self.epoch = MakeEpoch(clock, id);
   return ok;
 }
 
-void Order::ReleasePhases(Vector* into, unsigned barrier, uint32_t num_completed) {
+void Order::ReleasePhases(Released* into, unsigned barrier, uint32_t num_completed) {
   CollectVectors();
-  uint32_t* vector = NewVector(*into);
-  vector[kFirstCopierId + barrier] = num_completed;
-  *into = vector;
+  Own(into);
+  into->vector[barrier] = num_completed;
 }
 
 void Order::Acquire(unsigned thread, Vector from) {
@@ -128,14 +137,14 @@ Order::Vector Order::Join(Vector a, Vector b) {
   if (a == nullptr) return b;
   if (a == join_a_ && b == join_b_) return joined_;
   bool a_covers = true, b_covers = true;
-  for (unsigned i = 0; i < kEntries; ++i) {
+  for (unsigned i = 0; i < num_entries(); ++i) {
     a_covers &= a[i] >= b[i];
     b_covers &= b[i] >= a[i];
   }
   Vector joined = a_covers ? a : b;
   if (!a_covers && !b_covers) {
     uint32_t* both = NewVector(a);
-    for (unsigned i = 0; i < kEntries; ++i) both[i] = std::max(both[i], b[i]);
+    for (unsigned i = 0; i < num_entries(); ++i) both[i] = std::max(both[i], b[i]);
     joined = both;
   }
   join_a_ = a;
@@ -145,15 +154,15 @@ Order::Vector Order::Join(Vector a, Vector b) {
 
 uint32_t* Order::NewVector(Vector copied_from) {
   if (unused_.empty()) {
-    vectors_.push_back(std::make_unique<uint32_t[]>(kEntries));
+    vectors_.push_back(std::make_unique<uint32_t[]>(kMaxEntries));
     unused_.push_back(vectors_.back().get());
   }
   uint32_t* vector = unused_.back();
   unused_.pop_back();
   if (copied_from != nullptr) {
-    std::memcpy(vector, copied_from, kEntries * sizeof(uint32_t));
+    std::memcpy(vector, copied_from, num_entries() * sizeof(uint32_t));
   } else {
-    std::memset(vector, 0, kEntries * sizeof(uint32_t));
+    std::memset(vector, 0, num_entries() * sizeof(uint32_t));
   }
   return vector;
 }

@@ -46,8 +46,14 @@ constexpr bool IsCopier(Epoch e) { return IdOf(e) >= kFirstCopierId && IdOf(e) !
 
 class Order {
  public:
-  // Clocks of threads, then phases of barriers.
+  // Phases of barriers, then clocks of threads. Immutable, but for what a Released owns.
   using Vector = const uint32_t*;
+  // What has been released into a barrier or an atomic.
+  struct Released {
+    uint32_t* vector = nullptr;
+    bool is_shared = false;   // somebody else has it too: it stays as it is
+    Vector joined = nullptr;  // the last thread's vector that was added
+  };
 
   // A block of threads, none of which has done anything. Returns false when clocks have started
   // anew, so that epochs kept from earlier blocks mean nothing any more.
@@ -67,11 +73,16 @@ class Order {
   bool MeetBlock();
   bool MeetWave(unsigned wave);
 
-  // Adds what the current thread has done and knows to `*into` (nullptr at first), and starts a new
-  // epoch of the thread.
-  bool Release(Vector* into);
-  // Adds the phase that completed on a barrier to `*into`.
-  void ReleasePhases(Vector* into, unsigned barrier, uint32_t num_completed);
+  // Adds what the current thread has done and knows to `*into`, and starts a new epoch of the
+  // thread.
+  bool Release(Released* into);
+  // Adds the phases that completed on a barrier to `*into`.
+  void ReleasePhases(Released* into, unsigned barrier, uint32_t num_completed);
+  // What has been released so far.
+  static Vector Share(Released* released) {
+    released->is_shared = true;
+    return released->vector;
+  }
   // `thread` learns `from`, which may be null.
   void Acquire(unsigned thread, Vector from);
   static Epoch CopyEpoch(unsigned barrier, uint32_t phase) {
@@ -82,7 +93,7 @@ class Order {
   std::function<void(std::vector<Vector>*)> list_vectors;
 
  private:
-  static constexpr unsigned kEntries = kMaxThreads + kMaxBarriers;
+  static constexpr unsigned kMaxEntries = kMaxBarriers + kMaxThreads;
   struct Thread {
     Epoch epoch = 0;
     uint32_t wave = 0;
@@ -91,6 +102,8 @@ class Order {
 
   bool IsBeforeByMore(Epoch e) const;
   uint32_t* NewVector(Vector copied_from);
+  void Own(Released* released);
+  unsigned num_entries() const { return kMaxBarriers + num_threads_; }
   // Between operations only: what one has in its hands is in no list.
   void CollectVectors();
   Vector Join(Vector a, Vector b);

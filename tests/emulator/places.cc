@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -78,8 +79,9 @@ std::string ShortName(absl::string_view function) {
 
 std::string ShortFile(absl::string_view file) {
   file = file.substr(0, file.find(" (discriminator"));
-  absl::ConsumePrefix(&file, REPRISE_SOURCE_DIR "/");
-  return std::string(file);
+  const std::filesystem::path path(std::string(file), std::filesystem::path::native_format);
+  const std::string normal = path.lexically_normal().string();
+  return std::string(absl::StripPrefix(normal, REPRISE_SOURCE_DIR "/"));
 }
 
 Located Locate(Place place) {

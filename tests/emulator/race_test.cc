@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Of, Races, ::testing::Values(32u, 64u));
 TEST_P(Races, OfAWriteAndAReadAreFoundWithBothPlaces) {
   EXPECT_THAT(ErrorOfRace(&ReadNeighbour, false),
               AllOf(HasSubstr("race on dynamic shared memory (512 bytes)"),
-                    ContainsRegex("tests/emulator/race_kernels.cc:[0-9]+ \\(.*StoreWord\\)"),
-                    ContainsRegex("tests/emulator/race_kernels.cc:[0-9]+ \\(.*LoadWord\\)"),
+                    ContainsRegex("race_kernels.cc:[0-9]+ \\(.*StoreWord\\)"),
+                    ContainsRegex("race_kernels.cc:[0-9]+ \\(.*LoadWord\\)"),
                     ContainsRegex("race_kernels.cc:[0-9]+ \\(ReadNeighbour\\)"),
                     ContainsRegex("thread [0-9]+ \\(wave [0-9], lane [0-9]+\\): "),
                     HasSubstr("of 4 bytes")));

@@ -50,7 +50,10 @@ void BlockRunner::SyncBlock(Place place) {
   if (block_.num_arrived == num_threads_) {
     block_ = {};
     if (kChecksAccesses) {
-      for (Barrier& barrier : barriers_) barrier.released = barrier.completed = nullptr;
+      for (Barrier& barrier : barriers_) {
+        barrier.released = {};
+        barrier.completed = nullptr;
+      }
       atomics_.clear();
       CheckClocks(order_.MeetBlock());
     }
