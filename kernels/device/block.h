@@ -169,7 +169,9 @@ class Block {
     SyncBlock();  // scratch may still be read from the reduction before
     if (Lane() == 0) scratch[Wave()] = v;
     SyncBlock();
-    v = Lane() < num_waves ? scratch[Lane()] : identity;
+    // Every group of kMaxWaves lanes reduces all of it.
+    const int wave = Lane() % kMaxWaves;
+    v = wave < num_waves ? scratch[wave] : identity;
     for (int d = kMaxWaves / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     return v;
   }

@@ -106,6 +106,7 @@ TEST_P(LinearTest, MatchesTheOracleAndTouchesNothingElse) {
 // Decode shapes of real models: a sample of the outputs, since the oracle would take longer than
 // everything else.
 TEST_P(LinearTest, MatchesTheOracleAtTheTimedShapes) {
+  if (is_emulated()) GTEST_SKIP() << "needs a device that is not emulated: takes minutes there";
   for (const LinearCase& c : kernels::kLinearTimedCases) {
     SCOPED_TRACE(c.name);
     const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
