@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<runtime::Device>> CreateDevice(const KernelTestPa
 #if REPRISE_WITH_EMULATOR
   if (param.emulated != MatrixUnit::kNone) return CreateEmulatedDevice(param.emulated, options);
 #endif
-  return runtime::Device::Create(options);
+  return MakeDevice(options);
 }
 
 std::vector<KernelTestParam> EveryDeviceWith(std::initializer_list<runtime::DType> dtypes) {
@@ -48,7 +48,7 @@ void PrintTo(const KernelTestParam& param, std::ostream* os) {
     return;
   }
 #endif
-  *os << runtime::NameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+  *os << TestNameOf(param.device) << "_" << runtime::NameOf(param.dtype);
 }
 
 std::vector<KernelTestParam> EveryDeviceAndDType() {
