@@ -123,7 +123,7 @@ class Rules(unittest.TestCase):
 
     def test_more_kernels_than_the_budget_are_refused(self):
         kernel = next(iter(self.kernels.values()))
-        for i in range(kernel_resources.BUDGET[self.target] - len(self.kernels) + 1):
+        for i in range(kernel_resources.BUDGET[kernel_resources.matrix_unit(self.target)] - len(self.kernels) + 1):
             self.kernels[f"extra_{i}"] = dataclasses.replace(kernel, name=f"extra_{i}")
         self.assertTrue(any("compiled kernels; allowed" in line for line in self.findings()))
         self.assertTrue(any("extra_0 is compiled but not expected" in line for line in self.findings()))
@@ -139,9 +139,9 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(self.findings()), 1)
         self.assertIn("spills 300 scalar registers", self.findings()[0])
 
-    def test_unknown_target_has_no_budget(self):
-        self.targets["sm_75"] = {}
-        self.assertTrue(any("sm_75: has no budget" in line for line in self.findings()))
+    def test_target_without_code_is_refused(self):
+        found = kernel_resources.findings(self.targets, self.shapes, [self.target, "gfx1201"])
+        self.assertEqual(found, ["gfx1201: no kernel is compiled for it"])
 
 
 class Occupancy(unittest.TestCase):
