@@ -38,7 +38,8 @@ absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
                         .rows = w.rows,
                         .split = w.split,
                         .block_size = static_cast<uint32_t>(pool_.geometry().block_size),
-                        .prefill_q_tokens = StepWorkspace::PrefillQueryTokens(spec_)});
+                        .prefill_q_tokens = StepWorkspace::PrefillQueryTokens(spec_),
+                        .window = static_cast<uint32_t>(spec_.sliding_window)});
 }
 
 absl::Status StepProgram::EnqueueEmbedding(runtime::Stream& stream, const StepShape& shape) const {
@@ -53,7 +54,8 @@ absl::Status StepProgram::EnqueueEmbedding(runtime::Stream& stream, const StepSh
                              .rope = w.rope,
                              .hidden = static_cast<int32_t>(spec_.hidden_size),
                              .half_dim = static_cast<int32_t>(spec_.head_dim / 2),
-                             .multiplier = static_cast<float>(spec_.embedding_multiplier)},
+                             .multiplier = static_cast<float>(spec_.embedding_multiplier),
+                             .rope_multiplier = static_cast<float>(spec_.rope.attention_factor)},
                             shape.max_tokens);
 }
 
@@ -107,6 +109,7 @@ absl::Status StepProgram::EnqueueLayer(runtime::Stream& stream, const StepShape&
 absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepShape& shape,
                                            size_t layer) const {
   const StepWorkspace& w = workspace_;
+  const runtime::LayerWeights& weights = weights_.layers()[layer];
   void* cache = pool_.Layer(static_cast<int64_t>(layer));
   REPRISE_RETURN_IF_ERROR(
       kernels::RopeAppend(stream, kernels_,
@@ -120,7 +123,10 @@ absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepSh
                            .num_heads = static_cast<int32_t>(spec_.num_heads),
                            .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
                            .head_dim = static_cast<int32_t>(spec_.head_dim),
-                           .block_size = static_cast<int32_t>(pool_.geometry().block_size)},
+                           .block_size = static_cast<int32_t>(pool_.geometry().block_size),
+                           .q_norm = weights.q_norm,
+                           .k_norm = weights.k_norm,
+                           .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
                           shape.max_tokens));
   kernels::AttentionArgs args{.q = w.q,
                               .kv_cache = cache,
@@ -141,7 +147,8 @@ absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepSh
                               .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
                               .head_dim = static_cast<int32_t>(spec_.head_dim),
                               .block_size = static_cast<int32_t>(pool_.geometry().block_size),
-                              .scale = static_cast<float>(spec_.attention_multiplier)};
+                              .scale = static_cast<float>(spec_.attention_multiplier),
+                              .window = static_cast<uint32_t>(spec_.sliding_window)};
   REPRISE_RETURN_IF_ERROR(
       kernels::Attention(stream, kernels_, args, kernels::AttentionPhase::kDecode));
   if (!shape.mixed) return absl::OkStatus();

@@ -113,6 +113,25 @@ REPRISE_FN uint32_t SplitLength(const SplitRule& rule, uint32_t kv_length) {
   return rounded > rule.min_split_tokens ? rounded : rule.min_split_tokens;
 }
 
+// The first KV position that a query token at `position` sees.
+REPRISE_FN uint32_t FirstSeen(uint32_t window, uint32_t position) {
+  return window != 0 && position >= window ? position - window + 1 : 0u;
+}
+
+// The splits of a row of one query token: `count` pieces of `length` tokens from `begin` on, the
+// last one up to `end`.
+struct RowSplits {
+  uint32_t begin, end, length, count;
+};
+REPRISE_FN RowSplits SplitsOf(const PlanArgs& a, uint32_t position) {
+  RowSplits s;
+  s.begin = FirstSeen(a.window, position);
+  s.end = position + 1;
+  s.length = SplitLength(a.split, s.end - s.begin);
+  s.count = CeilDiv(s.end - s.begin, s.length);
+  return s;
+}
+
 REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const StepPlan& p = a.plan;
   const uint32_t num_rows = p.counts->num_rows;
@@ -167,18 +186,16 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const uint32_t num_decode = b.ExclusiveScan(
       rows,
       [&](int e) {
-        const uint32_t kv = p.context_before[e] + 1;
-        return p.entries[e].num_tokens == 1 ? CeilDiv(kv, SplitLength(a.split, kv)) : 0u;
+        return p.entries[e].num_tokens == 1 ? SplitsOf(a, p.context_before[e]).count : 0u;
       },
       [&](int e, uint32_t first) {
         if (p.entries[e].num_tokens != 1) return;
-        const uint32_t kv = p.context_before[e] + 1;
-        const uint32_t length = SplitLength(a.split, kv);
-        const uint32_t splits = CeilDiv(kv, length);
-        for (uint32_t s = 0; s < splits; ++s) {
-          const uint32_t end = (s + 1) * length < kv ? (s + 1) * length : kv;
+        const RowSplits row = SplitsOf(a, p.context_before[e]);
+        for (uint32_t s = 0; s < row.count; ++s) {
+          const uint32_t begin = row.begin + s * row.length;
+          const uint32_t end = row.end - begin > row.length ? begin + row.length : row.end;
           p.decode_items[first + s] =
-              AttentionItem{static_cast<uint32_t>(e), 0, 1, s * length, end, s, splits, 0};
+              AttentionItem{static_cast<uint32_t>(e), 0, 1, begin, end, s, row.count, 0};
         }
       });
   const uint32_t num_prefill = b.ExclusiveScan(
@@ -191,8 +208,10 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
         const uint32_t n = p.entries[e].num_tokens;
         for (uint32_t q = 0, i = first; n > 1 && q < n; q += a.prefill_q_tokens, ++i) {
           const uint32_t count = n - q < a.prefill_q_tokens ? n - q : a.prefill_q_tokens;
-          p.prefill_items[i] = AttentionItem{static_cast<uint32_t>(e),        q, count, 0,
-                                             p.context_before[e] + q + count, 0, 1,     0};
+          const uint32_t position = p.context_before[e] + q;
+          p.prefill_items[i] =
+              AttentionItem{static_cast<uint32_t>(e), q, count, FirstSeen(a.window, position),
+                            position + count,         0, 1,     0};
         }
       });
   b.Once([&] {

@@ -154,6 +154,9 @@ std::string ParityName(const ::testing::TestParamInfo<ParityParam>& info) {
   return name + "_" + ::testing::PrintToString(std::get<1>(info.param));
 }
 
+constexpr const char* kFixtures[] = {
+    "llama-tiny", "llama3-rope-bias-tiny", "granite-tiny",  "mistral-tiny", "qwen2-tiny",
+    "qwen3-tiny", "linear-rope-tiny",      "yarn-rope-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
@@ -161,8 +164,7 @@ constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHip, DType::kF32}};
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest,
-                         ::testing::Combine(::testing::Values("llama-tiny", "llama3-rope-bias-tiny",
-                                                              "granite-tiny"),
+                         ::testing::Combine(::testing::ValuesIn(kFixtures),
                                             ::testing::ValuesIn(kEveryDeviceAndDtype)),
                          ParityName);
 
@@ -299,8 +301,7 @@ class GreedyParityTest : public ParityTest {
 };
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GreedyParityTest,
-                         ::testing::Combine(::testing::Values("llama-tiny", "llama3-rope-bias-tiny",
-                                                              "granite-tiny"),
+                         ::testing::Combine(::testing::ValuesIn(kFixtures),
                                             ::testing::ValuesIn(kEveryDeviceAndDtype)),
                          ParityName);
 

@@ -187,6 +187,7 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   plan_.split = c.split;
   plan_.block_size = c.block_size;
   plan_.prefill_q_tokens = c.prefill_q_tokens;
+  plan_.window = c.window;
   publish_.sampled_token_id = memory_.Poisoned<uint32_t>(rows);
   publish_.sampled_logprob = memory_.Poisoned<float>(rows);
   publish_.staging = memory_.Poisoned<RowResult>(rows);
@@ -230,7 +231,8 @@ void StepBench::Launch() {
 }
 
 void StepBench::ExpectStep(const OracleStep& step) {
-  const OraclePlan plan = PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, rows_);
+  const OraclePlan plan =
+      PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, c_.window, rows_);
   Overwrite(mirror_.entries, step.rows);
   Overwrite(mirror_.given_tokens, step.given_tokens);
   Overwrite(mirror_.query_start, plan.query_start);

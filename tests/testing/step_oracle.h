@@ -45,12 +45,12 @@ struct OraclePlan {
 
 // The attention work of one row, appended. `entry` is its index in the step.
 void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tokens,
-                       const kernels::SplitRule& split, uint32_t prefill_q_tokens,
+                       const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
 
 // Fetch + plan: updates `rows` (tables, initial states).
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const kernels::SplitRule& split,
-                    uint32_t prefill_q_tokens, OracleRows& rows);
+                    uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows);
 
 // Publish: updates `rows`, returns what goes to the result ring. token, logprob: one per sampled
 // row.
