@@ -53,8 +53,15 @@ SWAPS = [
     ("matrix_mfma.h", "mfma", "+ (g & 1u) * 8", "+ (~g & 1u) * 8"),
     ("matrix_wmma.h", "wmma", "return 2 * h + (Lane() >> 4);", "return h + 8 * (Lane() >> 4);"),
     ("matrix_wmma.h", "wmma", "return Lane() & 15;", "return Lane() >> 1;"),
+    ("matrix_wmma.h", "wmma", "16 * (q & 1) + 2 * pair", "16 * (q & 1) + pair"),
+    ("matrix_wmma.h", "wmma", "SwapIf<1>(a.r, (i & 2) != 0);", ""),
+    ("matrix_wmma.h", "wmma", "base[flip & 1u]", "base[0]"),
+    ("matrix_wmma.h", "wmma", "chunk % kFlips * 16", "chunk % kFlips * 8"),
     ("emulated/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2", "4 * (i / 8) + 2 * (k / 8) + k % 2"),
 ]
+
+# Pieces of lines that linear does not run: products of products, and operands that lie transposed.
+ATTENTION_ALONE = ("16 * (q >> 2)", "2 * pair", "SwapIf", "base[flip")
 
 # Mutations that change nothing a program can see, with the reason. Key: file, then a piece of the line or its neighbours.
 EQUIVALENT = {}
@@ -97,8 +104,8 @@ def swaps():
             sys.exit(f"mutate_kernels.py: {path}: \"{old}\" is there {text.count(old)} times; expected once: bring SWAPS up to date")
         line = text.count("\n", 0, text.index(old)) + 1
         for source, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*LinearTest*_bf16")):
-            if source == "linear" and "16 * (q >> 2)" in old:
-                continue  # no product of a product there
+            if source == "linear" and any(piece in old for piece in ATTENTION_ALONE):
+                continue
             yield Mutation(str(path.relative_to(ROOT)), line, text.replace(old, new), f"\"{old}\" as \"{new}\"", source, unit, tests)
 
 

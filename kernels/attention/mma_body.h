@@ -35,8 +35,8 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piec
     if (r < rows && chunk * 8 < a.head_dim) {
       const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
       const int head = static_cast<int>(piece.kv_head) * group + r % group;
-      x = *reinterpret_cast<const Vec<uint32_t, 4>*>(
-          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.head_dim + chunk * 8);
+      x = LoadVec<4>(reinterpret_cast<const uint32_t*>(
+          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.head_dim + chunk * 8));
     }
     *reinterpret_cast<Vec<uint32_t, 4>*>(
         shared + SwizzledOffset<kChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk))) =
