@@ -49,6 +49,8 @@ REPRISE_FN float Rsqrt(float x) { return rsqrtf(x); }
 REPRISE_FN void SinCos(float x, float* s, float* c) { sincosf(x, s, c); }
 REPRISE_FN float Infinity() { return __int_as_float(0x7f800000); }
 REPRISE_FN float QuietNaN() { return __int_as_float(0x7fc00000); }
+REPRISE_FN uint32_t BitsOf(float x) { return __float_as_uint(x); }
+REPRISE_FN float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
 
 class Block {
  public:
@@ -148,6 +150,16 @@ class Block {
     return result;
   }
 
+  // Integer atomics on memory that only this block touches, shared or global: sums and unions of
+  // integers do not depend on the order. The 32-bit sum returns what was there before.
+  __device__ __forceinline__ uint32_t AtomicAdd(uint32_t* p, uint32_t v) const {
+    return atomicAdd(p, v);
+  }
+  __device__ __forceinline__ void AtomicAdd(uint64_t* p, uint64_t v) const {
+    atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(v));
+  }
+  __device__ __forceinline__ void AtomicOr(uint32_t* p, uint32_t v) const { atomicOr(p, v); }
+
   // 16 bytes of memory that the host writes, past every cache. One trip over the bus each: spread a
   // range over threads, and never let many threads load the same address, which the bus serves one
   // by one.
@@ -222,6 +234,16 @@ REPRISE_FN void SinCos(float x, float* s, float* c) {
 }
 REPRISE_FN float Infinity() { return __builtin_huge_valf(); }
 REPRISE_FN float QuietNaN() { return __builtin_nanf(""); }
+REPRISE_FN uint32_t BitsOf(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+REPRISE_FN float FloatOf(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 
 class Block {
  public:
@@ -289,6 +311,15 @@ class Block {
     __atomic_store_n(counter, 0u, __ATOMIC_RELAXED);
     return true;
   }
+
+  // One worker runs the whole block.
+  uint32_t AtomicAdd(uint32_t* p, uint32_t v) const {
+    const uint32_t before = *p;
+    *p += v;
+    return before;
+  }
+  void AtomicAdd(uint64_t* p, uint64_t v) const { *p += v; }
+  void AtomicOr(uint32_t* p, uint32_t v) const { *p |= v; }
 
   Vec<uint32_t, 4> LoadFromHost(const void* p) const {
     Vec<uint32_t, 4> x;
