@@ -42,6 +42,7 @@ struct InFlightRow {
   uint32_t slot = 0;
   uint64_t generation = 0;  // of the row in the slot
   uint32_t context_before = 0;
+  uint32_t num_tokens = 0;
   uint32_t num_prompt_logprobs = 0;
 };
 
@@ -51,6 +52,7 @@ struct InFlight {
   SessionId session = 0;
   uint64_t sequence = 0;
   std::vector<InFlightRow> rows;  // in result order
+  bool decode = false;            // a decode graph
   StepReport report;
   StepLedger ledger;
   Clock::time_point submitted;
@@ -461,7 +463,8 @@ absl::Status DecodeEngine::Impl::Launch(const StepRequest& request, const Target
   report.graph = replay.graph;
   report.replayed = !eager;
   report.padding_tokens = static_cast<uint32_t>(replay.capacity) - report.tokens;
-  report.padding_rows = target.graphs == decode_graphs_.get() ? report.padding_tokens : 0;
+  step->decode = target.graphs == decode_graphs_.get();
+  report.padding_rows = step->decode ? report.padding_tokens : 0;
   return absl::OkStatus();
 }
 
@@ -498,6 +501,7 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& r
                          .slot = slot,
                          .generation = rows_->state(slot).generation,
                          .context_before = run.context_before,
+                         .num_tokens = run.num_tokens,
                          .num_prompt_logprobs = run.num_prompt_logprobs()});
   }
   step.ticket = ticket;
@@ -563,6 +567,13 @@ void DecodeEngine::Impl::ReadResult(const InFlight& step, StepResult* result) co
   for (size_t i = 0; i < step.rows.size(); ++i) {
     ReadRow(step.rows[i], slot, static_cast<uint32_t>(i), num_sampled, result);
     num_sampled += result->rows.back().sampled ? 1 : 0;
+    if (result->rows.back().status != RowStatus::kStopped) continue;
+    // It had a place in the graph and did nothing there.
+    StepReport& report = result->report;
+    --report.rows;
+    report.tokens -= step.rows[i].num_tokens;
+    report.padding_tokens += step.rows[i].num_tokens;
+    report.padding_rows += step.decode ? 1 : 0;
   }
   ReadPromptLogprobs(step, slot, num_sampled, result);
 }

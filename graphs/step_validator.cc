@@ -38,6 +38,7 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   staged_.append_targets.clear();
   staged_.mask_slots.clear();
   sampling_words_ = 0;
+  skips_stopped_ = false;
   staged_.num_tokens = 0;
   staged_.num_given_tokens = 0;
   staged_.all_single = true;
@@ -48,7 +49,8 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   REPRISE_RETURN_IF_ERROR(StageMasks(request));
   REPRISE_RETURN_IF_ERROR(StageChunks(request));
   REPRISE_RETURN_IF_ERROR(StageContinues(request, list));
-  if (staged_.runs.empty() && request.drop.empty() && request.add.empty() &&
+  // A continue_all that only finds rows that have stopped may have been sent before that was known.
+  if (staged_.runs.empty() && !skips_stopped_ && request.drop.empty() && request.add.empty() &&
       request.append.empty() && request.masks.empty()) {
     return absl::InvalidArgumentError(
         "the step names no row; allowed: at least one drop, add, append, mask, chunk or continue");
@@ -377,7 +379,11 @@ absl::Status StepValidator::StageContinues(const StepRequest& request, const Row
     for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
       const SlotNote& note = Note(slot);
       const RowState& state = rows_.state(slot);
-      if (note.dropped || note.runs || !state.can_continue || state.stopped) continue;
+      if (note.dropped || note.runs || !state.can_continue) continue;
+      if (state.stopped) {
+        skips_stopped_ = true;
+        continue;
+      }
       REPRISE_RETURN_IF_ERROR(StageContinue(request, rows_.state(slot).row, slot));
     }
     return absl::OkStatus();

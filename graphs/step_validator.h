@@ -127,6 +127,7 @@ class StepValidator {
   std::vector<uint64_t> token_stamps_;  // by token id: bias_stamp_ of the list that last named it
   uint64_t bias_stamp_ = 0;
   uint64_t sampling_words_ = 0;  // of this request
+  bool skips_stopped_ = false;   // its continue_all left out a row that has stopped
   struct Count {
     uint32_t block;
     int delta;

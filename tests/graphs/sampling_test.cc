@@ -94,7 +94,11 @@ TEST_P(SamplingTest, ALengthBudgetStopsTheRow) {
     EXPECT_EQ(got.back().finish, FinishReason::kLength);
     EXPECT_TRUE(got.back().sampled);
     // It does nothing from here on, says so, and all-that-can leaves it out.
-    const RowOutcome after = Only(driver.Step({.continue_rows = {budget}}));
+    const StepResult stopped = driver.Step({.continue_rows = {budget}});
+    EXPECT_EQ(stopped.report.rows, 0u);
+    EXPECT_EQ(stopped.report.tokens, 0u);
+    EXPECT_EQ(stopped.report.padding_rows, 1u);
+    const RowOutcome after = Only(stopped);
     EXPECT_EQ(after.status, RowStatus::kStopped);
     EXPECT_FALSE(after.sampled);
     EXPECT_EQ(after.context_length, got.back().context_length);
@@ -102,6 +106,7 @@ TEST_P(SamplingTest, ALengthBudgetStopsTheRow) {
     const RowOutcome chunk = Only(driver.Step({.chunks = {{.row = budget, .tokens = {1, 2, 3}}}}));
     EXPECT_EQ(chunk.status, RowStatus::kStopped);
     EXPECT_EQ(chunk.context_length, got.back().context_length);
+    EXPECT_THAT(driver.Step({.continue_all = true}).rows, IsEmpty());
     driver.Step({.drop = {budget}});
   }
 }
