@@ -20,7 +20,7 @@ REPRISE_BLOCK_KERNEL(reprise_fetch, 256, FetchBody, FetchArgs)
 REPRISE_BLOCK_KERNEL(reprise_plan, 512, PlanBody, PlanArgs)
 REPRISE_BLOCK_KERNEL(reprise_publish, 256, PublishBody, PublishArgs)
 REPRISE_BLOCK_KERNEL(reprise_sample_partial, 256, SamplePartialBody, SampleArgs)
-REPRISE_BLOCK_KERNEL(reprise_sample_final, 256, SampleFinalBody, SampleArgs)
+REPRISE_BLOCK_KERNEL(reprise_sample_final, 1024, SampleFinalBody, SampleArgs)
 
 #define REPRISE_BLOCK_KERNELS_OF_DTYPE(suffix, T)                                                \
   REPRISE_BLOCK_KERNEL(reprise_embedding_##suffix, 256, EmbeddingBody<T>, EmbeddingArgs)         \

@@ -119,6 +119,15 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
             "Tokens of each graph that takes prompts (default: by device)");
   AddOption(app, "--pipeline-depth", &flags->engine.pipeline_depth, UnsignedIn(1, 8), "N", "2",
             "Steps in flight");
+  app->add_flag_callback(
+      "--no-adjust-logits", [flags] { flags->engine.adjust_logits = false; },
+      "No penalties, logit bias, allowed tokens: saves 8 bytes per row and token of the "
+      "vocabulary");
+  AddOption(app, "--max-logit-rows", &flags->engine.max_logit_rows, UnsignedIn(0, 1u << 16), "N",
+            "4", "Rows of a step that may return all their logits");
+  AddOption(app, "--max-prompt-logprobs", &flags->engine.max_prompt_logprobs,
+            UnsignedIn(0, 1u << 16), "N", "64",
+            "Prompt tokens of a step whose likelihood may be asked for");
   app->add_flag("--poison", flags->engine.poison,
                 "Fill what must never be read with NaN: slow, a test mode");
 }

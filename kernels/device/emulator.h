@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What thread-style kernel code calls when it is compiled for the emulator: GPU threads as fibers on
-// the CPU. Declarations alone: the executor behind them belongs to the tests (tests/emulator), and
-// product binaries neither compile nor link it. Kernels do not call this: they call thread.h and
-// matrix.h, which forward here.
+// What thread-style kernel code calls when it is compiled for the emulator: GPU threads as fibers
+// on the CPU. Declarations alone: the executor behind them belongs to the tests (tests/emulator),
+// and product binaries neither compile nor link it. Kernels do not call this: they call thread.h
+// and matrix.h, which forward here.
 //
 // A misuse that a GPU would answer with wrong results or a hang (a race on shared memory, a barrier
 // that part of the block does not reach, an access outside shared memory or before anything was
@@ -36,9 +36,9 @@ const ThreadIndex& Self();
 void SyncBlock();
 // All lanes of the wave; orders their accesses to shared memory.
 void SyncWave();
-// All lanes of the wave: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's at
-// offset i * kExchangeBytes. Valid until the lane's next Exchange. Orders no accesses, as a shuffle
-// does not.
+// All lanes of the wave: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's
+// at offset i * kExchangeBytes. Valid until the lane's next Exchange. Orders no accesses, as a
+// shuffle does not.
 inline constexpr size_t kExchangeBytes = 64;
 const std::byte* Exchange(const void* mine, size_t bytes);
 
@@ -55,8 +55,8 @@ std::byte* SharedPointer(uint32_t address);
 
 // ---- asynchronous copies (of the calling thread) ----
 
-// Starts a copy of `bytes` to shared memory; zeros where `global` is null. It lands when waited for,
-// not before; until then the target holds no defined value.
+// Starts a copy of `bytes` to shared memory; zeros where `global` is null. It lands when waited
+// for, not before; until then the target holds no defined value.
 void CopyAsync(void* shared, const void* global, size_t bytes);
 // Closes the thread's group of copies; empty groups count.
 void CopyAsyncCommit();
@@ -65,8 +65,8 @@ void CopyAsyncWait(int pending);
 
 // ---- barriers in shared memory ----
 
-// As mbarrier: a phase completes with `arrivals` arrivals and all announced bytes; phases count from
-// 0. Everything written before an arrival is visible to those that waited for its phase.
+// As mbarrier: a phase completes with `arrivals` arrivals and all announced bytes; phases count
+// from 0. Everything written before an arrival is visible to those that waited for its phase.
 void BarrierInit(uint64_t* barrier, uint32_t arrivals);
 void BarrierArrive(uint64_t* barrier);
 // Arrives, and announces bytes of bulk copies that must land too.
@@ -80,15 +80,17 @@ void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier)
 // ---- atomics and fences on shared or global memory ----
 
 uint32_t AtomicAdd(uint32_t* address, uint32_t value);  // relaxed
+uint64_t AtomicAdd(uint64_t* address, uint64_t value);  // relaxed
+uint32_t AtomicOr(uint32_t* address, uint32_t value);   // relaxed
 uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value);
 void FenceDevice();
 
 // ---- running ----
 
-// Runs one block: context.block_threads fibers (a multiple of wave_size), each calling body(argument)
-// once. The schedule is pseudo-random, from the seed, the block's index and a count of blocks run.
-// Throws std::runtime_error with what went wrong and where. Thread: any; blocks on different
-// threads are independent.
+// Runs one block: context.block_threads fibers (a multiple of wave_size), each calling
+// body(argument) once. The schedule is pseudo-random, from the seed, the block's index and a count
+// of blocks run. Throws std::runtime_error with what went wrong and where. Thread: any; blocks on
+// different threads are independent.
 void RunBlock(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
               void* argument);
 

@@ -74,6 +74,16 @@ uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
   return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);
 }
 
+uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
+  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);
+}
+
+uint32_t AtomicOr(uint32_t* address, uint32_t value) {
+  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  return std::atomic_ref(*address).fetch_or(value, std::memory_order_relaxed);
+}
+
 uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
   const uint32_t before = std::atomic_ref(*address).fetch_add(value, std::memory_order_acq_rel);

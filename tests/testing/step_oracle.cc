@@ -17,6 +17,7 @@ OracleRows::OracleRows(uint32_t max_rows, uint32_t blocks)
       last_token(max_rows, kNever),
       temperature(max_rows, std::numeric_limits<float>::quiet_NaN()),
       seed(max_rows, ~uint64_t{0}),
+      life(max_rows, kernels::RowLife{kNever, kNever, kNever, kNever}),
       block_table(size_t{max_rows} * blocks, kNever),
       max_blocks_per_row(blocks) {}
 
@@ -72,6 +73,7 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule
       rows.context_length[row.slot] = row.context_length;
       rows.temperature[row.slot] = row.temperature;
       rows.seed[row.slot] = row.seed;
+      rows.life[row.slot] = kernels::RowLife{0, 0, kernels::kFinishNone, 0};
     }
     const uint32_t before = rows.context_length[row.slot];
     plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
@@ -110,6 +112,7 @@ std::vector<RowResult> PublishStep(const OracleStep& step, const OraclePlan& pla
       result.token = rows.last_token[row.slot] = token[s];
       result.logprob = logprob[s];
       result.flags = kernels::kResultSampled;
+      ++rows.life[row.slot].generated;
     }
     results.push_back(result);
   }

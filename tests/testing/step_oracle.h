@@ -22,6 +22,7 @@ struct OracleRows {
   std::vector<uint32_t> context_length, last_token;
   std::vector<float> temperature;  // never-written: NaN
   std::vector<uint64_t> seed;
+  std::vector<kernels::RowLife> life;
   std::vector<uint32_t> block_table;  // [max_rows, max_blocks_per_row]
   uint32_t max_blocks_per_row = 0;
 };

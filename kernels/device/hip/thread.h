@@ -120,6 +120,12 @@ REPRISE_FN uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
 REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 }
+REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
+  __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+REPRISE_FN void AtomicOr(uint32_t* address, uint32_t value) {
+  __hip_atomic_fetch_or(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 REPRISE_FN void FenceDevice() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 
 template <typename V>
@@ -153,6 +159,8 @@ REPRISE_FN uint64_t ClockNs() { return __builtin_readsteadycounter() * 10; }
 // ---- arithmetic ----
 
 REPRISE_FN float Infinity() { return __builtin_huge_valf(); }
+REPRISE_FN uint32_t BitsOf(float x) { return __builtin_bit_cast(uint32_t, x); }
+REPRISE_FN float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 REPRISE_FN float QuietNaN() { return __builtin_nanf(""); }
 REPRISE_FN float Exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 REPRISE_FN float Exp(float x) { return __builtin_amdgcn_exp2f(x * 1.4426950408889634f); }
