@@ -266,6 +266,7 @@ TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
 }
 
 TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
     for (const AttentionCandidate candidate : kCandidates) {

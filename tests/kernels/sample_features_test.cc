@@ -328,6 +328,7 @@ TEST_P(SampleFeaturesTest, OddLogitsHaveTheirPlace) {
 }
 
 TEST_P(SampleFeaturesTest, FrequenciesFollowTheTruncatedDistribution) {
+  REPRISE_SKIP_IF_EMULATED();
   constexpr uint32_t kVocab = 300, kDraws = 8192;
   Random random(21);
   SampleRow row;

@@ -181,6 +181,7 @@ TEST_P(SampleTest, GreedyTakesTheLowestIdOfATie) {
 }
 
 TEST_P(SampleTest, FrequenciesFollowTheSoftmaxAtTheTemperature) {
+  REPRISE_SKIP_IF_EMULATED();
   constexpr uint32_t kVocab = 16, kDraws = 16384;
   constexpr double kTemperature = 0.75;
   Random random(16);

@@ -64,6 +64,15 @@ void ExpectNear(std::span<const double> got, const Expected& expected, runtime::
 
 }  // namespace reprise::testing
 
+// For tests of many draws or many batches, whose point is not what an emulator looks for: they take
+// minutes there, and the same source runs on the host and on CUDA.
+#define REPRISE_SKIP_IF_EMULATED() \
+  if (is_emulated()) GTEST_SKIP() << "needs a device that is not emulated"
+// The same, but for one dtype.
+#define REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16()                     \
+  if (is_emulated() && dtype() != ::reprise::runtime::DType::kBf16) \
+  GTEST_SKIP() << "needs a device that is not emulated, or bf16"
+
 #define REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(suite)                                          \
   INSTANTIATE_TEST_SUITE_P(EveryDevice, suite,                                             \
                            ::testing::ValuesIn(::reprise::testing::EveryDeviceAndDType()), \
