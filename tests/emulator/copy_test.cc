@@ -83,7 +83,6 @@ TEST_P(Copies, ToWhereTheyMustNotGoAreFound) {
 TEST_P(Copies, InFlightAreForbiddenMemoryToAddressSanitizer) {
   if (kernels::emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
   EXPECT_DEATH(ErrorIn(&CopyAsyncPipeline, Mistake::kNoWait, 1), "use-after-poison");
-  EXPECT_DEATH(ErrorIn(&CopyBulkPipeline, Mistake::kNoWait, 1), "use-after-poison");
 }
 
 TEST_P(Copies, ReadBeforeTheyLandedAreFound) {
