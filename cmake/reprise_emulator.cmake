@@ -2,14 +2,13 @@
 # How thread-style kernels are compiled for the emulator (tests/emulator).
 #
 # g++ is asked to call a function before every access to memory, as for ThreadSanitizer; the functions are those of tests/emulator, and
-# that sanitizer's runtime is not linked. Calls of barriers keep places of their own: nothing merges equal code or turns a call into
-# a jump. Vectors of loads could touch what the source does not.
-set(REPRISE_EMULATED_FLAGS -O2 -g1 -fno-crossjumping -fno-tree-tail-merge -fno-ipa-icf
-                           -fno-optimize-sibling-calls -fno-tree-vectorize)
+# that sanitizer's runtime is not linked. -O1 and not more: above it g++ merges equal code and turns calls into jumps, so that barriers
+# lose places of their own, and makes vectors of loads and loads ahead of a branch, which touch what the source does not.
+set(REPRISE_EMULATED_FLAGS -O1 -g1 -finline-functions -fno-optimize-sibling-calls)
 if(NOT REPRISE_SANITIZE)
   # Headers that ask for __SANITIZE_THREAD__ would expect the runtime.
   list(APPEND REPRISE_EMULATED_FLAGS
-       -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -U__SANITIZE_THREAD__
+       -fsanitize=thread -U__SANITIZE_THREAD__
        -include "${PROJECT_SOURCE_DIR}/tests/emulator/instrumented_library.h")
 endif()
 

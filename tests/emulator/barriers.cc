@@ -37,6 +37,14 @@ void Unguard([[maybe_unused]] std::byte* target, [[maybe_unused]] size_t bytes) 
 
 void BlockRunner::CopyAsync(void* shared, const void* global, size_t bytes, Place place) {
   const size_t offset = SharedOffset(shared, "the target of CopyAsync", place);
+  const bool is_size = bytes == 4 || bytes == 8 || bytes == 16;
+  if (!is_size || offset % bytes != 0 || reinterpret_cast<uintptr_t>(global) % bytes != 0) {
+    Fail([&] {
+      return absl::StrCat("CopyAsync of ", bytes, " bytes to ", arena_.Describe(offset),
+                          "; allowed: 4, 8 or 16 bytes, from and to multiples of them\n  ",
+                          NameOf(current_->index.thread), " at ", Describe(place));
+    });
+  }
   AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
   if (kChecksAccesses) {
     shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});

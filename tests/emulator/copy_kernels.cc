@@ -58,6 +58,12 @@ void CopyAsyncPipeline(void* argument) {
   Store(args.out + t * 4, sum);
 }
 
+void CopyToUnaligned(void* argument) {
+  const auto& args = *static_cast<const CopyArgs*>(argument);
+  kernels::emulator::CopyAsync(kernels::emulator::DynamicShared() + Self().thread * 16 + 4, args.x,
+                               16);
+}
+
 void CopyBulkPipeline(void* argument) {
   const auto& args = *static_cast<const CopyArgs*>(argument);
   const unsigned t = Self().thread;

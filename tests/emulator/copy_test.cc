@@ -75,6 +75,16 @@ TEST_P(Copies, ThatNobodyWaitsForAreFound) {
       AllOf(HasSubstr("the block ended with a copy in flight"), HasSubstr("CopyAsyncPipeline")));
 }
 
+TEST_P(Copies, ToWhereTheyMustNotGoAreFound) {
+  EXPECT_THAT(ErrorIn(&CopyToUnaligned, Mistake::kNone, 1),
+              HasSubstr("allowed: 4, 8 or 16 bytes, from and to multiples of them"));
+}
+
+TEST_P(Copies, InFlightAreForbiddenMemoryToAddressSanitizer) {
+  if (kernels::emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
+  EXPECT_DEATH(ErrorIn(&CopyAsyncPipeline, Mistake::kNoWait, 1), "use-after-poison");
+}
+
 TEST_P(Copies, ReadBeforeTheyLandedAreFound) {
   if (!kernels::emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
   for (uint64_t seed = 1; seed <= 10; ++seed) {

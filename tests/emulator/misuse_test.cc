@@ -81,6 +81,13 @@ TEST(Shapes, OfABlockAreChecked) {
               HasSubstr("1048577 bytes of dynamic shared memory; allowed: 1048576"));
 }
 
+TEST(AddressSanitizer, EndsTheProgramAtAnAccessOutOfBounds) {
+  if (kernels::emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
+  EXPECT_DEATH(ErrorIn(&ReadBeyondDynamic), "use-after-poison");
+  EXPECT_DEATH(ErrorIn(&WriteBeforeDynamic), "use-after-poison");
+  EXPECT_DEATH(ErrorIn(&WriteBeyondStatic), "use-after-poison");
+}
+
 class Accesses : public ::testing::Test {
  protected:
   void SetUp() override {

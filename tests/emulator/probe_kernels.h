@@ -85,6 +85,8 @@ struct CopyArgs {
 };
 // Every thread copies its own vector and reads its neighbour's. Stages: 2.
 void CopyAsyncPipeline(void* args);
+// Copies 16 bytes to a place between two vectors.
+void CopyToUnaligned(void* args);
 // One wave copies by CopyBulk, the others read, with full and empty barriers. Stages: 2; dynamic
 // shared: 64 bytes more for the barriers, first.
 void CopyBulkPipeline(void* args);
