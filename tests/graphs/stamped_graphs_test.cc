@@ -164,7 +164,8 @@ TEST_P(StampedStepTest, RefusalsNameTheGraphAndChangeNothing) {
   EXPECT_THAT(tiny.engine->ReadStamps(1, &stamps), StatusIs(kFailedPrecondition, "no twin"));
   ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{5}));
   EXPECT_THAT(driver.TryStep(stamped), StatusIs(kFailedPrecondition, "'decode/1' has no twin"));
-  EXPECT_THAT(tiny.engine->CaptureTwins({}), StatusIs(absl::StatusCode::kInvalidArgument, "no buckets"));
+  EXPECT_THAT(tiny.engine->CaptureTwins({}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no buckets"));
   ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{1}));
   StepDraft mixed = stamped;
   mixed.continue_all = false;

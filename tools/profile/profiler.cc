@@ -144,7 +144,8 @@ class PointMeasurement {
     attended_ += result.rows.front().context_length;
     profile_.graph = std::string(result.report.graph);
     profile_.padding_rows = result.report.padding_rows;
-    return absl::OkStatus();
+    // Stale ones, read so that the pause before the next step is that of a stamped one.
+    return engine_.ReadStamps(profile_.rows, &stamps_);
   }
 
   absl::Status AddStamped(const graphs::StepResult& result) {
