@@ -15,6 +15,7 @@
 #include "graphs/engine_setup.h"
 #include "graphs/row_table.h"
 #include "graphs/sampling.h"
+#include "graphs/stamped_graphs.h"
 #include "graphs/step_program.h"
 #include "graphs/step_validator.h"
 #include "graphs/step_writer.h"
@@ -110,9 +111,12 @@ class DecodeEngine::Impl {
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   absl::Status Wait(StepTicket ticket, StepResult* result);
   absl::Status Step(const StepRequest& request, StepResult* result);
+  absl::Status CaptureTwins(std::span<const uint32_t> rows);
+  absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
 
  private:
   absl::Status CreatePoolAndRings();
+  absl::Status FillPool(const runtime::KvGeometry& geometry);
   absl::Status Capture(const ProgressFn& progress);
   absl::StatusOr<uint64_t> EstimateGraphBytes();
   StepShape ShapeFor(const Bucket& bucket, bool mixed) const;
@@ -129,7 +133,11 @@ class DecodeEngine::Impl {
     GraphManager* graphs;
     int64_t size;
   };
-  absl::StatusOr<Target> PickGraphs(const StagedStep& staged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Target> PickGraphs(const StagedStep& staged, ExecutionMode mode)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The twin of the decode graph that serves `rows`. Errors: FailedPrecondition without it.
+  absl::StatusOr<Target> PickTwin(int64_t rows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RefuseInFlight() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Launch(const StepRequest& request, const Target& target, InFlight* step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PoisonBlocks(std::span<const uint32_t> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -181,6 +189,7 @@ class DecodeEngine::Impl {
   StepTicket next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status fault_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<StampedGraphs> twins_ ABSL_GUARDED_BY(mutex_);  // none until CaptureTwins
 };
 
 // ---- start ----
@@ -259,11 +268,19 @@ absl::Status DecodeEngine::Impl::CreatePoolAndRings() {
                            NumPoolBlocks(device_, options_, geometry, graph_bytes));
   REPRISE_ASSIGN_OR_RETURN(pool_, runtime::KvPool::Create(device_, geometry, blocks));
   info_.memory.kv_cache_bytes = pool_.bytes();
-  if (!options_.poison) return absl::OkStatus();
-  const int64_t layer_elements = geometry.BlockElements() * pool_.num_blocks();
-  for (int64_t layer = 0; layer < geometry.num_layers; ++layer)
-    REPRISE_RETURN_IF_ERROR(kernels::NanFill(*stream_, *kernels_,
-                                             {.out = pool_.Layer(layer), .count = layer_elements}));
+  return options_.poison || options_.random_kv_cache ? FillPool(geometry) : absl::OkStatus();
+}
+
+absl::Status DecodeEngine::Impl::FillPool(const runtime::KvGeometry& geometry) {
+  const int64_t count = geometry.BlockElements() * pool_.num_blocks();
+  for (int64_t layer = 0; layer < geometry.num_layers; ++layer) {
+    void* out = pool_.Layer(layer);
+    REPRISE_RETURN_IF_ERROR(
+        options_.poison ? kernels::NanFill(*stream_, *kernels_, {.out = out, .count = count})
+                        : kernels::RandomFill(
+                              *stream_, *kernels_,
+                              {.out = out, .count = count, .seed = static_cast<uint64_t>(layer)}));
+  }
   return stream_->Synchronize();
 }
 
@@ -439,11 +456,12 @@ absl::Status DecodeEngine::Impl::CheckOrder(const StepRequest& request,
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecodeEngine::Impl::Target> DecodeEngine::Impl::PickGraphs(
-    const StagedStep& staged) {
+absl::StatusOr<DecodeEngine::Impl::Target> DecodeEngine::Impl::PickGraphs(const StagedStep& staged,
+                                                                          ExecutionMode mode) {
   const auto rows = static_cast<int64_t>(staged.runs.size());
   // A step that only drops, adds or appends replays the smallest decode graph; no row runs in it.
   const int64_t at_least_one = std::max<int64_t>(rows, 1);
+  if (mode == ExecutionMode::kStamped) return PickTwin(staged.all_single ? at_least_one : 0);
   if (staged.all_single && at_least_one <= decode_graphs_->table().max_capacity())
     return Target{decode_graphs_.get(), at_least_one};
   if (static_cast<int64_t>(staged.num_tokens) <= mixed_graphs_->table().max_capacity())
@@ -451,6 +469,19 @@ absl::StatusOr<DecodeEngine::Impl::Target> DecodeEngine::Impl::PickGraphs(
   return absl::OutOfRangeError(absl::StrCat(
       "the step has ", staged.num_tokens, " query tokens in ", rows, " rows; allowed: at most ",
       mixed_graphs_->table().max_capacity(), " in the largest mixed bucket"));
+}
+
+absl::StatusOr<DecodeEngine::Impl::Target> DecodeEngine::Impl::PickTwin(int64_t rows) {
+  if (rows == 0)
+    return absl::FailedPreconditionError(
+        "a stamped step has a row of several query tokens; allowed: decode steps");
+  REPRISE_ASSIGN_OR_RETURN(const Bucket* bucket, decode_graphs_->table().SmallestThatFits(rows));
+  if (twins_ != nullptr) {
+    const auto twin = twins_->graphs().table().SmallestThatFits(rows);
+    if (twin.ok() && (*twin)->capacity == bucket->capacity) return Target{&twins_->graphs(), rows};
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("graph '", bucket->name, "' has no twin; CaptureTwins makes one"));
 }
 
 absl::Status DecodeEngine::Impl::Launch(const StepRequest& request, const Target& target,
@@ -463,7 +494,7 @@ absl::Status DecodeEngine::Impl::Launch(const StepRequest& request, const Target
   report.graph = replay.graph;
   report.replayed = !eager;
   report.padding_tokens = static_cast<uint32_t>(replay.capacity) - report.tokens;
-  step->decode = target.graphs == decode_graphs_.get();
+  step->decode = target.graphs != mixed_graphs_.get();
   report.padding_rows = step->decode ? report.padding_tokens : 0;
   return absl::OkStatus();
 }
@@ -483,7 +514,7 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& r
   REPRISE_RETURN_IF_ERROR(CheckOrder(request, *session));
   REPRISE_RETURN_IF_ERROR(validator_->Validate(request, session->rows));
   const StagedStep& staged = validator_->staged();
-  absl::StatusOr<Target> target = PickGraphs(staged);
+  absl::StatusOr<Target> target = PickGraphs(staged, request.mode);
   if (!target.ok()) {
     validator_->Abandon();
     return target.status();
@@ -668,12 +699,51 @@ absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepResult* re
   {
     absl::MutexLock lock(&mutex_);
     // After a fault SubmitLocked names it; the steps that were in flight then stay there.
-    if (fault_.ok() && next_ticket_ != next_wait_)
-      return absl::FailedPreconditionError(
-          absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
+    if (fault_.ok()) REPRISE_RETURN_IF_ERROR(RefuseInFlight());
     REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, entered));
   }
   return Wait(ticket, result);
+}
+
+// ---- measuring ----
+
+absl::Status DecodeEngine::Impl::RefuseInFlight() const {
+  if (next_ticket_ == next_wait_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
+}
+
+absl::Status DecodeEngine::Impl::CaptureTwins(std::span<const uint32_t> rows) {
+  absl::MutexLock lock(&mutex_);
+  if (!fault_.ok())
+    return absl::UnavailableError(
+        absl::StrCat("the engine stopped after a fault: ", fault_.message()));
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  GraphManagerOptions options{.buckets = {}, .name_prefix = "twin"};
+  for (const uint32_t count : rows) {
+    REPRISE_ASSIGN_OR_RETURN(const Bucket* bucket, decode_graphs_->table().SmallestThatFits(count));
+    options.buckets.push_back(bucket->capacity);
+  }
+  twins_ = nullptr;
+  REPRISE_ASSIGN_OR_RETURN(
+      twins_, StampedGraphs::Create(device_, *stream_, *kernels_, std::move(options),
+                                    [this](runtime::Stream& stream, const Bucket& bucket) {
+                                      return program_->Enqueue(stream, ShapeFor(bucket, false));
+                                    }));
+  return absl::OkStatus();
+}
+
+absl::Status DecodeEngine::Impl::ReadStamps(uint32_t rows, StepStamps* stamps) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  REPRISE_ASSIGN_OR_RETURN(const Target twin, PickTwin(std::max(rows, 1u)));
+  REPRISE_ASSIGN_OR_RETURN(const Bucket* bucket, twin.graphs->table().SmallestThatFits(twin.size));
+  REPRISE_ASSIGN_OR_RETURN(stamps->launches, twins_->LaunchesOf(twin.size));
+  stamps->num_kernel_nodes =
+      twin.graphs->captured()[static_cast<size_t>(bucket->index)].num_kernel_nodes;
+  REPRISE_RETURN_IF_ERROR(stream_->CopyToHost(&stamps->begin_ns, &workspace_.plan.counts->begin_ns,
+                                              sizeof(stamps->begin_ns)));
+  return twins_->Read(twin.size, &stamps->done_ns);
 }
 
 // ---- the public face ----
@@ -709,6 +779,12 @@ absl::Status DecodeEngine::Wait(StepTicket ticket, StepResult* result) {
 }
 absl::Status DecodeEngine::Step(const StepRequest& request, StepResult* result) {
   return impl_->Step(request, result);
+}
+absl::Status DecodeEngine::CaptureTwins(std::span<const uint32_t> rows) {
+  return impl_->CaptureTwins(rows);
+}
+absl::Status DecodeEngine::ReadStamps(uint32_t rows, StepStamps* stamps) {
+  return impl_->ReadStamps(rows, stamps);
 }
 
 }  // namespace reprise::graphs

@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "graphs/graph_manager.h"
+#include "graphs/stamped_graphs.h"
 #include "graphs/step.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -69,6 +70,9 @@ struct DecodeEngineOptions {
   uint32_t max_prompt_logprobs = 64;  // prompt tokens of a step whose likelihood may be asked for,
                                       // each 4 bytes x vocabulary of logits
   bool poison = false;                // fill what must never be read with NaN (slow; a test mode)
+  // Fill the pool with random numbers at start, for measuring: rows may then be added with a
+  // context that nobody has written. Not together with `poison`.
+  bool random_kv_cache = false;
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault
 };
 
@@ -131,6 +135,14 @@ struct EngineProgress {
   uint64_t total = 0;
 };
 
+// When the kernels of a stamped step were done, nanoseconds on the device's clock.
+struct StepStamps {
+  std::span<const LaunchLabel> launches = {};  // in order; valid until the next CaptureTwins
+  int num_kernel_nodes = 0;                    // of the twin: two per launch
+  uint64_t begin_ns = 0;                       // the first kernel's start
+  std::vector<uint64_t> done_ns = {};          // by launch; capacity is kept
+};
+
 class DecodeEngine {
  public:
   // Loads, lays out, captures. `device` must outlive the engine. Errors: the model's and the
@@ -171,6 +183,16 @@ class DecodeEngine {
   absl::Status Wait(StepTicket ticket, StepResult* result);
   // Submit and Wait. FailedPrecondition while other steps are in flight.
   absl::Status Step(const StepRequest& request, StepResult* result);
+
+  // For measuring. Captures twins (graphs/stamped_graphs.h) of the decode graphs that steps of so
+  // many rows replay; steps of mode kStamped replay them from then on. Earlier twins go. Allocates
+  // and synchronises. Errors: InvalidArgument none or 0 rows; OutOfRange beyond the largest decode
+  // bucket; FailedPrecondition while steps are in flight; Unavailable after a device fault; those
+  // of the capture.
+  absl::Status CaptureTwins(std::span<const uint32_t> rows);
+  // The stamps of the last step if it was a stamped one of so many rows. Waits for the device.
+  // Errors: FailedPrecondition while steps are in flight, or without that twin.
+  absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
 
  private:
   class Impl;

@@ -30,6 +30,9 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
     return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
                                                    "; allowed: more than 0, at most 1"));
+  if (options.poison && options.random_kv_cache)
+    return absl::InvalidArgumentError(
+        "poison and random_kv_cache are both set; allowed: at most one of them");
   for (const int64_t rows : options.decode_buckets)
     REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", rows, 1, options.max_rows));
   for (const int64_t tokens : options.mixed_buckets)

@@ -8,10 +8,12 @@
 #include "kernels/embedding/body.h"
 #include "kernels/fill/body.h"
 #include "kernels/linear/portable_body.h"
+#include "kernels/memory_probe/body.h"
 #include "kernels/rms_norm/body.h"
 #include "kernels/rope_append/body.h"
 #include "kernels/sample/body.h"
 #include "kernels/silu_mul/body.h"
+#include "kernels/stamp/body.h"
 #include "kernels/step/body.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -21,6 +23,9 @@ REPRISE_BLOCK_KERNEL(reprise_plan, 512, PlanBody, PlanArgs)
 REPRISE_BLOCK_KERNEL(reprise_publish, 256, PublishBody, PublishArgs)
 REPRISE_BLOCK_KERNEL(reprise_sample_partial, 256, SamplePartialBody, SampleArgs)
 REPRISE_BLOCK_KERNEL(reprise_sample_final, 1024, SampleFinalBody, SampleArgs)
+REPRISE_BLOCK_KERNEL(reprise_stamp, 64, StampBody, StampArgs)
+REPRISE_BLOCK_KERNEL(reprise_memory_read, 256, MemoryReadBody, MemoryReadArgs)
+REPRISE_BLOCK_KERNEL(reprise_memory_copy, 256, MemoryCopyBody, MemoryCopyArgs)
 
 #define REPRISE_BLOCK_KERNELS_OF_DTYPE(suffix, T)                                                \
   REPRISE_BLOCK_KERNEL(reprise_embedding_##suffix, 256, EmbeddingBody<T>, EmbeddingArgs)         \

@@ -14,6 +14,9 @@
   X(reprise_publish)                                 \
   X(reprise_sample_partial)                          \
   X(reprise_sample_final)                            \
+  X(reprise_stamp)                                   \
+  X(reprise_memory_read)                             \
+  X(reprise_memory_copy)                             \
   REPRISE_OF_EVERY_DTYPE(X, reprise_embedding)       \
   REPRISE_OF_EVERY_DTYPE(X, reprise_rms_norm)        \
   REPRISE_OF_EVERY_DTYPE(X, reprise_rope_append)     \

@@ -48,6 +48,9 @@ absl::Status FindBlockKernels(const Finder& finder, KernelSet& set) {
       {"reprise_publish", &set.publish},
       {"reprise_sample_partial", &set.sample_partial},
       {"reprise_sample_final", &set.sample_final},
+      {"reprise_stamp", &set.stamp},
+      {"reprise_memory_read", &set.memory_read},
+      {"reprise_memory_copy", &set.memory_copy},
   };
   for (const auto& [name, kernel] : plain) REPRISE_RETURN_IF_ERROR(finder.Plain(name, kernel));
   const std::pair<const char*, runtime::Kernel*> typed[] = {

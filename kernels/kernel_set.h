@@ -28,6 +28,7 @@ class KernelSet {
   runtime::Kernel embedding, rms_norm, rope_append, silu_mul;
   runtime::Kernel sample_partial, sample_final;
   runtime::Kernel random_fill, nan_fill;
+  runtime::Kernel stamp, memory_read, memory_copy;
   runtime::Kernel linear_portable, attention_portable;
   // Host only; empty elsewhere.
   runtime::Kernel linear_native;

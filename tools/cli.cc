@@ -23,6 +23,7 @@ constexpr char kExamples[] =
   reprise sched --demo
   reprise run --model models/byte-llama --prompt "You may copy and distribute"
   reprise health --wait 60s
+  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. `reprise COMMAND --help` says more.)";
 
@@ -106,7 +107,8 @@ int RunCommandLine(int argc, const char* const* argv) {
   root.set_version_flag("--version", Version(),
                         "Print the version and the devices that this build knows");
   const std::vector<Command> commands = {AddServeCommand(&root), AddSchedCommand(&root),
-                                         AddRunCommand(&root), AddHealthCommand(&root)};
+                                         AddRunCommand(&root), AddHealthCommand(&root),
+                                         AddProfileCommand(&root)};
   try {
     root.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {

@@ -40,6 +40,7 @@ Command AddServeCommand(CLI::App* root);
 Command AddRunCommand(CLI::App* root);
 Command AddSchedCommand(CLI::App* root);
 Command AddHealthCommand(CLI::App* root);
+Command AddProfileCommand(CLI::App* root);
 
 // Adds an option whose text goes through `parse` (string_view to StatusOr of something that
 // converts to T). A refusal becomes a usage error that names the option. `type` is what help calls

@@ -140,6 +140,26 @@ absl::StatusOr<std::vector<uint64_t>> ParseUnsignedList(std::string_view text, u
   }
 }
 
+absl::StatusOr<std::vector<uint64_t>> ParseCountList(std::string_view text, uint64_t min,
+                                                     uint64_t max) {
+  std::vector<uint64_t> values;
+  for (;;) {
+    const size_t comma = text.find(',');
+    const std::string_view item = text.substr(0, comma);
+    const auto last = item.empty() ? '\0' : static_cast<char>(item.back() | 0x20);
+    const int shift = last == 'k' ? 10 : last == 'm' ? 20 : 0;
+    const auto number = ParseUnsigned(shift > 0 ? item.substr(0, item.size() - 1) : item, 0,
+                                      std::numeric_limits<uint64_t>::max() >> shift);
+    if (!number.ok() || *number << shift < min || *number << shift > max) {
+      return Refuse("count", item,
+                    absl::StrCat("whole numbers from ", min, " to ", max, ", such as 128 or 8k"));
+    }
+    values.push_back(*number << shift);
+    if (comma == text.npos) return values;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 std::string FormatBytes(uint64_t bytes) {
   static constexpr std::array<std::string_view, 4> kNames = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return absl::StrCat(bytes, " B");

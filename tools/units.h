@@ -37,6 +37,10 @@ absl::StatusOr<double> ParseDecimal(std::string_view text, double min, double ma
 absl::StatusOr<std::vector<uint64_t>> ParseUnsignedList(std::string_view text, uint64_t min,
                                                         uint64_t max);
 
+// "128,1k,8k": as above; "k" multiplies by 1024 and "m" by 1024 * 1024, letter case is ignored.
+absl::StatusOr<std::vector<uint64_t>> ParseCountList(std::string_view text, uint64_t min,
+                                                     uint64_t max);
+
 std::string FormatBytes(uint64_t bytes);  // "512 B", "1.50 KiB", "4.00 GiB"
 std::string FormatDuration(double ns);    // "850 ns", "12.3 us", "4.56 ms", "1.23 s"; three digits
 std::string FormatCount(uint64_t count);  // "1,234,567"

@@ -44,7 +44,7 @@ void ExpectUsageError(const Refusal& refusal) {
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
-  for (const std::string command : {"", "serve", "sched", "run", "health"}) {
+  for (const std::string command : {"", "serve", "sched", "run", "health", "profile"}) {
     std::vector<std::string> arguments = {"--help"};
     if (!command.empty()) arguments.insert(arguments.begin(), command);
     Program program(arguments);
@@ -63,7 +63,7 @@ TEST(CommandLine, VersionNamesTheDevicesOfThisBuild) {
 TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
   const std::vector<Refusal> refusals = {
       {{}, {"reprise: "}},
-      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health"}},
+      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\""}},
       {{"serve"}, {"--model DIR or --preset NAME"}},
       {{"serve", "--model", "a", "--preset", "llama-3.1-8b"}, {"both --model and --preset"}},
@@ -94,6 +94,13 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"sched", "--prompt", "x", "--arrivals", "fixed"}, {"--rate"}},
       {{"sched", "--demo", "--requests", "-3"}, {"got \"-3\""}},
       {{"health", "--wait", "soon"}, {"got \"soon\"", "500ms or 30s"}},
+      {{"profile"}, {"--model DIR or --preset NAME"}},
+      {{"profile", "--preset", "gpt"}, {"got \"gpt\", allowed: llama-3.1-8b"}},
+      {{"profile", "--model", "a", "--contexts", "1k,8q"}, {"--contexts", "got \"8q\""}},
+      {{"profile", "--model", "a", "--rows", "0"}, {"--rows", "got \"0\""}},
+      {{"profile", "--model", "a", "--iterations", "0"}, {"--iterations", "got \"0\""}},
+      {{"profile", "--model", "a", "--bandwidth-bytes", "1KiB"}, {"got \"1KiB\"", "1MiB to"}},
+      {{"profile", "--model", "a", "--poison"}, {"--poison"}},
   };
   for (const Refusal& refusal : refusals) ExpectUsageError(refusal);
 }
@@ -109,6 +116,7 @@ TEST(CommandLine, FailuresNameTheirCauseAndExitWith1) {
       {{"sched", "--demo", "--address", "unix:/no/such.sock", "--wait", "0"},
        {"cannot connect to unix:/no/such.sock", "No such file"}},
       {{"health", "--address", "unix:/no/such.sock"}, {"cannot connect to unix:/no/such.sock"}},
+      {{"profile", "--model", "/no/such/model"}, {"/no/such/model"}},
       {{"health", "--address", "unix:/no/such.sock", "--wait", "100ms"}, {"within 100 ms"}},
       {{"run", "--model", ShippedModel(), "--device", "host", "--prompt-tokens", "9999"},
        {"got 9999, allowed: below 272"}},

@@ -72,6 +72,17 @@ TEST(Units, ReadsLists) {
   }
 }
 
+TEST(Units, ReadsListsOfCountsWithSuffixes) {
+  EXPECT_THAT(*ParseCountList("128,1k,8K,1m", 1, 1u << 20), ElementsAre(128, 1024, 8192, 1u << 20));
+  EXPECT_THAT(*ParseCountList("7", 7, 7), ElementsAre(7));
+  for (const char* text :
+       {"", ",", "1k,", "k", "1kk", "1 k", "0", "2m", "1.5k", "-1", "1g", "18014398509481984k"}) {
+    EXPECT_FALSE(ParseCountList(text, 1, 1u << 20).ok()) << text;
+  }
+  EXPECT_EQ(ParseCountList("1k,4x", 1, 8192).status().message(),
+            "count: got \"4x\", allowed: whole numbers from 1 to 8192, such as 128 or 8k");
+}
+
 TEST(Units, WritesQuantitiesForPeople) {
   EXPECT_EQ(FormatBytes(512), "512 B");
   EXPECT_EQ(FormatBytes(1536), "1.50 KiB");

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepBytes: what a decode step has to move between its kernels and the device's memory, counted
+// from the model's shape. A model of the traffic, not a measurement: what a profile sets beside the
+// measured bandwidth.
+#ifndef REPRISE_GRAPHS_STEP_BYTES_H_
+#define REPRISE_GRAPHS_STEP_BYTES_H_
+
+#include <cstdint>
+
+#include "runtime/dtype.h"
+#include "runtime/model_spec.h"
+
+namespace reprise::graphs {
+
+// Bytes of one step. All matrices, norms and biases count once, whatever the number of rows; of the
+// embedding table the rows' own lines. Activations count once for every kernel of the step program
+// that reads them and once for the one that writes them: many of these stay in a GPU's cache.
+//
+// Not counted: block tables and the step's metadata, partial results of attention, linear and
+// sampling, and what a kernel reads twice because a tile of its own did not hold it.
+struct StepBytes {
+  uint64_t weights = 0;
+  uint64_t kv_read = 0;
+  uint64_t kv_written = 0;
+  uint64_t activations = 0;
+  uint64_t total() const { return weights + kv_read + kv_written + activations; }
+};
+
+// A decode step of `rows` rows that each attend over `context` tokens, the one that the step
+// appends among them. `spec` is one that ValidateModelSpec accepts.
+StepBytes BytesOfDecodeStep(const runtime::ModelSpec& spec, runtime::DType dtype, uint64_t rows,
+                            double context);
+
+}  // namespace reprise::graphs
+
+#endif  // REPRISE_GRAPHS_STEP_BYTES_H_

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise profile` as users run it: real output against the schema, numbers that must agree with
+// each other, and what is refused before anything is measured.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/program.h"
+#include "tests/testing/json_schema.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+json Schema() {
+  return json::parse(ReadTextFile(std::string(REPRISE_SOURCE_DIR) + "/docs/profile.schema.json"));
+}
+
+class ProfileProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *model;
+  }
+  std::vector<std::string> Arguments(const std::vector<std::string>& more) const {
+    std::vector<std::string> all = {"profile", "--model",           model_, "--device",
+                                    "host",    "--block-size",      "4",    "--max-rows",
+                                    "8",       "--warmup",          "2",    "--mixed-buckets",
+                                    "16",      "--bandwidth-bytes", "1MiB"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::string JsonFile() const { return directory_.path() + "/profile.json"; }
+  // Runs, and parses what was written.
+  json Profile(const std::vector<std::string>& more, std::string* text = nullptr) {
+    std::vector<std::string> arguments = Arguments(more);
+    arguments.insert(arguments.end(), {"--json", JsonFile()});
+    Program program(arguments);
+    EXPECT_EQ(program.Wait(std::chrono::seconds(120)), 0) << program.stderr_text();
+    if (text != nullptr) *text = program.stdout_text();
+    return json::parse(ReadTextFile(JsonFile()), nullptr, /*allow_exceptions=*/false);
+  }
+  TemporaryDirectory directory_;
+  std::string model_;
+};
+
+TEST_F(ProfileProgram, WritesWhatTheSchemaDescribes) {
+  const json profile = Profile(
+      {"--rows", "1,3", "--contexts", "2,40", "--iterations", "20", "--linear", "portable"});
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  EXPECT_EQ(profile["settings"]["rows"], json({1, 3}));
+  EXPECT_EQ(profile["engine"]["linear"], "portable");
+  EXPECT_EQ(profile["telemetry"]["source"], nullptr);  // the host tells nothing
+  EXPECT_THAT(profile["telemetry"]["why_none"].get<std::string>(), HasSubstr("'host'"));
+  ASSERT_EQ(profile["points"].size(), 4u);
+  EXPECT_EQ(profile["points"][0]["graph"], "decode/1");
+  EXPECT_EQ(profile["points"][2]["graph"], "decode/4");
+  EXPECT_EQ(profile["points"][2]["padding_rows"], 1);
+  EXPECT_EQ(profile["points"][2]["clock"]["power_w"], nullptr);
+}
+
+TEST_F(ProfileProgram, FiguresAgreeWithEachOther) {
+  const json profile = Profile({"--rows", "2", "--contexts", "40", "--iterations", "20"});
+  const json& point = profile["points"][0];
+  // Windows of 16 and 4 steps that end at 40: 25..40 and 37..40.
+  EXPECT_DOUBLE_EQ(point["mean_context"], (16 * 32.5 + 4 * 38.5) / 20);
+  EXPECT_EQ(point["twin"]["kernels"], 2 * point["kernels"].get<int>());
+  EXPECT_EQ(point["plain"]["replay_us"]["count"], 20);
+  EXPECT_EQ(point["twin"]["replay_us"]["count"], 20);
+  int calls = 0;
+  double stamped = 0, net = 0, share = 0;
+  for (const json& op : point["ops"]) {
+    calls += op["calls"].get<int>();
+    stamped += op["stamped_us"]["mean"].get<double>();
+    net += op["net_us"].get<double>();
+    share += op["share"].get<double>();
+    if (op["op"] == "rms_norm") {
+      EXPECT_EQ(op["calls"], 5);  // two a layer, and the last
+      EXPECT_EQ(op["net_per_layer_us"], nullptr);
+    } else if (op["op"] == "silu_mul") {
+      EXPECT_EQ(op["net_per_layer_us"], op["net_per_call_us"]);
+    }
+  }
+  EXPECT_EQ(calls, point["kernels"]);
+  EXPECT_NEAR(stamped, point["stamped_span_us"]["mean"].get<double>(), 1e-6 * stamped);
+  EXPECT_NEAR(net, point["net_sum_us"].get<double>(), 1e-6 * net);
+  EXPECT_NEAR(share, 1.0, 1e-9);
+  // The device's part is in the host's.
+  EXPECT_LE(point["plain"]["device_us"]["mean"], point["plain"]["replay_us"]["mean"]);
+  // 2 (K, V) * 2 layers * 16 elements * 4 bytes a token.
+  EXPECT_EQ(point["bytes"]["kv_written"], 2 * 256);
+  EXPECT_NEAR(point["bytes"]["kv_read"].get<double>(),
+              2 * 256 * point["mean_context"].get<double>(), 0.5);
+  const double device_s = point["plain"]["device_us"]["p50"].get<double>() * 1e-6;
+  EXPECT_NEAR(point["bytes_per_s"].get<double>(), point["bytes"]["total"].get<double>() / device_s,
+              1e-6 * point["bytes_per_s"].get<double>());
+}
+
+TEST_F(ProfileProgram, PrintsTablesForPeople) {
+  std::string text;
+  Profile({"--rows", "2", "--contexts", "100", "--iterations", "5"}, &text);
+  EXPECT_THAT(text, StartsWith("model"));
+  EXPECT_THAT(text, HasSubstr("\n2 rows of 100 tokens: decode/2, "));
+  EXPECT_THAT(text, HasSubstr("linear_native 64x32"));
+  EXPECT_THAT(text, HasSubstr("skew of the twin"));
+  EXPECT_THAT(text, HasSubstr("replay p50"));
+  EXPECT_THAT(text, HasSubstr("not told: device 'host'"));
+}
+
+TEST_F(ProfileProgram, ShippedModelRunsWithItsLongestContext) {
+  Program program({"profile", "--model", ShippedModel(), "--device", "host", "--rows", "1",
+                   "--contexts", "2k", "--iterations", "3", "--warmup", "0", "--bandwidth-bytes",
+                   "8MiB"});
+  EXPECT_EQ(program.Wait(std::chrono::seconds(120)), 0) << program.stderr_text();
+  EXPECT_THAT(program.stdout_text(), HasSubstr("1 row of 2,048 tokens: decode/1, "));
+}
+
+TEST_F(ProfileProgram, RefusesPointsThatDoNotFitBeforeItMeasures) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    std::string says;
+  };
+  const std::vector<Refusal> refusals = {
+      {{"--rows", "1", "--contexts", "257"}, "context: got 257 tokens, allowed: 2 to 256"},
+      {{"--rows", "1", "--contexts", "40,1"}, "context: got 1 tokens, allowed: 2 to 256"},
+      {{"--rows", "1,9", "--contexts", "40"}, "rows: got 9, allowed: 1 to 8"},
+      {{"--rows", "3", "--contexts", "40", "--decode-buckets", "2"},
+       "rows: got 3, allowed: 1 to 2, the largest decode bucket"},
+      {{"--rows", "1,2", "--contexts", "40", "--kv-cache", "16KiB"},
+       "2 rows of 40 tokens need 20 blocks of 4 tokens; the pool has 15"},
+      {{"--contexts", "40", "--kv-cache", "1KiB", "--rows", "1"}, "KV pool"},
+      {{"--rows", "1", "--contexts", "40", "--json", "/no/such/dir/a.json"}, "cannot write"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Program program(Arguments(refusal.arguments));
+    EXPECT_EQ(program.Wait(), 1) << refusal.says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+  }
+}
+
+TEST(JsonSchema, RefusesDocumentsThatAreWrong) {
+  const json schema = Schema();
+  EXPECT_THAT(SchemaErrors(schema, json::object()), Not(IsEmpty()));
+  const auto errors = [](const char* rules, const char* value) {
+    return SchemaErrors(json::parse(rules), json::parse(value)).size();
+  };
+  EXPECT_EQ(errors(R"({"type": "integer", "minimum": 1})", "1"), 0u);
+  EXPECT_EQ(errors(R"({"type": "integer", "minimum": 1})", "0"), 1u);
+  EXPECT_EQ(errors(R"({"type": "integer", "maximum": 1})", "2"), 1u);
+  EXPECT_EQ(errors(R"({"type": "integer"})", "1.5"), 1u);
+  EXPECT_EQ(errors(R"({"type": ["number", "null"]})", "null"), 0u);
+  EXPECT_EQ(errors(R"({"type": ["number", "null"]})", "\"1\""), 1u);
+  EXPECT_EQ(errors(R"({"const": "a"})", "\"b\""), 1u);
+  EXPECT_EQ(errors(R"({"enum": ["a", "b"]})", "\"b\""), 0u);
+  EXPECT_EQ(errors(R"({"enum": ["a", "b"]})", "\"c\""), 1u);
+  EXPECT_EQ(errors(R"({"items": {"type": "string"}, "minItems": 1})", "[]"), 1u);
+  EXPECT_EQ(errors(R"({"items": {"type": "string"}})", R"(["a", 1, 2])"), 2u);
+  EXPECT_EQ(errors(R"({"required": ["a"], "properties": {"a": {"type": "null"}}})", "{}"), 1u);
+  EXPECT_EQ(errors(R"({"properties": {"a": {}}, "additionalProperties": false})", R"({"b": 1})"),
+            1u);
+  EXPECT_EQ(errors(R"({"$ref": "#/$defs/x", "$defs": {"x": {"type": "string"}}})", "1"), 1u);
+  EXPECT_EQ(errors(R"({"$ref": "#/$defs/y", "$defs": {}})", "1"), 1u);
+  EXPECT_EQ(errors(R"({"pattern": "a"})", "\"a\""), 1u);  // unknown rules do not pass
+}
+
+}  // namespace
+}  // namespace reprise::testing

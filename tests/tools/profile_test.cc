@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of `reprise profile` by themselves: sums of stamps, derived figures, refusals,
+// telemetry, bandwidth, tables.
+#include <dlfcn.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tools/profile/bandwidth.h"
+#include "tools/profile/kernel_times.h"
+#include "tools/profile/profiler.h"
+#include "tools/profile/report.h"
+#include "tools/profile/telemetry.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::reprise::testing::StatusIs;
+using ::testing::HasSubstr;
+
+// Two layers of a norm and two linears, between a fetch and a publish.
+std::vector<graphs::LaunchLabel> Launches() {
+  const graphs::LaunchLabel norm{.kernel = "reprise_rms_norm_bf16", .op = "rms_norm", .shape = ""};
+  const graphs::LaunchLabel wide{
+      .kernel = "reprise_linear_x_bf16", .op = "linear_x", .shape = "8x4"};
+  const graphs::LaunchLabel narrow{
+      .kernel = "reprise_linear_x_bf16", .op = "linear_x", .shape = "4x4"};
+  return {{.kernel = "reprise_fetch", .op = "fetch", .shape = ""},
+          norm,
+          wide,
+          narrow,
+          norm,
+          wide,
+          narrow,
+          {.kernel = "reprise_publish", .op = "publish", .shape = ""}};
+}
+
+graphs::StepStamps Stamps(const std::vector<graphs::LaunchLabel>& launches, uint64_t begin_ns,
+                          std::vector<uint64_t> took_ns) {
+  graphs::StepStamps stamps{.launches = launches, .begin_ns = begin_ns, .done_ns = {}};
+  for (const uint64_t ns : took_ns) stamps.done_ns.push_back(begin_ns += ns);
+  return stamps;
+}
+
+TEST(KernelTimes, AddUpByKernelAndShape) {
+  const auto launches = Launches();
+  KernelTimes times;
+  ASSERT_OK(times.Add(Stamps(launches, 1000, {5, 10, 100, 50, 12, 110, 52, 7})));
+  ASSERT_OK(times.Add(Stamps(launches, 9000, {7, 20, 120, 60, 22, 130, 62, 9})));
+  ASSERT_EQ(times.ops().size(), 5u);
+  EXPECT_EQ(times.num_launches(), 8u);
+  const OpTime& norm = times.ops()[1];
+  EXPECT_EQ(norm.label.op, "rms_norm");
+  EXPECT_EQ(norm.count, 2u);
+  EXPECT_EQ(norm.stamped_ns.count(), 2u);
+  EXPECT_DOUBLE_EQ(norm.stamped_ns.Mean(), (22 + 42) / 2.0);
+  EXPECT_EQ(times.ops()[2].label.shape, "8x4");
+  EXPECT_DOUBLE_EQ(times.ops()[2].stamped_ns.Mean(), (210 + 250) / 2.0);
+  EXPECT_DOUBLE_EQ(times.ops()[3].stamped_ns.Mean(), (102 + 122) / 2.0);
+  EXPECT_DOUBLE_EQ(times.ops()[4].stamped_ns.Mean(), 8);
+  EXPECT_DOUBLE_EQ(times.span_ns().Mean(), (346 + 430) / 2.0);
+  // 4 ns a stamp: a norm's two stamps cost 8. Nothing falls below 0.
+  EXPECT_DOUBLE_EQ(KernelTimes::NetNs(norm, 4), 32 - 8);
+  EXPECT_DOUBLE_EQ(KernelTimes::NetNs(times.ops()[4], 40), 0);
+  EXPECT_DOUBLE_EQ(times.NetSumNs(4), 388 - 8 * 4);
+}
+
+TEST(KernelTimes, RefuseStepsThatCannotBe) {
+  const auto launches = Launches();
+  KernelTimes times;
+  ASSERT_OK(times.Add(Stamps(launches, 1000, {5, 10, 100, 50, 12, 110, 52, 7})));
+  EXPECT_THAT(times.Add(Stamps(launches, 1000, {5, 10})),
+              StatusIs(absl::StatusCode::kInternal, "has 2 launches; the first had 8"));
+  auto backwards = Stamps(launches, 1000, {5, 10, 100, 50, 12, 110, 52, 7});
+  backwards.done_ns[3] -= 60;
+  EXPECT_THAT(times.Add(backwards), StatusIs(absl::StatusCode::kInternal, "stamp 3"));
+}
+
+// Plain steps of 1,000 ns (600 on the device), stamped ones of 1,200 (680).
+PointProfile Point() {
+  PointProfile point;
+  point.rows = 2;
+  point.context = 100;
+  point.graph = "decode/2";
+  point.num_kernels = 8;
+  point.num_twin_kernels = 16;
+  for (int i = 0; i < 3; ++i) {
+    point.plain.replay_ns.Add(1000);
+    point.plain.device_ns.Add(600);
+    point.plain.launch_ns.Add(50);
+    point.twin.replay_ns.Add(1200);
+    point.twin.device_ns.Add(680);
+    point.twin.launch_ns.Add(60);
+  }
+  point.bytes = {.weights = 3000, .kv_read = 2000, .kv_written = 500, .activations = 500};
+  EXPECT_OK(point.kernels.Add(Stamps(Launches(), 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  return point;
+}
+
+TEST(PointProfile, DerivesSkewAndBandwidth) {
+  const PointProfile point = Point();
+  EXPECT_DOUBLE_EQ(point.Skew(), 0.2);
+  EXPECT_DOUBLE_EQ(point.DeviceSkew(), 80.0 / 600);
+  EXPECT_DOUBLE_EQ(point.BytesPerSecond(), 6000 / 600e-9);
+}
+
+ProfileContext Context() {
+  ProfileContext context{.device = "host:0, a CPU",
+                         .model = "tiny",
+                         .telemetry = "",
+                         .telemetry_why = "nobody tells",
+                         .num_layers = 2,
+                         .bandwidth = {.bytes = 1 << 20, .read = {}, .copy = {}},
+                         .stamp_cost_ns = {}};
+  context.bandwidth.read.Add(20e9);
+  context.bandwidth.copy.Add(12e9);
+  context.stamp_cost_ns.Add(10);
+  return context;
+}
+
+TEST(ProfileReport, SaysWhatWasMeasured) {
+  const std::string text = PointText(Point(), Context());
+  EXPECT_THAT(text, HasSubstr("2 rows of 100 tokens: decode/2, 8 kernels"));
+  // 400 stamped, less two stamps of 10; of 610 net in all; by call, by layer.
+  EXPECT_THAT(text, HasSubstr("linear_x 8x4      2   400 ns  380 ns  62.3 %        190 ns         "
+                              "190 ns\n"));
+  EXPECT_THAT(text, HasSubstr("publish           1    10 ns    0 ns   0.0 %          0 ns"));
+  EXPECT_THAT(text, HasSubstr("skew of the twin +20.0 %, 10 ns a stamp"));
+  EXPECT_THAT(text, HasSubstr("stamped times add up to 690 ns, 57.5 % of the twin's mean replay"));
+  EXPECT_THAT(text, HasSubstr("net times add up to 610 ns, 61.0 % of the mean replay"));
+  const std::string points = PointsText({Point()}, Context());
+  EXPECT_THAT(points, HasSubstr("10.00 GB/s   50.0 %         -      -\n"));
+  EXPECT_THAT(ProfileHeader(Context()), HasSubstr("not told: nobody tells"));
+}
+
+TEST(ProfileReport, JsonHasNullWhereNothingIsKnown) {
+  PointProfile point = Point();
+  const nlohmann::json none = PointToJson(point, Context());
+  EXPECT_EQ(none["clock"]["sm_mhz"], nullptr);
+  EXPECT_DOUBLE_EQ(none["share_of_read_bandwidth"], 0.5);
+  EXPECT_EQ(none["ops"][0]["shape"], nullptr);
+  EXPECT_EQ(none["ops"][0]["net_per_layer_us"], nullptr);
+  point.sm_clock_mhz.Add(1900);
+  point.sm_clock_mhz.Add(1980);
+  EXPECT_DOUBLE_EQ(PointToJson(point, Context())["clock"]["sm_mhz"], 1940);
+}
+
+TEST(CheckPoints, NamesWhatDoesNotFit) {
+  const graphs::EngineLimits limits{.max_rows = 64, .max_context_length = 2048};
+  const auto check = [&](std::vector<uint32_t> rows, std::vector<uint32_t> contexts,
+                         uint64_t usable_blocks) {
+    return CheckPoints({.rows = std::move(rows), .contexts = std::move(contexts)}, limits, 32, 16,
+                       usable_blocks);
+  };
+  EXPECT_OK(check({1, 32}, {2, 2048}, 0));
+  EXPECT_OK(check({32}, {33}, 96));
+  constexpr absl::StatusCode kOutOfRange = absl::StatusCode::kOutOfRange;
+  EXPECT_THAT(check({33}, {2}, 0), StatusIs(kOutOfRange, "rows: got 33, allowed: 1 to 32"));
+  EXPECT_THAT(check({1}, {2049}, 0), StatusIs(kOutOfRange, "got 2049 tokens, allowed: 2 to 2048"));
+  EXPECT_THAT(check({1}, {1}, 0), StatusIs(kOutOfRange, "got 1 tokens"));
+  EXPECT_THAT(check({1, 32}, {33}, 95),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "32 rows of 33 tokens need 96 blocks of 16 tokens; the pool has 95"));
+  EXPECT_EQ(BlocksNeeded({.rows = {4, 2}, .contexts = {17, 33, 5}}, 16), 12u);
+}
+
+TEST(Bandwidth, IsMeasuredOnTheHost) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const Bandwidth bandwidth, MeasureBandwidth(*device, 5u << 20, 3));
+  EXPECT_EQ(bandwidth.bytes, 5u << 20);
+  EXPECT_EQ(bandwidth.read.count(), 3u);
+  EXPECT_EQ(bandwidth.copy.count(), 3u);
+  // Any machine's memory, from a slow one under a sanitizer to a large cache.
+  for (const double best : {bandwidth.best_read(), bandwidth.best_copy()}) {
+    EXPECT_GT(best, 1e6);
+    EXPECT_LT(best, 1e13);
+  }
+  EXPECT_GE(bandwidth.best_read(), bandwidth.read.Percentile(50));
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(MeasureBandwidth(*device, 1000, 3), StatusIs(kInvalid, "got 1000 bytes"));
+  EXPECT_THAT(MeasureBandwidth(*device, 1 << 20, 0), StatusIs(kInvalid, "0 passes"));
+}
+
+TEST(StampCost, IsMeasuredOnTheHost) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const Samples cost, MeasureStampCost(*device));
+  EXPECT_EQ(cost.count(), 32u);
+  EXPECT_GT(cost.Percentile(50), 1.0);
+  EXPECT_LT(cost.Percentile(50), 1e6);
+}
+
+constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+const TelemetryLibraries kFake = {.nvml = REPRISE_FAKE_DRIVER, .cuda = REPRISE_FAKE_DRIVER};
+
+TEST(Telemetry, ReadsClockAndPowerOfTheRightDevice) {
+  void* fake = dlopen(REPRISE_FAKE_DRIVER, RTLD_NOW);
+  ASSERT_NE(fake, nullptr) << dlerror();
+  const auto num_open = reinterpret_cast<int (*)()>(dlsym(fake, "FakeNvmlNumOpen"));
+  {
+    ASSERT_OK_AND_ASSIGN(
+        const auto telemetry,
+        Telemetry::Open(
+            {.kind = runtime::DeviceKind::kCuda, .name = "", .driver = "", .ordinal = 1}, kFake));
+    EXPECT_EQ(telemetry->source(), "nvml");
+    const TelemetrySample sample = telemetry->Read();
+    EXPECT_EQ(sample.sm_clock_mhz, 1980);
+    EXPECT_EQ(sample.memory_clock_mhz, std::nullopt);
+    EXPECT_EQ(sample.power_w, 512.5);
+    EXPECT_EQ(num_open(), 1);
+  }
+  EXPECT_EQ(num_open(), 0);
+  dlclose(fake);
+}
+
+TEST(Telemetry, SaysWhyThereIsNone) {
+  runtime::DeviceProperties device;
+  EXPECT_THAT(Telemetry::Open(device), StatusIs(absl::StatusCode::kUnimplemented, "'host'"));
+  device.kind = runtime::DeviceKind::kCuda;
+  EXPECT_THAT(Telemetry::Open(device, {.nvml = "/no/such/nvml.so", .cuda = ""}),
+              StatusIs(kUnavailable, "cannot open /no/such/nvml.so"));
+  EXPECT_THAT(Telemetry::Open(device, {.nvml = REPRISE_FAKE_DRIVER, .cuda = "/no/such/cuda.so"}),
+              StatusIs(kUnavailable, "cannot open /no/such/cuda.so"));
+  EXPECT_THAT(Telemetry::Open(device, {.nvml = "libm.so.6", .cuda = REPRISE_FAKE_DRIVER}),
+              StatusIs(kUnavailable, "has no function nvmlInit_v2"));
+  EXPECT_THAT(Telemetry::Open(device, kFake), StatusIs(kUnavailable, "Not Found (6)"));
+  device.ordinal = 2;
+  EXPECT_THAT(Telemetry::Open(device, kFake), StatusIs(kUnavailable, "device 2"));
+}
+
+}  // namespace
+}  // namespace reprise::tools

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise profile`: what a decode step of a model costs on a device, and where its time goes.
+// Measures real steps of the embedded engine, for every number of rows at every context.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "graphs/engine_setup.h"
+#include "runtime/kv_pool.h"
+#include "runtime/status_macros.h"
+#include "tools/cli.h"
+#include "tools/console.h"
+#include "tools/engine_flags.h"
+#include "tools/profile/bandwidth.h"
+#include "tools/profile/profiler.h"
+#include "tools/profile/report.h"
+#include "tools/profile/telemetry.h"
+#include "tools/sched/stats.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  reprise profile --model models/byte-llama --rows 1,8 --contexts 128,1k
+  reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k
+      --json profile.json
+
+docs/profile.md says what each number is; docs/profile.schema.json describes the JSON.)";
+
+constexpr uint32_t kBandwidthPasses = 8;
+
+struct ProfileFlags {
+  EngineFlags engine;
+  ProfileOptions profile;
+  uint64_t bandwidth_bytes = 0;  // 0: by device
+  std::string json_file;
+};
+
+absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, 1, 1u << 30));
+  return std::vector<uint32_t>(values.begin(), values.end());
+}
+
+// Refuses what cannot be measured before anything is loaded, and lets a pool of no given size be as
+// large as the largest point needs.
+absl::Status FitPool(ProfileFlags* flags) {
+  graphs::DecodeEngineOptions& engine = flags->engine.engine;
+  REPRISE_ASSIGN_OR_RETURN(const runtime::ModelSpec model,
+                           graphs::ReadModelSpec(flags->engine.source));
+  REPRISE_ASSIGN_OR_RETURN(const graphs::ResolvedOptions resolved,
+                           graphs::ResolveOptions(engine, model, {}));
+  const auto geometry = runtime::KvGeometry::For(model, engine.block_size, resolved.options.dtype);
+  const std::vector<int64_t>& buckets = resolved.options.decode_buckets;
+  const uint64_t pool_blocks = engine.kv_cache_bytes / geometry.BlockBytes();
+  if (engine.kv_cache_bytes != 0 && pool_blocks < 2) return absl::OkStatus();  // the engine says it
+  REPRISE_RETURN_IF_ERROR(
+      CheckPoints(flags->profile, resolved.limits,
+                  static_cast<uint32_t>(*std::max_element(buckets.begin(), buckets.end())),
+                  engine.block_size, pool_blocks == 0 ? 0 : pool_blocks - 1));
+  if (engine.kv_cache_bytes == 0) {
+    // And the scratch block.
+    engine.kv_cache_bytes =
+        (BlocksNeeded(flags->profile, engine.block_size) + 1) * geometry.BlockBytes();
+  }
+  return absl::OkStatus();
+}
+
+std::string DeviceText(const runtime::DeviceProperties& device) {
+  return absl::StrCat(std::string(runtime::NameOf(device.kind)), ":", device.ordinal, ", ",
+                      device.name, device.driver.empty() ? "" : ", driver ", device.driver);
+}
+
+nlohmann::json TextOrNull(const std::string& text) {
+  return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
+}
+
+absl::Status WriteProfile(const ProfileFlags& flags, const LoadedEngine& loaded,
+                          const ProfileContext& context, const std::vector<PointProfile>& points) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const PointProfile& point : points) list.push_back(PointToJson(point, context));
+  return WriteJsonFile(flags.json_file, {{"schema", "reprise.profile/1"},
+                                         {"command", "profile"},
+                                         {"version", REPRISE_VERSION},
+                                         {"engine", EngineToJson(*loaded.engine)},
+                                         {"settings",
+                                          {{"rows", flags.profile.rows},
+                                           {"contexts", flags.profile.contexts},
+                                           {"iterations", flags.profile.iterations},
+                                           {"warmup", flags.profile.warmup},
+                                           {"window_steps", kWindowSteps}}},
+                                         {"telemetry",
+                                          {{"source", TextOrNull(context.telemetry)},
+                                           {"why_none", TextOrNull(context.telemetry_why)}}},
+                                         {"bandwidth", BandwidthToJson(context.bandwidth)},
+                                         {"stamp_cost_us", context.stamp_cost_ns.ToJson(1e-3)},
+                                         {"points", std::move(list)}});
+}
+
+absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded, Console* console) {
+  const graphs::EngineInfo& info = loaded.engine->info();
+  auto telemetry = Telemetry::Open(info.device);
+  const uint64_t bytes =
+      flags.bandwidth_bytes != 0 ? flags.bandwidth_bytes : DefaultBandwidthBytes(info.device);
+  ProfileContext context{
+      .device = DeviceText(info.device),
+      .model = info.model.name,
+      .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
+      .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
+      .num_layers = info.model.num_layers,
+      .bandwidth = {},
+      .stamp_cost_ns = {}};
+  Profiler profiler(loaded.engine.get(), telemetry.ok() ? telemetry->get() : nullptr);
+  REPRISE_RETURN_IF_ERROR(profiler.Prepare(flags.profile));
+  REPRISE_ASSIGN_OR_RETURN(context.bandwidth,
+                           MeasureBandwidth(*loaded.device, bytes, kBandwidthPasses));
+  REPRISE_ASSIGN_OR_RETURN(context.stamp_cost_ns, MeasureStampCost(*loaded.device));
+  console->Print(ProfileHeader(context));
+  std::vector<PointProfile> points;
+  for (const uint32_t rows : flags.profile.rows) {
+    for (const uint32_t length : flags.profile.contexts) {
+      REPRISE_ASSIGN_OR_RETURN(PointProfile point, profiler.Measure(rows, length, flags.profile));
+      console->Print(PointText(point, context));
+      points.push_back(std::move(point));
+    }
+  }
+  console->Print(PointsText(points, context));
+  if (flags.json_file.empty()) return absl::OkStatus();
+  return WriteProfile(flags, loaded, context, points);
+}
+
+absl::Status Run(ProfileFlags flags) {
+  REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  if (flags.engine.engine.poison) {
+    return UsageError("--poison: got a test mode that fills contexts with NaN, allowed: without");
+  }
+  if (!flags.json_file.empty()) REPRISE_RETURN_IF_ERROR(CheckWritable(flags.json_file));
+  REPRISE_RETURN_IF_ERROR(FitPool(&flags));
+  flags.engine.engine.random_kv_cache = true;
+  Console console;
+  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, &console));
+  return MeasureAll(flags, loaded, &console);
+}
+
+void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
+  AddOption(app, "--rows", &flags->profile.rows, ParseCounts, "N,N,...", "1,8,64",
+            "Rows of a decode step");
+  AddOption(app, "--contexts", &flags->profile.contexts, ParseCounts, "N,N,...", "128,1k",
+            "Tokens that every row attends over, such as 128,1k,8k");
+  AddOption(
+      app, "--iterations", &flags->profile.iterations,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "100",
+      "Measured steps of every point, plain and stamped each");
+  AddOption(
+      app, "--warmup", &flags->profile.warmup,
+      [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 20); }, "N", "16",
+      "Steps before them");
+  AddOption(
+      app, "--bandwidth-bytes", &flags->bandwidth_bytes,
+      [](std::string_view text) -> absl::StatusOr<uint64_t> {
+        REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
+        if (bytes >= uint64_t{1} << 20 && bytes <= uint64_t{1} << 40) return bytes;
+        return absl::InvalidArgumentError(
+            absl::StrCat("size: got \"", std::string(text), "\", allowed: 1MiB to 1TiB"));
+      },
+      "SIZE", "", "Memory that the bandwidth is measured over (default: 4GiB, host 512MiB)");
+  app->add_option("--json", flags->json_file, "Write all figures to this file too")
+      ->type_name("FILE");
+  NameOptionGroup(app, "Measuring");
+}
+
+}  // namespace
+
+Command AddProfileCommand(CLI::App* root) {
+  auto flags = std::make_shared<ProfileFlags>();
+  CLI::App* app = root->add_subcommand(
+      "profile", "Measure decode steps of given sizes, kernel by kernel, without a server");
+  app->footer(kExamples);
+  AddPointOptions(app, flags.get());
+  AddEngineOptions(app, &flags->engine);
+  return {app, [flags] { return Run(*flags); }};
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a profile sets its figures beside, measured on the spot by the device's clock: the memory
+// bandwidth that plain kernels of our own (kernels/memory_probe) reach on a range far larger than
+// the caches, and what a stamp costs.
+#ifndef REPRISE_TOOLS_PROFILE_BANDWIDTH_H_
+#define REPRISE_TOOLS_PROFILE_BANDWIDTH_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "runtime/device.h"
+#include "tools/samples.h"
+
+namespace reprise::tools {
+
+struct Bandwidth {
+  uint64_t bytes = 0;  // that each pass reads; a copy reads and writes half of them each
+  Samples read;        // bytes per second, by pass
+  Samples copy;        // bytes per second, read and written together, by pass
+  double best_read() const { return read.Percentile(100); }
+  double best_copy() const { return copy.Percentile(100); }
+};
+
+// 4 GiB on a GPU, 512 MiB on the host.
+uint64_t DefaultBandwidthBytes(const runtime::DeviceProperties& device);
+
+// Runs one pass to warm up and `passes` measured ones of either kind over `bytes` of fresh memory,
+// rounded down to a multiple of 256 KiB. Takes a stream of its own; the device should have nothing
+// else to do. Errors: InvalidArgument on less than that, more than 1 TiB, or no pass;
+// ResourceExhausted names the bytes; the device's.
+absl::StatusOr<Bandwidth> MeasureBandwidth(runtime::Device& device, uint64_t bytes,
+                                           uint32_t passes);
+
+// What a stamp behind a kernel adds to a graph's time, nanoseconds, by replay of a graph of stamps
+// alone: from one to the next, the gap between two kernels included. Errors: the device's.
+absl::StatusOr<Samples> MeasureStampCost(runtime::Device& device);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_PROFILE_BANDWIDTH_H_

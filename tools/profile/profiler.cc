@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile/profiler.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::tools {
+namespace {
+
+using graphs::ExecutionMode;
+
+uint64_t BlocksOf(uint64_t rows, uint64_t context, uint32_t block_size) {
+  return rows * ((context + block_size - 1) / block_size);
+}
+
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
+
+// The rows of one point: a session that holds their blocks, and steps over them.
+class PointRows {
+ public:
+  PointRows(graphs::DecodeEngine& engine, uint32_t rows, uint32_t context)
+      : engine_(engine), session_(engine.OpenSession()), rows_(rows), context_(context) {}
+  ~PointRows() { engine_.CloseSession(session_.id).IgnoreError(); }  // open until here
+  PointRows(const PointRows&) = delete;
+  PointRows& operator=(const PointRows&) = delete;
+
+  // Blocks lie scattered over the pool, as they do after a while of serving.
+  absl::Status Allocate() {
+    const uint32_t block_size = engine_.pool().block_size;
+    const auto count = static_cast<uint32_t>(BlocksOf(rows_, context_, block_size));
+    REPRISE_ASSIGN_OR_RETURN(blocks_, engine_.AllocateBlocks(session_.id, count));
+    std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937_64(1));
+    const uint32_t vocab = static_cast<uint32_t>(engine_.info().model.vocab_size);
+    for (uint32_t row = 0; row < rows_; ++row) {
+      ids_.push_back(row);
+      tokens_.push_back(row * 7919 % vocab);
+    }
+    return absl::OkStatus();
+  }
+
+  // The rows as new ones, and a token each: after this step `context` tokens are in their KV.
+  absl::Status AddAll(uint32_t context, graphs::StepResult* result) {
+    const size_t each = blocks_.size() / rows_;
+    std::vector<graphs::RowAdd> add;
+    std::vector<graphs::RowChunk> chunks;
+    for (uint32_t row = 0; row < rows_; ++row) {
+      add.push_back({.row = row,
+                     .sampling = {},
+                     .context_length = context - 1,
+                     .blocks = std::span(blocks_).subspan(row * each, each)});
+      chunks.push_back({.row = row, .sample = true, .tokens = std::span(tokens_).subspan(row, 1)});
+    }
+    graphs::StepRequest request = Request();
+    if (resident_) request.drop = ids_;
+    request.add = add;
+    request.chunks = chunks;
+    REPRISE_RETURN_IF_ERROR(engine_.Step(request, result));
+    resident_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Continue(ExecutionMode mode, graphs::StepResult* result) {
+    graphs::StepRequest request = Request();
+    request.continue_all = true;
+    request.mode = mode;
+    return engine_.Step(request, result);
+  }
+
+ private:
+  graphs::StepRequest Request() {
+    graphs::StepRequest request;
+    request.session = session_.id;
+    request.epoch = session_.epoch;
+    request.sequence = ++sequence_;
+    return request;
+  }
+
+  graphs::DecodeEngine& engine_;
+  const graphs::SessionInfo session_;
+  const uint32_t rows_;
+  const uint32_t context_;
+  std::vector<uint32_t> blocks_, ids_, tokens_;
+  uint64_t sequence_ = 0;
+  bool resident_ = false;
+};
+
+// Measures one point, window by window.
+class PointMeasurement {
+ public:
+  PointMeasurement(graphs::DecodeEngine& engine, Telemetry* telemetry, PointRows& rows,
+                   PointProfile& profile)
+      : engine_(engine),
+        telemetry_(telemetry),
+        rows_(rows),
+        profile_(profile),
+        window_(std::min(kWindowSteps, profile.context - 1)) {}
+
+  absl::Status WarmUp(uint32_t steps) {
+    for (uint32_t done = 0; done < steps; done += window_)
+      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), ExecutionMode::kReplay,
+                                     [](const graphs::StepResult&) { return absl::OkStatus(); }));
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(uint32_t iterations) {
+    for (uint32_t done = 0; done < iterations; done += window_) {
+      const uint32_t steps = std::min(window_, iterations - done);
+      REPRISE_RETURN_IF_ERROR(
+          Window(steps, ExecutionMode::kReplay,
+                 [this](const graphs::StepResult& result) { return AddPlain(result); }));
+      ReadTelemetry();
+      REPRISE_RETURN_IF_ERROR(
+          Window(steps, ExecutionMode::kStamped,
+                 [this](const graphs::StepResult& result) { return AddStamped(result); }));
+    }
+    profile_.mean_context = attended_ / iterations;
+    return absl::OkStatus();
+  }
+
+ private:
+  // One unmeasured step that adds the rows, then `steps` whose contexts end at the point's.
+  template <typename Take>
+  absl::Status Window(uint32_t steps, ExecutionMode mode, Take take) {
+    REPRISE_RETURN_IF_ERROR(rows_.AddAll(profile_.context - steps, &result_));
+    for (uint32_t i = 0; i < steps; ++i) {
+      REPRISE_RETURN_IF_ERROR(rows_.Continue(mode, &result_));
+      REPRISE_RETURN_IF_ERROR(take(result_));
+    }
+    return absl::OkStatus();
+  }
+
+  static void AddTimes(const graphs::StepLedger& ledger, StepTimes& times) {
+    times.replay_ns.Add(static_cast<double>(ledger.total_ns - ledger.validate_ns - ledger.ring_ns));
+    times.device_ns.Add(static_cast<double>(ledger.device_ns));
+    times.launch_ns.Add(static_cast<double>(ledger.launch_ns));
+  }
+
+  absl::Status AddPlain(const graphs::StepResult& result) {
+    AddTimes(result.ledger, profile_.plain);
+    attended_ += result.rows.front().context_length;
+    profile_.graph = std::string(result.report.graph);
+    profile_.padding_rows = result.report.padding_rows;
+    // Stale ones, read so that the pause before the next step is that of a stamped one.
+    return engine_.ReadStamps(profile_.rows, &stamps_);
+  }
+
+  absl::Status AddStamped(const graphs::StepResult& result) {
+    AddTimes(result.ledger, profile_.twin);
+    REPRISE_RETURN_IF_ERROR(engine_.ReadStamps(profile_.rows, &stamps_));
+    profile_.num_twin_kernels = stamps_.num_kernel_nodes;
+    return profile_.kernels.Add(stamps_);
+  }
+
+  void ReadTelemetry() {
+    if (telemetry_ == nullptr) return;
+    const TelemetrySample sample = telemetry_->Read();
+    if (sample.sm_clock_mhz) profile_.sm_clock_mhz.Add(*sample.sm_clock_mhz);
+    if (sample.memory_clock_mhz) profile_.memory_clock_mhz.Add(*sample.memory_clock_mhz);
+    if (sample.power_w) profile_.power_w.Add(*sample.power_w);
+  }
+
+  graphs::DecodeEngine& engine_;
+  Telemetry* telemetry_;
+  PointRows& rows_;
+  PointProfile& profile_;
+  const uint32_t window_;
+  double attended_ = 0;  // tokens, over all plain steps
+  graphs::StepResult result_;
+  graphs::StepStamps stamps_;
+};
+
+int KernelsOf(const graphs::EngineInfo& info, const std::string& graph) {
+  for (const graphs::CapturedBucket& bucket : info.decode_buckets) {
+    if (bucket.bucket.name == graph) return bucket.num_kernel_nodes;
+  }
+  return 0;
+}
+
+}  // namespace
+
+uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size) {
+  return BlocksOf(*std::max_element(options.rows.begin(), options.rows.end()),
+                  *std::max_element(options.contexts.begin(), options.contexts.end()), block_size);
+}
+
+absl::Status CheckPoints(const ProfileOptions& options, const graphs::EngineLimits& limits,
+                         uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks) {
+  for (const uint32_t rows : options.rows) {
+    const uint32_t allowed = std::min(limits.max_rows, max_bucket);
+    if (rows < 1 || rows > allowed) {
+      return absl::OutOfRangeError(absl::StrCat("rows: got ", rows, ", allowed: 1 to ", allowed,
+                                                allowed == limits.max_rows
+                                                    ? ", the most that can be resident (--max-rows)"
+                                                    : ", the largest decode bucket"));
+    }
+  }
+  for (const uint32_t context : options.contexts) {
+    if (context < 2 || context > limits.max_context_length) {
+      return absl::OutOfRangeError(absl::StrCat("context: got ", context, " tokens, allowed: 2 to ",
+                                                limits.max_context_length, ", the limit of a row"));
+    }
+  }
+  if (usable_blocks == 0) return absl::OkStatus();
+  for (const uint32_t rows : options.rows) {
+    for (const uint32_t context : options.contexts) {
+      const uint64_t needed = BlocksOf(rows, context, block_size);
+      if (needed <= usable_blocks) continue;
+      return absl::ResourceExhaustedError(
+          absl::StrCat(rows, " rows of ", context, " tokens need ", needed, " blocks of ",
+                       block_size, " tokens; the pool has ", usable_blocks, " (--kv-cache)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+double PointProfile::Skew() const {
+  const double whole = plain.replay_ns.Percentile(50);
+  return Share(twin.replay_ns.Percentile(50) - whole, whole);
+}
+
+double PointProfile::DeviceSkew() const {
+  const double whole = plain.device_ns.Percentile(50);
+  return Share(twin.device_ns.Percentile(50) - whole, whole);
+}
+
+double PointProfile::BytesPerSecond() const {
+  return Share(static_cast<double>(bytes.total()) * 1e9, plain.device_ns.Percentile(50));
+}
+
+absl::Status Profiler::Prepare(const ProfileOptions& options) {
+  return engine_.CaptureTwins(options.rows);
+}
+
+absl::StatusOr<PointProfile> Profiler::Measure(uint32_t rows, uint32_t context,
+                                               const ProfileOptions& options) {
+  PointProfile profile;
+  profile.rows = rows;
+  profile.context = context;
+  PointRows point(engine_, rows, context);
+  REPRISE_RETURN_IF_ERROR(point.Allocate());
+  PointMeasurement measurement(engine_, telemetry_, point, profile);
+  REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
+  REPRISE_RETURN_IF_ERROR(measurement.Measure(options.iterations));
+  profile.num_kernels = KernelsOf(engine_.info(), profile.graph);
+  profile.bytes = graphs::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
+                                            profile.mean_context);
+  return profile;
+}
+
+}  // namespace reprise::tools

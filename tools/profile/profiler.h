@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profiler: measures decode steps of a given number of rows at a given context, plain and stamped
+// by turns. Knows no command line and prints nothing.
+#ifndef REPRISE_TOOLS_PROFILE_PROFILER_H_
+#define REPRISE_TOOLS_PROFILE_PROFILER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "graphs/decode_engine.h"
+#include "graphs/step_bytes.h"
+#include "runtime/model_spec.h"
+#include "tools/profile/kernel_times.h"
+#include "tools/profile/telemetry.h"
+#include "tools/samples.h"
+
+namespace reprise::tools {
+
+// Decode steps whose contexts end at the wanted one; then the rows are added anew. Contexts of
+// measured steps lie in (context - kWindowSteps, context].
+inline constexpr uint32_t kWindowSteps = 16;
+
+struct ProfileOptions {
+  std::vector<uint32_t> rows = {1, 8, 64};
+  std::vector<uint32_t> contexts = {128, 1024};  // tokens that each row attends over
+  uint32_t iterations = 100;                     // measured steps, plain and stamped each
+  uint32_t warmup = 16;                          // plain steps before them, of every point
+};
+
+// Blocks that the largest point needs.
+uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size);
+
+// Whether every point can be measured: before anything is loaded. `usable_blocks`: of the pool, 0
+// where it will be made to fit. Errors: OutOfRange names rows or context, got and allowed;
+// ResourceExhausted names the point and the pool.
+absl::Status CheckPoints(const ProfileOptions& options, const graphs::EngineLimits& limits,
+                         uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks);
+
+// Host times of plain steps, or of stamped ones.
+struct StepTimes {
+  Samples replay_ns;  // host: the launch call's begin to the result seen
+  Samples device_ns;  // device clock: the first kernel's start to the publishing one
+  Samples launch_ns;  // host: the launch call
+};
+
+// What one point came to.
+struct PointProfile {
+  uint32_t rows = 0;
+  uint32_t context = 0;
+  std::string graph;
+  uint32_t padding_rows = 0;
+  int num_kernels = 0;
+  int num_twin_kernels = 0;
+  StepTimes plain;
+  StepTimes twin;
+  double mean_context = 0;  // tokens that a row attended over in the plain steps
+  graphs::StepBytes bytes;  // at that context
+  KernelTimes kernels;
+  // Read at the end of every window; empty where the platform does not tell.
+  Samples sm_clock_mhz, memory_clock_mhz, power_w;
+
+  // (twin - plain) / plain, of medians.
+  double Skew() const;
+  double DeviceSkew() const;
+  // Bytes per second: the step's bytes by the median of its device time.
+  double BytesPerSecond() const;
+};
+
+class Profiler {
+ public:
+  // `telemetry`: nullptr where there is none. Both must outlive the profiler.
+  Profiler(graphs::DecodeEngine* engine, Telemetry* telemetry)
+      : engine_(*engine), telemetry_(telemetry) {}
+
+  // Captures the twins of all points.
+  absl::Status Prepare(const ProfileOptions& options);
+  // One point, in a session of its own. Errors: the engine's.
+  absl::StatusOr<PointProfile> Measure(uint32_t rows, uint32_t context,
+                                       const ProfileOptions& options);
+
+ private:
+  graphs::DecodeEngine& engine_;
+  Telemetry* telemetry_;
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_PROFILE_PROFILER_H_

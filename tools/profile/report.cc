@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile/report.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/table.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr double kNsToUs = 1e-3;
+constexpr char kNone[] = "-";
+
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
+
+// A kernel that every layer launches equally often.
+bool IsOfLayers(const OpTime& op, int64_t num_layers) {
+  return num_layers > 0 && op.count >= num_layers && op.count % num_layers == 0;
+}
+
+std::string Signed(double fraction) { return absl::StrFormat("%+.1f %%", fraction * 100); }
+
+std::string MeanText(const Samples& samples, const char* unit) {
+  return samples.empty() ? kNone : absl::StrFormat("%.0f %s", samples.Mean(), unit);
+}
+
+nlohmann::json MeanJson(const Samples& samples) {
+  return samples.empty() ? nlohmann::json(nullptr) : nlohmann::json(samples.Mean());
+}
+
+std::string OpName(const graphs::LaunchLabel& label) {
+  return label.shape.empty() ? label.op : absl::StrCat(label.op, " ", label.shape);
+}
+
+std::string KernelTable(const PointProfile& point, const ProfileContext& context) {
+  const int64_t num_layers = context.num_layers;
+  const double stamp = context.StampCostNs();
+  const double net_sum = point.kernels.NetSumNs(stamp);
+  Table table({"op", "calls", "stamped", "net", "share", "net per call", "net per layer"});
+  for (const OpTime& op : point.kernels.ops()) {
+    const double net = KernelTimes::NetNs(op, stamp);
+    table.AddRow({OpName(op.label), absl::StrCat(op.count), FormatDuration(op.stamped_ns.Mean()),
+                  FormatDuration(net), FormatPercent(Share(net, net_sum)),
+                  FormatDuration(net / op.count),
+                  IsOfLayers(op, num_layers) ? FormatDuration(net / static_cast<double>(num_layers))
+                                             : kNone});
+  }
+  return table.ToString();
+}
+
+// How the kernels' times relate to the replay's latency.
+std::string SumText(const PointProfile& point, const ProfileContext& context) {
+  const double stamp = context.StampCostNs();
+  const double net_sum = point.kernels.NetSumNs(stamp);
+  const double span = point.kernels.span_ns().Mean();
+  return absl::StrCat("stamped times add up to ", FormatDuration(span), ", ",
+                      FormatPercent(Share(span, point.twin.replay_ns.Mean())),
+                      " of the twin's mean replay (", FormatDuration(point.twin.replay_ns.Mean()),
+                      "); skew of the twin ", Signed(point.Skew()), ", ", FormatDuration(stamp),
+                      " a stamp; net times add up to ", FormatDuration(net_sum), ", ",
+                      FormatPercent(Share(net_sum, point.plain.replay_ns.Mean())),
+                      " of the mean replay (", FormatDuration(point.plain.replay_ns.Mean()), ")\n");
+}
+
+std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
+  Table table({"rows", "context", "graph", "replay p50", "p90", "p99", "launch p50", "device p50",
+               "bytes", "bytes/s", "of read", "SM clock", "power"});
+  for (const PointProfile& p : points) {
+    const Samples& replay = p.plain.replay_ns;
+    table.AddRow({absl::StrCat(p.rows), FormatCount(p.context), p.graph,
+                  FormatDuration(replay.Percentile(50)), FormatDuration(replay.Percentile(90)),
+                  FormatDuration(replay.Percentile(99)),
+                  FormatDuration(p.plain.launch_ns.Percentile(50)),
+                  FormatDuration(p.plain.device_ns.Percentile(50)), FormatBytes(p.bytes.total()),
+                  FormatBandwidth(p.BytesPerSecond()),
+                  FormatPercent(Share(p.BytesPerSecond(), context.bandwidth.best_read())),
+                  MeanText(p.sm_clock_mhz, "MHz"), MeanText(p.power_w, "W")});
+  }
+  return table.ToString();
+}
+
+std::string BytesTable(const std::vector<PointProfile>& points) {
+  Table table({"rows", "context", "weights", "KV read", "KV written", "activations", "in all"});
+  for (const PointProfile& p : points) {
+    table.AddRow({absl::StrCat(p.rows), FormatCount(p.context), FormatBytes(p.bytes.weights),
+                  FormatBytes(p.bytes.kv_read), FormatBytes(p.bytes.kv_written),
+                  FormatBytes(p.bytes.activations), FormatBytes(p.bytes.total())});
+  }
+  return table.ToString();
+}
+
+nlohmann::json TimesToJson(const StepTimes& times) {
+  return {{"replay_us", times.replay_ns.ToJson(kNsToUs)},
+          {"device_us", times.device_ns.ToJson(kNsToUs)},
+          {"launch_us", times.launch_ns.ToJson(kNsToUs)}};
+}
+
+nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& context) {
+  const int64_t num_layers = context.num_layers;
+  const double stamp = context.StampCostNs();
+  const double net_sum = point.kernels.NetSumNs(stamp);
+  nlohmann::json ops = nlohmann::json::array();
+  for (const OpTime& op : point.kernels.ops()) {
+    const double net_us = KernelTimes::NetNs(op, stamp) * kNsToUs;
+    nlohmann::json shape = nullptr;
+    if (!op.label.shape.empty()) shape = op.label.shape;
+    nlohmann::json per_layer = nullptr;
+    if (IsOfLayers(op, num_layers)) per_layer = net_us / static_cast<double>(num_layers);
+    ops.push_back({{"op", op.label.op},
+                   {"kernel", op.label.kernel},
+                   {"shape", std::move(shape)},
+                   {"calls", op.count},
+                   {"stamped_us", op.stamped_ns.ToJson(kNsToUs)},
+                   {"net_us", net_us},
+                   {"share", Share(net_us, net_sum * kNsToUs)},
+                   {"net_per_call_us", net_us / op.count},
+                   {"net_per_layer_us", std::move(per_layer)}});
+  }
+  return ops;
+}
+
+}  // namespace
+
+std::string ProfileHeader(const ProfileContext& context) {
+  const Bandwidth& bandwidth = context.bandwidth;
+  Table table({});
+  table.AlignLeft();
+  table.AddRow({"model", context.model});
+  table.AddRow({"device", context.device});
+  table.AddRow({"bandwidth", absl::StrCat("read ", FormatBandwidth(bandwidth.best_read()),
+                                          ", copy ", FormatBandwidth(bandwidth.best_copy()),
+                                          " (best of ", bandwidth.read.count(), " passes over ",
+                                          FormatBytes(bandwidth.bytes), ")")});
+  table.AddRow({"clock, power", context.telemetry.empty()
+                                    ? absl::StrCat("not told: ", context.telemetry_why)
+                                    : absl::StrCat("from ", context.telemetry)});
+  return absl::StrCat(table.ToString(), "\n");
+}
+
+std::string PointText(const PointProfile& point, const ProfileContext& context) {
+  return absl::StrCat(point.rows, point.rows == 1 ? " row" : " rows", " of ",
+                      FormatCount(point.context), " tokens: ", point.graph, ", ", point.num_kernels,
+                      " kernels, ", point.padding_rows, " rows of padding\n",
+                      KernelTable(point, context), SumText(point, context), "\n");
+}
+
+std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context) {
+  return absl::StrCat(LatencyTable(points, context), "\n", BytesTable(points));
+}
+
+nlohmann::json BandwidthToJson(const Bandwidth& bandwidth) {
+  return {{"bytes", bandwidth.bytes},
+          {"passes", bandwidth.read.count()},
+          {"read_bytes_per_s",
+           {{"best", bandwidth.best_read()}, {"p50", bandwidth.read.Percentile(50)}}},
+          {"copy_bytes_per_s",
+           {{"best", bandwidth.best_copy()}, {"p50", bandwidth.copy.Percentile(50)}}}};
+}
+
+nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context) {
+  nlohmann::json twin = TimesToJson(point.twin);
+  twin["kernels"] = point.num_twin_kernels;
+  twin["skew"] = point.Skew();
+  twin["device_skew"] = point.DeviceSkew();
+  return {{"rows", point.rows},
+          {"context", point.context},
+          {"mean_context", point.mean_context},
+          {"graph", point.graph},
+          {"padding_rows", point.padding_rows},
+          {"kernels", point.num_kernels},
+          {"plain", TimesToJson(point.plain)},
+          {"twin", std::move(twin)},
+          {"bytes",
+           {{"weights", point.bytes.weights},
+            {"kv_read", point.bytes.kv_read},
+            {"kv_written", point.bytes.kv_written},
+            {"activations", point.bytes.activations},
+            {"total", point.bytes.total()}}},
+          {"bytes_per_s", point.BytesPerSecond()},
+          {"share_of_read_bandwidth", Share(point.BytesPerSecond(), context.bandwidth.best_read())},
+          {"ops", OpsToJson(point, context)},
+          {"stamped_span_us", point.kernels.span_ns().ToJson(kNsToUs)},
+          {"net_sum_us", point.kernels.NetSumNs(context.StampCostNs()) * kNsToUs},
+          {"clock",
+           {{"sm_mhz", MeanJson(point.sm_clock_mhz)},
+            {"memory_mhz", MeanJson(point.memory_clock_mhz)},
+            {"power_w", MeanJson(point.power_w)}}}};
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a profile says: as tables for people and as JSON for programs. The JSON is described by
+// docs/profile.schema.json, every number by docs/profile.md.
+#ifndef REPRISE_TOOLS_PROFILE_REPORT_H_
+#define REPRISE_TOOLS_PROFILE_REPORT_H_
+
+#include <string>
+
+#include "graphs/decode_engine.h"
+#include "nlohmann/json.hpp"
+#include "tools/profile/bandwidth.h"
+#include "tools/profile/profiler.h"
+
+namespace reprise::tools {
+
+// What holds for all points.
+struct ProfileContext {
+  std::string device;         // in words
+  std::string model;          // its name
+  std::string telemetry;      // the source of clocks and power, "" for none
+  std::string telemetry_why;  // and why there is none
+  int64_t num_layers = 0;
+  Bandwidth bandwidth;
+  Samples stamp_cost_ns;
+  double StampCostNs() const { return stamp_cost_ns.Percentile(50); }
+};
+
+// Model, device, bandwidth; ends in a blank line.
+std::string ProfileHeader(const ProfileContext& context);
+// One point's kernels, ends in a blank line.
+std::string PointText(const PointProfile& point, const ProfileContext& context);
+// All points, one line each: latencies, then bytes.
+std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context);
+
+nlohmann::json BandwidthToJson(const Bandwidth& bandwidth);
+nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_PROFILE_REPORT_H_

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Telemetry: a device's clocks and power, where its platform tells. NVIDIA GPUs tell through NVML,
+// which comes with the driver and is opened at run time; the host tells nothing. One thread.
+#ifndef REPRISE_TOOLS_PROFILE_TELEMETRY_H_
+#define REPRISE_TOOLS_PROFILE_TELEMETRY_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/device.h"
+
+namespace reprise::tools {
+
+// What the platform said just now; unset what it would not say.
+struct TelemetrySample {
+  std::optional<double> sm_clock_mhz;
+  std::optional<double> memory_clock_mhz;
+  std::optional<double> power_w;
+};
+
+// Libraries of NVIDIA's driver.
+struct TelemetryLibraries {
+  std::string nvml = "libnvidia-ml.so.1";
+  std::string cuda =
+      "libcuda.so.1";  // knows an ordinal's place on the PCI bus, by which NVML knows it
+};
+
+class Telemetry {
+ public:
+  virtual ~Telemetry() = default;
+  // "nvml".
+  virtual std::string source() const = 0;
+  virtual TelemetrySample Read() = 0;
+
+  // Errors: Unimplemented on a device whose platform tells nothing; Unavailable with the reason
+  // when a library is missing or refuses.
+  static absl::StatusOr<std::unique_ptr<Telemetry>> Open(const runtime::DeviceProperties& device,
+                                                         const TelemetryLibraries& libraries = {});
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_PROFILE_TELEMETRY_H_
