@@ -11,7 +11,9 @@ uint64_t WeightElements(const runtime::ModelSpec& s) {
   const int64_t h = s.hidden_size;
   const int64_t i = s.intermediate_size;
   int64_t layer = s.qkv_size() * h + h * s.q_size() + 3 * i * h + 2 * h;
-  if (s.attention_bias) layer += s.qkv_size() + h;
+  if (s.qkv_bias) layer += s.qkv_size();
+  if (s.o_bias) layer += h;
+  if (s.qk_norm) layer += 2 * s.head_dim;
   if (s.mlp_bias) layer += 2 * i + h;
   return static_cast<uint64_t>(s.num_layers * layer + h + s.vocab_size * h);
 }

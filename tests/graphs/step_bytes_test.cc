@@ -44,7 +44,8 @@ TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
 TEST(StepBytes, CountBiasesAndTheSizeOfAnElement) {
   runtime::ModelSpec spec = TinySpec();
   const StepBytes plain = BytesOfDecodeStep(spec, kBf16, 3, 5);
-  spec.attention_bias = true;  // 8 of q, k, v and 4 of o
+  spec.qkv_bias = true;  // 8
+  spec.o_bias = true;    // 4
   spec.mlp_bias = true;        // 12 of gate and up and 4 of down
   const StepBytes biased = BytesOfDecodeStep(spec, kBf16, 3, 5);
   EXPECT_EQ(biased.weights, plain.weights + 2 * (12 + 16) * 2);
