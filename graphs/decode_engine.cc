@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "graphs/engine_setup.h"
 #include "graphs/row_table.h"
+#include "graphs/sampling.h"
 #include "graphs/stamped_graphs.h"
 #include "graphs/step_program.h"
 #include "graphs/step_validator.h"
@@ -36,12 +37,23 @@ uint64_t Nanoseconds(Clock::duration d) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
 }
 
+// A row that runs in a step.
+struct InFlightRow {
+  uint32_t row = 0;  // the caller's id
+  uint32_t slot = 0;
+  uint64_t generation = 0;  // of the row in the slot
+  uint32_t context_before = 0;
+  uint32_t num_tokens = 0;
+  uint32_t num_prompt_logprobs = 0;
+};
+
 // A step between Submit and Wait.
 struct InFlight {
   StepTicket ticket = 0;
   SessionId session = 0;
   uint64_t sequence = 0;
-  std::vector<uint32_t> rows;  // the caller's ids, in result order
+  std::vector<InFlightRow> rows;  // in result order
+  bool decode = false;            // a decode graph
   StepReport report;
   StepLedger ledger;
   Clock::time_point submitted;
@@ -54,6 +66,26 @@ struct Session {
   bool closing = false;
   RowList rows;
 };
+
+// A LogprobReport as the caller gets it.
+struct ReportView {
+  float logprob = 0.0f;
+  uint32_t rank = 0;
+  TopRange top;
+};
+
+// Report `index` of a result slot; its likeliest tokens go to the end of result->top_logprobs.
+ReportView ReadReport(const kernels::ResultSlotLayout& layout, const std::byte* slot,
+                      uint32_t index, StepResult* result) {
+  kernels::LogprobReport report;
+  std::memcpy(&report, slot + layout.reports + index * sizeof(report), sizeof(report));
+  const TopRange top{.begin = static_cast<uint32_t>(result->top_logprobs.size()),
+                     .count = report.num_top};
+  for (uint32_t i = 0; i < report.num_top; ++i)
+    result->top_logprobs.push_back(
+        {.token = report.top_token[i], .logprob = report.top_logprob[i]});
+  return {.logprob = report.logprob, .rank = report.rank, .top = top};
+}
 
 }  // namespace
 
@@ -118,6 +150,14 @@ class DecodeEngine::Impl {
   // Blocks until step `ticket` is published, without the lock.
   absl::Status PollResult(StepTicket ticket) const;
   void ReadResult(const InFlight& step, StepResult* result) const;
+  // A row's part of the result: `report` is that of its sampled token.
+  void ReadRow(const InFlightRow& row, const std::byte* slot, uint32_t index, uint32_t report,
+               StepResult* result) const;
+  void ReadPromptLogprobs(const InFlight& step, const std::byte* slot, uint32_t first_report,
+                          StepResult* result) const;
+  // Rows that stopped in the step are known to have, from here on.
+  void NoteStopped(const InFlight& step, const StepResult& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   runtime::Device& device_;
   std::unique_ptr<runtime::Stream> stream_;
@@ -140,6 +180,7 @@ class DecodeEngine::Impl {
   std::unique_ptr<runtime::BlockLedger> ledger_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<StepValidator> validator_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<StepWriter> writer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> ran_ ABSL_GUARDED_BY(mutex_);  // scratch of Submit
   absl::flat_hash_map<SessionId, Session> sessions_ ABSL_GUARDED_BY(mutex_);
   SessionId next_session_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -179,6 +220,13 @@ absl::Status DecodeEngine::Impl::Start(const ModelSource& source,
   REPRISE_RETURN_IF_ERROR(CreatePoolAndRings());
   REPRISE_RETURN_IF_ERROR(Capture(progress));
 
+  const SamplingLimits sampling{
+      .adjust_logits = info_.limits.adjust_logits,
+      .max_logit_rows = info_.limits.max_logit_rows,
+      .max_prompt_logprobs = info_.limits.max_prompt_logprobs,
+      .max_data_words = static_cast<uint32_t>(info_.limits.max_sampling_bytes / sizeof(uint32_t)),
+      .reports = true,
+      .eos_token_ids = info_.model.eos_token_ids};
   absl::MutexLock lock(&mutex_);
   ledger_ = std::make_unique<runtime::BlockLedger>(pool_.num_blocks());
   rows_ = std::make_unique<RowTable>(info_.limits.max_rows, info_.limits.max_blocks_per_row);
@@ -186,9 +234,12 @@ absl::Status DecodeEngine::Impl::Start(const ModelSource& source,
       ValidationLimits{.block_size = options_.block_size,
                        .vocab_size = static_cast<uint32_t>(info_.model.vocab_size),
                        .max_context_length = info_.limits.max_context_length,
-                       .max_step_tokens = info_.limits.max_step_tokens},
+                       .max_step_tokens = info_.limits.max_step_tokens,
+                       .sampling = sampling},
       *rows_, *ledger_);
-  writer_ = std::make_unique<StepWriter>(metadata_layout_, *rows_);
+  writer_ = std::make_unique<StepWriter>(metadata_layout_, *rows_, sampling,
+                                         static_cast<uint32_t>(info_.model.vocab_size));
+  ran_.reserve(info_.limits.max_rows);
   in_flight_.resize(options_.pipeline_depth);
   for (InFlight& step : in_flight_) step.rows.reserve(info_.limits.max_rows);
   // Distinguishes this engine's sessions from those of one before it at the same address.
@@ -198,13 +249,16 @@ absl::Status DecodeEngine::Impl::Start(const ModelSource& source,
 
 absl::Status DecodeEngine::Impl::CreatePoolAndRings() {
   const EngineLimits& limits = info_.limits;
+  const uint64_t sampling_words =
+      MaxSamplingWords(limits.max_rows, limits.max_context_length,
+                       static_cast<uint32_t>(info_.model.vocab_size), limits.adjust_logits);
+  info_.limits.max_sampling_bytes = sampling_words * sizeof(uint32_t);
   metadata_layout_ = kernels::StepSlotLayout::For(limits.max_rows, limits.max_step_tokens,
-                                                  limits.max_blocks_per_row);
+                                                  limits.max_blocks_per_row, sampling_words);
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, limits.pipeline_depth,
                                                                   metadata_layout_.bytes));
-  REPRISE_ASSIGN_OR_RETURN(results_,
-                           runtime::MappedRing::Create(device_, limits.pipeline_depth,
-                                                       kernels::ResultSlotBytes(limits.max_rows)));
+  REPRISE_ASSIGN_OR_RETURN(results_, runtime::MappedRing::Create(device_, limits.pipeline_depth,
+                                                                 workspace_.result_layout.bytes));
   const auto geometry = runtime::KvGeometry::For(info_.model, options_.block_size, options_.dtype);
   uint64_t graph_bytes = 0;
   if (options_.kv_cache_bytes == 0 && device_.kind() != runtime::DeviceKind::kHost) {
@@ -440,7 +494,8 @@ absl::Status DecodeEngine::Impl::Launch(const StepRequest& request, const Target
   report.graph = replay.graph;
   report.replayed = !eager;
   report.padding_tokens = static_cast<uint32_t>(replay.capacity) - report.tokens;
-  report.padding_rows = target.graphs != mixed_graphs_.get() ? report.padding_tokens : 0;
+  step->decode = target.graphs != mixed_graphs_.get();
+  report.padding_rows = step->decode ? report.padding_tokens : 0;
   return absl::OkStatus();
 }
 
@@ -468,8 +523,18 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& r
   const Clock::time_point validated = Clock::now();
   const StepTicket ticket = next_ticket_;
   InFlight& step = in_flight_[(ticket - 1) % in_flight_.size()];
-  writer_->Write(request, staged, ticket, session->rows, metadata_.HostSlot(ticket - 1),
-                 &step.rows);
+  writer_->Write(request, staged, ticket, session->rows, metadata_.HostSlot(ticket - 1), &ran_);
+  step.rows.clear();
+  for (size_t i = 0; i < ran_.size(); ++i) {
+    const StagedRun& run = staged.runs[i];
+    const uint32_t slot = writer_->ran_slots()[i];
+    step.rows.push_back({.row = ran_[i],
+                         .slot = slot,
+                         .generation = rows_->state(slot).generation,
+                         .context_before = run.context_before,
+                         .num_tokens = run.num_tokens,
+                         .num_prompt_logprobs = run.num_prompt_logprobs()});
+  }
   step.ticket = ticket;
   step.session = request.session;
   step.sequence = request.sequence;
@@ -526,14 +591,78 @@ void DecodeEngine::Impl::ReadResult(const InFlight& step, StepResult* result) co
   result->ledger.device_ns = header.end_ns - header.begin_ns;
   result->ledger.total_ns = Nanoseconds(Clock::now() - step.submitted);
   result->rows.clear();
+  result->top_logprobs.clear();
+  result->prompt_logprobs.clear();
+  result->logits.clear();
+  uint32_t num_sampled = 0;
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    kernels::RowResult row;
-    std::memcpy(&row, slot + sizeof(header) + i * sizeof(row), sizeof(row));
-    result->rows.push_back({.row = step.rows[i],
-                            .sampled = (row.flags & kernels::kResultSampled) != 0,
-                            .token = row.token,
-                            .logprob = row.logprob,
-                            .context_length = row.context_length});
+    ReadRow(step.rows[i], slot, static_cast<uint32_t>(i), num_sampled, result);
+    num_sampled += result->rows.back().sampled ? 1 : 0;
+    if (result->rows.back().status != RowStatus::kStopped) continue;
+    // It had a place in the graph and did nothing there.
+    StepReport& report = result->report;
+    --report.rows;
+    report.tokens -= step.rows[i].num_tokens;
+    report.padding_tokens += step.rows[i].num_tokens;
+    report.padding_rows += step.decode ? 1 : 0;
+  }
+  ReadPromptLogprobs(step, slot, num_sampled, result);
+}
+
+void DecodeEngine::Impl::ReadRow(const InFlightRow& row, const std::byte* slot, uint32_t index,
+                                 uint32_t report, StepResult* result) const {
+  kernels::RowResult got;
+  std::memcpy(&got, slot + sizeof(kernels::ResultHeader) + index * sizeof(got), sizeof(got));
+  RowOutcome& out = result->rows.emplace_back();
+  out = {
+      .row = row.row,
+      .status = (got.flags & kernels::kResultStopped) != 0 ? RowStatus::kStopped : RowStatus::kRan,
+      .sampled = (got.flags & kernels::kResultSampled) != 0,
+      .token = got.token,
+      .logprob = got.logprob,
+      .context_length = got.context_length,
+      .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift)};
+  if ((got.flags & kernels::kResultLogprobs) != 0) {
+    const ReportView view = ReadReport(workspace_.result_layout, slot, report, result);
+    out.rank = view.rank;
+    out.top = view.top;
+  }
+  if ((got.flags & kernels::kResultLogits) != 0) {
+    const auto vocab = static_cast<size_t>(info_.model.vocab_size);
+    const size_t begin = result->logits.size();
+    result->logits.resize(begin + vocab);
+    std::memcpy(result->logits.data() + begin,
+                slot + workspace_.result_layout.logits + begin * sizeof(float),
+                vocab * sizeof(float));
+    out.has_logits = true;
+  }
+}
+
+void DecodeEngine::Impl::ReadPromptLogprobs(const InFlight& step, const std::byte* slot,
+                                            uint32_t first_report, StepResult* result) const {
+  uint32_t report = first_report;
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const InFlightRow& row = step.rows[i];
+    if (result->rows[i].status == RowStatus::kStopped) continue;
+    for (uint32_t j = 0; j < row.num_prompt_logprobs; ++j) {
+      const ReportView view = ReadReport(workspace_.result_layout, slot, report++, result);
+      result->prompt_logprobs.push_back({.row = row.row,
+                                         .position = row.context_before + j + 1,
+                                         .logprob = view.logprob,
+                                         .rank = view.rank,
+                                         .top = view.top});
+    }
+  }
+}
+
+void DecodeEngine::Impl::NoteStopped(const InFlight& step, const StepResult& result) {
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    if (result.rows[i].finish == FinishReason::kNone) continue;
+    RowState& state = rows_->state(step.rows[i].slot);
+    // The slot may be another row's by now.
+    if (state.generation != step.rows[i].generation) continue;
+    state.stopped = true;
+    state.context_length = result.rows[i].context_length;
   }
 }
 
@@ -556,6 +685,7 @@ absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, StepResult* result) {
   if (!polled.ok()) return Fault(polled);
   const InFlight& step = in_flight_[(ticket - 1) % in_flight_.size()];
   ReadResult(step, result);
+  NoteStopped(step, *result);
   ++next_wait_;
   Session& session = sessions_.at(step.session);
   --session.in_flight;

@@ -62,7 +62,14 @@ struct DecodeEngineOptions {
                                              // 512, 1024, 2048 (others)
   uint32_t pipeline_depth = 2;               // steps in flight, 1..8
   LinearPolicy linear = LinearPolicy::kTuned;
-  bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
+  // Penalties, logit bias, allowed tokens and min_tokens. Costs device memory per row: 8 bytes per
+  // token of the vocabulary (adjusted logits, token history), a bit for the mask, 4 KiB of biases.
+  bool adjust_logits = true;
+  uint32_t max_logit_rows = 4;        // rows of a step that may return their logits, each 4 bytes x
+                                      // vocabulary x pipeline_depth of pinned memory
+  uint32_t max_prompt_logprobs = 64;  // prompt tokens of a step whose likelihood may be asked for,
+                                      // each 4 bytes x vocabulary of logits
+  bool poison = false;                // fill what must never be read with NaN (slow; a test mode)
   // Fill the pool with random numbers at start, for measuring: rows may then be added with a
   // context that nobody has written. Not together with `poison`.
   bool random_kv_cache = false;
@@ -75,6 +82,13 @@ struct EngineLimits {
   uint32_t max_blocks_per_row = 0;
   uint32_t max_step_tokens = 0;  // query tokens of one step: the largest bucket
   uint32_t pipeline_depth = 0;
+  bool adjust_logits = false;  // see DecodeEngineOptions
+  uint32_t max_logit_rows = 0;
+  uint32_t max_prompt_logprobs = 0;
+  uint64_t max_sampling_bytes = 0;  // of parameters of rows that one step brings
+  uint32_t max_stop_tokens = 0;     // of a row
+  uint32_t max_logit_bias = 0;      // tokens of a row
+  uint32_t max_logprobs = 0;        // num_logprobs
 };
 
 struct PoolInfo {
@@ -158,9 +172,10 @@ class DecodeEngine {
 
   // Validates, writes the metadata ring, launches one graph. Allocates nothing, synchronises
   // nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition epoch, sequence,
-  // row has nothing to continue from; InvalidArgument tokens, temperature, tables, duplicates;
+  // row has nothing to continue from; InvalidArgument tokens, sampling, tables, duplicates;
   // PermissionDenied a block of another session; ResourceExhausted rows or pipeline depth;
-  // OutOfRange context, step tokens; Unavailable after a device fault.
+  // OutOfRange context, step tokens, counts and sizes of sampling; Unavailable after a device
+  // fault.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   // Blocks until the step's result is there. `ticket` must be the oldest in flight. Errors:
   // FailedPrecondition (order), DeadlineExceeded (watchdog), Internal (device fault); the two last

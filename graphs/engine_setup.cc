@@ -25,6 +25,8 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   REPRISE_RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("pipeline_depth", options.pipeline_depth, 1, 8));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_logit_rows", options.max_logit_rows, 0, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_prompt_logprobs", options.max_prompt_logprobs, 0, 65536));
   if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
     return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
                                                    "; allowed: more than 0, at most 1"));
@@ -92,10 +94,20 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
               .max_context_length = o.max_context_length,
               .max_blocks_per_row = (o.max_context_length + o.block_size - 1) / o.block_size,
               .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
-              .pipeline_depth = o.pipeline_depth};
+              .pipeline_depth = o.pipeline_depth,
+              .adjust_logits = o.adjust_logits,
+              .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
+              .max_prompt_logprobs = o.max_prompt_logprobs,
+              .max_stop_tokens = kernels::kMaxStopTokens,
+              .max_logit_bias = kernels::kMaxLogitBias,
+              .max_logprobs = kernels::kMaxTopLogprobs};
   r.workspace = {.max_rows = r.limits.max_rows,
                  .max_step_tokens = r.limits.max_step_tokens,
-                 .max_blocks_per_row = r.limits.max_blocks_per_row};
+                 .max_blocks_per_row = r.limits.max_blocks_per_row,
+                 .adjust_logits = o.adjust_logits,
+                 .max_logit_rows = r.limits.max_logit_rows,
+                 .max_prompt_logprobs = r.limits.max_prompt_logprobs,
+                 .reports = true};
   return r;
 }
 

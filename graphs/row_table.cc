@@ -38,6 +38,7 @@ uint32_t RowTable::Add(SessionId session, uint32_t row, RowList& list) {
   state = RowState{};
   state.session = session;
   state.row = row;
+  state.generation = next_generation_++;
   state.previous = list.last;
   (list.last == kNoSlot ? list.first : states_[list.last].next) = slot;
   list.last = slot;

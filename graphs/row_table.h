@@ -22,7 +22,13 @@ struct RowState {
   uint32_t table_length = 0;    // blocks in its table
   bool can_continue = false;    // its last run sampled
   bool needs_reset = true;      // the device does not know its initial state yet
-  SamplingParams sampling;
+  bool stopped =
+      false;  // known to have stopped on the device: by a result, or by its length budget
+  uint64_t generation = 0;      // differs from that of every row before it in this slot
+  uint32_t num_samples = 0;     // sampled once every submitted step has run, if it does not stop
+  uint32_t features = 0;        // kernels::RowFeatures
+  bool needs_features = false;  // the device does not know its present features yet
+  SamplingParams sampling;      // without the arrays that it viewed
   uint32_t previous = kNoSlot;  // neighbours among the session's rows, in the order of adding
   uint32_t next = kNoSlot;
 };
@@ -63,6 +69,7 @@ class RowTable {
   void Erase(SessionId session, uint32_t row);
 
   const uint32_t max_blocks_per_row_;
+  uint64_t next_generation_ = 1;
   std::vector<RowState> states_;
   std::vector<uint32_t> tables_;
   std::vector<uint32_t> free_;   // stack of slots

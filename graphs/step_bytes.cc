@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graphs/step_bytes.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace reprise::graphs {
@@ -11,7 +12,9 @@ uint64_t WeightElements(const runtime::ModelSpec& s) {
   const int64_t h = s.hidden_size;
   const int64_t i = s.intermediate_size;
   int64_t layer = s.qkv_size() * h + h * s.q_size() + 3 * i * h + 2 * h;
-  if (s.attention_bias) layer += s.qkv_size() + h;
+  if (s.qkv_bias) layer += s.qkv_size();
+  if (s.o_bias) layer += h;
+  if (s.qk_norm) layer += 2 * s.head_dim;
   if (s.mlp_bias) layer += 2 * i + h;
   return static_cast<uint64_t>(s.num_layers * layer + h + s.vocab_size * h);
 }
@@ -50,6 +53,8 @@ StepBytes BytesOfDecodeStep(const runtime::ModelSpec& spec, runtime::DType dtype
   const uint64_t element = runtime::SizeOf(dtype);
   const uint64_t kv_per_token =
       2 * static_cast<uint64_t>(spec.num_layers * spec.kv_size()) * element;
+  if (spec.sliding_window > 0)
+    context = std::min(context, static_cast<double>(spec.sliding_window));
   const uint64_t embedding_lines = rows * static_cast<uint64_t>(spec.hidden_size);
   return {.weights = (WeightElements(spec) + embedding_lines) * element,
           .kv_read = static_cast<uint64_t>(

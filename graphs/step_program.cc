@@ -38,7 +38,8 @@ absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
                         .rows = w.rows,
                         .split = w.split,
                         .block_size = static_cast<uint32_t>(pool_.geometry().block_size),
-                        .prefill_q_tokens = StepWorkspace::PrefillQueryTokens(spec_)});
+                        .prefill_q_tokens = StepWorkspace::PrefillQueryTokens(spec_),
+                        .window = static_cast<uint32_t>(spec_.sliding_window)});
 }
 
 absl::Status StepProgram::EnqueueEmbedding(runtime::Stream& stream, const StepShape& shape) const {
@@ -53,7 +54,8 @@ absl::Status StepProgram::EnqueueEmbedding(runtime::Stream& stream, const StepSh
                              .rope = w.rope,
                              .hidden = static_cast<int32_t>(spec_.hidden_size),
                              .half_dim = static_cast<int32_t>(spec_.head_dim / 2),
-                             .multiplier = static_cast<float>(spec_.embedding_multiplier)},
+                             .multiplier = static_cast<float>(spec_.embedding_multiplier),
+                             .rope_multiplier = static_cast<float>(spec_.rope.attention_factor)},
                             shape.max_tokens);
 }
 
@@ -107,6 +109,7 @@ absl::Status StepProgram::EnqueueLayer(runtime::Stream& stream, const StepShape&
 absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepShape& shape,
                                            size_t layer) const {
   const StepWorkspace& w = workspace_;
+  const runtime::LayerWeights& weights = weights_.layers()[layer];
   void* cache = pool_.Layer(static_cast<int64_t>(layer));
   REPRISE_RETURN_IF_ERROR(
       kernels::RopeAppend(stream, kernels_,
@@ -120,7 +123,10 @@ absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepSh
                            .num_heads = static_cast<int32_t>(spec_.num_heads),
                            .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
                            .head_dim = static_cast<int32_t>(spec_.head_dim),
-                           .block_size = static_cast<int32_t>(pool_.geometry().block_size)},
+                           .block_size = static_cast<int32_t>(pool_.geometry().block_size),
+                           .q_norm = weights.q_norm,
+                           .k_norm = weights.k_norm,
+                           .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
                           shape.max_tokens));
   kernels::AttentionArgs args{.q = w.q,
                               .kv_cache = cache,
@@ -141,7 +147,8 @@ absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepSh
                               .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
                               .head_dim = static_cast<int32_t>(spec_.head_dim),
                               .block_size = static_cast<int32_t>(pool_.geometry().block_size),
-                              .scale = static_cast<float>(spec_.attention_multiplier)};
+                              .scale = static_cast<float>(spec_.attention_multiplier),
+                              .window = static_cast<uint32_t>(spec_.sliding_window)};
   REPRISE_RETURN_IF_ERROR(
       kernels::Attention(stream, kernels_, args, kernels::AttentionPhase::kDecode));
   if (!shape.mixed) return absl::OkStatus();
@@ -169,7 +176,10 @@ absl::Status StepProgram::EnqueueLogitsAndSample(runtime::Stream& stream,
                                                  const StepShape& shape) const {
   const StepWorkspace& w = workspace_;
   const uint32_t max_sampled = std::min(shape.max_rows, shape.max_tokens);
-  // Only the last token of each sampling row goes on from here.
+  // Only the last token of each sampling row goes on from here, and prompt tokens whose likelihood
+  // is asked for; those come in mixed buckets only.
+  const uint32_t max_prompt = shape.mixed ? std::min(w.max_prompt_logprobs, shape.max_tokens) : 0;
+  const uint32_t max_logits = max_sampled + max_prompt;
   REPRISE_RETURN_IF_ERROR(
       kernels::RmsNorm(stream, kernels_,
                        {.residual = w.residual,
@@ -177,37 +187,43 @@ absl::Status StepProgram::EnqueueLogitsAndSample(runtime::Stream& stream,
                         .weight = weights_.final_norm(),
                         .out = w.sampled_hidden,
                         .gather = w.plan.sampled_token,
-                        .num_rows = &w.plan.counts->num_sampled,
+                        .num_rows = &w.plan.counts->num_logits,
                         .hidden = static_cast<int32_t>(spec_.hidden_size),
                         .eps = static_cast<float>(spec_.rms_norm_eps),
                         .branch_scale = static_cast<float>(spec_.residual_multiplier)},
-                       max_sampled));
+                       max_logits));
   const runtime::LinearWeights& head = weights_.lm_head();
   REPRISE_RETURN_IF_ERROR(kernels::Linear(stream, kernels_,
                                           {.x = w.sampled_hidden,
                                            .weight = head.weight,
                                            .bias = head.bias,
                                            .out = w.logits,
-                                           .num_rows = &w.plan.counts->num_sampled,
+                                           .num_rows = &w.plan.counts->num_logits,
                                            .partials = w.linear_partials,
                                            .counters = w.linear_counters,
                                            .in_features = static_cast<int32_t>(head.in_features),
                                            .out_features = static_cast<int32_t>(head.out_features),
                                            .scale = static_cast<float>(1.0 / spec_.logits_scaling),
                                            .out_is_f32 = 1},
-                                          max_sampled, linear_));
+                                          max_logits, linear_));
   const auto vocab = static_cast<int32_t>(spec_.vocab_size);
   return kernels::Sample(
       stream, kernels_,
       {.logits = w.logits,
        .partials = w.sample_partials,
+       .adjusted = w.adjusted_logits,
+       .adjusted_partials = w.adjusted_partials,
+       .cut = w.sample_cut,
        .token = w.sampled_token_id,
        .logprob = w.sampled_logprob,
+       .results = results_.device_base(),
+       .result_layout = w.result_layout,
+       .result_depth = results_.depth(),
        .plan = w.plan,
        .rows = w.rows,
        .vocab = vocab,
        .num_chunks = (vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk},
-      max_sampled);
+      max_sampled, max_prompt);
 }
 
 absl::Status StepProgram::EnqueuePublish(runtime::Stream& stream) const {

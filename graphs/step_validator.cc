@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graphs/step_validator.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 
@@ -14,10 +12,12 @@ StepValidator::StepValidator(const ValidationLimits& limits, RowTable& rows,
       rows_(rows),
       ledger_(ledger),
       slot_notes_(rows.max_rows()),
-      block_stamps_(ledger.num_blocks(), 0) {
+      block_stamps_(ledger.num_blocks(), 0),
+      token_stamps_(limits.vocab_size, 0) {
   staged_.runs.reserve(rows.max_rows());
   staged_.drop_slots.reserve(rows.max_rows());
   staged_.append_targets.reserve(rows.max_rows());
+  staged_.mask_slots.reserve(rows.max_rows());
   add_notes_.reserve(rows.max_rows());
   counts_.reserve(4096);
 }
@@ -36,6 +36,9 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   staged_.runs.clear();
   staged_.drop_slots.clear();
   staged_.append_targets.clear();
+  staged_.mask_slots.clear();
+  sampling_words_ = 0;
+  skips_stopped_ = false;
   staged_.num_tokens = 0;
   staged_.num_given_tokens = 0;
   staged_.all_single = true;
@@ -43,17 +46,50 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   REPRISE_RETURN_IF_ERROR(StageDrops(request));
   REPRISE_RETURN_IF_ERROR(StageAdds(request));
   REPRISE_RETURN_IF_ERROR(StageAppends(request));
+  REPRISE_RETURN_IF_ERROR(StageMasks(request));
   REPRISE_RETURN_IF_ERROR(StageChunks(request));
   REPRISE_RETURN_IF_ERROR(StageContinues(request, list));
-  if (staged_.runs.empty() && request.drop.empty() && request.add.empty() &&
-      request.append.empty()) {
+  // A continue_all that only finds rows that have stopped may have been sent before that was known.
+  if (staged_.runs.empty() && !skips_stopped_ && request.drop.empty() && request.add.empty() &&
+      request.append.empty() && request.masks.empty()) {
     return absl::InvalidArgumentError(
-        "the step names no row; allowed: at least one drop, add, append, chunk or continue");
+        "the step names no row; allowed: at least one drop, add, append, mask, chunk or continue");
   }
   if (staged_.num_tokens > limits_.max_step_tokens) {
     return absl::OutOfRangeError(absl::StrCat("the step has ", staged_.num_tokens,
                                               " query tokens; allowed: at most ",
                                               limits_.max_step_tokens, ", the largest bucket"));
+  }
+  return CheckSamplingOfStep(request);
+}
+
+absl::Status StepValidator::CheckSamplingOfStep(const StepRequest& request) const {
+  const SamplingLimits& limits = limits_.sampling;
+  if (sampling_words_ > limits.max_data_words) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "sampling parameters of the step's rows take ", sampling_words_ * 4,
+        " bytes; allowed: at most ", limits.max_data_words * uint64_t{4},
+        " in one step (logit_bias, allowed_tokens and history count); spread them over several"));
+  }
+  uint64_t logit_rows = 0, prompt_logprobs = 0;
+  for (const StagedRun& run : staged_.runs) {
+    const bool added = run.ref.add != kNoSlot;
+    const bool returns = added
+                             ? request.add[run.ref.add].sampling.return_logits
+                             : (rows_.state(run.ref.slot).features & kernels::kFeatureLogits) != 0;
+    if (run.sample && !run.stopped && returns) ++logit_rows;
+    if (!run.stopped) prompt_logprobs += run.num_prompt_logprobs();
+  }
+  if (logit_rows > limits.max_logit_rows) {
+    return absl::OutOfRangeError(absl::StrCat("return_logits: ", logit_rows,
+                                              " rows of the step return their logits; allowed: at "
+                                              "most ",
+                                              limits.max_logit_rows, ", max_logit_rows"));
+  }
+  if (prompt_logprobs > limits.max_prompt_logprobs) {
+    return absl::OutOfRangeError(absl::StrCat("prompt_logprobs: asked for ", prompt_logprobs,
+                                              " tokens in one step; allowed: at most ",
+                                              limits.max_prompt_logprobs, ", max_prompt_logprobs"));
   }
   return absl::OkStatus();
 }
@@ -94,10 +130,21 @@ absl::Status StepValidator::StageDrops(const StepRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status StepValidator::CheckSampling(uint32_t row, const SamplingParams& sampling) const {
-  if (std::isfinite(sampling.temperature) && sampling.temperature >= 0.0f) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "row ", row, ": temperature is ", sampling.temperature, "; allowed: finite, at least 0"));
+absl::Status StepValidator::CheckHistory(const RowAdd& add) const {
+  if ((FeaturesOf(add.sampling) & kernels::kFeaturePenalties) == 0) return absl::OkStatus();
+  if (add.history.size() != add.context_length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "row ", add.row, ": history has ", add.history.size(), " token ids; allowed: ",
+        add.context_length, ", one per token of context_length, for a row with penalties"));
+  }
+  for (const uint32_t token : add.history) {
+    if (token >= limits_.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat("row ", add.row, ": history: token id ", token,
+                                                     "; allowed: less than ", limits_.vocab_size,
+                                                     ", the vocabulary"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepValidator::CheckNewBlocks(const StepRequest& request, uint32_t row,
@@ -147,7 +194,10 @@ absl::Status StepValidator::StageAdds(const StepRequest& request) {
       if (request.add[j].row == add.row)
         return absl::InvalidArgumentError(absl::StrCat("add: row ", add.row, " is named twice"));
     }
-    REPRISE_RETURN_IF_ERROR(CheckSampling(add.row, add.sampling));
+    REPRISE_RETURN_IF_ERROR(CheckSamplingParams(add.row, add.sampling, limits_.sampling,
+                                                limits_.vocab_size, ++bias_stamp_, token_stamps_));
+    REPRISE_RETURN_IF_ERROR(CheckHistory(add));
+    sampling_words_ += SamplingWordsOf(add, limits_.sampling, limits_.vocab_size);
     REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
     const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
     if (add.context_length > room || add.context_length >= limits_.max_context_length) {
@@ -215,6 +265,7 @@ uint32_t StepValidator::BlockAt(const StepRequest& request, const RowRef& ref, u
 }
 
 absl::Status StepValidator::CheckRoom(const StepRequest& request, const StagedRun& run) {
+  if (run.stopped) return absl::OkStatus();
   const uint64_t end = static_cast<uint64_t>(run.context_before) + run.num_tokens;
   if (end > limits_.max_context_length) {
     return absl::OutOfRangeError(absl::StrCat("row ", run.row, ": context of ", end,
@@ -239,11 +290,37 @@ absl::Status StepValidator::CheckRoom(const StepRequest& request, const StagedRu
   return absl::OkStatus();
 }
 
+absl::Status StepValidator::StageMasks(const StepRequest& request) {
+  for (const RowMask& mask : request.masks) {
+    RowRef ref;
+    REPRISE_RETURN_IF_ERROR(Resolve(request, mask.row, &ref));
+    if (ref.add != kNoSlot) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "mask: row ", mask.row, " is added by this step; allowed: allowed_tokens of its add"));
+    }
+    SlotNote& note = Note(ref.slot);
+    if (note.masked)
+      return absl::InvalidArgumentError(absl::StrCat("mask: row ", mask.row, " is named twice"));
+    note.masked = true;
+    REPRISE_RETURN_IF_ERROR(
+        CheckAllowedTokens(mask.row, mask.allowed_tokens, limits_.sampling, limits_.vocab_size));
+    if (!mask.allowed_tokens.empty())
+      sampling_words_ += SamplingWords(MaskWords(limits_.vocab_size));
+    staged_.mask_slots.push_back(ref.slot);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepValidator::StageChunks(const StepRequest& request) {
   for (const RowChunk& chunk : request.chunks) {
-    StagedRun run{.row = chunk.row, .tokens = chunk.tokens, .sample = chunk.sample};
+    StagedRun run{.row = chunk.row,
+                  .tokens = chunk.tokens,
+                  .sample = chunk.sample,
+                  .prompt_logprobs = chunk.prompt_logprobs,
+                  .next_token = chunk.prompt_logprobs ? chunk.next_token : std::nullopt};
     REPRISE_RETURN_IF_ERROR(Resolve(request, chunk.row, &run.ref));
     const bool added = run.ref.add != kNoSlot;
+    run.stopped = !added && rows_.state(run.ref.slot).stopped;
     bool& runs = added ? add_notes_[run.ref.add].runs : Note(run.ref.slot).runs;
     if (runs)
       return absl::InvalidArgumentError(absl::StrCat("chunk: row ", chunk.row, " is named twice"));
@@ -263,13 +340,19 @@ absl::Status StepValidator::StageChunks(const StepRequest& request) {
                                                        limits_.vocab_size, ", the vocabulary"));
       }
     }
+    if (chunk.next_token && *chunk.next_token >= limits_.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk: row ", chunk.row, ": next_token is ",
+                                                     *chunk.next_token, "; allowed: less than ",
+                                                     limits_.vocab_size, ", the vocabulary"));
+    }
     run.num_tokens = static_cast<uint32_t>(chunk.tokens.size());
     run.context_before =
         added ? request.add[run.ref.add].context_length : rows_.state(run.ref.slot).context_length;
     REPRISE_RETURN_IF_ERROR(CheckRoom(request, run));
     staged_.num_tokens += run.num_tokens;
     staged_.num_given_tokens += run.num_tokens;
-    staged_.all_single &= run.num_tokens == 1;
+    // Decode graphs have no room for the logits of prompt tokens.
+    staged_.all_single &= run.num_tokens == 1 && run.num_prompt_logprobs() == 0;
     staged_.runs.push_back(run);
     if (staged_.num_tokens > limits_.max_step_tokens) break;  // Stage reports it
   }
@@ -279,6 +362,7 @@ absl::Status StepValidator::StageChunks(const StepRequest& request) {
 absl::Status StepValidator::StageContinue(const StepRequest& request, uint32_t row, uint32_t slot) {
   StagedRun run{.ref = {.slot = slot}, .row = row, .sample = true, .num_tokens = 1};
   run.context_before = rows_.state(slot).context_length;
+  run.stopped = rows_.state(slot).stopped;
   REPRISE_RETURN_IF_ERROR(CheckRoom(request, run));
   Note(slot).runs = true;
   ++staged_.num_tokens;
@@ -294,7 +378,12 @@ absl::Status StepValidator::StageContinues(const StepRequest& request, const Row
                                                      " rows; allowed: one of the two"));
     for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
       const SlotNote& note = Note(slot);
-      if (note.dropped || note.runs || !rows_.state(slot).can_continue) continue;
+      const RowState& state = rows_.state(slot);
+      if (note.dropped || note.runs || !state.can_continue) continue;
+      if (state.stopped) {
+        skips_stopped_ = true;
+        continue;
+      }
       REPRISE_RETURN_IF_ERROR(StageContinue(request, rows_.state(slot).row, slot));
     }
     return absl::OkStatus();
@@ -306,7 +395,9 @@ absl::Status StepValidator::StageContinues(const StepRequest& request, const Row
     if (runs)
       return absl::InvalidArgumentError(
           absl::StrCat("continue: row ", row, " is named twice, or by a chunk too"));
-    if (ref.add != kNoSlot || !rows_.state(ref.slot).can_continue) {
+    const bool can =
+        ref.add == kNoSlot && (rows_.state(ref.slot).can_continue || rows_.state(ref.slot).stopped);
+    if (!can) {
       return absl::FailedPreconditionError(absl::StrCat(
           "continue: row ", row,
           " has no sampled token to go on from; allowed: ", "rows whose last run sampled"));

@@ -6,11 +6,13 @@
 #define REPRISE_GRAPHS_STEP_VALIDATOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "graphs/row_table.h"
+#include "graphs/sampling.h"
 #include "graphs/step.h"
 #include "runtime/block_ledger.h"
 
@@ -21,6 +23,7 @@ struct ValidationLimits {
   uint32_t vocab_size = 0;
   uint32_t max_context_length = 0;  // tokens
   uint32_t max_step_tokens = 0;
+  SamplingLimits sampling = {};
 };
 
 // A row of the request, wherever it is: resident before the step (slot), or added by it (add =
@@ -38,6 +41,13 @@ struct StagedRun {
   bool sample = false;
   uint32_t num_tokens = 0;
   uint32_t context_before = 0;
+  bool stopped = false;          // known to have stopped: its tokens take no room
+  bool prompt_logprobs = false;  // and those of `tokens`
+  std::optional<uint32_t> next_token = {};
+  // Given tokens whose likelihood is reported.
+  uint32_t num_prompt_logprobs() const {
+    return prompt_logprobs ? num_tokens - (next_token ? 0 : 1) : 0;
+  }
 };
 
 // A checked step. Views into the request and the validator's scratch: valid until the next
@@ -46,9 +56,11 @@ struct StagedStep {
   std::vector<StagedRun> runs;         // chunks first, then continues
   std::vector<uint32_t> drop_slots;    // by request.drop index
   std::vector<RowRef> append_targets;  // by request.append index
+  std::vector<uint32_t> mask_slots;    // by request.masks index
   uint32_t num_tokens = 0;
   uint32_t num_given_tokens = 0;
-  bool all_single = true;  // every run has one query token: a decode bucket serves
+  bool all_single =
+      true;  // a decode bucket serves: every run has one query token, no prompt_logprobs
 };
 
 class StepValidator {
@@ -70,6 +82,7 @@ class StepValidator {
     bool dropped = false;
     bool runs = false;
     uint32_t append = kNoSlot;
+    bool masked = false;
   };
   struct AddNote {
     bool runs = false;
@@ -81,13 +94,16 @@ class StepValidator {
   absl::Status StageDrops(const StepRequest& request);
   absl::Status StageAdds(const StepRequest& request);
   absl::Status StageAppends(const StepRequest& request);
+  absl::Status StageMasks(const StepRequest& request);
   absl::Status StageChunks(const StepRequest& request);
+  absl::Status CheckHistory(const RowAdd& add) const;
+  // What all rows of the step together may ask of sampling.
+  absl::Status CheckSamplingOfStep(const StepRequest& request) const;
   absl::Status StageContinues(const StepRequest& request, const RowList& list);
   absl::Status StageContinue(const StepRequest& request, uint32_t row, uint32_t slot);
 
   // The row as the step's earlier operations leave it. Errors: NotFound.
   absl::Status Resolve(const StepRequest& request, uint32_t row, RowRef* ref);
-  absl::Status CheckSampling(uint32_t row, const SamplingParams& sampling) const;
   // New table entries of a row whose table starts with `before`: held by the session, no repeats.
   absl::Status CheckNewBlocks(const StepRequest& request, uint32_t row,
                               std::span<const uint32_t> before, std::span<const uint32_t> added);
@@ -108,6 +124,10 @@ class StepValidator {
   std::vector<AddNote> add_notes_;      // by request.add index
   std::vector<uint64_t> block_stamps_;  // by block id: table_stamp_ of the table that last named it
   uint64_t table_stamp_ = 0;
+  std::vector<uint64_t> token_stamps_;  // by token id: bias_stamp_ of the list that last named it
+  uint64_t bias_stamp_ = 0;
+  uint64_t sampling_words_ = 0;  // of this request
+  bool skips_stopped_ = false;   // its continue_all left out a row that has stopped
   struct Count {
     uint32_t block;
     int delta;

@@ -25,6 +25,13 @@ struct Handles {
   ArenaHandle<uint32_t> context_length, last_token, block_table;
   ArenaHandle<float> temperature;
   ArenaHandle<uint64_t> seed, step_count;
+  ArenaHandle<kernels::RowLife> life;
+  ArenaHandle<kernels::RowSampling> sampling;
+  ArenaHandle<uint32_t> stop_token, mask, history, logits_place, prompt_entry, prompt_target;
+  ArenaHandle<kernels::LogitBias> bias;
+  ArenaHandle<float> adjusted;
+  ArenaHandle<kernels::SamplePartial> adjusted_partials;
+  ArenaHandle<kernels::SampleCut> cut;
   ArenaHandle<std::byte> residual, normed, qkv, q, attention, branch, gate_up, activated;
   ArenaHandle<std::byte> sampled_hidden;
   ArenaHandle<float> rope, logits, partial_out, partial_max, partial_sum, linear_partials;
@@ -40,7 +47,7 @@ void AddPlan(const runtime::ModelSpec& spec, const WorkspaceLimits& limits, uint
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   h.counts = h.layout.Add<kernels::PlanCounts>(1, "plan.counts");
   h.entries = h.layout.Add<kernels::RowEntry>(rows, "plan.entries");
-  h.given_tokens = h.layout.Add<uint32_t>(tokens, "plan.given_tokens");
+  h.given_tokens = h.layout.Add<uint32_t>(tokens + rows, "plan.given_tokens");
   h.query_start = h.layout.Add<uint32_t>(rows + 1, "plan.query_start");
   h.context_before = h.layout.Add<uint32_t>(rows, "plan.context_before");
   h.token_id = h.layout.Add<uint32_t>(tokens, "plan.token_id");
@@ -48,14 +55,22 @@ void AddPlan(const runtime::ModelSpec& spec, const WorkspaceLimits& limits, uint
   h.token_block = h.layout.Add<uint32_t>(tokens, "plan.token_block");
   h.token_offset = h.layout.Add<uint32_t>(tokens, "plan.token_offset");
   h.sampled_entry = h.layout.Add<uint32_t>(rows, "plan.sampled_entry");
-  h.sampled_token = h.layout.Add<uint32_t>(rows, "plan.sampled_token");
+  h.sampled_token = h.layout.Add<uint32_t>(rows + limits.max_prompt_logprobs, "plan.sampled_token");
+  h.logits_place =
+      h.layout.Add<uint32_t>(limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
+  h.prompt_entry = h.layout.Add<uint32_t>(limits.max_prompt_logprobs, "plan.prompt_entry");
+  h.prompt_target = h.layout.Add<uint32_t>(limits.max_prompt_logprobs, "plan.prompt_target");
   h.decode_items = h.layout.Add<kernels::AttentionItem>(rows * max_splits, "plan.decode_items");
   // Every row rounds its number of items up once.
   h.prefill_items = h.layout.Add<kernels::AttentionItem>(
       tokens / StepWorkspace::PrefillQueryTokens(spec) + rows, "plan.prefill_items");
 }
 
-void AddRows(const WorkspaceLimits& limits, Handles& h) {
+uint32_t MaskWords(const runtime::ModelSpec& spec) {
+  return static_cast<uint32_t>((spec.vocab_size + 31) / 32);
+}
+
+void AddRows(const runtime::ModelSpec& spec, const WorkspaceLimits& limits, Handles& h) {
   const size_t rows = limits.max_rows;
   h.context_length = h.layout.Add<uint32_t>(rows, "rows.context_length");
   h.last_token = h.layout.Add<uint32_t>(rows, "rows.last_token");
@@ -63,6 +78,14 @@ void AddRows(const WorkspaceLimits& limits, Handles& h) {
   h.seed = h.layout.Add<uint64_t>(rows, "rows.seed");
   h.block_table = h.layout.Add<uint32_t>(rows * limits.max_blocks_per_row, "rows.block_table");
   h.step_count = h.layout.Add<uint64_t>(1, "step_count");
+  h.life = h.layout.Add<kernels::RowLife>(rows, "rows.life");
+  h.sampling = h.layout.Add<kernels::RowSampling>(rows, "rows.sampling");
+  h.stop_token = h.layout.Add<uint32_t>(rows * kernels::kMaxStopTokens, "rows.stop_token");
+  const size_t adjusting = limits.adjust_logits ? rows : 0;
+  h.bias = h.layout.Add<kernels::LogitBias>(adjusting * kernels::kMaxLogitBias, "rows.bias");
+  h.mask = h.layout.Add<uint32_t>(adjusting * MaskWords(spec), "rows.mask");
+  h.history =
+      h.layout.Add<uint32_t>(adjusting * static_cast<size_t>(spec.vocab_size), "rows.history");
 }
 
 void AddActivations(const runtime::ModelSpec& spec, const kernels::KernelSet& kernels,
@@ -80,8 +103,9 @@ void AddActivations(const runtime::ModelSpec& spec, const kernels::KernelSet& ke
   h.branch = per_token(spec.hidden_size, "branch");
   h.gate_up = per_token(2 * spec.intermediate_size, "gate_up");
   h.activated = per_token(spec.intermediate_size, "activated");
-  h.sampled_hidden = h.layout.Add<std::byte>(
-      limits.max_rows * static_cast<size_t>(spec.hidden_size) * element, "sampled_hidden");
+  h.sampled_hidden = h.layout.Add<std::byte>((limits.max_rows + limits.max_prompt_logprobs) *
+                                                 static_cast<size_t>(spec.hidden_size) * element,
+                                             "sampled_hidden");
   h.activations_end = h.layout.bytes();
   h.rope = h.layout.Add<float>(limits.max_step_tokens * static_cast<size_t>(spec.head_dim), "rope");
 }
@@ -99,13 +123,22 @@ void AddScratch(const runtime::ModelSpec& spec, const kernels::KernelSet& kernel
   const int64_t widest =
       std::max({spec.vocab_size, spec.qkv_size(), 2 * spec.intermediate_size, spec.hidden_size});
   h.linear_partials = h.layout.Add<float>(
-      kernels::LinearPartialFloats(kernels, limits.max_step_tokens), "linear.partials");
+      kernels::LinearPartialFloats(
+          kernels, std::max(limits.max_step_tokens, limits.max_rows + limits.max_prompt_logprobs)),
+      "linear.partials");
   h.linear_counters = h.layout.Add<uint32_t>(
       kernels::LinearNumCounters(kernels, static_cast<uint32_t>(widest)), "linear.counters");
-  h.logits = h.layout.Add<float>(rows * static_cast<size_t>(spec.vocab_size), "logits");
+  const size_t logit_rows = rows + limits.max_prompt_logprobs;
+  h.logits = h.layout.Add<float>(logit_rows * static_cast<size_t>(spec.vocab_size), "logits");
   const size_t chunks =
       (static_cast<size_t>(spec.vocab_size) + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
-  h.sample_partials = h.layout.Add<kernels::SamplePartial>(rows * chunks, "sample.partials");
+  h.sample_partials = h.layout.Add<kernels::SamplePartial>(logit_rows * chunks, "sample.partials");
+  const size_t adjusting = limits.adjust_logits ? rows : 0;
+  h.adjusted =
+      h.layout.Add<float>(adjusting * static_cast<size_t>(spec.vocab_size), "sample.adjusted");
+  h.adjusted_partials =
+      h.layout.Add<kernels::SamplePartial>(adjusting * chunks, "sample.adjusted_partials");
+  h.cut = h.layout.Add<kernels::SampleCut>(rows, "sample.cut");
   h.sampled_token_id = h.layout.Add<uint32_t>(rows, "sample.token_id");
   h.sampled_logprob = h.layout.Add<float>(rows, "sample.logprob");
   h.result_staging = h.layout.Add<kernels::RowResult>(rows, "result_staging");
@@ -116,10 +149,35 @@ Handles LayOut(const runtime::ModelSpec& spec, const kernels::KernelSet& kernels
   Handles h;
   const uint32_t max_splits = kernels::SplitRule{}.max_splits;
   AddPlan(spec, limits, max_splits, h);
-  AddRows(limits, h);
+  AddRows(spec, limits, h);
   AddActivations(spec, kernels, limits, h);
   AddScratch(spec, kernels, limits, max_splits, h);
   return h;
+}
+
+void ResolveSampling(const runtime::Arena& arena, const Handles& h, const runtime::ModelSpec& spec,
+                     const WorkspaceLimits& limits, StepWorkspace& w) {
+  w.plan.logits_place = arena.Get(h.logits_place);
+  w.plan.prompt_entry = arena.Get(h.prompt_entry);
+  w.plan.prompt_target = arena.Get(h.prompt_target);
+  w.rows.life = arena.Get(h.life);
+  w.rows.sampling = arena.Get(h.sampling);
+  w.rows.stop_token = arena.Get(h.stop_token);
+  w.rows.bias = arena.Get(h.bias);
+  w.rows.mask = arena.Get(h.mask);
+  w.rows.history = arena.Get(h.history);
+  w.rows.mask_words = MaskWords(spec);
+  w.rows.vocab = static_cast<uint32_t>(spec.vocab_size);
+  w.sample_partials = arena.Get(h.sample_partials);
+  w.sampled_token_id = arena.Get(h.sampled_token_id);
+  w.sampled_logprob = arena.Get(h.sampled_logprob);
+  w.adjusted_logits = arena.Get(h.adjusted);
+  w.adjusted_partials = arena.Get(h.adjusted_partials);
+  w.sample_cut = arena.Get(h.cut);
+  w.max_prompt_logprobs = limits.max_prompt_logprobs;
+  w.result_layout = kernels::ResultSlotLayout::For(
+      limits.max_rows, limits.reports ? limits.max_rows + limits.max_prompt_logprobs : 0,
+      limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
 }
 
 void Resolve(const runtime::Arena& arena, const Handles& h, const WorkspaceLimits& limits,
@@ -161,9 +219,6 @@ void Resolve(const runtime::Arena& arena, const Handles& h, const WorkspaceLimit
   w.arrivals = arena.Get(h.arrivals);
   w.linear_partials = arena.Get(h.linear_partials);
   w.linear_counters = arena.Get(h.linear_counters);
-  w.sample_partials = arena.Get(h.sample_partials);
-  w.sampled_token_id = arena.Get(h.sampled_token_id);
-  w.sampled_logprob = arena.Get(h.sampled_logprob);
   w.result_staging = arena.Get(h.result_staging);
 }
 
@@ -191,6 +246,7 @@ absl::StatusOr<StepWorkspace> StepWorkspace::Create(runtime::Device& device,
   StepWorkspace workspace;
   REPRISE_ASSIGN_OR_RETURN(workspace.arena_, runtime::Arena::Create(device, handles.layout));
   Resolve(workspace.arena_, handles, limits, workspace);
+  ResolveSampling(workspace.arena_, handles, spec, limits, workspace);
   const size_t begin = handles.residual.offset;
   workspace.activations = workspace.residual;
   workspace.activation_elements =

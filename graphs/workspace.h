@@ -23,6 +23,10 @@ struct WorkspaceLimits {
   uint32_t max_rows = 0;
   uint32_t max_step_tokens = 0;
   uint32_t max_blocks_per_row = 0;
+  bool adjust_logits = false;        // see DecodeEngineOptions
+  uint32_t max_logit_rows = 0;       // rows of a step whose logits go to the result ring
+  uint32_t max_prompt_logprobs = 0;  // prompt tokens of a step with a LogprobReport
+  bool reports = false;              // sampled rows may have one
 };
 
 class StepWorkspace {
@@ -58,8 +62,8 @@ class StepWorkspace {
   void* gate_up = nullptr;         // [tokens, 2 * intermediate]
   void* activated = nullptr;       // [tokens, intermediate]
   float* rope = nullptr;           // [tokens, head_dim] cos, sin
-  float* logits = nullptr;         // [max_rows, vocab] f32
-  void* sampled_hidden = nullptr;  // [max_rows, hidden]
+  float* logits = nullptr;         // [max_rows + max_prompt_logprobs, vocab] f32
+  void* sampled_hidden = nullptr;  // [max_rows + max_prompt_logprobs, hidden]
 
   // Attention partials; see AttentionArgs.
   float* partial_out = nullptr;
@@ -74,6 +78,11 @@ class StepWorkspace {
   kernels::SamplePartial* sample_partials = nullptr;
   uint32_t* sampled_token_id = nullptr;
   float* sampled_logprob = nullptr;
+  float* adjusted_logits = nullptr;  // [max_rows, vocab]; null without adjust_logits
+  kernels::SamplePartial* adjusted_partials = nullptr;
+  kernels::SampleCut* sample_cut = nullptr;
+  uint32_t max_prompt_logprobs = 0;
+  kernels::ResultSlotLayout result_layout;
   kernels::RowResult* result_staging = nullptr;
 
   // The activations as one range of `activation_elements` elements of the compute dtype, for poison

@@ -28,7 +28,7 @@ constexpr KernelDef kKernels[] = {
 }  // namespace
 
 const runtime::KernelImage& Catalog() {
-  static const runtime::KernelImage image{kKernels, CudaFatbins()};
+  static const runtime::KernelImage image{kKernels, CudaFatbins(), HipCodeObjects()};
   return image;
 }
 

@@ -10,7 +10,7 @@
 
 namespace reprise::kernels {
 
-// Each entry starts at a 64-byte boundary. Views of static storage. Thread: any.
+// Each entry starts at a page boundary. Views of static storage. Thread: any.
 
 // CUDA fat binaries; empty when built without nvcc.
 std::span<const std::span<const std::byte>> CudaFatbins();

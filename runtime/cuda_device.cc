@@ -177,7 +177,7 @@ class CudaVendor final : public GpuVendor {
                     "cudaFuncSetAttribute");
   }
   absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape, const void* args,
-                            GpuStreamHandle stream) const override;
+                            size_t args_bytes, GpuStreamHandle stream) const override;
 };
 
 absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties) const {
@@ -187,6 +187,7 @@ absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties
   *properties = {.kind = DeviceKind::kCuda,
                  .name = cuda.name,
                  .driver = DriverVersion(),
+                 .architecture = absl::StrCat("sm_", 10 * cuda.major + cuda.minor),
                  .ordinal = ordinal,
                  .num_multiprocessors = cuda.multiProcessorCount,
                  .warp_size = cuda.warpSize,
@@ -303,8 +304,10 @@ absl::Status CudaVendor::KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* in
                   "cudaFuncGetParamInfo");
 }
 
+// The runtime knows the size of the argument from the code; GpuStream has compared it already.
 absl::Status CudaVendor::LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
-                                      const void* args, GpuStreamHandle stream) const {
+                                      const void* args, size_t /*args_bytes*/,
+                                      GpuStreamHandle stream) const {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.grid_x, shape.grid_y, 1);
   config.blockDim = dim3(shape.block, 1, 1);

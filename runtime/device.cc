@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which devices there are and how one is made; see device.h. The devices themselves are in
-// host_device.cc and cuda_device.cc.
+// host_device.cc, cuda_device.cc and hip_device.cc.
 #include "runtime/device.h"
 
 #include <array>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/hip_device.h"
 #include "runtime/host_device.h"
 #if REPRISE_WITH_CUDA
 #include "runtime/cuda_device.h"
@@ -20,6 +21,8 @@ std::string_view NameOf(DeviceKind kind) {
       return "host";
     case DeviceKind::kCuda:
       return "cuda";
+    case DeviceKind::kHip:
+      return "hip";
   }
   return "unknown";
 }
@@ -34,15 +37,21 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Create(const DeviceOptions& opti
 #else
       return absl::UnavailableError("device 'cuda': this build carries no CUDA code");
 #endif
+    case DeviceKind::kHip:
+      return CreateHipDevice(options);
   }
   return absl::InvalidArgumentError(absl::StrCat("device kind is ", static_cast<int>(options.kind),
-                                                 "; allowed: 0 (host), 1 (cuda)"));
+                                                 "; allowed: 0 (host), 1 (cuda), 2 (hip)"));
 }
 
 std::span<const DeviceKind> CompiledDeviceKinds() {
-  static constexpr std::array<DeviceKind, 2> kBestFirst = {DeviceKind::kCuda, DeviceKind::kHost};
-  const std::span<const DeviceKind> all(kBestFirst);
-  return CountCudaDevices(nullptr) > 0 ? all : all.subspan(1);
+  static constexpr std::array<DeviceKind, 3> kBestFirst = {DeviceKind::kCuda, DeviceKind::kHip,
+                                                           DeviceKind::kHost};
+  static constexpr std::array<DeviceKind, 2> kWithoutHip = {DeviceKind::kCuda, DeviceKind::kHost};
+  const bool cuda = CountCudaDevices(nullptr) > 0;
+  const bool hip = CountHipDevices(nullptr) > 0;
+  if (cuda && !hip) return kWithoutHip;
+  return std::span<const DeviceKind>(kBestFirst).subspan(cuda ? 0 : hip ? 1 : 2);
 }
 
 #if !REPRISE_WITH_CUDA

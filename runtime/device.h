@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device: the one interface to a machine that runs kernels: `host` (threads of this process),
-// `cuda`, and later `hip`. It knows memory, streams, captured graphs and how to launch a kernel by
-// handle; it knows nothing of models or steps.
+// `cuda` and `hip`. It knows memory, streams, captured graphs and how to launch a kernel by handle;
+// it knows nothing of models or steps.
 //
 //   REPRISE_ASSIGN_OR_RETURN(auto device, Device::Create({.kind = DeviceKind::kHost}));
 //   REPRISE_ASSIGN_OR_RETURN(auto stream, device->CreateStream());
@@ -31,20 +31,21 @@
 
 namespace reprise::runtime {
 
-enum class DeviceKind : uint8_t { kHost, kCuda };
+enum class DeviceKind : uint8_t { kHost, kCuda, kHip };
 
-// "host", "cuda".
+// "host", "cuda", "hip".
 std::string_view NameOf(DeviceKind kind);
 
 // What a kernel or a planner may ask of the machine. Read once at creation.
 struct DeviceProperties {
   DeviceKind kind = DeviceKind::kHost;
-  std::string name;             // "NVIDIA H200", or the CPU's model name
-  std::string driver;           // driver version, "" on the host
-  int ordinal = 0;              // device index among its kind
-  int num_multiprocessors = 1;  // SMs; worker threads on the host
-  int warp_size = 1;            // lanes of a warp; 1 on the host
-  int compute_capability = 0;   // 10 * major + minor on CUDA, 0 elsewhere
+  std::string name;               // "NVIDIA H200", or the CPU's model name
+  std::string driver;             // driver version, "" on the host
+  std::string architecture = {};  // "sm_90", "gfx942"; "" on the host or where the driver is silent
+  int ordinal = 0;                // device index among its kind
+  int num_multiprocessors = 1;    // SMs; worker threads on the host
+  int warp_size = 1;              // lanes of a warp; 64 on CDNA, 32 on RDNA; 1 on the host
+  int compute_capability = 0;     // 10 * major + minor on CUDA, 0 elsewhere
   MatrixUnit matrix_unit = MatrixUnit::kNone;
   size_t max_shared_bytes = 0;  // largest dynamic shared memory of one block
   size_t shared_bytes_per_multiprocessor = 0;
@@ -80,6 +81,10 @@ struct KernelDef {
 struct KernelImage {
   std::span<const KernelDef> kernels;
   std::span<const std::span<const std::byte>> cuda_fatbins;  // empty when built without nvcc
+  // Clang offload bundles, or code objects of one GPU each; empty when built without clang. HIP
+  // passes over those that do not fit the device. Each starts at a page boundary (4,096 bytes),
+  // as the compiler's own sections do: the library may map the file that it lies in.
+  std::span<const std::span<const std::byte>> hip_code_objects = {};
 };
 
 // A loaded kernel: a plain handle, valid as long as the Device that loaded it.
@@ -150,7 +155,7 @@ class Stream {
   // Ends a capture and throws it away; no-op when not capturing.
   virtual void AbortCapture() = 0;
 
-  // cudaStream_t on CUDA, nullptr on the host. For an embedder's own launches.
+  // cudaStream_t on CUDA, hipStream_t on HIP, nullptr on the host. For an embedder's own launches.
   virtual void* native_handle() const = 0;
 };
 
@@ -162,12 +167,15 @@ struct MappedPointers {
 
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kHost;
-  int ordinal = 0;       // which CUDA device
+  int ordinal = 0;       // which CUDA or HIP device
   int host_threads = 0;  // worker threads of the host device; 0: one per core
   // Host device only: before each kernel, sleep a pseudo-random time in [0, this), in microseconds;
   // 0: never. Tests use it so that ordering bugs show without a GPU.
   int host_max_delay_us = 0;
   uint64_t host_delay_seed = 1;
+  // HIP only: the library to open, by name or path; empty: libamdhip64.so of ROCm 7, 6, 5. Read by
+  // Device::Create alone.
+  std::string_view hip_library = {};
 };
 
 class Device {
@@ -192,7 +200,7 @@ class Device {
   virtual absl::StatusOr<size_t> FreeBytes() const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
-  // Wraps an embedder's stream (cudaStream_t), which must outlive the wrapper. Errors:
+  // Wraps an embedder's stream (cudaStream_t, hipStream_t), which must outlive the wrapper. Errors:
   // Unimplemented on the host.
   virtual absl::StatusOr<std::unique_ptr<Stream>> WrapStream(void* native) = 0;
 
@@ -200,11 +208,13 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<KernelModule>> Load(const KernelImage& image) = 0;
 };
 
-// Devices this process could create right now, best first (cuda before host). Never fails: host is
+// Devices this process could create right now, best first (cuda, hip, host). Never fails: host is
 // always there.
 std::span<const DeviceKind> CompiledDeviceKinds();
 // Number of usable CUDA devices; 0 with the reason in `why` when there is none.
 int CountCudaDevices(std::string* why);
+// The same for HIP; `library_path` as DeviceOptions::hip_library.
+int CountHipDevices(std::string* why, std::string_view library_path = {});
 
 }  // namespace reprise::runtime
 

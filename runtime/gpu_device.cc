@@ -28,6 +28,10 @@ size_t HostMemoryBytes() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
+std::span<const std::span<const std::byte>> CodeFor(DeviceKind kind, const KernelImage& image) {
+  return kind == DeviceKind::kHip ? image.hip_code_objects : image.cuda_fatbins;
+}
+
 // A kernel of the image, or why this device cannot run it.
 struct ModuleEntry {
   Kernel kernel;
@@ -78,7 +82,8 @@ class GpuDevice final : public Device {
 
  private:
   const GpuVendor& vendor() const { return *context_.vendor; }
-  // Libraries of the fat binaries that have code for this device. `why` tells about the others.
+  // Libraries of the image's code that fits this device. `why` tells about the rest, or that there
+  // is none.
   absl::StatusOr<std::vector<GpuLibraryHandle>> LoadLibraries(const KernelImage& image,
                                                               absl::Status* why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -187,9 +192,14 @@ absl::StatusOr<std::unique_ptr<KernelModule>> GpuDevice::Load(const KernelImage&
 absl::StatusOr<std::vector<GpuLibraryHandle>> GpuDevice::LoadLibraries(const KernelImage& image,
                                                                        absl::Status* why) {
   std::vector<GpuLibraryHandle> libraries;
-  for (const std::span<const std::byte> fatbin : image.cuda_fatbins) {
+  const auto all_code = CodeFor(kind(), image);
+  if (all_code.empty()) {
+    *why = absl::NotFoundError(
+        absl::StrCat("the image carries none for device '", Abseil(NameOf(kind())), "'"));
+  }
+  for (const std::span<const std::byte> code : all_code) {
     GpuLibraryHandle library;
-    absl::Status status = vendor().LibraryLoad(fatbin, &library);
+    absl::Status status = vendor().LibraryLoad(code, &library);
     if (absl::IsNotFound(status)) {
       *why = std::move(status);
       continue;
@@ -203,7 +213,7 @@ absl::StatusOr<std::vector<GpuLibraryHandle>> GpuDevice::LoadLibraries(const Ker
 
 absl::StatusOr<Kernel> GpuDevice::LoadKernel(std::string_view name,
                                              const std::vector<GpuKernelHandle>& candidates) {
-  absl::Status missing = absl::NotFoundError("in none of the image's fat binaries");
+  absl::Status missing = absl::NotFoundError("it is in none of the image's code");
   for (const GpuKernelHandle handle : candidates) {
     GpuKernelInfo info;
     absl::Status loaded = vendor().KernelGetInfo(handle, &info);

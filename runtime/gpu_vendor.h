@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GpuVendor: the calls of a GPU vendor's runtime library that Reprise needs, one method each.
-// GpuDevice (gpu_device.h) is written over it once; cuda_device.cc implements it for CUDA, HIP
-// follows, and the tests implement it without a GPU. A method wraps a call, it does not rename it:
+// GpuDevice (gpu_device.h) is written over it once; cuda_device.cc implements it for CUDA,
+// hip_device.cc for HIP, and the tests without a GPU. A method wraps a call, it does not rename it:
 // where vendors differ in arguments (graph instantiation, launch attributes, upload), the
 // difference ends here.
 //
@@ -94,8 +94,9 @@ class GpuVendor {
   // A graph in flight ends first.
   virtual absl::Status GraphExecDestroy(GpuExecHandle exec) const = 0;
 
-  // Code. `fatbin` stays valid until LibraryUnload.
-  virtual absl::Status LibraryLoad(std::span<const std::byte> fatbin,
+  // Code: a fat binary or a code object, which stays valid until LibraryUnload. NotFound without
+  // code for the current device, where the vendor tells that early.
+  virtual absl::Status LibraryLoad(std::span<const std::byte> code,
                                    GpuLibraryHandle* library) const = 0;
   virtual absl::Status LibraryUnload(GpuLibraryHandle library) const = 0;
   // Writes to found[i] the kernel named wanted[i].name; leaves it alone when the library has none
@@ -108,9 +109,10 @@ class GpuVendor {
   virtual absl::Status KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* info) const = 0;
   // The most dynamic shared memory that launches of this kernel may ask for.
   virtual absl::Status KernelSetMaxSharedBytes(GpuKernelHandle kernel, size_t bytes) const = 0;
-  // `args`: the one argument struct; copied.
+  // `args`: the one argument struct, of `args_bytes` > 0; copied.
   virtual absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
-                                    const void* args, GpuStreamHandle stream) const = 0;
+                                    const void* args, size_t args_bytes,
+                                    GpuStreamHandle stream) const = 0;
 };
 
 }  // namespace reprise::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // config.json to ModelSpec; see hf_config.h. The field tables are in hf_fields.cc, rope in
-// hf_rope.cc. What a config leaves out means what transformers means by it, never what we would
-// like.
+// hf_rope.cc, sliding windows in hf_window.cc. What a config leaves out means what transformers
+// means by it, never what we would like.
 #include "runtime/hf_config.h"
 
 #include <cmath>
@@ -16,6 +16,7 @@
 #include "runtime/file_input.h"
 #include "runtime/hf_fields.h"
 #include "runtime/hf_rope.h"
+#include "runtime/hf_window.h"
 #include "runtime/json_input.h"
 #include "runtime/status_macros.h"
 
@@ -62,6 +63,32 @@ absl::StatusOr<const ArchitectureFields*> FindArchitecture(const JsonFields& fie
                                                ShowJson(model_type), ", allowed ", Supported()));
 }
 
+// Absent is not null here: null has always meant as many as query heads.
+absl::Status ReadKvHeads(const Json& config, const JsonFields& fields,
+                         const ArchitectureFields& architecture, ModelSpec& spec) {
+  const bool named = config.contains("num_key_value_heads");
+  const int64_t fallback =
+      named || architecture.default_kv_heads == 0 ? spec.num_heads : architecture.default_kv_heads;
+  REPRISE_ASSIGN_OR_RETURN(spec.num_kv_heads,
+                           fields.IntegerOr("num_key_value_heads", fallback, 1, kMaxSize));
+  return absl::OkStatus();
+}
+
+absl::Status ReadHeadDim(const JsonFields& fields, const ArchitectureFields& architecture,
+                         ModelSpec& spec) {
+  int64_t fallback = architecture.default_head_dim;
+  if (fallback == 0) {
+    if (fields.Find("head_dim") == nullptr && spec.hidden_size % spec.num_heads != 0) {
+      return fields.Refuse("hidden_size",
+                           absl::StrCat("a multiple of num_attention_heads (", spec.num_heads,
+                                        ") where head_dim is absent"));
+    }
+    fallback = spec.hidden_size / spec.num_heads;
+  }
+  REPRISE_ASSIGN_OR_RETURN(spec.head_dim, fields.IntegerOr("head_dim", fallback, 1, kMaxSize));
+  return absl::OkStatus();
+}
+
 absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
   const struct {
     const char* name;
@@ -77,14 +104,6 @@ absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
   for (const auto& size : sizes) {
     REPRISE_ASSIGN_OR_RETURN(*size.value, fields.Integer(size.name, 1, kMaxSize));
   }
-  REPRISE_ASSIGN_OR_RETURN(spec.num_kv_heads,
-                           fields.IntegerOr("num_key_value_heads", spec.num_heads, 1, kMaxSize));
-  if (fields.Find("head_dim") == nullptr && spec.hidden_size % spec.num_heads != 0) {
-    return fields.Refuse("hidden_size", absl::StrCat("a multiple of num_attention_heads (",
-                                                     spec.num_heads, ") where head_dim is absent"));
-  }
-  REPRISE_ASSIGN_OR_RETURN(
-      spec.head_dim, fields.IntegerOr("head_dim", spec.hidden_size / spec.num_heads, 1, kMaxSize));
   return absl::OkStatus();
 }
 
@@ -92,7 +111,14 @@ absl::Status ReadSwitches(const JsonFields& fields, ModelSpec& spec) {
   REPRISE_ASSIGN_OR_RETURN(spec.rms_norm_eps, fields.PositiveOr("rms_norm_eps", 1e-6));
   REPRISE_ASSIGN_OR_RETURN(spec.tie_word_embeddings,
                            fields.BooleanOr("tie_word_embeddings", false));
-  REPRISE_ASSIGN_OR_RETURN(spec.attention_bias, fields.BooleanOr("attention_bias", false));
+  spec.qk_norm = spec.architecture == "qwen3";
+  if (spec.architecture == "mistral") return absl::OkStatus();
+  if (spec.architecture == "qwen2") {
+    spec.qkv_bias = true;
+    return absl::OkStatus();
+  }
+  REPRISE_ASSIGN_OR_RETURN(spec.qkv_bias, fields.BooleanOr("attention_bias", false));
+  spec.o_bias = spec.qkv_bias;
   REPRISE_ASSIGN_OR_RETURN(spec.mlp_bias, fields.BooleanOr("mlp_bias", false));
   return absl::OkStatus();
 }
@@ -188,10 +214,13 @@ absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   ModelSpec spec;
   spec.architecture = architecture->architecture;
   REPRISE_RETURN_IF_ERROR(ReadSizes(fields, spec));
+  REPRISE_RETURN_IF_ERROR(ReadKvHeads(config, fields, *architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadHeadDim(fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadSwitches(fields, spec));
   REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, spec));
   REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
-  REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config));
+  REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config, spec.max_position_embeddings));
+  REPRISE_ASSIGN_OR_RETURN(spec.sliding_window, ReadSlidingWindow(config, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
   REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
   return spec;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The field tables; see hf_fields.h. Sources: the LlamaConfig, GraniteConfig and base configuration
-// of transformers 4 and 5, and published config.json files.
+// The field tables; see hf_fields.h. Sources: the configuration classes of these models and their
+// base class in transformers 4 and 5, and published config.json files.
 #include "runtime/hf_fields.h"
 
 #include "absl/strings/str_cat.h"
@@ -143,6 +143,32 @@ constexpr FieldRule kGraniteFields[] = {
     {"logits_scaling", kConsumed},
 };
 
+// Biases are nowhere, whatever a config says.
+constexpr FieldRule kMistralFields[] = {
+    {"sliding_window", kConsumed},
+    {"attention_bias", kNeutral, "[false]"},
+    {"mlp_bias", kNeutral, "[false]"},
+};
+
+// q, k and v always have biases, and nothing else has.
+constexpr FieldRule kQwen2Fields[] = {
+    {"use_sliding_window", kConsumed},
+    {"sliding_window", kConsumed},     // inert unless use_sliding_window
+    {"max_window_layers", kConsumed},  // the same
+    {"layer_types", kConsumed},
+    {"attention_bias", kNeutral, "[true]"},
+    {"mlp_bias", kNeutral, "[false]"},
+    {"use_mrope", kNeutral, "[false]"},
+};
+
+constexpr FieldRule kQwen3Fields[] = {
+    {"use_sliding_window", kConsumed},
+    {"sliding_window", kConsumed},     // inert unless use_sliding_window
+    {"max_window_layers", kConsumed},  // the same
+    {"layer_types", kConsumed},
+    {"mlp_bias", kNeutral, "[false]"},
+};
+
 constexpr FieldRule kRopeFields[] = {
     {"rope_type", kConsumed},
     {"type", kConsumed},  // the older name of rope_type
@@ -151,13 +177,24 @@ constexpr FieldRule kRopeFields[] = {
     {"low_freq_factor", kConsumed},
     {"high_freq_factor", kConsumed},
     {"original_max_position_embeddings", kConsumed},
+    {"beta_fast", kConsumed},
+    {"beta_slow", kConsumed},
+    {"mscale", kConsumed},
+    {"mscale_all_dim", kConsumed},
+    {"attention_factor", kConsumed},
+    {"truncate", kConsumed},
     {"partial_rotary_factor", kNeutral, "[1]"},
-    {"attention_factor", kNeutral, "[1]"},
 };
 
 constexpr ArchitectureFields kArchitectures[] = {
     {"llama", "LlamaForCausalLM", "llama", kLlamaFields},
     {"granite", "GraniteForCausalLM", "granite", kGraniteFields},
+    {"mistral", "MistralForCausalLM", "mistral", kMistralFields, /*default_kv_heads=*/8,
+     /*default_head_dim=*/0, /*default_sliding_window=*/4096},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", kQwen2Fields, /*default_kv_heads=*/32,
+     /*default_head_dim=*/0, /*default_sliding_window=*/4096},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3Fields, /*default_kv_heads=*/32,
+     /*default_head_dim=*/128, /*default_sliding_window=*/4096},
 };
 
 const FieldRule* FindRule(std::span<const FieldRule> rules, const std::string& name) {

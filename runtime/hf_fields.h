@@ -31,10 +31,14 @@ struct ArchitectureFields {
   const char* architecture;        // ModelSpec::architecture
   const char* class_name;          // as in the config's `architectures`
   const char* model_type;          // as in the config's `model_type`
-  std::span<const FieldRule> own;  // beyond kSharedFields
+  std::span<const FieldRule> own;  // beyond kSharedFields, or instead of them
+  // What transformers takes where the config does not name the field.
+  int64_t default_kv_heads = 0;        // 0: as many as query heads
+  int64_t default_head_dim = 0;        // 0: hidden_size / num_attention_heads
+  int64_t default_sliding_window = 0;  // 0: none
 };
 
-// Llama and Granite.
+// Llama, Granite, Mistral, Qwen2 and Qwen3. docs/models.md shows the tables to users.
 std::span<const ArchitectureFields> KnownArchitectures();
 
 // Every field of `config` must have a rule, in the architecture's own table or in the one that all

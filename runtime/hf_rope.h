@@ -4,15 +4,18 @@
 #ifndef REPRISE_RUNTIME_HF_ROPE_H_
 #define REPRISE_RUNTIME_HF_ROPE_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "runtime/json_input.h"
 #include "runtime/model_spec.h"
 
 namespace reprise::runtime {
 
-// Where a parameter is named twice, the two must agree. Errors: InvalidArgument with field, got,
-// allowed; ranges are ValidateModelSpec's.
-absl::StatusOr<RopeSpec> ReadRope(const Json& config);
+// Where a parameter is named twice, the two must agree. Types: default, linear, llama3, yarn; any
+// other is refused by name. Errors: InvalidArgument with field, got, allowed; ranges are
+// ValidateModelSpec's.
+absl::StatusOr<RopeSpec> ReadRope(const Json& config, int64_t max_position_embeddings);
 
 }  // namespace reprise::runtime
 

@@ -12,13 +12,15 @@
 namespace reprise::runtime {
 namespace {
 
-ModelSpec LlamaSpec() {
+ModelSpec SpecOf(const char* architecture, double rms_norm_eps) {
   ModelSpec spec;
-  spec.architecture = "llama";
-  spec.rms_norm_eps = 1e-5;
+  spec.architecture = architecture;
+  spec.rms_norm_eps = rms_norm_eps;
   spec.checkpoint_dtype = DType::kBf16;
   return spec;
 }
+
+ModelSpec LlamaSpec() { return SpecOf("llama", 1e-5); }
 
 RopeSpec Llama3Rope(double factor) {
   RopeSpec rope;
@@ -78,9 +80,60 @@ ModelSpec Granite8BCode() {
   spec.max_position_embeddings = 4096;
   spec.rope.theta = 10000.0;
   spec.tie_word_embeddings = true;
-  spec.attention_bias = true;
+  spec.qkv_bias = spec.o_bias = true;
   spec.mlp_bias = true;
   spec.eos_token_ids = {0};
+  return spec;
+}
+
+// Source: config.json of mistralai/Mistral-7B-v0.1.
+ModelSpec Mistral7BV01() {
+  ModelSpec spec = SpecOf("mistral", 1e-5);
+  spec.vocab_size = 32000;
+  spec.hidden_size = 4096;
+  spec.intermediate_size = 14336;
+  spec.num_layers = 32;
+  spec.num_heads = 32;
+  spec.num_kv_heads = 8;
+  spec.head_dim = 128;
+  spec.max_position_embeddings = 32768;
+  spec.rope.theta = 10000.0;
+  spec.sliding_window = 4096;
+  spec.eos_token_ids = {2};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen2.5-7B.
+ModelSpec Qwen25With7B() {
+  ModelSpec spec = SpecOf("qwen2", 1e-6);
+  spec.vocab_size = 152064;
+  spec.hidden_size = 3584;
+  spec.intermediate_size = 18944;
+  spec.num_layers = 28;
+  spec.num_heads = 28;
+  spec.num_kv_heads = 4;
+  spec.head_dim = 128;
+  spec.max_position_embeddings = 131072;
+  spec.rope.theta = 1000000.0;
+  spec.qkv_bias = true;
+  spec.eos_token_ids = {151643};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen3-8B.
+ModelSpec Qwen3With8B() {
+  ModelSpec spec = SpecOf("qwen3", 1e-6);
+  spec.vocab_size = 151936;
+  spec.hidden_size = 4096;
+  spec.intermediate_size = 12288;
+  spec.num_layers = 36;
+  spec.num_heads = 32;
+  spec.num_kv_heads = 8;
+  spec.head_dim = 128;
+  spec.max_position_embeddings = 40960;
+  spec.rope.theta = 1000000.0;
+  spec.qk_norm = true;
+  spec.eos_token_ids = {151645};
   return spec;
 }
 
@@ -89,9 +142,9 @@ struct Preset {
   ModelSpec (*spec)();
 };
 constexpr Preset kPresets[] = {
-    {"llama-3.1-8b", Llama31With8B},
-    {"granite-8b-code", Granite8BCode},
-    {"llama-3.2-1b", Llama32With1B},
+    {"llama-3.1-8b", Llama31With8B}, {"granite-8b-code", Granite8BCode},
+    {"llama-3.2-1b", Llama32With1B}, {"mistral-7b-v0.1", Mistral7BV01},
+    {"qwen2.5-7b", Qwen25With7B},    {"qwen3-8b", Qwen3With8B},
 };
 
 }  // namespace

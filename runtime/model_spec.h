@@ -14,17 +14,27 @@
 
 namespace reprise::runtime {
 
-enum class RopeScaling : uint8_t { kNone, kLlama3 };
+enum class RopeScaling : uint8_t { kNone, kLlama3, kLinear, kYarn };
 
-// Rotary embedding. Source: Su et al. 2021 (RoFormer); llama3 scaling as published with Llama 3.1.
+// Rotary embedding. Source: Su et al. 2021 (RoFormer); llama3 scaling as published with Llama 3.1;
+// yarn: Peng et al. 2023.
 struct RopeSpec {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
-  // llama3 only
-  double factor = 1.0;
+  double factor = 1.0;  // how much longer the context became; all scalings
+  // llama3 only: turns over the original context below which a frequency is slowed, and above which
+  // it is kept.
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
-  int64_t original_max_position_embeddings = 8192;
+  int64_t original_max_position_embeddings = 8192;  // llama3 and yarn
+  // yarn only: cos and sin are multiplied by attention_factor; the betas are turns, as above, and
+  // `truncate` rounds the pairs that they name to whole ones.
+  double attention_factor = 1.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
+
+  bool operator==(const RopeSpec&) const = default;
 };
 
 // How token ids map to text, as far as Reprise itself can know.
@@ -35,7 +45,7 @@ enum class TokenEncoding : uint8_t {
 
 struct ModelSpec {
   std::string name;          // preset name, or the directory's base name
-  std::string architecture;  // "llama" | "granite"
+  std::string architecture;  // "llama" | "granite" | "mistral" | "qwen2" | "qwen3"
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -47,12 +57,16 @@ struct ModelSpec {
   double rms_norm_eps = 1e-5;
   RopeSpec rope;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // q, k, v and o projections carry a bias
-  bool mlp_bias = false;        // gate, up and down projections carry a bias
+  bool qkv_bias = false;  // q, k and v projections carry a bias
+  bool o_bias = false;    // the attention's output projection carries one
+  bool mlp_bias = false;  // gate, up and down projections carry a bias
+  bool qk_norm = false;   // RMSNorm over every head of q and k before rope
+  // Every layer sees this many positions, the token's own included; 0: all of them.
+  int64_t sliding_window = 0;
   // Granite's four multipliers; neutral values elsewhere.
   double embedding_multiplier = 1.0;  // embeddings are multiplied by this
   double attention_multiplier =
-      0.0;  // softmax scale; 1/sqrt(head_dim) for llama, 1 for a granite config that names none
+      0.0;  // softmax scale; 1/sqrt(head_dim), but 1 for a granite config that names none
   double residual_multiplier =
       1.0;                      // every residual branch is multiplied by this before it is added
   double logits_scaling = 1.0;  // logits are divided by this

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -114,7 +115,7 @@ class ModelWeightsBuilder {
 
   absl::Status FillRandom(uint64_t seed, const RandomFill& fill) {
     REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device_.CreateStream());
-    const std::vector<std::byte> ones = Ones(dtype_, spec_.hidden_size);
+    const std::vector<std::byte> ones = Ones(dtype_, std::max(spec_.hidden_size, spec_.head_dim));
     const absl::Status filled = FillRegions(*stream, seed, fill, ones);
     // `ones` must not go while a copy still reads it.
     const absl::Status drained = stream->Synchronize();
@@ -130,7 +131,8 @@ class ModelWeightsBuilder {
     weights->lm_head_ = Linear(layout_.lm_head);
     weights->final_norm_ = At(layout_.final_norm);
     for (const LayerOffsets& layer : layout_.layers) {
-      weights->layers_.push_back({At(layer.input_norm), Linear(layer.qkv), Linear(layer.o),
+      weights->layers_.push_back({At(layer.input_norm), Linear(layer.qkv), OrNull(layer.q_norm),
+                                  OrNull(layer.k_norm), Linear(layer.o),
                                   At(layer.post_attention_norm), Linear(layer.gate_up),
                                   Linear(layer.down)});
     }
@@ -142,9 +144,12 @@ class ModelWeightsBuilder {
  private:
   std::byte* At(size_t offset) const { return buffer_.as<std::byte>() + offset; }
 
+  const void* OrNull(const std::optional<size_t>& offset) const {
+    return offset.has_value() ? At(*offset) : nullptr;
+  }
+
   LinearWeights Linear(const LinearOffsets& offsets) const {
-    return {At(offsets.weight), offsets.bias.has_value() ? At(*offsets.bias) : nullptr,
-            offsets.out_features, offsets.in_features};
+    return {At(offsets.weight), OrNull(offsets.bias), offsets.out_features, offsets.in_features};
   }
 
   absl::Status FillRegions(Stream& stream, uint64_t seed, const RandomFill& fill,
@@ -152,7 +157,8 @@ class ModelWeightsBuilder {
     for (size_t i = 0; i < layout_.regions.size(); ++i) {
       const WeightRegion& region = layout_.regions[i];
       if (region.kind == WeightKind::kNorm) {
-        REPRISE_RETURN_IF_ERROR(stream.CopyToDevice(At(region.offset), ones.data(), ones.size()));
+        REPRISE_RETURN_IF_ERROR(stream.CopyToDevice(
+            At(region.offset), ones.data(), static_cast<size_t>(region.count) * SizeOf(dtype_)));
       } else {
         REPRISE_RETURN_IF_ERROR(
             fill(stream, At(region.offset), dtype_, region.count, MixSeed(seed, i), kRandomStddev));

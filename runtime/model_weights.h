@@ -34,6 +34,8 @@ struct LinearWeights {
 struct LayerWeights {
   const void* input_norm = nullptr;  // [hidden]
   LinearWeights qkv;                 // rows: q heads, k heads, v heads
+  const void* q_norm = nullptr;      // [head_dim], or nullptr: heads are not normed
+  const void* k_norm = nullptr;      // the same for k
   LinearWeights o;
   const void* post_attention_norm = nullptr;  // [hidden]
   LinearWeights gate_up;                      // rows: gate [intermediate], up [intermediate]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layout of a model's weights; see weight_layout.h. Tensor names are those that transformers
-// gives to Llama and Granite.
+// gives to all architectures that we know.
 #include "runtime/weight_layout.h"
 
 #include <initializer_list>
@@ -20,7 +20,7 @@ class LayoutBuilder {
     layout_.embedding = Region(WeightKind::kMatrix, s.vocab_size * s.hidden_size);
     Slot("model.embed_tokens.weight", {s.vocab_size, s.hidden_size}, layout_.embedding);
     for (int64_t i = 0; i < s.num_layers; ++i) layout_.layers.push_back(Layer(i));
-    layout_.final_norm = Norm("model.norm.weight");
+    layout_.final_norm = Norm("model.norm.weight", s.hidden_size);
     if (s.tie_word_embeddings) {
       layout_.lm_head = {layout_.embedding, std::nullopt, s.vocab_size, s.hidden_size};
     } else {
@@ -40,13 +40,16 @@ class LayoutBuilder {
     const ModelSpec& s = spec_;
     const std::string prefix = absl::StrCat("model.layers.", index, ".");
     LayerOffsets layer;
-    layer.input_norm = Norm(prefix + "input_layernorm.weight");
+    layer.input_norm = Norm(prefix + "input_layernorm.weight", s.hidden_size);
     layer.qkv = Linear(prefix + "self_attn.",
                        {{"q_proj", s.q_size()}, {"k_proj", s.kv_size()}, {"v_proj", s.kv_size()}},
-                       s.hidden_size, s.attention_bias);
-    layer.o =
-        Linear(prefix + "self_attn.", {{"o_proj", s.hidden_size}}, s.q_size(), s.attention_bias);
-    layer.post_attention_norm = Norm(prefix + "post_attention_layernorm.weight");
+                       s.hidden_size, s.qkv_bias);
+    if (s.qk_norm) {
+      layer.q_norm = Norm(prefix + "self_attn.q_norm.weight", s.head_dim);
+      layer.k_norm = Norm(prefix + "self_attn.k_norm.weight", s.head_dim);
+    }
+    layer.o = Linear(prefix + "self_attn.", {{"o_proj", s.hidden_size}}, s.q_size(), s.o_bias);
+    layer.post_attention_norm = Norm(prefix + "post_attention_layernorm.weight", s.hidden_size);
     layer.gate_up = Linear(prefix + "mlp.",
                            {{"gate_proj", s.intermediate_size}, {"up_proj", s.intermediate_size}},
                            s.hidden_size, s.mlp_bias);
@@ -55,9 +58,9 @@ class LayoutBuilder {
     return layer;
   }
 
-  size_t Norm(const std::string& name) {
-    const size_t offset = Region(WeightKind::kNorm, spec_.hidden_size);
-    Slot(name, {spec_.hidden_size}, offset);
+  size_t Norm(const std::string& name, int64_t size) {
+    const size_t offset = Region(WeightKind::kNorm, size);
+    Slot(name, {size}, offset);
     return offset;
   }
 

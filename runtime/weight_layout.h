@@ -45,6 +45,7 @@ struct LinearOffsets {
 struct LayerOffsets {
   size_t input_norm = 0;
   LinearOffsets qkv, o;
+  std::optional<size_t> q_norm, k_norm;  // [head_dim]
   size_t post_attention_norm = 0;
   LinearOffsets gate_up, down;
 };

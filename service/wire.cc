@@ -25,29 +25,65 @@ absl::Status NotBuilt(std::string_view field) {
       absl::StrCat(absl::string_view(field.data(), field.size()), ": not built yet; leave it out"));
 }
 
-// A field counts as set when it differs from its default, NaN included.
-absl::Status SamplingFromWire(const v1::Sampling& wire, graphs::SamplingParams* sampling) {
-  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
-  if (wire.top_k() != 0) return NotBuilt("add.sampling.top_k");
-  if (wire.top_p() != 0) return NotBuilt("add.sampling.top_p");
-  if (wire.min_p() != 0) return NotBuilt("add.sampling.min_p");
-  if (wire.repetition_penalty() != 0) return NotBuilt("add.sampling.repetition_penalty");
-  if (wire.presence_penalty() != 0) return NotBuilt("add.sampling.presence_penalty");
-  if (wire.frequency_penalty() != 0) return NotBuilt("add.sampling.frequency_penalty");
-  if (wire.num_logprobs() != 0) return NotBuilt("add.sampling.num_logprobs");
-  *sampling = {.temperature = wire.temperature(), .seed = wire.seed()};
+std::span<const std::byte> View(const std::string& bytes) {
+  return std::as_bytes(std::span(bytes.data(), bytes.size()));
+}
+
+// Floats whose neutral value is not 0 take 0, which is what a field left out reads as, for it.
+float OneIfZero(float x) { return x == 0.0f ? 1.0f : x; }
+
+// Pairs of flat fields; `biases` has room for them, so that views of it stay valid.
+absl::Status BiasFromWire(const v1::Sampling& wire, std::vector<graphs::TokenBias>* biases,
+                          graphs::SamplingParams* sampling) {
+  if (wire.logit_bias_token_size() != wire.logit_bias_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "add.sampling.logit_bias: got ", wire.logit_bias_size(), " numbers for ",
+        wire.logit_bias_token_size(), " tokens of logit_bias_token, allowed one each"));
+  }
+  const size_t begin = biases->size();
+  for (int i = 0; i < wire.logit_bias_size(); ++i)
+    biases->push_back({.token = wire.logit_bias_token(i), .bias = wire.logit_bias(i)});
+  sampling->logit_bias = std::span(*biases).subspan(begin);
   return absl::OkStatus();
 }
 
-absl::Status AddsFromWire(const v1::StepRequest& wire, std::vector<graphs::RowAdd>* adds) {
-  adds->clear();
+absl::Status SamplingFromWire(const v1::Sampling& wire, std::vector<graphs::TokenBias>* biases,
+                              graphs::SamplingParams* sampling) {
+  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
+  *sampling = {.temperature = wire.temperature(),
+               .seed = wire.seed(),
+               .top_k = wire.top_k(),
+               .top_p = OneIfZero(wire.top_p()),
+               .min_p = wire.min_p(),
+               .repetition_penalty = OneIfZero(wire.repetition_penalty()),
+               .presence_penalty = wire.presence_penalty(),
+               .frequency_penalty = wire.frequency_penalty(),
+               .allowed_tokens = View(wire.allowed_tokens()),
+               .stop_tokens = View(wire.stop_tokens()),
+               .stop_at_eos = wire.stop_at_eos(),
+               .max_new_tokens = wire.max_new_tokens(),
+               .min_tokens = wire.min_tokens(),
+               .num_logprobs = wire.num_logprobs(),
+               .return_logits = wire.return_logits()};
+  return BiasFromWire(wire, biases, sampling);
+}
+
+absl::Status AddsFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
+  scratch->add.clear();
+  scratch->biases.clear();
+  size_t num_biases = 0;
+  for (const v1::AddRow& add : wire.add())
+    num_biases += static_cast<size_t>(add.sampling().logit_bias_size());
+  scratch->biases.reserve(num_biases);
   for (const v1::AddRow& add : wire.add()) {
     REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(add));
-    graphs::RowAdd& row = adds->emplace_back();
-    REPRISE_RETURN_IF_ERROR(SamplingFromWire(add.sampling(), &row.sampling));
+    graphs::RowAdd& row = scratch->add.emplace_back();
+    REPRISE_RETURN_IF_ERROR(SamplingFromWire(add.sampling(), &scratch->biases, &row.sampling));
     row.row = add.row();
     row.context_length = add.context_length();
     row.blocks = View(add.blocks());
+    row.history = View(add.history());
+    row.prompt_length = add.prompt_length();
   }
   return absl::OkStatus();
 }
@@ -77,7 +113,61 @@ v1::RowStatus RowStatusToWire(graphs::RowStatus status) {
   return v1::ROW_STATUS_UNSPECIFIED;
 }
 
-void RowsToWire(const std::vector<graphs::RowOutcome>& rows, v1::RowResults* wire) {
+v1::FinishReason FinishToWire(graphs::FinishReason finish) {
+  switch (finish) {
+    case graphs::FinishReason::kNone:
+      return v1::FINISH_REASON_UNSPECIFIED;
+    case graphs::FinishReason::kStopToken:
+      return v1::FINISH_REASON_STOP_TOKEN;
+    case graphs::FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case graphs::FinishReason::kNoCandidate:
+      return v1::FINISH_REASON_NO_CANDIDATE;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+// Columns that a step fills only where some row needs them.
+void RareColumnsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
+  bool finishes = false, ranks = false;
+  for (const graphs::RowOutcome& row : result.rows) {
+    finishes |= row.finish != graphs::FinishReason::kNone;
+    ranks |= row.rank != 0;
+  }
+  for (const graphs::RowOutcome& row : result.rows) {
+    if (finishes) wire->add_finish_reason(FinishToWire(row.finish));
+    if (row.has_logits) wire->add_logits_row(row.row);
+    if (!ranks) continue;
+    wire->add_rank(row.rank);
+    wire->add_num_top(row.top.count);
+    for (uint32_t i = 0; i < row.top.count; ++i) {
+      const graphs::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
+      wire->add_top_token(top.token);
+      wire->add_top_logprob(top.logprob);
+    }
+  }
+  if (!result.logits.empty())
+    wire->mutable_logits()->Add(result.logits.begin(), result.logits.end());
+}
+
+void PromptLogprobsToWire(const graphs::StepResult& result, v1::PromptLogprobs* wire) {
+  wire->Clear();
+  for (const graphs::PromptLogprob& token : result.prompt_logprobs) {
+    wire->add_row(token.row);
+    wire->add_position(token.position);
+    wire->add_logprob(token.logprob);
+    wire->add_rank(token.rank);
+    wire->add_num_top(token.top.count);
+    for (uint32_t i = 0; i < token.top.count; ++i) {
+      const graphs::TokenLogprob& top = result.top_logprobs[token.top.begin + i];
+      wire->add_top_token(top.token);
+      wire->add_top_logprob(top.logprob);
+    }
+  }
+}
+
+void RowsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
+  const std::vector<graphs::RowOutcome>& rows = result.rows;
   wire->Clear();  // keeps the columns' capacity
   const int count = static_cast<int>(rows.size());
   wire->mutable_row()->Reserve(count);
@@ -94,6 +184,7 @@ void RowsToWire(const std::vector<graphs::RowOutcome>& rows, v1::RowResults* wir
     wire->add_logprob(row.sampled ? row.logprob : 0.0f);
     wire->add_context_length(row.context_length);
   }
+  RareColumnsToWire(result, wire);
 }
 
 void ReportToWire(const graphs::StepReport& report, v1::StepReport* wire) {
@@ -132,6 +223,13 @@ void LimitsToWire(const graphs::EngineLimits& limits, uint64_t max_message_bytes
   wire->set_max_step_tokens(limits.max_step_tokens);
   wire->set_pipeline_depth(limits.pipeline_depth);
   wire->set_max_message_bytes(max_message_bytes);
+  wire->set_adjust_logits(limits.adjust_logits);
+  wire->set_max_logit_rows(limits.max_logit_rows);
+  wire->set_max_prompt_logprobs(limits.max_prompt_logprobs);
+  wire->set_max_sampling_bytes(limits.max_sampling_bytes);
+  wire->set_max_stop_tokens(limits.max_stop_tokens);
+  wire->set_max_logit_bias(limits.max_logit_bias);
+  wire->set_max_logprobs(limits.max_logprobs);
 }
 
 void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
@@ -179,7 +277,7 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
                           graphs::StepRequest* step) {
   REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
   if (wire.copy_blocks_size() != 0) return NotBuilt("copy_blocks");
-  REPRISE_RETURN_IF_ERROR(AddsFromWire(wire, &scratch->add));
+  REPRISE_RETURN_IF_ERROR(AddsFromWire(wire, scratch));
   scratch->append.clear();
   for (const v1::AppendBlocks& append : wire.append()) {
     REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(append));
@@ -188,8 +286,17 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   scratch->chunks.clear();
   for (const v1::Chunk& chunk : wire.chunks()) {
     REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(chunk));
-    scratch->chunks.push_back(
-        {.row = chunk.row(), .sample = chunk.sample(), .tokens = View(chunk.tokens())});
+    graphs::RowChunk& run = scratch->chunks.emplace_back();
+    run = {.row = chunk.row(),
+           .sample = chunk.sample(),
+           .tokens = View(chunk.tokens()),
+           .prompt_logprobs = chunk.prompt_logprobs()};
+    if (chunk.has_next_token()) run.next_token = chunk.next_token();
+  }
+  scratch->masks.clear();
+  for (const v1::SetAllowedTokens& mask : wire.masks()) {
+    REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(mask));
+    scratch->masks.push_back({.row = mask.row(), .allowed_tokens = View(mask.allowed_tokens())});
   }
   REPRISE_RETURN_IF_ERROR(ModeFromWire(wire.mode(), &step->mode));
   step->session = wire.session();
@@ -198,6 +305,7 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   step->drop = View(wire.drop());
   step->add = scratch->add;
   step->append = scratch->append;
+  step->masks = scratch->masks;
   step->chunks = scratch->chunks;
   step->continue_rows = View(wire.continue_rows());
   step->continue_all = wire.continue_all();
@@ -211,7 +319,12 @@ void ResultToWire(const graphs::StepResult& result, const StepTimes& times, bool
   if (omit_rows) {
     wire->clear_rows();
   } else {
-    RowsToWire(result.rows, wire->mutable_rows());
+    RowsToWire(result, wire->mutable_rows());
+  }
+  if (omit_rows || result.prompt_logprobs.empty()) {
+    wire->clear_prompt_logprobs();
+  } else {
+    PromptLogprobsToWire(result, wire->mutable_prompt_logprobs());
   }
   ReportToWire(result.report, wire->mutable_report());
   v1::StepLedger* ledger = wire->mutable_ledger();

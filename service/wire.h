@@ -34,6 +34,8 @@ struct StepScratch {
   std::vector<graphs::RowAdd> add;
   std::vector<graphs::RowAppend> append;
   std::vector<graphs::RowChunk> chunks;
+  std::vector<graphs::RowMask> masks;
+  std::vector<graphs::TokenBias> biases;  // of all added rows
 };
 
 // `step` views `wire` and `scratch`: both must stay as they are until the engine's Submit has

@@ -80,7 +80,7 @@ absl::Status Generate(const RunFlags& flags, graphs::DecodeEngine* engine, Conso
                 {.pipeline_depth = limits.pipeline_depth});
   REPRISE_RETURN_IF_ERROR(driver.Run(&requests));
   stats.AddRequests(requests, clock.NowNs());
-  console->Print(absl::StrCat("\n", stats.ToText()));
+  console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
   if (flags.generate.json_file.empty()) return absl::OkStatus();
   return WriteJsonFile(flags.generate.json_file,
                        {{"command", "run"},

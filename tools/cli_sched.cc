@@ -141,7 +141,8 @@ absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, 
   const absl::Status run = driver.Run(&requests);
   // What was measured until something went wrong is still worth seeing.
   stats.AddRequests(requests, clock.NowNs());
-  if (stats.num_steps() > 0) console->Print(absl::StrCat("\n", stats.ToText()));
+  if (stats.num_steps() > 0)
+    console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
   REPRISE_RETURN_IF_ERROR(run);
   REPRISE_RETURN_IF_ERROR(client->Close());
   if (flags.generate.json_file.empty()) return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/catalog.h"
 #include "runtime/dtype.h"
 #include "runtime/model_presets.h"
 #include "runtime/status_macros.h"
@@ -69,7 +70,7 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
       ->type_name("DIR");
   AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
             "Random weights in a published shape, for measuring: llama-3.1-8b, granite-8b-code, "
-            "llama-3.2-1b");
+            "llama-3.2-1b, mistral-7b-v0.1, qwen2.5-7b, qwen3-8b");
   AddOption(app, "--random-seed", &flags->source.random_seed, UnsignedIn(0, kMaxU64), "N", "1",
             "Seed of a preset's weights");
   app->add_option_function<std::string>(
@@ -88,9 +89,13 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
 
 void AddDeviceOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--device", &flags->device, ParseDeviceChoice, "DEVICE", "auto",
-            "auto (cuda where it can be used, else host), host, cuda or cuda:N");
+            "auto (cuda or hip where it can be used, else host), host, cuda, cuda:N, hip or hip:N");
   AddOption(app, "--host-threads", &flags->host_threads, UnsignedIn(0, 1024), "N", "0",
             "Worker threads of the host device; 0: one per core");
+  app->add_option("--hip-library", flags->hip_library,
+                  "HIP runtime library to open, by path or name (default: libamdhip64.so of ROCm "
+                  "7, 6, 5)")
+      ->type_name("PATH");
   AddOption(app, "--kv-cache", &flags->engine.kv_cache_bytes, ParseCacheBytes, "SIZE", "auto",
             "KV pool, such as 4GiB; auto: what is left of the GPU, 256MiB on the host");
   AddOption(
@@ -114,24 +119,48 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
             "Tokens of each graph that takes prompts (default: by device)");
   AddOption(app, "--pipeline-depth", &flags->engine.pipeline_depth, UnsignedIn(1, 8), "N", "2",
             "Steps in flight");
+  app->add_flag_callback(
+      "--no-adjust-logits", [flags] { flags->engine.adjust_logits = false; },
+      "No penalties, logit bias, allowed tokens: saves 8 bytes per row and token of the "
+      "vocabulary");
+  AddOption(app, "--max-logit-rows", &flags->engine.max_logit_rows, UnsignedIn(0, 1u << 16), "N",
+            "4", "Rows of a step that may return all their logits");
+  AddOption(app, "--max-prompt-logprobs", &flags->engine.max_prompt_logprobs,
+            UnsignedIn(0, 1u << 16), "N", "64",
+            "Prompt tokens of a step whose likelihood may be asked for");
   app->add_flag("--poison", flags->engine.poison,
                 "Fill what must never be read with NaN: slow, a test mode");
 }
 
+// Whether there is a GPU, and code for it; else why not.
+bool HasHipDevice(const std::string& library, std::string* why) {
+  if (kernels::Catalog().hip_code_objects.empty()) {
+    *why = "this build carries no HIP code";
+    return false;
+  }
+  return runtime::CountHipDevices(why, library) > 0;
+}
+
 absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const EngineFlags& flags, Console* console) {
   runtime::DeviceOptions options{.ordinal = flags.device.ordinal,
-                                 .host_threads = flags.host_threads};
+                                 .host_threads = flags.host_threads,
+                                 .hip_library = flags.hip_library};
   if (flags.device.kind) {
     options.kind = *flags.device.kind;
     return options;
   }
-  std::string why;
-  if (runtime::CountCudaDevices(&why) > 0) {
+  std::string no_cuda;
+  std::string no_hip;
+  if (runtime::CountCudaDevices(&no_cuda) > 0) {
     options.kind = runtime::DeviceKind::kCuda;
     console->Note("device: cuda:0, because a usable GPU is there (--device auto)");
+  } else if (HasHipDevice(flags.hip_library, &no_hip)) {
+    options.kind = runtime::DeviceKind::kHip;
+    console->Note("device: hip:0, because a usable GPU is there (--device auto)");
   } else {
     options.kind = runtime::DeviceKind::kHost;
-    console->Note(absl::StrCat("device: host, because ", why, " (--device auto)"));
+    console->Note(absl::StrCat("device: host, because cuda: ", no_cuda, "; hip: ", no_hip,
+                               " (--device auto)"));
   }
   return options;
 }
@@ -176,15 +205,16 @@ class LoadProgressPrinter {
 absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
   if (text == "auto") return DeviceChoice{};
   if (text == "host") return DeviceChoice{.kind = runtime::DeviceKind::kHost};
-  if (text == "cuda") return DeviceChoice{.kind = runtime::DeviceKind::kCuda};
-  if (text.starts_with("cuda:")) {
-    const absl::StatusOr<uint64_t> ordinal = ParseUnsigned(text.substr(5), 0, 1023);
-    if (ordinal.ok()) {
-      return DeviceChoice{.kind = runtime::DeviceKind::kCuda,
-                          .ordinal = static_cast<int>(*ordinal)};
-    }
+  for (const runtime::DeviceKind kind : {runtime::DeviceKind::kCuda, runtime::DeviceKind::kHip}) {
+    const std::string_view name = runtime::NameOf(kind);
+    if (!text.starts_with(name)) continue;
+    const std::string_view rest = text.substr(name.size());
+    if (rest.empty()) return DeviceChoice{.kind = kind};
+    if (rest[0] != ':') continue;
+    const absl::StatusOr<uint64_t> ordinal = ParseUnsigned(rest.substr(1), 0, 1023);
+    if (ordinal.ok()) return DeviceChoice{.kind = kind, .ordinal = static_cast<int>(*ordinal)};
   }
-  return Refuse("device", text, "auto, host, cuda, cuda:N");
+  return Refuse("device", text, "auto, host, cuda, cuda:N, hip, hip:N");
 }
 
 void AddEngineOptions(CLI::App* app, EngineFlags* flags) {

@@ -23,13 +23,15 @@ struct DeviceChoice {
   int ordinal = 0;
 };
 
-// "auto", "host", "cuda", "cuda:1". Errors: InvalidArgument with what, got, allowed.
+// "auto", "host", "cuda", "cuda:1", "hip", "hip:1". Errors: InvalidArgument with what, got,
+// allowed.
 absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text);
 
 struct EngineFlags {
   graphs::ModelSource source;
   DeviceChoice device;
   int host_threads = 0;
+  std::string hip_library;  // as runtime::DeviceOptions::hip_library
   graphs::DecodeEngineOptions engine;
 };
 

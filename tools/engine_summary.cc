@@ -32,7 +32,8 @@ std::string ModelText(const runtime::ModelSpec& model) {
 std::string DeviceText(const runtime::DeviceProperties& device) {
   std::string text =
       absl::StrCat(std::string(runtime::NameOf(device.kind)), ":", device.ordinal, ", ",
-                   device.name, ", ", device.num_multiprocessors,
+                   device.name, device.architecture.empty() ? "" : ", ", device.architecture, ", ",
+                   device.num_multiprocessors,
                    device.kind == runtime::DeviceKind::kHost ? " threads, " : " multiprocessors, ",
                    FormatBytes(device.total_bytes));
   if (!device.driver.empty()) absl::StrAppend(&text, ", driver ", device.driver);
@@ -109,6 +110,7 @@ nlohmann::json EngineToJson(const graphs::DecodeEngine& engine) {
            {{"kind", std::string(runtime::NameOf(info.device.kind))},
             {"name", info.device.name},
             {"driver", info.device.driver},
+            {"architecture", info.device.architecture},
             {"multiprocessors", info.device.num_multiprocessors}}},
           {"dtype", std::string(runtime::NameOf(info.dtype))},
           {"linear", std::string(NameOf(info.linear))},

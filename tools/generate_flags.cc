@@ -56,6 +56,58 @@ void AddPromptOptions(CLI::App* app, WorkloadOptions* workload) {
       ->type_name("N,N|MIN..MAX");
 }
 
+auto DecimalIn(double min, double max) {
+  return [min, max](std::string_view text) { return ParseDecimal(text, min, max); };
+}
+
+void AddTruncationOptions(CLI::App* app, SamplingChoice* sampling) {
+  AddOption(
+      app, "--top-k", &sampling->top_k,
+      [](std::string_view text) { return ParseUnsigned(text, 0, kMaxToken); }, "K", "0",
+      "Sample from the K likeliest tokens; 0: all");
+  AddOption(app, "--top-p", &sampling->top_p, DecimalIn(1e-6, 1.0), "P", "1",
+            "Sample from the fewest tokens that hold this share of the mass");
+  AddOption(app, "--min-p", &sampling->min_p, DecimalIn(0.0, 1.0), "P", "0",
+            "Leave out tokens less than P times as likely as the likeliest");
+}
+
+// "ID:NUMBER".
+absl::Status ParseBias(const std::string& text, SamplingChoice* sampling) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logit bias: got \"", text, "\", allowed: ID:NUMBER, such as 42:-1.5"));
+  }
+  const std::string_view view(text);
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t token,
+                           ParseUnsigned(view.substr(0, colon), 0, kMaxToken));
+  REPRISE_ASSIGN_OR_RETURN(const double bias, ParseDecimal(view.substr(colon + 1), -1e6, 1e6));
+  sampling->logit_bias_tokens.push_back(static_cast<uint32_t>(token));
+  sampling->logit_bias.push_back(static_cast<float>(bias));
+  return absl::OkStatus();
+}
+
+void AddAdjustmentOptions(CLI::App* app, SamplingChoice* sampling) {
+  AddOption(app, "--repetition-penalty", &sampling->repetition_penalty, DecimalIn(0.01, 100.0), "R",
+            "1", "Divides positive logits, multiplies others, of tokens that came before");
+  AddOption(app, "--presence-penalty", &sampling->presence_penalty, DecimalIn(-100.0, 100.0), "P",
+            "0", "Taken off the logits of tokens that were generated");
+  AddOption(app, "--frequency-penalty", &sampling->frequency_penalty, DecimalIn(-100.0, 100.0), "F",
+            "0", "Taken off per time that the token was generated");
+  app->add_option_function<std::vector<std::string>>(
+         "--logit-bias",
+         [sampling](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const absl::Status status = ParseBias(text, sampling);
+             if (!status.ok())
+               throw CLI::ValidationError("--logit-bias", std::string(status.message()));
+           }
+         },
+         "Added to a token's logit; may be given several times")
+      ->type_name("ID:NUMBER")
+      ->allow_extra_args(false);
+}
+
 void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
   AddOption(
       app, "--max-new-tokens", &workload->max_new_tokens,
@@ -65,6 +117,12 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
       app, "--temperature", &workload->temperature,
       [](std::string_view text) { return ParseDecimal(text, 0.0, 100.0); }, "T", "0",
       "0: always the likeliest token");
+  AddTruncationOptions(app, &workload->sampling);
+  AddAdjustmentOptions(app, &workload->sampling);
+  AddOption(
+      app, "--logprobs", &workload->sampling.num_logprobs,
+      [](std::string_view text) { return ParseUnsigned(text, 0, 32); }, "N", "0",
+      "With each token, show its rank and the N likeliest, and put them into --json");
   AddOption(
       app, "--seed", &workload->seed,
       [](std::string_view text) {
@@ -77,6 +135,11 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
       ->allow_extra_args(false);
   AddTokensOption(app, "--stop-tokens", &workload->stop_sequences, "ID,ID,...",
                   "End after this sequence of tokens; may be given several times");
+  app->add_option("--stop-token", workload->sampling.stop_tokens,
+                  "Token id at which rows stop by themselves, on the device; may be given several "
+                  "times")
+      ->type_name("ID")
+      ->allow_extra_args(false);
   app->add_flag("--ignore-eos", workload->ignore_eos, "Go on after the model's end-of-text tokens");
 }
 

@@ -13,6 +13,7 @@ nothing is missing it needs neither and does not touch the network.
   --build-only  leave out what only the tests and the style checks need
   --help        show this text
 
+The tests compile the kernels for AMD GPUs too: clang 19, its linker and the device libraries are among their packages.
 The CUDA toolkit is not installed: it is used where nvcc is found.
 TEXT
 }
@@ -36,12 +37,18 @@ build_packages=(
   zlib1g-dev
 )
 test_packages=(
+  clang-19
   clang-format
   clang-tidy
+  clang-tools-19
   libbenchmark-dev
   libgmock-dev
   libgtest-dev
+  lld-19
+  llvm-19
+  python3
   python3-grpcio
+  rocm-device-libs
   shellcheck
 )
 

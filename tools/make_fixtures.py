@@ -5,6 +5,7 @@ Each model is saved, loaded again by transformers from the very directory that t
 fixtures also show that the directories are valid. Tests read them; nothing at run time does. Every reference.json explains itself.
 
     python3 tools/make_fixtures.py --out tests/fixtures
+    python3 tools/make_fixtures.py --out tests/fixtures --only qwen2-tiny qwen3-tiny
 
 Needs torch, transformers 5 and safetensors (made with 2.11, 5.17 and 0.8); no GPU. The same --seed gives the same bits with the
 same versions on the same kind of CPU.
@@ -15,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,20 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
-MAX_TOTAL_BYTES = 600_000
+MAX_TOTAL_BYTES = 1_000_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
@@ -43,6 +55,8 @@ class Fixture:
     dtype: torch.dtype
     shards: int = 1
     transformers4_dialect: bool = False
+    # Fields that published transformers 4 configs have and transformers 5 saves otherwise.
+    transformers4_fields: dict = field(default_factory=dict)
 
 
 def llama_tiny():
@@ -133,7 +147,163 @@ def granite_tiny():
     return Fixture("granite-tiny", what, config, GraniteForCausalLM, torch.float16)
 
 
-def parse_args():
+def mistral_tiny():
+    config = MistralConfig(
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        sliding_window=21,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    what = (
+        "Mistral with a sliding window of 21 tokens, less than the longer prompts: GQA 4/2, head_dim 16 that is not "
+        "hidden_size / heads, untied, bf16 checkpoint, config in the transformers 4 dialect (config_transformers5.json: the same "
+        "as transformers 5 saves it)"
+    )
+    return Fixture(
+        "mistral-tiny",
+        what,
+        config,
+        MistralForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+    )
+
+
+def qwen2_tiny():
+    config = Qwen2Config(
+        vocab_size=89,
+        hidden_size=36,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        use_sliding_window=False,
+        sliding_window=13,
+        max_window_layers=1,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    what = (
+        "Qwen2: biases on q, k and v alone, a sliding_window that is inert because use_sliding_window is false: MQA 3/1, head_dim "
+        "12 by default, untied, f16 checkpoint, config in the transformers 4 dialect (config_transformers5.json: the same as "
+        "transformers 5 saves it)"
+    )
+    return Fixture(
+        "qwen2-tiny",
+        what,
+        config,
+        Qwen2ForCausalLM,
+        torch.float16,
+        transformers4_dialect=True,
+        transformers4_fields={"sliding_window": 13},
+    )
+
+
+def qwen3_tiny():
+    config = Qwen3Config(
+        vocab_size=83,
+        hidden_size=40,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=24,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        attention_bias=False,
+        use_sliding_window=False,
+        sliding_window=None,
+        max_window_layers=2,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    what = (
+        "Qwen3: RMSNorm over every head of q and k before rope: GQA 4/2, head_dim 24 that is not hidden_size / heads, tied, bf16 "
+        "checkpoint, config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)"
+    )
+    return Fixture(
+        "qwen3-tiny",
+        what,
+        config,
+        Qwen3ForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+    )
+
+
+def scaled_rope_llama(name, rope_parameters, what, **fixture_fields):
+    config = LlamaConfig(
+        vocab_size=61,
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        rope_parameters=rope_parameters,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return Fixture(name, what, config, LlamaForCausalLM, torch.bfloat16, **fixture_fields)
+
+
+def linear_rope_tiny():
+    return scaled_rope_llama(
+        "linear-rope-tiny",
+        {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5},
+        "Llama with linear rope scaling: MQA 2/1, tied, bf16 checkpoint, config in the transformers 5 dialect",
+    )
+
+
+def yarn_rope_tiny():
+    # At 64 original positions and these betas the 16 frequencies of a head fall on all three parts of yarn's ramp.
+    return scaled_rope_llama(
+        "yarn-rope-tiny",
+        {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 4.0,
+        },
+        "Llama with yarn rope scaling, cos and sin scaled by the factor that yarn infers: MQA 2/1, tied, bf16 checkpoint, config in "
+        "the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)",
+        transformers4_dialect=True,
+    )
+
+
+FIXTURES = [
+    llama_tiny,
+    llama3_rope_bias_tiny,
+    granite_tiny,
+    mistral_tiny,
+    qwen2_tiny,
+    qwen3_tiny,
+    linear_rope_tiny,
+    yarn_rope_tiny,
+]
+
+
+def parse_args(names):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out",
@@ -143,6 +313,14 @@ def parse_args():
     )
     parser.add_argument(
         "--seed", type=int, default=20, help="seed of weights and prompts (default 20)"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="NAME",
+        help=f"make these alone: {', '.join(names)} (default: all)",
     )
     return parser.parse_args()
 
@@ -154,7 +332,7 @@ def randomise(model, generator):
     for name, parameter in sorted(model.named_parameters()):
         shape = parameter.shape
         if parameter.ndim == 1:
-            around, reach = (0.0, 0.1) if name.endswith("bias") else (1.0, 0.2)
+            around, reach = vector_range(name, model.config.model_type)
             parameter.copy_(around + reach * (2.0 * torch.rand(shape, generator=generator) - 1.0))
             continue
         if "embed_tokens" in name:
@@ -164,6 +342,15 @@ def randomise(model, generator):
         else:
             std = (1.5 if "q_proj" in name or "k_proj" in name else 1.2) / shape[1] ** 0.5
         parameter.copy_(std * torch.randn(shape, generator=generator))
+
+
+def vector_range(name, model_type):
+    """(around, reach): the values of a norm or bias lie in around +- reach, uniformly."""
+    if name.endswith("bias"):
+        return (0.0, 0.6) if model_type == "qwen2" else (0.0, 0.1)
+    if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
+        return (1.5, 0.4)  # a normed q and k alone would make attention nearly even
+    return (1.0, 0.2)
 
 
 def save_checkpoint(fixture, generator, directory):
@@ -185,15 +372,18 @@ def save_checkpoint(fixture, generator, directory):
         shard(directory, fixture.shards)
     if fixture.transformers4_dialect:
         (directory / "config.json").rename(directory / "config_transformers5.json")
-        write_json(directory / "config.json", to_transformers4(config))
+        write_json(
+            directory / "config.json", to_transformers4(config) | fixture.transformers4_fields
+        )
 
 
 def to_transformers4(config):
-    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype, no unset token ids."""
+    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype, no unset token ids and no
+    list of layer types."""
     config = {
         key: value
         for key, value in config.items()
-        if not (key.endswith("_token_id") and value is None)
+        if not (key.endswith("_token_id") and value is None) and key != "layer_types"
     }
     rope = dict(config.pop("rope_parameters"))
     config["rope_theta"] = rope.pop("rope_theta")
@@ -401,12 +591,15 @@ def report(fixture, directory, entries, rows, difference):
 
 
 def main():
-    args = parse_args()
+    fixtures = [make() for make in FIXTURES]
+    args = parse_args([fixture.name for fixture in fixtures])
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    fixtures = [llama_tiny(), llama3_rope_bias_tiny(), granite_tiny()]
+    # The index, and with it the seed, is the fixture's own, whichever others are made.
     total = sum(
-        make_fixture(fixture, index, args.seed, args.out) for index, fixture in enumerate(fixtures)
+        make_fixture(fixture, index, args.seed, args.out)
+        for index, fixture in enumerate(fixtures)
+        if fixture.name in args.only
     )
     print(f"total {total} bytes")
     if total > MAX_TOTAL_BYTES:

@@ -8,8 +8,8 @@ usage() {
 usage: tools/test.sh [--sanitize] [--help]
 
 Installs what is missing, builds everything with warnings as errors, checks the style (clang-format, clang-tidy,
-shellcheck) and runs every test. Where nvcc is found the CUDA code is built too; tests that need a GPU are skipped by
-name where there is none.
+shellcheck) and runs every test. Kernels are compiled for AMD GPUs always, and for NVIDIA GPUs where nvcc is found; tests
+that need a GPU are skipped by name where there is none.
 
   --sanitize  instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every test, then build for
               ThreadSanitizer and run the tests of runtime, graphs and service
@@ -81,10 +81,10 @@ run_tests() {
 }
 
 run_plain() {
-  local preset=host
+  local preset=hip
   if has_nvcc; then preset=cuda; fi
   stage "Building everything (preset ${preset})"
-  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON
+  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON
   cmake --build --preset "${preset}"
   stage "Checking style: clang-format"
   check_format

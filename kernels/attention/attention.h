@@ -17,9 +17,11 @@ enum class AttentionCandidate : uint8_t { kBest, kPortable };
 enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 
 // out[t, h] = sum_p softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group] over KV positions
-// p <= position of token t, f32 inside. Partials of one row are merged in split order by whichever
-// block finishes last: a row's bits depend on the row alone. Never reads KV slots at or beyond a
-// row's length. Errors: InvalidArgument on head counts; Unimplemented on a head_dim over 256.
+// p <= position of token t, and p > that position - window where there is a window, f32 inside.
+// Partials of one row are merged in split order by whichever block finishes last: a row's bits
+// depend on the row alone. Never reads KV slots at or beyond a row's length, nor those before the
+// window of an item's first query. Errors: InvalidArgument on head counts; Unimplemented on a
+// head_dim over 256.
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);

@@ -37,6 +37,9 @@ struct AttentionArgs {
   int32_t head_dim = 0;
   int32_t block_size = 0;
   float scale = 0.0f;  // softmax scale
+  // A query at position p sees positions in (p - window, p]; 0: all up to p. The items' ranges
+  // begin where the window of their first query does.
+  uint32_t window = 0;
 };
 
 // Query tokens x heads of a group that one prefill item holds at most: q_count <= max(1,

@@ -24,6 +24,7 @@ struct AttentionCase {
   int32_t block_size;
   SplitRule split;
   std::span<const AttentionRow> rows;
+  uint32_t window = 0;  // see AttentionArgs
 };
 
 // Small splits, so that short rows have several.
@@ -41,6 +42,11 @@ inline constexpr AttentionRow kLongDecodeRows[] = {{299, 1}, {1030, 1}, {0, 1}};
 inline constexpr AttentionRow kChunkRows[] = {{0, 9}, {37, 20}, {5, 2}, {64, 70}};
 inline constexpr AttentionRow kMixedRows[] = {{40, 1}, {0, 33}, {7, 1},   {17, 5},
                                               {0, 1},  {90, 1}, {3, 129}, {129, 1}};
+
+// Around windows of 7 and 8 tokens: shorter, as long, one more, and chunks within, over and beyond.
+inline constexpr AttentionRow kWindowRows[] = {{0, 1},  {6, 1},   {7, 1},  {8, 1}, {14, 1},
+                                               {40, 1}, {300, 1}, {0, 6},  {0, 8}, {0, 70},
+                                               {5, 3},  {9, 130}, {200, 2}};
 
 inline constexpr AttentionCase kAttentionCases[] = {
     {"one_token", 1, 1, 8, 1, kSmallSplits, kOneToken},
@@ -68,6 +74,18 @@ inline constexpr AttentionCase kAttentionCases[] = {
     {"gqa_mixed_64", 8, 2, 64, 24, kSmallSplits, kMixedRows},
     {"gqa_mixed_80", 6, 2, 80, 3, kOddSplits, kMixedRows},
     {"mqa_mixed_128", 4, 1, 128, 1, kSmallSplits, kMixedRows},
+    {"gqa_window_64", 8, 2, 64, 16, kSmallSplits, kWindowRows, 8},
+    {"gqa_window_128_odd_blocks", 4, 2, 128, 3, kOddSplits, kWindowRows, 7},
+    {"mha_window_of_one", 2, 2, 24, 5, kOddSplits, kWindowRows, 1},
+    {"mqa_window_wider_than_tiles", 3, 1, 32, 24, kSmallSplits, kWindowRows, 90},
+    {"gqa_long_window_80",
+     4,
+     2,
+     80,
+     16,
+     {.min_split_tokens = 64, .max_splits = 16, .split_multiple = 64},
+     kLongDecodeRows,
+     500},
 };
 
 }  // namespace reprise::kernels

@@ -15,6 +15,9 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
+// Wider than any context, see WaveSoftmax::Mask.
+inline constexpr uint32_t kNoWindow = 1u << 31;
+
 REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // Query rows of a piece into shared memory, swizzled: row r is token r / group, head r % group;
@@ -32,8 +35,8 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piec
     if (r < rows && chunk * 8 < a.head_dim) {
       const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
       const int head = static_cast<int>(piece.kv_head) * group + r % group;
-      x = *reinterpret_cast<const Vec<uint32_t, 4>*>(
-          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.head_dim + chunk * 8);
+      x = LoadVec<4>(reinterpret_cast<const uint32_t*>(
+          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.head_dim + chunk * 8));
     }
     *reinterpret_cast<Vec<uint32_t, 4>*>(
         shared + SwizzledOffset<kChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk))) =
@@ -82,7 +85,7 @@ REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* sh
           uint32_t last[kRowSlots];
           REPRISE_UNROLL
           for (uint32_t& x : last) x = end;
-          Softmax::Mask(s, token, last);
+          Softmax::Mask(s, token, last, kNoWindow);  // the piece begins where the window does
         }
         softmax.Weigh(s);
         softmax.Accumulate(s, stream.NextValues());
@@ -132,6 +135,7 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
   const int group = a.num_heads / a.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
   const int row0 = Wave() * 16;
+  const uint32_t window = a.window == 0 ? kNoWindow : a.window;
   Softmax softmax;
 
   const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
@@ -151,7 +155,10 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
         const uint32_t q = static_cast<uint32_t>((row0 + MatrixRow(h)) / group);
         last[h] = Min(piece.kv_end - 1, piece.position + q);
       }
+      // Between these two, all rows see all tokens.
       const uint32_t seen_by_all = Min(piece.kv_end - 1, piece.position);
+      const uint32_t last_position = piece.position + piece.q_count - 1;
+      const uint32_t first_seen_by_all = last_position >= window ? last_position - window + 1 : 0;
       // Tiles at or beyond this token have nothing for the wave's rows.
       const uint32_t wave_end =
           row0 < rows
@@ -166,7 +173,8 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
         const uint32_t keys = stream.NextKeys();
         if (live) {
           softmax.Score(keys, scale_log2, s);
-          if (token + kTile - 1 > seen_by_all) Softmax::Mask(s, token, last);
+          if (token + kTile - 1 > seen_by_all || token < first_seen_by_all)
+            Softmax::Mask(s, token, last, window);
           softmax.Weigh(s);
         }
         const uint32_t values = stream.NextValues();

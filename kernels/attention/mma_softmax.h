@@ -57,14 +57,15 @@ class WaveSoftmax {
     for (int i = 0; i < MatrixD<16>::kSize; ++i) s[t].v[i] *= scale_log2;
   }
 
-  // Hides tokens behind the last that a row may see; the tile's first token is `first`, last[h] is
-  // for row MatrixRow(h).
-  REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[kRowSlots]) {
+  // Hides tokens outside (last - window, last] of a row; the tile's first token is `first`, last[h]
+  // is for row MatrixRow(h). window: at most 2^31, so that one comparison does for both ends.
+  REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[kRowSlots],
+                              uint32_t window) {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
     for (int h = 0; h < kRowSlots; ++h) REPRISE_UNROLL
     for (int j = 0; j < kSlotColumns<16>; ++j)
-      if (first + static_cast<uint32_t>(t * 16 + MatrixColumn(j)) > last[h])
+      if (last[h] - (first + static_cast<uint32_t>(t * 16 + MatrixColumn(j))) >= window)
         s[t].v[At(h, j)] = -Infinity();
   }
 

@@ -70,6 +70,15 @@ REPRISE_FN const T* KvRow(const AttentionArgs& a, const AttentionWork& w, uint32
              a.head_dim;
 }
 
+// The KV positions [first, last] that a query token at `position` sees.
+struct SeenRange {
+  uint32_t first, last;
+};
+REPRISE_FN SeenRange SeenFrom(const AttentionArgs& a, uint32_t position) {
+  const bool cut = a.window != 0 && position >= a.window;
+  return {cut ? position - a.window + 1 : 0u, position};
+}
+
 template <typename T>
 REPRISE_FN float ScaledDot(const float* q, const T* k, int head_dim) {
   float lanes[kPortableLanes] = {};
@@ -87,11 +96,11 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
                            const PortableAttentionShared& s, uint32_t kv0, int n) {
   b.For(w.rows * n, [&](int i) {
     const int r = i / n, j = i - r * n;
-    const uint32_t last = w.position + static_cast<uint32_t>(r / w.group);
+    const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(r / w.group));
+    const uint32_t p = kv0 + static_cast<uint32_t>(j);
     s.scores[r * kPortableKvTile + j] =
-        kv0 + static_cast<uint32_t>(j) <= last
-            ? ScaledDot(s.q + r * a.head_dim, KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), 0),
-                        a.head_dim)
+        p >= seen.first && p <= seen.last
+            ? ScaledDot(s.q + r * a.head_dim, KvRow<T>(a, w, p, 0), a.head_dim)
             : -Infinity();
   });
   b.Sync();
@@ -117,10 +126,12 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     const int lanes = a.head_dim - d0 < kPortableLanes ? a.head_dim - d0 : kPortableLanes;
     float* acc = s.acc + r * a.head_dim + d0;
     const float* p = s.scores + r * kPortableKvTile;
-    const uint32_t last = w.position + static_cast<uint32_t>(r / w.group);
+    const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(r / w.group));
     float sum[kPortableLanes];
     for (int l = 0; l < kPortableLanes; ++l) sum[l] = l < lanes ? acc[l] * s.rescale[r] : 0.0f;
-    for (int j = 0; j < n && kv0 + static_cast<uint32_t>(j) <= last; ++j) {
+    // Only tokens that the row sees: a weight of zero does not undo a NaN.
+    const int first = seen.first > kv0 ? static_cast<int>(seen.first - kv0) : 0;
+    for (int j = first; j < n && kv0 + static_cast<uint32_t>(j) <= seen.last; ++j) {
       const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), 1) + d0;
       if (lanes == kPortableLanes) {
         for (int l = 0; l < kPortableLanes; ++l) sum[l] += p[j] * ToFloat(v[l]);

@@ -134,7 +134,7 @@ class Block {
     FenceDevice();
     SyncBlock();
     if (ThreadX() == 0) {
-      last = AtomicAdd(counter, 1u) == expected - 1 ? 1u : 0u;
+      last = REPRISE_DEVICE_NS::AtomicAdd(counter, 1u) == expected - 1 ? 1u : 0u;
       if (last != 0) *counter = 0;
     }
     SyncBlock();
@@ -143,6 +143,14 @@ class Block {
     SyncBlock();
     return result;
   }
+
+  // Integer atomics on memory that only this block touches, shared or global: sums and unions of
+  // integers do not depend on the order. The 32-bit sum returns what was there before.
+  REPRISE_FN uint32_t AtomicAdd(uint32_t* p, uint32_t v) const {
+    return REPRISE_DEVICE_NS::AtomicAdd(p, v);
+  }
+  REPRISE_FN void AtomicAdd(uint64_t* p, uint64_t v) const { REPRISE_DEVICE_NS::AtomicAdd(p, v); }
+  REPRISE_FN void AtomicOr(uint32_t* p, uint32_t v) const { REPRISE_DEVICE_NS::AtomicOr(p, v); }
 
   // 16 bytes of memory that the host writes, past every cache.
   REPRISE_FN Vec<uint32_t, 4> LoadFromHost(const void* p) const {
@@ -169,7 +177,9 @@ class Block {
     SyncBlock();  // scratch may still be read from the reduction before
     if (Lane() == 0) scratch[Wave()] = v;
     SyncBlock();
-    v = Lane() < num_waves ? scratch[Lane()] : identity;
+    // Every group of kMaxWaves lanes reduces all of it.
+    const int wave = Lane() % kMaxWaves;
+    v = wave < num_waves ? scratch[wave] : identity;
     for (int d = kMaxWaves / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     return v;
   }
@@ -196,6 +206,16 @@ REPRISE_FN void SinCos(float x, float* s, float* c) {
 }
 REPRISE_FN float Infinity() { return __builtin_huge_valf(); }
 REPRISE_FN float QuietNaN() { return __builtin_nanf(""); }
+REPRISE_FN uint32_t BitsOf(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+REPRISE_FN float FloatOf(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 
 class Block {
  public:
@@ -263,6 +283,15 @@ class Block {
     __atomic_store_n(counter, 0u, __ATOMIC_RELAXED);
     return true;
   }
+
+  // One worker runs the whole block.
+  uint32_t AtomicAdd(uint32_t* p, uint32_t v) const {
+    const uint32_t before = *p;
+    *p += v;
+    return before;
+  }
+  void AtomicAdd(uint64_t* p, uint64_t v) const { *p += v; }
+  void AtomicOr(uint32_t* p, uint32_t v) const { *p |= v; }
 
   Vec<uint32_t, 4> LoadFromHost(const void* p) const {
     Vec<uint32_t, 4> x;

@@ -80,6 +80,8 @@ void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier)
 // ---- atomics and fences on shared or global memory ----
 
 uint32_t AtomicAdd(uint32_t* address, uint32_t value);  // relaxed
+uint64_t AtomicAdd(uint64_t* address, uint64_t value);  // relaxed
+uint32_t AtomicOr(uint32_t* address, uint32_t value);   // relaxed
 uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value);
 void FenceDevice();
 

@@ -43,73 +43,106 @@ struct MatrixD {
   }
 };
 
+// Swaps registers j and j ^ kBit.
+template <int kBit, int kSize>
+REPRISE_FN void SwapIf(uint32_t (&r)[kSize], bool swap) {
+  REPRISE_UNROLL
+  for (int j = 0; j < kSize; ++j) {
+    if ((j & kBit) != 0) continue;
+    const uint32_t low = r[j], high = r[j | kBit];
+    r[j] = swap ? high : low;
+    r[j | kBit] = swap ? low : high;
+  }
+}
+
 template <typename T, int N>
 REPRISE_FN void Multiply(MatrixD<N>& d, const MatrixA& a, const MatrixB<N>& b) {
   Wmma16x16x16<T>(d.v, a.r, b.r);
 }
 
-// Lane l needs all of row q, whose column k lane 16 (q % 2) + k holds as its element q / 2.
+// Lane l needs all of row q: element k is packed register q / 4 (half q / 2 % 2) of lane
+// 16 (q % 2) + k. In round r a lane takes k = r ^ (q / 4), so that whoever asks a lane in one round
+// asks for the same register: 16 shuffles, and registers swapped by two bits of the lane around
+// them.
 template <typename T>
 REPRISE_FN MatrixA ToOperand(const MatrixD<16>& d) {
-  const int q = Lane() & 15;
-  uint32_t packed[4];
+  const int lane = Lane(), q = lane & 15, i = q >> 2;
+  uint32_t own[4];  // own[j]: packed register j ^ (lane % 4)
   REPRISE_UNROLL
-  for (int i = 0; i < 4; ++i) packed[i] = Pack2<T>(d.v[2 * i], d.v[2 * i + 1]);
-  MatrixA a;
+  for (int j = 0; j < 4; ++j) own[j] = Pack2<T>(d.v[2 * j], d.v[2 * j + 1]);
+  SwapIf<1>(own, (lane & 1) != 0);
+  SwapIf<2>(own, (lane & 2) != 0);
+
+  MatrixA a;  // element k in round k ^ i
+  const uint32_t low_first = (i & 1) != 0 ? 16 : 0, shift = (q & 2) != 0 ? 16 : 0;
   REPRISE_UNROLL
-  for (int k = 0; k < 16; ++k) {
-    const int from = 16 * (q & 1) + k;
-    uint32_t x = 0;
-    REPRISE_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t y = Shuffle(packed[i], from);
-      if (q >> 2 == i) x = y;
-    }
-    x = (x >> (((q >> 1) & 1) * 16)) & 0xffffu;
-    a.r[k / 2] = k % 2 == 0 ? x : a.r[k / 2] | (x << 16);
+  for (int pair = 0; pair < 8; ++pair) {
+    const int from = 16 * (q & 1) + 2 * pair;
+    const uint32_t x = Shuffle(own[2 * pair % 4], from ^ i) >> shift & 0xffffu;
+    const uint32_t y = Shuffle(own[(2 * pair + 1) % 4], (from + 1) ^ i) >> shift & 0xffffu;
+    a.r[pair] = x << low_first | y << (16 - low_first);
   }
+  SwapIf<1>(a.r, (i & 2) != 0);
   return a;
 }
 
+// What differs between lanes is computed once; the rest of an address is a constant.
 template <int kChunks>
 class TileReader {
  public:
-  REPRISE_FN TileReader() {}
-  REPRISE_FN MatrixA A(uint32_t tile, int row0, int k) const { return Row<MatrixA>(tile, row0, k); }
+  REPRISE_FN TileReader() {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
+    row_ = SwizzledOffset<kChunks>(q, 0);
+    column_[0] = (q >> 3) * 16 + (q & 7u) * 2;
+    column_[1] = column_[0] ^ 16u;
+  }
+  REPRISE_FN MatrixA A(uint32_t tile, int row0, int k) const {
+    EndOfSchedule();
+    return Row<MatrixA>(tile, row0, k);
+  }
   template <int N>
   REPRISE_FN MatrixB<N> B(uint32_t tile, int row0, int k) const {
     return Row<MatrixB<N>>(tile, row0, k);
   }
+  // Of the chunk 2n + q / 8 the lane gives the lowest bit alone, so the flip of its other bits is a
+  // constant of the row.
   REPRISE_FN MatrixB<16> BTransposed(uint32_t tile, int row0, int n) const {
-    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
+    if (n % 2 == 0) EndOfSchedule();
+    const uint32_t base[2] = {Opaque(tile + column_[0]), Opaque(tile + column_[1])};
     MatrixB<16> b;
     REPRISE_UNROLL
     for (uint32_t k = 0; k < 16; ++k) {
-      const uint32_t x =
-          LoadShared<uint16_t>(tile +
-                               SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + k,
-                                                       2 * static_cast<uint32_t>(n) + (q >> 3)) +
-                               (q & 7u) * 2);
+      const uint32_t flip = SwizzledOffset<kChunks>(k, 0) / 16 - k * kChunks;
+      const uint32_t constant = (static_cast<uint32_t>(row0) + k) * kChunks * 16 +
+                                (2 * static_cast<uint32_t>(n) ^ (flip & ~1u)) * 16;
+      const uint32_t x = LoadShared<uint16_t>(base[flip & 1u] + constant);
       b.r[k / 2] = k % 2 == 0 ? x : b.r[k / 2] | (x << 16);
     }
     return b;
   }
 
  private:
-  // The lane's row, sixteen elements: two chunks.
+  // The lane's row, sixteen elements: two chunks. A step along the columns is an xor of the chunk's
+  // bits that rows flip, and a sum above them.
   template <typename Fragment>
-  REPRISE_FN static Fragment Row(uint32_t tile, int row0, int k) {
-    const uint32_t row = static_cast<uint32_t>(row0) + (static_cast<uint32_t>(Lane()) & 15u);
+  REPRISE_FN Fragment Row(uint32_t tile, int row0, int k) const {
+    constexpr uint32_t kFlips = kChunks == 4 ? 4 : 8;
     Fragment f;
     REPRISE_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const Vec<uint32_t, 4> x = LoadShared<Vec<uint32_t, 4>>(
-          tile + SwizzledOffset<kChunks>(row, 2 * static_cast<uint32_t>(k) + half));
+      const uint32_t chunk = 2 * static_cast<uint32_t>(k) + half;
+      const uint32_t constant =
+          static_cast<uint32_t>(row0) * kChunks * 16 + chunk / kFlips * kFlips * 16;
+      const Vec<uint32_t, 4> x =
+          LoadShared<Vec<uint32_t, 4>>(Opaque(tile + (row_ ^ chunk % kFlips * 16)) + constant);
       REPRISE_UNROLL
       for (int i = 0; i < 4; ++i) f.r[half * 4 + i] = x.v[i];
     }
     return f;
   }
+
+  uint32_t row_;        // row q, chunk 0
+  uint32_t column_[2];  // column q of a row that flips an even chunk, an odd one
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

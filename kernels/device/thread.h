@@ -3,38 +3,35 @@
 // lane's work themselves. This page is the contract; cuda/, hip/ and emulated/ hold one header each
 // that provides it. Not compiled for the host device: its native bodies are block style.
 //
-// Who am I            ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Wave, kWaveSize
+// Who am I: ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Wave, kWaveSize.
 //
-// Meeting others      SyncBlock()    all threads of the block; orders shared and global accesses
-//                     SyncWave()     all lanes of the wave; orders their accesses
-//                     Shuffle(x, lane), ShuffleXor(x, mask), ShuffleUp(x, by): 32- and 64-bit x;
-//                     all lanes of the wave take part; orders nothing
+// Meeting others: SyncBlock, all threads of the block; orders shared and global accesses.
+// SyncWave, all lanes of the wave; orders their accesses. Shuffle(x, lane), ShuffleXor(x, mask),
+// ShuffleUp(x, by): 32- and 64-bit x, all lanes of the wave take part; orders nothing.
 //
-// Shared memory       REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count)
-//                     SharedAddress(p): its own 32-bit address; LoadShared<V>, StoreShared<V> by it
+// Shared memory: REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count).
+// SharedAddress(p) is its own 32-bit address, LoadShared<V> and StoreShared<V> go by it.
 //
-// Wide accesses       LoadVec, StoreVec of types.h
+// Asynchronous copies: CopyAsync16, CopyAsync16OrZero, CopyAsyncCommit, CopyAsyncWait<pending>, of
+// 16 bytes from global to shared memory; landed for the thread after its wait, for others after a
+// barrier behind that. Where the hardware has none they run at once, which a correct program cannot
+// tell.
 //
-// Asynchronous copy   CopyAsync16, CopyAsync16OrZero, CopyAsyncCommit, CopyAsyncWait<pending>: 16
-//                     bytes from global to shared memory; landed for the thread after its wait, for
-//                     others after a barrier behind that. Where the hardware has none they run at
-//                     once, which a correct program cannot tell.
+// Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveExpectBytes, BarrierWait and
+// CopyBulk, where kHasSharedBarriers (CUDA and its emulation; bulk copies from sm_90 on).
 //
-// Barriers in shared  BarrierInit, BarrierArrive, BarrierArriveExpectBytes, BarrierWait, CopyBulk:
-// memory              only where kHasSharedBarriers (CUDA and its emulation; CopyBulk: sm_90)
+// Between blocks: AtomicAdd and AtomicOr (relaxed), AtomicAddAcquireRelease, FenceDevice, and
+// LoadFresh, a load that sees what other blocks wrote before their fence.
 //
-// Between blocks      AtomicAdd (relaxed), AtomicAddAcquireRelease, FenceDevice, LoadFresh<V>: a
-//                     load that sees what other blocks wrote before the fence
+// Host memory: LoadFromHost (16 bytes past every cache), FenceSystem, StoreToHost (release).
 //
-// Host memory         LoadFromHost (16 bytes past every cache), FenceSystem, StoreToHost (release)
+// Arithmetic: Exp2 (fast, 2 ulp), Exp, Log, Rsqrt, SinCos, Max, MultiplyAdd, MultiplyHigh,
+// Infinity, QuietNaN, BitsOf, FloatOf, and Pack2<T>: two floats rounded to 16 bits each, in one
+// register.
 //
-// Arithmetic          Exp2 (fast, 2 ulp), Exp, Log, Rsqrt, SinCos, MultiplyHigh, Infinity,
-// QuietNaN,
-//                     Pack2<T>: two floats rounded to 16 bits each, in one register
-//
-// A kernel            REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args) defines it over
-//                     body(const Args&, unsigned char* shared); shared memory starts at a multiple
-//                     of 1024 bytes. min_blocks: of a multiprocessor; caps registers on CUDA.
+// A kernel: REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args) defines it over body(const
+// Args&, unsigned char* shared); shared memory starts at a multiple of 1024 bytes. min_blocks: of a
+// multiprocessor; caps registers on CUDA.
 #ifndef REPRISE_KERNELS_DEVICE_THREAD_H_
 #define REPRISE_KERNELS_DEVICE_THREAD_H_
 

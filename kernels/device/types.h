@@ -55,8 +55,9 @@ REPRISE_FN float ToFloat(Bf16 x) {
 REPRISE_FN float ToFloat(F16 x) { return static_cast<float>(__builtin_bit_cast(_Float16, x.bits)); }
 REPRISE_FN uint16_t Bf16Bits(float x) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // a NaN stays one
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  const uint32_t quiet_nan = bits >> 16 | 0x40u;
+  return static_cast<uint16_t>(x != x ? quiet_nan : rounded);  // a select, never a branch
 }
 REPRISE_FN uint16_t F16Bits(float x) {
   return __builtin_bit_cast(uint16_t, static_cast<_Float16>(x));
@@ -95,7 +96,14 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
 
 template <int N, typename T>
 REPRISE_FN Vec<T, N> LoadVec(const T* p) {
+#if defined(__HIP__)  // element by element: a whole struct that is loaded under a branch goes
+                      // through scratch memory
+  Vec<T, N> x;
+  for (int i = 0; i < N; ++i) x.v[i] = reinterpret_cast<const Vec<T, N>*>(p)->v[i];
+  return x;
+#else
   return *reinterpret_cast<const Vec<T, N>*>(p);
+#endif
 }
 template <int N, typename T>
 REPRISE_FN void StoreVec(T* p, const Vec<T, N>& x) {

@@ -31,8 +31,12 @@ REPRISE_FN void EmbeddingBody(Block& b, const EmbeddingArgs& a) {
   }
   const float position = static_cast<float>(a.token_position[t]);
   float* rope = a.rope + static_cast<int64_t>(t) * a.half_dim * 2;
-  b.For(a.half_dim,
-        [&](int i) { SinCos(position * a.inverse_frequency[i], &rope[2 * i + 1], &rope[2 * i]); });
+  b.For(a.half_dim, [&](int i) {
+    float sine, cosine;
+    SinCos(position * a.inverse_frequency[i], &sine, &cosine);
+    rope[2 * i] = cosine * a.rope_multiplier;
+    rope[2 * i + 1] = sine * a.rope_multiplier;
+  });
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

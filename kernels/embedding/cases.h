@@ -15,6 +15,7 @@ struct EmbeddingCase {
   uint32_t tokens;      // live
   uint32_t max_tokens;  // of the launch
   float multiplier = 1.0f;
+  float rope_multiplier = 1.0f;
 };
 
 inline constexpr EmbeddingCase kEmbeddingCases[] = {
@@ -24,6 +25,7 @@ inline constexpr EmbeddingCase kEmbeddingCases[] = {
     {"few_of_many", 300, 136, 64, 9, 64, 0.75f},
     {"no_tokens", 10, 16, 4, 0, 5},
     {"wide", 50, 4104, 40, 33, 33, 1.5f},
+    {"scaled_rope", 30, 16, 64, 21, 32, 1.0f, 1.1386294f},
 };
 
 }  // namespace reprise::kernels

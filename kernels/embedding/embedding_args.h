@@ -18,6 +18,7 @@ struct EmbeddingArgs {
   int32_t hidden = 0;
   int32_t half_dim = 0;  // head_dim / 2
   float multiplier = 1.0f;
+  float rope_multiplier = 1.0f;  // of cos and sin
 };
 
 }  // namespace reprise::kernels

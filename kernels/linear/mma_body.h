@@ -237,7 +237,6 @@ struct MmaLinear {
         tile_end += map.chunks;
       }
     }
-    CopyAsyncWait<0>();
   }
 
   // One block, one segment.

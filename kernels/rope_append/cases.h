@@ -15,13 +15,24 @@ struct RopeAppendCase {
   int32_t block_size;
   uint32_t tokens;      // live
   uint32_t max_tokens;  // of the launch
+  bool norm = false;    // of every head
 };
 
 inline constexpr RopeAppendCase kRopeAppendCases[] = {
-    {"smallest", 1, 1, 2, 1, 1, 1},           {"mha", 4, 4, 64, 16, 7, 7},
-    {"gqa", 8, 2, 128, 16, 33, 64},           {"mqa", 6, 1, 80, 24, 5, 5},
-    {"half_not_a_pack", 4, 2, 24, 3, 19, 20}, {"tiny_heads", 3, 3, 6, 5, 11, 11},
-    {"no_tokens", 2, 1, 32, 16, 0, 3},        {"wide_heads", 2, 2, 256, 1, 4, 4},
+    {"smallest", 1, 1, 2, 1, 1, 1},
+    {"mha", 4, 4, 64, 16, 7, 7},
+    {"gqa", 8, 2, 128, 16, 33, 64},
+    {"mqa", 6, 1, 80, 24, 5, 5},
+    {"half_not_a_pack", 4, 2, 24, 3, 19, 20},
+    {"tiny_heads", 3, 3, 6, 5, 11, 11},
+    {"no_tokens", 2, 1, 32, 16, 0, 3},
+    {"wide_heads", 2, 2, 256, 1, 4, 4},
+    {"normed_gqa", 40, 8, 128, 16, 9, 16, true},
+    {"normed_mha", 2, 2, 64, 5, 20, 20, true},
+    {"normed_half_not_a_pack", 4, 2, 24, 3, 19, 20, true},
+    {"normed_tiny_heads", 3, 1, 6, 5, 11, 11, true},
+    {"normed_smallest", 1, 1, 2, 1, 1, 1, true},
+    {"normed_wide_heads", 3, 1, 256, 4, 3, 3, true},
 };
 
 }  // namespace reprise::kernels

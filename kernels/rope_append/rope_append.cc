@@ -15,7 +15,16 @@ absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
   if (args.head_dim < 2 || args.head_dim % 2 != 0)
     return absl::InvalidArgumentError(absl::StrCat("rope_append: head_dim is ", args.head_dim,
                                                    "; allowed: positive even numbers"));
-  return stream.Launch(kernels.rope_append, {.grid_x = max_tokens, .block = 256}, args);
+  if ((args.q_norm == nullptr) != (args.k_norm == nullptr))
+    return absl::InvalidArgumentError(
+        absl::StrCat("rope_append: got ", args.q_norm == nullptr ? "k_norm" : "q_norm",
+                     " alone; allowed: q_norm and k_norm, or neither"));
+  // A scale and its partial sums for every head.
+  const auto heads = static_cast<size_t>(args.num_heads) + static_cast<size_t>(args.num_kv_heads);
+  const size_t shared_bytes =
+      args.q_norm == nullptr ? 0 : heads * (1 + kHeadNormLanes) * sizeof(float);
+  return stream.Launch(kernels.rope_append,
+                       {.grid_x = max_tokens, .block = 256, .shared_bytes = shared_bytes}, args);
 }
 
 }  // namespace reprise::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary embedding of q and k, and the append of k and v to the paged KV cache, in one pass over
-// the qkv projection.
+// Rotary embedding of q and k, their norm where a model has one, and the append of k and v to the
+// paged KV cache, in one pass over the qkv projection.
 #ifndef REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_H_
 #define REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_H_
 
@@ -13,9 +13,11 @@ namespace reprise::kernels {
 
 // With x = one head of q or k, half = head_dim / 2, (c, s) = rope[t, i]:
 //   y[i] = x[i] * c - x[i + half] * s,  y[i + half] = x[i + half] * c + x[i] * s
-// q's y goes to q_out; k's y and v go to kv_cache at (token_block[t], token_offset[t]). 64-bit
-// offsets. Grid: max_tokens blocks. Errors: InvalidArgument on shapes. Source: Su et al. 2021, the
-// half-split layout of Hugging Face.
+// q's y goes to q_out; k's y and v go to kv_cache at (token_block[t], token_offset[t]). Where norm
+// weights are given, x is first x[d] * w[d] / sqrt(mean(x^2) + norm_eps), in f32: nothing is
+// rounded to T in between. 64-bit offsets. Grid: max_tokens blocks. Errors: InvalidArgument on
+// shapes, and on one norm without the other. Source: Su et al. 2021, the half-split layout of
+// Hugging Face.
 absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
                         const RopeAppendArgs& args, uint32_t max_tokens);
 

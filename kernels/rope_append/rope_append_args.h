@@ -20,7 +20,14 @@ struct RopeAppendArgs {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;  // even
   int32_t block_size = 0;
+  // RMSNorm of every head before rope, [head_dim] T each; both or neither.
+  const void* q_norm = nullptr;
+  const void* k_norm = nullptr;
+  float norm_eps = 0.0f;
 };
+
+// Partial sums that a head's squares are added in, where heads are normed.
+constexpr int32_t kHeadNormLanes = 8;
 
 }  // namespace reprise::kernels
 

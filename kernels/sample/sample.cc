@@ -2,25 +2,34 @@
 #include "kernels/sample/sample.h"
 
 #include "kernels/launch_check.h"
+#include "kernels/sample/report.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
 
 absl::Status Sample(runtime::Stream& stream, const KernelSet& kernels, const SampleArgs& args,
-                    uint32_t max_sampled) {
+                    uint32_t max_sampled, uint32_t max_prompt_logprobs) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("sample", "max_sampled", max_sampled, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("sample", "vocab", args.vocab, 1));
+  if (args.vocab > kSampleMaxVocab)
+    return absl::InvalidArgumentError(
+        absl::StrCat("sample: vocab is ", args.vocab, "; allowed: at most ", kSampleMaxVocab));
   if (args.num_chunks != (args.vocab + kSampleChunk - 1) / kSampleChunk)
     return absl::InvalidArgumentError(absl::StrCat("sample: num_chunks is ", args.num_chunks,
                                                    "; allowed: vocab / ", kSampleChunk,
                                                    " rounded up"));
+  if (max_prompt_logprobs > 0)
+    REPRISE_RETURN_IF_ERROR(
+        CheckAtLeast("sample", "result_depth", static_cast<int64_t>(args.result_depth), 1));
+  const unsigned rows = max_sampled + max_prompt_logprobs;
   REPRISE_RETURN_IF_ERROR(stream.Launch(
       kernels.sample_partial,
-      {.grid_x = max_sampled, .grid_y = static_cast<unsigned>(args.num_chunks), .block = 256},
-      args));
-  const size_t shared = (kSampleChunk / kSampleSubChunk + 1) * sizeof(float);
+      {.grid_x = rows, .grid_y = static_cast<unsigned>(args.num_chunks), .block = 256}, args));
   return stream.Launch(kernels.sample_final,
-                       {.grid_x = max_sampled, .block = 256, .shared_bytes = shared}, args);
+                       {.grid_x = rows,
+                        .block = kSampleFinalThreads,
+                        .shared_bytes = sizeof(on_host::ReportScratch)},
+                       args);
 }
 
 }  // namespace reprise::kernels

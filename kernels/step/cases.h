@@ -20,6 +20,7 @@ struct StepCase {
   SplitRule split;
   uint32_t num_steps;
   uint64_t first_count = 0;  // steps published before the first
+  uint32_t window = 0;       // see PlanArgs
 };
 
 inline constexpr StepCase kStepCases[] = {
@@ -60,6 +61,29 @@ inline constexpr StepCase kStepCases[] = {
      4,
      {.min_split_tokens = 64, .max_splits = 8, .split_multiple = 64},
      25},
+    {"window_odd",
+     9,
+     60,
+     20,
+     3,
+     4,
+     2,
+     {.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2},
+     40,
+     0,
+     11},
+    {"window_of_one", 3, 20, 12, 5, 3, 1, SplitRule{}, 20, 0, 1},
+    {"window_of_many_blocks",
+     20,
+     500,
+     40,
+     16,
+     16,
+     2,
+     {.min_split_tokens = 64, .max_splits = 4, .split_multiple = 64},
+     20,
+     0,
+     300},
     {"more_rows_than_threads", 700, 2500, 20, 16, 16, 2, SplitRule{}, 6},
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes that frame a step. fetch: metadata ring -> device, block-table updates. plan: live
-// counts, positions, KV slots, the work list of attention. publish: advances the rows, writes the
+// The nodes that frame a step. fetch: metadata ring -> device, updates of block tables and of what
+// rows keep for sampling. plan: live counts, positions, KV slots, the work list of attention; rows
+// that have stopped get no tokens. publish: advances the rows, ends those that stop, writes the
 // result ring. One launch of each per replay.
 #ifndef REPRISE_KERNELS_STEP_STEP_H_
 #define REPRISE_KERNELS_STEP_STEP_H_

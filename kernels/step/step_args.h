@@ -18,8 +18,8 @@ struct FetchArgs {
 };
 
 // How a row's KV is cut into splits: a rule of that row alone, so that a row's bits never depend on
-// its neighbours. split length = max(min_split_tokens, ceil(kv_length / max_splits) rounded up to
-// split_multiple).
+// its neighbours. kv_length counts the tokens that the row sees, those in its window. split length
+// = max(min_split_tokens, ceil(kv_length / max_splits) rounded up to split_multiple).
 struct SplitRule {
   uint32_t min_split_tokens = 256;
   uint32_t max_splits = 32;
@@ -32,6 +32,7 @@ struct PlanArgs {
   SplitRule split;
   uint32_t block_size = 0;        // tokens
   uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item
+  uint32_t window = 0;            // of all layers' attention; 0: none. See AttentionArgs
 };
 
 struct PublishArgs {

@@ -20,15 +20,38 @@ struct StepHeader {
   uint32_t num_tokens = 0;        // query tokens of all rows
   uint32_t num_given_tokens = 0;  // of these, ids that lie in the slot
   uint32_t num_table_updates = 0;
-  uint32_t reserved[10] = {};
+  uint32_t num_sampling_updates = 0;
+  uint32_t reserved[9] = {};
 };
 static_assert(sizeof(StepHeader) == 64);
 
 enum RowEntryFlags : uint32_t {
-  kRowReset = 1u << 0,        // the entry carries the row's initial state
+  kRowReset = 1u << 0,        // the entry carries the row's initial state, features too
   kRowTokensGiven = 1u << 1,  // token ids lie in the slot; otherwise the row's last sampled token
   kRowSample = 1u << 2,       // sample after the last query token
+  kRowFeatures = 1u << 3,     // the entry's features replace the row's
+  kRowStopped = 1u << 4,      // set by the plan: the row had stopped and does nothing
+  kRowPromptLogprobs = 1u << 5,  // report how likely each given token was
+  kRowNextGiven = 1u << 6,       // behind the given ids lies one more: the token that follows them
 };
+
+// What of sampling a row uses beyond temperature and seed, in the flags above kRowFeatureShift. The
+// plan leaves the row's live features in StepPlan::entries; kernels of a feature that no row has
+// leave at once.
+constexpr uint32_t kRowFeatureShift = 8;
+enum RowFeatures : uint32_t {
+  kFeatureStop = 1u << 0,       // stop tokens or a length budget
+  kFeatureTruncate = 1u << 1,   // top-k, top-p or min-p
+  kFeaturePenalties = 1u << 2,  // repetition, presence, frequency: the row has a token history
+  kFeatureBias = 1u << 3,
+  kFeatureMask = 1u << 4,       // allowed tokens
+  kFeatureMinTokens = 1u << 5,  // stop tokens are kept out at first
+  kFeatureLogprobs = 1u << 6,   // reports the rank and the likeliest tokens
+  kFeatureLogits = 1u << 7,     // reports all its logits
+};
+// Features that change logits before a token is drawn.
+constexpr uint32_t kFeaturesThatAdjust =
+    kFeaturePenalties | kFeatureBias | kFeatureMask | kFeatureMinTokens;
 
 // One row that runs in this step.
 struct RowEntry {
@@ -51,24 +74,76 @@ struct TableUpdate {
 };
 static_assert(sizeof(TableUpdate) == 16);
 
+constexpr uint32_t kMaxStopTokens = 64;  // of a row
+constexpr uint32_t kMaxLogitBias = 512;  // tokens of a row that have one
+constexpr uint32_t kMaxTopLogprobs = 32;
+
+// Sampling parameters of a row with features.
+struct RowSampling {
+  uint32_t top_k = 0;           // 0: all
+  float top_p = 1.0f;           // 1: all
+  float log_min_p = 0.0f;       // natural log of min_p; -inf: all
+  float repetition = 1.0f;      // penalty; 1: none
+  float presence = 0.0f;        // penalty; 0: none
+  float frequency = 0.0f;       // penalty; 0: none
+  uint32_t max_new_tokens = 0;  // length budget; 0: none
+  uint32_t min_tokens = 0;      // sampled before a stop token may be
+  uint32_t num_stop = 0;
+  uint32_t num_bias = 0;
+  uint32_t num_logprobs = 0;   // likeliest tokens to report
+  uint32_t prompt_length = 0;  // given tokens from this position on count as sampled ones; 0: none
+  uint32_t reserved[4] = {};
+};
+static_assert(sizeof(RowSampling) == 64);
+
+struct LogitBias {
+  uint32_t token = 0;
+  float bias = 0.0f;
+};
+static_assert(sizeof(LogitBias) == 8);
+
+enum SamplingUpdateKind : uint32_t {
+  kUpdateSampling = 0,  // RowSampling
+  kUpdateStop = 1,      // stop tokens
+  kUpdateBias = 2,      // LogitBias
+  kUpdateMask = 3,      // a bit per token, bit t % 32 of word t / 32
+  kUpdateHistory = 4,   // the row's tokens so far; forgets those of the row before it
+};
+constexpr uint32_t kSamplingUpdatesPerRow = 5;  // one of each kind at most
+
+// Writes words into what a resident row keeps for sampling.
+struct SamplingUpdate {
+  uint32_t slot = 0;
+  uint32_t kind = 0;    // SamplingUpdateKind
+  uint32_t count = 0;   // words
+  uint32_t offset = 0;  // words, a multiple of 4, among the slot's sampling data
+};
+static_assert(sizeof(SamplingUpdate) == 16);
+
 // Byte offsets of a metadata slot's parts; a function of the engine's limits.
 struct StepSlotLayout {
   uint64_t rows = 0;
   uint64_t table_updates = 0;
   uint64_t tokens = 0;
   uint64_t blocks = 0;
+  uint64_t sampling_updates = 0;
+  uint64_t sampling_data = 0;
   uint64_t bytes = 0;
 
   static constexpr uint64_t RoundUp(uint64_t x) { return (x + 63) / 64 * 64; }
   static constexpr StepSlotLayout For(uint64_t max_rows, uint64_t max_step_tokens,
-                                      uint64_t max_blocks_per_row) {
+                                      uint64_t max_blocks_per_row, uint64_t sampling_words = 0) {
     StepSlotLayout l;
     l.rows = sizeof(StepHeader);
     l.table_updates = RoundUp(l.rows + max_rows * sizeof(RowEntry));
     // An added row can be appended to in the same step.
     l.tokens = RoundUp(l.table_updates + 2 * max_rows * sizeof(TableUpdate));
-    l.blocks = RoundUp(l.tokens + max_step_tokens * sizeof(uint32_t));
-    l.bytes = RoundUp(l.blocks + max_rows * max_blocks_per_row * sizeof(uint32_t));
+    // A chunk may bring the token that follows it.
+    l.blocks = RoundUp(l.tokens + (max_step_tokens + max_rows) * sizeof(uint32_t));
+    l.sampling_updates = RoundUp(l.blocks + max_rows * max_blocks_per_row * sizeof(uint32_t));
+    l.sampling_data =
+        RoundUp(l.sampling_updates + kSamplingUpdatesPerRow * max_rows * sizeof(SamplingUpdate));
+    l.bytes = RoundUp(l.sampling_data + sampling_words * sizeof(uint32_t));
     return l;
   }
 };
@@ -87,6 +162,19 @@ static_assert(sizeof(ResultHeader) == 64);
 
 enum RowResultFlags : uint32_t {
   kResultSampled = 1u << 0,
+  kResultStopped = 1u << 1,   // had stopped before this step and did nothing
+  kResultLogprobs = 1u << 2,  // its sampled token has a LogprobReport
+  kResultLogits = 1u << 3,    // its logits are in the result area, in request order
+};
+// What sampling says of a row without any token above minus infinity.
+constexpr uint32_t kNoCandidate = 0xffffffffu;
+// Why a row stopped with this step's token, in the flags above kResultFinishShift.
+constexpr uint32_t kResultFinishShift = 8;
+enum RowFinish : uint32_t {
+  kFinishNone = 0,
+  kFinishStopToken = 1,
+  kFinishLength = 2,       // the length budget is used up
+  kFinishNoCandidate = 3,  // no token had a logit above minus infinity; token 0 is reported
 };
 
 struct RowResult {
@@ -97,11 +185,53 @@ struct RowResult {
 };
 static_assert(sizeof(RowResult) == 16);
 
+// How likely one token was under the model's own logits, before any adjustment and temperature, and
+// what would have been likelier. Order of tokens: larger logit first, then lower id.
+struct LogprobReport {
+  float logprob = 0.0f;
+  uint32_t rank = 0;  // 1: the first in that order
+  uint32_t num_top = 0;
+  uint32_t reserved = 0;
+  uint32_t top_token[kMaxTopLogprobs] = {};
+  float top_logprob[kMaxTopLogprobs] = {};
+};
+static_assert(sizeof(LogprobReport) == 272);
+
+// Byte offsets of a result slot's parts. Rows come first, so that a client of fewer features knows
+// the same layout.
+struct ResultSlotLayout {
+  uint64_t reports = 0;  // LogprobReport: of sampled rows in request order, then of prompt tokens
+  uint64_t logits = 0;   // [max_logit_rows, vocab] f32
+  uint64_t bytes = 0;
+
+  static constexpr ResultSlotLayout For(uint64_t max_rows, uint64_t num_reports = 0,
+                                        uint64_t max_logit_rows = 0, uint64_t vocab = 0) {
+    ResultSlotLayout l;
+    l.reports = StepSlotLayout::RoundUp(sizeof(ResultHeader) + max_rows * sizeof(RowResult));
+    l.logits = StepSlotLayout::RoundUp(l.reports + num_reports * sizeof(LogprobReport));
+    l.bytes = StepSlotLayout::RoundUp(l.logits + max_logit_rows * vocab * sizeof(float));
+    return l;
+  }
+};
+
 constexpr uint64_t ResultSlotBytes(uint64_t max_rows) {
-  return StepSlotLayout::RoundUp(sizeof(ResultHeader) + max_rows * sizeof(RowResult));
+  return ResultSlotLayout::For(max_rows).bytes;
 }
 
 // ---- device: rows that stay, and the plan of the step in flight ----
+
+// What of a row changes as it runs.
+struct RowLife {
+  uint32_t features;   // RowFeatures
+  uint32_t generated;  // tokens sampled since the row was added
+  uint32_t finish;     // RowFinish; a row that has stopped does nothing
+  uint32_t reserved;
+};
+static_assert(sizeof(RowLife) == 16);
+
+// The token history of a row: per token how often it was sampled, and whether the prompt has it.
+constexpr uint32_t kHistoryPrompt = 1u << 31;
+constexpr uint32_t kHistoryCount = kHistoryPrompt - 1;
 
 // Resident rows, structure of arrays, [max_rows] each.
 struct ResidentRows {
@@ -111,6 +241,16 @@ struct ResidentRows {
   uint64_t* seed = nullptr;
   uint32_t* block_table = nullptr;  // [max_rows, max_blocks_per_row]
   uint32_t max_blocks_per_row = 0;
+  RowLife* life = nullptr;
+  // Of rows with features.
+  RowSampling* sampling = nullptr;
+  uint32_t* stop_token = nullptr;  // [max_rows, kMaxStopTokens]
+  // Of rows that adjust logits; null where the engine has that switched off.
+  LogitBias* bias = nullptr;    // [max_rows, kMaxLogitBias]
+  uint32_t* mask = nullptr;     // [max_rows, mask_words] allowed tokens
+  uint32_t* history = nullptr;  // [max_rows, vocab] kHistoryPrompt | count
+  uint32_t mask_words = 0;
+  uint32_t vocab = 0;
 };
 
 // Live counts of the step. Every kernel's blocks compare their index with these and leave.
@@ -123,6 +263,8 @@ struct PlanCounts {
   uint32_t num_decode_items;
   uint32_t num_prefill_items;
   uint32_t num_table_updates;
+  uint32_t num_prompt_logprobs;  // given tokens whose likelihood is asked for
+  uint32_t num_logits;           // rows of logits: num_sampled + num_prompt_logprobs
 };
 
 // One piece of attention work, to be done for every KV head: query tokens [q_begin, q_begin +
@@ -144,7 +286,7 @@ static_assert(sizeof(AttentionItem) == 32);
 struct StepPlan {
   PlanCounts* counts = nullptr;
   RowEntry* entries = nullptr;         // [max_rows] staged from the ring
-  uint32_t* given_tokens = nullptr;    // [max_step_tokens] staged from the ring
+  uint32_t* given_tokens = nullptr;    // [max_step_tokens + max_rows] staged from the ring
   uint32_t* query_start = nullptr;     // [max_rows + 1]
   uint32_t* context_before = nullptr;  // [max_rows] KV tokens before this step
   uint32_t* token_id = nullptr;        // [max_step_tokens]
@@ -152,7 +294,13 @@ struct StepPlan {
   uint32_t* token_block = nullptr;     // [max_step_tokens] KV block that the token's K and V go to
   uint32_t* token_offset = nullptr;    // [max_step_tokens] and the place in it
   uint32_t* sampled_entry = nullptr;   // [max_rows]
-  uint32_t* sampled_token = nullptr;   // [max_rows] index of the last query token
+  // [max_rows + max_prompt_logprobs] index of the query token whose logits are wanted: the last of
+  // each sampled row, then those of prompt tokens
+  uint32_t* sampled_token = nullptr;
+  uint32_t* logits_place = nullptr;  // [max_rows] of sampled rows with kFeatureLogits: which in the
+                                     // result slot
+  uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
+  uint32_t* prompt_target = nullptr;       // [max_prompt_logprobs] the token that followed
   AttentionItem* decode_items = nullptr;   // [max_rows * max_splits]
   AttentionItem* prefill_items = nullptr;  // [max_step_tokens / prefill_q_tokens + max_rows]
 };

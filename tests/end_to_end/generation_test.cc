@@ -108,6 +108,66 @@ class TinyGeneration : public ::testing::Test {
   std::string model_;
 };
 
+TEST_F(TinyGeneration, EverySamplingOptionGivesTheSameByRunAndByScheduler) {
+  const std::vector<std::string> sampling = {"--temperature",
+                                             "1.1",
+                                             "--top-k",
+                                             "40",
+                                             "--top-p",
+                                             "0.95",
+                                             "--min-p",
+                                             "0.01",
+                                             "--repetition-penalty",
+                                             "1.2",
+                                             "--presence-penalty",
+                                             "-0.25",
+                                             "--frequency-penalty",
+                                             "0.5",
+                                             "--logit-bias",
+                                             "7:-100",
+                                             "--logit-bias",
+                                             "8:2.5",
+                                             "--stop-token",
+                                             "11",
+                                             "--logprobs",
+                                             "3",
+                                             "--rows",
+                                             "5"};
+  const std::vector<std::string> work = With(work_, sampling);
+  const nlohmann::json by_run = RunForJson(RunOn(model_, With(work, Flags(200))));
+  ServedProgram served(model_, Flags(200));
+  ASSERT_TRUE(served.ready());
+  std::vector<std::string> requests = work;
+  requests[requests.size() - 2] = "--requests";
+  const nlohmann::json by_sched = RunForJson(SchedOn(served, requests));
+  EXPECT_EQ(TokensOf(by_sched), TokensOf(by_run));
+  for (size_t i = 0; i < 5; ++i) {
+    const nlohmann::json& request = by_run["requests"][i];
+    EXPECT_EQ(by_sched["requests"][i]["logprobs"], request["logprobs"]);
+    const Tokens tokens = request["tokens"].get<Tokens>();
+    ASSERT_EQ(request["logprobs"].size(), tokens.size());
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      EXPECT_NE(tokens[t], 7u);
+      EXPECT_EQ(tokens[t] == 11, t + 1 == tokens.size() && request["finish"] == "stop");
+      EXPECT_EQ(request["logprobs"][t]["top"].size(), 3u);
+    }
+  }
+}
+
+// Starved of blocks the scheduler drops rows and computes them again: their penalties go on where
+// they were.
+TEST_F(TinyGeneration, APreemptedRowKeepsItsPenalties) {
+  const std::vector<std::string> work =
+      With(work_, {"--presence-penalty", "1.5", "--frequency-penalty", "0.75", "--rows", "4"});
+  const nlohmann::json roomy = RunForJson(RunOn(model_, With(work, Flags(200))));
+  const nlohmann::json starved = RunForJson(RunOn(model_, With(work, Flags(30))));
+  EXPECT_EQ(TokensOf(starved), TokensOf(roomy));
+  uint64_t preemptions = 0;
+  for (const auto& request : starved["requests"])
+    preemptions += request["preemptions"].get<uint64_t>();
+  EXPECT_GT(preemptions, 0u);
+}
+
 TEST_F(TinyGeneration, SampledTokensDependOnTheSeedAlone) {
   const std::vector<std::string> prompt = {"--prompt-tokens",  "5,6,7", "--temperature", "1",
                                            "--max-new-tokens", "24",    "--ignore-eos"};

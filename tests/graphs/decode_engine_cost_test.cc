@@ -10,6 +10,7 @@
 
 #include "graphs/decode_engine.h"
 #include "tests/graphs/allocation_counter.h"
+#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -38,7 +39,7 @@ REPRISE_ENGINE_ON_EVERY_DEVICE(StepCostTest);
 
 TEST_P(StepCostTest, StepIsOneGraphLaunchAndNothingElse) {
   const auto options = Options();
-  ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
   auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
   InstrumentedDevice& device = *owned;
   const TestEngine tiny = MakeTestEngine(options, std::move(owned));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graphs/decode_engine.h"
+#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -43,7 +44,7 @@ REPRISE_ENGINE_ON_EVERY_DEVICE(EngineFaultTest);
 
 TEST_P(EngineFaultTest, FailedLaunchIsSticky) {
   const auto options = Options();
-  ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
   auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
   InstrumentedDevice& device = *owned;
   const TestEngine tiny = MakeTestEngine(options, std::move(owned));
@@ -63,7 +64,7 @@ TEST_P(EngineFaultTest, FailedLaunchIsSticky) {
 
 TEST_P(EngineFaultTest, StepInFlightBeforeAFailedLaunchIsReportedLost) {
   const auto options = Options();
-  ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
   auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
   InstrumentedDevice& device = *owned;
   const TestEngine tiny = MakeTestEngine(options, std::move(owned));

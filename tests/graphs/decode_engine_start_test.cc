@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "graphs/decode_engine.h"
 #include "runtime/model_weights.h"
+#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -37,7 +38,7 @@ class EngineStartTest : public testing::EngineTest {
   absl::Status Start(const DecodeEngineOptions& options) const {
     testing::TemporaryDirectory directory;
     EXPECT_OK(testing::WriteTinyModel({}, directory.path()));
-    auto device = runtime::Device::Create(Options().device);
+    auto device = testing::MakeDevice(Options().device);
     EXPECT_OK(device);
     return DecodeEngine::Create(**device, {.directory = directory.path()}, options).status();
   }
@@ -96,7 +97,7 @@ TEST_P(EngineStartTest, InfoDescribesModelDeviceAndLimits) {
 TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
   auto options = Options();
   options.engine.kv_cache_bytes = 300001;  // not a whole number of blocks
-  ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
   auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
   InstrumentedDevice& device = *owned;
   {
@@ -126,7 +127,7 @@ TEST_P(EngineStartTest, PoolTakesWhatIsLeftWhereNoSizeIsGiven) {
   auto options = Options();
   options.engine.kv_cache_bytes = 0;
   options.engine.memory_fraction = 0.05;
-  ASSERT_OK_AND_ASSIGN(auto device, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(auto device, testing::MakeDevice(options.device));
   ASSERT_OK_AND_ASSIGN(const size_t free_before, device->FreeBytes());
   const size_t total = device->properties().total_bytes;
   const TestEngine tiny = MakeTestEngine(options, std::move(device));
@@ -172,7 +173,7 @@ TEST_P(EngineStartTest, BadOptionsAndModelsAreNamed) {
   EXPECT_THAT(start([](auto& o) { o.max_context_length = 257; }),
               StatusIs(kInvalid, "max_context_length is 257; allowed: 1 to 256"));
   EXPECT_THAT(start([](auto& o) { o.decode_buckets = {9}; }), StatusIs(kInvalid, "decode bucket"));
-  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create(Options().device));
+  ASSERT_OK_AND_ASSIGN(const auto device, testing::MakeDevice(Options().device));
   EXPECT_THAT(DecodeEngine::Create(*device, {}, {}), StatusIs(kInvalid, "exactly one"));
   testing::TemporaryDirectory directory;
   EXPECT_THAT(DecodeEngine::Create(*device, {.directory = directory.path()}, {}),
@@ -185,7 +186,7 @@ TEST_P(EngineStartTest, BadOptionsAndModelsAreNamed) {
 
 // A failed start gives back all that it took.
 TEST_P(EngineStartTest, FailedStartHoldsNothing) {
-  ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create(Options().device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(Options().device));
   InstrumentedDevice device(std::move(inner));
   testing::TemporaryDirectory directory;
   ASSERT_OK(testing::WriteTinyModel({}, directory.path()));
@@ -201,7 +202,7 @@ TEST_P(EngineStartTest, FailedStartHoldsNothing) {
 TEST_P(EngineStartTest, ProgressCountsBytesThenBuckets) {
   testing::TemporaryDirectory directory;
   ASSERT_OK(testing::WriteTinyModel({}, directory.path()));
-  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create(Options().device));
+  ASSERT_OK_AND_ASSIGN(const auto device, testing::MakeDevice(Options().device));
   struct Report {
     std::string stage, detail;
     uint64_t done, total;

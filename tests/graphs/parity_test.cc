@@ -121,7 +121,7 @@ class ParityTest : public ::testing::TestWithParam<ParityParam> {
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(param().device); !why.empty())
       GTEST_SKIP() << why;
-    ASSERT_OK_AND_ASSIGN(device_, runtime::Device::Create({.kind = param().device}));
+    ASSERT_OK_AND_ASSIGN(device_, testing::MakeDevice(param().device));
     prompts_ = ReadReference(fixture());
   }
 
@@ -154,14 +154,17 @@ std::string ParityName(const ::testing::TestParamInfo<ParityParam>& info) {
   return name + "_" + ::testing::PrintToString(std::get<1>(info.param));
 }
 
+constexpr const char* kFixtures[] = {
+    "llama-tiny", "llama3-rope-bias-tiny", "granite-tiny",  "mistral-tiny", "qwen2-tiny",
+    "qwen3-tiny", "linear-rope-tiny",      "yarn-rope-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
-    {DeviceKind::kCuda, DType::kBf16}, {DeviceKind::kCuda, DType::kF16}};
+    {DeviceKind::kCuda, DType::kBf16}, {DeviceKind::kCuda, DType::kF16},
+    {DeviceKind::kHip, DType::kF32}};
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest,
-                         ::testing::Combine(::testing::Values("llama-tiny", "llama3-rope-bias-tiny",
-                                                              "granite-tiny"),
+                         ::testing::Combine(::testing::ValuesIn(kFixtures),
                                             ::testing::ValuesIn(kEveryDeviceAndDtype)),
                          ParityName);
 
@@ -298,8 +301,7 @@ class GreedyParityTest : public ParityTest {
 };
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GreedyParityTest,
-                         ::testing::Combine(::testing::Values("llama-tiny", "llama3-rope-bias-tiny",
-                                                              "granite-tiny"),
+                         ::testing::Combine(::testing::ValuesIn(kFixtures),
                                             ::testing::ValuesIn(kEveryDeviceAndDtype)),
                          ParityName);
 

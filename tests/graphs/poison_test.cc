@@ -13,6 +13,7 @@
 
 #include "graphs/decode_engine.h"
 #include "kernels/fill/fill_args.h"
+#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -171,7 +172,7 @@ kernels::NanFillArgs FillOf(const RecordedLaunch& launch) {
 // start, the activations before every step.
 TEST_P(PoisonTest, ScratchBlockAndActivationsAreFilled) {
   const auto options = PoisonOptions();
-  ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create(options.device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
   auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
   InstrumentedDevice& device = *owned;
   const TestEngine tiny = MakeTestEngine(options, std::move(owned));

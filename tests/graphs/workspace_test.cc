@@ -108,7 +108,7 @@ class WorkspaceTest : public ::testing::TestWithParam<runtime::DeviceKind> {
     if (const std::string why = testing::WhyNoDevice(GetParam()); !why.empty()) GTEST_SKIP() << why;
   }
   static void Make(DType dtype, const WorkspaceLimits& limits, Made* made) {
-    ASSERT_OK_AND_ASSIGN(auto inner, runtime::Device::Create({.kind = GetParam()}));
+    ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(GetParam()));
     made->device = std::make_unique<testing::InstrumentedDevice>(std::move(inner));
     ASSERT_OK_AND_ASSIGN(made->stream, made->device->CreateStream());
     ASSERT_OK_AND_ASSIGN(made->kernels, kernels::KernelSet::Load(*made->device, dtype));

@@ -46,7 +46,7 @@ TEST_P(EmbeddingTest, MatchesTheOracleAndTouchesNothingElse) {
     if (c.tokens > 1) id[1] = c.vocab - 1;
 
     const Expected out = OracleEmbedding(table, hidden, id, c.multiplier);
-    const Expected rope = OracleRopeTable(position, frequency);
+    const Expected rope = OracleRopeTable(position, frequency, c.rope_multiplier);
     id.resize(c.max_tokens, kImpossible);
     position.resize(c.max_tokens, kImpossible);
 
@@ -63,6 +63,7 @@ TEST_P(EmbeddingTest, MatchesTheOracleAndTouchesNothingElse) {
     args.hidden = c.hidden;
     args.half_dim = c.half_dim;
     args.multiplier = c.multiplier;
+    args.rope_multiplier = c.rope_multiplier;
     ASSERT_OK(Embedding(stream(), kernels(), args, c.max_tokens));
     memory.Check();
     ExpectNear(memory.ReadTensor(dtype(), args.out), out, dtype());

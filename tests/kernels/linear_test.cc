@@ -106,6 +106,7 @@ TEST_P(LinearTest, MatchesTheOracleAndTouchesNothingElse) {
 // Decode shapes of real models: a sample of the outputs, since the oracle would take longer than
 // everything else.
 TEST_P(LinearTest, MatchesTheOracleAtTheTimedShapes) {
+  REPRISE_SKIP_IF_EMULATED();
   for (const LinearCase& c : kernels::kLinearTimedCases) {
     SCOPED_TRACE(c.name);
     const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
@@ -141,6 +142,7 @@ TEST_P(LinearTest, MatchesTheOracleAtTheTimedShapes) {
 // Picks one row of a case's 130 and runs it alone, and as the last of a few in every kind of
 // bucket.
 TEST_P(LinearTest, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   constexpr uint32_t kRows = 130;
   const LinearCase shapes[] = {{"even", 320, 192, kRows, kRows, true},
                                {"odd", 131, 45, kRows, kRows},

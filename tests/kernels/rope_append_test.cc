@@ -22,10 +22,13 @@ using kernels::RopeAppendArgs;
 using kernels::RopeAppendCase;
 using runtime::DType;
 
+constexpr double kNormEps = 1e-6;
+
 // Random qkv and angles, and a distinct place in the cache for every token.
 struct Input {
   size_t dim, heads, kv_heads, block_size, tokens, num_blocks;
   std::vector<double> qkv, rope;
+  std::vector<double> q_norm, k_norm;  // empty: heads are not normed
   std::vector<uint32_t> block, offset;
 
   Input(const RopeAppendCase& c, DType dtype)
@@ -42,6 +45,10 @@ struct Input {
       rope.push_back(RoundTo(DType::kF32, std::cos(angle)));
       rope.push_back(RoundTo(DType::kF32, std::sin(angle)));
     }
+    if (c.norm) {
+      q_norm = random.Tensor(dtype, dim);
+      k_norm = random.Tensor(dtype, dim);
+    }
     const std::vector<uint32_t> place =
         random.Permutation(static_cast<uint32_t>(num_blocks * block_size));
     for (size_t t = 0; t < tokens; ++t) {
@@ -54,8 +61,12 @@ struct Input {
   std::span<const double> Head(size_t t, size_t index) const {
     return std::span(qkv).subspan((t * (heads + 2 * kv_heads) + index) * dim, dim);
   }
+  // Of a q or k head, normed first where heads are.
   Expected Rotated(size_t t, size_t index) const {
-    return OracleRope(Head(t, index), std::span(rope).subspan(t * dim, dim));
+    const std::span<const double> cos_sin = std::span(rope).subspan(t * dim, dim);
+    if (q_norm.empty()) return OracleRope(Head(t, index), cos_sin);
+    const std::vector<double>& weight = index < heads ? q_norm : k_norm;
+    return OracleRope(OracleRmsNorm(Head(t, index), weight, kNormEps), cos_sin);
   }
   // First element of a token's head in the cache: [num_blocks, 2, kv_heads, block_size, dim].
   size_t CacheAt(size_t t, size_t k_or_v, size_t head) const {
@@ -118,6 +129,11 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
     args.num_kv_heads = c.num_kv_heads;
     args.head_dim = c.head_dim;
     args.block_size = c.block_size;
+    if (c.norm) {
+      args.q_norm = memory.ConstantTensor(dtype(), in.q_norm);
+      args.k_norm = memory.ConstantTensor(dtype(), in.k_norm);
+      args.norm_eps = static_cast<float>(kNormEps);
+    }
     ASSERT_OK(RopeAppend(stream(), kernels(), args, c.max_tokens));
     memory.Check();
     ExpectQ(in, memory.ReadTensor(dtype(), args.q_out), dtype());
@@ -137,6 +153,11 @@ TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
   RopeAppendArgs no_block = good;
   no_block.block_size = 0;
   EXPECT_THAT(RopeAppend(stream(), kernels(), no_block, 1), StatusIs(kInvalid, "block_size is 0"));
+  const float weight[8] = {};
+  RopeAppendArgs one_norm = good;
+  one_norm.k_norm = weight;
+  EXPECT_THAT(RopeAppend(stream(), kernels(), one_norm, 1),
+              StatusIs(kInvalid, "got k_norm alone; allowed: q_norm and k_norm"));
 }
 
 }  // namespace

@@ -364,7 +364,7 @@ TEST_P(DeviceContract, DestroyedStreamFinishesItsWork) {
 
 TEST_P(DeviceContract, TwoDevicesInOneProcessDoNotMeet) {
   REPRISE_DEVICE_OR_SKIP(device);
-  ASSERT_OK_AND_ASSIGN(auto other, Device::Create({.kind = GetParam()}));
+  ASSERT_OK_AND_ASSIGN(auto other, testing::MakeDevice(GetParam()));
   Bench a(*device);
   Bench b(*other);
   ASSERT_OK(a.Affine(3, 4));
@@ -585,7 +585,7 @@ TEST_P(DeviceContract, TwoThreadsMayCaptureAtOnce) {
 // Runs in a process of its own, since a fault on a GPU takes the process's context with it. 0: all
 // as it should be.
 int FaultIsStickyAndNamed(DeviceKind kind) {
-  const auto device = *Device::Create({.kind = kind});
+  const auto device = *testing::MakeDevice(kind);
   const auto module = *device->Load(ProbeImage());
   const auto stream = *device->CreateStream();
   const Kernel fault = *module->Find(testing::kProbeFault);

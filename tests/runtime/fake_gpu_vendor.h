@@ -264,7 +264,7 @@ class FakeGpuVendor final : public GpuVendor {
     Get(kernel).max_shared_bytes = bytes;
     return Enter("KernelSetMaxSharedBytes");
   }
-  absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape&, const void*,
+  absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape&, const void*, size_t,
                             GpuStreamHandle stream) const override {
     absl::Status status = Enter("LaunchKernel");
     if (!status.ok()) return status;

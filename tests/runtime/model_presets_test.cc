@@ -49,6 +49,32 @@ constexpr Published kPublished[] = {
       "rope_scaling": null, "rope_theta": 10000, "tie_word_embeddings": true,
       "torch_dtype": "bfloat16", "transformers_version": "4.41.0.dev0", "use_cache": true,
       "vocab_size": 49152})"},
+    {"mistral-7b-v0.1", 7'241'732'096, R"({
+      "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+      "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})"},
+    {"qwen2.5-7b", 7'615'616'512, R"({
+      "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+      "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 3584,
+      "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 131072,
+      "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28,
+      "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+      "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": true,
+      "use_mrope": false, "use_sliding_window": false, "vocab_size": 152064})"},
+    {"qwen3-8b", 8'190'735'360, R"({
+      "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+      "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
+      "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
+      "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+      "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})"},
 };
 
 TEST(ModelPresets, HaveThePublishedNumbersOfParameters) {
@@ -77,12 +103,15 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->max_position_embeddings, config->max_position_embeddings);
     EXPECT_EQ(preset->rms_norm_eps, config->rms_norm_eps);
     EXPECT_EQ(preset->tie_word_embeddings, config->tie_word_embeddings);
-    EXPECT_EQ(preset->attention_bias, config->attention_bias);
+    EXPECT_EQ(preset->qkv_bias, config->qkv_bias);
+    EXPECT_EQ(preset->o_bias, config->o_bias);
+    EXPECT_EQ(preset->qk_norm, config->qk_norm);
+    EXPECT_EQ(preset->sliding_window, config->sliding_window);
     EXPECT_EQ(preset->mlp_bias, config->mlp_bias);
     EXPECT_EQ(preset->attention_multiplier, config->attention_multiplier);
     EXPECT_EQ(preset->eos_token_ids, config->eos_token_ids);
     EXPECT_EQ(preset->checkpoint_dtype, config->checkpoint_dtype);
-    EXPECT_EQ(preset->rope.scaling, config->rope.scaling);
+    EXPECT_EQ(preset->rope, config->rope);
     EXPECT_EQ(RopeInverseFrequencies(*preset), RopeInverseFrequencies(*config));
   }
 }
@@ -98,7 +127,8 @@ TEST(ModelPresets, EveryNameGivesAValidSpec) {
 
 TEST(ModelPresets, AnUnknownNameListsTheKnownOnes) {
   ExpectError(PresetSpec("llama-9").status(), absl::StatusCode::kNotFound,
-              {"'llama-9'", "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b"});
+              {"'llama-9'", "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b", "mistral-7b-v0.1",
+               "qwen2.5-7b", "qwen3-8b"});
 }
 
 }  // namespace

@@ -39,10 +39,14 @@ TEST(ModelSpec, CountsParametersTensorByTensor) {
   EXPECT_EQ(NumParameters(spec), plain);
   spec.tie_word_embeddings = false;
   EXPECT_EQ(NumParameters(spec), plain + 11 * 6);
-  spec.attention_bias = true;
+  spec.qkv_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16));
+  spec.o_bias = true;
   EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6));
   spec.mlp_bias = true;
   EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6));
+  spec.qk_norm = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6 + 8 + 8));
 }
 
 TEST(ModelSpec, RefusesSizesThatAreNotPositive) {
@@ -113,6 +117,40 @@ TEST(ModelSpec, RefusesRopeBandsThatAreReversed) {
   ExpectInvalid(ValidateModelSpec(spec), {"rope.factor: got 0.5", ">= 1"});
 }
 
+TEST(ModelSpec, RefusesYarnNumbersThatMeanNothing) {
+  ModelSpec good = SmallSpec();
+  good.rope.scaling = RopeScaling::kYarn;
+  good.rope.factor = 4;
+  EXPECT_TRUE(ValidateModelSpec(good).ok());
+  const struct {
+    double RopeSpec::*field;
+    double bad;
+    const char* message;
+  } cases[] = {
+      {&RopeSpec::factor, 0.5, "rope.factor: got 0.5"},
+      {&RopeSpec::theta, 1.0, "rope.theta: got 1"},
+      {&RopeSpec::attention_factor, 0.0, "rope.attention_factor: got 0"},
+      {&RopeSpec::attention_factor, std::nan(""), "rope.attention_factor: got nan"},
+      {&RopeSpec::beta_slow, -1.0, "rope.beta_slow: got -1"},
+      {&RopeSpec::beta_fast, 0.5, "rope.beta_fast: got 0.5"},
+  };
+  for (const auto& c : cases) {
+    ModelSpec spec = good;
+    spec.rope.*c.field = c.bad;
+    ExpectInvalid(ValidateModelSpec(spec), {c.message});
+  }
+  good.rope.original_max_position_embeddings = 0;
+  ExpectInvalid(ValidateModelSpec(good), {"rope.original_max_position_embeddings: got 0"});
+}
+
+TEST(ModelSpec, RefusesAWindowThatIsNoLength) {
+  for (const int64_t bad : {int64_t{-1}, int64_t{1} << 31}) {
+    ModelSpec spec = SmallSpec();
+    spec.sliding_window = bad;
+    ExpectInvalid(ValidateModelSpec(spec), {"sliding_window: got", "0 (none)"});
+  }
+}
+
 TEST(ModelSpec, RefusesAnEosIdBeyondTheVocabulary) {
   ModelSpec spec = SmallSpec();
   spec.eos_token_ids = {10, 11};
@@ -122,7 +160,7 @@ TEST(ModelSpec, RefusesAnEosIdBeyondTheVocabulary) {
 TEST(ModelSpec, RefusesAnArchitectureThatItDoesNotKnow) {
   ModelSpec spec = SmallSpec();
   spec.architecture = "mamba";
-  ExpectInvalid(ValidateModelSpec(spec), {"architecture: got 'mamba'", "llama or granite"});
+  ExpectInvalid(ValidateModelSpec(spec), {"architecture: got 'mamba'", "llama, granite"});
 }
 
 TEST(RopeInverseFrequencies, PlainOnesAreAGeometricSeries) {
@@ -163,6 +201,67 @@ TEST(RopeInverseFrequencies, Llama3ScalingKeepsFastSlowsSlowAndBlendsBetween) {
   EXPECT_GT(kept, 10);
   EXPECT_GT(slowed, 10);
   EXPECT_LT(kept + slowed, 64);  // some lie between the bands
+}
+
+TEST(RopeInverseFrequencies, LinearScalingDividesAllOfThem) {
+  ModelSpec spec = SmallSpec();
+  spec.rope = {.theta = 10000.0, .scaling = RopeScaling::kLinear, .factor = 2.5};
+  const std::vector<float> got = RopeInverseFrequencies(spec);
+  ASSERT_EQ(got.size(), 4u);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_FLOAT_EQ(got[i], static_cast<float>(std::pow(10.0, -static_cast<double>(i)) / 2.5));
+  }
+}
+
+// yarn as its paper says it, in wavelengths: a pair whose wavelength fits the original context more
+// than beta_fast times is kept, one that fits less than beta_slow times is slowed. The published
+// code draws the ramp between the two over pair indices, and rounds its ends outwards.
+TEST(RopeInverseFrequencies, YarnKeepsFastSlowsSlowAndRampsOverTheIndexBetween) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 128;
+  spec.rope = {.theta = 1000000.0,
+               .scaling = RopeScaling::kYarn,
+               .factor = 4.0,
+               .original_max_position_embeddings = 32768};
+  for (const bool truncate : {true, false}) {
+    spec.rope.truncate = truncate;
+    const std::vector<float> got = RopeInverseFrequencies(spec);
+    ASSERT_EQ(got.size(), 64u);
+    // Where the wavelength 2 pi theta^(i / 64) is 32768 / 32 and 32768.
+    double fast = 64 * std::log(1024 / (2 * M_PI)) / std::log(1e6);
+    double slow = 64 * std::log(32768 / (2 * M_PI)) / std::log(1e6);
+    if (truncate) {
+      fast = static_cast<int>(fast);
+      slow = static_cast<int>(slow) + 1;
+    }
+    int kept = 0, slowed = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double index = static_cast<double>(i);
+      const double plain = std::pow(1e6, -index / 64);
+      const double share = index <= fast   ? 0.0
+                           : index >= slow ? 1.0
+                                           : (index - fast) / (slow - fast);
+      EXPECT_NEAR(got[i], plain * (1.0 - share * 0.75), 2e-7 * plain) << i;
+      kept += share == 0.0 ? 1 : 0;
+      slowed += share == 1.0 ? 1 : 0;
+    }
+    EXPECT_EQ(kept, 24);
+    EXPECT_EQ(slowed, 24);
+  }
+}
+
+// All pairs turn less than beta_slow times: the ramp has no length and lies before the first.
+TEST(RopeInverseFrequencies, YarnWithoutARampSlowsEveryPairButTheFirst) {
+  ModelSpec spec = SmallSpec();
+  spec.rope = {.theta = 10000.0,
+               .scaling = RopeScaling::kYarn,
+               .factor = 4.0,
+               .original_max_position_embeddings = 6};
+  const std::vector<float> got = RopeInverseFrequencies(spec);
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_FLOAT_EQ(got[0], 1.0f);
+  EXPECT_FLOAT_EQ(got[1], 0.1f / 4);
+  EXPECT_FLOAT_EQ(got[3], 0.001f / 4);
 }
 
 }  // namespace

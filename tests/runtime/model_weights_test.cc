@@ -93,13 +93,15 @@ std::vector<float> Joined(const Checkpoint& checkpoint, const std::vector<std::s
 TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
   for (const DType file_dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
-      for (const bool variant : {false, true}) {
+      for (const std::string architecture : {"llama", "granite", "qwen2", "qwen3"}) {
+        const bool variant = architecture == "granite";
+        const bool qkv_bias = variant || architecture == "qwen2";
         TinyModelOptions options;
         options.dtype = file_dtype;
         options.tie_word_embeddings = variant;
         options.attention_bias = variant;
         options.mlp_bias = variant;
-        options.architecture = variant ? "granite" : "llama";
+        options.architecture = architecture;
         const std::string path = *WriteTinyModel(options, directory() + "/model");
         const ModelSpec spec = *ReadHfConfig(path);
         const auto checkpoint = *Checkpoint::Open(path);
@@ -141,7 +143,15 @@ TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
           EXPECT_EQ(Read(layer.post_attention_norm, dtype, hidden),
                     Tensor(*checkpoint, prefix + "post_attention_layernorm.weight", dtype));
           expect_linear(layer.qkv, prefix + "self_attn.", {"q_proj", "k_proj", "v_proj"},
-                        spec.qkv_size(), hidden, variant);
+                        spec.qkv_size(), hidden, qkv_bias);
+          ASSERT_EQ(layer.q_norm != nullptr, architecture == "qwen3");
+          ASSERT_EQ(layer.k_norm != nullptr, architecture == "qwen3");
+          if (architecture == "qwen3") {
+            EXPECT_EQ(Read(layer.q_norm, dtype, spec.head_dim),
+                      Tensor(*checkpoint, prefix + "self_attn.q_norm.weight", dtype));
+            EXPECT_EQ(Read(layer.k_norm, dtype, spec.head_dim),
+                      Tensor(*checkpoint, prefix + "self_attn.k_norm.weight", dtype));
+          }
           expect_linear(layer.o, prefix + "self_attn.", {"o_proj"}, hidden, spec.q_size(), variant);
           expect_linear(layer.gate_up, prefix + "mlp.", {"gate_proj", "up_proj"}, 2 * intermediate,
                         hidden, variant);
@@ -274,7 +284,8 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
   for (const bool variant : {false, true}) {
     ModelSpec spec = MinimalSpec();
     spec.num_layers = 3;
-    spec.attention_bias = spec.mlp_bias = spec.tie_word_embeddings = variant;
+    spec.qkv_bias = spec.o_bias = spec.mlp_bias = spec.tie_word_embeddings = variant;
+    spec.qk_norm = variant;
     const auto fill = [](Stream&, void*, DType, int64_t, uint64_t, float) {
       return absl::OkStatus();
     };
@@ -297,6 +308,10 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
     for (const LayerWeights& layer : (*weights)->layers()) {
       add(layer.input_norm, 2 * 2);
       add(layer.post_attention_norm, 2 * 2);
+      if (variant) {
+        add(layer.q_norm, spec.head_dim * 2);
+        add(layer.k_norm, spec.head_dim * 2);
+      }
       for (const LinearWeights* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
         add_linear(*linear);
       }
@@ -327,7 +342,8 @@ absl::Status HashFill(Stream& stream, void* dst, DType dtype, int64_t count, uin
 TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
   ModelSpec spec = MinimalSpec();
   spec.num_layers = 2;
-  spec.attention_bias = true;
+  spec.qkv_bias = spec.qk_norm = true;
+  spec.head_dim = 6;  // more than hidden_size
   const auto a = *ModelWeights::Random(device(), spec, DType::kF32, 7, HashFill);
   const auto b = *ModelWeights::Random(device(), spec, DType::kF32, 7, HashFill);
   const auto c = *ModelWeights::Random(device(), spec, DType::kF32, 8, HashFill);
@@ -343,6 +359,8 @@ TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
   for (const LayerWeights& layer : a->layers()) {
     EXPECT_EQ(Read(layer.input_norm, DType::kF32, 2), ones);
     EXPECT_EQ(Read(layer.post_attention_norm, DType::kF32, 2), ones);
+    EXPECT_EQ(Read(layer.q_norm, DType::kF32, 6), std::vector<float>(6, 1.0f));
+    EXPECT_EQ(Read(layer.k_norm, DType::kF32, 6), std::vector<float>(6, 1.0f));
     EXPECT_NE(Read(layer.qkv.bias, DType::kF32, spec.qkv_size())[0], 0.0f);
     EXPECT_EQ(layer.down.bias, nullptr);
   }

@@ -232,12 +232,19 @@ class StepServiceTest(unittest.TestCase):
         self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT.value[0])
         self.assertIn("1000000", error.message)
         bad.chunks[0].tokens[:] = [10]
-        bad.add[0].sampling.top_k = 5
+        bad.copy_blocks[:] = blocks
         session.send(bad, 1)
         error = session.receive().error
         self.assertEqual(error.code, grpc.StatusCode.UNIMPLEMENTED.value[0])
-        self.assertIn("top_k", error.message)
-        bad.add[0].sampling.top_k = 0
+        self.assertIn("copy_blocks", error.message)
+        del bad.copy_blocks[:]
+        bad.add[0].sampling.top_p = 2
+        session.send(bad, 1)
+        error = session.receive().error
+        self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT.value[0])
+        self.assertIn("top_p", error.message)
+        bad.add[0].sampling.top_p = 0.5
+        bad.add[0].sampling.top_k = 5
         session.send(bad, 1)
         self.assertEqual(session.receive().step.sequence, 1)
         self.assertEqual(session.close(), grpc.StatusCode.OK)

@@ -111,6 +111,15 @@ constexpr auto kNotFound = grpc::StatusCode::NOT_FOUND;
 
 std::string CaseName(const ::testing::TestParamInfo<BadStep>& info) { return info.param.name; }
 
+// A step that adds a row whose sampling is wrong.
+std::function<void(v1::StepRequest&, const Scene&)> BadSampling(
+    std::function<void(v1::Sampling*)> set) {
+  return [set](v1::StepRequest& step, const Scene& scene) {
+    set(Add(step, kNewRow, {scene.own[0]})->mutable_sampling());
+    RunChunk(step, kNewRow, {1});
+  };
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Blocks, BadSteps,
     ::testing::Values(BadStep{"BlockIdOutOfRange", kRange,
@@ -219,39 +228,113 @@ INSTANTIATE_TEST_SUITE_P(
                               }}),
     CaseName);
 
+INSTANTIATE_TEST_SUITE_P(Values, BadSteps,
+                         ::testing::Values(
+                             BadStep{"TokenIdBeyondTheVocabulary", kInvalid,
+                                     [](v1::StepRequest& step, const Scene&) {
+                                       RunChunk(step, kRow, {1, kVocab});
+                                     }},
+                             BadStep{"ZeroTokens", kInvalid,
+                                     [](v1::StepRequest& step, const Scene&) {
+                                       RunChunk(step, kRow, {});
+                                     }},
+                             BadStep{"NanTemperature", kInvalid,
+                                     [](v1::StepRequest& step, const Scene& scene) {
+                                       Add(step, kNewRow, {scene.own[0]})
+                                           ->mutable_sampling()
+                                           ->set_temperature(
+                                               std::numeric_limits<float>::quiet_NaN());
+                                       RunChunk(step, kNewRow, {1});
+                                     }},
+                             BadStep{"InfiniteTemperature", kInvalid,
+                                     [](v1::StepRequest& step, const Scene& scene) {
+                                       Add(step, kNewRow, {scene.own[0]})
+                                           ->mutable_sampling()
+                                           ->set_temperature(
+                                               std::numeric_limits<float>::infinity());
+                                       RunChunk(step, kNewRow, {1});
+                                     }},
+                             BadStep{"NegativeTemperature", kInvalid,
+                                     [](v1::StepRequest& step, const Scene& scene) {
+                                       Add(step, kNewRow, {scene.own[0]})
+                                           ->mutable_sampling()
+                                           ->set_temperature(-0.5f);
+                                       RunChunk(step, kNewRow, {1});
+                                     }},
+                             BadStep{"TopPBeyondOne", kInvalid,
+                                     BadSampling([](v1::Sampling* s) { s->set_top_p(1.5f); })},
+                             BadStep{"NegativeTopP", kInvalid,
+                                     BadSampling([](v1::Sampling* s) { s->set_top_p(-1.0f); })},
+                             BadStep{"MinPBeyondOne", kInvalid,
+                                     BadSampling([](v1::Sampling* s) { s->set_min_p(1.1f); })},
+                             BadStep{"NegativeRepetitionPenalty", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->set_repetition_penalty(-1.0f);
+                                     })},
+                             BadStep{
+                                 "NanPresencePenalty", kInvalid, BadSampling([](v1::Sampling* s) {
+                                   s->set_presence_penalty(std::numeric_limits<float>::quiet_NaN());
+                                 })},
+                             BadStep{"InfiniteFrequencyPenalty", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->set_frequency_penalty(
+                                           std::numeric_limits<float>::infinity());
+                                     })},
+                             BadStep{"BiasOfATokenBeyondTheVocabulary", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->add_logit_bias_token(kVocab);
+                                       s->add_logit_bias(1.0f);
+                                     })},
+                             BadStep{"BiasTwiceForOneToken", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       for (int i = 0; i < 2; ++i) {
+                                         s->add_logit_bias_token(3);
+                                         s->add_logit_bias(1.0f);
+                                       }
+                                     })},
+                             BadStep{"BiasWithoutItsToken", kInvalid,
+                                     BadSampling([](v1::Sampling* s) { s->add_logit_bias(1.0f); })},
+                             BadStep{"StopTokenBeyondTheVocabulary", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->add_stop_tokens(kVocab);
+                                     })},
+                             BadStep{"MaskOfTheWrongSize", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->set_allowed_tokens("x");
+                                     })},
+                             BadStep{"MaskThatAllowsNothing", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->set_allowed_tokens(std::string((kVocab + 7) / 8, '\0'));
+                                     })},
+                             BadStep{"MoreMinThanMaxTokens", kInvalid,
+                                     BadSampling([](v1::Sampling* s) {
+                                       s->set_max_new_tokens(3);
+                                       s->set_min_tokens(4);
+                                     })},
+                             BadStep{"MaskOfAnAddedRow", kInvalid,
+                                     [](v1::StepRequest& step, const Scene& scene) {
+                                       Add(step, kNewRow, {scene.own[0]});
+                                       step.add_masks()->set_row(kNewRow);
+                                     }},
+                             BadStep{"NextTokenBeyondTheVocabulary", kInvalid,
+                                     [](v1::StepRequest& step, const Scene&) {
+                                       RunChunk(step, kRow, {1});
+                                       step.mutable_chunks(0)->set_next_token(kVocab);
+                                     }},
+                             BadStep{"UnknownMode", kInvalid,
+                                     [](v1::StepRequest& step, const Scene&) {
+                                       step.set_continue_all(true);
+                                       step.set_mode(static_cast<v1::ExecutionMode>(5));
+                                     }}),
+                         CaseName);
+
 INSTANTIATE_TEST_SUITE_P(
-    Values, BadSteps,
-    ::testing::Values(
-        BadStep{"TokenIdBeyondTheVocabulary", kInvalid,
-                [](v1::StepRequest& step, const Scene&) {
-                  RunChunk(step, kRow, {1, kVocab});
-                }},
-        BadStep{"ZeroTokens", kInvalid,
-                [](v1::StepRequest& step, const Scene&) { RunChunk(step, kRow, {}); }},
-        BadStep{"NanTemperature", kInvalid,
-                [](v1::StepRequest& step, const Scene& scene) {
-                  Add(step, kNewRow, {scene.own[0]})
-                      ->mutable_sampling()
-                      ->set_temperature(std::numeric_limits<float>::quiet_NaN());
-                  RunChunk(step, kNewRow, {1});
-                }},
-        BadStep{"InfiniteTemperature", kInvalid,
-                [](v1::StepRequest& step, const Scene& scene) {
-                  Add(step, kNewRow, {scene.own[0]})
-                      ->mutable_sampling()
-                      ->set_temperature(std::numeric_limits<float>::infinity());
-                  RunChunk(step, kNewRow, {1});
-                }},
-        BadStep{"NegativeTemperature", kInvalid,
-                [](v1::StepRequest& step, const Scene& scene) {
-                  Add(step, kNewRow, {scene.own[0]})->mutable_sampling()->set_temperature(-0.5f);
-                  RunChunk(step, kNewRow, {1});
-                }},
-        BadStep{"UnknownMode", kInvalid,
-                [](v1::StepRequest& step, const Scene&) {
-                  step.set_continue_all(true);
-                  step.set_mode(static_cast<v1::ExecutionMode>(5));
-                }}),
+    SamplingBounds, BadSteps,
+    ::testing::Values(BadStep{"TooManyStopTokens", kRange, BadSampling([](v1::Sampling* s) {
+                                for (uint32_t i = 0; i < 65; ++i) s->add_stop_tokens(i % kVocab);
+                              })},
+                      BadStep{"TooManyLogprobs", kRange,
+                              BadSampling([](v1::Sampling* s) { s->set_num_logprobs(33); })}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(Order, BadSteps,
@@ -285,12 +368,6 @@ INSTANTIATE_TEST_SUITE_P(
                                 step.add_copy_blocks(scene.own[1]);
                                 step.set_continue_all(true);
                               }},
-                      BadStep{
-                          "TopK", kUnimplemented,
-                          [](v1::StepRequest& step, const Scene& scene) {
-                            Add(step, kNewRow, {scene.own[0]})->mutable_sampling()->set_top_k(5);
-                            RunChunk(step, kNewRow, {1});
-                          }},
                       BadStep{"FieldOfAFutureVersion", kUnimplemented,
                               [](v1::StepRequest& step, const Scene&) {
                                 step.set_continue_all(true);

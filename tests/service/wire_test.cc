@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "graphs/sampling.h"
 
 namespace reprise::service {
 namespace {
@@ -182,6 +183,89 @@ TEST(StepFromWire, LeavesMeaningToTheEngine) {
   EXPECT_TRUE(std::isnan(step.add[0].sampling.temperature));
 }
 
+v1::Sampling* SamplingOf(v1::StepRequest& wire) { return wire.mutable_add(0)->mutable_sampling(); }
+
+TEST(StepFromWire, CarriesEverySamplingField) {
+  v1::StepRequest wire = FullRequest();
+  v1::Sampling* from = SamplingOf(wire);
+  from->set_top_k(40);
+  from->set_top_p(0.5f);
+  from->set_min_p(0.25f);
+  from->set_repetition_penalty(1.5f);
+  from->set_presence_penalty(-1.0f);
+  from->set_frequency_penalty(0.125f);
+  from->set_num_logprobs(3);
+  from->add_logit_bias_token(9);
+  from->add_logit_bias(-4.0f);
+  from->set_allowed_tokens(std::string("\x03\x80", 2));
+  from->add_stop_tokens(5);
+  from->add_stop_tokens(6);
+  from->set_stop_at_eos(true);
+  from->set_max_new_tokens(77);
+  from->set_min_tokens(7);
+  from->set_return_logits(true);
+  wire.mutable_add(0)->add_history(1);
+  wire.mutable_add(0)->set_prompt_length(12);
+  wire.mutable_add(1)->mutable_sampling()->add_logit_bias_token(2);
+  wire.mutable_add(1)->mutable_sampling()->add_logit_bias(1.0f);
+  v1::SetAllowedTokens* mask = wire.add_masks();
+  mask->set_row(9);
+  mask->set_allowed_tokens(std::string("\x01", 1));
+  wire.mutable_chunks(1)->set_prompt_logprobs(true);
+  wire.mutable_chunks(1)->set_next_token(0);
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  const graphs::SamplingParams& got = step.add[0].sampling;
+  EXPECT_EQ(got.top_k, 40u);
+  EXPECT_EQ(got.top_p, 0.5f);
+  EXPECT_EQ(got.min_p, 0.25f);
+  EXPECT_EQ(got.repetition_penalty, 1.5f);
+  EXPECT_EQ(got.presence_penalty, -1.0f);
+  EXPECT_EQ(got.frequency_penalty, 0.125f);
+  EXPECT_EQ(got.num_logprobs, 3u);
+  ASSERT_EQ(got.logit_bias.size(), 1u);
+  EXPECT_EQ(got.logit_bias[0].token, 9u);
+  EXPECT_EQ(got.logit_bias[0].bias, -4.0f);
+  EXPECT_THAT(got.allowed_tokens, ElementsAre(std::byte{3}, std::byte{0x80}));
+  EXPECT_THAT(got.stop_tokens, ElementsAre(5, 6));
+  EXPECT_TRUE(got.stop_at_eos);
+  EXPECT_EQ(got.max_new_tokens, 77u);
+  EXPECT_EQ(got.min_tokens, 7u);
+  EXPECT_TRUE(got.return_logits);
+  EXPECT_THAT(step.add[0].history, ElementsAre(1));
+  EXPECT_EQ(step.add[0].prompt_length, 12u);
+  ASSERT_EQ(step.add[1].sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(step.add[1].sampling.logit_bias[0].token, 2u);
+  ASSERT_EQ(step.masks.size(), 1u);
+  EXPECT_EQ(step.masks[0].row, 9u);
+  EXPECT_THAT(step.masks[0].allowed_tokens, ElementsAre(std::byte{1}));
+  EXPECT_FALSE(step.chunks[0].prompt_logprobs);
+  EXPECT_FALSE(step.chunks[0].next_token.has_value());
+  EXPECT_TRUE(step.chunks[1].prompt_logprobs);
+  EXPECT_EQ(step.chunks[1].next_token, 0u);
+}
+
+// What proto3 cannot tell from 0 stands for the neutral number.
+TEST(StepFromWire, SamplingLeftOutIsNeutral) {
+  v1::StepRequest wire;
+  wire.add_add();
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  EXPECT_EQ(step.add[0].sampling.top_p, 1.0f);
+  EXPECT_EQ(step.add[0].sampling.repetition_penalty, 1.0f);
+  EXPECT_EQ(graphs::FeaturesOf(step.add[0].sampling), 0u);
+}
+
+TEST(StepFromWire, RefusesBiasesThatDoNotPair) {
+  v1::StepRequest wire = FullRequest();
+  SamplingOf(wire)->add_logit_bias(1.0f);
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("got 1 numbers for 0 tokens"));
+}
+
 struct NotBuiltCase {
   std::string field;
   std::function<void(v1::StepRequest&)> set;
@@ -197,25 +281,11 @@ TEST_P(NotBuiltYet, IsUnimplementedByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().field + ":"));
 }
 
-v1::Sampling* SamplingOf(v1::StepRequest& wire) { return wire.mutable_add(0)->mutable_sampling(); }
-
-INSTANTIATE_TEST_SUITE_P(
-    Fields, NotBuiltYet,
-    ::testing::Values(
-        NotBuiltCase{"copy_blocks", [](v1::StepRequest& wire) { wire.add_copy_blocks(0); }},
-        NotBuiltCase{"top_k", [](v1::StepRequest& wire) { SamplingOf(wire)->set_top_k(40); }},
-        NotBuiltCase{"top_p", [](v1::StepRequest& wire) { SamplingOf(wire)->set_top_p(1.0f); }},
-        NotBuiltCase{"min_p",
-                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_min_p(std::nanf("")); }},
-        NotBuiltCase{"repetition_penalty",
-                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_repetition_penalty(1.0f); }},
-        NotBuiltCase{"presence_penalty",
-                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_presence_penalty(-1.0f); }},
-        NotBuiltCase{"frequency_penalty",
-                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_frequency_penalty(.1f); }},
-        NotBuiltCase{"num_logprobs",
-                     [](v1::StepRequest& wire) { SamplingOf(wire)->set_num_logprobs(1); }}),
-    [](const auto& info) { return info.param.field; });
+INSTANTIATE_TEST_SUITE_P(Fields, NotBuiltYet,
+                         ::testing::Values(NotBuiltCase{
+                             "copy_blocks",
+                             [](v1::StepRequest& wire) { wire.add_copy_blocks(0); }}),
+                         [](const auto& info) { return info.param.field; });
 
 struct UnknownFieldCase {
   std::string name;
@@ -299,6 +369,44 @@ TEST(ResultToWire, CarriesEveryField) {
   EXPECT_EQ(wire.ledger().device_ns(), 4u);
   EXPECT_EQ(wire.ledger().reply_ns(), 500u);
   EXPECT_EQ(wire.ledger().total_ns(), 8500u);
+}
+
+TEST(ResultToWire, FillsRareColumnsOnlyWhereARowNeedsThem) {
+  graphs::StepResult result = TwoRowResult();
+  v1::StepResponse wire;
+  ResultToWire(result, {}, /*omit_rows=*/false, &wire);
+  EXPECT_THAT(wire.rows().finish_reason(), IsEmpty());
+  EXPECT_THAT(wire.rows().rank(), IsEmpty());
+  EXPECT_THAT(wire.rows().num_top(), IsEmpty());
+  EXPECT_FALSE(wire.has_prompt_logprobs());
+
+  result.top_logprobs = {{.token = 4, .logprob = -0.25f},
+                         {.token = 65, .logprob = -0.5f},
+                         {.token = 3, .logprob = -1.0f}};
+  result.rows[0].finish = graphs::FinishReason::kLength;
+  result.rows[0].rank = 2;
+  result.rows[0].top = {.begin = 0, .count = 2};
+  result.rows[0].has_logits = true;
+  result.logits = {1.5f, -2.0f};
+  result.prompt_logprobs = {
+      {.row = 12, .position = 8, .logprob = -3.0f, .rank = 9, .top = {.begin = 2, .count = 1}}};
+  ResultToWire(result, {}, /*omit_rows=*/false, &wire);
+  EXPECT_THAT(wire.rows().finish_reason(),
+              ElementsAre(v1::FINISH_REASON_LENGTH, v1::FINISH_REASON_UNSPECIFIED,
+                          v1::FINISH_REASON_UNSPECIFIED));
+  EXPECT_THAT(wire.rows().rank(), ElementsAre(2, 0, 0));
+  EXPECT_THAT(wire.rows().num_top(), ElementsAre(2, 0, 0));
+  EXPECT_THAT(wire.rows().top_token(), ElementsAre(4, 65));
+  EXPECT_THAT(wire.rows().top_logprob(), ElementsAre(-0.25f, -0.5f));
+  EXPECT_THAT(wire.rows().logits_row(), ElementsAre(11));
+  EXPECT_THAT(wire.rows().logits(), ElementsAre(1.5f, -2.0f));
+  EXPECT_THAT(wire.prompt_logprobs().row(), ElementsAre(12));
+  EXPECT_THAT(wire.prompt_logprobs().position(), ElementsAre(8));
+  EXPECT_THAT(wire.prompt_logprobs().logprob(), ElementsAre(-3.0f));
+  EXPECT_THAT(wire.prompt_logprobs().rank(), ElementsAre(9));
+  EXPECT_THAT(wire.prompt_logprobs().num_top(), ElementsAre(1));
+  EXPECT_THAT(wire.prompt_logprobs().top_token(), ElementsAre(3));
+  EXPECT_THAT(wire.prompt_logprobs().top_logprob(), ElementsAre(-1.0f));
 }
 
 TEST(ResultToWire, ReplacesTheResultBefore) {

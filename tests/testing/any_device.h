@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a test on every kind of device: on the host always, on a GPU where there is one, and
-// skipping with the reason where not.
+// Runs a test on every kind of device: on the host always, on CUDA where there is a GPU, and
+// skipping with the reason where not; on HIP over the fake library (fake_hip/fake_hip_device.h),
+// GPU or not.
 //
 //   class MyTest : public ::testing::TestWithParam<runtime::DeviceKind> { ... };
 //   TEST_P(MyTest, DoesX) { REPRISE_DEVICE_OR_SKIP(device); ... }
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "runtime/device.h"
+#include "tests/testing/fake_hip/fake_hip_device.h"
 
 namespace reprise::testing {
 
@@ -24,8 +26,23 @@ inline std::string WhyNoDevice(runtime::DeviceKind kind) {
   return "no CUDA device: " + why;
 }
 
+inline absl::StatusOr<std::unique_ptr<runtime::Device>> MakeDevice(
+    const runtime::DeviceOptions& options) {
+  if (options.kind == runtime::DeviceKind::kHip) {
+    return MakeFakeHipDevice({.ordinal = options.ordinal});
+  }
+  return runtime::Device::Create(options);
+}
+inline absl::StatusOr<std::unique_ptr<runtime::Device>> MakeDevice(runtime::DeviceKind kind) {
+  return MakeDevice(runtime::DeviceOptions{.kind = kind});
+}
+
+// As in the names of tests.
+inline std::string TestNameOf(runtime::DeviceKind kind) {
+  return kind == runtime::DeviceKind::kHip ? "hip_over_fake" : std::string(runtime::NameOf(kind));
+}
 inline std::string DeviceKindName(const ::testing::TestParamInfo<runtime::DeviceKind>& info) {
-  return std::string(runtime::NameOf(info.param));
+  return TestNameOf(info.param);
 }
 
 }  // namespace reprise::testing
@@ -35,14 +52,15 @@ inline std::string DeviceKindName(const ::testing::TestParamInfo<runtime::Device
   if (const std::string why = ::reprise::testing::WhyNoDevice(GetParam()); !why.empty()) { \
     GTEST_SKIP() << why;                                                                   \
   }                                                                                        \
-  auto name##_or = ::reprise::runtime::Device::Create({.kind = GetParam()});               \
+  auto name##_or = ::reprise::testing::MakeDevice(GetParam());                             \
   ASSERT_TRUE(name##_or.ok()) << name##_or.status().ToString();                            \
   const std::unique_ptr<::reprise::runtime::Device> name = *std::move(name##_or)
 
-#define REPRISE_ON_EVERY_DEVICE(suite)                                               \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite,                                           \
-                           ::testing::Values(::reprise::runtime::DeviceKind::kHost,  \
-                                             ::reprise::runtime::DeviceKind::kCuda), \
+#define REPRISE_ON_EVERY_DEVICE(suite)                                              \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite,                                          \
+                           ::testing::Values(::reprise::runtime::DeviceKind::kHost, \
+                                             ::reprise::runtime::DeviceKind::kCuda, \
+                                             ::reprise::runtime::DeviceKind::kHip), \
                            ::reprise::testing::DeviceKindName)
 
 #endif  // REPRISE_TESTS_TESTING_ANY_DEVICE_H_

@@ -41,18 +41,27 @@ StepView::StepView(const StepDraft& draft, const graphs::SessionInfo& session, u
     add_.push_back({.row = add.row,
                     .sampling = add.sampling,
                     .context_length = add.context_length,
-                    .blocks = add.blocks});
+                    .blocks = add.blocks,
+                    .history = add.history,
+                    .prompt_length = add.prompt_length});
   }
   for (const StepDraft::Append& append : draft.append)
     append_.push_back({.row = append.row, .blocks = append.blocks});
   for (const StepDraft::Chunk& chunk : draft.chunks)
-    chunks_.push_back({.row = chunk.row, .sample = chunk.sample, .tokens = chunk.tokens});
+    chunks_.push_back({.row = chunk.row,
+                       .sample = chunk.sample,
+                       .tokens = chunk.tokens,
+                       .prompt_logprobs = chunk.prompt_logprobs,
+                       .next_token = chunk.next_token});
+  for (const StepDraft::Mask& mask : draft.masks)
+    masks_.push_back({.row = mask.row, .allowed_tokens = mask.allowed_tokens});
   request_ = {.session = session.id,
               .epoch = session.epoch,
               .sequence = sequence,
               .drop = draft.drop,
               .add = add_,
               .append = append_,
+              .masks = masks_,
               .chunks = chunks_,
               .continue_rows = draft.continue_rows,
               .continue_all = draft.continue_all,

@@ -8,8 +8,10 @@
 #ifndef REPRISE_TESTS_TESTING_ENGINE_DRIVER_H_
 #define REPRISE_TESTS_TESTING_ENGINE_DRIVER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <vector>
@@ -39,7 +41,13 @@ struct StepDraft {
     uint32_t row = 0;
     std::vector<uint32_t> blocks = {};
     uint32_t context_length = 0;
-    graphs::SamplingParams sampling = {};
+    graphs::SamplingParams sampling = {};  // its arrays are the test's
+    std::vector<uint32_t> history = {};
+    uint32_t prompt_length = 0;
+  };
+  struct Mask {
+    uint32_t row = 0;
+    std::vector<std::byte> allowed_tokens = {};
   };
   struct Append {
     uint32_t row = 0;
@@ -49,6 +57,8 @@ struct StepDraft {
     uint32_t row = 0;
     std::vector<uint32_t> tokens = {};
     bool sample = true;
+    bool prompt_logprobs = false;
+    std::optional<uint32_t> next_token = {};
   };
   std::vector<uint32_t> drop = {};
   std::vector<Add> add = {};
@@ -57,6 +67,7 @@ struct StepDraft {
   std::vector<uint32_t> continue_rows = {};
   bool continue_all = false;
   graphs::ExecutionMode mode = graphs::ExecutionMode::kReplay;
+  std::vector<Mask> masks = {};
 };
 
 // The request that a draft stands for. Valid as long as the draft is, unchanged.
@@ -72,6 +83,7 @@ class StepView {
   std::vector<graphs::RowAdd> add_;
   std::vector<graphs::RowAppend> append_;
   std::vector<graphs::RowChunk> chunks_;
+  std::vector<graphs::RowMask> masks_;
   graphs::StepRequest request_;
 };
 

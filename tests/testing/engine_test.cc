@@ -34,8 +34,7 @@ TestEngine MakeTestEngine(const TestEngineOptions& options,
   TestEngine made;
   made.directory = std::make_unique<TemporaryDirectory>();
   const std::string path = Value(WriteTinyModel(options.model, made.directory->path()));
-  made.device =
-      device != nullptr ? std::move(device) : Value(runtime::Device::Create(options.device));
+  made.device = device != nullptr ? std::move(device) : Value(MakeDevice(options.device));
   graphs::DecodeEngineOptions engine = options.engine;
   engine.dtype = options.dtype;
   made.engine = Value(graphs::DecodeEngine::Create(*made.device, {.directory = path}, engine));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fixture of the engine's tests: small random models and engines over them, on the host always, on
-// CUDA where there is a device, and skipping with the reason where not.
+// CUDA where there is a device, and skipping with the reason where not; on HIP over the fake
+// library (fake_hip/fake_hip_device.h).
 //
 //   using InvarianceTest = EngineTest;
 //   REPRISE_ENGINE_ON_EVERY_DEVICE(InvarianceTest);
@@ -59,14 +60,16 @@ std::vector<uint32_t> RandomPrompt(uint64_t seed, uint32_t count, uint32_t vocab
 
 }  // namespace reprise::testing
 
-// The reference arithmetic on the host, tensor cores on CUDA.
+// The reference arithmetic on the host and on HIP over the fake library, tensor cores on CUDA.
 #define REPRISE_ENGINE_ON_EVERY_DEVICE(suite)                                                      \
   INSTANTIATE_TEST_SUITE_P(                                                                        \
       EveryDevice, suite,                                                                          \
       ::testing::Values(::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
                                                             ::reprise::runtime::DType::kF32},      \
                         ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
-                                                            ::reprise::runtime::DType::kBf16}),    \
+                                                            ::reprise::runtime::DType::kBf16},     \
+                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHip,  \
+                                                            ::reprise::runtime::DType::kF32}),     \
       ::reprise::testing::NameOfParam)
 
 #endif  // REPRISE_TESTS_TESTING_ENGINE_TEST_H_

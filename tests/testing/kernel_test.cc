@@ -5,14 +5,58 @@
 #include <string_view>
 #include <utility>
 
+#if REPRISE_WITH_EMULATOR
+#include "tests/emulated/emulated_device.h"
+#endif
 #include "tests/testing/any_device.h"
 #include "tests/testing/number.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
 
+namespace {
+
+using runtime::MatrixUnit;
+
+absl::StatusOr<std::unique_ptr<runtime::Device>> CreateDevice(const KernelTestParam& param) {
+  // A bound of one microsecond shuffles the blocks and never sleeps.
+  const runtime::DeviceOptions options{
+      .kind = param.device, .host_threads = 3, .host_max_delay_us = 1};
+#if REPRISE_WITH_EMULATOR
+  if (param.emulated != MatrixUnit::kNone) return CreateEmulatedDevice(param.emulated, options);
+#endif
+  return MakeDevice(options);
+}
+
+std::vector<KernelTestParam> EveryDeviceWith(std::initializer_list<runtime::DType> dtypes) {
+  std::vector<KernelTestParam> params;
+  for (const runtime::DeviceKind device : {runtime::DeviceKind::kHost, runtime::DeviceKind::kCuda})
+    for (const runtime::DType dtype : dtypes) params.push_back({.device = device, .dtype = dtype});
+#if REPRISE_WITH_EMULATOR
+  for (const MatrixUnit unit : {MatrixUnit::kMma, MatrixUnit::kMfma, MatrixUnit::kWmma})
+    for (const runtime::DType dtype : dtypes) params.push_back({.dtype = dtype, .emulated = unit});
+#endif
+  return params;
+}
+
+}  // namespace
+
 void PrintTo(const KernelTestParam& param, std::ostream* os) {
-  *os << runtime::NameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+#if REPRISE_WITH_EMULATOR
+  if (param.emulated != MatrixUnit::kNone) {
+    *os << "emulated_" << NameOf(param.emulated) << "_" << runtime::NameOf(param.dtype);
+    return;
+  }
+#endif
+  *os << TestNameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+}
+
+std::vector<KernelTestParam> EveryDeviceAndDType() {
+  return EveryDeviceWith({runtime::DType::kF32, runtime::DType::kBf16, runtime::DType::kF16});
+}
+
+std::vector<KernelTestParam> EveryKernelTestDevice() {
+  return EveryDeviceWith({runtime::DType::kF32});
 }
 
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
@@ -21,10 +65,7 @@ std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
 
 void KernelTest::SetUp() {
   if (const std::string why = WhyNoDevice(GetParam().device); !why.empty()) GTEST_SKIP() << why;
-  // A bound of one microsecond shuffles the blocks and never sleeps.
-  ASSERT_OK_AND_ASSIGN(device_,
-                       runtime::Device::Create(
-                           {.kind = GetParam().device, .host_threads = 3, .host_max_delay_us = 1}));
+  ASSERT_OK_AND_ASSIGN(device_, CreateDevice(GetParam()));
   ASSERT_OK_AND_ASSIGN(stream_, device_->CreateStream());
   ASSERT_OK_AND_ASSIGN(kernels_, kernels::KernelSet::Load(*device_, dtype()));
 }

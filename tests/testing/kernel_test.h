@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fixture of the kernel tests: one device, one dtype, a stream, the catalogue's kernels. On the
-// host always, on CUDA where there is a device, and skipping with the reason where not. The host's
-// blocks start in a shuffled order on more threads than this machine may have cores, so that a
-// result that depends on the order shows.
+// host always; on CUDA where there is a device, skipping with the reason where not; and as the GPU
+// kernels run under emulation, for each kind of matrix unit. The host's blocks start in a shuffled
+// order on more threads than this machine may have cores, so that a result that depends on the
+// order shows.
 //
 //   using RmsNormTest = KernelTest;
 //   REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(RmsNormTest);
@@ -16,10 +17,12 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
+#include "runtime/matrix_unit.h"
 #include "tests/testing/oracle.h"
 
 namespace reprise::testing {
@@ -27,17 +30,23 @@ namespace reprise::testing {
 struct KernelTestParam {
   runtime::DeviceKind device = runtime::DeviceKind::kHost;
   runtime::DType dtype = runtime::DType::kF32;
+  // Not kNone: a GPU with such a unit, emulated on the host device.
+  runtime::MatrixUnit emulated = runtime::MatrixUnit::kNone;
 };
 
-// "host_bf16".
+// "host_bf16", "emulated_mma_bf16".
 void PrintTo(const KernelTestParam& param, std::ostream* os);
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
+
+std::vector<KernelTestParam> EveryDeviceAndDType();
+std::vector<KernelTestParam> EveryKernelTestDevice();  // f32
 
 class KernelTest : public ::testing::TestWithParam<KernelTestParam> {
  protected:
   void SetUp() override;
 
   runtime::DType dtype() const { return GetParam().dtype; }
+  bool is_emulated() const { return GetParam().emulated != runtime::MatrixUnit::kNone; }
   runtime::Device& device() { return *device_; }
   runtime::Stream& stream() { return *stream_; }
   const kernels::KernelSet& kernels() const { return *kernels_; }
@@ -55,31 +64,24 @@ void ExpectNear(std::span<const double> got, const Expected& expected, runtime::
 
 }  // namespace reprise::testing
 
-#define REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(suite)                                                  \
-  INSTANTIATE_TEST_SUITE_P(                                                                        \
-      EveryDevice, suite,                                                                          \
-      ::testing::Values(::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
-                                                            ::reprise::runtime::DType::kF32},      \
-                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
-                                                            ::reprise::runtime::DType::kBf16},     \
-                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
-                                                            ::reprise::runtime::DType::kF16},      \
-                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
-                                                            ::reprise::runtime::DType::kF32},      \
-                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
-                                                            ::reprise::runtime::DType::kBf16},     \
-                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
-                                                            ::reprise::runtime::DType::kF16}),     \
-      ::reprise::testing::NameOfParam)
+// For tests of many draws or many batches, whose point is not what an emulator looks for: they take
+// minutes there, and the same source runs on the host and on CUDA.
+#define REPRISE_SKIP_IF_EMULATED() \
+  if (is_emulated()) GTEST_SKIP() << "needs a device that is not emulated"
+// The same, but for one dtype.
+#define REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16()                     \
+  if (is_emulated() && dtype() != ::reprise::runtime::DType::kBf16) \
+  GTEST_SKIP() << "needs a device that is not emulated, or bf16"
+
+#define REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(suite)                                          \
+  INSTANTIATE_TEST_SUITE_P(EveryDevice, suite,                                             \
+                           ::testing::ValuesIn(::reprise::testing::EveryDeviceAndDType()), \
+                           ::reprise::testing::NameOfParam)
 
 // For ops that know no dtype.
-#define REPRISE_FOR_EVERY_DEVICE(suite)                                                            \
-  INSTANTIATE_TEST_SUITE_P(                                                                        \
-      EveryDevice, suite,                                                                          \
-      ::testing::Values(::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kHost, \
-                                                            ::reprise::runtime::DType::kF32},      \
-                        ::reprise::testing::KernelTestParam{::reprise::runtime::DeviceKind::kCuda, \
-                                                            ::reprise::runtime::DType::kF32}),     \
-      ::reprise::testing::NameOfParam)
+#define REPRISE_FOR_EVERY_DEVICE(suite)                                                      \
+  INSTANTIATE_TEST_SUITE_P(EveryDevice, suite,                                               \
+                           ::testing::ValuesIn(::reprise::testing::EveryKernelTestDevice()), \
+                           ::reprise::testing::NameOfParam)
 
 #endif  // REPRISE_TESTS_TESTING_KERNEL_TEST_H_

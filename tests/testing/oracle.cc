@@ -32,14 +32,16 @@ Expected OracleEmbedding(std::span<const double> table, size_t hidden, std::span
 }
 
 Expected OracleRopeTable(std::span<const uint32_t> position,
-                         std::span<const double> inverse_frequency) {
+                         std::span<const double> inverse_frequency, double multiplier) {
   Expected out;
   for (const uint32_t p : position) {
     for (const double f : inverse_frequency) {
       const double angle = RoundTo(DType::kF32, static_cast<double>(p) * f);
-      // Libraries promise 2 units in the last place, and no value exceeds 1.
-      out.Add(std::cos(angle), 4 * kEps);
-      out.Add(std::sin(angle), 4 * kEps);
+      // Libraries promise 2 units in the last place, and no value exceeds 1; the product rounds
+      // too.
+      const double slack = 6 * kEps * std::fabs(multiplier);
+      out.Add(std::cos(angle) * multiplier, slack);
+      out.Add(std::sin(angle) * multiplier, slack);
     }
   }
   return out;
@@ -81,6 +83,17 @@ Expected OracleRope(std::span<const double> head, std::span<const double> cos_si
     const double c = cos_sin[2 * pair], s = cos_sin[2 * pair + 1];
     const double own = head[i] * c, other = head[(i + half) % head.size()] * s;
     out.Add(i < half ? own - other : own + other, 2 * kEps * (std::fabs(own) + std::fabs(other)));
+  }
+  return out;
+}
+
+Expected OracleRope(const Expected& head, std::span<const double> cos_sin) {
+  Expected out = OracleRope(std::span(head.value), cos_sin);
+  const size_t size = head.value.size(), half = size / 2;
+  for (size_t i = 0; i < size; ++i) {
+    const size_t pair = i % half;
+    out.slack[i] += std::fabs(cos_sin[2 * pair]) * head.slack[i] +
+                    std::fabs(cos_sin[2 * pair + 1]) * head.slack[(i + half) % size];
   }
   return out;
 }

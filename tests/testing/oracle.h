@@ -33,9 +33,9 @@ struct Expected {
 // table[id[t], h] * multiplier.
 Expected OracleEmbedding(std::span<const double> table, size_t hidden, std::span<const uint32_t> id,
                          double multiplier);
-// (cos, sin) of f32(position * inverse_frequency), as the contract rounds it.
+// (cos, sin) of f32(position * inverse_frequency), as the contract rounds it, times multiplier.
 Expected OracleRopeTable(std::span<const uint32_t> position,
-                         std::span<const double> inverse_frequency);
+                         std::span<const double> inverse_frequency, double multiplier);
 
 // residual + branch_scale * branch, not rounded.
 Expected OracleResidual(std::span<const double> residual, std::span<const double> branch,
@@ -45,6 +45,8 @@ Expected OracleRmsNorm(std::span<const double> x, std::span<const double> weight
 
 // One head of q or k, rotated: cos_sin holds a pair for each element of the first half.
 Expected OracleRope(std::span<const double> head, std::span<const double> cos_sin);
+// The same of a head that comes with slack of its own.
+Expected OracleRope(const Expected& head, std::span<const double> cos_sin);
 
 // silu(gate) * up over rows of 2 * intermediate.
 Expected OracleSiluMul(std::span<const double> gate_up, size_t intermediate);

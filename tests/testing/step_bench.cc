@@ -166,6 +166,7 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   resident.last_token = memory_.Poisoned<uint32_t>(rows);
   resident.temperature = memory_.Poisoned<float>(rows);
   resident.seed = memory_.Poisoned<uint64_t>(rows);
+  resident.life = memory_.Poisoned<kernels::RowLife>(rows);
   resident.block_table = memory_.Poisoned<uint32_t>(rows * c.max_blocks_per_row);
   resident.max_blocks_per_row = c.max_blocks_per_row;
   rows_.temperature = PoisonedVector<float>(rows);
@@ -187,6 +188,7 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   plan_.split = c.split;
   plan_.block_size = c.block_size;
   plan_.prefill_q_tokens = c.prefill_q_tokens;
+  plan_.window = c.window;
   publish_.sampled_token_id = memory_.Poisoned<uint32_t>(rows);
   publish_.sampled_logprob = memory_.Poisoned<float>(rows);
   publish_.staging = memory_.Poisoned<RowResult>(rows);
@@ -230,7 +232,8 @@ void StepBench::Launch() {
 }
 
 void StepBench::ExpectStep(const OracleStep& step) {
-  const OraclePlan plan = PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, rows_);
+  const OraclePlan plan =
+      PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, c_.window, rows_);
   Overwrite(mirror_.entries, step.rows);
   Overwrite(mirror_.given_tokens, step.given_tokens);
   Overwrite(mirror_.query_start, plan.query_start);
@@ -251,7 +254,9 @@ void StepBench::ExpectStep(const OracleStep& step) {
                     .num_sampled = size(plan.sampled_entry),
                     .num_decode_items = size(plan.decode_items),
                     .num_prefill_items = size(plan.prefill_items),
-                    .num_table_updates = size(step.table_updates)};
+                    .num_table_updates = size(step.table_updates),
+                    .num_prompt_logprobs = 0,
+                    .num_logits = size(plan.sampled_entry)};
 
   const std::vector<RowResult> results =
       PublishStep(step, plan, sampled_token_, sampled_logprob_, rows_);
@@ -299,6 +304,7 @@ void StepBench::CheckRows() {
   ExpectSame("last_token", memory_.Read(resident.last_token), rows_.last_token);
   ExpectSame("temperature", memory_.Read(resident.temperature), rows_.temperature);
   ExpectSame("seed", memory_.Read(resident.seed), rows_.seed);
+  ExpectSame("life", memory_.Read(resident.life), rows_.life);
   ExpectSame("block_table", memory_.Read(resident.block_table), rows_.block_table);
   ExpectSame("step_count", memory_.Read(publish_.step_count), {count_});
 }

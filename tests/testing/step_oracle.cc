@@ -17,6 +17,7 @@ OracleRows::OracleRows(uint32_t max_rows, uint32_t blocks)
       last_token(max_rows, kNever),
       temperature(max_rows, std::numeric_limits<float>::quiet_NaN()),
       seed(max_rows, ~uint64_t{0}),
+      life(max_rows, kernels::RowLife{kNever, kNever, kNever, kNever}),
       block_table(size_t{max_rows} * blocks, kNever),
       max_blocks_per_row(blocks) {}
 
@@ -27,15 +28,23 @@ uint32_t OracleStep::num_tokens() const {
 }
 
 void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tokens,
-                       const SplitRule& split, uint32_t prefill_q_tokens, OraclePlan& plan) {
+                       const SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
+                       OraclePlan& plan) {
+  // Where the window of the query token at this position begins.
+  const auto window_begin = [&](uint32_t position) {
+    const int64_t begin = window == 0 ? 0 : int64_t{position} + 1 - window;
+    return static_cast<uint32_t>(std::max<int64_t>(0, begin));
+  };
   if (num_tokens > 1) {
     for (uint32_t q = 0; q < num_tokens; q += prefill_q_tokens) {
       const uint32_t n = std::min(prefill_q_tokens, num_tokens - q);
-      plan.prefill_items.push_back({entry, q, n, 0, context_before + q + n, 0, 1, 0});
+      const uint32_t position = context_before + q;
+      plan.prefill_items.push_back({entry, q, n, window_begin(position), position + n, 0, 1, 0});
     }
     return;
   }
-  const uint32_t kv = context_before + 1;
+  const uint32_t first = window_begin(context_before);
+  const uint32_t kv = context_before + 1 - first;
   // The shortest multiple that cuts the row into at most max_splits pieces, or the least length if
   // that is longer.
   uint32_t length = split.split_multiple;
@@ -44,14 +53,14 @@ void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tok
   const uint32_t first_item = static_cast<uint32_t>(plan.decode_items.size());
   for (uint32_t begin = 0; begin < kv; begin += length)
     plan.decode_items.push_back(
-        {entry, 0, 1, begin, std::min(begin + length, kv), begin / length, 0, 0});
+        {entry, 0, 1, first + begin, first + std::min(begin + length, kv), begin / length, 0, 0});
   const uint32_t num_splits = static_cast<uint32_t>(plan.decode_items.size()) - first_item;
   for (size_t i = first_item; i < plan.decode_items.size(); ++i)
     plan.decode_items[i].num_splits = num_splits;
 }
 
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule& split,
-                    uint32_t prefill_q_tokens, OracleRows& rows) {
+                    uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows) {
   for (const TableUpdate& u : step.table_updates)
     for (uint32_t i = 0; i < u.count; ++i)
       rows.block_table[size_t{u.slot} * rows.max_blocks_per_row + u.first + i] =
@@ -64,6 +73,7 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule
       rows.context_length[row.slot] = row.context_length;
       rows.temperature[row.slot] = row.temperature;
       rows.seed[row.slot] = row.seed;
+      rows.life[row.slot] = kernels::RowLife{0, 0, kernels::kFinishNone, 0};
     }
     const uint32_t before = rows.context_length[row.slot];
     plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
@@ -82,7 +92,7 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule
       plan.sampled_entry.push_back(e);
       plan.sampled_token.push_back(static_cast<uint32_t>(plan.token_id.size()) - 1);
     }
-    AddAttentionItems(e, before, row.num_tokens, split, prefill_q_tokens, plan);
+    AddAttentionItems(e, before, row.num_tokens, split, prefill_q_tokens, window, plan);
   }
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
   return plan;
@@ -102,6 +112,7 @@ std::vector<RowResult> PublishStep(const OracleStep& step, const OraclePlan& pla
       result.token = rows.last_token[row.slot] = token[s];
       result.logprob = logprob[s];
       result.flags = kernels::kResultSampled;
+      ++rows.life[row.slot].generated;
     }
     results.push_back(result);
   }

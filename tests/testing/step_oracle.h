@@ -22,6 +22,7 @@ struct OracleRows {
   std::vector<uint32_t> context_length, last_token;
   std::vector<float> temperature;  // never-written: NaN
   std::vector<uint64_t> seed;
+  std::vector<kernels::RowLife> life;
   std::vector<uint32_t> block_table;  // [max_rows, max_blocks_per_row]
   uint32_t max_blocks_per_row = 0;
 };
@@ -45,12 +46,12 @@ struct OraclePlan {
 
 // The attention work of one row, appended. `entry` is its index in the step.
 void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tokens,
-                       const kernels::SplitRule& split, uint32_t prefill_q_tokens,
+                       const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
 
 // Fetch + plan: updates `rows` (tables, initial states).
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const kernels::SplitRule& split,
-                    uint32_t prefill_q_tokens, OracleRows& rows);
+                    uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows);
 
 // Publish: updates `rows`, returns what goes to the result ring. token, logprob: one per sampled
 // row.

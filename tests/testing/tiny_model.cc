@@ -99,6 +99,31 @@ class SafetensorsWriter {
   std::string data_;
 };
 
+struct Architecture {
+  const char* name;
+  const char* class_name;
+  bool has_window;
+};
+constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM", false},
+                                           {"granite", "GraniteForCausalLM", false},
+                                           {"mistral", "MistralForCausalLM", true},
+                                           {"qwen2", "Qwen2ForCausalLM", true},
+                                           {"qwen3", "Qwen3ForCausalLM", true}};
+
+const Architecture* FindArchitecture(const TinyModelOptions& o) {
+  for (const Architecture& known : kArchitectures)
+    if (o.architecture == known.name) return &known;
+  return nullptr;
+}
+
+// What the architecture's config says of its window.
+std::string WindowJson(const TinyModelOptions& o) {
+  if (o.sliding_window == 0) return o.architecture == "mistral" ? ",\"sliding_window\":null" : "";
+  return absl::StrCat(
+      ",\"sliding_window\":", o.sliding_window,
+      o.architecture == "mistral" ? "" : ",\"use_sliding_window\":true,\"max_window_layers\":0");
+}
+
 std::string ConfigJson(const TinyModelOptions& o) {
   const bool granite = o.architecture == "granite";
   const char* dtype = o.dtype == DType::kF32    ? "float32"
@@ -109,18 +134,19 @@ std::string ConfigJson(const TinyModelOptions& o) {
                               : absl::StrCat("[", absl::StrJoin(o.eos_token_ids, ","), "]");
   auto boolean = [](bool value) { return value ? "true" : "false"; };
   std::string json = absl::StrCat(
-      "{\"architectures\":[\"", granite ? "GraniteForCausalLM" : "LlamaForCausalLM",
-      "\"],\"model_type\":\"", o.architecture, "\",\"vocab_size\":", o.vocab_size,
-      ",\"hidden_size\":", o.hidden_size, ",\"intermediate_size\":", o.intermediate_size,
-      ",\"num_hidden_layers\":", o.num_layers, ",\"num_attention_heads\":", o.num_heads,
-      ",\"num_key_value_heads\":", o.num_kv_heads, ",\"head_dim\":", o.head_dim);
+      "{\"architectures\":[\"", FindArchitecture(o)->class_name, "\"],\"model_type\":\"",
+      o.architecture, "\",\"vocab_size\":", o.vocab_size, ",\"hidden_size\":", o.hidden_size,
+      ",\"intermediate_size\":", o.intermediate_size, ",\"num_hidden_layers\":", o.num_layers,
+      ",\"num_attention_heads\":", o.num_heads, ",\"num_key_value_heads\":", o.num_kv_heads,
+      ",\"head_dim\":", o.head_dim);
   absl::StrAppend(&json, ",\"max_position_embeddings\":", o.max_position_embeddings,
                   ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"hidden_act\":\"silu\"",
-                  ",\"attention_bias\":", boolean(o.attention_bias),
+                  ",\"attention_bias\":", boolean(o.attention_bias || o.architecture == "qwen2"),
                   ",\"mlp_bias\":", boolean(o.mlp_bias),
                   ",\"tie_word_embeddings\":", boolean(o.tie_word_embeddings),
                   o.eos_token_ids.empty() ? "" : absl::StrCat(",\"eos_token_id\":", eos),
                   ",\"torch_dtype\":\"", dtype, "\"");
+  if (FindArchitecture(o)->has_window) absl::StrAppend(&json, WindowJson(o));
   if (granite) {
     absl::StrAppend(&json, ",\"embedding_multiplier\":3.0,\"attention_multiplier\":0.25",
                     ",\"residual_multiplier\":0.75,\"logits_scaling\":2.0");
@@ -136,15 +162,20 @@ void AddLinear(SafetensorsWriter& writer, const std::string& name, int64_t out, 
 
 std::string Weights(const TinyModelOptions& o) {
   SafetensorsWriter writer(o.dtype, o.seed);
+  const bool qkv_bias = o.attention_bias || o.architecture == "qwen2";
   const int64_t q_size = o.num_heads * o.head_dim;
   const int64_t kv_size = o.num_kv_heads * o.head_dim;
   writer.AddEmbedding("model.embed_tokens.weight", o.vocab_size, o.hidden_size);
   for (int64_t i = 0; i < o.num_layers; ++i) {
     const std::string layer = absl::StrCat("model.layers.", i, ".");
     writer.AddNorm(layer + "input_layernorm.weight", o.hidden_size);
-    AddLinear(writer, layer + "self_attn.q_proj", q_size, o.hidden_size, o.attention_bias);
-    AddLinear(writer, layer + "self_attn.k_proj", kv_size, o.hidden_size, o.attention_bias);
-    AddLinear(writer, layer + "self_attn.v_proj", kv_size, o.hidden_size, o.attention_bias);
+    AddLinear(writer, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
+    if (o.architecture == "qwen3") {
+      writer.AddNorm(layer + "self_attn.q_norm.weight", o.head_dim);
+      writer.AddNorm(layer + "self_attn.k_norm.weight", o.head_dim);
+    }
     AddLinear(writer, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
     writer.AddNorm(layer + "post_attention_layernorm.weight", o.hidden_size);
     AddLinear(writer, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
@@ -165,9 +196,16 @@ absl::Status WriteFile(const std::string& path, const std::string& content) {
 }
 
 absl::Status Validate(const TinyModelOptions& o) {
-  if (o.architecture != "llama" && o.architecture != "granite") {
+  const Architecture* architecture = FindArchitecture(o);
+  if (architecture == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("architecture: got \"", o.architecture, "\", allowed llama or granite"));
+        absl::StrCat("architecture: got \"", o.architecture,
+                     "\", allowed llama, granite, mistral, qwen2 or qwen3"));
+  }
+  if (o.sliding_window < 0 || (o.sliding_window > 0 && !architecture->has_window)) {
+    return absl::InvalidArgumentError(absl::StrCat("sliding_window: got ", o.sliding_window,
+                                                   ", allowed 0, and more for an architecture "
+                                                   "that has one"));
   }
   const std::pair<const char*, int64_t> sizes[] = {
       {"vocab_size", o.vocab_size}, {"hidden_size", o.hidden_size},

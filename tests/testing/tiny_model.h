@@ -15,7 +15,9 @@
 namespace reprise::testing {
 
 struct TinyModelOptions {
-  std::string architecture = "llama";  // or "granite", which gets non-neutral multipliers
+  // Or "granite", which gets non-neutral multipliers, "mistral", "qwen2" (biases on q, k and v) or
+  // "qwen3" (norms over heads).
+  std::string architecture = "llama";
   int64_t vocab_size = 97;
   int64_t hidden_size = 32;
   int64_t intermediate_size = 48;
@@ -29,7 +31,8 @@ struct TinyModelOptions {
   bool mlp_bias = false;
   std::vector<uint32_t> eos_token_ids = {2};
   runtime::DType dtype = runtime::DType::kF32;
-  uint64_t seed = 1;  // the same options give the same bytes on every machine
+  uint64_t seed = 1;           // the same options give the same bytes on every machine
+  int64_t sliding_window = 0;  // 0: none. Not for llama and granite
 };
 
 // Writes the two files into `directory`, creating it; existing ones are replaced. Returns

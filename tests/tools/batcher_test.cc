@@ -199,6 +199,34 @@ TEST_F(BatcherTest, StopsAfterASequenceOfTokens) {
   ExpectAllRight();
 }
 
+TEST_F(BatcherTest, ARowTakesItsSamplingAlong) {
+  Start(Limits());
+  Request* penalised = Add(3, 4);
+  penalised->sampling.top_k = 9;
+  penalised->sampling.presence_penalty = 0.5f;
+  Add(5, 4);
+  Step();
+  const std::vector<PlannedStep::Add>& add = server_->steps[0].add;
+  ASSERT_THAT(add, SizeIs(2));
+  EXPECT_EQ(add[0].sampling.top_k, 9u);
+  EXPECT_EQ(add[0].sampling.presence_penalty, 0.5f);
+  EXPECT_EQ(add[0].prompt_length, 3u);
+  EXPECT_EQ(add[1].sampling.top_k, 0u);
+  EXPECT_EQ(add[1].prompt_length, 0u) << "nobody asks without a penalty";
+}
+
+TEST_F(BatcherTest, EndsAfterATokenAtWhichTheRowStops) {
+  Start(Limits());
+  Request* request = Add(3, 10);
+  const std::vector<uint32_t> all = ExpectedTokens(*request, 50);
+  request->sampling.stop_tokens = {all[2]};
+  while (Step()) {
+  }
+  EXPECT_EQ(request->finish, FinishReason::kStop);
+  EXPECT_EQ(request->tokens.back(), all[2]);
+  EXPECT_LE(request->tokens.size(), 3u);
+}
+
 TEST_F(BatcherTest, KeepsToTheServersRows) {
   Start(Limits());
   for (int i = 0; i < 9; ++i) Add(2, 3);

@@ -29,8 +29,32 @@ void FromResult(const graphs::StepResult& result, StepOutcome* outcome) {
                              .sampled = row.sampled,
                              .token = row.token,
                              .logprob = row.logprob,
-                             .context_length = row.context_length});
+                             .context_length = row.context_length,
+                             .rank = row.rank});
+    for (uint32_t i = 0; i < row.top.count; ++i) {
+      const graphs::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
+      outcome->rows.back().top.push_back({top.token, top.logprob});
+    }
   }
+}
+
+// Views `add` and `biases`.
+graphs::SamplingParams ToSampling(const PlannedStep::Add& add,
+                                  std::vector<graphs::TokenBias>* biases) {
+  const SamplingChoice& from = add.sampling;
+  for (size_t i = 0; i < from.logit_bias.size(); ++i)
+    biases->push_back({.token = from.logit_bias_tokens[i], .bias = from.logit_bias[i]});
+  return {.temperature = add.temperature,
+          .seed = add.seed,
+          .top_k = from.top_k,
+          .top_p = from.top_p,
+          .min_p = from.min_p,
+          .repetition_penalty = from.repetition_penalty,
+          .presence_penalty = from.presence_penalty,
+          .frequency_penalty = from.frequency_penalty,
+          .logit_bias = *biases,
+          .stop_tokens = from.stop_tokens,
+          .num_logprobs = from.num_logprobs};
 }
 
 }  // namespace
@@ -51,10 +75,13 @@ absl::Status EmbeddedChannel::Submit(const PlannedStep& step) {
   add_.clear();
   append_.clear();
   chunks_.clear();
-  for (const PlannedStep::Add& add : step.add) {
+  biases_.assign(step.add.size(), {});
+  for (size_t i = 0; i < step.add.size(); ++i) {
+    const PlannedStep::Add& add = step.add[i];
     add_.push_back({.row = add.row,
-                    .sampling = {.temperature = add.temperature, .seed = add.seed},
-                    .blocks = add.blocks});
+                    .sampling = ToSampling(add, &biases_[i]),
+                    .blocks = add.blocks,
+                    .prompt_length = add.prompt_length});
   }
   for (const PlannedStep::Append& append : step.append) {
     append_.push_back({.row = append.row, .blocks = append.blocks});

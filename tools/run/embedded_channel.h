@@ -42,6 +42,7 @@ class EmbeddedChannel : public StepChannel, public BlockSource {
   std::vector<graphs::RowAdd> add_;
   std::vector<graphs::RowAppend> append_;
   std::vector<graphs::RowChunk> chunks_;
+  std::vector<std::vector<graphs::TokenBias>> biases_;  // by add
   graphs::StepResult result_;
 };
 

@@ -236,7 +236,10 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
                                   [](const Request* a, const Request* b) { return a->id < b->id; }),
                  request);
     by_row_[request->plan.row] = request;
-    step->add.push_back({request->plan.row, request->blocks, request->temperature, request->seed});
+    // Tokens behind the prompt's were sampled before a preemption.
+    const auto prompt_length = static_cast<uint32_t>(request->prompt.size());
+    step->add.push_back({request->plan.row, request->blocks, request->temperature, request->seed,
+                         request->sampling, request->sampling.penalises() ? prompt_length : 0});
     prompt_tokens += input;
   }
   return absl::OkStatus();
@@ -278,6 +281,8 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, std::vector<Request*>* a
     if (!row.ran && !request->finished()) request->finish = FinishReason::kStop;
     if (!row.sampled || request->finished()) continue;
     TakeToken(request, row.token);
+    if (request->sampling.num_logprobs != 0)
+      request->chances.push_back({row.logprob, row.rank, row.top});
     advanced->push_back(request);
   }
   for (auto& [request, before] : flights_.front().before) --request->in_flight;
@@ -290,6 +295,9 @@ void Batcher::TakeToken(Request* request, uint32_t token) {
   for (const auto& stop : request->stop_sequences) {
     if (EndsWith(request->tokens, stop)) request->finish = FinishReason::kStop;
   }
+  const std::vector<uint32_t>& stops = request->sampling.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), token) != stops.end())
+    request->finish = FinishReason::kStop;
   if (!request->finished() && request->tokens.size() == request->max_new_tokens) {
     request->finish = FinishReason::kLength;
   }

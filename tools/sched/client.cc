@@ -18,6 +18,24 @@ void Assign(const std::vector<uint32_t>& values, Repeated* out) {
   out->Assign(values.begin(), values.end());
 }
 
+void SamplingToWire(const PlannedStep::Add& add, v1::Sampling* wire) {
+  const SamplingChoice& sampling = add.sampling;
+  wire->set_temperature(add.temperature);
+  wire->set_seed(add.seed);
+  wire->set_top_k(sampling.top_k);
+  // Left out where neutral, as the contract has it.
+  if (sampling.top_p != 1.0f) wire->set_top_p(sampling.top_p);
+  wire->set_min_p(sampling.min_p);
+  if (sampling.repetition_penalty != 1.0f)
+    wire->set_repetition_penalty(sampling.repetition_penalty);
+  wire->set_presence_penalty(sampling.presence_penalty);
+  wire->set_frequency_penalty(sampling.frequency_penalty);
+  Assign(sampling.logit_bias_tokens, wire->mutable_logit_bias_token());
+  wire->mutable_logit_bias()->Assign(sampling.logit_bias.begin(), sampling.logit_bias.end());
+  Assign(sampling.stop_tokens, wire->mutable_stop_tokens());
+  wire->set_num_logprobs(sampling.num_logprobs);
+}
+
 void ToWire(const PlannedStep& step, uint64_t epoch, v1::StepRequest* wire) {
   wire->Clear();
   wire->set_epoch(epoch);
@@ -27,8 +45,8 @@ void ToWire(const PlannedStep& step, uint64_t epoch, v1::StepRequest* wire) {
     v1::AddRow* row = wire->add_add();
     row->set_row(add.row);
     Assign(add.blocks, row->mutable_blocks());
-    row->mutable_sampling()->set_temperature(add.temperature);
-    row->mutable_sampling()->set_seed(add.seed);
+    SamplingToWire(add, row->mutable_sampling());
+    row->set_prompt_length(add.prompt_length);
   }
   for (const PlannedStep::Append& append : step.append) {
     v1::AppendBlocks* row = wire->add_append();
@@ -44,6 +62,32 @@ void ToWire(const PlannedStep& step, uint64_t epoch, v1::StepRequest* wire) {
   Assign(step.continue_rows, wire->mutable_continue_rows());
   wire->set_continue_all(step.continue_all);
   if (step.eager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
+}
+
+// Ranks and likeliest tokens, which most steps have none of.
+absl::Status ChancesFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
+  if (wire.rank_size() == 0) return absl::OkStatus();
+  const auto lengths_differ = [&] {
+    uint64_t tops = 0;
+    for (const uint32_t count : wire.num_top()) tops += count;
+    return wire.rank_size() != wire.row_size() || wire.num_top_size() != wire.row_size() ||
+           static_cast<uint64_t>(wire.top_token_size()) != tops ||
+           wire.top_logprob_size() != wire.top_token_size();
+  };
+  if (lengths_differ()) {
+    return absl::InternalError(
+        absl::StrCat("step result: got ", wire.rank_size(), " rank, ", wire.num_top_size(),
+                     " num_top, ", wire.top_token_size(), " top_token, ", wire.top_logprob_size(),
+                     " top_logprob for ", wire.row_size(), " rows; allowed: columns that agree"));
+  }
+  int next = 0;
+  for (int i = 0; i < wire.row_size(); ++i) {
+    StepOutcome::Row& row = (*rows)[static_cast<size_t>(i)];
+    row.rank = wire.rank(i);
+    for (uint32_t j = 0; j < wire.num_top(i); ++j, ++next)
+      row.top.push_back({wire.top_token(next), wire.top_logprob(next)});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RowsFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
@@ -64,7 +108,7 @@ absl::Status RowsFromWire(const v1::RowResults& wire, std::vector<StepOutcome::R
                      .logprob = wire.logprob(i),
                      .context_length = wire.context_length(i)});
   }
-  return absl::OkStatus();
+  return ChancesFromWire(wire, rows);
 }
 
 absl::Status FromWire(const v1::StepResponse& wire, StepOutcome* outcome) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/sched/step.h"
+
 namespace reprise::tools {
 
 enum class FinishReason : uint8_t {
@@ -50,10 +52,17 @@ struct Request {
   uint64_t arrival_ns = 0;  // since the start of the run
   // Generation ends after any of these.
   std::vector<std::vector<uint32_t>> stop_sequences;
+  SamplingChoice sampling = {};
 
   // ---- generated ----
   std::vector<uint32_t> tokens;
   std::vector<uint64_t> token_times_ns;  // since the start of the run, one per token
+  struct Chance {
+    float logprob = 0.0f;
+    uint32_t rank = 0;
+    std::vector<TokenChance> top;
+  };
+  std::vector<Chance> chances;  // one per token, with num_logprobs
   FinishReason finish = FinishReason::kNone;
   uint32_t num_preemptions = 0;
 

@@ -263,6 +263,39 @@ nlohmann::json Stats::ToJson() const {
           {"ledger_us", std::move(ledger)}};
 }
 
+namespace {
+
+// Per token: its log-probability, its rank, and the likeliest tokens as [id, log-probability].
+nlohmann::json ChancesToJson(const Request& request) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Request::Chance& chance : request.chances) {
+    nlohmann::json top = nlohmann::json::array();
+    for (const TokenChance& t : chance.top) top.push_back({t.token, t.logprob});
+    list.push_back({{"logprob", chance.logprob}, {"rank", chance.rank}, {"top", std::move(top)}});
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string ChancesToText(const std::vector<Request>& requests) {
+  std::string text;
+  for (const Request& request : requests) {
+    for (size_t i = 0; i < request.chances.size() && i < request.tokens.size(); ++i) {
+      const Request::Chance& chance = request.chances[i];
+      absl::StrAppend(&text, "request ", request.id, " token ", i, ": ", request.tokens[i], " (",
+                      chance.logprob, ", rank ", chance.rank, ")");
+      const char* separator = "; likeliest ";
+      for (const TokenChance& t : chance.top) {
+        absl::StrAppend(&text, separator, t.token, " (", t.logprob, ")");
+        separator = ", ";
+      }
+      text += "\n";
+    }
+  }
+  return text;
+}
+
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens) {
   nlohmann::json list = nlohmann::json::array();
   for (const Request& request : requests) {
@@ -273,6 +306,7 @@ nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_to
                             {"finish", std::string(NameOf(request.finish))},
                             {"preemptions", request.num_preemptions}};
     if (byte_tokens) entry["text"] = TextOf(request, byte_tokens);
+    if (!request.chances.empty()) entry["logprobs"] = ChancesToJson(request);
     if (!request.token_times_ns.empty()) {
       entry["ttft_ms"] =
           static_cast<double>(Minus(request.token_times_ns.front(), request.arrival_ns)) * kNsToMs;

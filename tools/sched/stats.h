@@ -98,6 +98,9 @@ class Stats {
   Samples itl_ns_;
 };
 
+// One line per token of requests with num_logprobs; empty when there are none.
+std::string ChancesToText(const std::vector<Request>& requests);
+
 // The requests themselves: [{"id", "arrival_ms", "prompt_tokens", "tokens", "text", "finish",
 // "ttft_ms", "preemptions"}].
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);

@@ -29,12 +29,32 @@ struct ServerLimits {
   bool byte_tokens = false;  // an id below 256 is that byte
 };
 
+// Of a row's sampling, what is beyond temperature and seed. Fields left alone are off.
+struct SamplingChoice {
+  uint32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<uint32_t> logit_bias_tokens = {};
+  std::vector<float> logit_bias = {};
+  std::vector<uint32_t> stop_tokens = {};  // the row stops on the device
+  uint32_t num_logprobs = 0;
+
+  bool penalises() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
+};
+
 struct PlannedStep {
   struct Add {
     uint32_t row = 0;
     std::vector<uint32_t> blocks = {};
     float temperature = 0.0f;
     uint64_t seed = 0;
+    SamplingChoice sampling = {};
+    uint32_t prompt_length = 0;  // with penalties: of what the row is given, the rest was sampled
   };
   struct Append {
     uint32_t row = 0;
@@ -56,6 +76,11 @@ struct PlannedStep {
   bool eager = false;
 };
 
+struct TokenChance {
+  uint32_t token = 0;
+  float logprob = 0.0f;
+};
+
 struct StepOutcome {
   struct Row {
     uint32_t row = 0;
@@ -64,6 +89,8 @@ struct StepOutcome {
     uint32_t token = 0;
     float logprob = 0.0f;
     uint32_t context_length = 0;
+    uint32_t rank = 0;                  // with num_logprobs: of `token`
+    std::vector<TokenChance> top = {};  // likeliest first
   };
   // Where the step's time went, ns. The embedded library knows no wire, queue and reply: 0 there.
   struct Ledger {

@@ -128,6 +128,7 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
     request.temperature = options.temperature;
     request.seed = options.seed + i;
     request.stop_sequences = stop_sequences;
+    request.sampling = options.sampling;
     // The first request opens the run.
     if (i > 0) arrival_s += NextGapSeconds(options, &arrival_random);
     request.arrival_ns = static_cast<uint64_t>(arrival_s * 1e9);

@@ -60,6 +60,7 @@ struct WorkloadOptions {
   bool ignore_eos = false;
   std::vector<std::string> stop_texts;                // of byte models
   std::vector<std::vector<uint32_t>> stop_sequences;  // token ids
+  SamplingChoice sampling;
 };
 
 // Requests sorted by arrival, ids from 1 on. Errors: InvalidArgument: text for a model whose tokens

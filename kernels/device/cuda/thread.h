@@ -139,6 +139,10 @@ REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
                : "memory");
   return before;
 }
+REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
+}
+REPRISE_FN void AtomicOr(uint32_t* address, uint32_t value) { atomicOr(address, value); }
 REPRISE_FN void FenceDevice() { __threadfence(); }
 
 // V: 4, 8 or 16 bytes of floats or integers.
@@ -190,6 +194,8 @@ REPRISE_FN float Log(float x) { return logf(x); }
 REPRISE_FN float Rsqrt(float x) { return rsqrtf(x); }
 REPRISE_FN void SinCos(float x, float* s, float* c) { sincosf(x, s, c); }
 REPRISE_FN float Infinity() { return __int_as_float(0x7f800000); }
+REPRISE_FN uint32_t BitsOf(float x) { return __float_as_uint(x); }
+REPRISE_FN float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
 REPRISE_FN float QuietNaN() { return __int_as_float(0x7fc00000); }
 // The larger; a NaN loses against a number.
 REPRISE_FN float Max(float a, float b) { return fmaxf(a, b); }

@@ -10,6 +10,10 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
+// See hip/matrix.h.
+inline uint32_t Opaque(uint32_t x) { return x; }
+inline void EndOfSchedule() {}
+
 // Element `i` of a lane's registers of 16-bit elements.
 template <typename T>
 double ElementOf(const std::byte* all, int lane, int i) {

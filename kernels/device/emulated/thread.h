@@ -108,6 +108,8 @@ inline uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
 inline uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return emulator::AtomicAddAcquireRelease(address, value);
 }
+inline void AtomicAdd(uint64_t* address, uint64_t value) { emulator::AtomicAdd(address, value); }
+inline void AtomicOr(uint32_t* address, uint32_t value) { emulator::AtomicOr(address, value); }
 inline void FenceDevice() { emulator::FenceDevice(); }
 template <typename V>
 V LoadFresh(const V* p) {
@@ -132,6 +134,8 @@ inline uint64_t ClockNs() {
 // ---- arithmetic ----
 
 inline float Infinity() { return __builtin_huge_valf(); }
+inline uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
+inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float QuietNaN() { return __builtin_nanf(""); }
 inline float Exp2(float x) { return std::exp2(x); }
 inline float Exp(float x) { return std::exp(x); }

@@ -11,6 +11,18 @@ namespace reprise::kernels::on_hip {
 template <typename E, int N>
 using Lanes = E __attribute__((ext_vector_type(N)));
 
+// x, of which the compiler knows nothing. Constants added to it stay in the offset fields of loads;
+// otherwise every sum is an invariant of the kernel, computed ahead of its loops into a register of
+// its own.
+REPRISE_FN uint32_t Opaque(uint32_t x) {
+  asm("" : "+v"(x));
+  return x;
+}
+
+// The compiler moves no instruction across this point, least of all loads ahead of the products
+// before it: each would hold registers meanwhile.
+REPRISE_FN void EndOfSchedule() { __builtin_amdgcn_sched_barrier(0); }
+
 #if defined(__GFX9__)
 
 // D[16, 16] += A[16, 16] B[16, 16]. d: 4, a and b: 2 registers of 2 elements.

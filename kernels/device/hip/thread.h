@@ -32,7 +32,14 @@ REPRISE_FN int GridX() {
 REPRISE_FN int GridY() {
   return static_cast<int>(__builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y());
 }
-REPRISE_FN int Lane() { return ThreadX() & (kWaveSize - 1); }
+// The compiler must not know that a lane stays what it is: it would compute everything that follows
+// from lanes alone, hundreds of addresses, ahead of a kernel's loops, and spill what it cannot
+// keep.
+REPRISE_FN int Lane() {
+  int thread = ThreadX();
+  asm("" : "+v"(thread));
+  return thread & (kWaveSize - 1);
+}
 REPRISE_FN int Wave() { return ThreadX() / kWaveSize; }
 
 // ---- meeting others ----
@@ -89,12 +96,14 @@ REPRISE_FN void StoreShared(uint32_t address, const V& x) {
 
 // ---- asynchronous copies: none that fits all of our targets; they run at once ----
 
+// The compiler's own vector: a struct whose value depends on a branch goes through scratch memory.
+using Chunk = uint32_t __attribute__((ext_vector_type(4)));
 REPRISE_FN void CopyAsync16(uint32_t shared, const void* global) {
-  StoreShared(shared, *static_cast<const Vec<uint32_t, 4>*>(global));
+  StoreShared(shared, *static_cast<const Chunk*>(global));
 }
 REPRISE_FN void CopyAsync16OrZero(uint32_t shared, const void* global, bool valid) {
-  Vec<uint32_t, 4> x{};
-  if (valid) x = *static_cast<const Vec<uint32_t, 4>*>(global);
+  Chunk x = 0;
+  if (valid) x = *static_cast<const Chunk*>(global);
   StoreShared(shared, x);
 }
 REPRISE_FN void CopyAsyncCommit() {}
@@ -110,6 +119,12 @@ REPRISE_FN uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
 }
 REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
+REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
+  __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+REPRISE_FN void AtomicOr(uint32_t* address, uint32_t value) {
+  __hip_atomic_fetch_or(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 REPRISE_FN void FenceDevice() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 
@@ -144,6 +159,8 @@ REPRISE_FN uint64_t ClockNs() { return __builtin_readsteadycounter() * 10; }
 // ---- arithmetic ----
 
 REPRISE_FN float Infinity() { return __builtin_huge_valf(); }
+REPRISE_FN uint32_t BitsOf(float x) { return __builtin_bit_cast(uint32_t, x); }
+REPRISE_FN float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 REPRISE_FN float QuietNaN() { return __builtin_nanf(""); }
 REPRISE_FN float Exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 REPRISE_FN float Exp(float x) { return __builtin_amdgcn_exp2f(x * 1.4426950408889634f); }

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Barriers in shared memory, and copies that land later. See block_runner.h.
+//
+// A copy's target is overwritten with poison when the copy starts, and bears the mark of a copy in
+// flight until it lands; the source is read when it lands. A copy of a thread lands when that
+// thread waits, a bulk copy at a pseudo-random switch of threads, at the latest when nobody else
+// can go on.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "tests/emulator/block_runner.h"
+
+namespace reprise::kernels::emulator {
+namespace {
+
+constexpr int kPoison = 0xff;
+// What a barrier's word holds: nobody else may write it.
+constexpr uint64_t kBarrierMagic = 0x62617272'00000000;
+constexpr uint32_t kChanceToLand = 8;  // one in
+
+// AddressSanitizer guards what is in flight where the shadow does not.
+void Guard([[maybe_unused]] std::byte* target, [[maybe_unused]] size_t bytes) {
+  std::memset(target, kPoison, bytes);
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_POISON_MEMORY_REGION(target, bytes);
+#endif
+}
+
+void Unguard([[maybe_unused]] std::byte* target, [[maybe_unused]] size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(target, bytes);
+#endif
+}
+
+}  // namespace
+
+void BlockRunner::CopyAsync(void* shared, const void* global, size_t bytes, Place place) {
+  const size_t offset = SharedOffset(shared, "the target of CopyAsync", place);
+  const bool is_size = bytes == 4 || bytes == 8 || bytes == 16;
+  if (!is_size || offset % bytes != 0 || reinterpret_cast<uintptr_t>(global) % bytes != 0) {
+    Fail([&] {
+      return absl::StrCat("CopyAsync of ", bytes, " bytes to ", arena_.Describe(offset),
+                          "; allowed: 4, 8 or 16 bytes, from and to multiples of them\n  ",
+                          NameOf(current_->index.thread), " at ", Describe(place));
+    });
+  }
+  AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
+  if (kChecksAccesses) {
+    shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
+    stamped_.emplace_back(offset, bytes);
+  }
+  Guard(arena_.begin() + offset, bytes);
+  current_->copies.push_back({.offset = offset,
+                              .from = global,
+                              .bytes = bytes,
+                              .group = current_->num_committed,
+                              .place = place});
+}
+
+void BlockRunner::CopyAsyncWait(int pending, Place place) {
+  if (pending < 0) {
+    Fail([&] {
+      return absl::StrCat("CopyAsyncWait(", pending, "); allowed: 0 or more\n  at ",
+                          Describe(place));
+    });
+  }
+  Thread& self = *current_;
+  // Groups before this one land.
+  const uint32_t end =
+      self.num_committed - std::min(self.num_committed, static_cast<uint32_t>(pending));
+  size_t num_landed = 0;
+  for (const AsyncCopy& copy : self.copies) {
+    if (copy.group >= end) break;
+    Land(copy, order_.epoch());
+    ++num_landed;
+  }
+  self.copies.erase(self.copies.begin(), self.copies.begin() + static_cast<ptrdiff_t>(num_landed));
+}
+
+void BlockRunner::Land(const AsyncCopy& copy, Epoch epoch) {
+  std::byte* const target = arena_.begin() + copy.offset;
+  Unguard(target, copy.bytes);
+  if (copy.from != nullptr) {
+    std::memcpy(target, copy.from, copy.bytes);
+  } else {
+    std::memset(target, 0, copy.bytes);
+  }
+  if (kChecksAccesses) {
+    shadow_.Stamp(copy.offset, copy.bytes, {.epoch = epoch, .place = copy.place});
+  }
+}
+
+void BlockRunner::BarrierInit(uint64_t* barrier, uint32_t arrivals, Place place) {
+  const size_t offset = SharedOffset(barrier, "the barrier", place);
+  AccessIfShared<AccessKind::kWrite>(barrier, sizeof(*barrier), place);
+  const bool is_again = std::any_of(barriers_.begin(), barriers_.end(),
+                                    [&](const Barrier& b) { return b.offset == offset; });
+  if (arrivals == 0 || is_again || barriers_.size() == kMaxBarriers) {
+    Fail([&] {
+      return absl::StrCat("BarrierInit for ", arrivals, " arrivals, ", barriers_.size(),
+                          " barriers so far", is_again ? ", this one among them" : "",
+                          "; allowed: at least 1 arrival, ", kMaxBarriers,
+                          " barriers, each initialised once\n  at ", Describe(place));
+    });
+  }
+  *barrier = kBarrierMagic | barriers_.size();
+  barriers_.push_back({.offset = offset, .expected = arrivals, .missing = arrivals});
+}
+
+BlockRunner::Barrier& BlockRunner::FindBarrier(const uint64_t* barrier, Place place) {
+  const size_t offset = SharedOffset(barrier, "the barrier", place);
+  // Whoever uses it must come after its initialisation.
+  AccessIfShared<AccessKind::kAtomicRead>(barrier, sizeof(*barrier), place);
+  const uint64_t index = *barrier ^ kBarrierMagic;
+  if (index >= barriers_.size() || barriers_[index].offset != offset) {
+    Fail([&] {
+      return absl::StrCat("no barrier was initialised at ", arena_.Describe(offset), "\n  ",
+                          NameOf(current_->index.thread), " at ", Describe(place));
+    });
+  }
+  return barriers_[index];
+}
+
+void BlockRunner::BarrierArrive(uint64_t* barrier, uint32_t bytes, Place place) {
+  Barrier& b = FindBarrier(barrier, place);
+  if (b.missing == 0 || b.num_complete >= kMaxPhases) {
+    Fail([&] {
+      return absl::StrCat("more than ", b.expected, " arrivals in phase ", b.num_complete,
+                          " of the barrier at ", arena_.Describe(b.offset), "\n  ",
+                          NameOf(current_->index.thread), " at ", Describe(place));
+    });
+  }
+  if (kChecksAccesses) CheckClocks(order_.Release(&b.released));
+  b.bytes += bytes;
+  --b.missing;
+  CompleteIfDone(b);
+}
+
+void BlockRunner::CompleteIfDone(Barrier& barrier) {
+  if (barrier.missing != 0 || barrier.bytes != 0) return;
+  barrier.missing = barrier.expected;
+  const uint32_t phase = barrier.num_complete++;
+  const auto index = static_cast<uint32_t>(&barrier - barriers_.data());
+  if (kChecksAccesses) {
+    if (barrier.num_copies > 0) {
+      order_.ReleasePhases(&barrier.released, index, barrier.num_complete);
+    }
+    barrier.completed = Order::Share(&barrier.released);
+  }
+  for (unsigned i = 0; i < num_threads_; ++i) {
+    const Thread& thread = *threads_[i];
+    if (thread.waits != Waits::kBarrier || thread.barrier != index || thread.phase != phase)
+      continue;
+    AcquirePhase(barrier, i);
+    MakeReady(i);
+  }
+}
+
+void BlockRunner::AcquirePhase(Barrier& barrier, unsigned thread) {
+  if (!kChecksAccesses) return;
+  // A block barrier took away what was there.
+  if (barrier.completed == nullptr && barrier.num_copies > 0) {
+    const auto index = static_cast<unsigned>(&barrier - barriers_.data());
+    Order::Released phases;
+    order_.ReleasePhases(&phases, index, barrier.num_complete);
+    barrier.completed = Order::Share(&phases);
+  }
+  order_.Acquire(thread, barrier.completed);
+}
+
+void BlockRunner::BarrierWait(uint64_t* barrier, uint32_t phase, Place place) {
+  Barrier& b = FindBarrier(barrier, place);
+  if (phase > b.num_complete || phase + 1 < b.num_complete) {
+    Fail([&] {
+      return absl::StrCat("wait for phase ", phase, " of the barrier at ",
+                          arena_.Describe(b.offset), ", whose phase ", b.num_complete,
+                          " is under way; allowed: this one or the one before it\n  ",
+                          NameOf(current_->index.thread), " at ", Describe(place));
+    });
+  }
+  b.num_waited = std::max(b.num_waited, phase + 1);
+  const auto index = static_cast<uint32_t>(&b - barriers_.data());
+  Thread& self = *current_;
+  self.place = place;
+  if (phase < b.num_complete) {
+    AcquirePhase(b, self.index.thread);
+    MakeReady(self.index.thread);
+    return GoOn();
+  }
+  self.waits = Waits::kBarrier;
+  self.barrier = index;
+  self.phase = phase;
+  GoOn();
+  // A GPU's thread looks again and again, and sees a phase's parity alone.
+  if (barriers_[index].num_complete > phase + 1) FailOvertaken(barriers_[index], phase, place);
+}
+
+void BlockRunner::FailOvertaken(const Barrier& barrier, uint32_t phase, Place place) {
+  Fail([&] {
+    return absl::StrCat("overtaken: phase ", phase + 1, " of the barrier at ",
+                        arena_.Describe(barrier.offset), " completed while ",
+                        NameOf(current_->index.thread), " waited for phase ", phase, "\n  at ",
+                        Describe(place));
+  });
+}
+
+void BlockRunner::CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier,
+                           Place place) {
+  Barrier& b = FindBarrier(barrier, place);
+  const size_t offset = SharedOffset(shared, "the target of CopyBulk", place);
+  if (bytes % 16 != 0 || offset % 16 != 0 || reinterpret_cast<uintptr_t>(global) % 16 != 0) {
+    Fail([&] {
+      return absl::StrCat("CopyBulk of ", bytes, " bytes to ", arena_.Describe(offset),
+                          "; allowed: multiples of 16 bytes, from and to multiples of 16\n  at ",
+                          Describe(place));
+    });
+  }
+  AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
+  if (kChecksAccesses) {
+    shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
+    stamped_.emplace_back(offset, bytes);
+  }
+  Guard(arena_.begin() + offset, bytes);
+  ++b.num_copies;
+  bulk_copies_.push_back(
+      {.copy = {.offset = offset, .from = global, .bytes = bytes, .group = 0, .place = place},
+       .thread = current_->index.thread,
+       .barrier = static_cast<uint32_t>(&b - barriers_.data())});
+}
+
+void BlockRunner::LandBulk(size_t index) {
+  const BulkCopy bulk = bulk_copies_[index];
+  bulk_copies_.erase(bulk_copies_.begin() + static_cast<ptrdiff_t>(index));
+  Barrier& barrier = barriers_[bulk.barrier];
+  Land(bulk.copy, Order::CopyEpoch(bulk.barrier, barrier.num_complete));
+  barrier.bytes -= static_cast<int64_t>(bulk.copy.bytes);
+  CompleteIfDone(barrier);
+}
+
+void BlockRunner::LandSomeBulk() {
+  if (random_.Below(kChanceToLand) != 0) return;
+  LandBulk(random_.Below(static_cast<uint32_t>(bulk_copies_.size())));
+}
+
+void BlockRunner::OrderByAtomic(const void* address) {
+  if (!kChecksAccesses) return;
+  auto it = std::find_if(atomics_.begin(), atomics_.end(),
+                         [&](const auto& atomic) { return atomic.first == address; });
+  if (it == atomics_.end()) it = atomics_.insert(it, {address, {}});
+  order_.Acquire(current_->index.thread, Order::Share(&it->second));
+  CheckClocks(order_.Release(&it->second));
+}
+
+}  // namespace reprise::kernels::emulator

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block from its beginning to its end, and what is said of violations; see block_runner.h.
+#include "tests/emulator/block_runner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+
+namespace reprise::kernels::emulator {
+namespace {
+
+constinit std::atomic<uint64_t> schedule_seed = 1;
+constinit std::atomic<uint64_t> num_blocks_run = 0;
+
+uint64_t Mix(uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+const char* VerbOf(AccessKind kind) {
+  if (kind == AccessKind::kAtomicUpdate) return "atomic update";
+  return Writes(kind) ? "write" : "read";
+}
+
+}  // namespace
+
+constinit thread_local RunningArena running_arena;
+
+void SetScheduleSeed(uint64_t seed) {
+  schedule_seed = seed;
+  num_blocks_run = 0;
+}
+
+void RunBlock(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
+              void* argument) {
+  BlockRunner::OfThisThread().Run(context, wave_size, body, argument);
+}
+
+BlockRunner& BlockRunner::OfThisThread() {
+  thread_local std::unique_ptr<BlockRunner> runner;
+  if (runner == nullptr) runner.reset(new BlockRunner);
+  return *runner;
+}
+
+BlockRunner::BlockRunner() : shadow_(order_), outside_(DescribeThisThread()) {
+  order_.list_vectors = [this](std::vector<Order::Vector>* vectors) {
+    for (const Barrier& barrier : barriers_) {
+      vectors->insert(vectors->end(), {barrier.released.vector, barrier.released.joined});
+      vectors->push_back(barrier.completed);
+    }
+    for (const auto& [address, released] : atomics_) {
+      vectors->insert(vectors->end(), {released.vector, released.joined});
+    }
+  };
+}
+
+BlockRunner::~BlockRunner() {
+  for (auto& thread : threads_) thread->in_body = thread->begun;
+  AbandonFibers();
+}
+
+void BlockRunner::Run(const runtime::HostBlockContext& context, unsigned wave_size,
+                      void (*body)(void*), void* argument) {
+  if (running_arena.runner != nullptr) {
+    throw std::runtime_error("emulator: RunBlock called by code that RunBlock runs");
+  }
+  CheckShape(context, wave_size);
+  const uint64_t seed = schedule_seed;
+  const uint64_t count = num_blocks_run.fetch_add(1, std::memory_order_relaxed);
+  random_ = Random(Mix(Mix(Mix(Mix(seed) + context.block_x) + context.block_y) + count));
+  body_ = body;
+  argument_ = argument;
+  Begin(context, wave_size);
+  running_arena = {.begin = reinterpret_cast<uintptr_t>(arena_.begin()),
+                   .bytes = kChecksAccesses ? Arena::kBytes : 0,
+                   .runner = this};
+  current_ = Pick();
+  order_.SetCurrent(current_->index.thread);
+  Switch(outside_, current_->point);
+  running_arena = {};
+  if (failure_.empty()) failure_ = FindUnlanded();
+  ForgetCopies();
+  if (failure_.empty()) return;
+  AbandonFibers();
+  throw std::runtime_error(
+      absl::StrCat(failure_, " [schedule seed ", seed, ", block ", count, " since]"));
+}
+
+void BlockRunner::CheckShape(const runtime::HostBlockContext& context, unsigned wave_size) const {
+  const unsigned n = context.block_threads;
+  const bool is_power = wave_size != 0 && (wave_size & (wave_size - 1)) == 0;
+  if (n == 0 || n > kMaxThreads || !is_power || n % wave_size != 0) {
+    throw std::runtime_error(absl::StrCat("emulator: ", n, " threads in waves of ", wave_size,
+                                          "; allowed: whole waves of a power of two, at most ",
+                                          kMaxThreads, " threads"));
+  }
+  if (context.shared_bytes > kMaxDynamicBytes) {
+    throw std::runtime_error(
+        absl::StrCat("emulator: ", context.shared_bytes,
+                     " bytes of dynamic shared memory; allowed: ", kMaxDynamicBytes));
+  }
+}
+
+void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_size) {
+  num_threads_ = context.block_threads;
+  wave_size_ = wave_size;
+  while (threads_.size() < num_threads_) {
+    threads_.push_back(std::make_unique<Thread>(static_cast<unsigned>(threads_.size())));
+    threads_.back()->point = threads_.back()->stack.Prepare(&FiberMain);
+  }
+  exchanged_.resize(num_threads_ * 2 * kExchangeBytes);
+  num_ended_ = 0;
+  num_ready_ = 0;
+  failure_.clear();
+  uninitialised_.clear();
+  for (unsigned i = 0; i < num_threads_; ++i) {
+    Thread& thread = *threads_[i];
+    thread.index = {.thread = i,
+                    .block_threads = num_threads_,
+                    .wave_size = wave_size,
+                    .block_x = context.block_x,
+                    .block_y = context.block_y,
+                    .grid_x = context.grid_x,
+                    .grid_y = context.grid_y};
+    thread.exchange_slot = 0;
+    thread.num_committed = 0;
+    MakeReady(i);
+  }
+  block_ = {};
+  std::fill_n(waves_.begin(), num_threads_ / wave_size_, Rendezvous{});
+  barriers_.clear();
+  atomics_.clear();
+  arena_.Begin(context.shared_bytes);
+  if (!order_.Begin(num_threads_, wave_size)) shadow_.Clear();
+}
+
+// Fibers are kept from block to block: one run of the loop is one block.
+void BlockRunner::FiberMain() {
+  BeginFiber();
+  BlockRunner& runner = *running_arena.runner;
+  Thread& self = *runner.current_;
+  self.begun = true;
+  for (;;) {
+    self.in_body = true;
+    std::string thrown;
+    try {
+      runner.body_(runner.argument_);
+    } catch (const std::exception& e) {
+      thrown = absl::StrCat("the kernel threw: ", e.what());
+    } catch (...) {
+      thrown = "the kernel threw";
+    }
+    if (!thrown.empty()) runner.Fail([&] { return std::move(thrown); });
+    self.in_body = false;
+    self.waits = Waits::kEnded;
+    ++runner.num_ended_;
+    runner.GoOn();
+  }
+}
+
+void BlockRunner::HandOver() {
+  current_->in_body = true;  // if not in the body, then not where a fiber waits for the next one
+  Switch(current_->point, outside_);
+  LeaveForGood(outside_);  // only AbandonFibers comes back
+}
+
+// Under AddressSanitizer a fiber has memory of its own there, which it gives back when it leaves.
+void BlockRunner::AbandonFibers() {
+  abandoning_ = true;
+  for (auto& thread : threads_) {
+    if (!thread->in_body) continue;
+#if defined(__SANITIZE_ADDRESS__)
+    current_ = thread.get();
+    Switch(outside_, thread->point);
+#endif
+    thread->point = thread->stack.Prepare(&FiberMain);
+    thread->in_body = thread->begun = false;
+  }
+  abandoning_ = false;
+}
+
+// What a block left in flight, or "".
+std::string BlockRunner::FindUnlanded() const {
+  for (unsigned i = 0; i < num_threads_; ++i) {
+    const Thread& thread = *threads_[i];
+    if (thread.copies.empty()) continue;
+    const AsyncCopy& copy = thread.copies.front();
+    return absl::StrCat("the block ended with a copy in flight: ", NameOf(i),
+                        " never waited for its copy to ", arena_.Describe(copy.offset),
+                        "\n  started at ", Describe(copy.place));
+  }
+  for (const BulkCopy& bulk : bulk_copies_) {
+    return absl::StrCat("the block ended with a bulk copy in flight, to ",
+                        arena_.Describe(bulk.copy.offset), "\n  started at ",
+                        Describe(bulk.copy.place));
+  }
+  for (const Barrier& barrier : barriers_) {
+    if (barrier.num_copies == 0 || barrier.num_waited >= barrier.num_complete) continue;
+    return absl::StrCat("the block ended with a bulk copy in flight: nobody waited for phase ",
+                        barrier.num_waited, " of the barrier at ", arena_.Describe(barrier.offset),
+                        ", on which it lands");
+  }
+  return "";
+}
+
+// Marks of copies look like no earlier block's.
+void BlockRunner::ForgetCopies() {
+  for (const auto& [offset, bytes] : stamped_) shadow_.Clear(offset, bytes);
+  stamped_.clear();
+  bulk_copies_.clear();
+  if (failure_.empty()) return;
+  for (auto& thread : threads_) thread->copies.clear();
+}
+
+std::string BlockRunner::NameOf(unsigned thread) const {
+  return absl::StrCat("thread ", thread, " (wave ", thread / wave_size_, ", lane ",
+                      thread % wave_size_, ")");
+}
+
+std::string BlockRunner::DescribeSelf(AccessKind kind, size_t bytes, Place place) const {
+  return absl::StrCat(NameOf(current_->index.thread), ": ", VerbOf(kind), " of ", bytes,
+                      " bytes at ", Describe(place));
+}
+
+size_t BlockRunner::SharedOffset(const void* p, const char* what, Place place) {
+  const auto offset = static_cast<size_t>(static_cast<const std::byte*>(p) - arena_.begin());
+  if (offset < Arena::kBytes) return offset;
+  Fail([&] {
+    return absl::StrCat(what, " is not in shared memory\n  ", NameOf(current_->index.thread),
+                        " at ", Describe(place));
+  });
+}
+
+void* BlockRunner::Static(const void* key, size_t bytes, size_t alignment, Place place) {
+  std::string error;
+  void* const variable = arena_.Static(key, bytes, alignment, &error);
+  if (variable == nullptr) {
+    Fail([&] { return absl::StrCat(std::exchange(error, {}), "\n  at ", Describe(place)); });
+  }
+  return variable;
+}
+
+void BlockRunner::FailOutOfBounds(AccessKind kind, size_t offset, size_t bytes, Place place) {
+  Fail([&] {
+    return absl::StrCat("out of bounds: ", arena_.Describe(offset), "\n  ",
+                        DescribeSelf(kind, bytes, place));
+  });
+}
+
+void BlockRunner::FailConflict(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
+                               Place place) {
+  if (conflict.kind == Shadow::Conflict::Kind::kUninitialised) {
+    WaitForGood(kind, bytes, conflict, place);
+  }
+  Fail([&] { return DescribeConflict(kind, bytes, conflict, place); });
+}
+
+// A thread that reads what nobody wrote goes no further. The others do: where one of them comes to
+// write there, it was a race, and can be told with both places.
+void BlockRunner::WaitForGood(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
+                              Place place) {
+  shadow_.NoteRead(conflict.offset, place);
+  if (uninitialised_.empty()) uninitialised_ = DescribeConflict(kind, bytes, conflict, place);
+  current_->waits = Waits::kForGood;
+  GoOn();
+}
+
+std::string BlockRunner::DescribeConflict(AccessKind kind, size_t bytes,
+                                          const Shadow::Conflict& conflict, Place place) const {
+  const std::string where = arena_.Describe(conflict.offset);
+  const std::string self = DescribeSelf(kind, bytes, place);
+  if (conflict.kind == Shadow::Conflict::Kind::kUninitialised) {
+    return absl::StrCat("uninitialised: ", where, " was not written in this block\n  ", self);
+  }
+  const bool in_flight = conflict.earlier.epoch == kInFlight;
+  return absl::StrCat(in_flight ? "copy in flight to " : "race on ", where, ":\n  ",
+                      DescribeEarlier(conflict), "\n  ", self, "\n  and nothing orders them");
+}
+
+std::string BlockRunner::DescribeEarlier(const Shadow::Conflict& conflict) const {
+  const Epoch epoch = conflict.earlier.epoch;
+  const std::string place = Describe(conflict.earlier.place);
+  if (epoch == kInFlight) {
+    return absl::StrCat(NameOf(FindIssuer(conflict.offset)), ": copy started at ", place);
+  }
+  if (IsCopier(epoch)) return absl::StrCat("bulk copy started at ", place);
+  const bool wrote = conflict.kind == Shadow::Conflict::Kind::kWrite;
+  return absl::StrCat(NameOf(IdOf(epoch)), ": ", IsAtomic(epoch) ? "atomic " : "",
+                      wrote ? "write" : "read", " at ", place);
+}
+
+unsigned BlockRunner::FindIssuer(size_t offset) const {
+  const auto holds = [&](const AsyncCopy& copy) {
+    return offset >= copy.offset && offset < copy.offset + copy.bytes;
+  };
+  for (const BulkCopy& bulk : bulk_copies_) {
+    if (holds(bulk.copy)) return bulk.thread;
+  }
+  unsigned i = 0;
+  while (i + 1 < num_threads_ &&
+         std::none_of(threads_[i]->copies.begin(), threads_[i]->copies.end(), holds)) {
+    ++i;
+  }
+  return i;
+}
+
+}  // namespace reprise::kernels::emulator

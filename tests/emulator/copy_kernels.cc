@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipelines of asynchronous copies, right and with one mistake each; see probe_kernels.h.
+#include <cstring>
+
+#include "kernels/device/emulator.h"
+#include "tests/emulator/probe_kernels.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::emulator::Self;
+using kernels::emulator::SyncBlock;
+using Mistake = CopyArgs::Mistake;
+
+struct alignas(16) Vector4 {
+  float v[4];
+};
+
+}  // namespace
+
+// Names of inlined functions are found where linkage is external.
+inline void Add(Vector4* sum, const Vector4& x) {
+  for (int i = 0; i < 4; ++i) sum->v[i] += x.v[i];
+}
+
+inline void Store(float* out, const Vector4& x) { std::memcpy(out, x.v, sizeof(x.v)); }
+
+void CopyAsyncPipeline(void* argument) {
+  const auto& args = *static_cast<const CopyArgs*>(argument);
+  const unsigned t = Self().thread;
+  const unsigned n = Self().block_threads;
+  auto* const tiles = reinterpret_cast<Vector4*>(kernels::emulator::DynamicShared());
+  const auto start = [&](int row) {
+    if (row < args.rows) {
+      const float* from = args.x + (static_cast<size_t>(row) * n + t) * 4;
+      // The last thread copies zeros.
+      kernels::emulator::CopyAsync(tiles + (row % 2) * n + t, t + 1 == n ? nullptr : from, 16);
+    }
+    kernels::emulator::CopyAsyncCommit();
+  };
+  Vector4 sum = {};
+  start(0);
+  for (int row = 0; row < args.rows; ++row) {
+    start(row + 1);
+    if (args.mistake == Mistake::kWaitTooLittle) {
+      kernels::emulator::CopyAsyncWait(2);
+    } else if (args.mistake != Mistake::kNoWait) {
+      kernels::emulator::CopyAsyncWait(1);
+    }
+    if (args.mistake != Mistake::kNoBarrier) SyncBlock();
+    Add(&sum, tiles[(row % 2) * n + (t + 1) % n]);
+    if (args.mistake != Mistake::kNoBarrierBefore) SyncBlock();
+  }
+  if (args.mistake == Mistake::kNeverWaited) {
+    kernels::emulator::CopyAsync(tiles + t, args.x, 16);
+    kernels::emulator::CopyAsyncCommit();
+  }
+  Store(args.out + t * 4, sum);
+}
+
+void CopyToUnaligned(void* argument) {
+  const auto& args = *static_cast<const CopyArgs*>(argument);
+  kernels::emulator::CopyAsync(kernels::emulator::DynamicShared() + Self().thread * 16 + 4, args.x,
+                               16);
+}
+
+void CopyBulkPipeline(void* argument) {
+  const auto& args = *static_cast<const CopyArgs*>(argument);
+  const unsigned t = Self().thread;
+  const unsigned wave_size = Self().wave_size;
+  const unsigned n = Self().block_threads - wave_size;  // consumers
+  auto* const full = reinterpret_cast<uint64_t*>(kernels::emulator::DynamicShared());
+  uint64_t* const empty = full + 2;
+  auto* const tiles = reinterpret_cast<Vector4*>(kernels::emulator::DynamicShared() + 64);
+  if (t == 0) {
+    for (int stage = 0; stage < 2; ++stage) {
+      kernels::emulator::BarrierInit(full + stage, 1);
+      kernels::emulator::BarrierInit(empty + stage, n);
+    }
+  }
+  if (args.mistake != Mistake::kNoInitBarrier) SyncBlock();
+  if (t < wave_size) {
+    if (t != 0) return;
+    for (int row = 0; row < args.rows; ++row) {
+      const int stage = row % 2;
+      if (row >= 2 && args.mistake != Mistake::kNoBarrierBefore) {
+        kernels::emulator::BarrierWait(empty + stage, static_cast<uint32_t>(row / 2 - 1));
+      }
+      if (args.mistake != Mistake::kNoExpect) {
+        kernels::emulator::BarrierArriveExpectBytes(full + stage, n * 16);
+      } else {
+        kernels::emulator::BarrierArrive(full + stage);
+      }
+      const float* from = args.x + static_cast<size_t>(row) * n * 4;
+      // Two halves, in any order.
+      kernels::emulator::CopyBulk(tiles + stage * n, from, n * 8, full + stage);
+      kernels::emulator::CopyBulk(tiles + stage * n + n / 2, from + n * 2, n * 8, full + stage);
+    }
+    return;
+  }
+  const unsigned consumer = t - wave_size;
+  const int num_read = args.rows - (args.mistake == Mistake::kNeverWaited ? 1 : 0);
+  Vector4 sum = {};
+  for (int row = 0; row < num_read; ++row) {
+    const int stage = row % 2;
+    if (args.mistake != Mistake::kNoWait) {
+      kernels::emulator::BarrierWait(full + stage, static_cast<uint32_t>(row / 2));
+    }
+    if (args.mistake == Mistake::kArriveTooEarly) kernels::emulator::BarrierArrive(empty + stage);
+    Add(&sum, tiles[stage * n + (consumer + 1) % n]);
+    if (args.mistake != Mistake::kArriveTooEarly) kernels::emulator::BarrierArrive(empty + stage);
+  }
+  Store(args.out + consumer * 4, sum);
+}
+
+}  // namespace reprise::testing

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract's functions, each with its caller's place; see kernels/device/emulator.h.
+#include "kernels/device/emulator.h"
+
+#include <atomic>
+#include <string>
+
+#include "tests/emulator/block_runner.h"
+
+// In the function that kernels call: inlined elsewhere it would name the wrong caller.
+#define REPRISE_CALLER PlaceOf(__builtin_return_address(0))
+
+namespace reprise::kernels::emulator {
+namespace {
+
+BlockRunner& Runner() { return *running_arena.runner; }
+
+}  // namespace
+
+const ThreadIndex& Self() { return Runner().self(); }
+
+void SyncBlock() { Runner().SyncBlock(REPRISE_CALLER); }
+
+void SyncWave() { Runner().SyncWave(REPRISE_CALLER); }
+
+const std::byte* Exchange(const void* mine, size_t bytes) {
+  return Runner().Exchange(mine, bytes, REPRISE_CALLER);
+}
+
+std::byte* DynamicShared() { return Runner().arena().dynamic(); }
+
+void* StaticShared(const void* key, size_t bytes, size_t alignment) {
+  return Runner().Static(key, bytes, alignment, REPRISE_CALLER);
+}
+
+uint32_t SharedAddress(const void* p) {
+  const size_t offset = Runner().SharedOffset(p, "the argument of SharedAddress", REPRISE_CALLER);
+  return static_cast<uint32_t>(offset - Arena::kLeadBytes);
+}
+
+std::byte* SharedPointer(uint32_t address) {
+  // Addresses before dynamic memory wrap around.
+  return Runner().arena().dynamic() + static_cast<int32_t>(address);
+}
+
+void CopyAsync(void* shared, const void* global, size_t bytes) {
+  Runner().CopyAsync(shared, global, bytes, REPRISE_CALLER);
+}
+
+void CopyAsyncCommit() { Runner().CopyAsyncCommit(); }
+
+void CopyAsyncWait(int pending) { Runner().CopyAsyncWait(pending, REPRISE_CALLER); }
+
+void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
+  Runner().BarrierInit(barrier, arrivals, REPRISE_CALLER);
+}
+
+void BarrierArrive(uint64_t* barrier) { Runner().BarrierArrive(barrier, 0, REPRISE_CALLER); }
+
+void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
+  Runner().BarrierArrive(barrier, bytes, REPRISE_CALLER);
+}
+
+void BarrierWait(uint64_t* barrier, uint32_t phase) {
+  Runner().BarrierWait(barrier, phase, REPRISE_CALLER);
+}
+
+void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier) {
+  Runner().CopyBulk(shared, global, bytes, barrier, REPRISE_CALLER);
+}
+
+uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
+  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);
+}
+
+uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
+  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);
+}
+
+uint32_t AtomicOr(uint32_t* address, uint32_t value) {
+  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  return std::atomic_ref(*address).fetch_or(value, std::memory_order_relaxed);
+}
+
+uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
+  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  const uint32_t before = std::atomic_ref(*address).fetch_add(value, std::memory_order_acq_rel);
+  Runner().OrderByAtomic(address);
+  return before;
+}
+
+void FenceDevice() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+}  // namespace reprise::kernels::emulator

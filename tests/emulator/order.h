@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which accesses of a block happened before which, as its barriers order them: logical clocks. It
+// knows threads, waves and barriers, but no memory: shadow.h asks it about two accesses.
+//
+// Every thread has a clock, and an access has an epoch: its thread and that thread's clock then.
+// What thread t knows of thread u's past is the latest of three clocks:
+//
+//   - the block's base: all accesses before the last block barrier are older;
+//
+//   - the base of t's wave, where u is of the same wave;
+//
+//   - an entry in t's vector, which passes through barriers in shared memory and through atomics.
+//
+// Bases make block and wave barriers cheap. Vectors are immutable and shared; most kernels have
+// none. Copies that land on a barrier have clocks of their own, which no thread's clock covers:
+// only waiting for the phase does.
+#ifndef REPRISE_TESTS_EMULATOR_ORDER_H_
+#define REPRISE_TESTS_EMULATOR_ORDER_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/emulator/emulator.h"
+
+namespace reprise::kernels::emulator {
+
+// clock << 12 | id << 1 | atomic. Ordered by clock first, so that a base is one comparison.
+using Epoch = uint32_t;
+
+constexpr uint32_t ClockOf(Epoch e) { return e >> 12; }
+constexpr uint32_t IdOf(Epoch e) { return (e >> 1) & 0x7ff; }
+constexpr bool IsAtomic(Epoch e) { return (e & 1) != 0; }
+constexpr Epoch MakeEpoch(uint32_t clock, uint32_t id) { return clock << 12 | id << 1; }
+
+// Clocks from here on belong to copies: a barrier's phase number, or a copy that has not landed.
+inline constexpr uint32_t kFirstCopyClock = 1u << 19;
+inline constexpr uint32_t kMaxPhases = kFirstCopyClock - 2;
+inline constexpr uint32_t kFirstCopierId = kMaxThreads;  // plus the barrier's index
+inline constexpr uint32_t kInFlightId = 0x7ff;
+inline constexpr Epoch kInFlight = MakeEpoch(0xfffff, kInFlightId);
+
+constexpr bool IsCopier(Epoch e) { return IdOf(e) >= kFirstCopierId && IdOf(e) != kInFlightId; }
+
+class Order {
+ public:
+  // Phases of barriers, then clocks of threads. Immutable, but for what a Released owns.
+  using Vector = const uint32_t*;
+  // What has been released into a barrier or an atomic.
+  struct Released {
+    uint32_t* vector = nullptr;
+    bool is_shared = false;   // somebody else has it too: it stays as it is
+    Vector joined = nullptr;  // the last thread's vector that was added
+  };
+
+  // A block of threads, none of which has done anything. Returns false when clocks have started
+  // anew, so that epochs kept from earlier blocks mean nothing any more.
+  bool Begin(unsigned num_threads, unsigned wave_size);
+
+  // Whose accesses and calls are meant by what follows.
+  void SetCurrent(unsigned thread) { current_ = &threads_[thread]; }
+  Epoch epoch() const { return current_->epoch; }
+  // Epochs below are older than the block: nothing was accessed there.
+  Epoch first_epoch() const { return first_epoch_; }
+
+  // Whether what has epoch `e` happened before what the current thread does next.
+  bool IsBefore(Epoch e) const { return e < block_base_ || IsBeforeByMore(e); }
+
+  // All threads meet; `vectors` of barriers and atomics that are kept elsewhere are to be dropped.
+  // Calls return false when the clocks are used up.
+  bool MeetBlock();
+  bool MeetWave(unsigned wave);
+
+  // Adds what the current thread has done and knows to `*into`, and starts a new epoch of the
+  // thread.
+  bool Release(Released* into);
+  // Adds the phases that completed on a barrier to `*into`.
+  void ReleasePhases(Released* into, unsigned barrier, uint32_t num_completed);
+  // What has been released so far.
+  static Vector Share(Released* released) {
+    released->is_shared = true;
+    return released->vector;
+  }
+  // `thread` learns `from`, which may be null.
+  void Acquire(unsigned thread, Vector from);
+  static Epoch CopyEpoch(unsigned barrier, uint32_t phase) {
+    return MakeEpoch(kFirstCopyClock + phase, kFirstCopierId + barrier);
+  }
+
+  // Vectors in use beside the threads' own, asked for when unused ones are to be found.
+  std::function<void(std::vector<Vector>*)> list_vectors;
+
+ private:
+  static constexpr unsigned kMaxEntries = kMaxBarriers + kMaxThreads;
+  struct Thread {
+    Epoch epoch = 0;
+    uint32_t wave = 0;
+    Vector known = nullptr;
+  };
+
+  bool IsBeforeByMore(Epoch e) const;
+  uint32_t* NewVector(Vector copied_from);
+  void Own(Released* released);
+  unsigned num_entries() const { return kMaxBarriers + num_threads_; }
+  // Between operations only: what one has in its hands is in no list.
+  void CollectVectors();
+  Vector Join(Vector a, Vector b);
+  void LearnCopies(Vector known);
+  bool Advance(uint32_t* clock);
+
+  unsigned num_threads_ = 0;
+  unsigned wave_size_ = 1;
+  uint32_t max_clock_ = 0;  // of any thread
+  Epoch first_epoch_ = 0;
+  Epoch block_base_ = 0;
+  const Thread* current_ = nullptr;
+  std::array<Thread, kMaxThreads> threads_;
+  std::array<Epoch, kMaxThreads> wave_base_ = {};
+  std::array<uint32_t, kMaxBarriers> known_phases_ = {};  // by all threads of the block
+  // The last join, which all lanes of a wave tend to repeat.
+  Vector join_a_ = nullptr, join_b_ = nullptr, joined_ = nullptr;
+  std::vector<std::unique_ptr<uint32_t[]>> vectors_;
+  std::vector<uint32_t*> unused_;
+};
+
+}  // namespace reprise::kernels::emulator
+
+#endif  // REPRISE_TESTS_EMULATOR_ORDER_H_

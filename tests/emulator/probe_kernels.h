@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small kernels written directly over the emulator's contract, right ones and broken ones. The
+// sources are compiled as emulated kernels; tests run them with RunBlock.
+#ifndef REPRISE_TESTS_EMULATOR_PROBE_KERNELS_H_
+#define REPRISE_TESTS_EMULATOR_PROBE_KERNELS_H_
+
+#include <cstdint>
+
+namespace reprise::testing {
+
+// ---- reduction_kernels.cc ----
+
+struct ReductionArgs {
+  const float* x = nullptr;  // [threads]
+  float* out = nullptr;      // [1]
+};
+// out = sum of x: shuffles within waves, then shared memory. dynamic shared: 4 bytes a wave.
+void BlockSum(void* args);
+// out = sum of x by a tree in shared memory. dynamic shared: 4 bytes a thread.
+void TreeSum(void* args);
+// The same without the barrier between two levels of the tree.
+void TreeSumWithoutBarrier(void* args);
+
+struct ShuffleArgs {
+  uint32_t* out = nullptr;  // [threads]
+};
+// out[t] = the thread that is `1` lane further, in its wave; 100 rounds of 1, 2, 3, ...
+void RotateLanes(void* args);
+
+// ---- race_kernels.cc. dynamic shared: 4 bytes a thread, `out`: [threads] ----
+
+struct RaceArgs {
+  uint32_t* out = nullptr;
+  bool synchronised = false;  // with the barrier that makes it right
+};
+void ReadNeighbour(void* args);        // a write, then another thread's read
+void OverwriteNeighbour(void* args);   // a read, then another thread's write
+void WriteSameWord(void* args);        // two writes of one word
+void ReadNeighbourInWave(void* args);  // synchronised: by the wave's barrier
+void ReadOtherWave(void* args);        // synchronised: by the wave's barrier, which is not enough
+void StoreHalves(void* args);          // 16-bit stores of neighbours to one word
+void StoreOverlappingHalves(void* args);  // 16-bit stores over another's word
+void CountTogether(void* args);      // atomics of all threads on one word, read after a barrier
+void ReadCountTooEarly(void* args);  // the same read without the barrier
+void BroadcastThenOverwrite(void* args);  // all read one word, one overwrites it
+void CopyStruct(void* args);              // a structure of 32 bytes, copied by the C library
+void ShareStatics(void* args);            // static variables of two keys
+void LastArriver(void* args);             // orders by an atomic that releases and acquires
+
+// ---- misuse_kernels.cc ----
+
+void BarrierInBranch(void* args);        // two barriers, half of the block at each
+void BarrierForSome(void* args);         // the second half of the block returns first
+void BarrierInLoop(void* args);          // one barrier, a different number of times
+void BarrierInUnrolledLoop(void* args);  // right; compilers copy the call
+void ExchangeForSome(void* args);        // half of a wave
+void ExchangeOfTwoSizes(void* args);
+void ExchangeAgainstSync(void* args);
+void ReadBeyondDynamic(void* args);
+void WriteBeforeDynamic(void* args);
+void WriteBeyondStatic(void* args);
+void ReadUninitialised(void* args);
+void ReadHalfInitialised(void* args);  // a word of which 2 bytes are written
+void Throw(void* args);
+
+// ---- copy_kernels.cc ----
+
+// Loads `rows` tiles of one 16-byte vector a thread and adds them up. dynamic shared: 16 bytes a
+// thread and stage.
+struct CopyArgs {
+  const float* x = nullptr;  // [rows, threads, 4]
+  float* out = nullptr;      // [threads, 4]
+  int rows = 1;
+  enum class Mistake : uint8_t {
+    kNone,
+    kNoWait,           // reads before the copy landed
+    kWaitTooLittle,    // leaves one group too many in flight
+    kNoBarrier,        // another thread's copy, after its wait, without a barrier
+    kNoBarrierBefore,  // starts a copy over what others may still read
+    kNeverWaited,      // ends with copies in flight
+    kNoExpect,         // bulk copies that nobody announced
+    kArriveTooEarly,   // a consumer frees the stage before it has read it
+    kNoInitBarrier,    // uses a barrier that nobody has ordered after its initialisation
+  } mistake = Mistake::kNone;
+};
+// Every thread copies its own vector and reads its neighbour's. Stages: 2.
+void CopyAsyncPipeline(void* args);
+// Copies 16 bytes to a place between two vectors.
+void CopyToUnaligned(void* args);
+// One wave copies by CopyBulk, the others read, with full and empty barriers. Stages: 2; dynamic
+// shared: 64 bytes more for the barriers, first.
+void CopyBulkPipeline(void* args);
+
+// ---- schedule_kernels.cc ----
+
+struct OrderArgs {
+  uint32_t* count = nullptr;  // 0 at first
+  uint32_t* order = nullptr;  // [2 * threads]
+};
+// order = the threads in the order in which they ran: until a barrier, then after it.
+void RecordOrder(void* args);
+
+// The argument is an int: how often.
+void MeetOften(void* rounds);            // block barriers
+void MeetInWavesOften(void* rounds);     // wave barriers
+void MeetOnABarrierOften(void* rounds);  // phases of a barrier in shared memory
+void AccessOften(void* rounds);          // 8 reads each; dynamic shared: 32 bytes a thread
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_EMULATOR_PROBE_KERNELS_H_

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits and who goes on: the schedule, barriers of block and wave, exchanges, and what is said
+// when nobody can go on. See block_runner.h.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "tests/emulator/block_runner.h"
+
+namespace reprise::kernels::emulator {
+
+void BlockRunner::SwitchTo(Thread* next) {
+  Thread* const self = current_;
+  current_ = next;
+  order_.SetCurrent(next->index.thread);
+  Switch(self->point, next->point);
+  if (abandoning_) [[unlikely]]
+    LeaveForGood(outside_);
+}
+
+void BlockRunner::GoOn() {
+  Thread* const next = Pick();
+  if (next == current_) return;
+  if (next != nullptr) return SwitchTo(next);
+  Switch(current_->point, outside_);  // all have ended
+  if (abandoning_) LeaveForGood(outside_);
+}
+
+BlockRunner::Thread* BlockRunner::Pick() {
+  if (!bulk_copies_.empty()) LandSomeBulk();
+  while (num_ready_ == 0) {
+    if (num_ended_ == num_threads_) return nullptr;
+    if (bulk_copies_.empty()) FailStuck();
+    LandBulk(random_.Below(static_cast<uint32_t>(bulk_copies_.size())));
+  }
+  const uint32_t i = random_.Below(num_ready_);
+  const uint16_t thread = ready_[i];
+  ready_[i] = ready_[--num_ready_];
+  return threads_[thread].get();
+}
+
+void BlockRunner::SyncBlock(Place place) {
+  Thread& self = *current_;
+  if (block_.num_arrived++ == 0) block_.place = place;
+  if (place != block_.place) CheckSamePlace("block barrier", block_.place, place);
+  self.waits = Waits::kBlock;
+  self.place = place;
+  if (block_.num_arrived == num_threads_) {
+    block_ = {};
+    if (kChecksAccesses) {
+      for (Barrier& barrier : barriers_) {
+        barrier.released = {};
+        barrier.completed = nullptr;
+      }
+      atomics_.clear();
+      CheckClocks(order_.MeetBlock());
+    }
+    for (unsigned i = 0; i < num_threads_; ++i) MakeReady(i);
+  }
+  GoOn();
+}
+
+void BlockRunner::SyncWave(Place place) { MeetWave(Waits::kWave, 0, place); }
+
+const std::byte* BlockRunner::Exchange(const void* mine, size_t bytes, Place place) {
+  if (bytes > kExchangeBytes) {
+    Fail([&] {
+      return absl::StrCat("Exchange of ", bytes, " bytes; allowed: ", kExchangeBytes, "\n  at ",
+                          Describe(place));
+    });
+  }
+  Thread& self = *current_;
+  const unsigned lane = self.index.thread & (wave_size_ - 1);
+  const size_t slot_bytes = wave_size_ * kExchangeBytes;
+  // A lane that is one exchange ahead writes to the other slot; two ahead it cannot be.
+  std::byte* const slot = exchanged_.data() + (self.index.thread - lane) * 2 * kExchangeBytes +
+                          self.exchange_slot * slot_bytes;
+  self.exchange_slot ^= 1;
+  std::memcpy(slot + lane * kExchangeBytes, mine, bytes);
+  MeetWave(Waits::kExchange, bytes, place);
+  return slot;
+}
+
+void BlockRunner::MeetWave(Waits kind, size_t bytes, Place place) {
+  Thread& self = *current_;
+  const unsigned first = self.index.thread & ~(wave_size_ - 1);
+  const unsigned wave = self.index.thread / wave_size_;
+  Rendezvous& meeting = waves_[wave];
+  if (meeting.num_arrived++ == 0) {
+    meeting.place = place;
+    meeting.kind = kind;
+    meeting.bytes = bytes;
+  }
+  if (place != meeting.place) CheckSamePlace("rendezvous of a wave", meeting.place, place);
+  if (kind != meeting.kind || bytes != meeting.bytes) {
+    Fail([&] {
+      return absl::StrCat("divergent rendezvous of a wave: one lane exchanges ", meeting.bytes,
+                          " bytes, ", NameOf(self.index.thread), " ", bytes,
+                          " (0: SyncWave)\n  at ", Describe(place));
+    });
+  }
+  self.waits = kind;
+  self.place = place;
+  if (meeting.num_arrived == wave_size_) {
+    meeting = {};
+    if (kChecksAccesses && kind == Waits::kWave) CheckClocks(order_.MeetWave(wave));
+    for (unsigned i = first; i < first + wave_size_; ++i) MakeReady(i);
+  }
+  GoOn();
+}
+
+// Compilers copy calls, so two addresses may be one place of the source.
+void BlockRunner::CheckSamePlace(const char* what, Place first, Place place) {
+  std::pair<Place, Place>& known = same_places_[(first ^ (place >> 4)) % same_places_.size()];
+  if (known == std::pair(first, place)) return;
+  if (!IsSameSource(first, place)) {
+    Fail([&] {
+      return absl::StrCat("divergent ", what, ": ", NameOf(current_->index.thread), " came to ",
+                          Describe(place), "\n  others wait at ", Describe(first));
+    });
+  }
+  known = {first, place};
+}
+
+void BlockRunner::CheckClocks(bool ok) {
+  if (ok) return;
+  Fail([] {
+    return absl::StrCat("one block met more often than its clocks can count (at least ",
+                        kFirstCopyClock / 2, " times)");
+  });
+}
+
+void BlockRunner::FailStuck() {
+  Fail([&] {
+    if (!uninitialised_.empty()) return std::move(uninitialised_);
+    bool at_block_barrier = false;
+    for (unsigned i = 0; i < num_threads_; ++i) {
+      at_block_barrier |= threads_[i]->waits == Waits::kBlock;
+    }
+    return absl::StrCat(at_block_barrier ? "divergent block barrier" : "divergent threads",
+                        ": nobody can go on", DescribeWaiting());
+  });
+}
+
+// One line for each group of threads that wait for the same.
+std::string BlockRunner::DescribeWaiting() const {
+  using Key = std::tuple<Waits, Place, uint32_t, uint32_t>;
+  std::map<Key, std::vector<unsigned>> groups;
+  for (unsigned i = 0; i < num_threads_; ++i) {
+    const Thread& t = *threads_[i];
+    const bool ended = t.waits == Waits::kEnded;
+    const bool at_barrier = t.waits == Waits::kBarrier;
+    groups[Key(t.waits, ended ? 0 : t.place, at_barrier ? t.barrier : 0, at_barrier ? t.phase : 0)]
+        .push_back(i);
+  }
+  std::string text;
+  for (const auto& [key, threads] : groups) {
+    const auto& [waits, place, barrier, phase] = key;
+    absl::StrAppend(&text, "\n  ", threads.size(),
+                    threads.size() == 1 ? " thread (" : " threads (");
+    for (size_t i = 0; i < threads.size(); ++i) {
+      size_t last = i;
+      while (last + 1 < threads.size() && threads[last + 1] == threads[last] + 1) ++last;
+      absl::StrAppend(&text, i == 0 ? "" : ", ", threads[i]);
+      if (last > i) absl::StrAppend(&text, "-", threads[last]);
+      i = last;
+    }
+    absl::StrAppend(&text, ") ");
+    if (waits == Waits::kEnded) {
+      absl::StrAppend(&text, "ended");
+      continue;
+    }
+    if (waits == Waits::kBlock) absl::StrAppend(&text, "wait for the block");
+    if (waits == Waits::kWave) absl::StrAppend(&text, "wait for their wave");
+    if (waits == Waits::kExchange) absl::StrAppend(&text, "exchange with their wave");
+    if (waits == Waits::kBarrier) {
+      absl::StrAppend(&text, "wait for phase ", phase, " of the barrier at ",
+                      arena_.Describe(barriers_[barrier].offset));
+    }
+    absl::StrAppend(&text, " at ", Describe(place));
+  }
+  return text;
+}
+
+}  // namespace reprise::kernels::emulator

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows with truncation, adjusted logits, reports: against the double reference, which says itself
+// where rounding may decide.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/sample/sample.h"
+#include "runtime/buffer.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/number.h"
+#include "tests/testing/oracle.h"
+#include "tests/testing/sample_oracle.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::LogprobReport;
+using kernels::SampleArgs;
+using kernels::SampleCut;
+using runtime::DType;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Outcome {
+  uint32_t token = 0;
+  float logprob = 0.0f;
+  SampleCut cut = {};
+  std::vector<float> adjusted = {};
+  LogprobReport report = {};
+  std::vector<float> logits = {};
+};
+
+uint32_t FeaturesOf(const SampleRow& row) {
+  uint32_t features = 0;
+  if (row.truncates()) features |= kernels::kFeatureTruncate;
+  if (row.repetition != 1.0 || row.presence != 0.0 || row.frequency != 0.0)
+    features |= kernels::kFeaturePenalties;
+  if (!row.bias.empty()) features |= kernels::kFeatureBias;
+  if (!row.allowed.empty()) features |= kernels::kFeatureMask;
+  if (row.min_tokens != 0) features |= kernels::kFeatureMinTokens;
+  if (row.num_logprobs != 0) features |= kernels::kFeatureLogprobs;
+  if (row.return_logits) features |= kernels::kFeatureLogits;
+  return features;
+}
+
+kernels::RowSampling SamplingOf(const SampleRow& row) {
+  kernels::RowSampling s;
+  s.top_k = row.top_k;
+  s.top_p = static_cast<float>(row.top_p);
+  s.log_min_p = std::log(static_cast<float>(row.min_p));
+  s.repetition = static_cast<float>(row.repetition);
+  s.presence = static_cast<float>(row.presence);
+  s.frequency = static_cast<float>(row.frequency);
+  s.min_tokens = row.min_tokens;
+  s.num_stop = static_cast<uint32_t>(row.stop.size());
+  s.num_bias = static_cast<uint32_t>(row.bias.size());
+  s.num_logprobs = row.num_logprobs;
+  return s;
+}
+
+// Order-preserving integer of a float, the plain way: sorts as the floats do.
+int64_t Ordinal(float x) {
+  const int64_t bits = std::bit_cast<uint32_t>(x == 0.0f ? 0.0f : x);
+  return bits < 0x80000000 ? bits + 0x80000000 : 0xffffffff - bits;
+}
+
+bool Kept(const SampleCut& cut, double logit, uint32_t id) {
+  const int64_t key = Ordinal(static_cast<float>(logit));
+  return key > cut.key || (key == cut.key && id <= cut.last_id);
+}
+
+class SampleFeaturesTest : public KernelTest {
+ protected:
+  std::vector<Outcome> Run(const std::vector<SampleRow>& rows) {
+    const auto n = static_cast<uint32_t>(rows.size());
+    const size_t vocab = rows[0].logits.size();
+    const uint32_t max_rows = n + 1;
+    const size_t mask_words = (vocab + 31) / 32;
+    Random random(n);
+    const std::vector<uint32_t> slot = random.Permutation(max_rows);
+    std::vector<kernels::RowEntry> entries(n);
+    std::vector<uint32_t> before(n), sampled_entry(n), place(n), stop(max_rows * 64, 0xffffffffu);
+    std::vector<double> logits, temperature(max_rows, NAN);
+    std::vector<uint64_t> seed(max_rows, ~uint64_t{0});
+    std::vector<kernels::RowLife> life(max_rows);
+    std::vector<kernels::RowSampling> sampling(max_rows);
+    std::vector<kernels::LogitBias> bias(max_rows * kernels::kMaxLogitBias);
+    std::vector<uint32_t> mask(max_rows * mask_words, 0), history(max_rows * vocab, 0xffffffffu);
+    uint32_t num_logits = 0;
+    for (uint32_t s = 0; s < n; ++s) {
+      const SampleRow& row = rows[s];
+      const uint32_t at = slot[s];
+      entries[s].slot = at;
+      entries[s].num_tokens = 1;
+      entries[s].flags = kernels::kRowSample | FeaturesOf(row) << kernels::kRowFeatureShift;
+      before[s] = row.position - 1;
+      sampled_entry[s] = s;
+      place[s] = num_logits;
+      num_logits += row.return_logits;
+      temperature[at] = row.temperature;
+      seed[at] = row.seed;
+      life[at] = {FeaturesOf(row), row.generated, 0, 0};
+      sampling[at] = SamplingOf(row);
+      std::copy(row.stop.begin(), row.stop.end(), stop.begin() + at * 64);
+      size_t j = at * kernels::kMaxLogitBias;
+      for (const auto& [token, value] : row.bias) bias[j++] = {token, static_cast<float>(value)};
+      for (size_t t = 0; t < row.allowed.size(); ++t)
+        if (row.allowed[t]) mask[at * mask_words + t / 32] |= 1u << t % 32;
+      std::fill_n(history.begin() + static_cast<std::ptrdiff_t>(at * vocab), vocab, 0);
+      for (const uint32_t t : row.prompt) history[at * vocab + t] |= kernels::kHistoryPrompt;
+      for (const auto& [token, count] : row.sampled) history[at * vocab + token] += count;
+      logits.insert(logits.end(), row.logits.begin(), row.logits.end());
+    }
+
+    GuardedMemory memory(device(), stream());
+    kernels::PlanCounts counts{};
+    counts.sequence = 8;  // slot 1 of 2
+    counts.num_rows = counts.num_sampled = counts.num_logits = n;
+    SampleArgs args;
+    args.vocab = static_cast<int32_t>(vocab);
+    args.num_chunks = (args.vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
+    const size_t chunks = n * static_cast<size_t>(args.num_chunks);
+    args.logits = static_cast<const float*>(memory.ConstantTensor(DType::kF32, logits));
+    args.partials = memory.Poisoned<kernels::SamplePartial>(chunks);
+    args.adjusted = memory.Poisoned<float>(n * vocab);
+    args.adjusted_partials = memory.Poisoned<kernels::SamplePartial>(chunks);
+    args.cut = memory.Poisoned<SampleCut>(n);
+    args.token = memory.Poisoned<uint32_t>(n);
+    args.logprob = memory.Poisoned<float>(n);
+    args.result_layout = kernels::ResultSlotLayout::For(n, n, num_logits, vocab);
+    args.result_depth = 2;
+    auto ring = *runtime::MappedBuffer::Create(device(), 2 * args.result_layout.bytes);
+    std::memset(ring.host(), 0xff, ring.bytes());
+    args.results = reinterpret_cast<unsigned char*>(ring.device());
+    args.plan.counts = memory.Variable(std::vector<kernels::PlanCounts>{counts});
+    args.plan.entries = memory.Variable(entries);
+    args.plan.context_before = memory.Variable(before);
+    args.plan.sampled_entry = memory.Variable(sampled_entry);
+    args.plan.logits_place = memory.Variable(place);
+    args.rows.temperature = static_cast<float*>(memory.VariableTensor(DType::kF32, temperature));
+    args.rows.seed = memory.Variable(seed);
+    args.rows.life = memory.Variable(life);
+    args.rows.sampling = memory.Variable(sampling);
+    args.rows.stop_token = memory.Variable(stop);
+    args.rows.bias = memory.Variable(bias);
+    args.rows.mask = memory.Variable(mask);
+    args.rows.history = memory.Variable(history);
+    args.rows.mask_words = static_cast<uint32_t>(mask_words);
+    args.rows.vocab = static_cast<uint32_t>(vocab);
+    EXPECT_OK(Sample(stream(), kernels(), args, n + 2));
+    memory.Check();
+    EXPECT_EQ(memory.Read(args.rows.history), history) << "sampling itself counts nothing";
+
+    const auto token = memory.Read(args.token);
+    const auto logprob = memory.Read(args.logprob);
+    const auto cut = memory.Read(args.cut);
+    const auto adjusted = memory.Read(args.adjusted);
+    const std::byte* result = ring.host() + args.result_layout.bytes;
+    std::vector<Outcome> outcomes(n);
+    for (uint32_t s = 0; s < n; ++s) {
+      Outcome& out = outcomes[s];
+      out = {.token = token[s], .logprob = logprob[s], .cut = cut[s]};
+      const auto begin = adjusted.begin() + static_cast<std::ptrdiff_t>(s * vocab);
+      if (rows[s].adjusts()) out.adjusted.assign(begin, begin + static_cast<std::ptrdiff_t>(vocab));
+      if (rows[s].num_logprobs != 0)
+        std::memcpy(&out.report, result + args.result_layout.reports + s * sizeof(LogprobReport),
+                    sizeof(LogprobReport));
+      if (rows[s].return_logits) {
+        out.logits.resize(vocab);
+        std::memcpy(out.logits.data(), result + args.result_layout.logits + place[s] * vocab * 4,
+                    vocab * 4);
+      }
+    }
+    return outcomes;
+  }
+};
+REPRISE_FOR_EVERY_DEVICE(SampleFeaturesTest);
+
+double UniformOf(const SampleRow& row) {
+  return OracleUniform(
+      OraclePhilox({row.position, 0, 0, 0},
+                   {static_cast<uint32_t>(row.seed), static_cast<uint32_t>(row.seed >> 32)})[0]);
+}
+
+// The token is one whose part of the kept mass contains u, but for the error of f32 weights.
+void ExpectDrawnFrom(std::span<const double> logits, std::vector<uint32_t> kept,
+                     const SampleRow& row, uint32_t token) {
+  std::sort(kept.begin(), kept.end());
+  const double temperature = std::max(row.temperature, 1e-6);
+  double max = -kInfinity;
+  for (const uint32_t t : kept) max = std::max(max, logits[t]);
+  double total = 0.0, error = 0.0, low = -1.0, high = -1.0;
+  for (const uint32_t t : kept) {
+    const double x = (logits[t] - max) / temperature, w = std::exp(x);
+    error += w * (6 * 0x1p-24 * std::fabs(x) + 0x1p-21) + 0x1p-40;
+    if (t == token) low = total;
+    total += w;
+    if (t == token) high = total;
+  }
+  ASSERT_GE(low, 0.0) << "token " << token << " is not among the " << kept.size() << " kept";
+  const double u = UniformOf(row) * total;
+  EXPECT_GE(u, low - 2 * error);
+  EXPECT_LE(u, high + 2 * error);
+}
+
+// The row's tokens that are kept are a prefix of the order, of a length that the reference allows.
+void ExpectTruncated(std::span<const double> logits, const SampleRow& row, const Outcome& got) {
+  const std::vector<uint32_t> order = OracleOrder(logits);
+  ASSERT_FALSE(order.empty());
+  if (row.temperature == 0.0) {
+    EXPECT_EQ(got.token, order[0]);
+    return;
+  }
+  const KeptRange range = OracleKept(logits, order, row);
+  size_t kept = 0;
+  while (kept < order.size() && Kept(got.cut, logits[order[kept]], order[kept])) ++kept;
+  for (size_t j = kept; j < order.size(); ++j)
+    ASSERT_FALSE(Kept(got.cut, logits[order[j]], order[j])) << "kept tokens are no prefix";
+  // Of min-p the cut says nothing.
+  const SampleRow min_p_only{.logits = {}, .temperature = row.temperature, .min_p = row.min_p};
+  const KeptRange likely = OracleKept(logits, order, min_p_only);
+  EXPECT_LE(std::min(kept, likely.least), range.most);
+  EXPECT_GE(std::min(kept, likely.most), range.least);
+  if (likely.least != likely.most) return;  // rounding decides what there is to draw from
+  kept = std::min(kept, likely.least);
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(kept);
+  ExpectDrawnFrom(logits, {order.begin(), end}, row, got.token);
+}
+
+SampleRow RandomTruncated(Random& random, size_t vocab) {
+  constexpr double kTemperatures[] = {0.0, 1.0, 0.7, 1.5, 0.1, 5.0, 1e-3};
+  constexpr uint32_t kTopK[] = {0, 1, 2, 5, 50, 1000, 1u << 30};
+  constexpr double kTopP[] = {1.0, 0.9, 0.5, 0.99, 0.1, 1e-6, 0.999};
+  constexpr double kMinP[] = {0.0, 0.0, 0.05, 0.5, 1.0, 1e-4};
+  SampleRow row;
+  row.logits = random.Tensor(DType::kF32, vocab, random.Below(3) == 0 ? 10.0 : 2.0);
+  if (random.Below(3) == 0)  // bf16 logits of a small range: ties everywhere
+    for (double& l : row.logits) l = RoundTo(DType::kBf16, std::round(l * 2.0) / 4.0);
+  row.temperature = RoundTo(DType::kF32, kTemperatures[random.Below(7)]);
+  row.seed = random.Bits();
+  row.position = 1 + random.Below(100000);
+  row.top_k = kTopK[random.Below(7)];
+  row.top_p = RoundTo(DType::kF32, kTopP[random.Below(7)]);
+  row.min_p = RoundTo(DType::kF32, kMinP[random.Below(6)]);
+  if (!row.truncates()) row.top_k = 3;
+  return row;
+}
+
+TEST_P(SampleFeaturesTest, TruncationKeepsWhatTheReferenceKeeps) {
+  constexpr struct {
+    size_t vocab;
+    uint32_t rows;
+  } kCases[] = {{1, 8}, {2, 30}, {255, 120}, {4097, 60}, {32000, 12}, {128256, 3}, {262144, 2}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.vocab);
+    Random random(c.vocab);
+    std::vector<SampleRow> rows;
+    for (uint32_t i = 0; i < c.rows; ++i) rows.push_back(RandomTruncated(random, c.vocab));
+    const std::vector<Outcome> got = Run(rows);
+    for (uint32_t i = 0; i < c.rows; ++i) {
+      SCOPED_TRACE(absl::StrCat("row ", i, ": k ", rows[i].top_k, " p ", rows[i].top_p, " min_p ",
+                                rows[i].min_p, " t ", rows[i].temperature));
+      ExpectTruncated(rows[i].logits, rows[i], got[i]);
+      const double logprob = OracleLogprob(rows[i].logits, got[i].token);
+      EXPECT_NEAR(got[i].logprob, logprob, 3e-5 + std::fabs(logprob) * 0x1p-21);
+    }
+  }
+}
+
+TEST_P(SampleFeaturesTest, ATieAtTheCutGoesToTheLowestIds) {
+  // Ids 3, 6, 9, ... tie for the second place.
+  SampleRow row{.logits = std::vector<double>(5000, -1.0), .temperature = 1.0};
+  for (size_t t = 3; t < 5000; t += 3) row.logits[t] = 2.0;
+  row.logits[4998] = 2.5;
+  for (const uint32_t k : {2u, 7u, 1000u}) {
+    SampleRow tied = row;
+    tied.top_k = k;
+    const Outcome got = Run({tied})[0];
+    for (uint32_t t = 0; t < 5000; ++t) {
+      const bool want = t == 4998 || (t % 3 == 0 && t != 0 && t / 3 <= k - 1);
+      ASSERT_EQ(Kept(got.cut, row.logits[t], t), want) << "k " << k << ", id " << t;
+    }
+  }
+  // All equal: any share of the mass is a number of tokens.
+  SampleRow flat{.logits = std::vector<double>(1024, 0.25), .temperature = 0.5, .top_p = 0.25};
+  const Outcome got = Run({flat})[0];
+  for (uint32_t t = 0; t < 1024; ++t) ASSERT_EQ(Kept(got.cut, 0.25, t), t < 256) << t;
+}
+
+TEST_P(SampleFeaturesTest, OddLogitsHaveTheirPlace) {
+  const double nan = std::nan("");
+  SampleRow row{.logits = {nan, -0.0, 0.0, -kInfinity, 1e-40, -1e-40, nan, 3.0, -3e38},
+                .temperature = 1.0,
+                .top_k = 3};
+  // 7, then 4 (a subnormal above zero), then the lower id of the two zeros.
+  std::vector<SampleRow> rows(64, row);
+  for (uint32_t i = 0; i < 64; ++i) rows[i].seed = i;
+  for (const Outcome& got : Run(rows)) {
+    EXPECT_TRUE(got.token == 7 || got.token == 4 || got.token == 1) << got.token;
+    EXPECT_TRUE(std::isfinite(got.logprob));
+  }
+  // Plus infinity is the largest float, twice.
+  SampleRow infinite{.logits = {1.0, kInfinity, nan, kInfinity}, .temperature = 1.0, .top_p = 0.5};
+  EXPECT_EQ(Run({infinite})[0].token, 1u);
+  infinite.top_p = 1.0;
+  infinite.min_p = 1.0;
+  std::vector<SampleRow> both(40, infinite);
+  std::set<uint32_t> seen;
+  for (uint32_t i = 0; i < 40; ++i) both[i].seed = i;
+  for (const Outcome& got : Run(both)) seen.insert(got.token);
+  EXPECT_EQ(seen, (std::set<uint32_t>{1, 3}));
+  // NaN among finite logits changes nothing for a plain row either.
+  SampleRow plain{.logits = {nan, 2.0, nan, 1.0}, .temperature = 0.0};
+  const Outcome greedy = Run({plain})[0];
+  EXPECT_EQ(greedy.token, 1u);
+  EXPECT_NEAR(greedy.logprob, -std::log1p(std::exp(-1.0)), 1e-6);
+  plain.temperature = 1.0;
+  EXPECT_TRUE(Run({plain})[0].token % 2 == 1);
+}
+
+TEST_P(SampleFeaturesTest, FrequenciesFollowTheTruncatedDistribution) {
+  REPRISE_SKIP_IF_EMULATED();
+  constexpr uint32_t kVocab = 300, kDraws = 8192;
+  Random random(21);
+  SampleRow row;
+  row.logits = random.Tensor(DType::kF32, kVocab, 2.0);
+  row.temperature = 1.25;
+  row.top_k = 12;
+  row.top_p = 0.875;
+  std::vector<SampleRow> rows(kDraws, row);
+  for (uint32_t i = 0; i < kDraws; ++i) rows[i].seed = i;
+  const std::vector<uint32_t> order = OracleOrder(row.logits);
+  const KeptRange range = OracleKept(row.logits, order, row);
+  ASSERT_EQ(range.least, range.most);
+  ASSERT_GT(range.least, 3u);
+  double total = 0.0;
+  for (size_t j = 0; j < range.least; ++j) total += std::exp(row.logits[order[j]] / 1.25);
+  std::map<uint32_t, double> count;
+  for (const Outcome& got : Run(rows)) count[got.token] += 1.0;
+  double chi_square = 0.0;
+  for (size_t j = 0; j < range.least; ++j) {
+    const double want = kDraws * std::exp(row.logits[order[j]] / 1.25) / total;
+    ASSERT_GT(want, 20.0);
+    chi_square += (count[order[j]] - want) * (count[order[j]] - want) / want;
+    count.erase(order[j]);
+  }
+  EXPECT_TRUE(count.empty()) << "a token was drawn that is not kept";
+  // At most 11 degrees of freedom: beyond 31.3 with probability 0.001.
+  EXPECT_LT(chi_square, 31.3);
+}
+
+SampleRow RandomAdjusted(Random& random, size_t vocab) {
+  SampleRow row;
+  row.logits = random.Tensor(DType::kF32, vocab, 3.0);
+  row.temperature = random.Below(2) == 0 ? 0.0 : 1.0;
+  row.seed = random.Bits();
+  row.position = 1 + random.Below(1000);
+  const auto token = [&] { return random.Below(static_cast<uint32_t>(vocab)); };
+  const uint32_t kinds = 1 + random.Below(15);
+  if ((kinds & 1) != 0) {
+    row.repetition = RoundTo(DType::kF32, 0.5 + 1.5 * random.Uniform());
+    row.presence = RoundTo(DType::kF32, random.Normal());
+    row.frequency = RoundTo(DType::kF32, random.Normal() * 0.25);
+    for (int i = 0; i < 40; ++i) row.prompt.insert(token());
+    for (int i = 0; i < 60; ++i)
+      ++row.sampled[random.Below(2) == 0 ? token() : token() % 7 % vocab];
+  }
+  if ((kinds & 2) != 0)
+    for (int i = 0; i < 200; ++i) row.bias[token()] = RoundTo(DType::kF32, random.Normal() * 5.0);
+  if ((kinds & 4) != 0) {
+    row.allowed.resize(vocab);
+    for (size_t t = 0; t < vocab; ++t) row.allowed[t] = random.Below(3) != 0;
+    row.allowed[token()] = true;
+  }
+  if ((kinds & 8) != 0 && vocab > 8) {
+    row.stop = {token(), token()};
+    row.min_tokens = 5;
+    row.generated = random.Below(2) == 0 ? 4 : 5;
+  }
+  if (!row.adjusts()) row.presence = 1.0;
+  if (random.Below(3) == 0) row.top_k = 10;
+  return row;
+}
+
+TEST_P(SampleFeaturesTest, AdjustedLogitsAreTheReferences) {
+  for (const size_t vocab : {1, 2, 255, 4097, 32000, 262144}) {
+    SCOPED_TRACE(vocab);
+    Random random(vocab + 1);
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < (vocab > 5000 ? 4 : 30); ++i) rows.push_back(RandomAdjusted(random, vocab));
+    const std::vector<Outcome> got = Run(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE("row " + std::to_string(i));
+      std::vector<double> slack;
+      const std::vector<double> want = OracleAdjust(rows[i], &slack);
+      for (size_t t = 0; t < vocab; ++t) {
+        if (std::isfinite(want[t])) {
+          ASSERT_NEAR(got[i].adjusted[t], want[t], slack[t]) << "token " << t;
+        } else {
+          ASSERT_EQ(got[i].adjusted[t], want[t]) << "token " << t;
+        }
+      }
+      // From there on the row is any other row; its own numbers leave no rounding to allow for.
+      const std::vector<double> adjusted(got[i].adjusted.begin(), got[i].adjusted.end());
+      const std::vector<uint32_t> order = OracleOrder(adjusted);
+      if (order.empty()) {
+        EXPECT_EQ(got[i].token, kernels::kNoCandidate);
+      } else if (rows[i].temperature == 0.0) {
+        EXPECT_EQ(got[i].token, order[0]);
+      } else if (rows[i].truncates()) {
+        ExpectTruncated(adjusted, rows[i], got[i]);
+      } else {
+        EXPECT_TRUE(std::isfinite(adjusted.at(got[i].token)));
+      }
+      if (order.empty()) continue;
+      const double logprob = OracleLogprob(rows[i].logits, got[i].token);
+      EXPECT_NEAR(got[i].logprob, logprob, 3e-5 + std::fabs(logprob) * 0x1p-21);
+    }
+  }
+}
+
+TEST_P(SampleFeaturesTest, AMaskLeavesOneTokenOrNone) {
+  Random random(9);
+  for (const double temperature : {0.0, 1.0}) {
+    SampleRow row;
+    row.logits = random.Tensor(DType::kF32, 9000);
+    row.temperature = temperature;
+    row.allowed.assign(9000, false);
+    SampleRow none = row;
+    row.allowed[8191] = true;
+    SampleRow truncated = row;
+    truncated.top_k = 40;
+    truncated.top_p = 0.5;
+    none.top_k = 5;
+    const std::vector<Outcome> got = Run({row, truncated, none});
+    EXPECT_EQ(got[0].token, 8191u);
+    EXPECT_EQ(got[1].token, 8191u);
+    EXPECT_EQ(got[2].token, kernels::kNoCandidate);
+    EXPECT_TRUE(std::isnan(got[2].logprob));
+  }
+}
+
+TEST_P(SampleFeaturesTest, ReportsNameTheLikeliestInOrder) {
+  for (const size_t vocab : {1, 2, 20, 4097, 32000, 262144}) {
+    SCOPED_TRACE(vocab);
+    Random random(vocab + 2);
+    std::vector<SampleRow> rows;
+    for (uint32_t i = 0; i < (vocab > 5000 ? 3u : 24u); ++i) {
+      SampleRow row = i % 2 == 0 ? RandomAdjusted(random, vocab) : RandomTruncated(random, vocab);
+      row.num_logprobs = i % 4 == 0 ? 32 : 1 + random.Below(32);
+      row.return_logits = i % 3 == 0;
+      if (i % 5 == 0) row.logits[vocab / 2] = std::nan("");
+      rows.push_back(std::move(row));
+    }
+    const std::vector<Outcome> got = Run(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE("row " + std::to_string(i));
+      const std::vector<double> clean = OracleClean(rows[i].logits);
+      const std::vector<uint32_t> order = OracleOrder(clean);
+      const LogprobReport& report = got[i].report;
+      if (got[i].token == kernels::kNoCandidate) {
+        EXPECT_EQ(report.num_top, 0u);
+        EXPECT_EQ(report.rank, 0u);
+        continue;
+      }
+      EXPECT_EQ(order.at(report.rank - 1), got[i].token);
+      EXPECT_EQ(std::bit_cast<uint32_t>(report.logprob), std::bit_cast<uint32_t>(got[i].logprob));
+      ASSERT_EQ(report.num_top, std::min<size_t>(rows[i].num_logprobs, order.size()));
+      for (uint32_t j = 0; j < report.num_top; ++j) {
+        ASSERT_EQ(report.top_token[j], order[j]) << "place " << j;
+        const double logprob = OracleLogprob(clean, order[j]);
+        EXPECT_NEAR(report.top_logprob[j], logprob, 3e-5 + std::fabs(logprob) * 0x1p-21);
+      }
+      if (!rows[i].return_logits) continue;
+      for (size_t t = 0; t < vocab; ++t) {
+        const float want = static_cast<float>(rows[i].logits[t]);
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(got[i].logits[t]) : got[i].logits[t] == want);
+      }
+    }
+  }
+}
+
+TEST_P(SampleFeaturesTest, ARowsBitsDependOnNoNeighbour) {
+  for (const size_t vocab : {255, 9000}) {
+    Random random(vocab + 3);
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < 24; ++i) {
+      rows.push_back(i % 2 == 0 ? RandomAdjusted(random, vocab) : RandomTruncated(random, vocab));
+      rows.back().num_logprobs = random.Below(4);
+    }
+    const std::vector<Outcome> together = Run(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Outcome alone = Run({rows[i]})[0];
+      EXPECT_EQ(alone.token, together[i].token);
+      EXPECT_EQ(std::memcmp(&alone.logprob, &together[i].logprob, sizeof(float)), 0);
+      EXPECT_EQ(std::memcmp(&alone.cut, &together[i].cut, sizeof(SampleCut)), 0);
+      EXPECT_EQ(std::memcmp(alone.adjusted.data(), together[i].adjusted.data(),
+                            alone.adjusted.size() * sizeof(float)),
+                0);
+      if (rows[i].num_logprobs == 0) continue;
+      EXPECT_EQ(alone.report.rank, together[i].report.rank);
+      EXPECT_EQ(std::memcmp(alone.report.top_logprob, together[i].report.top_logprob,
+                            alone.report.num_top * sizeof(float)),
+                0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

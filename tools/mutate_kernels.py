@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Breaks kernels on purpose and sees whether the tests under emulation notice.
+
+Each mutation removes one barrier or wait from a copy of a kernel body, or swaps a lane map; the copy is compiled for one kind of
+matrix unit, linked into the kernel tests in place of the original, and the op's tests must fail. A mutation that they pass is a hole
+in the tests, or a barrier that nothing needs: both are reported, and the script fails.
+
+Needs a build with tests: cmake --preset host && cmake --build --preset host --target reprise_kernels_tests
+
+  tools/mutate_kernels.py --build build/host --list
+  tools/mutate_kernels.py --build build/host
+  tools/mutate_kernels.py --build build/host --only linear
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Which emulated source holds a file's kernels, and which tests run them.
+FAMILIES = [
+    ("kernels/attention/mma_", "attention", "*AttentionTest*_bf16"),
+    ("kernels/attention/portable_", "block", "*AttentionTest*_f32"),
+    ("kernels/linear/mma_", "linear", "*LinearTest*_bf16"),
+    ("kernels/linear/portable_", "block", "*LinearTest*_f32"),
+    ("kernels/sample/", "block", "*Sample*"),
+    ("kernels/step/", "block", "*StepTest*"),
+    ("kernels/rms_norm/", "block", "*RmsNormTest*"),
+    ("kernels/rope_append/", "block", "*RopeAppendTest*"),
+    ("kernels/device/block.h", "block", "*"),
+]
+
+SYNC = re.compile(r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWave\(\)|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\));")
+
+# (file, unit, tests, what it says, what it is made to say): lane maps, and orders that no barrier shows.
+SWAPS = [
+    ("matrix_mma.h", "mma", "return (Lane() >> 2) + 8 * h;", "return (Lane() & 7) + 8 * h;"),
+    ("matrix_mma.h", "mma", "return j / 2 * 8 + (Lane() & 3) * 2 + j % 2;", "return j / 2 * 8 + (Lane() & 3) + 4 * (j % 2);"),
+    ("matrix_mma.h", "mma", "return j / 2 * 4 + 2 * h + j % 2;", "return j / 2 * 4 + h + 2 * (j % 2);"),
+    ("matrix_mma.h", "mma", "(row + 8 * second, fourth)", "(row + 8 * fourth, second)"),
+    ("matrix_mma.h", "mma", "(row + 8 * fourth, second)", "(row + 8 * second, fourth)"),
+    ("matrix_mfma.h", "mfma", "return (Lane() >> 4) * 4 + h;", "return (Lane() >> 4) + 4 * h;"),
+    ("matrix_mfma.h", "mfma", "return Lane() & 15;", "return Lane() >> 2;"),
+    ("matrix_mfma.h", "mfma", "16 * (q >> 2) + 4 * g + j", "16 * (q >> 2) + 4 * j + g"),
+    ("matrix_mfma.h", "mfma", "+ (g & 1u) * 8", "+ (~g & 1u) * 8"),
+    ("matrix_wmma.h", "wmma", "return 2 * h + (Lane() >> 4);", "return h + 8 * (Lane() >> 4);"),
+    ("matrix_wmma.h", "wmma", "return Lane() & 15;", "return Lane() >> 1;"),
+    ("matrix_wmma.h", "wmma", "16 * (q & 1) + 2 * pair", "16 * (q & 1) + pair"),
+    ("matrix_wmma.h", "wmma", "SwapIf<1>(a.r, (i & 2) != 0);", ""),
+    ("matrix_wmma.h", "wmma", "base[flip & 1u]", "base[0]"),
+    ("matrix_wmma.h", "wmma", "chunk % kFlips * 16", "chunk % kFlips * 8"),
+    ("emulated/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2", "4 * (i / 8) + 2 * (k / 8) + k % 2"),
+]
+
+# Pieces of lines that linear does not run: products of products, and operands that lie transposed.
+ATTENTION_ALONE = ("16 * (q >> 2)", "2 * pair", "SwapIf", "base[flip")
+
+# Mutations that change nothing a program can see, with the reason. Key: file, then a piece of the line or its neighbours.
+EQUIVALENT = {}
+
+
+@dataclasses.dataclass
+class Mutation:
+    path: str  # in the tree
+    line: int
+    text: str  # the whole file, mutated
+    what: str
+    source: str  # attention, block or linear
+    unit: str
+    tests: str
+
+    def name(self):
+        return f"{self.path}:{self.line}: {self.what} [{self.unit}]"
+
+
+def removals():
+    for prefix, source, tests in FAMILIES:
+        files = [ROOT / prefix] if prefix.endswith(".h") else sorted((ROOT / prefix).parent.glob((ROOT / prefix).name + "*.h")) \
+            if not prefix.endswith("/") else sorted((ROOT / prefix).glob("*body.h"))
+        for file in files:
+            text = file.read_text()
+            for match in SYNC.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                code = text.splitlines()[line - 1]
+                if "void Sync() const" in code:
+                    continue
+                mutated = text[: match.start()] + ";" + text[match.end():]
+                yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"without {match.group()[:-1]}", source, "mma", tests)
+
+
+def swaps():
+    for file, unit, old, new in SWAPS:
+        path = ROOT / "kernels/device" / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            sys.exit(f"mutate_kernels.py: {path}: \"{old}\" is there {text.count(old)} times; expected once: bring SWAPS up to date")
+        line = text.count("\n", 0, text.index(old)) + 1
+        for source, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*LinearTest*_bf16")):
+            if source == "linear" and any(piece in old for piece in ATTENTION_ALONE):
+                continue
+            yield Mutation(str(path.relative_to(ROOT)), line, text.replace(old, new), f"\"{old}\" as \"{new}\"", source, unit, tests)
+
+
+class Build:
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory).resolve()
+        commands = self.directory / "compile_commands.json"
+        if not commands.exists():
+            sys.exit(f"mutate_kernels.py: {commands} is missing; configure the build first")
+        self.commands = json.loads(commands.read_text())
+        link = subprocess.run(["ninja", "-C", str(self.directory), "-t", "commands", "-s", "tests/kernels/reprise_kernels_tests"],
+                              capture_output=True, text=True, check=True).stdout.strip().splitlines()
+        self.link = link[-1].removeprefix(": && ").removesuffix(" && :")
+
+    def compile_command(self, mutation, overlay, output):
+        wanted = f"tests/emulated/CMakeFiles/reprise_emulated_{mutation.unit}.dir/{mutation.source}_kernels.cc.o"
+        for entry in self.commands:
+            if wanted in entry["command"]:
+                words = shlex.split(entry["command"])
+                words[words.index("-o") + 1] = str(output)
+                # -iquote comes before every -I, also for includes from included files.
+                return [words[0], "-iquote", str(overlay)] + [w for w in words[1:] if w != "-Werror"]
+        sys.exit(f"mutate_kernels.py: the build has no {wanted}; was it configured with tests, without ThreadSanitizer?")
+
+    def link_command(self, obj, output):
+        words = shlex.split(self.link)
+        at = words.index("-o")
+        words[at + 1] = str(output)
+        return words[: at + 2] + [str(obj)] + words[at + 2:]
+
+
+def caught(build, mutation, scratch):
+    """Whether the tests fail; None when the mutant does not compile."""
+    overlay = scratch / "overlay"
+    target = overlay / mutation.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(mutation.text)
+    obj, program = scratch / "mutant.o", scratch / "mutant_tests"
+    try:
+        compiled = subprocess.run(build.compile_command(mutation, overlay, obj), cwd=build.directory, capture_output=True, text=True)
+        if compiled.returncode != 0:
+            return None, compiled.stderr
+        subprocess.run(build.link_command(obj, program), cwd=build.directory, check=True)
+        tests = f"{mutation.tests.replace('*_', f'*emulated_{mutation.unit}_')}" if "*_" in mutation.tests \
+            else f"{mutation.tests}emulated_{mutation.unit}*"
+        run = subprocess.run([str(program), f"--gtest_filter={tests}", "--gtest_fail_fast", "--gtest_brief=1"], cwd=ROOT,
+                             capture_output=True, text=True, timeout=600)
+        if "[==========] 0 tests" in run.stdout:
+            sys.exit(f"mutate_kernels.py: no test matches {tests}")
+        return run.returncode != 0, run.stdout
+    except subprocess.TimeoutExpired:
+        return True, "timed out"
+    finally:
+        target.unlink()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/host", help="a configured build directory with tests (default %(default)s)")
+    parser.add_argument("--only", default="", help="a piece of the names of the mutations to run")
+    parser.add_argument("--list", action="store_true", help="name the mutations and run none")
+    options = parser.parse_args()
+    mutations = [m for m in [*removals(), *swaps()] if options.only in m.name()]
+    if not mutations:
+        sys.exit(f"mutate_kernels.py: no mutation is named like \"{options.only}\"")
+    if options.list:
+        print("\n".join(m.name() for m in mutations))
+        return
+    build = Build(options.build)
+    survivors = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for i, mutation in enumerate(mutations, 1):
+            result, text = caught(build, mutation, pathlib.Path(scratch))
+            if result is None:
+                sys.exit(f"mutate_kernels.py: {mutation.name()} does not compile:\n{text}")
+            reason = EQUIVALENT.get((mutation.path, mutation.what, mutation.line))
+            verdict = "caught" if result else f"equivalent: {reason}" if reason else "SURVIVED"
+            print(f"[{i}/{len(mutations)}] {verdict}: {mutation.name()}", flush=True)
+            if not result and not reason:
+                survivors.append(mutation)
+    print(f"{len(mutations) - len(survivors)} of {len(mutations)} mutations are noticed")
+    if survivors:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
