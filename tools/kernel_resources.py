@@ -42,7 +42,7 @@ SCRATCH_ALLOWANCE = (
 SPILLED_SCALARS_ALLOWANCE = (
     ("gfx.*", "reprise_linear_mma_.*", 64),
     ("gfx.*", "reprise_attention_decode_mma_.*", 24),
-    ("gfx.*", "reprise_(plan|attention_portable_.*)", 96),
+    ("gfx.*", "reprise_(plan|sample_final|attention_portable_.*)", 96),
 )
 
 

@@ -19,7 +19,7 @@
 #include "kernels/kernel_list.h"
 #include "kernels/linear/mma_shapes.h"
 #include "kernels/linear/portable_body.h"
-#include "kernels/sample/sample_args.h"
+#include "kernels/sample/report.h"
 #include "kernels/step/body.h"
 
 namespace reprise::kernels {
@@ -60,8 +60,7 @@ std::optional<int> SizeOf(std::string_view name) {
 size_t BlockSharedBytes(std::string_view name) {
   if (StartsWith(name, "reprise_fetch")) return on_host::kFetchAheadBytes;
   if (StartsWith(name, "reprise_rms_norm")) return kHidden * sizeof(float);
-  if (StartsWith(name, "reprise_sample_final"))
-    return (kSampleChunk / kSampleSubChunk + 1) * sizeof(float);
+  if (StartsWith(name, "reprise_sample_final")) return sizeof(on_host::ReportScratch);
   if (StartsWith(name, "reprise_linear_portable")) return on_host::kPortableSharedBytes;
   if (StartsWith(name, "reprise_attention_portable"))
     return kPrefillRows * (2 * kHeadDim + on_host::kPortableKvTile + 3) * sizeof(float);

@@ -40,8 +40,8 @@ std::vector<double> OracleAdjust(const SampleRow& row, std::vector<double>* slac
     if (count > 0 || row.prompt.count(t) > 0) l = l > 0.0 ? l / row.repetition : l * row.repetition;
     largest = std::max(largest, std::fabs(l));
     if (count > 0) l -= row.frequency * count + row.presence;
-    largest = std::max(
-        largest, std::fabs(l) + std::fabs(row.frequency) * count + std::fabs(row.presence));
+    largest = std::max(largest,
+                       std::fabs(l) + std::fabs(row.frequency) * count + std::fabs(row.presence));
     (*slack)[t] = std::isfinite(l) ? largest * 0x1p-22 : 0.0;
   }
   return out;
