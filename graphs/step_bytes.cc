@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graphs/step_bytes.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace reprise::graphs {
@@ -52,6 +53,8 @@ StepBytes BytesOfDecodeStep(const runtime::ModelSpec& spec, runtime::DType dtype
   const uint64_t element = runtime::SizeOf(dtype);
   const uint64_t kv_per_token =
       2 * static_cast<uint64_t>(spec.num_layers * spec.kv_size()) * element;
+  if (spec.sliding_window > 0)
+    context = std::min(context, static_cast<double>(spec.sliding_window));
   const uint64_t embedding_lines = rows * static_cast<uint64_t>(spec.hidden_size);
   return {.weights = (WeightElements(spec) + embedding_lines) * element,
           .kv_read = static_cast<uint64_t>(

@@ -26,8 +26,9 @@ struct StepBytes {
   uint64_t total() const { return weights + kv_read + kv_written + activations; }
 };
 
-// A decode step of `rows` rows that each attend over `context` tokens, the one that the step
-// appends among them. `spec` is one that ValidateModelSpec accepts.
+// A decode step of `rows` rows with `context` tokens each, the one that the step appends among
+// them; of these a sliding window lets only the last be read. Sampling with default parameters.
+// `spec` is one that ValidateModelSpec accepts.
 StepBytes BytesOfDecodeStep(const runtime::ModelSpec& spec, runtime::DType dtype, uint64_t rows,
                             double context);
 

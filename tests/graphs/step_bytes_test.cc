@@ -41,19 +41,27 @@ TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
   EXPECT_EQ(bytes.total(), 624u + 240 + 48 + 1800);
 }
 
-TEST(StepBytes, CountBiasesAndTheSizeOfAnElement) {
+TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {
   runtime::ModelSpec spec = TinySpec();
   const StepBytes plain = BytesOfDecodeStep(spec, kBf16, 3, 5);
   spec.qkv_bias = true;  // 8
   spec.o_bias = true;    // 4
-  spec.mlp_bias = true;        // 12 of gate and up and 4 of down
+  spec.mlp_bias = true;  // 12 of gate and up and 4 of down
+  spec.qk_norm = true;   // 2 of q and 2 of k
   const StepBytes biased = BytesOfDecodeStep(spec, kBf16, 3, 5);
-  EXPECT_EQ(biased.weights, plain.weights + 2 * (12 + 16) * 2);
+  EXPECT_EQ(biased.weights, plain.weights + 2 * (12 + 16 + 4) * 2);
   EXPECT_EQ(biased.activations, plain.activations);
   const StepBytes wide = BytesOfDecodeStep(TinySpec(), runtime::DType::kF32, 3, 5);
   EXPECT_EQ(wide.weights, 2 * plain.weights);
   EXPECT_EQ(wide.kv_read, 2 * plain.kv_read);
   EXPECT_EQ(wide.activations, 3u * (248 + 26) * 4);
+}
+
+TEST(StepBytes, ReadNoMoreThanTheSlidingWindow) {
+  runtime::ModelSpec spec = TinySpec();
+  spec.sliding_window = 4;
+  EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 3, 5).kv_read, 3u * 4 * 16);
+  EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 3, 3).kv_read, 3u * 3 * 16);
 }
 
 TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {

@@ -38,6 +38,7 @@ TEST_P(StampTest, WritesOneWordAndLaterStampsAreNoSmaller) {
 }
 
 TEST_P(StampTest, CountsNanosecondsOfTheWorkBetween) {
+  REPRISE_SKIP_IF_EMULATED();
   constexpr int64_t kCount = 1 << 20;
   GuardedMemory memory(device(), stream());
   auto* words = memory.Poisoned<uint64_t>(2);

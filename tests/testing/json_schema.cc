@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+
 namespace reprise::testing {
 namespace {
 
@@ -84,7 +86,7 @@ class Validator {
   }
   bool CheckItems(const json& rule, const json& value, const std::string& at) {
     if (!value.is_array()) return true;
-    for (size_t i = 0; i < value.size(); ++i) Check(rule, value[i], at + "/" + std::to_string(i));
+    for (size_t i = 0; i < value.size(); ++i) Check(rule, value[i], absl::StrCat(at, "/", i));
     return true;
   }
   bool CheckRequired(const json& rule, const json& value, const std::string& at) {

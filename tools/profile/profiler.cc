@@ -141,7 +141,9 @@ class PointMeasurement {
 
   absl::Status AddPlain(const graphs::StepResult& result) {
     AddTimes(result.ledger, profile_.plain);
-    attended_ += result.rows.front().context_length;
+    const uint32_t context = result.rows.front().context_length;
+    const int64_t window = engine_.info().model.sliding_window;
+    attended_ += window > 0 ? std::min<double>(context, static_cast<double>(window)) : context;
     profile_.graph = std::string(result.report.graph);
     profile_.padding_rows = result.report.padding_rows;
     // Stale ones, read so that the pause before the next step is that of a stamped one.
