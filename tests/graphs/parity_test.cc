@@ -121,7 +121,7 @@ class ParityTest : public ::testing::TestWithParam<ParityParam> {
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(param().device); !why.empty())
       GTEST_SKIP() << why;
-    ASSERT_OK_AND_ASSIGN(device_, testing::MakeDevice(param().device));
+    ASSERT_OK_AND_ASSIGN(device_, testing::MakeTestDevice(param()));
     prompts_ = ReadReference(fixture());
   }
 
@@ -217,6 +217,42 @@ TEST_P(ParityTest, LogitsTokenByTokenMatchTheReference) {
   ExpectClose(all, "all prompts");
   EXPECT_GE(all.num_rows(), 28);
 }
+
+#if REPRISE_WITH_EMULATOR
+// The whole step program from GPU kernels, as each kind of GPU would choose them, and once through
+// the hip device.
+class EmulatedParityTest : public ParityTest {};
+constexpr KernelTestParam kEmulated[] = {
+    {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMma},
+    {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma},
+    {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kWmma},
+    {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
+INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
+                         ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny",
+                                                              "qwen3-tiny"),
+                                            ::testing::ValuesIn(kEmulated)),
+                         ParityName);
+
+// Every prompt as one chunk up to the first kept position, then its tokens one by one.
+TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {
+  const auto probe = MakeProbe(5);
+  Comparison all;
+  for (const ReferencePrompt& prompt : prompts_) {
+    const auto begin = prompt.tokens.begin();
+    const auto first = static_cast<ptrdiff_t>(prompt.first_position);
+    for (size_t i = 0; i < prompt.logits.size(); ++i) {
+      const auto at = first + static_cast<ptrdiff_t>(i);
+      const std::vector<StepDraft::Chunk> chunks = {
+          {.row = 0, .tokens = {i == 0 ? begin : begin + at, begin + at + 1}}};
+      ASSERT_OK_AND_ASSIGN(const Logits got, probe->Run(chunks));
+      all.Add(got[0], prompt.logits[i]);
+    }
+    ASSERT_OK(probe->Drop(0));
+  }
+  ExpectClose(all, "all prompts");
+  EXPECT_GE(all.num_rows(), 24);
+}
+#endif
 
 // The same tokens in pieces: even and uneven ones, that end inside blocks and at their ends.
 TEST_P(ParityTest, ChunkedPrefillMatchesTheReference) {

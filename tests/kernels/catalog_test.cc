@@ -6,9 +6,13 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
+#if REPRISE_WITH_EMULATOR
+#include "tests/emulated/emulated_kernels.h"
+#endif
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/status_matchers.h"
 
@@ -21,6 +25,38 @@ TEST(Catalog, NamesEveryKernelOnce) {
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
   EXPECT_FALSE(names.empty());
 }
+
+#if REPRISE_WITH_EMULATOR
+// Kernels that the emulator does not run, with the reason. A kernel is emulated or is here.
+constexpr std::pair<std::string_view, const char*> kNotEmulated[] = {
+    {"reprise_linear_native_f32", "the host's own, no GPU code"},
+    {"reprise_linear_native_bf16", "the host's own, no GPU code"},
+    {"reprise_linear_native_f16", "the host's own, no GPU code"},
+};
+
+TEST(Catalog, EveryKernelIsEmulatedOrIsListedWithAReason) {
+  std::set<std::string_view> names, accounted;
+  for (const runtime::KernelDef& kernel : kernels::Catalog().kernels) names.insert(kernel.name);
+  for (const auto& [name, why] : kNotEmulated) accounted.insert(name);
+  for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
+    EXPECT_TRUE(accounted.insert(kernel.name).second) << kernel.name;
+  EXPECT_EQ(accounted, names);
+}
+
+// What a unit lacks is what its traits say does not fit, and KernelSet finds the rest.
+TEST(Catalog, UnitsWithoutLargeTilesEmulateAllOtherKernels) {
+  for (const runtime::MatrixUnit unit : {runtime::MatrixUnit::kMfma, runtime::MatrixUnit::kWmma}) {
+    std::set<std::string_view> missing;
+    for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
+      missing.insert(kernel.name);
+    for (const runtime::KernelDef& kernel : EmulatedKernels(unit))
+      EXPECT_EQ(missing.erase(kernel.name), 1u) << kernel.name;
+    for (const std::string_view name : missing)
+      EXPECT_TRUE(name.ends_with("_8") || name.ends_with("_128") || name.ends_with("_256")) << name;
+    EXPECT_EQ(missing.size(), 8u);
+  }
+}
+#endif
 
 using KernelSetTest = KernelTest;
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(KernelSetTest);

@@ -7,26 +7,16 @@
 
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_device.h"
+#include "tests/emulated/emulated_kernels.h"
 #endif
 #include "tests/testing/any_device.h"
 #include "tests/testing/number.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
-
 namespace {
 
 using runtime::MatrixUnit;
-
-absl::StatusOr<std::unique_ptr<runtime::Device>> CreateDevice(const KernelTestParam& param) {
-  // A bound of one microsecond shuffles the blocks and never sleeps.
-  const runtime::DeviceOptions options{
-      .kind = param.device, .host_threads = 3, .host_max_delay_us = 1};
-#if REPRISE_WITH_EMULATOR
-  if (param.emulated != MatrixUnit::kNone) return CreateEmulatedDevice(param.emulated, options);
-#endif
-  return MakeDevice(options);
-}
 
 std::vector<KernelTestParam> EveryDeviceWith(std::initializer_list<runtime::DType> dtypes) {
   std::vector<KernelTestParam> params;
@@ -44,11 +34,27 @@ std::vector<KernelTestParam> EveryDeviceWith(std::initializer_list<runtime::DTyp
 void PrintTo(const KernelTestParam& param, std::ostream* os) {
 #if REPRISE_WITH_EMULATOR
   if (param.emulated != MatrixUnit::kNone) {
+    if (param.device != runtime::DeviceKind::kHost) *os << TestNameOf(param.device) << "_";
     *os << "emulated_" << NameOf(param.emulated) << "_" << runtime::NameOf(param.dtype);
     return;
   }
 #endif
   *os << TestNameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param) {
+  // A bound of one microsecond shuffles the blocks and never sleeps.
+  const runtime::DeviceOptions options{
+      .kind = param.device, .host_threads = 3, .host_max_delay_us = 1};
+#if REPRISE_WITH_EMULATOR
+  if (param.emulated != MatrixUnit::kNone && param.device == runtime::DeviceKind::kHip) {
+    const auto kernels = EmulatedKernels(param.emulated);
+    return MakeFakeHipDevice(
+        {.kernels = {kernels.begin(), kernels.end()}, .host_functions = false});
+  }
+  if (param.emulated != MatrixUnit::kNone) return CreateEmulatedDevice(param.emulated, options);
+#endif
+  return MakeDevice(options);
 }
 
 std::vector<KernelTestParam> EveryDeviceAndDType() {
@@ -65,7 +71,7 @@ std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info) {
 
 void KernelTest::SetUp() {
   if (const std::string why = WhyNoDevice(GetParam().device); !why.empty()) GTEST_SKIP() << why;
-  ASSERT_OK_AND_ASSIGN(device_, CreateDevice(GetParam()));
+  ASSERT_OK_AND_ASSIGN(device_, MakeTestDevice(GetParam()));
   ASSERT_OK_AND_ASSIGN(stream_, device_->CreateStream());
   ASSERT_OK_AND_ASSIGN(kernels_, kernels::KernelSet::Load(*device_, dtype()));
 }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -30,13 +31,17 @@ namespace reprise::testing {
 struct KernelTestParam {
   runtime::DeviceKind device = runtime::DeviceKind::kHost;
   runtime::DType dtype = runtime::DType::kF32;
-  // Not kNone: a GPU with such a unit, emulated on the host device.
+  // Not kNone: a GPU with such a unit, emulated on the host device, or as the code that the hip
+  // device finds in the fake library.
   runtime::MatrixUnit emulated = runtime::MatrixUnit::kNone;
 };
 
 // "host_bf16", "emulated_mma_bf16".
 void PrintTo(const KernelTestParam& param, std::ostream* os);
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
+
+// On the host three threads take the blocks of a kernel in a shuffled order.
+absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param);
 
 std::vector<KernelTestParam> EveryDeviceAndDType();
 std::vector<KernelTestParam> EveryKernelTestDevice();  // f32
