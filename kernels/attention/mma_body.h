@@ -108,8 +108,8 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& p
     T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.head_dim;
     const float inverse = 1.0f / softmax.sum(h);
     REPRISE_UNROLL
-    for (int c = 0; c < kHeadSize / 16; ++c) REPRISE_UNROLL
-    for (int run = 0; run < Softmax::kRuns; ++run) {
+    for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
+      const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
       const int column = Softmax::RunColumn(c, run);
       if (column >= a.head_dim) continue;
       const ColumnRun x = softmax.acc(c, h, run);

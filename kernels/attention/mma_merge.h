@@ -160,9 +160,10 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
       if (slot < 0 || slot >= rows) continue;
       float* to = shared.rows + (wave * kRows + slot) * MmaMergeStride(kHeadSize);
       REPRISE_UNROLL
-      for (int c = 0; c < kHeadSize / 16; ++c) REPRISE_UNROLL
-      for (int run = 0; run < Softmax::kRuns; ++run)
+      for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
+        const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
         StoreVec(to + Softmax::RunColumn(c, run), wave_result.acc(c, h, run));
+      }
     }
     SyncBlock();
     for (int i = ThreadX(); i < rows * (kHeadSize / 4); i += BlockThreads()) {

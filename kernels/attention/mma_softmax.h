@@ -53,8 +53,10 @@ class WaveSoftmax {
         Multiply<T>(s[t], q, reader_.template B<16>(keys, t * 16, k));
     }
     REPRISE_UNROLL
-    for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
-    for (int i = 0; i < MatrixD<16>::kSize; ++i) s[t].v[i] *= scale_log2;
+    for (int t = 0; t < kTokens / 16; ++t) {
+      REPRISE_UNROLL
+      for (int i = 0; i < MatrixD<16>::kSize; ++i) s[t].v[i] *= scale_log2;
+    }
   }
 
   // Hides tokens outside (last - window, last] of a row; the tile's first token is `first`, last[h]
@@ -62,11 +64,15 @@ class WaveSoftmax {
   REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[kRowSlots],
                               uint32_t window) {
     REPRISE_UNROLL
-    for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
-    for (int h = 0; h < kRowSlots; ++h) REPRISE_UNROLL
-    for (int j = 0; j < kSlotColumns<16>; ++j)
-      if (last[h] - (first + static_cast<uint32_t>(t * 16 + MatrixColumn(j))) >= window)
-        s[t].v[At(h, j)] = -Infinity();
+    for (int t = 0; t < kTokens / 16; ++t) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kRowSlots; ++h) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kSlotColumns<16>; ++j)
+          if (last[h] - (first + static_cast<uint32_t>(t * 16 + MatrixColumn(j))) >= window)
+            s[t].v[At(h, j)] = -Infinity();
+      }
+    }
   }
 
   // Turns scores into weights relative to the running maximum, and rescales what is accumulated so
@@ -76,24 +82,30 @@ class WaveSoftmax {
     for (int h = 0; h < kRowSlots; ++h) {
       float top = max_[h];
       REPRISE_UNROLL
-      for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
-      for (int j = 0; j < kSlotColumns<16>; ++j) top = Max(top, s[t].v[At(h, j)]);
+      for (int t = 0; t < kTokens / 16; ++t) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kSlotColumns<16>; ++j) top = Max(top, s[t].v[At(h, j)]);
+      }
       top = ReduceRow(top, [](float x, float y) { return Max(x, y); });
       const float base = SoftmaxBase(top);
       const float rescale = Exp2(max_[h] - base);
       max_[h] = top;
       float sum = 0.0f;
       REPRISE_UNROLL
-      for (int t = 0; t < kTokens / 16; ++t) REPRISE_UNROLL
-      for (int j = 0; j < kSlotColumns<16>; ++j) {
-        float& x = s[t].v[At(h, j)];
-        x = Exp2(x - base);
-        sum += x;
+      for (int t = 0; t < kTokens / 16; ++t) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kSlotColumns<16>; ++j) {
+          float& x = s[t].v[At(h, j)];
+          x = Exp2(x - base);
+          sum += x;
+        }
       }
       sum_[h] = sum_[h] * rescale + sum;
       REPRISE_UNROLL
-      for (int c = 0; c < kColumns; ++c) REPRISE_UNROLL
-      for (int j = 0; j < kSlotColumns<16>; ++j) acc_[c].v[At(h, j)] *= rescale;
+      for (int c = 0; c < kColumns; ++c) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kSlotColumns<16>; ++j) acc_[c].v[At(h, j)] *= rescale;
+      }
     }
   }
 
