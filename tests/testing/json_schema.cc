@@ -98,7 +98,7 @@ class Validator {
   bool CheckProperties(const json& rule, const json& value, const std::string& at) {
     if (!value.is_object()) return true;
     for (const auto& [name, schema] : rule.items()) {
-      if (value.contains(name)) Check(schema, value[name], at + "/" + name);
+      if (value.contains(name)) Check(schema, value[name], absl::StrCat(at, "/", name));
     }
     return true;
   }

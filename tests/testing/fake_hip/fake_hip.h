@@ -68,7 +68,7 @@ extern "C" {
 using FakeHipReset = void (*)();
 // To be changed between calls.
 using FakeHipGetMachine = FakeHipMachine* (*)();
-using FakeHipGetCounts = FakeHipCounts (*)();
+using FakeHipGetCounts = void (*)(FakeHipCounts* counts);
 // Calls of this name since the reset.
 using FakeHipCountCalls = int (*)(const char* call);
 // The next call of this name does nothing and returns `error`.

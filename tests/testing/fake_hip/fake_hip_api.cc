@@ -309,15 +309,15 @@ FAKE_HIP_EXPORT void reprise_fake_hip_reset() {
 
 FAKE_HIP_EXPORT FakeHipMachine* reprise_fake_hip_machine() { return &TheState().machine; }
 
-FAKE_HIP_EXPORT FakeHipCounts reprise_fake_hip_counts() {
+FAKE_HIP_EXPORT void reprise_fake_hip_counts(FakeHipCounts* counts) {
   State& state = TheState();
   std::lock_guard<std::mutex> lock(state.mutex);
-  return {.allocations = static_cast<int>(state.allocations.size()),
-          .mapped = static_cast<int>(state.mapped.size()),
-          .streams = static_cast<int>(state.streams.size()),
-          .graphs = static_cast<int>(state.graphs.size()),
-          .execs = static_cast<int>(state.execs.size()),
-          .modules = static_cast<int>(state.modules.size())};
+  *counts = {.allocations = static_cast<int>(state.allocations.size()),
+             .mapped = static_cast<int>(state.mapped.size()),
+             .streams = static_cast<int>(state.streams.size()),
+             .graphs = static_cast<int>(state.graphs.size()),
+             .execs = static_cast<int>(state.execs.size()),
+             .modules = static_cast<int>(state.modules.size())};
 }
 
 FAKE_HIP_EXPORT int reprise_fake_hip_calls(const char* call) {

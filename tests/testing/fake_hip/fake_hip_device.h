@@ -31,7 +31,11 @@ class FakeHip {
   explicit FakeHip(FakeHipRelease release = FakeHipRelease::kCurrent);
   void Reset() { reset_(); }
   FakeHipMachine& machine() { return *get_machine_(); }
-  FakeHipCounts counts() const { return get_counts_(); }
+  FakeHipCounts counts() const {
+    FakeHipCounts counts;
+    get_counts_(&counts);
+    return counts;
+  }
   int CountCalls(const char* call) const { return count_calls_(call); }
   void Fail(const char* call, int error) { fail_(call, error); }
 
