@@ -512,9 +512,10 @@ TEST_P(SampleFeaturesTest, ARowsBitsDependOnNoNeighbour) {
       EXPECT_EQ(alone.token, together[i].token);
       EXPECT_EQ(std::memcmp(&alone.logprob, &together[i].logprob, sizeof(float)), 0);
       EXPECT_EQ(std::memcmp(&alone.cut, &together[i].cut, sizeof(SampleCut)), 0);
-      EXPECT_EQ(std::memcmp(alone.adjusted.data(), together[i].adjusted.data(),
-                            alone.adjusted.size() * sizeof(float)),
-                0);
+      ASSERT_EQ(alone.adjusted.size(), together[i].adjusted.size());
+      for (size_t t = 0; t < alone.adjusted.size(); ++t)
+        ASSERT_EQ(std::bit_cast<uint32_t>(alone.adjusted[t]),
+                  std::bit_cast<uint32_t>(together[i].adjusted[t]));
       if (rows[i].num_logprobs == 0) continue;
       EXPECT_EQ(alone.report.rank, together[i].report.rank);
       EXPECT_EQ(std::memcmp(alone.report.top_logprob, together[i].report.top_logprob,
