@@ -209,7 +209,8 @@ TEST_F(TinyGeneration, SaysWhereTimeWentAndWhatWasReplayed) {
   ASSERT_TRUE(served.ready());
   Program sched(SchedOn(served, With(work_, {"--requests", "8", "--rate", "200"})));
   EXPECT_EQ(sched.Wait(), 0) << sched.stderr_text();
-  for (const char* word : {"requests", "TTFT", "TPOT", "decode/4", "mixed/", "padding in all",
+  // How many rows share a step depends on the machine's speed, so no graph's size is asked for.
+  for (const char* word : {"requests", "TTFT", "TPOT", "decode/", "mixed/", "padding in all",
                            "wire", "validate", "ring", "device", "reply", "network"}) {
     EXPECT_THAT(sched.stdout_text(), HasSubstr(word));
   }
