@@ -11,7 +11,7 @@ install(TARGETS reprise_runtime reprise_kernels reprise_graphs
 install(DIRECTORY runtime kernels graphs
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprise"
         COMPONENT development
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+        FILES_MATCHING PATTERN "*.h")
 install(EXPORT reprise_targets
         NAMESPACE reprise::
         DESTINATION "${REPRISE_PACKAGE_DIR}"
