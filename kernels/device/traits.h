@@ -20,8 +20,8 @@ struct DeviceTraits {
   bool async_copy = false;  // copies to shared memory run beside the thread
 };
 
-// sm_80's 163 KB leave one block to a multiprocessor; larger ones are left to the launch.
-// LDS of a workgroup is 64 KB on all CDNA and RDNA that we compile for.
+// Of CUDA what every device from sm_80 on has (163 KB); of AMD, LDS of a workgroup is 64 KB on all
+// CDNA and RDNA that we compile for.
 constexpr DeviceTraits TraitsOf(runtime::MatrixUnit unit) {
   switch (unit) {
     case runtime::MatrixUnit::kMma:
