@@ -169,15 +169,15 @@ uint32_t Pack2(float low, float high) {
         },                                                                       \
         const_cast<void*>(args));                                                \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)                      \
-  inline void name(const runtime::HostBlockContext& context, const void* args) { \
-    emulator::RunBlock(                                                          \
-        context, kWaveSize,                                                      \
-        [](void* a) {                                                            \
-          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));  \
-          body(b, *static_cast<const Args*>(a));                                 \
-        },                                                                       \
-        const_cast<void*>(args));                                                \
+#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
+  inline void name(const runtime::HostBlockContext& context, const void* args) {         \
+    emulator::RunBlock(                                                                  \
+        context, kWaveSize,                                                              \
+        [](void* a) {                                                                    \
+          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));          \
+          body(b, *static_cast<const Args*>(a));                                         \
+        },                                                                               \
+        const_cast<void*>(args));                                                        \
   }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
