@@ -10,17 +10,21 @@
 namespace reprise::kernels {
 
 struct StepCase {
-  const char* name;
-  uint32_t max_rows;
-  uint32_t max_step_tokens;
-  uint32_t max_blocks_per_row;
-  uint32_t block_size;
-  uint32_t prefill_q_tokens;
-  uint32_t depth;  // slots of either ring
-  SplitRule split;
-  uint32_t num_steps;
+  const char* name = "";
+  uint32_t max_rows = 0;
+  uint32_t max_step_tokens = 0;
+  uint32_t max_blocks_per_row = 0;
+  uint32_t block_size = 0;
+  uint32_t prefill_q_tokens = 0;
+  uint32_t depth = 0;  // slots of either ring
+  SplitRule split = {};
+  uint32_t num_steps = 0;
   uint64_t first_count = 0;  // steps published before the first
   uint32_t window = 0;       // see PlanArgs
+  // Rows with sampling features. 0: no row has any, and the plan has no room for them.
+  uint32_t vocab = 0;
+  uint32_t max_prompt_logprobs = 0;
+  bool adjust_logits = true;  // see ResidentRows
 };
 
 inline constexpr StepCase kStepCases[] = {
@@ -85,6 +89,51 @@ inline constexpr StepCase kStepCases[] = {
      0,
      300},
     {"more_rows_than_threads", 700, 2500, 20, 16, 16, 2, SplitRule{}, 6},
+    {.name = "features_of_one_row",
+     .max_rows = 1,
+     .max_step_tokens = 6,
+     .max_blocks_per_row = 12,
+     .block_size = 3,
+     .prefill_q_tokens = 4,
+     .depth = 1,
+     .split = {.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2},
+     .num_steps = 60,
+     .vocab = 5,
+     .max_prompt_logprobs = 6},
+    {.name = "features_of_few_rows",
+     .max_rows = 9,
+     .max_step_tokens = 60,
+     .max_blocks_per_row = 9,
+     .block_size = 5,
+     .prefill_q_tokens = 4,
+     .depth = 3,
+     .split = {.min_split_tokens = 5, .max_splits = 7, .split_multiple = 3},
+     .num_steps = 50,
+     .window = 7,
+     .vocab = 700,
+     .max_prompt_logprobs = 20},
+    {.name = "features_that_adjust_nothing",
+     .max_rows = 12,
+     .max_step_tokens = 50,
+     .max_blocks_per_row = 6,
+     .block_size = 8,
+     .prefill_q_tokens = 16,
+     .depth = 2,
+     .split = {.min_split_tokens = 8, .max_splits = 4, .split_multiple = 4},
+     .num_steps = 30,
+     .vocab = 300,
+     .max_prompt_logprobs = 50,
+     .adjust_logits = false},
+    {.name = "features_of_more_rows_than_threads",
+     .max_rows = 600,
+     .max_step_tokens = 1500,
+     .max_blocks_per_row = 6,
+     .block_size = 16,
+     .prefill_q_tokens = 16,
+     .depth = 2,
+     .num_steps = 5,
+     .vocab = 33,
+     .max_prompt_logprobs = 700},
 };
 
 }  // namespace reprise::kernels

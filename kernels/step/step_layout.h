@@ -107,7 +107,7 @@ enum SamplingUpdateKind : uint32_t {
   kUpdateStop = 1,      // stop tokens
   kUpdateBias = 2,      // LogitBias
   kUpdateMask = 3,      // a bit per token, bit t % 32 of word t / 32
-  kUpdateHistory = 4,   // the row's tokens so far; forgets those of the row before it
+  kUpdateHistory = 4,   // prompt_length, then the row's tokens so far; forgets the row before it
 };
 constexpr uint32_t kSamplingUpdatesPerRow = 5;  // one of each kind at most
 

@@ -11,6 +11,7 @@
 #include "kernels/step/cases.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
+#include "tests/testing/random_steps.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/step_bench.h"
 #include "tests/testing/step_oracle.h"
@@ -23,12 +24,10 @@ using kernels::StepCase;
 using StepTest = KernelTest;
 REPRISE_FOR_EVERY_DEVICE(StepTest);
 
-// What sampling leaves: one token and log-probability for every row that a step can have.
 void SetRandomSampled(const StepCase& c, Random& random, StepBench& bench) {
-  std::vector<uint32_t> token(c.max_rows);
-  std::vector<float> logprob(c.max_rows);
-  for (uint32_t& t : token) t = random.Below(1u << 17);
-  for (float& l : logprob) l = -static_cast<float>(random.Uniform());
+  std::vector<uint32_t> token;
+  std::vector<float> logprob;
+  RandomSampled(c, random, &token, &logprob);
   bench.SetSampled(token, logprob);
 }
 

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "absl/strings/str_join.h"
 #include "kernels/step/step.h"
+#include "tests/testing/random_steps.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -56,70 +58,6 @@ void ExpectSame(const char* what, const std::vector<T>& got, const std::vector<T
 
 }  // namespace
 
-RandomSteps::RandomSteps(const StepCase& c, uint64_t seed)
-    : c_(c), random_(seed), live_(c.max_rows), sampled_(c.max_rows), num_blocks_(c.max_rows) {}
-
-OracleStep RandomSteps::Next(const OracleRows& rows) {
-  OracleStep step;
-  uint32_t num_rows = 1 + random_.Below(c_.max_rows);
-  num_rows = std::min(num_rows, c_.max_step_tokens);
-  const std::vector<uint32_t> slots = random_.Permutation(c_.max_rows);
-  for (uint32_t i = 0; i < num_rows; ++i) {
-    const uint32_t left = c_.max_step_tokens - step.num_tokens();
-    AddRow(slots[i], left - (num_rows - 1 - i), rows, step);  // the others need a token each
-  }
-  return step;
-}
-
-void RandomSteps::AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows, OracleStep& step) {
-  const uint32_t capacity = c_.max_blocks_per_row * c_.block_size;
-  RowEntry entry;
-  entry.slot = slot;
-  uint32_t before = live_[slot] ? rows.context_length[slot] : 0;
-  if (!live_[slot] || before >= capacity || random_.Below(8) == 0) {
-    entry.flags |= kernels::kRowReset;
-    entry.context_length = before = random_.Below(3) == 0 ? 0 : random_.Below(capacity);
-    entry.temperature = static_cast<float>(random_.Below(3)) * 0.5f;
-    entry.seed = random_.Bits();
-    live_[slot] = true;
-    sampled_[slot] = false;
-    num_blocks_[slot] = 0;
-  }
-  entry.num_tokens = 1;
-  if (!sampled_[slot] || random_.Below(4) == 0) {
-    entry.flags |= kernels::kRowTokensGiven;
-    const uint32_t most = std::min(budget, capacity - before);
-    if (random_.Below(2) == 0) entry.num_tokens = 1 + random_.Below(most);
-    entry.given_offset = static_cast<uint32_t>(step.given_tokens.size());
-    for (uint32_t i = 0; i < entry.num_tokens; ++i)
-      step.given_tokens.push_back(random_.Below(1u << 17));
-  }
-  if (random_.Below(4) != 0) {
-    entry.flags |= kernels::kRowSample;
-    sampled_[slot] = true;
-  }
-  GiveBlocks(slot, before + entry.num_tokens, step);
-  step.rows.push_back(entry);
-}
-
-// As many blocks as the length needs, now and then some ahead, in one update or in two.
-void RandomSteps::GiveBlocks(uint32_t slot, uint32_t length, OracleStep& step) {
-  uint32_t wanted = (length + c_.block_size - 1) / c_.block_size;
-  wanted = std::min(wanted + random_.Below(3), c_.max_blocks_per_row);
-  const uint32_t middle = num_blocks_[slot] + (wanted - std::min(wanted, num_blocks_[slot])) / 2;
-  for (const uint32_t end : {middle, wanted}) {
-    if (end <= num_blocks_[slot]) continue;
-    TableUpdate update;
-    update.slot = slot;
-    update.first = num_blocks_[slot];
-    update.count = end - num_blocks_[slot];
-    update.offset = static_cast<uint32_t>(step.blocks.size());
-    for (uint32_t i = 0; i < update.count; ++i) step.blocks.push_back(1 + random_.Below(1u << 20));
-    step.table_updates.push_back(update);
-    num_blocks_[slot] = end;
-  }
-}
-
 StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
                      const kernels::KernelSet& kernels, const StepCase& c)
     : c_(c),
@@ -127,52 +65,15 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
       stream_(stream),
       kernels_(kernels),
       memory_(device, stream),
-      rows_(c.max_rows, c.max_blocks_per_row),
+      rows_(c.max_rows, c.max_blocks_per_row, c.vocab),
       count_(c.first_count) {
-  const size_t rows = c.max_rows, tokens = c.max_step_tokens;
-  const size_t decode_items = rows * c.split.max_splits;
-  const size_t prefill_items = tokens / c.prefill_q_tokens + rows;
-  mirror_ = {.entries = PoisonedVector<RowEntry>(rows),
-             .given_tokens = PoisonedVector<uint32_t>(tokens),
-             .query_start = PoisonedVector<uint32_t>(rows + 1),
-             .context_before = PoisonedVector<uint32_t>(rows),
-             .token_id = PoisonedVector<uint32_t>(tokens),
-             .token_position = PoisonedVector<uint32_t>(tokens),
-             .token_block = PoisonedVector<uint32_t>(tokens),
-             .token_offset = PoisonedVector<uint32_t>(tokens),
-             .sampled_entry = PoisonedVector<uint32_t>(rows),
-             .sampled_token = PoisonedVector<uint32_t>(rows),
-             .decode_items = PoisonedVector<AttentionItem>(decode_items),
-             .prefill_items = PoisonedVector<AttentionItem>(prefill_items),
-             .counts = PoisonedVector<PlanCounts>(1)[0],
-             .ring = {}};
-  kernels::StepPlan plan;
-  plan.counts = memory_.Poisoned<PlanCounts>(1);
-  plan.entries = memory_.Poisoned<RowEntry>(rows);
-  plan.given_tokens = memory_.Poisoned<uint32_t>(tokens);
-  plan.query_start = memory_.Poisoned<uint32_t>(rows + 1);
-  plan.context_before = memory_.Poisoned<uint32_t>(rows);
-  plan.token_id = memory_.Poisoned<uint32_t>(tokens);
-  plan.token_position = memory_.Poisoned<uint32_t>(tokens);
-  plan.token_block = memory_.Poisoned<uint32_t>(tokens);
-  plan.token_offset = memory_.Poisoned<uint32_t>(tokens);
-  plan.sampled_entry = memory_.Poisoned<uint32_t>(rows);
-  plan.sampled_token = memory_.Poisoned<uint32_t>(rows);
-  plan.decode_items = memory_.Poisoned<AttentionItem>(decode_items);
-  plan.prefill_items = memory_.Poisoned<AttentionItem>(prefill_items);
+  fetch_.plan = plan_.plan = publish_.plan = MakePlan();
+  fetch_.rows = plan_.rows = publish_.rows = MakeRows();
+  rows_.temperature = PoisonedVector<float>(c.max_rows);
 
-  kernels::ResidentRows resident;
-  resident.context_length = memory_.Poisoned<uint32_t>(rows);
-  resident.last_token = memory_.Poisoned<uint32_t>(rows);
-  resident.temperature = memory_.Poisoned<float>(rows);
-  resident.seed = memory_.Poisoned<uint64_t>(rows);
-  resident.life = memory_.Poisoned<kernels::RowLife>(rows);
-  resident.block_table = memory_.Poisoned<uint32_t>(rows * c.max_blocks_per_row);
-  resident.max_blocks_per_row = c.max_blocks_per_row;
-  rows_.temperature = PoisonedVector<float>(rows);
-
-  fetch_.layout = StepSlotLayout::For(rows, tokens, c.max_blocks_per_row);
-  publish_.slot_bytes = kernels::ResultSlotBytes(rows);
+  fetch_.layout = StepSlotLayout::For(c.max_rows, c.max_step_tokens, c.max_blocks_per_row,
+                                      RandomSteps::MaxSamplingWords(c));
+  publish_.slot_bytes = kernels::ResultSlotBytes(c.max_rows);
   step_ring_ = *runtime::MappedBuffer::Create(device, c.depth * fetch_.layout.bytes);
   result_ring_ =
       *runtime::MappedBuffer::Create(device, c.depth * publish_.slot_bytes + kRingGuardBytes);
@@ -183,16 +84,66 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   fetch_.ring = reinterpret_cast<const unsigned char*>(step_ring_.device());
   fetch_.depth = publish_.depth = c.depth;
   fetch_.step_count = publish_.step_count = step_count;
-  fetch_.plan = plan_.plan = publish_.plan = plan;
-  fetch_.rows = plan_.rows = publish_.rows = resident;
   plan_.split = c.split;
   plan_.block_size = c.block_size;
   plan_.prefill_q_tokens = c.prefill_q_tokens;
   plan_.window = c.window;
-  publish_.sampled_token_id = memory_.Poisoned<uint32_t>(rows);
-  publish_.sampled_logprob = memory_.Poisoned<float>(rows);
-  publish_.staging = memory_.Poisoned<RowResult>(rows);
+  publish_.sampled_token_id = memory_.Poisoned<uint32_t>(c.max_rows);
+  publish_.sampled_logprob = memory_.Poisoned<float>(c.max_rows);
+  publish_.staging = memory_.Poisoned<RowResult>(c.max_rows);
   publish_.ring = reinterpret_cast<unsigned char*>(result_ring_.device());
+}
+
+// Every array of the plan, and its mirror.
+kernels::StepPlan StepBench::MakePlan() {
+  const size_t rows = c_.max_rows, tokens = c_.max_step_tokens;
+  const auto make = [this](size_t n, auto& mirror) {
+    using T = typename std::remove_reference_t<decltype(mirror)>::value_type;
+    mirror = PoisonedVector<T>(n);
+    return memory_.Poisoned<T>(n);
+  };
+  kernels::StepPlan plan;
+  plan.counts = memory_.Poisoned<PlanCounts>(1);
+  mirror_.counts = PoisonedVector<PlanCounts>(1)[0];
+  plan.entries = make(rows, mirror_.entries);
+  plan.given_tokens = make(tokens + rows, mirror_.given_tokens);
+  plan.query_start = make(rows + 1, mirror_.query_start);
+  plan.context_before = make(rows, mirror_.context_before);
+  plan.token_id = make(tokens, mirror_.token_id);
+  plan.token_position = make(tokens, mirror_.token_position);
+  plan.token_block = make(tokens, mirror_.token_block);
+  plan.token_offset = make(tokens, mirror_.token_offset);
+  plan.sampled_entry = make(rows, mirror_.sampled_entry);
+  plan.sampled_token = make(rows + c_.max_prompt_logprobs, mirror_.sampled_token);
+  plan.decode_items = make(rows * c_.split.max_splits, mirror_.decode_items);
+  plan.prefill_items = make(tokens / c_.prefill_q_tokens + rows, mirror_.prefill_items);
+  if (c_.vocab == 0) return plan;
+  plan.logits_place = make(rows, mirror_.logits_place);
+  plan.prompt_entry = make(c_.max_prompt_logprobs, mirror_.prompt_entry);
+  plan.prompt_target = make(c_.max_prompt_logprobs, mirror_.prompt_target);
+  return plan;
+}
+
+kernels::ResidentRows StepBench::MakeRows() {
+  const size_t rows = c_.max_rows;
+  kernels::ResidentRows resident;
+  resident.context_length = memory_.Poisoned<uint32_t>(rows);
+  resident.last_token = memory_.Poisoned<uint32_t>(rows);
+  resident.temperature = memory_.Poisoned<float>(rows);
+  resident.seed = memory_.Poisoned<uint64_t>(rows);
+  resident.life = memory_.Poisoned<kernels::RowLife>(rows);
+  resident.block_table = memory_.Poisoned<uint32_t>(rows * c_.max_blocks_per_row);
+  resident.max_blocks_per_row = c_.max_blocks_per_row;
+  if (c_.vocab == 0) return resident;
+  resident.sampling = memory_.Poisoned<kernels::RowSampling>(rows);
+  resident.stop_token = memory_.Poisoned<uint32_t>(rows * kernels::kMaxStopTokens);
+  if (!c_.adjust_logits) return resident;
+  resident.vocab = c_.vocab;
+  resident.mask_words = (c_.vocab + 31) / 32;
+  resident.bias = memory_.Poisoned<kernels::LogitBias>(rows * kernels::kMaxLogitBias);
+  resident.mask = memory_.Poisoned<uint32_t>(rows * resident.mask_words);
+  resident.history = memory_.Poisoned<uint32_t>(rows * c_.vocab);
+  return resident;
 }
 
 void StepBench::Write(uint64_t sequence, const OracleStep& step) {
@@ -206,12 +157,15 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step) {
   put(fetch_.layout.table_updates, step.table_updates);
   put(fetch_.layout.tokens, step.given_tokens);
   put(fetch_.layout.blocks, step.blocks);
+  put(fetch_.layout.sampling_updates, step.sampling_updates);
+  put(fetch_.layout.sampling_data, step.sampling_data);
   StepHeader header;
   header.sequence = sequence;
   header.num_rows = static_cast<uint32_t>(step.rows.size());
   header.num_tokens = step.num_tokens();
   header.num_given_tokens = static_cast<uint32_t>(step.given_tokens.size());
   header.num_table_updates = static_cast<uint32_t>(step.table_updates.size());
+  header.num_sampling_updates = static_cast<uint32_t>(step.sampling_updates.size());
   std::memcpy(slot, &header, sizeof(header));
 }
 
@@ -234,7 +188,7 @@ void StepBench::Launch() {
 void StepBench::ExpectStep(const OracleStep& step) {
   const OraclePlan plan =
       PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, c_.window, rows_);
-  Overwrite(mirror_.entries, step.rows);
+  Overwrite(mirror_.entries, plan.entries);
   Overwrite(mirror_.given_tokens, step.given_tokens);
   Overwrite(mirror_.query_start, plan.query_start);
   Overwrite(mirror_.context_before, plan.context_before);
@@ -244,22 +198,24 @@ void StepBench::ExpectStep(const OracleStep& step) {
   Overwrite(mirror_.token_offset, plan.token_offset);
   Overwrite(mirror_.sampled_entry, plan.sampled_entry);
   Overwrite(mirror_.sampled_token, plan.sampled_token);
+  if (c_.vocab != 0) Overwrite(mirror_.logits_place, plan.logits_place);
+  Overwrite(mirror_.prompt_entry, plan.prompt_entry);
+  Overwrite(mirror_.prompt_target, plan.prompt_target);
   Overwrite(mirror_.decode_items, plan.decode_items);
   Overwrite(mirror_.prefill_items, plan.prefill_items);
   const auto size = [](const auto& v) { return static_cast<uint32_t>(v.size()); };
   mirror_.counts = {.sequence = ++count_,
                     .begin_ns = 0,
                     .num_rows = size(step.rows),
-                    .num_tokens = step.num_tokens(),
+                    .num_tokens = size(plan.token_id),
                     .num_sampled = size(plan.sampled_entry),
                     .num_decode_items = size(plan.decode_items),
                     .num_prefill_items = size(plan.prefill_items),
                     .num_table_updates = size(step.table_updates),
-                    .num_prompt_logprobs = 0,
-                    .num_logits = size(plan.sampled_entry)};
+                    .num_prompt_logprobs = size(plan.prompt_entry),
+                    .num_logits = size(plan.sampled_token)};
 
-  const std::vector<RowResult> results =
-      PublishStep(step, plan, sampled_token_, sampled_logprob_, rows_);
+  const std::vector<RowResult> results = PublishStep(plan, sampled_token_, sampled_logprob_, rows_);
   std::byte* slot = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.slot_bytes;
   std::memcpy(slot + offsetof(ResultHeader, sequence), &count_, sizeof(count_));
   std::memcpy(slot + offsetof(ResultHeader, num_rows), &mirror_.counts.num_rows, sizeof(uint32_t));
@@ -296,6 +252,18 @@ void StepBench::CheckPlan() {
   ExpectSame("sampled_token", memory_.Read(plan.sampled_token), mirror_.sampled_token);
   ExpectSame("decode_items", memory_.Read(plan.decode_items), mirror_.decode_items);
   ExpectSame("prefill_items", memory_.Read(plan.prefill_items), mirror_.prefill_items);
+  if (c_.vocab == 0) return;
+  CheckLogitsPlace();
+  ExpectSame("prompt_entry", memory_.Read(plan.prompt_entry), mirror_.prompt_entry);
+  ExpectSame("prompt_target", memory_.Read(plan.prompt_target), mirror_.prompt_target);
+}
+
+// Rows that do not return their logits have a place that nobody looks at.
+void StepBench::CheckLogitsPlace() {
+  const std::vector<uint32_t> got = memory_.Read(fetch_.plan.logits_place);
+  for (size_t s = 0; s < got.size(); ++s)
+    if (mirror_.logits_place[s] == OraclePlan::kAnyPlace) mirror_.logits_place[s] = got[s];
+  ExpectSame("logits_place", got, mirror_.logits_place);
 }
 
 void StepBench::CheckRows() {
@@ -307,6 +275,17 @@ void StepBench::CheckRows() {
   ExpectSame("life", memory_.Read(resident.life), rows_.life);
   ExpectSame("block_table", memory_.Read(resident.block_table), rows_.block_table);
   ExpectSame("step_count", memory_.Read(publish_.step_count), {count_});
+  if (c_.vocab != 0) CheckSampling();
+}
+
+void StepBench::CheckSampling() {
+  const kernels::ResidentRows& resident = fetch_.rows;
+  ExpectSame("sampling", memory_.Read(resident.sampling), rows_.sampling);
+  ExpectSame("stop_token", memory_.Read(resident.stop_token), rows_.stop_token);
+  if (!c_.adjust_logits) return;
+  ExpectSame("bias", memory_.Read(resident.bias), rows_.bias);
+  ExpectSame("mask", memory_.Read(resident.mask), rows_.mask);
+  ExpectSame("history", memory_.Read(resident.history), rows_.history);
 }
 
 // The times are the device's; everything else in the ring is known, slots of other steps and the

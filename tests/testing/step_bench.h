@@ -15,28 +15,9 @@
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "tests/testing/guarded_memory.h"
-#include "tests/testing/number.h"
 #include "tests/testing/step_oracle.h"
 
 namespace reprise::testing {
-
-// A random life of rows: added with a context or without, continued with given tokens or the last
-// sampled one, extended by blocks, dropped and added again. Every step that it makes is valid.
-class RandomSteps {
- public:
-  RandomSteps(const kernels::StepCase& c, uint64_t seed);
-  // `rows` as they will be when the step runs; last_token decides nothing.
-  OracleStep Next(const OracleRows& rows);
-
- private:
-  void AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows, OracleStep& step);
-  void GiveBlocks(uint32_t slot, uint32_t length, OracleStep& step);
-
-  const kernels::StepCase& c_;
-  Random random_;
-  std::vector<bool> live_, sampled_;  // by slot
-  std::vector<uint32_t> num_blocks_;  // by slot: in the table
-};
 
 class StepBench {
  public:
@@ -64,13 +45,17 @@ class StepBench {
     std::vector<kernels::RowEntry> entries;
     std::vector<uint32_t> given_tokens, query_start, context_before;
     std::vector<uint32_t> token_id, token_position, token_block, token_offset;
-    std::vector<uint32_t> sampled_entry, sampled_token;
+    std::vector<uint32_t> sampled_entry, sampled_token, logits_place, prompt_entry, prompt_target;
     std::vector<kernels::AttentionItem> decode_items, prefill_items;
     kernels::PlanCounts counts;
     std::vector<std::byte> ring;
   };
+  kernels::StepPlan MakePlan();
+  kernels::ResidentRows MakeRows();
   void CheckPlan();
+  void CheckLogitsPlace();
   void CheckRows();
+  void CheckSampling();
   void CheckResults();
 
   const kernels::StepCase& c_;

@@ -2,24 +2,134 @@
 #include "tests/testing/step_oracle.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace reprise::testing {
+namespace {
 
-using kernels::AttentionItem;
 using kernels::RowEntry;
+using kernels::RowLife;
 using kernels::RowResult;
+using kernels::RowSampling;
+using kernels::SamplingUpdate;
 using kernels::SplitRule;
 using kernels::TableUpdate;
 
-OracleRows::OracleRows(uint32_t max_rows, uint32_t blocks)
+template <typename T>
+std::vector<T> NeverWritten(size_t n) {
+  std::vector<T> v(n);
+  if (n != 0) std::memset(static_cast<void*>(v.data()), 0xff, n * sizeof(T));
+  return v;
+}
+
+constexpr uint32_t FeaturesIn(uint32_t flags) { return flags / (1u << kernels::kRowFeatureShift); }
+constexpr uint32_t WithFeatures(uint32_t flags, uint32_t features) {
+  constexpr uint32_t kUnit = 1u << kernels::kRowFeatureShift;
+  return flags % kUnit + features * kUnit;
+}
+
+// A token that the row was given or took over is the prompt's, unless it stands at or behind the
+// prompt's end; then the row had sampled it before it was dropped.
+void CountToken(uint32_t slot, uint32_t token, uint32_t position, uint32_t prompt_length,
+                OracleRows& rows) {
+  uint32_t& word = rows.history[size_t{slot} * rows.vocab + token];
+  const bool prompts = prompt_length == 0 || position < prompt_length;
+  if (!prompts) {
+    ++word;
+  } else if (word < kernels::kHistoryPrompt) {
+    word += kernels::kHistoryPrompt;
+  }
+}
+
+void ApplyHistory(uint32_t slot, const std::vector<uint32_t>& words, OracleRows& rows) {
+  std::fill_n(rows.history.begin() + static_cast<std::ptrdiff_t>(size_t{slot} * rows.vocab),
+              rows.vocab, 0);
+  for (uint32_t i = 1; i < words.size(); ++i) CountToken(slot, words[i], i - 1, words[0], rows);
+}
+
+void ApplyUpdate(const SamplingUpdate& update, const std::vector<uint32_t>& words,
+                 OracleRows& rows) {
+  const size_t slot = update.slot;
+  const auto overwrite = [&](void* to) { std::memcpy(to, words.data(), 4 * words.size()); };
+  switch (update.kind) {
+    case kernels::kUpdateSampling:
+      return overwrite(&rows.sampling[slot]);
+    case kernels::kUpdateStop:
+      return overwrite(&rows.stop_token[slot * kernels::kMaxStopTokens]);
+    case kernels::kUpdateBias:
+      return overwrite(&rows.bias[slot * kernels::kMaxLogitBias]);
+    case kernels::kUpdateMask:
+      return overwrite(&rows.mask[slot * ((rows.vocab + 31) / 32)]);
+    default:
+      return ApplyHistory(update.slot, words, rows);
+  }
+}
+
+void Fetch(const OracleStep& step, OracleRows& rows) {
+  for (const TableUpdate& u : step.table_updates)
+    for (uint32_t i = 0; i < u.count; ++i)
+      rows.block_table[size_t{u.slot} * rows.max_blocks_per_row + u.first + i] =
+          step.blocks[u.offset + i];
+  for (const SamplingUpdate& u : step.sampling_updates) {
+    const auto begin = step.sampling_data.begin() + u.offset;
+    ApplyUpdate(u, {begin, begin + u.count}, rows);
+  }
+}
+
+// The row as it runs: with its live features; one that has stopped has nothing to do.
+RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
+  RowEntry row = given;
+  RowLife& life = rows.life[row.slot];
+  if (row.flags & kernels::kRowReset) {
+    rows.context_length[row.slot] = row.context_length;
+    rows.temperature[row.slot] = row.temperature;
+    rows.seed[row.slot] = row.seed;
+    life = {FeaturesIn(given.flags), 0, kernels::kFinishNone, 0};
+  } else if (row.flags & kernels::kRowFeatures) {
+    life.features = FeaturesIn(given.flags);
+  }
+  row.flags = WithFeatures(given.flags, life.features);
+  if (life.finish == kernels::kFinishNone) return row;
+  row.num_tokens = 0;
+  row.flags |= kernels::kRowStopped;
+  for (const uint32_t wish : {kernels::kRowSample, kernels::kRowPromptLogprobs})
+    if (row.flags & wish) row.flags -= wish;
+  return row;
+}
+
+// Why a row ends with its latest token, which life.generated counts already.
+uint32_t FinishWith(uint32_t token, uint32_t slot, const OracleRows& rows) {
+  if (token == kernels::kNoCandidate) return kernels::kFinishNoCandidate;
+  const RowLife& life = rows.life[slot];
+  if (!(life.features & kernels::kFeatureStop)) return kernels::kFinishNone;
+  const RowSampling& sampling = rows.sampling[slot];
+  const uint32_t* stop = &rows.stop_token[size_t{slot} * kernels::kMaxStopTokens];
+  const bool early = life.generated <= sampling.min_tokens;
+  if (!early && std::count(stop, stop + sampling.num_stop, token) != 0)
+    return kernels::kFinishStopToken;
+  const bool used_up = sampling.max_new_tokens > 0 && life.generated >= sampling.max_new_tokens;
+  return used_up ? kernels::kFinishLength : kernels::kFinishNone;
+}
+
+}  // namespace
+
+OracleRows::OracleRows(uint32_t max_rows, uint32_t blocks, uint32_t vocabulary)
     : context_length(max_rows, kNever),
       last_token(max_rows, kNever),
       temperature(max_rows, std::numeric_limits<float>::quiet_NaN()),
       seed(max_rows, ~uint64_t{0}),
       life(max_rows, kernels::RowLife{kNever, kNever, kNever, kNever}),
       block_table(size_t{max_rows} * blocks, kNever),
-      max_blocks_per_row(blocks) {}
+      max_blocks_per_row(blocks),
+      vocab(vocabulary) {
+  if (vocab == 0) return;
+  sampling = NeverWritten<RowSampling>(max_rows);
+  stop_token = NeverWritten<uint32_t>(size_t{max_rows} * kernels::kMaxStopTokens);
+  bias = NeverWritten<kernels::LogitBias>(size_t{max_rows} * kernels::kMaxLogitBias);
+  mask = NeverWritten<uint32_t>(size_t{max_rows} * ((vocab + 31) / 32));
+  history = NeverWritten<uint32_t>(size_t{max_rows} * vocab);
+}
 
 uint32_t OracleStep::num_tokens() const {
   uint32_t n = 0;
@@ -59,62 +169,94 @@ void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tok
     plan.decode_items[i].num_splits = num_splits;
 }
 
+namespace {
+
+// Appends the tokens of a row, and what is wanted of them.
+void PlanRow(uint32_t e, const OracleStep& step, uint32_t block_size, OracleRows& rows,
+             OraclePlan& plan) {
+  const RowEntry& row = plan.entries[e];
+  const bool given = (row.flags & kernels::kRowTokensGiven) != 0;
+  const bool counts = (FeaturesIn(row.flags) & kernels::kFeaturePenalties) != 0;
+  for (uint32_t i = 0; i < row.num_tokens; ++i) {
+    const uint32_t position = plan.context_before[e] + i;
+    const uint32_t token =
+        given ? step.given_tokens[row.given_offset + i] : rows.last_token[row.slot];
+    plan.token_id.push_back(token);
+    plan.token_position.push_back(position);
+    plan.token_block.push_back(
+        rows.block_table[size_t{row.slot} * rows.max_blocks_per_row + position / block_size]);
+    plan.token_offset.push_back(position % block_size);
+    if (given && counts)
+      CountToken(row.slot, token, position, rows.sampling[row.slot].prompt_length, rows);
+  }
+  if (row.flags & kernels::kRowSample) {
+    plan.sampled_entry.push_back(e);
+    plan.sampled_token.push_back(static_cast<uint32_t>(plan.token_id.size()) - 1);
+  }
+}
+
+// Each given token but the last names the next; the last does where one more is given.
+void PlanPromptTokens(uint32_t e, const OracleStep& step, OraclePlan& plan) {
+  const RowEntry& row = plan.entries[e];
+  if (!(row.flags & kernels::kRowPromptLogprobs)) return;
+  for (uint32_t i = 0; i < row.num_tokens; ++i) {
+    if (i + 1 == row.num_tokens && !(row.flags & kernels::kRowNextGiven)) break;
+    plan.sampled_token.push_back(plan.query_start[e] + i);
+    plan.prompt_entry.push_back(e);
+    plan.prompt_target.push_back(step.given_tokens[row.given_offset + i + 1]);
+  }
+}
+
+}  // namespace
+
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule& split,
                     uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows) {
-  for (const TableUpdate& u : step.table_updates)
-    for (uint32_t i = 0; i < u.count; ++i)
-      rows.block_table[size_t{u.slot} * rows.max_blocks_per_row + u.first + i] =
-          step.blocks[u.offset + i];
-
+  Fetch(step, rows);
   OraclePlan plan;
   for (uint32_t e = 0; e < step.rows.size(); ++e) {
-    const RowEntry& row = step.rows[e];
-    if (row.flags & kernels::kRowReset) {
-      rows.context_length[row.slot] = row.context_length;
-      rows.temperature[row.slot] = row.temperature;
-      rows.seed[row.slot] = row.seed;
-      rows.life[row.slot] = kernels::RowLife{0, 0, kernels::kFinishNone, 0};
-    }
-    const uint32_t before = rows.context_length[row.slot];
+    plan.entries.push_back(StartRow(step.rows[e], rows));
+    const RowEntry& row = plan.entries[e];
     plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
-    plan.context_before.push_back(before);
-    for (uint32_t i = 0; i < row.num_tokens; ++i) {
-      const uint32_t position = before + i;
-      plan.token_id.push_back((row.flags & kernels::kRowTokensGiven)
-                                  ? step.given_tokens[row.given_offset + i]
-                                  : rows.last_token[row.slot]);
-      plan.token_position.push_back(position);
-      plan.token_block.push_back(
-          rows.block_table[size_t{row.slot} * rows.max_blocks_per_row + position / block_size]);
-      plan.token_offset.push_back(position % block_size);
-    }
-    if (row.flags & kernels::kRowSample) {
-      plan.sampled_entry.push_back(e);
-      plan.sampled_token.push_back(static_cast<uint32_t>(plan.token_id.size()) - 1);
-    }
-    AddAttentionItems(e, before, row.num_tokens, split, prefill_q_tokens, window, plan);
+    plan.context_before.push_back(rows.context_length[row.slot]);
+    PlanRow(e, step, block_size, rows, plan);
+    if (row.num_tokens != 0)
+      AddAttentionItems(e, plan.context_before[e], row.num_tokens, split, prefill_q_tokens, window,
+                        plan);
   }
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
+  uint32_t place = 0;
+  for (const uint32_t e : plan.sampled_entry) {
+    const bool returned = (FeaturesIn(plan.entries[e].flags) & kernels::kFeatureLogits) != 0;
+    plan.logits_place.push_back(returned ? place++ : OraclePlan::kAnyPlace);
+  }
+  for (uint32_t e = 0; e < step.rows.size(); ++e) PlanPromptTokens(e, step, plan);
   return plan;
 }
 
-std::vector<RowResult> PublishStep(const OracleStep& step, const OraclePlan& plan,
-                                   const std::vector<uint32_t>& token,
+std::vector<RowResult> PublishStep(const OraclePlan& plan, const std::vector<uint32_t>& token,
                                    const std::vector<float>& logprob, OracleRows& rows) {
   std::vector<RowResult> results;
-  for (uint32_t e = 0; e < step.rows.size(); ++e) {
-    const RowEntry& row = step.rows[e];
-    RowResult result;
+  for (uint32_t e = 0; e < plan.entries.size(); ++e) {
+    const RowEntry& row = plan.entries[e];
+    RowResult& result = results.emplace_back();
     result.context_length = plan.context_before[e] + row.num_tokens;
     rows.context_length[row.slot] = result.context_length;
-    for (size_t s = 0; s < plan.sampled_entry.size(); ++s) {
-      if (plan.sampled_entry[s] != e) continue;
-      result.token = rows.last_token[row.slot] = token[s];
-      result.logprob = logprob[s];
-      result.flags = kernels::kResultSampled;
-      ++rows.life[row.slot].generated;
-    }
-    results.push_back(result);
+    if (row.flags & kernels::kRowStopped) result.flags = kernels::kResultStopped;
+  }
+  for (size_t s = 0; s < plan.sampled_entry.size(); ++s) {
+    const RowEntry& row = plan.entries[plan.sampled_entry[s]];
+    RowResult& result = results[plan.sampled_entry[s]];
+    RowLife& life = rows.life[row.slot];
+    ++life.generated;
+    life.finish = FinishWith(token[s], row.slot, rows);
+    result.token = token[s] == kernels::kNoCandidate ? 0 : token[s];
+    result.logprob = logprob[s];
+    result.flags = kernels::kResultSampled + (life.finish << kernels::kResultFinishShift);
+    if (life.features & kernels::kFeatureLogprobs) result.flags += kernels::kResultLogprobs;
+    if (life.features & kernels::kFeatureLogits) result.flags += kernels::kResultLogits;
+    rows.last_token[row.slot] = result.token;
+    if (life.features & kernels::kFeaturePenalties)
+      ++rows.history[size_t{row.slot} * rows.vocab + result.token];
   }
   return results;
 }

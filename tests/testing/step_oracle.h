@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fetch, plan and publish must do, in plain C++ from kernels/step/*.h: resident rows, the plan
-// of a step, its results. Shares the layouts with the kernels, which are the contract, and no code.
+// What fetch, plan and publish must do, in plain C++ from kernels/step/*.h and docs/wire.md, row by
+// row and token by token: resident rows, the plan of a step, its results. Shares the layouts with
+// the kernels, which are the contract, and no code.
 #ifndef REPRISE_TESTS_TESTING_STEP_ORACLE_H_
 #define REPRISE_TESTS_TESTING_STEP_ORACLE_H_
 
@@ -17,7 +18,8 @@ namespace reprise::testing {
 struct OracleRows {
   static constexpr uint32_t kNever = 0xffffffffu;
 
-  OracleRows(uint32_t max_rows, uint32_t max_blocks_per_row);
+  // vocab 0: no row has features.
+  OracleRows(uint32_t max_rows, uint32_t max_blocks_per_row, uint32_t vocab);
 
   std::vector<uint32_t> context_length, last_token;
   std::vector<float> temperature;  // never-written: NaN
@@ -25,6 +27,13 @@ struct OracleRows {
   std::vector<kernels::RowLife> life;
   std::vector<uint32_t> block_table;  // [max_rows, max_blocks_per_row]
   uint32_t max_blocks_per_row = 0;
+  // Of rows with features.
+  std::vector<kernels::RowSampling> sampling;
+  std::vector<uint32_t> stop_token;      // [max_rows, kMaxStopTokens]
+  std::vector<kernels::LogitBias> bias;  // [max_rows, kMaxLogitBias]
+  std::vector<uint32_t> mask;            // [max_rows, vocab / 32 rounded up]
+  std::vector<uint32_t> history;         // [max_rows, vocab]
+  uint32_t vocab = 0;
 };
 
 // What the host puts into a ring slot.
@@ -33,14 +42,21 @@ struct OracleStep {
   std::vector<uint32_t> given_tokens;
   std::vector<kernels::TableUpdate> table_updates;
   std::vector<uint32_t> blocks;
+  std::vector<kernels::SamplingUpdate> sampling_updates;
+  std::vector<uint32_t> sampling_data;
 
   uint32_t num_tokens() const;
 };
 
 struct OraclePlan {
+  // Of a place in logits_place whose row does not return its logits.
+  static constexpr uint32_t kAnyPlace = 0xfffffffeu;
+
+  std::vector<kernels::RowEntry> entries;
   std::vector<uint32_t> query_start, context_before;
   std::vector<uint32_t> token_id, token_position, token_block, token_offset;
-  std::vector<uint32_t> sampled_entry, sampled_token;
+  std::vector<uint32_t> sampled_entry, sampled_token, logits_place;
+  std::vector<uint32_t> prompt_entry, prompt_target;
   std::vector<kernels::AttentionItem> decode_items, prefill_items;
 };
 
@@ -49,13 +65,13 @@ void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tok
                        const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
 
-// Fetch + plan: updates `rows` (tables, initial states).
+// Fetch + plan: updates `rows` (tables, sampling parameters, initial states, histories).
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const kernels::SplitRule& split,
                     uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows);
 
 // Publish: updates `rows`, returns what goes to the result ring. token, logprob: one per sampled
-// row.
-std::vector<kernels::RowResult> PublishStep(const OracleStep& step, const OraclePlan& plan,
+// row; kNoCandidate where no token could be sampled.
+std::vector<kernels::RowResult> PublishStep(const OraclePlan& plan,
                                             const std::vector<uint32_t>& token,
                                             const std::vector<float>& logprob, OracleRows& rows);
 
