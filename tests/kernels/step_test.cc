@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,29 +49,77 @@ TEST_P(StepTest, EveryStepLeavesExactlyWhatTheRulesSay) {
   }
 }
 
-TEST_P(StepTest, AReplayWithoutItsStepTouchesNoRowAndPublishesNothing) {
-  const StepCase& c = kernels::kStepCases[1];
-  StepBench bench(device(), stream(), kernels(), c);
-  RandomSteps steps(c, 3);
-  Random random(4);
-  for (uint32_t i = 0; i < 8 && !HasFailure(); ++i) {
-    SCOPED_TRACE("step " + std::to_string(i));
-    const uint64_t next = bench.count() + 1;
-    // An empty slot at first, later one that still holds an older step, and one that holds a step
-    // too far ahead.
-    bench.ExpectIdle();
-    bench.Launch();
-    bench.Check();
-    const OracleStep step = steps.Next(bench.rows());
-    bench.Write(next + c.depth, step);
-    bench.Launch();
-    bench.Check();
+// What the steps of the test above hold, counted by the oracle alone.
+TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
+  std::map<uint32_t, uint32_t> finishes, updates;
+  uint32_t stopped = 0, asked = 0, places = 0, changes = 0, sampled_twice = 0, of_both = 0;
+  for (const StepCase& c : kernels::kStepCases) {
+    if (c.vocab == 0) continue;
+    OracleRows rows(c.max_rows, c.max_blocks_per_row, c.vocab);
+    RandomSteps steps(c, 1);
+    Random random(2);
+    for (uint32_t i = 0; i < c.num_steps; ++i) {
+      const OracleStep step = steps.Next(rows);
+      const OraclePlan plan =
+          PlanStep(step, c.block_size, c.split, c.prefill_q_tokens, c.window, rows);
+      std::vector<uint32_t> token;
+      std::vector<float> logprob;
+      RandomSampled(c, random, &token, &logprob);
+      for (const kernels::SamplingUpdate& update : step.sampling_updates) ++updates[update.kind];
+      for (const kernels::RowResult& result : PublishStep(plan, token, logprob, rows)) {
+        ++finishes[result.flags >> kernels::kResultFinishShift];
+        stopped += (result.flags & kernels::kResultStopped) != 0;
+      }
+      asked += static_cast<uint32_t>(plan.prompt_target.size());
+      for (const uint32_t place : plan.logits_place)
+        places += place != 0 && place != OraclePlan::kAnyPlace;
+      for (const kernels::RowEntry& row : plan.entries)
+        changes += (row.flags & kernels::kRowFeatures) != 0;
+    }
+    for (const uint32_t word : rows.history) {
+      if (word == OracleRows::kNever) continue;
+      sampled_twice += (word & kernels::kHistoryCount) > 1;
+      of_both += word > kernels::kHistoryPrompt;
+    }
+  }
+  EXPECT_GT(finishes[kernels::kFinishStopToken], 20u);
+  EXPECT_GT(finishes[kernels::kFinishLength], 20u);
+  EXPECT_GT(finishes[kernels::kFinishNoCandidate], 20u);
+  EXPECT_EQ(updates.size(), kernels::kSamplingUpdatesPerRow);
+  for (const auto& [kind, count] : updates) EXPECT_GT(count, 100u) << "kind " << kind;
+  EXPECT_GT(stopped, 100u);
+  EXPECT_GT(asked, 200u);
+  EXPECT_GT(places, 100u);
+  EXPECT_GT(changes, 100u);
+  EXPECT_GT(sampled_twice, 100u);
+  EXPECT_GT(of_both, 100u);
+}
 
-    SetRandomSampled(c, random, bench);
-    bench.Write(next, step);
-    bench.ExpectStep(step);
-    bench.Launch();
-    bench.Check();
+TEST_P(StepTest, AReplayWithoutItsStepTouchesNoRowAndPublishesNothing) {
+  for (const StepCase& c : kernels::kStepCases) {
+    if (c.max_rows > 12 || c.depth == 1) continue;
+    StepBench bench(device(), stream(), kernels(), c);
+    RandomSteps steps(c, 3);
+    Random random(4);
+    for (uint32_t i = 0; i < 8 && !HasFailure(); ++i) {
+      SCOPED_TRACE(std::string(c.name) + ", step " + std::to_string(i));
+      const uint64_t next = bench.count() + 1;
+      // An empty slot at first, later one that still holds an older step, and one that holds a
+      // step too far ahead.
+      bench.ExpectIdle();
+      bench.Launch();
+      bench.Check();
+      const OracleStep step = steps.Next(bench.rows());
+      bench.Write(next + c.depth, step);
+      bench.Launch();
+      bench.Check();
+
+      SetRandomSampled(c, random, bench);
+      bench.Write(next, step);
+      bench.ExpectStep(step);
+      bench.Launch();
+      bench.Check();
+    }
   }
 }
 

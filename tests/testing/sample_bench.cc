@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/sample_bench.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+#include "kernels/sample/sample.h"
+#include "runtime/buffer.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/number.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::LogprobReport;
+using kernels::RowEntry;
+using kernels::RowSampling;
+using kernels::SampleArgs;
+using kernels::SampleCut;
+using runtime::DType;
+
+constexpr uint64_t kSequence = 8;     // slot 1 of 2
+constexpr uint32_t kSpareBlocks = 2;  // of sampled rows and of prompt tokens: they do nothing
+
+uint32_t FeaturesOf(const SampleRow& row) {
+  uint32_t features = 0;
+  if (row.truncates()) features |= kernels::kFeatureTruncate;
+  if (row.repetition != 1.0 || row.presence != 0.0 || row.frequency != 0.0)
+    features |= kernels::kFeaturePenalties;
+  if (!row.bias.empty()) features |= kernels::kFeatureBias;
+  if (!row.allowed.empty()) features |= kernels::kFeatureMask;
+  if (row.min_tokens != 0) features |= kernels::kFeatureMinTokens;
+  if (row.num_logprobs != 0) features |= kernels::kFeatureLogprobs;
+  if (row.return_logits) features |= kernels::kFeatureLogits;
+  return features;
+}
+
+RowSampling SamplingOf(const SampleRow& row) {
+  RowSampling s;
+  s.top_k = row.top_k;
+  s.top_p = static_cast<float>(row.top_p);
+  s.log_min_p = std::log(static_cast<float>(row.min_p));
+  s.repetition = static_cast<float>(row.repetition);
+  s.presence = static_cast<float>(row.presence);
+  s.frequency = static_cast<float>(row.frequency);
+  s.min_tokens = row.min_tokens;
+  s.num_stop = static_cast<uint32_t>(row.stop.size());
+  s.num_bias = static_cast<uint32_t>(row.bias.size());
+  s.num_logprobs = row.num_logprobs;
+  return s;
+}
+
+// Resident rows as the device keeps them. Of a row without features only temperature, seed and
+// life are ever written.
+struct Resident {
+  Resident(uint32_t max_rows, size_t vocab_size)
+      : vocab(vocab_size),
+        mask_words((vocab + 31) / 32),
+        temperature(max_rows, NAN),
+        seed(max_rows, ~uint64_t{0}),
+        life(max_rows),
+        sampling(max_rows),
+        stop(size_t{max_rows} * kernels::kMaxStopTokens, 0xffffffffu),
+        bias(size_t{max_rows} * kernels::kMaxLogitBias),
+        mask(max_rows * mask_words, 0),
+        history(max_rows * vocab, 0xffffffffu) {
+    std::memset(static_cast<void*>(sampling.data()), 0xff, max_rows * sizeof(RowSampling));
+  }
+
+  void Set(size_t at, const SampleRow& row) {
+    temperature[at] = row.temperature;
+    seed[at] = row.seed;
+    life[at] = {FeaturesOf(row), row.generated, 0, 0};
+    if (FeaturesOf(row) == 0) return;
+    sampling[at] = SamplingOf(row);
+    std::copy(row.stop.begin(), row.stop.end(), &stop[at * kernels::kMaxStopTokens]);
+    size_t j = at * kernels::kMaxLogitBias;
+    for (const auto& [token, value] : row.bias) bias[j++] = {token, static_cast<float>(value)};
+    for (size_t t = 0; t < row.allowed.size(); ++t)
+      if (row.allowed[t]) mask[at * mask_words + t / 32] |= 1u << t % 32;
+    std::fill_n(&history[at * vocab], vocab, 0);
+    for (const uint32_t t : row.prompt) history[at * vocab + t] |= kernels::kHistoryPrompt;
+    for (const auto& [token, count] : row.sampled) history[at * vocab + token] += count;
+  }
+
+  kernels::ResidentRows Upload(GuardedMemory& memory) const {
+    kernels::ResidentRows rows;
+    rows.temperature = static_cast<float*>(memory.VariableTensor(DType::kF32, temperature));
+    rows.seed = memory.Variable(seed);
+    rows.life = memory.Variable(life);
+    rows.sampling = memory.Variable(sampling);
+    rows.stop_token = memory.Variable(stop);
+    rows.bias = memory.Variable(bias);
+    rows.mask = memory.Variable(mask);
+    rows.history = memory.Variable(history);
+    rows.mask_words = static_cast<uint32_t>(mask_words);
+    rows.vocab = static_cast<uint32_t>(vocab);
+    return rows;
+  }
+
+  size_t vocab, mask_words;
+  std::vector<double> temperature;
+  std::vector<uint64_t> seed;
+  std::vector<kernels::RowLife> life;
+  std::vector<RowSampling> sampling;
+  std::vector<uint32_t> stop;
+  std::vector<kernels::LogitBias> bias;
+  std::vector<uint32_t> mask, history;
+};
+
+// The step's plan: sampled rows in order, then the rows of prompt tokens that do not sample.
+struct Plan {
+  std::vector<RowEntry> entries;
+  std::vector<uint32_t> before, sampled_entry, place, prompt_entry, prompt_target;
+  uint32_t num_logits = 0;  // rows that return them
+
+  void AddSampled(uint32_t slot, const SampleRow& row) {
+    sampled_entry.push_back(static_cast<uint32_t>(entries.size()));
+    AddEntry(slot, kernels::kRowSample | FeaturesOf(row) << kernels::kRowFeatureShift);
+    before.back() = row.position - 1;
+    place.push_back(num_logits);
+    num_logits += row.return_logits;
+  }
+  void AddEntry(uint32_t slot, uint32_t flags) {
+    RowEntry entry;
+    entry.slot = slot;
+    entry.num_tokens = 1;
+    entry.flags = flags;
+    entries.push_back(entry);
+    before.push_back(0);
+  }
+  kernels::StepPlan Upload(GuardedMemory& memory) const {
+    kernels::PlanCounts counts{};
+    counts.sequence = kSequence;
+    counts.num_rows = static_cast<uint32_t>(entries.size());
+    counts.num_sampled = static_cast<uint32_t>(sampled_entry.size());
+    counts.num_prompt_logprobs = static_cast<uint32_t>(prompt_entry.size());
+    counts.num_logits = counts.num_sampled + counts.num_prompt_logprobs;
+    kernels::StepPlan plan;
+    plan.counts = memory.Variable(std::vector<kernels::PlanCounts>{counts});
+    plan.entries = memory.Variable(entries);
+    plan.context_before = memory.Variable(before);
+    plan.sampled_entry = memory.Variable(sampled_entry);
+    plan.logits_place = memory.Variable(place);
+    plan.prompt_entry = memory.Variable(prompt_entry);
+    plan.prompt_target = memory.Variable(prompt_target);
+    return plan;
+  }
+};
+
+// Where the step's results are, and what nobody was to write: takes what it hands out, the rest
+// has to be untouched.
+class Results {
+ public:
+  Results(const runtime::MappedBuffer& ring, const SampleArgs& args)
+      : layout_(args.result_layout), bytes_(ring.host(), ring.host() + ring.bytes()) {}
+
+  LogprobReport TakeReport(size_t index, uint32_t num_top) {
+    LogprobReport report;
+    const size_t at = layout_.reports + index * sizeof(LogprobReport);
+    Take(at, &report, sizeof(report));
+    // Of the lists only what was asked for is written.
+    CheckTail(report, num_top);
+    return report;
+  }
+  std::vector<float> TakeLogits(size_t place, size_t vocab) {
+    std::vector<float> logits(vocab);
+    Take(layout_.logits + place * vocab * 4, logits.data(), vocab * 4);
+    return logits;
+  }
+  void ExpectNothingElse() const {
+    EXPECT_TRUE(std::all_of(bytes_.begin(), bytes_.end(), [](std::byte b) {
+      return b == std::byte{0xff};
+    })) << "results were written that nobody asked for";
+  }
+
+ private:
+  void Take(size_t at, void* to, size_t size) {
+    std::byte* from = bytes_.data() + layout_.bytes + at;  // slot 1
+    std::memcpy(to, from, size);
+    std::memset(from, 0xff, size);
+  }
+  static void CheckTail(const LogprobReport& report, uint32_t num_top) {
+    EXPECT_LE(report.num_top, num_top);
+    for (uint32_t j = report.num_top; j < kernels::kMaxTopLogprobs; ++j) {
+      EXPECT_EQ(report.top_token[j], 0xffffffffu) << "place " << j;
+      EXPECT_TRUE(std::isnan(report.top_logprob[j])) << "place " << j;
+    }
+  }
+
+  const kernels::ResultSlotLayout layout_;
+  std::vector<std::byte> bytes_;
+};
+
+SampleArgs MakeArgs(uint32_t num_sampled, uint32_t num_logits, size_t vocab,
+                    const std::vector<double>& logits, GuardedMemory& memory) {
+  SampleArgs args;
+  args.vocab = static_cast<int32_t>(vocab);
+  args.num_chunks = (args.vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
+  const size_t chunks = static_cast<size_t>(args.num_chunks);
+  args.logits = static_cast<const float*>(memory.ConstantTensor(DType::kF32, logits));
+  args.partials = memory.Poisoned<kernels::SamplePartial>(num_logits * chunks);
+  args.adjusted = memory.Poisoned<float>(num_sampled * vocab);
+  args.adjusted_partials = memory.Poisoned<kernels::SamplePartial>(num_sampled * chunks);
+  args.cut = memory.Poisoned<SampleCut>(num_sampled);
+  args.token = memory.Poisoned<uint32_t>(num_sampled);
+  args.logprob = memory.Poisoned<float>(num_sampled);
+  return args;
+}
+
+}  // namespace
+
+SampleOutcomes RunSample(runtime::Device& device, runtime::Stream& stream,
+                         const kernels::KernelSet& kernels, const std::vector<SampleRow>& rows,
+                         const std::vector<PromptRow>& prompt) {
+  const auto n = static_cast<uint32_t>(rows.size()),
+             num_prompt = static_cast<uint32_t>(prompt.size());
+  const size_t vocab = n != 0 ? rows[0].logits.size() : prompt[0].logits.size();
+  const uint32_t max_rows = n + num_prompt + 1;
+  Random random(n);
+  const std::vector<uint32_t> slot = random.Permutation(max_rows);
+  Resident resident(max_rows, vocab);
+  Plan plan;
+  std::vector<double> logits;
+  for (uint32_t s = 0; s < n; ++s) {
+    plan.AddSampled(slot[s], rows[s]);
+    resident.Set(slot[s], rows[s]);
+    logits.insert(logits.end(), rows[s].logits.begin(), rows[s].logits.end());
+  }
+  std::vector<uint32_t> num_top;  // of prompt tokens
+  for (const PromptRow& token : prompt) {
+    const auto own = static_cast<uint32_t>(plan.entries.size());
+    const bool is_own = token.sampled == PromptRow::kOwnRow;
+    if (is_own) {
+      const SampleRow row{.logits = {}, .num_logprobs = token.num_logprobs};
+      plan.AddEntry(slot[own], kernels::kRowPromptLogprobs | FeaturesOf(row)
+                                                                 << kernels::kRowFeatureShift);
+      resident.Set(slot[own], row);
+    }
+    plan.prompt_entry.push_back(is_own ? own : token.sampled);
+    plan.prompt_target.push_back(token.target);
+    num_top.push_back(is_own ? token.num_logprobs : rows[token.sampled].num_logprobs);
+    logits.insert(logits.end(), token.logits.begin(), token.logits.end());
+  }
+
+  GuardedMemory memory(device, stream);
+  SampleArgs args = MakeArgs(n, n + num_prompt, vocab, logits, memory);
+  args.plan = plan.Upload(memory);
+  args.rows = resident.Upload(memory);
+  args.result_layout =
+      kernels::ResultSlotLayout::For(plan.entries.size(), n + num_prompt, plan.num_logits, vocab);
+  args.result_depth = 2;
+  const auto ring = *runtime::MappedBuffer::Create(device, 2 * args.result_layout.bytes);
+  std::memset(ring.host(), 0xff, ring.bytes());
+  args.results = reinterpret_cast<unsigned char*>(ring.device());
+  EXPECT_OK(Sample(stream, kernels, args, n + kSpareBlocks, num_prompt + kSpareBlocks));
+  memory.Check();
+  EXPECT_EQ(memory.Read(args.rows.history), resident.history) << "sampling itself counts nothing";
+
+  const auto token = memory.Read(args.token);
+  const auto logprob = memory.Read(args.logprob);
+  const auto cut = memory.Read(args.cut);
+  const auto adjusted = memory.Read(args.adjusted);
+  Results results(ring, args);
+  SampleOutcomes outcomes;
+  for (uint32_t s = 0; s < n; ++s) {
+    SampleOutcome& out = outcomes.rows.emplace_back();
+    out = {.token = token[s], .logprob = logprob[s], .cut = cut[s]};
+    const auto begin = adjusted.begin() + static_cast<std::ptrdiff_t>(s * vocab);
+    if (rows[s].adjusts()) out.adjusted.assign(begin, begin + static_cast<std::ptrdiff_t>(vocab));
+    if (rows[s].num_logprobs != 0) out.report = results.TakeReport(s, rows[s].num_logprobs);
+    if (rows[s].return_logits) out.logits = results.TakeLogits(plan.place[s], vocab);
+  }
+  for (uint32_t i = 0; i < num_prompt; ++i)
+    outcomes.prompt.push_back(results.TakeReport(n + i, num_top[i]));
+  results.ExpectNothingElse();
+  return outcomes;
+}
+
+}  // namespace reprise::testing
