@@ -8,7 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
+#include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_kernels.h"
@@ -74,6 +76,16 @@ TEST_P(KernelSetTest, EveryKernelThatTheDeviceCanRunIsFound) {
       EXPECT_OK(module->Find(kernel.name)) << kernel.name;
     }
   }
+}
+
+TEST_P(KernelSetTest, LaunchesBeyondTheSharedMemoryOfABlockAreRefused) {
+  const size_t most = device().properties().max_shared_bytes;
+  if (is_emulated()) {
+    EXPECT_EQ(most, static_cast<size_t>(kernels::TraitsOf(GetParam().emulated).shared_bytes));
+  }
+  EXPECT_THAT(stream().Launch(kernels().stamp, {.block = 64, .shared_bytes = most + 1},
+                              kernels::StampArgs{}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "shared_bytes is"));
 }
 
 TEST_P(KernelSetTest, ResolvesTheKernelsOfItsDtype) {
