@@ -42,6 +42,9 @@ inline constexpr AttentionRow kLongDecodeRows[] = {{299, 1}, {1030, 1}, {0, 1}};
 inline constexpr AttentionRow kChunkRows[] = {{0, 9}, {37, 20}, {5, 2}, {64, 70}};
 inline constexpr AttentionRow kMixedRows[] = {{40, 1}, {0, 33}, {7, 1},   {17, 5},
                                               {0, 1},  {90, 1}, {3, 129}, {129, 1}};
+// Of heads so wide that a block with 64 KB of shared memory does an item in several passes.
+inline constexpr AttentionRow kWideHeadRows[] = {{0, 66}, {21, 40}, {9, 1}};
+inline constexpr AttentionRow kWideGroupRows[] = {{40, 1}, {3, 5}};
 
 // Around windows of 7 and 8 tokens: shorter, as long, one more, and chunks within, over and beyond.
 inline constexpr AttentionRow kWindowRows[] = {{0, 1},  {6, 1},   {7, 1},  {8, 1}, {14, 1},
@@ -73,7 +76,9 @@ inline constexpr AttentionCase kAttentionCases[] = {
     {"gqa_prefill_128", 8, 2, 128, 16, kSmallSplits, kChunkRows},
     {"mqa_prefill_80", 7, 1, 80, 1, kSmallSplits, kChunkRows},
     {"gqa_prefill_odd_dim", 6, 2, 20, 24, kSmallSplits, kChunkRows},
-    {"gqa_prefill_256", 4, 2, 256, 16, kSmallSplits, kChunkRows},
+    {"mha_mixed_112", 2, 2, 112, 16, kSmallSplits, kWideHeadRows},
+    {"gqa_mixed_256", 4, 2, 256, 16, kSmallSplits, kWideHeadRows},
+    {"mqa_mixed_256_wide_group", 32, 1, 256, 16, kSmallSplits, kWideGroupRows},
     {"mha_mixed_8", 2, 2, 8, 16, kOddSplits, kMixedRows},
     {"mha_more_pieces_than_a_block_resolves_at_once", 48, 48, 8, 16, kSmallSplits, kMixedRows},
     {"gqa_mixed_64", 8, 2, 64, 24, kSmallSplits, kMixedRows},

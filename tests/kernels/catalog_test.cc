@@ -13,9 +13,11 @@
 
 #include "kernels/attention/cases.h"
 #include "kernels/attention/mma_geometry.h"
+#include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/cases.h"
 #include "kernels/linear/mma_shapes.h"
+#include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_kernels.h"
@@ -109,6 +111,16 @@ TEST_P(KernelSetTest, EveryKernelThatTheDeviceCanRunIsFound) {
       EXPECT_OK(module->Find(kernel.name)) << kernel.name;
     }
   }
+}
+
+TEST_P(KernelSetTest, LaunchesBeyondTheSharedMemoryOfABlockAreRefused) {
+  const size_t most = device().properties().max_shared_bytes;
+  if (is_emulated()) {
+    EXPECT_EQ(most, static_cast<size_t>(kernels::TraitsOf(GetParam().emulated).shared_bytes));
+  }
+  EXPECT_THAT(stream().Launch(kernels().stamp, {.block = 64, .shared_bytes = most + 1},
+                              kernels::StampArgs{}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "shared_bytes is"));
 }
 
 TEST_P(KernelSetTest, ResolvesTheKernelsOfItsDtype) {
