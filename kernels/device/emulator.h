@@ -87,12 +87,18 @@ void FenceDevice();
 
 // ---- running ----
 
-// Runs one block: context.block_threads fibers (a multiple of wave_size), each calling
+// What of a GPU bounds its blocks.
+struct BlockLimits {
+  unsigned wave_size = 0;
+  size_t shared_bytes = 0;  // dynamic and static together; static ones count in steps of 1024
+};
+
+// Runs one block: context.block_threads fibers (a multiple of the wave size), each calling
 // body(argument) once. The schedule is pseudo-random, from the seed, the block's index and a count
 // of blocks run. Throws std::runtime_error with what went wrong and where. Thread: any; blocks on
 // different threads are independent.
-void RunBlock(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
-              void* argument);
+void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
+              void (*body)(void*), void* argument);
 
 }  // namespace reprise::kernels::emulator
 

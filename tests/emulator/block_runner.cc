@@ -36,9 +36,9 @@ void SetScheduleSeed(uint64_t seed) {
   num_blocks_run = 0;
 }
 
-void RunBlock(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
-              void* argument) {
-  BlockRunner::OfThisThread().Run(context, wave_size, body, argument);
+void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
+              void (*body)(void*), void* argument) {
+  BlockRunner::OfThisThread().Run(context, limits, body, argument);
 }
 
 BlockRunner& BlockRunner::OfThisThread() {
@@ -64,18 +64,19 @@ BlockRunner::~BlockRunner() {
   AbandonFibers();
 }
 
-void BlockRunner::Run(const runtime::HostBlockContext& context, unsigned wave_size,
+void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimits& limits,
                       void (*body)(void*), void* argument) {
   if (running_arena.runner != nullptr) {
     throw std::runtime_error("emulator: RunBlock called by code that RunBlock runs");
   }
-  CheckShape(context, wave_size);
+  CheckShape(context, limits);
   const uint64_t seed = schedule_seed;
   const uint64_t count = num_blocks_run.fetch_add(1, std::memory_order_relaxed);
   random_ = Random(Mix(Mix(Mix(Mix(seed) + context.block_x) + context.block_y) + count));
   body_ = body;
   argument_ = argument;
-  Begin(context, wave_size);
+  Begin(context, limits.wave_size);
+  arena_.Limit(limits.shared_bytes);
   running_arena = {.begin = reinterpret_cast<uintptr_t>(arena_.begin()),
                    .bytes = kChecksAccesses ? Arena::kBytes : 0,
                    .runner = this};
@@ -91,18 +92,19 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, unsigned wave_si
       absl::StrCat(failure_, " [schedule seed ", seed, ", block ", count, " since]"));
 }
 
-void BlockRunner::CheckShape(const runtime::HostBlockContext& context, unsigned wave_size) const {
-  const unsigned n = context.block_threads;
+void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
+                             const BlockLimits& limits) const {
+  const unsigned n = context.block_threads, wave_size = limits.wave_size;
   const bool is_power = wave_size != 0 && (wave_size & (wave_size - 1)) == 0;
   if (n == 0 || n > kMaxThreads || !is_power || n % wave_size != 0) {
     throw std::runtime_error(absl::StrCat("emulator: ", n, " threads in waves of ", wave_size,
                                           "; allowed: whole waves of a power of two, at most ",
                                           kMaxThreads, " threads"));
   }
-  if (context.shared_bytes > kMaxDynamicBytes) {
-    throw std::runtime_error(
-        absl::StrCat("emulator: ", context.shared_bytes,
-                     " bytes of dynamic shared memory; allowed: ", kMaxDynamicBytes));
+  const size_t allowed = std::min<size_t>(limits.shared_bytes, kMaxDynamicBytes);
+  if (context.shared_bytes > allowed) {
+    throw std::runtime_error(absl::StrCat("emulator: ", context.shared_bytes,
+                                          " bytes of dynamic shared memory; allowed: ", allowed));
   }
 }
 

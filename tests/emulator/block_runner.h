@@ -48,7 +48,7 @@ class BlockRunner {
   BlockRunner(const BlockRunner&) = delete;
   BlockRunner& operator=(const BlockRunner&) = delete;
 
-  void Run(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
+  void Run(const runtime::HostBlockContext& context, const BlockLimits& limits, void (*body)(void*),
            void* argument);
 
   const ThreadIndex& self() const { return current_->index; }
@@ -150,7 +150,7 @@ class BlockRunner {
 
   // ---- block_runner.cc ----
   [[noreturn]] void HandOver();
-  void CheckShape(const runtime::HostBlockContext& context, unsigned wave_size) const;
+  void CheckShape(const runtime::HostBlockContext& context, const BlockLimits& limits) const;
   void Begin(const runtime::HostBlockContext& context, unsigned wave_size);
   void CheckEnd();
   void ForgetCopies();

@@ -59,6 +59,7 @@ void ExchangeAgainstSync(void* args);
 void ReadBeyondDynamic(void* args);
 void WriteBeforeDynamic(void* args);
 void WriteBeyondStatic(void* args);
+void WriteStatic(void* args);
 void ReadUninitialised(void* args);
 void ReadHalfInitialised(void* args);  // a word of which 2 bytes are written
 void Throw(void* args);

@@ -16,6 +16,7 @@ struct BlockShape {
   unsigned threads = 64;
   unsigned wave_size = 32;
   size_t shared_bytes = 0;
+  size_t shared_limit_bytes = 2 << 20;  // dynamic and static memory
 };
 
 // What RunBlock throws, or "".
@@ -28,7 +29,7 @@ inline std::string ErrorOf(void (*body)(void*), void* args, const BlockShape& sh
                                           .shared = nullptr,
                                           .shared_bytes = shape.shared_bytes};
   try {
-    kernels::emulator::RunBlock(context, shape.wave_size, body, args);
+    kernels::emulator::RunBlock(context, {shape.wave_size, shape.shared_limit_bytes}, body, args);
   } catch (const std::exception& e) {
     return e.what();
   }

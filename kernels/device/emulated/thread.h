@@ -159,25 +159,28 @@ uint32_t Pack2(float low, float high) {
 
 // ---- kernels ----
 
+inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.wave_size),
+                                                       static_cast<size_t>(kTraits.shared_bytes)};
+
 #define REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args)             \
   inline void name(const runtime::HostBlockContext& context, const void* args) { \
     emulator::RunBlock(                                                          \
-        context, kWaveSize,                                                      \
+        context, kBlockLimits,                                                   \
         [](void* a) {                                                            \
           body(*static_cast<const Args*>(a),                                     \
                reinterpret_cast<unsigned char*>(emulator::DynamicShared()));     \
         },                                                                       \
         const_cast<void*>(args));                                                \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)                      \
-  inline void name(const runtime::HostBlockContext& context, const void* args) { \
-    emulator::RunBlock(                                                          \
-        context, kWaveSize,                                                      \
-        [](void* a) {                                                            \
-          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));  \
-          body(b, *static_cast<const Args*>(a));                                 \
-        },                                                                       \
-        const_cast<void*>(args));                                                \
+#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
+  inline void name(const runtime::HostBlockContext& context, const void* args) {         \
+    emulator::RunBlock(                                                                  \
+        context, kBlockLimits,                                                           \
+        [](void* a) {                                                                    \
+          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));          \
+          body(b, *static_cast<const Args*>(a));                                         \
+        },                                                                               \
+        const_cast<void*>(args));                                                        \
   }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
