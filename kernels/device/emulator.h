@@ -89,10 +89,13 @@ void FenceDevice();
 
 // Runs one block: context.block_threads fibers (a multiple of wave_size), each calling
 // body(argument) once. The schedule is pseudo-random, from the seed, the block's index and a count
-// of blocks run. Throws std::runtime_error with what went wrong and where. Thread: any; blocks on
-// different threads are independent.
+// of blocks run. argument_bytes: of what lies at `argument` and no block writes, a kernel's
+// parameters. Throws std::runtime_error with what went wrong and where.
+//
+// Blocks of one body and argument are one launch until all of its grid have run, also where one
+// throws; they take turns, whatever threads they are on. Thread: any; launches are independent.
 void RunBlock(const runtime::HostBlockContext& context, unsigned wave_size, void (*body)(void*),
-              void* argument);
+              void* argument, size_t argument_bytes = 0);
 
 }  // namespace reprise::kernels::emulator
 

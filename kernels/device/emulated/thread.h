@@ -167,7 +167,7 @@ uint32_t Pack2(float low, float high) {
           body(*static_cast<const Args*>(a),                                     \
                reinterpret_cast<unsigned char*>(emulator::DynamicShared()));     \
         },                                                                       \
-        const_cast<void*>(args));                                                \
+        const_cast<void*>(args), sizeof(Args));                                  \
   }
 #define REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)                      \
   inline void name(const runtime::HostBlockContext& context, const void* args) { \
@@ -177,7 +177,7 @@ uint32_t Pack2(float low, float high) {
           Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));  \
           body(b, *static_cast<const Args*>(a));                                 \
         },                                                                       \
-        const_cast<void*>(args));                                                \
+        const_cast<void*>(args), sizeof(Args));                                  \
   }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
