@@ -4,10 +4,10 @@
 // and product binaries neither compile nor link it. Kernels do not call this: they call thread.h
 // and matrix.h, which forward here.
 //
-// A misuse that a GPU would answer with wrong results or a hang (a race on shared memory, a barrier
-// that part of the block does not reach, an access outside shared memory or before anything was
-// written there, an asynchronous copy read before it landed) ends the block with an exception,
-// which the host device reports as the launch's error.
+// A misuse that a GPU would answer with wrong results or a hang (a race on shared or global memory,
+// a barrier that part of the block does not reach, an access outside shared memory or before
+// anything was written there, an asynchronous copy read before it landed) ends the block with an
+// exception, which the host device reports as the launch's error.
 #ifndef REPRISE_KERNELS_DEVICE_EMULATOR_H_
 #define REPRISE_KERNELS_DEVICE_EMULATOR_H_
 
@@ -32,9 +32,9 @@ const ThreadIndex& Self();
 
 // ---- meeting others ----
 
-// All threads of the block; orders their accesses to shared memory.
+// All threads of the block; orders their accesses.
 void SyncBlock();
-// All lanes of the wave; orders their accesses to shared memory.
+// All lanes of the wave; orders their accesses.
 void SyncWave();
 // All lanes of the wave: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's
 // at offset i * kExchangeBytes. Valid until the lane's next Exchange. Orders no accesses, as a
@@ -78,6 +78,9 @@ void BarrierWait(uint64_t* barrier, uint32_t phase);
 void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier);
 
 // ---- atomics and fences on shared or global memory ----
+
+// Between blocks, and for global memory within one: what comes before a fence that comes before an
+// atomic is ordered before what comes after a fence that comes after a later atomic on that word.
 
 uint32_t AtomicAdd(uint32_t* address, uint32_t value);  // relaxed
 uint64_t AtomicAdd(uint64_t* address, uint64_t value);  // relaxed

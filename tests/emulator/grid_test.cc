@@ -80,6 +80,25 @@ TEST_F(GridRaces, AreNoneWhereTheLastArriverReadsBehindFences) {
   EXPECT_EQ(ErrorOfSum(Fences::kInAtomic, Mistake::kNone), "");
 }
 
+TEST_F(GridRaces, AreNoneWhereBlocksArriveAgainAndAgain) {
+  constexpr unsigned kRounds = 4;
+  for (unsigned seed = 1; seed <= kSeeds; ++seed) {
+    kernels::emulator::SetScheduleSeed(seed);
+    std::vector<uint32_t> partials(kRounds * kBlocks * kThreads), counters(kRounds),
+        out(kRounds * kThreads);
+    ArriveArgs args{.rounds = kRounds,
+                    .partials = partials.data(),
+                    .counters = counters.data(),
+                    .out = out.data()};
+    EXPECT_EQ(ErrorOfGrid(&ArriveAgain, &args, kShape, kBlocks, seed), "");
+    for (unsigned i = 0; i < kRounds * kThreads; ++i) {
+      const unsigned round = i / kThreads, t = (i + 1) % kThreads;
+      EXPECT_EQ(out[i], kBlocks * (round + t) + kBlocks * (kBlocks - 1) / 2);
+    }
+    EXPECT_THAT(counters, ::testing::Each(0u));
+  }
+}
+
 TEST_F(GridRaces, OfAMissingFenceBeforeTheArrivalAreFoundWithBothPlaces) {
   for (const Fences fences : {Fences::kEveryThread, Fences::kOneThread}) {
     EXPECT_THAT(

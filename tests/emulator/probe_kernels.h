@@ -103,6 +103,20 @@ void ReadUninitialised(void* args);
 void ReadHalfInitialised(void* args);  // a word of which 2 bytes are written
 void Throw(void* args);
 
+// ---- wrapper_kernels.cc ----
+
+void BarrierBehindWrapper(void* args);  // as BarrierInBranch, both by Block::Sync
+
+// out = sums over a grid as in SumOverGrid, each thread its neighbour's, by Block::ArriveIsLast,
+// round after round.
+struct ArriveArgs {
+  int rounds = 1;
+  uint32_t* partials = nullptr;  // [rounds, blocks, threads]
+  uint32_t* counters = nullptr;  // [rounds], 0 at first and at last
+  uint32_t* out = nullptr;       // [rounds, threads]
+};
+void ArriveAgain(void* args);
+
 // ---- copy_kernels.cc ----
 
 // Loads `rows` tiles of one 16-byte vector a thread and adds them up. dynamic shared: 16 bytes a
@@ -145,6 +159,7 @@ void MeetOften(void* rounds);            // block barriers
 void MeetInWavesOften(void* rounds);     // wave barriers
 void MeetOnABarrierOften(void* rounds);  // phases of a barrier in shared memory
 void AccessOften(void* rounds);          // 8 reads each; dynamic shared: 32 bytes a thread
+void AccessGlobalOften(void* rounds);    // 8 reads each; 256 threads
 
 }  // namespace reprise::testing
 
