@@ -27,15 +27,18 @@ REPRISE_BLOCK_KERNEL(reprise_stamp, 64, StampBody, StampArgs)
 REPRISE_BLOCK_KERNEL(reprise_memory_read, 256, MemoryReadBody, MemoryReadArgs)
 REPRISE_BLOCK_KERNEL(reprise_memory_copy, 256, MemoryCopyBody, MemoryCopyArgs)
 
-#define REPRISE_BLOCK_KERNELS_OF_DTYPE(suffix, T)                                                \
-  REPRISE_BLOCK_KERNEL(reprise_embedding_##suffix, 256, EmbeddingBody<T>, EmbeddingArgs)         \
-  REPRISE_BLOCK_KERNEL(reprise_rms_norm_##suffix, 256, RmsNormBody<T>, RmsNormArgs)              \
-  REPRISE_BLOCK_KERNEL(reprise_rope_append_##suffix, 256, RopeAppendBody<T>, RopeAppendArgs)     \
-  REPRISE_BLOCK_KERNEL(reprise_silu_mul_##suffix, 256, SiluMulBody<T>, SiluMulArgs)              \
-  REPRISE_BLOCK_KERNEL(reprise_random_fill_##suffix, 256, RandomFillBody<T>, RandomFillArgs)     \
-  REPRISE_BLOCK_KERNEL(reprise_nan_fill_##suffix, 256, NanFillBody<T>, NanFillArgs)              \
-  REPRISE_BLOCK_KERNEL(reprise_linear_portable_##suffix, 256, LinearPortableBody<T>, LinearArgs) \
-  REPRISE_BLOCK_KERNEL(reprise_attention_portable_##suffix, 256, AttentionPortableBody<T>,       \
+#define REPRISE_BLOCK_KERNELS_OF_DTYPE(suffix, T)                                                  \
+  REPRISE_BLOCK_KERNEL(reprise_embedding_##suffix, 256, EmbeddingBody<T>, EmbeddingArgs)           \
+  REPRISE_BLOCK_KERNEL_UP_TO(reprise_rms_norm_##suffix, 512, 3, RmsNormBody<T>, RmsNormArgs)       \
+  REPRISE_BLOCK_KERNEL_UP_TO(reprise_rope_append_##suffix, 512, 3, RopeAppendPlainBody<T>,         \
+                             RopeAppendArgs)                                                       \
+  REPRISE_BLOCK_KERNEL_UP_TO(reprise_rope_append_normed_##suffix, 512, 2, RopeAppendNormedBody<T>, \
+                             RopeAppendArgs)                                                       \
+  REPRISE_BLOCK_KERNEL(reprise_silu_mul_##suffix, 256, SiluMulBody<T>, SiluMulArgs)                \
+  REPRISE_BLOCK_KERNEL(reprise_random_fill_##suffix, 256, RandomFillBody<T>, RandomFillArgs)       \
+  REPRISE_BLOCK_KERNEL(reprise_nan_fill_##suffix, 256, NanFillBody<T>, NanFillArgs)                \
+  REPRISE_BLOCK_KERNEL(reprise_linear_portable_##suffix, 256, LinearPortableBody<T>, LinearArgs)   \
+  REPRISE_BLOCK_KERNEL(reprise_attention_portable_##suffix, 256, AttentionPortableBody<T>,         \
                        AttentionArgs)
 
 REPRISE_BLOCK_KERNELS_OF_DTYPE(f32, float)

@@ -8,22 +8,23 @@
 #define REPRISE_OF_EVERY_MATRIX_DTYPE(X, name, size) X(name##_bf16_##size) X(name##_f16_##size)
 
 // Block style: on every device.
-#define REPRISE_FOR_EACH_BLOCK_KERNEL(X)             \
-  X(reprise_fetch)                                   \
-  X(reprise_plan)                                    \
-  X(reprise_publish)                                 \
-  X(reprise_sample_partial)                          \
-  X(reprise_sample_final)                            \
-  X(reprise_stamp)                                   \
-  X(reprise_memory_read)                             \
-  X(reprise_memory_copy)                             \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_embedding)       \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_rms_norm)        \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_rope_append)     \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_silu_mul)        \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_random_fill)     \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_nan_fill)        \
-  REPRISE_OF_EVERY_DTYPE(X, reprise_linear_portable) \
+#define REPRISE_FOR_EACH_BLOCK_KERNEL(X)                \
+  X(reprise_fetch)                                      \
+  X(reprise_plan)                                       \
+  X(reprise_publish)                                    \
+  X(reprise_sample_partial)                             \
+  X(reprise_sample_final)                               \
+  X(reprise_stamp)                                      \
+  X(reprise_memory_read)                                \
+  X(reprise_memory_copy)                                \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_embedding)          \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_rms_norm)           \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_rope_append)        \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_rope_append_normed) \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_silu_mul)           \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_random_fill)        \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_nan_fill)           \
+  REPRISE_OF_EVERY_DTYPE(X, reprise_linear_portable)    \
   REPRISE_OF_EVERY_DTYPE(X, reprise_attention_portable)
 
 // Native to the host: streams weights with the CPU's vector units.

@@ -57,6 +57,7 @@ absl::Status FindBlockKernels(const Finder& finder, KernelSet& set) {
       {"reprise_embedding", &set.embedding},
       {"reprise_rms_norm", &set.rms_norm},
       {"reprise_rope_append", &set.rope_append},
+      {"reprise_rope_append_normed", &set.rope_append_normed},
       {"reprise_silu_mul", &set.silu_mul},
       {"reprise_random_fill", &set.random_fill},
       {"reprise_nan_fill", &set.nan_fill},

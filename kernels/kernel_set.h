@@ -25,7 +25,7 @@ class KernelSet {
   runtime::DeviceProperties device;
 
   runtime::Kernel fetch, plan, publish;
-  runtime::Kernel embedding, rms_norm, rope_append, silu_mul;
+  runtime::Kernel embedding, rms_norm, rope_append, rope_append_normed, silu_mul;
   runtime::Kernel sample_partial, sample_final;
   runtime::Kernel random_fill, nan_fill;
   runtime::Kernel stamp, memory_read, memory_copy;

@@ -29,7 +29,8 @@ using runtime::DeviceBuffer;
 
 constexpr int kLaunches = 10;
 constexpr uint32_t kTokens = 16384;
-constexpr int32_t kHidden = 4096, kIntermediate = 14336, kHeadDim = 128, kHeads = 32, kKvHeads = 8;
+constexpr int32_t kHidden = 4096, kWideHidden = 8192, kIntermediate = 14336, kHeadDim = 128,
+                  kHeads = 32, kKvHeads = 8;
 constexpr uint32_t kSiluTokens = 4096;
 constexpr int32_t kBlockSize = 16;
 
@@ -112,24 +113,27 @@ void Copy(benchmark::State& state) {
 }
 BENCHMARK(Copy)->UseManualTime();
 
-void Norm(benchmark::State& state, bool residual) {
+void Norm(benchmark::State& state, int32_t hidden, bool residual) {
   Bench bench;
   const size_t elements = size_t{kTokens} * kHidden;
+  const auto rows = static_cast<uint32_t>(elements / static_cast<size_t>(hidden));
   RmsNormArgs args{.residual = bench.Random(elements),
-                   .weight = bench.Random(kHidden),
+                   .weight = bench.Random(static_cast<size_t>(hidden)),
                    .out = bench.Random(elements),
-                   .num_rows = bench.Values<uint32_t>({kTokens}),
-                   .hidden = kHidden,
+                   .num_rows = bench.Values<uint32_t>({rows}),
+                   .hidden = hidden,
                    .eps = 1e-5f};
   if (residual) {
     args.branch = bench.Random(elements);
     args.residual_out = bench.Random(elements);
   }
   bench.Run(state, (residual ? 4 : 2) * elements * 2,
-            [&] { return RmsNorm(bench.stream(), bench.kernels(), args, kTokens); });
+            [&] { return RmsNorm(bench.stream(), bench.kernels(), args, rows); });
 }
-BENCHMARK_CAPTURE(Norm, plain, false)->UseManualTime();
-BENCHMARK_CAPTURE(Norm, residual, true)->UseManualTime();
+BENCHMARK_CAPTURE(Norm, plain, kHidden, false)->UseManualTime();
+BENCHMARK_CAPTURE(Norm, residual, kHidden, true)->UseManualTime();
+BENCHMARK_CAPTURE(Norm, wide, kWideHidden, false)->UseManualTime();
+BENCHMARK_CAPTURE(Norm, wide_residual, kWideHidden, true)->UseManualTime();
 
 void Silu(benchmark::State& state) {
   Bench bench;
@@ -143,7 +147,7 @@ void Silu(benchmark::State& state) {
 }
 BENCHMARK(Silu)->UseManualTime();
 
-void Rope(benchmark::State& state) {
+void Rope(benchmark::State& state, bool normed) {
   Bench bench;
   constexpr size_t kAllHeads = kHeads + 2 * kKvHeads;
   std::vector<uint32_t> blocks(kTokens), offsets(kTokens);
@@ -151,23 +155,28 @@ void Rope(benchmark::State& state) {
     blocks[t] = t / kBlockSize;
     offsets[t] = t % kBlockSize;
   }
-  const RopeAppendArgs args{
-      .qkv = bench.Random(kTokens * kAllHeads * kHeadDim),
-      .q_out = bench.Random(size_t{kTokens} * kHeads * kHeadDim),
-      .kv_cache = bench.Random(size_t{kTokens} * 2 * kKvHeads * kHeadDim),
-      .rope = bench.Values(std::vector<float>(size_t{kTokens} * kHeadDim, 0.7f)),
-      .token_block = bench.Values(blocks),
-      .token_offset = bench.Values(offsets),
-      .num_tokens = bench.Values<uint32_t>({kTokens}),
-      .num_heads = kHeads,
-      .num_kv_heads = kKvHeads,
-      .head_dim = kHeadDim,
-      .block_size = kBlockSize};
+  RopeAppendArgs args{.qkv = bench.Random(kTokens * kAllHeads * kHeadDim),
+                      .q_out = bench.Random(size_t{kTokens} * kHeads * kHeadDim),
+                      .kv_cache = bench.Random(size_t{kTokens} * 2 * kKvHeads * kHeadDim),
+                      .rope = bench.Values(std::vector<float>(size_t{kTokens} * kHeadDim, 0.7f)),
+                      .token_block = bench.Values(blocks),
+                      .token_offset = bench.Values(offsets),
+                      .num_tokens = bench.Values<uint32_t>({kTokens}),
+                      .num_heads = kHeads,
+                      .num_kv_heads = kKvHeads,
+                      .head_dim = kHeadDim,
+                      .block_size = kBlockSize};
+  if (normed) {
+    args.q_norm = bench.Random(kHeadDim);
+    args.k_norm = bench.Random(kHeadDim);
+    args.norm_eps = 1e-6f;
+  }
   const size_t bytes = size_t{kTokens} * kHeadDim * (2 * kAllHeads * 2 + sizeof(float));
   bench.Run(state, bytes,
             [&] { return RopeAppend(bench.stream(), bench.kernels(), args, kTokens); });
 }
-BENCHMARK(Rope)->UseManualTime();
+BENCHMARK_CAPTURE(Rope, plain, false)->UseManualTime();
+BENCHMARK_CAPTURE(Rope, normed, true)->UseManualTime();
 
 }  // namespace
 }  // namespace reprise::kernels

@@ -35,8 +35,6 @@ SCRATCH_ALLOWANCE = (
     # Registers that the caller of a division routine keeps on its stack.
     ("sm_90a", "reprise_embedding_.*", 32),
     ("sm_90a", "reprise_attention_portable_.*", 8),
-    # Eight f32 elements of two halves of a head, of its norm's weights and of the result, in 64 registers.
-    ("sm_80", "reprise_rope_append_f32", 16),
 )
 # Scalar registers kept in lanes of vector registers, no memory involved. CDNA has 102 of them.
 SPILLED_SCALARS_ALLOWANCE = (

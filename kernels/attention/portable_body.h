@@ -236,7 +236,13 @@ REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
       s.sum[r] = 0.0f;
     });
     b.Sync();
-    for (uint32_t kv0 = w.item.kv_begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
+    // Where tiles begin decides how sums round. A split's begin with the split; otherwise they must
+    // not follow from where a window lets a chunk of a prompt begin, so that a whole one is laid
+    // around it. Tokens that a query does not see are never read.
+    const uint32_t begin = w.item.num_splits > 1
+                               ? w.item.kv_begin
+                               : w.item.kv_begin / kPortableKvTile * kPortableKvTile;
+    for (uint32_t kv0 = begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
       const uint32_t left = w.item.kv_end - kv0;
       AttendTile<T>(b, a, w, s, kv0,
                     left < kPortableKvTile ? static_cast<int>(left) : kPortableKvTile);

@@ -45,6 +45,33 @@ REPRISE_FN ValueIndex Better(ValueIndex a, ValueIndex b) {
   return a;
 }
 
+// An index of a phase over Local values: the index, and where its thread keeps what belongs to it.
+struct LocalIndex {
+  int i;
+  int slot;
+};
+
+// A T for every index in [0, n), n at most kSlots * b.threads(), kept from phase to phase by the
+// thread that the index falls to: in registers on a GPU, in an array on the host. No other thread
+// can see it, so it needs no Sync. Only phases with the same kSlots may use it, whose callbacks get
+// the LocalIndex:
+//
+//   Local<float, 2> x;
+//   const float sum = b.Sum<2>(n, [&](LocalIndex at) { return x[at] = ToFloat(in[at.i]); });
+//   b.For<2>(n, [&](LocalIndex at) { out[at.i] = FromFloat<T>(x[at] / sum); });
+template <typename T, int kSlots>
+class Local {
+ public:
+  REPRISE_FN T& operator[](LocalIndex at) { return values_[at.slot]; }
+
+ private:
+#if REPRISE_ON_GPU
+  T values_[kSlots];
+#else
+  T values_[kSlots * 1024];
+#endif
+};
+
 #if REPRISE_ON_GPU
 
 class Block {
@@ -55,6 +82,7 @@ class Block {
   REPRISE_FN int y() const { return BlockY(); }
   REPRISE_FN int grid_x() const { return GridX(); }
   REPRISE_FN int grid_y() const { return GridY(); }
+  REPRISE_FN int threads() const { return BlockThreads(); }
 
   // Dynamic shared memory from a byte offset on.
   template <typename T>
@@ -69,6 +97,15 @@ class Block {
   REPRISE_FN void For(int n, F f) const {
     for (int i = ThreadX(); i < n; i += BlockThreads()) f(i);
   }
+  // The same for Local values: f(LocalIndex). n is at most kSlots * threads().
+  template <int kSlots, typename F>
+  REPRISE_FN void For(int n, F f) const {
+    REPRISE_UNROLL
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int i = ThreadX() + slot * BlockThreads();
+      if (i < n) f(LocalIndex{i, slot});
+    }
+  }
   // f() once.
   template <typename F>
   REPRISE_FN void Once(F f) const {
@@ -79,6 +116,12 @@ class Block {
   REPRISE_FN float Sum(int n, F f) const {
     float v = 0.0f;
     for (int i = ThreadX(); i < n; i += BlockThreads()) v += f(i);
+    return Reduce(v, 0.0f, [](float a, float b) { return a + b; });
+  }
+  template <int kSlots, typename F>
+  REPRISE_FN float Sum(int n, F f) const {
+    float v = 0.0f;
+    For<kSlots>(n, [&](LocalIndex at) { v += f(at); });
     return Reduce(v, 0.0f, [](float a, float b) { return a + b; });
   }
   template <typename F>
@@ -170,16 +213,17 @@ class Block {
 
   template <typename V, typename Op>
   REPRISE_FN V Reduce(V v, V identity, Op op) const {
-    REPRISE_SHARED_ARRAY(V, scratch, kMaxWaves);
+    // Two in turn: when one is written again, all have passed the barrier of the other.
+    REPRISE_SHARED_ARRAY(V, scratch, 2 * kMaxWaves);
     const int num_waves = BlockThreads() / kWaveSize;
     for (int d = kWaveSize / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     if (num_waves == 1) return v;
-    SyncBlock();  // scratch may still be read from the reduction before
-    if (Lane() == 0) scratch[Wave()] = v;
+    scratch_ ^= kMaxWaves;
+    if (Lane() == 0) scratch[scratch_ + Wave()] = v;
     SyncBlock();
     // Every group of kMaxWaves lanes reduces all of it.
     const int wave = Lane() % kMaxWaves;
-    v = wave < num_waves ? scratch[wave] : identity;
+    v = wave < num_waves ? scratch[scratch_ + wave] : identity;
     for (int d = kMaxWaves / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     return v;
   }
@@ -189,11 +233,16 @@ class Block {
   }
 
   unsigned char* shared_;
+  mutable int scratch_ = 0;  // of the last reduction
 };
 
 // Defines the kernel `name` over a block-style body. `threads` is a multiple of the wave size.
 #define REPRISE_BLOCK_KERNEL(name, threads, body, Args) \
-  REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)
+  REPRISE_GPU_BLOCK_KERNEL(name, threads, threads, 1, body, Args)
+// The same for launches of any multiple of the wave size up to `max_threads`, of which min_blocks
+// fit a multiprocessor at a time (NVIDIA; a bound on registers).
+#define REPRISE_BLOCK_KERNEL_UP_TO(name, max_threads, min_blocks, body, Args) \
+  REPRISE_GPU_BLOCK_KERNEL(name, kWaveSize, max_threads, min_blocks, body, Args)
 
 #else  // host
 
@@ -225,6 +274,7 @@ class Block {
   int y() const { return static_cast<int>(context_.block_y); }
   int grid_x() const { return static_cast<int>(context_.grid_x); }
   int grid_y() const { return static_cast<int>(context_.grid_y); }
+  int threads() const { return static_cast<int>(context_.block_threads); }
 
   template <typename T>
   T* Shared(size_t offset_bytes = 0) const {
@@ -236,6 +286,10 @@ class Block {
   template <typename F>
   void For(int n, F f) const {
     for (int i = 0; i < n; ++i) f(i);
+  }
+  template <int kSlots, typename F>
+  void For(int n, F f) const {
+    for (int i = 0; i < n; ++i) f(LocalIndex{i, i});
   }
   template <typename F>
   void Once(F f) const {
@@ -254,6 +308,10 @@ class Block {
     float sum = 0.0f;
     for (float lane : lanes) sum += lane;
     return sum;
+  }
+  template <int kSlots, typename F>
+  float Sum(int n, F f) const {
+    return Sum(n, [&](int i) { return f(LocalIndex{i, i}); });
   }
   template <typename F>
   float Max(int n, F f) const {
@@ -316,6 +374,8 @@ class Block {
     Block b(context);                                                            \
     body(b, *static_cast<const Args*>(args));                                    \
   }
+#define REPRISE_BLOCK_KERNEL_UP_TO(name, max_threads, min_blocks, body, Args) \
+  REPRISE_BLOCK_KERNEL(name, max_threads, body, Args)
 
 #endif
 

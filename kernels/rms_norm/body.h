@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of RMSNorm, block style: one block per output row; the row passes through shared memory once
-// as f32.
+// Body of RMSNorm, block style: one block per output row. A row of up to kNormSlots packs per
+// thread is read once and waits for its sum in registers; a longer one is read twice.
 #ifndef REPRISE_KERNELS_RMS_NORM_BODY_H_
 #define REPRISE_KERNELS_RMS_NORM_BODY_H_
 
@@ -9,55 +9,114 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
+// One row of the op, in packs of kWidth elements.
 template <typename T, int kWidth>
-REPRISE_FN void RmsNormRow(Block& b, const RmsNormArgs& a, int64_t in_row, int64_t out_row) {
-  const T* residual = static_cast<const T*>(a.residual) + in_row * a.hidden;
-  const T* branch = static_cast<const T*>(a.branch);
-  T* kept = static_cast<T*>(a.residual_out);
-  const T* weight = static_cast<const T*>(a.weight);
-  T* out = static_cast<T*>(a.out) + out_row * a.hidden;
-  float* row = b.Shared<float>();
+class NormRow {
+ public:
+  using Pack = Vec<T, kWidth>;
 
-  const int packs = a.hidden / kWidth;
-  const float sum = b.Sum(packs, [&](int i) {
-    Vec<T, kWidth> x = LoadVec<kWidth>(residual + i * kWidth);
-    if (branch != nullptr) {
-      const Vec<T, kWidth> y = LoadVec<kWidth>(branch + in_row * a.hidden + i * kWidth);
-      REPRISE_UNROLL
-      for (int j = 0; j < kWidth; ++j)
-        x.v[j] = FromFloat<T>(ToFloat(x.v[j]) + a.branch_scale * ToFloat(y.v[j]));
-    }
-    if (kept != nullptr) StoreVec(kept + in_row * a.hidden + i * kWidth, x);
-    float squares = 0.0f;
-    REPRISE_UNROLL
-    for (int j = 0; j < kWidth; ++j) {
-      const float f = ToFloat(x.v[j]);
-      row[i * kWidth + j] = f;
-      squares += f * f;
-    }
-    return squares;
-  });
-  // The same thread reads the same packs back: no barrier is needed beyond Sum's own.
-  const float scale = Rsqrt(sum / static_cast<float>(a.hidden) + a.eps);
-  b.For(packs, [&](int i) {
-    const Vec<T, kWidth> w = LoadVec<kWidth>(weight + i * kWidth);
-    Vec<T, kWidth> y;
+  REPRISE_FN NormRow(const RmsNormArgs& a, int64_t in_row, int64_t out_row)
+      : a_(a), in_(in_row * a.hidden), out_(out_row * a.hidden) {}
+
+  REPRISE_FN int packs() const { return a_.hidden / kWidth; }
+  REPRISE_FN bool has_branch() const { return a_.branch != nullptr; }
+  REPRISE_FN Pack Residual(int i) const { return Load(a_.residual, in_ + i * kWidth); }
+  REPRISE_FN Pack Branch(int i) const { return Load(a_.branch, in_ + i * kWidth); }
+  REPRISE_FN Pack Weight(int i) const { return Load(a_.weight, i * kWidth); }
+
+  REPRISE_FN Pack Add(const Pack& x, const Pack& branch) const {
+    Pack sum;
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j)
-      y.v[j] = FromFloat<T>(row[i * kWidth + j] * scale * ToFloat(w.v[j]));
-    StoreVec(out + i * kWidth, y);
+      sum.v[j] = FromFloat<T>(ToFloat(x.v[j]) + a_.branch_scale * ToFloat(branch.v[j]));
+    return sum;
+  }
+  REPRISE_FN void Keep(int i, const Pack& x) const {
+    if (a_.residual_out != nullptr)
+      StoreVec(static_cast<T*>(a_.residual_out) + in_ + i * kWidth, x);
+  }
+  REPRISE_FN static float Squares(const Pack& x) {
+    float squares = 0.0f;
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j) squares += ToFloat(x.v[j]) * ToFloat(x.v[j]);
+    return squares;
+  }
+  REPRISE_FN float Scale(float squares) const {
+    return Rsqrt(squares / static_cast<float>(a_.hidden) + a_.eps);
+  }
+  REPRISE_FN void Store(int i, const Pack& x, float scale, const Pack& weight) const {
+    Pack y;
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j)
+      y.v[j] = FromFloat<T>(ToFloat(x.v[j]) * scale * ToFloat(weight.v[j]));
+    StoreVec(static_cast<T*>(a_.out) + out_ + i * kWidth, y);
+  }
+
+ private:
+  REPRISE_FN static Pack Load(const void* base, int64_t at) {
+    return LoadVec<kWidth>(static_cast<const T*>(base) + at);
+  }
+
+  const RmsNormArgs& a_;
+  int64_t in_, out_;  // elements
+};
+
+// The weight is read only after the sum: asking for it before takes registers, and blocks that they
+// leave no room for hide more.
+template <typename Row>
+REPRISE_FN void NormShortRow(Block& b, const Row& row) {
+  using Pack = typename Row::Pack;
+  const int n = row.packs();
+  Local<Pack, kNormSlots> x;
+  b.For<kNormSlots>(n, [&](LocalIndex at) { x[at] = row.Residual(at.i); });
+  if (row.has_branch()) {
+    Local<Pack, kNormSlots> branch;
+    b.For<kNormSlots>(n, [&](LocalIndex at) { branch[at] = row.Branch(at.i); });
+    b.For<kNormSlots>(n, [&](LocalIndex at) { x[at] = row.Add(x[at], branch[at]); });
+  }
+  const float squares = b.Sum<kNormSlots>(n, [&](LocalIndex at) {
+    row.Keep(at.i, x[at]);
+    return Row::Squares(x[at]);
   });
+  const float scale = row.Scale(squares);
+  b.For<kNormSlots>(n, [&](LocalIndex at) { row.Store(at.i, x[at], scale, row.Weight(at.i)); });
+}
+
+// Read twice, from the caches the second time.
+template <typename Row>
+REPRISE_FN void NormLongRow(Block& b, const Row& row) {
+  const auto load = [&](int i) {
+    const auto x = row.Residual(i);
+    return row.has_branch() ? row.Add(x, row.Branch(i)) : x;
+  };
+  const float squares = b.Sum(row.packs(), [&](int i) { return Row::Squares(load(i)); });
+  const float scale = row.Scale(squares);
+  b.For(row.packs(), [&](int i) {
+    const auto x = load(i);
+    row.Keep(i, x);
+    row.Store(i, x, scale, row.Weight(i));
+  });
+}
+
+template <typename T, int kWidth>
+REPRISE_FN void NormAnyRow(Block& b, const NormRow<T, kWidth>& row) {
+  if (row.packs() <= kNormSlots * b.threads()) {
+    NormShortRow(b, row);
+  } else {
+    NormLongRow(b, row);
+  }
 }
 
 template <typename T>
 REPRISE_FN void RmsNormBody(Block& b, const RmsNormArgs& a) {
+  constexpr int kPack = 16 / sizeof(T);
   const uint32_t r = static_cast<uint32_t>(b.x());
   if (r >= *a.num_rows) return;
   const int64_t in_row = a.gather != nullptr ? a.gather[r] : r;
-  if (a.hidden % 8 == 0) {
-    RmsNormRow<T, 8>(b, a, in_row, r);
+  if (a.hidden % kPack == 0) {
+    NormAnyRow(b, NormRow<T, kPack>(a, in_row, r));
   } else {
-    RmsNormRow<T, 1>(b, a, in_row, r);
+    NormAnyRow(b, NormRow<T, 1>(a, in_row, r));
   }
 }
 

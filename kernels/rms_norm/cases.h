@@ -28,6 +28,8 @@ inline constexpr RmsNormCase kRmsNormCases[] = {
     {"few_of_many", 256, 3, 64},
     {"no_rows", 64, 0, 4, true, KeepSum::kInPlace},
     {"wide", 8192, 2, 2},
+    {"wider_than_a_block_keeps", 9216, 2, 2, true, KeepSum::kInPlace},
+    {"odd_and_wider", 2051, 3, 3, true, KeepSum::kInPlace, true, 0.22f},
     {"branch", 136, 7, 7, true},
     {"branch_odd_scaled", 99, 6, 9, true, KeepSum::kSeparate, false, 0.22f},
     {"branch_in_place", 2048, 17, 17, true, KeepSum::kInPlace},

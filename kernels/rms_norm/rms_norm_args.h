@@ -21,6 +21,9 @@ struct RmsNormArgs {
   float branch_scale = 1.0f;
 };
 
+// Packs of 16 bytes of a row that one thread keeps.
+constexpr int32_t kNormSlots = 2;
+
 }  // namespace reprise::kernels
 
 #endif  // REPRISE_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_

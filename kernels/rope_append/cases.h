@@ -27,11 +27,13 @@ inline constexpr RopeAppendCase kRopeAppendCases[] = {
     {"tiny_heads", 3, 3, 6, 5, 11, 11},
     {"no_tokens", 2, 1, 32, 16, 0, 3},
     {"wide_heads", 2, 2, 256, 1, 4, 4},
+    {"many_tokens", 2, 1, 32, 16, 270, 300},
     {"normed_gqa", 40, 8, 128, 16, 9, 16, true},
     {"normed_mha", 2, 2, 64, 5, 20, 20, true},
     {"normed_half_not_a_pack", 4, 2, 24, 3, 19, 20, true},
     {"normed_tiny_heads", 3, 1, 6, 5, 11, 11, true},
     {"normed_smallest", 1, 1, 2, 1, 1, 1, true},
+    {"normed_many_tokens", 2, 1, 32, 16, 257, 257, true},
     {"normed_wide_heads", 3, 1, 256, 4, 3, 3, true},
 };
 

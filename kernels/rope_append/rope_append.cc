@@ -1,10 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/rope_append/rope_append.h"
 
+#include <algorithm>
+
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
+namespace {
+
+// Few tokens leave multiprocessors idle: a thread for every two packs, so that one round trip to
+// memory is all. Many tokens fill them: small blocks, which overlap better. No element's value
+// depends on it.
+uint32_t BlockThreads(const RopeAppendArgs& args, size_t element_bytes, uint32_t max_tokens) {
+  constexpr uint32_t kFewTokens = 256, kLargest = 512, kSmall = 128;
+  if (max_tokens > kFewTokens) return kSmall;
+  const int64_t heads = int64_t{args.num_heads} + 2 * int64_t{args.num_kv_heads};
+  const int64_t pairs = heads * args.head_dim * static_cast<int64_t>(element_bytes) / (2 * 16);
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>((pairs + kSmall - 1) / kSmall * kSmall, kSmall, kLargest));
+}
+
+}  // namespace
 
 absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
                         const RopeAppendArgs& args, uint32_t max_tokens) {
@@ -19,12 +36,14 @@ absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
     return absl::InvalidArgumentError(
         absl::StrCat("rope_append: got ", args.q_norm == nullptr ? "k_norm" : "q_norm",
                      " alone; allowed: q_norm and k_norm, or neither"));
-  // A scale and its partial sums for every head.
+  const bool normed = args.q_norm != nullptr;
   const auto heads = static_cast<size_t>(args.num_heads) + static_cast<size_t>(args.num_kv_heads);
-  const size_t shared_bytes =
-      args.q_norm == nullptr ? 0 : heads * (1 + kHeadNormLanes) * sizeof(float);
-  return stream.Launch(kernels.rope_append,
-                       {.grid_x = max_tokens, .block = 256, .shared_bytes = shared_bytes}, args);
+  const size_t shared_bytes = normed ? heads * kHeadNormLanes * sizeof(float) : 0;
+  return stream.Launch(normed ? kernels.rope_append_normed : kernels.rope_append,
+                       {.grid_x = max_tokens,
+                        .block = BlockThreads(args, runtime::SizeOf(kernels.dtype), max_tokens),
+                        .shared_bytes = shared_bytes},
+                       args);
 }
 
 }  // namespace reprise::kernels

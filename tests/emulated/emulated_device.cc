@@ -33,6 +33,8 @@ class EmulatedDevice final : public runtime::Device {
     properties_.matrix_unit = unit;
     properties_.max_shared_bytes = static_cast<size_t>(traits.shared_bytes);
     properties_.shared_bytes_per_multiprocessor = static_cast<size_t>(traits.shared_bytes);
+    // Of every machine, so that grids, and how often a block comes round, are the same everywhere.
+    properties_.num_multiprocessors = 2;
     image_.kernels = EmulatedKernels(unit);
   }
 

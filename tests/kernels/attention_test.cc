@@ -294,6 +294,45 @@ TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
   }
 }
 
+// `count` query tokens of a row, from its `first` on, as a chunk of their own.
+RowData ChunkOf(const AttentionCase& c, const RowData& row, uint32_t first, uint32_t count) {
+  const size_t token = Batch::TokenElements(c);
+  RowData chunk{row.context_before + first, count, {}, {}, {}};
+  const auto q = row.q.begin() + static_cast<ptrdiff_t>(first * token);
+  chunk.q.assign(q, q + static_cast<ptrdiff_t>(count * token));
+  const auto kv = static_cast<ptrdiff_t>(chunk.length() * static_cast<size_t>(c.num_kv_heads) *
+                                         static_cast<size_t>(c.head_dim));
+  chunk.k.assign(row.k.begin(), row.k.begin() + kv);
+  chunk.v.assign(row.v.begin(), row.v.begin() + kv);
+  return chunk;
+}
+
+// A chunk of one token goes the way of decoding, so that none here is that short.
+TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  for (const AttentionCase& c : kernels::kAttentionCases) {
+    for (const RowData& row : MakeRows(c, dtype())) {
+      if (row.num_tokens < 8 || (is_emulated() && c.window == 0)) continue;
+      for (const AttentionCandidate candidate : kCandidates) {
+        SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", " +
+                     std::to_string(row.num_tokens) + " tokens");
+        const std::vector<std::byte> whole = Run(c, {row}, 1, candidate)[0];
+        std::vector<RowData> chunks;
+        for (uint32_t first = 0; first < row.num_tokens;) {
+          uint32_t count = 2 + row.num_tokens / 3;
+          if (row.num_tokens - first < count + 2) count = row.num_tokens - first;
+          chunks.push_back(ChunkOf(c, row, first, count));
+          first += count;
+        }
+        std::vector<std::byte> in_chunks;
+        for (const std::vector<std::byte>& out : Run(c, chunks, 2, candidate))
+          in_chunks.insert(in_chunks.end(), out.begin(), out.end());
+        EXPECT_TRUE(in_chunks == whole);
+      }
+    }
+  }
+}
+
 // A window that no row outgrows leaves every bit as it is without one.
 TEST_P(AttentionTest, AWindowAtLeastAsLongAsARowChangesNothing) {
   for (const AttentionCase& c : kernels::kAttentionCases) {

@@ -151,6 +151,9 @@ REPRISE_FN V LoadFresh(const V* p) {
   if constexpr (sizeof(V) == 4) {
     const uint32_t x = __ldcg(reinterpret_cast<const unsigned*>(p));
     return reinterpret_cast<const V&>(x);
+  } else if constexpr (sizeof(V) == 8) {
+    const uint2 x = __ldcg(reinterpret_cast<const uint2*>(p));
+    return reinterpret_cast<const V&>(x);
   } else {
     static_assert(sizeof(V) == 16);
     const uint4 x = __ldcg(reinterpret_cast<const uint4*>(p));
@@ -224,11 +227,12 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
     extern __shared__ __align__(1024) unsigned char reprise_shared[]; \
     body(a, reprise_shared);                                          \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)                                    \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) { \
-    extern __shared__ __align__(1024) unsigned char reprise_shared[];                          \
-    Block b(reprise_shared);                                                                   \
-    body(b, a);                                                                                \
+#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
+  extern "C" __global__ void __launch_bounds__(max_threads, min_blocks)                  \
+      name(const __grid_constant__ Args a) {                                             \
+    extern __shared__ __align__(1024) unsigned char reprise_shared[];                    \
+    Block b(reprise_shared);                                                             \
+    body(b, a);                                                                          \
   }
 
 }  // namespace reprise::kernels::on_cuda

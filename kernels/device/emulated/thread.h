@@ -172,15 +172,15 @@ inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTr
         },                                                                       \
         const_cast<void*>(args));                                                \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, threads, body, Args)                      \
-  inline void name(const runtime::HostBlockContext& context, const void* args) { \
-    emulator::RunBlock(                                                          \
-        context, kBlockLimits,                                                   \
-        [](void* a) {                                                            \
-          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));  \
-          body(b, *static_cast<const Args*>(a));                                 \
-        },                                                                       \
-        const_cast<void*>(args));                                                \
+#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
+  inline void name(const runtime::HostBlockContext& context, const void* args) {         \
+    emulator::RunBlock(                                                                  \
+        context, kBlockLimits,                                                           \
+        [](void* a) {                                                                    \
+          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));          \
+          body(b, *static_cast<const Args*>(a));                                         \
+        },                                                                               \
+        const_cast<void*>(args));                                                        \
   }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
