@@ -2,10 +2,13 @@
 // DecodeEngine: a model, its KV-cache pool and its captured graphs on one device; runs steps. This
 // is what a C++ program embeds and what the service drives. No protobuf, no gRPC.
 //
-//   REPRISE_ASSIGN_OR_RETURN(auto engine, DecodeEngine::Create(*device, std::move(model),
-//   options)); SessionInfo session = engine->OpenSession(); REPRISE_ASSIGN_OR_RETURN(auto blocks,
-//   engine->AllocateBlocks(session.id, 4)); REPRISE_RETURN_IF_ERROR(engine->Step(request,
-//   &result));
+//   REPRISE_ASSIGN_OR_RETURN(auto engine, DecodeEngine::Create(*device, source, options));
+//
+//   const SessionInfo session = engine->OpenSession();
+//
+//   REPRISE_ASSIGN_OR_RETURN(auto blocks, engine->AllocateBlocks(session.id, 4));
+//
+//   REPRISE_RETURN_IF_ERROR(engine->Step(request, &result));
 //
 // Pipelining: Submit returns after the graph launch; up to `limits.pipeline_depth` steps may be in
 // flight. Step n+1 may be submitted before step n's result is read. Results are taken in submission

@@ -12,15 +12,29 @@
 namespace reprise::runtime {
 namespace {
 
-ModelSpec SpecOf(const char* architecture, double rms_norm_eps) {
+// The sizes that every config states, under ModelSpec's names; the presets give them in this order.
+struct Shape {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0, intermediate_size = 0;
+  int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t max_position_embeddings = 0;
+};
+
+ModelSpec SpecOf(const char* architecture, double rms_norm_eps, const Shape& shape) {
   ModelSpec spec;
   spec.architecture = architecture;
   spec.rms_norm_eps = rms_norm_eps;
   spec.checkpoint_dtype = DType::kBf16;
+  spec.vocab_size = shape.vocab_size;
+  spec.hidden_size = shape.hidden_size;
+  spec.intermediate_size = shape.intermediate_size;
+  spec.num_layers = shape.num_layers;
+  spec.num_heads = shape.num_heads;
+  spec.num_kv_heads = shape.num_kv_heads;
+  spec.head_dim = shape.head_dim;
+  spec.max_position_embeddings = shape.max_position_embeddings;
   return spec;
 }
-
-ModelSpec LlamaSpec() { return SpecOf("llama", 1e-5); }
 
 RopeSpec Llama3Rope(double factor) {
   RopeSpec rope;
@@ -35,15 +49,7 @@ RopeSpec Llama3Rope(double factor) {
 
 // Source: config.json of meta-llama/Llama-3.1-8B.
 ModelSpec Llama31With8B() {
-  ModelSpec spec = LlamaSpec();
-  spec.vocab_size = 128256;
-  spec.hidden_size = 4096;
-  spec.intermediate_size = 14336;
-  spec.num_layers = 32;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = 128;
-  spec.max_position_embeddings = 131072;
+  ModelSpec spec = SpecOf("llama", 1e-5, {128256, 4096, 14336, 32, 32, 8, 128, 131072});
   spec.rope = Llama3Rope(8.0);
   spec.eos_token_ids = {128001};
   return spec;
@@ -51,15 +57,7 @@ ModelSpec Llama31With8B() {
 
 // Source: config.json of meta-llama/Llama-3.2-1B.
 ModelSpec Llama32With1B() {
-  ModelSpec spec = LlamaSpec();
-  spec.vocab_size = 128256;
-  spec.hidden_size = 2048;
-  spec.intermediate_size = 8192;
-  spec.num_layers = 16;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = 64;
-  spec.max_position_embeddings = 131072;
+  ModelSpec spec = SpecOf("llama", 1e-5, {128256, 2048, 8192, 16, 32, 8, 64, 131072});
   spec.rope = Llama3Rope(32.0);
   spec.tie_word_embeddings = true;
   spec.eos_token_ids = {128001};
@@ -69,15 +67,7 @@ ModelSpec Llama32With1B() {
 // Source: config.json of ibm-granite/granite-8b-code-base-4k. Only its 128k sibling, trained on
 // longer contexts, has a rope theta of 10,000,000.
 ModelSpec Granite8BCode() {
-  ModelSpec spec = LlamaSpec();
-  spec.vocab_size = 49152;
-  spec.hidden_size = 4096;
-  spec.intermediate_size = 14336;
-  spec.num_layers = 36;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = 128;
-  spec.max_position_embeddings = 4096;
+  ModelSpec spec = SpecOf("llama", 1e-5, {49152, 4096, 14336, 36, 32, 8, 128, 4096});
   spec.rope.theta = 10000.0;
   spec.tie_word_embeddings = true;
   spec.qkv_bias = spec.o_bias = true;
@@ -88,15 +78,7 @@ ModelSpec Granite8BCode() {
 
 // Source: config.json of mistralai/Mistral-7B-v0.1.
 ModelSpec Mistral7BV01() {
-  ModelSpec spec = SpecOf("mistral", 1e-5);
-  spec.vocab_size = 32000;
-  spec.hidden_size = 4096;
-  spec.intermediate_size = 14336;
-  spec.num_layers = 32;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = 128;
-  spec.max_position_embeddings = 32768;
+  ModelSpec spec = SpecOf("mistral", 1e-5, {32000, 4096, 14336, 32, 32, 8, 128, 32768});
   spec.rope.theta = 10000.0;
   spec.sliding_window = 4096;
   spec.eos_token_ids = {2};
@@ -105,15 +87,7 @@ ModelSpec Mistral7BV01() {
 
 // Source: config.json of Qwen/Qwen2.5-7B.
 ModelSpec Qwen25With7B() {
-  ModelSpec spec = SpecOf("qwen2", 1e-6);
-  spec.vocab_size = 152064;
-  spec.hidden_size = 3584;
-  spec.intermediate_size = 18944;
-  spec.num_layers = 28;
-  spec.num_heads = 28;
-  spec.num_kv_heads = 4;
-  spec.head_dim = 128;
-  spec.max_position_embeddings = 131072;
+  ModelSpec spec = SpecOf("qwen2", 1e-6, {152064, 3584, 18944, 28, 28, 4, 128, 131072});
   spec.rope.theta = 1000000.0;
   spec.qkv_bias = true;
   spec.eos_token_ids = {151643};
@@ -122,15 +96,7 @@ ModelSpec Qwen25With7B() {
 
 // Source: config.json of Qwen/Qwen3-8B.
 ModelSpec Qwen3With8B() {
-  ModelSpec spec = SpecOf("qwen3", 1e-6);
-  spec.vocab_size = 151936;
-  spec.hidden_size = 4096;
-  spec.intermediate_size = 12288;
-  spec.num_layers = 36;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = 128;
-  spec.max_position_embeddings = 40960;
+  ModelSpec spec = SpecOf("qwen3", 1e-6, {151936, 4096, 12288, 36, 32, 8, 128, 40960});
   spec.rope.theta = 1000000.0;
   spec.qk_norm = true;
   spec.eos_token_ids = {151645};

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/fixtures: tiny random models with reference logits and greedy continuations from Hugging Face transformers.
 
-Each model is saved, loaded again by transformers from the very directory that the tests will read, and run from there, so the
-fixtures also show that the directories are valid. Tests read them; nothing at run time does. Every reference.json explains itself.
+Each model (fixture_models.py says which) is saved, loaded again by transformers from the very directory that the tests will read,
+and run from there, so the fixtures also show that the directories are valid. Tests read them; nothing at run time does. Every
+reference.json explains itself.
 
     python3 tools/make_fixtures.py --out tests/fixtures
     python3 tools/make_fixtures.py --out tests/fixtures --only qwen2-tiny qwen3-tiny
@@ -16,9 +17,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -26,281 +25,14 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import (
-    GraniteConfig,
-    GraniteForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+
+from fixture_models import FIXTURES
 
 MAX_TOTAL_BYTES = 1_000_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
 FIRST_PLAIN_TOKEN = 3  # prompts use no bos or eos
-
-
-@dataclass
-class Fixture:
-    name: str
-    what: str
-    config: Any
-    model_class: Any
-    dtype: torch.dtype
-    shards: int = 1
-    transformers4_dialect: bool = False
-    # Fields that published transformers 4 configs have and transformers 5 saves otherwise.
-    transformers4_fields: dict = field(default_factory=dict)
-
-
-def llama_tiny():
-    config = LlamaConfig(
-        vocab_size=199,
-        hidden_size=64,
-        intermediate_size=72,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    what = "plain Llama: GQA 4/2, untied, odd vocabulary, f32 checkpoint, config in the transformers 5 dialect"
-    return Fixture("llama-tiny", what, config, LlamaForCausalLM, torch.float32)
-
-
-def llama3_rope_bias_tiny():
-    # At 32 original positions the 12 frequencies of a head fall on all three branches of the llama3 rule.
-    config = LlamaConfig(
-        vocab_size=101,
-        hidden_size=72,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-        head_dim=24,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-6,
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 10000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 32,
-        },
-        attention_bias=True,
-        mlp_bias=True,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    what = (
-        "Llama with llama3 rope scaling and biases on all projections: MQA 3/1, tied, bf16 checkpoint in two shards, "
-        "config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)"
-    )
-    return Fixture(
-        "llama3-rope-bias-tiny",
-        what,
-        config,
-        LlamaForCausalLM,
-        torch.bfloat16,
-        shards=2,
-        transformers4_dialect=True,
-    )
-
-
-def granite_tiny():
-    config = GraniteConfig(
-        vocab_size=67,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 50000.0},
-        embedding_multiplier=2.5,
-        attention_multiplier=0.25,
-        residual_multiplier=0.6,
-        logits_scaling=1.75,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    what = (
-        "Granite with all four multipliers off their neutral values: MHA 4/4, head_dim 32 that is not hidden_size / heads, "
-        "untied, f16 checkpoint, config in the transformers 5 dialect"
-    )
-    return Fixture("granite-tiny", what, config, GraniteForCausalLM, torch.float16)
-
-
-def mistral_tiny():
-    config = MistralConfig(
-        vocab_size=97,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        sliding_window=21,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    what = (
-        "Mistral with a sliding window of 21 tokens, less than the longer prompts: GQA 4/2, head_dim 16 that is not "
-        "hidden_size / heads, untied, bf16 checkpoint, config in the transformers 4 dialect (config_transformers5.json: the same "
-        "as transformers 5 saves it)"
-    )
-    return Fixture(
-        "mistral-tiny",
-        what,
-        config,
-        MistralForCausalLM,
-        torch.bfloat16,
-        transformers4_dialect=True,
-    )
-
-
-def qwen2_tiny():
-    config = Qwen2Config(
-        vocab_size=89,
-        hidden_size=36,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-6,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
-        use_sliding_window=False,
-        sliding_window=13,
-        max_window_layers=1,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    what = (
-        "Qwen2: biases on q, k and v alone, a sliding_window that is inert because use_sliding_window is false: MQA 3/1, head_dim "
-        "12 by default, untied, f16 checkpoint, config in the transformers 4 dialect (config_transformers5.json: the same as "
-        "transformers 5 saves it)"
-    )
-    return Fixture(
-        "qwen2-tiny",
-        what,
-        config,
-        Qwen2ForCausalLM,
-        torch.float16,
-        transformers4_dialect=True,
-        transformers4_fields={"sliding_window": 13},
-    )
-
-
-def qwen3_tiny():
-    config = Qwen3Config(
-        vocab_size=83,
-        hidden_size=40,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=24,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-6,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
-        attention_bias=False,
-        use_sliding_window=False,
-        sliding_window=None,
-        max_window_layers=2,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    what = (
-        "Qwen3: RMSNorm over every head of q and k before rope: GQA 4/2, head_dim 24 that is not hidden_size / heads, tied, bf16 "
-        "checkpoint, config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)"
-    )
-    return Fixture(
-        "qwen3-tiny",
-        what,
-        config,
-        Qwen3ForCausalLM,
-        torch.bfloat16,
-        transformers4_dialect=True,
-    )
-
-
-def scaled_rope_llama(name, rope_parameters, what, **fixture_fields):
-    config = LlamaConfig(
-        vocab_size=61,
-        hidden_size=24,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-5,
-        rope_parameters=rope_parameters,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return Fixture(name, what, config, LlamaForCausalLM, torch.bfloat16, **fixture_fields)
-
-
-def linear_rope_tiny():
-    return scaled_rope_llama(
-        "linear-rope-tiny",
-        {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5},
-        "Llama with linear rope scaling: MQA 2/1, tied, bf16 checkpoint, config in the transformers 5 dialect",
-    )
-
-
-def yarn_rope_tiny():
-    # At 64 original positions and these betas the 16 frequencies of a head fall on all three parts of yarn's ramp.
-    return scaled_rope_llama(
-        "yarn-rope-tiny",
-        {
-            "rope_type": "yarn",
-            "rope_theta": 10000.0,
-            "factor": 4.0,
-            "original_max_position_embeddings": 64,
-            "beta_fast": 4.0,
-        },
-        "Llama with yarn rope scaling, cos and sin scaled by the factor that yarn infers: MQA 2/1, tied, bf16 checkpoint, config in "
-        "the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)",
-        transformers4_dialect=True,
-    )
-
-
-FIXTURES = [
-    llama_tiny,
-    llama3_rope_bias_tiny,
-    granite_tiny,
-    mistral_tiny,
-    qwen2_tiny,
-    qwen3_tiny,
-    linear_rope_tiny,
-    yarn_rope_tiny,
-]
 
 
 def parse_args(names):

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_shapes.h"
+#include "kernels/attention/portable_geometry.h"
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
 
@@ -16,10 +17,24 @@ int MaxRows(const AttentionArgs& args, AttentionPhase phase) {
   return phase == AttentionPhase::kDecode ? group : std::max(group, kPrefillRows);
 }
 
-size_t PortableSharedBytes(const AttentionArgs& args, AttentionPhase phase) {
-  constexpr int kKvTile = 32;  // kPortableKvTile of portable_body.h
-  const size_t rows = static_cast<size_t>(MaxRows(args, phase));
-  return rows * (2 * static_cast<size_t>(args.head_dim) + kKvTile + 3) * sizeof(float);
+// The grid is static: what the device runs at once, whatever the batch. Passes depend on shapes and
+// the device alone.
+absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, AttentionArgs args,
+                            AttentionPhase phase) {
+  const size_t row_bytes = PortableAttentionRowBytes(args.head_dim);
+  const int rows = MaxRows(args, phase);
+  args.pass_rows = PortableAttentionPassRows(rows, args.head_dim, kernels.device.max_shared_bytes);
+  if (args.pass_rows == 0)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "attention: one query row of head_dim ", args.head_dim, " takes ",
+        row_bytes + kPortableStaticBytes, " bytes of shared memory; '", kernels.device.name,
+        "' has ", kernels.device.max_shared_bytes, " for a block"));
+  args.num_passes = (rows + args.pass_rows - 1) / args.pass_rows;
+  return stream.Launch(kernels.attention_portable,
+                       {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
+                        .block = 256,
+                        .shared_bytes = static_cast<size_t>(args.pass_rows) * row_bytes},
+                       args);
 }
 
 absl::Status CheckShapes(const AttentionArgs& args) {
@@ -42,15 +57,11 @@ absl::Status CheckShapes(const AttentionArgs& args) {
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
-  // Static grid: what the device runs at once, whatever the batch.
-  const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
   if (candidate == AttentionCandidate::kBest && MmaAttentionFits(kernels, args)) {
     const MmaAttentionLaunch launch = MmaAttentionLaunchFor(kernels, args, phase);
     return stream.Launch(*launch.kernel, launch.shape, args);
   }
-  return stream.Launch(
-      kernels.attention_portable,
-      {.grid_x = 2 * sms, .block = 256, .shared_bytes = PortableSharedBytes(args, phase)}, args);
+  return LaunchPortable(stream, kernels, args, phase);
 }
 
 }  // namespace reprise::kernels

@@ -21,7 +21,8 @@ enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 // Partials of one row are merged in split order by whichever block finishes last: a row's bits
 // depend on the row alone. Never reads KV slots at or beyond a row's length, nor those before the
 // window of an item's first query. Errors: InvalidArgument on head counts; Unimplemented on a
-// head_dim over 256.
+// head_dim over 256; FailedPrecondition where a block of the device has less shared memory than one
+// query row of the portable candidate takes (about 3 KB at head_dim 256).
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);

@@ -42,11 +42,17 @@ inline constexpr AttentionRow kLongDecodeRows[] = {{299, 1}, {1030, 1}, {0, 1}};
 inline constexpr AttentionRow kChunkRows[] = {{0, 9}, {37, 20}, {5, 2}, {64, 70}};
 inline constexpr AttentionRow kMixedRows[] = {{40, 1}, {0, 33}, {7, 1},   {17, 5},
                                               {0, 1},  {90, 1}, {3, 129}, {129, 1}};
+// Of heads so wide that a block with 64 KB of shared memory does an item in several passes.
+inline constexpr AttentionRow kWideHeadRows[] = {{0, 66}, {21, 40}, {9, 1}};
+inline constexpr AttentionRow kWideGroupRows[] = {{40, 1}, {3, 5}};
 
 // Around windows of 7 and 8 tokens: shorter, as long, one more, and chunks within, over and beyond.
 inline constexpr AttentionRow kWindowRows[] = {{0, 1},  {6, 1},   {7, 1},  {8, 1}, {14, 1},
                                                {40, 1}, {300, 1}, {0, 6},  {0, 8}, {0, 70},
                                                {5, 3},  {9, 130}, {200, 2}};
+
+// Prompts beyond windows of 24 and 90 tokens: whole, and a chunk whose window begins within a tile.
+inline constexpr AttentionRow kLongChunkRows[] = {{0, 131}, {70, 75}};
 
 inline constexpr AttentionCase kAttentionCases[] = {
     {"one_token", 1, 1, 8, 1, kSmallSplits, kOneToken},
@@ -70,14 +76,21 @@ inline constexpr AttentionCase kAttentionCases[] = {
     {"gqa_prefill_128", 8, 2, 128, 16, kSmallSplits, kChunkRows},
     {"mqa_prefill_80", 7, 1, 80, 1, kSmallSplits, kChunkRows},
     {"gqa_prefill_odd_dim", 6, 2, 20, 24, kSmallSplits, kChunkRows},
+    {"mha_mixed_112", 2, 2, 112, 16, kSmallSplits, kWideHeadRows},
+    {"gqa_mixed_256", 4, 2, 256, 16, kSmallSplits, kWideHeadRows},
+    {"mqa_mixed_256_wide_group", 32, 1, 256, 16, kSmallSplits, kWideGroupRows},
     {"mha_mixed_8", 2, 2, 8, 16, kOddSplits, kMixedRows},
+    {"mha_more_pieces_than_a_block_resolves_at_once", 48, 48, 8, 16, kSmallSplits, kMixedRows},
     {"gqa_mixed_64", 8, 2, 64, 24, kSmallSplits, kMixedRows},
     {"gqa_mixed_80", 6, 2, 80, 3, kOddSplits, kMixedRows},
     {"mqa_mixed_128", 4, 1, 128, 1, kSmallSplits, kMixedRows},
     {"gqa_window_64", 8, 2, 64, 16, kSmallSplits, kWindowRows, 8},
     {"gqa_window_128_odd_blocks", 4, 2, 128, 3, kOddSplits, kWindowRows, 7},
+    {"mqa_window_200", 3, 1, 200, 16, kOddSplits, kWindowRows, 8},
     {"mha_window_of_one", 2, 2, 24, 5, kOddSplits, kWindowRows, 1},
     {"mqa_window_wider_than_tiles", 3, 1, 32, 24, kSmallSplits, kWindowRows, 90},
+    {"gqa_prefill_window_64", 4, 2, 64, 16, kSmallSplits, kLongChunkRows, 24},
+    {"mqa_prefill_window_128", 2, 1, 128, 24, kSmallSplits, kLongChunkRows, 90},
     {"gqa_long_window_80",
      4,
      2,

@@ -68,7 +68,7 @@ REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* sh
 
   const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
   for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
-    const int num_pieces = ResolvePieces(a, first, total, pieces);
+    const int num_pieces = ResolvePieces<1>(a, first, total, pieces);
     Stream stream(a, block_size, pieces, num_pieces, ring);
     for (int p = 0; p < num_pieces; ++p) {
       const AttentionPiece& piece = pieces[p];
@@ -77,7 +77,7 @@ REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* sh
       softmax.Begin(SharedAddress(shared + kLayout.query));
       const int chunks = Stream::NumChunks(piece);
       const uint32_t end = Min(piece.kv_end - 1, piece.position);
-      uint32_t token = piece.kv_begin + static_cast<uint32_t>(wave * kMmaChunk);
+      uint32_t token = piece.tile_origin + static_cast<uint32_t>(wave * kMmaChunk);
       for (int c = 0; c < chunks; ++c, token += kMmaWaves * kMmaChunk) {
         typename Softmax::Scores s;
         softmax.Score(stream.NextKeys(), scale_log2, s);
@@ -140,7 +140,7 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
 
   const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
   for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
-    const int num_pieces = ResolvePieces(a, first, total, pieces);
+    const int num_pieces = ResolvePieces<kTile>(a, first, total, pieces);
     Stream stream(a, block_size, pieces, num_pieces, SharedAddress(shared + kLayout.ring));
     for (int p = 0; p < num_pieces; ++p) {
       const AttentionPiece& piece = pieces[p];
@@ -165,7 +165,7 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
               ? piece.position +
                     static_cast<uint32_t>((row0 + 15 < rows ? row0 + 15 : rows - 1) / group) + 1
               : 0;
-      uint32_t token = piece.kv_begin;
+      uint32_t token = piece.tile_origin;
       for (int c = Stream::NumChunks(piece); c > 0; --c, token += kTile) {
         typename Softmax::Scores s;
         // Masks alone give the same result; at head size 256 the branch would spill registers.

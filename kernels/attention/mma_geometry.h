@@ -25,6 +25,7 @@ constexpr int MmaAttentionThreads(const DeviceTraits& traits) {
 // One item seen from one KV head, with all that the loops need of the step's lists.
 struct AttentionPiece {
   uint32_t kv_begin, kv_end;
+  uint32_t tile_origin;  // of the first tile; its tokens below kv_begin read as zeros
   uint32_t kv_head;
   uint32_t row;  // resident row: whose block table
   uint32_t entry, split, num_splits;

@@ -12,7 +12,10 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Resolves the block's next pieces, w = first + i * grid < total, into shared memory: one lane
-// each, so that a window costs one chain of dependent loads. Returns how many. Contains barriers.
+// each, so that a window costs one chain of dependent loads. Their first tile begins at a
+// multiple of kTileMultiple: where tiles begin decides how sums round, and that must not follow
+// from where a window lets a chunk of a prompt begin. Returns how many. Contains barriers.
+template <uint32_t kTileMultiple>
 REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t total,
                              AttentionPiece* pieces) {
   const uint32_t grid = static_cast<uint32_t>(GridX()), thread = static_cast<uint32_t>(ThreadX());
@@ -27,6 +30,7 @@ REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t to
     AttentionPiece piece;
     piece.kv_begin = item.kv_begin;
     piece.kv_end = item.kv_end;
+    piece.tile_origin = item.kv_begin / kTileMultiple * kTileMultiple;
     piece.kv_head = w - index * heads;
     piece.row = a.entries[item.entry].slot;
     piece.entry = item.entry;
@@ -61,11 +65,11 @@ class FastDivide {
   uint32_t divisor_, inverse_;
 };
 
-// Chunk c of a piece is its KV tokens [kv_begin + 16 c, + 16); wave w owns chunks w, w + 4, ...
+// Chunk c of a piece is its KV tokens [tile_origin + 16 c, + 16); wave w owns chunks w, w + 4, ...
 // kTogether: the block's waves consume in step, a slot holds one chunk of each wave (a tile of 64
 // tokens), and every wave has as many chunks as the tile count. Otherwise each wave has a ring of
-// its own, waits for nobody and skips chunks past the end. Tokens at or beyond kv_end and columns
-// at or beyond head_dim read as zeros, and memory there is not touched.
+// its own, waits for nobody and skips chunks past the end. Tokens outside [kv_begin, kv_end) and
+// columns at or beyond head_dim read as zeros, and memory there is not touched.
 template <int kHeadSize, int kSlots, bool kTogether>
 class KvStream {
  public:
@@ -89,7 +93,7 @@ class KvStream {
 
   // How many slots of K (and as many of V) a piece takes in this stream.
   REPRISE_FN static int NumChunks(const AttentionPiece& piece) {
-    const int tokens = static_cast<int>(piece.kv_end - piece.kv_begin);
+    const int tokens = static_cast<int>(piece.kv_end - piece.tile_origin);
     const int skipped = kTogether ? 0 : Wave() * kMmaChunk;
     constexpr int kStep = kMmaChunk * kMmaWaves;
     return tokens > skipped ? (tokens - skipped + kStep - 1) / kStep : 0;
@@ -159,9 +163,9 @@ class KvStream {
     next_left_ = chunks - chunk_ < kBatch ? chunks - chunk_ : kBatch;
     const int chunk = Wave() + kMmaWaves * (chunk_ + Lane() / kMmaChunk);
     const uint32_t token =
-        piece.kv_begin + static_cast<uint32_t>(chunk * kMmaChunk + Lane() % kMmaChunk);
+        piece.tile_origin + static_cast<uint32_t>(chunk * kMmaChunk + Lane() % kMmaChunk);
     next_row_ = kNoRow;
-    if (token < piece.kv_end) {
+    if (token >= piece.kv_begin && token < piece.kv_end) {
       uint32_t offset;
       const uint32_t index = block_size_.Quotient(token, &offset);
       next_block_ =

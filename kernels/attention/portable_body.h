@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax
-// over KV tiles in shared memory. The host's native body too. Simple on purpose: the reference on
-// every device, and f32 on GPUs.
+// over KV tiles in shared memory. An item whose query rows do not all fit there is done in passes,
+// each by whichever block comes to it; no row looks at another, so passes change no bits. The
+// host's native body too. Simple on purpose: the reference on every device, and f32 on GPUs.
 #ifndef REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
 
 #include "kernels/attention/attention_args.h"
+#include "kernels/attention/portable_geometry.h"
 #include "kernels/device/block.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-constexpr int kPortableKvTile = 32;  // KV tokens of one tile
-constexpr int kPortableLanes = 8;    // head dimensions that one thread accumulates
+constexpr int kPortableLanes = 8;  // head dimensions that one thread accumulates
 
-// Shared memory of one block. rows: query tokens x group heads of one item.
+// Shared memory of one block, PortableAttentionRowBytes per row. rows: of one pass.
 struct PortableAttentionShared {
   float* q;        // [rows, head_dim]
   float* acc;      // [rows, head_dim]
@@ -34,12 +35,13 @@ struct PortableAttentionShared {
   }
 };
 
-// One item seen from one KV head.
+// One pass over one item, seen from one KV head.
 struct AttentionWork {
   AttentionItem item;
   int kv_head;
-  int group;          // query heads of the KV head
-  int rows;           // q_count * group; row r is query token r / group, head r % group
+  int group;      // query heads of the KV head
+  int first_row;  // of the item's q_count * group: row r is query token r / group, head r % group
+  int rows;       // of the pass; none where the item needs fewer passes
   uint32_t first_q;   // index of the item's first query token in the step
   uint32_t position;  // KV position of that token
   const uint32_t* table;
@@ -47,17 +49,24 @@ struct AttentionWork {
 
 REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
   AttentionWork work;
+  const uint32_t passes = static_cast<uint32_t>(a.num_passes);
   const uint32_t heads = static_cast<uint32_t>(a.num_kv_heads);
+  work.first_row = static_cast<int>(w % passes) * a.pass_rows;
+  w /= passes;
   work.item = a.items[w / heads];
   work.kv_head = static_cast<int>(w % heads);
   work.group = a.num_heads / a.num_kv_heads;
-  work.rows = static_cast<int>(work.item.q_count) * work.group;
+  const int left = static_cast<int>(work.item.q_count) * work.group - work.first_row;
+  work.rows = left < a.pass_rows ? left : a.pass_rows;
   work.first_q = a.query_start[work.item.entry] + work.item.q_begin;
   work.position = a.context_before[work.item.entry] + work.item.q_begin;
   work.table =
       a.block_table + static_cast<uint64_t>(a.entries[work.item.entry].slot) * a.max_blocks_per_row;
   return work;
 }
+
+// Query token of row r of the pass, counted from the item's first.
+REPRISE_FN int TokenOfRow(const AttentionWork& w, int r) { return (w.first_row + r) / w.group; }
 
 // First element of (KV position, K|V, head) in the layer's cache.
 template <typename T>
@@ -96,7 +105,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
                            const PortableAttentionShared& s, uint32_t kv0, int n) {
   b.For(w.rows * n, [&](int i) {
     const int r = i / n, j = i - r * n;
-    const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(r / w.group));
+    const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(TokenOfRow(w, r)));
     const uint32_t p = kv0 + static_cast<uint32_t>(j);
     s.scores[r * kPortableKvTile + j] =
         p >= seen.first && p <= seen.last
@@ -126,7 +135,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     const int lanes = a.head_dim - d0 < kPortableLanes ? a.head_dim - d0 : kPortableLanes;
     float* acc = s.acc + r * a.head_dim + d0;
     const float* p = s.scores + r * kPortableKvTile;
-    const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(r / w.group));
+    const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(TokenOfRow(w, r)));
     float sum[kPortableLanes];
     for (int l = 0; l < kPortableLanes; ++l) sum[l] = l < lanes ? acc[l] * s.rescale[r] : 0.0f;
     // Only tokens that the row sees: a weight of zero does not undo a NaN.
@@ -174,20 +183,26 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
   });
 }
 
+// Element d of row r in q and out.
+REPRISE_FN int64_t RowElement(const AttentionArgs& a, const AttentionWork& w, int r, int d) {
+  const int row = w.first_row + r;
+  const int64_t t = w.first_q + static_cast<uint32_t>(row / w.group);
+  const int head = w.kv_head * w.group + row % w.group;
+  return (t * a.num_heads + head) * a.head_dim + d;
+}
+
 template <typename T>
 REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork& w,
                           const PortableAttentionShared& s) {
-  const int first_head = w.kv_head * w.group;
   if (w.item.num_splits == 1) {
     b.For(w.rows * a.head_dim, [&](int i) {
       const int r = i / a.head_dim, d = i - r * a.head_dim;
-      const int64_t t = w.first_q + static_cast<uint32_t>(r / w.group);
-      const int head = first_head + r % w.group;
-      static_cast<T*>(a.out)[(t * a.num_heads + head) * a.head_dim + d] =
-          FromFloat<T>(s.acc[i] / s.sum[r]);
+      static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] / s.sum[r]);
     });
     return;
   }
+  // A split is of one query token: its rows are heads, and it takes all passes.
+  const int first_head = w.kv_head * w.group + w.first_row;
   b.For(w.rows * a.head_dim, [&](int i) {
     const int r = i / a.head_dim, d = i - r * a.head_dim;
     const int64_t at = PartialIndex(a, w.item.entry, w.item.split, first_head + r);
@@ -198,23 +213,22 @@ REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork&
     }
   });
   uint32_t* arrivals = a.arrivals + static_cast<int64_t>(w.item.entry) * a.num_kv_heads + w.kv_head;
-  if (b.ArriveIsLast(arrivals, w.item.num_splits)) MergeSplits<T>(b, a, w);
+  if (b.ArriveIsLast(arrivals, w.item.num_splits * static_cast<uint32_t>(a.num_passes)))
+    MergeSplits<T>(b, a, w);
 }
 
 template <typename T>
 REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
-  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
+  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads * a.num_passes);
   for (uint32_t index = static_cast<uint32_t>(b.x()); index < total;
        index += static_cast<uint32_t>(b.grid_x())) {
     const AttentionWork w = WorkOf(a, index);
+    if (w.rows <= 0) continue;
     const PortableAttentionShared s =
         PortableAttentionShared::At(b.Shared<float>(), w.rows, a.head_dim);
     b.For(w.rows * a.head_dim, [&](int i) {
       const int r = i / a.head_dim, d = i - r * a.head_dim;
-      const int64_t t = w.first_q + static_cast<uint32_t>(r / w.group);
-      const int head = w.kv_head * w.group + r % w.group;
-      s.q[i] =
-          a.scale * ToFloat(static_cast<const T*>(a.q)[(t * a.num_heads + head) * a.head_dim + d]);
+      s.q[i] = a.scale * ToFloat(static_cast<const T*>(a.q)[RowElement(a, w, r, d)]);
       s.acc[i] = 0.0f;
     });
     b.For(w.rows, [&](int r) {
@@ -222,7 +236,13 @@ REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
       s.sum[r] = 0.0f;
     });
     b.Sync();
-    for (uint32_t kv0 = w.item.kv_begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
+    // Where tiles begin decides how sums round. A split's begin with the split; otherwise they must
+    // not follow from where a window lets a chunk of a prompt begin, so that a whole one is laid
+    // around it. Tokens that a query does not see are never read.
+    const uint32_t begin = w.item.num_splits > 1
+                               ? w.item.kv_begin
+                               : w.item.kv_begin / kPortableKvTile * kPortableKvTile;
+    for (uint32_t kv0 = begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
       const uint32_t left = w.item.kv_end - kv0;
       AttendTile<T>(b, a, w, s, kv0,
                     left < kPortableKvTile ? static_cast<int>(left) : kPortableKvTile);

@@ -23,6 +23,7 @@
 #ifndef REPRISE_KERNELS_DEVICE_MATRIX_H_
 #define REPRISE_KERNELS_DEVICE_MATRIX_H_
 
+#include "kernels/device/matrix_accumulator.h"
 #include "kernels/device/thread.h"
 
 #if defined(__CUDACC__)

@@ -33,14 +33,8 @@ struct MatrixB {
   uint32_t r[2];
 };
 template <int N>
-struct MatrixD {
+struct MatrixD : MatrixAccumulator<4> {
   static_assert(N == 16);
-  static constexpr int kSize = 4;
-  float v[kSize];
-  REPRISE_FN void Clear() {
-    REPRISE_UNROLL
-    for (int i = 0; i < kSize; ++i) v[i] = 0.0f;
-  }
 };
 
 template <typename T, int N>

@@ -32,14 +32,7 @@ struct MatrixB {
   uint32_t r[N / 4];
 };
 template <int N>
-struct MatrixD {
-  static constexpr int kSize = N / 2;
-  float v[kSize];
-  REPRISE_FN void Clear() {
-    REPRISE_UNROLL
-    for (int i = 0; i < kSize; ++i) v[i] = 0.0f;
-  }
-};
+struct MatrixD : MatrixAccumulator<N / 2> {};
 
 template <typename T, int N>
 REPRISE_FN void Multiply(MatrixD<N>& d, const MatrixA& a, const MatrixB<N>& b) {

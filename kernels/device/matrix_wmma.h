@@ -33,14 +33,8 @@ struct MatrixB {
   uint32_t r[8];
 };
 template <int N>
-struct MatrixD {
+struct MatrixD : MatrixAccumulator<8> {
   static_assert(N == 16);
-  static constexpr int kSize = 8;
-  float v[kSize];
-  REPRISE_FN void Clear() {
-    REPRISE_UNROLL
-    for (int i = 0; i < kSize; ++i) v[i] = 0.0f;
-  }
 };
 
 // Swaps registers j and j ^ kBit.

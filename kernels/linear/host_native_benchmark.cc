@@ -5,15 +5,13 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/benchmark_check.h"
 #include "kernels/linear/cases.h"
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
@@ -31,17 +29,6 @@ using runtime::DType;
 
 // More than the last-level cache of the machines this is for.
 constexpr size_t kWeightBytesInAll = size_t{512} << 20;
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-template <typename T>
-T Check(absl::StatusOr<T> value) {
-  Check(value.status());
-  return *std::move(value);
-}
 
 struct ReadArgs {
   const uint64_t* data = nullptr;

@@ -43,6 +43,7 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
 
   for (int64_t r0 = static_cast<int64_t>(b.y()) * kPortableTileRows; r0 < rows;
        r0 += static_cast<int64_t>(b.grid_y()) * kPortableTileRows) {
+    // An output stays with one thread from here to the end, so that only tiles need barriers.
     b.For(kOutputs, [&](int o) { acc[o] = 0.0f; });
     for (int k0 = 0; k0 < a.in_features; k0 += kPortableTileK) {
       StageTile(b, static_cast<const T*>(a.x), r0, rows, kPortableTileRows, k0, a.in_features, xs);
@@ -69,7 +70,6 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
         static_cast<T*>(a.out)[r * a.out_features + n] = FromFloat<T>(y);
       }
     });
-    b.Sync();
   }
 }
 

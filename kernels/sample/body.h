@@ -171,7 +171,6 @@ REPRISE_FN void SampleFinalBody(Block& b, const SampleArgs& a) {
   const RowEntry row = a.plan.entries[entry];
   // The parameters of a row without features were never written.
   const bool top = (row.flags & (kFeatureLogprobs << kRowFeatureShift)) != 0;
-  b.Sync();
   WriteReport(b, *b.Shared<ReportScratch>(), logits, partials, a.vocab, a.num_chunks, token,
               top ? a.rows.sampling[row.slot].num_logprobs : 0,
               reinterpret_cast<LogprobReport*>(ResultSlot(a) + a.result_layout.reports) + s);

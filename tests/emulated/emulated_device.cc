@@ -1,27 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/emulated_device.h"
 
-#include <string>
+#include <atomic>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/device/traits.h"
+#include "runtime/host_executor.h"
+#include "runtime/host_stream.h"
 #include "runtime/status_macros.h"
 #include "tests/emulated/emulated_kernels.h"
 
 namespace reprise::testing {
 namespace {
 
+// The host device's memory and loader; streams of its own, which check launches against the
+// properties of the unit.
 class EmulatedDevice final : public runtime::Device {
  public:
-  EmulatedDevice(std::unique_ptr<runtime::Device> host, runtime::MatrixUnit unit)
-      : host_(std::move(host)), properties_(host_->properties()) {
+  EmulatedDevice(std::unique_ptr<runtime::Device> host,
+                 std::unique_ptr<runtime::HostExecutor> executor, runtime::MatrixUnit unit,
+                 const runtime::DeviceOptions& options)
+      : host_(std::move(host)),
+        executor_(std::move(executor)),
+        properties_(host_->properties()),
+        max_delay_us_(options.host_max_delay_us),
+        next_delay_seed_(options.host_delay_seed) {
     const kernels::DeviceTraits traits = kernels::TraitsOf(unit);
     properties_.name = absl::StrCat("emulated ", NameOf(unit));
     properties_.warp_size = traits.wave_size;
     properties_.matrix_unit = unit;
     properties_.max_shared_bytes = static_cast<size_t>(traits.shared_bytes);
     properties_.shared_bytes_per_multiprocessor = static_cast<size_t>(traits.shared_bytes);
+    // Of every machine, so that grids, and how often a block comes round, are the same everywhere.
+    properties_.num_multiprocessors = 2;
     image_.kernels = EmulatedKernels(unit);
   }
 
@@ -34,7 +47,9 @@ class EmulatedDevice final : public runtime::Device {
   void FreeMapped(const runtime::MappedPointers& pointers) override { host_->FreeMapped(pointers); }
   absl::StatusOr<size_t> FreeBytes() const override { return host_->FreeBytes(); }
   absl::StatusOr<std::unique_ptr<runtime::Stream>> CreateStream() override {
-    return host_->CreateStream();
+    return runtime::CreateHostStream(
+        properties_, *executor_,
+        {.max_delay_us = max_delay_us_, .delay_seed = next_delay_seed_.fetch_add(1)});
   }
   absl::StatusOr<std::unique_ptr<runtime::Stream>> WrapStream(void* native) override {
     return host_->WrapStream(native);
@@ -47,7 +62,10 @@ class EmulatedDevice final : public runtime::Device {
 
  private:
   const std::unique_ptr<runtime::Device> host_;
+  const std::unique_ptr<runtime::HostExecutor> executor_;
   runtime::DeviceProperties properties_;
+  const int max_delay_us_;
+  std::atomic<uint64_t> next_delay_seed_;
   runtime::KernelImage image_;
 };
 
@@ -70,7 +88,9 @@ const char* NameOf(runtime::MatrixUnit unit) {
 absl::StatusOr<std::unique_ptr<runtime::Device>> CreateEmulatedDevice(
     runtime::MatrixUnit unit, const runtime::DeviceOptions& options) {
   REPRISE_ASSIGN_OR_RETURN(auto host, runtime::Device::Create(options));
-  return std::make_unique<EmulatedDevice>(std::move(host), unit);
+  REPRISE_ASSIGN_OR_RETURN(auto executor,
+                           runtime::HostExecutor::Create(host->properties().num_multiprocessors));
+  return std::make_unique<EmulatedDevice>(std::move(host), std::move(executor), unit, options);
 }
 
 }  // namespace reprise::testing

@@ -57,6 +57,7 @@ void Arena::Begin(size_t dynamic_bytes) {
   Forbid(memory_ + kLeadBytes, end_ - kLeadBytes);
   dynamic_end_ = kLeadBytes + dynamic_bytes;
   end_ = dynamic_end_;
+  static_bytes_ = 0;
   variables_.clear();
   Allow(dynamic(), dynamic_bytes);
   std::memset(dynamic(), kPoison, dynamic_bytes);
@@ -74,6 +75,14 @@ void* Arena::Static(const void* key, size_t bytes, size_t alignment, std::string
   if (alignment > kAlignment || offset + bytes > kBytes - kTailBytes) {
     *error = absl::StrCat("static shared variable of ", bytes, " bytes, aligned to ", alignment,
                           "; allowed: ", kMaxStaticBytes, " bytes in all, alignment ", kAlignment);
+    return nullptr;
+  }
+  static_bytes_ = RoundUp(static_bytes_, alignment) + bytes;
+  const size_t dynamic_bytes = dynamic_end_ - kLeadBytes;
+  if (RoundUp(static_bytes_, kAlignment) + dynamic_bytes > limit_bytes_) {
+    *error = absl::StrCat("static shared variables of ", static_bytes_, " bytes beside ",
+                          dynamic_bytes, " of dynamic shared memory; allowed: ", limit_bytes_,
+                          " in all, variables rounded up to ", kAlignment);
     return nullptr;
   }
   variables_.push_back({.key = key, .offset = offset, .bytes = bytes});

@@ -31,11 +31,14 @@ class Arena {
   // A block's memory: contents poisoned (0xff: NaN in every floating format), no static variables.
   // REQUIRES: dynamic_bytes <= kMaxDynamicBytes.
   void Begin(size_t dynamic_bytes);
+  // Of the block's dynamic memory and static variables, as a compiler would lay them out: the
+  // dynamic memory behind the variables, aligned to 1024 bytes.
+  void Limit(size_t bytes) { limit_bytes_ = bytes; }
 
   std::byte* begin() const { return memory_; }
   std::byte* dynamic() const { return memory_ + kLeadBytes; }
   // The variable of `key`; nullptr and why in `*error` when it was another size before, or memory
-  // is used up.
+  // is used up, the block's or the arena's.
   void* Static(const void* key, size_t bytes, size_t alignment, std::string* error);
 
   bool Holds(size_t offset, size_t bytes) const {
@@ -55,6 +58,8 @@ class Arena {
   std::byte* memory_ = nullptr;
   size_t dynamic_end_ = kLeadBytes;  // offset
   size_t end_ = kLeadBytes;          // offset behind the last static variable
+  size_t limit_bytes_ = kBytes;
+  size_t static_bytes_ = 0;          // of all variables, without red zones
   std::vector<Variable> variables_;  // by offset
 };
 

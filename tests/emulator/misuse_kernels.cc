@@ -86,6 +86,12 @@ void WriteBeyondStatic(void*) {
   if (Self().thread <= 16) words[Self().thread] = 1;
 }
 
+void WriteStatic(void*) {
+  static constexpr char kKey = 0;
+  auto* const words = static_cast<uint32_t*>(kernels::emulator::StaticShared(&kKey, 64, 4));
+  if (Self().thread < 16) words[Self().thread] = 1;
+}
+
 void ReadUninitialised(void* args) {
   const unsigned t = Self().thread;
   if (t != 9) Words()[t] = t;

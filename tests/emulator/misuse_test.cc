@@ -30,6 +30,11 @@ TEST(Divergence, OfABlockBarrierInTwoPlacesIsFound) {
                     HasSubstr("SyncThere"), ContainsRegex("misuse_kernels.cc:[0-9]+")));
 }
 
+TEST(Divergence, OfTwoBarriersBehindOneWrapperIsFound) {
+  EXPECT_THAT(ErrorIn(&BarrierBehindWrapper),
+              AllOf(HasSubstr("divergent block barrier"), HasSubstr("(BarrierBehindWrapper)")));
+}
+
 TEST(Divergence, OfABlockThatReturnedInPartIsFound) {
   EXPECT_THAT(ErrorIn(&BarrierForSome),
               AllOf(HasSubstr("divergent block barrier"), HasSubstr("64 threads (64-127) ended"),
@@ -79,6 +84,21 @@ TEST(Shapes, OfABlockAreChecked) {
   EXPECT_THAT(ErrorOf(&BarrierInUnrolledLoop, nullptr,
                       {.threads = 32, .wave_size = 32, .shared_bytes = (1 << 20) + 1}),
               HasSubstr("1048577 bytes of dynamic shared memory; allowed: 1048576"));
+  EXPECT_THAT(
+      ErrorOf(&BarrierInUnrolledLoop, nullptr,
+              {.threads = 32, .wave_size = 32, .shared_bytes = 65, .shared_limit_bytes = 64}),
+      HasSubstr("65 bytes of dynamic shared memory; allowed: 64"));
+}
+
+TEST(Shapes, OfABlockCountItsStaticVariables) {
+  BlockShape shape{.threads = 32, .wave_size = 32, .shared_bytes = 512};
+  shape.shared_limit_bytes = 1024 + 511;
+  EXPECT_THAT(ErrorOf(&WriteStatic, nullptr, shape),
+              AllOf(HasSubstr("static shared variables of 64 bytes beside 512 of dynamic shared "
+                              "memory; allowed: 1535 in all"),
+                    ContainsRegex("misuse_kernels.cc:[0-9]+ \\(.*WriteStatic\\)")));
+  shape.shared_limit_bytes = 1024 + 512;
+  EXPECT_EQ(ErrorOf(&WriteStatic, nullptr, shape), "");
 }
 
 TEST(AddressSanitizer, EndsTheProgramAtAnAccessOutOfBounds) {

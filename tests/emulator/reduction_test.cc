@@ -89,12 +89,12 @@ TEST(Blocks, RunOnTwoHostThreadsAtOnce) {
 void RunTreeSum(const runtime::HostBlockContext& context, const void* args) {
   ReductionArgs of_block = *static_cast<const ReductionArgs*>(args);
   of_block.out += context.block_x;
-  kernels::emulator::RunBlock(context, 32, &TreeSum, &of_block);
+  kernels::emulator::RunBlock(context, {32, 1024}, &TreeSum, &of_block);
 }
 
 void RunBrokenTreeSum(const runtime::HostBlockContext& context, const void* args) {
   ReductionArgs copy = *static_cast<const ReductionArgs*>(args);
-  kernels::emulator::RunBlock(context, 32, &TreeSumWithoutBarrier, &copy);
+  kernels::emulator::RunBlock(context, {32, 1024}, &TreeSumWithoutBarrier, &copy);
 }
 
 constexpr runtime::KernelDef kDefs[] = {{.name = "tree_sum", .host = &RunTreeSum},

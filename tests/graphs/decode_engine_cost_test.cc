@@ -10,7 +10,6 @@
 
 #include "graphs/decode_engine.h"
 #include "tests/graphs/allocation_counter.h"
-#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -23,11 +22,11 @@ namespace {
 using ::reprise::testing::DeviceCalls;
 using ::reprise::testing::EngineDriver;
 using ::reprise::testing::InstrumentedDevice;
+using ::reprise::testing::InstrumentedEngine;
+using ::reprise::testing::MakeInstrumentedEngine;
 using ::reprise::testing::MakeRowScript;
-using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::NumAllocationsOfThisThread;
 using ::reprise::testing::RandomPrompt;
-using ::reprise::testing::RecordedLaunch;
 using ::reprise::testing::RowScript;
 using ::reprise::testing::RowScriptPlayer;
 using ::reprise::testing::StepDraft;
@@ -38,11 +37,8 @@ class StepCostTest : public testing::EngineTest {};
 REPRISE_ENGINE_ON_EVERY_DEVICE(StepCostTest);
 
 TEST_P(StepCostTest, StepIsOneGraphLaunchAndNothingElse) {
-  const auto options = Options();
-  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
-  auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
-  InstrumentedDevice& device = *owned;
-  const TestEngine tiny = MakeTestEngine(options, std::move(owned));
+  const InstrumentedEngine tiny = MakeInstrumentedEngine(Options());
+  InstrumentedDevice& device = *tiny.instruments;
   const RowScript script = MakeRowScript({.num_steps = 50, .seed = 5});
   DeviceCalls expected = device.calls();
   {

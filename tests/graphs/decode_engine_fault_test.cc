@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "graphs/decode_engine.h"
-#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -19,6 +18,8 @@ namespace {
 
 using ::reprise::testing::EngineDriver;
 using ::reprise::testing::InstrumentedDevice;
+using ::reprise::testing::InstrumentedEngine;
+using ::reprise::testing::MakeInstrumentedEngine;
 using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
@@ -43,11 +44,8 @@ class EngineFaultTest : public testing::EngineTest {};
 REPRISE_ENGINE_ON_EVERY_DEVICE(EngineFaultTest);
 
 TEST_P(EngineFaultTest, FailedLaunchIsSticky) {
-  const auto options = Options();
-  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
-  auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
-  InstrumentedDevice& device = *owned;
-  const TestEngine tiny = MakeTestEngine(options, std::move(owned));
+  const InstrumentedEngine tiny = MakeInstrumentedEngine(Options());
+  InstrumentedDevice& device = *tiny.instruments;
   EngineDriver driver(*tiny.engine), other(*tiny.engine);
   driver.Start({.row = 1, .prompt = {4, 5}}, 20);
   EXPECT_OK(tiny.engine->health());
@@ -63,11 +61,8 @@ TEST_P(EngineFaultTest, FailedLaunchIsSticky) {
 }
 
 TEST_P(EngineFaultTest, StepInFlightBeforeAFailedLaunchIsReportedLost) {
-  const auto options = Options();
-  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
-  auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
-  InstrumentedDevice& device = *owned;
-  const TestEngine tiny = MakeTestEngine(options, std::move(owned));
+  const InstrumentedEngine tiny = MakeInstrumentedEngine(Options());
+  InstrumentedDevice& device = *tiny.instruments;
   EngineDriver driver(*tiny.engine);
   driver.Start({.row = 1, .prompt = {4, 5}}, 20);
   const StepTicket ticket = driver.Submit({.continue_all = true});

@@ -24,6 +24,8 @@ namespace reprise::graphs {
 namespace {
 
 using ::reprise::testing::InstrumentedDevice;
+using ::reprise::testing::InstrumentedEngine;
+using ::reprise::testing::MakeInstrumentedEngine;
 using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::TestEngine;
@@ -97,28 +99,24 @@ TEST_P(EngineStartTest, InfoDescribesModelDeviceAndLimits) {
 TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
   auto options = Options();
   options.engine.kv_cache_bytes = 300001;  // not a whole number of blocks
-  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
-  auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
-  InstrumentedDevice& device = *owned;
-  {
-    TestEngine tiny = MakeTestEngine(options, std::move(owned));
-    const MemoryInfo& memory = tiny.engine->info().memory;
-    EXPECT_EQ(memory.weights_bytes + memory.kv_cache_bytes + memory.workspace_bytes,
-              device.device_bytes());
-    EXPECT_EQ(memory.weights_bytes,
-              runtime::ModelWeights::BytesFor(tiny.engine->info().model, GetParam().dtype));
-    const PoolInfo pool = tiny.engine->pool();
-    EXPECT_EQ(pool.bytes, memory.kv_cache_bytes);
-    EXPECT_LE(memory.kv_cache_bytes, 300001u);
-    EXPECT_GT(memory.kv_cache_bytes + pool.bytes / pool.num_blocks, 300001u);
-    if (GetParam().device == runtime::DeviceKind::kHost) {
-      EXPECT_EQ(memory.graphs_bytes, 0u);
-    }
-    // And everything goes back.
-    tiny.engine.reset();
-    EXPECT_EQ(device.device_bytes(), 0u);
-    EXPECT_EQ(device.mapped_bytes(), 0u);
+  InstrumentedEngine tiny = MakeInstrumentedEngine(options);
+  InstrumentedDevice& device = *tiny.instruments;
+  const MemoryInfo& memory = tiny.engine->info().memory;
+  EXPECT_EQ(memory.weights_bytes + memory.kv_cache_bytes + memory.workspace_bytes,
+            device.device_bytes());
+  EXPECT_EQ(memory.weights_bytes,
+            runtime::ModelWeights::BytesFor(tiny.engine->info().model, GetParam().dtype));
+  const PoolInfo pool = tiny.engine->pool();
+  EXPECT_EQ(pool.bytes, memory.kv_cache_bytes);
+  EXPECT_LE(memory.kv_cache_bytes, 300001u);
+  EXPECT_GT(memory.kv_cache_bytes + pool.bytes / pool.num_blocks, 300001u);
+  if (GetParam().device == runtime::DeviceKind::kHost) {
+    EXPECT_EQ(memory.graphs_bytes, 0u);
   }
+  // And everything goes back.
+  tiny.engine.reset();
+  EXPECT_EQ(device.device_bytes(), 0u);
+  EXPECT_EQ(device.mapped_bytes(), 0u);
 }
 
 // No size given: the host has a default, a GPU what its fraction leaves, once the graphs have

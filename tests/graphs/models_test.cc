@@ -29,7 +29,6 @@ using ::reprise::testing::RandomPrompt;
 using ::reprise::testing::RowPlan;
 using ::reprise::testing::RowScript;
 using ::reprise::testing::RowScriptPlayer;
-using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::TestEngineOptions;
 using ::reprise::testing::Token;

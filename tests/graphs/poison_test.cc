@@ -13,7 +13,6 @@
 
 #include "graphs/decode_engine.h"
 #include "kernels/fill/fill_args.h"
-#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
@@ -25,6 +24,8 @@ namespace {
 
 using ::reprise::testing::EngineDriver;
 using ::reprise::testing::InstrumentedDevice;
+using ::reprise::testing::InstrumentedEngine;
+using ::reprise::testing::MakeInstrumentedEngine;
 using ::reprise::testing::MakeRowScript;
 using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::RandomPrompt;
@@ -171,11 +172,8 @@ kernels::NanFillArgs FillOf(const RecordedLaunch& launch) {
 // What no table can name is seen from the launches: the whole pool with the scratch block at the
 // start, the activations before every step.
 TEST_P(PoisonTest, ScratchBlockAndActivationsAreFilled) {
-  const auto options = PoisonOptions();
-  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(options.device));
-  auto owned = std::make_unique<InstrumentedDevice>(std::move(inner));
-  InstrumentedDevice& device = *owned;
-  const TestEngine tiny = MakeTestEngine(options, std::move(owned));
+  const InstrumentedEngine tiny = MakeInstrumentedEngine(PoisonOptions());
+  InstrumentedDevice& device = *tiny.instruments;
   const auto is_fill = [](const RecordedLaunch& launch) {
     return launch.kernel.find("nan_fill") != std::string::npos;
   };

@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/attention/cases.h"
+#include "kernels/attention/portable_geometry.h"
+#include "kernels/device/traits.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
@@ -169,6 +173,15 @@ class AttentionTest : public KernelTest {
     return result;
   }
 
+  // From here on launches plan for a block with so much shared memory.
+  void LimitSharedBytes(size_t bytes) {
+    ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
+    limited_->device.max_shared_bytes = bytes;
+  }
+  const kernels::KernelSet& planned_kernels() const {
+    return limited_ != nullptr ? *limited_ : kernels();
+  }
+
   // Tensor cores take probabilities in the storage format.
   double ProbabilityEps(AttentionCandidate candidate) const {
     const bool gpu = is_emulated() || GetParam().device == runtime::DeviceKind::kCuda;
@@ -210,8 +223,10 @@ class AttentionTest : public KernelTest {
     impossible.entry = impossible.kv_end = impossible.q_count = Batch::kNothing;
     items.push_back(impossible);  // beyond the live count
     args.items = memory.Constant(items);
-    EXPECT_OK(Attention(stream(), kernels(), args, phase, candidate));
+    EXPECT_OK(Attention(stream(), planned_kernels(), args, phase, candidate));
   }
+
+  std::unique_ptr<kernels::KernelSet> limited_;
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 
@@ -279,6 +294,45 @@ TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
   }
 }
 
+// `count` query tokens of a row, from its `first` on, as a chunk of their own.
+RowData ChunkOf(const AttentionCase& c, const RowData& row, uint32_t first, uint32_t count) {
+  const size_t token = Batch::TokenElements(c);
+  RowData chunk{row.context_before + first, count, {}, {}, {}};
+  const auto q = row.q.begin() + static_cast<ptrdiff_t>(first * token);
+  chunk.q.assign(q, q + static_cast<ptrdiff_t>(count * token));
+  const auto kv = static_cast<ptrdiff_t>(chunk.length() * static_cast<size_t>(c.num_kv_heads) *
+                                         static_cast<size_t>(c.head_dim));
+  chunk.k.assign(row.k.begin(), row.k.begin() + kv);
+  chunk.v.assign(row.v.begin(), row.v.begin() + kv);
+  return chunk;
+}
+
+// A chunk of one token goes the way of decoding, so that none here is that short.
+TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  for (const AttentionCase& c : kernels::kAttentionCases) {
+    for (const RowData& row : MakeRows(c, dtype())) {
+      if (row.num_tokens < 8 || (is_emulated() && c.window == 0)) continue;
+      for (const AttentionCandidate candidate : kCandidates) {
+        SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", " +
+                     std::to_string(row.num_tokens) + " tokens");
+        const std::vector<std::byte> whole = Run(c, {row}, 1, candidate)[0];
+        std::vector<RowData> chunks;
+        for (uint32_t first = 0; first < row.num_tokens;) {
+          uint32_t count = 2 + row.num_tokens / 3;
+          if (row.num_tokens - first < count + 2) count = row.num_tokens - first;
+          chunks.push_back(ChunkOf(c, row, first, count));
+          first += count;
+        }
+        std::vector<std::byte> in_chunks;
+        for (const std::vector<std::byte>& out : Run(c, chunks, 2, candidate))
+          in_chunks.insert(in_chunks.end(), out.begin(), out.end());
+        EXPECT_TRUE(in_chunks == whole);
+      }
+    }
+  }
+}
+
 // A window that no row outgrows leaves every bit as it is without one.
 TEST_P(AttentionTest, AWindowAtLeastAsLongAsARowChangesNothing) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
@@ -289,6 +343,62 @@ TEST_P(AttentionTest, AWindowAtLeastAsLongAsARowChangesNothing) {
     EXPECT_EQ(Run(wide, rows, 1, AttentionCandidate::kPortable),
               Run(c, rows, 1, AttentionCandidate::kPortable))
         << c.name;
+  }
+}
+
+// One query row at a time, and three: what a device with little shared memory does.
+TEST_P(AttentionTest, PassesChangeNoBits) {
+  for (const AttentionCase& c : kernels::kAttentionCases) {
+    const std::string_view name = c.name;
+    if (is_emulated() && name != "mqa_decode_24_wide_group" && name != "gqa_prefill_odd_dim")
+      continue;
+    LimitSharedBytes(device().properties().max_shared_bytes);
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const auto whole = Run(c, rows, 1, AttentionCandidate::kPortable);
+    for (const size_t pass_rows : {1, 3}) {
+      LimitSharedBytes(kernels::kPortableStaticBytes +
+                       pass_rows * kernels::PortableAttentionRowBytes(c.head_dim));
+      EXPECT_EQ(Run(c, rows, 1, AttentionCandidate::kPortable), whole)
+          << c.name << ", " << pass_rows;
+    }
+  }
+}
+
+TEST(PortableAttention, PassesOfEveryHeadSizeFitEveryUnit) {
+  using runtime::MatrixUnit;
+  for (const MatrixUnit unit : {MatrixUnit::kMma, MatrixUnit::kMfma, MatrixUnit::kWmma}) {
+    const auto shared = static_cast<size_t>(kernels::TraitsOf(unit).shared_bytes);
+    for (int head_dim = 1; head_dim <= 256; ++head_dim) {
+      for (const int rows : {1, 7, 64, 100}) {
+        const int of_pass = kernels::PortableAttentionPassRows(rows, head_dim, shared);
+        ASSERT_GE(of_pass, 1);
+        ASSERT_LE(of_pass, rows);
+        ASSERT_LE(static_cast<size_t>(of_pass) * kernels::PortableAttentionRowBytes(head_dim) +
+                      kernels::kPortableStaticBytes,
+                  shared)
+            << head_dim;
+      }
+    }
+  }
+  // 64 KB hold 55 rows of head size 128 and 29 of 256; passes are filled evenly.
+  EXPECT_EQ(kernels::PortableAttentionPassRows(64, 96, 64 << 10), 64);
+  EXPECT_EQ(kernels::PortableAttentionPassRows(64, 128, 64 << 10), 32);
+  EXPECT_EQ(kernels::PortableAttentionPassRows(64, 256, 64 << 10), 22);
+  EXPECT_EQ(kernels::PortableAttentionPassRows(20, 256, 64 << 10), 20);
+}
+
+TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
+  AttentionArgs args;
+  args.num_heads = args.num_kv_heads = args.block_size = args.max_splits = 1;
+  args.head_dim = 64;
+  for (const AttentionPhase phase : {AttentionPhase::kDecode, AttentionPhase::kPrefill}) {
+    for (const size_t bytes : {0, 1023, 1675}) {
+      LimitSharedBytes(bytes);
+      EXPECT_THAT(
+          Attention(stream(), planned_kernels(), args, phase, AttentionCandidate::kPortable),
+          StatusIs(absl::StatusCode::kFailedPrecondition,
+                   "one query row of head_dim 64 takes 1676 bytes of shared memory"));
+    }
   }
 }
 

@@ -3,12 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
+#include "kernels/attention/cases.h"
+#include "kernels/attention/mma_geometry.h"
+#include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
+#include "kernels/linear/cases.h"
+#include "kernels/linear/mma_shapes.h"
+#include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_kernels.h"
@@ -43,6 +52,34 @@ TEST(Catalog, EveryKernelIsEmulatedOrIsListedWithAReason) {
   EXPECT_EQ(accounted, names);
 }
 
+// An instance that is launched with nothing to do alone would pass every test. Which instance a
+// case is for: the smallest head size that holds it, and by its rows' query tokens; the smallest
+// tile of rows, `whole` beyond the widest.
+TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
+  std::set<std::string> worked;
+  const auto add = [&](const std::string& kernel, const std::string& size) {
+    for (const char* dtype : {"_bf16_", "_f16_"}) worked.insert(kernel + dtype + size);
+  };
+  for (const kernels::AttentionCase& c : kernels::kAttentionCases) {
+    const int size = kernels::kMmaHeadSizes[kernels::MmaHeadSizeIndex(c.head_dim)];
+    for (const kernels::AttentionRow& row : c.rows)
+      add(row.num_tokens == 1 ? "reprise_attention_decode_mma" : "reprise_attention_prefill_mma",
+          std::to_string(size));
+  }
+  for (const kernels::LinearCase& c : kernels::kLinearCases) {
+    if (c.rows == 0) continue;
+    const auto* tile =
+        std::find_if(std::begin(kernels::kMmaTileRows), std::end(kernels::kMmaTileRows),
+                     [&](int rows) { return static_cast<uint32_t>(rows) >= c.max_rows; });
+    add("reprise_linear_mma",
+        tile == std::end(kernels::kMmaTileRows) ? "whole" : std::to_string(*tile));
+  }
+  std::set<std::string> compiled;
+  for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
+    if (kernel.name.find("_mma_") != std::string_view::npos) compiled.emplace(kernel.name);
+  EXPECT_EQ(worked, compiled);
+}
+
 // What a unit lacks is what its traits say does not fit, and KernelSet finds the rest.
 TEST(Catalog, UnitsWithoutLargeTilesEmulateAllOtherKernels) {
   for (const runtime::MatrixUnit unit : {runtime::MatrixUnit::kMfma, runtime::MatrixUnit::kWmma}) {
@@ -74,6 +111,16 @@ TEST_P(KernelSetTest, EveryKernelThatTheDeviceCanRunIsFound) {
       EXPECT_OK(module->Find(kernel.name)) << kernel.name;
     }
   }
+}
+
+TEST_P(KernelSetTest, LaunchesBeyondTheSharedMemoryOfABlockAreRefused) {
+  const size_t most = device().properties().max_shared_bytes;
+  if (is_emulated()) {
+    EXPECT_EQ(most, static_cast<size_t>(kernels::TraitsOf(GetParam().emulated).shared_bytes));
+  }
+  EXPECT_THAT(stream().Launch(kernels().stamp, {.block = 64, .shared_bytes = most + 1},
+                              kernels::StampArgs{}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "shared_bytes is"));
 }
 
 TEST_P(KernelSetTest, ResolvesTheKernelsOfItsDtype) {

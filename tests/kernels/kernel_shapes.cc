@@ -15,7 +15,7 @@
 
 #include "kernels/attention/attention_args.h"
 #include "kernels/attention/mma_geometry.h"
-#include "kernels/attention/portable_body.h"
+#include "kernels/attention/portable_geometry.h"
 #include "kernels/kernel_list.h"
 #include "kernels/linear/mma_shapes.h"
 #include "kernels/linear/portable_body.h"
@@ -57,13 +57,16 @@ std::optional<int> SizeOf(std::string_view name) {
 }
 
 // As in the ops' launches.
-size_t BlockSharedBytes(std::string_view name) {
+size_t BlockSharedBytes(const DeviceTraits& traits, std::string_view name) {
   if (StartsWith(name, "reprise_fetch")) return on_host::kFetchAheadBytes;
   if (StartsWith(name, "reprise_rms_norm")) return kHidden * sizeof(float);
   if (StartsWith(name, "reprise_sample_final")) return sizeof(on_host::ReportScratch);
   if (StartsWith(name, "reprise_linear_portable")) return on_host::kPortableSharedBytes;
-  if (StartsWith(name, "reprise_attention_portable"))
-    return kPrefillRows * (2 * kHeadDim + on_host::kPortableKvTile + 3) * sizeof(float);
+  if (StartsWith(name, "reprise_attention_portable")) {
+    const int rows =
+        PortableAttentionPassRows(kPrefillRows, kHeadDim, static_cast<size_t>(traits.shared_bytes));
+    return static_cast<size_t>(rows) * PortableAttentionRowBytes(kHeadDim);
+  }
   return 0;
 }
 size_t MatrixSharedBytes(const DeviceTraits& traits, std::string_view name) {
@@ -84,7 +87,7 @@ void Print(const char* unit_name, runtime::MatrixUnit unit, bool last) {
                 bytes);
     separator = ",\n";
   };
-  for (std::string_view name : BlockKernels()) print(name, BlockSharedBytes(name));
+  for (std::string_view name : BlockKernels()) print(name, BlockSharedBytes(traits, name));
   for (std::string_view name : MatrixKernels()) print(name, MatrixSharedBytes(traits, name));
   if (unit == runtime::MatrixUnit::kMma)
     for (std::string_view name : LargeMatrixKernels()) print(name, MatrixSharedBytes(traits, name));

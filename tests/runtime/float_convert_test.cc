@@ -12,13 +12,20 @@
 #include <random>
 #include <vector>
 
+#include "tests/testing/ocp_fp8.h"
+
 namespace reprise::runtime {
 namespace {
+
+using testing::NearestCode;
+using testing::ValueOf;
 
 static_assert(FloatToF16(1.0f) == 0x3c00);
 static_assert(FloatToBf16(1.0f) == 0x3f80);
 static_assert(F16ToFloat(0xc000) == -2.0f);
 static_assert(Bf16ToFloat(0xc000) == -2.0f);
+static_assert(FloatToE4m3(1.0f) == 0x38 && FloatToE5m2(1.0f) == 0x3c);
+static_assert(E4m3ToFloat(0xc0) == -2.0f && E5m2ToFloat(0xc0) == -2.0f);
 
 // sign * mantissa * 2^exponent by ldexp, for a format of `mantissa_bits` and `bias`.
 double Decode(uint16_t bits, int mantissa_bits, int bias) {
@@ -147,6 +154,52 @@ TEST(FloatConvert, NaNWithAPayloadOnlyInTheDroppedBitsStaysNaN) {
     const float value = std::bit_cast<float>(sign | 0x7f800001u);
     EXPECT_TRUE(std::isnan(Bf16ToFloat(FloatToBf16(value))));
     EXPECT_TRUE(std::isnan(F16ToFloat(FloatToF16(value))));
+  }
+}
+
+struct Fp8Conversion {
+  testing::OcpFp8 format;
+  float (*to_float)(uint8_t);
+  uint8_t (*from_float)(float);
+};
+constexpr Fp8Conversion kFp8Conversions[] = {
+    {testing::kOcpE4m3, E4m3ToFloat, FloatToE4m3},
+    {testing::kOcpE5m2, E5m2ToFloat, FloatToE5m2},
+};
+
+// Infinities come back as the largest number, NaNs as the one NaN; all others as they were.
+TEST(FloatConvert, EveryFp8CodeIsExactAndSurvivesTheWayThroughFloat) {
+  for (const Fp8Conversion& c : kFp8Conversions) {
+    for (int code = 0; code < 256; ++code) {
+      SCOPED_TRACE(::testing::Message() << c.format.name << " " << code);
+      const float value = c.to_float(static_cast<uint8_t>(code));
+      const double want = ValueOf(c.format, static_cast<uint8_t>(code));
+      const int magnitude = code & 0x7f, sign = code & 0x80;
+      if (std::isnan(want)) {
+        EXPECT_TRUE(std::isnan(value));
+        EXPECT_EQ(c.from_float(value), 0x7f);
+        continue;
+      }
+      EXPECT_EQ(value, want);
+      EXPECT_EQ(std::signbit(value), sign != 0);
+      EXPECT_EQ(c.from_float(value), sign | std::min<int>(magnitude, c.format.largest));
+    }
+  }
+}
+
+TEST(FloatConvert, RoundsToTheNearestFp8AndSaturates) {
+  for (const Fp8Conversion& c : kFp8Conversions) {
+    std::vector<float> values = testing::RoundingDecisions(c.format);
+    std::mt19937 random(20240607);
+    for (int i = 0; i < 200'000; ++i) {
+      uint32_t bits = static_cast<uint32_t>(random());
+      // Every other one inside or near the range of the format.
+      if (i % 2 == 0) bits = (bits & 0x807fffffu) | (107u + (bits >> 23) % 39u) << 23;
+      values.push_back(std::bit_cast<float>(bits));
+    }
+    for (const float value : values) {
+      ASSERT_EQ(c.from_float(value), NearestCode(c.format, value)) << c.format.name << " " << value;
+    }
   }
 }
 

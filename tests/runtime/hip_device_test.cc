@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hip device over fake libraries that are opened as the real one is: what it asks of them, what
 // it makes of their answers, and every error on the way. What holds for every device is in
-// device_contract_test.cc, which runs over the same fake.
+// the *_contract_test.cc files, which run over the same fake.
 #include "runtime/hip_device.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the host device alone promises: workers, injected delays, host functions, faults. What every
-// device promises is in device_contract_test.cc.
+// device promises is in the *_contract_test.cc files.
 #include "runtime/host_device.h"
 
 #include <gmock/gmock.h>

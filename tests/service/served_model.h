@@ -56,7 +56,6 @@ class ServedModel {
   // Drops the server, leaves the engine.
   void StopServer() { server_.reset(); }
   const std::string& address() const { return server_->addresses()[0]; }
-  const std::string& model_directory() const { return directory_.path(); }
   // A connection of its own: nothing is shared with other channels.
   std::shared_ptr<grpc::Channel> NewChannel() const;
 

@@ -22,8 +22,6 @@
 namespace reprise::service {
 namespace {
 
-using ::testing::SizeIs;
-
 constexpr uint32_t kRow = 1;
 const std::vector<uint32_t> kPrompt = {5, 80, 33};
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/any_device.h"
+#include "tests/testing/instrumented_device.h"
 #include "tests/testing/number.h"
 
 namespace reprise::testing {
@@ -39,6 +40,12 @@ TestEngine MakeTestEngine(const TestEngineOptions& options,
   engine.dtype = options.dtype;
   made.engine = Value(graphs::DecodeEngine::Create(*made.device, {.directory = path}, engine));
   return made;
+}
+
+InstrumentedEngine MakeInstrumentedEngine(const TestEngineOptions& options) {
+  auto device = std::make_unique<InstrumentedDevice>(Value(MakeDevice(options.device)));
+  InstrumentedDevice* const instruments = device.get();
+  return {MakeTestEngine(options, std::move(device)), instruments};
 }
 
 void EngineTest::SetUp() {

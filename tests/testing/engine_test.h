@@ -5,8 +5,10 @@
 //
 //   using InvarianceTest = EngineTest;
 //   REPRISE_ENGINE_ON_EVERY_DEVICE(InvarianceTest);
-//   TEST_P(InvarianceTest, ...) { TestEngine tiny = MakeEngine(); EngineDriver
-//   driver(*tiny.engine); }
+//   TEST_P(InvarianceTest, ...) {
+//     const TestEngine tiny = MakeEngine();
+//     EngineDriver driver(*tiny.engine);
+//   }
 #ifndef REPRISE_TESTS_TESTING_ENGINE_TEST_H_
 #define REPRISE_TESTS_TESTING_ENGINE_TEST_H_
 
@@ -45,6 +47,13 @@ struct TestEngineOptions {
 // options.
 TestEngine MakeTestEngine(const TestEngineOptions& options,
                           std::unique_ptr<runtime::Device> device = nullptr);
+
+// The same over an InstrumentedDevice, which is its `device`.
+class InstrumentedDevice;
+struct InstrumentedEngine : TestEngine {
+  InstrumentedDevice* instruments = nullptr;
+};
+InstrumentedEngine MakeInstrumentedEngine(const TestEngineOptions& options);
 
 class EngineTest : public ::testing::TestWithParam<KernelTestParam> {
  protected:

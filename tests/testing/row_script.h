@@ -64,7 +64,6 @@ class RowScriptPlayer {
   graphs::StepTicket Submit(graphs::ExecutionMode mode = graphs::ExecutionMode::kReplay);
   // The oldest result.
   void Wait(graphs::StepTicket ticket);
-  size_t num_submitted() const { return num_submitted_; }
   bool AllSubmitted() const { return num_submitted_ == script_.steps.size(); }
 
   // Plays what is left with up to `depth` steps in flight.

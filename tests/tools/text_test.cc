@@ -15,7 +15,6 @@ namespace reprise::tools {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST(Table, AlignsNamesLeftAndNumbersRight) {
   Table table({"graph", "replays"});

@@ -11,7 +11,6 @@
 namespace reprise::tools {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -30,7 +30,6 @@ absl::StatusOr<bool> BlockManager::Take(uint32_t count, std::vector<uint32_t>* b
 }
 
 absl::StatusOr<bool> BlockManager::AskServer(uint32_t count) {
-  ++num_allocate_calls_;
   absl::StatusOr<std::vector<uint32_t>> blocks = source_->Allocate(count);
   if (absl::IsResourceExhausted(blocks.status())) return false;
   if (!blocks.ok()) return blocks.status();

@@ -45,7 +45,6 @@ class BlockManager {
 
   size_t free_blocks() const { return free_.size(); }
   uint32_t held_blocks() const { return held_; }  // free ones and those of rows
-  uint64_t num_allocate_calls() const { return num_allocate_calls_; }
 
  private:
   struct FreeBlock {
@@ -60,7 +59,6 @@ class BlockManager {
   std::deque<FreeBlock> free_;  // used from the back, returned from the front
   uint32_t held_ = 0;
   uint64_t acknowledged_ = 0;
-  uint64_t num_allocate_calls_ = 0;
   bool server_is_empty_ = false;
 };
 

@@ -151,6 +151,9 @@ REPRISE_FN V LoadFresh(const V* p) {
   if constexpr (sizeof(V) == 4) {
     const uint32_t x = __ldcg(reinterpret_cast<const unsigned*>(p));
     return reinterpret_cast<const V&>(x);
+  } else if constexpr (sizeof(V) == 8) {
+    const uint2 x = __ldcg(reinterpret_cast<const uint2*>(p));
+    return reinterpret_cast<const V&>(x);
   } else {
     static_assert(sizeof(V) == 16);
     const uint4 x = __ldcg(reinterpret_cast<const uint4*>(p));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests and the fake HIP library (fake_hip_api.cc) agree on: what counts as device code, and
-// the exported calls by which a test sets up the machine, injects errors and counts. The library
-// is opened at run time like the real one; nothing links it.
+// What tests and the fake HIP library (fake_hip_library.h) agree on: what counts as device code,
+// and the exported calls by which a test sets up the machine, injects errors and counts. The
+// library is opened at run time like the real one; nothing links it.
 //
 // The fake runs kernels as host functions, one thread per stream, the blocks of a launch one after
 // another in an order that changes from launch to launch. It is strict where the real library may

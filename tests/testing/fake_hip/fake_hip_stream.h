@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and graphs of the fake HIP library: a thread with a queue, and lists of nodes. What the
-// calls mean is in fake_hip_api.cc.
+// calls mean is in the *_calls.cc files.
 #ifndef REPRISE_TESTS_TESTING_FAKE_HIP_FAKE_HIP_STREAM_H_
 #define REPRISE_TESTS_TESTING_FAKE_HIP_FAKE_HIP_STREAM_H_
 

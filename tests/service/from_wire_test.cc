@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// service/wire.h: requests from the wire to structs, and every refusal of the conversion.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "graphs/sampling.h"
+#include "service/wire.h"
+
+namespace reprise::service {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A request that uses everything that is built.
+v1::StepRequest FullRequest() {
+  v1::StepRequest wire;
+  wire.set_session(7);
+  wire.set_epoch(0xfedcba9876543210u);
+  wire.set_sequence(42);
+  wire.add_drop(3);
+  wire.add_drop(4294967295u);
+  v1::AddRow* add = wire.add_add();
+  add->set_row(11);
+  add->add_blocks(5);
+  add->add_blocks(6);
+  add->set_context_length(20);
+  add->mutable_sampling()->set_temperature(0.75f);
+  add->mutable_sampling()->set_seed(0x0123456789abcdefu);
+  wire.add_add()->set_row(12);  // greedy, no blocks yet
+  v1::AppendBlocks* append = wire.add_append();
+  append->set_row(9);
+  append->add_blocks(70);
+  v1::Chunk* chunk = wire.add_chunks();
+  chunk->set_row(11);
+  chunk->add_tokens(100);
+  chunk->add_tokens(101);
+  chunk->set_sample(true);
+  v1::Chunk* first_half = wire.add_chunks();
+  first_half->set_row(12);
+  first_half->add_tokens(1);
+  wire.add_continue_rows(9);
+  wire.set_mode(v1::EXECUTION_MODE_EAGER);
+  return wire;
+}
+
+absl::Status Convert(const v1::StepRequest& wire) {
+  StepScratch scratch;
+  graphs::StepRequest step;
+  return StepFromWire(wire, &scratch, &step);
+}
+
+TEST(StepFromWire, CarriesEveryField) {
+  const v1::StepRequest wire = FullRequest();
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  EXPECT_EQ(step.session, 7u);
+  EXPECT_EQ(step.epoch, 0xfedcba9876543210u);
+  EXPECT_EQ(step.sequence, 42u);
+  EXPECT_THAT(step.drop, ElementsAre(3, 4294967295u));
+  ASSERT_EQ(step.add.size(), 2u);
+  EXPECT_EQ(step.add[0].row, 11u);
+  EXPECT_THAT(step.add[0].blocks, ElementsAre(5, 6));
+  EXPECT_EQ(step.add[0].context_length, 20u);
+  EXPECT_EQ(step.add[0].sampling.temperature, 0.75f);
+  EXPECT_EQ(step.add[0].sampling.seed, 0x0123456789abcdefu);
+  EXPECT_EQ(step.add[1].row, 12u);
+  EXPECT_THAT(step.add[1].blocks, IsEmpty());
+  EXPECT_EQ(step.add[1].sampling.temperature, 0.0f);
+  ASSERT_EQ(step.append.size(), 1u);
+  EXPECT_EQ(step.append[0].row, 9u);
+  EXPECT_THAT(step.append[0].blocks, ElementsAre(70));
+  ASSERT_EQ(step.chunks.size(), 2u);
+  EXPECT_EQ(step.chunks[0].row, 11u);
+  EXPECT_THAT(step.chunks[0].tokens, ElementsAre(100, 101));
+  EXPECT_TRUE(step.chunks[0].sample);
+  EXPECT_FALSE(step.chunks[1].sample);
+  EXPECT_THAT(step.continue_rows, ElementsAre(9));
+  EXPECT_FALSE(step.continue_all);
+  EXPECT_EQ(step.mode, graphs::ExecutionMode::kEager);
+}
+
+TEST(StepFromWire, SurvivesTheWire) {
+  const v1::StepRequest wire = FullRequest();
+  v1::StepRequest parsed;
+  ASSERT_TRUE(ParseWire(SerializeWire(wire), &parsed).ok());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(wire, parsed));
+}
+
+TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  v1::StepRequest steady;
+  steady.set_sequence(43);
+  steady.set_continue_all(true);
+  ASSERT_TRUE(StepFromWire(steady, &scratch, &step).ok());
+  EXPECT_EQ(step.session, 0u);
+  EXPECT_EQ(step.epoch, 0u);
+  EXPECT_EQ(step.sequence, 43u);
+  EXPECT_THAT(step.drop, IsEmpty());
+  EXPECT_TRUE(step.add.empty());
+  EXPECT_TRUE(step.append.empty());
+  EXPECT_TRUE(step.chunks.empty());
+  EXPECT_THAT(step.continue_rows, IsEmpty());
+  EXPECT_TRUE(step.continue_all);
+  EXPECT_EQ(step.mode, graphs::ExecutionMode::kReplay);
+}
+
+TEST(StepFromWire, ReusesItsArrays) {
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  const graphs::RowAdd* adds = scratch.add.data();
+  const graphs::RowChunk* chunks = scratch.chunks.data();
+  ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  EXPECT_EQ(scratch.add.data(), adds);
+  EXPECT_EQ(scratch.chunks.data(), chunks);
+}
+
+TEST(StepFromWire, ModeDefaultsToReplay) {
+  for (const v1::ExecutionMode mode : {v1::EXECUTION_MODE_UNSPECIFIED, v1::EXECUTION_MODE_REPLAY}) {
+    v1::StepRequest wire;
+    wire.set_mode(mode);
+    StepScratch scratch;
+    graphs::StepRequest step;
+    step.mode = graphs::ExecutionMode::kEager;
+    ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+    EXPECT_EQ(step.mode, graphs::ExecutionMode::kReplay);
+  }
+}
+
+TEST(StepFromWire, RefusesUnknownMode) {
+  v1::StepRequest wire;
+  wire.set_mode(static_cast<v1::ExecutionMode>(9));
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mode: got 9"));
+}
+
+// Numbers with no meaning pass: the engine judges them.
+TEST(StepFromWire, LeavesMeaningToTheEngine) {
+  v1::StepRequest wire;
+  wire.add_add()->mutable_sampling()->set_temperature(std::numeric_limits<float>::quiet_NaN());
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  EXPECT_TRUE(std::isnan(step.add[0].sampling.temperature));
+}
+
+v1::Sampling* SamplingOf(v1::StepRequest& wire) { return wire.mutable_add(0)->mutable_sampling(); }
+
+TEST(StepFromWire, CarriesEverySamplingField) {
+  v1::StepRequest wire = FullRequest();
+  v1::Sampling* from = SamplingOf(wire);
+  from->set_top_k(40);
+  from->set_top_p(0.5f);
+  from->set_min_p(0.25f);
+  from->set_repetition_penalty(1.5f);
+  from->set_presence_penalty(-1.0f);
+  from->set_frequency_penalty(0.125f);
+  from->set_num_logprobs(3);
+  from->add_logit_bias_token(9);
+  from->add_logit_bias(-4.0f);
+  from->set_allowed_tokens(std::string("\x03\x80", 2));
+  from->add_stop_tokens(5);
+  from->add_stop_tokens(6);
+  from->set_stop_at_eos(true);
+  from->set_max_new_tokens(77);
+  from->set_min_tokens(7);
+  from->set_return_logits(true);
+  wire.mutable_add(0)->add_history(1);
+  wire.mutable_add(0)->set_prompt_length(12);
+  wire.mutable_add(1)->mutable_sampling()->add_logit_bias_token(2);
+  wire.mutable_add(1)->mutable_sampling()->add_logit_bias(1.0f);
+  v1::SetAllowedTokens* mask = wire.add_masks();
+  mask->set_row(9);
+  mask->set_allowed_tokens(std::string("\x01", 1));
+  wire.mutable_chunks(1)->set_prompt_logprobs(true);
+  wire.mutable_chunks(1)->set_next_token(0);
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  const graphs::SamplingParams& got = step.add[0].sampling;
+  EXPECT_EQ(got.top_k, 40u);
+  EXPECT_EQ(got.top_p, 0.5f);
+  EXPECT_EQ(got.min_p, 0.25f);
+  EXPECT_EQ(got.repetition_penalty, 1.5f);
+  EXPECT_EQ(got.presence_penalty, -1.0f);
+  EXPECT_EQ(got.frequency_penalty, 0.125f);
+  EXPECT_EQ(got.num_logprobs, 3u);
+  ASSERT_EQ(got.logit_bias.size(), 1u);
+  EXPECT_EQ(got.logit_bias[0].token, 9u);
+  EXPECT_EQ(got.logit_bias[0].bias, -4.0f);
+  EXPECT_THAT(got.allowed_tokens, ElementsAre(std::byte{3}, std::byte{0x80}));
+  EXPECT_THAT(got.stop_tokens, ElementsAre(5, 6));
+  EXPECT_TRUE(got.stop_at_eos);
+  EXPECT_EQ(got.max_new_tokens, 77u);
+  EXPECT_EQ(got.min_tokens, 7u);
+  EXPECT_TRUE(got.return_logits);
+  EXPECT_THAT(step.add[0].history, ElementsAre(1));
+  EXPECT_EQ(step.add[0].prompt_length, 12u);
+  ASSERT_EQ(step.add[1].sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(step.add[1].sampling.logit_bias[0].token, 2u);
+  ASSERT_EQ(step.masks.size(), 1u);
+  EXPECT_EQ(step.masks[0].row, 9u);
+  EXPECT_THAT(step.masks[0].allowed_tokens, ElementsAre(std::byte{1}));
+  EXPECT_FALSE(step.chunks[0].prompt_logprobs);
+  EXPECT_FALSE(step.chunks[0].next_token.has_value());
+  EXPECT_TRUE(step.chunks[1].prompt_logprobs);
+  EXPECT_EQ(step.chunks[1].next_token, 0u);
+}
+
+// What proto3 cannot tell from 0 stands for the neutral number.
+TEST(StepFromWire, SamplingLeftOutIsNeutral) {
+  v1::StepRequest wire;
+  wire.add_add();
+  StepScratch scratch;
+  graphs::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  EXPECT_EQ(step.add[0].sampling.top_p, 1.0f);
+  EXPECT_EQ(step.add[0].sampling.repetition_penalty, 1.0f);
+  EXPECT_EQ(graphs::FeaturesOf(step.add[0].sampling), 0u);
+}
+
+TEST(StepFromWire, RefusesBiasesThatDoNotPair) {
+  v1::StepRequest wire = FullRequest();
+  SamplingOf(wire)->add_logit_bias(1.0f);
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("got 1 numbers for 0 tokens"));
+}
+
+struct NotBuiltCase {
+  std::string field;
+  std::function<void(v1::StepRequest&)> set;
+};
+
+class NotBuiltYet : public ::testing::TestWithParam<NotBuiltCase> {};
+
+TEST_P(NotBuiltYet, IsUnimplementedByName) {
+  v1::StepRequest wire = FullRequest();
+  GetParam().set(wire);
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().field + ":"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fields, NotBuiltYet,
+                         ::testing::Values(NotBuiltCase{
+                             "copy_blocks",
+                             [](v1::StepRequest& wire) { wire.add_copy_blocks(0); }}),
+                         [](const auto& info) { return info.param.field; });
+
+struct UnknownFieldCase {
+  std::string name;
+  std::function<google::protobuf::Message*(v1::StepRequest&)> message;
+};
+
+class UnknownField : public ::testing::TestWithParam<UnknownFieldCase> {};
+
+TEST_P(UnknownField, IsUnimplementedByNumber) {
+  v1::StepRequest wire = FullRequest();
+  google::protobuf::Message* message = GetParam().message(wire);
+  message->GetReflection()->MutableUnknownFields(message)->AddVarint(1234, 1);
+  const absl::Status status = Convert(wire);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("reprise.v1.", GetParam().name, ": field 1234")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Messages, UnknownField,
+    ::testing::Values(
+        UnknownFieldCase{"StepRequest", [](v1::StepRequest& wire) { return &wire; }},
+        UnknownFieldCase{"AddRow", [](v1::StepRequest& wire) { return wire.mutable_add(1); }},
+        UnknownFieldCase{"Sampling", [](v1::StepRequest& wire) { return SamplingOf(wire); }},
+        UnknownFieldCase{"AppendBlocks",
+                         [](v1::StepRequest& wire) { return wire.mutable_append(0); }},
+        UnknownFieldCase{"Chunk", [](v1::StepRequest& wire) { return wire.mutable_chunks(1); }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ParseWire, RefusesBytesThatDoNotParse) {
+  const grpc::Slice garbage(std::string("\xff\xff\xff\xff garbage"));
+  v1::StepRequest message;
+  const absl::Status status = ParseWire(grpc::ByteBuffer(&garbage, 1), &message);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("reprise.v1.StepRequest"));
+}
+
+TEST(ParseWire, RefusesTruncatedMessage) {
+  std::string bytes = FullRequest().SerializeAsString();
+  bytes.resize(bytes.size() - 1);
+  const grpc::Slice slice(bytes);
+  v1::StepRequest message;
+  EXPECT_EQ(ParseWire(grpc::ByteBuffer(&slice, 1), &message).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ParseWire, ReadsAMessageInPieces) {
+  const std::string bytes = FullRequest().SerializeAsString();
+  const grpc::Slice pieces[] = {grpc::Slice(bytes.substr(0, 5)), grpc::Slice(bytes.substr(5))};
+  v1::StepRequest message;
+  ASSERT_TRUE(ParseWire(grpc::ByteBuffer(pieces, 2), &message).ok());
+  EXPECT_EQ(message.SerializeAsString(), bytes);
+}
+
+}  // namespace
+}  // namespace reprise::service

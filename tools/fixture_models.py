@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiny models of tests/fixtures: what each is there to show, and its config. make_fixtures.py makes them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+TRANSFORMERS5 = "config in the transformers 5 dialect"
+TRANSFORMERS4 = "config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)"
+
+
+@dataclass
+class Fixture:
+    name: str
+    what: str
+    config: Any
+    model_class: Any
+    dtype: torch.dtype
+    shards: int = 1
+    transformers4_dialect: bool = False
+    # Fields that published transformers 4 configs have and transformers 5 saves otherwise.
+    transformers4_fields: dict = field(default_factory=dict)
+
+
+def config_of(config_class, vocab, hidden, intermediate, heads, **fields):
+    """A config of two layers and 256 positions. heads: (query heads, key-value heads)."""
+    return config_class(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=2,
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[1],
+        max_position_embeddings=256,
+        bos_token_id=1,
+        eos_token_id=2,
+        **fields,
+    )
+
+
+def plain_rope(theta):
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+def llama_tiny():
+    config = config_of(
+        LlamaConfig,
+        vocab=199,
+        hidden=64,
+        intermediate=72,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(10000.0),
+        tie_word_embeddings=False,
+    )
+    what = f"plain Llama: GQA 4/2, untied, odd vocabulary, f32 checkpoint, {TRANSFORMERS5}"
+    return Fixture("llama-tiny", what, config, LlamaForCausalLM, torch.float32)
+
+
+def llama3_rope_bias_tiny():
+    # At 32 original positions the 12 frequencies of a head fall on all three branches of the llama3 rule.
+    config = config_of(
+        LlamaConfig,
+        vocab=101,
+        hidden=72,
+        intermediate=40,
+        heads=(3, 1),
+        head_dim=24,
+        rms_norm_eps=1e-6,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Llama with llama3 rope scaling and biases on all projections: MQA 3/1, tied, bf16 checkpoint in two shards, "
+        + TRANSFORMERS4
+    )
+    return Fixture(
+        "llama3-rope-bias-tiny",
+        what,
+        config,
+        LlamaForCausalLM,
+        torch.bfloat16,
+        shards=2,
+        transformers4_dialect=True,
+    )
+
+
+def granite_tiny():
+    config = config_of(
+        GraniteConfig,
+        vocab=67,
+        hidden=32,
+        intermediate=40,
+        heads=(4, 4),
+        head_dim=32,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(50000.0),
+        embedding_multiplier=2.5,
+        attention_multiplier=0.25,
+        residual_multiplier=0.6,
+        logits_scaling=1.75,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Granite with all four multipliers off their neutral values: MHA 4/4, head_dim 32 that is not hidden_size / heads, "
+        f"untied, f16 checkpoint, {TRANSFORMERS5}"
+    )
+    return Fixture("granite-tiny", what, config, GraniteForCausalLM, torch.float16)
+
+
+def mistral_tiny():
+    config = config_of(
+        MistralConfig,
+        vocab=97,
+        hidden=32,
+        intermediate=40,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(10000.0),
+        sliding_window=21,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Mistral with a sliding window of 21 tokens, less than the longer prompts: GQA 4/2, head_dim 16 that is not "
+        f"hidden_size / heads, untied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "mistral-tiny",
+        what,
+        config,
+        MistralForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+    )
+
+
+def qwen2_tiny():
+    config = config_of(
+        Qwen2Config,
+        vocab=89,
+        hidden=36,
+        intermediate=40,
+        heads=(3, 1),
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(1000000.0),
+        use_sliding_window=False,
+        sliding_window=13,
+        max_window_layers=1,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Qwen2: biases on q, k and v alone, a sliding_window that is inert because use_sliding_window is false: MQA 3/1, head_dim "
+        f"12 by default, untied, f16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "qwen2-tiny",
+        what,
+        config,
+        Qwen2ForCausalLM,
+        torch.float16,
+        transformers4_dialect=True,
+        transformers4_fields={"sliding_window": 13},
+    )
+
+
+def qwen3_tiny():
+    config = config_of(
+        Qwen3Config,
+        vocab=83,
+        hidden=40,
+        intermediate=48,
+        heads=(4, 2),
+        head_dim=24,
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(1000000.0),
+        attention_bias=False,
+        use_sliding_window=False,
+        sliding_window=None,
+        max_window_layers=2,
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Qwen3: RMSNorm over every head of q and k before rope: GQA 4/2, head_dim 24 that is not hidden_size / heads, tied, bf16 "
+        f"checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "qwen3-tiny",
+        what,
+        config,
+        Qwen3ForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+    )
+
+
+def scaled_rope_llama(name, rope_parameters, what, **fixture_fields):
+    config = config_of(
+        LlamaConfig,
+        vocab=61,
+        hidden=24,
+        intermediate=32,
+        heads=(2, 1),
+        head_dim=32,
+        rms_norm_eps=1e-5,
+        rope_parameters=rope_parameters,
+        tie_word_embeddings=True,
+    )
+    return Fixture(name, what, config, LlamaForCausalLM, torch.bfloat16, **fixture_fields)
+
+
+def linear_rope_tiny():
+    return scaled_rope_llama(
+        "linear-rope-tiny",
+        {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5},
+        f"Llama with linear rope scaling: MQA 2/1, tied, bf16 checkpoint, {TRANSFORMERS5}",
+    )
+
+
+def yarn_rope_tiny():
+    # At 64 original positions and these betas the 16 frequencies of a head fall on all three parts of yarn's ramp.
+    return scaled_rope_llama(
+        "yarn-rope-tiny",
+        {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 4.0,
+        },
+        "Llama with yarn rope scaling, cos and sin scaled by the factor that yarn infers: MQA 2/1, tied, bf16 checkpoint, "
+        + TRANSFORMERS4,
+        transformers4_dialect=True,
+    )
+
+
+# In the order of their seeds: a new one goes to the end.
+FIXTURES = [
+    llama_tiny,
+    llama3_rope_bias_tiny,
+    granite_tiny,
+    mistral_tiny,
+    qwen2_tiny,
+    qwen3_tiny,
+    linear_rope_tiny,
+    yarn_rope_tiny,
+]
