@@ -8,14 +8,17 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/sample/sample_args.h"
+#include "tests/kernels/sample_run.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
-#include "tests/testing/sample_bench.h"
 #include "tests/testing/sample_oracle.h"
 
 namespace reprise::testing {

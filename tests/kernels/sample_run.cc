@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/testing/sample_bench.h"
+#include "tests/kernels/sample_run.h"
 
 #include <gtest/gtest.h>
 
@@ -198,20 +198,90 @@ class Results {
   std::vector<std::byte> bytes_;
 };
 
-SampleArgs MakeArgs(uint32_t num_sampled, uint32_t num_logits, size_t vocab,
-                    const std::vector<double>& logits, GuardedMemory& memory) {
+// What the host would have left on the device. The rows lie in random slots, one of which stays
+// empty.
+struct Inputs {
+  Inputs(const std::vector<SampleRow>& rows, const std::vector<PromptRow>& prompt)
+      : num_sampled(static_cast<uint32_t>(rows.size())),
+        num_logits(num_sampled + static_cast<uint32_t>(prompt.size())),
+        vocab(num_sampled != 0 ? rows[0].logits.size() : prompt[0].logits.size()),
+        slot(Random(num_logits).Permutation(num_logits + 1)),
+        resident(num_logits + 1, vocab) {
+    for (uint32_t s = 0; s < num_sampled; ++s) {
+      plan.AddSampled(slot[s], rows[s]);
+      resident.Set(slot[s], rows[s]);
+      logits.insert(logits.end(), rows[s].logits.begin(), rows[s].logits.end());
+    }
+    for (const PromptRow& token : prompt) {
+      const bool own = token.sampled == PromptRow::kOwnRow;
+      num_top.push_back(own ? token.num_logprobs : rows[token.sampled].num_logprobs);
+      plan.prompt_entry.push_back(own ? AddOwnRow(token) : token.sampled);
+      plan.prompt_target.push_back(token.target);
+      logits.insert(logits.end(), token.logits.begin(), token.logits.end());
+    }
+  }
+
+  // Its entry.
+  uint32_t AddOwnRow(const PromptRow& token) {
+    const auto entry = static_cast<uint32_t>(plan.entries.size());
+    const SampleRow row{.logits = {}, .num_logprobs = token.num_logprobs};
+    plan.AddEntry(slot[entry], kernels::kRowPromptLogprobs | FeaturesOf(row)
+                                                                 << kernels::kRowFeatureShift);
+    resident.Set(slot[entry], row);
+    return entry;
+  }
+
+  const uint32_t num_sampled, num_logits;
+  const size_t vocab;
+  const std::vector<uint32_t> slot;
+  Resident resident;
+  Plan plan;
+  std::vector<double> logits;
+  std::vector<uint32_t> num_top;  // by prompt token: likeliest ones that it reports
+};
+
+// The kernels' view of the inputs, and outputs beside it; the result ring is the caller's.
+SampleArgs ArgsOf(const Inputs& in, GuardedMemory& memory) {
   SampleArgs args;
-  args.vocab = static_cast<int32_t>(vocab);
+  args.vocab = static_cast<int32_t>(in.vocab);
   args.num_chunks = (args.vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
   const size_t chunks = static_cast<size_t>(args.num_chunks);
-  args.logits = static_cast<const float*>(memory.ConstantTensor(DType::kF32, logits));
-  args.partials = memory.Poisoned<kernels::SamplePartial>(num_logits * chunks);
-  args.adjusted = memory.Poisoned<float>(num_sampled * vocab);
-  args.adjusted_partials = memory.Poisoned<kernels::SamplePartial>(num_sampled * chunks);
-  args.cut = memory.Poisoned<SampleCut>(num_sampled);
-  args.token = memory.Poisoned<uint32_t>(num_sampled);
-  args.logprob = memory.Poisoned<float>(num_sampled);
+  args.logits = static_cast<const float*>(memory.ConstantTensor(DType::kF32, in.logits));
+  args.partials = memory.Poisoned<kernels::SamplePartial>(in.num_logits * chunks);
+  args.adjusted = memory.Poisoned<float>(in.num_sampled * in.vocab);
+  args.adjusted_partials = memory.Poisoned<kernels::SamplePartial>(in.num_sampled * chunks);
+  args.cut = memory.Poisoned<SampleCut>(in.num_sampled);
+  args.token = memory.Poisoned<uint32_t>(in.num_sampled);
+  args.logprob = memory.Poisoned<float>(in.num_sampled);
+  args.plan = in.plan.Upload(memory);
+  args.rows = in.resident.Upload(memory);
+  args.result_layout = kernels::ResultSlotLayout::For(in.plan.entries.size(), in.num_logits,
+                                                      in.plan.num_logits, in.vocab);
+  args.result_depth = 2;
   return args;
+}
+
+SampleOutcomes Read(const std::vector<SampleRow>& rows, const Inputs& in, const SampleArgs& args,
+                    GuardedMemory& memory, const runtime::MappedBuffer& ring) {
+  const auto token = memory.Read(args.token);
+  const auto logprob = memory.Read(args.logprob);
+  const auto cut = memory.Read(args.cut);
+  const auto adjusted = memory.Read(args.adjusted);
+  Results results(ring, args);
+  SampleOutcomes outcomes;
+  for (size_t s = 0; s < rows.size(); ++s) {
+    SampleOutcome& out = outcomes.rows.emplace_back();
+    out = {.token = token[s], .logprob = logprob[s], .cut = cut[s]};
+    const auto begin = adjusted.begin() + static_cast<std::ptrdiff_t>(s * in.vocab);
+    if (rows[s].adjusts())
+      out.adjusted.assign(begin, begin + static_cast<std::ptrdiff_t>(in.vocab));
+    if (rows[s].num_logprobs != 0) out.report = results.TakeReport(s, rows[s].num_logprobs);
+    if (rows[s].return_logits) out.logits = results.TakeLogits(in.plan.place[s], in.vocab);
+  }
+  for (size_t i = 0; i < in.num_top.size(); ++i)
+    outcomes.prompt.push_back(results.TakeReport(rows.size() + i, in.num_top[i]));
+  results.ExpectNothingElse();
+  return outcomes;
 }
 
 }  // namespace
@@ -219,68 +289,19 @@ SampleArgs MakeArgs(uint32_t num_sampled, uint32_t num_logits, size_t vocab,
 SampleOutcomes RunSample(runtime::Device& device, runtime::Stream& stream,
                          const kernels::KernelSet& kernels, const std::vector<SampleRow>& rows,
                          const std::vector<PromptRow>& prompt) {
-  const auto n = static_cast<uint32_t>(rows.size()),
-             num_prompt = static_cast<uint32_t>(prompt.size());
-  const size_t vocab = n != 0 ? rows[0].logits.size() : prompt[0].logits.size();
-  const uint32_t max_rows = n + num_prompt + 1;
-  Random random(n);
-  const std::vector<uint32_t> slot = random.Permutation(max_rows);
-  Resident resident(max_rows, vocab);
-  Plan plan;
-  std::vector<double> logits;
-  for (uint32_t s = 0; s < n; ++s) {
-    plan.AddSampled(slot[s], rows[s]);
-    resident.Set(slot[s], rows[s]);
-    logits.insert(logits.end(), rows[s].logits.begin(), rows[s].logits.end());
-  }
-  std::vector<uint32_t> num_top;  // of prompt tokens
-  for (const PromptRow& token : prompt) {
-    const auto own = static_cast<uint32_t>(plan.entries.size());
-    const bool is_own = token.sampled == PromptRow::kOwnRow;
-    if (is_own) {
-      const SampleRow row{.logits = {}, .num_logprobs = token.num_logprobs};
-      plan.AddEntry(slot[own], kernels::kRowPromptLogprobs | FeaturesOf(row)
-                                                                 << kernels::kRowFeatureShift);
-      resident.Set(slot[own], row);
-    }
-    plan.prompt_entry.push_back(is_own ? own : token.sampled);
-    plan.prompt_target.push_back(token.target);
-    num_top.push_back(is_own ? token.num_logprobs : rows[token.sampled].num_logprobs);
-    logits.insert(logits.end(), token.logits.begin(), token.logits.end());
-  }
-
+  const Inputs in(rows, prompt);
   GuardedMemory memory(device, stream);
-  SampleArgs args = MakeArgs(n, n + num_prompt, vocab, logits, memory);
-  args.plan = plan.Upload(memory);
-  args.rows = resident.Upload(memory);
-  args.result_layout =
-      kernels::ResultSlotLayout::For(plan.entries.size(), n + num_prompt, plan.num_logits, vocab);
-  args.result_depth = 2;
+  SampleArgs args = ArgsOf(in, memory);
   const auto ring = *runtime::MappedBuffer::Create(device, 2 * args.result_layout.bytes);
   std::memset(ring.host(), 0xff, ring.bytes());
   args.results = reinterpret_cast<unsigned char*>(ring.device());
-  EXPECT_OK(Sample(stream, kernels, args, n + kSpareBlocks, num_prompt + kSpareBlocks));
+  const auto num_prompt = static_cast<uint32_t>(prompt.size());
+  EXPECT_OK(
+      Sample(stream, kernels, args, in.num_sampled + kSpareBlocks, num_prompt + kSpareBlocks));
   memory.Check();
-  EXPECT_EQ(memory.Read(args.rows.history), resident.history) << "sampling itself counts nothing";
-
-  const auto token = memory.Read(args.token);
-  const auto logprob = memory.Read(args.logprob);
-  const auto cut = memory.Read(args.cut);
-  const auto adjusted = memory.Read(args.adjusted);
-  Results results(ring, args);
-  SampleOutcomes outcomes;
-  for (uint32_t s = 0; s < n; ++s) {
-    SampleOutcome& out = outcomes.rows.emplace_back();
-    out = {.token = token[s], .logprob = logprob[s], .cut = cut[s]};
-    const auto begin = adjusted.begin() + static_cast<std::ptrdiff_t>(s * vocab);
-    if (rows[s].adjusts()) out.adjusted.assign(begin, begin + static_cast<std::ptrdiff_t>(vocab));
-    if (rows[s].num_logprobs != 0) out.report = results.TakeReport(s, rows[s].num_logprobs);
-    if (rows[s].return_logits) out.logits = results.TakeLogits(plan.place[s], vocab);
-  }
-  for (uint32_t i = 0; i < num_prompt; ++i)
-    outcomes.prompt.push_back(results.TakeReport(n + i, num_top[i]));
-  results.ExpectNothingElse();
-  return outcomes;
+  EXPECT_EQ(memory.Read(args.rows.history), in.resident.history)
+      << "sampling itself counts nothing";
+  return Read(rows, in, args, memory, ring);
 }
 
 }  // namespace reprise::testing

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SampleBench: one launch of sampling over rows with features and prompt tokens, with all the
+// RunSample: one launch of sampling over rows with features and prompt tokens, with all the
 // device memory that it reads and writes and the result ring. Compares nothing with a reference:
 // that is sample_oracle.h. But it EXPECTs that nothing is written that nobody asked for.
-#ifndef REPRISE_TESTS_TESTING_SAMPLE_BENCH_H_
-#define REPRISE_TESTS_TESTING_SAMPLE_BENCH_H_
+#ifndef REPRISE_TESTS_KERNELS_SAMPLE_RUN_H_
+#define REPRISE_TESTS_KERNELS_SAMPLE_RUN_H_
 
 #include <cstdint>
 #include <vector>
@@ -47,4 +47,4 @@ SampleOutcomes RunSample(runtime::Device& device, runtime::Stream& stream,
 
 }  // namespace reprise::testing
 
-#endif  // REPRISE_TESTS_TESTING_SAMPLE_BENCH_H_
+#endif  // REPRISE_TESTS_KERNELS_SAMPLE_RUN_H_
