@@ -6,66 +6,25 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "kernels/sample/sample.h"
-#include "runtime/buffer.h"
-#include "tests/testing/guarded_memory.h"
+#include "tests/kernels/sample_run.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
 #include "tests/testing/sample_oracle.h"
-#include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
 namespace {
 
 using kernels::LogprobReport;
-using kernels::SampleArgs;
 using kernels::SampleCut;
 using runtime::DType;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Outcome {
-  uint32_t token = 0;
-  float logprob = 0.0f;
-  SampleCut cut = {};
-  std::vector<float> adjusted = {};
-  LogprobReport report = {};
-  std::vector<float> logits = {};
-};
-
-uint32_t FeaturesOf(const SampleRow& row) {
-  uint32_t features = 0;
-  if (row.truncates()) features |= kernels::kFeatureTruncate;
-  if (row.repetition != 1.0 || row.presence != 0.0 || row.frequency != 0.0)
-    features |= kernels::kFeaturePenalties;
-  if (!row.bias.empty()) features |= kernels::kFeatureBias;
-  if (!row.allowed.empty()) features |= kernels::kFeatureMask;
-  if (row.min_tokens != 0) features |= kernels::kFeatureMinTokens;
-  if (row.num_logprobs != 0) features |= kernels::kFeatureLogprobs;
-  if (row.return_logits) features |= kernels::kFeatureLogits;
-  return features;
-}
-
-kernels::RowSampling SamplingOf(const SampleRow& row) {
-  kernels::RowSampling s;
-  s.top_k = row.top_k;
-  s.top_p = static_cast<float>(row.top_p);
-  s.log_min_p = std::log(static_cast<float>(row.min_p));
-  s.repetition = static_cast<float>(row.repetition);
-  s.presence = static_cast<float>(row.presence);
-  s.frequency = static_cast<float>(row.frequency);
-  s.min_tokens = row.min_tokens;
-  s.num_stop = static_cast<uint32_t>(row.stop.size());
-  s.num_bias = static_cast<uint32_t>(row.bias.size());
-  s.num_logprobs = row.num_logprobs;
-  return s;
-}
 
 // Order-preserving integer of a float, the plain way: sorts as the floats do.
 int64_t Ordinal(float x) {
@@ -84,107 +43,8 @@ class SampleFeaturesTest : public KernelTest {
   bool TooLong(size_t vocab) const { return is_emulated() && vocab > 5000; }
   uint32_t Fewer(uint32_t rows) const { return is_emulated() ? (rows + 9) / 10 : rows; }
 
-  std::vector<Outcome> Run(const std::vector<SampleRow>& rows) {
-    const auto n = static_cast<uint32_t>(rows.size());
-    const size_t vocab = rows[0].logits.size();
-    const uint32_t max_rows = n + 1;
-    const size_t mask_words = (vocab + 31) / 32;
-    Random random(n);
-    const std::vector<uint32_t> slot = random.Permutation(max_rows);
-    std::vector<kernels::RowEntry> entries(n);
-    std::vector<uint32_t> before(n), sampled_entry(n), place(n), stop(max_rows * 64, 0xffffffffu);
-    std::vector<double> logits, temperature(max_rows, NAN);
-    std::vector<uint64_t> seed(max_rows, ~uint64_t{0});
-    std::vector<kernels::RowLife> life(max_rows);
-    std::vector<kernels::RowSampling> sampling(max_rows);
-    std::vector<kernels::LogitBias> bias(max_rows * kernels::kMaxLogitBias);
-    std::vector<uint32_t> mask(max_rows * mask_words, 0), history(max_rows * vocab, 0xffffffffu);
-    uint32_t num_logits = 0;
-    for (uint32_t s = 0; s < n; ++s) {
-      const SampleRow& row = rows[s];
-      const uint32_t at = slot[s];
-      entries[s].slot = at;
-      entries[s].num_tokens = 1;
-      entries[s].flags = kernels::kRowSample | FeaturesOf(row) << kernels::kRowFeatureShift;
-      before[s] = row.position - 1;
-      sampled_entry[s] = s;
-      place[s] = num_logits;
-      num_logits += row.return_logits;
-      temperature[at] = row.temperature;
-      seed[at] = row.seed;
-      life[at] = {FeaturesOf(row), row.generated, 0, 0};
-      sampling[at] = SamplingOf(row);
-      std::copy(row.stop.begin(), row.stop.end(), stop.begin() + at * 64);
-      size_t j = at * kernels::kMaxLogitBias;
-      for (const auto& [token, value] : row.bias) bias[j++] = {token, static_cast<float>(value)};
-      for (size_t t = 0; t < row.allowed.size(); ++t)
-        if (row.allowed[t]) mask[at * mask_words + t / 32] |= 1u << t % 32;
-      std::fill_n(history.begin() + static_cast<std::ptrdiff_t>(at * vocab), vocab, 0);
-      for (const uint32_t t : row.prompt) history[at * vocab + t] |= kernels::kHistoryPrompt;
-      for (const auto& [token, count] : row.sampled) history[at * vocab + token] += count;
-      logits.insert(logits.end(), row.logits.begin(), row.logits.end());
-    }
-
-    GuardedMemory memory(device(), stream());
-    kernels::PlanCounts counts{};
-    counts.sequence = 8;  // slot 1 of 2
-    counts.num_rows = counts.num_sampled = counts.num_logits = n;
-    SampleArgs args;
-    args.vocab = static_cast<int32_t>(vocab);
-    args.num_chunks = (args.vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
-    const size_t chunks = n * static_cast<size_t>(args.num_chunks);
-    args.logits = static_cast<const float*>(memory.ConstantTensor(DType::kF32, logits));
-    args.partials = memory.Poisoned<kernels::SamplePartial>(chunks);
-    args.adjusted = memory.Poisoned<float>(n * vocab);
-    args.adjusted_partials = memory.Poisoned<kernels::SamplePartial>(chunks);
-    args.cut = memory.Poisoned<SampleCut>(n);
-    args.token = memory.Poisoned<uint32_t>(n);
-    args.logprob = memory.Poisoned<float>(n);
-    args.result_layout = kernels::ResultSlotLayout::For(n, n, num_logits, vocab);
-    args.result_depth = 2;
-    auto ring = *runtime::MappedBuffer::Create(device(), 2 * args.result_layout.bytes);
-    std::memset(ring.host(), 0xff, ring.bytes());
-    args.results = reinterpret_cast<unsigned char*>(ring.device());
-    args.plan.counts = memory.Variable(std::vector<kernels::PlanCounts>{counts});
-    args.plan.entries = memory.Variable(entries);
-    args.plan.context_before = memory.Variable(before);
-    args.plan.sampled_entry = memory.Variable(sampled_entry);
-    args.plan.logits_place = memory.Variable(place);
-    args.rows.temperature = static_cast<float*>(memory.VariableTensor(DType::kF32, temperature));
-    args.rows.seed = memory.Variable(seed);
-    args.rows.life = memory.Variable(life);
-    args.rows.sampling = memory.Variable(sampling);
-    args.rows.stop_token = memory.Variable(stop);
-    args.rows.bias = memory.Variable(bias);
-    args.rows.mask = memory.Variable(mask);
-    args.rows.history = memory.Variable(history);
-    args.rows.mask_words = static_cast<uint32_t>(mask_words);
-    args.rows.vocab = static_cast<uint32_t>(vocab);
-    EXPECT_OK(Sample(stream(), kernels(), args, n + 2));
-    memory.Check();
-    EXPECT_EQ(memory.Read(args.rows.history), history) << "sampling itself counts nothing";
-
-    const auto token = memory.Read(args.token);
-    const auto logprob = memory.Read(args.logprob);
-    const auto cut = memory.Read(args.cut);
-    const auto adjusted = memory.Read(args.adjusted);
-    const std::byte* result = ring.host() + args.result_layout.bytes;
-    std::vector<Outcome> outcomes(n);
-    for (uint32_t s = 0; s < n; ++s) {
-      Outcome& out = outcomes[s];
-      out = {.token = token[s], .logprob = logprob[s], .cut = cut[s]};
-      const auto begin = adjusted.begin() + static_cast<std::ptrdiff_t>(s * vocab);
-      if (rows[s].adjusts()) out.adjusted.assign(begin, begin + static_cast<std::ptrdiff_t>(vocab));
-      if (rows[s].num_logprobs != 0)
-        std::memcpy(&out.report, result + args.result_layout.reports + s * sizeof(LogprobReport),
-                    sizeof(LogprobReport));
-      if (rows[s].return_logits) {
-        out.logits.resize(vocab);
-        std::memcpy(out.logits.data(), result + args.result_layout.logits + place[s] * vocab * 4,
-                    vocab * 4);
-      }
-    }
-    return outcomes;
+  std::vector<SampleOutcome> Run(const std::vector<SampleRow>& rows) {
+    return RunSample(device(), stream(), kernels(), rows);
   }
 };
 REPRISE_FOR_EVERY_DEVICE(SampleFeaturesTest);
@@ -217,7 +77,8 @@ void ExpectDrawnFrom(std::span<const double> logits, std::vector<uint32_t> kept,
 }
 
 // The row's tokens that are kept are a prefix of the order, of a length that the reference allows.
-void ExpectTruncated(std::span<const double> logits, const SampleRow& row, const Outcome& got) {
+void ExpectTruncated(std::span<const double> logits, const SampleRow& row,
+                     const SampleOutcome& got) {
   const std::vector<uint32_t> order = OracleOrder(logits);
   ASSERT_FALSE(order.empty());
   if (row.temperature == 0.0) {
@@ -270,7 +131,7 @@ TEST_P(SampleFeaturesTest, TruncationKeepsWhatTheReferenceKeeps) {
     Random random(c.vocab);
     std::vector<SampleRow> rows;
     for (uint32_t i = 0; i < Fewer(c.rows); ++i) rows.push_back(RandomTruncated(random, c.vocab));
-    const std::vector<Outcome> got = Run(rows);
+    const std::vector<SampleOutcome> got = Run(rows);
     for (uint32_t i = 0; i < rows.size(); ++i) {
       SCOPED_TRACE(absl::StrCat("row ", i, ": k ", rows[i].top_k, " p ", rows[i].top_p, " min_p ",
                                 rows[i].min_p, " t ", rows[i].temperature));
@@ -289,7 +150,7 @@ TEST_P(SampleFeaturesTest, ATieAtTheCutGoesToTheLowestIds) {
   for (const uint32_t k : {2u, 7u, 1000u}) {
     SampleRow tied = row;
     tied.top_k = k;
-    const Outcome got = Run({tied})[0];
+    const SampleOutcome got = Run({tied})[0];
     for (uint32_t t = 0; t < 5000; ++t) {
       const bool want = t == 4998 || (t % 3 == 0 && t != 0 && t / 3 <= k - 1);
       ASSERT_EQ(Kept(got.cut, row.logits[t], t), want) << "k " << k << ", id " << t;
@@ -297,7 +158,7 @@ TEST_P(SampleFeaturesTest, ATieAtTheCutGoesToTheLowestIds) {
   }
   // All equal: any share of the mass is a number of tokens.
   SampleRow flat{.logits = std::vector<double>(1024, 0.25), .temperature = 0.5, .top_p = 0.25};
-  const Outcome got = Run({flat})[0];
+  const SampleOutcome got = Run({flat})[0];
   for (uint32_t t = 0; t < 1024; ++t) ASSERT_EQ(Kept(got.cut, 0.25, t), t < 256) << t;
 }
 
@@ -309,7 +170,7 @@ TEST_P(SampleFeaturesTest, OddLogitsHaveTheirPlace) {
   // 7, then 4 (a subnormal above zero), then the lower id of the two zeros.
   std::vector<SampleRow> rows(64, row);
   for (uint32_t i = 0; i < 64; ++i) rows[i].seed = i;
-  for (const Outcome& got : Run(rows)) {
+  for (const SampleOutcome& got : Run(rows)) {
     EXPECT_TRUE(got.token == 7 || got.token == 4 || got.token == 1) << got.token;
     EXPECT_TRUE(std::isfinite(got.logprob));
   }
@@ -321,11 +182,11 @@ TEST_P(SampleFeaturesTest, OddLogitsHaveTheirPlace) {
   std::vector<SampleRow> both(40, infinite);
   std::set<uint32_t> seen;
   for (uint32_t i = 0; i < 40; ++i) both[i].seed = i;
-  for (const Outcome& got : Run(both)) seen.insert(got.token);
+  for (const SampleOutcome& got : Run(both)) seen.insert(got.token);
   EXPECT_EQ(seen, (std::set<uint32_t>{1, 3}));
   // NaN among finite logits changes nothing for a plain row either.
   SampleRow plain{.logits = {nan, 2.0, nan, 1.0}, .temperature = 0.0};
-  const Outcome greedy = Run({plain})[0];
+  const SampleOutcome greedy = Run({plain})[0];
   EXPECT_EQ(greedy.token, 1u);
   EXPECT_NEAR(greedy.logprob, -std::log1p(std::exp(-1.0)), 1e-6);
   plain.temperature = 1.0;
@@ -350,7 +211,7 @@ TEST_P(SampleFeaturesTest, FrequenciesFollowTheTruncatedDistribution) {
   double total = 0.0;
   for (size_t j = 0; j < range.least; ++j) total += std::exp(row.logits[order[j]] / 1.25);
   std::map<uint32_t, double> count;
-  for (const Outcome& got : Run(rows)) count[got.token] += 1.0;
+  for (const SampleOutcome& got : Run(rows)) count[got.token] += 1.0;
   double chi_square = 0.0;
   for (size_t j = 0; j < range.least; ++j) {
     const double want = kDraws * std::exp(row.logits[order[j]] / 1.25) / total;
@@ -404,7 +265,7 @@ TEST_P(SampleFeaturesTest, AdjustedLogitsAreTheReferences) {
     std::vector<SampleRow> rows;
     for (uint32_t i = 0; i < Fewer(vocab > 5000 ? 4 : 30); ++i)
       rows.push_back(RandomAdjusted(random, vocab));
-    const std::vector<Outcome> got = Run(rows);
+    const std::vector<SampleOutcome> got = Run(rows);
     for (size_t i = 0; i < rows.size(); ++i) {
       SCOPED_TRACE("row " + std::to_string(i));
       std::vector<double> slack;
@@ -448,7 +309,7 @@ TEST_P(SampleFeaturesTest, AMaskLeavesOneTokenOrNone) {
     truncated.top_k = 40;
     truncated.top_p = 0.5;
     none.top_k = 5;
-    const std::vector<Outcome> got = Run({row, truncated, none});
+    const std::vector<SampleOutcome> got = Run({row, truncated, none});
     EXPECT_EQ(got[0].token, 8191u);
     EXPECT_EQ(got[1].token, 8191u);
     EXPECT_EQ(got[2].token, kernels::kNoCandidate);
@@ -469,7 +330,7 @@ TEST_P(SampleFeaturesTest, ReportsNameTheLikeliestInOrder) {
       if (i % 5 == 0) row.logits[vocab / 2] = std::nan("");
       rows.push_back(std::move(row));
     }
-    const std::vector<Outcome> got = Run(rows);
+    const std::vector<SampleOutcome> got = Run(rows);
     for (size_t i = 0; i < rows.size(); ++i) {
       SCOPED_TRACE("row " + std::to_string(i));
       const std::vector<double> clean = OracleClean(rows[i].logits);
@@ -506,9 +367,9 @@ TEST_P(SampleFeaturesTest, ARowsBitsDependOnNoNeighbour) {
       rows.push_back(i % 2 == 0 ? RandomAdjusted(random, vocab) : RandomTruncated(random, vocab));
       rows.back().num_logprobs = random.Below(4);
     }
-    const std::vector<Outcome> together = Run(rows);
+    const std::vector<SampleOutcome> together = Run(rows);
     for (size_t i = 0; i < rows.size(); ++i) {
-      const Outcome alone = Run({rows[i]})[0];
+      const SampleOutcome alone = Run({rows[i]})[0];
       EXPECT_EQ(alone.token, together[i].token);
       EXPECT_EQ(std::memcmp(&alone.logprob, &together[i].logprob, sizeof(float)), 0);
       EXPECT_EQ(std::memcmp(&alone.cut, &together[i].cut, sizeof(SampleCut)), 0);
