@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks kernels on purpose and sees whether the tests under emulation notice.
 
-Each mutation removes one barrier or wait from a copy of a kernel body, or swaps a lane map; the copy is compiled for one kind of
-matrix unit, linked into the kernel tests in place of the original, and the op's tests must fail. A mutation that they pass is a hole
+Each mutation removes one barrier, wait or fence from a copy of a kernel body, counts arrivals without an atomic, or swaps a lane map;
+the copy is compiled for one kind of matrix unit, linked into the kernel tests in place of the original, and the op's tests must fail. A mutation that they pass is a hole
 in the tests, or a barrier that nothing needs: both are reported, and the script fails.
 
 Needs a build with tests: cmake --preset host && cmake --build --preset host --target reprise_kernels_tests
@@ -38,7 +38,9 @@ FAMILIES = [
     ("kernels/device/block.h", "block", "*"),
 ]
 
-SYNC = re.compile(r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWave\(\)|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\));")
+SYNC = re.compile(r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWave\(\)|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\)|\bFenceDevice\(\));")
+# An arrival at a counter, compared with how many are expected.
+ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\bAtomicAdd\(([^(),]+), 1u\)(?= ==)")
 
 # (file, unit, what it says, what it is made to say): lane maps, and orders that no barrier shows.
 SWAPS = [
@@ -91,6 +93,10 @@ def removals():
                     continue
                 mutated = text[: match.start()] + ";" + text[match.end():]
                 yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"without {match.group()[:-1]}", source, "mma", tests)
+            for match in ARRIVAL.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                mutated = text[: match.start()] + f"(*({match.group(1)}))++" + text[match.end():]
+                yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"{match.group()} without an atomic", source, "mma", tests)
 
 
 def swaps():

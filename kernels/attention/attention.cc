@@ -22,13 +22,14 @@ int MaxRows(const AttentionArgs& args, AttentionPhase phase) {
 absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, AttentionArgs args,
                             AttentionPhase phase) {
   const size_t row_bytes = PortableAttentionRowBytes(args.head_dim);
-  args.pass_rows = PortableAttentionPassRows(MaxRows(args, phase), args.head_dim,
-                                             kernels.device.max_shared_bytes);
+  const int rows = MaxRows(args, phase);
+  args.pass_rows = PortableAttentionPassRows(rows, args.head_dim, kernels.device.max_shared_bytes);
   if (args.pass_rows == 0)
     return absl::FailedPreconditionError(absl::StrCat(
         "attention: one query row of head_dim ", args.head_dim, " takes ",
         row_bytes + kPortableStaticBytes, " bytes of shared memory; '", kernels.device.name,
         "' has ", kernels.device.max_shared_bytes, " for a block"));
+  args.num_passes = (rows + args.pass_rows - 1) / args.pass_rows;
   return stream.Launch(kernels.attention_portable,
                        {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
                         .block = 256,

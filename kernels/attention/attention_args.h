@@ -40,9 +40,10 @@ struct AttentionArgs {
   // A query at position p sees positions in (p - window, p]; 0: all up to p. The items' ranges
   // begin where the window of their first query does.
   uint32_t window = 0;
-  // Portable candidate: query rows (query tokens x heads of a group) that a block holds at a time;
-  // items of more are done in several passes. Set by the launch.
+  // Portable candidate, set by the launch: query rows (query tokens x heads of a group) that a
+  // block holds at a time, and the passes that the largest item takes so.
   int32_t pass_rows = 0;
+  int32_t num_passes = 0;
 };
 
 // Query tokens x heads of a group that one prefill item holds at most: q_count <= max(1,

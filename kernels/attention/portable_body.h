@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax
-// over KV tiles in shared memory, in passes of as many query rows as shared memory holds. No row
-// looks at another, so passes change no bits. The host's native body too. Simple on purpose: the
-// reference on every device, and f32 on GPUs.
+// over KV tiles in shared memory. An item whose query rows do not all fit there is done in passes,
+// each by whichever block comes to it; no row looks at another, so passes change no bits. The
+// host's native body too. Simple on purpose: the reference on every device, and f32 on GPUs.
 #ifndef REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
 
@@ -39,10 +39,9 @@ struct PortableAttentionShared {
 struct AttentionWork {
   AttentionItem item;
   int kv_head;
-  int group;          // query heads of the KV head
-  int all_rows;       // q_count * group; row r is query token r / group, head r % group
-  int first_row;      // of the pass
-  int rows;           // in the pass
+  int group;      // query heads of the KV head
+  int first_row;  // of the item's q_count * group: row r is query token r / group, head r % group
+  int rows;       // of the pass; none where the item needs fewer passes
   uint32_t first_q;   // index of the item's first query token in the step
   uint32_t position;  // KV position of that token
   const uint32_t* table;
@@ -50,13 +49,15 @@ struct AttentionWork {
 
 REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
   AttentionWork work;
+  const uint32_t passes = static_cast<uint32_t>(a.num_passes);
   const uint32_t heads = static_cast<uint32_t>(a.num_kv_heads);
+  work.first_row = static_cast<int>(w % passes) * a.pass_rows;
+  w /= passes;
   work.item = a.items[w / heads];
   work.kv_head = static_cast<int>(w % heads);
   work.group = a.num_heads / a.num_kv_heads;
-  work.all_rows = static_cast<int>(work.item.q_count) * work.group;
-  work.first_row = 0;
-  work.rows = 0;
+  const int left = static_cast<int>(work.item.q_count) * work.group - work.first_row;
+  work.rows = left < a.pass_rows ? left : a.pass_rows;
   work.first_q = a.query_start[work.item.entry] + work.item.q_begin;
   work.position = a.context_before[work.item.entry] + work.item.q_begin;
   work.table =
@@ -64,10 +65,8 @@ REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
   return work;
 }
 
-// Query token and head of row r of the pass, counted from the item's first token and the group's
-// first head.
+// Query token of row r of the pass, counted from the item's first.
 REPRISE_FN int TokenOfRow(const AttentionWork& w, int r) { return (w.first_row + r) / w.group; }
-REPRISE_FN int HeadOfRow(const AttentionWork& w, int r) { return (w.first_row + r) % w.group; }
 
 // First element of (KV position, K|V, head) in the layer's cache.
 template <typename T>
@@ -186,12 +185,14 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
 
 // Element d of row r in q and out.
 REPRISE_FN int64_t RowElement(const AttentionArgs& a, const AttentionWork& w, int r, int d) {
-  const int64_t token = w.first_q + static_cast<uint32_t>(TokenOfRow(w, r));
-  return (token * a.num_heads + w.kv_head * w.group + HeadOfRow(w, r)) * a.head_dim + d;
+  const int row = w.first_row + r;
+  const int64_t t = w.first_q + static_cast<uint32_t>(row / w.group);
+  const int head = w.kv_head * w.group + row % w.group;
+  return (t * a.num_heads + head) * a.head_dim + d;
 }
 
 template <typename T>
-REPRISE_FN void StorePass(Block& b, const AttentionArgs& a, const AttentionWork& w,
+REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork& w,
                           const PortableAttentionShared& s) {
   if (w.item.num_splits == 1) {
     b.For(w.rows * a.head_dim, [&](int i) {
@@ -200,61 +201,54 @@ REPRISE_FN void StorePass(Block& b, const AttentionArgs& a, const AttentionWork&
     });
     return;
   }
+  // A split is of one query token: its rows are heads, and it takes all passes.
+  const int first_head = w.kv_head * w.group + w.first_row;
   b.For(w.rows * a.head_dim, [&](int i) {
     const int r = i / a.head_dim, d = i - r * a.head_dim;
-    const int head = w.kv_head * w.group + HeadOfRow(w, r);
-    const int64_t at = PartialIndex(a, w.item.entry, w.item.split, head);
+    const int64_t at = PartialIndex(a, w.item.entry, w.item.split, first_head + r);
     a.partial_out[at * a.head_dim + d] = s.acc[i];
     if (d == 0) {
       a.partial_max[at] = s.max[r];
       a.partial_sum[at] = s.sum[r];
     }
   });
-}
-
-template <typename T>
-REPRISE_FN void AttendPass(Block& b, const AttentionArgs& a, const AttentionWork& w) {
-  const PortableAttentionShared s =
-      PortableAttentionShared::At(b.Shared<float>(), w.rows, a.head_dim);
-  b.For(w.rows * a.head_dim, [&](int i) {
-    const int r = i / a.head_dim, d = i - r * a.head_dim;
-    s.q[i] = a.scale * ToFloat(static_cast<const T*>(a.q)[RowElement(a, w, r, d)]);
-    s.acc[i] = 0.0f;
-  });
-  b.For(w.rows, [&](int r) {
-    s.max[r] = -Infinity();
-    s.sum[r] = 0.0f;
-  });
-  b.Sync();
-  // Where tiles begin decides how sums round. A split's begin with the split; otherwise they must
-  // not follow from where a window lets a chunk of a prompt begin, so that a whole one is laid
-  // around it. Tokens that a query does not see are never read.
-  const uint32_t begin =
-      w.item.num_splits > 1 ? w.item.kv_begin : w.item.kv_begin / kPortableKvTile * kPortableKvTile;
-  for (uint32_t kv0 = begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
-    const uint32_t left = w.item.kv_end - kv0;
-    AttendTile<T>(b, a, w, s, kv0,
-                  left < kPortableKvTile ? static_cast<int>(left) : kPortableKvTile);
-  }
-  StorePass<T>(b, a, w, s);
-  b.Sync();
+  uint32_t* arrivals = a.arrivals + static_cast<int64_t>(w.item.entry) * a.num_kv_heads + w.kv_head;
+  if (b.ArriveIsLast(arrivals, w.item.num_splits * static_cast<uint32_t>(a.num_passes)))
+    MergeSplits<T>(b, a, w);
 }
 
 template <typename T>
 REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
-  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
+  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads * a.num_passes);
   for (uint32_t index = static_cast<uint32_t>(b.x()); index < total;
        index += static_cast<uint32_t>(b.grid_x())) {
-    AttentionWork w = WorkOf(a, index);
-    for (; w.first_row < w.all_rows; w.first_row += a.pass_rows) {
-      const int left = w.all_rows - w.first_row;
-      w.rows = left < a.pass_rows ? left : a.pass_rows;
-      AttendPass<T>(b, a, w);
+    const AttentionWork w = WorkOf(a, index);
+    if (w.rows <= 0) continue;
+    const PortableAttentionShared s =
+        PortableAttentionShared::At(b.Shared<float>(), w.rows, a.head_dim);
+    b.For(w.rows * a.head_dim, [&](int i) {
+      const int r = i / a.head_dim, d = i - r * a.head_dim;
+      s.q[i] = a.scale * ToFloat(static_cast<const T*>(a.q)[RowElement(a, w, r, d)]);
+      s.acc[i] = 0.0f;
+    });
+    b.For(w.rows, [&](int r) {
+      s.max[r] = -Infinity();
+      s.sum[r] = 0.0f;
+    });
+    b.Sync();
+    // Where tiles begin decides how sums round. A split's begin with the split; otherwise they must
+    // not follow from where a window lets a chunk of a prompt begin, so that a whole one is laid
+    // around it. Tokens that a query does not see are never read.
+    const uint32_t begin = w.item.num_splits > 1
+                               ? w.item.kv_begin
+                               : w.item.kv_begin / kPortableKvTile * kPortableKvTile;
+    for (uint32_t kv0 = begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
+      const uint32_t left = w.item.kv_end - kv0;
+      AttendTile<T>(b, a, w, s, kv0,
+                    left < kPortableKvTile ? static_cast<int>(left) : kPortableKvTile);
     }
-    if (w.item.num_splits == 1) continue;
-    uint32_t* arrivals =
-        a.arrivals + static_cast<int64_t>(w.item.entry) * a.num_kv_heads + w.kv_head;
-    if (b.ArriveIsLast(arrivals, w.item.num_splits)) MergeSplits<T>(b, a, w);
+    StoreWork<T>(b, a, w, s);
+    b.Sync();
   }
 }
 

@@ -175,7 +175,7 @@ class Block {
   REPRISE_FN bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
     REPRISE_SHARED(uint32_t, last);
     FenceDevice();
-    SyncBlock();
+    SyncBlock();  // and whoever arrived before has read `last`
     if (ThreadX() == 0) {
       last = REPRISE_DEVICE_NS::AtomicAdd(counter, 1u) == expected - 1 ? 1u : 0u;
       if (last != 0) *counter = 0;
@@ -183,7 +183,6 @@ class Block {
     SyncBlock();
     const bool result = last != 0;
     if (result) FenceDevice();
-    SyncBlock();
     return result;
   }
 

@@ -4,10 +4,10 @@
 // and product binaries neither compile nor link it. Kernels do not call this: they call thread.h
 // and matrix.h, which forward here.
 //
-// A misuse that a GPU would answer with wrong results or a hang (a race on shared memory, a barrier
-// that part of the block does not reach, an access outside shared memory or before anything was
-// written there, an asynchronous copy read before it landed) ends the block with an exception,
-// which the host device reports as the launch's error.
+// A misuse that a GPU would answer with wrong results or a hang (a race on shared or global memory,
+// a barrier that part of the block does not reach, an access outside shared memory or before
+// anything was written there, an asynchronous copy read before it landed) ends the block with an
+// exception, which the host device reports as the launch's error.
 #ifndef REPRISE_KERNELS_DEVICE_EMULATOR_H_
 #define REPRISE_KERNELS_DEVICE_EMULATOR_H_
 
@@ -32,9 +32,9 @@ const ThreadIndex& Self();
 
 // ---- meeting others ----
 
-// All threads of the block; orders their accesses to shared memory.
+// All threads of the block; orders their accesses.
 void SyncBlock();
-// All lanes of the wave; orders their accesses to shared memory.
+// All lanes of the wave; orders their accesses.
 void SyncWave();
 // All lanes of the wave: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's
 // at offset i * kExchangeBytes. Valid until the lane's next Exchange. Orders no accesses, as a
@@ -79,6 +79,9 @@ void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier)
 
 // ---- atomics and fences on shared or global memory ----
 
+// Between blocks, and for global memory within one: what comes before a fence that comes before an
+// atomic is ordered before what comes after a fence that comes after a later atomic on that word.
+
 uint32_t AtomicAdd(uint32_t* address, uint32_t value);  // relaxed
 uint64_t AtomicAdd(uint64_t* address, uint64_t value);  // relaxed
 uint32_t AtomicOr(uint32_t* address, uint32_t value);   // relaxed
@@ -95,10 +98,13 @@ struct BlockLimits {
 
 // Runs one block: context.block_threads fibers (a multiple of the wave size), each calling
 // body(argument) once. The schedule is pseudo-random, from the seed, the block's index and a count
-// of blocks run. Throws std::runtime_error with what went wrong and where. Thread: any; blocks on
-// different threads are independent.
+// of blocks run. argument_bytes: of what lies at `argument` and no block writes, a kernel's
+// parameters. Throws std::runtime_error with what went wrong and where.
+//
+// Blocks of one body and argument are one launch until all of its grid have run, also where one
+// throws; they take turns, whatever threads they are on. Thread: any; launches are independent.
 void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
-              void (*body)(void*), void* argument);
+              void (*body)(void*), void* argument, size_t argument_bytes = 0);
 
 }  // namespace reprise::kernels::emulator
 

@@ -40,7 +40,8 @@
 #else
 #define REPRISE_DEVICE_NS on_wmma
 #endif
-#define REPRISE_FN inline
+// As on a GPU: two calls of one wrapper are two places of the program.
+#define REPRISE_FN inline __attribute__((always_inline))
 #define REPRISE_UNROLL
 #define REPRISE_UNROLL_BY(n)
 #else

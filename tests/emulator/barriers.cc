@@ -46,6 +46,7 @@ void BlockRunner::CopyAsync(void* shared, const void* global, size_t bytes, Plac
     });
   }
   AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
+  if (global != nullptr) AccessAny<AccessKind::kRead>(global, bytes, place);
   if (kChecksAccesses) {
     shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
     stamped_.emplace_back(offset, bytes);
@@ -72,6 +73,8 @@ void BlockRunner::CopyAsyncWait(int pending, Place place) {
   size_t num_landed = 0;
   for (const AsyncCopy& copy : self.copies) {
     if (copy.group >= end) break;
+    // The source may be read until now.
+    if (copy.from != nullptr) AccessAny<AccessKind::kRead>(copy.from, copy.bytes, copy.place);
     Land(copy, order_.epoch());
     ++num_landed;
   }
@@ -217,6 +220,7 @@ void BlockRunner::CopyBulk(void* shared, const void* global, size_t bytes, uint6
     });
   }
   AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
+  AccessAny<AccessKind::kRead>(global, bytes, place);
   if (kChecksAccesses) {
     shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
     stamped_.emplace_back(offset, bytes);
@@ -250,6 +254,15 @@ void BlockRunner::OrderByAtomic(const void* address) {
   if (it == atomics_.end()) it = atomics_.insert(it, {address, {}});
   order_.Acquire(current_->index.thread, Order::Share(&it->second));
   CheckClocks(order_.Release(&it->second));
+  Fence();
+  // What it releases includes itself.
+  if (IsGlobal(address)) grid_->Atomic(address, /*reads=*/false, /*writes=*/true);
+}
+
+void BlockRunner::Fence() {
+  if (!kChecksAccesses) return;
+  grid_->Fence();
+  CheckClocks(order_.StepOn());
 }
 
 }  // namespace reprise::kernels::emulator

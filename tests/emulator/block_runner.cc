@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,7 @@ const char* VerbOf(AccessKind kind) {
 
 }  // namespace
 
-constinit thread_local RunningArena running_arena;
+constinit thread_local RunningBlock running_block;
 
 void SetScheduleSeed(uint64_t seed) {
   schedule_seed = seed;
@@ -37,8 +38,8 @@ void SetScheduleSeed(uint64_t seed) {
 }
 
 void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
-              void (*body)(void*), void* argument) {
-  BlockRunner::OfThisThread().Run(context, limits, body, argument);
+              void (*body)(void*), void* argument, size_t argument_bytes) {
+  BlockRunner::OfThisThread().Run(context, limits, body, argument, argument_bytes);
 }
 
 BlockRunner& BlockRunner::OfThisThread() {
@@ -65,25 +66,34 @@ BlockRunner::~BlockRunner() {
 }
 
 void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimits& limits,
-                      void (*body)(void*), void* argument) {
-  if (running_arena.runner != nullptr) {
+                      void (*body)(void*), void* argument, size_t argument_bytes) {
+  if (running_block.runner != nullptr) {
     throw std::runtime_error("emulator: RunBlock called by code that RunBlock runs");
   }
   CheckShape(context, limits);
+  std::optional<LaunchTurn> turn;
+  if (kChecksAccesses) {
+    turn.emplace(LaunchTurn::Key{.body = body,
+                                 .argument = argument,
+                                 .num_blocks = uint64_t{context.grid_x} * context.grid_y});
+  }
   const uint64_t seed = schedule_seed;
   const uint64_t count = num_blocks_run.fetch_add(1, std::memory_order_relaxed);
   random_ = Random(Mix(Mix(Mix(Mix(seed) + context.block_x) + context.block_y) + count));
   body_ = body;
   argument_ = argument;
-  Begin(context, limits.wave_size);
+  argument_begin_ = reinterpret_cast<uintptr_t>(argument);
+  argument_bytes_ = argument_bytes;
+  Begin(context, limits.wave_size, turn.has_value() ? &turn->launch() : nullptr);
   arena_.Limit(limits.shared_bytes);
-  running_arena = {.begin = reinterpret_cast<uintptr_t>(arena_.begin()),
-                   .bytes = kChecksAccesses ? Arena::kBytes : 0,
+  running_block = {.private_begin = reinterpret_cast<uintptr_t>(private_.begin()),
+                   .shared_begin = reinterpret_cast<uintptr_t>(arena_.begin()),
                    .runner = this};
   current_ = Pick();
   order_.SetCurrent(current_->index.thread);
   Switch(outside_, current_->point);
-  running_arena = {};
+  running_block = {};
+  if (turn.has_value()) turn->launch().max_clock = order_.max_clock();
   if (failure_.empty()) failure_ = FindUnlanded();
   ForgetCopies();
   if (failure_.empty()) return;
@@ -108,14 +118,14 @@ void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
   }
 }
 
-void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_size) {
+void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_size,
+                        Launch* launch) {
   num_threads_ = context.block_threads;
   wave_size_ = wave_size;
   while (threads_.size() < num_threads_) {
-    threads_.push_back(std::make_unique<Thread>(static_cast<unsigned>(threads_.size())));
+    threads_.push_back(std::make_unique<Thread>(private_, static_cast<unsigned>(threads_.size())));
     threads_.back()->point = threads_.back()->stack.Prepare(&FiberMain);
   }
-  exchanged_.resize(num_threads_ * 2 * kExchangeBytes);
   num_ended_ = 0;
   num_ready_ = 0;
   failure_.clear();
@@ -138,13 +148,19 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_
   barriers_.clear();
   atomics_.clear();
   arena_.Begin(context.shared_bytes);
-  if (!order_.Begin(num_threads_, wave_size)) shadow_.Clear();
+  if (!order_.Begin(num_threads_, wave_size, launch == nullptr ? 0 : launch->max_clock)) {
+    shadow_.Clear();
+  }
+  if (launch == nullptr) return;
+  launch->BeginBlock(order_, context);
+  grid_ = &launch->grid;
+  global_ = &launch->global;
 }
 
 // Fibers are kept from block to block: one run of the loop is one block.
 void BlockRunner::FiberMain() {
   BeginFiber();
-  BlockRunner& runner = *running_arena.runner;
+  BlockRunner& runner = *running_block.runner;
   Thread& self = *runner.current_;
   self.begun = true;
   for (;;) {
@@ -260,6 +276,23 @@ void BlockRunner::FailConflict(AccessKind kind, size_t bytes, const Shadow::Conf
     WaitForGood(kind, bytes, conflict, place);
   }
   Fail([&] { return DescribeConflict(kind, bytes, conflict, place); });
+}
+
+void BlockRunner::FailGlobalConflict(AccessKind kind, size_t bytes,
+                                     const GlobalShadow::Conflict& conflict, Place place) {
+  Fail([&] {
+    const auto name = [](unsigned x, unsigned y) {
+      return absl::StrCat("block (", x, ", ", y, "), ");
+    };
+    const Epoch epoch = conflict.earlier.epoch;
+    const GridOrder::Block& earlier = grid_->BlockOf(epoch);
+    return absl::StrCat("race on global memory at 0x", absl::Hex(conflict.address), ":\n  ",
+                        name(earlier.x, earlier.y), NameOf(IdOf(epoch)), ": ",
+                        IsAtomic(epoch) ? "atomic " : "", conflict.earlier_wrote ? "write" : "read",
+                        " at ", Describe(conflict.earlier.place), "\n  ",
+                        name(current_->index.block_x, current_->index.block_y),
+                        DescribeSelf(kind, bytes, place), "\n  and nothing orders them");
+  });
 }
 
 // A thread that reads what nobody wrote goes no further. The others do: where one of them comes to

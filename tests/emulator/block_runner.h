@@ -21,8 +21,10 @@
 #include "runtime/device.h"
 #include "tests/emulator/arena.h"
 #include "tests/emulator/fiber.h"
+#include "tests/emulator/launch.h"
 #include "tests/emulator/order.h"
 #include "tests/emulator/places.h"
+#include "tests/emulator/private_memory.h"
 #include "tests/emulator/shadow.h"
 
 namespace reprise::kernels::emulator {
@@ -49,7 +51,7 @@ class BlockRunner {
   BlockRunner& operator=(const BlockRunner&) = delete;
 
   void Run(const runtime::HostBlockContext& context, const BlockLimits& limits, void (*body)(void*),
-           void* argument);
+           void* argument, size_t argument_bytes);
 
   const ThreadIndex& self() const { return current_->index; }
   Arena& arena() { return arena_; }
@@ -68,8 +70,9 @@ class BlockRunner {
   void BarrierWait(uint64_t* barrier, uint32_t phase, Place place);
   void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier, Place place);
 
-  // An atomic that releases and acquires has been done.
+  // An atomic that releases and acquires has been done, behind a fence.
   void OrderByAtomic(const void* address);
+  void Fence();
 
   // Checks an access to this block's arena before it is done; `offset` may be anywhere in it.
   template <AccessKind kKind>
@@ -87,6 +90,28 @@ class BlockRunner {
     const auto offset =
         static_cast<size_t>(static_cast<const std::byte*>(address) - arena_.begin());
     if (offset < Arena::kBytes) Access<kKind>(offset, bytes, place);
+  }
+  // Checks an access to what is neither shared nor private memory.
+  template <AccessKind kKind>
+  void AccessGlobal(const void* address, size_t bytes, Place place) {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (at - argument_begin_ < argument_bytes_) return;
+    const GlobalShadow::Conflict conflict = global_->Access<kKind>(at, bytes, place);
+    if (conflict) [[unlikely]]
+      FailGlobalConflict(kKind, bytes, conflict, place);
+    if constexpr (IsAtomic(kKind)) grid_->Atomic(address, Reads(kKind), Writes(kKind));
+  }
+  // An access to memory of any kind, where checks of accesses are built.
+  template <AccessKind kKind>
+  void AccessAny(const void* address, size_t bytes, Place place) {
+    if (!kChecksAccesses) return;
+    if (IsGlobal(address)) return AccessGlobal<kKind>(address, bytes, place);
+    AccessIfShared<kKind>(address, bytes, place);
+  }
+  bool IsGlobal(const void* address) const {
+    const auto* const p = static_cast<const std::byte*>(address);
+    return static_cast<size_t>(p - private_.begin()) >= PrivateMemory::kBytes &&
+           static_cast<size_t>(p - arena_.begin()) >= Arena::kBytes;
   }
   // The offset in the arena of what must be shared memory.
   size_t SharedOffset(const void* p, const char* what, Place place);
@@ -109,10 +134,11 @@ class BlockRunner {
     Place place = 0;
   };
   struct Thread {
-    explicit Thread(unsigned i) : stack(i) {}
+    Thread(const PrivateMemory& memory, unsigned i)
+        : stack(memory.stack(i), i), index(memory.index(i)) {}
     FiberStack stack;
     Suspended point;
-    ThreadIndex index;
+    ThreadIndex& index;  // kernels look at it: private memory
     Waits waits = Waits::kEnded;
     bool in_body = false;
     bool begun = false;  // the fiber stands in its loop
@@ -151,7 +177,7 @@ class BlockRunner {
   // ---- block_runner.cc ----
   [[noreturn]] void HandOver();
   void CheckShape(const runtime::HostBlockContext& context, const BlockLimits& limits) const;
-  void Begin(const runtime::HostBlockContext& context, unsigned wave_size);
+  void Begin(const runtime::HostBlockContext& context, unsigned wave_size, Launch* launch);
   void CheckEnd();
   void ForgetCopies();
   void AbandonFibers();
@@ -160,6 +186,8 @@ class BlockRunner {
   [[noreturn]] void FailOutOfBounds(AccessKind kind, size_t offset, size_t bytes, Place place);
   [[noreturn]] void FailConflict(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
                                  Place place);
+  [[noreturn]] void FailGlobalConflict(AccessKind kind, size_t bytes,
+                                       const GlobalShadow::Conflict& conflict, Place place);
   std::string DescribeConflict(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
                                Place place) const;
   std::string DescribeEarlier(const Shadow::Conflict& conflict) const;
@@ -191,6 +219,7 @@ class BlockRunner {
   void LandSomeBulk();
   void Land(const AsyncCopy& copy, Epoch epoch);
 
+  PrivateMemory private_;
   Arena arena_;
   Order order_;
   Shadow shadow_;
@@ -200,6 +229,12 @@ class BlockRunner {
   Thread* current_ = nullptr;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
+  // The kernel's parameters, which a GPU keeps in constant memory.
+  uintptr_t argument_begin_ = 0;
+  size_t argument_bytes_ = 0;
+  // The launch's, while the block has its turn.
+  GridOrder* grid_ = nullptr;
+  GlobalShadow* global_ = nullptr;
 
   unsigned num_threads_ = 0;
   unsigned wave_size_ = 1;
@@ -208,8 +243,6 @@ class BlockRunner {
   std::array<uint16_t, kMaxThreads> ready_;
   Rendezvous block_;
   std::array<Rendezvous, kMaxThreads> waves_;
-  // Two slots of each wave: [wave][slot][lane].
-  std::vector<std::byte> exchanged_;
   // Pairs of places found to be the same source.
   std::array<std::pair<Place, Place>, 16> same_places_ = {};
 
@@ -223,13 +256,13 @@ class BlockRunner {
   std::string failure_;        // "": none
 };
 
-// What the hooks of instrumented code look at first: nothing lies in an arena of 0 bytes.
-struct RunningArena {
-  uintptr_t begin = 0;
-  size_t bytes = 0;
-  BlockRunner* runner = nullptr;
+// What the hooks of instrumented code look at first.
+struct RunningBlock {
+  uintptr_t private_begin = 0;
+  uintptr_t shared_begin = 0;
+  BlockRunner* runner = nullptr;  // null: no block runs
 };
-extern constinit thread_local RunningArena running_arena __attribute__((tls_model("initial-exec")));
+extern constinit thread_local RunningBlock running_block __attribute__((tls_model("initial-exec")));
 
 }  // namespace reprise::kernels::emulator
 

@@ -13,7 +13,7 @@
 namespace reprise::kernels::emulator {
 namespace {
 
-BlockRunner& Runner() { return *running_arena.runner; }
+BlockRunner& Runner() { return *running_block.runner; }
 
 }  // namespace
 
@@ -70,27 +70,31 @@ void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier)
 }
 
 uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
-  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
   return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);
 }
 
 uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
-  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
   return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);
 }
 
 uint32_t AtomicOr(uint32_t* address, uint32_t value) {
-  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
   return std::atomic_ref(*address).fetch_or(value, std::memory_order_relaxed);
 }
 
 uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
-  Runner().AccessIfShared<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  Runner().Fence();
+  Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
   const uint32_t before = std::atomic_ref(*address).fetch_add(value, std::memory_order_acq_rel);
   Runner().OrderByAtomic(address);
   return before;
 }
 
-void FenceDevice() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+void FenceDevice() {
+  Runner().Fence();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 
 }  // namespace reprise::kernels::emulator

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -31,7 +30,7 @@ constexpr size_t kUsableBytes = 512 << 10;
 #else
 constexpr size_t kUsableBytes = 128 << 10;
 #endif
-constexpr size_t kMappedBytes = kGuardBytes + kUsableBytes + kColourRangeBytes;
+static_assert(FiberStack::kBytes == kGuardBytes + kUsableBytes + kColourRangeBytes);
 
 }  // namespace
 
@@ -77,34 +76,26 @@ Suspended DescribeThisThread() {
   return self;
 }
 
-FiberStack::FiberStack(unsigned colour)
-    : colour_bytes_((colour * kColourBytes) % kColourRangeBytes) {
-  void* memory = mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory, kGuardBytes, PROT_NONE) != 0) {
+FiberStack::FiberStack(std::byte* memory, unsigned colour)
+    : memory_(memory), colour_bytes_((colour * kColourBytes) % kColourRangeBytes) {
+  if (mprotect(memory, kGuardBytes, PROT_NONE) != 0) {
     throw std::runtime_error(
         absl::StrCat("emulator: no stack for a fiber: ", std::strerror(errno)));
   }
-  memory_ = static_cast<std::byte*>(memory);
 }
 
-FiberStack::FiberStack(FiberStack&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)), colour_bytes_(other.colour_bytes_) {}
-
 FiberStack::~FiberStack() {
-  if (memory_ == nullptr) return;
 #if defined(__SANITIZE_ADDRESS__)
-  ASAN_UNPOISON_MEMORY_REGION(memory_, kMappedBytes);
+  ASAN_UNPOISON_MEMORY_REGION(memory_, kBytes);
 #endif
-  munmap(memory_, kMappedBytes);
 }
 
 Suspended FiberStack::Prepare(void (*entry)()) {
 #if defined(__SANITIZE_ADDRESS__)
   // Frames that were left for good keep their red zones.
-  ASAN_UNPOISON_MEMORY_REGION(memory_ + kGuardBytes, kMappedBytes - kGuardBytes);
+  ASAN_UNPOISON_MEMORY_REGION(memory_ + kGuardBytes, kBytes - kGuardBytes);
 #endif
-  auto* const top = reinterpret_cast<void**>(memory_ + kMappedBytes - colour_bytes_);
+  auto* const top = reinterpret_cast<void**>(memory_ + kBytes - colour_bytes_);
   // What reprise_switch_stacks pops: six registers, then its own return address, which is the
   // entry. The entry's return address is null, where unwinding ends.
   void** const first = top - 8;
@@ -113,7 +104,7 @@ Suspended FiberStack::Prepare(void (*entry)()) {
   Suspended fiber;
   fiber.stack_pointer = first;
   fiber.stack_bottom = memory_ + kGuardBytes;
-  fiber.stack_bytes = kMappedBytes - kGuardBytes;
+  fiber.stack_bytes = kBytes - kGuardBytes;
   return fiber;
 }
 

@@ -26,15 +26,21 @@ struct Suspended {
 // Extents of the calling OS thread's stack, for a Suspended that Switch will fill.
 Suspended DescribeThisThread();
 
-// Memory of one fiber's stack, with a page below it that faults. Throws std::runtime_error when
-// there is none to be had.
+// One fiber's stack, with a page below it that faults, in memory of others.
 class FiberStack {
  public:
-  // `colour` shifts the stack's top, so that the hot ends of many stacks share the cache.
-  explicit FiberStack(unsigned colour);
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t kBytes = 532 << 10;
+#else
+  static constexpr size_t kBytes = 148 << 10;
+#endif
+  // `memory`: kBytes, aligned to a page, zero and mapped for reading and writing; outlives the
+  // stack. `colour` shifts the stack's top, so that the hot ends of many stacks share the cache.
+  // Throws std::runtime_error when the page below cannot be protected.
+  FiberStack(std::byte* memory, unsigned colour);
   ~FiberStack();
-  FiberStack(FiberStack&& other) noexcept;
-  FiberStack& operator=(FiberStack&&) = delete;
+  FiberStack(const FiberStack&) = delete;
+  FiberStack& operator=(const FiberStack&) = delete;
 
   // A fiber that calls `entry`, which must not return, when it is switched to. What stood on the
   // stack before is forgotten.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What instrumented kernels call before every access to memory. Kernels are compiled with
 // -fsanitize=thread, which makes g++ emit these calls, and the program is not linked with that
-// sanitizer's runtime: these definitions take its place. An access outside the running block's
-// shared memory, which is nearly every one, costs two loads and a comparison.
+// sanitizer's runtime: these definitions take its place. An access to a fiber's own stack, which is
+// nearly every one, costs a load and a comparison.
 //
 // Names and signatures: the calls that g++ 12 emits (gcc/sanitizer.def), which libtsan declares in
 // tsan_interface.h and tsan_interface_atomic.h.
@@ -17,11 +17,14 @@ namespace {
 
 template <AccessKind kKind>
 inline void Check(const volatile void* address, size_t bytes, const void* caller) {
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - running_arena.begin;
-  if (offset >= running_arena.bytes) [[likely]]
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  if (at - running_block.private_begin < PrivateMemory::kBytes) [[likely]]
     return;
-  if (bytes == 0) return;
-  running_arena.runner->Access<kKind>(offset, bytes, PlaceOf(caller));
+  BlockRunner* const runner = running_block.runner;
+  if (runner == nullptr || bytes == 0) return;
+  const uintptr_t offset = at - running_block.shared_begin;
+  if (offset < Arena::kBytes) return runner->Access<kKind>(offset, bytes, PlaceOf(caller));
+  runner->AccessGlobal<kKind>(const_cast<const void*>(address), bytes, PlaceOf(caller));
 }
 
 }  // namespace

@@ -30,6 +30,11 @@ TEST(Divergence, OfABlockBarrierInTwoPlacesIsFound) {
                     HasSubstr("SyncThere"), ContainsRegex("misuse_kernels.cc:[0-9]+")));
 }
 
+TEST(Divergence, OfTwoBarriersBehindOneWrapperIsFound) {
+  EXPECT_THAT(ErrorIn(&BarrierBehindWrapper),
+              AllOf(HasSubstr("divergent block barrier"), HasSubstr("(BarrierBehindWrapper)")));
+}
+
 TEST(Divergence, OfABlockThatReturnedInPartIsFound) {
   EXPECT_THAT(ErrorIn(&BarrierForSome),
               AllOf(HasSubstr("divergent block barrier"), HasSubstr("64 threads (64-127) ended"),

@@ -13,12 +13,13 @@ constexpr size_t kVectorsKept = 4096;
 
 }  // namespace
 
-bool Order::Begin(unsigned num_threads, unsigned wave_size) {
-  const bool anew = max_clock_ > kFirstCopyClock / 2;
+bool Order::Begin(unsigned num_threads, unsigned wave_size, uint32_t clock) {
+  const bool anew = max_clock_ > kMaxFirstClock;
   if (anew) {
     max_clock_ = 0;
     wave_base_.fill(0);
   }
+  max_clock_ = std::max(max_clock_, clock);
   num_threads_ = num_threads;
   wave_size_ = wave_size;
   for (unsigned i = 0; i < num_threads; ++i) {
@@ -35,6 +36,14 @@ bool Order::Advance(uint32_t* clock) {
   *clock += 1;
   max_clock_ = std::max(max_clock_, *clock);
   return max_clock_ < kFirstCopyClock;
+}
+
+bool Order::StepOn() {
+  Thread& self = threads_[IdOf(current_->epoch)];
+  uint32_t clock = ClockOf(self.epoch);
+  const bool ok = Advance(&clock);
+  self.epoch = MakeEpoch(clock, IdOf(self.epoch));
+  return ok;
 }
 
 bool Order::IsBeforeByMore(Epoch e) const {
@@ -102,7 +111,7 @@ bool Order::Release(Released* into) {
   Own(into);
   Thread& self = threads_[IdOf(current_->epoch)];
   const unsigned id = IdOf(self.epoch);
-  uint32_t clock = ClockOf(self.epoch);
+  const uint32_t clock = ClockOf(self.epoch);
   uint32_t* const vector = into->vector;
   if (self.known != nullptr && self.known != into->joined) {
     for (unsigned i = 0; i < num_entries(); ++i) vector[i] = std::max(vector[i], self.known[i]);
@@ -115,9 +124,7 @@ bool Order::Release(Released* into) {
     for (unsigned i = begin; i < begin + wave_size_; ++i) clocks[i] = std::max(clocks[i], known);
   }
   clocks[id] = std::max(clocks[id], clock);
-  const bool ok = Advance(&clock);
-  self.epoch = MakeEpoch(clock, id);
-  return ok;
+  return StepOn();
 }
 
 void Order::ReleasePhases(Released* into, unsigned barrier, uint32_t num_completed) {

@@ -38,6 +38,8 @@ constexpr Epoch MakeEpoch(uint32_t clock, uint32_t id) { return clock << 12 | id
 // Clocks from here on belong to copies: a barrier's phase number, or a copy that has not landed.
 inline constexpr uint32_t kFirstCopyClock = 1u << 19;
 inline constexpr uint32_t kMaxPhases = kFirstCopyClock - 2;
+// A block or a launch that would begin above this starts clocks anew.
+inline constexpr uint32_t kMaxFirstClock = kFirstCopyClock / 2;
 inline constexpr uint32_t kFirstCopierId = kMaxThreads;  // plus the barrier's index
 inline constexpr uint32_t kInFlightId = 0x7ff;
 inline constexpr Epoch kInFlight = MakeEpoch(0xfffff, kInFlightId);
@@ -55,15 +57,30 @@ class Order {
     Vector joined = nullptr;  // the last thread's vector that was added
   };
 
-  // A block of threads, none of which has done anything. Returns false when clocks have started
-  // anew, so that epochs kept from earlier blocks mean nothing any more.
-  bool Begin(unsigned num_threads, unsigned wave_size);
+  // A block of threads, none of which has done anything; its clocks are above `clock`. Returns
+  // false when clocks have started anew, so that epochs kept from earlier blocks mean nothing any
+  // more.
+  bool Begin(unsigned num_threads, unsigned wave_size, uint32_t clock);
 
   // Whose accesses and calls are meant by what follows.
   void SetCurrent(unsigned thread) { current_ = &threads_[thread]; }
   Epoch epoch() const { return current_->epoch; }
   // Epochs below are older than the block: nothing was accessed there.
   Epoch first_epoch() const { return first_epoch_; }
+  // The largest clock of any thread so far.
+  uint32_t max_clock() const { return max_clock_; }
+
+  // What the current thread knows, for grid_order.h: all below the block's base, of its wave all
+  // below the wave's, and of each thread the accesses up to its clock; null: none that say more.
+  Epoch block_base() const { return block_base_; }
+  Epoch wave_base() const { return wave_base_[current_->wave]; }
+  const uint32_t* known_clocks() const {
+    return current_->known == nullptr ? nullptr : current_->known + kMaxBarriers;
+  }
+  unsigned num_threads() const { return num_threads_; }
+  unsigned wave_size() const { return wave_size_; }
+  // Starts a new epoch of the current thread. Returns false when the clocks are used up.
+  bool StepOn();
 
   // Whether what has epoch `e` happened before what the current thread does next.
   bool IsBefore(Epoch e) const { return e < block_base_ || IsBeforeByMore(e); }

@@ -47,6 +47,46 @@ void CopyStruct(void* args);              // a structure of 32 bytes, copied by 
 void ShareStatics(void* args);            // static variables of two keys
 void LastArriver(void* args);             // orders by an atomic that releases and acquires
 
+// ---- grid_kernels.cc ----
+
+// out = sums over a grid, put together by the last block to arrive. dynamic shared: 4 bytes.
+struct GridArgs {
+  uint32_t* partials = nullptr;  // [blocks, threads]
+  uint32_t* counter = nullptr;   // [1], 0 at first and at last
+  uint32_t* out = nullptr;       // [threads]
+  enum class Fences : uint8_t {
+    kEveryThread,  // around the barriers
+    kOneThread,    // within them
+    kInAtomic,     // the atomic releases and acquires
+  } fences = Fences::kEveryThread;
+  enum class Mistake : uint8_t {
+    kNone,
+    kNoFenceBefore,    // what was written is not released
+    kNoFenceBehind,    // what was told is not acquired
+    kNoBarrierBefore,  // others of the block may not have written yet
+    kPlainCounter,     // counts without an atomic
+    kEarlyReset,       // sets the counter to zero before all have arrived
+    kFirstReads,       // reads behind the first arrival, not the last
+    kEarlyRead,        // reads what is its own to read at last, and another's before
+  } mistake = Mistake::kNone;
+};
+void SumOverGrid(void* args);
+
+struct GridRaceArgs {
+  uint32_t* words = nullptr;  // [blocks + 1] or more
+  bool conflicting = false;
+};
+void StoreToOneWord(void* args);    // or each block to its own
+void StoreToHalfWord(void* args);   // each block its half; conflicting: the whole
+void StoreToByte(void* args);       // each block its byte; conflicting: two bytes
+void ReadOthersInput(void* args);   // all read one word; conflicting: and a block writes it
+void ShiftInPlace(void* args);      // each block writes its word; conflicting: and reads the next
+void CopyOthersOutput(void* args);  // conflicting: by an asynchronous copy. dynamic shared: 16
+void PassAlong(void* args);         // block i reads what i - 1 wrote; conflicting: and 0 no fence
+void ShiftInBlock(void* args);      // threads of one block; conflicting: without a barrier
+void CountInBlock(void* args);      // the same by fences and atomics; conflicting: without fences
+void ReadParameters(void* args);    // of a launch, by all
+
 // ---- misuse_kernels.cc ----
 
 void BarrierInBranch(void* args);        // two barriers, half of the block at each
@@ -63,6 +103,20 @@ void WriteStatic(void* args);
 void ReadUninitialised(void* args);
 void ReadHalfInitialised(void* args);  // a word of which 2 bytes are written
 void Throw(void* args);
+
+// ---- wrapper_kernels.cc ----
+
+void BarrierBehindWrapper(void* args);  // as BarrierInBranch, both by Block::Sync
+
+// out = sums over a grid as in SumOverGrid, each thread its neighbour's, by Block::ArriveIsLast,
+// round after round.
+struct ArriveArgs {
+  int rounds = 1;
+  uint32_t* partials = nullptr;  // [rounds, blocks, threads]
+  uint32_t* counters = nullptr;  // [rounds], 0 at first and at last
+  uint32_t* out = nullptr;       // [rounds, threads]
+};
+void ArriveAgain(void* args);
 
 // ---- copy_kernels.cc ----
 
@@ -106,6 +160,7 @@ void MeetOften(void* rounds);            // block barriers
 void MeetInWavesOften(void* rounds);     // wave barriers
 void MeetOnABarrierOften(void* rounds);  // phases of a barrier in shared memory
 void AccessOften(void* rounds);          // 8 reads each; dynamic shared: 32 bytes a thread
+void AccessGlobalOften(void* rounds);    // 8 reads each; 256 threads
 
 }  // namespace reprise::testing
 

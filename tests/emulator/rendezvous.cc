@@ -55,6 +55,7 @@ void BlockRunner::SyncBlock(Place place) {
         barrier.completed = nullptr;
       }
       atomics_.clear();
+      grid_->MeetBlock();
       CheckClocks(order_.MeetBlock());
     }
     for (unsigned i = 0; i < num_threads_; ++i) MakeReady(i);
@@ -75,7 +76,7 @@ const std::byte* BlockRunner::Exchange(const void* mine, size_t bytes, Place pla
   const unsigned lane = self.index.thread & (wave_size_ - 1);
   const size_t slot_bytes = wave_size_ * kExchangeBytes;
   // A lane that is one exchange ahead writes to the other slot; two ahead it cannot be.
-  std::byte* const slot = exchanged_.data() + (self.index.thread - lane) * 2 * kExchangeBytes +
+  std::byte* const slot = private_.exchanged() + (self.index.thread - lane) * 2 * kExchangeBytes +
                           self.exchange_slot * slot_bytes;
   self.exchange_slot ^= 1;
   std::memcpy(slot + lane * kExchangeBytes, mine, bytes);

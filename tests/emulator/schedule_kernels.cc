@@ -41,6 +41,19 @@ void AccessOften(void* argument) {
   words[t] = sum;
 }
 
+void AccessGlobalOften(void* argument) {
+  const int rounds = *static_cast<const int*>(argument);
+  static uint32_t words[8 * 256];
+  const unsigned t = Self().thread;
+  uint32_t sum = 0;
+  for (int round = 0; round < rounds; ++round) {
+    for (unsigned i = 0; i < 8; ++i)
+      sum += words[i * 256 + (t + static_cast<unsigned>(round)) % 256];
+  }
+  SyncBlock();
+  words[t % 256] = sum;
+}
+
 void MeetOnABarrierOften(void* argument) {
   const auto rounds = static_cast<uint32_t>(*static_cast<const int*>(argument));
   auto* const barrier = reinterpret_cast<uint64_t*>(kernels::emulator::DynamicShared());

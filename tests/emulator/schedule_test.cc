@@ -75,6 +75,7 @@ TEST(Schedule, CostsTensOfNanosecondsASwitch) {
   EXPECT_LT(MeasureNs("ns_wave_barrier", &MeetInWavesOften, 1000, 256), 500 * slack);
   EXPECT_LT(MeasureNs("ns_shared_barrier", &MeetOnABarrierOften, 100, 128), 10000 * slack);
   EXPECT_LT(MeasureNs("ns_8_reads", &AccessOften, 1000, 256), 3000 * slack);
+  EXPECT_LT(MeasureNs("ns_8_global_reads", &AccessGlobalOften, 1000, 256), 3000 * slack);
 }
 
 }  // namespace

@@ -30,21 +30,21 @@ inline int Wave() { return ThreadX() / kWaveSize; }
 
 // ---- meeting others ----
 
-inline void SyncBlock() { emulator::SyncBlock(); }
-inline void SyncWave() { emulator::SyncWave(); }
+REPRISE_FN void SyncBlock() { emulator::SyncBlock(); }
+REPRISE_FN void SyncWave() { emulator::SyncWave(); }
 template <typename V>
-V Shuffle(V x, int lane) {
+REPRISE_FN V Shuffle(V x, int lane) {
   const std::byte* all = emulator::Exchange(&x, sizeof(V));
   V out;
   std::memcpy(&out, all + static_cast<size_t>(lane) * emulator::kExchangeBytes, sizeof(V));
   return out;
 }
 template <typename V>
-V ShuffleXor(V x, int mask) {
+REPRISE_FN V ShuffleXor(V x, int mask) {
   return Shuffle(x, Lane() ^ mask);
 }
 template <typename V>
-V ShuffleUp(V x, int by) {
+REPRISE_FN V ShuffleUp(V x, int by) {
   return Shuffle(x, Lane() < by ? Lane() : Lane() - by);
 }
 
@@ -60,25 +60,25 @@ V ShuffleUp(V x, int by) {
 
 inline uint32_t SharedAddress(const void* p) { return emulator::SharedAddress(p); }
 template <typename V>
-V LoadShared(uint32_t address) {
+REPRISE_FN V LoadShared(uint32_t address) {
   return *reinterpret_cast<const V*>(emulator::SharedPointer(address));
 }
 template <typename V>
-void StoreShared(uint32_t address, const V& x) {
+REPRISE_FN void StoreShared(uint32_t address, const V& x) {
   *reinterpret_cast<V*>(emulator::SharedPointer(address)) = x;
 }
 
 // ---- asynchronous copies ----
 
-inline void CopyAsync16(uint32_t shared, const void* global) {
+REPRISE_FN void CopyAsync16(uint32_t shared, const void* global) {
   emulator::CopyAsync(emulator::SharedPointer(shared), global, 16);
 }
-inline void CopyAsync16OrZero(uint32_t shared, const void* global, bool valid) {
+REPRISE_FN void CopyAsync16OrZero(uint32_t shared, const void* global, bool valid) {
   emulator::CopyAsync(emulator::SharedPointer(shared), valid ? global : nullptr, 16);
 }
-inline void CopyAsyncCommit() { emulator::CopyAsyncCommit(); }
+REPRISE_FN void CopyAsyncCommit() { emulator::CopyAsyncCommit(); }
 template <int kPending>
-void CopyAsyncWait() {
+REPRISE_FN void CopyAsyncWait() {
   emulator::CopyAsyncWait(kPending);
 }
 
@@ -86,39 +86,41 @@ void CopyAsyncWait() {
 
 inline constexpr bool kHasSharedBarriers = kTraits.matrix_unit == runtime::MatrixUnit::kMma;
 
-inline void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
+REPRISE_FN void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
   emulator::BarrierInit(barrier, arrivals);
 }
-inline void BarrierArrive(uint64_t* barrier) { emulator::BarrierArrive(barrier); }
-inline void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
+REPRISE_FN void BarrierArrive(uint64_t* barrier) { emulator::BarrierArrive(barrier); }
+REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
   emulator::BarrierArriveExpectBytes(barrier, bytes);
 }
-inline void BarrierWait(uint64_t* barrier, uint32_t phase) {
+REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
   emulator::BarrierWait(barrier, phase);
 }
-inline void CopyBulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+REPRISE_FN void CopyBulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
   emulator::CopyBulk(shared, global, bytes, barrier);
 }
 
 // ---- between blocks ----
 
-inline uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
+REPRISE_FN uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
   return emulator::AtomicAdd(address, value);
 }
-inline uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
+REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return emulator::AtomicAddAcquireRelease(address, value);
 }
-inline void AtomicAdd(uint64_t* address, uint64_t value) { emulator::AtomicAdd(address, value); }
-inline void AtomicOr(uint32_t* address, uint32_t value) { emulator::AtomicOr(address, value); }
-inline void FenceDevice() { emulator::FenceDevice(); }
+REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
+  emulator::AtomicAdd(address, value);
+}
+REPRISE_FN void AtomicOr(uint32_t* address, uint32_t value) { emulator::AtomicOr(address, value); }
+REPRISE_FN void FenceDevice() { emulator::FenceDevice(); }
 template <typename V>
-V LoadFresh(const V* p) {
+REPRISE_FN V LoadFresh(const V* p) {
   return *p;
 }
 
 // ---- host memory ----
 
-inline void FenceSystem() { emulator::FenceDevice(); }
+REPRISE_FN void FenceSystem() { emulator::FenceDevice(); }
 inline Vec<uint32_t, 4> LoadFromHost(const void* p) {
   return *static_cast<const Vec<uint32_t, 4>*>(p);
 }
@@ -170,7 +172,7 @@ inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTr
           body(*static_cast<const Args*>(a),                                     \
                reinterpret_cast<unsigned char*>(emulator::DynamicShared()));     \
         },                                                                       \
-        const_cast<void*>(args));                                                \
+        const_cast<void*>(args), sizeof(Args));                                  \
   }
 #define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
   inline void name(const runtime::HostBlockContext& context, const void* args) {         \
@@ -180,7 +182,7 @@ inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTr
           Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));          \
           body(b, *static_cast<const Args*>(a));                                         \
         },                                                                               \
-        const_cast<void*>(args));                                                        \
+        const_cast<void*>(args), sizeof(Args));                                          \
   }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
