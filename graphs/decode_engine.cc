@@ -249,12 +249,9 @@ absl::Status DecodeEngine::Impl::Start(const ModelSource& source,
 
 absl::Status DecodeEngine::Impl::CreatePoolAndRings() {
   const EngineLimits& limits = info_.limits;
-  const uint64_t sampling_words =
-      MaxSamplingWords(limits.max_rows, limits.max_context_length,
-                       static_cast<uint32_t>(info_.model.vocab_size), limits.adjust_logits);
-  info_.limits.max_sampling_bytes = sampling_words * sizeof(uint32_t);
   metadata_layout_ = kernels::StepSlotLayout::For(limits.max_rows, limits.max_step_tokens,
-                                                  limits.max_blocks_per_row, sampling_words);
+                                                  limits.max_blocks_per_row,
+                                                  limits.max_sampling_bytes / sizeof(uint32_t));
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, limits.pipeline_depth,
                                                                   metadata_layout_.bytes));
   REPRISE_ASSIGN_OR_RETURN(results_, runtime::MappedRing::Create(device_, limits.pipeline_depth,
