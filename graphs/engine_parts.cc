@@ -60,11 +60,8 @@ absl::Status EngineParts::Load(const ModelSource& source, const DecodeEngineOpti
 }
 
 absl::Status EngineParts::CreateRings() {
-  EngineLimits& limits = info.limits;
-  const uint64_t sampling_words =
-      MaxSamplingWords(limits.max_rows, limits.max_context_length,
-                       static_cast<uint32_t>(info.model.vocab_size), limits.adjust_logits);
-  limits.max_sampling_bytes = sampling_words * sizeof(uint32_t);
+  const EngineLimits& limits = info.limits;
+  const uint64_t sampling_words = limits.max_sampling_bytes / sizeof(uint32_t);
   sampling = {.adjust_logits = limits.adjust_logits,
               .max_logit_rows = limits.max_logit_rows,
               .max_prompt_logprobs = limits.max_prompt_logprobs,

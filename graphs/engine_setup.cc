@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "graphs/sampling.h"
 #include "kernels/fill/fill.h"
 #include "runtime/checkpoint.h"
 #include "runtime/hf_config.h"
@@ -98,6 +99,10 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
               .adjust_logits = o.adjust_logits,
               .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
               .max_prompt_logprobs = o.max_prompt_logprobs,
+              .max_sampling_bytes =
+                  sizeof(uint32_t) * MaxSamplingWords(o.max_rows, o.max_context_length,
+                                                      static_cast<uint32_t>(spec.vocab_size),
+                                                      o.adjust_logits),
               .max_stop_tokens = kernels::kMaxStopTokens,
               .max_logit_bias = kernels::kMaxLogitBias,
               .max_logprobs = kernels::kMaxTopLogprobs};

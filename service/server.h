@@ -26,7 +26,9 @@ namespace reprise::service {
 struct ServerOptions {
   // "unix:/path" or "host:port" (IPv6 in brackets); port 0 takes a free one.
   std::vector<std::string> listen;
-  // Of one message to the server; a larger one ends its call with RESOURCE_EXHAUSTED.
+  // Of one message to the server; a larger one ends its call with RESOURCE_EXHAUSTED. An engine
+  // with many rows, long tables or a large vocabulary takes steps beyond the default: MaxStepBytes
+  // in message_bounds.h, which Describe tells beside this.
   uint32_t max_message_bytes = 4u << 20;
   // How long Drain waits for accepted steps before it cancels what is left.
   uint32_t drain_timeout_ms = 10000;

@@ -10,6 +10,7 @@
 #include "grpcpp/support/slice.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
+#include "service/message_bounds.h"
 
 namespace reprise::service {
 namespace {
@@ -215,8 +216,8 @@ void ModelToWire(const graphs::EngineInfo& info, v1::Model* wire) {
                                : v1::TOKEN_ENCODING_OPAQUE);
 }
 
-void LimitsToWire(const graphs::EngineLimits& limits, uint64_t max_message_bytes,
-                  v1::Limits* wire) {
+void LimitsToWire(const graphs::EngineInfo& info, uint64_t max_message_bytes, v1::Limits* wire) {
+  const graphs::EngineLimits& limits = info.limits;
   wire->set_max_rows(limits.max_rows);
   wire->set_max_context_length(limits.max_context_length);
   wire->set_max_blocks_per_row(limits.max_blocks_per_row);
@@ -230,6 +231,8 @@ void LimitsToWire(const graphs::EngineLimits& limits, uint64_t max_message_bytes
   wire->set_max_stop_tokens(limits.max_stop_tokens);
   wire->set_max_logit_bias(limits.max_logit_bias);
   wire->set_max_logprobs(limits.max_logprobs);
+  wire->set_max_step_bytes(MaxStepBytes(limits));
+  wire->set_max_result_bytes(MaxResultBytes(limits, static_cast<uint64_t>(info.model.vocab_size)));
 }
 
 void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
@@ -354,7 +357,7 @@ void DescribeToWire(const graphs::EngineInfo& info, const graphs::PoolInfo& pool
   wire->mutable_pool()->set_num_blocks(pool.num_blocks);
   wire->mutable_pool()->set_free_blocks(pool.free_blocks);
   wire->mutable_pool()->set_bytes(pool.bytes);
-  LimitsToWire(info.limits, max_message_bytes, wire->mutable_limits());
+  LimitsToWire(info, max_message_bytes, wire->mutable_limits());
   BucketsToWire(info.decode_buckets, "decode", wire);
   BucketsToWire(info.mixed_buckets, "mixed", wire);
   wire->mutable_device()->set_kind(ToString(runtime::NameOf(info.device.kind)));

@@ -149,7 +149,7 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
   AddOption(app, "--rows", &flags->profile.rows, ParseCounts, "N,N,...", "1,8,64",
             "Rows of a decode step");
   AddOption(app, "--contexts", &flags->profile.contexts, ParseCounts, "N,N,...", "128,1k",
-            "Tokens that every row attends over, such as 128,1k,8k");
+            "Tokens in every row's KV, such as 128,1k,8k");
   AddOption(
       app, "--iterations", &flags->profile.iterations,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "100",

@@ -81,13 +81,15 @@ absl::Status Generate(const RunFlags& flags, graphs::DecodeEngine* engine, Conso
   REPRISE_RETURN_IF_ERROR(driver.Run(&requests));
   stats.AddRequests(requests, clock.NowNs());
   console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
-  if (flags.generate.json_file.empty()) return absl::OkStatus();
-  return WriteJsonFile(flags.generate.json_file,
-                       {{"command", "run"},
-                        {"version", REPRISE_VERSION},
-                        {"engine", EngineToJson(*engine)},
-                        {"figures", stats.ToJson()},
-                        {"requests", RequestsToJson(requests, limits.byte_tokens)}});
+  if (!flags.generate.json_file.empty()) {
+    REPRISE_RETURN_IF_ERROR(WriteJsonFile(
+        flags.generate.json_file, {{"command", "run"},
+                                   {"version", REPRISE_VERSION},
+                                   {"engine", EngineToJson(*engine)},
+                                   {"figures", stats.ToJson()},
+                                   {"requests", RequestsToJson(requests, limits.byte_tokens)}}));
+  }
+  return FailureOf(requests);
 }
 
 absl::Status Run(const RunFlags& flags) {

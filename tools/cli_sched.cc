@@ -145,13 +145,15 @@ absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, 
     console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
   REPRISE_RETURN_IF_ERROR(run);
   REPRISE_RETURN_IF_ERROR(client->Close());
-  if (flags.generate.json_file.empty()) return absl::OkStatus();
-  return WriteJsonFile(flags.generate.json_file,
-                       {{"command", "sched"},
-                        {"version", REPRISE_VERSION},
-                        {"server", ServerToJson(client->description())},
-                        {"figures", stats.ToJson()},
-                        {"requests", RequestsToJson(requests, limits.byte_tokens)}});
+  if (!flags.generate.json_file.empty()) {
+    REPRISE_RETURN_IF_ERROR(WriteJsonFile(
+        flags.generate.json_file, {{"command", "sched"},
+                                   {"version", REPRISE_VERSION},
+                                   {"server", ServerToJson(client->description())},
+                                   {"figures", stats.ToJson()},
+                                   {"requests", RequestsToJson(requests, limits.byte_tokens)}}));
+  }
+  return FailureOf(requests);
 }
 
 absl::Status Sched(const SchedFlags& flags) {

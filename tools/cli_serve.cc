@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise serve`: loads a model, captures its graphs and serves the step service until a signal
 // asks it to stop.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -12,8 +13,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "graphs/engine_setup.h"
 #include "runtime/status_macros.h"
 #include "service/listen_address.h"
+#include "service/message_bounds.h"
 #include "service/server.h"
 #include "tools/address.h"
 #include "tools/cli.h"
@@ -34,10 +37,38 @@ SIGTERM or SIGINT: takes no new work, finishes the steps it accepted, exits. A s
 
 constexpr std::chrono::seconds kHealthInterval(1);
 
+constexpr uint64_t kMinDefaultMessage = uint64_t{4} << 20;
+constexpr uint64_t kMaxMessage = uint64_t{1} << 30;
+
 struct ServeFlags {
   EngineFlags engine;
   service::ServerOptions server;
+  uint32_t max_message_bytes = 0;  // 0: what the model's largest step needs
 };
+
+// A message limit that every step within the engine's limits fits, before there is an engine or a
+// device; or the one that was asked for, and a word where steps do not fit it.
+absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* console) {
+  REPRISE_ASSIGN_OR_RETURN(const runtime::ModelSpec model,
+                           graphs::ReadModelSpec(flags.engine.source));
+  uint64_t step_bytes = 0;
+  for (const runtime::DeviceKind kind : {runtime::DeviceKind::kHost, runtime::DeviceKind::kCuda}) {
+    runtime::DeviceProperties device;
+    device.kind = kind;
+    REPRISE_ASSIGN_OR_RETURN(const graphs::ResolvedOptions resolved,
+                             graphs::ResolveOptions(flags.engine.engine, model, device));
+    step_bytes = std::max(step_bytes, service::MaxStepBytes(resolved.limits));
+  }
+  const uint64_t asked = flags.max_message_bytes;
+  const uint64_t bytes =
+      asked != 0 ? asked : std::clamp<uint64_t>(step_bytes, kMinDefaultMessage, kMaxMessage);
+  if (bytes < step_bytes) {
+    console->Note(absl::StrCat("reprise serve: messages of up to ", FormatBytes(bytes),
+                               " are accepted, steps within all other limits take up to ",
+                               FormatBytes(step_bytes), " (--max-message)"));
+  }
+  return static_cast<uint32_t>(bytes);
+}
 
 // What the signal thread and the main thread tell each other.
 class ServeState {
@@ -108,10 +139,12 @@ absl::Status Serve(const ServeFlags& flags) {
   // The sockets come before the model: whether they are free shows in milliseconds, not after a
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  service::ServerOptions options = flags.server;
+  REPRISE_ASSIGN_OR_RETURN(options.max_message_bytes, MaxMessageBytes(flags, &console));
   // The engine outlives the server that uses it.
   LoadedEngine loaded;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
-                           service::Server::Start(flags.server));
+                           service::Server::Start(options));
   state.OwnSockets(server->addresses());
   REPRISE_ASSIGN_OR_RETURN(loaded, LoadEngine(flags.engine, &console));
   server->AttachEngine(*loaded.engine);
@@ -131,7 +164,8 @@ absl::Status Serve(const ServeFlags& flags) {
   return absl::OkStatus();
 }
 
-void AddServerOptions(CLI::App* app, service::ServerOptions* options) {
+void AddServerOptions(CLI::App* app, ServeFlags* flags) {
+  service::ServerOptions* options = &flags->server;
   app->add_option_function<std::vector<std::string>>(
          "--listen",
          [options](const std::vector<std::string>& addresses) {
@@ -148,14 +182,16 @@ void AddServerOptions(CLI::App* app, service::ServerOptions* options) {
       ->allow_extra_args(false)
       ->default_str(std::string(kDefaultAddress));
   AddOption(
-      app, "--max-message", &options->max_message_bytes,
+      app, "--max-message", &flags->max_message_bytes,
       [](std::string_view text) -> absl::StatusOr<uint64_t> {
         REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
-        if (bytes >= 1024 && bytes <= (1u << 30)) return bytes;
+        if (bytes >= 1024 && bytes <= kMaxMessage) return bytes;
         return absl::InvalidArgumentError(
             absl::StrCat("size: got \"", std::string(text), "\", allowed: 1KiB to 1GiB"));
       },
-      "SIZE", "4MiB", "Largest message that is accepted");
+      "SIZE", "",
+      "Largest message that is accepted (default: what the model's largest step needs, at least "
+      "4MiB)");
   AddOption(
       app, "--drain-timeout", &options->drain_timeout_ms,
       [](std::string_view text) -> absl::StatusOr<uint64_t> {
@@ -173,7 +209,7 @@ Command AddServeCommand(CLI::App* root) {
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kExamples);
-  AddServerOptions(app, &flags->server);
+  AddServerOptions(app, flags.get());
   NameOptionGroup(app, "Server");
   AddEngineOptions(app, &flags->engine);
   return {app, [flags] { return Serve(*flags); }};

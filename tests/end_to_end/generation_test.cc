@@ -4,7 +4,9 @@
 // from the embedded library, token by token.
 #include <signal.h>
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
@@ -233,6 +235,71 @@ TEST_F(TinyGeneration, BusySocketIsRefusedAndLeftAlone) {
   EXPECT_THAT(second.stderr_text(), HasSubstr(served.address()));
   EXPECT_THAT(second.stderr_text(), HasSubstr("in use"));
   EXPECT_EQ(RunProgram({"health", "--address", served.address()}), 0);
+}
+
+// Fills a part of a tensor of the model in `directory` with bits that are NaN in every float type.
+void FillWithNan(const std::string& directory, const std::string& tensor, size_t first_byte,
+                 size_t num_bytes) {
+  const std::string path = directory + "/model.safetensors";
+  std::string file = ReadTextFile(path);
+  uint64_t header_bytes = 0;
+  ASSERT_GT(file.size(), sizeof(header_bytes));
+  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
+  const auto header = nlohmann::json::parse(file.substr(sizeof(header_bytes), header_bytes));
+  const auto offsets = header.at(tensor).at("data_offsets").get<std::vector<size_t>>();
+  ASSERT_LE(offsets[0] + first_byte + num_bytes, offsets[1]);
+  file.replace(sizeof(header_bytes) + header_bytes + offsets[0] + first_byte, num_bytes, num_bytes,
+               '\xff');
+  std::ofstream(path, std::ios::binary) << file;
+}
+
+TEST_F(TinyGeneration, AModelThatAnswersNanIsAnErrorAndNoHang) {
+  FillWithNan(model_, "lm_head.weight", 0, 97 * 32 * 4);
+  const std::vector<std::string> one = {"--prompt-tokens", "5,6,7", "--max-new-tokens", "5"};
+  const std::vector<std::string> two = With(one, {"--prompt-tokens", "8,9"});
+  for (const auto& prompts : {one, two}) {
+    Program run(RunOn(model_, With(prompts, Flags(200))));
+    EXPECT_EQ(run.Wait(), 1);
+    EXPECT_THAT(run.stderr_text(), HasSubstr("reprise run: "));
+    EXPECT_THAT(run.stderr_text(), HasSubstr("request 1: no token can be sampled after 3 prompt"));
+    EXPECT_THAT(run.stdout_text(), HasSubstr("failed"));
+  }
+  for (const std::string server_depth : {"1", "4"}) {
+    ServedProgram served(model_, With(Flags(200), {"--pipeline-depth", server_depth}));
+    ASSERT_TRUE(served.ready());
+    Program sched(SchedOn(served, With(two, {"--pipeline-depth", server_depth})));
+    EXPECT_EQ(sched.Wait(), 1);
+    EXPECT_THAT(sched.stderr_text(), HasSubstr("reprise sched: 2 of 2 requests failed"));
+    EXPECT_THAT(sched.stderr_text(), HasSubstr("request 2: no token can be sampled after 2"));
+  }
+}
+
+// The embedding of token 50 is NaN: a prompt with it has no candidate, the others never meet it.
+TEST_F(TinyGeneration, ARequestWithoutACandidateLeavesTheOthersAsTheyWere) {
+  const std::vector<std::string> sampling = {"--max-new-tokens", "12", "--ignore-eos",
+                                             "--logit-bias", "50:-1000"};
+  const std::vector<std::string> good =
+      With(sampling, {"--prompt-tokens", "5,6,7", "--prompt-tokens", "9,8"});
+  const auto expected = TokensOf(RunForJson(RunOn(model_, With(good, Flags(200)))));
+  FillWithNan(model_, "model.embed_tokens.weight", 50 * 32 * 4, 32 * 4);
+  const std::vector<std::string> all = With(good, {"--prompt-tokens", "5,50,7"});
+  ServedProgram served(model_, Flags(200));
+  ASSERT_TRUE(served.ready());
+  for (const auto& arguments : {RunOn(model_, With(all, Flags(200))), SchedOn(served, all)}) {
+    const std::string file = directory_.path() + "/figures.json";
+    Program program(With(arguments, {"--quiet", "--json", file}));
+    EXPECT_EQ(program.Wait(), 1);
+    EXPECT_THAT(program.stderr_text(), HasSubstr("1 of 3 requests failed; request 3: "));
+    const auto json = nlohmann::json::parse(ReadTextFile(file), nullptr, false);
+    const std::vector<Tokens> tokens = TokensOf(json);
+    ASSERT_EQ(tokens.size(), 3u);
+    EXPECT_EQ(tokens[0], expected[0]);
+    EXPECT_EQ(tokens[1], expected[1]);
+    EXPECT_EQ(tokens[2], Tokens());
+    EXPECT_EQ(json["requests"][2]["finish"], "error");
+    EXPECT_EQ(json["figures"]["num_finished"], 2);
+    EXPECT_EQ(json["figures"]["num_failed"], 1);
+  }
 }
 
 // A run that goes on until someone ends it.

@@ -72,6 +72,7 @@ TEST_F(ProfileProgram, FiguresAgreeWithEachOther) {
   const json& point = profile["points"][0];
   // Windows of 16 and 4 steps that end at 40: 25..40 and 37..40.
   EXPECT_DOUBLE_EQ(point["mean_context"], (16 * 32.5 + 4 * 38.5) / 20);
+  EXPECT_EQ(point["mean_attended"], point["mean_context"]);
   EXPECT_EQ(point["twin"]["kernels"], 2 * point["kernels"].get<int>());
   EXPECT_EQ(point["plain"]["replay_us"]["count"], 20);
   EXPECT_EQ(point["twin"]["replay_us"]["count"], 20);
@@ -102,6 +103,21 @@ TEST_F(ProfileProgram, FiguresAgreeWithEachOther) {
   const double device_s = point["plain"]["device_us"]["p50"].get<double>() * 1e-6;
   EXPECT_NEAR(point["bytes_per_s"].get<double>(), point["bytes"]["total"].get<double>() / device_s,
               1e-6 * point["bytes_per_s"].get<double>());
+}
+
+TEST_F(ProfileProgram, AWindowShortensWhatIsReadAndNotTheContext) {
+  const auto model = WriteTinyModel({.architecture = "mistral", .sliding_window = 30},
+                                    directory_.path() + "/windowed");
+  ASSERT_TRUE(model.ok()) << model.status();
+  model_ = *model;
+  const json profile = Profile({"--rows", "2", "--contexts", "40", "--iterations", "16"});
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  const json& point = profile["points"][0];
+  EXPECT_EQ(point["context"], 40);
+  EXPECT_DOUBLE_EQ(point["mean_context"], 32.5);  // 25..40
+  EXPECT_DOUBLE_EQ(point["mean_attended"], (25 + 26 + 27 + 28 + 29 + 11 * 30) / 16.0);
+  EXPECT_NEAR(point["bytes"]["kv_read"].get<double>(),
+              2 * 256 * point["mean_attended"].get<double>(), 0.5);
 }
 
 TEST_F(ProfileProgram, PrintsTablesForPeople) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "google/protobuf/util/message_differencer.h"
+#include "service/message_bounds.h"
 #include "service/wire.h"
 
 namespace reprise::service {
@@ -201,6 +202,8 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.limits().max_step_tokens(), 32u);
   EXPECT_EQ(wire.limits().pipeline_depth(), 2u);
   EXPECT_EQ(wire.limits().max_message_bytes(), 4096u);
+  EXPECT_EQ(wire.limits().max_step_bytes(), MaxStepBytes(info.limits));
+  EXPECT_EQ(wire.limits().max_result_bytes(), MaxResultBytes(info.limits, 97));
   ASSERT_EQ(wire.buckets_size(), 2);
   EXPECT_EQ(wire.buckets(0).name(), "decode/8");
   EXPECT_EQ(wire.buckets(0).kind(), "decode");

@@ -11,9 +11,12 @@
 namespace reprise::tools {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 ServerLimits Limits() {
@@ -60,10 +63,9 @@ class BatcherTest : public ::testing::Test {
 
   void Receive() {
     StepOutcome outcome;
-    std::vector<Request*> advanced;
     ASSERT_TRUE(server_->Receive(&outcome).ok());
     ASSERT_TRUE(outcome.refusal.ok()) << outcome.refusal;
-    const absl::Status applied = batcher_->Apply(outcome, &advanced);
+    const absl::Status applied = batcher_->Apply(outcome, &progress_);
     ASSERT_TRUE(applied.ok()) << applied;
   }
 
@@ -87,6 +89,7 @@ class BatcherTest : public ::testing::Test {
   std::unique_ptr<Batcher> batcher_;
   std::vector<Request> requests_;
   PlannedStep step_;
+  Batcher::Progress progress_;  // of the last result
 };
 
 TEST_F(BatcherTest, CutsALongPromptIntoChunksAndSamplesAfterTheLast) {
@@ -227,6 +230,95 @@ TEST_F(BatcherTest, EndsAfterATokenAtWhichTheRowStops) {
   EXPECT_LE(request->tokens.size(), 3u);
 }
 
+// Prompts of Add(n) are 7 * id, 7 * id + 1, ...: the fake model finds no candidate behind the
+// second request's.
+TEST_F(BatcherTest, ARowWithoutACandidateEndsItsRequestAsAnErrorAndNoOther) {
+  for (const uint32_t depth : {1u, 2u}) {
+    requests_.clear();
+    Start(Limits());
+    server_->dead_end = 16;
+    Request* first = Add(3, 6);
+    Request* failing = Add(3, 6);
+    Request* last = Add(3, 6);
+    for (const Request* other : {first, last})
+      ASSERT_THAT(ExpectedTokens(*other, 50), Not(Contains(16u)));
+    ASSERT_EQ(failing->prompt.back(), 16u);
+    std::vector<Request*> ended;
+    uint32_t steps = 0;
+    while (!batcher_->idle()) {
+      ASSERT_LT(++steps, 100u) << "a request that never ends";
+      while (batcher_->num_in_flight() < depth && Submit()) {
+      }
+      if (batcher_->num_in_flight() == 0) break;
+      Receive();
+      ended.insert(ended.end(), progress_.ended.begin(), progress_.ended.end());
+      EXPECT_THAT(progress_.advanced, Not(Contains(failing)));
+    }
+    EXPECT_THAT(ended, ElementsAre(failing, first, last));
+    EXPECT_EQ(failing->finish, FinishReason::kError);
+    EXPECT_THAT(failing->tokens, IsEmpty());
+    EXPECT_THAT(failing->error, HasSubstr("after 3 prompt and 0 new tokens"));
+    for (const Request* other : {first, last}) {
+      EXPECT_EQ(other->tokens, ExpectedTokens(*other, 50));
+      EXPECT_EQ(other->finish, FinishReason::kLength);
+    }
+    EXPECT_THAT(server_->violations, IsEmpty());
+    EXPECT_EQ(server_->num_rows(), 0u);
+    EXPECT_THAT(std::string(FailureOf(requests_).message()),
+                HasSubstr("1 of 3 requests failed; request 2: no token can be sampled"));
+  }
+}
+
+TEST_F(BatcherTest, TokensBeforeARowRunsOutOfCandidatesAreKept) {
+  Start(Limits());
+  Request* request = Add(3, 9);
+  const std::vector<uint32_t> all = ExpectedTokens(*request, 50);
+  server_->dead_end = all[2];
+  uint32_t steps = 0;
+  while (Step()) ASSERT_LT(++steps, 100u);
+  EXPECT_TRUE(request->failed());
+  EXPECT_THAT(request->tokens, ElementsAre(all[0], all[1], all[2]));
+}
+
+TEST_F(BatcherTest, EndsARequestWhoseRowStoppedForAReasonOfTheServers) {
+  for (const auto& [finish, expected] : {std::pair(RowFinish::kStopToken, FinishReason::kStop),
+                                         std::pair(RowFinish::kLength, FinishReason::kLength)}) {
+    requests_.clear();
+    Start(Limits());
+    Request* request = Add(3, 9);
+    Submit();
+    StepOutcome outcome{.sequence = 1};
+    outcome.rows = {{.row = 1, .sampled = true, .token = 4, .context_length = 3, .finish = finish}};
+    ASSERT_TRUE(batcher_->Apply(outcome, &progress_).ok());
+    EXPECT_EQ(request->finish, expected);
+    EXPECT_THAT(request->tokens, ElementsAre(4u));
+    EXPECT_THAT(progress_.ended, ElementsAre(request));
+  }
+}
+
+TEST_F(BatcherTest, RefusesARowThatStoppedWithoutAReason) {
+  Start(Limits());
+  Add(3, 4);
+  Submit();
+  StepOutcome outcome{.sequence = 1};
+  outcome.rows = {{.row = 1, .ran = false, .context_length = 3}};
+  EXPECT_EQ(batcher_->Apply(outcome, &progress_).code(), absl::StatusCode::kInternal);
+}
+
+TEST(FailureOf, NamesTheFirstFewRequests) {
+  std::vector<Request> requests(9);
+  EXPECT_TRUE(FailureOf(requests).ok());
+  for (uint32_t i = 0; i < 9; ++i) {
+    requests[i].id = i + 1;
+    requests[i].finish = i == 3 ? FinishReason::kLength : FinishReason::kError;
+    requests[i].error = "why";
+  }
+  const std::string message(FailureOf(requests).message());
+  EXPECT_THAT(message, HasSubstr("8 of 9 requests failed; request 1: why; request 2: why;"));
+  EXPECT_THAT(message, Not(HasSubstr("request 4:")));
+  EXPECT_THAT(message, EndsWith("request 5: why; and 4 more"));
+}
+
 TEST_F(BatcherTest, KeepsToTheServersRows) {
   Start(Limits());
   for (int i = 0; i < 9; ++i) Add(2, 3);
@@ -339,12 +431,11 @@ TEST_F(BatcherTest, RefusesResultsThatNobodyAskedFor) {
   Add(3, 4);
   Submit();
   StepOutcome outcome;
-  std::vector<Request*> advanced;
   outcome.sequence = 2;
-  EXPECT_EQ(batcher_->Apply(outcome, &advanced).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(batcher_->Apply(outcome, &progress_).code(), absl::StatusCode::kInternal);
   outcome.sequence = 1;
   outcome.rows = {{.row = 77, .sampled = true, .token = 1, .context_length = 3}};
-  EXPECT_EQ(batcher_->Apply(outcome, &advanced).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(batcher_->Apply(outcome, &progress_).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

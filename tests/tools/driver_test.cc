@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Every look at the clock takes a microsecond.
 class FakeClock : public Clock {
@@ -153,6 +154,32 @@ TEST(Driver, KeepsTwoStepsInFlight) {
   EXPECT_EQ(depth.full, depth.steps - 2);
 }
 
+TEST(Driver, RunsToTheEndWhenRowsHaveNoCandidates) {
+  for (const uint32_t depth : {1u, 2u}) {
+    Scheduler run(Limits(31, 6), {.step_tokens = 20}, {.pipeline_depth = depth});
+    std::vector<Request> requests = RandomRequests(1, 40);
+    run.server.dead_end = 7;
+    const absl::Status status = run.driver.Run(&requests);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_THAT(run.server.violations, IsEmpty());
+    EXPECT_EQ(run.server.num_held_blocks(), 0u);
+    uint32_t num_failed = 0;
+    for (const Request& request : requests) {
+      ASSERT_TRUE(request.finished()) << request.id;
+      num_failed += request.failed();
+      const uint32_t last = request.tokens.empty() ? request.prompt.back() : request.tokens.back();
+      EXPECT_TRUE(!request.failed() || last == 7u) << request.id;
+      EXPECT_EQ(request.token_times_ns.size(), request.tokens.size());
+      const std::vector<uint32_t> all = ExpectedTokens(request, 97);
+      ASSERT_LE(request.tokens.size(), all.size());
+      EXPECT_TRUE(request.failed() || request.tokens == all);
+      EXPECT_TRUE(std::equal(request.tokens.begin(), request.tokens.end(), all.begin()));
+    }
+    EXPECT_GT(num_failed, 0u);
+    EXPECT_LT(num_failed, 40u);
+  }
+}
+
 TEST(Driver, SaysWhyItFailedWhenTheServerGoes) {
   Scheduler run(Limits(400, 6));
   run.server.fail_after_results = 3;
@@ -238,6 +265,25 @@ TEST(Stats, MeasuresRequestsFromTheirArrival) {
   const nlohmann::json list = RequestsToJson(requests, /*byte_tokens=*/true);
   EXPECT_EQ(list[0]["text"], "\\x01\\x02\\x03");
   EXPECT_EQ(list[0]["finish"], "length");
+}
+
+TEST(Stats, ShowsRequestsThatFailed) {
+  Stats stats({});
+  std::vector<Request> requests(2);
+  requests[0].finish = FinishReason::kLength;
+  stats.AddRequests(requests, 10'000'000);
+  EXPECT_THAT(stats.ToText(), Not(HasSubstr("failed")));
+  requests[1].finish = FinishReason::kError;
+  requests[1].error = "why";
+  Stats again({});
+  again.AddRequests(requests, 10'000'000);
+  EXPECT_EQ(again.ToJson()["num_finished"], 1);
+  EXPECT_EQ(again.ToJson()["num_failed"], 1);
+  EXPECT_THAT(again.ToText(), HasSubstr("failed"));
+  const nlohmann::json list = RequestsToJson(requests, /*byte_tokens=*/false);
+  EXPECT_EQ(list[1]["finish"], "error");
+  EXPECT_EQ(list[1]["error"], "why");
+  EXPECT_FALSE(list[0].contains("error"));
 }
 
 TEST(Stats, WritesJsonOrNamesTheFileItCannotWrite) {

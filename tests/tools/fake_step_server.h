@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -104,12 +105,15 @@ class FakeStepServer : public StepChannel, public BlockSource {
   uint64_t num_refused = 0;
   uint64_t num_allocates = 0;
   int64_t fail_after_results = -1;
+  // A row whose last token is this one has no candidate: it stops, and its result shows token 0.
+  std::optional<uint32_t> dead_end = {};
 
  private:
   struct Row {
     std::vector<uint32_t> blocks;
     uint32_t context = 0;
     bool sampled = false;
+    bool stopped = false;
     uint32_t last_token = 0;
   };
 
@@ -169,11 +173,14 @@ class FakeStepServer : public StepChannel, public BlockSource {
   void Finish(uint32_t id, bool sample, StepOutcome* outcome) {
     Row& row = rows_[id];
     row.sampled = sample;
-    if (sample) row.last_token = NextToken(History(row), limits_.vocab_size);
+    const std::vector<uint32_t> history = History(row);
+    row.stopped = sample && !history.empty() && history.back() == dead_end;
+    if (sample) row.last_token = row.stopped ? 0 : NextToken(history, limits_.vocab_size);
     outcome->rows.push_back({.row = id,
                              .sampled = sample,
                              .token = sample ? row.last_token : 0,
-                             .context_length = row.context});
+                             .context_length = row.context,
+                             .finish = row.stopped ? RowFinish::kNoCandidate : RowFinish::kNone});
   }
 
   void Execute(const PlannedStep& step, StepOutcome* outcome) {
@@ -184,13 +191,15 @@ class FakeStepServer : public StepChannel, public BlockSource {
     }
     for (const auto& append : step.append) Grow(append.row, append.blocks);
 
+    bool skips_stopped = false;
     std::vector<uint32_t> continues = step.continue_rows;
     if (step.continue_all) {
       if (!continues.empty()) Violate("continue_all with continue_rows");
       for (const auto& [id, row] : rows_) {
         const bool chunked = std::any_of(step.chunks.begin(), step.chunks.end(),
                                          [id = id](const auto& chunk) { return chunk.row == id; });
-        if (row.sampled && !chunked) continues.push_back(id);
+        skips_stopped |= row.stopped;
+        if (row.sampled && !row.stopped && !chunked) continues.push_back(id);
       }
     }
     for (const auto& chunk : step.chunks) {
@@ -200,6 +209,11 @@ class FakeStepServer : public StepChannel, public BlockSource {
       outcome->tokens += static_cast<uint32_t>(chunk.tokens.size());
     }
     for (uint32_t id : continues) {
+      if (rows_[id].stopped) {
+        outcome->rows.push_back({.row = id, .ran = false, .context_length = rows_[id].context});
+        skips_stopped = true;
+        continue;
+      }
       if (!rows_[id].sampled) Violate(absl::StrCat("row ", id, " has nothing to continue from"));
       Write(id, rows_[id].last_token);
       Finish(id, true, outcome);
@@ -207,7 +221,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
     }
     const uint32_t capacity =
         step.chunks.empty() ? limits_.max_step_tokens : limits_.max_prompt_tokens;
-    if (outcome->tokens == 0 && step.drop.empty()) Violate("an empty step");
+    if (outcome->tokens == 0 && step.drop.empty() && !skips_stopped) Violate("an empty step");
     if (outcome->tokens > capacity) Violate(absl::StrCat("a step of ", outcome->tokens, " tokens"));
     outcome->graph = step.chunks.empty() ? "decode" : "mixed";
     outcome->replayed = true;

@@ -117,7 +117,8 @@ class PointMeasurement {
           Window(steps, ExecutionMode::kStamped,
                  [this](const graphs::StepResult& result) { return AddStamped(result); }));
     }
-    profile_.mean_context = attended_ / iterations;
+    profile_.mean_context = context_ / iterations;
+    profile_.mean_attended = attended_ / iterations;
     return absl::OkStatus();
   }
 
@@ -142,6 +143,7 @@ class PointMeasurement {
   absl::Status AddPlain(const graphs::StepResult& result) {
     AddTimes(result.ledger, profile_.plain);
     const uint32_t context = result.rows.front().context_length;
+    context_ += context;
     const int64_t window = engine_.info().model.sliding_window;
     attended_ += window > 0 ? std::min<double>(context, static_cast<double>(window)) : context;
     profile_.graph = std::string(result.report.graph);
@@ -170,7 +172,9 @@ class PointMeasurement {
   PointRows& rows_;
   PointProfile& profile_;
   const uint32_t window_;
-  double attended_ = 0;  // tokens, over all plain steps
+  // Tokens, over all plain steps: in the rows' KV, and of them within the model's window.
+  double context_ = 0;
+  double attended_ = 0;
   graphs::StepResult result_;
   graphs::StepStamps stamps_;
 };
@@ -249,7 +253,7 @@ absl::StatusOr<PointProfile> Profiler::Measure(uint32_t rows, uint32_t context,
   REPRISE_RETURN_IF_ERROR(measurement.Measure(options.iterations));
   profile.num_kernels = KernelsOf(engine_.info(), profile.graph);
   profile.bytes = graphs::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
-                                            profile.mean_context);
+                                            profile.mean_attended);
   return profile;
 }
 

@@ -25,7 +25,7 @@ inline constexpr uint32_t kWindowSteps = 16;
 
 struct ProfileOptions {
   std::vector<uint32_t> rows = {1, 8, 64};
-  std::vector<uint32_t> contexts = {128, 1024};  // tokens that each row attends over
+  std::vector<uint32_t> contexts = {128, 1024};  // tokens in each row's KV
   uint32_t iterations = 100;                     // measured steps, plain and stamped each
   uint32_t warmup = 16;                          // plain steps before them, of every point
 };
@@ -56,8 +56,11 @@ struct PointProfile {
   int num_twin_kernels = 0;
   StepTimes plain;
   StepTimes twin;
-  double mean_context = 0;  // tokens that a row attended over in the plain steps
-  graphs::StepBytes bytes;  // at that context
+  // Of the plain steps: tokens in a row's KV, and tokens that it attended over, which are the last
+  // of them where the model has a sliding window.
+  double mean_context = 0;
+  double mean_attended = 0;
+  graphs::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
   // Read at the end of every window; empty where the platform does not tell.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;

@@ -168,6 +168,7 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
   return {{"rows", point.rows},
           {"context", point.context},
           {"mean_context", point.mean_context},
+          {"mean_attended", point.mean_attended},
           {"graph", point.graph},
           {"padding_rows", point.padding_rows},
           {"kernels", point.num_kernels},

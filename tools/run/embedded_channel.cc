@@ -10,6 +10,20 @@
 namespace reprise::tools {
 namespace {
 
+RowFinish FromFinish(graphs::FinishReason finish) {
+  switch (finish) {
+    case graphs::FinishReason::kNone:
+      return RowFinish::kNone;
+    case graphs::FinishReason::kStopToken:
+      return RowFinish::kStopToken;
+    case graphs::FinishReason::kLength:
+      return RowFinish::kLength;
+    case graphs::FinishReason::kNoCandidate:
+      return RowFinish::kNoCandidate;
+  }
+  return RowFinish::kNone;
+}
+
 void FromResult(const graphs::StepResult& result, StepOutcome* outcome) {
   outcome->refusal = absl::OkStatus();
   outcome->graph = std::string(result.report.graph);
@@ -30,6 +44,7 @@ void FromResult(const graphs::StepResult& result, StepOutcome* outcome) {
                              .token = row.token,
                              .logprob = row.logprob,
                              .context_length = row.context_length,
+                             .finish = FromFinish(row.finish),
                              .rank = row.rank});
     for (uint32_t i = 0; i < row.top.count; ++i) {
       const graphs::TokenLogprob& top = result.top_logprobs[row.top.begin + i];

@@ -265,7 +265,9 @@ void Batcher::PlanChunks(uint32_t budget, PlannedStep* step) {
   }
 }
 
-absl::Status Batcher::Apply(const StepOutcome& outcome, std::vector<Request*>* advanced) {
+absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
+  progress->advanced.clear();
+  progress->ended.clear();
   if (flights_.empty() || flights_.front().sequence != outcome.sequence) {
     return absl::InternalError(absl::StrCat("step order: got the result of step ", outcome.sequence,
                                             ", awaited that of step ",
@@ -277,17 +279,39 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, std::vector<Request*>* a
       return absl::InternalError(absl::StrCat("step ", outcome.sequence, ": got a result for row ",
                                               row.row, ", which is not one of this session"));
     }
-    Request* request = found->second;
-    if (!row.ran && !request->finished()) request->finish = FinishReason::kStop;
-    if (!row.sampled || request->finished()) continue;
-    TakeToken(request, row.token);
-    if (request->sampling.num_logprobs != 0)
-      request->chances.push_back({row.logprob, row.rank, row.top});
-    advanced->push_back(request);
+    REPRISE_RETURN_IF_ERROR(TakeRow(row, found->second, progress));
   }
   for (auto& [request, before] : flights_.front().before) --request->in_flight;
   flights_.pop_front();
   return blocks_->Acknowledge(outcome.sequence);
+}
+
+absl::Status Batcher::TakeRow(const StepOutcome::Row& row, Request* request, Progress* progress) {
+  if (request->finished()) return absl::OkStatus();  // was on its way when the request ended
+  if (!row.ran) {
+    return absl::InternalError(absl::StrCat("request ", request->id, ": got row ", row.row,
+                                            " as one that had stopped, and no earlier result that "
+                                            "says why"));
+  }
+  if (row.finish == RowFinish::kNoCandidate) {
+    // The token that the result shows is none.
+    request->finish = FinishReason::kError;
+    request->error =
+        absl::StrCat("no token can be sampled after ", request->prompt.size(), " prompt and ",
+                     request->tokens.size(), " new tokens: every logit is NaN or minus infinity");
+  } else if (row.sampled) {
+    TakeToken(request, row.token);
+    if (request->sampling.num_logprobs != 0)
+      request->chances.push_back({row.logprob, row.rank, row.top});
+    progress->advanced.push_back(request);
+  }
+  // The row does nothing any more, whether the request names such an end or not.
+  if (!request->finished() && row.finish == RowFinish::kStopToken)
+    request->finish = FinishReason::kStop;
+  if (!request->finished() && row.finish == RowFinish::kLength)
+    request->finish = FinishReason::kLength;
+  if (request->finished()) progress->ended.push_back(request);
+  return absl::OkStatus();
 }
 
 void Batcher::TakeToken(Request* request, uint32_t token) {

@@ -52,10 +52,15 @@ class Batcher {
   // is unspecified. Errors: those of the block source.
   absl::StatusOr<bool> Plan(PlannedStep* step);
 
-  // Takes in the outcome of the oldest step in flight. Appends to `advanced` the requests that got
-  // a token. Errors: Internal when the server answers something that was not asked; those of the
-  // block source.
-  absl::Status Apply(const StepOutcome& outcome, std::vector<Request*>* advanced);
+  // What the outcome of a step came to.
+  struct Progress {
+    std::vector<Request*> advanced;  // got a token
+    std::vector<Request*> ended;     // are finished now, with a token or without
+  };
+  // Takes in the outcome of the oldest step in flight; `progress` is replaced. A row without any
+  // token to sample ends its request as an error; the others go on. Errors: Internal when the
+  // server answers something that was not asked; those of the block source.
+  absl::Status Apply(const StepOutcome& outcome, Progress* progress);
 
   // All steps in flight were refused: takes them back, as if never planned.
   void Undo();
@@ -89,6 +94,7 @@ class Batcher {
   // True when the row has the blocks for one more token; else it preempts or waits.
   absl::StatusOr<bool> Grow(Request* request, PlannedStep* step);
   void PreemptYoungest();
+  absl::Status TakeRow(const StepOutcome::Row& row, Request* request, Progress* progress);
   void TakeToken(Request* request, uint32_t token);
 
   const ServerLimits limits_;

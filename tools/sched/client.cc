@@ -90,6 +90,37 @@ absl::Status ChancesFromWire(const v1::RowResults& wire, std::vector<StepOutcome
   return absl::OkStatus();
 }
 
+absl::StatusOr<RowFinish> FinishFromWire(v1::FinishReason wire) {
+  switch (wire) {
+    case v1::FINISH_REASON_UNSPECIFIED:
+      return RowFinish::kNone;
+    case v1::FINISH_REASON_STOP_TOKEN:
+      return RowFinish::kStopToken;
+    case v1::FINISH_REASON_LENGTH:
+      return RowFinish::kLength;
+    case v1::FINISH_REASON_NO_CANDIDATE:
+      return RowFinish::kNoCandidate;
+    default:
+      return absl::InternalError(absl::StrCat("step result: got finish_reason ",
+                                              static_cast<int>(wire), ", allowed: 0 to 3"));
+  }
+}
+
+// Why rows stopped: a column that is empty in steps where none did.
+absl::Status FinishesFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
+  if (wire.finish_reason_size() == 0) return absl::OkStatus();
+  if (wire.finish_reason_size() != wire.row_size()) {
+    return absl::InternalError(absl::StrCat("step result: got ", wire.finish_reason_size(),
+                                            " finish_reason for ", wire.row_size(),
+                                            " rows; allowed: one each, or none"));
+  }
+  for (int i = 0; i < wire.row_size(); ++i) {
+    REPRISE_ASSIGN_OR_RETURN((*rows)[static_cast<size_t>(i)].finish,
+                             FinishFromWire(wire.finish_reason(i)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RowsFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
   const int count = wire.row_size();
   if (wire.status_size() != count || wire.sampled_size() != count || wire.token_size() != count ||
@@ -108,6 +139,7 @@ absl::Status RowsFromWire(const v1::RowResults& wire, std::vector<StepOutcome::R
                      .logprob = wire.logprob(i),
                      .context_length = wire.context_length(i)});
   }
+  REPRISE_RETURN_IF_ERROR(FinishesFromWire(wire, rows));
   return ChancesFromWire(wire, rows);
 }
 

@@ -83,17 +83,17 @@ absl::Status Driver::ReceiveOne() {
   REPRISE_RETURN_IF_ERROR(channel_->Receive(&outcome_));
   if (!outcome_.refusal.ok()) return HandleRefusal(outcome_.refusal);
   const uint64_t now = clock_->NowNs();
-  advanced_.clear();
-  REPRISE_RETURN_IF_ERROR(batcher_->Apply(outcome_, &advanced_));
+  REPRISE_RETURN_IF_ERROR(batcher_->Apply(outcome_, &progress_));
   FinishedStep finished{.prefill = in_flight_.front().prefill, .result_ns = now};
   in_flight_.pop_front();
   for (const StepOutcome::Row& row : outcome_.rows) finished.context_tokens += row.context_length;
   listener_->OnStep(outcome_, finished);
-  for (Request* request : advanced_) {
+  for (Request* request : progress_.advanced) {
     request->token_times_ns.push_back(now);
     ++num_tokens_;
     listener_->OnToken(*request);
-    if (!request->finished()) continue;
+  }
+  for (const Request* request : progress_.ended) {
     ++num_finished_;
     listener_->OnFinished(*request);
   }

@@ -86,7 +86,8 @@ class Driver {
 
   // Runs all requests, which are sorted by arrival, to their end. Errors: a request that can never
   // run; the channel's; a refused step; DeadlineExceeded; Cancelled when interrupted. What was
-  // generated until then stays in the requests.
+  // generated until then stays in the requests. A request that failed by itself is no error here:
+  // see FailureOf.
   absl::Status Run(std::vector<Request>* requests);
 
  private:
@@ -122,7 +123,7 @@ class Driver {
   std::deque<InFlight> in_flight_;
   PlannedStep step_;
   StepOutcome outcome_;
-  std::vector<Request*> advanced_;
+  Batcher::Progress progress_;
 };
 
 }  // namespace reprise::tools

@@ -5,9 +5,11 @@
 #define REPRISE_TOOLS_SCHED_REQUEST_H_
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "tools/sched/step.h"
 
 namespace reprise::tools {
@@ -16,6 +18,7 @@ enum class FinishReason : uint8_t {
   kNone,    // not finished
   kStop,    // an end-of-text token or a stop sequence came
   kLength,  // max_new_tokens were generated
+  kError,   // cannot go on: Request::error
 };
 
 inline std::string_view NameOf(FinishReason reason) {
@@ -26,6 +29,8 @@ inline std::string_view NameOf(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kError:
+      return "error";
   }
   return "unknown";
 }
@@ -64,6 +69,7 @@ struct Request {
   };
   std::vector<Chance> chances;  // one per token, with num_logprobs
   FinishReason finish = FinishReason::kNone;
+  std::string error = {};  // why, of one that failed
   uint32_t num_preemptions = 0;
 
   // ---- scheduling; the batcher's own ----
@@ -74,7 +80,11 @@ struct Request {
   uint64_t planned_in = 0;  // sequence of the last step that names the row
 
   bool finished() const { return finish != FinishReason::kNone; }
+  bool failed() const { return finish == FinishReason::kError; }
 };
+
+// OK unless requests failed; then FailedPrecondition says how many, which ones and why.
+absl::Status FailureOf(const std::vector<Request>& requests);
 
 }  // namespace reprise::tools
 

@@ -119,7 +119,8 @@ void Stats::AddRequests(const std::vector<Request>& requests, uint64_t wall_ns) 
   wall_ns_ = wall_ns;
   num_requests_ += requests.size();
   for (const Request& request : requests) {
-    num_finished_ += request.finished();
+    num_finished_ += request.finished() && !request.failed();
+    num_failed_ += request.failed();
     num_preemptions_ += request.num_preemptions;
     prompt_tokens_ += request.prompt.size();
     new_tokens_ += request.tokens.size();
@@ -156,14 +157,24 @@ std::string Stats::ToText() const {
 }
 
 std::string Stats::RequestTable() const {
-  Table table({"requests", "finished", "preempted", "prompt tokens", "new tokens", "steps", "wall",
-               "new tokens/s"});
+  std::vector<std::string> header = {"requests",   "finished", "preempted", "prompt tokens",
+                                     "new tokens", "steps",    "wall",      "new tokens/s"};
   const double seconds = static_cast<double>(wall_ns_) * 1e-9;
-  table.AddRow({FormatCount(num_requests_), FormatCount(num_finished_),
-                FormatCount(num_preemptions_), FormatCount(prompt_tokens_),
-                FormatCount(new_tokens_), FormatCount(num_steps_),
-                FormatDuration(static_cast<double>(wall_ns_)),
-                seconds > 0 ? FormatRate(static_cast<double>(new_tokens_) / seconds) : "-"});
+  std::vector<std::string> row = {
+      FormatCount(num_requests_),
+      FormatCount(num_finished_),
+      FormatCount(num_preemptions_),
+      FormatCount(prompt_tokens_),
+      FormatCount(new_tokens_),
+      FormatCount(num_steps_),
+      FormatDuration(static_cast<double>(wall_ns_)),
+      seconds > 0 ? FormatRate(static_cast<double>(new_tokens_) / seconds) : "-"};
+  if (num_failed_ > 0) {
+    header.insert(header.begin() + 2, "failed");
+    row.insert(row.begin() + 2, FormatCount(num_failed_));
+  }
+  Table table(std::move(header));
+  table.AddRow(std::move(row));
   return table.ToString();
 }
 
@@ -250,6 +261,7 @@ nlohmann::json Stats::ToJson() const {
   return {{"wall_s", static_cast<double>(wall_ns_) * 1e-9},
           {"num_requests", num_requests_},
           {"num_finished", num_finished_},
+          {"num_failed", num_failed_},
           {"num_preemptions", num_preemptions_},
           {"prompt_tokens", prompt_tokens_},
           {"new_tokens", new_tokens_},
@@ -305,6 +317,7 @@ nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_to
                             {"tokens", request.tokens},
                             {"finish", std::string(NameOf(request.finish))},
                             {"preemptions", request.num_preemptions}};
+    if (request.failed()) entry["error"] = request.error;
     if (byte_tokens) entry["text"] = TextOf(request, byte_tokens);
     if (!request.chances.empty()) entry["logprobs"] = ChancesToJson(request);
     if (!request.token_times_ns.empty()) {

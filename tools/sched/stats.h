@@ -89,7 +89,8 @@ class Stats {
 
   uint64_t wall_ns_ = 0;
   uint64_t num_requests_ = 0;
-  uint64_t num_finished_ = 0;
+  uint64_t num_finished_ = 0;  // failed ones are not among them
+  uint64_t num_failed_ = 0;
   uint64_t num_preemptions_ = 0;
   uint64_t prompt_tokens_ = 0;
   uint64_t new_tokens_ = 0;
@@ -102,7 +103,7 @@ class Stats {
 std::string ChancesToText(const std::vector<Request>& requests);
 
 // The requests themselves: [{"id", "arrival_ms", "prompt_tokens", "tokens", "text", "finish",
-// "ttft_ms", "preemptions"}].
+// "error" of one that failed, "ttft_ms", "preemptions"}].
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
 
 // Finds out before a long run what WriteJsonFile would say after it. Leaves an empty file where

@@ -81,6 +81,14 @@ struct TokenChance {
   float logprob = 0.0f;
 };
 
+// Why a row stopped on the device, as its result says it.
+enum class RowFinish : uint8_t {
+  kNone,         // goes on
+  kStopToken,    // sampled one of its stop tokens
+  kLength,       // has sampled the most that it was given leave for
+  kNoCandidate,  // no token had a logit above minus infinity; `token` is none
+};
+
 struct StepOutcome {
   struct Row {
     uint32_t row = 0;
@@ -89,6 +97,7 @@ struct StepOutcome {
     uint32_t token = 0;
     float logprob = 0.0f;
     uint32_t context_length = 0;
+    RowFinish finish = RowFinish::kNone;
     uint32_t rank = 0;                  // with num_logprobs: of `token`
     std::vector<TokenChance> top = {};  // likeliest first
   };

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/message_bounds.h"
+
+namespace reprise::service {
+namespace {
+
+constexpr uint64_t kVarint = 5;  // bytes of an id, position or count of 32 bits, at most
+constexpr uint64_t kFloat = 4;
+// Of a message: its own fields, the report, the ledger, the headers of columns.
+constexpr uint64_t kMessage = 1024;
+// Of a row that is dropped, added, appended to and run: all but tables, tokens and what counts as
+// sampling bytes. 211 when every field is there at its longest.
+constexpr uint64_t kStepRow = 256;
+// Of a row in all columns but top_token and top_logprob: 33, and 20 for a prompt token.
+constexpr uint64_t kResultRow = 40;
+constexpr uint64_t kPromptToken = 24;
+
+}  // namespace
+
+uint64_t MaxStepBytes(const graphs::EngineLimits& limits) {
+  // The device keeps an id in four bytes.
+  const uint64_t sampling = (limits.max_sampling_bytes + kFloat - 1) / kFloat * kVarint;
+  const uint64_t row = kStepRow + uint64_t{limits.max_blocks_per_row} * kVarint;
+  return kMessage + sampling + limits.max_rows * row + limits.max_step_tokens * kVarint;
+}
+
+uint64_t MaxResultBytes(const graphs::EngineLimits& limits, uint64_t vocab_size) {
+  const uint64_t likeliest = limits.max_logprobs * (kVarint + kFloat);
+  return kMessage + limits.max_rows * (kResultRow + likeliest) +
+         limits.max_prompt_logprobs * (kPromptToken + likeliest) +
+         limits.max_logit_rows * vocab_size * kFloat;
+}
+
+}  // namespace reprise::service

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large messages can get: bounds that follow from an engine's limits, for the size limits that
+// gRPC puts on both ends. docs/wire.md tells clients the same formulas. Step 1 of the way of a
+// step.
+#ifndef REPRISE_SERVICE_MESSAGE_BOUNDS_H_
+#define REPRISE_SERVICE_MESSAGE_BOUNDS_H_
+
+#include <cstdint>
+
+#include "graphs/decode_engine.h"
+
+namespace reprise::service {
+
+// Bytes of one stream message with a step that uses every limit at once: an upper bound.
+uint64_t MaxStepBytes(const graphs::EngineLimits& limits);
+
+// Bytes of one stream message with the result of such a step: an upper bound.
+uint64_t MaxResultBytes(const graphs::EngineLimits& limits, uint64_t vocab_size);
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_MESSAGE_BOUNDS_H_
