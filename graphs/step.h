@@ -88,7 +88,8 @@ struct RowAppend {
 // prefill).
 // `prompt_logprobs`: report how likely the model held each given token but the first (and the one
 // behind the last, where `next_token` names it), so that chunks of a prompt that name their
-// successor's first token report what the whole prompt would.
+// successor's first token report what the whole prompt would. `next_token` only with
+// `prompt_logprobs`.
 struct RowChunk {
   uint32_t row = 0;
   bool sample = false;

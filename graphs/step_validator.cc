@@ -317,7 +317,7 @@ absl::Status StepValidator::StageChunks(const StepRequest& request) {
                   .tokens = chunk.tokens,
                   .sample = chunk.sample,
                   .prompt_logprobs = chunk.prompt_logprobs,
-                  .next_token = chunk.prompt_logprobs ? chunk.next_token : std::nullopt};
+                  .next_token = chunk.next_token};
     REPRISE_RETURN_IF_ERROR(Resolve(request, chunk.row, &run.ref));
     const bool added = run.ref.add != kNoSlot;
     run.stopped = !added && rows_.state(run.ref.slot).stopped;
@@ -339,6 +339,11 @@ absl::Status StepValidator::StageChunks(const StepRequest& request) {
                                                        token, "; allowed: less than ",
                                                        limits_.vocab_size, ", the vocabulary"));
       }
+    }
+    if (chunk.next_token && !chunk.prompt_logprobs) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "chunk: row ", chunk.row,
+          ": next_token is set without prompt_logprobs; allowed: with it alone, which it is for"));
     }
     if (chunk.next_token && *chunk.next_token >= limits_.vocab_size) {
       return absl::InvalidArgumentError(absl::StrCat("chunk: row ", chunk.row, ": next_token is ",

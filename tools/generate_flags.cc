@@ -135,9 +135,17 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
       ->allow_extra_args(false);
   AddTokensOption(app, "--stop-tokens", &workload->stop_sequences, "ID,ID,...",
                   "End after this sequence of tokens; may be given several times");
-  app->add_option("--stop-token", workload->sampling.stop_tokens,
-                  "Token id at which rows stop by themselves, on the device; may be given several "
-                  "times")
+  app->add_option_function<std::vector<std::string>>(
+         "--stop-token",
+         [workload](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const auto token = ParseUnsigned(text, 0, kMaxToken);
+             if (!token.ok())
+               throw CLI::ValidationError("--stop-token", std::string(token.status().message()));
+             workload->sampling.stop_tokens.push_back(static_cast<uint32_t>(*token));
+           }
+         },
+         "Token id at which rows stop by themselves, on the device; may be given several times")
       ->type_name("ID")
       ->allow_extra_args(false);
   app->add_flag("--ignore-eos", workload->ignore_eos, "Go on after the model's end-of-text tokens");

@@ -297,6 +297,9 @@ TEST(SamplingSlot, PromptLogprobsKeepAStepOutOfDecodeGraphs) {
   EXPECT_EQ(bench.At<uint32_t>(bench.layout.tokens, 1), 6u);
   constexpr uint32_t kWant = kernels::kRowPromptLogprobs | kernels::kRowNextGiven;
   EXPECT_EQ(bench.Entry(0).flags & kWant, kWant);
+  EXPECT_THAT(bench.Try({.chunks = {{.row = 1, .tokens = {5}, .next_token = 6}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "chunk: row 1: next_token is set without prompt_logprobs"));
 }
 
 }  // namespace

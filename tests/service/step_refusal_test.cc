@@ -304,7 +304,13 @@ INSTANTIATE_TEST_SUITE_P(Values, BadSteps,
                              BadStep{"NextTokenBeyondTheVocabulary", kInvalid,
                                      [](v1::StepRequest& step, const Scene&) {
                                        RunChunk(step, kRow, {1});
+                                       step.mutable_chunks(0)->set_prompt_logprobs(true);
                                        step.mutable_chunks(0)->set_next_token(kVocab);
+                                     }},
+                             BadStep{"NextTokenWithoutPromptLogprobs", kInvalid,
+                                     [](v1::StepRequest& step, const Scene&) {
+                                       RunChunk(step, kRow, {1});
+                                       step.mutable_chunks(0)->set_next_token(1);
                                      }},
                              BadStep{"UnknownMode", kInvalid,
                                      [](v1::StepRequest& step, const Scene&) {

@@ -3,6 +3,7 @@
 #include "tools/sched/driver.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -290,7 +291,20 @@ TEST(Stats, WritesJsonOrNamesTheFileItCannotWrite) {
   testing::TemporaryDirectory directory;
   EXPECT_TRUE(WriteJsonFile(directory.path() + "/a.json", {{"a", 1}}).ok());
   EXPECT_THAT(std::string(WriteJsonFile(directory.path() + "/b/a.json", {}).message()),
-              HasSubstr("/b/a.json"));
+              HasSubstr("/b/a.json\": No such file or directory"));
+}
+
+TEST(Stats, LooksWhetherAFileCanBeWrittenAndLeavesItAsItWas) {
+  testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/a.json";
+  EXPECT_TRUE(CheckWritable(path).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(WriteJsonFile(path, {{"a", 1}}).ok());
+  const auto size = std::filesystem::file_size(path);
+  EXPECT_TRUE(CheckWritable(path).ok());
+  EXPECT_EQ(std::filesystem::file_size(path), size);
+  EXPECT_THAT(std::string(CheckWritable(directory.path() + "/b/a.json").message()),
+              HasSubstr("/b/a.json\": No such file or directory"));
 }
 
 }  // namespace

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -329,16 +332,31 @@ nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_to
   return list;
 }
 
+namespace {
+
+// The reason is errno's, which the failed call has left behind.
+absl::Status CannotWrite(const std::string& path) {
+  const std::string reason = errno != 0 ? std::generic_category().message(errno) : "unknown reason";
+  return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\": ", reason));
+}
+
+}  // namespace
+
 absl::Status CheckWritable(const std::string& path) {
-  if (std::ofstream(path, std::ios::app)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\""));
+  std::error_code error;
+  const bool existed = std::filesystem::exists(path, error);
+  errno = 0;
+  if (!std::ofstream(path, std::ios::app)) return CannotWrite(path);
+  if (!existed) std::filesystem::remove(path, error);
+  return absl::OkStatus();
 }
 
 absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json) {
+  errno = 0;
   std::ofstream file(path);
   file << json.dump(2) << "\n";
   file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\""));
+  if (!file) return CannotWrite(path);
   return absl::OkStatus();
 }
 

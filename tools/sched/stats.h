@@ -106,10 +106,10 @@ std::string ChancesToText(const std::vector<Request>& requests);
 // "error" of one that failed, "ttft_ms", "preemptions"}].
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
 
-// Finds out before a long run what WriteJsonFile would say after it. Leaves an empty file where
-// there was none.
+// Finds out before a long run what WriteJsonFile would say after it. Leaves the file as it was, or
+// none where there was none.
 absl::Status CheckWritable(const std::string& path);
-// Writes `json` with a final newline. Errors: Unavailable names the file.
+// Writes `json` with a final newline. Errors: Unavailable names the file and the reason.
 absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json);
 
 }  // namespace reprise::tools
