@@ -6,12 +6,11 @@
 #include <benchmark/benchmark.h>
 
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "kernels/benchmark_check.h"
 #include "kernels/fill/fill.h"
 #include "kernels/kernel_set.h"
 #include "kernels/memory_probe/memory_probe.h"
@@ -33,17 +32,6 @@ constexpr int32_t kHidden = 4096, kWideHidden = 8192, kIntermediate = 14336, kHe
                   kHeads = 32, kKvHeads = 8;
 constexpr uint32_t kSiluTokens = 4096;
 constexpr int32_t kBlockSize = 16;
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-template <typename T>
-T Check(absl::StatusOr<T> value) {
-  Check(value.status());
-  return *std::move(value);
-}
 
 class Bench {
  public:

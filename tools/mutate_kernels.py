@@ -3,8 +3,9 @@
 """Breaks kernels on purpose and sees whether the tests under emulation notice.
 
 Each mutation removes one barrier, wait or fence from a copy of a kernel body, counts arrivals without an atomic, or swaps a lane map;
-the copy is compiled for one kind of matrix unit, linked into the kernel tests in place of the original, and the op's tests must fail. A mutation that they pass is a hole
-in the tests, or a barrier that nothing needs: both are reported, and the script fails.
+the copy is compiled for one kind of matrix unit, linked into the kernel tests in place of the original, and the op's tests must fail.
+The same tests must pass without the mutation, which is tried first. A mutation that they pass is a hole in the tests, or a barrier
+that nothing needs: both are reported, and the script fails.
 
 Needs a build with tests: cmake --preset host && cmake --build --preset host --target reprise_kernels_tests
 
@@ -52,7 +53,7 @@ SWAPS = [
     ("matrix_mfma.h", "mfma", "return (Lane() >> 4) * 4 + h;", "return (Lane() >> 4) + 4 * h;"),
     ("matrix_mfma.h", "mfma", "return Lane() & 15;", "return Lane() >> 2;"),
     ("matrix_mfma.h", "mfma", "16 * (q >> 2) + 4 * g + j", "16 * (q >> 2) + 4 * j + g"),
-    ("matrix_mfma.h", "mfma", "+ (g & 1u) * 8", "+ (~g & 1u) * 8"),
+    ("matrix_mfma.h", "mfma", "2 * static_cast<uint32_t>(n) + (q >> 3)", "2 * static_cast<uint32_t>(n) + (q & 1u)"),
     ("matrix_wmma.h", "wmma", "return 2 * h + (Lane() >> 4);", "return h + 8 * (Lane() >> 4);"),
     ("matrix_wmma.h", "wmma", "return Lane() & 15;", "return Lane() >> 1;"),
     ("matrix_wmma.h", "wmma", "16 * (q & 1) + 2 * pair", "16 * (q & 1) + pair"),
@@ -63,7 +64,7 @@ SWAPS = [
 ]
 
 # Pieces of lines that linear does not run: products of products, and operands that lie transposed.
-ATTENTION_ALONE = ("16 * (q >> 2)", "2 * pair", "SwapIf", "base[flip")
+ATTENTION_ALONE = ("16 * (q >> 2)", "static_cast<uint32_t>(n) + (q >> 3)", "2 * pair", "SwapIf", "base[flip")
 
 
 @dataclasses.dataclass
@@ -83,7 +84,7 @@ class Mutation:
 def removals():
     for prefix, source, tests in FAMILIES:
         files = [ROOT / prefix] if prefix.endswith(".h") else sorted((ROOT / prefix).parent.glob((ROOT / prefix).name + "*.h")) \
-            if not prefix.endswith("/") else sorted((ROOT / prefix).glob("*body.h"))
+            if not prefix.endswith("/") else sorted((ROOT / prefix).glob("*.h"))
         for file in files:
             text = file.read_text()
             for match in SYNC.finditer(text):
@@ -92,7 +93,9 @@ def removals():
                 if "void Sync() const" in code:
                     continue
                 mutated = text[: match.start()] + ";" + text[match.end():]
-                yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"without {match.group()[:-1]}", source, "mma", tests)
+                # What all block kernels share must hold for waves of 64 as well.
+                for unit in ("mma", "mfma") if file.name == "block.h" else ("mma",):
+                    yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"without {match.group()[:-1]}", source, unit, tests)
             for match in ARRIVAL.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
                 mutated = text[: match.start()] + f"(*({match.group(1)}))++" + text[match.end():]
@@ -115,6 +118,7 @@ def swaps():
 class Build:
     def __init__(self, directory):
         self.directory = pathlib.Path(directory).resolve()
+        self.program = self.directory / "tests/kernels/reprise_kernels_tests"
         commands = self.directory / "compile_commands.json"
         if not commands.exists():
             sys.exit(f"mutate_kernels.py: {commands} is missing; configure the build first")
@@ -140,8 +144,31 @@ class Build:
         return words[: at + 2] + [str(obj)] + words[at + 2:]
 
 
+def run_tests(program, mutation):
+    """The finished process; None when it took too long, as threads do that wait for each other."""
+    tests = mutation.tests.replace("*_", f"*emulated_{mutation.unit}_") if "*_" in mutation.tests \
+        else f"{mutation.tests}emulated_{mutation.unit}*"
+    try:
+        run = subprocess.run([str(program), f"--gtest_filter={tests}", "--gtest_fail_fast", "--gtest_brief=1"], cwd=ROOT,
+                             capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        return None
+    if "[==========] 0 tests" in run.stdout:
+        sys.exit(f"mutate_kernels.py: no test matches {tests}")
+    return run
+
+
+def check_unmutated(build, mutations):
+    """A test that fails anyway notices nothing."""
+    for tests, unit in sorted({(m.tests, m.unit) for m in mutations}):
+        mutation = next(m for m in mutations if (m.tests, m.unit) == (tests, unit))
+        run = run_tests(build.program, mutation)
+        if run is None or run.returncode != 0:
+            sys.exit(f"mutate_kernels.py: {tests} fails for {unit} without any mutation:\n{run.stdout if run else 'timed out'}")
+
+
 def caught(build, mutation, scratch):
-    """Whether the tests fail; None when the mutant does not compile."""
+    """Whether the tests fail; None when the mutant does not compile. With the tests' words."""
     overlay = scratch / "overlay"
     target = overlay / mutation.path
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -152,15 +179,8 @@ def caught(build, mutation, scratch):
         if compiled.returncode != 0:
             return None, compiled.stderr
         subprocess.run(build.link_command(obj, program), cwd=build.directory, check=True)
-        tests = f"{mutation.tests.replace('*_', f'*emulated_{mutation.unit}_')}" if "*_" in mutation.tests \
-            else f"{mutation.tests}emulated_{mutation.unit}*"
-        run = subprocess.run([str(program), f"--gtest_filter={tests}", "--gtest_fail_fast", "--gtest_brief=1"], cwd=ROOT,
-                             capture_output=True, text=True, timeout=600)
-        if "[==========] 0 tests" in run.stdout:
-            sys.exit(f"mutate_kernels.py: no test matches {tests}")
-        return run.returncode != 0, run.stdout
-    except subprocess.TimeoutExpired:
-        return True, "timed out"
+        run = run_tests(program, mutation)
+        return (True, "timed out") if run is None else (run.returncode != 0, run.stdout)
     finally:
         target.unlink()
 
@@ -178,6 +198,7 @@ def main():
         print("\n".join(m.name() for m in mutations))
         return
     build = Build(options.build)
+    check_unmutated(build, mutations)
     survivors = []
     with tempfile.TemporaryDirectory() as scratch:
         for i, mutation in enumerate(mutations, 1):

@@ -239,9 +239,9 @@ class Block {
 
 // Defines the kernel `name` over a block-style body. `threads` is a multiple of the wave size.
 #define REPRISE_BLOCK_KERNEL(name, threads, body, Args) \
-  REPRISE_GPU_BLOCK_KERNEL(name, threads, threads, 1, body, Args)
+  REPRISE_GPU_BLOCK_KERNEL(name, threads, threads, 0, body, Args)
 // The same for launches of any multiple of the wave size up to `max_threads`, of which min_blocks
-// fit a multiprocessor at a time (NVIDIA; a bound on registers).
+// fit a multiprocessor at a time (NVIDIA; a bound on registers; 0 leaves them to the compiler).
 #define REPRISE_BLOCK_KERNEL_UP_TO(name, max_threads, min_blocks, body, Args) \
   REPRISE_GPU_BLOCK_KERNEL(name, kWaveSize, max_threads, min_blocks, body, Args)
 

@@ -178,7 +178,6 @@ class BlockRunner {
   [[noreturn]] void HandOver();
   void CheckShape(const runtime::HostBlockContext& context, const BlockLimits& limits) const;
   void Begin(const runtime::HostBlockContext& context, unsigned wave_size, Launch* launch);
-  void CheckEnd();
   void ForgetCopies();
   void AbandonFibers();
   std::string FindUnlanded() const;

@@ -225,7 +225,8 @@ TEST_F(GridRaces, AreFoundAfterClocksHaveStartedAnew) {
 }
 
 void RunSumOverGrid(const runtime::HostBlockContext& context, const void* args) {
-  kernels::emulator::RunBlock(context, 32, &SumOverGrid, const_cast<void*>(args), sizeof(GridArgs));
+  kernels::emulator::RunBlock(context, {.wave_size = 32, .shared_bytes = 1024}, &SumOverGrid,
+                              const_cast<void*>(args), sizeof(GridArgs));
 }
 
 TEST_F(GridRaces, AreFoundOnADeviceOfSeveralThreads) {

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hip device over fake libraries that are opened as the real one is: what it asks of them, what
-// it makes of their answers, and every error on the way. What holds for every device is in
-// the *_contract_test.cc files, which run over the same fake.
+// it makes of their answers, and every error on the way; capture is in hip_capture_test.cc. What
+// holds for every device is in the *_contract_test.cc files, which run over the same fake.
 #include "runtime/hip_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/buffer.h"
+#include "tests/runtime/hip_fake_test.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 #include "tests/testing/probe_kernels.h"
 #include "tests/testing/status_matchers.h"
@@ -23,9 +21,6 @@
 namespace reprise::runtime {
 namespace {
 
-using ::reprise::testing::FakeHip;
-using ::reprise::testing::FakeHipCode;
-using ::reprise::testing::FakeHipCounts;
 using ::reprise::testing::FakeHipPath;
 using ::reprise::testing::FakeHipRelease;
 using ::reprise::testing::LackingHipPath;
@@ -44,71 +39,12 @@ constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
 constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
 constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
 
-absl::StatusOr<std::unique_ptr<Device>> Create(const std::string& library, int ordinal = 0) {
-  return Device::Create({.kind = DeviceKind::kHip, .ordinal = ordinal, .hip_library = library});
+absl::StatusOr<std::unique_ptr<Device>> Create(const std::string& library) {
+  return Device::Create({.kind = DeviceKind::kHip, .hip_library = library});
 }
 
-// Each test gets a fresh machine, and leaves nothing alive on it.
-class HipDeviceTest : public ::testing::TestWithParam<FakeHipRelease> {
- protected:
-  HipDeviceTest() : fake_(GetParam()) { fake_.Reset(); }
-  ~HipDeviceTest() override {
-    stream_ = nullptr;
-    device_ = nullptr;
-    const FakeHipCounts counts = fake_.counts();
-    EXPECT_EQ(counts.allocations, 0);
-    EXPECT_EQ(counts.mapped, 0);
-    EXPECT_EQ(counts.streams, 0);
-    EXPECT_EQ(counts.graphs, 0);
-    EXPECT_EQ(counts.execs, 0);
-    EXPECT_EQ(counts.modules, 0);
-    fake_.Reset();
-  }
-  absl::StatusOr<std::unique_ptr<Device>> Make(int ordinal = 0) {
-    return Create(FakeHipPath(GetParam()), ordinal);
-  }
-  void MakeStream(int ordinal = 0) {
-    auto device = Make(ordinal);
-    ASSERT_OK(device);
-    device_ = *std::move(device);
-    auto stream = device_->CreateStream();
-    ASSERT_OK(stream);
-    stream_ = *std::move(stream);
-  }
-  // What a message says of an error: 5.2 has no texts.
-  std::string Said(const std::string& text, const std::string& name) const {
-    return GetParam() == FakeHipRelease::kCurrent ? text + " (" + name + ")" : name;
-  }
-  // An image of the probe kernels, as code objects for these architectures.
-  KernelImage Image(const std::vector<std::string>& architectures) {
-    code_.clear();
-    spans_.clear();
-    for (const std::string& architecture : architectures) {
-      code_.push_back(std::make_unique<FakeHipCode>(ProbeImage().kernels, architecture));
-      spans_.push_back(code_.back()->bytes());
-    }
-    return {.kernels = ProbeImage().kernels, .cuda_fatbins = {}, .hip_code_objects = spans_};
-  }
-  Kernel Affine() {
-    auto module = device_->Load(Image({"gfx942"}));
-    EXPECT_OK(module);
-    auto kernel = (*module)->Find(testing::kProbeAffine);
-    EXPECT_OK(kernel);
-    return *kernel;
-  }
-
-  FakeHip fake_;
-  std::vector<std::unique_ptr<FakeHipCode>> code_;
-  std::vector<std::span<const std::byte>> spans_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Releases, HipDeviceTest,
-                         ::testing::Values(FakeHipRelease::kCurrent, FakeHipRelease::kRocm52),
-                         [](const ::testing::TestParamInfo<FakeHipRelease>& info) {
-                           return info.param == FakeHipRelease::kCurrent ? "current" : "rocm_5_2";
-                         });
+class HipDeviceTest : public HipFakeTest {};
+REPRISE_ON_EVERY_HIP_RELEASE(HipDeviceTest);
 
 TEST(HipLibrary, MissingOneIsUnavailableAndNamesWhatWasTried) {
   const std::string path = "/nowhere/libamdhip64.so.6";
@@ -350,107 +286,6 @@ TEST_P(HipDeviceTest, StaticSharedMemoryTakesItsPart) {
               StatusIs(kInvalid, "hipModuleLaunchKernel: " +
                                      Said("invalid argument", "hipErrorInvalidValue")));
   ASSERT_OK(stream_->Synchronize());
-}
-
-// Copies and fills beside kernels: node types have other numbers in each release.
-TEST_P(HipDeviceTest, CaptureCountsKernelsAndOthersInEveryRelease) {
-  MakeStream();
-  const Kernel affine = Affine();
-  ASSERT_OK_AND_ASSIGN(const auto cell, DeviceBuffer::Create(*device_, 8));
-  const size_t free_before = *device_->FreeBytes();
-  ASSERT_OK(stream_->BeginCapture());
-  uint64_t value = 5;
-  ASSERT_OK(stream_->CopyToDevice(cell.data(), &value, 8));
-  for (const uint64_t add : {1, 2, 3}) {
-    ASSERT_OK(stream_->Launch(affine, {}, ProbeAffineArgs{cell.as<uint64_t>(), 2, add}));
-  }
-  ASSERT_OK(stream_->Fill(cell.as<char>() + 7, 0, 1));
-  ASSERT_OK_AND_ASSIGN(const auto graph, stream_->EndCapture());
-  EXPECT_EQ(graph->num_kernel_nodes(), 3);
-  EXPECT_EQ(graph->num_other_nodes(), 2);
-  EXPECT_EQ(graph->device_bytes(), fake_.machine().bytes_per_graph);
-  EXPECT_EQ(*device_->FreeBytes(), free_before - graph->device_bytes());
-  EXPECT_EQ(fake_.counts().graphs, 0);  // only the executable form is kept
-  ASSERT_OK(graph->Replay(*stream_));
-  ASSERT_OK(stream_->CopyToHost(&value, cell.data(), 8));
-  ASSERT_OK(stream_->Synchronize());
-  EXPECT_EQ(value, ((5u * 2 + 1) * 2 + 2) * 2 + 3);
-  EXPECT_EQ(fake_.CountCalls("hipGraphUpload"), GetParam() == FakeHipRelease::kCurrent ? 1 : 0);
-}
-
-TEST_P(HipDeviceTest, ArgumentsAreFrozenAtCapture) {
-  MakeStream();
-  const Kernel affine = Affine();
-  ASSERT_OK_AND_ASSIGN(const auto cell, DeviceBuffer::Create(*device_, 8));
-  ASSERT_OK(stream_->Fill(cell.data(), 0, 8));
-  ASSERT_OK(stream_->BeginCapture());
-  ProbeAffineArgs args{cell.as<uint64_t>(), 10, 3};
-  ASSERT_OK(stream_->Launch(affine, {}, args));
-  args = {};
-  ASSERT_OK_AND_ASSIGN(const auto graph, stream_->EndCapture());
-  for (int i = 0; i < 3; ++i) ASSERT_OK(graph->Replay(*stream_));
-  uint64_t value = 0;
-  ASSERT_OK(stream_->CopyToHost(&value, cell.data(), 8));
-  ASSERT_OK(stream_->Synchronize());
-  EXPECT_EQ(value, 333u);
-}
-
-// Fails every call that ends a capture, one at a time; the fixture checks that nothing leaks.
-TEST_P(HipDeviceTest, CaptureThatFailsAnywhereLeavesTheStreamUsable) {
-  MakeStream();
-  const Kernel affine = Affine();
-  ASSERT_OK_AND_ASSIGN(const auto cell, DeviceBuffer::Create(*device_, 8));
-  std::vector<const char*> calls = {
-      "hipStreamBeginCapture", "hipStreamEndCapture",  "hipGraphGetNodes",
-      "hipGraphCreate",        "hipGraphAddEmptyNode", "hipGraphNodeGetType",
-      "hipMemGetInfo",         "hipGraphInstantiate",  "hipStreamSynchronize"};
-  if (GetParam() == FakeHipRelease::kCurrent) calls.push_back("hipGraphUpload");
-  for (const char* call : calls) {
-    fake_.Fail(call, 999);
-    absl::Status status = stream_->BeginCapture();
-    if (status.ok()) {
-      ASSERT_OK(stream_->Launch(affine, {}, ProbeAffineArgs{cell.as<uint64_t>(), 1, 1}));
-      status = stream_->EndCapture().status();
-    }
-    EXPECT_THAT(status, StatusIs(kInternal, std::string(call) + ": "));
-    EXPECT_EQ(fake_.counts().execs, 0) << call;
-    EXPECT_EQ(fake_.counts().graphs, 0) << call;
-    ASSERT_OK(stream_->BeginCapture()) << "after " << call;
-    ASSERT_OK(stream_->Launch(affine, {}, ProbeAffineArgs{cell.as<uint64_t>(), 1, 1}));
-    ASSERT_OK_AND_ASSIGN(auto graph, stream_->EndCapture());
-    ASSERT_OK(graph->Replay(*stream_));
-    ASSERT_OK(stream_->Synchronize());
-  }
-}
-
-TEST_P(HipDeviceTest, AllocationByTheCapturingThreadSpoilsTheCapture) {
-  MakeStream();
-  const Kernel affine = Affine();
-  ASSERT_OK_AND_ASSIGN(const auto cell, DeviceBuffer::Create(*device_, 8));
-  ASSERT_OK(stream_->BeginCapture());
-  EXPECT_THAT(device_->Allocate(8),
-              StatusIs(kPrecondition,
-                       "hipMalloc: " + Said("operation not permitted when stream is capturing",
-                                            "hipErrorStreamCaptureUnsupported")));
-  EXPECT_THAT(stream_->Launch(affine, {}, ProbeAffineArgs{cell.as<uint64_t>(), 1, 1}),
-              StatusIs(kPrecondition, "hipErrorStreamCaptureInvalidated"));
-  EXPECT_THAT(
-      stream_->EndCapture(),
-      StatusIs(kPrecondition, "hipStreamEndCapture: " +
-                                  Said("operation failed due to a previous error during capture",
-                                       "hipErrorStreamCaptureInvalidated")));
-  EXPECT_OK(stream_->BeginCapture());
-  stream_->AbortCapture();
-  EXPECT_OK(stream_->Synchronize());
-}
-
-TEST_P(HipDeviceTest, CaptureMayNotBeEndedByAnotherThread) {
-  MakeStream();
-  ASSERT_OK(stream_->BeginCapture());
-  absl::Status status;
-  std::thread other([&] { status = stream_->EndCapture().status(); });
-  other.join();
-  EXPECT_THAT(status, StatusIs(kPrecondition, "hipErrorStreamCaptureWrongThread"));
 }
 
 TEST_P(HipDeviceTest, EverythingHappensOnItsOwnDevice) {
