@@ -140,7 +140,9 @@ class Block {
                   [](ValueIndex a, ValueIndex b) { return Better(a, b); });
   }
 
-  // put(i, sum of get(0..i-1)) for every i; returns the sum of all. get must not depend on put.
+  // put(i, sum of get(0..i-1)) for every i; returns the sum of all. get must not depend on put. An
+  // i falls to the thread that For gives it to, and a Sync follows the last put: what was written
+  // for an i needs none before it, what put writes none behind.
   template <typename Get, typename Put>
   REPRISE_FN uint32_t ExclusiveScan(int n, Get get, Put put) const {
     REPRISE_SHARED_ARRAY(uint32_t, wave_totals, kMaxWaves);

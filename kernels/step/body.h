@@ -262,10 +262,9 @@ REPRISE_FN uint32_t PlanSampled(Block& b, const StepPlan& p, int rows) {
       [&](int e, uint32_t s) {
         if ((p.entries[e].flags & kRowSample) == 0) return;
         p.sampled_entry[s] = static_cast<uint32_t>(e);
-        p.sampled_token[s] = p.query_start[e + 1] - 1;
+        p.sampled_token[s] = p.query_start[e] + p.entries[e].num_tokens - 1;
       });
   if (p.logits_place == nullptr) return num_sampled;
-  b.Sync();
   constexpr uint32_t kLogits = kFeatureLogits << kRowFeatureShift;
   b.ExclusiveScan(
       static_cast<int>(num_sampled),
@@ -301,12 +300,10 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const int rows = static_cast<int>(num_rows);
 
   PlanRows(b, a, rows);
-  b.Sync();
   const uint32_t num_tokens = b.ExclusiveScan(
       rows, [&](int e) { return p.entries[e].num_tokens; },
       [&](int e, uint32_t start) { p.query_start[e] = start; });
-  b.Once([&] { p.query_start[num_rows] = num_tokens; });
-  b.Sync();
+  b.Once([&] { p.query_start[num_rows] = num_tokens; });  // for the kernels that follow
   PlanTokens(b, a, num_rows, num_tokens);
   const uint32_t num_sampled = PlanSampled(b, p, rows);
   const uint32_t num_prompt =
