@@ -19,11 +19,13 @@ namespace reprise::graphs {
 namespace {
 
 using ::reprise::testing::EngineDriver;
+using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::OracleLogprob;
 using ::reprise::testing::OracleOrder;
 using ::reprise::testing::RandomPrompt;
 using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
+using ::reprise::testing::TestEngineOptions;
 using ::testing::SizeIs;
 
 class SamplingReportTest : public SampledRowsTest {};
@@ -107,45 +109,44 @@ TEST_P(SamplingReportTest, PromptLogprobsAreThoseOfTheLogits) {
   }
 }
 
+// Row 1 runs `prompt` cut into `chunks`. company: beside a row that decodes.
+std::vector<PromptReport> RunInChunks(DecodeEngine& engine, const std::vector<uint32_t>& prompt,
+                                      const std::vector<uint32_t>& chunks, bool company = false) {
+  EngineDriver driver(engine);
+  std::vector<PromptReport> reports;
+  StepDraft step{.add = {{.row = 1,
+                          .blocks = driver.AllocateFor(static_cast<uint32_t>(prompt.size()) + 3),
+                          .sampling = {.num_logprobs = 4}}}};
+  if (company) Start(driver, 5, RandomPrompt(3, 4), {.temperature = 1.0f, .num_logprobs = 2});
+  uint32_t at = 0;
+  for (const uint32_t count : chunks) {
+    const auto begin = prompt.begin() + at;
+    at += count;
+    StepDraft::Chunk chunk{.row = 1,
+                           .tokens = {begin, begin + count},
+                           .sample = at == prompt.size(),
+                           .prompt_logprobs = true};
+    if (at < prompt.size()) chunk.next_token = prompt[at];
+    step.chunks = {chunk};
+    step.continue_all = company;
+    const std::vector<PromptReport> more = PromptReports(driver.Step(step), 1);
+    reports.insert(reports.end(), more.begin(), more.end());
+    step = {};
+  }
+  return reports;
+}
+
 TEST_P(SamplingReportTest, ChunksOfAPromptReportWhatTheWholeDoes) {
   const TestEngine tiny = MakeEngine();
   const std::vector<uint32_t> prompt = RandomPrompt(11, 37);
-  const auto run = [&](EngineDriver& driver, const std::vector<uint32_t>& chunks, bool company) {
-    std::vector<PromptReport> reports;
-    StepDraft step{
-        .add = {{.row = 1, .blocks = driver.AllocateFor(40), .sampling = {.num_logprobs = 4}}}};
-    if (company) Start(driver, 5, RandomPrompt(3, 4), {.temperature = 1.0f, .num_logprobs = 2});
-    uint32_t at = 0;
-    for (const uint32_t count : chunks) {
-      const auto begin = prompt.begin() + at;
-      at += count;
-      StepDraft::Chunk chunk{.row = 1,
-                             .tokens = {begin, begin + count},
-                             .sample = at == prompt.size(),
-                             .prompt_logprobs = true};
-      if (at < prompt.size()) chunk.next_token = prompt[at];
-      step.chunks = {chunk};
-      step.continue_all = company;
-      const std::vector<PromptReport> more = PromptReports(driver.Step(step), 1);
-      reports.insert(reports.end(), more.begin(), more.end());
-      step = {};
-    }
-    return reports;
-  };
-  const auto alone = [&](const std::vector<uint32_t>& chunks) {
-    EngineDriver driver(*tiny.engine);
-    return run(driver, chunks, false);
-  };
-  const std::vector<PromptReport> whole = alone({37});
+  const std::vector<PromptReport> whole = RunInChunks(*tiny.engine, prompt, {37});
   ASSERT_THAT(whole, SizeIs(36));
   for (uint32_t i = 0; i < 36; ++i) EXPECT_EQ(whole[i].position, i + 1);
-  EXPECT_EQ(alone({9, 3, 20, 5}), whole);
-  {
-    EngineDriver driver(*tiny.engine);
-    EXPECT_EQ(run(driver, {9, 3, 20, 5}, true), whole) << "beside a row that decodes";
-  }
+  EXPECT_EQ(RunInChunks(*tiny.engine, prompt, {9, 3, 20, 5}), whole);
+  EXPECT_EQ(RunInChunks(*tiny.engine, prompt, {9, 3, 20, 5}, true), whole)
+      << "beside a row that decodes";
   // A chunk of one token goes the way of decoding, whose attention rounds otherwise.
-  const std::vector<PromptReport> single = alone({1, 9, 1, 26});
+  const std::vector<PromptReport> single = RunInChunks(*tiny.engine, prompt, {1, 9, 1, 26});
   ASSERT_THAT(single, SizeIs(36));
   for (uint32_t i = 0; i < 36; ++i) {
     EXPECT_EQ(single[i].position, whole[i].position);
@@ -153,6 +154,19 @@ TEST_P(SamplingReportTest, ChunksOfAPromptReportWhatTheWholeDoes) {
                 std::bit_cast<float>(whole[i].logprob_bits),
                 GetParam().dtype == runtime::DType::kF32 ? 1e-3 : 0.1);
   }
+}
+
+// A chunk's window begins within a tile of keys, wherever the chunk does.
+TEST_P(SamplingReportTest, ChunksOfAWindowedPromptReportWhatTheWholeDoes) {
+  TestEngineOptions options = Options();
+  options.model.architecture = "mistral";
+  options.model.sliding_window = 13;
+  const TestEngine tiny = MakeTestEngine(options);
+  const std::vector<uint32_t> prompt = RandomPrompt(12, 50);
+  const std::vector<PromptReport> whole = RunInChunks(*tiny.engine, prompt, {50});
+  ASSERT_THAT(whole, SizeIs(49));
+  EXPECT_EQ(RunInChunks(*tiny.engine, prompt, {25, 25}), whole);
+  EXPECT_EQ(RunInChunks(*tiny.engine, prompt, {17, 2, 31}, true), whole);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 //
 //   reprise_kernel_shapes > shapes.json
 //
-// The typical launch is that of Llama-3.1-8B: hidden size 4096, 32 heads of 128 on 8 KV heads.
+// The typical launch is that of Llama-3.1-8B: 32 heads of 128 on 8 KV heads.
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -19,13 +19,14 @@
 #include "kernels/kernel_list.h"
 #include "kernels/linear/mma_shapes.h"
 #include "kernels/linear/portable_body.h"
+#include "kernels/rope_append/rope_append_args.h"
 #include "kernels/sample/report.h"
 #include "kernels/step/body.h"
 
 namespace reprise::kernels {
 namespace {
 
-constexpr int kHidden = 4096, kHeadDim = 128;
+constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 
 using Names = std::vector<std::string_view>;
 #define REPRISE_NAME(name) #name,
@@ -59,7 +60,8 @@ std::optional<int> SizeOf(std::string_view name) {
 // As in the ops' launches.
 size_t BlockSharedBytes(const DeviceTraits& traits, std::string_view name) {
   if (StartsWith(name, "reprise_fetch")) return on_host::kFetchAheadBytes;
-  if (StartsWith(name, "reprise_rms_norm")) return kHidden * sizeof(float);
+  if (StartsWith(name, "reprise_rope_append_normed"))
+    return size_t{kHeads + kKvHeads} * kHeadNormLanes * sizeof(float);
   if (StartsWith(name, "reprise_sample_final")) return sizeof(on_host::ReportScratch);
   if (StartsWith(name, "reprise_linear_portable")) return on_host::kPortableSharedBytes;
   if (StartsWith(name, "reprise_attention_portable")) {
@@ -99,8 +101,8 @@ void Print(const char* unit_name, runtime::MatrixUnit unit, bool last) {
 
 int main() {
   using reprise::runtime::MatrixUnit;
-  std::printf("{\n  \"launch\": \"Llama-3.1-8B: hidden size %d, head size %d\",\n",
-              reprise::kernels::kHidden, reprise::kernels::kHeadDim);
+  std::printf("{\n  \"launch\": \"Llama-3.1-8B: %d heads of %d on %d KV heads\",\n",
+              reprise::kernels::kHeads, reprise::kernels::kHeadDim, reprise::kernels::kKvHeads);
   std::printf("  \"dynamic_shared_bytes\": {\n");
   reprise::kernels::Print("mma", MatrixUnit::kMma, false);
   reprise::kernels::Print("mfma", MatrixUnit::kMfma, false);
