@@ -37,6 +37,8 @@ function(reprise_test folder)
   endif()
   set(target reprise_${folder}_tests)
   add_executable(${target} ${arg_SOURCES})
+  # A quarter less to wait for than with -O3, and tests themselves have nothing that must be fast: what they test is built as ever.
+  target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   target_link_libraries(${target} PRIVATE reprise_flags ${REPRISE_TSAN_OBJECTS} ${arg_DEPENDS}
                                           reprise::testing GTest::gmock GTest::gtest_main)
   gtest_discover_tests(
