@@ -233,7 +233,8 @@ TEST_P(SampleFeaturesTest, FrequenciesFollowTheTruncatedDistribution) {
   EXPECT_LT(chi_square, 31.3);
 }
 
-SampleRow RandomAdjusted(Random& random, size_t vocab) {
+// everything: all kinds of adjustment at once, none of them idle.
+SampleRow RandomAdjusted(Random& random, size_t vocab, bool everything) {
   SampleRow row;
   row.logits = random.Tensor(DType::kF32, vocab, 3.0);
   constexpr double kTemperatures[] = {0.0, 1.0, 0.7, 1.5};
@@ -241,7 +242,7 @@ SampleRow RandomAdjusted(Random& random, size_t vocab) {
   row.seed = random.Bits();
   row.position = 1 + random.Below(1000);
   const auto token = [&] { return random.Below(static_cast<uint32_t>(vocab)); };
-  const uint32_t kinds = 1 + random.Below(15);
+  const uint32_t kinds = everything ? 15 : 1 + random.Below(15);
   if ((kinds & 1) != 0) {
     row.repetition = RoundTo(DType::kF32, 0.5 + 1.5 * random.Uniform());
     row.presence = RoundTo(DType::kF32, random.Normal());
@@ -260,7 +261,7 @@ SampleRow RandomAdjusted(Random& random, size_t vocab) {
   if ((kinds & 8) != 0 && vocab > 8) {
     row.stop = {token(), token()};
     row.min_tokens = 5;
-    row.generated = random.Below(2) == 0 ? 4 : 5;
+    row.generated = everything || random.Below(2) == 0 ? 4 : 5;
   }
   if (!row.adjusts()) row.presence = 1.0;
   if (random.Below(3) == 0) row.top_k = 10;
@@ -274,7 +275,7 @@ TEST_P(SampleFeaturesTest, AdjustedLogitsAreTheReferences) {
     Random random(vocab + 1);
     std::vector<SampleRow> rows;
     for (uint32_t i = 0; i < Fewer(vocab > 5000 ? 4 : 30); ++i)
-      rows.push_back(RandomAdjusted(random, vocab));
+      rows.push_back(RandomAdjusted(random, vocab, i == 0));
     const std::vector<SampleOutcome> got = Run(rows);
     for (size_t i = 0; i < rows.size(); ++i) {
       SCOPED_TRACE("row " + std::to_string(i));
@@ -334,7 +335,8 @@ TEST_P(SampleFeaturesTest, ReportsNameTheLikeliestInOrder) {
     Random random(vocab + 2);
     std::vector<SampleRow> rows;
     for (uint32_t i = 0; i < Fewer(vocab > 5000 ? 3u : 24u); ++i) {
-      SampleRow row = i % 2 == 0 ? RandomAdjusted(random, vocab) : RandomTruncated(random, vocab);
+      SampleRow row =
+          i % 2 == 0 ? RandomAdjusted(random, vocab, i == 0) : RandomTruncated(random, vocab);
       row.num_logprobs = i % 4 == 0 ? 32 : 1 + random.Below(32);
       row.return_logits = i % 3 == 0;
       if (i % 5 == 0) row.logits[vocab / 2] = std::nan("");
@@ -374,7 +376,8 @@ TEST_P(SampleFeaturesTest, ARowsBitsDependOnNoNeighbour) {
     Random random(vocab + 3);
     std::vector<SampleRow> rows;
     for (uint32_t i = 0; i < Fewer(24); ++i) {
-      rows.push_back(i % 2 == 0 ? RandomAdjusted(random, vocab) : RandomTruncated(random, vocab));
+      rows.push_back(i % 2 == 0 ? RandomAdjusted(random, vocab, i == 0)
+                                : RandomTruncated(random, vocab));
       rows.back().num_logprobs = random.Below(4);
     }
     const std::vector<SampleOutcome> together = Run(rows);
