@@ -9,11 +9,9 @@ namespace reprise::testing {
 void BarrierBehindWrapper(void*) {
   using namespace kernels::on_mma;  // the layer's, no more
   const Block b(nullptr);
-  if (ThreadX() < BlockThreads() / 2) {
-    b.Sync();
-  } else {
-    b.Sync();
-  }
+  const bool lower_half = ThreadX() < BlockThreads() / 2;
+  if (lower_half) b.Sync();
+  if (!lower_half) b.Sync();
 }
 
 void ArriveAgain(void* args) {

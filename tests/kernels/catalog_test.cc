@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/attention/cases.h"
 #include "kernels/attention/mma_geometry.h"
 #include "kernels/device/traits.h"
@@ -58,7 +59,7 @@ TEST(Catalog, EveryKernelIsEmulatedOrIsListedWithAReason) {
 TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
   std::set<std::string> worked;
   const auto add = [&](const std::string& kernel, const std::string& size) {
-    for (const char* dtype : {"_bf16_", "_f16_"}) worked.insert(kernel + dtype + size);
+    for (const char* dtype : {"_bf16_", "_f16_"}) worked.insert(absl::StrCat(kernel, dtype, size));
   };
   for (const kernels::AttentionCase& c : kernels::kAttentionCases) {
     const int size = kernels::kMmaHeadSizes[kernels::MmaHeadSizeIndex(c.head_dim)];
