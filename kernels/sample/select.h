@@ -106,11 +106,12 @@ REPRISE_FN int IdShift(int n) {
 }
 
 // The id at which the running weight(id), in order of ids, reaches target(total weight), which lies
-// in 1 .. total. Runs of ids are summed serially, so that neighbours do not meet in one bin.
+// in 1 .. total. Runs of ids are summed serially, so that neighbours do not meet in one bin. What
+// FindBin found is read by every thread before the SumBins that its next use begins with: no
+// barrier is needed around a selection.
 template <typename Weight, typename Target>
 REPRISE_FN uint32_t FindId(Block& b, SelectScratch& s, int n, Weight weight, Target target) {
   const int shift = IdShift(n);
-  b.Sync();
   b.For(kSelectBins, [&](int r) {
     const int64_t begin = static_cast<int64_t>(r) << shift;
     const int64_t end = begin + (int64_t{1} << shift);
@@ -130,9 +131,7 @@ REPRISE_FN uint32_t FindId(Block& b, SelectScratch& s, int n, Weight weight, Tar
   });
   SumBins(b, s);
   FindBin(b, s, left);
-  const uint32_t id = static_cast<uint32_t>(begin) + s.bin;
-  b.Sync();
-  return id;
+  return static_cast<uint32_t>(begin) + s.bin;
 }
 
 // Digits of a descent, best first: how far a logit lies below `max`, in 64ths, which spreads
@@ -187,7 +186,6 @@ REPRISE_FN SampleCut SelectPrefix(Block& b, SelectScratch& s, int n, float max, 
   const uint64_t each = weight(LogitOfKey(known));
   const uint64_t ties = s.inside / each, needed = (left + each - 1) / each;
   SampleCut cut{known, 0xffffffffu};
-  b.Sync();
   if (needed < ties)
     cut.last_id = FindId(
         b, s, n,
