@@ -128,7 +128,10 @@ class CudaVendor final : public GpuVendor {
     return ToStatus(cudaStreamSynchronize(Native(stream)), "cudaStreamSynchronize");
   }
   absl::Status StreamQuery(GpuStreamHandle stream) const override {
-    return ToStatus(cudaStreamQuery(Native(stream)), "cudaStreamQuery");
+    const cudaError_t state = cudaStreamQuery(Native(stream));
+    if (state != cudaErrorNotReady) return ToStatus(state, "cudaStreamQuery");
+    cudaGetLastError();
+    return absl::Status(absl::StatusCode::kUnavailable, "");
   }
   absl::Status MemcpyAsync(void* dst, const void* src, size_t bytes, GpuCopy copy,
                            GpuStreamHandle stream) const override {

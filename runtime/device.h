@@ -144,7 +144,7 @@ class Stream {
 
   // Blocks until all enqueued work is done; reports any fault of it.
   virtual absl::Status Synchronize() = 0;
-  // OK when idle, Unavailable while work is pending, otherwise the sticky fault. Never blocks.
+  // OK if idle, Unavailable (no text) while work pends, else the fault. No wait, no allocation.
   virtual absl::Status Query() = 0;
 
   // Capture mode is thread-local: other threads may go on allocating. Errors: FailedPrecondition

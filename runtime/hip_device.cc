@@ -96,7 +96,10 @@ class HipVendor final : public GpuVendor {
     return ToStatus(api_.hipStreamSynchronize(stream.raw), "hipStreamSynchronize");
   }
   absl::Status StreamQuery(GpuStreamHandle stream) const override {
-    return ToStatus(api_.hipStreamQuery(stream.raw), "hipStreamQuery");
+    const int state = api_.hipStreamQuery(stream.raw);
+    if (state != hip::kNotReady) return ToStatus(state, "hipStreamQuery");
+    api_.hipGetLastError();
+    return absl::Status(absl::StatusCode::kUnavailable, "");
   }
   absl::Status MemcpyAsync(void* dst, const void* src, size_t bytes, GpuCopy copy,
                            GpuStreamHandle stream) const override {

@@ -257,7 +257,7 @@ absl::Status HostStream::Synchronize() {
 absl::Status HostStream::Query() {
   if (capture_ != nullptr) return absl::FailedPreconditionError("Query: the stream is capturing");
   if (faulted_.load(std::memory_order_acquire)) return Fault();
-  return Idle() ? absl::OkStatus() : absl::UnavailableError("work is pending");
+  return Idle() ? absl::OkStatus() : absl::Status(absl::StatusCode::kUnavailable, "");
 }
 
 absl::Status HostStream::BeginCapture() {

@@ -101,6 +101,28 @@ TEST_P(StepCostTest, DecodeStepsAllocateNothing) {
   }
 }
 
+// Of a step that takes long, Wait asks the stream now and then whether it is still alive.
+TEST(SlowStep, AllocatesNothing) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "allocations are counted in builds without ThreadSanitizer, which adds its own";
+#endif
+  // A millisecond on average before each of some twenty kernels.
+  const TestEngine tiny = testing::MakeTestEngine({.device = {.host_max_delay_us = 2000}});
+  EngineDriver driver(*tiny.engine);
+  driver.Start({.row = 1, .prompt = RandomPrompt(1, 5)}, 40);
+  const StepDraft all{.continue_all = true};
+  StepResult result;
+  for (int i = 0; i < 8; ++i) {
+    const StepView view(all, driver.session(), driver.sequence());
+    const uint64_t allocations = AllocationsOf(*tiny.engine, view.request(), &result);
+    driver.CountStep();
+    if (i > 1) {
+      EXPECT_EQ(allocations, 0u) << "step " << i;
+      EXPECT_GT(result.ledger.total_ns, 10'000'000u) << "no longer than Wait's first look";
+    }
+  }
+}
+
 // Rows come and go, chunks run, tables grow: as long as the request's own arrays are there, nothing
 // is allocated either.
 TEST_P(StepCostTest, StepsThatChangeRowsAllocateNothingOnceWarm) {

@@ -97,7 +97,7 @@ FAKE_HIP_EXPORT void reprise_fake_hip_reset() {
   state.execs.clear();
   state.functions.clear();
   state.modules.clear();
-  state.calls.clear();
+  for (auto& [name, count] : state.calls) count = 0;
   state.failures.clear();
   state.used_bytes = 0;
   state.fault = kSuccess;
