@@ -38,6 +38,8 @@ void Sessions::Leave(const Stream* stream) {
   if (IsIdle()) idle_.notify_all();
 }
 
+void Sessions::Settle() const { const std::lock_guard lock(mutex_); }
+
 void Sessions::Open(graphs::SessionId session) {
   std::lock_guard lock(mutex_);
   open_[session] = 0;

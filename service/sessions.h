@@ -32,6 +32,8 @@ class Sessions {
   // A stream is connected until Leave. Errors: Unavailable while draining.
   absl::Status Join(const std::shared_ptr<Stream>& stream);
   void Leave(const Stream* stream);
+  // What streams did before they left is done before this returns. REQUIRES: all have.
+  void Settle() const;
 
   // A session is open from Open to Close.
   void Open(graphs::SessionId session);

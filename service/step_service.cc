@@ -79,7 +79,9 @@ class StepService::UnaryStep final : public StepJob {
 
 StepService::StepService(uint64_t max_message_bytes) : max_message_bytes_(max_message_bytes) {}
 
-StepService::~StepService() = default;
+// gRPC has called every stream's OnDone by now; its own locks say so, which no tool can see that
+// watches ours.
+StepService::~StepService() { sessions_.Settle(); }
 
 void StepService::Attach(graphs::DecodeEngine& engine, std::function<void()> on_fault) {
   REPRISE_CHECK(owned_ == nullptr);
