@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs two components: `program` (bin/reprise) and `development` (what find_package(reprise) gives an embedder: the libraries
-# reprise::runtime, reprise::kernels and reprise::graphs and their headers; no gRPC, no protobuf).
+# reprise::runtime, reprise::kernels, reprise::graphs, reprise::models and reprise::engine and their headers; no gRPC, no protobuf).
 include(CMakePackageConfigHelpers)
 
 set(REPRISE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/reprise")
 
-install(TARGETS reprise_runtime reprise_kernels reprise_graphs
+install(TARGETS reprise_runtime reprise_kernels reprise_graphs reprise_models reprise_engine
         EXPORT reprise_targets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
-install(DIRECTORY runtime kernels graphs
+install(DIRECTORY runtime kernels graphs models engine
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprise"
         COMPONENT development
         FILES_MATCHING PATTERN "*.h")

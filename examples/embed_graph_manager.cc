@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "graphs/graph_manager.h"
-#include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "runtime/status_macros.h"
 
 namespace {

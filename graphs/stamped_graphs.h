@@ -24,8 +24,8 @@
 #include "absl/status/statusor.h"
 #include "graphs/graph_manager.h"
 #include "kernels/kernel_set.h"
-#include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 
 namespace reprise::graphs {
 

@@ -17,9 +17,9 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope_append/rope_append.h"
 #include "kernels/silu_mul/silu_mul.h"
-#include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
+#include "runtime/memory/buffer.h"
 
 namespace reprise::kernels {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/hip_device.h"
-#include "runtime/host_device.h"
+#include "runtime/hip/hip_device.h"
+#include "runtime/host/host_device.h"
 #if REPRISE_WITH_CUDA
-#include "runtime/cuda_device.h"
+#include "runtime/cuda/cuda_device.h"
 #endif
 
 namespace reprise::runtime {

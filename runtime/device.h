@@ -190,7 +190,7 @@ class Device {
   DeviceKind kind() const { return properties().kind; }
 
   // Device memory, aligned to 256 bytes, contents undefined. Errors: ResourceExhausted (asked,
-  // free), InvalidArgument on zero bytes. Prefer runtime/buffer.h, which owns.
+  // free), InvalidArgument on zero bytes. Prefer runtime/memory/buffer.h, which owns.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* data) = 0;
   // Pinned host memory that the device addresses too; zero-filled.

@@ -7,15 +7,15 @@
 
 #include <cstdint>
 
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 
 namespace reprise::service {
 
 // Bytes of one stream message with a step that uses every limit at once: an upper bound.
-uint64_t MaxStepBytes(const graphs::EngineLimits& limits);
+uint64_t MaxStepBytes(const engine::EngineLimits& limits);
 
 // Bytes of one stream message with the result of such a step: an upper bound.
-uint64_t MaxResultBytes(const graphs::EngineLimits& limits, uint64_t vocab_size);
+uint64_t MaxResultBytes(const engine::EngineLimits& limits, uint64_t vocab_size);
 
 }  // namespace reprise::service
 

@@ -103,7 +103,7 @@ class Server::Impl {
     return Remember(listen, ports);
   }
 
-  void AttachEngine(graphs::DecodeEngine& engine) {
+  void AttachEngine(engine::DecodeEngine& engine) {
     steps_.Attach(engine, [this] { health_.Refresh(); });
     health_.Refresh();
   }
@@ -161,7 +161,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-void Server::AttachEngine(graphs::DecodeEngine& engine) { impl_->AttachEngine(engine); }
+void Server::AttachEngine(engine::DecodeEngine& engine) { impl_->AttachEngine(engine); }
 
 const std::vector<std::string>& Server::addresses() const { return impl_->addresses(); }
 

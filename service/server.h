@@ -4,7 +4,7 @@
 // StepService.
 //
 //   REPRISE_ASSIGN_OR_RETURN(auto server, Server::Start({.listen = {"unix:/run/reprise.sock"}}));
-//   REPRISE_ASSIGN_OR_RETURN(auto engine, graphs::DecodeEngine::Create(*device, source, options));
+//   REPRISE_ASSIGN_OR_RETURN(auto engine, engine::DecodeEngine::Create(*device, source, options));
 //   server->AttachEngine(*engine);
 //   ... wait for a signal ...
 //   server->Drain();
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 
 namespace reprise::service {
 
@@ -52,7 +52,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   // Serves `engine`, which must outlive this server. Once only.
-  void AttachEngine(graphs::DecodeEngine& engine);
+  void AttachEngine(engine::DecodeEngine& engine);
 
   // Addresses as given, with port 0 replaced by the port taken.
   const std::vector<std::string>& addresses() const;

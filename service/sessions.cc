@@ -13,7 +13,7 @@ absl::Status Draining() {
   return absl::UnavailableError("draining: the server is stopping and takes nothing new");
 }
 
-absl::Status NotOpen(graphs::SessionId session) {
+absl::Status NotOpen(engine::SessionId session) {
   return absl::NotFoundError(
       absl::StrCat("session: got ", session, ", allowed one that is open on a StepStream"));
 }
@@ -40,22 +40,22 @@ void Sessions::Leave(const Stream* stream) {
 
 void Sessions::Settle() const { const std::lock_guard lock(mutex_); }
 
-void Sessions::Open(graphs::SessionId session) {
+void Sessions::Open(engine::SessionId session) {
   std::lock_guard lock(mutex_);
   open_[session] = 0;
 }
 
-void Sessions::Close(graphs::SessionId session) {
+void Sessions::Close(engine::SessionId session) {
   std::lock_guard lock(mutex_);
   open_.erase(session);
 }
 
-absl::Status Sessions::CheckOpen(graphs::SessionId session) const {
+absl::Status Sessions::CheckOpen(engine::SessionId session) const {
   std::lock_guard lock(mutex_);
   return open_.contains(session) ? absl::OkStatus() : NotOpen(session);
 }
 
-absl::Status Sessions::BeginStep(graphs::SessionId session, uint32_t limit) {
+absl::Status Sessions::BeginStep(engine::SessionId session, uint32_t limit) {
   std::lock_guard lock(mutex_);
   if (draining_) return Draining();
   auto it = open_.find(session);
@@ -69,7 +69,7 @@ absl::Status Sessions::BeginStep(graphs::SessionId session, uint32_t limit) {
   return absl::OkStatus();
 }
 
-void Sessions::EndStep(graphs::SessionId session) {
+void Sessions::EndStep(engine::SessionId session) {
   std::lock_guard lock(mutex_);
   auto it = open_.find(session);
   if (it != open_.end()) --it->second;

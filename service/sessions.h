@@ -14,7 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "graphs/step.h"
+#include "engine/step.h"
 
 namespace reprise::service {
 
@@ -36,15 +36,15 @@ class Sessions {
   void Settle() const;
 
   // A session is open from Open to Close.
-  void Open(graphs::SessionId session);
-  void Close(graphs::SessionId session);
+  void Open(engine::SessionId session);
+  void Close(engine::SessionId session);
   // NotFound unless the session is open.
-  absl::Status CheckOpen(graphs::SessionId session) const;
+  absl::Status CheckOpen(engine::SessionId session) const;
 
   // Counts a unary step of an open session; each success needs an EndStep. Errors: NotFound;
   // ResourceExhausted when `limit` are on their way already.
-  absl::Status BeginStep(graphs::SessionId session, uint32_t limit);
-  void EndStep(graphs::SessionId session);
+  absl::Status BeginStep(engine::SessionId session, uint32_t limit);
+  void EndStep(engine::SessionId session);
 
   // From now on nothing is admitted, and every connected stream is told to drain.
   void Drain();
@@ -58,7 +58,7 @@ class Sessions {
   std::condition_variable idle_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<const Stream*, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<graphs::SessionId, uint32_t> open_ ABSL_GUARDED_BY(mutex_);  // unary steps
+  absl::flat_hash_map<engine::SessionId, uint32_t> open_ ABSL_GUARDED_BY(mutex_);  // unary steps
   uint32_t unary_steps_ ABSL_GUARDED_BY(mutex_) = 0;  // of all sessions, closed ones included
 };
 

@@ -8,7 +8,7 @@
 
 namespace reprise::service {
 
-StepPipeline::StepPipeline(graphs::DecodeEngine& engine, std::function<void()> on_fault)
+StepPipeline::StepPipeline(engine::DecodeEngine& engine, std::function<void()> on_fault)
     : engine_(engine),
       depth_(engine.info().limits.pipeline_depth),
       on_fault_(std::move(on_fault)),
@@ -48,7 +48,7 @@ void StepPipeline::SubmitWaiting(std::vector<Refusal>* refused) {
     StepJob* job = waiting_.front();
     waiting_.pop_front();
     job->times.submitted_ns = NowNs();
-    absl::StatusOr<graphs::StepTicket> ticket = engine_.Submit(job->request);
+    absl::StatusOr<engine::StepTicket> ticket = engine_.Submit(job->request);
     if (ticket.ok()) {
       in_flight_.push_back({*ticket, job, job->request.session});
     } else {
@@ -57,7 +57,7 @@ void StepPipeline::SubmitWaiting(std::vector<Refusal>* refused) {
   }
 }
 
-void StepPipeline::Withdraw(graphs::SessionId session) {
+void StepPipeline::Withdraw(engine::SessionId session) {
   std::vector<Refusal> withdrawn;
   {
     std::lock_guard lock(mutex_);
@@ -66,7 +66,7 @@ void StepPipeline::Withdraw(graphs::SessionId session) {
   for (const Refusal& refusal : withdrawn) refusal.job->Finished(refusal.status, nullptr);
 }
 
-std::vector<StepPipeline::Refusal> StepPipeline::TakeWaiting(graphs::SessionId session) {
+std::vector<StepPipeline::Refusal> StepPipeline::TakeWaiting(engine::SessionId session) {
   std::vector<Refusal> taken;
   std::deque<StepJob*> kept;
   for (StepJob* job : waiting_) {
@@ -80,13 +80,13 @@ std::vector<StepPipeline::Refusal> StepPipeline::TakeWaiting(graphs::SessionId s
   return taken;
 }
 
-bool StepPipeline::IsInFlight(graphs::SessionId session) const {
+bool StepPipeline::IsInFlight(engine::SessionId session) const {
   return std::any_of(in_flight_.begin(), in_flight_.end(),
                      [session](const InFlight& step) { return step.session == session; });
 }
 
-void StepPipeline::CloseSession(graphs::SessionId session) {
-  std::vector<graphs::SessionId> idle;
+void StepPipeline::CloseSession(engine::SessionId session) {
+  std::vector<engine::SessionId> idle;
   std::vector<Refusal> withdrawn;
   {
     std::lock_guard lock(mutex_);
@@ -96,12 +96,12 @@ void StepPipeline::CloseSession(graphs::SessionId session) {
   }
   for (const Refusal& refusal : withdrawn) refusal.job->Finished(refusal.status, nullptr);
   // NotFound is the one error there is, and means that nothing is left to close.
-  for (const graphs::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
+  for (const engine::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
 }
 
-std::vector<graphs::SessionId> StepPipeline::TakeIdleClosing() {
-  std::vector<graphs::SessionId> idle;
-  std::erase_if(closing_, [&](graphs::SessionId id) {
+std::vector<engine::SessionId> StepPipeline::TakeIdleClosing() {
+  std::vector<engine::SessionId> idle;
+  std::erase_if(closing_, [&](engine::SessionId id) {
     if (IsInFlight(id)) return false;
     idle.push_back(id);
     return true;
@@ -131,7 +131,7 @@ void StepPipeline::FinishOldest() {
   // A step behind the one that failed is lost to the same fault, whatever its own Wait says.
   if (const absl::Status fault = engine_.health(); !status.ok() && !fault.ok()) status = fault;
   std::vector<Refusal> refused;
-  std::vector<graphs::SessionId> idle;
+  std::vector<engine::SessionId> idle;
   {
     std::lock_guard lock(mutex_);
     in_flight_.pop_front();
@@ -144,7 +144,7 @@ void StepPipeline::FinishOldest() {
   if (!status.ok()) on_fault_();
   oldest.job->Finished(status, status.ok() ? &result_ : nullptr);
   for (const Refusal& refusal : refused) refusal.job->Finished(refusal.status, nullptr);
-  for (const graphs::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
+  for (const engine::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
 }
 
 }  // namespace reprise::service

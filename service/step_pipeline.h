@@ -17,8 +17,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "graphs/decode_engine.h"
-#include "graphs/step.h"
+#include "engine/decode_engine.h"
+#include "engine/step.h"
 #include "service/wire.h"
 
 namespace reprise::service {
@@ -31,9 +31,9 @@ class StepJob {
   // Called exactly once per Enqueue, on the thread that enqueued (refused at once) or on the
   // pipeline's own. `result` is set when `status` is OK, and valid during the call. May destroy or
   // reuse the job. Must not block.
-  virtual void Finished(const absl::Status& status, const graphs::StepResult* result) = 0;
+  virtual void Finished(const absl::Status& status, const engine::StepResult* result) = 0;
 
-  graphs::StepRequest request;
+  engine::StepRequest request;
   StepTimes times;
 };
 
@@ -41,7 +41,7 @@ class StepPipeline {
  public:
   // `engine` must outlive the pipeline. `on_fault` is called, on the pipeline's thread, when a step
   // was lost to a device fault.
-  StepPipeline(graphs::DecodeEngine& engine, std::function<void()> on_fault);
+  StepPipeline(engine::DecodeEngine& engine, std::function<void()> on_fault);
   // Takes in-flight steps to their end; queued ones are finished as Unavailable.
   ~StepPipeline();
   StepPipeline(const StepPipeline&) = delete;
@@ -51,15 +51,15 @@ class StepPipeline {
   // Finished.
   void Enqueue(StepJob* job);
   // Finishes the session's queued jobs as Aborted; those in flight go on.
-  void Withdraw(graphs::SessionId session);
+  void Withdraw(engine::SessionId session);
   // Withdraws, then closes the session in the engine as soon as none of its steps is in flight.
-  void CloseSession(graphs::SessionId session);
+  void CloseSession(engine::SessionId session);
 
  private:
   struct InFlight {
-    graphs::StepTicket ticket;
+    engine::StepTicket ticket;
     StepJob* job;
-    graphs::SessionId session;
+    engine::SessionId session;
   };
   struct Refusal {
     StepJob* job;
@@ -70,13 +70,13 @@ class StepPipeline {
   // `refused`.
   void SubmitWaiting(std::vector<Refusal>* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the sessions out of closing_ that have no step in flight any more.
-  std::vector<graphs::SessionId> TakeIdleClosing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<Refusal> TakeWaiting(graphs::SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsInFlight(graphs::SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<engine::SessionId> TakeIdleClosing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Refusal> TakeWaiting(engine::SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsInFlight(engine::SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump();
   void FinishOldest();
 
-  graphs::DecodeEngine& engine_;
+  engine::DecodeEngine& engine_;
   const size_t depth_;
   const std::function<void()> on_fault_;
 
@@ -86,10 +86,10 @@ class StepPipeline {
   std::condition_variable work_;
   std::deque<StepJob*> waiting_ ABSL_GUARDED_BY(mutex_);
   std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  std::vector<graphs::SessionId> closing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<engine::SessionId> closing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  graphs::StepResult result_;  // of the pump thread
+  engine::StepResult result_;  // of the pump thread
   std::thread pump_;
 };
 

@@ -30,12 +30,12 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
 }  // namespace
 
 struct StepService::Attached {
-  Attached(graphs::DecodeEngine& served, Sessions& sessions, std::function<void()> on_fault)
+  Attached(engine::DecodeEngine& served, Sessions& sessions, std::function<void()> on_fault)
       : engine(served),
         pipeline(served, std::move(on_fault)),
         stream_host{engine, pipeline, sessions} {}
 
-  graphs::DecodeEngine& engine;
+  engine::DecodeEngine& engine;
   StepPipeline pipeline;
   StreamHost stream_host;
 };
@@ -56,9 +56,9 @@ class StepService::UnaryStep final : public StepJob {
     return service_.sessions_.BeginStep(request.session, 2 * pipeline_depth);
   }
 
-  void Finished(const absl::Status& status, const graphs::StepResult* result) override {
+  void Finished(const absl::Status& status, const engine::StepResult* result) override {
     const std::unique_ptr<UnaryStep> self(this);
-    const graphs::SessionId session = request.session;
+    const engine::SessionId session = request.session;
     if (status.ok()) {
       v1::StepResponse response;
       ResultToWire(*result, times, message_.omit_rows(), &response);
@@ -83,7 +83,7 @@ StepService::StepService(uint64_t max_message_bytes) : max_message_bytes_(max_me
 // watches ours.
 StepService::~StepService() { sessions_.Settle(); }
 
-void StepService::Attach(graphs::DecodeEngine& engine, std::function<void()> on_fault) {
+void StepService::Attach(engine::DecodeEngine& engine, std::function<void()> on_fault) {
   REPRISE_CHECK(owned_ == nullptr);
   owned_ = std::make_unique<Attached>(engine, sessions_, std::move(on_fault));
   attached_.store(owned_.get(), std::memory_order_release);
@@ -159,14 +159,14 @@ grpc::ServerUnaryReactor* StepService::Free(grpc::CallbackServerContext* context
 
 absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
-  const graphs::DecodeEngine& engine = attached()->engine;
+  const engine::DecodeEngine& engine = attached()->engine;
   DescribeToWire(engine.info(), engine.pool(), max_message_bytes_, response);
   return absl::OkStatus();
 }
 
 absl::Status StepService::Allocate(const v1::AllocateRequest& request,
                                    v1::AllocateResponse* response) {
-  graphs::DecodeEngine& engine = attached()->engine;
+  engine::DecodeEngine& engine = attached()->engine;
   REPRISE_RETURN_IF_ERROR(sessions_.CheckOpen(request.session()));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
                            engine.AllocateBlocks(request.session(), request.count()));
@@ -176,7 +176,7 @@ absl::Status StepService::Allocate(const v1::AllocateRequest& request,
 }
 
 absl::Status StepService::Free(const v1::FreeRequest& request, v1::FreeResponse* response) {
-  graphs::DecodeEngine& engine = attached()->engine;
+  engine::DecodeEngine& engine = attached()->engine;
   REPRISE_RETURN_IF_ERROR(sessions_.CheckOpen(request.session()));
   const std::span<const uint32_t> blocks(request.blocks().data(),
                                          static_cast<size_t>(request.blocks_size()));

@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.grpc.pb.h"
@@ -34,7 +34,7 @@ class StepService final : public RawStepService {
   ~StepService() override;
 
   // Serves `engine`, which must outlive this service. Once only. `on_fault`: see StepPipeline.
-  void Attach(graphs::DecodeEngine& engine, std::function<void()> on_fault);
+  void Attach(engine::DecodeEngine& engine, std::function<void()> on_fault);
   // Attached, not draining, and the device works.
   bool IsServing() const;
 

@@ -35,7 +35,7 @@ const char* NameOf(const v1::StepStreamRequest& message) {
 }  // namespace
 
 struct StepStream::Exchange final : public StepJob {
-  void Finished(const absl::Status& status, const graphs::StepResult* result) override {
+  void Finished(const absl::Status& status, const engine::StepResult* result) override {
     // The stream may be freed as soon as its last exchange is answered, so this call holds it.
     const std::shared_ptr<StepStream> holder = std::move(stream);
     if (status.ok()) {

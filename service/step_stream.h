@@ -17,7 +17,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.pb.h"
@@ -29,7 +29,7 @@ namespace reprise::service {
 
 // What a stream works with. All of it outlives every stream.
 struct StreamHost {
-  graphs::DecodeEngine& engine;
+  engine::DecodeEngine& engine;
   StepPipeline& pipeline;
   Sessions& sessions;
 };
@@ -78,7 +78,7 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   std::mutex mutex_;
   std::shared_ptr<StepStream> self_ ABSL_GUARDED_BY(mutex_);  // until OnDone
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
-  graphs::SessionInfo session_;  // set once, before opened_
+  engine::SessionInfo session_;  // set once, before opened_
   // In arrival order; the front one is being written or is next.
   std::deque<std::unique_ptr<Exchange>> exchanges_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Exchange>> spare_ ABSL_GUARDED_BY(mutex_);

@@ -34,8 +34,8 @@ std::span<const std::byte> View(const std::string& bytes) {
 float OneIfZero(float x) { return x == 0.0f ? 1.0f : x; }
 
 // Pairs of flat fields; `biases` has room for them, so that views of it stay valid.
-absl::Status BiasFromWire(const v1::Sampling& wire, std::vector<graphs::TokenBias>* biases,
-                          graphs::SamplingParams* sampling) {
+absl::Status BiasFromWire(const v1::Sampling& wire, std::vector<engine::TokenBias>* biases,
+                          engine::SamplingParams* sampling) {
   if (wire.logit_bias_token_size() != wire.logit_bias_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "add.sampling.logit_bias: got ", wire.logit_bias_size(), " numbers for ",
@@ -48,8 +48,8 @@ absl::Status BiasFromWire(const v1::Sampling& wire, std::vector<graphs::TokenBia
   return absl::OkStatus();
 }
 
-absl::Status SamplingFromWire(const v1::Sampling& wire, std::vector<graphs::TokenBias>* biases,
-                              graphs::SamplingParams* sampling) {
+absl::Status SamplingFromWire(const v1::Sampling& wire, std::vector<engine::TokenBias>* biases,
+                              engine::SamplingParams* sampling) {
   REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
   *sampling = {.temperature = wire.temperature(),
                .seed = wire.seed(),
@@ -78,7 +78,7 @@ absl::Status AddsFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
   scratch->biases.reserve(num_biases);
   for (const v1::AddRow& add : wire.add()) {
     REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(add));
-    graphs::RowAdd& row = scratch->add.emplace_back();
+    engine::RowAdd& row = scratch->add.emplace_back();
     REPRISE_RETURN_IF_ERROR(SamplingFromWire(add.sampling(), &scratch->biases, &row.sampling));
     row.row = add.row();
     row.context_length = add.context_length();
@@ -89,14 +89,14 @@ absl::Status AddsFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
   return absl::OkStatus();
 }
 
-absl::Status ModeFromWire(v1::ExecutionMode wire, graphs::ExecutionMode* mode) {
+absl::Status ModeFromWire(v1::ExecutionMode wire, engine::ExecutionMode* mode) {
   switch (wire) {
     case v1::EXECUTION_MODE_UNSPECIFIED:
     case v1::EXECUTION_MODE_REPLAY:
-      *mode = graphs::ExecutionMode::kReplay;
+      *mode = engine::ExecutionMode::kReplay;
       return absl::OkStatus();
     case v1::EXECUTION_MODE_EAGER:
-      *mode = graphs::ExecutionMode::kEager;
+      *mode = engine::ExecutionMode::kEager;
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError(absl::StrCat("mode: got ", static_cast<int>(wire),
@@ -104,45 +104,45 @@ absl::Status ModeFromWire(v1::ExecutionMode wire, graphs::ExecutionMode* mode) {
   }
 }
 
-v1::RowStatus RowStatusToWire(graphs::RowStatus status) {
+v1::RowStatus RowStatusToWire(engine::RowStatus status) {
   switch (status) {
-    case graphs::RowStatus::kRan:
+    case engine::RowStatus::kRan:
       return v1::ROW_STATUS_RAN;
-    case graphs::RowStatus::kStopped:
+    case engine::RowStatus::kStopped:
       return v1::ROW_STATUS_STOPPED;
   }
   return v1::ROW_STATUS_UNSPECIFIED;
 }
 
-v1::FinishReason FinishToWire(graphs::FinishReason finish) {
+v1::FinishReason FinishToWire(engine::FinishReason finish) {
   switch (finish) {
-    case graphs::FinishReason::kNone:
+    case engine::FinishReason::kNone:
       return v1::FINISH_REASON_UNSPECIFIED;
-    case graphs::FinishReason::kStopToken:
+    case engine::FinishReason::kStopToken:
       return v1::FINISH_REASON_STOP_TOKEN;
-    case graphs::FinishReason::kLength:
+    case engine::FinishReason::kLength:
       return v1::FINISH_REASON_LENGTH;
-    case graphs::FinishReason::kNoCandidate:
+    case engine::FinishReason::kNoCandidate:
       return v1::FINISH_REASON_NO_CANDIDATE;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
 }
 
 // Columns that a step fills only where some row needs them.
-void RareColumnsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
+void RareColumnsToWire(const engine::StepResult& result, v1::RowResults* wire) {
   bool finishes = false, ranks = false;
-  for (const graphs::RowOutcome& row : result.rows) {
-    finishes |= row.finish != graphs::FinishReason::kNone;
+  for (const engine::RowOutcome& row : result.rows) {
+    finishes |= row.finish != engine::FinishReason::kNone;
     ranks |= row.rank != 0;
   }
-  for (const graphs::RowOutcome& row : result.rows) {
+  for (const engine::RowOutcome& row : result.rows) {
     if (finishes) wire->add_finish_reason(FinishToWire(row.finish));
     if (row.has_logits) wire->add_logits_row(row.row);
     if (!ranks) continue;
     wire->add_rank(row.rank);
     wire->add_num_top(row.top.count);
     for (uint32_t i = 0; i < row.top.count; ++i) {
-      const graphs::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
+      const engine::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
       wire->add_top_token(top.token);
       wire->add_top_logprob(top.logprob);
     }
@@ -151,24 +151,24 @@ void RareColumnsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
     wire->mutable_logits()->Add(result.logits.begin(), result.logits.end());
 }
 
-void PromptLogprobsToWire(const graphs::StepResult& result, v1::PromptLogprobs* wire) {
+void PromptLogprobsToWire(const engine::StepResult& result, v1::PromptLogprobs* wire) {
   wire->Clear();
-  for (const graphs::PromptLogprob& token : result.prompt_logprobs) {
+  for (const engine::PromptLogprob& token : result.prompt_logprobs) {
     wire->add_row(token.row);
     wire->add_position(token.position);
     wire->add_logprob(token.logprob);
     wire->add_rank(token.rank);
     wire->add_num_top(token.top.count);
     for (uint32_t i = 0; i < token.top.count; ++i) {
-      const graphs::TokenLogprob& top = result.top_logprobs[token.top.begin + i];
+      const engine::TokenLogprob& top = result.top_logprobs[token.top.begin + i];
       wire->add_top_token(top.token);
       wire->add_top_logprob(top.logprob);
     }
   }
 }
 
-void RowsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
-  const std::vector<graphs::RowOutcome>& rows = result.rows;
+void RowsToWire(const engine::StepResult& result, v1::RowResults* wire) {
+  const std::vector<engine::RowOutcome>& rows = result.rows;
   wire->Clear();  // keeps the columns' capacity
   const int count = static_cast<int>(rows.size());
   wire->mutable_row()->Reserve(count);
@@ -177,7 +177,7 @@ void RowsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
   wire->mutable_token()->Reserve(count);
   wire->mutable_logprob()->Reserve(count);
   wire->mutable_context_length()->Reserve(count);
-  for (const graphs::RowOutcome& row : rows) {
+  for (const engine::RowOutcome& row : rows) {
     wire->add_row(row.row);
     wire->add_status(RowStatusToWire(row.status));
     wire->add_sampled(row.sampled);
@@ -188,7 +188,7 @@ void RowsToWire(const graphs::StepResult& result, v1::RowResults* wire) {
   RareColumnsToWire(result, wire);
 }
 
-void ReportToWire(const graphs::StepReport& report, v1::StepReport* wire) {
+void ReportToWire(const engine::StepReport& report, v1::StepReport* wire) {
   wire->set_graph(report.graph.data(), report.graph.size());
   wire->set_replayed(report.replayed);
   wire->set_rows(report.rows);
@@ -197,8 +197,8 @@ void ReportToWire(const graphs::StepReport& report, v1::StepReport* wire) {
   wire->set_padding_tokens(report.padding_tokens);
 }
 
-void ModelToWire(const graphs::EngineInfo& info, v1::Model* wire) {
-  const runtime::ModelSpec& spec = info.model;
+void ModelToWire(const engine::EngineInfo& info, v1::Model* wire) {
+  const models::ModelSpec& spec = info.model;
   wire->set_name(spec.name);
   wire->set_architecture(spec.architecture);
   wire->set_vocab_size(static_cast<uint32_t>(spec.vocab_size));
@@ -210,14 +210,14 @@ void ModelToWire(const graphs::EngineInfo& info, v1::Model* wire) {
   wire->set_num_heads(static_cast<uint32_t>(spec.num_heads));
   wire->set_num_kv_heads(static_cast<uint32_t>(spec.num_kv_heads));
   wire->set_head_dim(static_cast<uint32_t>(spec.head_dim));
-  wire->set_num_parameters(static_cast<uint64_t>(runtime::NumParameters(spec)));
-  wire->set_token_encoding(spec.token_encoding == runtime::TokenEncoding::kBytes
+  wire->set_num_parameters(static_cast<uint64_t>(models::NumParameters(spec)));
+  wire->set_token_encoding(spec.token_encoding == models::TokenEncoding::kBytes
                                ? v1::TOKEN_ENCODING_BYTES
                                : v1::TOKEN_ENCODING_OPAQUE);
 }
 
-void LimitsToWire(const graphs::EngineInfo& info, uint64_t max_message_bytes, v1::Limits* wire) {
-  const graphs::EngineLimits& limits = info.limits;
+void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1::Limits* wire) {
+  const engine::EngineLimits& limits = info.limits;
   wire->set_max_rows(limits.max_rows);
   wire->set_max_context_length(limits.max_context_length);
   wire->set_max_blocks_per_row(limits.max_blocks_per_row);
@@ -277,7 +277,7 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message) {
 }
 
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
-                          graphs::StepRequest* step) {
+                          engine::StepRequest* step) {
   REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
   if (wire.copy_blocks_size() != 0) return NotBuilt("copy_blocks");
   REPRISE_RETURN_IF_ERROR(AddsFromWire(wire, scratch));
@@ -289,7 +289,7 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   scratch->chunks.clear();
   for (const v1::Chunk& chunk : wire.chunks()) {
     REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(chunk));
-    graphs::RowChunk& run = scratch->chunks.emplace_back();
+    engine::RowChunk& run = scratch->chunks.emplace_back();
     run = {.row = chunk.row(),
            .sample = chunk.sample(),
            .tokens = View(chunk.tokens()),
@@ -315,7 +315,7 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   return absl::OkStatus();
 }
 
-void ResultToWire(const graphs::StepResult& result, const StepTimes& times, bool omit_rows,
+void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool omit_rows,
                   v1::StepResponse* wire) {
   wire->set_session(result.session);
   wire->set_sequence(result.sequence);
@@ -350,7 +350,7 @@ void ErrorToWire(uint64_t sequence, const absl::Status& status, v1::StepError* w
   wire->set_message(std::string(status.message()));
 }
 
-void DescribeToWire(const graphs::EngineInfo& info, const graphs::PoolInfo& pool,
+void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
                     uint64_t max_message_bytes, v1::DescribeResponse* wire) {
   ModelToWire(info, wire->mutable_model());
   wire->mutable_pool()->set_block_size(pool.block_size);
@@ -372,7 +372,7 @@ void DescribeToWire(const graphs::EngineInfo& info, const graphs::PoolInfo& pool
   wire->set_world_size(1);
   wire->set_server_version(REPRISE_VERSION);
   wire->set_api_version("reprise.v1");
-  wire->set_linear_policy(info.linear == graphs::LinearPolicy::kTuned ? "tuned" : "portable");
+  wire->set_linear_policy(info.linear == engine::LinearPolicy::kTuned ? "tuned" : "portable");
 }
 
 }  // namespace reprise::service

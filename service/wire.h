@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wire to structs and back: the one place that knows both reprise/v1 messages and graphs/step.h.
+// Wire to structs and back: the one place that knows both reprise/v1 messages and engine/step.h.
 // Malformed messages, unknown fields and options that are not built yet are refused here, by name;
 // meaning (rows, blocks, numbers) is the engine's to judge. Threads: free functions, no state but
 // what is passed in.
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/decode_engine.h"
+#include "engine/step.h"
 #include "google/protobuf/message.h"
-#include "graphs/decode_engine.h"
-#include "graphs/step.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "reprise/v1/step_service.pb.h"
 
@@ -31,17 +31,17 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message);
 // The arrays of structs that a converted step's views point into. Reused from step to step, so that
 // a steady state allocates nothing.
 struct StepScratch {
-  std::vector<graphs::RowAdd> add;
-  std::vector<graphs::RowAppend> append;
-  std::vector<graphs::RowChunk> chunks;
-  std::vector<graphs::RowMask> masks;
-  std::vector<graphs::TokenBias> biases;  // of all added rows
+  std::vector<engine::RowAdd> add;
+  std::vector<engine::RowAppend> append;
+  std::vector<engine::RowChunk> chunks;
+  std::vector<engine::RowMask> masks;
+  std::vector<engine::TokenBias> biases;  // of all added rows
 };
 
 // `step` views `wire` and `scratch`: both must stay as they are until the engine's Submit has
 // returned. Errors: Unimplemented names the field; InvalidArgument on an unknown mode.
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
-                          graphs::StepRequest* step);
+                          engine::StepRequest* step);
 
 // When the service touched a step, NowNs() each. The engine's own times come with its result.
 struct StepTimes {
@@ -53,7 +53,7 @@ struct StepTimes {
 
 // Everything but the times at which the reply leaves: see SetReplyTimes. Keeps the capacity of
 // `wire`'s row columns.
-void ResultToWire(const graphs::StepResult& result, const StepTimes& times, bool omit_rows,
+void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool omit_rows,
                   v1::StepResponse* wire);
 // Fills reply_ns and total_ns; called at the moment the reply is handed to gRPC.
 void SetReplyTimes(const StepTimes& times, uint64_t replied_ns, v1::StepLedger* ledger);
@@ -61,7 +61,7 @@ void SetReplyTimes(const StepTimes& times, uint64_t replied_ns, v1::StepLedger* 
 // What StepError carries.
 void ErrorToWire(uint64_t sequence, const absl::Status& status, v1::StepError* wire);
 
-void DescribeToWire(const graphs::EngineInfo& info, const graphs::PoolInfo& pool,
+void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
                     uint64_t max_message_bytes, v1::DescribeResponse* wire);
 
 }  // namespace reprise::service

@@ -13,7 +13,7 @@ function(nearest_list file out)
 endfunction()
 
 set(checked 0)
-foreach(folder runtime kernels graphs proto service tools tests)
+foreach(folder runtime kernels graphs models engine proto service tools tests)
   file(GLOB_RECURSE files "${ROOT}/${folder}/*.cc" "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
   foreach(file IN LISTS files)
     nearest_list("${file}" list_folder)

@@ -19,9 +19,9 @@ constexpr char kDescription[] =
 
 constexpr char kExamples[] =
     R"(Examples:
-  reprise serve --model models/byte-llama
+  reprise serve --model examples/byte-llama
   reprise sched --demo
-  reprise run --model models/byte-llama --prompt "You may copy and distribute"
+  reprise run --model examples/byte-llama --prompt "You may copy and distribute"
   reprise health --wait 60s
   reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "graphs/engine_setup.h"
-#include "runtime/kv_pool.h"
+#include "engine/engine_setup.h"
+#include "models/kv_pool.h"
 #include "runtime/status_macros.h"
 #include "tools/cli.h"
 #include "tools/console.h"
@@ -25,7 +25,7 @@ namespace reprise::tools {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
-  reprise profile --model models/byte-llama --rows 1,8 --contexts 128,1k
+  reprise profile --model examples/byte-llama --rows 1,8 --contexts 128,1k
   reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k
       --json profile.json
 
@@ -48,12 +48,12 @@ absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
 // Refuses what cannot be measured before anything is loaded, and lets a pool of no given size be as
 // large as the largest point needs.
 absl::Status FitPool(ProfileFlags* flags) {
-  graphs::DecodeEngineOptions& engine = flags->engine.engine;
-  REPRISE_ASSIGN_OR_RETURN(const runtime::ModelSpec model,
-                           graphs::ReadModelSpec(flags->engine.source));
-  REPRISE_ASSIGN_OR_RETURN(const graphs::ResolvedOptions resolved,
-                           graphs::ResolveOptions(engine, model, {}));
-  const auto geometry = runtime::KvGeometry::For(model, engine.block_size, resolved.options.dtype);
+  engine::DecodeEngineOptions& engine = flags->engine.engine;
+  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model,
+                           engine::ReadModelSpec(flags->engine.source));
+  REPRISE_ASSIGN_OR_RETURN(const engine::ResolvedOptions resolved,
+                           engine::ResolveOptions(engine, model, {}));
+  const auto geometry = models::KvGeometry::For(model, engine.block_size, resolved.options.dtype);
   const std::vector<int64_t>& buckets = resolved.options.decode_buckets;
   const uint64_t pool_blocks = engine.kv_cache_bytes / geometry.BlockBytes();
   if (engine.kv_cache_bytes != 0 && pool_blocks < 2) return absl::OkStatus();  // the engine says it
@@ -101,7 +101,7 @@ absl::Status WriteProfile(const ProfileFlags& flags, const LoadedEngine& loaded,
 }
 
 absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded, Console* console) {
-  const graphs::EngineInfo& info = loaded.engine->info();
+  const engine::EngineInfo& info = loaded.engine->info();
   auto telemetry = Telemetry::Open(info.device);
   const uint64_t bytes =
       flags.bandwidth_bytes != 0 ? flags.bandwidth_bytes : DefaultBandwidthBytes(info.device);

@@ -28,7 +28,7 @@ namespace reprise::tools {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
-  reprise run --model models/byte-llama --prompt "You may copy and distribute"
+  reprise run --model examples/byte-llama --prompt "You may copy and distribute"
   reprise run --preset llama-3.1-8b --random-prompt 512 --rows 2 --max-new-tokens 256 --ignore-eos
       --warmup 16 --bandwidth 4.70TB/s --json run.json
   reprise run --preset llama-3.1-8b --rows 64 --prompt-lengths 64..8192 --kv-cache 40GiB --ignore-eos)";
@@ -43,8 +43,8 @@ struct RunFlags {
 
 // Weights that a decode step reads: all but an embedding table that is not also the output layer;
 // of that it reads a row per token.
-Floor FloorOf(const graphs::EngineInfo& info, double bandwidth) {
-  const runtime::ModelSpec& model = info.model;
+Floor FloorOf(const engine::EngineInfo& info, double bandwidth) {
+  const models::ModelSpec& model = info.model;
   const auto element = static_cast<double>(runtime::SizeOf(info.dtype));
   double weights = static_cast<double>(info.memory.weights_bytes);
   if (!model.tie_word_embeddings) {
@@ -56,13 +56,13 @@ Floor FloorOf(const graphs::EngineInfo& info, double bandwidth) {
       .bandwidth = bandwidth};
 }
 
-StatsOptions StatsOptionsOf(const RunFlags& flags, const graphs::EngineInfo& info) {
+StatsOptions StatsOptionsOf(const RunFlags& flags, const engine::EngineInfo& info) {
   StatsOptions options{.warmup_steps = flags.generate.warmup_steps, .over_network = false};
   if (flags.bandwidth > 0) options.floor = FloorOf(info, flags.bandwidth);
   return options;
 }
 
-absl::Status Generate(const RunFlags& flags, graphs::DecodeEngine* engine, Console* console) {
+absl::Status Generate(const RunFlags& flags, engine::DecodeEngine* engine, Console* console) {
   const ServerLimits limits = LimitsOf(*engine);
   REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
                            MakeWorkload(flags.generate.workload, limits));

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "graphs/engine_setup.h"
+#include "engine/engine_setup.h"
 #include "runtime/status_macros.h"
 #include "service/listen_address.h"
 #include "service/message_bounds.h"
@@ -29,8 +29,8 @@ namespace reprise::tools {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
-  reprise serve --model models/byte-llama
-  reprise serve --model models/byte-llama --listen unix:/tmp/reprise.sock --listen 127.0.0.1:50061
+  reprise serve --model examples/byte-llama
+  reprise serve --model examples/byte-llama --listen unix:/tmp/reprise.sock --listen 127.0.0.1:50061
   reprise serve --preset llama-3.1-8b --device cuda:0 --kv-cache 40GiB --decode-buckets 1,2,4,8,16,32,64
 
 SIGTERM or SIGINT: takes no new work, finishes the steps it accepted, exits. A second one: exits at once.)";
@@ -49,14 +49,14 @@ struct ServeFlags {
 // A message limit that every step within the engine's limits fits, before there is an engine or a
 // device; or the one that was asked for, and a word where steps do not fit it.
 absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* console) {
-  REPRISE_ASSIGN_OR_RETURN(const runtime::ModelSpec model,
-                           graphs::ReadModelSpec(flags.engine.source));
+  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model,
+                           engine::ReadModelSpec(flags.engine.source));
   uint64_t step_bytes = 0;
   for (const runtime::DeviceKind kind : {runtime::DeviceKind::kHost, runtime::DeviceKind::kCuda}) {
     runtime::DeviceProperties device;
     device.kind = kind;
-    REPRISE_ASSIGN_OR_RETURN(const graphs::ResolvedOptions resolved,
-                             graphs::ResolveOptions(flags.engine.engine, model, device));
+    REPRISE_ASSIGN_OR_RETURN(const engine::ResolvedOptions resolved,
+                             engine::ResolveOptions(flags.engine.engine, model, device));
     step_bytes = std::max(step_bytes, service::MaxStepBytes(resolved.limits));
   }
   const uint64_t asked = flags.max_message_bytes;
@@ -117,7 +117,7 @@ class ServeState {
 };
 
 // A fault is said once; health and every refused step go on saying it.
-std::string AwaitStop(const graphs::DecodeEngine& engine, ServeState* state, Console* console) {
+std::string AwaitStop(const engine::DecodeEngine& engine, ServeState* state, Console* console) {
   bool fault_told = false;
   while (true) {
     std::string signal = state->AwaitSignal(kHealthInterval);

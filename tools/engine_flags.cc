@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/catalog.h"
+#include "models/config/model_presets.h"
 #include "runtime/dtype.h"
-#include "runtime/model_presets.h"
 #include "runtime/status_macros.h"
 #include "tools/units.h"
 
@@ -32,7 +32,7 @@ absl::Status Refuse(std::string_view what, std::string_view got, std::string_vie
 
 absl::StatusOr<std::string> ParsePreset(std::string_view text) {
   std::vector<std::string> names;
-  for (std::string_view name : runtime::PresetNames()) {
+  for (std::string_view name : models::PresetNames()) {
     if (name == text) return std::string(text);
     names.emplace_back(name);
   }
@@ -48,9 +48,9 @@ absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text) 
   return Refuse("dtype", text, "auto, bf16, f16, f32");
 }
 
-absl::StatusOr<graphs::LinearPolicy> ParseLinear(std::string_view text) {
-  if (text == "tuned") return graphs::LinearPolicy::kTuned;
-  if (text == "portable") return graphs::LinearPolicy::kPortable;
+absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text) {
+  if (text == "tuned") return engine::LinearPolicy::kTuned;
+  if (text == "portable") return engine::LinearPolicy::kPortable;
   return Refuse("linear", text, "tuned, portable");
 }
 
@@ -171,7 +171,7 @@ class LoadProgressPrinter {
   explicit LoadProgressPrinter(Console* console)
       : console_(console), stage_start_(std::chrono::steady_clock::now()) {}
 
-  void operator()(const graphs::EngineProgress& progress) {
+  void operator()(const engine::EngineProgress& progress) {
     const std::string stage(progress.stage);
     if (stage != stage_) {
       stage_ = stage;
@@ -226,7 +226,7 @@ void AddEngineOptions(CLI::App* app, EngineFlags* flags) {
   NameOptionGroup(app, "Steps");
 }
 
-absl::Status CheckSource(const graphs::ModelSource& source) {
+absl::Status CheckSource(const engine::ModelSource& source) {
   if (source.directory.empty() == source.preset.empty()) {
     return UsageError(source.preset.empty()
                           ? "model: got none, allowed: --model DIR or --preset NAME"
@@ -240,8 +240,8 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
   LoadedEngine loaded;
   REPRISE_ASSIGN_OR_RETURN(loaded.device, runtime::Device::Create(options));
   LoadProgressPrinter printer(console);
-  absl::StatusOr<std::unique_ptr<graphs::DecodeEngine>> engine =
-      graphs::DecodeEngine::Create(*loaded.device, flags.source, flags.engine, std::ref(printer));
+  absl::StatusOr<std::unique_ptr<engine::DecodeEngine>> engine =
+      engine::DecodeEngine::Create(*loaded.device, flags.source, flags.engine, std::ref(printer));
   console->ClearProgress();
   REPRISE_RETURN_IF_ERROR(engine.status());
   loaded.engine = *std::move(engine);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"
 #include "tools/cli.h"
@@ -28,11 +28,11 @@ struct DeviceChoice {
 absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text);
 
 struct EngineFlags {
-  graphs::ModelSource source;
+  engine::ModelSource source;
   DeviceChoice device;
   int host_threads = 0;
   std::string hip_library;  // as runtime::DeviceOptions::hip_library
-  graphs::DecodeEngineOptions engine;
+  engine::DecodeEngineOptions engine;
 };
 
 // `flags` must outlive `app`.
@@ -41,11 +41,11 @@ void AddEngineOptions(CLI::App* app, EngineFlags* flags);
 // The engine goes before its device.
 struct LoadedEngine {
   std::unique_ptr<runtime::Device> device;
-  std::unique_ptr<graphs::DecodeEngine> engine;
+  std::unique_ptr<engine::DecodeEngine> engine;
 };
 
 // Usage error unless exactly one of --model and --preset was given.
-absl::Status CheckSource(const graphs::ModelSource& source);
+absl::Status CheckSource(const engine::ModelSource& source);
 
 // Picks the device (and says on stderr which and why, where it was left open), loads and captures
 // with progress on stderr. Errors: usage (neither or both of --model and --preset), and those of
@@ -53,8 +53,8 @@ absl::Status CheckSource(const graphs::ModelSource& source);
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console);
 
 // Tables of model, device, memory, pool and buckets.
-std::string EngineSummary(const graphs::DecodeEngine& engine);
-nlohmann::json EngineToJson(const graphs::DecodeEngine& engine);
+std::string EngineSummary(const engine::DecodeEngine& engine);
+nlohmann::json EngineToJson(const engine::DecodeEngine& engine);
 
 }  // namespace reprise::tools
 

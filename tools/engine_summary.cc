@@ -14,16 +14,16 @@
 namespace reprise::tools {
 namespace {
 
+using engine::EngineInfo;
 using graphs::CapturedBucket;
-using graphs::EngineInfo;
 
-std::string_view NameOf(graphs::LinearPolicy policy) {
-  return policy == graphs::LinearPolicy::kTuned ? "tuned" : "portable";
+std::string_view NameOf(engine::LinearPolicy policy) {
+  return policy == engine::LinearPolicy::kTuned ? "tuned" : "portable";
 }
 
-std::string ModelText(const runtime::ModelSpec& model) {
+std::string ModelText(const models::ModelSpec& model) {
   return absl::StrCat(model.name, ": ", model.architecture, ", ",
-                      FormatCount(static_cast<uint64_t>(runtime::NumParameters(model))),
+                      FormatCount(static_cast<uint64_t>(models::NumParameters(model))),
                       " parameters, ", model.num_layers, " layers, hidden ", model.hidden_size,
                       ", ", model.num_heads, "/", model.num_kv_heads, " heads of ", model.head_dim,
                       ", vocabulary ", model.vocab_size);
@@ -40,7 +40,7 @@ std::string DeviceText(const runtime::DeviceProperties& device) {
   return text;
 }
 
-std::string FactsTable(const EngineInfo& info, const graphs::PoolInfo& pool) {
+std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool) {
   const uint64_t tokens =
       static_cast<uint64_t>(std::max(pool.num_blocks, 1u) - 1) * pool.block_size;
   Table table({});
@@ -88,7 +88,7 @@ void AddBucketsJson(const std::vector<CapturedBucket>& buckets, nlohmann::json* 
 
 }  // namespace
 
-std::string EngineSummary(const graphs::DecodeEngine& engine) {
+std::string EngineSummary(const engine::DecodeEngine& engine) {
   const EngineInfo& info = engine.info();
   Table buckets({"graph", "capacity", "kernels", "capture", "driver bytes"});
   AddBuckets(info.decode_buckets, "rows", &buckets);
@@ -96,16 +96,16 @@ std::string EngineSummary(const graphs::DecodeEngine& engine) {
   return absl::StrCat(FactsTable(info, engine.pool()), "\n", buckets.ToString());
 }
 
-nlohmann::json EngineToJson(const graphs::DecodeEngine& engine) {
+nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {
   const EngineInfo& info = engine.info();
-  const graphs::PoolInfo pool = engine.pool();
+  const engine::PoolInfo pool = engine.pool();
   nlohmann::json graphs = nlohmann::json::array();
   AddBucketsJson(info.decode_buckets, &graphs);
   AddBucketsJson(info.mixed_buckets, &graphs);
   return {{"model",
            {{"name", info.model.name},
             {"architecture", info.model.architecture},
-            {"parameters", runtime::NumParameters(info.model)}}},
+            {"parameters", models::NumParameters(info.model)}}},
           {"device",
            {{"kind", std::string(runtime::NameOf(info.device.kind))},
             {"name", info.device.name},

@@ -7,7 +7,7 @@ usage() {
   cat <<'TEXT'
 usage: tools/quickstart.sh [--help]
 
-Installs what is missing, builds Reprise, serves models/byte-llama on a unix socket and drives it with the reference
+Installs what is missing, builds Reprise, serves examples/byte-llama on a unix socket and drives it with the reference
 scheduler (`reprise sched`), a separate process that speaks the public gRPC API alone. Then stops the server.
 Uses CUDA where nvcc and an NVIDIA GPU are found, the CPU elsewhere. Leaves nothing behind but build/.
 TEXT
@@ -84,8 +84,8 @@ cmake --build --preset "${preset}" --target reprise
 program="build/${preset}/reprise"
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/reprise.XXXXXX")"
 address="unix:${scratch}/reprise.sock"
-stage "3/5 Starting the server: reprise serve --model models/byte-llama --listen ${address}"
-"${program}" serve --model models/byte-llama --listen "${address}" >"${scratch}/serve.log" 2>&1 &
+stage "3/5 Starting the server: reprise serve --model examples/byte-llama --listen ${address}"
+"${program}" serve --model examples/byte-llama --listen "${address}" >"${scratch}/serve.log" 2>&1 &
 server=$!
 if ! wait_until_serving; then
   tail -n 40 "${scratch}/serve.log" >&2

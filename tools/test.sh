@@ -12,7 +12,7 @@ shellcheck) and runs every test. Kernels are compiled for AMD GPUs always, and f
 that need a GPU are skipped by name where there is none.
 
   --sanitize  instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every test, then build for
-              ThreadSanitizer and run the tests of runtime, graphs and service
+              ThreadSanitizer and run the tests of runtime, graphs, models, engine and service
   --help      show this text
 TEXT
 }
@@ -65,7 +65,7 @@ check_tidy() {
   local log="build/$1/clang-tidy.log"
   local unreadable='kernels/linear/host_native|tests/testing/tiny_model'
   if ! run-clang-tidy -p "build/$1" -quiet -j "${cores}" \
-    "^${root}/(?!(${unreadable})\.cc$)(runtime|kernels|graphs|service|tools|tests)/.*\.cc$" >"${log}" 2>&1; then
+    "^${root}/(?!(${unreadable})\.cc$)(runtime|kernels|graphs|models|engine|service|tools|tests)/.*\.cc$" >"${log}" 2>&1; then
     grep -E -A 4 '(warning|error):' "${log}" >&2 || tail -n 40 "${log}" >&2
     fail "clang-tidy found the above (all of it: ${log})"
   fi
@@ -106,10 +106,11 @@ run_sanitized() {
   run_tests asan
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
-  cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests reprise_service_tests
-  stage "Running the tests of runtime, graphs and service under ThreadSanitizer"
+  cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests reprise_models_tests
+    reprise_engine_tests reprise_service_tests
+  stage "Running the tests of runtime, graphs, models, engine and service under ThreadSanitizer"
   # The Python client drives the program, which is not built here.
-  run_tests tsan --tests-regex '^(runtime|graphs|service)\.' --exclude-regex '^service\.PythonClient\.'
+  run_tests tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' --exclude-regex '^service\.PythonClient\.'
 }
 
 stage "Installing what is missing"

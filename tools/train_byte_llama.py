@@ -5,7 +5,7 @@ Token ids 0..255 are bytes, 256 is the document boundary (both bos and eos), the
 The text is a handful of plain files, small enough that the model learns them by heart: greedy output reads like its source.
 Not a training framework: one model shape, one loop, one GPU. Nothing of Reprise runs here.
 
-    python3 tools/train_byte_llama.py --text /usr/share/common-licenses/* --out models/byte-llama --minutes 4
+    python3 tools/train_byte_llama.py --text /usr/share/common-licenses/* --out examples/byte-llama --minutes 4
 
 Needs torch and transformers 5 (made with 2.11 and 5.17). Training stops on the clock, so two runs differ in their bits.
 """
@@ -68,7 +68,7 @@ def parse_args():
         help="text files to learn, one document each",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="model directory to write, e.g. models/byte-llama"
+        "--out", type=Path, required=True, help="model directory to write, e.g. examples/byte-llama"
     )
     parser.add_argument(
         "--minutes", type=float, default=4.0, help="wall-clock training time, minutes (default 4)"
@@ -357,7 +357,7 @@ A document starts after token 256 and ends with token 256. A prompt may also sta
 
 ## Made by
 
-    python3 tools/train_byte_llama.py --text FILES --out models/byte-llama --minutes {args.minutes:g} --seed {args.seed} --batch {args.batch} --lr {args.lr:g}
+    python3 tools/train_byte_llama.py --text FILES --out examples/byte-llama --minutes {args.minutes:g} --seed {args.seed} --batch {args.batch} --lr {args.lr:g}
 
 FILES are the licence texts that every Debian carries in `/usr/share/common-licenses`, each once ({total:,} bytes). Training stops
 on the clock, so another run gives other bits.

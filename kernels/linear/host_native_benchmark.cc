@@ -16,9 +16,9 @@
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_args.h"
-#include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
+#include "runtime/memory/buffer.h"
 
 namespace reprise::kernels {
 namespace {

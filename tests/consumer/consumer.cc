@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "graphs/graph_manager.h"
 #include "kernels/catalog.h"
 #include "runtime/device.h"
@@ -63,9 +63,9 @@ void ReplayOwnKernel(runtime::Device& device) {
 }
 
 void AskForMissingModel(runtime::Device& device) {
-  graphs::ModelSource source;
+  engine::ModelSource source;
   source.directory = "/nonexistent/model";
-  auto engine = graphs::DecodeEngine::Create(device, source, {});
+  auto engine = engine::DecodeEngine::Create(device, source, {});
   Require(absl::IsNotFound(engine.status()), "a missing model directory is not NotFound");
 }
 

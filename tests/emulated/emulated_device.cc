@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/device/traits.h"
-#include "runtime/host_executor.h"
-#include "runtime/host_stream.h"
+#include "runtime/host/host_executor.h"
+#include "runtime/host/host_stream.h"
 #include "runtime/status_macros.h"
 #include "tests/emulated/emulated_kernels.h"
 

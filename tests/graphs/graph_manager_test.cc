@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
 #include "tests/testing/status_matchers.h"

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "kernels/sample/sample.h"
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/number.h"
 #include "tests/testing/status_matchers.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/arena.h"
+#include "runtime/memory/arena.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

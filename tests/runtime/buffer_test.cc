@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ownership of device memory: who frees, how often, and what moves.
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

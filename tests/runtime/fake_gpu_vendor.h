@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_split.h"
-#include "runtime/gpu_vendor.h"
+#include "runtime/gpu/gpu_vendor.h"
 
 namespace reprise::runtime {
 

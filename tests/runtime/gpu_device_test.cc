@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code that CUDA and HIP share, over a vendor without a GPU: lifetimes, contexts, and every
 // error on the way.
-#include "runtime/gpu_device.h"
+#include "runtime/gpu/gpu_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 #include "tests/runtime/fake_gpu_vendor.h"
 #include "tests/testing/status_matchers.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 #include "tests/runtime/hip_fake_test.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 #include "tests/testing/probe_kernels.h"

@@ -2,7 +2,7 @@
 // The hip device over fake libraries that are opened as the real one is: what it asks of them, what
 // it makes of their answers, and every error on the way; capture is in hip_capture_test.cc. What
 // holds for every device is in the *_contract_test.cc files, which run over the same fake.
-#include "runtime/hip_device.h"
+#include "runtime/hip/hip_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 #include "tests/runtime/hip_fake_test.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 #include "tests/testing/probe_kernels.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the host device alone promises: workers, injected delays, host functions, faults. What every
 // device promises is in the *_contract_test.cc files.
-#include "runtime/host_device.h"
+#include "runtime/host/host_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "tests/testing/probe_kernels.h"
 #include "tests/testing/status_matchers.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings in mapped memory: slots, both sides' addresses, the sequence word.
-#include "runtime/mapped_ring.h"
+#include "runtime/memory/mapped_ring.h"
 
 #include <gtest/gtest.h>
 

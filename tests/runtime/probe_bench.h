@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "tests/testing/probe_kernels.h"
 #include "tests/testing/status_matchers.h"
 

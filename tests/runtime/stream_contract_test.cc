@@ -9,8 +9,8 @@
 #include <iterator>
 #include <vector>
 
-#include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "tests/runtime/probe_bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/sampling.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "graphs/sampling.h"
 #include "service/wire.h"
 
 namespace reprise::service {
@@ -54,14 +54,14 @@ v1::StepRequest FullRequest() {
 
 absl::Status Convert(const v1::StepRequest& wire) {
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   return StepFromWire(wire, &scratch, &step);
 }
 
 TEST(StepFromWire, CarriesEveryField) {
   const v1::StepRequest wire = FullRequest();
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
   EXPECT_EQ(step.session, 7u);
   EXPECT_EQ(step.epoch, 0xfedcba9876543210u);
@@ -86,7 +86,7 @@ TEST(StepFromWire, CarriesEveryField) {
   EXPECT_FALSE(step.chunks[1].sample);
   EXPECT_THAT(step.continue_rows, ElementsAre(9));
   EXPECT_FALSE(step.continue_all);
-  EXPECT_EQ(step.mode, graphs::ExecutionMode::kEager);
+  EXPECT_EQ(step.mode, engine::ExecutionMode::kEager);
 }
 
 TEST(StepFromWire, SurvivesTheWire) {
@@ -98,7 +98,7 @@ TEST(StepFromWire, SurvivesTheWire) {
 
 TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
   v1::StepRequest steady;
   steady.set_sequence(43);
@@ -113,15 +113,15 @@ TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
   EXPECT_TRUE(step.chunks.empty());
   EXPECT_THAT(step.continue_rows, IsEmpty());
   EXPECT_TRUE(step.continue_all);
-  EXPECT_EQ(step.mode, graphs::ExecutionMode::kReplay);
+  EXPECT_EQ(step.mode, engine::ExecutionMode::kReplay);
 }
 
 TEST(StepFromWire, ReusesItsArrays) {
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
-  const graphs::RowAdd* adds = scratch.add.data();
-  const graphs::RowChunk* chunks = scratch.chunks.data();
+  const engine::RowAdd* adds = scratch.add.data();
+  const engine::RowChunk* chunks = scratch.chunks.data();
   ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
   EXPECT_EQ(scratch.add.data(), adds);
   EXPECT_EQ(scratch.chunks.data(), chunks);
@@ -132,10 +132,10 @@ TEST(StepFromWire, ModeDefaultsToReplay) {
     v1::StepRequest wire;
     wire.set_mode(mode);
     StepScratch scratch;
-    graphs::StepRequest step;
-    step.mode = graphs::ExecutionMode::kEager;
+    engine::StepRequest step;
+    step.mode = engine::ExecutionMode::kEager;
     ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
-    EXPECT_EQ(step.mode, graphs::ExecutionMode::kReplay);
+    EXPECT_EQ(step.mode, engine::ExecutionMode::kReplay);
   }
 }
 
@@ -152,7 +152,7 @@ TEST(StepFromWire, LeavesMeaningToTheEngine) {
   v1::StepRequest wire;
   wire.add_add()->mutable_sampling()->set_temperature(std::numeric_limits<float>::quiet_NaN());
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
   EXPECT_TRUE(std::isnan(step.add[0].sampling.temperature));
 }
@@ -188,9 +188,9 @@ TEST(StepFromWire, CarriesEverySamplingField) {
   wire.mutable_chunks(1)->set_prompt_logprobs(true);
   wire.mutable_chunks(1)->set_next_token(0);
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
-  const graphs::SamplingParams& got = step.add[0].sampling;
+  const engine::SamplingParams& got = step.add[0].sampling;
   EXPECT_EQ(got.top_k, 40u);
   EXPECT_EQ(got.top_p, 0.5f);
   EXPECT_EQ(got.min_p, 0.25f);
@@ -225,11 +225,11 @@ TEST(StepFromWire, SamplingLeftOutIsNeutral) {
   v1::StepRequest wire;
   wire.add_add();
   StepScratch scratch;
-  graphs::StepRequest step;
+  engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
   EXPECT_EQ(step.add[0].sampling.top_p, 1.0f);
   EXPECT_EQ(step.add[0].sampling.repetition_penalty, 1.0f);
-  EXPECT_EQ(graphs::FeaturesOf(step.add[0].sampling), 0u);
+  EXPECT_EQ(engine::FeaturesOf(step.add[0].sampling), 0u);
 }
 
 TEST(StepFromWire, RefusesBiasesThatDoNotPair) {

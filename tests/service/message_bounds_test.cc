@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <string>
 
-#include "graphs/sampling.h"
+#include "engine/sampling.h"
 #include "service/wire.h"
 
 namespace reprise::service {
 namespace {
 
-graphs::EngineLimits LimitsOf(uint32_t vocab_size) {
+engine::EngineLimits LimitsOf(uint32_t vocab_size) {
   return {.max_rows = 256,
           .max_context_length = 131072,
           .max_blocks_per_row = 8192,
@@ -21,7 +21,7 @@ graphs::EngineLimits LimitsOf(uint32_t vocab_size) {
           .adjust_logits = true,
           .max_logit_rows = 4,
           .max_prompt_logprobs = 64,
-          .max_sampling_bytes = 4 * graphs::MaxSamplingWords(256, 131072, vocab_size, true),
+          .max_sampling_bytes = 4 * engine::MaxSamplingWords(256, 131072, vocab_size, true),
           .max_stop_tokens = 64,
           .max_logit_bias = 512,
           .max_logprobs = 32};
@@ -29,7 +29,7 @@ graphs::EngineLimits LimitsOf(uint32_t vocab_size) {
 
 constexpr uint32_t kLongest = 0xfffffff0;  // an id of five bytes
 
-void FillSampling(const graphs::EngineLimits& limits, uint32_t vocab_size, v1::Sampling* s) {
+void FillSampling(const engine::EngineLimits& limits, uint32_t vocab_size, v1::Sampling* s) {
   for (const char* name : {"temperature", "top_p", "min_p", "repetition_penalty",
                            "presence_penalty", "frequency_penalty"}) {
     s->GetReflection()->SetFloat(s, s->GetDescriptor()->FindFieldByName(name), 0.5f);
@@ -49,7 +49,7 @@ void FillSampling(const graphs::EngineLimits& limits, uint32_t vocab_size, v1::S
   s->set_allowed_tokens(std::string((vocab_size + 7) / 8, '\xff'));
 }
 
-void FillStep(const graphs::EngineLimits& limits, uint32_t vocab_size, v1::StepRequest* step) {
+void FillStep(const engine::EngineLimits& limits, uint32_t vocab_size, v1::StepRequest* step) {
   step->set_session(~uint64_t{0});
   step->set_epoch(~uint64_t{0});
   step->set_sequence(~uint64_t{0});
@@ -79,7 +79,7 @@ void FillStep(const graphs::EngineLimits& limits, uint32_t vocab_size, v1::StepR
 
 TEST(MessageBounds, HoldTheLargestStep) {
   for (const uint32_t vocab_size : {97u, 152064u, 262144u}) {
-    const graphs::EngineLimits limits = LimitsOf(vocab_size);
+    const engine::EngineLimits limits = LimitsOf(vocab_size);
     v1::StepStreamRequest message;
     FillStep(limits, vocab_size, message.mutable_step());
     EXPECT_LE(message.ByteSizeLong(), MaxStepBytes(limits));
@@ -102,10 +102,10 @@ TEST(MessageBounds, HoldANewMaskForEveryRow) {
 
 TEST(MessageBounds, HoldTheLargestResult) {
   const uint32_t vocab_size = 262144;
-  const graphs::EngineLimits limits = LimitsOf(vocab_size);
-  graphs::StepResult result;
+  const engine::EngineLimits limits = LimitsOf(vocab_size);
+  engine::StepResult result;
   result.session = result.sequence = ~uint64_t{0};
-  const graphs::TopRange top = {.begin = 0, .count = limits.max_logprobs};
+  const engine::TopRange top = {.begin = 0, .count = limits.max_logprobs};
   result.top_logprobs.assign(limits.max_logprobs, {.token = kLongest, .logprob = -1.0f});
   for (uint32_t i = 0; i < limits.max_rows; ++i) {
     result.rows.push_back({.row = kLongest,
@@ -113,7 +113,7 @@ TEST(MessageBounds, HoldTheLargestResult) {
                            .token = kLongest,
                            .logprob = -1.0f,
                            .context_length = kLongest,
-                           .finish = graphs::FinishReason::kLength,
+                           .finish = engine::FinishReason::kLength,
                            .rank = kLongest,
                            .top = top,
                            .has_logits = i < limits.max_logit_rows});

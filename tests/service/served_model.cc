@@ -34,16 +34,16 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
   REPRISE_CHECK(created_device.ok());
   device = *std::move(created_device);
 
-  graphs::DecodeEngineOptions options;
+  engine::DecodeEngineOptions options;
   options.block_size = kBlockSize;
   options.kv_cache_bytes = 192 << 10;
   options.max_rows = kMaxRows;
   options.max_context_length = kMaxContext;
   options.watchdog_timeout_ms = watchdog_timeout_ms;
   options.mixed_buckets = {8, kMaxStepTokens};
-  graphs::ModelSource source;
+  engine::ModelSource source;
   source.directory = directory;
-  auto created = graphs::DecodeEngine::Create(*device, source, options);
+  auto created = engine::DecodeEngine::Create(*device, source, options);
   if (!created.ok()) ADD_FAILURE() << created.status();
   REPRISE_CHECK(created.ok());
   engine = *std::move(created);
@@ -74,15 +74,15 @@ std::shared_ptr<grpc::Channel> ServedModel::NewChannel() const {
 
 std::vector<uint32_t> ServedModel::Reference(std::span<const uint32_t> prompt, size_t count) {
   if (reference_ == nullptr) reference_ = std::make_unique<TinyEngine>(directory_.path());
-  graphs::DecodeEngine& engine = *reference_->engine;
-  const graphs::SessionInfo session = engine.OpenSession();
+  engine::DecodeEngine& engine = *reference_->engine;
+  const engine::SessionInfo session = engine.OpenSession();
   const auto blocks = engine.AllocateBlocks(session.id, kMaxContext / kBlockSize);
   std::vector<uint32_t> tokens;
   if (!blocks.ok()) ADD_FAILURE() << blocks.status();
-  const graphs::RowAdd add = {.row = 1, .sampling = {}, .context_length = 0, .blocks = *blocks};
-  const graphs::RowChunk chunk = {.row = 1, .sample = true, .tokens = prompt};
+  const engine::RowAdd add = {.row = 1, .sampling = {}, .context_length = 0, .blocks = *blocks};
+  const engine::RowChunk chunk = {.row = 1, .sample = true, .tokens = prompt};
   for (size_t i = 0; i < count; ++i) {
-    graphs::StepRequest step;
+    engine::StepRequest step;
     step.session = session.id;
     step.epoch = session.epoch;
     step.sequence = i + 1;
@@ -92,7 +92,7 @@ std::vector<uint32_t> ServedModel::Reference(std::span<const uint32_t> prompt, s
     } else {
       step.continue_all = true;
     }
-    graphs::StepResult result;
+    engine::StepResult result;
     const absl::Status status = engine.Step(step, &result);
     if (!status.ok() || result.rows.size() != 1) {
       ADD_FAILURE() << status << ", " << result.rows.size() << " rows";

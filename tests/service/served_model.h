@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -36,7 +36,7 @@ struct TinyEngine {
   explicit TinyEngine(const std::string& directory, int max_delay_us = 0,
                       uint64_t watchdog_timeout_ms = 30000);
   std::unique_ptr<runtime::Device> device;
-  std::unique_ptr<graphs::DecodeEngine> engine;
+  std::unique_ptr<engine::DecodeEngine> engine;
 };
 
 class ServedModel {
@@ -51,7 +51,7 @@ class ServedModel {
   explicit ServedModel(const Options& options);
   ~ServedModel();
 
-  graphs::DecodeEngine& engine() { return *tiny_->engine; }
+  engine::DecodeEngine& engine() { return *tiny_->engine; }
   Server& server() { return *server_; }
   // Drops the server, leaves the engine.
   void StopServer() { server_.reset(); }

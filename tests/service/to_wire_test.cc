@@ -17,15 +17,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-graphs::StepResult TwoRowResult() {
-  graphs::StepResult result;
+engine::StepResult TwoRowResult() {
+  engine::StepResult result;
   result.session = 7;
   result.sequence = 42;
   result.rows = {{.row = 11, .sampled = true, .token = 65, .logprob = -0.5f, .context_length = 22},
                  // Stale values of a row that did not sample must not reach the wire.
                  {.row = 12, .sampled = false, .token = 99, .logprob = -9.0f, .context_length = 1},
                  {.row = 9,
-                  .status = graphs::RowStatus::kStopped,
+                  .status = engine::RowStatus::kStopped,
                   .sampled = false,
                   .token = 0,
                   .logprob = 0.0f,
@@ -72,7 +72,7 @@ TEST(ResultToWire, CarriesEveryField) {
 }
 
 TEST(ResultToWire, FillsRareColumnsOnlyWhereARowNeedsThem) {
-  graphs::StepResult result = TwoRowResult();
+  engine::StepResult result = TwoRowResult();
   v1::StepResponse wire;
   ResultToWire(result, {}, /*omit_rows=*/false, &wire);
   EXPECT_THAT(wire.rows().finish_reason(), IsEmpty());
@@ -83,7 +83,7 @@ TEST(ResultToWire, FillsRareColumnsOnlyWhereARowNeedsThem) {
   result.top_logprobs = {{.token = 4, .logprob = -0.25f},
                          {.token = 65, .logprob = -0.5f},
                          {.token = 3, .logprob = -1.0f}};
-  result.rows[0].finish = graphs::FinishReason::kLength;
+  result.rows[0].finish = engine::FinishReason::kLength;
   result.rows[0].rank = 2;
   result.rows[0].top = {.begin = 0, .count = 2};
   result.rows[0].has_logits = true;
@@ -112,7 +112,7 @@ TEST(ResultToWire, FillsRareColumnsOnlyWhereARowNeedsThem) {
 TEST(ResultToWire, ReplacesTheResultBefore) {
   v1::StepResponse wire;
   ResultToWire(TwoRowResult(), {}, /*omit_rows=*/false, &wire);
-  graphs::StepResult second;
+  engine::StepResult second;
   second.session = 7;
   second.sequence = 43;
   second.rows = {{.row = 5, .sampled = true, .token = 1, .logprob = -1.0f, .context_length = 2}};
@@ -140,7 +140,7 @@ TEST(ErrorToWire, CarriesSequenceCodeAndMessage) {
 }
 
 TEST(DescribeToWire, CarriesEveryField) {
-  graphs::EngineInfo info;
+  engine::EngineInfo info;
   info.model.name = "tiny";
   info.model.architecture = "llama";
   info.model.vocab_size = 97;
@@ -152,12 +152,12 @@ TEST(DescribeToWire, CarriesEveryField) {
   info.model.head_dim = 8;
   info.model.max_position_embeddings = 256;
   info.model.eos_token_ids = {2, 3};
-  info.model.token_encoding = runtime::TokenEncoding::kBytes;
+  info.model.token_encoding = models::TokenEncoding::kBytes;
   info.device.name = "a machine";
   info.device.driver = "580";
   info.device.total_bytes = 1000;
   info.dtype = runtime::DType::kF32;
-  info.linear = graphs::LinearPolicy::kPortable;
+  info.linear = engine::LinearPolicy::kPortable;
   info.limits = {.max_rows = 8,
                  .max_context_length = 64,
                  .max_blocks_per_row = 16,
@@ -174,7 +174,7 @@ TEST(DescribeToWire, CarriesEveryField) {
                          .num_other_nodes = 0,
                          .capture_ns = 7,
                          .device_bytes = 8}};
-  const graphs::PoolInfo pool = {
+  const engine::PoolInfo pool = {
       .block_size = 4, .num_blocks = 100, .free_blocks = 99, .bytes = 102400};
   v1::DescribeResponse wire;
   DescribeToWire(info, pool, 4096, &wire);
@@ -190,7 +190,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.model().num_kv_heads(), 2u);
   EXPECT_EQ(wire.model().head_dim(), 8u);
   EXPECT_EQ(wire.model().num_parameters(),
-            static_cast<uint64_t>(runtime::NumParameters(info.model)));
+            static_cast<uint64_t>(models::NumParameters(info.model)));
   EXPECT_EQ(wire.model().token_encoding(), v1::TOKEN_ENCODING_BYTES);
   EXPECT_EQ(wire.pool().block_size(), 4u);
   EXPECT_EQ(wire.pool().num_blocks(), 100u);
@@ -274,7 +274,7 @@ TEST(WireSize, SteadyStateWithTheBlocksItTakesStaysUnderTheTarget) {
 TEST(WireSize, ReplyTakesAboutThirteenBytesPerRow) {
   const std::pair<uint32_t, size_t> sizes[] = {{1, 84}, {64, 845}, {256, 3280}};
   for (const auto& [rows, bytes] : sizes) {
-    graphs::StepResult result = TwoRowResult();
+    engine::StepResult result = TwoRowResult();
     result.sequence = 100000;
     result.ledger = {.validate_ns = 2000,
                      .ring_ns = 1000,

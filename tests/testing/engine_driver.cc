@@ -30,13 +30,13 @@ void PrintTo(const Token& token, std::ostream* os) {
       << std::dec << ", context " << token.context_length << ")";
 }
 
-Token TokenOf(const graphs::RowOutcome& row) {
+Token TokenOf(const engine::RowOutcome& row) {
   return {.id = row.token,
           .logprob_bits = std::bit_cast<uint32_t>(row.logprob),
           .context_length = row.context_length};
 }
 
-StepView::StepView(const StepDraft& draft, const graphs::SessionInfo& session, uint64_t sequence) {
+StepView::StepView(const StepDraft& draft, const engine::SessionInfo& session, uint64_t sequence) {
   for (const StepDraft::Add& add : draft.add) {
     add_.push_back({.row = add.row,
                     .sampling = add.sampling,
@@ -85,15 +85,15 @@ void EngineDriver::Free(std::span<const uint32_t> blocks) {
   MustSucceed(engine_.FreeBlocks(session_.id, blocks), "FreeBlocks");
 }
 
-absl::StatusOr<graphs::StepResult> EngineDriver::TryStep(const StepDraft& draft) {
+absl::StatusOr<engine::StepResult> EngineDriver::TryStep(const StepDraft& draft) {
   const StepView view(draft, session_, sequence_);
-  graphs::StepResult result;
+  engine::StepResult result;
   REPRISE_RETURN_IF_ERROR(engine_.Step(view.request(), &result));
   ++sequence_;
   return result;
 }
 
-const graphs::StepResult& EngineDriver::Step(const StepDraft& draft) {
+const engine::StepResult& EngineDriver::Step(const StepDraft& draft) {
   auto result = TryStep(draft);
   MustSucceed(result.status(), "Step");
   result_ = *std::move(result);
@@ -101,7 +101,7 @@ const graphs::StepResult& EngineDriver::Step(const StepDraft& draft) {
   return result_;
 }
 
-graphs::StepTicket EngineDriver::Submit(const StepDraft& draft) {
+engine::StepTicket EngineDriver::Submit(const StepDraft& draft) {
   const StepView view(draft, session_, sequence_);
   const auto ticket = engine_.Submit(view.request());
   MustSucceed(ticket.status(), "Submit");
@@ -109,14 +109,14 @@ graphs::StepTicket EngineDriver::Submit(const StepDraft& draft) {
   return *ticket;
 }
 
-const graphs::StepResult& EngineDriver::Wait(graphs::StepTicket ticket) {
+const engine::StepResult& EngineDriver::Wait(engine::StepTicket ticket) {
   MustSucceed(engine_.Wait(ticket, &result_), "Wait");
   Collect();
   return result_;
 }
 
 void EngineDriver::Collect() {
-  for (const graphs::RowOutcome& row : result_.rows)
+  for (const engine::RowOutcome& row : result_.rows)
     if (row.sampled) tokens_[row.row].push_back(TokenOf(row));
 }
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "graphs/decode_engine.h"
-#include "graphs/step.h"
+#include "engine/decode_engine.h"
+#include "engine/step.h"
 
 namespace reprise::testing {
 
@@ -33,7 +33,7 @@ struct Token {
 void PrintTo(const Token& token, std::ostream* os);
 
 // The token of a row that sampled.
-Token TokenOf(const graphs::RowOutcome& row);
+Token TokenOf(const engine::RowOutcome& row);
 
 // A step that owns the arrays that a StepRequest only views.
 struct StepDraft {
@@ -41,7 +41,7 @@ struct StepDraft {
     uint32_t row = 0;
     std::vector<uint32_t> blocks = {};
     uint32_t context_length = 0;
-    graphs::SamplingParams sampling = {};  // its arrays are the test's
+    engine::SamplingParams sampling = {};  // its arrays are the test's
     std::vector<uint32_t> history = {};
     uint32_t prompt_length = 0;
   };
@@ -66,46 +66,46 @@ struct StepDraft {
   std::vector<Chunk> chunks = {};
   std::vector<uint32_t> continue_rows = {};
   bool continue_all = false;
-  graphs::ExecutionMode mode = graphs::ExecutionMode::kReplay;
+  engine::ExecutionMode mode = engine::ExecutionMode::kReplay;
   std::vector<Mask> masks = {};
 };
 
 // The request that a draft stands for. Valid as long as the draft is, unchanged.
 class StepView {
  public:
-  StepView(const StepDraft& draft, const graphs::SessionInfo& session, uint64_t sequence);
+  StepView(const StepDraft& draft, const engine::SessionInfo& session, uint64_t sequence);
   StepView(const StepView&) = delete;
   StepView& operator=(const StepView&) = delete;
-  const graphs::StepRequest& request() const { return request_; }
-  graphs::StepRequest& request() { return request_; }
+  const engine::StepRequest& request() const { return request_; }
+  engine::StepRequest& request() { return request_; }
 
  private:
-  std::vector<graphs::RowAdd> add_;
-  std::vector<graphs::RowAppend> append_;
-  std::vector<graphs::RowChunk> chunks_;
-  std::vector<graphs::RowMask> masks_;
-  graphs::StepRequest request_;
+  std::vector<engine::RowAdd> add_;
+  std::vector<engine::RowAppend> append_;
+  std::vector<engine::RowChunk> chunks_;
+  std::vector<engine::RowMask> masks_;
+  engine::StepRequest request_;
 };
 
 // A row's life.
 struct RowPlan {
   uint32_t row = 0;
   std::vector<uint32_t> prompt = {};
-  graphs::SamplingParams sampling = {};
+  engine::SamplingParams sampling = {};
   std::vector<uint32_t> chunks = {};  // lengths of the prompt's chunks; empty: one chunk
 };
 
 class EngineDriver {
  public:
-  explicit EngineDriver(graphs::DecodeEngine& engine)
+  explicit EngineDriver(engine::DecodeEngine& engine)
       : engine_(engine), session_(engine.OpenSession()) {}
   // Closes the session, with everything in it.
   ~EngineDriver();
   EngineDriver(const EngineDriver&) = delete;
   EngineDriver& operator=(const EngineDriver&) = delete;
 
-  graphs::DecodeEngine& engine() { return engine_; }
-  const graphs::SessionInfo& session() const { return session_; }
+  engine::DecodeEngine& engine() { return engine_; }
+  const engine::SessionInfo& session() const { return session_; }
   // What the next step carries.
   uint64_t sequence() const { return sequence_; }
   void CountStep() { ++sequence_; }
@@ -115,13 +115,13 @@ class EngineDriver {
   void Free(std::span<const uint32_t> blocks);
 
   // Submits and waits. Errors: the engine's; the sequence number counts successes only.
-  absl::StatusOr<graphs::StepResult> TryStep(const StepDraft& draft);
+  absl::StatusOr<engine::StepResult> TryStep(const StepDraft& draft);
   // The same, and collects tokens; fails the test and throws on an error.
-  const graphs::StepResult& Step(const StepDraft& draft);
+  const engine::StepResult& Step(const StepDraft& draft);
   // Submits only, wherever that may succeed at once.
-  graphs::StepTicket Submit(const StepDraft& draft);
+  engine::StepTicket Submit(const StepDraft& draft);
   // Takes the oldest result and collects its tokens.
-  const graphs::StepResult& Wait(graphs::StepTicket ticket);
+  const engine::StepResult& Wait(engine::StepTicket ticket);
 
   // Adds the row with blocks of its own for the prompt and `count` tokens, runs the prompt, one
   // chunk a step; returns when the first token is there.
@@ -140,10 +140,10 @@ class EngineDriver {
  private:
   void Collect();
 
-  graphs::DecodeEngine& engine_;
-  const graphs::SessionInfo session_;
+  engine::DecodeEngine& engine_;
+  const engine::SessionInfo session_;
   uint64_t sequence_ = 1;
-  graphs::StepResult result_;
+  engine::StepResult result_;
   std::map<uint32_t, std::vector<Token>> tokens_;
   std::map<uint32_t, std::vector<uint32_t>> blocks_;
 };

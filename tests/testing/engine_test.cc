@@ -21,7 +21,7 @@ T Value(absl::StatusOr<T> result) {
 
 }  // namespace
 
-graphs::DecodeEngineOptions SmallEngineOptions() {
+engine::DecodeEngineOptions SmallEngineOptions() {
   return {.dtype_from_checkpoint = false,
           .block_size = 4,
           .kv_cache_bytes = uint64_t{1} << 20,
@@ -36,9 +36,9 @@ TestEngine MakeTestEngine(const TestEngineOptions& options,
   made.directory = std::make_unique<TemporaryDirectory>();
   const std::string path = Value(WriteTinyModel(options.model, made.directory->path()));
   made.device = device != nullptr ? std::move(device) : Value(MakeDevice(options.device));
-  graphs::DecodeEngineOptions engine = options.engine;
+  engine::DecodeEngineOptions engine = options.engine;
   engine.dtype = options.dtype;
-  made.engine = Value(graphs::DecodeEngine::Create(*made.device, {.directory = path}, engine));
+  made.engine = Value(engine::DecodeEngine::Create(*made.device, {.directory = path}, engine));
   return made;
 }
 

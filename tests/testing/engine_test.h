@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "tests/testing/kernel_test.h"
@@ -28,18 +28,18 @@
 namespace reprise::testing {
 
 // A few rows, a few buckets, a pool of a few hundred small blocks.
-graphs::DecodeEngineOptions SmallEngineOptions();
+engine::DecodeEngineOptions SmallEngineOptions();
 
 // A model and its engine, apart from all others.
 struct TestEngine {
   std::unique_ptr<TemporaryDirectory> directory;
   std::unique_ptr<runtime::Device> device;
-  std::unique_ptr<graphs::DecodeEngine> engine;
+  std::unique_ptr<engine::DecodeEngine> engine;
 };
 
 struct TestEngineOptions {
   TinyModelOptions model = {};
-  graphs::DecodeEngineOptions engine = SmallEngineOptions();
+  engine::DecodeEngineOptions engine = SmallEngineOptions();
   runtime::DeviceOptions device = {};
   runtime::DType dtype = runtime::DType::kF32;
 };

@@ -149,7 +149,7 @@ class Author {
 
 RowScript MakeRowScript(const RowScriptOptions& options) { return Author(options).Write(); }
 
-RowScriptPlayer::RowScriptPlayer(graphs::DecodeEngine& engine, const RowScript& script)
+RowScriptPlayer::RowScriptPlayer(engine::DecodeEngine& engine, const RowScript& script)
     : script_(script),
       driver_(engine),
       blocks_(script.lives.size()),
@@ -189,19 +189,19 @@ std::vector<uint32_t> RowScriptPlayer::Runs(const RowScript::Step& step) const {
   return lives;
 }
 
-graphs::StepTicket RowScriptPlayer::Submit(graphs::ExecutionMode mode) {
+engine::StepTicket RowScriptPlayer::Submit(engine::ExecutionMode mode) {
   const RowScript::Step& step = script_.steps[num_submitted_];
   StepDraft draft = Draft(step);
   draft.mode = mode;
-  const graphs::StepTicket ticket = driver_.Submit(draft);
+  const engine::StepTicket ticket = driver_.Submit(draft);
   ++num_submitted_;
   for (const uint32_t life : step.drop) driver_.Free(blocks_[life]);
   return ticket;
 }
 
-void RowScriptPlayer::Wait(graphs::StepTicket ticket) {
+void RowScriptPlayer::Wait(engine::StepTicket ticket) {
   const std::vector<uint32_t> lives = Runs(script_.steps[num_waited_]);
-  const graphs::StepResult& result = driver_.Wait(ticket);
+  const engine::StepResult& result = driver_.Wait(ticket);
   ++num_waited_;
   EXPECT_EQ(result.session, driver_.session().id);
   EXPECT_EQ(result.sequence, num_waited_);
@@ -212,8 +212,8 @@ void RowScriptPlayer::Wait(graphs::StepTicket ticket) {
   }
 }
 
-void RowScriptPlayer::Play(uint32_t depth, graphs::ExecutionMode mode) {
-  std::deque<graphs::StepTicket> in_flight;
+void RowScriptPlayer::Play(uint32_t depth, engine::ExecutionMode mode) {
+  std::deque<engine::StepTicket> in_flight;
   while (!AllSubmitted() || !in_flight.empty()) {
     while (!AllSubmitted() && in_flight.size() < depth) in_flight.push_back(Submit(mode));
     Wait(in_flight.front());
@@ -223,7 +223,7 @@ void RowScriptPlayer::Play(uint32_t depth, graphs::ExecutionMode mode) {
     EXPECT_EQ(tokens_[life].size(), script_.lives[life].num_tokens) << "life " << life;
 }
 
-std::vector<Token> Alone(graphs::DecodeEngine& engine, const RowLife& life) {
+std::vector<Token> Alone(engine::DecodeEngine& engine, const RowLife& life) {
   if (life.num_tokens == 0) return {};
   EngineDriver driver(engine);
   return driver.Generate(life.plan, life.num_tokens);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/number.h"
 
@@ -58,16 +58,16 @@ RowScript MakeRowScript(const RowScriptOptions& options);
 // and Wait may be in different threads.
 class RowScriptPlayer {
  public:
-  RowScriptPlayer(graphs::DecodeEngine& engine, const RowScript& script);
+  RowScriptPlayer(engine::DecodeEngine& engine, const RowScript& script);
 
   // The next step.
-  graphs::StepTicket Submit(graphs::ExecutionMode mode = graphs::ExecutionMode::kReplay);
+  engine::StepTicket Submit(engine::ExecutionMode mode = engine::ExecutionMode::kReplay);
   // The oldest result.
-  void Wait(graphs::StepTicket ticket);
+  void Wait(engine::StepTicket ticket);
   bool AllSubmitted() const { return num_submitted_ == script_.steps.size(); }
 
   // Plays what is left with up to `depth` steps in flight.
-  void Play(uint32_t depth, graphs::ExecutionMode mode = graphs::ExecutionMode::kReplay);
+  void Play(uint32_t depth, engine::ExecutionMode mode = engine::ExecutionMode::kReplay);
 
   // What every life sampled, by life. Complete once every step was waited for.
   const std::vector<std::vector<Token>>& tokens() const { return tokens_; }
@@ -86,7 +86,7 @@ class RowScriptPlayer {
 };
 
 // The same life with nobody beside it, chunked the same way.
-std::vector<Token> Alone(graphs::DecodeEngine& engine, const RowLife& life);
+std::vector<Token> Alone(engine::DecodeEngine& engine, const RowLife& life);
 
 }  // namespace reprise::testing
 

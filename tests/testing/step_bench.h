@@ -12,8 +12,8 @@
 #include "kernels/kernel_set.h"
 #include "kernels/step/cases.h"
 #include "kernels/step/step_args.h"
-#include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/step_oracle.h"
 

@@ -5,15 +5,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/checkpoint.h"
-#include "runtime/hf_config.h"
+#include "models/config/hf_config.h"
+#include "models/weights/checkpoint.h"
 #include "runtime/status_macros.h"
 #include "tests/testing/number.h"
 
 namespace reprise::testing {
 namespace {
 
-constexpr graphs::SessionId kSession = 1;
+constexpr engine::SessionId kSession = 1;
 
 }  // namespace
 
@@ -25,17 +25,17 @@ absl::StatusOr<std::unique_ptr<StepProbe>> StepProbe::Create(runtime::Device& de
 }
 
 absl::Status StepProbe::Start() {
-  REPRISE_ASSIGN_OR_RETURN(spec_, runtime::ReadHfConfig(options_.directory));
+  REPRISE_ASSIGN_OR_RETURN(spec_, models::ReadHfConfig(options_.directory));
   REPRISE_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernels_, kernels::KernelSet::Load(device_, options_.dtype));
-  REPRISE_ASSIGN_OR_RETURN(const auto checkpoint, runtime::Checkpoint::Open(options_.directory));
-  REPRISE_ASSIGN_OR_RETURN(
-      weights_, runtime::ModelWeights::Load(device_, spec_, *checkpoint, options_.dtype));
+  REPRISE_ASSIGN_OR_RETURN(const auto checkpoint, models::Checkpoint::Open(options_.directory));
+  REPRISE_ASSIGN_OR_RETURN(weights_,
+                           models::ModelWeights::Load(device_, spec_, *checkpoint, options_.dtype));
 
   const uint32_t max_blocks =
       (options_.max_context_length + options_.block_size - 1) / options_.block_size;
   REPRISE_ASSIGN_OR_RETURN(
-      workspace_, graphs::StepWorkspace::Create(device_, *stream_, spec_, *kernels_,
+      workspace_, engine::StepWorkspace::Create(device_, *stream_, spec_, *kernels_,
                                                 {.max_rows = options_.max_rows,
                                                  .max_step_tokens = options_.max_step_tokens,
                                                  .max_blocks_per_row = max_blocks}));
@@ -46,20 +46,20 @@ absl::Status StepProbe::Start() {
                                          device_, 1, kernels::ResultSlotBytes(options_.max_rows)));
   const uint32_t num_blocks = options_.max_rows * max_blocks + 1;
   REPRISE_ASSIGN_OR_RETURN(
-      pool_, runtime::KvPool::Create(
-                 device_, runtime::KvGeometry::For(spec_, options_.block_size, options_.dtype),
+      pool_, models::KvPool::Create(
+                 device_, models::KvGeometry::For(spec_, options_.block_size, options_.dtype),
                  num_blocks));
-  program_ = std::make_unique<graphs::StepProgram>(spec_, *kernels_, *weights_, pool_, workspace_,
+  program_ = std::make_unique<engine::StepProgram>(spec_, *kernels_, *weights_, pool_, workspace_,
                                                    metadata_, layout, results_);
-  rows_ = std::make_unique<graphs::RowTable>(options_.max_rows, max_blocks);
-  ledger_ = std::make_unique<runtime::BlockLedger>(num_blocks);
-  validator_ = std::make_unique<graphs::StepValidator>(
-      graphs::ValidationLimits{.block_size = options_.block_size,
+  rows_ = std::make_unique<engine::RowTable>(options_.max_rows, max_blocks);
+  ledger_ = std::make_unique<engine::BlockLedger>(num_blocks);
+  validator_ = std::make_unique<engine::StepValidator>(
+      engine::ValidationLimits{.block_size = options_.block_size,
                                .vocab_size = static_cast<uint32_t>(spec_.vocab_size),
                                .max_context_length = options_.max_context_length,
                                .max_step_tokens = options_.max_step_tokens},
       *rows_, *ledger_);
-  writer_ = std::make_unique<graphs::StepWriter>(layout, *rows_);
+  writer_ = std::make_unique<engine::StepWriter>(layout, *rows_);
   // Blocks are handed out in a random order: no table names neighbours.
   std::vector<uint32_t> all;
   REPRISE_RETURN_IF_ERROR(ledger_->Allocate(kSession, num_blocks - 1, &all));
@@ -70,7 +70,7 @@ absl::Status StepProbe::Start() {
 
 absl::Status StepProbe::AddNewRows(StepDraft* draft) {
   for (const StepDraft::Chunk& chunk : draft->chunks) {
-    if (rows_->Find(kSession, chunk.row) != graphs::kNoSlot) continue;
+    if (rows_->Find(kSession, chunk.row) != engine::kNoSlot) continue;
     StepDraft::Add add{.row = chunk.row};
     REPRISE_RETURN_IF_ERROR(ledger_->Allocate(kSession, rows_->max_blocks_per_row(), &add.blocks));
     draft->add.push_back(std::move(add));
@@ -81,10 +81,10 @@ absl::Status StepProbe::AddNewRows(StepDraft* draft) {
 absl::Status StepProbe::Execute(const StepDraft& draft) {
   const StepView view(draft, {.id = kSession}, 0);
   REPRISE_RETURN_IF_ERROR(validator_->Validate(view.request(), list_));
-  const graphs::StagedStep& staged = validator_->staged();
+  const engine::StagedStep& staged = validator_->staged();
   std::vector<uint32_t> ran;
   writer_->Write(view.request(), staged, ++sequence_, list_, metadata_.HostSlot(0), &ran);
-  const graphs::StepShape shape{
+  const engine::StepShape shape{
       .max_rows = options_.max_rows,
       .max_tokens = staged.all_single ? options_.max_rows : options_.max_step_tokens,
       .mixed = !staged.all_single};
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<std::vector<float>>> StepProbe::Run(
 
 absl::Status StepProbe::Drop(uint32_t row) {
   const uint32_t slot = rows_->Find(kSession, row);
-  if (slot == graphs::kNoSlot) return absl::NotFoundError(absl::StrCat("row ", row));
+  if (slot == engine::kNoSlot) return absl::NotFoundError(absl::StrCat("row ", row));
   const auto table = rows_->table(slot).first(rows_->state(slot).table_length);
   const std::vector<uint32_t> blocks(table.begin(), table.end());
   REPRISE_RETURN_IF_ERROR(Execute({.drop = {row}}));

@@ -12,18 +12,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "graphs/row_table.h"
-#include "graphs/step_program.h"
-#include "graphs/step_validator.h"
-#include "graphs/step_writer.h"
-#include "graphs/workspace.h"
+#include "engine/block_ledger.h"
+#include "engine/row_table.h"
+#include "engine/step_program.h"
+#include "engine/step_validator.h"
+#include "engine/step_writer.h"
+#include "engine/workspace.h"
 #include "kernels/kernel_set.h"
-#include "runtime/block_ledger.h"
+#include "models/config/model_spec.h"
+#include "models/kv_pool.h"
+#include "models/weights/model_weights.h"
 #include "runtime/device.h"
-#include "runtime/kv_pool.h"
-#include "runtime/mapped_ring.h"
-#include "runtime/model_spec.h"
-#include "runtime/model_weights.h"
+#include "runtime/memory/mapped_ring.h"
 #include "tests/testing/engine_driver.h"
 
 namespace reprise::testing {
@@ -47,7 +47,7 @@ class StepProbe {
   // Drops a row and gives its blocks back.
   absl::Status Drop(uint32_t row);
 
-  const runtime::ModelSpec& spec() const { return spec_; }
+  const models::ModelSpec& spec() const { return spec_; }
 
  private:
   StepProbe(runtime::Device& device, const StepProbeOptions& options)
@@ -58,20 +58,20 @@ class StepProbe {
 
   runtime::Device& device_;
   const StepProbeOptions options_;
-  runtime::ModelSpec spec_;
+  models::ModelSpec spec_;
   std::unique_ptr<runtime::Stream> stream_;
   std::unique_ptr<kernels::KernelSet> kernels_;
-  std::unique_ptr<runtime::ModelWeights> weights_;
-  graphs::StepWorkspace workspace_;
-  runtime::KvPool pool_;
+  std::unique_ptr<models::ModelWeights> weights_;
+  engine::StepWorkspace workspace_;
+  models::KvPool pool_;
   runtime::MappedRing metadata_, results_;
-  std::unique_ptr<graphs::StepProgram> program_;
+  std::unique_ptr<engine::StepProgram> program_;
 
-  std::unique_ptr<graphs::RowTable> rows_;
-  std::unique_ptr<runtime::BlockLedger> ledger_;
-  std::unique_ptr<graphs::StepValidator> validator_;
-  std::unique_ptr<graphs::StepWriter> writer_;
-  graphs::RowList list_;
+  std::unique_ptr<engine::RowTable> rows_;
+  std::unique_ptr<engine::BlockLedger> ledger_;
+  std::unique_ptr<engine::StepValidator> validator_;
+  std::unique_ptr<engine::StepWriter> writer_;
+  engine::RowList list_;
   uint64_t sequence_ = 0;
 };
 

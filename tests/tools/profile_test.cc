@@ -39,9 +39,9 @@ std::vector<graphs::LaunchLabel> Launches() {
           {.kernel = "reprise_publish", .op = "publish", .shape = ""}};
 }
 
-graphs::StepStamps Stamps(const std::vector<graphs::LaunchLabel>& launches, uint64_t begin_ns,
+engine::StepStamps Stamps(const std::vector<graphs::LaunchLabel>& launches, uint64_t begin_ns,
                           std::vector<uint64_t> took_ns) {
-  graphs::StepStamps stamps{.launches = launches, .begin_ns = begin_ns, .done_ns = {}};
+  engine::StepStamps stamps{.launches = launches, .begin_ns = begin_ns, .done_ns = {}};
   for (const uint64_t ns : took_ns) stamps.done_ns.push_back(begin_ns += ns);
   return stamps;
 }
@@ -150,7 +150,7 @@ TEST(ProfileReport, JsonHasNullWhereNothingIsKnown) {
 }
 
 TEST(CheckPoints, NamesWhatDoesNotFit) {
-  const graphs::EngineLimits limits{.max_rows = 64, .max_context_length = 2048};
+  const engine::EngineLimits limits{.max_rows = 64, .max_context_length = 2048};
   const auto check = [&](std::vector<uint32_t> rows, std::vector<uint32_t> contexts,
                          uint64_t usable_blocks) {
     return CheckPoints({.rows = std::move(rows), .contexts = std::move(contexts)}, limits, 32, 16,

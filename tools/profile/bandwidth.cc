@@ -8,7 +8,7 @@
 #include "kernels/kernel_set.h"
 #include "kernels/memory_probe/memory_probe.h"
 #include "kernels/stamp/stamp.h"
-#include "runtime/buffer.h"
+#include "runtime/memory/buffer.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::tools {

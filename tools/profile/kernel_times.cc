@@ -7,7 +7,7 @@
 
 namespace reprise::tools {
 
-void KernelTimes::Begin(const graphs::StepStamps& stamps) {
+void KernelTimes::Begin(const engine::StepStamps& stamps) {
   for (const graphs::LaunchLabel& label : stamps.launches) {
     auto op = std::find_if(ops_.begin(), ops_.end(),
                            [&](const OpTime& known) { return known.label == label; });
@@ -20,7 +20,7 @@ void KernelTimes::Begin(const graphs::StepStamps& stamps) {
   }
 }
 
-absl::Status KernelTimes::Add(const graphs::StepStamps& stamps) {
+absl::Status KernelTimes::Add(const engine::StepStamps& stamps) {
   if (op_of_launch_.empty()) Begin(stamps);
   if (stamps.done_ns.size() != op_of_launch_.size() || stamps.done_ns.empty()) {
     return absl::InternalError(absl::StrCat("a stamped step has ", stamps.done_ns.size(),

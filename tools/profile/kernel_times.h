@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "tools/samples.h"
 
 namespace reprise::tools {
@@ -26,7 +26,7 @@ class KernelTimes {
  public:
   // One stamped step; every step has the launches of the first. Errors: Internal when it has not,
   // or when its stamps do not ascend.
-  absl::Status Add(const graphs::StepStamps& stamps);
+  absl::Status Add(const engine::StepStamps& stamps);
 
   // In the order of their first launch.
   const std::vector<OpTime>& ops() const { return ops_; }
@@ -40,7 +40,7 @@ class KernelTimes {
   double NetSumNs(double stamp_cost_ns) const;
 
  private:
-  void Begin(const graphs::StepStamps& stamps);
+  void Begin(const engine::StepStamps& stamps);
 
   std::vector<OpTime> ops_;
   std::vector<size_t> op_of_launch_;

@@ -11,7 +11,7 @@
 namespace reprise::tools {
 namespace {
 
-using graphs::ExecutionMode;
+using engine::ExecutionMode;
 
 uint64_t BlocksOf(uint64_t rows, uint64_t context, uint32_t block_size) {
   return rows * ((context + block_size - 1) / block_size);
@@ -22,7 +22,7 @@ double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0;
 // The rows of one point: a session that holds their blocks, and steps over them.
 class PointRows {
  public:
-  PointRows(graphs::DecodeEngine& engine, uint32_t rows, uint32_t context)
+  PointRows(engine::DecodeEngine& engine, uint32_t rows, uint32_t context)
       : engine_(engine), session_(engine.OpenSession()), rows_(rows), context_(context) {}
   ~PointRows() { engine_.CloseSession(session_.id).IgnoreError(); }  // open until here
   PointRows(const PointRows&) = delete;
@@ -43,10 +43,10 @@ class PointRows {
   }
 
   // The rows as new ones, and a token each: after this step `context` tokens are in their KV.
-  absl::Status AddAll(uint32_t context, graphs::StepResult* result) {
+  absl::Status AddAll(uint32_t context, engine::StepResult* result) {
     const size_t each = blocks_.size() / rows_;
-    std::vector<graphs::RowAdd> add;
-    std::vector<graphs::RowChunk> chunks;
+    std::vector<engine::RowAdd> add;
+    std::vector<engine::RowChunk> chunks;
     for (uint32_t row = 0; row < rows_; ++row) {
       add.push_back({.row = row,
                      .sampling = {},
@@ -54,7 +54,7 @@ class PointRows {
                      .blocks = std::span(blocks_).subspan(row * each, each)});
       chunks.push_back({.row = row, .sample = true, .tokens = std::span(tokens_).subspan(row, 1)});
     }
-    graphs::StepRequest request = Request();
+    engine::StepRequest request = Request();
     if (resident_) request.drop = ids_;
     request.add = add;
     request.chunks = chunks;
@@ -63,24 +63,24 @@ class PointRows {
     return absl::OkStatus();
   }
 
-  absl::Status Continue(ExecutionMode mode, graphs::StepResult* result) {
-    graphs::StepRequest request = Request();
+  absl::Status Continue(ExecutionMode mode, engine::StepResult* result) {
+    engine::StepRequest request = Request();
     request.continue_all = true;
     request.mode = mode;
     return engine_.Step(request, result);
   }
 
  private:
-  graphs::StepRequest Request() {
-    graphs::StepRequest request;
+  engine::StepRequest Request() {
+    engine::StepRequest request;
     request.session = session_.id;
     request.epoch = session_.epoch;
     request.sequence = ++sequence_;
     return request;
   }
 
-  graphs::DecodeEngine& engine_;
-  const graphs::SessionInfo session_;
+  engine::DecodeEngine& engine_;
+  const engine::SessionInfo session_;
   const uint32_t rows_;
   const uint32_t context_;
   std::vector<uint32_t> blocks_, ids_, tokens_;
@@ -91,7 +91,7 @@ class PointRows {
 // Measures one point, window by window.
 class PointMeasurement {
  public:
-  PointMeasurement(graphs::DecodeEngine& engine, Telemetry* telemetry, PointRows& rows,
+  PointMeasurement(engine::DecodeEngine& engine, Telemetry* telemetry, PointRows& rows,
                    PointProfile& profile)
       : engine_(engine),
         telemetry_(telemetry),
@@ -102,7 +102,7 @@ class PointMeasurement {
   absl::Status WarmUp(uint32_t steps) {
     for (uint32_t done = 0; done < steps; done += window_)
       REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), ExecutionMode::kReplay,
-                                     [](const graphs::StepResult&) { return absl::OkStatus(); }));
+                                     [](const engine::StepResult&) { return absl::OkStatus(); }));
     return absl::OkStatus();
   }
 
@@ -111,11 +111,11 @@ class PointMeasurement {
       const uint32_t steps = std::min(window_, iterations - done);
       REPRISE_RETURN_IF_ERROR(
           Window(steps, ExecutionMode::kReplay,
-                 [this](const graphs::StepResult& result) { return AddPlain(result); }));
+                 [this](const engine::StepResult& result) { return AddPlain(result); }));
       ReadTelemetry();
       REPRISE_RETURN_IF_ERROR(
           Window(steps, ExecutionMode::kStamped,
-                 [this](const graphs::StepResult& result) { return AddStamped(result); }));
+                 [this](const engine::StepResult& result) { return AddStamped(result); }));
     }
     profile_.mean_context = context_ / iterations;
     profile_.mean_attended = attended_ / iterations;
@@ -134,13 +134,13 @@ class PointMeasurement {
     return absl::OkStatus();
   }
 
-  static void AddTimes(const graphs::StepLedger& ledger, StepTimes& times) {
+  static void AddTimes(const engine::StepLedger& ledger, StepTimes& times) {
     times.replay_ns.Add(static_cast<double>(ledger.total_ns - ledger.validate_ns - ledger.ring_ns));
     times.device_ns.Add(static_cast<double>(ledger.device_ns));
     times.launch_ns.Add(static_cast<double>(ledger.launch_ns));
   }
 
-  absl::Status AddPlain(const graphs::StepResult& result) {
+  absl::Status AddPlain(const engine::StepResult& result) {
     AddTimes(result.ledger, profile_.plain);
     const uint32_t context = result.rows.front().context_length;
     context_ += context;
@@ -152,7 +152,7 @@ class PointMeasurement {
     return engine_.ReadStamps(profile_.rows, &stamps_);
   }
 
-  absl::Status AddStamped(const graphs::StepResult& result) {
+  absl::Status AddStamped(const engine::StepResult& result) {
     AddTimes(result.ledger, profile_.twin);
     REPRISE_RETURN_IF_ERROR(engine_.ReadStamps(profile_.rows, &stamps_));
     profile_.num_twin_kernels = stamps_.num_kernel_nodes;
@@ -167,7 +167,7 @@ class PointMeasurement {
     if (sample.power_w) profile_.power_w.Add(*sample.power_w);
   }
 
-  graphs::DecodeEngine& engine_;
+  engine::DecodeEngine& engine_;
   Telemetry* telemetry_;
   PointRows& rows_;
   PointProfile& profile_;
@@ -175,11 +175,11 @@ class PointMeasurement {
   // Tokens, over all plain steps: in the rows' KV, and of them within the model's window.
   double context_ = 0;
   double attended_ = 0;
-  graphs::StepResult result_;
-  graphs::StepStamps stamps_;
+  engine::StepResult result_;
+  engine::StepStamps stamps_;
 };
 
-int KernelsOf(const graphs::EngineInfo& info, const std::string& graph) {
+int KernelsOf(const engine::EngineInfo& info, const std::string& graph) {
   for (const graphs::CapturedBucket& bucket : info.decode_buckets) {
     if (bucket.bucket.name == graph) return bucket.num_kernel_nodes;
   }
@@ -193,7 +193,7 @@ uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size) {
                   *std::max_element(options.contexts.begin(), options.contexts.end()), block_size);
 }
 
-absl::Status CheckPoints(const ProfileOptions& options, const graphs::EngineLimits& limits,
+absl::Status CheckPoints(const ProfileOptions& options, const engine::EngineLimits& limits,
                          uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks) {
   for (const uint32_t rows : options.rows) {
     const uint32_t allowed = std::min(limits.max_rows, max_bucket);
@@ -252,7 +252,7 @@ absl::StatusOr<PointProfile> Profiler::Measure(uint32_t rows, uint32_t context,
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
   REPRISE_RETURN_IF_ERROR(measurement.Measure(options.iterations));
   profile.num_kernels = KernelsOf(engine_.info(), profile.graph);
-  profile.bytes = graphs::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
+  profile.bytes = engine::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
                                             profile.mean_attended);
   return profile;
 }

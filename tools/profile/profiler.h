@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "graphs/decode_engine.h"
-#include "graphs/step_bytes.h"
-#include "runtime/model_spec.h"
+#include "engine/decode_engine.h"
+#include "engine/step_bytes.h"
+#include "models/config/model_spec.h"
 #include "tools/profile/kernel_times.h"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
@@ -36,7 +36,7 @@ uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size);
 // Whether every point can be measured: before anything is loaded. `usable_blocks`: of the pool, 0
 // where it will be made to fit. Errors: OutOfRange names rows or context, got and allowed;
 // ResourceExhausted names the point and the pool.
-absl::Status CheckPoints(const ProfileOptions& options, const graphs::EngineLimits& limits,
+absl::Status CheckPoints(const ProfileOptions& options, const engine::EngineLimits& limits,
                          uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks);
 
 // Host times of plain steps, or of stamped ones.
@@ -60,7 +60,7 @@ struct PointProfile {
   // of them where the model has a sliding window.
   double mean_context = 0;
   double mean_attended = 0;
-  graphs::StepBytes bytes;  // at mean_attended
+  engine::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
   // Read at the end of every window; empty where the platform does not tell.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
@@ -75,7 +75,7 @@ struct PointProfile {
 class Profiler {
  public:
   // `telemetry`: nullptr where there is none. Both must outlive the profiler.
-  Profiler(graphs::DecodeEngine* engine, Telemetry* telemetry)
+  Profiler(engine::DecodeEngine* engine, Telemetry* telemetry)
       : engine_(*engine), telemetry_(telemetry) {}
 
   // Captures the twins of all points.
@@ -85,7 +85,7 @@ class Profiler {
                                        const ProfileOptions& options);
 
  private:
-  graphs::DecodeEngine& engine_;
+  engine::DecodeEngine& engine_;
   Telemetry* telemetry_;
 };
 

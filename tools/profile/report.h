@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "nlohmann/json.hpp"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/profiler.h"

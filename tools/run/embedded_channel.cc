@@ -10,21 +10,21 @@
 namespace reprise::tools {
 namespace {
 
-RowFinish FromFinish(graphs::FinishReason finish) {
+RowFinish FromFinish(engine::FinishReason finish) {
   switch (finish) {
-    case graphs::FinishReason::kNone:
+    case engine::FinishReason::kNone:
       return RowFinish::kNone;
-    case graphs::FinishReason::kStopToken:
+    case engine::FinishReason::kStopToken:
       return RowFinish::kStopToken;
-    case graphs::FinishReason::kLength:
+    case engine::FinishReason::kLength:
       return RowFinish::kLength;
-    case graphs::FinishReason::kNoCandidate:
+    case engine::FinishReason::kNoCandidate:
       return RowFinish::kNoCandidate;
   }
   return RowFinish::kNone;
 }
 
-void FromResult(const graphs::StepResult& result, StepOutcome* outcome) {
+void FromResult(const engine::StepResult& result, StepOutcome* outcome) {
   outcome->refusal = absl::OkStatus();
   outcome->graph = std::string(result.report.graph);
   outcome->replayed = result.report.replayed;
@@ -37,9 +37,9 @@ void FromResult(const graphs::StepResult& result, StepOutcome* outcome) {
                      .device_ns = result.ledger.device_ns,
                      .total_ns = result.ledger.total_ns};
   outcome->rows.clear();
-  for (const graphs::RowOutcome& row : result.rows) {
+  for (const engine::RowOutcome& row : result.rows) {
     outcome->rows.push_back({.row = row.row,
-                             .ran = row.status == graphs::RowStatus::kRan,
+                             .ran = row.status == engine::RowStatus::kRan,
                              .sampled = row.sampled,
                              .token = row.token,
                              .logprob = row.logprob,
@@ -47,15 +47,15 @@ void FromResult(const graphs::StepResult& result, StepOutcome* outcome) {
                              .finish = FromFinish(row.finish),
                              .rank = row.rank});
     for (uint32_t i = 0; i < row.top.count; ++i) {
-      const graphs::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
+      const engine::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
       outcome->rows.back().top.push_back({top.token, top.logprob});
     }
   }
 }
 
 // Views `add` and `biases`.
-graphs::SamplingParams ToSampling(const PlannedStep::Add& add,
-                                  std::vector<graphs::TokenBias>* biases) {
+engine::SamplingParams ToSampling(const PlannedStep::Add& add,
+                                  std::vector<engine::TokenBias>* biases) {
   const SamplingChoice& from = add.sampling;
   for (size_t i = 0; i < from.logit_bias.size(); ++i)
     biases->push_back({.token = from.logit_bias_tokens[i], .bias = from.logit_bias[i]});
@@ -74,7 +74,7 @@ graphs::SamplingParams ToSampling(const PlannedStep::Add& add,
 
 }  // namespace
 
-EmbeddedChannel::EmbeddedChannel(graphs::DecodeEngine* engine)
+EmbeddedChannel::EmbeddedChannel(engine::DecodeEngine* engine)
     : engine_(engine), session_(engine->OpenSession()) {}
 
 EmbeddedChannel::~EmbeddedChannel() {
@@ -104,7 +104,7 @@ absl::Status EmbeddedChannel::Submit(const PlannedStep& step) {
   for (const PlannedStep::Chunk& chunk : step.chunks) {
     chunks_.push_back({.row = chunk.row, .sample = chunk.sample, .tokens = chunk.tokens});
   }
-  const graphs::StepRequest request{
+  const engine::StepRequest request{
       .session = session_.id,
       .epoch = session_.epoch,
       .sequence = step.sequence,
@@ -114,7 +114,7 @@ absl::Status EmbeddedChannel::Submit(const PlannedStep& step) {
       .chunks = chunks_,
       .continue_rows = step.continue_rows,
       .continue_all = step.continue_all,
-      .mode = step.eager ? graphs::ExecutionMode::kEager : graphs::ExecutionMode::kReplay};
+      .mode = step.eager ? engine::ExecutionMode::kEager : engine::ExecutionMode::kReplay};
   in_flight_.push_back({step.sequence, now, engine_->Submit(request)});
   return absl::OkStatus();
 }
@@ -144,9 +144,9 @@ absl::Status EmbeddedChannel::Free(const std::vector<uint32_t>& blocks) {
   return engine_->FreeBlocks(session_.id, blocks);
 }
 
-ServerLimits LimitsOf(const graphs::DecodeEngine& engine) {
-  const graphs::EngineInfo& info = engine.info();
-  const graphs::PoolInfo pool = engine.pool();
+ServerLimits LimitsOf(const engine::DecodeEngine& engine) {
+  const engine::EngineInfo& info = engine.info();
+  const engine::PoolInfo pool = engine.pool();
   int64_t max_prompt_tokens = 0;
   for (const graphs::CapturedBucket& captured : info.mixed_buckets) {
     max_prompt_tokens = std::max(max_prompt_tokens, captured.bucket.capacity);
@@ -160,7 +160,7 @@ ServerLimits LimitsOf(const graphs::DecodeEngine& engine) {
           .pipeline_depth = info.limits.pipeline_depth,
           .vocab_size = static_cast<uint32_t>(info.model.vocab_size),
           .eos_token_ids = info.model.eos_token_ids,
-          .byte_tokens = info.model.token_encoding == runtime::TokenEncoding::kBytes};
+          .byte_tokens = info.model.token_encoding == models::TokenEncoding::kBytes};
 }
 
 }  // namespace reprise::tools

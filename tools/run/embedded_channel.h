@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "graphs/decode_engine.h"
-#include "graphs/step.h"
+#include "engine/decode_engine.h"
+#include "engine/step.h"
 #include "tools/sched/step.h"
 
 namespace reprise::tools {
@@ -20,7 +20,7 @@ namespace reprise::tools {
 class EmbeddedChannel : public StepChannel, public BlockSource {
  public:
   // Opens a session of `engine`, which must outlive the channel.
-  explicit EmbeddedChannel(graphs::DecodeEngine* engine);
+  explicit EmbeddedChannel(engine::DecodeEngine* engine);
   // Closes it.
   ~EmbeddedChannel() override;
 
@@ -33,21 +33,21 @@ class EmbeddedChannel : public StepChannel, public BlockSource {
   struct InFlight {
     uint64_t sequence = 0;
     std::chrono::steady_clock::time_point submitted;
-    absl::StatusOr<graphs::StepTicket> ticket;  // or why the step was refused
+    absl::StatusOr<engine::StepTicket> ticket;  // or why the step was refused
   };
-  graphs::DecodeEngine* engine_;
-  graphs::SessionInfo session_;
+  engine::DecodeEngine* engine_;
+  engine::SessionInfo session_;
   std::deque<InFlight> in_flight_;
   // Reused from step to step.
-  std::vector<graphs::RowAdd> add_;
-  std::vector<graphs::RowAppend> append_;
-  std::vector<graphs::RowChunk> chunks_;
-  std::vector<std::vector<graphs::TokenBias>> biases_;  // by add
-  graphs::StepResult result_;
+  std::vector<engine::RowAdd> add_;
+  std::vector<engine::RowAppend> append_;
+  std::vector<engine::RowChunk> chunks_;
+  std::vector<std::vector<engine::TokenBias>> biases_;  // by add
+  engine::StepResult result_;
 };
 
 // What the scheduler must know of `engine`.
-ServerLimits LimitsOf(const graphs::DecodeEngine& engine);
+ServerLimits LimitsOf(const engine::DecodeEngine& engine);
 
 }  // namespace reprise::tools
 

@@ -4,7 +4,7 @@
 // only the library's other side is not.
 //
 //   ASSERT_OK_AND_ASSIGN(auto device, MakeFakeHipDevice());
-//   auto engine = graphs::DecodeEngine::Create(*device, ...);
+//   auto engine = engine::DecodeEngine::Create(*device, ...);
 #ifndef REPRISE_TESTS_TESTING_FAKE_HIP_FAKE_HIP_DEVICE_H_
 #define REPRISE_TESTS_TESTING_FAKE_HIP_FAKE_HIP_DEVICE_H_
 

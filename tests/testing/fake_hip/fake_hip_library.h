@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the fake HIP library, which the files of its calls (*_calls.cc) share: what is
 // alive, and what every call does first. The calls mean what the HIP Runtime API Reference says, as
-// far as Reprise makes use of it. Numbers are written out, so that a wrong one in runtime/hip_api.h
-// shows as a failing test.
+// far as Reprise makes use of it. Numbers are written out, so that a wrong one in
+// runtime/hip/hip_api.h shows as a failing test.
 //
 // Compiled twice: as the library of a current release, and with FAKE_HIP_ROCM_5_2 as that of ROCm
 // 5.2, which numbers node types from 1, knows hipDeviceProp_t in its older layout only, has no

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/decode_engine.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/block_ledger.h"
+#include "engine/engine_parts.h"
+#include "engine/memory_fill.h"
+#include "engine/row_table.h"
+#include "engine/session_table.h"
+#include "engine/step_graphs.h"
+#include "engine/step_reader.h"
+#include "engine/step_validator.h"
+#include "engine/step_writer.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t Nanoseconds(Clock::duration d) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
+}
+
+ValidationLimits LimitsOf(const EngineParts& parts) {
+  return {.block_size = parts.options.block_size,
+          .vocab_size = static_cast<uint32_t>(parts.info.model.vocab_size),
+          .max_context_length = parts.info.limits.max_context_length,
+          .max_step_tokens = parts.info.limits.max_step_tokens,
+          .sampling = parts.sampling};
+}
+
+}  // namespace
+
+class DecodeEngine::Impl {
+ public:
+  explicit Impl(std::unique_ptr<const EngineParts> parts);
+
+  const EngineInfo& info() const { return parts_->info; }
+  PoolInfo pool() const;
+  absl::Status health() const;
+  SessionInfo OpenSession();
+  absl::Status CloseSession(SessionId id);
+  absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId id, uint32_t count);
+  absl::Status FreeBlocks(SessionId id, std::span<const uint32_t> blocks);
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request);
+  absl::Status Wait(StepTicket ticket, StepResult* result);
+  absl::Status Step(const StepRequest& request, StepResult* result);
+  absl::Status CaptureTwins(std::span<const uint32_t> rows);
+  absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
+
+ private:
+  absl::Status RefuseFault() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RefuseFullPipeline() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RefuseInFlight() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first fault stays; returns it.
+  absl::Status Fault(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Poison mode: nothing may read these blocks any more.
+  absl::Status PoisonFreed(std::span<const uint32_t> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  InFlightStep& StepOf(StepTicket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return in_flight_[(ticket - 1) % in_flight_.size()];
+  }
+  absl::StatusOr<StepTicket> SubmitLocked(const StepRequest& request, Clock::time_point entered)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Writes the staged step as `next_ticket_`; its rows count as run on the host's mirror.
+  void WriteStep(const StepRequest& request, Session& session, InFlightStep* step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Launch(ExecutionMode mode, const StepGraphs::Target& target, InFlightStep* step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Rows that stopped in the step are known to have, from here on.
+  void NoteStopped(const InFlightStep& step, const StepResult& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::unique_ptr<const EngineParts> parts_;
+  const StepReader reader_;
+
+  mutable absl::Mutex mutex_;  // guards parts_->graphs and launches on parts_->stream, too
+  RowTable rows_ ABSL_GUARDED_BY(mutex_);
+  BlockLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
+  StepValidator validator_ ABSL_GUARDED_BY(mutex_);
+  StepWriter writer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> ran_ ABSL_GUARDED_BY(mutex_);            // scratch of Submit
+  std::vector<InFlightStep> in_flight_ ABSL_GUARDED_BY(mutex_);  // ring by ticket
+  StepTicket next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  StepTicket next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status fault_ ABSL_GUARDED_BY(mutex_);
+};
+
+DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
+    : parts_(std::move(parts)),
+      reader_(parts_->device, *parts_->stream, parts_->results, parts_->workspace.result_layout,
+              static_cast<uint32_t>(parts_->info.model.vocab_size),
+              parts_->options.watchdog_timeout_ms),
+      rows_(info().limits.max_rows, info().limits.max_blocks_per_row),
+      ledger_(parts_->pool.num_blocks()),
+      // Distinguishes this engine's sessions from those of one before it at the same address.
+      sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
+      validator_(LimitsOf(*parts_), rows_, ledger_),
+      writer_(parts_->metadata_layout, rows_, parts_->sampling,
+              static_cast<uint32_t>(info().model.vocab_size)),
+      in_flight_(info().limits.pipeline_depth) {
+  ran_.reserve(info().limits.max_rows);
+  for (InFlightStep& step : in_flight_) step.rows.reserve(info().limits.max_rows);
+}
+
+// ---- sessions and blocks ----
+
+PoolInfo DecodeEngine::Impl::pool() const {
+  absl::MutexLock lock(&mutex_);
+  return {.block_size = parts_->options.block_size,
+          .num_blocks = parts_->pool.num_blocks(),
+          .free_blocks = ledger_.num_free(),
+          .bytes = parts_->pool.bytes()};
+}
+
+SessionInfo DecodeEngine::Impl::OpenSession() {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.Open();
+}
+
+absl::Status DecodeEngine::Impl::CloseSession(SessionId id) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<uint32_t> freed;
+  REPRISE_RETURN_IF_ERROR(sessions_.Close(id, &freed));
+  return PoisonFreed(freed);
+}
+
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::AllocateBlocks(SessionId id,
+                                                                         uint32_t count) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  std::vector<uint32_t> blocks;
+  REPRISE_RETURN_IF_ERROR(ledger_.Allocate(id, count, &blocks));
+  return blocks;
+}
+
+absl::Status DecodeEngine::Impl::FreeBlocks(SessionId id, std::span<const uint32_t> blocks) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  REPRISE_RETURN_IF_ERROR(ledger_.Free(id, blocks));
+  return PoisonFreed(blocks);
+}
+
+absl::Status DecodeEngine::Impl::PoisonFreed(std::span<const uint32_t> blocks) {
+  if (!parts_->options.poison || !fault_.ok()) return absl::OkStatus();
+  const absl::Status status =
+      PoisonBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, blocks);
+  return status.ok() ? status : Fault(status);
+}
+
+// ---- faults and refusals ----
+
+absl::Status DecodeEngine::Impl::health() const {
+  absl::MutexLock lock(&mutex_);
+  return fault_;
+}
+
+absl::Status DecodeEngine::Impl::Fault(const absl::Status& status) {
+  if (fault_.ok()) fault_ = status;
+  return fault_;
+}
+
+absl::Status DecodeEngine::Impl::RefuseFault() const {
+  if (fault_.ok()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the engine stopped after a fault: ", fault_.message()));
+}
+
+absl::Status DecodeEngine::Impl::RefuseFullPipeline() const {
+  const uint32_t depth = parts_->options.pipeline_depth;
+  if (next_ticket_ - next_wait_ < depth) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(depth, " steps are in flight, the pipeline's depth; wait for the oldest first"));
+}
+
+absl::Status DecodeEngine::Impl::RefuseInFlight() const {
+  if (next_ticket_ == next_wait_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
+}
+
+// ---- steps ----
+
+absl::StatusOr<StepTicket> DecodeEngine::Impl::Submit(const StepRequest& request) {
+  const Clock::time_point entered = Clock::now();
+  absl::MutexLock lock(&mutex_);
+  return SubmitLocked(request, entered);
+}
+
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& request,
+                                                            Clock::time_point entered) {
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(request.session));
+  REPRISE_RETURN_IF_ERROR(session->CheckOrder(request));
+  REPRISE_RETURN_IF_ERROR(RefuseFullPipeline());
+  REPRISE_RETURN_IF_ERROR(validator_.Validate(request, session->rows));
+  const absl::StatusOr<StepGraphs::Target> target =
+      parts_->graphs->Pick(validator_.staged(), request.mode);
+  if (!target.ok()) {
+    validator_.Abandon();
+    return target.status();
+  }
+
+  const Clock::time_point validated = Clock::now();
+  InFlightStep& step = StepOf(next_ticket_);
+  WriteStep(request, *session, &step);
+  step.submitted = entered;
+  const Clock::time_point written = Clock::now();
+  // The mirror has moved on: a launch that fails leaves host and device apart, which is a fault.
+  const absl::Status launched = Launch(request.mode, *target, &step);
+  if (!launched.ok()) return Fault(launched);
+  step.ledger = StepLedger{.validate_ns = Nanoseconds(validated - entered),
+                           .ring_ns = Nanoseconds(written - validated),
+                           .launch_ns = Nanoseconds(Clock::now() - written)};
+  session->NoteLaunch();
+  return next_ticket_++;
+}
+
+void DecodeEngine::Impl::WriteStep(const StepRequest& request, Session& session,
+                                   InFlightStep* step) {
+  const StagedStep& staged = validator_.staged();
+  writer_.Write(request, staged, next_ticket_, session.rows,
+                parts_->metadata.HostSlot(next_ticket_ - 1), &ran_);
+  step->rows.clear();
+  for (size_t i = 0; i < ran_.size(); ++i) {
+    const StagedRun& run = staged.runs[i];
+    const uint32_t slot = writer_.ran_slots()[i];
+    step->rows.push_back({.row = ran_[i],
+                          .slot = slot,
+                          .generation = rows_.state(slot).generation,
+                          .context_before = run.context_before,
+                          .num_tokens = run.num_tokens,
+                          .num_prompt_logprobs = run.num_prompt_logprobs()});
+  }
+  step->ticket = next_ticket_;
+  step->session = request.session;
+  step->sequence = request.sequence;
+  step->report =
+      StepReport{.rows = static_cast<uint32_t>(staged.runs.size()), .tokens = staged.num_tokens};
+}
+
+absl::Status DecodeEngine::Impl::Launch(ExecutionMode mode, const StepGraphs::Target& target,
+                                        InFlightStep* step) {
+  if (parts_->options.poison)
+    REPRISE_RETURN_IF_ERROR(
+        PoisonActivations(*parts_->stream, *parts_->kernel_set, parts_->workspace));
+  const bool eager = mode == ExecutionMode::kEager;
+  REPRISE_ASSIGN_OR_RETURN(
+      const graphs::ReplayReport replay,
+      eager ? target.graphs->RunEager(target.size) : target.graphs->Replay(target.size));
+  StepReport& report = step->report;
+  report.graph = replay.graph;
+  report.replayed = !eager;
+  report.padding_tokens = static_cast<uint32_t>(replay.capacity) - report.tokens;
+  step->decode = target.decode;
+  report.padding_rows = step->decode ? report.padding_tokens : 0;
+  return absl::OkStatus();
+}
+
+absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, StepResult* result) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ticket != next_wait_ || ticket >= next_ticket_ || waiting_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("waits for step ", ticket, "; allowed: the oldest in flight",
+                       next_wait_ < next_ticket_ ? absl::StrCat(", ", next_wait_) : ", none is",
+                       ", by one thread"));
+    }
+    if (!fault_.ok()) return fault_;
+    waiting_ = true;
+  }
+  const absl::Status published = reader_.Await(ticket);  // without the lock
+
+  absl::MutexLock lock(&mutex_);
+  waiting_ = false;
+  if (!published.ok()) return Fault(published);
+  const InFlightStep& step = StepOf(ticket);
+  reader_.Read(step, result);
+  NoteStopped(step, *result);
+  ++next_wait_;
+  std::vector<uint32_t> freed;
+  sessions_.EndStep(step.session, &freed);
+  return PoisonFreed(freed);
+}
+
+void DecodeEngine::Impl::NoteStopped(const InFlightStep& step, const StepResult& result) {
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    if (result.rows[i].finish == FinishReason::kNone) continue;
+    RowState& state = rows_.state(step.rows[i].slot);
+    // The slot may be another row's by now.
+    if (state.generation != step.rows[i].generation) continue;
+    state.stopped = true;
+    state.context_length = result.rows[i].context_length;
+  }
+}
+
+absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepResult* result) {
+  const Clock::time_point entered = Clock::now();
+  StepTicket ticket = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    // After a fault SubmitLocked names it; the steps that were in flight then stay there.
+    if (fault_.ok()) REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+    REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, entered));
+  }
+  return Wait(ticket, result);
+}
+
+// ---- measuring ----
+
+absl::Status DecodeEngine::Impl::CaptureTwins(std::span<const uint32_t> rows) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  return parts_->graphs->CaptureTwins(parts_->device, *parts_->kernel_set, rows);
+}
+
+absl::Status DecodeEngine::Impl::ReadStamps(uint32_t rows, StepStamps* stamps) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  return parts_->graphs->ReadStamps(rows, &parts_->workspace.plan.counts->begin_ns, stamps);
+}
+
+// ---- the public face ----
+
+DecodeEngine::DecodeEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DecodeEngine::~DecodeEngine() = default;
+
+absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
+    runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+    const std::function<void(const EngineProgress&)>& progress) {
+  REPRISE_ASSIGN_OR_RETURN(auto parts, EngineParts::Create(device, source, options, progress));
+  return std::unique_ptr<DecodeEngine>(new DecodeEngine(std::make_unique<Impl>(std::move(parts))));
+}
+
+const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
+PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
+absl::Status DecodeEngine::health() const { return impl_->health(); }
+SessionInfo DecodeEngine::OpenSession() { return impl_->OpenSession(); }
+absl::Status DecodeEngine::CloseSession(SessionId session) { return impl_->CloseSession(session); }
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AllocateBlocks(SessionId session,
+                                                                   uint32_t count) {
+  return impl_->AllocateBlocks(session, count);
+}
+absl::Status DecodeEngine::FreeBlocks(SessionId session, std::span<const uint32_t> blocks) {
+  return impl_->FreeBlocks(session, blocks);
+}
+absl::StatusOr<StepTicket> DecodeEngine::Submit(const StepRequest& request) {
+  return impl_->Submit(request);
+}
+absl::Status DecodeEngine::Wait(StepTicket ticket, StepResult* result) {
+  return impl_->Wait(ticket, result);
+}
+absl::Status DecodeEngine::Step(const StepRequest& request, StepResult* result) {
+  return impl_->Step(request, result);
+}
+absl::Status DecodeEngine::CaptureTwins(std::span<const uint32_t> rows) {
+  return impl_->CaptureTwins(rows);
+}
+absl::Status DecodeEngine::ReadStamps(uint32_t rows, StepStamps* stamps) {
+  return impl_->ReadStamps(rows, stamps);
+}
+
+}  // namespace reprise::engine

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_parts.h"
+
+#include <chrono>
+#include <utility>
+
+#include "engine/memory_fill.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t NanosecondsSince(Clock::time_point begin) {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
+    runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+    const ProgressFn& progress) {
+  std::unique_ptr<EngineParts> parts(new EngineParts(device));
+  REPRISE_RETURN_IF_ERROR(parts->Load(source, options, progress));
+  REPRISE_RETURN_IF_ERROR(parts->CreateRings());
+  REPRISE_RETURN_IF_ERROR(parts->CreatePool());
+  REPRISE_RETURN_IF_ERROR(parts->FillPool());
+  REPRISE_RETURN_IF_ERROR(parts->Capture(progress));
+  return parts;
+}
+
+EngineParts::~EngineParts() {
+  // A fault here has been reported by Wait already.
+  if (stream != nullptr) stream->Synchronize().IgnoreError();
+}
+
+absl::Status EngineParts::Load(const ModelSource& source, const DecodeEngineOptions& asked,
+                               const ProgressFn& progress) {
+  const Clock::time_point begin = Clock::now();
+  REPRISE_ASSIGN_OR_RETURN(info.model, ReadModelSpec(source));
+  REPRISE_ASSIGN_OR_RETURN(ResolvedOptions resolved,
+                           ResolveOptions(asked, info.model, device.properties()));
+  options = std::move(resolved.options);
+  info.device = device.properties();
+  info.dtype = options.dtype;
+  info.linear = options.linear;
+  info.limits = resolved.limits;
+  REPRISE_ASSIGN_OR_RETURN(stream, device.CreateStream());
+  REPRISE_ASSIGN_OR_RETURN(kernel_set, kernels::KernelSet::Load(device, options.dtype));
+  REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, info.model, *kernel_set, progress));
+  info.memory.weights_bytes = weights->bytes();
+  info.load_ns = NanosecondsSince(begin);
+
+  REPRISE_ASSIGN_OR_RETURN(workspace, StepWorkspace::Create(device, *stream, info.model,
+                                                            *kernel_set, resolved.workspace));
+  info.memory.workspace_bytes = workspace.bytes();
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::CreateRings() {
+  const EngineLimits& limits = info.limits;
+  const uint64_t sampling_words = limits.max_sampling_bytes / sizeof(uint32_t);
+  sampling = {.adjust_logits = limits.adjust_logits,
+              .max_logit_rows = limits.max_logit_rows,
+              .max_prompt_logprobs = limits.max_prompt_logprobs,
+              .max_data_words = static_cast<uint32_t>(sampling_words),
+              .reports = true,
+              .eos_token_ids = info.model.eos_token_ids};
+  metadata_layout = kernels::StepSlotLayout::For(limits.max_rows, limits.max_step_tokens,
+                                                 limits.max_blocks_per_row, sampling_words);
+  REPRISE_ASSIGN_OR_RETURN(
+      metadata, runtime::MappedRing::Create(device, limits.pipeline_depth, metadata_layout.bytes));
+  REPRISE_ASSIGN_OR_RETURN(results, runtime::MappedRing::Create(device, limits.pipeline_depth,
+                                                                workspace.result_layout.bytes));
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::CreatePool() {
+  const auto geometry = models::KvGeometry::For(info.model, options.block_size, options.dtype);
+  uint64_t graphs_bytes = 0;
+  if (options.kv_cache_bytes == 0 && device.kind() != runtime::DeviceKind::kHost) {
+    REPRISE_ASSIGN_OR_RETURN(const models::KvPool smallest,
+                             models::KvPool::Create(device, geometry, 2));
+    REPRISE_ASSIGN_OR_RETURN(
+        graphs_bytes, StepGraphs::EstimateBytes(*stream, ProgramOn(smallest), GraphOptions()));
+  }
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t blocks,
+                           NumPoolBlocks(device, options, geometry, graphs_bytes));
+  REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::Create(device, geometry, blocks));
+  info.memory.kv_cache_bytes = pool.bytes();
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::FillPool() {
+  if (!options.poison && !options.random_kv_cache) return absl::OkStatus();
+  REPRISE_RETURN_IF_ERROR(options.poison ? PoisonPool(*stream, *kernel_set, pool)
+                                         : RandomFillPool(*stream, *kernel_set, pool));
+  return stream->Synchronize();
+}
+
+absl::Status EngineParts::Capture(const ProgressFn& progress) {
+  const Clock::time_point begin = Clock::now();
+  REPRISE_ASSIGN_OR_RETURN(graphs,
+                           StepGraphs::Capture(*stream, ProgramOn(pool), GraphOptions(), progress));
+  info.decode_buckets.assign(graphs->decode_buckets().begin(), graphs->decode_buckets().end());
+  info.mixed_buckets.assign(graphs->mixed_buckets().begin(), graphs->mixed_buckets().end());
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets})
+    for (const graphs::CapturedBucket& bucket : *buckets)
+      info.memory.graphs_bytes += bucket.device_bytes;
+  info.capture_ns = NanosecondsSince(begin);
+  return absl::OkStatus();
+}
+
+StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
+  const auto linear = options.linear == LinearPolicy::kPortable
+                          ? kernels::LinearCandidate::kPortable
+                          : kernels::LinearCandidate::kBest;
+  return {info.model, *kernel_set,     *weights, program_pool, workspace,
+          metadata,   metadata_layout, results,  linear};
+}
+
+StepGraphs::Options EngineParts::GraphOptions() const {
+  return {.decode_buckets = options.decode_buckets,
+          .mixed_buckets = options.mixed_buckets,
+          .max_rows = info.limits.max_rows};
+}
+
+}  // namespace reprise::engine

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineParts: what a DecodeEngine is made of once it has started: the model's weights, the memory
+// that steps work in, the rings, the KV pool and the captured graphs, on one device. No row is
+// known here and no step runs. Nothing of it is replaced before it goes.
+#ifndef REPRISE_ENGINE_ENGINE_PARTS_H_
+#define REPRISE_ENGINE_ENGINE_PARTS_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/decode_engine.h"
+#include "engine/engine_setup.h"
+#include "engine/sampling.h"
+#include "engine/step_graphs.h"
+#include "engine/step_program.h"
+#include "engine/workspace.h"
+#include "kernels/kernel_set.h"
+#include "kernels/step/step_layout.h"
+#include "models/kv_pool.h"
+#include "models/weights/model_weights.h"
+#include "runtime/device.h"
+#include "runtime/memory/mapped_ring.h"
+
+namespace reprise::engine {
+
+class EngineParts {
+ public:
+  // Loads, lays out, captures. `device` must outlive the parts. Errors: those of
+  // DecodeEngine::Create.
+  static absl::StatusOr<std::unique_ptr<const EngineParts>> Create(
+      runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+      const ProgressFn& progress);
+  // Waits for the stream: nothing that a step works in may go before the step is done.
+  ~EngineParts();
+  EngineParts(const EngineParts&) = delete;
+  EngineParts& operator=(const EngineParts&) = delete;
+
+  // In the order in which they are made; each may view those above it.
+  runtime::Device& device;
+  DecodeEngineOptions options;  // with every default filled in
+  EngineInfo info;
+  std::unique_ptr<runtime::Stream> stream;  // of every step
+  std::unique_ptr<kernels::KernelSet> kernel_set;
+  std::unique_ptr<models::ModelWeights> weights;
+  StepWorkspace workspace;
+  kernels::StepSlotLayout metadata_layout;
+  runtime::MappedRing metadata;
+  runtime::MappedRing results;
+  SamplingLimits sampling;
+  models::KvPool pool;
+  std::unique_ptr<StepGraphs> graphs;
+
+ private:
+  explicit EngineParts(runtime::Device& device) : device(device) {}
+
+  absl::Status Load(const ModelSource& source, const DecodeEngineOptions& asked,
+                    const ProgressFn& progress);
+  absl::Status CreateRings();
+  absl::Status CreatePool();
+  absl::Status FillPool();
+  absl::Status Capture(const ProgressFn& progress);
+  StepProgram ProgramOn(const models::KvPool& program_pool) const;
+  StepGraphs::Options GraphOptions() const;
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_ENGINE_PARTS_H_

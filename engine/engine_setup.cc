@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_setup.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/sampling.h"
+#include "kernels/fill/fill.h"
+#include "models/config/hf_config.h"
+#include "models/config/model_presets.h"
+#include "models/weights/checkpoint.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::engine {
+namespace {
+
+constexpr uint64_t kHostPoolBytes = uint64_t{256} << 20;
+
+absl::Status CheckRange(const char* option, int64_t got, int64_t min, int64_t max) {
+  if (got >= min && got <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " is ", got, "; allowed: ", min, " to ", max));
+}
+
+absl::Status CheckOptions(const DecodeEngineOptions& options) {
+  REPRISE_RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("pipeline_depth", options.pipeline_depth, 1, 8));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_logit_rows", options.max_logit_rows, 0, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_prompt_logprobs", options.max_prompt_logprobs, 0, 65536));
+  if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
+    return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
+                                                   "; allowed: more than 0, at most 1"));
+  if (options.poison && options.random_kv_cache)
+    return absl::InvalidArgumentError(
+        "poison and random_kv_cache are both set; allowed: at most one of them");
+  for (const int64_t rows : options.decode_buckets)
+    REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", rows, 1, options.max_rows));
+  for (const int64_t tokens : options.mixed_buckets)
+    REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", tokens, 1, 65536));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<models::ModelSpec> ReadModelSpec(const ModelSource& source) {
+  if (source.directory.empty() == source.preset.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("model directory is \"", source.directory,
+                                                   "\" and preset is \"", source.preset,
+                                                   "\"; allowed: exactly one of them"));
+  }
+  if (!source.directory.empty()) return models::ReadHfConfig(source.directory);
+  return models::PresetSpec(source.preset);
+}
+
+absl::StatusOr<std::unique_ptr<models::ModelWeights>> LoadWeights(runtime::Device& device,
+                                                                  const ModelSource& source,
+                                                                  const models::ModelSpec& spec,
+                                                                  const kernels::KernelSet& kernels,
+                                                                  const ProgressFn& progress) {
+  if (source.directory.empty()) {
+    auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType, int64_t count,
+                           uint64_t seed, float stddev) {
+      return kernels::RandomFill(stream, kernels,
+                                 {.out = dst, .count = count, .seed = seed, .stddev = stddev});
+    };
+    return models::ModelWeights::Random(device, spec, kernels.dtype, source.random_seed, fill);
+  }
+  REPRISE_ASSIGN_OR_RETURN(auto checkpoint, models::Checkpoint::Open(source.directory));
+  auto report = [&](size_t done, size_t total) {
+    if (progress)
+      progress({.stage = "load", .detail = source.directory, .done = done, .total = total});
+  };
+  return models::ModelWeights::Load(device, spec, *checkpoint, kernels.dtype, report);
+}
+
+absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
+                                               const models::ModelSpec& spec,
+                                               const runtime::DeviceProperties& device) {
+  REPRISE_RETURN_IF_ERROR(CheckOptions(options));
+  ResolvedOptions r{.options = options};
+  DecodeEngineOptions& o = r.options;
+  const bool host = device.kind == runtime::DeviceKind::kHost;
+  if (o.dtype_from_checkpoint) o.dtype = spec.checkpoint_dtype;
+  const auto model_limit =
+      static_cast<uint32_t>(std::min<int64_t>(spec.max_position_embeddings, 1 << 30));
+  if (o.max_context_length == 0) o.max_context_length = model_limit;
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_context_length", o.max_context_length, 1, model_limit));
+  if (o.decode_buckets.empty()) o.decode_buckets = graphs::BucketTable::PowersOfTwoUpTo(o.max_rows);
+  if (o.mixed_buckets.empty())
+    o.mixed_buckets =
+        host ? std::vector<int64_t>{64, 256, 1024} : std::vector<int64_t>{256, 512, 1024, 2048};
+
+  const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
+  const int64_t widest_mixed = *std::max_element(o.mixed_buckets.begin(), o.mixed_buckets.end());
+  r.limits = {.max_rows = o.max_rows,
+              .max_context_length = o.max_context_length,
+              .max_blocks_per_row = (o.max_context_length + o.block_size - 1) / o.block_size,
+              .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
+              .pipeline_depth = o.pipeline_depth,
+              .adjust_logits = o.adjust_logits,
+              .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
+              .max_prompt_logprobs = o.max_prompt_logprobs,
+              .max_sampling_bytes =
+                  sizeof(uint32_t) * MaxSamplingWords(o.max_rows, o.max_context_length,
+                                                      static_cast<uint32_t>(spec.vocab_size),
+                                                      o.adjust_logits),
+              .max_stop_tokens = kernels::kMaxStopTokens,
+              .max_logit_bias = kernels::kMaxLogitBias,
+              .max_logprobs = kernels::kMaxTopLogprobs};
+  r.workspace = {.max_rows = r.limits.max_rows,
+                 .max_step_tokens = r.limits.max_step_tokens,
+                 .max_blocks_per_row = r.limits.max_blocks_per_row,
+                 .adjust_logits = o.adjust_logits,
+                 .max_logit_rows = r.limits.max_logit_rows,
+                 .max_prompt_logprobs = r.limits.max_prompt_logprobs,
+                 .reports = true};
+  return r;
+}
+
+absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,
+                                       const DecodeEngineOptions& options,
+                                       const models::KvGeometry& geometry, uint64_t graphs_bytes) {
+  uint64_t budget = options.kv_cache_bytes;
+  std::string account = "kv_cache_bytes";
+  if (budget == 0 && device.kind() == runtime::DeviceKind::kHost) {
+    budget = kHostPoolBytes;
+    account = "the host's default";
+  } else if (budget == 0) {
+    REPRISE_ASSIGN_OR_RETURN(const size_t free, device.FreeBytes());
+    const auto total = static_cast<double>(device.properties().total_bytes);
+    const auto reserve =
+        static_cast<uint64_t>(total * (1.0 - options.memory_fraction)) + graphs_bytes;
+    budget = free > reserve ? free - reserve : 0;
+    account = absl::StrCat(free, " bytes free less ", reserve,
+                           " bytes kept for others (memory_fraction) and for captured graphs");
+  }
+  const uint64_t blocks = budget / geometry.BlockBytes();
+  if (blocks < 2) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the KV pool gets ", budget, " bytes (", account, "); needed: at least ",
+        2 * geometry.BlockBytes(), ", two blocks of ", geometry.BlockBytes(), " bytes"));
+  }
+  return std::min<uint64_t>(blocks, uint64_t{1} << 31);
+}
+
+}  // namespace reprise::engine

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::engine {
+
+absl::Status Session::CheckOrder(const StepRequest& request) const {
+  if (request.epoch != epoch)
+    return absl::FailedPreconditionError(
+        absl::StrCat("epoch is ", request.epoch, "; this session's is ", epoch));
+  if (request.sequence != next_sequence)
+    return absl::FailedPreconditionError(
+        absl::StrCat("sequence is ", request.sequence, "; the next step is ", next_sequence));
+  return absl::OkStatus();
+}
+
+void Session::NoteLaunch() {
+  ++next_sequence;
+  ++in_flight;
+}
+
+SessionInfo SessionTable::Open() {
+  const SessionId id = next_session_++;
+  Session& session = sessions_[id];
+  session.epoch = next_epoch_++;
+  return {.id = id, .epoch = session.epoch};
+}
+
+absl::StatusOr<Session*> SessionTable::Find(SessionId id) {
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end() || it->second.closing)
+    return absl::NotFoundError(absl::StrCat("session ", id, " is not open"));
+  return &it->second;
+}
+
+absl::Status SessionTable::Close(SessionId id, std::vector<uint32_t>* freed) {
+  REPRISE_ASSIGN_OR_RETURN(Session * session, Find(id));
+  session->closing = true;
+  if (session->in_flight == 0) Release(id, freed);
+  return absl::OkStatus();
+}
+
+void SessionTable::EndStep(SessionId id, std::vector<uint32_t>* freed) {
+  Session& session = sessions_.at(id);
+  --session.in_flight;
+  if (session.closing && session.in_flight == 0) Release(id, freed);
+}
+
+void SessionTable::Release(SessionId id, std::vector<uint32_t>* freed) {
+  Session& session = sessions_.at(id);
+  while (session.rows.first != kNoSlot) {
+    const uint32_t slot = session.rows.first;
+    for (const uint32_t block : rows_.table(slot).first(rows_.state(slot).table_length))
+      ledger_.RemoveRow(block);
+    rows_.Remove(slot, session.rows);
+  }
+  ledger_.FreeAll(id, freed);
+  sessions_.erase(id);
+}
+
+}  // namespace reprise::engine

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// SessionTable: who owns what: the open sessions with their rows, blocks and place in the order of
+// steps. A closed session goes when its last step in flight has ended. No device.
+// Threads: external ordering.
+#ifndef REPRISE_ENGINE_SESSION_TABLE_H_
+#define REPRISE_ENGINE_SESSION_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/block_ledger.h"
+#include "engine/decode_engine.h"
+#include "engine/row_table.h"
+#include "engine/step.h"
+
+namespace reprise::engine {
+
+struct Session {
+  uint64_t epoch = 0;
+  uint64_t next_sequence = 1;
+  uint32_t in_flight = 0;  // steps
+  bool closing = false;
+  RowList rows;
+
+  // Errors: FailedPrecondition on another epoch, or a sequence that is not the next.
+  absl::Status CheckOrder(const StepRequest& request) const;
+  // A step was launched.
+  void NoteLaunch();
+};
+
+class SessionTable {
+ public:
+  // Views of both; sessions' epochs count up from `first_epoch`.
+  SessionTable(RowTable& rows, BlockLedger& ledger, uint64_t first_epoch)
+      : rows_(rows), ledger_(ledger), next_epoch_(first_epoch) {}
+
+  SessionInfo Open();
+  // Valid until the next Open, Close or EndStep. Errors: NotFound, also when it is being closed.
+  absl::StatusOr<Session*> Find(SessionId id);
+  // Both append the ids of blocks that became free with the session's end to `freed`. Close errors:
+  // NotFound. EndStep: one of the session's steps in flight has its result.
+  absl::Status Close(SessionId id, std::vector<uint32_t>* freed);
+  void EndStep(SessionId id, std::vector<uint32_t>* freed);
+
+ private:
+  // Drops its rows and frees its blocks.
+  void Release(SessionId id, std::vector<uint32_t>* freed);
+
+  RowTable& rows_;
+  BlockLedger& ledger_;
+  absl::flat_hash_map<SessionId, Session> sessions_;
+  SessionId next_session_ = 1;
+  uint64_t next_epoch_;
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_SESSION_TABLE_H_

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
+// mixed buckets (query tokens), and twins of decode graphs for measuring. Picks the smallest that
+// serves a step, step 4 of the way of a step.
+// Threads: as GraphManager, one at a time; what was captured at start may be read from any.
+#ifndef REPRISE_ENGINE_STEP_GRAPHS_H_
+#define REPRISE_ENGINE_STEP_GRAPHS_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/decode_engine.h"
+#include "engine/engine_setup.h"
+#include "engine/step_program.h"
+#include "engine/step_validator.h"
+#include "graphs/graph_manager.h"
+#include "graphs/stamped_graphs.h"
+#include "kernels/kernel_set.h"
+#include "runtime/device.h"
+
+namespace reprise::engine {
+
+class StepGraphs {
+ public:
+  struct Options {
+    std::vector<int64_t> decode_buckets = {};  // rows
+    std::vector<int64_t> mixed_buckets = {};   // query tokens
+    uint32_t max_rows = 0;                     // resident rows: no bucket runs more
+  };
+
+  // Captures the mixed buckets, then the decode buckets, and reports stage "capture" to `progress`
+  // unless it is empty. Everything that `program` views, and `stream`, must outlive this object.
+  // Errors: those of GraphManager::Create.
+  static absl::StatusOr<std::unique_ptr<StepGraphs>> Capture(runtime::Stream& stream,
+                                                             const StepProgram& program,
+                                                             const Options& options,
+                                                             const ProgressFn& progress);
+  // The driver's memory for all graphs of `options`: captures the largest bucket of `program` and
+  // throws it away. The share of a graph depends on its nodes, not on their arguments, so that
+  // `program` may run on a pool of two blocks.
+  static absl::StatusOr<uint64_t> EstimateBytes(runtime::Stream& stream, const StepProgram& program,
+                                                const Options& options);
+
+  // The graphs that serve a step, and its size in their unit.
+  struct Target {
+    graphs::GraphManager* graphs = nullptr;
+    int64_t size = 0;
+    bool decode = false;  // counts rows
+  };
+  // Errors: OutOfRange beyond the largest mixed bucket; FailedPrecondition for a stamped step that
+  // is no decode step or has no twin.
+  absl::StatusOr<Target> Pick(const StagedStep& staged, ExecutionMode mode);
+
+  std::span<const graphs::CapturedBucket> decode_buckets() const { return decode_->captured(); }
+  std::span<const graphs::CapturedBucket> mixed_buckets() const { return mixed_->captured(); }
+
+  // See DecodeEngine. REQUIRES for both: no steps are in flight. `device_begin_ns`: device address
+  // of the first kernel's start.
+  absl::Status CaptureTwins(runtime::Device& device, const kernels::KernelSet& kernels,
+                            std::span<const uint32_t> rows);
+  absl::Status ReadStamps(uint32_t rows, const uint64_t* device_begin_ns, StepStamps* stamps);
+
+ private:
+  StepGraphs(runtime::Stream& stream, const StepProgram& program, uint32_t max_rows)
+      : stream_(stream), program_(program), max_rows_(max_rows) {}
+  absl::StatusOr<std::unique_ptr<graphs::GraphManager>> CaptureKind(
+      bool mixed, graphs::GraphManagerOptions options);
+  // The twin of the decode graph that serves `rows`. Errors: FailedPrecondition without it.
+  absl::StatusOr<Target> PickTwin(int64_t rows);
+
+  runtime::Stream& stream_;
+  const StepProgram program_;
+  const uint32_t max_rows_;
+  std::unique_ptr<graphs::GraphManager> decode_;
+  std::unique_ptr<graphs::GraphManager> mixed_;
+  std::unique_ptr<graphs::StampedGraphs> twins_;  // none until CaptureTwins
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_STEP_GRAPHS_H_

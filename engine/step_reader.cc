@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_reader.h"
+
+#include <cstring>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace reprise::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A LogprobReport as the caller gets it.
+struct ReportView {
+  float logprob = 0.0f;
+  uint32_t rank = 0;
+  TopRange top;
+};
+
+// Report `index` of a result slot; its likeliest tokens go to the end of result->top_logprobs.
+ReportView ReadReport(const kernels::ResultSlotLayout& layout, const std::byte* slot,
+                      uint32_t index, StepResult* result) {
+  kernels::LogprobReport report;
+  std::memcpy(&report, slot + layout.reports + index * sizeof(report), sizeof(report));
+  const TopRange top{.begin = static_cast<uint32_t>(result->top_logprobs.size()),
+                     .count = report.num_top};
+  for (uint32_t i = 0; i < report.num_top; ++i)
+    result->top_logprobs.push_back(
+        {.token = report.top_token[i], .logprob = report.top_logprob[i]});
+  return {.logprob = report.logprob, .rank = report.rank, .top = top};
+}
+
+}  // namespace
+
+StepReader::StepReader(const runtime::Device& device, runtime::Stream& stream,
+                       const runtime::MappedRing& results, const kernels::ResultSlotLayout& layout,
+                       uint32_t vocab_size, uint64_t watchdog_timeout_ms)
+    : host_(device.kind() == runtime::DeviceKind::kHost),
+      stream_(stream),
+      results_(results),
+      layout_(layout),
+      vocab_size_(vocab_size),
+      watchdog_timeout_ms_(watchdog_timeout_ms) {}
+
+absl::Status StepReader::Await(StepTicket ticket) const {
+  const Clock::time_point begin = Clock::now();
+  const auto timeout = std::chrono::milliseconds(watchdog_timeout_ms_);
+  Clock::time_point next_check = begin + std::chrono::milliseconds(10);
+  while (results_.Poll(ticket - 1) != ticket) {
+    const Clock::time_point now = Clock::now();
+    if (now - begin > std::chrono::microseconds(50)) {
+      // On the host device the waiting thread would take a core from the kernels it waits for.
+      host_ ? std::this_thread::sleep_for(std::chrono::microseconds(20))
+            : std::this_thread::yield();
+    }
+    if (now < next_check) continue;
+    next_check = now + std::chrono::milliseconds(10);
+    const absl::Status state = stream_.Query();
+    if (!state.ok() && !absl::IsUnavailable(state))
+      return absl::InternalError(absl::StrCat("device fault: ", state.message()));
+    // Idle, and still nothing published: the step did not see its metadata.
+    if (state.ok() && results_.Poll(ticket - 1) != ticket)
+      return absl::InternalError(absl::StrCat("step ", ticket, " ended without a result"));
+    if (now - begin > timeout)
+      return absl::DeadlineExceededError(
+          absl::StrCat("step ", ticket, " has no result after ", watchdog_timeout_ms_, " ms"));
+  }
+  return absl::OkStatus();
+}
+
+void StepReader::Read(const InFlightStep& step, StepResult* result) const {
+  const std::byte* slot = results_.HostSlot(step.ticket - 1);
+  kernels::ResultHeader header;
+  std::memcpy(&header, slot, sizeof(header));
+  result->session = step.session;
+  result->sequence = step.sequence;
+  result->report = step.report;
+  result->ledger = step.ledger;
+  result->ledger.device_ns = header.end_ns - header.begin_ns;
+  result->ledger.total_ns = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - step.submitted).count());
+  result->rows.clear();
+  result->top_logprobs.clear();
+  result->prompt_logprobs.clear();
+  result->logits.clear();
+  uint32_t num_sampled = 0;
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    ReadRow(step.rows[i], slot, static_cast<uint32_t>(i), num_sampled, result);
+    num_sampled += result->rows.back().sampled ? 1 : 0;
+    if (result->rows.back().status != RowStatus::kStopped) continue;
+    // It had a place in the graph and did nothing there.
+    StepReport& report = result->report;
+    --report.rows;
+    report.tokens -= step.rows[i].num_tokens;
+    report.padding_tokens += step.rows[i].num_tokens;
+    report.padding_rows += step.decode ? 1 : 0;
+  }
+  ReadPromptLogprobs(step, slot, num_sampled, result);
+}
+
+void StepReader::ReadRow(const InFlightRow& row, const std::byte* slot, uint32_t index,
+                         uint32_t report, StepResult* result) const {
+  kernels::RowResult got;
+  std::memcpy(&got, slot + sizeof(kernels::ResultHeader) + index * sizeof(got), sizeof(got));
+  RowOutcome& out = result->rows.emplace_back();
+  out = {
+      .row = row.row,
+      .status = (got.flags & kernels::kResultStopped) != 0 ? RowStatus::kStopped : RowStatus::kRan,
+      .sampled = (got.flags & kernels::kResultSampled) != 0,
+      .token = got.token,
+      .logprob = got.logprob,
+      .context_length = got.context_length,
+      .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift)};
+  if ((got.flags & kernels::kResultLogprobs) != 0) {
+    const ReportView view = ReadReport(layout_, slot, report, result);
+    out.rank = view.rank;
+    out.top = view.top;
+  }
+  if ((got.flags & kernels::kResultLogits) != 0) {
+    const size_t begin = result->logits.size();
+    result->logits.resize(begin + vocab_size_);
+    std::memcpy(result->logits.data() + begin, slot + layout_.logits + begin * sizeof(float),
+                vocab_size_ * sizeof(float));
+    out.has_logits = true;
+  }
+}
+
+void StepReader::ReadPromptLogprobs(const InFlightStep& step, const std::byte* slot,
+                                    uint32_t first_report, StepResult* result) const {
+  uint32_t report = first_report;
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const InFlightRow& row = step.rows[i];
+    if (result->rows[i].status == RowStatus::kStopped) continue;
+    for (uint32_t j = 0; j < row.num_prompt_logprobs; ++j) {
+      const ReportView view = ReadReport(layout_, slot, report++, result);
+      result->prompt_logprobs.push_back({.row = row.row,
+                                         .position = row.context_before + j + 1,
+                                         .logprob = view.logprob,
+                                         .rank = view.rank,
+                                         .top = view.top});
+    }
+  }
+}
+
+}  // namespace reprise::engine

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_writer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/sampling.h"
+
+namespace reprise::engine {
+namespace {
+
+// Returns the place behind what it wrote.
+template <typename T>
+std::byte* Put(std::byte* to, std::span<const T> values) {
+  if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
+  return to + values.size_bytes();
+}
+
+}  // namespace
+
+StepWriter::StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows,
+                       const SamplingLimits& sampling, uint32_t vocab_size)
+    : layout_(layout), rows_(rows), sampling_(sampling), vocab_size_(vocab_size) {
+  added_slots_.reserve(rows.max_rows());
+  ran_slots_.reserve(rows.max_rows());
+}
+
+void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence,
+                       RowList& list, std::byte* slot, std::vector<uint32_t>* ran) {
+  slot_ = slot;
+  header_ = kernels::StepHeader{.sequence = sequence, .num_tokens = staged.num_tokens};
+  num_blocks_ = 0;
+  num_sampling_words_ = 0;
+  ApplyDrops(staged, list);
+  ApplyAdds(request, list);
+  for (size_t i = 0; i < request.append.size(); ++i) {
+    const RowRef& ref = staged.append_targets[i];
+    const uint32_t target = ref.add != kNoSlot ? added_slots_[ref.add] : ref.slot;
+    WriteTable(target, rows_.state(target).table_length, request.append[i].blocks);
+  }
+  WriteMasks(request, staged);
+  ran->clear();
+  ran_slots_.clear();
+  for (const StagedRun& run : staged.runs) {
+    const uint32_t target = run.ref.add != kNoSlot ? added_slots_[run.ref.add] : run.ref.slot;
+    WriteRun(run, target);
+    ran->push_back(run.row);
+    ran_slots_.push_back(target);
+  }
+  std::memcpy(slot_, &header_, sizeof(header_));
+}
+
+void StepWriter::ApplyDrops(const StagedStep& staged, RowList& list) {
+  for (const uint32_t slot : staged.drop_slots) rows_.Remove(slot, list);
+}
+
+void StepWriter::ApplyAdds(const StepRequest& request, RowList& list) {
+  added_slots_.clear();
+  for (const RowAdd& add : request.add) {
+    const uint32_t slot = rows_.Add(request.session, add.row, list);
+    RowState& state = rows_.state(slot);
+    state.context_length = add.context_length;
+    state.features = FeaturesOf(add.sampling);
+    if (state.features != 0) WriteSampling(add, slot);
+    state.sampling = add.sampling;
+    // The arrays are the caller's.
+    state.sampling.logit_bias = {};
+    state.sampling.allowed_tokens = {};
+    state.sampling.stop_tokens = {};
+    added_slots_.push_back(slot);
+    if (!add.blocks.empty()) WriteTable(slot, 0, add.blocks);
+  }
+}
+
+void StepWriter::WriteTable(uint32_t slot, uint32_t first, std::span<const uint32_t> blocks) {
+  std::copy(blocks.begin(), blocks.end(), rows_.table(slot).begin() + first);
+  rows_.state(slot).table_length = first + static_cast<uint32_t>(blocks.size());
+
+  const kernels::TableUpdate update{.slot = slot,
+                                    .first = first,
+                                    .count = static_cast<uint32_t>(blocks.size()),
+                                    .offset = num_blocks_};
+  std::memcpy(slot_ + layout_.table_updates + header_.num_table_updates * sizeof(update), &update,
+              sizeof(update));
+  ++header_.num_table_updates;
+  std::memcpy(slot_ + layout_.blocks + num_blocks_ * sizeof(uint32_t), blocks.data(),
+              blocks.size_bytes());
+  num_blocks_ += update.count;
+}
+
+std::byte* StepWriter::AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind,
+                                         size_t words) {
+  const kernels::SamplingUpdate update{.slot = slot,
+                                       .kind = kind,
+                                       .count = static_cast<uint32_t>(words),
+                                       .offset = num_sampling_words_};
+  std::memcpy(slot_ + layout_.sampling_updates + header_.num_sampling_updates * sizeof(update),
+              &update, sizeof(update));
+  ++header_.num_sampling_updates;
+  num_sampling_words_ += SamplingWords(words);
+  return slot_ + layout_.sampling_data + update.offset * sizeof(uint32_t);
+}
+
+void StepWriter::WriteSampling(const RowAdd& add, uint32_t slot) {
+  const SamplingParams& sampling = add.sampling;
+  const uint32_t features = FeaturesOf(sampling);
+  const kernels::RowSampling row = ToRowSampling(add, sampling_);
+  std::memcpy(AddSamplingUpdate(slot, kernels::kUpdateSampling, sizeof(row) / sizeof(uint32_t)),
+              &row, sizeof(row));
+  if (row.num_stop != 0) {
+    std::byte* to = AddSamplingUpdate(slot, kernels::kUpdateStop, row.num_stop);
+    to = Put(to, sampling.stop_tokens);
+    if (sampling.stop_at_eos) Put(to, std::span<const uint32_t>(sampling_.eos_token_ids));
+  }
+  if (row.num_bias != 0) {
+    static_assert(sizeof(TokenBias) == sizeof(kernels::LogitBias));
+    Put(AddSamplingUpdate(slot, kernels::kUpdateBias, 2 * sampling.logit_bias.size()),
+        sampling.logit_bias);
+  }
+  if ((features & kernels::kFeatureMask) != 0)
+    Put(AddSamplingUpdate(slot, kernels::kUpdateMask, MaskWords(vocab_size_)),
+        sampling.allowed_tokens);
+  if ((features & kernels::kFeaturePenalties) != 0) {
+    std::byte* to = AddSamplingUpdate(slot, kernels::kUpdateHistory, 1 + add.history.size());
+    std::memcpy(to, &add.prompt_length, sizeof(add.prompt_length));
+    Put(to + sizeof(add.prompt_length), add.history);
+  }
+}
+
+void StepWriter::WriteMasks(const StepRequest& request, const StagedStep& staged) {
+  for (size_t i = 0; i < request.masks.size(); ++i) {
+    const std::span<const std::byte> allowed = request.masks[i].allowed_tokens;
+    RowState& state = rows_.state(staged.mask_slots[i]);
+    const uint32_t features = allowed.empty() ? state.features & ~kernels::kFeatureMask
+                                              : state.features | kernels::kFeatureMask;
+    state.needs_features |= features != state.features;
+    state.features = features;
+    if (!allowed.empty())
+      Put(AddSamplingUpdate(staged.mask_slots[i], kernels::kUpdateMask, MaskWords(vocab_size_)),
+          allowed);
+  }
+}
+
+void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
+  RowState& state = rows_.state(slot);
+  kernels::RowEntry entry{.slot = slot, .num_tokens = run.num_tokens};
+  if (state.needs_reset) {
+    entry.flags |= kernels::kRowReset;
+    entry.context_length = run.context_before;
+    entry.temperature = state.sampling.temperature;
+    entry.seed = state.sampling.seed;
+    entry.flags |= state.features << kernels::kRowFeatureShift;
+    state.needs_reset = state.needs_features = false;
+  } else if (state.needs_features) {
+    entry.flags |= kernels::kRowFeatures | state.features << kernels::kRowFeatureShift;
+    state.needs_features = false;
+  }
+  if (!run.tokens.empty()) {
+    entry.flags |= kernels::kRowTokensGiven;
+    entry.given_offset = header_.num_given_tokens;
+    std::memcpy(slot_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
+                run.tokens.data(), run.tokens.size_bytes());
+    header_.num_given_tokens += run.num_tokens;
+  }
+  if (run.num_prompt_logprobs() != 0) entry.flags |= kernels::kRowPromptLogprobs;
+  if (run.prompt_logprobs && run.next_token) {
+    entry.flags |= kernels::kRowNextGiven;
+    std::memcpy(slot_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
+                &*run.next_token, sizeof(uint32_t));
+    ++header_.num_given_tokens;
+  }
+  if (run.sample) entry.flags |= kernels::kRowSample;
+  std::memcpy(slot_ + layout_.rows + header_.num_rows * sizeof(entry), &entry, sizeof(entry));
+  ++header_.num_rows;
+  if (run.stopped) return;
+  state.context_length = run.context_before + run.num_tokens;
+  state.can_continue = run.sample;
+  if (run.sample) ++state.num_samples;
+  // It stops with this token at the latest.
+  const uint32_t budget = state.sampling.max_new_tokens;
+  if (budget != 0 && state.num_samples >= budget) state.stopped = true;
+}
+
+}  // namespace reprise::engine

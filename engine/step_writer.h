@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepWriter: makes a checked step take effect on the host's mirror and writes it into a
+// metadata-ring slot. Step 5 of the way of a step.
+#ifndef REPRISE_ENGINE_STEP_WRITER_H_
+#define REPRISE_ENGINE_STEP_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/row_table.h"
+#include "engine/step_validator.h"
+#include "kernels/step/step_layout.h"
+
+namespace reprise::engine {
+
+class StepWriter {
+ public:
+  StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows,
+             const SamplingLimits& sampling = {}, uint32_t vocab_size = 0);
+
+  // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
+  // fills `slot` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
+  // Cannot fail: `staged` has been checked.
+  void Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence, RowList& list,
+             std::byte* slot, std::vector<uint32_t>* ran);
+  // Their slots in the row table, until the next Write.
+  const std::vector<uint32_t>& ran_slots() const { return ran_slots_; }
+
+ private:
+  void ApplyDrops(const StagedStep& staged, RowList& list);
+  void ApplyAdds(const StepRequest& request, RowList& list);
+  void WriteTable(uint32_t slot, uint32_t first, std::span<const uint32_t> blocks);
+  void WriteRun(const StagedRun& run, uint32_t slot);
+  void WriteSampling(const RowAdd& add, uint32_t slot);
+  void WriteMasks(const StepRequest& request, const StagedStep& staged);
+  // The place of `words` words of sampling data for the row, to be filled in.
+  std::byte* AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind, size_t words);
+
+  const kernels::StepSlotLayout layout_;
+  RowTable& rows_;
+  const SamplingLimits sampling_;
+  const uint32_t vocab_size_;
+  std::vector<uint32_t> added_slots_;  // by request.add index
+  std::vector<uint32_t> ran_slots_;
+
+  // Cursor of the slot being written.
+  std::byte* slot_ = nullptr;
+  kernels::StepHeader header_;
+  uint32_t num_blocks_ = 0;
+  uint32_t num_sampling_words_ = 0;
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_STEP_WRITER_H_

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json to ModelSpec; see hf_config.h. The field tables are in hf_fields.cc, rope in
+// hf_rope.cc, sliding windows in hf_window.cc. What a config leaves out means what transformers
+// means by it, never what we would like.
+#include "models/config/hf_config.h"
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/config/hf_fields.h"
+#include "models/config/hf_rope.h"
+#include "models/config/hf_window.h"
+#include "models/config/json_input.h"
+#include "models/weights/file_input.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::models {
+namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;  // real ones are a few KB
+constexpr size_t kMaxTokenizerConfigBytes = size_t{64} << 20;
+constexpr int64_t kMaxSize = INT32_MAX;
+
+absl::StatusOr<std::string> ClassName(const JsonFields& fields) {
+  const Json* classes = fields.Find("architectures");
+  if (classes == nullptr) return std::string();
+  if (!classes->is_array() || classes->size() != 1 || !classes->front().is_string()) {
+    return fields.Refuse("architectures", "a list of one name");
+  }
+  return classes->front().get<std::string>();
+}
+
+std::string Supported() {
+  return absl::StrJoin(
+      KnownArchitectures(), " or ", [](std::string* out, const ArchitectureFields& known) {
+        absl::StrAppend(out, "'", known.class_name, "' with model_type '", known.model_type, "'");
+      });
+}
+
+// A config saved without a model names no class; its model_type then decides.
+absl::StatusOr<const ArchitectureFields*> FindArchitecture(const JsonFields& fields) {
+  REPRISE_ASSIGN_OR_RETURN(const std::string class_name, ClassName(fields));
+  REPRISE_ASSIGN_OR_RETURN(const std::string model_type, fields.StringOr("model_type", ""));
+  if (class_name.empty() && model_type.empty()) {
+    return fields.Refuse("architectures", Supported());
+  }
+  for (const ArchitectureFields& known : KnownArchitectures()) {
+    const bool type_fits = model_type.empty() || model_type == known.model_type;
+    if (type_fits && (class_name.empty() || class_name == known.class_name)) return &known;
+    if (class_name == known.class_name) {
+      return fields.Refuse("model_type", absl::StrCat("'", known.model_type, "' for architecture '",
+                                                      known.class_name, "'"));
+    }
+  }
+  return absl::UnimplementedError(absl::StrCat("config.json: architectures: got ",
+                                               ShowJson(class_name), " with model_type ",
+                                               ShowJson(model_type), ", allowed ", Supported()));
+}
+
+// Absent is not null here: null has always meant as many as query heads.
+absl::Status ReadKvHeads(const Json& config, const JsonFields& fields,
+                         const ArchitectureFields& architecture, ModelSpec& spec) {
+  const bool named = config.contains("num_key_value_heads");
+  const int64_t fallback =
+      named || architecture.default_kv_heads == 0 ? spec.num_heads : architecture.default_kv_heads;
+  REPRISE_ASSIGN_OR_RETURN(spec.num_kv_heads,
+                           fields.IntegerOr("num_key_value_heads", fallback, 1, kMaxSize));
+  return absl::OkStatus();
+}
+
+absl::Status ReadHeadDim(const JsonFields& fields, const ArchitectureFields& architecture,
+                         ModelSpec& spec) {
+  int64_t fallback = architecture.default_head_dim;
+  if (fallback == 0) {
+    if (fields.Find("head_dim") == nullptr && spec.hidden_size % spec.num_heads != 0) {
+      return fields.Refuse("hidden_size",
+                           absl::StrCat("a multiple of num_attention_heads (", spec.num_heads,
+                                        ") where head_dim is absent"));
+    }
+    fallback = spec.hidden_size / spec.num_heads;
+  }
+  REPRISE_ASSIGN_OR_RETURN(spec.head_dim, fields.IntegerOr("head_dim", fallback, 1, kMaxSize));
+  return absl::OkStatus();
+}
+
+absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
+  const struct {
+    const char* name;
+    int64_t* value;
+  } sizes[] = {
+      {"vocab_size", &spec.vocab_size},
+      {"hidden_size", &spec.hidden_size},
+      {"intermediate_size", &spec.intermediate_size},
+      {"num_hidden_layers", &spec.num_layers},
+      {"num_attention_heads", &spec.num_heads},
+      {"max_position_embeddings", &spec.max_position_embeddings},
+  };
+  for (const auto& size : sizes) {
+    REPRISE_ASSIGN_OR_RETURN(*size.value, fields.Integer(size.name, 1, kMaxSize));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSwitches(const JsonFields& fields, ModelSpec& spec) {
+  REPRISE_ASSIGN_OR_RETURN(spec.rms_norm_eps, fields.PositiveOr("rms_norm_eps", 1e-6));
+  REPRISE_ASSIGN_OR_RETURN(spec.tie_word_embeddings,
+                           fields.BooleanOr("tie_word_embeddings", false));
+  spec.qk_norm = spec.architecture == "qwen3";
+  if (spec.architecture == "mistral") return absl::OkStatus();
+  if (spec.architecture == "qwen2") {
+    spec.qkv_bias = true;
+    return absl::OkStatus();
+  }
+  REPRISE_ASSIGN_OR_RETURN(spec.qkv_bias, fields.BooleanOr("attention_bias", false));
+  spec.o_bias = spec.qkv_bias;
+  REPRISE_ASSIGN_OR_RETURN(spec.mlp_bias, fields.BooleanOr("mlp_bias", false));
+  return absl::OkStatus();
+}
+
+absl::Status ReadMultipliers(const JsonFields& fields, ModelSpec& spec) {
+  if (spec.architecture != "granite") {
+    spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+    return absl::OkStatus();
+  }
+  REPRISE_ASSIGN_OR_RETURN(spec.embedding_multiplier,
+                           fields.PositiveOr("embedding_multiplier", 1.0));
+  REPRISE_ASSIGN_OR_RETURN(spec.attention_multiplier,
+                           fields.PositiveOr("attention_multiplier", 1.0));
+  REPRISE_ASSIGN_OR_RETURN(spec.residual_multiplier, fields.PositiveOr("residual_multiplier", 1.0));
+  REPRISE_ASSIGN_OR_RETURN(spec.logits_scaling, fields.PositiveOr("logits_scaling", 1.0));
+  return absl::OkStatus();
+}
+
+// Absent: f32, as transformers builds such a model.
+absl::Status ReadDType(const JsonFields& fields, ModelSpec& spec) {
+  const bool both = fields.Find("dtype") != nullptr && fields.Find("torch_dtype") != nullptr;
+  const char* name = fields.Find("dtype") != nullptr ? "dtype" : "torch_dtype";
+  REPRISE_ASSIGN_OR_RETURN(const std::string dtype, fields.StringOr(name, "float32"));
+  if (both && *fields.Find("torch_dtype") != dtype) {
+    return fields.Refuse("torch_dtype", absl::StrCat("the same as dtype ('", dtype, "')"));
+  }
+  const struct {
+    const char* name;
+    runtime::DType dtype;
+  } known[] = {{"float32", runtime::DType::kF32},
+               {"bfloat16", runtime::DType::kBf16},
+               {"float16", runtime::DType::kF16}};
+  for (const auto& entry : known) {
+    if (dtype == entry.name) {
+      spec.checkpoint_dtype = entry.dtype;
+      return absl::OkStatus();
+    }
+  }
+  return fields.Refuse(name, "'float32', 'bfloat16' or 'float16'");
+}
+
+// eos_token_id: one id, a list of ids, or null, which leaves `ids` as they are.
+absl::Status ReadEosTokenIds(const JsonFields& fields, int64_t vocab_size,
+                             std::vector<uint32_t>& ids) {
+  const Json* value = fields.Find("eos_token_id");
+  if (value == nullptr) return absl::OkStatus();
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  ids.clear();
+  for (const Json& id : list) {
+    // Negative numbers are not unsigned, and neither are fractions.
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
+      return fields.Refuse("eos_token_id",
+                           absl::StrCat("an id, or a list of ids, from 0 to ", vocab_size - 1));
+    }
+    ids.push_back(id.get<uint32_t>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadGenerationConfig(const std::string& directory, ModelSpec& spec) {
+  const auto text = ReadFile(directory + "/generation_config.json", kMaxConfigBytes);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  REPRISE_RETURN_IF_ERROR(text.status());
+  REPRISE_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(*text, "generation_config.json"));
+  return ReadEosTokenIds(JsonFields(json, "generation_config.json: "), spec.vocab_size,
+                         spec.eos_token_ids);
+}
+
+absl::Status ReadTokenizerConfig(const std::string& directory, ModelSpec& spec) {
+  const auto text = ReadFile(directory + "/tokenizer_config.json", kMaxTokenizerConfigBytes);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  REPRISE_RETURN_IF_ERROR(text.status());
+  REPRISE_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(*text, "tokenizer_config.json"));
+  REPRISE_ASSIGN_OR_RETURN(
+      const std::string tokenizer,
+      JsonFields(json, "tokenizer_config.json: ").StringOr("tokenizer_class", ""));
+  if (tokenizer == "ByteTokenizer") spec.token_encoding = TokenEncoding::kBytes;
+  return absl::OkStatus();
+}
+
+std::string BaseName(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(directory, error).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  return path.filename().string();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
+  REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(json, "config.json"));
+  const JsonFields fields(config, "config.json: ");
+  REPRISE_ASSIGN_OR_RETURN(const ArchitectureFields* architecture, FindArchitecture(fields));
+  REPRISE_RETURN_IF_ERROR(CheckConfigFields(config, *architecture));
+  ModelSpec spec;
+  spec.architecture = architecture->architecture;
+  REPRISE_RETURN_IF_ERROR(ReadSizes(fields, spec));
+  REPRISE_RETURN_IF_ERROR(ReadKvHeads(config, fields, *architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadHeadDim(fields, *architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadSwitches(fields, spec));
+  REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, spec));
+  REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
+  REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config, spec.max_position_embeddings));
+  REPRISE_ASSIGN_OR_RETURN(spec.sliding_window, ReadSlidingWindow(config, *architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
+  REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
+  return spec;
+}
+
+absl::StatusOr<ModelSpec> ReadHfConfig(const std::string& directory) {
+  REPRISE_ASSIGN_OR_RETURN(const std::string text,
+                           ReadFile(directory + "/config.json", kMaxConfigBytes));
+  REPRISE_ASSIGN_OR_RETURN(ModelSpec spec, ParseHfConfig(text));
+  REPRISE_RETURN_IF_ERROR(ReadGenerationConfig(directory, spec));
+  REPRISE_RETURN_IF_ERROR(ReadTokenizerConfig(directory, spec));
+  spec.name = BaseName(directory);
+  return spec;
+}
+
+}  // namespace reprise::models

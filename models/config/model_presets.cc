@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published model shapes; see model_presets.h.
+#include "models/config/model_presets.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace reprise::models {
+namespace {
+
+// The sizes that every config states, under ModelSpec's names; the presets give them in this order.
+struct Shape {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0, intermediate_size = 0;
+  int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t max_position_embeddings = 0;
+};
+
+ModelSpec SpecOf(const char* architecture, double rms_norm_eps, const Shape& shape) {
+  ModelSpec spec;
+  spec.architecture = architecture;
+  spec.rms_norm_eps = rms_norm_eps;
+  spec.checkpoint_dtype = runtime::DType::kBf16;
+  spec.vocab_size = shape.vocab_size;
+  spec.hidden_size = shape.hidden_size;
+  spec.intermediate_size = shape.intermediate_size;
+  spec.num_layers = shape.num_layers;
+  spec.num_heads = shape.num_heads;
+  spec.num_kv_heads = shape.num_kv_heads;
+  spec.head_dim = shape.head_dim;
+  spec.max_position_embeddings = shape.max_position_embeddings;
+  return spec;
+}
+
+RopeSpec Llama3Rope(double factor) {
+  RopeSpec rope;
+  rope.theta = 500000.0;
+  rope.scaling = RopeScaling::kLlama3;
+  rope.factor = factor;
+  rope.low_freq_factor = 1.0;
+  rope.high_freq_factor = 4.0;
+  rope.original_max_position_embeddings = 8192;
+  return rope;
+}
+
+// Source: config.json of meta-llama/Llama-3.1-8B.
+ModelSpec Llama31With8B() {
+  ModelSpec spec = SpecOf("llama", 1e-5, {128256, 4096, 14336, 32, 32, 8, 128, 131072});
+  spec.rope = Llama3Rope(8.0);
+  spec.eos_token_ids = {128001};
+  return spec;
+}
+
+// Source: config.json of meta-llama/Llama-3.2-1B.
+ModelSpec Llama32With1B() {
+  ModelSpec spec = SpecOf("llama", 1e-5, {128256, 2048, 8192, 16, 32, 8, 64, 131072});
+  spec.rope = Llama3Rope(32.0);
+  spec.tie_word_embeddings = true;
+  spec.eos_token_ids = {128001};
+  return spec;
+}
+
+// Source: config.json of ibm-granite/granite-8b-code-base-4k. Only its 128k sibling, trained on
+// longer contexts, has a rope theta of 10,000,000.
+ModelSpec Granite8BCode() {
+  ModelSpec spec = SpecOf("llama", 1e-5, {49152, 4096, 14336, 36, 32, 8, 128, 4096});
+  spec.rope.theta = 10000.0;
+  spec.tie_word_embeddings = true;
+  spec.qkv_bias = spec.o_bias = true;
+  spec.mlp_bias = true;
+  spec.eos_token_ids = {0};
+  return spec;
+}
+
+// Source: config.json of mistralai/Mistral-7B-v0.1.
+ModelSpec Mistral7BV01() {
+  ModelSpec spec = SpecOf("mistral", 1e-5, {32000, 4096, 14336, 32, 32, 8, 128, 32768});
+  spec.rope.theta = 10000.0;
+  spec.sliding_window = 4096;
+  spec.eos_token_ids = {2};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen2.5-7B.
+ModelSpec Qwen25With7B() {
+  ModelSpec spec = SpecOf("qwen2", 1e-6, {152064, 3584, 18944, 28, 28, 4, 128, 131072});
+  spec.rope.theta = 1000000.0;
+  spec.qkv_bias = true;
+  spec.eos_token_ids = {151643};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen3-8B.
+ModelSpec Qwen3With8B() {
+  ModelSpec spec = SpecOf("qwen3", 1e-6, {151936, 4096, 12288, 36, 32, 8, 128, 40960});
+  spec.rope.theta = 1000000.0;
+  spec.qk_norm = true;
+  spec.eos_token_ids = {151645};
+  return spec;
+}
+
+struct Preset {
+  std::string_view name;
+  ModelSpec (*spec)();
+};
+constexpr Preset kPresets[] = {
+    {"llama-3.1-8b", Llama31With8B}, {"granite-8b-code", Granite8BCode},
+    {"llama-3.2-1b", Llama32With1B}, {"mistral-7b-v0.1", Mistral7BV01},
+    {"qwen2.5-7b", Qwen25With7B},    {"qwen3-8b", Qwen3With8B},
+};
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> PresetSpec(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) {
+      ModelSpec spec = preset.spec();
+      spec.name = std::string(name);
+      spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+      return spec;
+    }
+    names.emplace_back(preset.name);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("preset: got '", std::string(name), "', allowed ", absl::StrJoin(names, ", ")));
+}
+
+std::vector<std::string_view> PresetNames() {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : kPresets) names.push_back(preset.name);
+  return names;
+}
+
+}  // namespace reprise::models

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published model shapes by name, for measuring with random weights. Shapes are those of the
+// models' config.json files.
+#ifndef REPRISE_MODELS_CONFIG_MODEL_PRESETS_H_
+#define REPRISE_MODELS_CONFIG_MODEL_PRESETS_H_
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/config/model_spec.h"
+
+namespace reprise::models {
+
+// "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-7b", "qwen3-8b".
+// Errors: NotFound lists the names there are.
+absl::StatusOr<ModelSpec> PresetSpec(std::string_view name);
+std::vector<std::string_view> PresetNames();
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_CONFIG_MODEL_PRESETS_H_

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows from a ModelSpec's numbers, and which numbers are sane; see model_spec.h.
+#include "models/config/model_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numbers>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::models {
+namespace {
+
+constexpr int64_t kMaxSize = INT32_MAX;  // kernels index rows of a matrix with 32 bits
+constexpr int64_t kMaxLayers = 4096;     // far above any model; bounds what we build per layer
+constexpr int64_t kMaxParameters = int64_t{1} << 56;  // bytes and aligned offsets stay inside int64
+
+constexpr const char* kArchitectures[] = {"llama", "granite", "mistral", "qwen2", "qwen3"};
+
+// Wide enough for any product of a spec's fields, sane or not.
+__extension__ using Int128 = __int128;
+
+absl::Status Refuse(const char* field, const std::string& got, const std::string& allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": got ", got, ", allowed ", allowed));
+}
+
+absl::Status CheckSizes(const ModelSpec& s) {
+  const struct {
+    const char* name;
+    int64_t value, max;
+  } sizes[] = {
+      {"vocab_size", s.vocab_size, kMaxSize},
+      {"hidden_size", s.hidden_size, kMaxSize},
+      {"intermediate_size", s.intermediate_size, kMaxSize / 2},  // gate and up share one matrix
+      {"num_layers", s.num_layers, kMaxLayers},
+      {"num_heads", s.num_heads, kMaxSize},
+      {"num_kv_heads", s.num_kv_heads, kMaxSize},
+      {"head_dim", s.head_dim, kMaxSize},
+      {"max_position_embeddings", s.max_position_embeddings, kMaxSize},
+  };
+  for (const auto& size : sizes) {
+    if (size.value < 1 || size.value > size.max) {
+      return Refuse(size.name, absl::StrCat(size.value), absl::StrCat("1 to ", size.max));
+    }
+  }
+  if (s.num_heads % s.num_kv_heads != 0) {
+    return Refuse("num_heads", absl::StrCat(s.num_heads),
+                  absl::StrCat("a multiple of num_kv_heads (", s.num_kv_heads, ")"));
+  }
+  if (s.head_dim % 2 != 0) {
+    return Refuse("head_dim", absl::StrCat(s.head_dim), "an even number: rope rotates pairs");
+  }
+  if (s.sliding_window < 0 || s.sliding_window > kMaxSize) {
+    return Refuse("sliding_window", absl::StrCat(s.sliding_window),
+                  absl::StrCat("0 (none) to ", kMaxSize));
+  }
+  const Int128 qkv_size = (Int128{s.num_heads} + 2 * Int128{s.num_kv_heads}) * s.head_dim;
+  if (qkv_size > kMaxSize) {
+    return Refuse("(num_heads + 2 * num_kv_heads) * head_dim", "more than int32 holds",
+                  absl::StrCat("at most ", kMaxSize));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNumbers(const ModelSpec& s) {
+  const struct {
+    const char* name;
+    double value;
+  } numbers[] = {
+      {"rms_norm_eps", s.rms_norm_eps},
+      {"rope.theta", s.rope.theta},
+      {"embedding_multiplier", s.embedding_multiplier},
+      {"attention_multiplier", s.attention_multiplier},
+      {"residual_multiplier", s.residual_multiplier},
+      {"logits_scaling", s.logits_scaling},
+  };
+  for (const auto& number : numbers) {
+    if (!std::isfinite(number.value) || number.value <= 0) {
+      return Refuse(number.name, absl::StrCat(number.value), "a finite number > 0");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLlama3Rope(const RopeSpec& rope) {
+  if (!std::isfinite(rope.low_freq_factor) || rope.low_freq_factor <= 0) {
+    return Refuse("rope.low_freq_factor", absl::StrCat(rope.low_freq_factor),
+                  "a finite number > 0");
+  }
+  if (!std::isfinite(rope.high_freq_factor) || rope.high_freq_factor <= rope.low_freq_factor) {
+    return Refuse("rope.high_freq_factor", absl::StrCat(rope.high_freq_factor),
+                  absl::StrCat("a finite number > low_freq_factor (", rope.low_freq_factor, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckYarnRope(const RopeSpec& rope) {
+  if (rope.theta <= 1) {
+    return Refuse("rope.theta", absl::StrCat(rope.theta), "a number > 1 beside yarn scaling");
+  }
+  if (!std::isfinite(rope.attention_factor) || rope.attention_factor <= 0) {
+    return Refuse("rope.attention_factor", absl::StrCat(rope.attention_factor),
+                  "a finite number > 0");
+  }
+  if (!std::isfinite(rope.beta_slow) || rope.beta_slow <= 0) {
+    return Refuse("rope.beta_slow", absl::StrCat(rope.beta_slow), "a finite number > 0");
+  }
+  if (!std::isfinite(rope.beta_fast) || rope.beta_fast < rope.beta_slow) {
+    return Refuse("rope.beta_fast", absl::StrCat(rope.beta_fast),
+                  absl::StrCat("a finite number >= beta_slow (", rope.beta_slow, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRope(const RopeSpec& rope) {
+  if (rope.scaling == RopeScaling::kNone) return absl::OkStatus();
+  if (!std::isfinite(rope.factor) || rope.factor < 1) {
+    return Refuse("rope.factor", absl::StrCat(rope.factor), "a finite number >= 1");
+  }
+  if (rope.scaling == RopeScaling::kLinear) return absl::OkStatus();
+  if (rope.original_max_position_embeddings < 1) {
+    return Refuse("rope.original_max_position_embeddings",
+                  absl::StrCat(rope.original_max_position_embeddings), "at least 1");
+  }
+  return rope.scaling == RopeScaling::kLlama3 ? CheckLlama3Rope(rope) : CheckYarnRope(rope);
+}
+
+Int128 CountParameters(const ModelSpec& s) {
+  const Int128 hidden = s.hidden_size, intermediate = s.intermediate_size;
+  const Int128 q = Int128{s.num_heads} * s.head_dim;
+  const Int128 qkv = q + 2 * Int128{s.num_kv_heads} * s.head_dim;
+  Int128 layer = qkv * hidden + hidden * q + 3 * hidden * intermediate + 2 * hidden;
+  if (s.qkv_bias) layer += qkv;
+  if (s.o_bias) layer += hidden;
+  if (s.qk_norm) layer += 2 * Int128{s.head_dim};
+  if (s.mlp_bias) layer += 2 * intermediate + hidden;
+  const Int128 embedding = Int128{s.vocab_size} * hidden;
+  return layer * s.num_layers + embedding * (s.tie_word_embeddings ? 1 : 2) + hidden;
+}
+
+// llama3: many turns over the original context stay as trained, few are slowed by `factor`, and
+// between the two bounds the frequency moves linearly from one to the other.
+double Llama3Frequency(const RopeSpec& rope, double frequency) {
+  const double turns = static_cast<double>(rope.original_max_position_embeddings) * frequency /
+                       (2 * std::numbers::pi);
+  const double kept =
+      (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double share = std::clamp(kept, 0.0, 1.0);
+  return share * frequency + (1 - share) * frequency / rope.factor;
+}
+
+// yarn: the same idea, linear in the index of the pair instead.
+class YarnRamp {
+ public:
+  YarnRamp(const RopeSpec& rope, int64_t head_dim) {
+    const auto dim = static_cast<double>(head_dim);
+    // The pair, as a real number, that makes this many turns over the original context.
+    auto pair_of = [&](double turns) {
+      const auto context = static_cast<double>(rope.original_max_position_embeddings);
+      return dim * std::log(context / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+    };
+    const double fast = pair_of(rope.beta_fast), slow = pair_of(rope.beta_slow);
+    first_ = std::max(rope.truncate ? std::floor(fast) : fast, 0.0);
+    last_ = std::min(rope.truncate ? std::ceil(slow) : slow, dim - 1);
+    if (first_ == last_) last_ += 0.001;  // as published: a step, not a division by zero
+  }
+  // 0: the pair's frequency is kept; 1: it is divided by the factor.
+  double At(size_t pair) const {
+    return std::clamp((static_cast<double>(pair) - first_) / (last_ - first_), 0.0, 1.0);
+  }
+
+ private:
+  double first_, last_;
+};
+
+}  // namespace
+
+absl::Status ValidateModelSpec(const ModelSpec& spec) {
+  if (std::ranges::find(kArchitectures, spec.architecture) == std::end(kArchitectures)) {
+    return Refuse("architecture", absl::StrCat("'", spec.architecture, "'"),
+                  absl::StrJoin(kArchitectures, ", "));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckSizes(spec));
+  REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
+  REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope));
+  if (CountParameters(spec) > kMaxParameters) {
+    return Refuse("number of parameters", "more than can be addressed",
+                  absl::StrCat("at most ", kMaxParameters));
+  }
+  for (const uint32_t id : spec.eos_token_ids) {
+    if (int64_t{id} >= spec.vocab_size) {
+      return Refuse("eos_token_ids", absl::StrCat(id),
+                    absl::StrCat("ids below vocab_size (", spec.vocab_size, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
+  const RopeSpec& rope = spec.rope;
+  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(spec.head_dim);
+    double frequency = std::pow(rope.theta, -exponent);
+    switch (rope.scaling) {
+      case RopeScaling::kNone:
+        break;
+      case RopeScaling::kLinear:
+        frequency /= rope.factor;
+        break;
+      case RopeScaling::kLlama3:
+        frequency = Llama3Frequency(rope, frequency);
+        break;
+      case RopeScaling::kYarn: {
+        const double slowed = YarnRamp(rope, spec.head_dim).At(i);
+        frequency = (1 - slowed) * frequency + slowed * frequency / rope.factor;
+        break;
+      }
+    }
+    frequencies[i] = static_cast<float>(frequency);
+  }
+  return frequencies;
+}
+
+int64_t NumParameters(const ModelSpec& spec) { return static_cast<int64_t>(CountParameters(spec)); }
+
+}  // namespace reprise::models

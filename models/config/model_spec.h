@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelSpec: what a decoder-only transformer is, as numbers, whatever dialect its config.json was
+// written in. Plain data; parsing lives in hf_config.h, presets in model_presets.h. Nothing here
+// knows devices.
+#ifndef REPRISE_MODELS_CONFIG_MODEL_SPEC_H_
+#define REPRISE_MODELS_CONFIG_MODEL_SPEC_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/dtype.h"
+
+namespace reprise::models {
+
+enum class RopeScaling : uint8_t { kNone, kLlama3, kLinear, kYarn };
+
+// Rotary embedding. Source: Su et al. 2021 (RoFormer); llama3 scaling as published with Llama 3.1;
+// yarn: Peng et al. 2023.
+struct RopeSpec {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;  // how much longer the context became; all scalings
+  // llama3 only: turns over the original context below which a frequency is slowed, and above which
+  // it is kept.
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position_embeddings = 8192;  // llama3 and yarn
+  // yarn only: cos and sin are multiplied by attention_factor; the betas are turns, as above, and
+  // `truncate` rounds the pairs that they name to whole ones.
+  double attention_factor = 1.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
+
+  bool operator==(const RopeSpec&) const = default;
+};
+
+// How token ids map to text, as far as Reprise itself can know.
+enum class TokenEncoding : uint8_t {
+  kOpaque,  // the scheduler brings its own tokenizer
+  kBytes,   // id < 256 is that byte; ids from 256 on are special tokens
+};
+
+struct ModelSpec {
+  std::string name;          // preset name, or the directory's base name
+  std::string architecture;  // "llama" | "granite" | "mistral" | "qwen2" | "qwen3"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;  // context limit of the model, tokens
+  double rms_norm_eps = 1e-5;
+  RopeSpec rope;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;  // q, k and v projections carry a bias
+  bool o_bias = false;    // the attention's output projection carries one
+  bool mlp_bias = false;  // gate, up and down projections carry a bias
+  bool qk_norm = false;   // RMSNorm over every head of q and k before rope
+  // Every layer sees this many positions, the token's own included; 0: all of them.
+  int64_t sliding_window = 0;
+  // Granite's four multipliers; neutral values elsewhere.
+  double embedding_multiplier = 1.0;  // embeddings are multiplied by this
+  double attention_multiplier =
+      0.0;  // softmax scale; 1/sqrt(head_dim), but 1 for a granite config that names none
+  double residual_multiplier =
+      1.0;                      // every residual branch is multiplied by this before it is added
+  double logits_scaling = 1.0;  // logits are divided by this
+  std::vector<uint32_t> eos_token_ids;
+  runtime::DType checkpoint_dtype = runtime::DType::kBf16;
+  TokenEncoding token_encoding = TokenEncoding::kOpaque;
+
+  int64_t q_size() const { return num_heads * head_dim; }
+  int64_t kv_size() const { return num_kv_heads * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+
+// Whether `spec` describes a model that can exist: positive sizes that divide as they must, an even
+// head_dim, finite multipliers, eos ids inside the vocabulary, and products that fit int64 with
+// room to spare. Errors: InvalidArgument with field, got, allowed.
+absl::Status ValidateModelSpec(const ModelSpec& spec);
+
+// The two below want a spec that ValidateModelSpec accepts.
+
+// Inverse frequencies of rope, [head_dim / 2] f32, scaling applied; computed in double and rounded
+// once.
+std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
+
+// Number of parameters of the model (tied embeddings counted once).
+int64_t NumParameters(const ModelSpec& spec);
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_CONFIG_MODEL_SPEC_H_

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// KvPool: the memory of the paged KV cache. Every layer is [num_blocks, 2 (K, V), num_kv_heads,
+// block_size, head_dim] in the compute dtype, so that one (block, K|V, head) is contiguous. Any
+// block size. Block 0 is the scratch block: never handed out, never read. Who holds which block is
+// BlockLedger's business.
+#ifndef REPRISE_MODELS_KV_POOL_H_
+#define REPRISE_MODELS_KV_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "models/config/model_spec.h"
+#include "runtime/device.h"
+#include "runtime/dtype.h"
+#include "runtime/memory/buffer.h"
+
+namespace reprise::models {
+
+struct KvGeometry {
+  int64_t num_layers = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t block_size = 0;  // tokens
+  runtime::DType dtype = runtime::DType::kBf16;
+
+  static KvGeometry For(const ModelSpec& spec, int64_t block_size, runtime::DType dtype) {
+    return {spec.num_layers, spec.num_kv_heads, spec.head_dim, block_size, dtype};
+  }
+  // Elements of one block in one layer, K and V.
+  int64_t BlockElements() const { return 2 * num_kv_heads * block_size * head_dim; }
+  // Bytes of one block in all layers.
+  uint64_t BlockBytes() const {
+    return static_cast<uint64_t>(num_layers * BlockElements()) * runtime::SizeOf(dtype);
+  }
+};
+
+class KvPool {
+ public:
+  KvPool() = default;
+  // Errors: InvalidArgument on a geometry without blocks, or fewer than 2 blocks (scratch and one
+  // more) or more than 2^31; ResourceExhausted (asked, free).
+  static absl::StatusOr<KvPool> Create(runtime::Device& device, const KvGeometry& geometry,
+                                       uint64_t num_blocks);
+
+  const KvGeometry& geometry() const { return geometry_; }
+  uint32_t num_blocks() const { return num_blocks_; }
+  uint64_t bytes() const { return buffer_.bytes(); }
+  // First element of a layer.
+  void* Layer(int64_t layer) const {
+    return buffer_.as<std::byte>() + LayerBytes() * static_cast<uint64_t>(layer);
+  }
+  // First element of one block in one layer; BlockElements() follow.
+  void* Block(int64_t layer, uint32_t block) const {
+    return static_cast<std::byte*>(Layer(layer)) +
+           static_cast<uint64_t>(block) * static_cast<uint64_t>(geometry_.BlockElements()) *
+               runtime::SizeOf(geometry_.dtype);
+  }
+
+ private:
+  uint64_t LayerBytes() const {
+    return static_cast<uint64_t>(num_blocks_) * static_cast<uint64_t>(geometry_.BlockElements()) *
+           runtime::SizeOf(geometry_.dtype);
+  }
+  KvGeometry geometry_;
+  uint32_t num_blocks_ = 0;
+  runtime::DeviceBuffer buffer_;
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_KV_POOL_H_

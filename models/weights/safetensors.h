@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// SafetensorsFile: one .safetensors file, memory-mapped, its header checked in full before any
+// tensor is handed out. Format: u64 little-endian header length, JSON header {name: {dtype, shape,
+// data_offsets}}, then the tensors' bytes. Source: the safetensors format description
+// (huggingface/safetensors).
+#ifndef REPRISE_MODELS_WEIGHTS_SAFETENSORS_H_
+#define REPRISE_MODELS_WEIGHTS_SAFETENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/statusor.h"
+#include "runtime/dtype.h"
+
+namespace reprise::models {
+
+// Read-only view into the mapping. `data.size() == product(shape) * SizeOf(dtype)`, checked at
+// Open. Row-major.
+struct TensorView {
+  runtime::DType dtype = runtime::DType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;
+};
+
+class SafetensorsFile {
+ public:
+  // Errors: NotFound / PermissionDenied (path); InvalidArgument with what, got, allowed for: a file
+  // shorter than its header says, a header over 100 MiB or not JSON, a tensor of unknown dtype,
+  // negative or overflowing shape, offsets that are reversed, overlap, leave holes, exceed the
+  // file, or disagree with shape * dtype, and trailing bytes.
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const absl::btree_map<std::string, TensorView>& tensors() const { return tensors_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  SafetensorsFile() = default;
+  std::string path_;
+  void* mapping_ = nullptr;
+  size_t mapping_bytes_ = 0;
+  absl::btree_map<std::string, TensorView> tensors_;
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_WEIGHTS_SAFETENSORS_H_

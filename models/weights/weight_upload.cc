@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parallel, staged upload; see weight_upload.h. Each thread takes the next chunk from a shared
+// list, converts it into one of its two staging buffers while the other one's copy is still
+// running, and enqueues its copy. The calling thread reports progress.
+#include "models/weights/weight_upload.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/float_convert.h"
+#include "runtime/memory/buffer.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::models {
+namespace {
+
+struct Chunk {
+  runtime::DType source_dtype;
+  const std::byte* source;
+  std::byte* destination;
+  size_t count;  // elements
+};
+
+std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads, runtime::DType dtype,
+                                 size_t stage_bytes) {
+  const size_t max_count = std::max<size_t>(1, stage_bytes / runtime::SizeOf(dtype));
+  std::vector<Chunk> chunks;
+  for (const WeightUpload& upload : uploads) {
+    const size_t count = upload.source.size() / runtime::SizeOf(upload.source_dtype);
+    for (size_t first = 0; first < count; first += max_count) {
+      chunks.push_back({upload.source_dtype,
+                        upload.source.data() + first * runtime::SizeOf(upload.source_dtype),
+                        upload.destination + first * runtime::SizeOf(dtype),
+                        std::min(max_count, count - first)});
+    }
+  }
+  return chunks;
+}
+
+class Uploader {
+ public:
+  Uploader(runtime::Device& device, std::vector<Chunk> chunks, runtime::DType dtype)
+      : device_(device), chunks_(std::move(chunks)), dtype_(dtype) {
+    size_t max_count = 0;
+    for (const Chunk& chunk : chunks_) {
+      total_bytes_ += chunk.count * runtime::SizeOf(dtype_);
+      max_count = std::max(max_count, chunk.count);
+    }
+    stage_bytes_ = max_count * runtime::SizeOf(dtype_);
+  }
+
+  absl::Status Run(size_t num_threads, const std::function<void(size_t, size_t)>& progress) {
+    num_threads = std::min(num_threads, chunks_.size());
+    std::vector<std::thread> threads;
+    {
+      std::lock_guard lock(mutex_);
+      running_ = num_threads;
+    }
+    for (size_t i = 0; i < num_threads; ++i) {
+      try {
+        threads.emplace_back([this] { Finish(Work()); });
+      } catch (const std::system_error& error) {
+        // Those that did start do the work of all; none at all is an error.
+        for (size_t missing = i; missing < num_threads; ++missing) {
+          Finish(i > 0 ? absl::OkStatus()
+                       : absl::ResourceExhaustedError(absl::StrCat("thread: ", error.what())));
+        }
+        break;
+      }
+    }
+    Report(progress);
+    for (std::thread& thread : threads) thread.join();
+    std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  // One thread's share.
+  absl::Status Work() {
+    REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Stream> stream, device_.CreateStream());
+    REPRISE_ASSIGN_OR_RETURN(const runtime::MappedBuffer stages,
+                             runtime::MappedBuffer::Create(device_, 2 * stage_bytes_));
+    const absl::Status copied = CopyChunks(*stream, stages);
+    // The buffers must not go while a copy still reads them.
+    const absl::Status drained = stream->Synchronize();
+    return copied.ok() ? drained : copied;
+  }
+
+  absl::Status CopyChunks(runtime::Stream& stream, const runtime::MappedBuffer& stages) {
+    size_t in_flight_bytes = 0;
+    for (size_t turn = 0; !stop_; ++turn) {
+      const size_t index = next_chunk_.fetch_add(1);
+      if (index >= chunks_.size()) break;
+      const Chunk& chunk = chunks_[index];
+      const size_t bytes = chunk.count * runtime::SizeOf(dtype_);
+      std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
+      runtime::ConvertElements(chunk.source_dtype, dtype_, chunk.source, stage, chunk.count);
+      // Frees the other stage for the next turn; this chunk's copy runs beside its conversion.
+      REPRISE_RETURN_IF_ERROR(stream.Synchronize());
+      AddDone(in_flight_bytes);
+      REPRISE_RETURN_IF_ERROR(stream.CopyToDevice(chunk.destination, stage, bytes));
+      in_flight_bytes = bytes;
+    }
+    REPRISE_RETURN_IF_ERROR(stream.Synchronize());
+    AddDone(in_flight_bytes);
+    return absl::OkStatus();
+  }
+
+  void AddDone(size_t bytes) {
+    if (bytes == 0) return;
+    std::lock_guard lock(mutex_);
+    done_bytes_ += bytes;
+    changed_.notify_one();
+  }
+
+  void Finish(const absl::Status& status) {
+    if (!status.ok()) stop_ = true;
+    std::lock_guard lock(mutex_);
+    status_.Update(status);
+    --running_;
+    changed_.notify_one();
+  }
+
+  // Until every thread has finished.
+  void Report(const std::function<void(size_t, size_t)>& progress) {
+    size_t reported = 0;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return running_ == 0 || done_bytes_ != reported; });
+      const bool last = running_ == 0;
+      if (done_bytes_ != reported) {
+        reported = done_bytes_;
+        lock.unlock();
+        if (progress) progress(reported, total_bytes_);
+        lock.lock();
+      }
+      if (last) return;
+    }
+  }
+
+  runtime::Device& device_;
+  const std::vector<Chunk> chunks_;
+  const runtime::DType dtype_;
+  size_t total_bytes_ = 0;
+  size_t stage_bytes_ = 0;
+  std::atomic<size_t> next_chunk_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t done_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
+                           runtime::DType dtype,
+                           const std::function<void(size_t, size_t)>& progress,
+                           const UploadOptions& options) {
+  std::vector<Chunk> chunks = CutIntoChunks(uploads, dtype, options.stage_bytes);
+  if (chunks.empty()) return absl::OkStatus();
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const auto num_threads =
+      static_cast<size_t>(std::clamp<int64_t>(options.max_threads, 1, static_cast<int64_t>(cores)));
+  return Uploader(device, std::move(chunks), dtype).Run(num_threads, progress);
+}
+
+}  // namespace reprise::models

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host device: threads of this process. A stream is a thread (host_stream.h), a kernel's blocks
+// run on a fixed set of workers (host_executor.h), device memory is plain memory. What differs from
+// a GPU: Free does not wait for work in flight.
+#ifndef REPRISE_RUNTIME_HOST_HOST_DEVICE_H_
+#define REPRISE_RUNTIME_HOST_HOST_DEVICE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "runtime/device.h"
+
+namespace reprise::runtime {
+
+// Uses `host_threads`, `host_max_delay_us` and `host_delay_seed` of the options. With delays on,
+// the blocks of a kernel also start in a pseudo-random order. Blocks of a kernel run on the
+// stream's thread and host_threads - 1 workers. Errors: InvalidArgument on an option out of range;
+// ResourceExhausted when threads cannot be had.
+absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const DeviceOptions& options);
+
+}  // namespace reprise::runtime
+
+#endif  // REPRISE_RUNTIME_HOST_HOST_DEVICE_H_

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/allocation_counter.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace reprise::testing {
+namespace {
+
+thread_local uint64_t num_allocations = 0;
+
+void* Counted(size_t bytes, size_t alignment) {
+  ++num_allocations;
+  void* data = nullptr;
+  const size_t at_least_one = bytes == 0 ? 1 : bytes;
+  if (alignment <= alignof(std::max_align_t)) {
+    data = std::malloc(at_least_one);
+  } else if (posix_memalign(&data, alignment, at_least_one) != 0) {
+    data = nullptr;
+  }
+  return data;
+}
+
+void* CountedOrThrow(size_t bytes, size_t alignment) {
+  void* data = Counted(bytes, alignment);
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+}  // namespace
+
+uint64_t NumAllocationsOfThisThread() { return num_allocations; }
+
+}  // namespace reprise::testing
+
+using reprise::testing::Counted;
+using reprise::testing::CountedOrThrow;
+
+constexpr size_t kDefault = alignof(std::max_align_t);
+
+void* operator new(size_t bytes) { return CountedOrThrow(bytes, kDefault); }
+void* operator new[](size_t bytes) { return CountedOrThrow(bytes, kDefault); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return CountedOrThrow(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return CountedOrThrow(bytes, static_cast<size_t>(alignment));
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return Counted(bytes, kDefault);
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return Counted(bytes, kDefault);
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete[](void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete[](void* data, size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(data); }

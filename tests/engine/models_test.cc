@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold for every architecture holds for those with a sliding window, biases on q, k and v
+// alone, or norms over heads: a row's bits are its own, eager equals replay, poison changes
+// nothing. And nothing reads KV before a window: a row goes on with the same bits over blocks of
+// NaN. Whether the numbers are right is parity_test.cc's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/decode_engine.h"
+#include "tests/testing/engine_driver.h"
+#include "tests/testing/engine_test.h"
+#include "tests/testing/row_script.h"
+
+namespace reprise::engine {
+namespace {
+
+using ::reprise::testing::Alone;
+using ::reprise::testing::EngineDriver;
+using ::reprise::testing::MakeRowScript;
+using ::reprise::testing::MakeTestEngine;
+using ::reprise::testing::RandomPrompt;
+using ::reprise::testing::RowPlan;
+using ::reprise::testing::RowScript;
+using ::reprise::testing::RowScriptPlayer;
+using ::reprise::testing::TestEngine;
+using ::reprise::testing::TestEngineOptions;
+using ::reprise::testing::Token;
+
+constexpr uint32_t kWindow = 10;
+constexpr uint32_t kBlockSize = 4;
+
+struct Architecture {
+  const char* name;
+  int64_t sliding_window;
+};
+constexpr Architecture kArchitectures[] = {
+    {"mistral", kWindow}, {"mistral", 0}, {"qwen2", 0}, {"qwen2", kWindow}, {"qwen3", 0}};
+
+class ModelsTest : public testing::EngineTest {
+ protected:
+  TestEngineOptions OptionsOf(const Architecture& architecture, bool poison = false) const {
+    TestEngineOptions options = Options();
+    options.model.architecture = architecture.name;
+    options.model.sliding_window = architecture.sliding_window;
+    options.engine.block_size = kBlockSize;
+    options.engine.poison = poison;
+    return options;
+  }
+};
+REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(ModelsTest);
+
+TEST_P(ModelsTest, EveryLifeOfARandomStoryEqualsTheSameLifeAlone) {
+  for (const Architecture& architecture : kArchitectures) {
+    SCOPED_TRACE(std::string(architecture.name) + std::to_string(architecture.sliding_window));
+    const RowScript script = MakeRowScript({.num_steps = 40, .seed = 21});
+    // Each with its engine, whose rows are free again afterwards.
+    const auto play = [&](const TestEngine& tiny, uint32_t depth, ExecutionMode mode) {
+      RowScriptPlayer player(*tiny.engine, script);
+      player.Play(depth, mode);
+      return player.tokens();
+    };
+    const TestEngine plain = MakeTestEngine(OptionsOf(architecture));
+    const TestEngine poisoned = MakeTestEngine(OptionsOf(architecture, true));
+    const auto replayed = play(plain, 2, ExecutionMode::kReplay);
+    const auto eager = play(poisoned, 1, ExecutionMode::kEager);
+    EXPECT_EQ(eager, replayed);
+    size_t num_tokens = 0;
+    for (size_t life = 0; life < script.lives.size(); ++life) {
+      EXPECT_EQ(replayed[life], Alone(*plain.engine, script.lives[life])) << "life " << life;
+      num_tokens += replayed[life].size();
+      for (const Token& token : eager[life]) EXPECT_TRUE(std::isfinite(token.logprob()));
+    }
+    EXPECT_GT(num_tokens, 50u);
+  }
+}
+
+// The prompt is longer than the window, so the two models differ and must answer differently.
+TEST_P(ModelsTest, AWindowChangesWhatLongRowsSample) {
+  const RowPlan plan{.row = 1, .prompt = RandomPrompt(3, 40)};
+  std::vector<std::vector<Token>> answers;
+  for (const Architecture& architecture : {kArchitectures[0], kArchitectures[1]}) {
+    const TestEngine tiny = MakeTestEngine(OptionsOf(architecture));
+    EngineDriver driver(*tiny.engine);
+    answers.push_back(driver.Generate(plan, 8));
+  }
+  EXPECT_NE(answers[0], answers[1]);
+}
+
+// A row over KV that another left behind, but with fresh blocks, which poison mode keeps full of
+// NaN, in place of the first ones.
+class WindowPoisonTest : public ModelsTest {
+ protected:
+  static constexpr uint32_t kPromptLength = 33;
+
+  void SetUp() override {
+    ModelsTest::SetUp();
+    if (IsSkipped()) return;
+    tiny_ = MakeTestEngine(OptionsOf(kArchitectures[0], /*poison=*/true));
+    driver_ = std::make_unique<EngineDriver>(*tiny_.engine);
+  }
+  void TearDown() override { driver_.reset(); }
+
+  // Runs the prompt and drops the row, keeping its blocks, the first of them exchanged. Returns the
+  // table, with room for more.
+  std::vector<uint32_t> RunPrompt(uint32_t row, const std::vector<uint32_t>& prompt,
+                                  uint32_t num_exchanged) {
+    driver_->Start({.row = row, .prompt = prompt}, 20);
+    std::vector<uint32_t> table = driver_->blocks(row);
+    driver_->Step({.drop = {row}});
+    if (num_exchanged == 0) return table;
+    const std::vector<uint32_t> fresh = driver_->Allocate(num_exchanged);
+    std::copy(fresh.begin(), fresh.end(), table.begin());
+    return table;
+  }
+
+  // One step of `tokens` behind the prompt, and two more decode steps; what they sample.
+  std::vector<Token> GoOn(uint32_t row, const std::vector<uint32_t>& table,
+                          const std::vector<uint32_t>& tokens) {
+    driver_->Step({.add = {{.row = row, .blocks = table, .context_length = kPromptLength}},
+                   .chunks = {{.row = row, .tokens = tokens}}});
+    for (int i = 0; i < 2; ++i) driver_->Step({.continue_rows = {row}});
+    std::vector<Token> sampled = driver_->tokens(row);
+    driver_->Step({.drop = {row}});
+    return sampled;
+  }
+
+  TestEngine tiny_;
+  std::unique_ptr<EngineDriver> driver_;
+};
+REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(WindowPoisonTest);
+
+TEST_P(WindowPoisonTest, NanBeforeTheWindowChangesNothing) {
+  const std::vector<uint32_t> prompt = RandomPrompt(11, kPromptLength);
+  // The token at position 33 sees 24 to 33: six blocks of four lie before, and end right there.
+  const uint32_t num_before = (kPromptLength - kWindow + 1) / kBlockSize;
+  ASSERT_EQ(num_before, 6u);
+  uint32_t row = 100;
+  for (const std::vector<uint32_t>& tokens :
+       {std::vector<uint32_t>{7}, std::vector<uint32_t>{7, 8}, RandomPrompt(5, 15)}) {
+    const std::vector<Token> expected = GoOn(row, RunPrompt(row + 1, prompt, 0), tokens);
+    const std::vector<Token> got = GoOn(row + 2, RunPrompt(row + 3, prompt, num_before), tokens);
+    EXPECT_EQ(got, expected) << tokens.size() << " tokens";
+    for (const Token& token : got) EXPECT_TRUE(std::isfinite(token.logprob()));
+    row += 10;
+  }
+}
+
+// Or the test above could not fail: one block more is read.
+TEST_P(WindowPoisonTest, NanInsideTheWindowIsRead) {
+  const std::vector<uint32_t> prompt = RandomPrompt(11, kPromptLength);
+  for (const std::vector<uint32_t>& tokens :
+       {std::vector<uint32_t>{7}, std::vector<uint32_t>{7, 8}}) {
+    const auto row = static_cast<uint32_t>(100 * tokens.size());
+    EXPECT_TRUE(std::isnan(GoOn(row, RunPrompt(row + 1, prompt, 7), tokens)[0].logprob()));
+  }
+}
+
+}  // namespace
+}  // namespace reprise::engine

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of a step's traffic against numbers worked out by hand.
+#include "engine/step_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "models/config/model_presets.h"
+#include "models/config/model_spec.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::engine {
+namespace {
+
+constexpr runtime::DType kBf16 = runtime::DType::kBf16;
+
+models::ModelSpec TinySpec() {
+  models::ModelSpec spec;
+  spec.vocab_size = 10;
+  spec.hidden_size = 4;
+  spec.intermediate_size = 6;
+  spec.num_layers = 2;
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 2;
+  return spec;
+}
+
+TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
+  const StepBytes bytes = BytesOfDecodeStep(TinySpec(), kBf16, 3, 5);
+  // A layer: q, k, v 8 x 4, o 4 x 4, gate and up 12 x 4, down 4 x 6, two norms of 4: 128 elements.
+  // Two of them, the last norm, 10 x 4 of the head, and three lines of the embedding: 312.
+  EXPECT_EQ(bytes.weights, 312u * 2);
+  // 2 (K, V) * 2 layers * 1 head * 2 elements * 2 bytes = 16 bytes a token.
+  EXPECT_EQ(bytes.kv_read, 3u * 5 * 16);
+  EXPECT_EQ(bytes.kv_written, 3u * 16);
+  // A layer of one row: two norms of 2 * 4 in and 2 * 4 out, qkv 4 + 8, rope 8 + 4, attention 4 +
+  // 4, o 4 + 4, gate and up 4 + 12, SiLU * up 12 + 6, down 6 + 4: 116 elements. Two of them, less
+  // the branch of 4 that the first norm has not; embedding 4 out; last norm 8 + 4; head 4 in: 248.
+  // In f32: cosines and sines of 2 once out and twice in, logits of 10 out and in: 26.
+  EXPECT_EQ(bytes.activations, 3u * (248 * 2 + 26 * 4));
+  EXPECT_EQ(bytes.total(), 624u + 240 + 48 + 1800);
+}
+
+TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {
+  models::ModelSpec spec = TinySpec();
+  const StepBytes plain = BytesOfDecodeStep(spec, kBf16, 3, 5);
+  spec.qkv_bias = true;  // 8
+  spec.o_bias = true;    // 4
+  spec.mlp_bias = true;  // 12 of gate and up and 4 of down
+  spec.qk_norm = true;   // 2 of q and 2 of k
+  const StepBytes biased = BytesOfDecodeStep(spec, kBf16, 3, 5);
+  EXPECT_EQ(biased.weights, plain.weights + 2 * (12 + 16 + 4) * 2);
+  EXPECT_EQ(biased.activations, plain.activations);
+  const StepBytes wide = BytesOfDecodeStep(TinySpec(), runtime::DType::kF32, 3, 5);
+  EXPECT_EQ(wide.weights, 2 * plain.weights);
+  EXPECT_EQ(wide.kv_read, 2 * plain.kv_read);
+  EXPECT_EQ(wide.activations, 3u * (248 + 26) * 4);
+}
+
+TEST(StepBytes, ReadNoMoreThanTheSlidingWindow) {
+  models::ModelSpec spec = TinySpec();
+  spec.sliding_window = 4;
+  EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 3, 5).kv_read, 3u * 4 * 16);
+  EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 3, 3).kv_read, 3u * 3 * 16);
+}
+
+TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
+  for (const std::string_view name : models::PresetNames()) {
+    SCOPED_TRACE(name);
+    ASSERT_OK_AND_ASSIGN(const models::ModelSpec spec, models::PresetSpec(name));
+    int64_t parameters = models::NumParameters(spec);
+    if (!spec.tie_word_embeddings) parameters -= spec.vocab_size * spec.hidden_size;
+    EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 0, 5).weights, static_cast<uint64_t>(parameters) * 2);
+  }
+}
+
+TEST(StepBytes, ContextMayBeAMeanOfSeveralSteps) {
+  EXPECT_EQ(BytesOfDecodeStep(TinySpec(), kBf16, 2, 5.5).kv_read, 2u * 88);
+  EXPECT_EQ(BytesOfDecodeStep(TinySpec(), kBf16, 2, 5.5).kv_written, 2u * 16);
+}
+
+}  // namespace
+}  // namespace reprise::engine

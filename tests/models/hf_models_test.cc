@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is each architecture's own in a config.json: Mistral's window, the biases and the inert or
+// switched window of Qwen2, the head norms of Qwen3, in both dialects; and the scaled rope types,
+// which all of them may have. What all configs share is hf_config_test.cc's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/config/hf_config.h"
+#include "tests/models/model_files.h"
+
+namespace reprise::models {
+namespace {
+
+using ::reprise::testing::ExpectError;
+using ::reprise::testing::ExpectInvalid;
+using Json = nlohmann::json;
+
+// As published with Mistral-7B-v0.1, transformers 4.
+constexpr char kMistral[] = R"({
+  "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+  "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+  "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+  "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})";
+
+// As published with Qwen2.5-7B-Instruct, transformers 4.
+constexpr char kQwen2[] = R"({
+  "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+  "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02,
+  "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28,
+  "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28,
+  "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.43.1",
+  "use_cache": true, "use_sliding_window": false, "vocab_size": 152064})";
+
+// As published with Qwen3-0.6B, transformers 4.
+constexpr char kQwen3[] = R"({
+  "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+  "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+  "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+  "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+  "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+  "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
+absl::StatusOr<ModelSpec> Parse(const char* base, const Json& changes = Json::object()) {
+  Json config = Json::parse(base);
+  config.update(changes);
+  return ParseHfConfig(config.dump());
+}
+
+absl::StatusOr<ModelSpec> ParseWithout(const char* base, std::initializer_list<const char*> names) {
+  Json config = Json::parse(base);
+  for (const char* name : names) config.erase(name);
+  return ParseHfConfig(config.dump());
+}
+
+absl::Status StatusOf(const char* base, const Json& changes) {
+  return Parse(base, changes).status();
+}
+
+// The same config as transformers 5 saves it.
+std::string Dialect5(const char* base) {
+  Json config = Json::parse(base);
+  config["dtype"] = config["torch_dtype"];
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", config["rope_theta"]}};
+  for (const char* name : {"torch_dtype", "rope_scaling", "rope_theta"}) config.erase(name);
+  if (config["model_type"] == "mistral") {
+    config["head_dim"] = nullptr;
+  } else {
+    config["layer_types"] =
+        std::vector<std::string>(config["num_hidden_layers"].get<size_t>(), "full_attention");
+    if (!config["use_sliding_window"].get<bool>()) config["sliding_window"] = nullptr;
+  }
+  return config.dump();
+}
+
+TEST(HfMistral, ReadsAPublishedConfig) {
+  const auto spec = Parse(kMistral);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "mistral");
+  EXPECT_EQ(spec->sliding_window, 4096);
+  EXPECT_EQ(spec->head_dim, 128);
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(spec->rope.theta, 10000.0);
+  EXPECT_EQ(spec->attention_multiplier, 1.0 / std::sqrt(128.0));
+  EXPECT_FALSE(spec->qkv_bias || spec->o_bias || spec->mlp_bias || spec->qk_norm);
+}
+
+// v0.2 and later have null; Nemo a head_dim that is not hidden_size / heads.
+TEST(HfMistral, NullIsNoWindow) {
+  const auto spec = Parse(kMistral, {{"sliding_window", nullptr},
+                                     {"rope_theta", 1000000.0},
+                                     {"head_dim", 160},
+                                     {"max_position_embeddings", 1024000}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sliding_window, 0);
+  EXPECT_EQ(spec->head_dim, 160);
+}
+
+TEST(HfMistral, AbsenceMeansWhatTransformersMeansByIt) {
+  const auto spec = ParseWithout(kMistral, {"sliding_window", "num_key_value_heads"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sliding_window, 4096);
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(Parse(kMistral, {{"num_key_value_heads", nullptr}})->num_kv_heads, 32);
+}
+
+TEST(HfMistral, AWindowThatNoPositionOutgrowsIsNone) {
+  EXPECT_EQ(Parse(kMistral, {{"sliding_window", 32768}})->sliding_window, 0);
+  EXPECT_EQ(Parse(kMistral, {{"sliding_window", 32767}})->sliding_window, 32767);
+}
+
+TEST(HfMistral, RefusesWhatItWouldNotCompute) {
+  for (const Json& bad : {Json(0), Json(-1), Json(4096.0), Json("4096")}) {
+    ExpectInvalid(StatusOf(kMistral, {{"sliding_window", bad}}),
+                  {"sliding_window: got", "an integer from 1"});
+  }
+  ExpectInvalid(StatusOf(kMistral, {{"attention_bias", true}}), {"attention_bias: got true"});
+  ExpectInvalid(StatusOf(kMistral, {{"mlp_bias", true}}), {"mlp_bias: got true"});
+  ExpectInvalid(StatusOf(kMistral, {{"use_sliding_window", true}}), {"use_sliding_window"});
+  ExpectInvalid(StatusOf(kMistral, {{"layer_types", {"full_attention"}}}), {"\"layer_types\""});
+  EXPECT_TRUE(StatusOf(kMistral, {{"attention_bias", false}, {"mlp_bias", false}}).ok());
+}
+
+TEST(HfQwen2, ReadsAPublishedConfigWithItsInertWindow) {
+  const auto spec = Parse(kQwen2, {{"sliding_window", 4096}, {"max_window_layers", 21}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "qwen2");
+  EXPECT_EQ(spec->sliding_window, 0);
+  EXPECT_TRUE(spec->qkv_bias);
+  EXPECT_FALSE(spec->o_bias || spec->mlp_bias || spec->qk_norm);
+  EXPECT_EQ(spec->head_dim, 128);
+  EXPECT_EQ(spec->num_kv_heads, 4);
+  EXPECT_EQ(spec->rope.theta, 1000000.0);
+}
+
+TEST(HfQwen2, AbsenceMeansWhatTransformersMeansByIt) {
+  const auto spec = ParseWithout(
+      kQwen2, {"use_sliding_window", "sliding_window", "max_window_layers", "rope_theta"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sliding_window, 0);
+  EXPECT_EQ(spec->rope.theta, 10000.0);
+  EXPECT_EQ(ParseWithout(kQwen3, {"head_dim"})->head_dim, 128);
+  EXPECT_EQ(
+      Parse(kQwen3, {{"num_attention_heads", 64}, {"num_key_value_heads", nullptr}})->num_kv_heads,
+      64);
+  ExpectInvalid(ParseWithout(kQwen2, {"num_key_value_heads"}).status(), {"num_kv_heads (32)"});
+}
+
+TEST(HfQwen2, AWindowInUseIsReadWhereAllLayersSlide) {
+  const Json on = {{"use_sliding_window", true}, {"sliding_window", 1024}};
+  const auto window = [&](const Json& more) {
+    Json changes = on;
+    changes.update(more);
+    return Parse(kQwen2, changes);
+  };
+  EXPECT_EQ(window({{"max_window_layers", 0}})->sliding_window, 1024);
+  EXPECT_EQ(window({{"max_window_layers", 28}})->sliding_window, 0);
+  EXPECT_EQ(window({{"max_window_layers", 99}})->sliding_window, 0);
+  EXPECT_EQ(window({{"max_window_layers", 0}, {"sliding_window", 32768}})->sliding_window, 0);
+  EXPECT_EQ(window({{"max_window_layers", 0}, {"sliding_window", nullptr}})->sliding_window, 0);
+  ExpectError(window({{"max_window_layers", 21}}).status(), absl::StatusCode::kUnimplemented,
+              {"max_window_layers: got a sliding window in 7 of 28 layers", "all of them or none"});
+  // transformers' own defaults: 4096, from layer 28 on.
+  Json defaults = Json::parse(kQwen2);
+  defaults["use_sliding_window"] = true;
+  defaults.erase("sliding_window");
+  defaults["max_window_layers"] = 0;
+  EXPECT_EQ(ParseHfConfig(defaults.dump())->sliding_window, 4096);
+  defaults.erase("max_window_layers");
+  EXPECT_EQ(ParseHfConfig(defaults.dump())->sliding_window, 0);
+  defaults["num_hidden_layers"] = 36;
+  ExpectError(ParseHfConfig(defaults.dump()).status(), absl::StatusCode::kUnimplemented,
+              {"8 of 36 layers"});
+  ExpectInvalid(window({{"sliding_window", 0}}).status(), {"sliding_window: got 0"});
+  ExpectInvalid(window({{"max_window_layers", -1}}).status(), {"max_window_layers: got -1"});
+}
+
+TEST(HfQwen2, LayerTypesDecideWhereTheyAreListed) {
+  const std::vector<std::string> full(28, "full_attention"), sliding(28, "sliding_attention");
+  std::vector<std::string> mixed = full;
+  mixed[27] = "sliding_attention";
+  Json on = {{"use_sliding_window", true}, {"sliding_window", 1024}, {"max_window_layers", 21}};
+  on["layer_types"] = sliding;
+  EXPECT_EQ(Parse(kQwen2, on)->sliding_window, 1024);
+  on["layer_types"] = full;
+  EXPECT_EQ(Parse(kQwen2, on)->sliding_window, 0);
+  on["layer_types"] = mixed;
+  ExpectError(Parse(kQwen2, on).status(), absl::StatusCode::kUnimplemented,
+              {"layer_types: got a sliding window in 1 of 28 layers"});
+  // No window is in use.
+  EXPECT_TRUE(Parse(kQwen2, {{"layer_types", full}}).ok());
+  ExpectInvalid(StatusOf(kQwen2, {{"layer_types", mixed}}), {"layer_types", "'full_attention'"});
+  for (const Json& bad :
+       {Json("full_attention"), Json::array({"full_attention"}), Json(std::vector<int>(28, 1)),
+        Json(std::vector<std::string>(28, "chunked_attention"))}) {
+    ExpectInvalid(StatusOf(kQwen2, {{"layer_types", bad}}), {"layer_types: got"});
+  }
+}
+
+TEST(HfQwen2, RefusesWhatItWouldNotCompute) {
+  ExpectInvalid(StatusOf(kQwen2, {{"attention_bias", false}}), {"attention_bias: got false"});
+  ExpectInvalid(StatusOf(kQwen2, {{"use_mrope", true}}), {"use_mrope: got true"});
+  ExpectInvalid(StatusOf(kQwen2, {{"mlp_bias", true}}), {"mlp_bias: got true"});
+  ExpectInvalid(StatusOf(kQwen2, {{"use_sliding_window", 1}}), {"use_sliding_window: got 1"});
+  ExpectInvalid(StatusOf(kQwen2, {{"dual_chunk_attention_config", {{"chunk_size", 262144}}}}),
+                {"\"dual_chunk_attention_config\""});
+  EXPECT_TRUE(StatusOf(kQwen2, {{"use_mrope", false}, {"attention_bias", true}}).ok());
+}
+
+TEST(HfQwen3, ReadsAPublishedConfig) {
+  const auto spec = Parse(kQwen3);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "qwen3");
+  EXPECT_TRUE(spec->qk_norm);
+  EXPECT_FALSE(spec->qkv_bias || spec->o_bias || spec->mlp_bias);
+  EXPECT_TRUE(spec->tie_word_embeddings);
+  EXPECT_EQ(spec->head_dim, 128);
+  EXPECT_EQ(spec->q_size(), 2048);
+  EXPECT_EQ(spec->sliding_window, 0);
+  const auto biased = Parse(kQwen3, {{"attention_bias", true}});
+  EXPECT_TRUE(biased->qkv_bias && biased->o_bias);
+}
+
+void ExpectSameModel(const ModelSpec& a, const ModelSpec& b) {
+  EXPECT_EQ(a.architecture, b.architecture);
+  EXPECT_EQ(a.rope, b.rope);
+  EXPECT_EQ(a.sliding_window, b.sliding_window);
+  EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+  EXPECT_EQ(a.head_dim, b.head_dim);
+  EXPECT_EQ(a.qkv_bias, b.qkv_bias);
+  EXPECT_EQ(a.o_bias, b.o_bias);
+  EXPECT_EQ(a.qk_norm, b.qk_norm);
+  EXPECT_EQ(a.checkpoint_dtype, b.checkpoint_dtype);
+  EXPECT_EQ(NumParameters(a), NumParameters(b));
+}
+
+TEST(HfModels, BothDialectsGiveTheSameSpec) {
+  for (const char* base : {kMistral, kQwen2, kQwen3}) {
+    const auto four = ParseHfConfig(base), five = ParseHfConfig(Dialect5(base));
+    ASSERT_TRUE(four.ok()) << four.status();
+    ASSERT_TRUE(five.ok()) << five.status();
+    ExpectSameModel(*five, *four);
+  }
+}
+
+TEST(HfModels, NoArchitectureTakesAnothersOwnFields) {
+  ExpectInvalid(StatusOf(kQwen3, {{"embedding_multiplier", 2.0}}), {"\"embedding_multiplier\""});
+  ExpectInvalid(StatusOf(kQwen3, {{"use_mrope", false}}), {"\"use_mrope\""});
+  ExpectInvalid(StatusOf(kMistral, {{"max_window_layers", 0}}), {"\"max_window_layers\""});
+}
+
+// rope_scaling of transformers 4.
+absl::StatusOr<ModelSpec> WithRope(const Json& scaling) {
+  return Parse(kQwen2, {{"rope_scaling", scaling}});
+}
+
+TEST(HfRope, ReadsLinearScalingUnderBothNamesOfItsType) {
+  for (const char* name : {"type", "rope_type"}) {
+    const auto spec = WithRope({{name, "linear"}, {"factor", 2.5}});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->rope.scaling, RopeScaling::kLinear);
+    EXPECT_EQ(spec->rope.factor, 2.5);
+    EXPECT_EQ(spec->rope.theta, 1000000.0);
+    EXPECT_EQ(spec->rope.attention_factor, 1.0);
+  }
+  ExpectInvalid(WithRope({{"type", "linear"}}).status(), {"rope_scaling.factor: got nothing"});
+  ExpectInvalid(WithRope({{"type", "linear"}, {"factor", 0.5}}).status(), {"rope.factor: got 0.5"});
+  ExpectInvalid(WithRope({{"type", "linear"}, {"factor", 2}, {"beta_slow", 1}}).status(),
+                {"rope_scaling.beta_slow: got 1", "only beside rope_type 'yarn'"});
+}
+
+// As the model cards of Qwen2.5 say it.
+TEST(HfRope, ReadsYarnWithItsDefaults) {
+  const auto spec =
+      WithRope({{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec->rope.factor, 4.0);
+  EXPECT_EQ(spec->rope.original_max_position_embeddings, 32768);
+  EXPECT_EQ(spec->rope.beta_fast, 32.0);
+  EXPECT_EQ(spec->rope.beta_slow, 1.0);
+  EXPECT_TRUE(spec->rope.truncate);
+  EXPECT_DOUBLE_EQ(spec->rope.attention_factor, 1.1386294361119891);
+  EXPECT_EQ(WithRope({{"type", "yarn"}, {"factor", 4.0}})->rope.original_max_position_embeddings,
+            32768)
+      << "of max_position_embeddings, where the config does not say";
+}
+
+TEST(HfRope, ReadsYarnWithAllItsParameters) {
+  const Json all = {
+      {"rope_type", "yarn"}, {"factor", 40.0},    {"beta_fast", 16},
+      {"beta_slow", 2},      {"mscale", 0.707},   {"mscale_all_dim", 0.5},
+      {"truncate", false},   {"rope_theta", 1e6}, {"original_max_position_embeddings", 4096}};
+  const auto spec = WithRope(all);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope.beta_fast, 16.0);
+  EXPECT_EQ(spec->rope.beta_slow, 2.0);
+  EXPECT_FALSE(spec->rope.truncate);
+  EXPECT_DOUBLE_EQ(spec->rope.attention_factor,
+                   (0.0707 * std::log(40.0) + 1) / (0.05 * std::log(40.0) + 1));
+  Json named = all;
+  named["attention_factor"] = 1.25;
+  EXPECT_EQ(WithRope(named)->rope.attention_factor, 1.25);
+  // One of the two scales alone is nothing.
+  Json one = all;
+  one.erase("mscale_all_dim");
+  EXPECT_DOUBLE_EQ(WithRope(one)->rope.attention_factor, 0.1 * std::log(40.0) + 1);
+  Json same_length = all;
+  same_length["factor"] = 1.0;
+  EXPECT_EQ(WithRope(same_length)->rope.attention_factor, 1.0);
+  const auto five = Parse(kQwen2, {{"rope_scaling", nullptr}, {"rope_parameters", all}});
+  ASSERT_TRUE(five.ok()) << five.status();
+  EXPECT_EQ(five->rope, spec->rope);
+}
+
+TEST(HfRope, RefusesYarnParametersThatMeanNothing) {
+  const Json good = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  for (const char* name : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                           "attention_factor", "original_max_position_embeddings"}) {
+    for (const Json& bad : {Json(0), Json(-1.0), Json("1"), Json(true)}) {
+      Json rope = good;
+      rope[name] = bad;
+      ExpectInvalid(WithRope(rope).status(), {"rope_scaling.", name, "got"});
+    }
+  }
+  Json rope = good;
+  rope["truncate"] = 1;
+  ExpectInvalid(WithRope(rope).status(), {"rope_scaling.truncate: got 1"});
+  rope = good;
+  rope["beta_fast"] = 0.5;
+  ExpectInvalid(WithRope(rope).status(), {"rope.beta_fast: got 0.5", "beta_slow (1)"});
+  rope = good;
+  rope["low_freq_factor"] = 1.0;
+  ExpectInvalid(WithRope(rope).status(), {"low_freq_factor", "only beside rope_type 'llama3'"});
+}
+
+// The fixtures' configs were saved by transformers itself.
+TEST(HfFixtures, AllParse) {
+  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  for (const char* name : {"llama-tiny", "granite-tiny", "llama3-rope-bias-tiny", "mistral-tiny",
+                           "qwen2-tiny", "qwen3-tiny", "linear-rope-tiny", "yarn-rope-tiny"}) {
+    const auto spec = ReadHfConfig(fixtures + name);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->name, name);
+    EXPECT_EQ(spec->eos_token_ids, std::vector<uint32_t>{2});
+  }
+}
+
+TEST(HfFixtures, BothDialectsGiveTheSameSpec) {
+  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  for (const char* name :
+       {"llama3-rope-bias-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "yarn-rope-tiny"}) {
+    SCOPED_TRACE(name);
+    std::ifstream file(fixtures + name + "/config_transformers5.json");
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto four = ReadHfConfig(fixtures + name), five = ParseHfConfig(text);
+    ASSERT_TRUE(four.ok()) << four.status();
+    ASSERT_TRUE(five.ok()) << five.status();
+    ExpectSameModel(*five, *four);
+  }
+}
+
+}  // namespace
+}  // namespace reprise::models

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows from a spec's numbers, and which specs are refused.
+#include "models/config/model_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/models/model_files.h"
+
+namespace reprise::models {
+namespace {
+
+using ::reprise::testing::ExpectInvalid;
+
+ModelSpec SmallSpec() {
+  ModelSpec spec;
+  spec.architecture = "llama";
+  spec.vocab_size = 11;
+  spec.hidden_size = 6;
+  spec.intermediate_size = 10;
+  spec.num_layers = 3;
+  spec.num_heads = 4;
+  spec.num_kv_heads = 2;
+  spec.head_dim = 8;
+  spec.max_position_embeddings = 32;
+  spec.attention_multiplier = 0.5;
+  return spec;
+}
+
+TEST(ModelSpec, AcceptsASmallModel) { EXPECT_TRUE(ValidateModelSpec(SmallSpec()).ok()); }
+
+TEST(ModelSpec, CountsParametersTensorByTensor) {
+  ModelSpec spec = SmallSpec();
+  const int64_t matrices = 32 * 6 + 16 * 6 + 16 * 6 + 6 * 32 + 10 * 6 + 10 * 6 + 6 * 10;
+  const int64_t plain = 11 * 6 + 3 * (matrices + 6 + 6) + 6;
+  spec.tie_word_embeddings = true;
+  EXPECT_EQ(NumParameters(spec), plain);
+  spec.tie_word_embeddings = false;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6);
+  spec.qkv_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16));
+  spec.o_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6));
+  spec.mlp_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6));
+  spec.qk_norm = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6 + 8 + 8));
+}
+
+TEST(ModelSpec, RefusesSizesThatAreNotPositive) {
+  for (const int64_t bad : {int64_t{0}, int64_t{-5}, std::numeric_limits<int64_t>::max()}) {
+    int64_t ModelSpec::*const sizes[] = {
+        &ModelSpec::vocab_size,        &ModelSpec::hidden_size,
+        &ModelSpec::intermediate_size, &ModelSpec::num_layers,
+        &ModelSpec::num_heads,         &ModelSpec::num_kv_heads,
+        &ModelSpec::head_dim,          &ModelSpec::max_position_embeddings};
+    for (const auto size : sizes) {
+      ModelSpec spec = SmallSpec();
+      spec.*size = bad;
+      ExpectInvalid(ValidateModelSpec(spec), {"got", "allowed 1 to"});
+    }
+  }
+}
+
+TEST(ModelSpec, RefusesHeadsThatDoNotDivide) {
+  ModelSpec spec = SmallSpec();
+  spec.num_kv_heads = 3;
+  ExpectInvalid(ValidateModelSpec(spec), {"num_heads: got 4", "a multiple of num_kv_heads (3)"});
+}
+
+TEST(ModelSpec, RefusesAnOddHeadDim) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 7;
+  ExpectInvalid(ValidateModelSpec(spec), {"head_dim: got 7", "even"});
+}
+
+TEST(ModelSpec, RefusesProductsThatOverflow) {
+  ModelSpec spec = SmallSpec();
+  spec.hidden_size = std::numeric_limits<int32_t>::max();
+  spec.vocab_size = std::numeric_limits<int32_t>::max();
+  spec.intermediate_size = std::numeric_limits<int32_t>::max() / 2;
+  spec.num_layers = 4096;
+  ExpectInvalid(ValidateModelSpec(spec), {"number of parameters"});
+  spec = SmallSpec();
+  spec.num_heads = spec.num_kv_heads = 1 << 30;
+  spec.head_dim = 1 << 30;
+  ExpectInvalid(ValidateModelSpec(spec), {"head_dim", "int32"});
+}
+
+TEST(ModelSpec, RefusesNumbersThatAreNotFiniteAndPositive) {
+  double ModelSpec::*const numbers[] = {
+      &ModelSpec::rms_norm_eps, &ModelSpec::embedding_multiplier, &ModelSpec::attention_multiplier,
+      &ModelSpec::residual_multiplier, &ModelSpec::logits_scaling};
+  for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (const auto number : numbers) {
+      ModelSpec spec = SmallSpec();
+      spec.*number = bad;
+      ExpectInvalid(ValidateModelSpec(spec), {"a finite number > 0"});
+    }
+    ModelSpec spec = SmallSpec();
+    spec.rope.theta = bad;
+    ExpectInvalid(ValidateModelSpec(spec), {"rope.theta"});
+  }
+}
+
+TEST(ModelSpec, RefusesRopeBandsThatAreReversed) {
+  ModelSpec spec = SmallSpec();
+  spec.rope.scaling = RopeScaling::kLlama3;
+  spec.rope.factor = 8;
+  EXPECT_TRUE(ValidateModelSpec(spec).ok());
+  spec.rope.low_freq_factor = 4;
+  ExpectInvalid(ValidateModelSpec(spec), {"rope.high_freq_factor: got 4", "low_freq_factor (4)"});
+  spec.rope.low_freq_factor = 1;
+  spec.rope.factor = 0.5;
+  ExpectInvalid(ValidateModelSpec(spec), {"rope.factor: got 0.5", ">= 1"});
+}
+
+TEST(ModelSpec, RefusesYarnNumbersThatMeanNothing) {
+  ModelSpec good = SmallSpec();
+  good.rope.scaling = RopeScaling::kYarn;
+  good.rope.factor = 4;
+  EXPECT_TRUE(ValidateModelSpec(good).ok());
+  const struct {
+    double RopeSpec::*field;
+    double bad;
+    const char* message;
+  } cases[] = {
+      {&RopeSpec::factor, 0.5, "rope.factor: got 0.5"},
+      {&RopeSpec::theta, 1.0, "rope.theta: got 1"},
+      {&RopeSpec::attention_factor, 0.0, "rope.attention_factor: got 0"},
+      {&RopeSpec::attention_factor, std::nan(""), "rope.attention_factor: got nan"},
+      {&RopeSpec::beta_slow, -1.0, "rope.beta_slow: got -1"},
+      {&RopeSpec::beta_fast, 0.5, "rope.beta_fast: got 0.5"},
+  };
+  for (const auto& c : cases) {
+    ModelSpec spec = good;
+    spec.rope.*c.field = c.bad;
+    ExpectInvalid(ValidateModelSpec(spec), {c.message});
+  }
+  good.rope.original_max_position_embeddings = 0;
+  ExpectInvalid(ValidateModelSpec(good), {"rope.original_max_position_embeddings: got 0"});
+}
+
+TEST(ModelSpec, RefusesAWindowThatIsNoLength) {
+  for (const int64_t bad : {int64_t{-1}, int64_t{1} << 31}) {
+    ModelSpec spec = SmallSpec();
+    spec.sliding_window = bad;
+    ExpectInvalid(ValidateModelSpec(spec), {"sliding_window: got", "0 (none)"});
+  }
+}
+
+TEST(ModelSpec, RefusesAnEosIdBeyondTheVocabulary) {
+  ModelSpec spec = SmallSpec();
+  spec.eos_token_ids = {10, 11};
+  ExpectInvalid(ValidateModelSpec(spec), {"eos_token_ids: got 11", "below vocab_size (11)"});
+}
+
+TEST(ModelSpec, RefusesAnArchitectureThatItDoesNotKnow) {
+  ModelSpec spec = SmallSpec();
+  spec.architecture = "mamba";
+  ExpectInvalid(ValidateModelSpec(spec), {"architecture: got 'mamba'", "llama, granite"});
+}
+
+TEST(RopeInverseFrequencies, PlainOnesAreAGeometricSeries) {
+  ModelSpec spec = SmallSpec();
+  spec.rope.theta = 10000.0;
+  const std::vector<float> got = RopeInverseFrequencies(spec);
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_FLOAT_EQ(got[0], 1.0f);
+  EXPECT_FLOAT_EQ(got[1], 0.1f);
+  EXPECT_FLOAT_EQ(got[2], 0.01f);
+  EXPECT_FLOAT_EQ(got[3], 0.001f);
+}
+
+// The published piecewise form over wavelengths, which the code does not use.
+double PublishedLlama3(double frequency, const RopeSpec& rope) {
+  const double wavelength = 2 * M_PI / frequency;
+  const auto context = static_cast<double>(rope.original_max_position_embeddings);
+  if (wavelength < context / rope.high_freq_factor) return frequency;
+  if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
+  const double smooth = (context / wavelength - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+TEST(RopeInverseFrequencies, Llama3ScalingKeepsFastSlowsSlowAndBlendsBetween) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 128;
+  spec.rope = {500000.0, RopeScaling::kLlama3, 8.0, 1.0, 4.0, 8192};
+  const std::vector<float> got = RopeInverseFrequencies(spec);
+  ASSERT_EQ(got.size(), 64u);
+  int kept = 0, slowed = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double plain = std::pow(500000.0, -static_cast<double>(i) / 64);
+    EXPECT_NEAR(got[i], PublishedLlama3(plain, spec.rope), 1e-7 * plain) << i;
+    kept += got[i] == static_cast<float>(plain) ? 1 : 0;
+    slowed += got[i] == static_cast<float>(plain / 8) ? 1 : 0;
+  }
+  EXPECT_GT(kept, 10);
+  EXPECT_GT(slowed, 10);
+  EXPECT_LT(kept + slowed, 64);  // some lie between the bands
+}
+
+TEST(RopeInverseFrequencies, LinearScalingDividesAllOfThem) {
+  ModelSpec spec = SmallSpec();
+  spec.rope = {.theta = 10000.0, .scaling = RopeScaling::kLinear, .factor = 2.5};
+  const std::vector<float> got = RopeInverseFrequencies(spec);
+  ASSERT_EQ(got.size(), 4u);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_FLOAT_EQ(got[i], static_cast<float>(std::pow(10.0, -static_cast<double>(i)) / 2.5));
+  }
+}
+
+// yarn as its paper says it, in wavelengths: a pair whose wavelength fits the original context more
+// than beta_fast times is kept, one that fits less than beta_slow times is slowed. The published
+// code draws the ramp between the two over pair indices, and rounds its ends outwards.
+TEST(RopeInverseFrequencies, YarnKeepsFastSlowsSlowAndRampsOverTheIndexBetween) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 128;
+  spec.rope = {.theta = 1000000.0,
+               .scaling = RopeScaling::kYarn,
+               .factor = 4.0,
+               .original_max_position_embeddings = 32768};
+  for (const bool truncate : {true, false}) {
+    spec.rope.truncate = truncate;
+    const std::vector<float> got = RopeInverseFrequencies(spec);
+    ASSERT_EQ(got.size(), 64u);
+    // Where the wavelength 2 pi theta^(i / 64) is 32768 / 32 and 32768.
+    double fast = 64 * std::log(1024 / (2 * M_PI)) / std::log(1e6);
+    double slow = 64 * std::log(32768 / (2 * M_PI)) / std::log(1e6);
+    if (truncate) {
+      fast = static_cast<int>(fast);
+      slow = static_cast<int>(slow) + 1;
+    }
+    int kept = 0, slowed = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double index = static_cast<double>(i);
+      const double plain = std::pow(1e6, -index / 64);
+      const double share = index <= fast   ? 0.0
+                           : index >= slow ? 1.0
+                                           : (index - fast) / (slow - fast);
+      EXPECT_NEAR(got[i], plain * (1.0 - share * 0.75), 2e-7 * plain) << i;
+      kept += share == 0.0 ? 1 : 0;
+      slowed += share == 1.0 ? 1 : 0;
+    }
+    EXPECT_EQ(kept, 24);
+    EXPECT_EQ(slowed, 24);
+  }
+}
+
+// All pairs turn less than beta_slow times: the ramp has no length and lies before the first.
+TEST(RopeInverseFrequencies, YarnWithoutARampSlowsEveryPairButTheFirst) {
+  ModelSpec spec = SmallSpec();
+  spec.rope = {.theta = 10000.0,
+               .scaling = RopeScaling::kYarn,
+               .factor = 4.0,
+               .original_max_position_embeddings = 6};
+  const std::vector<float> got = RopeInverseFrequencies(spec);
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_FLOAT_EQ(got[0], 1.0f);
+  EXPECT_FLOAT_EQ(got[1], 0.1f / 4);
+  EXPECT_FLOAT_EQ(got[3], 0.001f / 4);
+}
+
+}  // namespace
+}  // namespace reprise::models

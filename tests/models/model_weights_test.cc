@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights from a checkpoint, tensor by tensor on the device, and the checkpoints that are refused.
+#include "models/weights/model_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "models/config/hf_config.h"
+#include "models/config/model_presets.h"
+#include "runtime/float_convert.h"
+#include "tests/models/model_files.h"
+#include "tests/testing/tiny_model.h"
+
+namespace reprise::models {
+namespace {
+
+using ::reprise::testing::BytesOf;
+using ::reprise::testing::ExpectError;
+using ::reprise::testing::ExpectInvalid;
+using ::reprise::testing::FileTensor;
+using ::reprise::testing::SafetensorsBytes;
+using ::reprise::testing::TemporaryDirectory;
+using ::reprise::testing::TinyModelOptions;
+using ::reprise::testing::WriteBytes;
+using ::reprise::testing::WriteTinyModel;
+
+class ModelWeightsTest : public ::testing::Test {
+ protected:
+  ModelWeightsTest() : device_(*runtime::Device::Create({.kind = runtime::DeviceKind::kHost})) {}
+
+  runtime::Device& device() { return *device_; }
+  const std::string& directory() const { return directory_.path(); }
+
+  // `count` elements at device address `data`, as floats.
+  std::vector<float> Read(const void* data, runtime::DType dtype, int64_t count) {
+    std::vector<std::byte> bytes(static_cast<size_t>(count) * runtime::SizeOf(dtype));
+    auto stream = *device_->CreateStream();
+    EXPECT_TRUE(stream->CopyToHost(bytes.data(), data, bytes.size()).ok());
+    EXPECT_TRUE(stream->Synchronize().ok());
+    std::vector<float> values(static_cast<size_t>(count));
+    runtime::ConvertElements(dtype, runtime::DType::kF32, bytes.data(),
+                             reinterpret_cast<std::byte*>(values.data()), values.size());
+    return values;
+  }
+
+  absl::Status LoadStatus(const ModelSpec& spec, const Checkpoint& checkpoint) {
+    return ModelWeights::Load(device(), spec, checkpoint, runtime::DType::kF32).status();
+  }
+
+  // Writes, opens and returns the tensors as model.safetensors in a directory of their own.
+  std::unique_ptr<Checkpoint> Open(const std::vector<FileTensor>& tensors) {
+    const std::string path = absl::StrCat(directory(), "/", num_checkpoints_++);
+    std::filesystem::create_directory(path);
+    WriteBytes(path + "/model.safetensors", SafetensorsBytes(tensors));
+    return *Checkpoint::Open(path);
+  }
+
+ private:
+  std::unique_ptr<runtime::Device> device_;
+  TemporaryDirectory directory_;
+  int num_checkpoints_ = 0;
+};
+
+// A published tensor as floats in `dtype`'s precision.
+std::vector<float> Tensor(const Checkpoint& checkpoint, const std::string& name,
+                          runtime::DType dtype) {
+  const TensorView* view = checkpoint.Find(name);
+  if (view == nullptr) {
+    ADD_FAILURE() << name;
+    return {};
+  }
+  const size_t count = view->data.size() / runtime::SizeOf(view->dtype);
+  std::vector<std::byte> rounded(count * runtime::SizeOf(dtype));
+  runtime::ConvertElements(view->dtype, dtype, view->data.data(), rounded.data(), count);
+  std::vector<float> values(count);
+  runtime::ConvertElements(dtype, runtime::DType::kF32, rounded.data(),
+                           reinterpret_cast<std::byte*>(values.data()), count);
+  return values;
+}
+
+std::vector<float> Joined(const Checkpoint& checkpoint, const std::vector<std::string>& names,
+                          runtime::DType dtype) {
+  std::vector<float> all;
+  for (const std::string& name : names) {
+    const std::vector<float> part = Tensor(checkpoint, name, dtype);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
+  for (const runtime::DType file_dtype :
+       {runtime::DType::kF32, runtime::DType::kBf16, runtime::DType::kF16}) {
+    for (const runtime::DType dtype :
+         {runtime::DType::kF32, runtime::DType::kBf16, runtime::DType::kF16}) {
+      for (const std::string architecture : {"llama", "granite", "qwen2", "qwen3"}) {
+        const bool variant = architecture == "granite";
+        const bool qkv_bias = variant || architecture == "qwen2";
+        TinyModelOptions options;
+        options.dtype = file_dtype;
+        options.tie_word_embeddings = variant;
+        options.attention_bias = variant;
+        options.mlp_bias = variant;
+        options.architecture = architecture;
+        const std::string path = *WriteTinyModel(options, directory() + "/model");
+        const ModelSpec spec = *ReadHfConfig(path);
+        const auto checkpoint = *Checkpoint::Open(path);
+        const auto weights = ModelWeights::Load(device(), spec, *checkpoint, dtype);
+        ASSERT_TRUE(weights.ok()) << weights.status();
+        const ModelWeights& w = **weights;
+        EXPECT_EQ(w.dtype(), dtype);
+        EXPECT_EQ(w.bytes(), ModelWeights::BytesFor(spec, dtype));
+
+        const auto expect_linear = [&](const LinearWeights& linear, const std::string& prefix,
+                                       const std::vector<std::string>& parts, int64_t out,
+                                       int64_t in, bool bias) {
+          EXPECT_EQ(linear.out_features, out);
+          EXPECT_EQ(linear.in_features, in);
+          std::vector<std::string> names, biases;
+          for (const std::string& part : parts) {
+            names.push_back(prefix + part + ".weight");
+            biases.push_back(prefix + part + ".bias");
+          }
+          EXPECT_EQ(Read(linear.weight, dtype, out * in), Joined(*checkpoint, names, dtype));
+          ASSERT_EQ(linear.bias != nullptr, bias) << prefix;
+          if (!bias) return;
+          EXPECT_EQ(Read(linear.bias, dtype, out), Joined(*checkpoint, biases, dtype));
+        };
+        const int64_t hidden = spec.hidden_size, intermediate = spec.intermediate_size;
+        EXPECT_EQ(Read(w.embedding(), dtype, spec.vocab_size * hidden),
+                  Tensor(*checkpoint, "model.embed_tokens.weight", dtype));
+        EXPECT_EQ(Read(w.final_norm(), dtype, hidden),
+                  Tensor(*checkpoint, "model.norm.weight", dtype));
+        EXPECT_EQ(w.lm_head().weight == w.embedding(), variant);
+        expect_linear(w.lm_head(), "", {variant ? "model.embed_tokens" : "lm_head"},
+                      spec.vocab_size, hidden, false);
+        ASSERT_EQ(w.layers().size(), 2u);
+        for (size_t i = 0; i < 2; ++i) {
+          const LayerWeights& layer = w.layers()[i];
+          const std::string prefix = absl::StrCat("model.layers.", i, ".");
+          EXPECT_EQ(Read(layer.input_norm, dtype, hidden),
+                    Tensor(*checkpoint, prefix + "input_layernorm.weight", dtype));
+          EXPECT_EQ(Read(layer.post_attention_norm, dtype, hidden),
+                    Tensor(*checkpoint, prefix + "post_attention_layernorm.weight", dtype));
+          expect_linear(layer.qkv, prefix + "self_attn.", {"q_proj", "k_proj", "v_proj"},
+                        spec.qkv_size(), hidden, qkv_bias);
+          ASSERT_EQ(layer.q_norm != nullptr, architecture == "qwen3");
+          ASSERT_EQ(layer.k_norm != nullptr, architecture == "qwen3");
+          if (architecture == "qwen3") {
+            EXPECT_EQ(Read(layer.q_norm, dtype, spec.head_dim),
+                      Tensor(*checkpoint, prefix + "self_attn.q_norm.weight", dtype));
+            EXPECT_EQ(Read(layer.k_norm, dtype, spec.head_dim),
+                      Tensor(*checkpoint, prefix + "self_attn.k_norm.weight", dtype));
+          }
+          expect_linear(layer.o, prefix + "self_attn.", {"o_proj"}, hidden, spec.q_size(), variant);
+          expect_linear(layer.gate_up, prefix + "mlp.", {"gate_proj", "up_proj"}, 2 * intermediate,
+                        hidden, variant);
+          expect_linear(layer.down, prefix + "mlp.", {"down_proj"}, hidden, intermediate, variant);
+        }
+        EXPECT_EQ(Read(w.rope_inverse_frequencies(), runtime::DType::kF32, spec.head_dim / 2),
+                  RopeInverseFrequencies(spec));
+      }
+    }
+  }
+}
+
+// The smallest model there is: every tensor by name, so that single ones can be changed.
+ModelSpec MinimalSpec() {
+  ModelSpec spec;
+  spec.architecture = "llama";
+  spec.vocab_size = 3;
+  spec.hidden_size = 2;
+  spec.intermediate_size = 5;
+  spec.num_layers = 1;
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 2;
+  spec.max_position_embeddings = 8;
+  spec.attention_multiplier = 1;
+  return spec;
+}
+
+std::vector<FileTensor> MinimalTensors() {
+  const std::pair<const char*, std::vector<int64_t>> shapes[] = {
+      {"model.embed_tokens.weight", {3, 2}},
+      {"model.layers.0.input_layernorm.weight", {2}},
+      {"model.layers.0.mlp.down_proj.weight", {2, 5}},
+      {"model.layers.0.mlp.gate_proj.weight", {5, 2}},
+      {"model.layers.0.mlp.up_proj.weight", {5, 2}},
+      {"model.layers.0.post_attention_layernorm.weight", {2}},
+      {"model.layers.0.self_attn.k_proj.weight", {2, 2}},
+      {"model.layers.0.self_attn.o_proj.weight", {2, 4}},
+      {"model.layers.0.self_attn.q_proj.weight", {4, 2}},
+      {"model.layers.0.self_attn.v_proj.weight", {2, 2}},
+      {"model.norm.weight", {2}},
+      {"lm_head.weight", {3, 2}},
+  };
+  std::vector<FileTensor> tensors;
+  for (const auto& [name, shape] : shapes) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) {
+      values.push_back(static_cast<float>(tensors.size() * 100) + static_cast<float>(i));
+    }
+    tensors.push_back({name, "F32", shape, BytesOf(values)});
+  }
+  return tensors;
+}
+
+TEST_F(ModelWeightsTest, LoadsTheMinimalModel) {
+  EXPECT_TRUE(LoadStatus(MinimalSpec(), *Open(MinimalTensors())).ok());
+}
+
+TEST_F(ModelWeightsTest, EachMissingTensorIsNamed) {
+  for (size_t i = 0; i < MinimalTensors().size(); ++i) {
+    std::vector<FileTensor> tensors = MinimalTensors();
+    const std::string name = tensors[i].name;
+    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i));
+    ExpectError(LoadStatus(MinimalSpec(), *Open(tensors)), absl::StatusCode::kNotFound,
+                {name.c_str(), "missing"});
+  }
+}
+
+TEST_F(ModelWeightsTest, AWrongShapeIsNamed) {
+  std::vector<FileTensor> tensors = MinimalTensors();
+  tensors[2].shape = {5, 2};  // down_proj transposed: the same number of bytes
+  ExpectInvalid(LoadStatus(MinimalSpec(), *Open(tensors)),
+                {"mlp.down_proj.weight", "got shape [5, 2]", "allowed [2, 5]"});
+}
+
+TEST_F(ModelWeightsTest, ATensorThatNothingConsumesIsNamed) {
+  for (const char* name :
+       {"model.layers.0.self_attn.q_proj.bias", "model.layers.1.input_layernorm.weight",
+        "model.layers.0.self_attn.q_norm.weight", "extra"}) {
+    std::vector<FileTensor> tensors = MinimalTensors();
+    tensors.push_back({name, "F32", {2}, std::string(8, '\0')});
+    ExpectInvalid(LoadStatus(MinimalSpec(), *Open(tensors)), {name, "allowed only tensors"});
+  }
+}
+
+TEST_F(ModelWeightsTest, SavedRopeFrequenciesAreInert) {
+  std::vector<FileTensor> tensors = MinimalTensors();
+  tensors.push_back(
+      {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, std::string(4, '\0')});
+  EXPECT_TRUE(LoadStatus(MinimalSpec(), *Open(tensors)).ok());
+}
+
+TEST_F(ModelWeightsTest, ATiedHeadMayBeThereOnlyAsACopy) {
+  ModelSpec spec = MinimalSpec();
+  spec.tie_word_embeddings = true;
+  std::vector<FileTensor> tensors = MinimalTensors();
+  ExpectInvalid(LoadStatus(spec, *Open(tensors)), {"lm_head.weight", "tie_word_embeddings"});
+  tensors.back().data = tensors.front().data;
+  const auto checkpoint = Open(tensors);
+  const auto weights = ModelWeights::Load(device(), spec, *checkpoint, runtime::DType::kF32);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ((*weights)->lm_head().weight, (*weights)->embedding());
+  tensors.back().dtype = "BF16";
+  tensors.back().data.resize(12);
+  ExpectInvalid(LoadStatus(spec, *Open(tensors)), {"lm_head.weight"});
+  tensors.pop_back();
+  EXPECT_TRUE(LoadStatus(spec, *Open(tensors)).ok());
+}
+
+TEST_F(ModelWeightsTest, AnInvalidSpecIsRefusedBeforeAnythingIsAllocated) {
+  ModelSpec spec = MinimalSpec();
+  spec.num_layers = -1;
+  ExpectInvalid(LoadStatus(spec, *Open(MinimalTensors())), {"num_layers: got -1"});
+}
+
+TEST_F(ModelWeightsTest, ProgressEndsAtAllBytes) {
+  size_t last = 0, total = 0;
+  const auto checkpoint = Open(MinimalTensors());
+  const auto weights =
+      ModelWeights::Load(device(), MinimalSpec(), *checkpoint, runtime::DType::kBf16,
+                         [&](size_t done, size_t all) { last = done, total = all; });
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(total, static_cast<size_t>(NumParameters(MinimalSpec())) * 2);
+  EXPECT_EQ(last, total);
+}
+
+TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
+  for (const bool variant : {false, true}) {
+    ModelSpec spec = MinimalSpec();
+    spec.num_layers = 3;
+    spec.qkv_bias = spec.o_bias = spec.mlp_bias = spec.tie_word_embeddings = variant;
+    spec.qk_norm = variant;
+    const auto fill = [](runtime::Stream&, void*, runtime::DType, int64_t, uint64_t, float) {
+      return absl::OkStatus();
+    };
+    const auto weights = ModelWeights::Random(device(), spec, runtime::DType::kBf16, 1, fill);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    std::map<uintptr_t, size_t> ranges;
+    const auto add = [&](const void* data, int64_t bytes) {
+      const auto address = reinterpret_cast<uintptr_t>(data);
+      EXPECT_EQ(address % 256, 0u);
+      EXPECT_TRUE(ranges.emplace(address, static_cast<size_t>(bytes)).second);
+    };
+    const auto add_linear = [&](const LinearWeights& linear) {
+      add(linear.weight, linear.out_features * linear.in_features * 2);
+      if (linear.bias != nullptr) add(linear.bias, linear.out_features * 2);
+    };
+    add((*weights)->embedding(), 3 * 2 * 2);
+    if (!variant) add_linear((*weights)->lm_head());
+    add((*weights)->final_norm(), 2 * 2);
+    add((*weights)->rope_inverse_frequencies(), 4);
+    for (const LayerWeights& layer : (*weights)->layers()) {
+      add(layer.input_norm, 2 * 2);
+      add(layer.post_attention_norm, 2 * 2);
+      if (variant) {
+        add(layer.q_norm, spec.head_dim * 2);
+        add(layer.k_norm, spec.head_dim * 2);
+      }
+      for (const LinearWeights* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+        add_linear(*linear);
+      }
+    }
+    uintptr_t end = ranges.begin()->first;
+    for (const auto& [address, bytes] : ranges) {
+      EXPECT_GE(address, end);
+      EXPECT_LT(address, end + 256);  // no more than alignment between two
+      end = address + bytes;
+    }
+    EXPECT_EQ(end - ranges.begin()->first, (*weights)->bytes());
+  }
+}
+
+// Only the way through ModelWeights is under test here: values that tell seed and index apart.
+absl::Status HashFill(runtime::Stream& stream, void* dst, runtime::DType dtype, int64_t count,
+                      uint64_t seed, float stddev) {
+  return stream.EnqueueHost([=] {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t hash = (seed ^ static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15ull;
+      const float value = stddev * (static_cast<float>(hash >> 40) * 0x1p-23f - 1.0f);
+      runtime::ConvertElements(
+          runtime::DType::kF32, dtype, reinterpret_cast<const std::byte*>(&value),
+          static_cast<std::byte*>(dst) + static_cast<size_t>(i) * runtime::SizeOf(dtype), 1);
+    }
+  });
+}
+
+TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
+  ModelSpec spec = MinimalSpec();
+  spec.num_layers = 2;
+  spec.qkv_bias = spec.qk_norm = true;
+  spec.head_dim = 6;  // more than hidden_size
+  const auto a = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
+  const auto b = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
+  const auto c = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 8, HashFill);
+  const auto qkv = [&](const ModelWeights& w, size_t layer) {
+    return Read(w.layers()[layer].qkv.weight, runtime::DType::kF32, spec.qkv_size() * 2);
+  };
+  EXPECT_EQ(a->bytes(), ModelWeights::BytesFor(spec, runtime::DType::kF32));
+  EXPECT_EQ(qkv(*a, 0), qkv(*b, 0));
+  EXPECT_NE(qkv(*a, 0), qkv(*c, 0));
+  EXPECT_NE(qkv(*a, 0), qkv(*a, 1));
+  const std::vector<float> ones(2, 1.0f);
+  EXPECT_EQ(Read(a->final_norm(), runtime::DType::kF32, 2), ones);
+  for (const LayerWeights& layer : a->layers()) {
+    EXPECT_EQ(Read(layer.input_norm, runtime::DType::kF32, 2), ones);
+    EXPECT_EQ(Read(layer.post_attention_norm, runtime::DType::kF32, 2), ones);
+    EXPECT_EQ(Read(layer.q_norm, runtime::DType::kF32, 6), std::vector<float>(6, 1.0f));
+    EXPECT_EQ(Read(layer.k_norm, runtime::DType::kF32, 6), std::vector<float>(6, 1.0f));
+    EXPECT_NE(Read(layer.qkv.bias, runtime::DType::kF32, spec.qkv_size())[0], 0.0f);
+    EXPECT_EQ(layer.down.bias, nullptr);
+  }
+  EXPECT_EQ(Read(a->rope_inverse_frequencies(), runtime::DType::kF32, 1), std::vector<float>{1.0f});
+}
+
+TEST_F(ModelWeightsTest, RandomReportsWhatTheFillReports) {
+  ExpectInvalid(ModelWeights::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, {}).status(),
+                {"fill"});
+  const auto fill = [](runtime::Stream&, void*, runtime::DType, int64_t, uint64_t, float) {
+    return absl::UnavailableError("no kernel");
+  };
+  ExpectError(ModelWeights::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, fill).status(),
+              absl::StatusCode::kUnavailable, {"no kernel"});
+}
+
+TEST(ModelWeightsBytes, PresetsTakeTheirParametersAndLittleMore) {
+  for (const std::string_view name : PresetNames()) {
+    const ModelSpec spec = *PresetSpec(name);
+    const auto parameters = static_cast<size_t>(NumParameters(spec));
+    EXPECT_GE(ModelWeights::BytesFor(spec, runtime::DType::kBf16), 2 * parameters);
+    EXPECT_LE(ModelWeights::BytesFor(spec, runtime::DType::kBf16), 2 * parameters + 256 * 1000);
+    EXPECT_GE(ModelWeights::BytesFor(spec, runtime::DType::kF32), 4 * parameters);
+  }
+}
+
+// Saved by transformers itself: one file, shards, untied and tied, biases, all three types.
+TEST_F(ModelWeightsTest, FixturesLoad) {
+  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  for (const char* name : {"llama-tiny", "granite-tiny", "llama3-rope-bias-tiny"}) {
+    const auto spec = ReadHfConfig(fixtures + name);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto checkpoint = Checkpoint::Open(fixtures + name);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const auto weights = ModelWeights::Load(device(), *spec, **checkpoint, runtime::DType::kF32);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ(Read((*weights)->final_norm(), runtime::DType::kF32, spec->hidden_size),
+              Tensor(**checkpoint, "model.norm.weight", runtime::DType::kF32));
+  }
+}
+
+}  // namespace
+}  // namespace reprise::models

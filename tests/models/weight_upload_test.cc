@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The staged upload: many odd-sized pieces, few bytes of staging, several threads.
+#include "models/weights/weight_upload.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/float_convert.h"
+#include "runtime/memory/buffer.h"
+#include "tests/models/model_files.h"
+
+namespace reprise::models {
+namespace {
+
+using ::reprise::testing::ExpectError;
+
+// Element i of upload u: bf16 patterns that tell any two apart and are not NaN.
+std::vector<uint16_t> Pattern(size_t u, size_t count) {
+  std::vector<uint16_t> values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = static_cast<uint16_t>((u * 7919 + i * 31) % 0x7f00);
+  return values;
+}
+
+TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
+  auto device =
+      runtime::Device::Create({.kind = runtime::DeviceKind::kHost, .host_max_delay_us = 50});
+  ASSERT_TRUE(device.ok()) << device.status();
+  std::vector<std::vector<uint16_t>> sources;
+  size_t total = 0;
+  for (size_t u = 0; u < 40; ++u) {
+    sources.push_back(Pattern(u, 1 + u * 97));
+    total += sources.back().size();
+  }
+  auto buffer = runtime::DeviceBuffer::Create(**device, total * sizeof(float));
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  std::vector<WeightUpload> uploads;
+  size_t offset = 0;
+  for (const auto& source : sources) {
+    uploads.push_back({runtime::DType::kBf16, std::as_bytes(std::span(source)),
+                       buffer->as<std::byte>() + offset * sizeof(float)});
+    offset += source.size();
+  }
+  std::vector<std::pair<size_t, size_t>> reports;
+  const absl::Status status =
+      UploadWeights(**device, uploads, runtime::DType::kF32,
+                    [&](size_t done, size_t all) { reports.emplace_back(done, all); },
+                    {.max_threads = 3, .stage_bytes = 400});
+  ASSERT_TRUE(status.ok()) << status;
+
+  std::vector<float> got(total);
+  auto stream = (*device)->CreateStream();
+  ASSERT_TRUE((*stream)->CopyToHost(got.data(), buffer->data(), total * sizeof(float)).ok());
+  ASSERT_TRUE((*stream)->Synchronize().ok());
+  size_t at = 0;
+  for (const auto& source : sources) {
+    for (const uint16_t bits : source) {
+      ASSERT_EQ(got[at], runtime::Bf16ToFloat(bits)) << at;
+      ++at;
+    }
+  }
+  ASSERT_FALSE(reports.empty());
+  for (size_t i = 0; i < reports.size(); ++i) {
+    EXPECT_EQ(reports[i].second, total * sizeof(float));
+    EXPECT_GT(reports[i].first, i == 0 ? 0 : reports[i - 1].first);
+  }
+  EXPECT_EQ(reports.back().first, total * sizeof(float));
+}
+
+TEST(WeightUpload, NothingToUploadIsFine) {
+  auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_TRUE(UploadWeights(**device, {}, runtime::DType::kF32, {}).ok());
+}
+
+// A device whose streams refuse the n-th copy.
+class FailingStream : public runtime::Stream {
+ public:
+  FailingStream(std::unique_ptr<runtime::Stream> inner, std::atomic<int>& copies_left)
+      : inner_(std::move(inner)), copies_left_(copies_left) {}
+  absl::Status Launch(const runtime::Kernel& kernel, const runtime::LaunchShape& shape,
+                      const void* args, size_t bytes) override {
+    return inner_->Launch(kernel, shape, args, bytes);
+  }
+  absl::Status EnqueueHost(std::function<void()> work) override {
+    return inner_->EnqueueHost(std::move(work));
+  }
+  absl::Status CopyToDevice(void* dst, const void* src, size_t bytes) override {
+    if (copies_left_.fetch_sub(1) <= 0) return absl::InternalError("copy refused");
+    return inner_->CopyToDevice(dst, src, bytes);
+  }
+  absl::Status CopyToHost(void* dst, const void* src, size_t bytes) override {
+    return inner_->CopyToHost(dst, src, bytes);
+  }
+  absl::Status Fill(void* dst, unsigned char value, size_t bytes) override {
+    return inner_->Fill(dst, value, bytes);
+  }
+  absl::Status Synchronize() override { return inner_->Synchronize(); }
+  absl::Status Query() override { return inner_->Query(); }
+  absl::Status BeginCapture() override { return inner_->BeginCapture(); }
+  absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> EndCapture() override {
+    return inner_->EndCapture();
+  }
+  void AbortCapture() override { inner_->AbortCapture(); }
+  void* native_handle() const override { return inner_->native_handle(); }
+
+ private:
+  std::unique_ptr<runtime::Stream> inner_;
+  std::atomic<int>& copies_left_;
+};
+
+class FailingDevice : public runtime::Device {
+ public:
+  FailingDevice(std::unique_ptr<runtime::Device> inner, int copies)
+      : inner_(std::move(inner)), copies_left_(copies) {}
+  const runtime::DeviceProperties& properties() const override { return inner_->properties(); }
+  absl::StatusOr<void*> Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
+  void Free(void* data) override { inner_->Free(data); }
+  absl::StatusOr<runtime::MappedPointers> AllocateMapped(size_t bytes) override {
+    return inner_->AllocateMapped(bytes);
+  }
+  void FreeMapped(const runtime::MappedPointers& pointers) override {
+    inner_->FreeMapped(pointers);
+  }
+  absl::StatusOr<size_t> FreeBytes() const override { return inner_->FreeBytes(); }
+  absl::StatusOr<std::unique_ptr<runtime::Stream>> CreateStream() override {
+    auto stream = inner_->CreateStream();
+    if (!stream.ok()) return stream.status();
+    return std::make_unique<FailingStream>(*std::move(stream), copies_left_);
+  }
+  absl::StatusOr<std::unique_ptr<runtime::Stream>> WrapStream(void* native) override {
+    return inner_->WrapStream(native);
+  }
+  absl::StatusOr<std::unique_ptr<runtime::KernelModule>> Load(
+      const runtime::KernelImage& image) override {
+    return inner_->Load(image);
+  }
+
+ private:
+  std::unique_ptr<runtime::Device> inner_;
+  std::atomic<int> copies_left_;
+};
+
+TEST(WeightUpload, AFailedCopyEndsTheUploadWithItsError) {
+  auto host = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
+  ASSERT_TRUE(host.ok()) << host.status();
+  FailingDevice device(*std::move(host), 5);
+  const std::vector<uint16_t> source = Pattern(0, 10000);
+  auto buffer = runtime::DeviceBuffer::Create(device, source.size() * sizeof(uint16_t));
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
+                               buffer->as<std::byte>()};
+  size_t done = 0;
+  ExpectError(UploadWeights(device, {&upload, 1}, runtime::DType::kBf16,
+                            [&](size_t bytes, size_t) { done = bytes; },
+                            {.max_threads = 2, .stage_bytes = 64}),
+              absl::StatusCode::kInternal, {"copy refused"});
+  EXPECT_LE(done, 5u * 64);
+}
+
+}  // namespace
+}  // namespace reprise::models
