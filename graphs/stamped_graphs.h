@@ -31,8 +31,8 @@ namespace reprise::graphs {
 
 // What a launch of a twin is.
 struct LaunchLabel {
-  std::string kernel;  // its name in the catalogue: "reprise_linear_mma_bf16_16"
-  std::string op;      // the name without project, dtype and tile: "linear_mma"
+  std::string kernel;  // its name in the catalogue: "reprise_linear_matrix_bf16_16"
+  std::string op;      // the name without project, dtype and tile: "linear_matrix"
   std::string shape;   // of a linear "<out_features>x<in_features>", "" for the others
   bool operator==(const LaunchLabel&) const = default;
 };

@@ -4,16 +4,16 @@
 #ifndef REPRISE_KERNELS_BLOCK_KERNELS_H_
 #define REPRISE_KERNELS_BLOCK_KERNELS_H_
 
-#include "kernels/attention/portable_body.h"
-#include "kernels/embedding/body.h"
-#include "kernels/fill/body.h"
-#include "kernels/linear/portable_body.h"
-#include "kernels/memory_probe/body.h"
-#include "kernels/rms_norm/body.h"
-#include "kernels/rope_append/body.h"
-#include "kernels/sample/body.h"
-#include "kernels/silu_mul/body.h"
-#include "kernels/stamp/body.h"
+#include "kernels/attention/attention_portable_body.h"
+#include "kernels/embedding/embedding_body.h"
+#include "kernels/fill/fill_body.h"
+#include "kernels/linear/linear_portable_body.h"
+#include "kernels/memory_probe/memory_probe_body.h"
+#include "kernels/rms_norm/rms_norm_body.h"
+#include "kernels/rope_append/rope_append_body.h"
+#include "kernels/sample/sample_body.h"
+#include "kernels/silu_mul/silu_mul_body.h"
+#include "kernels/stamp/stamp_body.h"
 #include "kernels/step/body.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {

@@ -31,25 +31,25 @@
 #define REPRISE_FOR_EACH_HOST_KERNEL(X) REPRISE_OF_EVERY_DTYPE(X, reprise_linear_native)
 
 // Thread style over matrix units: on every device that has them (kernels/device/traits.h).
-#define REPRISE_FOR_EACH_MMA_LINEAR(X)                     \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 16) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 32) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 64) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, whole)
-#define REPRISE_FOR_EACH_MMA_ATTENTION(X)                             \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 32)  \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 64)  \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 128) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 32) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 64) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 128)
+#define REPRISE_FOR_EACH_MATRIX_LINEAR(X)                     \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_matrix, 16) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_matrix, 32) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_matrix, 64) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_matrix, whole)
+#define REPRISE_FOR_EACH_MATRIX_ATTENTION(X)                             \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_matrix, 32)  \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_matrix, 64)  \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_matrix, 128) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_matrix, 32) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_matrix, 64) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_matrix, 128)
 
 // Those that need fragments of 8 columns or more than 64 KB of shared memory: where mma.sync is.
-#define REPRISE_FOR_EACH_LARGE_MMA_LINEAR(X)              \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 8) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_mma, 128)
-#define REPRISE_FOR_EACH_LARGE_MMA_ATTENTION(X)                       \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_mma, 256) \
-  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_mma, 256)
+#define REPRISE_FOR_EACH_LARGE_MATRIX_LINEAR(X)              \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_matrix, 8) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_linear_matrix, 128)
+#define REPRISE_FOR_EACH_LARGE_MATRIX_ATTENTION(X)                       \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_decode_matrix, 256) \
+  REPRISE_OF_EVERY_MATRIX_DTYPE(X, reprise_attention_prefill_matrix, 256)
 
 #endif  // REPRISE_KERNELS_KERNEL_LIST_H_

@@ -4,21 +4,21 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/attention/mma_geometry.h"
+#include "kernels/attention/matrix_geometry.h"
 #include "kernels/catalog.h"
-#include "kernels/linear/mma_shapes.h"
+#include "kernels/linear/matrix_geometry.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
 namespace {
 
-// Suffixes of the matrix-unit families, as in "reprise_linear_mma_bf16_8".
+// Suffixes of the matrix-unit families, as in "reprise_linear_matrix_bf16_8".
 constexpr const char* kLinearTileSuffix[KernelSet::kNumLinearTiles] = {"_8",  "_16",  "_32",
                                                                        "_64", "_128", "_whole"};
 constexpr const char* kHeadSizeSuffix[KernelSet::kNumHeadSizes] = {"_32", "_64", "_128", "_256"};
-constexpr int kNumSplitTiles = static_cast<int>(std::size(kMmaTileRows));
+constexpr int kNumSplitTiles = static_cast<int>(std::size(kMatrixTileRows));
 static_assert(KernelSet::kNumLinearTiles == kNumSplitTiles + 1);
-static_assert(KernelSet::kNumHeadSizes == static_cast<int>(std::size(kMmaHeadSizes)));
+static_assert(KernelSet::kNumHeadSizes == static_cast<int>(std::size(kMatrixHeadSizes)));
 
 // Finds kernels of one dtype in a module.
 class Finder {
@@ -68,18 +68,18 @@ absl::Status FindBlockKernels(const Finder& finder, KernelSet& set) {
   return absl::OkStatus();
 }
 
-absl::Status FindMmaKernels(const Finder& finder, const DeviceTraits& traits, KernelSet& set) {
+absl::Status FindMatrixKernels(const Finder& finder, const DeviceTraits& traits, KernelSet& set) {
   for (int i = 0; i < KernelSet::kNumLinearTiles; ++i) {
-    if (i < kNumSplitTiles && !HasMmaTile(traits, kMmaTileRows[i])) continue;
+    if (i < kNumSplitTiles && !HasMatrixTile(traits, kMatrixTileRows[i])) continue;
     REPRISE_RETURN_IF_ERROR(
-        finder.Typed("reprise_linear_mma", &set.linear_mma[i], kLinearTileSuffix[i]));
+        finder.Typed("reprise_linear_matrix", &set.linear_matrix[i], kLinearTileSuffix[i]));
   }
   for (int i = 0; i < KernelSet::kNumHeadSizes; ++i) {
-    if (!HasMmaHeadSize(traits, kMmaHeadSizes[i])) continue;
-    REPRISE_RETURN_IF_ERROR(finder.Typed("reprise_attention_decode_mma",
-                                         &set.attention_decode_mma[i], kHeadSizeSuffix[i]));
-    REPRISE_RETURN_IF_ERROR(finder.Typed("reprise_attention_prefill_mma",
-                                         &set.attention_prefill_mma[i], kHeadSizeSuffix[i]));
+    if (!HasMatrixHeadSize(traits, kMatrixHeadSizes[i])) continue;
+    REPRISE_RETURN_IF_ERROR(finder.Typed("reprise_attention_decode_matrix",
+                                         &set.attention_decode_matrix[i], kHeadSizeSuffix[i]));
+    REPRISE_RETURN_IF_ERROR(finder.Typed("reprise_attention_prefill_matrix",
+                                         &set.attention_prefill_matrix[i], kHeadSizeSuffix[i]));
   }
   return absl::OkStatus();
 }
@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Load(runtime::Device& devi
   if (device.properties().warp_size == 1) {
     REPRISE_RETURN_IF_ERROR(finder.Typed("reprise_linear_native", &set->linear_native));
   } else if (traits.matrix_unit != runtime::MatrixUnit::kNone && dtype != runtime::DType::kF32) {
-    REPRISE_RETURN_IF_ERROR(FindMmaKernels(finder, traits, *set));
+    REPRISE_RETURN_IF_ERROR(FindMatrixKernels(finder, traits, *set));
   }
   return set;
 }

@@ -36,10 +36,10 @@ class KernelSet {
   // the device (kernels/device/traits.h). By rows of a tile, the last owns whole tiles, see
   // linear.cc; by head size, see attention.cc.
   static constexpr int kNumLinearTiles = 6;
-  runtime::Kernel linear_mma[kNumLinearTiles];
+  runtime::Kernel linear_matrix[kNumLinearTiles];
   static constexpr int kNumHeadSizes = 4;
-  runtime::Kernel attention_decode_mma[kNumHeadSizes];
-  runtime::Kernel attention_prefill_mma[kNumHeadSizes];
+  runtime::Kernel attention_decode_matrix[kNumHeadSizes];
+  runtime::Kernel attention_prefill_matrix[kNumHeadSizes];
 
  private:
   std::unique_ptr<runtime::KernelModule> module_;

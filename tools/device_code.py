@@ -25,7 +25,7 @@ class Kernel:
     threads: int
     registers: int  # 32-bit, per thread; on CDNA both kinds together
     accumulators: int  # of these, CDNA's accumulation registers
-    scalar_registers: int  # per wave; AMD alone
+    scalar_registers: int  # per warp; AMD alone
     static_shared_bytes: int
     scratch_bytes: int  # of a thread, in device memory: spills and whatever else found no register
     spilled_scalars: int  # scalar registers kept in lanes of vector registers; AMD alone
@@ -35,7 +35,7 @@ class Kernel:
 
 def is_matrix_kernel(name):
     """Whether a kernel must use matrix instructions."""
-    return re.fullmatch(r"reprise_(linear|attention_\w+)_mma_\w+", name) is not None
+    return re.fullmatch(r"reprise_(linear|attention_\w+)_matrix_\w+", name) is not None
 
 
 # ---- ELF, 64 bits, little endian ----

@@ -31,15 +31,15 @@ BUDGET = {"mma": 72, "mfma": 64, "wmma": 64}
 # Scratch: bytes per thread in device memory.
 SCRATCH_ALLOWANCE = (
     # The accumulators of head size 256 alone fill half of the 255 registers.
-    ("sm_.*", "reprise_attention_prefill_mma_.*_256", 24),
+    ("sm_.*", "reprise_attention_prefill_matrix_.*_256", 24),
     # Registers that the caller of a division routine keeps on its stack.
     ("sm_90a", "reprise_embedding_.*", 32),
     ("sm_.*", "reprise_attention_portable_.*", 8),
 )
 # Scalar registers kept in lanes of vector registers, no memory involved. CDNA has 102 of them.
 SPILLED_SCALARS_ALLOWANCE = (
-    ("gfx.*", "reprise_linear_mma_.*", 64),
-    ("gfx.*", "reprise_attention_decode_mma_.*", 24),
+    ("gfx.*", "reprise_linear_matrix_.*", 64),
+    ("gfx.*", "reprise_attention_decode_matrix_.*", 24),
     ("gfx.*", "reprise_(plan|sample_final|attention_portable_.*)", 96),
 )
 
@@ -130,26 +130,26 @@ class Amd:
     """
 
     lanes: int
-    waves: int  # of a SIMD
+    warps: int  # of a SIMD
     registers: int  # of a SIMD, per lane
     register_unit: int
     shared_bytes: int
     shared_unit: int
     blocks: int
-    scalar_limit: bool  # CDNA: 800 scalar registers of a SIMD are shared out to its waves
+    scalar_limit: bool  # CDNA: 800 scalar registers of a SIMD are shared out to its warps
     max_block_shared_bytes: int = 65536
 
     def limits(self, kernel, dynamic):
-        waves = kernel.threads // self.lanes
+        warps = kernel.threads // self.lanes
         per_simd = self.registers // max(self.register_unit, _round_up(kernel.registers, self.register_unit))
         if self.scalar_limit:
             per_simd = min(per_simd, 800 // max(16, _round_up(kernel.scalar_registers, 16)))
         shared = _round_up(kernel.static_shared_bytes + dynamic, self.shared_unit)
         by_shared = self.shared_bytes // shared if shared else self.blocks
         return {
-            "threads": min(self.waves * 4 // waves, self.blocks),
+            "threads": min(self.warps * 4 // warps, self.blocks),
             "shared memory": by_shared if shared <= self.max_block_shared_bytes else 0,
-            "registers": per_simd * 4 // waves,
+            "registers": per_simd * 4 // warps,
         }
 
 
@@ -168,21 +168,21 @@ def _round_up(value, unit):
 
 
 def occupancy(kernel, dynamic):
-    """(blocks at a time, waves of them, share of the device's waves, what limits)."""
+    """(blocks at a time, warps of them, share of the device's warps, what limits)."""
     device = DEVICES[kernel.target]
     limits = device.limits(kernel, dynamic)
     blocks = min(limits.values())
     limiter = next(name for name, most in limits.items() if most == blocks)
-    waves = blocks * kernel.threads // device.lanes
-    most = device.warps if isinstance(device, Nvidia) else device.waves * 4
-    return blocks, waves, waves / most, limiter
+    warps = blocks * kernel.threads // device.lanes
+    most = device.warps if isinstance(device, Nvidia) else device.warps * 4
+    return blocks, warps, warps / most, limiter
 
 
 # ---- the table ----
 
 COLUMNS = (
     "kernel", "threads", "registers", "scalar registers", "static shared", "dynamic shared", "scratch", "spilled scalars",
-    "blocks (waves)", "occupancy", "limit", "matrix instructions", "code bytes",
+    "blocks (warps)", "occupancy", "limit", "matrix instructions", "code bytes",
 )  # fmt: skip
 
 
@@ -195,10 +195,10 @@ def rows_of(targets, shapes):
             kernel = targets[target].get(name)
             if kernel is None:
                 continue
-            blocks, waves, share, limiter = occupancy(kernel, dynamic[name])
+            blocks, warps, share, limiter = occupancy(kernel, dynamic[name])
             rows.append(
                 dataclasses.asdict(kernel)
-                | {"dynamic_shared_bytes": dynamic[name], "blocks": blocks, "waves": waves}
+                | {"dynamic_shared_bytes": dynamic[name], "blocks": blocks, "warps": warps}
                 | {"occupancy": round(share, 4), "limited_by": limiter}
             )
     return rows
@@ -213,7 +213,7 @@ def _cells(row):
     return (
         row["name"].removeprefix("reprise_"), row["threads"], registers, row["scalar_registers"] if amd else "-",
         row["static_shared_bytes"], row["dynamic_shared_bytes"], row["scratch_bytes"], row["spilled_scalars"] if amd else "-",
-        f"{row['blocks']} ({row['waves']})" if fits else "does not fit", f"{row['occupancy']:.0%}", row["limited_by"],
+        f"{row['blocks']} ({row['warps']})" if fits else "does not fit", f"{row['occupancy']:.0%}", row["limited_by"],
         row["matrix_instructions"] if device_code.is_matrix_kernel(row["name"]) else "-", row["code_bytes"],
     )  # fmt: skip
 

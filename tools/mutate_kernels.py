@@ -28,9 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Which emulated source holds a file's kernels, and which tests run them.
 FAMILIES = [
-    ("kernels/attention/mma_", "attention", "*AttentionTest*_bf16"),
+    ("kernels/attention/", "attention", "*AttentionTest*_bf16"),
     ("kernels/attention/portable_", "block", "*AttentionTest*_f32"),
-    ("kernels/linear/mma_", "linear", "*LinearTest*_bf16"),
+    ("kernels/linear/", "linear", "*LinearTest*_bf16"),
     ("kernels/linear/portable_", "block", "*LinearTest*_f32"),
     ("kernels/sample/", "block", "*Sample*"),
     ("kernels/step/", "block", "*StepTest*"),
@@ -39,7 +39,7 @@ FAMILIES = [
     ("kernels/device/block.h", "block", "*"),
 ]
 
-SYNC = re.compile(r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWave\(\)|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\)|\bFenceDevice\(\));")
+SYNC = re.compile(r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWarp\(\)|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\)|\bFenceDevice\(\));")
 # An arrival at a counter, compared with how many are expected.
 ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\bAtomicAdd\(([^(),]+), 1u\)(?= ==)")
 
@@ -93,7 +93,7 @@ def removals():
                 if "void Sync() const" in code:
                     continue
                 mutated = text[: match.start()] + ";" + text[match.end():]
-                # What all block kernels share must hold for waves of 64 as well.
+                # What all block kernels share must hold for warps of 64 as well.
                 for unit in ("mma", "mfma") if file.name == "block.h" else ("mma",):
                     yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"without {match.group()[:-1]}", source, unit, tests)
             for match in ARRIVAL.finditer(text):

@@ -57,8 +57,8 @@ absl::Status CheckShapes(const AttentionArgs& args) {
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
-  if (candidate == AttentionCandidate::kBest && MmaAttentionFits(kernels, args)) {
-    const MmaAttentionLaunch launch = MmaAttentionLaunchFor(kernels, args, phase);
+  if (candidate == AttentionCandidate::kBest && MatrixAttentionFits(kernels, args)) {
+    const MatrixAttentionLaunch launch = MatrixAttentionLaunchFor(kernels, args, phase);
     return stream.Launch(*launch.kernel, launch.shape, args);
   }
   return LaunchPortable(stream, kernels, args, phase);

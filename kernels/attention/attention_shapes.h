@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which matrix-unit attention kernel fits a call, and its launch shape. Host side of mma_body.h.
+// Which matrix-unit attention kernel fits a call, and its launch shape. Host side of
+// attention_matrix_body.h.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
 
@@ -11,16 +12,16 @@ namespace reprise::kernels {
 
 // True on devices with matrix units, for bf16 and f16, when head_dim is a multiple of 8 (16-byte
 // rows) up to the largest head size that fits the device, and a group has at most 16 heads.
-bool MmaAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
+bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
 
-struct MmaAttentionLaunch {
+struct MatrixAttentionLaunch {
   const runtime::Kernel* kernel = nullptr;
   runtime::LaunchShape shape;
 };
 
-// REQUIRES: MmaAttentionFits.
-MmaAttentionLaunch MmaAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
-                                         AttentionPhase phase);
+// REQUIRES: MatrixAttentionFits.
+MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
+                                               AttentionPhase phase);
 
 }  // namespace reprise::kernels
 

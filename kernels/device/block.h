@@ -145,23 +145,23 @@ class Block {
   // for an i needs none before it, what put writes none behind.
   template <typename Get, typename Put>
   REPRISE_FN uint32_t ExclusiveScan(int n, Get get, Put put) const {
-    REPRISE_SHARED_ARRAY(uint32_t, wave_totals, kMaxWaves);
-    const int num_waves = BlockThreads() / kWaveSize;
+    REPRISE_SHARED_ARRAY(uint32_t, warp_totals, kMaxWarps);
+    const int num_warps = BlockThreads() / kWarpSize;
     uint32_t carry = 0;
     for (int base = 0; base < n; base += BlockThreads()) {
       const int i = base + ThreadX();
       const uint32_t own = i < n ? get(i) : 0u;
       uint32_t inclusive = own;
-      for (int d = 1; d < kWaveSize; d <<= 1) {
+      for (int d = 1; d < kWarpSize; d <<= 1) {
         const uint32_t up = ShuffleUp(inclusive, d);
         if (Lane() >= d) inclusive += up;
       }
-      if (Lane() == kWaveSize - 1) wave_totals[Wave()] = inclusive;
+      if (Lane() == kWarpSize - 1) warp_totals[Warp()] = inclusive;
       SyncBlock();
       uint32_t before = carry, total = 0;
-      for (int w = 0; w < num_waves; ++w) {
-        const uint32_t sum = wave_totals[w];
-        if (w < Wave()) before += sum;
+      for (int w = 0; w < num_warps; ++w) {
+        const uint32_t sum = warp_totals[w];
+        if (w < Warp()) before += sum;
         total += sum;
       }
       if (i < n) put(i, before + inclusive - own);
@@ -210,22 +210,22 @@ class Block {
   REPRISE_FN uint64_t ClockNs() const { return REPRISE_DEVICE_NS::ClockNs(); }
 
  private:
-  static constexpr int kMaxWaves = 1024 / kWaveSize;
+  static constexpr int kMaxWarps = 1024 / kWarpSize;
 
   template <typename V, typename Op>
   REPRISE_FN V Reduce(V v, V identity, Op op) const {
     // Two in turn: when one is written again, all have passed the barrier of the other.
-    REPRISE_SHARED_ARRAY(V, scratch, 2 * kMaxWaves);
-    const int num_waves = BlockThreads() / kWaveSize;
-    for (int d = kWaveSize / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
-    if (num_waves == 1) return v;
-    scratch_ ^= kMaxWaves;
-    if (Lane() == 0) scratch[scratch_ + Wave()] = v;
+    REPRISE_SHARED_ARRAY(V, scratch, 2 * kMaxWarps);
+    const int num_warps = BlockThreads() / kWarpSize;
+    for (int d = kWarpSize / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
+    if (num_warps == 1) return v;
+    scratch_ ^= kMaxWarps;
+    if (Lane() == 0) scratch[scratch_ + Warp()] = v;
     SyncBlock();
-    // Every group of kMaxWaves lanes reduces all of it.
-    const int wave = Lane() % kMaxWaves;
-    v = wave < num_waves ? scratch[scratch_ + wave] : identity;
-    for (int d = kMaxWaves / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
+    // Every group of kMaxWarps lanes reduces all of it.
+    const int warp = Lane() % kMaxWarps;
+    v = warp < num_warps ? scratch[scratch_ + warp] : identity;
+    for (int d = kMaxWarps / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     return v;
   }
   REPRISE_FN static float FromLane(float v, int mask) { return ShuffleXor(v, mask); }
@@ -237,13 +237,13 @@ class Block {
   mutable int scratch_ = 0;  // of the last reduction
 };
 
-// Defines the kernel `name` over a block-style body. `threads` is a multiple of the wave size.
+// Defines the kernel `name` over a block-style body. `threads` is a multiple of the warp size.
 #define REPRISE_BLOCK_KERNEL(name, threads, body, Args) \
   REPRISE_GPU_BLOCK_KERNEL(name, threads, threads, 0, body, Args)
-// The same for launches of any multiple of the wave size up to `max_threads`, of which min_blocks
+// The same for launches of any multiple of the warp size up to `max_threads`, of which min_blocks
 // fit a multiprocessor at a time (NVIDIA; a bound on registers; 0 leaves them to the compiler).
 #define REPRISE_BLOCK_KERNEL_UP_TO(name, max_threads, min_blocks, body, Args) \
-  REPRISE_GPU_BLOCK_KERNEL(name, kWaveSize, max_threads, min_blocks, body, Args)
+  REPRISE_GPU_BLOCK_KERNEL(name, kWarpSize, max_threads, min_blocks, body, Args)
 
 #else  // host
 

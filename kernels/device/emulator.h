@@ -23,7 +23,7 @@ namespace reprise::kernels::emulator {
 struct ThreadIndex {
   unsigned thread = 0;  // in its block
   unsigned block_threads = 0;
-  unsigned wave_size = 0;
+  unsigned warp_size = 0;
   unsigned block_x = 0, block_y = 0;
   unsigned grid_x = 0, grid_y = 0;
 };
@@ -34,9 +34,9 @@ const ThreadIndex& Self();
 
 // All threads of the block; orders their accesses.
 void SyncBlock();
-// All lanes of the wave; orders their accesses.
-void SyncWave();
-// All lanes of the wave: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's
+// All lanes of the warp; orders their accesses.
+void SyncWarp();
+// All lanes of the warp: each gives `bytes` (at most kExchangeBytes) and gets everybody's, lane i's
 // at offset i * kExchangeBytes. Valid until the lane's next Exchange. Orders no accesses, as a
 // shuffle does not.
 inline constexpr size_t kExchangeBytes = 64;
@@ -92,11 +92,11 @@ void FenceDevice();
 
 // What of a GPU bounds its blocks.
 struct BlockLimits {
-  unsigned wave_size = 0;
+  unsigned warp_size = 0;
   size_t shared_bytes = 0;  // dynamic and static together; static ones count in steps of 1024
 };
 
-// Runs one block: context.block_threads fibers (a multiple of the wave size), each calling
+// Runs one block: context.block_threads fibers (a multiple of the warp size), each calling
 // body(argument) once. The schedule is pseudo-random, from the seed, the block's index and a count
 // of blocks run. argument_bytes: of what lies at `argument` and no block writes, a kernel's
 // parameters. Throws std::runtime_error with what went wrong and where.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments: D[16, N] += A[16, 16] B[16, N] by one wave, 16-bit elements, f32 sums. N is 16,
+// Matrix fragments: D[16, N] += A[16, 16] B[16, N] by one warp, 16-bit elements, f32 sums. N is 16,
 // or 8 where kTraits.matrix_columns is 8. One interface over three instruction sets:
 //
 //   matrix_mma.h   mma.sync m16n8k16 and ldmatrix   NVIDIA, 32 lanes

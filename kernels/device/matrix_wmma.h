@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fragments over WMMA 16x16x16 (v_wmma_f32_16x16x16_bf16 and _f16), 32 lanes; the contract is in
-// matrix.h. Lane l, g = l / 16, q = l % 16; both halves of the wave hold the same A and B:
+// matrix.h. Lane l, g = l / 16, q = l % 16; both halves of the warp hold the same A and B:
 //
 //   A  sixteen elements A[q][0 ..]
 //

@@ -3,11 +3,11 @@
 // lane's work themselves. This page is the contract; cuda/, hip/ and emulated/ hold one header each
 // that provides it. Not compiled for the host device: its native bodies are block style.
 //
-// Who am I: ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Wave, kWaveSize.
+// Who am I: ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Warp, kWarpSize.
 //
 // Meeting others: SyncBlock, all threads of the block; orders shared and global accesses.
-// SyncWave, all lanes of the wave; orders their accesses. Shuffle(x, lane), ShuffleXor(x, mask),
-// ShuffleUp(x, by): 32- and 64-bit x, all lanes of the wave take part; orders nothing.
+// SyncWarp, all lanes of the warp; orders their accesses. Shuffle(x, lane), ShuffleXor(x, mask),
+// ShuffleUp(x, by): 32- and 64-bit x, all lanes of the warp take part; orders nothing.
 //
 // Shared memory: REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count).
 // SharedAddress(p) is its own 32-bit address, LoadShared<V> and StoreShared<V> go by it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cannot be hidden from a kernel: wave size, fragment shapes, shared memory. A table of
+// What cannot be hidden from a kernel: warp size, fragment shapes, shared memory. A table of
 // constants by matrix unit, read by kernels (kTraits of their target) and by the host when it picks
 // an instance (TraitsOf). No body asks for the vendor.
 #ifndef REPRISE_KERNELS_DEVICE_TRAITS_H_
@@ -14,7 +14,7 @@ namespace reprise::kernels {
 
 struct DeviceTraits {
   runtime::MatrixUnit matrix_unit = runtime::MatrixUnit::kNone;
-  int wave_size = 1;
+  int warp_size = 1;
   int matrix_columns = 0;   // of the narrowest fragment of D; all have 16 rows and 16 of K
   int shared_bytes = 0;     // of one block, dynamic and static together
   bool async_copy = false;  // copies to shared memory run beside the thread
@@ -46,7 +46,7 @@ inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kMfma);
 #else
 inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kWmma);
 #endif
-inline constexpr int kWaveSize = kTraits.wave_size;
+inline constexpr int kWarpSize = kTraits.warp_size;
 
 }  // namespace REPRISE_DEVICE_NS
 #endif

@@ -9,7 +9,7 @@
 namespace reprise::kernels {
 namespace {
 
-// Pieces of 4096 elements, a few waves of blocks at most.
+// Pieces of 4096 elements, a few warps of blocks at most.
 runtime::LaunchShape ShapeFor(const KernelSet& kernels, int64_t count) {
   const int64_t pieces = (count + 4095) / 4096;
   const int64_t blocks = std::min<int64_t>(pieces, 16 * kernels.device.num_multiprocessors);

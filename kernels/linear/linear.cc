@@ -5,13 +5,13 @@
 
 #include "kernels/launch_check.h"
 #include "kernels/linear/host_native.h"
-#include "kernels/linear/mma_shapes.h"
+#include "kernels/linear/matrix_geometry.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
 namespace {
 
-constexpr int kNumSplitTiles = static_cast<int>(std::size(kMmaTileRows));
+constexpr int kNumSplitTiles = static_cast<int>(std::size(kMatrixTileRows));
 static_assert(KernelSet::kNumLinearTiles == kNumSplitTiles + 1);
 
 unsigned CeilDiv(unsigned a, unsigned b) { return (a + b - 1) / b; }
@@ -24,8 +24,8 @@ int64_t MaxSegments(const KernelSet& kernels) {
 // A function of the weight's shape and the device alone: it decides the K order.
 int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
   const int64_t units =
-      static_cast<int64_t>(CeilDiv(static_cast<unsigned>(args.out_features), kMmaTileFeatures)) *
-      CeilDiv(static_cast<unsigned>(args.in_features), kMmaChunkK);
+      static_cast<int64_t>(CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures)) *
+      CeilDiv(static_cast<unsigned>(args.in_features), kMatrixChunkK);
   return static_cast<int>(std::min(units, MaxSegments(kernels)));
 }
 
@@ -33,38 +33,38 @@ DeviceTraits TraitsOf(const KernelSet& kernels) {
   return kernels::TraitsOf(kernels.device.matrix_unit);
 }
 
-bool HasMma(const KernelSet& kernels) {
-  return kernels.linear_mma[kNumSplitTiles].handle != nullptr;
+bool HasMatrixLinear(const KernelSet& kernels) {
+  return kernels.linear_matrix[kNumSplitTiles].handle != nullptr;
 }
 
-// Index in kMmaTileRows of the smallest tile of the device that holds so many rows.
+// Index in kMatrixTileRows of the smallest tile of the device that holds so many rows.
 int TileFor(const KernelSet& kernels, uint32_t rows) {
   int tile = 0;
-  while (!HasMmaTile(TraitsOf(kernels), kMmaTileRows[tile]) ||
-         static_cast<uint32_t>(kMmaTileRows[tile]) < rows)
+  while (!HasMatrixTile(TraitsOf(kernels), kMatrixTileRows[tile]) ||
+         static_cast<uint32_t>(kMatrixTileRows[tile]) < rows)
     ++tile;
   return tile;
 }
 
-absl::Status LaunchMma(runtime::Stream& stream, const KernelSet& kernels, const LinearArgs& args,
-                       uint32_t max_rows) {
+absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels, const LinearArgs& args,
+                          uint32_t max_rows) {
   const DeviceTraits traits = TraitsOf(kernels);
-  const int widest = MmaMaxSplitRows(traits);
+  const int widest = MatrixMaxSplitRows(traits);
   if (max_rows > static_cast<uint32_t>(widest)) {
     const runtime::LaunchShape shape{
-        .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMmaTileFeatures),
+        .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures),
         .grid_y = CeilDiv(max_rows, static_cast<unsigned>(widest)),
-        .block = kMmaLinearThreads,
-        .shared_bytes = static_cast<size_t>(MmaSharedBytes(traits, widest))};
-    return stream.Launch(kernels.linear_mma[kNumSplitTiles], shape, args);
+        .block = kMatrixLinearThreads,
+        .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, widest))};
+    return stream.Launch(kernels.linear_matrix[kNumSplitTiles], shape, args);
   }
   const int tile = TileFor(kernels, max_rows);
-  const int rows = kMmaTileRows[tile];
+  const int rows = kMatrixTileRows[tile];
   const runtime::LaunchShape shape{
       .grid_x = static_cast<unsigned>(args.num_segments),
-      .block = kMmaLinearThreads,
-      .shared_bytes = static_cast<size_t>(MmaSharedBytes(traits, rows))};
-  return stream.Launch(kernels.linear_mma[tile], shape, args);
+      .block = kMatrixLinearThreads,
+      .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows))};
+  return stream.Launch(kernels.linear_matrix[tile], shape, args);
 }
 
 absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
@@ -81,15 +81,15 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
 }  // namespace
 
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
-  if (!HasMma(kernels)) return 0;
-  const int widest = MmaMaxSplitRows(TraitsOf(kernels));
+  if (!HasMatrixLinear(kernels)) return 0;
+  const int widest = MatrixMaxSplitRows(TraitsOf(kernels));
   const int tile = TileFor(kernels, std::min(static_cast<uint32_t>(widest), max_rows));
-  return 2 * static_cast<size_t>(MaxSegments(kernels)) * kMmaTileFeatures *
-         static_cast<size_t>(kMmaTileRows[tile]);
+  return 2 * static_cast<size_t>(MaxSegments(kernels)) * kMatrixTileFeatures *
+         static_cast<size_t>(kMatrixTileRows[tile]);
 }
 
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
-  return HasMma(kernels) ? CeilDiv(max_out_features, kMmaTileFeatures) : 0;
+  return HasMatrixLinear(kernels) ? CeilDiv(max_out_features, kMatrixTileFeatures) : 0;
 }
 
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArgs args,
@@ -104,9 +104,9 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArg
       return stream.Launch(kernels.linear_native, {.grid_x = tiles}, args);
     }
     // 16-byte copies need rows that start at multiples of 16 bytes.
-    if (HasMma(kernels) && args.in_features % 8 == 0) {
+    if (HasMatrixLinear(kernels) && args.in_features % 8 == 0) {
       args.num_segments = NumSegments(kernels, args);
-      return LaunchMma(stream, kernels, args, max_rows);
+      return LaunchMatrix(stream, kernels, args, max_rows);
     }
   }
   return LaunchPortable(stream, kernels, args, max_rows);

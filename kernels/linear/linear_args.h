@@ -19,7 +19,8 @@ struct LinearArgs {
   int32_t out_features = 0;
   float scale = 1.0f;  // the product is multiplied by this before the bias is added
   int32_t out_is_f32 = 0;
-  int32_t num_segments = 0;  // set by Linear: the K order of the tensor-core kernel, see mma_body.h
+  int32_t num_segments =
+      0;  // set by Linear: the K order of the tensor-core kernel, see linear_matrix_body.h
 };
 
 }  // namespace reprise::kernels

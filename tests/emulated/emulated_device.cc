@@ -29,7 +29,7 @@ class EmulatedDevice final : public runtime::Device {
         next_delay_seed_(options.host_delay_seed) {
     const kernels::DeviceTraits traits = kernels::TraitsOf(unit);
     properties_.name = absl::StrCat("emulated ", NameOf(unit));
-    properties_.warp_size = traits.wave_size;
+    properties_.warp_size = traits.warp_size;
     properties_.matrix_unit = unit;
     properties_.max_shared_bytes = static_cast<size_t>(traits.shared_bytes);
     properties_.shared_bytes_per_multiprocessor = static_cast<size_t>(traits.shared_bytes);

@@ -2,16 +2,16 @@
 // The linear kernels under emulation; compiled once per kind of matrix unit, see
 // emulated_kernels.h.
 #include "kernels/kernel_list.h"
-#include "kernels/linear/mma_kernels.h"
+#include "kernels/linear/matrix_kernels.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 std::span<const runtime::KernelDef> LinearKernels() {
 #define REPRISE_EMULATED_KERNEL(name) runtime::KernelDef{#name, &name},
   static constexpr runtime::KernelDef kKernels[] = {
-    REPRISE_FOR_EACH_MMA_LINEAR(REPRISE_EMULATED_KERNEL)  //
+    REPRISE_FOR_EACH_MATRIX_LINEAR(REPRISE_EMULATED_KERNEL)  //
 #if defined(REPRISE_EMULATE_MMA)
-    REPRISE_FOR_EACH_LARGE_MMA_LINEAR(REPRISE_EMULATED_KERNEL)  //
+    REPRISE_FOR_EACH_LARGE_MATRIX_LINEAR(REPRISE_EMULATED_KERNEL)  //
 #endif
   };
   return kKernels;

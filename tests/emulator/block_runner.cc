@@ -84,7 +84,7 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
   argument_ = argument;
   argument_begin_ = reinterpret_cast<uintptr_t>(argument);
   argument_bytes_ = argument_bytes;
-  Begin(context, limits.wave_size, turn.has_value() ? &turn->launch() : nullptr);
+  Begin(context, limits.warp_size, turn.has_value() ? &turn->launch() : nullptr);
   arena_.Limit(limits.shared_bytes);
   running_block = {.private_begin = reinterpret_cast<uintptr_t>(private_.begin()),
                    .shared_begin = reinterpret_cast<uintptr_t>(arena_.begin()),
@@ -104,11 +104,11 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
 
 void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
                              const BlockLimits& limits) const {
-  const unsigned n = context.block_threads, wave_size = limits.wave_size;
-  const bool is_power = wave_size != 0 && (wave_size & (wave_size - 1)) == 0;
-  if (n == 0 || n > kMaxThreads || !is_power || n % wave_size != 0) {
-    throw std::runtime_error(absl::StrCat("emulator: ", n, " threads in waves of ", wave_size,
-                                          "; allowed: whole waves of a power of two, at most ",
+  const unsigned n = context.block_threads, warp_size = limits.warp_size;
+  const bool is_power = warp_size != 0 && (warp_size & (warp_size - 1)) == 0;
+  if (n == 0 || n > kMaxThreads || !is_power || n % warp_size != 0) {
+    throw std::runtime_error(absl::StrCat("emulator: ", n, " threads in warps of ", warp_size,
+                                          "; allowed: whole warps of a power of two, at most ",
                                           kMaxThreads, " threads"));
   }
   const size_t allowed = std::min<size_t>(limits.shared_bytes, kMaxDynamicBytes);
@@ -118,10 +118,10 @@ void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
   }
 }
 
-void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_size,
+void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned warp_size,
                         Launch* launch) {
   num_threads_ = context.block_threads;
-  wave_size_ = wave_size;
+  warp_size_ = warp_size;
   while (threads_.size() < num_threads_) {
     threads_.push_back(std::make_unique<Thread>(private_, static_cast<unsigned>(threads_.size())));
     threads_.back()->point = threads_.back()->stack.Prepare(&FiberMain);
@@ -134,7 +134,7 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_
     Thread& thread = *threads_[i];
     thread.index = {.thread = i,
                     .block_threads = num_threads_,
-                    .wave_size = wave_size,
+                    .warp_size = warp_size,
                     .block_x = context.block_x,
                     .block_y = context.block_y,
                     .grid_x = context.grid_x,
@@ -144,11 +144,11 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned wave_
     MakeReady(i);
   }
   block_ = {};
-  std::fill_n(waves_.begin(), num_threads_ / wave_size_, Rendezvous{});
+  std::fill_n(warps_.begin(), num_threads_ / warp_size_, Rendezvous{});
   barriers_.clear();
   atomics_.clear();
   arena_.Begin(context.shared_bytes);
-  if (!order_.Begin(num_threads_, wave_size, launch == nullptr ? 0 : launch->max_clock)) {
+  if (!order_.Begin(num_threads_, warp_size, launch == nullptr ? 0 : launch->max_clock)) {
     shadow_.Clear();
   }
   if (launch == nullptr) return;
@@ -236,8 +236,8 @@ void BlockRunner::ForgetCopies() {
 }
 
 std::string BlockRunner::NameOf(unsigned thread) const {
-  return absl::StrCat("thread ", thread, " (wave ", thread / wave_size_, ", lane ",
-                      thread % wave_size_, ")");
+  return absl::StrCat("thread ", thread, " (warp ", thread / warp_size_, ", lane ",
+                      thread % warp_size_, ")");
 }
 
 std::string BlockRunner::DescribeSelf(AccessKind kind, size_t bytes, Place place) const {

@@ -58,7 +58,7 @@ class BlockRunner {
   void* Static(const void* key, size_t bytes, size_t alignment, Place place);
 
   void SyncBlock(Place place);
-  void SyncWave(Place place);
+  void SyncWarp(Place place);
   const std::byte* Exchange(const void* mine, size_t bytes, Place place);
 
   void CopyAsync(void* shared, const void* global, size_t bytes, Place place);
@@ -125,7 +125,7 @@ class BlockRunner {
   }
 
  private:
-  enum class Waits : uint8_t { kNot, kBlock, kWave, kExchange, kBarrier, kForGood, kEnded };
+  enum class Waits : uint8_t { kNot, kBlock, kWarp, kExchange, kBarrier, kForGood, kEnded };
   struct AsyncCopy {
     size_t offset = 0;  // in the arena
     const void* from = nullptr;
@@ -177,7 +177,7 @@ class BlockRunner {
   // ---- block_runner.cc ----
   [[noreturn]] void HandOver();
   void CheckShape(const runtime::HostBlockContext& context, const BlockLimits& limits) const;
-  void Begin(const runtime::HostBlockContext& context, unsigned wave_size, Launch* launch);
+  void Begin(const runtime::HostBlockContext& context, unsigned warp_size, Launch* launch);
   void ForgetCopies();
   void AbandonFibers();
   std::string FindUnlanded() const;
@@ -203,7 +203,7 @@ class BlockRunner {
     threads_[thread]->waits = Waits::kNot;
     ready_[num_ready_++] = static_cast<uint16_t>(thread);
   }
-  void MeetWave(Waits kind, size_t bytes, Place place);
+  void MeetWarp(Waits kind, size_t bytes, Place place);
   void CheckSamePlace(const char* what, Place first, Place place);
   void CheckClocks(bool ok);
   [[noreturn]] void FailStuck();
@@ -236,12 +236,12 @@ class BlockRunner {
   GlobalShadow* global_ = nullptr;
 
   unsigned num_threads_ = 0;
-  unsigned wave_size_ = 1;
+  unsigned warp_size_ = 1;
   unsigned num_ended_ = 0;
   unsigned num_ready_ = 0;
   std::array<uint16_t, kMaxThreads> ready_;
   Rendezvous block_;
-  std::array<Rendezvous, kMaxThreads> waves_;
+  std::array<Rendezvous, kMaxThreads> warps_;
   // Pairs of places found to be the same source.
   std::array<std::pair<Place, Place>, 16> same_places_ = {};
 

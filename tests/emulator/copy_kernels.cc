@@ -67,8 +67,8 @@ void CopyToUnaligned(void* argument) {
 void CopyBulkPipeline(void* argument) {
   const auto& args = *static_cast<const CopyArgs*>(argument);
   const unsigned t = Self().thread;
-  const unsigned wave_size = Self().wave_size;
-  const unsigned n = Self().block_threads - wave_size;  // consumers
+  const unsigned warp_size = Self().warp_size;
+  const unsigned n = Self().block_threads - warp_size;  // consumers
   auto* const full = reinterpret_cast<uint64_t*>(kernels::emulator::DynamicShared());
   uint64_t* const empty = full + 2;
   auto* const tiles = reinterpret_cast<Vector4*>(kernels::emulator::DynamicShared() + 64);
@@ -79,7 +79,7 @@ void CopyBulkPipeline(void* argument) {
     }
   }
   if (args.mistake != Mistake::kNoInitBarrier) SyncBlock();
-  if (t < wave_size) {
+  if (t < warp_size) {
     if (t != 0) return;
     for (int row = 0; row < args.rows; ++row) {
       const int stage = row % 2;
@@ -98,7 +98,7 @@ void CopyBulkPipeline(void* argument) {
     }
     return;
   }
-  const unsigned consumer = t - wave_size;
+  const unsigned consumer = t - warp_size;
   const int num_read = args.rows - (args.mistake == Mistake::kNeverWaited ? 1 : 0);
   Vector4 sum = {};
   for (int row = 0; row < num_read; ++row) {

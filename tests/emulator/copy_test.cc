@@ -34,7 +34,7 @@ class Copies : public ::testing::TestWithParam<unsigned> {
     const bool bulk = body == &CopyBulkPipeline;
     return ErrorOf(body, &args,
                    {.threads = kConsumers + (bulk ? GetParam() : 0),
-                    .wave_size = GetParam(),
+                    .warp_size = GetParam(),
                     .shared_bytes = kConsumers * 32 + (bulk ? 64 : 0)});
   }
   // Sum over rows of the neighbour's vector.
@@ -48,7 +48,7 @@ class Copies : public ::testing::TestWithParam<unsigned> {
   }
   std::vector<float> x_, out_;
 };
-INSTANTIATE_TEST_SUITE_P(Waves, Copies, ::testing::Values(32u, 64u));
+INSTANTIATE_TEST_SUITE_P(Warps, Copies, ::testing::Values(32u, 64u));
 
 TEST_P(Copies, OfThreadsLandWhenWaitedFor) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {

@@ -21,7 +21,7 @@ const ThreadIndex& Self() { return Runner().self(); }
 
 void SyncBlock() { Runner().SyncBlock(REPRISE_CALLER); }
 
-void SyncWave() { Runner().SyncWave(REPRISE_CALLER); }
+void SyncWarp() { Runner().SyncWarp(REPRISE_CALLER); }
 
 const std::byte* Exchange(const void* mine, size_t bytes) {
   return Runner().Exchange(mine, bytes, REPRISE_CALLER);

@@ -5,7 +5,7 @@
 // by number, and who read a word is kept less well.
 //
 // One cell stands for a word of 4 bytes: its last write, one read by an earlier block, and two
-// reads by the block that runs, of two waves where there are two. An access to half of the word
+// reads by the block that runs, of two warps where there are two. An access to half of the word
 // splits it into halves, each with its last write and one read, until the whole is written again.
 // An access of one byte is compared with what is there, and is not kept.
 #ifndef REPRISE_TESTS_EMULATOR_GLOBAL_SHADOW_H_
@@ -135,7 +135,7 @@ class GlobalShadow {
       cell[r] = mark;
       return;
     }
-    // Two reads of the block are there that nothing orders: of two waves, if there are two.
+    // Two reads of the block are there that nothing orders: of two warps, if there are two.
     if (IdOf(cell[kFirstRead].epoch) / 32 == IdOf(cell[kSecondRead].epoch) / 32) {
       cell[kSecondRead] = mark;
     }

@@ -31,7 +31,7 @@ void GridOrder::Fence() {
     sure_.push_back({.at = at, .past = std::move(told)});
   }
   FenceMark mark{
-      .at = at, .block_base = order_->block_base(), .wave_base = order_->wave_base(), .known = {}};
+      .at = at, .block_base = order_->block_base(), .warp_base = order_->warp_base(), .known = {}};
   if (const uint32_t* clocks = order_->known_clocks(); clocks != nullptr) {
     mark.known.assign(clocks, clocks + order_->num_threads());
   }
@@ -71,10 +71,10 @@ void GridOrder::Add(const FenceMark& mark, Fenced* to) const {
   to->clocks.resize(order_->num_threads());
   to->base = std::max(to->base, mark.block_base);
   const unsigned id = IdOf(mark.at);
-  if (mark.wave_base > mark.block_base) {
-    const unsigned begin = id / order_->wave_size() * order_->wave_size();
-    for (unsigned i = begin; i < begin + order_->wave_size(); ++i) {
-      to->clocks[i] = std::max(to->clocks[i], ClockOf(mark.wave_base) - 1);
+  if (mark.warp_base > mark.block_base) {
+    const unsigned begin = id / order_->warp_size() * order_->warp_size();
+    for (unsigned i = begin; i < begin + order_->warp_size(); ++i) {
+      to->clocks[i] = std::max(to->clocks[i], ClockOf(mark.warp_base) - 1);
     }
   }
   for (unsigned i = 0; i < mark.known.size(); ++i) {

@@ -71,7 +71,7 @@ class GridOrder {
   // A fence of this block since its threads met.
   struct FenceMark {
     Epoch at = 0;
-    Epoch block_base = 0, wave_base = 0;
+    Epoch block_base = 0, warp_base = 0;
     std::vector<uint32_t> known;  // clocks of others, where barriers in shared memory told them
   };
   // What thread IdOf(at) has known since then.

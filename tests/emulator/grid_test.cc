@@ -28,7 +28,7 @@ using Mistake = GridArgs::Mistake;
 constexpr unsigned kThreads = 64;
 constexpr unsigned kBlocks = 5;
 constexpr unsigned kSeeds = 10;
-constexpr BlockShape kShape = {.threads = kThreads, .wave_size = 32, .shared_bytes = 64};
+constexpr BlockShape kShape = {.threads = kThreads, .warp_size = 32, .shared_bytes = 64};
 
 class GridRaces : public ::testing::Test {
  protected:
@@ -104,7 +104,7 @@ TEST_F(GridRaces, OfAMissingFenceBeforeTheArrivalAreFoundWithBothPlaces) {
     EXPECT_THAT(
         ErrorOfSum(fences, Mistake::kNoFenceBefore),
         AllOf(ContainsRegex("race on global memory at 0x[0-9a-f]+:"),
-              ContainsRegex("block \\([0-4], 0\\), thread [0-9]+ \\(wave [01], lane [0-9]+\\): "
+              ContainsRegex("block \\([0-4], 0\\), thread [0-9]+ \\(warp [01], lane [0-9]+\\): "
                             "write at .*grid_kernels.cc:[0-9]+ \\(WritePartial\\)"),
               ContainsRegex("read of 4 bytes at .*grid_kernels.cc:[0-9]+ "
                             "\\(ReadPartial\\) from .* \\(SumOverGrid\\)"),
@@ -218,14 +218,14 @@ TEST_F(GridRaces, AreFoundAfterClocksHaveStartedAnew) {
   // A launch may not begin above kMaxFirstClock: 2^18.
   int rounds = 100'000;
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(ErrorOf(&MeetOften, &rounds, {.threads = 32, .wave_size = 32}), "");
+    EXPECT_EQ(ErrorOf(&MeetOften, &rounds, {.threads = 32, .warp_size = 32}), "");
     EXPECT_THAT(ErrorOfRace(&StoreToOneWord, true), HasSubstr("race on global memory"));
     EXPECT_EQ(ErrorOfRace(&StoreToOneWord, false), "");
   }
 }
 
 void RunSumOverGrid(const runtime::HostBlockContext& context, const void* args) {
-  kernels::emulator::RunBlock(context, {.wave_size = 32, .shared_bytes = 1024}, &SumOverGrid,
+  kernels::emulator::RunBlock(context, {.warp_size = 32, .shared_bytes = 1024}, &SumOverGrid,
                               const_cast<void*>(args), sizeof(GridArgs));
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using kernels::emulator::Self;
 using kernels::emulator::SyncBlock;
-using kernels::emulator::SyncWave;
+using kernels::emulator::SyncWarp;
 
 uint32_t* Words() { return reinterpret_cast<uint32_t*>(kernels::emulator::DynamicShared()); }
 
@@ -65,7 +65,7 @@ void ExchangeAgainstSync(void*) {
   if (Self().thread % 2 == 0) {
     kernels::emulator::Exchange(&x, sizeof(x));
   } else {
-    SyncWave();
+    SyncWarp();
   }
 }
 

@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-constexpr BlockShape kShape = {.threads = 128, .wave_size = 32, .shared_bytes = 512};
+constexpr BlockShape kShape = {.threads = 128, .warp_size = 32, .shared_bytes = 512};
 
 std::string ErrorIn(void (*body)(void*)) {
   std::vector<uint32_t> out(128);
@@ -50,18 +50,18 @@ TEST(Divergence, IsNoneWhereTheCompilerCopiedABarrier) {
   EXPECT_EQ(ErrorIn(&BarrierInUnrolledLoop), "");
 }
 
-TEST(Divergence, OfAWaveIsFound) {
+TEST(Divergence, OfAWarpIsFound) {
   EXPECT_THAT(ErrorIn(&ExchangeForSome),
               AllOf(HasSubstr("divergent threads: nobody can go on"),
-                    HasSubstr("exchange with their wave"), HasSubstr("ended")));
+                    HasSubstr("exchange with their warp"), HasSubstr("ended")));
 }
 
 TEST(Divergence, OfExchangesOfTwoSizesIsFound) {
-  EXPECT_THAT(ErrorIn(&ExchangeOfTwoSizes), HasSubstr("divergent rendezvous of a wave"));
+  EXPECT_THAT(ErrorIn(&ExchangeOfTwoSizes), HasSubstr("divergent rendezvous of a warp"));
 }
 
-TEST(Divergence, OfAnExchangeAndABarrierOfAWaveIsFound) {
-  EXPECT_THAT(ErrorIn(&ExchangeAgainstSync), HasSubstr("divergent rendezvous of a wave"));
+TEST(Divergence, OfAnExchangeAndABarrierOfAWarpIsFound) {
+  EXPECT_THAT(ErrorIn(&ExchangeAgainstSync), HasSubstr("divergent rendezvous of a warp"));
 }
 
 TEST(Divergence, LeavesTheNextBlockAlone) {
@@ -77,21 +77,21 @@ TEST(Exceptions, OfAKernelEndTheBlock) {
 }
 
 TEST(Shapes, OfABlockAreChecked) {
-  EXPECT_THAT(ErrorOf(&BarrierInUnrolledLoop, nullptr, {.threads = 48, .wave_size = 32}),
-              HasSubstr("48 threads in waves of 32; allowed: whole waves"));
-  EXPECT_THAT(ErrorOf(&BarrierInUnrolledLoop, nullptr, {.threads = 2048, .wave_size = 32}),
+  EXPECT_THAT(ErrorOf(&BarrierInUnrolledLoop, nullptr, {.threads = 48, .warp_size = 32}),
+              HasSubstr("48 threads in warps of 32; allowed: whole warps"));
+  EXPECT_THAT(ErrorOf(&BarrierInUnrolledLoop, nullptr, {.threads = 2048, .warp_size = 32}),
               HasSubstr("at most 1024 threads"));
   EXPECT_THAT(ErrorOf(&BarrierInUnrolledLoop, nullptr,
-                      {.threads = 32, .wave_size = 32, .shared_bytes = (1 << 20) + 1}),
+                      {.threads = 32, .warp_size = 32, .shared_bytes = (1 << 20) + 1}),
               HasSubstr("1048577 bytes of dynamic shared memory; allowed: 1048576"));
   EXPECT_THAT(
       ErrorOf(&BarrierInUnrolledLoop, nullptr,
-              {.threads = 32, .wave_size = 32, .shared_bytes = 65, .shared_limit_bytes = 64}),
+              {.threads = 32, .warp_size = 32, .shared_bytes = 65, .shared_limit_bytes = 64}),
       HasSubstr("65 bytes of dynamic shared memory; allowed: 64"));
 }
 
 TEST(Shapes, OfABlockCountItsStaticVariables) {
-  BlockShape shape{.threads = 32, .wave_size = 32, .shared_bytes = 512};
+  BlockShape shape{.threads = 32, .warp_size = 32, .shared_bytes = 512};
   shape.shared_limit_bytes = 1024 + 511;
   EXPECT_THAT(ErrorOf(&WriteStatic, nullptr, shape),
               AllOf(HasSubstr("static shared variables of 64 bytes beside 512 of dynamic shared "

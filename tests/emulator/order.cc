@@ -13,17 +13,17 @@ constexpr size_t kVectorsKept = 4096;
 
 }  // namespace
 
-bool Order::Begin(unsigned num_threads, unsigned wave_size, uint32_t clock) {
+bool Order::Begin(unsigned num_threads, unsigned warp_size, uint32_t clock) {
   const bool anew = max_clock_ > kMaxFirstClock;
   if (anew) {
     max_clock_ = 0;
-    wave_base_.fill(0);
+    warp_base_.fill(0);
   }
   max_clock_ = std::max(max_clock_, clock);
   num_threads_ = num_threads;
-  wave_size_ = wave_size;
+  warp_size_ = warp_size;
   for (unsigned i = 0; i < num_threads; ++i) {
-    threads_[i].wave = i / wave_size;
+    threads_[i].warp = i / warp_size;
     threads_[i].known = nullptr;
   }
   known_phases_.fill(0);
@@ -56,7 +56,7 @@ bool Order::IsBeforeByMore(Epoch e) const {
     const uint32_t barrier = id - kFirstCopierId;
     return phase < known_phases_[barrier] || (self.known != nullptr && phase < self.known[barrier]);
   }
-  if (threads_[id].wave == self.wave && e < wave_base_[self.wave]) return true;
+  if (threads_[id].warp == self.warp && e < warp_base_[self.warp]) return true;
   return self.known != nullptr && ClockOf(e) <= self.known[kMaxBarriers + id];
 }
 
@@ -85,15 +85,15 @@ bool Order::MeetBlock() {
   return ok;
 }
 
-bool Order::MeetWave(unsigned wave) {
+bool Order::MeetWarp(unsigned warp) {
   CollectVectors();
   uint32_t clock = max_clock_;
   const bool ok = Advance(&clock);
-  const unsigned begin = wave * wave_size_;
-  wave_base_[wave] = MakeEpoch(clock, 0);
+  const unsigned begin = warp * warp_size_;
+  warp_base_[warp] = MakeEpoch(clock, 0);
   Vector known = threads_[begin].known;
-  for (unsigned i = begin; i < begin + wave_size_; ++i) known = Join(known, threads_[i].known);
-  for (unsigned i = begin; i < begin + wave_size_; ++i) {
+  for (unsigned i = begin; i < begin + warp_size_; ++i) known = Join(known, threads_[i].known);
+  for (unsigned i = begin; i < begin + warp_size_; ++i) {
     threads_[i].known = known;
     threads_[i].epoch = MakeEpoch(clock, i);
   }
@@ -118,10 +118,10 @@ bool Order::Release(Released* into) {
     into->joined = self.known;
   }
   uint32_t* const clocks = vector + kMaxBarriers;
-  if (wave_base_[self.wave] > block_base_) {
-    const uint32_t known = ClockOf(wave_base_[self.wave]) - 1;
-    const unsigned begin = self.wave * wave_size_;
-    for (unsigned i = begin; i < begin + wave_size_; ++i) clocks[i] = std::max(clocks[i], known);
+  if (warp_base_[self.warp] > block_base_) {
+    const uint32_t known = ClockOf(warp_base_[self.warp]) - 1;
+    const unsigned begin = self.warp * warp_size_;
+    for (unsigned i = begin; i < begin + warp_size_; ++i) clocks[i] = std::max(clocks[i], known);
   }
   clocks[id] = std::max(clocks[id], clock);
   return StepOn();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which accesses of a block happened before which, as its barriers order them: logical clocks. It
-// knows threads, waves and barriers, but no memory: shadow.h asks it about two accesses.
+// knows threads, warps and barriers, but no memory: shadow.h asks it about two accesses.
 //
 // Every thread has a clock, and an access has an epoch: its thread and that thread's clock then.
 // What thread t knows of thread u's past is the latest of three clocks:
 //
 //   - the block's base: all accesses before the last block barrier are older;
 //
-//   - the base of t's wave, where u is of the same wave;
+//   - the base of t's warp, where u is of the same warp;
 //
 //   - an entry in t's vector, which passes through barriers in shared memory and through atomics.
 //
-// Bases make block and wave barriers cheap. Vectors are immutable and shared; most kernels have
+// Bases make block and warp barriers cheap. Vectors are immutable and shared; most kernels have
 // none. Copies that land on a barrier have clocks of their own, which no thread's clock covers:
 // only waiting for the phase does.
 #ifndef REPRISE_TESTS_EMULATOR_ORDER_H_
@@ -60,7 +60,7 @@ class Order {
   // A block of threads, none of which has done anything; its clocks are above `clock`. Returns
   // false when clocks have started anew, so that epochs kept from earlier blocks mean nothing any
   // more.
-  bool Begin(unsigned num_threads, unsigned wave_size, uint32_t clock);
+  bool Begin(unsigned num_threads, unsigned warp_size, uint32_t clock);
 
   // Whose accesses and calls are meant by what follows.
   void SetCurrent(unsigned thread) { current_ = &threads_[thread]; }
@@ -70,15 +70,15 @@ class Order {
   // The largest clock of any thread so far.
   uint32_t max_clock() const { return max_clock_; }
 
-  // What the current thread knows, for grid_order.h: all below the block's base, of its wave all
-  // below the wave's, and of each thread the accesses up to its clock; null: none that say more.
+  // What the current thread knows, for grid_order.h: all below the block's base, of its warp all
+  // below the warp's, and of each thread the accesses up to its clock; null: none that say more.
   Epoch block_base() const { return block_base_; }
-  Epoch wave_base() const { return wave_base_[current_->wave]; }
+  Epoch warp_base() const { return warp_base_[current_->warp]; }
   const uint32_t* known_clocks() const {
     return current_->known == nullptr ? nullptr : current_->known + kMaxBarriers;
   }
   unsigned num_threads() const { return num_threads_; }
-  unsigned wave_size() const { return wave_size_; }
+  unsigned warp_size() const { return warp_size_; }
   // Starts a new epoch of the current thread. Returns false when the clocks are used up.
   bool StepOn();
 
@@ -88,7 +88,7 @@ class Order {
   // All threads meet; `vectors` of barriers and atomics that are kept elsewhere are to be dropped.
   // Calls return false when the clocks are used up.
   bool MeetBlock();
-  bool MeetWave(unsigned wave);
+  bool MeetWarp(unsigned warp);
 
   // Adds what the current thread has done and knows to `*into`, and starts a new epoch of the
   // thread.
@@ -113,7 +113,7 @@ class Order {
   static constexpr unsigned kMaxEntries = kMaxBarriers + kMaxThreads;
   struct Thread {
     Epoch epoch = 0;
-    uint32_t wave = 0;
+    uint32_t warp = 0;
     Vector known = nullptr;
   };
 
@@ -128,15 +128,15 @@ class Order {
   bool Advance(uint32_t* clock);
 
   unsigned num_threads_ = 0;
-  unsigned wave_size_ = 1;
+  unsigned warp_size_ = 1;
   uint32_t max_clock_ = 0;  // of any thread
   Epoch first_epoch_ = 0;
   Epoch block_base_ = 0;
   const Thread* current_ = nullptr;
   std::array<Thread, kMaxThreads> threads_;
-  std::array<Epoch, kMaxThreads> wave_base_ = {};
+  std::array<Epoch, kMaxThreads> warp_base_ = {};
   std::array<uint32_t, kMaxBarriers> known_phases_ = {};  // by all threads of the block
-  // The last join, which all lanes of a wave tend to repeat.
+  // The last join, which all lanes of a warp tend to repeat.
   Vector join_a_ = nullptr, join_b_ = nullptr, joined_ = nullptr;
   std::vector<std::unique_ptr<uint32_t[]>> vectors_;
   std::vector<uint32_t*> unused_;

@@ -16,7 +16,7 @@ inline Place PlaceOf(const void* return_address) {
   return static_cast<Place>(reinterpret_cast<uintptr_t>(return_address)) - 1;
 }
 
-// "kernels/device/thread.h:40 (SyncBlock) from kernels/fill/body.h:12 (FillBody)", or
+// "kernels/device/thread.h:40 (SyncBlock) from kernels/fill/fill_body.h:12 (FillBody)", or
 // "module+0x..." where there is no line.
 std::string Describe(Place place);
 

@@ -14,7 +14,7 @@ namespace reprise::kernels::emulator {
 
 class PrivateMemory {
  public:
-  // Two slots of each wave: [wave][slot][lane].
+  // Two slots of each warp: [warp][slot][lane].
   static constexpr size_t kExchangedBytes = size_t{kMaxThreads} * 2 * kExchangeBytes;
   static constexpr size_t kIndexBytes = size_t{64} << 10;
   static_assert(kIndexBytes >= kMaxThreads * sizeof(ThreadIndex));

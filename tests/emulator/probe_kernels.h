@@ -14,7 +14,7 @@ struct ReductionArgs {
   const float* x = nullptr;  // [threads]
   float* out = nullptr;      // [1]
 };
-// out = sum of x: shuffles within waves, then shared memory. dynamic shared: 4 bytes a wave.
+// out = sum of x: shuffles within warps, then shared memory. dynamic shared: 4 bytes a warp.
 void BlockSum(void* args);
 // out = sum of x by a tree in shared memory. dynamic shared: 4 bytes a thread.
 void TreeSum(void* args);
@@ -24,7 +24,7 @@ void TreeSumWithoutBarrier(void* args);
 struct ShuffleArgs {
   uint32_t* out = nullptr;  // [threads]
 };
-// out[t] = the thread that is `1` lane further, in its wave; 100 rounds of 1, 2, 3, ...
+// out[t] = the thread that is `1` lane further, in its warp; 100 rounds of 1, 2, 3, ...
 void RotateLanes(void* args);
 
 // ---- race_kernels.cc. dynamic shared: 4 bytes a thread, `out`: [threads] ----
@@ -36,8 +36,8 @@ struct RaceArgs {
 void ReadNeighbour(void* args);        // a write, then another thread's read
 void OverwriteNeighbour(void* args);   // a read, then another thread's write
 void WriteSameWord(void* args);        // two writes of one word
-void ReadNeighbourInWave(void* args);  // synchronised: by the wave's barrier
-void ReadOtherWave(void* args);        // synchronised: by the wave's barrier, which is not enough
+void ReadNeighbourInWarp(void* args);  // synchronised: by the warp's barrier
+void ReadOtherWarp(void* args);        // synchronised: by the warp's barrier, which is not enough
 void StoreHalves(void* args);          // 16-bit stores of neighbours to one word
 void StoreOverlappingHalves(void* args);  // 16-bit stores over another's word
 void CountTogether(void* args);      // atomics of all threads on one word, read after a barrier
@@ -93,7 +93,7 @@ void BarrierInBranch(void* args);        // two barriers, half of the block at e
 void BarrierForSome(void* args);         // the second half of the block returns first
 void BarrierInLoop(void* args);          // one barrier, a different number of times
 void BarrierInUnrolledLoop(void* args);  // right; compilers copy the call
-void ExchangeForSome(void* args);        // half of a wave
+void ExchangeForSome(void* args);        // half of a warp
 void ExchangeOfTwoSizes(void* args);
 void ExchangeAgainstSync(void* args);
 void ReadBeyondDynamic(void* args);
@@ -142,7 +142,7 @@ struct CopyArgs {
 void CopyAsyncPipeline(void* args);
 // Copies 16 bytes to a place between two vectors.
 void CopyToUnaligned(void* args);
-// One wave copies by CopyBulk, the others read, with full and empty barriers. Stages: 2; dynamic
+// One warp copies by CopyBulk, the others read, with full and empty barriers. Stages: 2; dynamic
 // shared: 64 bytes more for the barriers, first.
 void CopyBulkPipeline(void* args);
 
@@ -157,7 +157,7 @@ void RecordOrder(void* args);
 
 // The argument is an int: how often.
 void MeetOften(void* rounds);            // block barriers
-void MeetInWavesOften(void* rounds);     // wave barriers
+void MeetInWarpsOften(void* rounds);     // warp barriers
 void MeetOnABarrierOften(void* rounds);  // phases of a barrier in shared memory
 void AccessOften(void* rounds);          // 8 reads each; dynamic shared: 32 bytes a thread
 void AccessGlobalOften(void* rounds);    // 8 reads each; 256 threads

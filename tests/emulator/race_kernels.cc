@@ -10,7 +10,7 @@ namespace {
 
 using kernels::emulator::Self;
 using kernels::emulator::SyncBlock;
-using kernels::emulator::SyncWave;
+using kernels::emulator::SyncWarp;
 
 uint32_t* Words() { return reinterpret_cast<uint32_t*>(kernels::emulator::DynamicShared()); }
 
@@ -49,22 +49,22 @@ void WriteSameWord(void* args) {
   Args(args).out[Self().thread] = Words()[0];
 }
 
-void ReadNeighbourInWave(void* args) {
-  const unsigned lane = Self().thread % Self().wave_size;
-  const unsigned neighbour = Self().thread - lane + (lane + 1) % Self().wave_size;
+void ReadNeighbourInWarp(void* args) {
+  const unsigned lane = Self().thread % Self().warp_size;
+  const unsigned neighbour = Self().thread - lane + (lane + 1) % Self().warp_size;
   for (uint32_t round = 1; round <= 3; ++round) {
     StoreWord(Words() + Self().thread, Self().thread + round);
-    if (Args(args).synchronised) SyncWave();
+    if (Args(args).synchronised) SyncWarp();
     Args(args).out[Self().thread] = LoadWord(Words() + neighbour);
-    if (Args(args).synchronised) SyncWave();
+    if (Args(args).synchronised) SyncWarp();
   }
 }
 
-void ReadOtherWave(void* args) {
+void ReadOtherWarp(void* args) {
   StoreWord(Words() + Self().thread, Self().thread + 1);
-  SyncWave();
+  SyncWarp();
   if (Args(args).synchronised) SyncBlock();
-  const unsigned other = (Self().thread + Self().wave_size) % Self().block_threads;
+  const unsigned other = (Self().thread + Self().warp_size) % Self().block_threads;
   Args(args).out[Self().thread] = LoadWord(Words() + other);
 }
 
@@ -109,7 +109,7 @@ void BroadcastThenOverwrite(void* args) {
     if (Args(args).synchronised) {
       SyncBlock();
     } else {
-      SyncWave();
+      SyncWarp();
     }
   }
 }

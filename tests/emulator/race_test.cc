@@ -36,7 +36,7 @@ class Races : public ::testing::TestWithParam<unsigned> {
       RaceArgs args{.out = out_.data(), .synchronised = synchronised};
       const std::string error =
           ErrorOf(body, &args,
-                  {.threads = kThreads, .wave_size = GetParam(), .shared_bytes = 4 * kThreads});
+                  {.threads = kThreads, .warp_size = GetParam(), .shared_bytes = 4 * kThreads});
       if (error.empty() && !synchronised) return "";
       all += error;
     }
@@ -52,7 +52,7 @@ TEST_P(Races, OfAWriteAndAReadAreFoundWithBothPlaces) {
                     ContainsRegex("race_kernels.cc:[0-9]+ \\(.*StoreWord\\)"),
                     ContainsRegex("race_kernels.cc:[0-9]+ \\(.*LoadWord\\)"),
                     ContainsRegex("race_kernels.cc:[0-9]+ \\(ReadNeighbour\\)"),
-                    ContainsRegex("thread [0-9]+ \\(wave [0-9], lane [0-9]+\\): "),
+                    ContainsRegex("thread [0-9]+ \\(warp [0-9], lane [0-9]+\\): "),
                     HasSubstr("of 4 bytes")));
   EXPECT_EQ(ErrorOfRace(&ReadNeighbour, true), "");
   EXPECT_EQ(out_[5], 7u);
@@ -73,14 +73,14 @@ TEST_P(Races, OfTwoWritesAreFoundWithBothPlaces) {
   EXPECT_EQ(out_[0], 2u);
 }
 
-TEST_P(Races, WithinAWaveAreOrderedByItsBarrier) {
-  EXPECT_THAT(ErrorOfRace(&ReadNeighbourInWave, false), HasSubstr("race on"));
-  EXPECT_EQ(ErrorOfRace(&ReadNeighbourInWave, true), "");
+TEST_P(Races, WithinAWarpAreOrderedByItsBarrier) {
+  EXPECT_THAT(ErrorOfRace(&ReadNeighbourInWarp, false), HasSubstr("race on"));
+  EXPECT_EQ(ErrorOfRace(&ReadNeighbourInWarp, true), "");
 }
 
-TEST_P(Races, BetweenWavesAreNotOrderedByTheirBarriers) {
-  EXPECT_THAT(ErrorOfRace(&ReadOtherWave, false), HasSubstr("race on"));
-  EXPECT_EQ(ErrorOfRace(&ReadOtherWave, true), "");
+TEST_P(Races, BetweenWarpsAreNotOrderedByTheirBarriers) {
+  EXPECT_THAT(ErrorOfRace(&ReadOtherWarp, false), HasSubstr("race on"));
+  EXPECT_EQ(ErrorOfRace(&ReadOtherWarp, true), "");
 }
 
 TEST_P(Races, AreNoneBetweenNeighbouringHalvesOfAWord) {
@@ -136,7 +136,7 @@ TEST_P(Races, OfATreeWithoutBarriersAreFound) {
   float sum = 0.0f;
   ReductionArgs args{.x = x.data(), .out = &sum};
   const BlockShape shape{
-      .threads = kThreads, .wave_size = GetParam(), .shared_bytes = 4 * kThreads};
+      .threads = kThreads, .warp_size = GetParam(), .shared_bytes = 4 * kThreads};
   EXPECT_THAT(ErrorOf(&TreeSumWithoutBarrier, &args, shape), ::testing::Not(""));
   // The next block of this thread is none the worse for it.
   EXPECT_EQ(ErrorOf(&TreeSum, &args, shape), "");

@@ -18,9 +18,9 @@ T ReadLane(T mine, unsigned lane) {
   return theirs;
 }
 
-float WaveSum(float x) {
-  const unsigned lane = Self().thread % Self().wave_size;
-  for (unsigned distance = Self().wave_size / 2; distance > 0; distance /= 2) {
+float WarpSum(float x) {
+  const unsigned lane = Self().thread % Self().warp_size;
+  for (unsigned distance = Self().warp_size / 2; distance > 0; distance /= 2) {
     x += ReadLane(x, lane ^ distance);
   }
   return x;
@@ -43,13 +43,13 @@ void BlockSum(void* argument) {
   const auto& args = *static_cast<const ReductionArgs*>(argument);
   auto* const partial = reinterpret_cast<float*>(kernels::emulator::DynamicShared());
   const unsigned t = Self().thread;
-  const unsigned wave_size = Self().wave_size;
-  const float sum = WaveSum(args.x[t]);
-  if (t % wave_size == 0) partial[t / wave_size] = sum;
+  const unsigned warp_size = Self().warp_size;
+  const float sum = WarpSum(args.x[t]);
+  if (t % warp_size == 0) partial[t / warp_size] = sum;
   kernels::emulator::SyncBlock();
-  const unsigned num_waves = Self().block_threads / wave_size;
-  if (t >= wave_size) return;
-  const float total = WaveSum(t < num_waves ? partial[t] : 0.0f);
+  const unsigned num_warps = Self().block_threads / warp_size;
+  if (t >= warp_size) return;
+  const float total = WarpSum(t < num_warps ? partial[t] : 0.0f);
   if (t == 0) *args.out = total;
 }
 
@@ -61,16 +61,16 @@ void TreeSumWithoutBarrier(void* args) {
 
 void RotateLanes(void* argument) {
   const auto& args = *static_cast<const ShuffleArgs*>(argument);
-  const unsigned lane = Self().thread % Self().wave_size;
+  const unsigned lane = Self().thread % Self().warp_size;
   uint32_t value = Self().thread;
   unsigned moved = 0;
   for (unsigned round = 1; round <= 100; ++round) {
-    value = ReadLane(value, (lane + round) % Self().wave_size);
+    value = ReadLane(value, (lane + round) % Self().warp_size);
     moved += round;
   }
   // 100 rounds moved every value 5050 lanes; the rest of the way back, and one further.
-  const unsigned back = Self().wave_size - moved % Self().wave_size;
-  args.out[Self().thread] = ReadLane(value, (lane + back + 1) % Self().wave_size);
+  const unsigned back = Self().warp_size - moved % Self().warp_size;
+  args.out[Self().thread] = ReadLane(value, (lane + back + 1) % Self().warp_size);
 }
 
 }  // namespace reprise::testing

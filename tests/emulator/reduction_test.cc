@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Right kernels come out right, for waves of 32 and 64, on one host thread and on several.
+// Right kernels come out right, for warps of 32 and 64, on one host thread and on several.
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::Each;
 
-class Waves : public ::testing::TestWithParam<unsigned> {};
-INSTANTIATE_TEST_SUITE_P(Of, Waves, ::testing::Values(32u, 64u));
+class Warps : public ::testing::TestWithParam<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Of, Warps, ::testing::Values(32u, 64u));
 
 // Small integers: their sums are exact in any order.
 std::vector<float> Numbers(unsigned n) {
@@ -29,39 +29,39 @@ std::vector<float> Numbers(unsigned n) {
   return x;
 }
 
-TEST_P(Waves, SumABlockByShuffles) {
+TEST_P(Warps, SumABlockByShuffles) {
   for (const unsigned threads : {64u, 128u, 512u, 1024u}) {
     const std::vector<float> x = Numbers(threads);
     float sum = -1.0f;
     ReductionArgs args{.x = x.data(), .out = &sum};
     EXPECT_EQ(ErrorOf(&BlockSum, &args,
-                      {.threads = threads, .wave_size = GetParam(), .shared_bytes = 128}),
+                      {.threads = threads, .warp_size = GetParam(), .shared_bytes = 128}),
               "");
     EXPECT_EQ(sum, std::accumulate(x.begin(), x.end(), 0.0f)) << threads;
   }
 }
 
-TEST_P(Waves, SumABlockByATree) {
+TEST_P(Warps, SumABlockByATree) {
   for (const unsigned threads : {64u, 512u}) {
     const std::vector<float> x = Numbers(threads);
     float sum = -1.0f;
     ReductionArgs args{.x = x.data(), .out = &sum};
     EXPECT_EQ(ErrorOf(&TreeSum, &args,
-                      {.threads = threads, .wave_size = GetParam(), .shared_bytes = threads * 4}),
+                      {.threads = threads, .warp_size = GetParam(), .shared_bytes = threads * 4}),
               "");
     EXPECT_EQ(sum, std::accumulate(x.begin(), x.end(), 0.0f)) << threads;
   }
 }
 
-TEST_P(Waves, PassValuesFromLaneToLane) {
-  const unsigned wave_size = GetParam();
+TEST_P(Warps, PassValuesFromLaneToLane) {
+  const unsigned warp_size = GetParam();
   std::vector<uint32_t> out(256, ~0u);
   ShuffleArgs args{.out = out.data()};
   EXPECT_EQ(
-      ErrorOf(&RotateLanes, &args, {.threads = 256, .wave_size = wave_size, .shared_bytes = 0}),
+      ErrorOf(&RotateLanes, &args, {.threads = 256, .warp_size = warp_size, .shared_bytes = 0}),
       "");
   for (unsigned t = 0; t < 256; ++t) {
-    EXPECT_EQ(out[t], t / wave_size * wave_size + (t + 1) % wave_size);
+    EXPECT_EQ(out[t], t / warp_size * warp_size + (t + 1) % warp_size);
   }
 }
 
@@ -75,7 +75,7 @@ TEST(Blocks, RunOnTwoHostThreadsAtOnce) {
       float sum = -1.0f;
       ReductionArgs args{.x = x.data(), .out = &sum};
       errors[which] += ErrorOf(which == 0 ? &BlockSum : &TreeSum, &args,
-                               {.threads = 256, .wave_size = 32, .shared_bytes = 1024});
+                               {.threads = 256, .warp_size = 32, .shared_bytes = 1024});
       num_wrong[which] += sum == expected ? 0 : 1;
     }
   };

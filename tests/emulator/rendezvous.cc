@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits and who goes on: the schedule, barriers of block and wave, exchanges, and what is said
+// Who waits and who goes on: the schedule, barriers of block and warp, exchanges, and what is said
 // when nobody can go on. See block_runner.h.
 #include <algorithm>
 #include <cstring>
@@ -63,7 +63,7 @@ void BlockRunner::SyncBlock(Place place) {
   GoOn();
 }
 
-void BlockRunner::SyncWave(Place place) { MeetWave(Waits::kWave, 0, place); }
+void BlockRunner::SyncWarp(Place place) { MeetWarp(Waits::kWarp, 0, place); }
 
 const std::byte* BlockRunner::Exchange(const void* mine, size_t bytes, Place place) {
   if (bytes > kExchangeBytes) {
@@ -73,41 +73,41 @@ const std::byte* BlockRunner::Exchange(const void* mine, size_t bytes, Place pla
     });
   }
   Thread& self = *current_;
-  const unsigned lane = self.index.thread & (wave_size_ - 1);
-  const size_t slot_bytes = wave_size_ * kExchangeBytes;
+  const unsigned lane = self.index.thread & (warp_size_ - 1);
+  const size_t slot_bytes = warp_size_ * kExchangeBytes;
   // A lane that is one exchange ahead writes to the other slot; two ahead it cannot be.
   std::byte* const slot = private_.exchanged() + (self.index.thread - lane) * 2 * kExchangeBytes +
                           self.exchange_slot * slot_bytes;
   self.exchange_slot ^= 1;
   std::memcpy(slot + lane * kExchangeBytes, mine, bytes);
-  MeetWave(Waits::kExchange, bytes, place);
+  MeetWarp(Waits::kExchange, bytes, place);
   return slot;
 }
 
-void BlockRunner::MeetWave(Waits kind, size_t bytes, Place place) {
+void BlockRunner::MeetWarp(Waits kind, size_t bytes, Place place) {
   Thread& self = *current_;
-  const unsigned first = self.index.thread & ~(wave_size_ - 1);
-  const unsigned wave = self.index.thread / wave_size_;
-  Rendezvous& meeting = waves_[wave];
+  const unsigned first = self.index.thread & ~(warp_size_ - 1);
+  const unsigned warp = self.index.thread / warp_size_;
+  Rendezvous& meeting = warps_[warp];
   if (meeting.num_arrived++ == 0) {
     meeting.place = place;
     meeting.kind = kind;
     meeting.bytes = bytes;
   }
-  if (place != meeting.place) CheckSamePlace("rendezvous of a wave", meeting.place, place);
+  if (place != meeting.place) CheckSamePlace("rendezvous of a warp", meeting.place, place);
   if (kind != meeting.kind || bytes != meeting.bytes) {
     Fail([&] {
-      return absl::StrCat("divergent rendezvous of a wave: one lane exchanges ", meeting.bytes,
+      return absl::StrCat("divergent rendezvous of a warp: one lane exchanges ", meeting.bytes,
                           " bytes, ", NameOf(self.index.thread), " ", bytes,
-                          " (0: SyncWave)\n  at ", Describe(place));
+                          " (0: SyncWarp)\n  at ", Describe(place));
     });
   }
   self.waits = kind;
   self.place = place;
-  if (meeting.num_arrived == wave_size_) {
+  if (meeting.num_arrived == warp_size_) {
     meeting = {};
-    if (kChecksAccesses && kind == Waits::kWave) CheckClocks(order_.MeetWave(wave));
-    for (unsigned i = first; i < first + wave_size_; ++i) MakeReady(i);
+    if (kChecksAccesses && kind == Waits::kWarp) CheckClocks(order_.MeetWarp(warp));
+    for (unsigned i = first; i < first + warp_size_; ++i) MakeReady(i);
   }
   GoOn();
 }
@@ -174,8 +174,8 @@ std::string BlockRunner::DescribeWaiting() const {
       continue;
     }
     if (waits == Waits::kBlock) absl::StrAppend(&text, "wait for the block");
-    if (waits == Waits::kWave) absl::StrAppend(&text, "wait for their wave");
-    if (waits == Waits::kExchange) absl::StrAppend(&text, "exchange with their wave");
+    if (waits == Waits::kWarp) absl::StrAppend(&text, "wait for their warp");
+    if (waits == Waits::kExchange) absl::StrAppend(&text, "exchange with their warp");
     if (waits == Waits::kBarrier) {
       absl::StrAppend(&text, "wait for phase ", phase, " of the barrier at ",
                       arena_.Describe(barriers_[barrier].offset));

@@ -18,7 +18,7 @@ namespace reprise::testing {
 
 struct BlockShape {
   unsigned threads = 64;
-  unsigned wave_size = 32;
+  unsigned warp_size = 32;
   size_t shared_bytes = 0;
   size_t shared_limit_bytes = 2 << 20;  // dynamic and static memory
 };
@@ -34,7 +34,7 @@ inline std::string ErrorOf(void (*body)(void*), void* args, const BlockShape& sh
                                           .shared = nullptr,
                                           .shared_bytes = shape.shared_bytes};
   try {
-    kernels::emulator::RunBlock(context, {shape.wave_size, shape.shared_limit_bytes}, body, args);
+    kernels::emulator::RunBlock(context, {shape.warp_size, shape.shared_limit_bytes}, body, args);
   } catch (const std::exception& e) {
     return e.what();
   }

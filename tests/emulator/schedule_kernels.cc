@@ -21,9 +21,9 @@ void MeetOften(void* argument) {
   for (int i = 0; i < rounds; ++i) SyncBlock();
 }
 
-void MeetInWavesOften(void* argument) {
+void MeetInWarpsOften(void* argument) {
   const int rounds = *static_cast<const int*>(argument);
-  for (int i = 0; i < rounds; ++i) kernels::emulator::SyncWave();
+  for (int i = 0; i < rounds; ++i) kernels::emulator::SyncWarp();
 }
 
 void AccessOften(void* argument) {

@@ -23,7 +23,7 @@ std::vector<uint32_t> NextOrders() {
   for (unsigned block = 0; block < 2; ++block) {
     uint32_t count = 0;
     OrderArgs args{.count = &count, .order = orders.data() + block * 2 * kThreads};
-    EXPECT_EQ(ErrorOf(&RecordOrder, &args, {.threads = kThreads, .wave_size = 32}), "");
+    EXPECT_EQ(ErrorOf(&RecordOrder, &args, {.threads = kThreads, .warp_size = 32}), "");
     EXPECT_EQ(count, 2 * kThreads);
   }
   return orders;
@@ -58,7 +58,7 @@ double MeasureNs(const char* name, void (*body)(void*), int rounds, unsigned thr
   for (int repeat = 0; repeat < 5; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(
-        ErrorOf(body, &rounds, {.threads = threads, .wave_size = 32, .shared_bytes = threads * 32}),
+        ErrorOf(body, &rounds, {.threads = threads, .warp_size = 32, .shared_bytes = threads * 32}),
         "");
     const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
     best = std::min(best, spent.count() / rounds / threads);
@@ -72,7 +72,7 @@ TEST(Schedule, CostsTensOfNanosecondsASwitch) {
   const double slack = kernels::emulator::kChecksAccesses ? 1.0 : 50.0;
   EXPECT_LT(MeasureNs("ns_block_barrier", &MeetOften, 1000, 256), 500 * slack);
   EXPECT_LT(MeasureNs("ns_block_barrier_512", &MeetOften, 500, 512), 500 * slack);
-  EXPECT_LT(MeasureNs("ns_wave_barrier", &MeetInWavesOften, 1000, 256), 500 * slack);
+  EXPECT_LT(MeasureNs("ns_warp_barrier", &MeetInWarpsOften, 1000, 256), 500 * slack);
   EXPECT_LT(MeasureNs("ns_shared_barrier", &MeetOnABarrierOften, 100, 128), 10000 * slack);
   EXPECT_LT(MeasureNs("ns_8_reads", &AccessOften, 1000, 256), 3000 * slack);
   EXPECT_LT(MeasureNs("ns_8_global_reads", &AccessGlobalOften, 1000, 256), 3000 * slack);

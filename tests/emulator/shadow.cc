@@ -64,11 +64,11 @@ void Shadow::NoteRead(size_t offset, Place place) {
 }
 
 void Shadow::NoteOneReadMore(Cell& cell, const Mark& mark) {
-  // Three reads that nothing orders are there already. Two of one wave are as good as three.
-  const uint32_t wave = IdOf(mark.epoch) / 32;
-  int of_wave = 0;
-  for (const Mark& read : cell.reads) of_wave += IdOf(read.epoch) / 32 == wave ? 1 : 0;
-  if (of_wave >= 2) return;
+  // Three reads that nothing orders are there already. Two of one warp are as good as three.
+  const uint32_t warp = IdOf(mark.epoch) / 32;
+  int of_warp = 0;
+  for (const Mark& read : cell.reads) of_warp += IdOf(read.epoch) / 32 == warp ? 1 : 0;
+  if (of_warp >= 2) return;
   for (int i = 0; i < kReads; ++i) {
     for (int j = 0; j < i; ++j) {
       if (IdOf(cell.reads[i].epoch) / 32 == IdOf(cell.reads[j].epoch) / 32) {
@@ -77,7 +77,7 @@ void Shadow::NoteOneReadMore(Cell& cell, const Mark& mark) {
       }
     }
   }
-  cell.reads[wave % kReads] = mark;
+  cell.reads[warp % kReads] = mark;
 }
 
 void Shadow::Split(size_t word) {

@@ -6,7 +6,7 @@
 // One cell stands for a word of 4 bytes while accesses take whole words; a smaller access splits
 // the word into four cells of a byte, and the next write of the whole word joins them. A cell keeps
 // its last write, and of the reads since then up to three that are not ordered among themselves:
-// enough that a write by any thread that has synchronised with its own wave alone, or with nobody,
+// enough that a write by any thread that has synchronised with its own warp alone, or with nobody,
 // meets one of them.
 #ifndef REPRISE_TESTS_EMULATOR_SHADOW_H_
 #define REPRISE_TESTS_EMULATOR_SHADOW_H_

@@ -217,7 +217,7 @@ class EmulatedFeaturesTest : public ::testing::TestWithParam<KernelTestParam> {
   }
 };
 
-// Waves of 64 and of 32 lanes, and the former through the hip device.
+// Warps of 64 and of 32 lanes, and the former through the hip device.
 INSTANTIATE_TEST_SUITE_P(EveryUnit, EmulatedFeaturesTest,
                          ::testing::Values(KernelTestParam{.emulated = MatrixUnit::kMfma},
                                            KernelTestParam{.emulated = MatrixUnit::kWmma},

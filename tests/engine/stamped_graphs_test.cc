@@ -36,8 +36,8 @@ constexpr absl::StatusCode kFailedPrecondition = absl::StatusCode::kFailedPrecon
 TEST(graphs::OpOfKernel, IsTheNameWithoutProjectDtypeAndTile) {
   EXPECT_EQ(graphs::OpOfKernel("reprise_fetch"), "fetch");
   EXPECT_EQ(graphs::OpOfKernel("reprise_rms_norm_f32"), "rms_norm");
-  EXPECT_EQ(graphs::OpOfKernel("reprise_linear_mma_bf16_128"), "linear_mma");
-  EXPECT_EQ(graphs::OpOfKernel("reprise_linear_mma_f16_whole"), "linear_mma");
+  EXPECT_EQ(graphs::OpOfKernel("reprise_linear_matrix_bf16_128"), "linear_matrix");
+  EXPECT_EQ(graphs::OpOfKernel("reprise_linear_matrix_f16_whole"), "linear_matrix");
   EXPECT_EQ(graphs::OpOfKernel("someone_elses_f16b"), "someone_elses_f16b");
 }
 

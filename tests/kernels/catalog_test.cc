@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention/cases.h"
-#include "kernels/attention/mma_geometry.h"
+#include "kernels/attention/matrix_geometry.h"
 #include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/cases.h"
-#include "kernels/linear/mma_shapes.h"
+#include "kernels/linear/matrix_geometry.h"
 #include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
 #if REPRISE_WITH_EMULATOR
@@ -62,22 +62,23 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
     for (const char* dtype : {"_bf16_", "_f16_"}) worked.insert(absl::StrCat(kernel, dtype, size));
   };
   for (const kernels::AttentionCase& c : kernels::kAttentionCases) {
-    const int size = kernels::kMmaHeadSizes[kernels::MmaHeadSizeIndex(c.head_dim)];
+    const int size = kernels::kMatrixHeadSizes[kernels::MatrixHeadSizeIndex(c.head_dim)];
     for (const kernels::AttentionRow& row : c.rows)
-      add(row.num_tokens == 1 ? "reprise_attention_decode_mma" : "reprise_attention_prefill_mma",
+      add(row.num_tokens == 1 ? "reprise_attention_decode_matrix"
+                              : "reprise_attention_prefill_matrix",
           std::to_string(size));
   }
   for (const kernels::LinearCase& c : kernels::kLinearCases) {
     if (c.rows == 0) continue;
     const auto* tile =
-        std::find_if(std::begin(kernels::kMmaTileRows), std::end(kernels::kMmaTileRows),
+        std::find_if(std::begin(kernels::kMatrixTileRows), std::end(kernels::kMatrixTileRows),
                      [&](int rows) { return static_cast<uint32_t>(rows) >= c.max_rows; });
-    add("reprise_linear_mma",
-        tile == std::end(kernels::kMmaTileRows) ? "whole" : std::to_string(*tile));
+    add("reprise_linear_matrix",
+        tile == std::end(kernels::kMatrixTileRows) ? "whole" : std::to_string(*tile));
   }
   std::set<std::string> compiled;
   for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
-    if (kernel.name.find("_mma_") != std::string_view::npos) compiled.emplace(kernel.name);
+    if (kernel.name.find("_matrix_") != std::string_view::npos) compiled.emplace(kernel.name);
   EXPECT_EQ(worked, compiled);
 }
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "kernels/attention/attention_args.h"
-#include "kernels/attention/mma_geometry.h"
+#include "kernels/attention/matrix_geometry.h"
 #include "kernels/attention/portable_geometry.h"
 #include "kernels/kernel_list.h"
-#include "kernels/linear/mma_shapes.h"
-#include "kernels/linear/portable_body.h"
+#include "kernels/linear/linear_portable_body.h"
+#include "kernels/linear/matrix_geometry.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "kernels/sample/report.h"
 #include "kernels/step/body.h"
@@ -35,13 +35,13 @@ const Names& BlockKernels() {
   return names;
 }
 const Names& MatrixKernels() {
-  static const Names names = {REPRISE_FOR_EACH_MMA_LINEAR(REPRISE_NAME)
-                                  REPRISE_FOR_EACH_MMA_ATTENTION(REPRISE_NAME)};
+  static const Names names = {REPRISE_FOR_EACH_MATRIX_LINEAR(REPRISE_NAME)
+                                  REPRISE_FOR_EACH_MATRIX_ATTENTION(REPRISE_NAME)};
   return names;
 }
 const Names& LargeMatrixKernels() {
-  static const Names names = {REPRISE_FOR_EACH_LARGE_MMA_LINEAR(REPRISE_NAME)
-                                  REPRISE_FOR_EACH_LARGE_MMA_ATTENTION(REPRISE_NAME)};
+  static const Names names = {REPRISE_FOR_EACH_LARGE_MATRIX_LINEAR(REPRISE_NAME)
+                                  REPRISE_FOR_EACH_LARGE_MATRIX_ATTENTION(REPRISE_NAME)};
   return names;
 }
 #undef REPRISE_NAME
@@ -73,11 +73,12 @@ size_t BlockSharedBytes(const DeviceTraits& traits, std::string_view name) {
 }
 size_t MatrixSharedBytes(const DeviceTraits& traits, std::string_view name) {
   const std::optional<int> size = SizeOf(name);
-  if (StartsWith(name, "reprise_linear_mma"))
+  if (StartsWith(name, "reprise_linear_matrix"))
     return static_cast<size_t>(
-        MmaSharedBytes(traits, size.has_value() ? *size : MmaMaxSplitRows(traits)));
-  if (StartsWith(name, "reprise_attention_decode_mma")) return MmaDecodeLayout(traits, *size).bytes;
-  return MmaPrefillLayout(traits, *size).bytes;
+        MatrixSharedBytes(traits, size.has_value() ? *size : MatrixMaxSplitRows(traits)));
+  if (StartsWith(name, "reprise_attention_decode_matrix"))
+    return MatrixDecodeLayout(traits, *size).bytes;
+  return MatrixPrefillLayout(traits, *size).bytes;
 }
 
 void Print(const char* unit_name, runtime::MatrixUnit unit, bool last) {

@@ -35,7 +35,7 @@ class DoctoredCode(unittest.TestCase):
         return run.returncode, run.stdout + run.stderr
 
     def code(self, vendor):
-        path = self.folder / f"reprise_{vendor}_linear_mma_linear.bin"
+        path = self.folder / f"reprise_{vendor}_linear_matrix_linear.bin"
         if not path.exists():
             self.skipTest(f"this build has no code for {vendor}")
         return path
@@ -50,7 +50,7 @@ class DoctoredCode(unittest.TestCase):
         header, size = struct.unpack_from("<IQ", data, 20)  # of the first entry, at 16
         start = 16 + header
         sections = dict(device_code.Elf(bytes(data[start : start + size]), "entry").sections)
-        text = sections[".text.reprise_linear_mma_bf16_16"]
+        text = sections[".text.reprise_linear_matrix_bf16_16"]
         replaced = 0
         for at in range(start + text[4], start + text[4] + text[5], 16):
             if struct.unpack_from("<Q", data, at)[0] & 0xFFF == 0x23C:
@@ -60,7 +60,7 @@ class DoctoredCode(unittest.TestCase):
         path.write_bytes(data)
         status, text = self.check()
         self.assertEqual(status, 1, text)
-        self.assertIn("sm_80: reprise_linear_mma_bf16_16 has no matrix instruction", text)
+        self.assertIn("sm_80: reprise_linear_matrix_bf16_16 has no matrix instruction", text)
         self.assertNotIn("sm_90a: ", text)
 
     def test_amd_code_without_matrix_instructions_is_refused(self):
@@ -84,14 +84,14 @@ class DoctoredCode(unittest.TestCase):
         self.assertGreater(len(targets), 0)
         for target in targets:
             for kernel in ("bf16_16", "f16_whole"):
-                self.assertIn(f"{target}: reprise_linear_mma_{kernel} has no matrix instruction", text)
+                self.assertIn(f"{target}: reprise_linear_matrix_{kernel} has no matrix instruction", text)
 
     def test_missing_kernels_are_named(self):
         vendor = "cuda" if list(self.folder.glob("reprise_cuda_*.bin")) else "hip"
         self.code(vendor).unlink()
         status, text = self.check()
         self.assertEqual(status, 1, text)
-        self.assertIn("reprise_linear_mma_f16_64 of kernels/kernel_list.h is not compiled", text)
+        self.assertIn("reprise_linear_matrix_f16_64 of kernels/kernel_list.h is not compiled", text)
 
     def test_build_without_code_is_an_error(self):
         shutil.rmtree(self.folder)
@@ -129,12 +129,12 @@ class Rules(unittest.TestCase):
         self.assertTrue(any("extra_0 is compiled but not expected" in line for line in self.findings()))
 
     def test_scratch_is_refused(self):
-        name = "reprise_linear_mma_bf16_16"
+        name = "reprise_linear_matrix_bf16_16"
         self.kernels[name] = dataclasses.replace(self.kernels[name], scratch_bytes=32)
         self.assertEqual(self.findings(), [f"{self.target}: {name} takes 32 bytes of scratch memory per thread; allowed: 0"])
 
     def test_spilled_scalars_are_refused(self):
-        name = "reprise_attention_decode_mma_bf16_64"
+        name = "reprise_attention_decode_matrix_bf16_64"
         self.kernels[name] = dataclasses.replace(self.kernels[name], spilled_scalars=300)
         self.assertEqual(len(self.findings()), 1)
         self.assertIn("spills 300 scalar registers", self.findings()[0])
@@ -149,8 +149,8 @@ class Occupancy(unittest.TestCase):
 
     def occupancy(self, target, threads, registers, static=0, dynamic=0):
         kernel = device_code.Kernel(target, "k", threads, registers, 0, 32, static, 0, 0, 0, 0)
-        blocks, waves, _, limiter = kernel_resources.occupancy(kernel, dynamic)
-        return blocks, waves, limiter
+        blocks, warps, _, limiter = kernel_resources.occupancy(kernel, dynamic)
+        return blocks, warps, limiter
 
     def test_nvidia(self):
         self.assertEqual(self.occupancy("sm_90a", 256, 32), (8, 64, "threads"))
@@ -162,10 +162,10 @@ class Occupancy(unittest.TestCase):
 
     def test_amd(self):
         self.assertEqual(self.occupancy("gfx90a", 256, 64), (8, 32, "threads"))
-        self.assertEqual(self.occupancy("gfx90a", 256, 128), (4, 16, "registers"))  # 512 / 128 waves of a SIMD
+        self.assertEqual(self.occupancy("gfx90a", 256, 128), (4, 16, "registers"))  # 512 / 128 warps of a SIMD
         self.assertEqual(self.occupancy("gfx942", 256, 32, 1024, 31 * 1024), (2, 8, "shared memory"))
         self.assertEqual(self.occupancy("gfx942", 256, 32, 1024, 64 * 1024), (0, 0, "shared memory"))
-        self.assertEqual(self.occupancy("gfx1100", 128, 96), (16, 64, "threads"))  # 1536 / 96 = 16 waves of a SIMD
+        self.assertEqual(self.occupancy("gfx1100", 128, 96), (16, 64, "threads"))  # 1536 / 96 = 16 warps of a SIMD
         self.assertEqual(self.occupancy("gfx1100", 128, 256), (5, 20, "registers"))  # 1536 / 264
 
 

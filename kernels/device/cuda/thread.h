@@ -19,12 +19,12 @@ REPRISE_FN int BlockY() { return static_cast<int>(blockIdx.y); }
 REPRISE_FN int GridX() { return static_cast<int>(gridDim.x); }
 REPRISE_FN int GridY() { return static_cast<int>(gridDim.y); }
 REPRISE_FN int Lane() { return static_cast<int>(threadIdx.x) & 31; }
-REPRISE_FN int Wave() { return static_cast<int>(threadIdx.x) >> 5; }
+REPRISE_FN int Warp() { return static_cast<int>(threadIdx.x) >> 5; }
 
 // ---- meeting others ----
 
 REPRISE_FN void SyncBlock() { __syncthreads(); }
-REPRISE_FN void SyncWave() { __syncwarp(); }
+REPRISE_FN void SyncWarp() { __syncwarp(); }
 template <typename V>
 REPRISE_FN V Shuffle(V x, int lane) {
   return __shfl_sync(0xffffffffu, x, lane);

@@ -90,7 +90,7 @@ void Mfma16x16x16(float* d, const uint32_t* a, const uint32_t* b) {
 #else
 
 // 16x16x16, 32 lanes. Registers as exchanged: a[0..7], then b[0..7]. The unit reads A and B of both
-// halves of the wave and wants them equal; which half it takes for what is not promised, so each
+// halves of the warp and wants them equal; which half it takes for what is not promised, so each
 // element here takes A from its own half and B from the other.
 template <typename T>
 void Wmma16x16x16(float* d, const uint32_t* a, const uint32_t* b) {

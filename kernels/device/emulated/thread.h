@@ -25,13 +25,13 @@ inline int BlockX() { return static_cast<int>(emulator::Self().block_x); }
 inline int BlockY() { return static_cast<int>(emulator::Self().block_y); }
 inline int GridX() { return static_cast<int>(emulator::Self().grid_x); }
 inline int GridY() { return static_cast<int>(emulator::Self().grid_y); }
-inline int Lane() { return ThreadX() % kWaveSize; }
-inline int Wave() { return ThreadX() / kWaveSize; }
+inline int Lane() { return ThreadX() % kWarpSize; }
+inline int Warp() { return ThreadX() / kWarpSize; }
 
 // ---- meeting others ----
 
 REPRISE_FN void SyncBlock() { emulator::SyncBlock(); }
-REPRISE_FN void SyncWave() { emulator::SyncWave(); }
+REPRISE_FN void SyncWarp() { emulator::SyncWarp(); }
 template <typename V>
 REPRISE_FN V Shuffle(V x, int lane) {
   const std::byte* all = emulator::Exchange(&x, sizeof(V));
@@ -161,7 +161,7 @@ uint32_t Pack2(float low, float high) {
 
 // ---- kernels ----
 
-inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.wave_size),
+inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.warp_size),
                                                        static_cast<size_t>(kTraits.shared_bytes)};
 
 #define REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args)             \

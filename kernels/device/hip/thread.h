@@ -38,9 +38,9 @@ REPRISE_FN int GridY() {
 REPRISE_FN int Lane() {
   int thread = ThreadX();
   asm("" : "+v"(thread));
-  return thread & (kWaveSize - 1);
+  return thread & (kWarpSize - 1);
 }
-REPRISE_FN int Wave() { return ThreadX() / kWaveSize; }
+REPRISE_FN int Warp() { return ThreadX() / kWarpSize; }
 
 // ---- meeting others ----
 
@@ -49,7 +49,7 @@ REPRISE_FN void SyncBlock() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-REPRISE_FN void SyncWave() {
+REPRISE_FN void SyncWarp() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How decode results come together, in two steps of fixed order: the waves of a block (each saw its
+// How decode results come together, in two steps of fixed order: the warps of a block (each saw its
 // own KV chunks), then the splits of a row (each was some block's piece). Partial maxima in memory
-// are in units of log2, as in mma_softmax.h.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_MERGE_H_
-#define REPRISE_KERNELS_ATTENTION_MMA_MERGE_H_
+// are in units of log2, as in warp_softmax.h.
+#ifndef REPRISE_KERNELS_ATTENTION_SPLIT_MERGE_H_
+#define REPRISE_KERNELS_ATTENTION_SPLIT_MERGE_H_
 
-#include "kernels/attention/mma_softmax.h"
+#include "kernels/attention/warp_softmax.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -85,32 +85,34 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piec
   }
 }
 
-// Shared memory of the merge across waves.
-struct WaveMergeShared {
-  float* rows;  // [kMmaWaves, MmaMergeRows, MmaMergeStride]
-  float* max;   // [kMmaWaves, kMmaDecodeRows]
-  float* sum;   // [kMmaWaves, kMmaDecodeRows]
+// Shared memory of the merge across warps.
+struct WarpMergeShared {
+  float* rows;  // [kMatrixWarps, MatrixMergeRows, MatrixMergeStride]
+  float* max;   // [kMatrixWarps, kMatrixDecodeRows]
+  float* sum;   // [kMatrixWarps, kMatrixDecodeRows]
   uint32_t* flag;
 };
 
-// Four columns of one row over all waves, relative to the largest maximum.
+// Four columns of one row over all warps, relative to the largest maximum.
 struct MergedColumns {
   Vec<float, 4> v;
   float max, sum;
 };
 template <int kHeadSize>
-REPRISE_FN MergedColumns MergeWaves(const WaveMergeShared& shared, int row, int slot, int column) {
+REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int slot, int column) {
   MergedColumns m{};
   m.max = -Infinity();
   REPRISE_UNROLL
-  for (int w = 0; w < kMmaWaves; ++w) m.max = Max(m.max, shared.max[w * kMmaDecodeRows + row]);
+  for (int w = 0; w < kMatrixWarps; ++w)
+    m.max = Max(m.max, shared.max[w * kMatrixDecodeRows + row]);
   const float base = SoftmaxBase(m.max);
   REPRISE_UNROLL
-  for (int w = 0; w < kMmaWaves; ++w) {
-    const float weight = Exp2(shared.max[w * kMmaDecodeRows + row] - base);
-    const auto x = LoadVec<4>(
-        shared.rows + (w * MmaMergeRows(kHeadSize) + slot) * MmaMergeStride(kHeadSize) + column);
-    m.sum += shared.sum[w * kMmaDecodeRows + row] * weight;
+  for (int w = 0; w < kMatrixWarps; ++w) {
+    const float weight = Exp2(shared.max[w * kMatrixDecodeRows + row] - base);
+    const auto x =
+        LoadVec<4>(shared.rows +
+                   (w * MatrixMergeRows(kHeadSize) + slot) * MatrixMergeStride(kHeadSize) + column);
+    m.sum += shared.sum[w * kMatrixDecodeRows + row] * weight;
     REPRISE_UNROLL
     for (int i = 0; i < 4; ++i) m.v.v[i] += x.v[i] * weight;
   }
@@ -133,22 +135,22 @@ REPRISE_FN void StoreMerged(const AttentionArgs& a, const AttentionPiece& piece,
   }
 }
 
-// Ends a decode piece: waves merge in wave order through shared memory, MmaMergeRows rows at a
+// Ends a decode piece: warps merge in warp order through shared memory, MatrixMergeRows rows at a
 // time; the last split to arrive merges the row. Contains barriers, at least one before anything
 // that the caller does next.
 template <typename T, int kHeadSize>
 REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece, int group,
-                             WaveSoftmax<T, kHeadSize, kMmaChunk>& wave_result,
-                             const WaveMergeShared& shared) {
-  using Softmax = WaveSoftmax<T, kHeadSize, kMmaChunk>;
-  constexpr int kRows = MmaMergeRows(kHeadSize);
-  const int wave = Wave();
-  wave_result.FinishSums();
+                             WarpSoftmax<T, kHeadSize, kMatrixChunk>& warp_result,
+                             const WarpMergeShared& shared) {
+  using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
+  constexpr int kRows = MatrixMergeRows(kHeadSize);
+  const int warp = Warp();
+  warp_result.FinishSums();
   if (MatrixColumn(0) == 0) {
     REPRISE_UNROLL
     for (int h = 0; h < kRowSlots; ++h) {
-      shared.max[wave * kMmaDecodeRows + MatrixRow(h)] = wave_result.max(h);
-      shared.sum[wave * kMmaDecodeRows + MatrixRow(h)] = wave_result.sum(h);
+      shared.max[warp * kMatrixDecodeRows + MatrixRow(h)] = warp_result.max(h);
+      shared.sum[warp * kMatrixDecodeRows + MatrixRow(h)] = warp_result.sum(h);
     }
   }
   for (int row0 = 0; row0 < group; row0 += kRows) {
@@ -158,11 +160,11 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
     for (int h = 0; h < kRowSlots; ++h) {
       const int slot = MatrixRow(h) - row0;
       if (slot < 0 || slot >= rows) continue;
-      float* to = shared.rows + (wave * kRows + slot) * MmaMergeStride(kHeadSize);
+      float* to = shared.rows + (warp * kRows + slot) * MatrixMergeStride(kHeadSize);
       REPRISE_UNROLL
       for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
         const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
-        StoreVec(to + Softmax::RunColumn(c, run), wave_result.acc(c, h, run));
+        StoreVec(to + Softmax::RunColumn(c, run), warp_result.acc(c, h, run));
       }
     }
     SyncBlock();
@@ -170,7 +172,7 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
       const int slot = i / (kHeadSize / 4), column = i % (kHeadSize / 4) * 4;
       if (column >= a.head_dim) continue;
       StoreMerged<T>(a, piece, static_cast<int>(piece.kv_head) * group + row0 + slot, column,
-                     MergeWaves<kHeadSize>(shared, row0 + slot, slot, column));
+                     MergeWarps<kHeadSize>(shared, row0 + slot, slot, column));
     }
   }
   if (piece.num_splits == 1) return;
@@ -181,4 +183,4 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_MERGE_H_
+#endif  // REPRISE_KERNELS_ATTENTION_SPLIT_MERGE_H_

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one wave of the matrix-unit attention kernels computes: 16 query rows against tiles of K and
+// What one warp of the matrix-unit attention kernels computes: 16 query rows against tiles of K and
 // V in shared memory, with a running softmax. Scores are in units of log2: scale * log2(e) * q . k,
 // so that exp is exp2.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_H_
-#define REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_H_
+#ifndef REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
+#define REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 
-#include "kernels/attention/mma_geometry.h"
+#include "kernels/attention/matrix_geometry.h"
 #include "kernels/device/matrix.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -18,7 +18,7 @@ REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max
 using ColumnRun = Vec<float, kColumnRun>;
 
 template <typename T, int kHeadSize, int kTokens>
-class WaveSoftmax {
+class WarpSoftmax {
  public:
   using Scores = MatrixD<16>[kTokens / 16];
   static constexpr int kColumns = kHeadSize / 16;              // accumulator fragments
@@ -157,4 +157,4 @@ class WaveSoftmax {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_SOFTMAX_H_
+#endif  // REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix-unit linear, compiled for CUDA and for HIP.
-#include "kernels/linear/mma_kernels.h"
+#include "kernels/linear/matrix_kernels.h"

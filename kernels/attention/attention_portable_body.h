@@ -3,8 +3,8 @@
 // over KV tiles in shared memory. An item whose query rows do not all fit there is done in passes,
 // each by whichever block comes to it; no row looks at another, so passes change no bits. The
 // host's native body too. Simple on purpose: the reference on every device, and f32 on GPUs.
-#ifndef REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
-#define REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
+#ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
+#define REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
 
 #include "kernels/attention/attention_args.h"
 #include "kernels/attention/portable_geometry.h"
@@ -254,4 +254,4 @@ REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_PORTABLE_BODY_H_
+#endif  // REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_

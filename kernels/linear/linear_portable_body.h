@@ -2,8 +2,8 @@
 // Linear, portable candidate, block style: a tile of rows x features per block, K in pieces through
 // shared memory, one f32 accumulator per output walked in ascending K. Simple on purpose: the
 // reference on every device, and f32 on GPUs.
-#ifndef REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
-#define REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
+#ifndef REPRISE_KERNELS_LINEAR_LINEAR_PORTABLE_BODY_H_
+#define REPRISE_KERNELS_LINEAR_LINEAR_PORTABLE_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/linear/linear_args.h"
@@ -75,4 +75,4 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_LINEAR_PORTABLE_BODY_H_
+#endif  // REPRISE_KERNELS_LINEAR_LINEAR_PORTABLE_BODY_H_

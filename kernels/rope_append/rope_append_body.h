@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of rope + KV append, block style: one block per token.
-#ifndef REPRISE_KERNELS_ROPE_APPEND_BODY_H_
-#define REPRISE_KERNELS_ROPE_APPEND_BODY_H_
+#ifndef REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_BODY_H_
+#define REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/rope_append/rope_append_args.h"
@@ -123,4 +123,4 @@ REPRISE_FN void RopeAppendNormedBody(Block& b, const RopeAppendArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ROPE_APPEND_BODY_H_
+#endif  // REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_BODY_H_

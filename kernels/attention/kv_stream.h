@@ -3,10 +3,10 @@
 // from the paged cache into a ring in shared memory. Copies run ahead across the borders of pieces,
 // and page indices are looked up one batch ahead of the copies: a lookup on the issue path would
 // cost a quarter of the bandwidth. No arithmetic on K or V here.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_H_
-#define REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_H_
+#ifndef REPRISE_KERNELS_ATTENTION_KV_STREAM_H_
+#define REPRISE_KERNELS_ATTENTION_KV_STREAM_H_
 
-#include "kernels/attention/mma_geometry.h"
+#include "kernels/attention/matrix_geometry.h"
 #include "kernels/device/matrix.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -20,7 +20,7 @@ REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t to
                              AttentionPiece* pieces) {
   const uint32_t grid = static_cast<uint32_t>(GridX()), thread = static_cast<uint32_t>(ThreadX());
   const uint32_t left = (total - first + grid - 1) / grid;
-  const uint32_t n = left < kMmaWindow ? left : kMmaWindow;
+  const uint32_t n = left < kMatrixWindow ? left : kMatrixWindow;
   SyncBlock();  // the window before may still be read
   if (thread < n) {
     const uint32_t w = first + thread * grid;
@@ -65,17 +65,18 @@ class FastDivide {
   uint32_t divisor_, inverse_;
 };
 
-// Chunk c of a piece is its KV tokens [tile_origin + 16 c, + 16); wave w owns chunks w, w + 4, ...
-// kTogether: the block's waves consume in step, a slot holds one chunk of each wave (a tile of 64
-// tokens), and every wave has as many chunks as the tile count. Otherwise each wave has a ring of
+// Chunk c of a piece is its KV tokens [tile_origin + 16 c, + 16); warp w owns chunks w, w + 4, ...
+// kTogether: the block's warps consume in step, a slot holds one chunk of each warp (a tile of 64
+// tokens), and every warp has as many chunks as the tile count. Otherwise each warp has a ring of
 // its own, waits for nobody and skips chunks past the end. Tokens outside [kv_begin, kv_end) and
 // columns at or beyond head_dim read as zeros, and memory there is not touched.
 template <int kHeadSize, int kSlots, bool kTogether>
 class KvStream {
  public:
-  static constexpr int kTokens = kTogether ? kMmaChunk * kMmaWaves : kMmaChunk;  // of a slot
+  static constexpr int kTokens =
+      kTogether ? kMatrixChunk * kMatrixWarps : kMatrixChunk;  // of a slot
 
-  // ring: this wave's ring, or the block's when kTogether. The pieces stay unchanged while the
+  // ring: this warp's ring, or the block's when kTogether. The pieces stay unchanged while the
   // stream is in use.
   REPRISE_FN KvStream(const AttentionArgs& a, const FastDivide& block_size,
                       const AttentionPiece* pieces, int num_pieces, uint32_t ring)
@@ -94,19 +95,19 @@ class KvStream {
   // How many slots of K (and as many of V) a piece takes in this stream.
   REPRISE_FN static int NumChunks(const AttentionPiece& piece) {
     const int tokens = static_cast<int>(piece.kv_end - piece.tile_origin);
-    const int skipped = kTogether ? 0 : Wave() * kMmaChunk;
-    constexpr int kStep = kMmaChunk * kMmaWaves;
+    const int skipped = kTogether ? 0 : Warp() * kMatrixChunk;
+    constexpr int kStep = kMatrixChunk * kMatrixWarps;
     return tokens > skipped ? (tokens - skipped + kStep - 1) / kStep : 0;
   }
 
   // Shared address of the next slot: K, then V of every chunk in turn, piece after piece. Valid
-  // until the next call. A barrier of the wave, or of the block when kTogether.
+  // until the next call. A barrier of the warp, or of the block when kTogether.
   REPRISE_FN uint32_t NextKeys() { return Next<0>(); }
   REPRISE_FN uint32_t NextValues() { return Next<1>(); }
 
  private:
   static constexpr int kRowBytes = kHeadSize * 2;
-  static constexpr int kBatch = kWaveSize / kMmaChunk;  // chunks that are looked up together
+  static constexpr int kBatch = kWarpSize / kMatrixChunk;  // chunks that are looked up together
   static constexpr uint32_t kSlotBytes = kTokens * kRowBytes;
 
   REPRISE_FN static uint32_t After(uint32_t slot) {
@@ -119,7 +120,7 @@ class KvStream {
     if constexpr (kTogether) {
       SyncBlock();
     } else {
-      SyncWave();
+      SyncWarp();
     }
     // Everyone is past the slot read last; refill it. It is kSlots - 1 slots ahead.
     if constexpr ((kHalf + kSlots - 1) % 2 == 0) {
@@ -143,13 +144,13 @@ class KvStream {
       CopyChunk(static_cast<uint64_t>(a_.num_kv_heads) * static_cast<uint32_t>(a_.block_size) *
                 static_cast<uint32_t>(a_.head_dim) * 2);
       --batch_left_;
-      batch_at_ += kMmaChunk;
+      batch_at_ += kMatrixChunk;
     }
     CopyAsyncCommit();
     write_ = After(write_);
   }
 
-  // Finds the wave's next batch, kBatch chunks with one token per lane, and loads its page indices.
+  // Finds the warp's next batch, kBatch chunks with one token per lane, and loads its page indices.
   // Nothing waits for them yet.
   REPRISE_FN void Lookup() {
     int chunks = 0;
@@ -161,9 +162,9 @@ class KvStream {
     if (piece_ >= num_pieces_) return;
     const AttentionPiece& piece = pieces_[piece_];
     next_left_ = chunks - chunk_ < kBatch ? chunks - chunk_ : kBatch;
-    const int chunk = Wave() + kMmaWaves * (chunk_ + Lane() / kMmaChunk);
+    const int chunk = Warp() + kMatrixWarps * (chunk_ + Lane() / kMatrixChunk);
     const uint32_t token =
-        piece.tile_origin + static_cast<uint32_t>(chunk * kMmaChunk + Lane() % kMmaChunk);
+        piece.tile_origin + static_cast<uint32_t>(chunk * kMatrixChunk + Lane() % kMatrixChunk);
     next_row_ = kNoRow;
     if (token >= piece.kv_begin && token < piece.kv_end) {
       uint32_t offset;
@@ -191,16 +192,16 @@ class KvStream {
     Lookup();
   }
 
-  // The wave copies one chunk's rows; `offset` in bytes leads from K to V.
+  // The warp copies one chunk's rows; `offset` in bytes leads from K to V.
   REPRISE_FN void CopyChunk(uint64_t offset) {
     constexpr int kPieces = kHeadSize / 8;  // of 16 bytes in a row
-    constexpr int kRowsAtOnce = kWaveSize / kPieces;
+    constexpr int kRowsAtOnce = kWarpSize / kPieces;
     const int piece = Lane() % kPieces;
     const bool in_head = piece * 8 < a_.head_dim;
     const uint32_t target =
-        ring_ + write_ + (kTogether ? static_cast<uint32_t>(Wave() * kMmaChunk * kRowBytes) : 0);
+        ring_ + write_ + (kTogether ? static_cast<uint32_t>(Warp() * kMatrixChunk * kRowBytes) : 0);
     REPRISE_UNROLL_BY(8)
-    for (int i = 0; i < kMmaChunk / kRowsAtOnce; ++i) {
+    for (int i = 0; i < kMatrixChunk / kRowsAtOnce; ++i) {
       const int row = Lane() / kPieces + i * kRowsAtOnce;
       const uint64_t address = Shuffle(address_, batch_at_ + row);
       const bool valid = address != 0 && in_head;
@@ -232,4 +233,4 @@ class KvStream {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_KV_STREAM_H_
+#endif  // REPRISE_KERNELS_ATTENTION_KV_STREAM_H_

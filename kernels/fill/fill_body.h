@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of the fill kernels, block style: blocks take pieces of kFillPiece elements.
-#ifndef REPRISE_KERNELS_FILL_BODY_H_
-#define REPRISE_KERNELS_FILL_BODY_H_
+#ifndef REPRISE_KERNELS_FILL_FILL_BODY_H_
+#define REPRISE_KERNELS_FILL_FILL_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/device/philox.h"
@@ -40,4 +40,4 @@ REPRISE_FN void NanFillBody(Block& b, const NanFillArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_FILL_BODY_H_
+#endif  // REPRISE_KERNELS_FILL_FILL_BODY_H_

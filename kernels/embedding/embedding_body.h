@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of embedding, block style: one block per token.
-#ifndef REPRISE_KERNELS_EMBEDDING_BODY_H_
-#define REPRISE_KERNELS_EMBEDDING_BODY_H_
+#ifndef REPRISE_KERNELS_EMBEDDING_EMBEDDING_BODY_H_
+#define REPRISE_KERNELS_EMBEDDING_EMBEDDING_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/embedding/embedding_args.h"
@@ -41,4 +41,4 @@ REPRISE_FN void EmbeddingBody(Block& b, const EmbeddingArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_EMBEDDING_BODY_H_
+#endif  // REPRISE_KERNELS_EMBEDDING_EMBEDDING_BODY_H_

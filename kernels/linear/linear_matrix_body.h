@@ -9,12 +9,12 @@
 // weight's shape and G alone. `Split` gives every segment to one block and merges through memory
 // (the last arriver adds); `Whole` walks all of a tile's segments in one block. Same sums, same
 // bits, for any number of rows.
-#ifndef REPRISE_KERNELS_LINEAR_MMA_BODY_H_
-#define REPRISE_KERNELS_LINEAR_MMA_BODY_H_
+#ifndef REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_BODY_H_
+#define REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_BODY_H_
 
 #include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
-#include "kernels/linear/mma_shapes.h"
+#include "kernels/linear/matrix_geometry.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -25,9 +25,10 @@ struct SegmentMap {
   uint32_t segments;  // G
 
   REPRISE_FN explicit SegmentMap(const LinearArgs& a) {
-    chunks = static_cast<uint32_t>((a.in_features + kMmaChunkK - 1) / kMmaChunkK);
+    chunks = static_cast<uint32_t>((a.in_features + kMatrixChunkK - 1) / kMatrixChunkK);
     total =
-        static_cast<uint64_t>((a.out_features + kMmaTileFeatures - 1) / kMmaTileFeatures) * chunks;
+        static_cast<uint64_t>((a.out_features + kMatrixTileFeatures - 1) / kMatrixTileFeatures) *
+        chunks;
     segments = static_cast<uint32_t>(a.num_segments);
   }
   // First unit of a segment.
@@ -40,24 +41,24 @@ struct SegmentMap {
   }
 };
 
-// kTileRows: tokens of a tile. kStages: shared-memory stages. The waves lie along features where
+// kTileRows: tokens of a tile. kStages: shared-memory stages. The warps lie along features where
 // tokens are few, in two columns where they are many, so that a fragment read from shared memory
 // serves several products.
 template <typename T, int kTileRows, int kStages>
-struct MmaLinear {
-  static constexpr int kThreads = kMmaLinearThreads;
-  static constexpr int kRowWaves = kTileRows >= 64 ? 2 : 1;
-  static constexpr int kFeatureWaves = kThreads / kWaveSize / kRowWaves;
-  static constexpr int kWaveRows = kTileRows / kRowWaves;
-  static constexpr int kColumns = kWaveRows < 16 ? 8 : 16;  // tokens of a fragment of D
-  static constexpr int kRowFragments = kWaveRows / kColumns;
-  static constexpr int kFeatureFragments = kMmaTileFeatures / kFeatureWaves / 16;
+struct MatrixLinear {
+  static constexpr int kThreads = kMatrixLinearThreads;
+  static constexpr int kRowWarps = kTileRows >= 64 ? 2 : 1;
+  static constexpr int kFeatureWarps = kThreads / kWarpSize / kRowWarps;
+  static constexpr int kWarpRows = kTileRows / kRowWarps;
+  static constexpr int kColumns = kWarpRows < 16 ? 8 : 16;  // tokens of a fragment of D
+  static constexpr int kRowFragments = kWarpRows / kColumns;
+  static constexpr int kFeatureFragments = kMatrixTileFeatures / kFeatureWarps / 16;
   static constexpr int kFragments = kRowFragments * kFeatureFragments;
   static_assert(kColumns >= kTraits.matrix_columns);
-  static constexpr int kWeightBytes = kMmaTileFeatures * kMmaChunkK * 2;
-  static constexpr int kStageBytes = kWeightBytes + kTileRows * kMmaChunkK * 2;
-  static constexpr int kRowChunks = kMmaChunkK / 8;  // 16-byte chunks of a shared row
-  static_assert(kStageBytes * kStages == MmaSharedBytes(kTraits, kTileRows));
+  static constexpr int kWeightBytes = kMatrixTileFeatures * kMatrixChunkK * 2;
+  static constexpr int kStageBytes = kWeightBytes + kTileRows * kMatrixChunkK * 2;
+  static constexpr int kRowChunks = kMatrixChunkK / 8;  // 16-byte chunks of a shared row
+  static_assert(kStageBytes * kStages == MatrixSharedBytes(kTraits, kTileRows));
 
   using Fragment = MatrixD<kColumns>;
   using Accumulators = Fragment[kFragments];                    // [feature fragment][row fragment]
@@ -70,8 +71,8 @@ struct MmaLinear {
   const uint32_t shared;
   const TileReader<kRowChunks> reader;
 
-  REPRISE_FN MmaLinear(const LinearArgs& args, int live_rows, int row_tile,
-                       unsigned char* shared_base)
+  REPRISE_FN MatrixLinear(const LinearArgs& args, int live_rows, int row_tile,
+                          unsigned char* shared_base)
       : a(args),
         map(args),
         rows(live_rows),
@@ -81,11 +82,11 @@ struct MmaLinear {
   // Starts the copies of one unit into a stage; zero outside the weight and beyond the live rows.
   REPRISE_FN void Load(uint32_t tile, uint32_t chunk, int stage) const {
     const uint32_t base = shared + stage * kStageBytes;
-    const int k0 = static_cast<int>(chunk) * kMmaChunkK;
-    const int n0 = static_cast<int>(tile) * kMmaTileFeatures;
+    const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
+    const int n0 = static_cast<int>(tile) * kMatrixTileFeatures;
     const T* weight = static_cast<const T*>(a.weight);
     REPRISE_UNROLL
-    for (int i = 0; i < kMmaTileFeatures * kRowChunks / kThreads; ++i) {
+    for (int i = 0; i < kMatrixTileFeatures * kRowChunks / kThreads; ++i) {
       const int at = i * kThreads + ThreadX();
       const int r = at / kRowChunks, c = at % kRowChunks;
       const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
@@ -103,23 +104,23 @@ struct MmaLinear {
     }
   }
 
-  // First feature and first token of this wave inside the tile.
-  REPRISE_FN static int WaveFeature() { return Wave() % kFeatureWaves * 16 * kFeatureFragments; }
-  REPRISE_FN static int WaveRow() { return Wave() / kFeatureWaves * kWaveRows; }
+  // First feature and first token of this warp inside the tile.
+  REPRISE_FN static int WarpFeature() { return Warp() % kFeatureWarps * 16 * kFeatureFragments; }
+  REPRISE_FN static int WarpRow() { return Warp() / kFeatureWarps * kWarpRows; }
 
   // acc += weights x tokens of one stage.
   REPRISE_FN void MultiplyStage(int stage, Accumulators& acc) const {
     const uint32_t weights = shared + static_cast<uint32_t>(stage * kStageBytes);
     const uint32_t tokens = weights + kWeightBytes;
     REPRISE_UNROLL
-    for (int k = 0; k < kMmaChunkK / 16; ++k) {
+    for (int k = 0; k < kMatrixChunkK / 16; ++k) {
       MatrixA w[kFeatureFragments];
       REPRISE_UNROLL
       for (int i = 0; i < kFeatureFragments; ++i)
-        w[i] = reader.A(weights, WaveFeature() + i * 16, k);
+        w[i] = reader.A(weights, WarpFeature() + i * 16, k);
       REPRISE_UNROLL
       for (int f = 0; f < kRowFragments; ++f) {
-        const auto x = reader.template B<kColumns>(tokens, WaveRow() + f * kColumns, k);
+        const auto x = reader.template B<kColumns>(tokens, WarpRow() + f * kColumns, k);
         REPRISE_UNROLL
         for (int i = 0; i < kFeatureFragments; ++i)
           Multiply<T>(acc[i * kRowFragments + f], w[i], x);
@@ -129,8 +130,8 @@ struct MmaLinear {
 
   // Scale, bias, one rounding; live rows and features only.
   REPRISE_FN void Store(uint32_t tile, const Accumulators& acc) const {
-    const int n0 = static_cast<int>(tile) * kMmaTileFeatures + WaveFeature();
-    const int r0 = first_row + WaveRow();
+    const int n0 = static_cast<int>(tile) * kMatrixTileFeatures + WarpFeature();
+    const int r0 = first_row + WarpRow();
     REPRISE_UNROLL
     for (int i = 0; i < kFeatureFragments * kRowSlots; ++i) {
       const int h = i % kRowSlots, n = n0 + i / kRowSlots * 16 + MatrixRow(h);
@@ -158,7 +159,7 @@ struct MmaLinear {
   // Place of one value in the partials: [slot][value][thread], so that neighbouring threads touch
   // neighbouring words.
   REPRISE_FN float* Partial(uint32_t slot) const {
-    return a.partials + static_cast<int64_t>(slot) * kMmaTileFeatures * kTileRows + ThreadX();
+    return a.partials + static_cast<int64_t>(slot) * kMatrixTileFeatures * kTileRows + ThreadX();
   }
 
   // The block's piece of `tile`, units [begin, end) of segment `segment`, is summed: store it, or
@@ -278,12 +279,12 @@ struct MmaLinear {
 };
 
 template <typename T, int kTileRows, bool kWhole>
-REPRISE_FN void MmaLinearBody(const LinearArgs& a, unsigned char* shared) {
-  constexpr int kStages = MmaStages(kTraits, kTileRows);
+REPRISE_FN void MatrixLinearBody(const LinearArgs& a, unsigned char* shared) {
+  constexpr int kStages = MatrixStages(kTraits, kTileRows);
   const int rows = static_cast<int>(*a.num_rows);
   const int row_tile = BlockY();
   if (row_tile * kTileRows >= rows) return;
-  const MmaLinear<T, kTileRows, kStages> linear(a, rows, row_tile, shared);
+  const MatrixLinear<T, kTileRows, kStages> linear(a, rows, row_tile, shared);
   if constexpr (kWhole) {
     linear.RunWhole(static_cast<uint32_t>(BlockX()));
   } else {
@@ -293,4 +294,4 @@ REPRISE_FN void MmaLinearBody(const LinearArgs& a, unsigned char* shared) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_LINEAR_MMA_BODY_H_
+#endif  // REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_BODY_H_

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix-unit attention kernels, compiled for CUDA and for HIP.
-#include "kernels/attention/mma_kernels.h"
+#include "kernels/attention/matrix_kernels.h"

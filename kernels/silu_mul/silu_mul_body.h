@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of SiLU*up, block style: grid x is the token, grid y the piece of its row.
-#ifndef REPRISE_KERNELS_SILU_MUL_BODY_H_
-#define REPRISE_KERNELS_SILU_MUL_BODY_H_
+#ifndef REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_
+#define REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/silu_mul/silu_mul_args.h"
@@ -43,4 +43,4 @@ REPRISE_FN void SiluMulBody(Block& b, const SiluMulArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_SILU_MUL_BODY_H_
+#endif  // REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_

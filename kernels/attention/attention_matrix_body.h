@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention on matrix units, thread style: the decode kernel (one query token, its
-// group of heads as rows, waves share out the KV tokens) and the prefill kernel (64 query rows,
-// waves share out the rows). Static grid: block b of G walks the step's pieces b, b + G, ...; no
+// group of heads as rows, warps share out the KV tokens) and the prefill kernel (64 query rows,
+// warps share out the rows). Static grid: block b of G walks the step's pieces b, b + G, ...; no
 // block waits for another, and a row's bits depend on its piece alone. Launch shapes:
 // attention_shapes.cc. The reference for the same lists: portable_body.h.
-#ifndef REPRISE_KERNELS_ATTENTION_MMA_BODY_H_
-#define REPRISE_KERNELS_ATTENTION_MMA_BODY_H_
+#ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_MATRIX_BODY_H_
+#define REPRISE_KERNELS_ATTENTION_ATTENTION_MATRIX_BODY_H_
 
-#include "kernels/attention/mma_kv_stream.h"
-#include "kernels/attention/mma_merge.h"
-#include "kernels/attention/mma_softmax.h"
+#include "kernels/attention/kv_stream.h"
+#include "kernels/attention/split_merge.h"
+#include "kernels/attention/warp_softmax.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// Wider than any context, see WaveSoftmax::Mask.
+// Wider than any context, see WarpSoftmax::Mask.
 inline constexpr uint32_t kNoWindow = 1u << 31;
 
 REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -25,7 +25,7 @@ REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 template <typename T, int kHeadSize, int kRows>
 REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
                               int rows, unsigned char* shared) {
-  constexpr int kChunks = kHeadSize / 8, kThreads = MmaAttentionThreads(kTraits);
+  constexpr int kChunks = kHeadSize / 8, kThreads = MatrixAttentionThreads(kTraits);
   REPRISE_UNROLL_BY(4)
   for (int first = 0; first < kRows * kChunks; first += kThreads) {
     const int i = first + ThreadX();
@@ -45,43 +45,44 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piec
 }
 
 template <typename T, int kHeadSize>
-REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* shared) {
-  constexpr MmaSharedLayout kLayout = MmaDecodeLayout(kTraits, kHeadSize);
-  constexpr int kSlots = MmaDecodeSlots(kTraits, kHeadSize);
+REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char* shared) {
+  constexpr MatrixSharedLayout kLayout = MatrixDecodeLayout(kTraits, kHeadSize);
+  constexpr int kSlots = MatrixDecodeSlots(kTraits, kHeadSize);
   using Stream = KvStream<kHeadSize, kSlots, false>;
-  using Softmax = WaveSoftmax<T, kHeadSize, kMmaChunk>;
+  using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
 
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
   auto* stats = reinterpret_cast<float*>(shared + kLayout.stats);
-  const WaveMergeShared merge{reinterpret_cast<float*>(shared + kLayout.merge), stats,
-                              stats + kMmaWaves * kMmaDecodeRows,
+  const WarpMergeShared merge{reinterpret_cast<float*>(shared + kLayout.merge), stats,
+                              stats + kMatrixWarps * kMatrixDecodeRows,
                               reinterpret_cast<uint32_t*>(shared + kLayout.flag)};
-  const int wave = Wave();
+  const int warp = Warp();
   const uint32_t ring = SharedAddress(shared + kLayout.ring) +
-                        static_cast<uint32_t>(wave * kSlots * kMmaChunk * kHeadSize * 2);
+                        static_cast<uint32_t>(warp * kSlots * kMatrixChunk * kHeadSize * 2);
   const FastDivide block_size(static_cast<uint32_t>(a.block_size));
   const int group = a.num_heads / a.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
   Softmax softmax;
 
-  const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
+  const uint32_t stride = kMatrixWindow * static_cast<uint32_t>(GridX());
   for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
     const int num_pieces = ResolvePieces<1>(a, first, total, pieces);
     Stream stream(a, block_size, pieces, num_pieces, ring);
     for (int p = 0; p < num_pieces; ++p) {
       const AttentionPiece& piece = pieces[p];
-      LoadQueryRows<T, kHeadSize, kMmaDecodeRows>(a, piece, group, group, shared + kLayout.query);
+      LoadQueryRows<T, kHeadSize, kMatrixDecodeRows>(a, piece, group, group,
+                                                     shared + kLayout.query);
       SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query));
       const int chunks = Stream::NumChunks(piece);
       const uint32_t end = Min(piece.kv_end - 1, piece.position);
-      uint32_t token = piece.tile_origin + static_cast<uint32_t>(wave * kMmaChunk);
-      for (int c = 0; c < chunks; ++c, token += kMmaWaves * kMmaChunk) {
+      uint32_t token = piece.tile_origin + static_cast<uint32_t>(warp * kMatrixChunk);
+      for (int c = 0; c < chunks; ++c, token += kMatrixWarps * kMatrixChunk) {
         typename Softmax::Scores s;
         softmax.Score(stream.NextKeys(), scale_log2, s);
-        if (token + kMmaChunk - 1 > end) {
+        if (token + kMatrixChunk - 1 > end) {
           uint32_t last[kRowSlots];
           REPRISE_UNROLL
           for (uint32_t& x : last) x = end;
@@ -95,7 +96,7 @@ REPRISE_FN void AttentionDecodeMmaBody(const AttentionArgs& a, unsigned char* sh
   }
 }
 
-// Writes the wave's rows of a prefill piece.
+// Writes the warp's rows of a prefill piece.
 template <typename T, int kHeadSize, typename Softmax>
 REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
                                  int rows, int row0, const Softmax& softmax) {
@@ -122,11 +123,11 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& p
 }
 
 template <typename T, int kHeadSize>
-REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* shared) {
-  constexpr MmaSharedLayout kLayout = MmaPrefillLayout(kTraits, kHeadSize);
-  using Stream = KvStream<kHeadSize, MmaPrefillSlots(kTraits, kHeadSize), true>;
+REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char* shared) {
+  constexpr MatrixSharedLayout kLayout = MatrixPrefillLayout(kTraits, kHeadSize);
+  using Stream = KvStream<kHeadSize, MatrixPrefillSlots(kTraits, kHeadSize), true>;
   constexpr int kTile = Stream::kTokens;
-  using Softmax = WaveSoftmax<T, kHeadSize, kTile>;
+  using Softmax = WarpSoftmax<T, kHeadSize, kTile>;
 
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
@@ -134,11 +135,11 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
   const FastDivide block_size(static_cast<uint32_t>(a.block_size));
   const int group = a.num_heads / a.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
-  const int row0 = Wave() * 16;
+  const int row0 = Warp() * 16;
   const uint32_t window = a.window == 0 ? kNoWindow : a.window;
   Softmax softmax;
 
-  const uint32_t stride = kMmaWindow * static_cast<uint32_t>(GridX());
+  const uint32_t stride = kMatrixWindow * static_cast<uint32_t>(GridX());
   for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
     const int num_pieces = ResolvePieces<kTile>(a, first, total, pieces);
     Stream stream(a, block_size, pieces, num_pieces, SharedAddress(shared + kLayout.ring));
@@ -159,8 +160,8 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
       const uint32_t seen_by_all = Min(piece.kv_end - 1, piece.position);
       const uint32_t last_position = piece.position + piece.q_count - 1;
       const uint32_t first_seen_by_all = last_position >= window ? last_position - window + 1 : 0;
-      // Tiles at or beyond this token have nothing for the wave's rows.
-      const uint32_t wave_end =
+      // Tiles at or beyond this token have nothing for the warp's rows.
+      const uint32_t warp_end =
           row0 < rows
               ? piece.position +
                     static_cast<uint32_t>((row0 + 15 < rows ? row0 + 15 : rows - 1) / group) + 1
@@ -169,7 +170,7 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
       for (int c = Stream::NumChunks(piece); c > 0; --c, token += kTile) {
         typename Softmax::Scores s;
         // Masks alone give the same result; at head size 256 the branch would spill registers.
-        const bool live = kHeadSize == 256 || token < wave_end;
+        const bool live = kHeadSize == 256 || token < warp_end;
         const uint32_t keys = stream.NextKeys();
         if (live) {
           softmax.Score(keys, scale_log2, s);
@@ -188,4 +189,4 @@ REPRISE_FN void AttentionPrefillMmaBody(const AttentionArgs& a, unsigned char* s
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_ATTENTION_MMA_BODY_H_
+#endif  // REPRISE_KERNELS_ATTENTION_ATTENTION_MATRIX_BODY_H_

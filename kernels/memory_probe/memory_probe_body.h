@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of the memory probes, block style: grid x is the piece. Four vectors per thread and turn,
 // so that enough loads are in flight.
-#ifndef REPRISE_KERNELS_MEMORY_PROBE_BODY_H_
-#define REPRISE_KERNELS_MEMORY_PROBE_BODY_H_
+#ifndef REPRISE_KERNELS_MEMORY_PROBE_MEMORY_PROBE_BODY_H_
+#define REPRISE_KERNELS_MEMORY_PROBE_MEMORY_PROBE_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/memory_probe/memory_probe_args.h"
@@ -49,4 +49,4 @@ REPRISE_FN void MemoryCopyBody(Block& b, const MemoryCopyArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_MEMORY_PROBE_BODY_H_
+#endif  // REPRISE_KERNELS_MEMORY_PROBE_MEMORY_PROBE_BODY_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of the stamp, block style: one block, one store.
-#ifndef REPRISE_KERNELS_STAMP_BODY_H_
-#define REPRISE_KERNELS_STAMP_BODY_H_
+#ifndef REPRISE_KERNELS_STAMP_STAMP_BODY_H_
+#define REPRISE_KERNELS_STAMP_STAMP_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/stamp/stamp_args.h"
@@ -14,4 +14,4 @@ REPRISE_FN void StampBody(Block& b, const StampArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_STAMP_BODY_H_
+#endif  // REPRISE_KERNELS_STAMP_STAMP_BODY_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of RMSNorm, block style: one block per output row. A row of up to kNormSlots packs per
 // thread is read once and waits for its sum in registers; a longer one is read twice.
-#ifndef REPRISE_KERNELS_RMS_NORM_BODY_H_
-#define REPRISE_KERNELS_RMS_NORM_BODY_H_
+#ifndef REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
+#define REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/rms_norm/rms_norm_args.h"
@@ -122,4 +122,4 @@ REPRISE_FN void RmsNormBody(Block& b, const RmsNormArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_RMS_NORM_BODY_H_
+#endif  // REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_

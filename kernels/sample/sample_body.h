@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of sampling, block style: chunks of the vocabulary first, then one block per sampled row.
-#ifndef REPRISE_KERNELS_SAMPLE_BODY_H_
-#define REPRISE_KERNELS_SAMPLE_BODY_H_
+#ifndef REPRISE_KERNELS_SAMPLE_SAMPLE_BODY_H_
+#define REPRISE_KERNELS_SAMPLE_SAMPLE_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/sample/adjust.h"
@@ -178,4 +178,4 @@ REPRISE_FN void SampleFinalBody(Block& b, const SampleArgs& a) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_SAMPLE_BODY_H_
+#endif  // REPRISE_KERNELS_SAMPLE_SAMPLE_BODY_H_
