@@ -95,7 +95,7 @@ class DecodeEngine::Impl {
 
 DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
     : parts_(std::move(parts)),
-      reader_(parts_->device, *parts_->stream, parts_->results, parts_->workspace.result_layout,
+      reader_(parts_->device, *parts_->stream, parts_->results, parts_->state->result_layout,
               static_cast<uint32_t>(parts_->info.model.vocab_size),
               parts_->options.watchdog_timeout_ms),
       rows_(info().limits.max_rows, info().limits.max_blocks_per_row),
@@ -250,7 +250,7 @@ absl::Status DecodeEngine::Impl::Launch(ExecutionMode mode, const StepGraphs::Ta
                                         InFlightStep* step) {
   if (parts_->options.poison)
     REPRISE_RETURN_IF_ERROR(
-        PoisonActivations(*parts_->stream, *parts_->kernel_set, parts_->workspace));
+        PoisonActivations(*parts_->stream, *parts_->kernel_set, *parts_->state));
   const bool eager = mode == ExecutionMode::kEager;
   REPRISE_ASSIGN_OR_RETURN(
       const graphs::ReplayReport replay,
@@ -325,7 +325,7 @@ absl::Status DecodeEngine::Impl::CaptureTwins(std::span<const uint32_t> rows) {
 absl::Status DecodeEngine::Impl::ReadStamps(uint32_t rows, StepStamps* stamps) {
   absl::MutexLock lock(&mutex_);
   REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-  return parts_->graphs->ReadStamps(rows, &parts_->workspace.plan.counts->begin_ns, stamps);
+  return parts_->graphs->ReadStamps(rows, &parts_->state->plan.counts->begin_ns, stamps);
 }
 
 // ---- the public face ----

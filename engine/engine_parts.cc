@@ -49,13 +49,14 @@ absl::Status EngineParts::Load(const ModelSource& source, const DecodeEngineOpti
   info.limits = resolved.limits;
   REPRISE_ASSIGN_OR_RETURN(stream, device.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernel_set, kernels::KernelSet::Load(device, options.dtype));
-  REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, info.model, *kernel_set, progress));
-  info.memory.weights_bytes = weights->bytes();
+  REPRISE_ASSIGN_OR_RETURN(decoder, models::Decoder::Create(info.model));
+  REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, *decoder, *kernel_set, progress));
+  info.memory.weights_bytes = weights.bytes();
   info.load_ns = NanosecondsSince(begin);
 
-  REPRISE_ASSIGN_OR_RETURN(workspace, StepWorkspace::Create(device, *stream, info.model,
-                                                            *kernel_set, resolved.workspace));
-  info.memory.workspace_bytes = workspace.bytes();
+  REPRISE_ASSIGN_OR_RETURN(
+      state, StepState::Create(device, *stream, *decoder, *kernel_set, resolved.step));
+  info.memory.workspace_bytes = state->bytes();
   return absl::OkStatus();
 }
 
@@ -73,7 +74,7 @@ absl::Status EngineParts::CreateRings() {
   REPRISE_ASSIGN_OR_RETURN(
       metadata, runtime::MappedRing::Create(device, limits.pipeline_depth, metadata_layout.bytes));
   REPRISE_ASSIGN_OR_RETURN(results, runtime::MappedRing::Create(device, limits.pipeline_depth,
-                                                                workspace.result_layout.bytes));
+                                                                state->result_layout.bytes));
   return absl::OkStatus();
 }
 
@@ -117,8 +118,14 @@ StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
   const auto linear = options.linear == LinearPolicy::kPortable
                           ? kernels::LinearCandidate::kPortable
                           : kernels::LinearCandidate::kBest;
-  return {info.model, *kernel_set,     *weights, program_pool, workspace,
-          metadata,   metadata_layout, results,  linear};
+  return {{.kernels = *kernel_set,
+           .decoder = *decoder,
+           .pool = program_pool,
+           .state = *state,
+           .metadata = metadata,
+           .results = results},
+          metadata_layout,
+          linear};
 }
 
 StepGraphs::Options EngineParts::GraphOptions() const {

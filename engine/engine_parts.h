@@ -14,9 +14,10 @@
 #include "engine/sampling.h"
 #include "engine/step_graphs.h"
 #include "engine/step_program.h"
-#include "engine/workspace.h"
+#include "engine/step_state.h"
 #include "kernels/kernel_set.h"
 #include "kernels/step/step_layout.h"
+#include "models/decoder.h"
 #include "models/kv_pool.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
@@ -42,8 +43,9 @@ class EngineParts {
   EngineInfo info;
   std::unique_ptr<runtime::Stream> stream;  // of every step
   std::unique_ptr<kernels::KernelSet> kernel_set;
-  std::unique_ptr<models::ModelWeights> weights;
-  StepWorkspace workspace;
+  std::unique_ptr<models::Decoder> decoder;
+  models::ModelWeights weights;
+  std::unique_ptr<StepState> state;
   kernels::StepSlotLayout metadata_layout;
   runtime::MappedRing metadata;
   runtime::MappedRing results;

@@ -53,25 +53,25 @@ absl::StatusOr<models::ModelSpec> ReadModelSpec(const ModelSource& source) {
   return models::PresetSpec(source.preset);
 }
 
-absl::StatusOr<std::unique_ptr<models::ModelWeights>> LoadWeights(runtime::Device& device,
-                                                                  const ModelSource& source,
-                                                                  const models::ModelSpec& spec,
-                                                                  const kernels::KernelSet& kernels,
-                                                                  const ProgressFn& progress) {
+absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device, const ModelSource& source,
+                                                 models::Decoder& decoder,
+                                                 const kernels::KernelSet& kernels,
+                                                 const ProgressFn& progress) {
+  const models::WeightPlan plan = decoder.PlanWeights(kernels.dtype);
   if (source.directory.empty()) {
     auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType, int64_t count,
                            uint64_t seed, float stddev) {
       return kernels::RandomFill(stream, kernels,
                                  {.out = dst, .count = count, .seed = seed, .stddev = stddev});
     };
-    return models::ModelWeights::Random(device, spec, kernels.dtype, source.random_seed, fill);
+    return models::ModelWeights::Random(device, plan, source.random_seed, fill);
   }
   REPRISE_ASSIGN_OR_RETURN(auto checkpoint, models::Checkpoint::Open(source.directory));
   auto report = [&](size_t done, size_t total) {
     if (progress)
       progress({.stage = "load", .detail = source.directory, .done = done, .total = total});
   };
-  return models::ModelWeights::Load(device, spec, *checkpoint, kernels.dtype, report);
+  return models::ModelWeights::Load(device, plan, *checkpoint, report);
 }
 
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
@@ -108,13 +108,13 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
               .max_stop_tokens = kernels::kMaxStopTokens,
               .max_logit_bias = kernels::kMaxLogitBias,
               .max_logprobs = kernels::kMaxTopLogprobs};
-  r.workspace = {.max_rows = r.limits.max_rows,
-                 .max_step_tokens = r.limits.max_step_tokens,
-                 .max_blocks_per_row = r.limits.max_blocks_per_row,
-                 .adjust_logits = o.adjust_logits,
-                 .max_logit_rows = r.limits.max_logit_rows,
-                 .max_prompt_logprobs = r.limits.max_prompt_logprobs,
-                 .reports = true};
+  r.step = {.max_rows = r.limits.max_rows,
+            .max_step_tokens = r.limits.max_step_tokens,
+            .max_blocks_per_row = r.limits.max_blocks_per_row,
+            .adjust_logits = o.adjust_logits,
+            .max_logit_rows = r.limits.max_logit_rows,
+            .max_prompt_logprobs = r.limits.max_prompt_logprobs,
+            .reports = true};
   return r;
 }
 

@@ -11,9 +11,10 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
-#include "engine/workspace.h"
 #include "kernels/kernel_set.h"
+#include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
+#include "models/decoder.h"
 #include "models/kv_pool.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
@@ -24,18 +25,18 @@ using ProgressFn = std::function<void(const EngineProgress&)>;
 
 // Errors: InvalidArgument when both or neither of directory and preset are named; the reader's own.
 absl::StatusOr<models::ModelSpec> ReadModelSpec(const ModelSource& source);
-absl::StatusOr<std::unique_ptr<models::ModelWeights>> LoadWeights(runtime::Device& device,
-                                                                  const ModelSource& source,
-                                                                  const models::ModelSpec& spec,
-                                                                  const kernels::KernelSet& kernels,
-                                                                  const ProgressFn& progress);
+// Binds the decoder's weights. Errors: those of Checkpoint::Open and ModelWeights.
+absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device, const ModelSource& source,
+                                                 models::Decoder& decoder,
+                                                 const kernels::KernelSet& kernels,
+                                                 const ProgressFn& progress);
 
 // The options with every default filled in for this model and device, and the limits that follow.
 // Errors: InvalidArgument with option, got, allowed.
 struct ResolvedOptions {
   DecodeEngineOptions options = {};
   EngineLimits limits = {};
-  WorkspaceLimits workspace = {};
+  kernels::StepLimits step = {};
 };
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
                                                const models::ModelSpec& spec,

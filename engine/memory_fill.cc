@@ -33,9 +33,12 @@ absl::Status PoisonBlocks(runtime::Stream& stream, const kernels::KernelSet& ker
 }
 
 absl::Status PoisonActivations(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                               const StepWorkspace& workspace) {
-  return kernels::NanFill(stream, kernels,
-                          {.out = workspace.activations, .count = workspace.activation_elements});
+                               const StepState& state) {
+  const runtime::Arena& activations = state.activations();
+  return kernels::NanFill(
+      stream, kernels,
+      {.out = activations.data(),
+       .count = static_cast<int64_t>(activations.bytes() / runtime::SizeOf(kernels.dtype))});
 }
 
 absl::Status RandomFillPool(runtime::Stream& stream, const kernels::KernelSet& kernels,

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "engine/workspace.h"
+#include "engine/step_state.h"
 #include "kernels/kernel_set.h"
 #include "models/kv_pool.h"
 #include "runtime/device.h"
@@ -22,7 +22,7 @@ absl::Status PoisonPool(runtime::Stream& stream, const kernels::KernelSet& kerne
 absl::Status PoisonBlocks(runtime::Stream& stream, const kernels::KernelSet& kernels,
                           const models::KvPool& pool, std::span<const uint32_t> blocks);
 absl::Status PoisonActivations(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                               const StepWorkspace& workspace);
+                               const StepState& state);
 
 // Other numbers in every layer, the same at every start.
 absl::Status RandomFillPool(runtime::Stream& stream, const kernels::KernelSet& kernels,

@@ -10,7 +10,7 @@
 namespace reprise::engine {
 namespace {
 
-StepShape ShapeFor(const graphs::Bucket& bucket, uint32_t max_rows, bool mixed) {
+models::StepShape ShapeFor(const graphs::Bucket& bucket, uint32_t max_rows, bool mixed) {
   const auto capacity = static_cast<uint32_t>(bucket.capacity);
   return {.max_rows = std::min(capacity, max_rows), .max_tokens = capacity, .mixed = mixed};
 }

@@ -8,6 +8,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "grpcpp/support/slice.h"
+#include "models/decoder.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
 #include "service/message_bounds.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "models/decoder.h"
 #include "runtime/dtype.h"
 #include "tools/engine_flags.h"
 #include "tools/table.h"

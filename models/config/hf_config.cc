@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json to ModelSpec; see hf_config.h. The field tables are in hf_fields.cc, rope in
-// hf_rope.cc, sliding windows in hf_window.cc. What a config leaves out means what transformers
-// means by it, never what we would like.
+// config.json to ModelSpec; see hf_config.h. The tables are in architectures.cc and
+// hf_fields.cc, rope in hf_rope.cc, sliding windows in hf_window.cc. What a config leaves out means
+// what transformers means by it, never what we would like.
 #include "models/config/hf_config.h"
 
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/config/architectures.h"
 #include "models/config/hf_fields.h"
 #include "models/config/hf_rope.h"
 #include "models/config/hf_window.h"
@@ -38,19 +39,19 @@ absl::StatusOr<std::string> ClassName(const JsonFields& fields) {
 
 std::string Supported() {
   return absl::StrJoin(
-      KnownArchitectures(), " or ", [](std::string* out, const ArchitectureFields& known) {
+      KnownArchitectures(), " or ", [](std::string* out, const Architecture& known) {
         absl::StrAppend(out, "'", known.class_name, "' with model_type '", known.model_type, "'");
       });
 }
 
 // A config saved without a model names no class; its model_type then decides.
-absl::StatusOr<const ArchitectureFields*> FindArchitecture(const JsonFields& fields) {
+absl::StatusOr<const Architecture*> ArchitectureOf(const JsonFields& fields) {
   REPRISE_ASSIGN_OR_RETURN(const std::string class_name, ClassName(fields));
   REPRISE_ASSIGN_OR_RETURN(const std::string model_type, fields.StringOr("model_type", ""));
   if (class_name.empty() && model_type.empty()) {
     return fields.Refuse("architectures", Supported());
   }
-  for (const ArchitectureFields& known : KnownArchitectures()) {
+  for (const Architecture& known : KnownArchitectures()) {
     const bool type_fits = model_type.empty() || model_type == known.model_type;
     if (type_fits && (class_name.empty() || class_name == known.class_name)) return &known;
     if (class_name == known.class_name) {
@@ -65,7 +66,7 @@ absl::StatusOr<const ArchitectureFields*> FindArchitecture(const JsonFields& fie
 
 // Absent is not null here: null has always meant as many as query heads.
 absl::Status ReadKvHeads(const Json& config, const JsonFields& fields,
-                         const ArchitectureFields& architecture, ModelSpec& spec) {
+                         const Architecture& architecture, ModelSpec& spec) {
   const bool named = config.contains("num_key_value_heads");
   const int64_t fallback =
       named || architecture.default_kv_heads == 0 ? spec.num_heads : architecture.default_kv_heads;
@@ -74,7 +75,7 @@ absl::Status ReadKvHeads(const Json& config, const JsonFields& fields,
   return absl::OkStatus();
 }
 
-absl::Status ReadHeadDim(const JsonFields& fields, const ArchitectureFields& architecture,
+absl::Status ReadHeadDim(const JsonFields& fields, const Architecture& architecture,
                          ModelSpec& spec) {
   int64_t fallback = architecture.default_head_dim;
   if (fallback == 0) {
@@ -107,24 +108,23 @@ absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSwitches(const JsonFields& fields, ModelSpec& spec) {
+absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architecture,
+                          ModelSpec& spec) {
   REPRISE_ASSIGN_OR_RETURN(spec.rms_norm_eps, fields.PositiveOr("rms_norm_eps", 1e-6));
   REPRISE_ASSIGN_OR_RETURN(spec.tie_word_embeddings,
                            fields.BooleanOr("tie_word_embeddings", false));
-  spec.qk_norm = spec.architecture == "qwen3";
-  if (spec.architecture == "mistral") return absl::OkStatus();
-  if (spec.architecture == "qwen2") {
-    spec.qkv_bias = true;
-    return absl::OkStatus();
-  }
+  spec.qk_norm = architecture.qk_norm;
+  spec.qkv_bias = architecture.bias == BiasRule::kQkvOnly;
+  if (architecture.bias != BiasRule::kConfig) return absl::OkStatus();
   REPRISE_ASSIGN_OR_RETURN(spec.qkv_bias, fields.BooleanOr("attention_bias", false));
   spec.o_bias = spec.qkv_bias;
   REPRISE_ASSIGN_OR_RETURN(spec.mlp_bias, fields.BooleanOr("mlp_bias", false));
   return absl::OkStatus();
 }
 
-absl::Status ReadMultipliers(const JsonFields& fields, ModelSpec& spec) {
-  if (spec.architecture != "granite") {
+absl::Status ReadMultipliers(const JsonFields& fields, const Architecture& architecture,
+                             ModelSpec& spec) {
+  if (!architecture.multipliers) {
     spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
     return absl::OkStatus();
   }
@@ -211,15 +211,15 @@ std::string BaseName(const std::string& directory) {
 absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(json, "config.json"));
   const JsonFields fields(config, "config.json: ");
-  REPRISE_ASSIGN_OR_RETURN(const ArchitectureFields* architecture, FindArchitecture(fields));
+  REPRISE_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(fields));
   REPRISE_RETURN_IF_ERROR(CheckConfigFields(config, *architecture));
   ModelSpec spec;
-  spec.architecture = architecture->architecture;
+  spec.architecture = architecture->name;
   REPRISE_RETURN_IF_ERROR(ReadSizes(fields, spec));
   REPRISE_RETURN_IF_ERROR(ReadKvHeads(config, fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadHeadDim(fields, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadSwitches(fields, spec));
-  REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, spec));
+  REPRISE_RETURN_IF_ERROR(ReadSwitches(fields, *architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
   REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config, spec.max_position_embeddings));
   REPRISE_ASSIGN_OR_RETURN(spec.sliding_window, ReadSlidingWindow(config, *architecture, spec));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The field tables; see hf_fields.h. Sources: the configuration classes of these models and their
-// base class in transformers 4 and 5, and published config.json files.
+// The fields that all architectures share, and the check; see hf_fields.h. Sources: the
+// configuration classes of these models and their base class in transformers 4 and 5, and published
+// config.json files.
 #include "models/config/hf_fields.h"
 
 #include "absl/strings/str_cat.h"
@@ -129,46 +130,6 @@ constexpr FieldRule kSharedFields[] = {
     {"typical_p", kInert},
 };
 
-// Llama's table is the shared one; these are Granite's fields in configs converted from it.
-constexpr FieldRule kLlamaFields[] = {
-    {"embedding_multiplier", kNeutral, "[1]"},
-    {"residual_multiplier", kNeutral, "[1]"},
-    {"logits_scaling", kNeutral, "[1]"},
-};
-
-constexpr FieldRule kGraniteFields[] = {
-    {"embedding_multiplier", kConsumed},
-    {"attention_multiplier", kConsumed},
-    {"residual_multiplier", kConsumed},
-    {"logits_scaling", kConsumed},
-};
-
-// Biases are nowhere, whatever a config says.
-constexpr FieldRule kMistralFields[] = {
-    {"sliding_window", kConsumed},
-    {"attention_bias", kNeutral, "[false]"},
-    {"mlp_bias", kNeutral, "[false]"},
-};
-
-// q, k and v always have biases, and nothing else has.
-constexpr FieldRule kQwen2Fields[] = {
-    {"use_sliding_window", kConsumed},
-    {"sliding_window", kConsumed},     // inert unless use_sliding_window
-    {"max_window_layers", kConsumed},  // the same
-    {"layer_types", kConsumed},
-    {"attention_bias", kNeutral, "[true]"},
-    {"mlp_bias", kNeutral, "[false]"},
-    {"use_mrope", kNeutral, "[false]"},
-};
-
-constexpr FieldRule kQwen3Fields[] = {
-    {"use_sliding_window", kConsumed},
-    {"sliding_window", kConsumed},     // inert unless use_sliding_window
-    {"max_window_layers", kConsumed},  // the same
-    {"layer_types", kConsumed},
-    {"mlp_bias", kNeutral, "[false]"},
-};
-
 constexpr FieldRule kRopeFields[] = {
     {"rope_type", kConsumed},
     {"type", kConsumed},  // the older name of rope_type
@@ -184,17 +145,6 @@ constexpr FieldRule kRopeFields[] = {
     {"attention_factor", kConsumed},
     {"truncate", kConsumed},
     {"partial_rotary_factor", kNeutral, "[1]"},
-};
-
-constexpr ArchitectureFields kArchitectures[] = {
-    {"llama", "LlamaForCausalLM", "llama", kLlamaFields},
-    {"granite", "GraniteForCausalLM", "granite", kGraniteFields},
-    {"mistral", "MistralForCausalLM", "mistral", kMistralFields, /*default_kv_heads=*/8,
-     /*default_head_dim=*/0, /*default_sliding_window=*/4096},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2", kQwen2Fields, /*default_kv_heads=*/32,
-     /*default_head_dim=*/0, /*default_sliding_window=*/4096},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3Fields, /*default_kv_heads=*/32,
-     /*default_head_dim=*/128, /*default_sliding_window=*/4096},
 };
 
 const FieldRule* FindRule(std::span<const FieldRule> rules, const std::string& name) {
@@ -229,9 +179,7 @@ absl::Status Under(std::string_view where, const absl::Status& status) {
 
 }  // namespace
 
-std::span<const ArchitectureFields> KnownArchitectures() { return kArchitectures; }
-
-absl::Status CheckConfigFields(const Json& config, const ArchitectureFields& architecture) {
+absl::Status CheckConfigFields(const Json& config, const Architecture& architecture) {
   for (const auto& [name, value] : config.items()) {
     const FieldRule* rule = FindRule(architecture.own, name);
     if (rule == nullptr) rule = FindRule(kSharedFields, name);

@@ -18,7 +18,7 @@ constexpr int64_t kDefaultMaxWindowLayers = 28;  // of Qwen2 and Qwen3 alike
 
 // Absent: the architecture's. Null: none, 0.
 absl::StatusOr<int64_t> WindowField(const Json& config, const JsonFields& fields,
-                                    const ArchitectureFields& architecture) {
+                                    const Architecture& architecture) {
   const bool named = config.contains("sliding_window");
   return fields.IntegerOr("sliding_window", named ? 0 : architecture.default_sliding_window, 1,
                           kMaxSize);
@@ -51,8 +51,7 @@ absl::StatusOr<int64_t> CountSlidingLayers(const JsonFields& fields, const Model
 
 // Qwen2 and Qwen3: sliding_window counts only where use_sliding_window says so.
 absl::StatusOr<int64_t> SwitchedWindow(const Json& config, const JsonFields& fields,
-                                       const ArchitectureFields& architecture,
-                                       const ModelSpec& spec) {
+                                       const Architecture& architecture, const ModelSpec& spec) {
   REPRISE_ASSIGN_OR_RETURN(const bool used, fields.BooleanOr("use_sliding_window", false));
   int64_t window = 0;
   if (used) {
@@ -75,12 +74,12 @@ absl::StatusOr<int64_t> SwitchedWindow(const Json& config, const JsonFields& fie
 
 }  // namespace
 
-absl::StatusOr<int64_t> ReadSlidingWindow(const Json& config,
-                                          const ArchitectureFields& architecture,
+absl::StatusOr<int64_t> ReadSlidingWindow(const Json& config, const Architecture& architecture,
                                           const ModelSpec& spec) {
-  if (architecture.default_sliding_window == 0) return 0;
+  if (architecture.window == WindowRule::kNever) return 0;
   const JsonFields fields(config, "config.json: ");
-  if (spec.architecture != "mistral") return SwitchedWindow(config, fields, architecture, spec);
+  if (architecture.window == WindowRule::kSwitched)
+    return SwitchedWindow(config, fields, architecture, spec);
   REPRISE_ASSIGN_OR_RETURN(const int64_t window, WindowField(config, fields, architecture));
   return window < spec.max_position_embeddings ? window : 0;
 }

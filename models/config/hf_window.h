@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "models/config/hf_fields.h"
+#include "models/config/architectures.h"
 #include "models/config/json_input.h"
 #include "models/config/model_spec.h"
 
@@ -16,8 +16,7 @@ namespace reprise::models {
 // ModelSpec::sliding_window; 0 also for a window that no position outgrows. `spec` has its sizes.
 // Errors: InvalidArgument with field, got, allowed; Unimplemented, by name, where some layers slide
 // and others don't.
-absl::StatusOr<int64_t> ReadSlidingWindow(const Json& config,
-                                          const ArchitectureFields& architecture,
+absl::StatusOr<int64_t> ReadSlidingWindow(const Json& config, const Architecture& architecture,
                                           const ModelSpec& spec);
 
 }  // namespace reprise::models

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/config/architectures.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::models {
@@ -16,12 +17,6 @@ namespace {
 
 constexpr int64_t kMaxSize = INT32_MAX;  // kernels index rows of a matrix with 32 bits
 constexpr int64_t kMaxLayers = 4096;     // far above any model; bounds what we build per layer
-constexpr int64_t kMaxParameters = int64_t{1} << 56;  // bytes and aligned offsets stay inside int64
-
-constexpr const char* kArchitectures[] = {"llama", "granite", "mistral", "qwen2", "qwen3"};
-
-// Wide enough for any product of a spec's fields, sane or not.
-__extension__ using Int128 = __int128;
 
 absl::Status Refuse(const char* field, const std::string& got, const std::string& allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": got ", got, ", allowed ", allowed));
@@ -57,8 +52,10 @@ absl::Status CheckSizes(const ModelSpec& s) {
     return Refuse("sliding_window", absl::StrCat(s.sliding_window),
                   absl::StrCat("0 (none) to ", kMaxSize));
   }
-  const Int128 qkv_size = (Int128{s.num_heads} + 2 * Int128{s.num_kv_heads}) * s.head_dim;
-  if (qkv_size > kMaxSize) {
+  // Each factor is below 2^33.
+  int64_t qkv_size = 0;
+  if (__builtin_mul_overflow(s.num_heads + 2 * s.num_kv_heads, s.head_dim, &qkv_size) ||
+      qkv_size > kMaxSize) {
     return Refuse("(num_heads + 2 * num_kv_heads) * head_dim", "more than int32 holds",
                   absl::StrCat("at most ", kMaxSize));
   }
@@ -128,19 +125,6 @@ absl::Status CheckRope(const RopeSpec& rope) {
   return rope.scaling == RopeScaling::kLlama3 ? CheckLlama3Rope(rope) : CheckYarnRope(rope);
 }
 
-Int128 CountParameters(const ModelSpec& s) {
-  const Int128 hidden = s.hidden_size, intermediate = s.intermediate_size;
-  const Int128 q = Int128{s.num_heads} * s.head_dim;
-  const Int128 qkv = q + 2 * Int128{s.num_kv_heads} * s.head_dim;
-  Int128 layer = qkv * hidden + hidden * q + 3 * hidden * intermediate + 2 * hidden;
-  if (s.qkv_bias) layer += qkv;
-  if (s.o_bias) layer += hidden;
-  if (s.qk_norm) layer += 2 * Int128{s.head_dim};
-  if (s.mlp_bias) layer += 2 * intermediate + hidden;
-  const Int128 embedding = Int128{s.vocab_size} * hidden;
-  return layer * s.num_layers + embedding * (s.tie_word_embeddings ? 1 : 2) + hidden;
-}
-
 // llama3: many turns over the original context stay as trained, few are slowed by `factor`, and
 // between the two bounds the frequency moves linearly from one to the other.
 double Llama3Frequency(const RopeSpec& rope, double frequency) {
@@ -179,17 +163,16 @@ class YarnRamp {
 }  // namespace
 
 absl::Status ValidateModelSpec(const ModelSpec& spec) {
-  if (std::ranges::find(kArchitectures, spec.architecture) == std::end(kArchitectures)) {
+  if (FindArchitecture(spec.architecture) == nullptr) {
     return Refuse("architecture", absl::StrCat("'", spec.architecture, "'"),
-                  absl::StrJoin(kArchitectures, ", "));
+                  absl::StrJoin(KnownArchitectures(), ", ",
+                                [](std::string* out, const Architecture& architecture) {
+                                  absl::StrAppend(out, architecture.name);
+                                }));
   }
   REPRISE_RETURN_IF_ERROR(CheckSizes(spec));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
   REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope));
-  if (CountParameters(spec) > kMaxParameters) {
-    return Refuse("number of parameters", "more than can be addressed",
-                  absl::StrCat("at most ", kMaxParameters));
-  }
   for (const uint32_t id : spec.eos_token_ids) {
     if (int64_t{id} >= spec.vocab_size) {
       return Refuse("eos_token_ids", absl::StrCat(id),
@@ -224,7 +207,5 @@ std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
   }
   return frequencies;
 }
-
-int64_t NumParameters(const ModelSpec& spec) { return static_cast<int64_t>(CountParameters(spec)); }
 
 }  // namespace reprise::models

@@ -45,7 +45,7 @@ enum class TokenEncoding : uint8_t {
 
 struct ModelSpec {
   std::string name;          // preset name, or the directory's base name
-  std::string architecture;  // "llama" | "granite" | "mistral" | "qwen2" | "qwen3"
+  std::string architecture;  // a name of the table in architectures.h, such as "llama"
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -79,19 +79,15 @@ struct ModelSpec {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
-// Whether `spec` describes a model that can exist: positive sizes that divide as they must, an even
-// head_dim, finite multipliers, eos ids inside the vocabulary, and products that fit int64 with
-// room to spare. Errors: InvalidArgument with field, got, allowed.
+// Whether `spec` describes a model that can exist: a known architecture, positive sizes that divide
+// as they must, an even head_dim, finite multipliers, eos ids inside the vocabulary. That its
+// parameters can be addressed is Decoder::Create's to check. Errors: InvalidArgument with field,
+// got, allowed.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
-// The two below want a spec that ValidateModelSpec accepts.
-
-// Inverse frequencies of rope, [head_dim / 2] f32, scaling applied; computed in double and rounded
-// once.
+// Wants a spec that ValidateModelSpec accepts. Inverse frequencies of rope, [head_dim / 2] f32,
+// scaling applied; computed in double and rounded once.
 std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
-
-// Number of parameters of the model (tied embeddings counted once).
-int64_t NumParameters(const ModelSpec& spec);
 
 }  // namespace reprise::models
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/decode_engine.h"
-#include "models/weights/model_weights.h"
+#include "models/decoder.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -104,8 +104,8 @@ TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
   const MemoryInfo& memory = tiny.engine->info().memory;
   EXPECT_EQ(memory.weights_bytes + memory.kv_cache_bytes + memory.workspace_bytes,
             device.device_bytes());
-  EXPECT_EQ(memory.weights_bytes,
-            models::ModelWeights::BytesFor(tiny.engine->info().model, GetParam().dtype));
+  ASSERT_OK_AND_ASSIGN(const auto decoder, models::Decoder::Create(tiny.engine->info().model));
+  EXPECT_EQ(memory.weights_bytes, decoder->PlanWeights(GetParam().dtype).bytes());
   const PoolInfo pool = tiny.engine->pool();
   EXPECT_EQ(pool.bytes, memory.kv_cache_bytes);
   EXPECT_LE(memory.kv_cache_bytes, 300001u);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "models/config/hf_config.h"
+#include "models/decoder.h"
 #include "tests/models/model_files.h"
 
 namespace reprise::models {

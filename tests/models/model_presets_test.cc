@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/config/hf_config.h"
+#include "models/decoder.h"
 #include "tests/models/model_files.h"
 
 namespace reprise::models {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights from a checkpoint, tensor by tensor on the device, and the checkpoints that are refused.
+// Weights from a checkpoint, tensor by tensor where the layers read them, and the checkpoints that
+// are refused.
 #include "models/weights/model_weights.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "models/config/hf_config.h"
 #include "models/config/model_presets.h"
+#include "models/decoder.h"
+#include "models/layers/attention_layer.h"
+#include "models/layers/embedding_layer.h"
+#include "models/layers/lm_head_layer.h"
+#include "models/layers/mlp_layer.h"
+#include "models/layers/norm_layer.h"
 #include "runtime/float_convert.h"
+#include "runtime/status_macros.h"
 #include "tests/models/model_files.h"
 #include "tests/testing/tiny_model.h"
 
@@ -26,6 +34,69 @@ using ::reprise::testing::TemporaryDirectory;
 using ::reprise::testing::TinyModelOptions;
 using ::reprise::testing::WriteBytes;
 using ::reprise::testing::WriteTinyModel;
+
+// A decoder with its weights, by the place that a tensor has in the model.
+class LoadedModel {
+ public:
+  struct Block {
+    const NormLayer* input_norm;
+    const AttentionLayer* attention;
+    const NormLayer* post_attention_norm;
+    const MlpLayer* mlp;
+  };
+
+  static absl::StatusOr<LoadedModel> Load(runtime::Device& device, const ModelSpec& spec,
+                                          const Checkpoint& checkpoint, runtime::DType dtype,
+                                          const LoadProgress& progress = {}) {
+    LoadedModel model;
+    REPRISE_ASSIGN_OR_RETURN(model.decoder_, Decoder::Create(spec));
+    const WeightPlan plan = model.decoder_->PlanWeights(dtype);
+    REPRISE_ASSIGN_OR_RETURN(model.weights_,
+                             ModelWeights::Load(device, plan, checkpoint, progress));
+    EXPECT_EQ(model.bytes(), plan.bytes());
+    return model;
+  }
+  static absl::StatusOr<LoadedModel> Random(runtime::Device& device, const ModelSpec& spec,
+                                            runtime::DType dtype, uint64_t seed,
+                                            const RandomFill& fill) {
+    LoadedModel model;
+    REPRISE_ASSIGN_OR_RETURN(model.decoder_, Decoder::Create(spec));
+    const WeightPlan plan = model.decoder_->PlanWeights(dtype);
+    REPRISE_ASSIGN_OR_RETURN(model.weights_, ModelWeights::Random(device, plan, seed, fill));
+    EXPECT_EQ(model.bytes(), plan.bytes());
+    return model;
+  }
+
+  size_t bytes() const { return weights_.bytes(); }
+  const EmbeddingLayer& embedding() const {
+    return dynamic_cast<const EmbeddingLayer&>(*decoder_->layers().front());
+  }
+  const LmHeadLayer& head() const {
+    return dynamic_cast<const LmHeadLayer&>(*decoder_->layers().back());
+  }
+  // Norm, attention, norm, MLP: the block of every architecture so far.
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks;
+    for (size_t i = 1; i + 4 < decoder_->layers().size(); i += 4) {
+      blocks.push_back({LayerAt<NormLayer>(i), LayerAt<AttentionLayer>(i + 1),
+                        LayerAt<NormLayer>(i + 2), LayerAt<MlpLayer>(i + 3)});
+    }
+    return blocks;
+  }
+
+ private:
+  template <typename T>
+  const T* LayerAt(size_t i) const {
+    return &dynamic_cast<const T&>(*decoder_->layers()[i]);
+  }
+
+  std::unique_ptr<Decoder> decoder_;
+  ModelWeights weights_;
+};
+
+size_t BytesFor(const ModelSpec& spec, runtime::DType dtype) {
+  return (*Decoder::Create(spec))->PlanWeights(dtype).bytes();
+}
 
 class ModelWeightsTest : public ::testing::Test {
  protected:
@@ -47,7 +118,7 @@ class ModelWeightsTest : public ::testing::Test {
   }
 
   absl::Status LoadStatus(const ModelSpec& spec, const Checkpoint& checkpoint) {
-    return ModelWeights::Load(device(), spec, checkpoint, runtime::DType::kF32).status();
+    return LoadedModel::Load(device(), spec, checkpoint, runtime::DType::kF32).status();
   }
 
   // Writes, opens and returns the tensors as model.safetensors in a directory of their own.
@@ -91,7 +162,7 @@ std::vector<float> Joined(const Checkpoint& checkpoint, const std::vector<std::s
   return all;
 }
 
-TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
+TEST_F(ModelWeightsTest, EveryTensorLiesWhereItsLayerReadsIt) {
   for (const runtime::DType file_dtype :
        {runtime::DType::kF32, runtime::DType::kBf16, runtime::DType::kF16}) {
     for (const runtime::DType dtype :
@@ -108,11 +179,9 @@ TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
         const std::string path = *WriteTinyModel(options, directory() + "/model");
         const ModelSpec spec = *ReadHfConfig(path);
         const auto checkpoint = *Checkpoint::Open(path);
-        const auto weights = ModelWeights::Load(device(), spec, *checkpoint, dtype);
-        ASSERT_TRUE(weights.ok()) << weights.status();
-        const ModelWeights& w = **weights;
-        EXPECT_EQ(w.dtype(), dtype);
-        EXPECT_EQ(w.bytes(), ModelWeights::BytesFor(spec, dtype));
+        const auto loaded = LoadedModel::Load(device(), spec, *checkpoint, dtype);
+        ASSERT_TRUE(loaded.ok()) << loaded.status();
+        const LoadedModel& w = *loaded;
 
         const auto expect_linear = [&](const LinearWeights& linear, const std::string& prefix,
                                        const std::vector<std::string>& parts, int64_t out,
@@ -130,37 +199,39 @@ TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
           EXPECT_EQ(Read(linear.bias, dtype, out), Joined(*checkpoint, biases, dtype));
         };
         const int64_t hidden = spec.hidden_size, intermediate = spec.intermediate_size;
-        EXPECT_EQ(Read(w.embedding(), dtype, spec.vocab_size * hidden),
+        EXPECT_EQ(Read(w.embedding().table(), dtype, spec.vocab_size * hidden),
                   Tensor(*checkpoint, "model.embed_tokens.weight", dtype));
-        EXPECT_EQ(Read(w.final_norm(), dtype, hidden),
+        EXPECT_EQ(Read(w.head().norm(), dtype, hidden),
                   Tensor(*checkpoint, "model.norm.weight", dtype));
-        EXPECT_EQ(w.lm_head().weight == w.embedding(), variant);
-        expect_linear(w.lm_head(), "", {variant ? "model.embed_tokens" : "lm_head"},
+        EXPECT_EQ(w.head().head().weight == w.embedding().table(), variant);
+        expect_linear(w.head().head(), "", {variant ? "model.embed_tokens" : "lm_head"},
                       spec.vocab_size, hidden, false);
-        ASSERT_EQ(w.layers().size(), 2u);
+        ASSERT_EQ(w.blocks().size(), 2u);
         for (size_t i = 0; i < 2; ++i) {
-          const LayerWeights& layer = w.layers()[i];
+          const LoadedModel::Block layer = w.blocks()[i];
           const std::string prefix = absl::StrCat("model.layers.", i, ".");
-          EXPECT_EQ(Read(layer.input_norm, dtype, hidden),
+          EXPECT_EQ(Read(layer.input_norm->weight(), dtype, hidden),
                     Tensor(*checkpoint, prefix + "input_layernorm.weight", dtype));
-          EXPECT_EQ(Read(layer.post_attention_norm, dtype, hidden),
+          EXPECT_EQ(Read(layer.post_attention_norm->weight(), dtype, hidden),
                     Tensor(*checkpoint, prefix + "post_attention_layernorm.weight", dtype));
-          expect_linear(layer.qkv, prefix + "self_attn.", {"q_proj", "k_proj", "v_proj"},
-                        spec.qkv_size(), hidden, qkv_bias);
-          ASSERT_EQ(layer.q_norm != nullptr, architecture == "qwen3");
-          ASSERT_EQ(layer.k_norm != nullptr, architecture == "qwen3");
+          expect_linear(layer.attention->qkv(), prefix + "self_attn.",
+                        {"q_proj", "k_proj", "v_proj"}, spec.qkv_size(), hidden, qkv_bias);
+          ASSERT_EQ(layer.attention->q_norm() != nullptr, architecture == "qwen3");
+          ASSERT_EQ(layer.attention->k_norm() != nullptr, architecture == "qwen3");
           if (architecture == "qwen3") {
-            EXPECT_EQ(Read(layer.q_norm, dtype, spec.head_dim),
+            EXPECT_EQ(Read(layer.attention->q_norm(), dtype, spec.head_dim),
                       Tensor(*checkpoint, prefix + "self_attn.q_norm.weight", dtype));
-            EXPECT_EQ(Read(layer.k_norm, dtype, spec.head_dim),
+            EXPECT_EQ(Read(layer.attention->k_norm(), dtype, spec.head_dim),
                       Tensor(*checkpoint, prefix + "self_attn.k_norm.weight", dtype));
           }
-          expect_linear(layer.o, prefix + "self_attn.", {"o_proj"}, hidden, spec.q_size(), variant);
-          expect_linear(layer.gate_up, prefix + "mlp.", {"gate_proj", "up_proj"}, 2 * intermediate,
-                        hidden, variant);
-          expect_linear(layer.down, prefix + "mlp.", {"down_proj"}, hidden, intermediate, variant);
+          expect_linear(layer.attention->o(), prefix + "self_attn.", {"o_proj"}, hidden,
+                        spec.q_size(), variant);
+          expect_linear(layer.mlp->gate_up(), prefix + "mlp.", {"gate_proj", "up_proj"},
+                        2 * intermediate, hidden, variant);
+          expect_linear(layer.mlp->down(), prefix + "mlp.", {"down_proj"}, hidden, intermediate,
+                        variant);
         }
-        EXPECT_EQ(Read(w.rope_inverse_frequencies(), runtime::DType::kF32, spec.head_dim / 2),
+        EXPECT_EQ(Read(w.embedding().inverse_frequency(), runtime::DType::kF32, spec.head_dim / 2),
                   RopeInverseFrequencies(spec));
       }
     }
@@ -256,9 +327,9 @@ TEST_F(ModelWeightsTest, ATiedHeadMayBeThereOnlyAsACopy) {
   ExpectInvalid(LoadStatus(spec, *Open(tensors)), {"lm_head.weight", "tie_word_embeddings"});
   tensors.back().data = tensors.front().data;
   const auto checkpoint = Open(tensors);
-  const auto weights = ModelWeights::Load(device(), spec, *checkpoint, runtime::DType::kF32);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ((*weights)->lm_head().weight, (*weights)->embedding());
+  const auto loaded = LoadedModel::Load(device(), spec, *checkpoint, runtime::DType::kF32);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->head().head().weight, loaded->embedding().table());
   tensors.back().dtype = "BF16";
   tensors.back().data.resize(12);
   ExpectInvalid(LoadStatus(spec, *Open(tensors)), {"lm_head.weight"});
@@ -276,8 +347,8 @@ TEST_F(ModelWeightsTest, ProgressEndsAtAllBytes) {
   size_t last = 0, total = 0;
   const auto checkpoint = Open(MinimalTensors());
   const auto weights =
-      ModelWeights::Load(device(), MinimalSpec(), *checkpoint, runtime::DType::kBf16,
-                         [&](size_t done, size_t all) { last = done, total = all; });
+      LoadedModel::Load(device(), MinimalSpec(), *checkpoint, runtime::DType::kBf16,
+                        [&](size_t done, size_t all) { last = done, total = all; });
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ(total, static_cast<size_t>(NumParameters(MinimalSpec())) * 2);
   EXPECT_EQ(last, total);
@@ -292,7 +363,7 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
     const auto fill = [](runtime::Stream&, void*, runtime::DType, int64_t, uint64_t, float) {
       return absl::OkStatus();
     };
-    const auto weights = ModelWeights::Random(device(), spec, runtime::DType::kBf16, 1, fill);
+    const auto weights = LoadedModel::Random(device(), spec, runtime::DType::kBf16, 1, fill);
     ASSERT_TRUE(weights.ok()) << weights.status();
     std::map<uintptr_t, size_t> ranges;
     const auto add = [&](const void* data, int64_t bytes) {
@@ -304,18 +375,19 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
       add(linear.weight, linear.out_features * linear.in_features * 2);
       if (linear.bias != nullptr) add(linear.bias, linear.out_features * 2);
     };
-    add((*weights)->embedding(), 3 * 2 * 2);
-    if (!variant) add_linear((*weights)->lm_head());
-    add((*weights)->final_norm(), 2 * 2);
-    add((*weights)->rope_inverse_frequencies(), 4);
-    for (const LayerWeights& layer : (*weights)->layers()) {
-      add(layer.input_norm, 2 * 2);
-      add(layer.post_attention_norm, 2 * 2);
+    add(weights->embedding().table(), 3 * 2 * 2);
+    if (!variant) add_linear(weights->head().head());
+    add(weights->head().norm(), 2 * 2);
+    add(weights->embedding().inverse_frequency(), 4);
+    for (const LoadedModel::Block& layer : weights->blocks()) {
+      add(layer.input_norm->weight(), 2 * 2);
+      add(layer.post_attention_norm->weight(), 2 * 2);
       if (variant) {
-        add(layer.q_norm, spec.head_dim * 2);
-        add(layer.k_norm, spec.head_dim * 2);
+        add(layer.attention->q_norm(), spec.head_dim * 2);
+        add(layer.attention->k_norm(), spec.head_dim * 2);
       }
-      for (const LinearWeights* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+      for (const LinearWeights* linear : {&layer.attention->qkv(), &layer.attention->o(),
+                                          &layer.mlp->gate_up(), &layer.mlp->down()}) {
         add_linear(*linear);
       }
     }
@@ -325,7 +397,7 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
       EXPECT_LT(address, end + 256);  // no more than alignment between two
       end = address + bytes;
     }
-    EXPECT_EQ(end - ranges.begin()->first, (*weights)->bytes());
+    EXPECT_EQ(end - ranges.begin()->first, weights->bytes());
   }
 }
 
@@ -348,36 +420,40 @@ TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
   spec.num_layers = 2;
   spec.qkv_bias = spec.qk_norm = true;
   spec.head_dim = 6;  // more than hidden_size
-  const auto a = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
-  const auto b = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
-  const auto c = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 8, HashFill);
-  const auto qkv = [&](const ModelWeights& w, size_t layer) {
-    return Read(w.layers()[layer].qkv.weight, runtime::DType::kF32, spec.qkv_size() * 2);
+  const auto a = *LoadedModel::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
+  const auto b = *LoadedModel::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
+  const auto c = *LoadedModel::Random(device(), spec, runtime::DType::kF32, 8, HashFill);
+  const auto qkv = [&](const LoadedModel& w, size_t block) {
+    return Read(w.blocks()[block].attention->qkv().weight, runtime::DType::kF32,
+                spec.qkv_size() * 2);
   };
-  EXPECT_EQ(a->bytes(), ModelWeights::BytesFor(spec, runtime::DType::kF32));
-  EXPECT_EQ(qkv(*a, 0), qkv(*b, 0));
-  EXPECT_NE(qkv(*a, 0), qkv(*c, 0));
-  EXPECT_NE(qkv(*a, 0), qkv(*a, 1));
+  EXPECT_EQ(a.bytes(), BytesFor(spec, runtime::DType::kF32));
+  EXPECT_EQ(qkv(a, 0), qkv(b, 0));
+  EXPECT_NE(qkv(a, 0), qkv(c, 0));
+  EXPECT_NE(qkv(a, 0), qkv(a, 1));
   const std::vector<float> ones(2, 1.0f);
-  EXPECT_EQ(Read(a->final_norm(), runtime::DType::kF32, 2), ones);
-  for (const LayerWeights& layer : a->layers()) {
-    EXPECT_EQ(Read(layer.input_norm, runtime::DType::kF32, 2), ones);
-    EXPECT_EQ(Read(layer.post_attention_norm, runtime::DType::kF32, 2), ones);
-    EXPECT_EQ(Read(layer.q_norm, runtime::DType::kF32, 6), std::vector<float>(6, 1.0f));
-    EXPECT_EQ(Read(layer.k_norm, runtime::DType::kF32, 6), std::vector<float>(6, 1.0f));
-    EXPECT_NE(Read(layer.qkv.bias, runtime::DType::kF32, spec.qkv_size())[0], 0.0f);
-    EXPECT_EQ(layer.down.bias, nullptr);
+  EXPECT_EQ(Read(a.head().norm(), runtime::DType::kF32, 2), ones);
+  for (const LoadedModel::Block& layer : a.blocks()) {
+    EXPECT_EQ(Read(layer.input_norm->weight(), runtime::DType::kF32, 2), ones);
+    EXPECT_EQ(Read(layer.post_attention_norm->weight(), runtime::DType::kF32, 2), ones);
+    EXPECT_EQ(Read(layer.attention->q_norm(), runtime::DType::kF32, 6),
+              std::vector<float>(6, 1.0f));
+    EXPECT_EQ(Read(layer.attention->k_norm(), runtime::DType::kF32, 6),
+              std::vector<float>(6, 1.0f));
+    EXPECT_NE(Read(layer.attention->qkv().bias, runtime::DType::kF32, spec.qkv_size())[0], 0.0f);
+    EXPECT_EQ(layer.mlp->down().bias, nullptr);
   }
-  EXPECT_EQ(Read(a->rope_inverse_frequencies(), runtime::DType::kF32, 1), std::vector<float>{1.0f});
+  EXPECT_EQ(Read(a.embedding().inverse_frequency(), runtime::DType::kF32, 1),
+            std::vector<float>{1.0f});
 }
 
 TEST_F(ModelWeightsTest, RandomReportsWhatTheFillReports) {
-  ExpectInvalid(ModelWeights::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, {}).status(),
+  ExpectInvalid(LoadedModel::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, {}).status(),
                 {"fill"});
   const auto fill = [](runtime::Stream&, void*, runtime::DType, int64_t, uint64_t, float) {
     return absl::UnavailableError("no kernel");
   };
-  ExpectError(ModelWeights::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, fill).status(),
+  ExpectError(LoadedModel::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, fill).status(),
               absl::StatusCode::kUnavailable, {"no kernel"});
 }
 
@@ -385,9 +461,9 @@ TEST(ModelWeightsBytes, PresetsTakeTheirParametersAndLittleMore) {
   for (const std::string_view name : PresetNames()) {
     const ModelSpec spec = *PresetSpec(name);
     const auto parameters = static_cast<size_t>(NumParameters(spec));
-    EXPECT_GE(ModelWeights::BytesFor(spec, runtime::DType::kBf16), 2 * parameters);
-    EXPECT_LE(ModelWeights::BytesFor(spec, runtime::DType::kBf16), 2 * parameters + 256 * 1000);
-    EXPECT_GE(ModelWeights::BytesFor(spec, runtime::DType::kF32), 4 * parameters);
+    EXPECT_GE(BytesFor(spec, runtime::DType::kBf16), 2 * parameters);
+    EXPECT_LE(BytesFor(spec, runtime::DType::kBf16), 2 * parameters + 256 * 1000);
+    EXPECT_GE(BytesFor(spec, runtime::DType::kF32), 4 * parameters);
   }
 }
 
@@ -399,9 +475,9 @@ TEST_F(ModelWeightsTest, FixturesLoad) {
     ASSERT_TRUE(spec.ok()) << spec.status();
     const auto checkpoint = Checkpoint::Open(fixtures + name);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    const auto weights = ModelWeights::Load(device(), *spec, **checkpoint, runtime::DType::kF32);
+    const auto weights = LoadedModel::Load(device(), *spec, **checkpoint, runtime::DType::kF32);
     ASSERT_TRUE(weights.ok()) << weights.status();
-    EXPECT_EQ(Read((*weights)->final_norm(), runtime::DType::kF32, spec->hidden_size),
+    EXPECT_EQ(Read(weights->head().norm(), runtime::DType::kF32, spec->hidden_size),
               Tensor(**checkpoint, "model.norm.weight", runtime::DType::kF32));
   }
 }

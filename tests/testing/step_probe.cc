@@ -29,16 +29,17 @@ absl::Status StepProbe::Start() {
   REPRISE_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernels_, kernels::KernelSet::Load(device_, options_.dtype));
   REPRISE_ASSIGN_OR_RETURN(const auto checkpoint, models::Checkpoint::Open(options_.directory));
-  REPRISE_ASSIGN_OR_RETURN(weights_,
-                           models::ModelWeights::Load(device_, spec_, *checkpoint, options_.dtype));
+  REPRISE_ASSIGN_OR_RETURN(decoder_, models::Decoder::Create(spec_));
+  const models::WeightPlan weights = decoder_->PlanWeights(options_.dtype);
+  REPRISE_ASSIGN_OR_RETURN(weights_, models::ModelWeights::Load(device_, weights, *checkpoint));
 
   const uint32_t max_blocks =
       (options_.max_context_length + options_.block_size - 1) / options_.block_size;
-  REPRISE_ASSIGN_OR_RETURN(
-      workspace_, engine::StepWorkspace::Create(device_, *stream_, spec_, *kernels_,
-                                                {.max_rows = options_.max_rows,
-                                                 .max_step_tokens = options_.max_step_tokens,
-                                                 .max_blocks_per_row = max_blocks}));
+  REPRISE_ASSIGN_OR_RETURN(state_,
+                           engine::StepState::Create(device_, *stream_, *decoder_, *kernels_,
+                                                     {.max_rows = options_.max_rows,
+                                                      .max_step_tokens = options_.max_step_tokens,
+                                                      .max_blocks_per_row = max_blocks}));
   const auto layout =
       kernels::StepSlotLayout::For(options_.max_rows, options_.max_step_tokens, max_blocks);
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, 1, layout.bytes));
@@ -49,8 +50,13 @@ absl::Status StepProbe::Start() {
       pool_, models::KvPool::Create(
                  device_, models::KvGeometry::For(spec_, options_.block_size, options_.dtype),
                  num_blocks));
-  program_ = std::make_unique<engine::StepProgram>(spec_, *kernels_, *weights_, pool_, workspace_,
-                                                   metadata_, layout, results_);
+  program_ = std::make_unique<engine::StepProgram>(engine::StepProgramParts{.kernels = *kernels_,
+                                                                            .decoder = *decoder_,
+                                                                            .pool = pool_,
+                                                                            .state = *state_,
+                                                                            .metadata = metadata_,
+                                                                            .results = results_},
+                                                   layout);
   rows_ = std::make_unique<engine::RowTable>(options_.max_rows, max_blocks);
   ledger_ = std::make_unique<engine::BlockLedger>(num_blocks);
   validator_ = std::make_unique<engine::StepValidator>(
@@ -84,7 +90,7 @@ absl::Status StepProbe::Execute(const StepDraft& draft) {
   const engine::StagedStep& staged = validator_->staged();
   std::vector<uint32_t> ran;
   writer_->Write(view.request(), staged, ++sequence_, list_, metadata_.HostSlot(0), &ran);
-  const engine::StepShape shape{
+  const models::StepShape shape{
       .max_rows = options_.max_rows,
       .max_tokens = staged.all_single ? options_.max_rows : options_.max_step_tokens,
       .mixed = !staged.all_single};
@@ -105,7 +111,7 @@ absl::StatusOr<std::vector<std::vector<float>>> StepProbe::Run(
   std::vector<std::vector<float>> logits(static_cast<size_t>(num_sampled),
                                          std::vector<float>(vocab));
   for (size_t s = 0; s < logits.size(); ++s) {
-    REPRISE_RETURN_IF_ERROR(stream_->CopyToHost(logits[s].data(), workspace_.logits + s * vocab,
+    REPRISE_RETURN_IF_ERROR(stream_->CopyToHost(logits[s].data(), decoder_->logits() + s * vocab,
                                                 vocab * sizeof(float)));
   }
   REPRISE_RETURN_IF_ERROR(stream_->Synchronize());

@@ -15,11 +15,12 @@
 #include "engine/block_ledger.h"
 #include "engine/row_table.h"
 #include "engine/step_program.h"
+#include "engine/step_state.h"
 #include "engine/step_validator.h"
 #include "engine/step_writer.h"
-#include "engine/workspace.h"
 #include "kernels/kernel_set.h"
 #include "models/config/model_spec.h"
+#include "models/decoder.h"
 #include "models/kv_pool.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
@@ -61,8 +62,9 @@ class StepProbe {
   models::ModelSpec spec_;
   std::unique_ptr<runtime::Stream> stream_;
   std::unique_ptr<kernels::KernelSet> kernels_;
-  std::unique_ptr<models::ModelWeights> weights_;
-  engine::StepWorkspace workspace_;
+  std::unique_ptr<models::Decoder> decoder_;
+  models::ModelWeights weights_;
+  std::unique_ptr<engine::StepState> state_;
   models::KvPool pool_;
   runtime::MappedRing metadata_, results_;
   std::unique_ptr<engine::StepProgram> program_;

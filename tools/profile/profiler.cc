@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "models/decoder.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::tools {
@@ -252,8 +253,9 @@ absl::StatusOr<PointProfile> Profiler::Measure(uint32_t rows, uint32_t context,
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
   REPRISE_RETURN_IF_ERROR(measurement.Measure(options.iterations));
   profile.num_kernels = KernelsOf(engine_.info(), profile.graph);
-  profile.bytes = engine::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
-                                            profile.mean_attended);
+  REPRISE_ASSIGN_OR_RETURN(
+      profile.bytes, models::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
+                                               profile.mean_attended));
   return profile;
 }
 

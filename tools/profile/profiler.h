@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
-#include "engine/step_bytes.h"
 #include "models/config/model_spec.h"
+#include "models/step_bytes.h"
 #include "tools/profile/kernel_times.h"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
@@ -60,7 +60,7 @@ struct PointProfile {
   // of them where the model has a sliding window.
   double mean_context = 0;
   double mean_attended = 0;
-  engine::StepBytes bytes;  // at mean_attended
+  models::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
   // Read at the end of every window; empty where the platform does not tell.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;

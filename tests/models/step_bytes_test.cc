@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model of a step's traffic against numbers worked out by hand.
-#include "engine/step_bytes.h"
+#include "models/step_bytes.h"
 
 #include <gtest/gtest.h>
 
 #include "models/config/model_presets.h"
 #include "models/config/model_spec.h"
+#include "models/decoder.h"
 #include "tests/testing/status_matchers.h"
 
-namespace reprise::engine {
+namespace reprise::models {
 namespace {
 
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
 
-models::ModelSpec TinySpec() {
-  models::ModelSpec spec;
+StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double context) {
+  return *BytesOfDecodeStep(spec, dtype, rows, context);
+}
+
+ModelSpec TinySpec() {
+  ModelSpec spec;
+  spec.architecture = "llama";
+  spec.max_position_embeddings = 8;
+  spec.attention_multiplier = 1.0;
   spec.vocab_size = 10;
   spec.hidden_size = 4;
   spec.intermediate_size = 6;
@@ -26,7 +34,7 @@ models::ModelSpec TinySpec() {
 }
 
 TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
-  const StepBytes bytes = BytesOfDecodeStep(TinySpec(), kBf16, 3, 5);
+  const StepBytes bytes = Bytes(TinySpec(), kBf16, 3, 5);
   // A layer: q, k, v 8 x 4, o 4 x 4, gate and up 12 x 4, down 4 x 6, two norms of 4: 128 elements.
   // Two of them, the last norm, 10 x 4 of the head, and three lines of the embedding: 312.
   EXPECT_EQ(bytes.weights, 312u * 2);
@@ -42,42 +50,42 @@ TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
 }
 
 TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {
-  models::ModelSpec spec = TinySpec();
-  const StepBytes plain = BytesOfDecodeStep(spec, kBf16, 3, 5);
+  ModelSpec spec = TinySpec();
+  const StepBytes plain = Bytes(spec, kBf16, 3, 5);
   spec.qkv_bias = true;  // 8
   spec.o_bias = true;    // 4
   spec.mlp_bias = true;  // 12 of gate and up and 4 of down
   spec.qk_norm = true;   // 2 of q and 2 of k
-  const StepBytes biased = BytesOfDecodeStep(spec, kBf16, 3, 5);
+  const StepBytes biased = Bytes(spec, kBf16, 3, 5);
   EXPECT_EQ(biased.weights, plain.weights + 2 * (12 + 16 + 4) * 2);
   EXPECT_EQ(biased.activations, plain.activations);
-  const StepBytes wide = BytesOfDecodeStep(TinySpec(), runtime::DType::kF32, 3, 5);
+  const StepBytes wide = Bytes(TinySpec(), runtime::DType::kF32, 3, 5);
   EXPECT_EQ(wide.weights, 2 * plain.weights);
   EXPECT_EQ(wide.kv_read, 2 * plain.kv_read);
   EXPECT_EQ(wide.activations, 3u * (248 + 26) * 4);
 }
 
 TEST(StepBytes, ReadNoMoreThanTheSlidingWindow) {
-  models::ModelSpec spec = TinySpec();
+  ModelSpec spec = TinySpec();
   spec.sliding_window = 4;
-  EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 3, 5).kv_read, 3u * 4 * 16);
-  EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 3, 3).kv_read, 3u * 3 * 16);
+  EXPECT_EQ(Bytes(spec, kBf16, 3, 5).kv_read, 3u * 4 * 16);
+  EXPECT_EQ(Bytes(spec, kBf16, 3, 3).kv_read, 3u * 3 * 16);
 }
 
 TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
-  for (const std::string_view name : models::PresetNames()) {
+  for (const std::string_view name : PresetNames()) {
     SCOPED_TRACE(name);
-    ASSERT_OK_AND_ASSIGN(const models::ModelSpec spec, models::PresetSpec(name));
-    int64_t parameters = models::NumParameters(spec);
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, PresetSpec(name));
+    int64_t parameters = NumParameters(spec);
     if (!spec.tie_word_embeddings) parameters -= spec.vocab_size * spec.hidden_size;
-    EXPECT_EQ(BytesOfDecodeStep(spec, kBf16, 0, 5).weights, static_cast<uint64_t>(parameters) * 2);
+    EXPECT_EQ(Bytes(spec, kBf16, 0, 5).weights, static_cast<uint64_t>(parameters) * 2);
   }
 }
 
 TEST(StepBytes, ContextMayBeAMeanOfSeveralSteps) {
-  EXPECT_EQ(BytesOfDecodeStep(TinySpec(), kBf16, 2, 5.5).kv_read, 2u * 88);
-  EXPECT_EQ(BytesOfDecodeStep(TinySpec(), kBf16, 2, 5.5).kv_written, 2u * 16);
+  EXPECT_EQ(Bytes(TinySpec(), kBf16, 2, 5.5).kv_read, 2u * 88);
+  EXPECT_EQ(Bytes(TinySpec(), kBf16, 2, 5.5).kv_written, 2u * 16);
 }
 
 }  // namespace
-}  // namespace reprise::engine
+}  // namespace reprise::models

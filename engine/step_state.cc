@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_state.h"
+
+#include "runtime/status_macros.h"
+
+namespace reprise::engine {
+namespace {
+
+uint32_t MaskWords(const models::ModelSpec& spec) {
+  return static_cast<uint32_t>((spec.vocab_size + 31) / 32);
+}
+
+}  // namespace
+
+void StepState::DeclarePlan(const models::Decoder& decoder, const kernels::StepLimits& limits,
+                            runtime::BufferPlan& buffers) {
+  const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
+  const size_t prompts = limits.max_prompt_logprobs;
+  const models::AttentionPlanSpec& attention = decoder.attention_plan();
+  buffers.Add(&plan.counts, 1, "plan.counts");
+  buffers.Add(&plan.entries, rows, "plan.entries");
+  buffers.Add(&plan.given_tokens, tokens + rows, "plan.given_tokens");
+  buffers.Add(&plan.query_start, rows + 1, "plan.query_start");
+  buffers.Add(&plan.context_before, rows, "plan.context_before");
+  buffers.Add(&plan.token_id, tokens, "plan.token_id");
+  buffers.Add(&plan.token_position, tokens, "plan.token_position");
+  buffers.Add(&plan.token_block, tokens, "plan.token_block");
+  buffers.Add(&plan.token_offset, tokens, "plan.token_offset");
+  buffers.Add(&plan.sampled_entry, rows, "plan.sampled_entry");
+  buffers.Add(&plan.sampled_token, rows + prompts, "plan.sampled_token");
+  buffers.Add(&plan.logits_place, limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
+  buffers.Add(&plan.prompt_entry, prompts, "plan.prompt_entry");
+  buffers.Add(&plan.prompt_target, prompts, "plan.prompt_target");
+  buffers.Add(&plan.decode_items, rows * attention.split.max_splits, "plan.decode_items");
+  // Every row rounds its number of items up once.
+  buffers.Add(&plan.prefill_items, tokens / attention.prefill_query_tokens + rows,
+              "plan.prefill_items");
+}
+
+void StepState::DeclareRows(const models::ModelSpec& spec, const kernels::StepLimits& limits,
+                            runtime::BufferPlan& buffers) {
+  const size_t max_rows = limits.max_rows;
+  const size_t adjusting = limits.adjust_logits ? max_rows : 0;
+  buffers.Add(&rows.context_length, max_rows, "rows.context_length");
+  buffers.Add(&rows.last_token, max_rows, "rows.last_token");
+  buffers.Add(&rows.temperature, max_rows, "rows.temperature");
+  buffers.Add(&rows.seed, max_rows, "rows.seed");
+  buffers.Add(&rows.block_table, max_rows * limits.max_blocks_per_row, "rows.block_table");
+  buffers.Add(&step_count, 1, "step_count");
+  buffers.Add(&rows.life, max_rows, "rows.life");
+  buffers.Add(&rows.sampling, max_rows, "rows.sampling");
+  buffers.Add(&rows.stop_token, max_rows * kernels::kMaxStopTokens, "rows.stop_token");
+  buffers.Add(&rows.bias, adjusting * kernels::kMaxLogitBias, "rows.bias");
+  buffers.Add(&rows.mask, adjusting * MaskWords(spec), "rows.mask");
+  buffers.Add(&rows.history, adjusting * static_cast<size_t>(spec.vocab_size), "rows.history");
+  rows.max_blocks_per_row = limits.max_blocks_per_row;
+  rows.mask_words = MaskWords(spec);
+  rows.vocab = static_cast<uint32_t>(spec.vocab_size);
+}
+
+void StepState::DeclareSampling(const models::ModelSpec& spec, const kernels::StepLimits& limits,
+                                runtime::BufferPlan& buffers) {
+  const size_t max_rows = limits.max_rows, vocab = static_cast<size_t>(spec.vocab_size);
+  const size_t adjusting = limits.adjust_logits ? max_rows : 0;
+  const size_t chunks = (vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
+  buffers.Add(&sample_partials, (max_rows + limits.max_prompt_logprobs) * chunks,
+              "sample.partials");
+  buffers.Add(&adjusted_logits, adjusting * vocab, "sample.adjusted");
+  buffers.Add(&adjusted_partials, adjusting * chunks, "sample.adjusted_partials");
+  buffers.Add(&sample_cut, max_rows, "sample.cut");
+  buffers.Add(&sampled_token_id, max_rows, "sample.token_id");
+  buffers.Add(&sampled_logprob, max_rows, "sample.logprob");
+  buffers.Add(&result_staging, max_rows, "result_staging");
+  max_prompt_logprobs = limits.max_prompt_logprobs;
+  result_layout = kernels::ResultSlotLayout::For(
+      limits.max_rows, limits.reports ? limits.max_rows + limits.max_prompt_logprobs : 0,
+      limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
+}
+
+absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(runtime::Device& device,
+                                                             runtime::Stream& stream,
+                                                             models::Decoder& decoder,
+                                                             const kernels::KernelSet& kernels,
+                                                             const kernels::StepLimits& limits) {
+  std::unique_ptr<StepState> state(new StepState());
+  runtime::BufferPlan buffers, activations;
+  state->DeclarePlan(decoder, limits, buffers);
+  state->DeclareRows(decoder.spec(), limits, buffers);
+  decoder.DeclareBuffers(
+      {.kernels = kernels, .limits = limits, .activations = activations, .scratch = buffers});
+  state->DeclareSampling(decoder.spec(), limits, buffers);
+  REPRISE_ASSIGN_OR_RETURN(state->state_, buffers.Allocate(device));
+  REPRISE_ASSIGN_OR_RETURN(state->activations_, activations.Allocate(device));
+  for (const runtime::Arena* arena : {&state->state_, &state->activations_})
+    REPRISE_RETURN_IF_ERROR(stream.Fill(arena->data(), 0, arena->bytes()));
+  REPRISE_RETURN_IF_ERROR(stream.Synchronize());
+  return state;
+}
+
+}  // namespace reprise::engine

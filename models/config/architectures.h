@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of architectures: for each one, what the fields of its config mean, what its layers
+// have, and which layers a decoder of it is made of. Data; nothing outside of this table and those
+// who read it asks for an architecture by name. A new architecture begins with an entry here.
+#ifndef REPRISE_MODELS_CONFIG_ARCHITECTURES_H_
+#define REPRISE_MODELS_CONFIG_ARCHITECTURES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace reprise::models {
+
+// ---- config.json ----
+
+enum class FieldRole : uint8_t {
+  kConsumed,  // becomes part of the ModelSpec, or is checked where it is read
+  kInert,     // means nothing for inference, whatever its value
+  kNeutral,   // refused unless its value is one that changes nothing
+};
+
+struct FieldRule {
+  const char* name;
+  FieldRole role;
+  const char* neutral = nullptr;  // kNeutral: a JSON array of the values allowed; null always is
+};
+
+// Which projections carry a bias.
+enum class BiasRule : uint8_t {
+  kNever,
+  kConfig,   // attention_bias for q, k, v and o; mlp_bias for the MLP
+  kQkvOnly,  // q, k and v always, nothing else ever
+};
+
+// When the field sliding_window counts.
+enum class WindowRule : uint8_t {
+  kNever,
+  kAlways,
+  kSwitched,  // only where use_sliding_window says so, for the layers that layer_types names or
+              // that max_window_layers leaves
+};
+
+// ---- layers ----
+
+enum class LayerKind : uint8_t { kNorm, kAttention, kMlp };
+
+// One layer of a decoder block.
+struct LayerEntry {
+  LayerKind kind;
+  const char* name;  // in the checkpoint, behind "model.layers.<block>."
+};
+using Block = std::span<const LayerEntry>;
+
+struct Architecture {
+  const char* name;                // ModelSpec::architecture
+  const char* class_name;          // as in the config's `architectures`
+  const char* model_type;          // as in the config's `model_type`
+  std::span<const FieldRule> own;  // beyond the fields that all share, or instead of them
+  // What transformers takes where the config does not name the field.
+  int64_t default_kv_heads = 0;        // 0: as many as query heads
+  int64_t default_head_dim = 0;        // 0: hidden_size / num_attention_heads
+  int64_t default_sliding_window = 0;  // 0: none
+
+  BiasRule bias = BiasRule::kConfig;
+  WindowRule window = WindowRule::kNever;
+  bool qk_norm = false;      // RMSNorm over every head of q and k before rope
+  bool multipliers = false;  // the config has Granite's four
+
+  // Kinds of blocks, which come in turns: block i of a decoder is blocks[i % blocks.size()].
+  std::span<const Block> blocks;
+  Block BlockOf(int64_t block) const { return blocks[static_cast<size_t>(block) % blocks.size()]; }
+};
+
+// Llama, Granite, Mistral, Qwen2 and Qwen3. docs/models.md shows the tables to users.
+std::span<const Architecture> KnownArchitectures();
+// Null when there is none of this name.
+const Architecture* FindArchitecture(std::string_view name);
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_CONFIG_ARCHITECTURES_H_

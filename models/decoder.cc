@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/decoder.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/config/architectures.h"
+#include "models/layers/embedding_layer.h"
+#include "models/layers/lm_head_layer.h"
+#include "models/layers/mlp_layer.h"
+#include "models/layers/norm_layer.h"
+#include "runtime/check.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::models {
+namespace {
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight";
+constexpr char kFinalNorm[] = "model.norm.weight";
+constexpr char kLmHead[] = "lm_head";
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelSpec& spec) {
+  REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
+  std::unique_ptr<Decoder> decoder(new Decoder(spec));
+  decoder->AddLayers();
+  REPRISE_RETURN_IF_ERROR(decoder->CheckAttentionPlans());
+  const WeightPlan weights = decoder->PlanWeights(spec.checkpoint_dtype);
+  REPRISE_RETURN_IF_ERROR(weights.status());
+  decoder->elements_read_ = weights.elements_read();
+  return decoder;
+}
+
+void Decoder::AddLayers() {
+  layers_.push_back(std::make_unique<EmbeddingLayer>(spec_, kEmbedding));
+  const Architecture& architecture = *FindArchitecture(spec_.architecture);
+  bool has_branch = false;
+  for (int64_t block = 0; block < spec_.num_layers; ++block) {
+    for (const LayerEntry& entry : architecture.BlockOf(block)) {
+      std::string name = absl::StrCat("model.layers.", block, ".", entry.name);
+      switch (entry.kind) {
+        case LayerKind::kNorm:
+          layers_.push_back(std::make_unique<NormLayer>(spec_, name + ".weight", has_branch));
+          break;
+        case LayerKind::kAttention:
+          AddAttention(std::move(name), block);
+          break;
+        case LayerKind::kMlp:
+          layers_.push_back(std::make_unique<MlpLayer>(spec_, std::move(name)));
+          break;
+      }
+      has_branch |= entry.kind != LayerKind::kNorm;
+    }
+  }
+  layers_.push_back(std::make_unique<LmHeadLayer>(
+      spec_, LmHeadLayer::Names{.norm = kFinalNorm, .head = kLmHead, .embedding = kEmbedding}));
+}
+
+void Decoder::AddAttention(std::string name, int64_t kv_layer) {
+  auto layer = std::make_unique<AttentionLayer>(spec_, std::move(name), kv_layer);
+  attention_layers_.push_back(layer.get());
+  layers_.push_back(std::move(layer));
+}
+
+absl::Status Decoder::CheckAttentionPlans() {
+  const AttentionLayer* first = nullptr;
+  for (const AttentionLayer* attention : attention_layers_) {
+    if (first == nullptr) first = attention;
+    if (!(attention->plan_spec() == first->plan_spec())) {
+      return absl::UnimplementedError(absl::StrCat(
+          "attention layers with sliding windows of ", first->plan_spec().sliding_window, " and ",
+          attention->plan_spec().sliding_window, " tokens; allowed: one window for all of them"));
+    }
+  }
+  REPRISE_CHECK(first != nullptr);
+  attention_plan_ = first->plan_spec();
+  return absl::OkStatus();
+}
+
+WeightPlan Decoder::PlanWeights(runtime::DType dtype) {
+  WeightPlan plan(dtype, spec_.architecture);
+  for (const auto& layer : layers_) layer->DeclareWeights(plan);
+  return plan;
+}
+
+void Decoder::DeclareBuffers(const LayerBuffers& buffers) {
+  const kernels::StepLimits& limits = buffers.limits;
+  const size_t hidden = limits.max_step_tokens * static_cast<size_t>(spec_.hidden_size);
+  const runtime::DType dtype = buffers.kernels.dtype;
+  buffers.activations.AddElements(&activations_.residual, hidden, dtype, "residual");
+  buffers.activations.AddElements(&activations_.normed, hidden, dtype, "normed");
+  buffers.activations.AddElements(&activations_.branch, hidden, dtype, "branch");
+  buffers.scratch.Add(&activations_.rope,
+                      limits.max_step_tokens * static_cast<size_t>(spec_.head_dim), "rope");
+  buffers.scratch.Add(&activations_.logits,
+                      (static_cast<size_t>(limits.max_rows) + limits.max_prompt_logprobs) *
+                          static_cast<size_t>(spec_.vocab_size),
+                      "logits");
+  max_prompt_logprobs_ = limits.max_prompt_logprobs;
+  for (const auto& layer : layers_) layer->DeclareBuffers(buffers);
+}
+
+absl::Status Decoder::Enqueue(const DecoderInputs& inputs) const {
+  const LayerContext context{.stream = inputs.stream,
+                             .kernels = inputs.kernels,
+                             .shape = inputs.shape,
+                             .plan = inputs.plan,
+                             .rows = inputs.rows,
+                             .kv = inputs.kv,
+                             .x = activations_,
+                             .linear = inputs.linear,
+                             .max_prompt_logprobs = max_prompt_logprobs_};
+  for (const auto& layer : layers_) REPRISE_RETURN_IF_ERROR(layer->Enqueue(context));
+  return absl::OkStatus();
+}
+
+StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, uint64_t rows, double context) const {
+  const StepTraffic traffic{
+      .rows = rows, .context = context, .element_bytes = runtime::SizeOf(dtype)};
+  StepBytes bytes{.weights = static_cast<uint64_t>(elements_read_) * traffic.element_bytes};
+  for (const auto& layer : layers_) layer->AddBytes(traffic, &bytes);
+  return bytes;
+}
+
+int64_t NumParameters(const ModelSpec& spec) {
+  const auto decoder = Decoder::Create(spec);
+  REPRISE_CHECK(decoder.ok());
+  return (*decoder)->PlanWeights(spec.checkpoint_dtype).num_parameters();
+}
+
+absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
+                                            uint64_t rows, double context) {
+  REPRISE_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(spec));
+  return decoder->BytesOfDecodeStep(dtype, rows, context);
+}
+
+}  // namespace reprise::models

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoder: a model as the list of its layers, from token ids to logits. Which layers, in which
+// order and under which names, is data: the architecture's table (config/architectures.h). It holds
+// no memory of its own; weights, KV pool and buffers belong to whoever runs it.
+//
+//   REPRISE_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(spec));
+//   WeightPlan plan = decoder->PlanWeights(dtype);
+//   REPRISE_ASSIGN_OR_RETURN(auto weights, ModelWeights::Load(device, plan, *checkpoint));
+//   decoder->DeclareBuffers(buffers);
+//   REPRISE_RETURN_IF_ERROR(decoder->Enqueue(inputs));
+//
+// Threads: external ordering; Enqueue is const and may run on several streams.
+#ifndef REPRISE_MODELS_DECODER_H_
+#define REPRISE_MODELS_DECODER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/config/model_spec.h"
+#include "models/layers/attention_layer.h"
+#include "models/layers/layer.h"
+#include "models/step_bytes.h"
+#include "models/weights/weight_plan.h"
+#include "runtime/dtype.h"
+
+namespace reprise::models {
+
+// What one Enqueue works on. Views; valid during the call.
+struct DecoderInputs {
+  runtime::Stream& stream;
+  const kernels::KernelSet& kernels;
+  const StepShape& shape;
+  const kernels::StepPlan& plan;
+  const kernels::ResidentRows& rows;
+  const KvPool& kv;
+  kernels::LinearCandidate linear = kernels::LinearCandidate::kBest;
+};
+
+class Decoder {
+ public:
+  // Errors: those of ValidateModelSpec; InvalidArgument on more parameters than can be addressed;
+  // Unimplemented where layers want different attention plans.
+  static absl::StatusOr<std::unique_ptr<Decoder>> Create(const ModelSpec& spec);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  const ModelSpec& spec() const { return spec_; }
+  std::span<const std::unique_ptr<Layer>> layers() const { return layers_; }
+
+  // The weights of all layers. Forgets the addresses of a plan that was bound before; binding the
+  // new one sets them, so that the decoder must outlive the plan.
+  WeightPlan PlanWeights(runtime::DType dtype);
+  // Declares the activations that layers hand each other, and every layer's own buffers.
+  void DeclareBuffers(const LayerBuffers& buffers);
+  // Embedding, layers, logits. Launches only. REQUIRES: weights are bound, buffers allocated.
+  absl::Status Enqueue(const DecoderInputs& inputs) const;
+
+  // [max_rows + max_prompt_logprobs, vocab] f32, where Enqueue leaves them.
+  float* logits() const { return activations_.logits; }
+  // What the plan of a step lists work by.
+  const AttentionPlanSpec& attention_plan() const { return attention_plan_; }
+  StepBytes BytesOfDecodeStep(runtime::DType dtype, uint64_t rows, double context) const;
+
+ private:
+  explicit Decoder(const ModelSpec& spec) : spec_(spec) {}
+  void AddLayers();
+  void AddAttention(std::string name, int64_t kv_layer);
+  absl::Status CheckAttentionPlans();
+
+  const ModelSpec spec_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<const AttentionLayer*> attention_layers_;  // of layers_
+  AttentionPlanSpec attention_plan_;
+  DecoderActivations activations_;
+  uint32_t max_prompt_logprobs_ = 0;
+  int64_t elements_read_ = 0;  // of weights, by every step
+};
+
+// Number of parameters of the model (tied embeddings counted once). Wants a spec that
+// Decoder::Create accepts.
+int64_t NumParameters(const ModelSpec& spec);
+
+// Bytes of one decode step; see step_bytes.h. Errors: those of Decoder::Create.
+absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
+                                            uint64_t rows, double context);
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_DECODER_H_

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/attention_layer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/attention/attention.h"
+#include "kernels/rope_append/rope_append.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::models {
+
+bool AttentionPlanSpec::operator==(const AttentionPlanSpec& other) const {
+  return split.min_split_tokens == other.split.min_split_tokens &&
+         split.max_splits == other.split.max_splits &&
+         split.split_multiple == other.split.split_multiple &&
+         prefill_query_tokens == other.prefill_query_tokens &&
+         sliding_window == other.sliding_window;
+}
+
+AttentionPlanSpec AttentionLayer::plan_spec() const {
+  const int64_t group = spec_.num_heads / spec_.num_kv_heads;
+  return {.prefill_query_tokens =
+              static_cast<uint32_t>(std::max<int64_t>(1, kernels::kPrefillRows / group)),
+          .sliding_window = static_cast<uint32_t>(spec_.sliding_window)};
+}
+
+void AttentionLayer::DeclareWeights(WeightPlan& weights) {
+  weights.Linear(&qkv_,
+                 {{absl::StrCat(name_, ".q_proj"), spec_.q_size()},
+                  {absl::StrCat(name_, ".k_proj"), spec_.kv_size()},
+                  {absl::StrCat(name_, ".v_proj"), spec_.kv_size()}},
+                 spec_.hidden_size, spec_.qkv_bias);
+  if (spec_.qk_norm) {
+    weights.Norm(&q_norm_, absl::StrCat(name_, ".q_norm.weight"), spec_.head_dim);
+    weights.Norm(&k_norm_, absl::StrCat(name_, ".k_norm.weight"), spec_.head_dim);
+  }
+  weights.Linear(&o_, {{absl::StrCat(name_, ".o_proj"), spec_.hidden_size}}, spec_.q_size(),
+                 spec_.o_bias);
+}
+
+void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
+  const runtime::DType dtype = buffers.kernels.dtype;
+  const size_t tokens = buffers.limits.max_step_tokens, rows = buffers.limits.max_rows;
+  const auto q_size = static_cast<size_t>(spec_.q_size());
+  runtime::BufferPlan& activations = buffers.activations;
+  activations.ShareElements(&qkv_out_, tokens * static_cast<size_t>(spec_.qkv_size()), dtype,
+                            "qkv");
+  activations.ShareElements(&q_, tokens * q_size, dtype, "q");
+  activations.ShareElements(&attended_, tokens * q_size, dtype, "attention");
+  const size_t heads = rows * plan_spec().split.max_splits * static_cast<size_t>(spec_.num_heads);
+  runtime::BufferPlan& scratch = buffers.scratch;
+  scratch.Share(&partial_out_, heads * static_cast<size_t>(spec_.head_dim),
+                "attention.partial_out");
+  scratch.Share(&partial_max_, heads, "attention.partial_max");
+  scratch.Share(&partial_sum_, heads, "attention.partial_sum");
+  scratch.Share(&arrivals_, rows * static_cast<size_t>(spec_.num_kv_heads), "attention.arrivals");
+  linear_.Declare(buffers, buffers.limits.max_step_tokens,
+                  std::max(spec_.qkv_size(), spec_.hidden_size));
+}
+
+absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {
+  const uint32_t* num_tokens = &context.plan.counts->num_tokens;
+  const uint32_t max_tokens = context.shape.max_tokens;
+  REPRISE_RETURN_IF_ERROR(EnqueueLinear(
+      context, linear_, qkv_,
+      {.x = context.x.normed, .out = qkv_out_, .num_rows = num_tokens, .max_rows = max_tokens}));
+  REPRISE_RETURN_IF_ERROR(EnqueueRopeAppend(context));
+  REPRISE_RETURN_IF_ERROR(EnqueueAttention(context));
+  return EnqueueLinear(
+      context, linear_, o_,
+      {.x = attended_, .out = context.x.branch, .num_rows = num_tokens, .max_rows = max_tokens});
+}
+
+absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) const {
+  return kernels::RopeAppend(context.stream, context.kernels,
+                             {.qkv = qkv_out_,
+                              .q_out = q_,
+                              .kv_cache = context.kv.Layer(kv_layer_),
+                              .rope = context.x.rope,
+                              .token_block = context.plan.token_block,
+                              .token_offset = context.plan.token_offset,
+                              .num_tokens = &context.plan.counts->num_tokens,
+                              .num_heads = static_cast<int32_t>(spec_.num_heads),
+                              .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
+                              .head_dim = static_cast<int32_t>(spec_.head_dim),
+                              .block_size = static_cast<int32_t>(context.kv.geometry().block_size),
+                              .q_norm = q_norm_,
+                              .k_norm = k_norm_,
+                              .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
+                             context.shape.max_tokens);
+}
+
+absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const {
+  const kernels::StepPlan& plan = context.plan;
+  kernels::AttentionArgs args{.q = q_,
+                              .kv_cache = context.kv.Layer(kv_layer_),
+                              .out = attended_,
+                              .items = plan.decode_items,
+                              .num_items = &plan.counts->num_decode_items,
+                              .entries = plan.entries,
+                              .query_start = plan.query_start,
+                              .context_before = plan.context_before,
+                              .block_table = context.rows.block_table,
+                              .max_blocks_per_row = context.rows.max_blocks_per_row,
+                              .partial_out = partial_out_,
+                              .partial_max = partial_max_,
+                              .partial_sum = partial_sum_,
+                              .arrivals = arrivals_,
+                              .max_splits = plan_spec().split.max_splits,
+                              .num_heads = static_cast<int32_t>(spec_.num_heads),
+                              .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
+                              .head_dim = static_cast<int32_t>(spec_.head_dim),
+                              .block_size = static_cast<int32_t>(context.kv.geometry().block_size),
+                              .scale = static_cast<float>(spec_.attention_multiplier),
+                              .window = static_cast<uint32_t>(spec_.sliding_window)};
+  REPRISE_RETURN_IF_ERROR(
+      kernels::Attention(context.stream, context.kernels, args, kernels::AttentionPhase::kDecode));
+  if (!context.shape.mixed) return absl::OkStatus();
+  args.items = plan.prefill_items;
+  args.num_items = &plan.counts->num_prefill_items;
+  return kernels::Attention(context.stream, context.kernels, args,
+                            kernels::AttentionPhase::kPrefill);
+}
+
+void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
+  const auto hidden = static_cast<uint64_t>(spec_.hidden_size);
+  const auto q = static_cast<uint64_t>(spec_.q_size());
+  const auto qkv = static_cast<uint64_t>(spec_.qkv_size());
+  const uint64_t kv_bytes = 2 * static_cast<uint64_t>(spec_.kv_size()) * traffic.element_bytes;
+  double seen = traffic.context;
+  if (spec_.sliding_window > 0) seen = std::min(seen, static_cast<double>(spec_.sliding_window));
+  bytes->kv_read +=
+      static_cast<uint64_t>(std::llround(static_cast<double>(traffic.rows * kv_bytes) * seen));
+  bytes->kv_written += traffic.rows * kv_bytes;
+  // In and out of the projection of q, k and v; of rope, whose k and v are counted above; of
+  // attention; of the projection of its output.
+  const uint64_t elements = (hidden + qkv) + (qkv + q) + 2 * q + (q + hidden);
+  const uint64_t rope = static_cast<uint64_t>(spec_.head_dim) * sizeof(float);
+  bytes->activations += traffic.rows * (elements * traffic.element_bytes + rope);
+}
+
+}  // namespace reprise::models

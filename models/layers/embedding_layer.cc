@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/embedding_layer.h"
+
+#include "kernels/embedding/embedding.h"
+
+namespace reprise::models {
+
+void EmbeddingLayer::DeclareWeights(WeightPlan& weights) {
+  weights.Table(&table_, name_, spec_.vocab_size, spec_.hidden_size);
+  weights.Computed(&inverse_frequency_, RopeInverseFrequencies(spec_));
+}
+
+// Its outputs are the decoder's own.
+void EmbeddingLayer::DeclareBuffers(const LayerBuffers&) {}
+
+absl::Status EmbeddingLayer::Enqueue(const LayerContext& context) const {
+  return kernels::Embedding(context.stream, context.kernels,
+                            {.table = table_,
+                             .out = context.x.residual,
+                             .token_id = context.plan.token_id,
+                             .token_position = context.plan.token_position,
+                             .num_tokens = &context.plan.counts->num_tokens,
+                             .inverse_frequency = inverse_frequency_,
+                             .rope = context.x.rope,
+                             .hidden = static_cast<int32_t>(spec_.hidden_size),
+                             .half_dim = static_cast<int32_t>(spec_.head_dim / 2),
+                             .multiplier = static_cast<float>(spec_.embedding_multiplier),
+                             .rope_multiplier = static_cast<float>(spec_.rope.attention_factor)},
+                            context.shape.max_tokens);
+}
+
+void EmbeddingLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
+  const uint64_t line = static_cast<uint64_t>(spec_.hidden_size) * traffic.element_bytes;
+  bytes->weights += traffic.rows * line;
+  bytes->activations +=
+      traffic.rows * (line + static_cast<uint64_t>(spec_.head_dim) * sizeof(float));
+}
+
+}  // namespace reprise::models

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer: one of the parts that a decoder is a list of. A layer says in one place all that the rest
+// of the system needs to know of it: which weights it wants, which buffers it works in, what it
+// enqueues, what bytes it moves. It holds numbers and device addresses, and no state of a step: one
+// layer serves every bucket, captured or eager.
+//
+// Layers hand each other three activations (DecoderActivations): a layer reads `normed` and leaves
+// its result in `branch`; the norm behind it adds `branch` to `residual`.
+//
+// Enqueue is how a layer runs as kernels of its own. What it says of itself does not depend on
+// that: a persistent kernel that walks the units of several layers would take them from the same
+// weights and buffers.
+#ifndef REPRISE_MODELS_LAYERS_LAYER_H_
+#define REPRISE_MODELS_LAYERS_LAYER_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/kernel_set.h"
+#include "kernels/linear/linear.h"
+#include "kernels/step/step_layout.h"
+#include "kernels/step/step_limits.h"
+#include "models/kv_pool.h"
+#include "models/step_bytes.h"
+#include "models/weights/weight_plan.h"
+#include "runtime/device.h"
+#include "runtime/memory/buffer_plan.h"
+
+namespace reprise::models {
+
+// The static shape of a bucket.
+struct StepShape {
+  uint32_t max_rows = 0;    // rows that run
+  uint32_t max_tokens = 0;  // query tokens that run
+  bool mixed = false;       // rows may have more than one query token
+};
+
+// Rows of a bucket that sample, at most.
+inline uint32_t MaxSampled(const StepShape& shape) {
+  return std::min(shape.max_rows, shape.max_tokens);
+}
+// Prompt tokens of a bucket whose likelihood is asked for, at most `limit` of a step. Only mixed
+// buckets have any.
+inline uint32_t MaxPromptLogprobs(const StepShape& shape, uint32_t limit) {
+  return shape.mixed ? std::min(limit, shape.max_tokens) : 0;
+}
+
+// What layers hand each other, compute dtype unless said otherwise.
+struct DecoderActivations {
+  void* residual = nullptr;  // [max_step_tokens, hidden]
+  void* normed = nullptr;    // [max_step_tokens, hidden]
+  void* branch = nullptr;    // [max_step_tokens, hidden]
+  float* rope = nullptr;     // [max_step_tokens, head_dim / 2, 2] f32 cosines and sines
+  // Of the rows and prompt tokens whose logits are wanted.
+  float* logits = nullptr;  // [max_rows + max_prompt_logprobs, vocab] f32
+};
+
+// Where a layer's buffers are declared.
+struct LayerBuffers {
+  const kernels::KernelSet& kernels;
+  const kernels::StepLimits& limits;
+  // Hold no state from one step to the next, and nothing that a step reads before it writes it: the
+  // poison mode fills all of them before every step.
+  runtime::BufferPlan& activations;
+  runtime::BufferPlan& scratch;  // zero at the start
+};
+
+// What a layer enqueues with. Views; valid during the call.
+struct LayerContext {
+  runtime::Stream& stream;
+  const kernels::KernelSet& kernels;
+  const StepShape& shape;
+  const kernels::StepPlan& plan;
+  const kernels::ResidentRows& rows;
+  const KvPool& kv;
+  const DecoderActivations& x;
+  kernels::LinearCandidate linear = kernels::LinearCandidate::kBest;
+  uint32_t max_prompt_logprobs = 0;
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  // The tensors that it reads, as its checkpoint names them.
+  virtual void DeclareWeights(WeightPlan& weights) = 0;
+  // Its own buffers. A layer that takes turns with others of its kind shares them by name.
+  virtual void DeclareBuffers(const LayerBuffers& buffers) = 0;
+  // Launches only. Errors: those of its ops.
+  virtual absl::Status Enqueue(const LayerContext& context) const = 0;
+  // Adds what it moves beyond its weights.
+  virtual void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const = 0;
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_LAYERS_LAYER_H_

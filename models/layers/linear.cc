@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/linear.h"
+
+#include "kernels/linear/linear.h"
+
+namespace reprise::models {
+
+void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows, int64_t out_features) {
+  buffers.scratch.Share(&partials, kernels::LinearPartialFloats(buffers.kernels, max_rows),
+                        "linear.partials");
+  buffers.scratch.Share(
+      &counters, kernels::LinearNumCounters(buffers.kernels, static_cast<uint32_t>(out_features)),
+      "linear.counters");
+}
+
+absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
+                           const LinearWeights& weights, const LinearCall& call) {
+  return kernels::Linear(context.stream, context.kernels,
+                         {.x = call.x,
+                          .weight = weights.weight,
+                          .bias = weights.bias,
+                          .out = call.out,
+                          .num_rows = call.num_rows,
+                          .partials = scratch.partials,
+                          .counters = scratch.counters,
+                          .in_features = static_cast<int32_t>(weights.in_features),
+                          .out_features = static_cast<int32_t>(weights.out_features),
+                          .scale = call.scale,
+                          .out_is_f32 = call.out_is_f32 ? 1 : 0},
+                         call.max_rows, context.linear);
+}
+
+}  // namespace reprise::models

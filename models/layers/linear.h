@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every linear layer of a decoder shares: the scratch of the linear op, which all of them use
+// in turn, and the call.
+#ifndef REPRISE_MODELS_LAYERS_LINEAR_H_
+#define REPRISE_MODELS_LAYERS_LINEAR_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "models/layers/layer.h"
+#include "models/weights/linear_weights.h"
+
+namespace reprise::models {
+
+struct LinearScratch {
+  float* partials = nullptr;     // null where the device's linears need none
+  uint32_t* counters = nullptr;  // the same
+
+  // For calls with at most `max_rows` rows and `out_features` outputs.
+  void Declare(const LayerBuffers& buffers, uint32_t max_rows, int64_t out_features);
+};
+
+// x: [rows, in_features], out: [rows, out_features], compute dtype, or f32.
+struct LinearCall {
+  const void* x = nullptr;
+  void* out = nullptr;
+  const uint32_t* num_rows = nullptr;  // live count, device address
+  uint32_t max_rows = 0;               // of the bucket
+  float scale = 1.0f;
+  bool out_is_f32 = false;
+};
+absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
+                           const LinearWeights& weights, const LinearCall& call);
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_LAYERS_LINEAR_H_

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/lm_head_layer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::models {
+
+void LmHeadLayer::DeclareWeights(WeightPlan& weights) {
+  weights.Norm(&norm_, names_.norm, spec_.hidden_size);
+  if (spec_.tie_word_embeddings) {
+    weights.TiedLinear(&head_, absl::StrCat(names_.head, ".weight"), names_.embedding);
+  } else {
+    weights.Linear(&head_, {{names_.head, spec_.vocab_size}}, spec_.hidden_size, false);
+  }
+}
+
+void LmHeadLayer::DeclareBuffers(const LayerBuffers& buffers) {
+  const uint32_t max_rows = buffers.limits.max_rows + buffers.limits.max_prompt_logprobs;
+  buffers.activations.AddElements(&normed_, max_rows * static_cast<size_t>(spec_.hidden_size),
+                                  buffers.kernels.dtype, "sampled_hidden");
+  linear_.Declare(buffers, max_rows, spec_.vocab_size);
+}
+
+absl::Status LmHeadLayer::Enqueue(const LayerContext& context) const {
+  const uint32_t* num_logits = &context.plan.counts->num_logits;
+  const uint32_t max_logits =
+      MaxSampled(context.shape) + MaxPromptLogprobs(context.shape, context.max_prompt_logprobs);
+  REPRISE_RETURN_IF_ERROR(
+      kernels::RmsNorm(context.stream, context.kernels,
+                       {.residual = context.x.residual,
+                        .branch = context.x.branch,
+                        .weight = norm_,
+                        .out = normed_,
+                        .gather = context.plan.sampled_token,
+                        .num_rows = num_logits,
+                        .hidden = static_cast<int32_t>(spec_.hidden_size),
+                        .eps = static_cast<float>(spec_.rms_norm_eps),
+                        .branch_scale = static_cast<float>(spec_.residual_multiplier)},
+                       max_logits));
+  return EnqueueLinear(context, linear_, head_,
+                       {.x = normed_,
+                        .out = context.x.logits,
+                        .num_rows = num_logits,
+                        .max_rows = max_logits,
+                        .scale = static_cast<float>(1.0 / spec_.logits_scaling),
+                        .out_is_f32 = true});
+}
+
+void LmHeadLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
+  // Residual and branch in, normed out (nothing goes back to the residual), normed in; logits are
+  // written once and read once.
+  const uint64_t elements = 4 * static_cast<uint64_t>(spec_.hidden_size);
+  const uint64_t logits = 2 * static_cast<uint64_t>(spec_.vocab_size) * sizeof(float);
+  bytes->activations += traffic.rows * (elements * traffic.element_bytes + logits);
+}
+
+}  // namespace reprise::models

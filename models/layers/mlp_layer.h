@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// MlpLayer: the gated MLP: branch = down(silu(gate(normed)) * up(normed)).
+#ifndef REPRISE_MODELS_LAYERS_MLP_LAYER_H_
+#define REPRISE_MODELS_LAYERS_MLP_LAYER_H_
+
+#include <string>
+
+#include "models/config/model_spec.h"
+#include "models/layers/layer.h"
+#include "models/layers/linear.h"
+#include "models/weights/linear_weights.h"
+
+namespace reprise::models {
+
+class MlpLayer final : public Layer {
+ public:
+  // name: prefix of its tensors in the checkpoint. `spec` must outlive the layer.
+  MlpLayer(const ModelSpec& spec, std::string name) : spec_(spec), name_(std::move(name)) {}
+
+  void DeclareWeights(WeightPlan& weights) override;
+  void DeclareBuffers(const LayerBuffers& buffers) override;
+  absl::Status Enqueue(const LayerContext& context) const override;
+  void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
+
+  const LinearWeights& gate_up() const { return gate_up_; }  // rows: gate, then up
+  const LinearWeights& down() const { return down_; }
+
+ private:
+  const ModelSpec& spec_;
+  const std::string name_;
+  LinearWeights gate_up_, down_;
+  void* gate_up_out_ = nullptr;  // [max_step_tokens, 2 * intermediate]
+  void* activated_ = nullptr;    // [max_step_tokens, intermediate]
+  LinearScratch linear_;
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_LAYERS_MLP_LAYER_H_

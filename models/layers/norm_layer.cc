@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/norm_layer.h"
+
+#include "kernels/rms_norm/rms_norm.h"
+
+namespace reprise::models {
+
+void NormLayer::DeclareWeights(WeightPlan& weights) {
+  weights.Norm(&weight_, name_, spec_.hidden_size);
+}
+
+// It works on the decoder's activations alone.
+void NormLayer::DeclareBuffers(const LayerBuffers&) {}
+
+absl::Status NormLayer::Enqueue(const LayerContext& context) const {
+  return kernels::RmsNorm(context.stream, context.kernels,
+                          {.residual = context.x.residual,
+                           .branch = adds_branch_ ? context.x.branch : nullptr,
+                           .residual_out = context.x.residual,
+                           .weight = weight_,
+                           .out = context.x.normed,
+                           .num_rows = &context.plan.counts->num_tokens,
+                           .hidden = static_cast<int32_t>(spec_.hidden_size),
+                           .eps = static_cast<float>(spec_.rms_norm_eps),
+                           .branch_scale = static_cast<float>(spec_.residual_multiplier)},
+                          context.shape.max_tokens);
+}
+
+void NormLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
+  // Residual and branch in, residual and normed out.
+  const uint64_t elements = (adds_branch_ ? 4 : 3) * static_cast<uint64_t>(spec_.hidden_size);
+  bytes->activations += traffic.rows * elements * traffic.element_bytes;
+}
+
+}  // namespace reprise::models

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepBytes: what a decode step has to move between its kernels and the device's memory, counted
+// from the model's shape, layer by layer. A model of the traffic, not a measurement: what a profile
+// sets beside the measured bandwidth.
+#ifndef REPRISE_MODELS_STEP_BYTES_H_
+#define REPRISE_MODELS_STEP_BYTES_H_
+
+#include <cstdint>
+
+namespace reprise::models {
+
+// A decode step of `rows` rows with `context` tokens each, the one that the step appends among
+// them. `context` may be the mean of several steps.
+struct StepTraffic {
+  uint64_t rows = 0;
+  double context = 0.0;        // tokens
+  uint64_t element_bytes = 0;  // of the compute dtype
+};
+
+// Bytes of one step. All matrices, norms and biases count once, whatever the number of rows; of the
+// embedding table the rows' own lines. Activations count once for every kernel that reads them and
+// once for the one that writes them: many of these stay in a GPU's cache.
+//
+// Not counted: block tables and the step's metadata, partial results of attention, linear and
+// sampling, and what a kernel reads twice because a tile of its own did not hold it.
+struct StepBytes {
+  uint64_t weights = 0;
+  uint64_t kv_read = 0;
+  uint64_t kv_written = 0;
+  uint64_t activations = 0;
+  uint64_t total() const { return weights + kv_read + kv_written + activations; }
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_STEP_BYTES_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/weights/weight_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/check.h"
+
+namespace reprise::models {
+namespace {
+
+constexpr int64_t kMaxParameters = int64_t{1} << 56;  // bytes and aligned offsets stay inside int64
+
+size_t Align(size_t offset) { return (offset + kWeightAlignment - 1) & ~(kWeightAlignment - 1); }
+
+}  // namespace
+
+// Once there are too many parameters, nothing more is counted; status() says so.
+size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns) {
+  int64_t count = 0;
+  if (__builtin_mul_overflow(rows, columns, &count) || count > kMaxParameters - num_parameters_) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(
+        "number of parameters: got more than can be addressed, allowed at most ", kMaxParameters));
+    count = 0;
+  }
+  const size_t offset = Align(end_);
+  end_ = offset + Bytes(count);
+  num_parameters_ += count;
+  regions_.push_back({kind, offset, count});
+  return offset;
+}
+
+void WeightPlan::AddSlot(std::string name, std::vector<int64_t> shape, size_t offset) {
+  slots_.push_back({std::move(name), std::move(shape), offset});
+}
+
+void WeightPlan::BindAt(const void** out, size_t offset) {
+  *out = nullptr;
+  bindings_.push_back([out, offset](const std::byte* base) { *out = base + offset; });
+}
+
+void WeightPlan::Norm(const void** out, std::string name, int64_t size) {
+  const size_t offset = AddRegion(WeightKind::kNorm, size, 1);
+  elements_read_ += size;
+  AddSlot(std::move(name), {size}, offset);
+  BindAt(out, offset);
+}
+
+void WeightPlan::Table(const void** out, std::string name, int64_t rows, int64_t columns) {
+  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns);
+  AddSlot(std::move(name), {rows, columns}, offset);
+  BindAt(out, offset);
+}
+
+void WeightPlan::Linear(LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
+                        bool biased) {
+  *out = {};
+  out->in_features = in_features;
+  for (const Part& part : parts) out->out_features += part.rows;
+  size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features);
+  elements_read_ += regions_.back().count;
+  BindAt(&out->weight, offset);
+  for (const Part& part : parts) {
+    AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, offset);
+    offset += Bytes(part.rows * in_features);
+  }
+  if (!biased) return;
+  offset = AddRegion(WeightKind::kBias, out->out_features, 1);
+  elements_read_ += out->out_features;
+  BindAt(&out->bias, offset);
+  for (const Part& part : parts) {
+    AddSlot(absl::StrCat(part.name, ".bias"), {part.rows}, offset);
+    offset += Bytes(part.rows);
+  }
+}
+
+void WeightPlan::TiedLinear(LinearWeights* out, std::string name, const std::string& table) {
+  const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                 [&](const WeightSlot& s) { return s.name == table; });
+  REPRISE_CHECK(slot != slots_.end() && slot->shape.size() == 2);
+  *out = {};
+  out->out_features = slot->shape[0];
+  out->in_features = slot->shape[1];
+  elements_read_ += status_.ok() ? out->out_features * out->in_features : 0;
+  BindAt(&out->weight, slot->offset);
+  tied_.push_back({std::move(name), table});
+}
+
+void WeightPlan::Computed(const float** out, std::vector<float> values) {
+  *out = nullptr;
+  declared_values_.push_back({out, std::move(values)});
+}
+
+std::vector<WeightPlan::ComputedValues> WeightPlan::computed() const {
+  std::vector<ComputedValues> all;
+  size_t end = end_;
+  for (const DeclaredValues& declared : declared_values_) {
+    all.push_back({Align(end), declared.values});
+    end = all.back().offset + declared.values.size() * sizeof(float);
+  }
+  return all;
+}
+
+size_t WeightPlan::bytes() const {
+  const std::vector<ComputedValues> values = computed();
+  return values.empty() ? end_ : values.back().offset + values.back().values.size() * sizeof(float);
+}
+
+void WeightPlan::Bind(const std::byte* base) const {
+  for (const auto& binding : bindings_) binding(base);
+  const std::vector<ComputedValues> values = computed();
+  for (size_t i = 0; i < values.size(); ++i)
+    *declared_values_[i].out = reinterpret_cast<const float*>(base + values[i].offset);
+}
+
+}  // namespace reprise::models

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// WeightPlan: the weights of a model as its layers declare them: by what name each tensor is
+// published, with what shape, and which pointer will hold its device address. Says where everything
+// lies in one buffer before there is one; ModelWeights fills that buffer and binds the pointers.
+//
+//   plan.Norm(&norm_, "model.norm.weight", hidden_size);
+//   plan.Linear(&qkv_, {{"self_attn.q_proj", q}, {"self_attn.k_proj", k}}, hidden_size, false);
+//
+// Threads: external ordering.
+#ifndef REPRISE_MODELS_WEIGHTS_WEIGHT_PLAN_H_
+#define REPRISE_MODELS_WEIGHTS_WEIGHT_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "models/weights/linear_weights.h"
+#include "runtime/dtype.h"
+
+namespace reprise::models {
+
+// Every region begins at a multiple of this, which suits any vector load or bulk copy.
+inline constexpr size_t kWeightAlignment = 256;  // bytes
+
+enum class WeightKind : uint8_t { kMatrix, kNorm, kBias };
+
+// What a kernel reads as one tensor: the rows of q, k and v together, for instance.
+struct WeightRegion {
+  WeightKind kind;
+  size_t offset;  // bytes
+  int64_t count;  // elements
+};
+
+// One tensor of the checkpoint, and where its elements go: a region or a part of one.
+struct WeightSlot {
+  std::string name;
+  std::vector<int64_t> shape;
+  size_t offset;  // bytes
+};
+
+// A tensor that a checkpoint may hold only as a copy of another one.
+struct TiedTensor {
+  std::string name;
+  std::string copy_of;
+};
+
+class WeightPlan {
+ public:
+  // `dtype`: of every region, the compute dtype. `architecture`: for messages.
+  WeightPlan(runtime::DType dtype, std::string architecture)
+      : dtype_(dtype), architecture_(std::move(architecture)) {}
+
+  // Each `out` must still be there when the plan is bound. Names are whole; of a Part
+  // "<name>.weight" and, with biases, "<name>.bias".
+  void Norm(const void** out, std::string name, int64_t size);
+  // [rows, columns], of which a step reads single rows.
+  void Table(const void** out, std::string name, int64_t rows, int64_t columns);
+  // Published matrices of the same input, laid row block below row block.
+  struct Part {
+    std::string name;
+    int64_t rows;
+  };
+  void Linear(LinearWeights* out, const std::vector<Part>& parts, int64_t in_features, bool biased);
+  // A linear layer whose matrix is the Table named `table`, declared before.
+  void TiedLinear(LinearWeights* out, std::string name, const std::string& table);
+  // Numbers that follow from the config, f32 whatever the dtype; behind all regions.
+  void Computed(const float** out, std::vector<float> values);
+
+  // OK, or InvalidArgument: more parameters than can be addressed.
+  const absl::Status& status() const { return status_; }
+  runtime::DType dtype() const { return dtype_; }
+  const std::string& architecture() const { return architecture_; }
+  // Of the buffer, exactly.
+  size_t bytes() const;
+  // In the order of declaration: ascending, disjoint.
+  const std::vector<WeightRegion>& regions() const { return regions_; }
+  const std::vector<WeightSlot>& slots() const { return slots_; }
+  const std::vector<TiedTensor>& tied() const { return tied_; }
+  // Of all slots: the model's parameters.
+  int64_t num_parameters() const { return num_parameters_; }
+  // Of what a step reads whole, however many rows it has: everything but tables, and a tied matrix.
+  int64_t elements_read() const { return elements_read_; }
+
+  // Computed numbers and where they go, bytes.
+  struct ComputedValues {
+    size_t offset;
+    std::vector<float> values;
+  };
+  std::vector<ComputedValues> computed() const;
+
+  // Sets every declared pointer. base: device address of bytes(), kWeightAlignment-aligned.
+  void Bind(const std::byte* base) const;
+
+ private:
+  size_t AddRegion(WeightKind kind, int64_t rows, int64_t columns);
+  void AddSlot(std::string name, std::vector<int64_t> shape, size_t offset);
+  void BindAt(const void** out, size_t offset);
+  size_t Bytes(int64_t count) const { return static_cast<size_t>(count) * runtime::SizeOf(dtype_); }
+
+  const runtime::DType dtype_;
+  const std::string architecture_;
+  absl::Status status_;
+  std::vector<WeightRegion> regions_;
+  std::vector<WeightSlot> slots_;
+  std::vector<TiedTensor> tied_;
+  std::vector<std::function<void(const std::byte*)>> bindings_;
+  struct DeclaredValues {
+    const float** out;
+    std::vector<float> values;
+  };
+  std::vector<DeclaredValues> declared_values_;
+  size_t end_ = 0;  // of the regions
+  int64_t num_parameters_ = 0;
+  int64_t elements_read_ = 0;
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_WEIGHTS_WEIGHT_PLAN_H_

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder as a list of layers: which layers there are, what they declare, which models are
+// refused.
+#include "models/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_set.h"
+#include "kernels/linear/linear.h"
+#include "models/config/architectures.h"
+#include "models/layers/embedding_layer.h"
+#include "models/layers/lm_head_layer.h"
+#include "models/layers/mlp_layer.h"
+#include "models/layers/norm_layer.h"
+#include "tests/models/model_files.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::models {
+namespace {
+
+using ::reprise::testing::ExpectInvalid;
+
+ModelSpec SmallSpec() {
+  ModelSpec spec;
+  spec.architecture = "llama";
+  spec.vocab_size = 11;
+  spec.hidden_size = 6;
+  spec.intermediate_size = 10;
+  spec.num_layers = 3;
+  spec.num_heads = 4;
+  spec.num_kv_heads = 2;
+  spec.head_dim = 8;
+  spec.max_position_embeddings = 32;
+  spec.attention_multiplier = 0.5;
+  return spec;
+}
+
+TEST(Decoder, CountsParametersTensorByTensor) {
+  ModelSpec spec = SmallSpec();
+  const int64_t matrices = 32 * 6 + 16 * 6 + 16 * 6 + 6 * 32 + 10 * 6 + 10 * 6 + 6 * 10;
+  const int64_t plain = 11 * 6 + 3 * (matrices + 6 + 6) + 6;
+  spec.tie_word_embeddings = true;
+  EXPECT_EQ(NumParameters(spec), plain);
+  spec.tie_word_embeddings = false;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6);
+  spec.qkv_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16));
+  spec.o_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6));
+  spec.mlp_bias = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6));
+  spec.qk_norm = true;
+  EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6 + 8 + 8));
+}
+
+TEST(Decoder, RefusesMoreParametersThanCanBeAddressed) {
+  ModelSpec spec = SmallSpec();
+  spec.hidden_size = std::numeric_limits<int32_t>::max();
+  spec.vocab_size = std::numeric_limits<int32_t>::max();
+  spec.intermediate_size = std::numeric_limits<int32_t>::max() / 2;
+  spec.num_layers = 4096;
+  ASSERT_TRUE(ValidateModelSpec(spec).ok());
+  ExpectInvalid(Decoder::Create(spec).status(), {"number of parameters"});
+}
+
+TEST(Decoder, RefusesWhatTheSpecsOwnCheckRefuses) {
+  ModelSpec spec = SmallSpec();
+  spec.architecture = "unheard-of";
+  ExpectInvalid(Decoder::Create(spec).status(),
+                {"architecture: got 'unheard-of'", "llama, granite"});
+  spec = SmallSpec();
+  spec.num_layers = 0;
+  ExpectInvalid(Decoder::Create(spec).status(), {"num_layers: got 0"});
+}
+
+TEST(Decoder, ItsLayersAreThoseOfTheArchitecturesTableInOrder) {
+  for (const Architecture& architecture : KnownArchitectures()) {
+    ModelSpec spec = SmallSpec();
+    spec.architecture = architecture.name;
+    ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
+    const auto layers = decoder->layers();
+    size_t at = 0;
+    ASSERT_NE(dynamic_cast<const EmbeddingLayer*>(layers[at++].get()), nullptr);
+    for (int64_t block = 0; block < spec.num_layers; ++block) {
+      for (const LayerEntry& entry : architecture.BlockOf(block)) {
+        ASSERT_LT(at, layers.size());
+        const Layer* layer = layers[at++].get();
+        EXPECT_EQ(dynamic_cast<const NormLayer*>(layer) != nullptr, entry.kind == LayerKind::kNorm);
+        EXPECT_EQ(dynamic_cast<const AttentionLayer*>(layer) != nullptr,
+                  entry.kind == LayerKind::kAttention);
+        EXPECT_EQ(dynamic_cast<const MlpLayer*>(layer) != nullptr, entry.kind == LayerKind::kMlp);
+      }
+    }
+    ASSERT_EQ(at + 1, layers.size());
+    EXPECT_NE(dynamic_cast<const LmHeadLayer*>(layers[at].get()), nullptr);
+  }
+}
+
+// Every buffer that the layers work in, by name, with the bytes that its contract speaks of.
+TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
+  ASSERT_OK_AND_ASSIGN(const auto device,
+                       runtime::Device::Create({.kind = runtime::DeviceKind::kHost}));
+  for (const runtime::DType dtype : {runtime::DType::kF32, runtime::DType::kBf16}) {
+    ASSERT_OK_AND_ASSIGN(const auto kernels, kernels::KernelSet::Load(*device, dtype));
+    const ModelSpec spec = SmallSpec();
+    const kernels::StepLimits limits{
+        .max_rows = 3, .max_step_tokens = 70, .max_blocks_per_row = 7, .max_prompt_logprobs = 2};
+    ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
+    runtime::BufferPlan activations, scratch;
+    decoder->DeclareBuffers(
+        {.kernels = *kernels, .limits = limits, .activations = activations, .scratch = scratch});
+    std::map<std::string, size_t> bytes;
+    for (const auto& region : activations.regions()) bytes[std::string(region.name)] = region.bytes;
+    const size_t element = runtime::SizeOf(dtype);
+    const std::map<std::string, size_t> expected = {{"residual", 70 * 6 * element},
+                                                    {"normed", 70 * 6 * element},
+                                                    {"branch", 70 * 6 * element},
+                                                    {"qkv", 70 * 64 * element},
+                                                    {"q", 70 * 32 * element},
+                                                    {"attention", 70 * 32 * element},
+                                                    {"gate_up", 70 * 20 * element},
+                                                    {"activated", 70 * 10 * element},
+                                                    {"sampled_hidden", (3 + 2) * 6 * element}};
+    EXPECT_EQ(bytes, expected);
+    bytes.clear();
+    for (const auto& region : scratch.regions()) bytes[std::string(region.name)] = region.bytes;
+    const size_t heads = 3 * kernels::SplitRule{}.max_splits * 4;
+    EXPECT_EQ(bytes["rope"], 70u * 8 * 4);
+    EXPECT_EQ(bytes["logits"], (3u + 2) * 11 * 4);
+    EXPECT_EQ(bytes["attention.partial_out"], heads * 8 * 4);
+    EXPECT_EQ(bytes["attention.partial_max"], heads * 4);
+    EXPECT_EQ(bytes["attention.partial_sum"], heads * 4);
+    EXPECT_EQ(bytes["attention.arrivals"], 3u * 2 * 4);
+    EXPECT_EQ(bytes["linear.partials"], kernels::LinearPartialFloats(*kernels, 70) * 4);
+    EXPECT_EQ(bytes["linear.counters"], kernels::LinearNumCounters(*kernels, 64) * 4);
+    EXPECT_EQ(bytes.size(), 8u);
+  }
+}
+
+TEST(Decoder, PrefillItemsHoldAsManyQueryTokensAsTheirRowsAllow) {
+  const auto tokens = [](int64_t heads, int64_t kv_heads) {
+    ModelSpec spec = SmallSpec();
+    spec.num_heads = heads;
+    spec.num_kv_heads = kv_heads;
+    return (*Decoder::Create(spec))->attention_plan().prefill_query_tokens;
+  };
+  EXPECT_EQ(tokens(6, 2), kernels::kPrefillRows / 3u);
+  EXPECT_EQ(tokens(6, 6), static_cast<uint32_t>(kernels::kPrefillRows));
+  EXPECT_EQ(tokens(2 * kernels::kPrefillRows, 1), 1u);
+}
+
+}  // namespace
+}  // namespace reprise::models
