@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_program.h"
 
+#include "kernels/plan/plan.h"
 #include "kernels/sample/sample.h"
-#include "kernels/step/step.h"
+#include "kernels/step/fetch.h"
+#include "kernels/step/publish.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -29,14 +31,11 @@ absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
                                           .step_count = s.step_count,
                                           .plan = s.plan,
                                           .rows = s.rows}));
-  const models::AttentionPlanSpec& attention = parts_.decoder.attention_plan();
   return kernels::Plan(stream, parts_.kernels,
                        {.plan = s.plan,
                         .rows = s.rows,
-                        .split = attention.split,
-                        .block_size = static_cast<uint32_t>(parts_.pool.geometry().block_size),
-                        .prefill_q_tokens = attention.prefill_query_tokens,
-                        .window = attention.sliding_window});
+                        .attention = parts_.decoder.attention_plan(),
+                        .block_size = static_cast<uint32_t>(parts_.pool.geometry().block_size)});
 }
 
 absl::Status StepProgram::EnqueueSample(runtime::Stream& stream,

@@ -16,7 +16,7 @@ void StepState::DeclarePlan(const models::Decoder& decoder, const kernels::StepL
                             runtime::BufferPlan& buffers) {
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   const size_t prompts = limits.max_prompt_logprobs;
-  const models::AttentionPlanSpec& attention = decoder.attention_plan();
+  const kernels::AttentionPlanRule& attention = decoder.attention_plan();
   buffers.Add(&plan.counts, 1, "plan.counts");
   buffers.Add(&plan.entries, rows, "plan.entries");
   buffers.Add(&plan.given_tokens, tokens + rows, "plan.given_tokens");
@@ -31,9 +31,10 @@ void StepState::DeclarePlan(const models::Decoder& decoder, const kernels::StepL
   buffers.Add(&plan.logits_place, limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
   buffers.Add(&plan.prompt_entry, prompts, "plan.prompt_entry");
   buffers.Add(&plan.prompt_target, prompts, "plan.prompt_target");
-  buffers.Add(&plan.decode_items, rows * attention.split.max_splits, "plan.decode_items");
-  // Every row rounds its number of items up once.
-  buffers.Add(&plan.prefill_items, tokens / attention.prefill_query_tokens + rows,
+  buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, attention.split),
+              "plan.decode_items");
+  buffers.Add(&plan.prefill_items,
+              kernels::MaxPrefillItems(rows, tokens, attention.prefill_q_tokens),
               "plan.prefill_items");
 }
 

@@ -68,14 +68,14 @@ absl::Status Decoder::CheckAttentionPlans() {
   const AttentionLayer* first = nullptr;
   for (const AttentionLayer* attention : attention_layers_) {
     if (first == nullptr) first = attention;
-    if (!(attention->plan_spec() == first->plan_spec())) {
+    if (!(attention->plan_rule() == first->plan_rule())) {
       return absl::UnimplementedError(absl::StrCat(
-          "attention layers with sliding windows of ", first->plan_spec().sliding_window, " and ",
-          attention->plan_spec().sliding_window, " tokens; allowed: one window for all of them"));
+          "attention layers with sliding windows of ", first->plan_rule().window, " and ",
+          attention->plan_rule().window, " tokens; allowed: one window for all of them"));
     }
   }
   REPRISE_CHECK(first != nullptr);
-  attention_plan_ = first->plan_spec();
+  attention_plan_ = first->plan_rule();
   return absl::OkStatus();
 }
 

@@ -62,7 +62,7 @@ class Decoder {
   // [max_rows + max_prompt_logprobs, vocab] f32, where Enqueue leaves them.
   float* logits() const { return activations_.logits; }
   // What the plan of a step lists work by.
-  const AttentionPlanSpec& attention_plan() const { return attention_plan_; }
+  const kernels::AttentionPlanRule& attention_plan() const { return attention_plan_; }
   StepBytes BytesOfDecodeStep(runtime::DType dtype, uint64_t rows, double context) const;
 
  private:
@@ -74,7 +74,7 @@ class Decoder {
   const ModelSpec spec_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<const AttentionLayer*> attention_layers_;  // of layers_
-  AttentionPlanSpec attention_plan_;
+  kernels::AttentionPlanRule attention_plan_;
   DecoderActivations activations_;
   uint32_t max_prompt_logprobs_ = 0;
   int64_t elements_read_ = 0;  // of weights, by every step

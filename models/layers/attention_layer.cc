@@ -11,19 +11,10 @@
 
 namespace reprise::models {
 
-bool AttentionPlanSpec::operator==(const AttentionPlanSpec& other) const {
-  return split.min_split_tokens == other.split.min_split_tokens &&
-         split.max_splits == other.split.max_splits &&
-         split.split_multiple == other.split.split_multiple &&
-         prefill_query_tokens == other.prefill_query_tokens &&
-         sliding_window == other.sliding_window;
-}
-
-AttentionPlanSpec AttentionLayer::plan_spec() const {
-  const int64_t group = spec_.num_heads / spec_.num_kv_heads;
-  return {.prefill_query_tokens =
-              static_cast<uint32_t>(std::max<int64_t>(1, kernels::kPrefillRows / group)),
-          .sliding_window = static_cast<uint32_t>(spec_.sliding_window)};
+kernels::AttentionPlanRule AttentionLayer::plan_rule() const {
+  return {.split = {},
+          .prefill_q_tokens = kernels::PrefillQueryTokens(spec_.num_heads / spec_.num_kv_heads),
+          .window = static_cast<uint32_t>(spec_.sliding_window)};
 }
 
 void AttentionLayer::DeclareWeights(WeightPlan& weights) {
@@ -49,7 +40,7 @@ void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
                             "qkv");
   activations.ShareElements(&q_, tokens * q_size, dtype, "q");
   activations.ShareElements(&attended_, tokens * q_size, dtype, "attention");
-  const size_t heads = rows * plan_spec().split.max_splits * static_cast<size_t>(spec_.num_heads);
+  const size_t heads = rows * plan_rule().split.max_splits * static_cast<size_t>(spec_.num_heads);
   runtime::BufferPlan& scratch = buffers.scratch;
   scratch.Share(&partial_out_, heads * static_cast<size_t>(spec_.head_dim),
                 "attention.partial_out");
@@ -83,9 +74,7 @@ absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) cons
                               .token_offset = context.plan.token_offset,
                               .num_tokens = &context.plan.counts->num_tokens,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
-                              .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
-                              .head_dim = static_cast<int32_t>(spec_.head_dim),
-                              .block_size = static_cast<int32_t>(context.kv.geometry().block_size),
+                              .kv = context.kv.geometry().layout(),
                               .q_norm = q_norm_,
                               .k_norm = k_norm_,
                               .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
@@ -99,7 +88,6 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .out = attended_,
                               .items = plan.decode_items,
                               .num_items = &plan.counts->num_decode_items,
-                              .entries = plan.entries,
                               .query_start = plan.query_start,
                               .context_before = plan.context_before,
                               .block_table = context.rows.block_table,
@@ -108,11 +96,9 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .partial_max = partial_max_,
                               .partial_sum = partial_sum_,
                               .arrivals = arrivals_,
-                              .max_splits = plan_spec().split.max_splits,
+                              .max_splits = plan_rule().split.max_splits,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
-                              .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
-                              .head_dim = static_cast<int32_t>(spec_.head_dim),
-                              .block_size = static_cast<int32_t>(context.kv.geometry().block_size),
+                              .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),
                               .window = static_cast<uint32_t>(spec_.sliding_window)};
   REPRISE_RETURN_IF_ERROR(

@@ -7,23 +7,13 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/step/step_args.h"
+#include "kernels/attention/plan.h"
+#include "kernels/linear/linear_weights.h"
 #include "models/config/model_spec.h"
 #include "models/layers/layer.h"
 #include "models/layers/linear.h"
-#include "models/weights/linear_weights.h"
 
 namespace reprise::models {
-
-// What the plan of a step must know of attention, to list its work. Layers with the same value
-// share one list.
-struct AttentionPlanSpec {
-  kernels::SplitRule split = {};
-  uint32_t prefill_query_tokens = 0;  // of one prefill work item
-  uint32_t sliding_window = 0;        // tokens; 0: none
-
-  bool operator==(const AttentionPlanSpec& other) const;
-};
 
 class AttentionLayer final : public Layer {
  public:
@@ -37,9 +27,10 @@ class AttentionLayer final : public Layer {
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
 
-  AttentionPlanSpec plan_spec() const;
-  const LinearWeights& qkv() const { return qkv_; }  // rows: q heads, k heads, v heads
-  const LinearWeights& o() const { return o_; }
+  // By what rule the plan of a step cuts rows into work for it. Layers of one rule share one list.
+  kernels::AttentionPlanRule plan_rule() const;
+  const kernels::LinearWeights& qkv() const { return qkv_; }  // rows: q heads, k heads, v heads
+  const kernels::LinearWeights& o() const { return o_; }
   const void* q_norm() const { return q_norm_; }  // [head_dim], or nullptr: heads are not normed
   const void* k_norm() const { return k_norm_; }  // the same for k
 
@@ -51,7 +42,7 @@ class AttentionLayer final : public Layer {
   const std::string name_;
   const int64_t kv_layer_;
 
-  LinearWeights qkv_, o_;
+  kernels::LinearWeights qkv_, o_;
   const void* q_norm_ = nullptr;
   const void* k_norm_ = nullptr;
 

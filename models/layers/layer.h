@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/step/rows.h"
 #include "kernels/step/step_limits.h"
 #include "models/kv_pool.h"
 #include "models/step_bytes.h"

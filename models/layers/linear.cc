@@ -14,17 +14,13 @@ void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows, int6
 }
 
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
-                           const LinearWeights& weights, const LinearCall& call) {
-  return kernels::Linear(context.stream, context.kernels,
+                           const kernels::LinearWeights& weights, const LinearCall& call) {
+  return kernels::Linear(context.stream, context.kernels, weights,
                          {.x = call.x,
-                          .weight = weights.weight,
-                          .bias = weights.bias,
                           .out = call.out,
                           .num_rows = call.num_rows,
                           .partials = scratch.partials,
                           .counters = scratch.counters,
-                          .in_features = static_cast<int32_t>(weights.in_features),
-                          .out_features = static_cast<int32_t>(weights.out_features),
                           .scale = call.scale,
                           .out_is_f32 = call.out_is_f32 ? 1 : 0},
                          call.max_rows, context.linear);

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "kernels/linear/linear_weights.h"
 #include "models/layers/layer.h"
-#include "models/weights/linear_weights.h"
 
 namespace reprise::models {
 
@@ -30,7 +30,7 @@ struct LinearCall {
   bool out_is_f32 = false;
 };
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
-                           const LinearWeights& weights, const LinearCall& call);
+                           const kernels::LinearWeights& weights, const LinearCall& call);
 
 }  // namespace reprise::models
 

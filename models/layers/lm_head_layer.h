@@ -6,10 +6,10 @@
 
 #include <string>
 
+#include "kernels/linear/linear_weights.h"
 #include "models/config/model_spec.h"
 #include "models/layers/layer.h"
 #include "models/layers/linear.h"
-#include "models/weights/linear_weights.h"
 
 namespace reprise::models {
 
@@ -30,13 +30,13 @@ class LmHeadLayer final : public Layer {
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
 
   const void* norm() const { return norm_; }  // [hidden]
-  const LinearWeights& head() const { return head_; }
+  const kernels::LinearWeights& head() const { return head_; }
 
  private:
   const ModelSpec& spec_;
   const Names names_;
   const void* norm_ = nullptr;
-  LinearWeights head_;
+  kernels::LinearWeights head_;
   void* normed_ = nullptr;  // [max_rows + max_prompt_logprobs, hidden]
   LinearScratch linear_;
 };

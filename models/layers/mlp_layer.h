@@ -5,10 +5,10 @@
 
 #include <string>
 
+#include "kernels/linear/linear_weights.h"
 #include "models/config/model_spec.h"
 #include "models/layers/layer.h"
 #include "models/layers/linear.h"
-#include "models/weights/linear_weights.h"
 
 namespace reprise::models {
 
@@ -22,13 +22,13 @@ class MlpLayer final : public Layer {
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
 
-  const LinearWeights& gate_up() const { return gate_up_; }  // rows: gate, then up
-  const LinearWeights& down() const { return down_; }
+  const kernels::LinearWeights& gate_up() const { return gate_up_; }  // rows: gate, then up
+  const kernels::LinearWeights& down() const { return down_; }
 
  private:
   const ModelSpec& spec_;
   const std::string name_;
-  LinearWeights gate_up_, down_;
+  kernels::LinearWeights gate_up_, down_;
   void* gate_up_out_ = nullptr;  // [max_step_tokens, 2 * intermediate]
   void* activated_ = nullptr;    // [max_step_tokens, intermediate]
   LinearScratch linear_;

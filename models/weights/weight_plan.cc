@@ -53,14 +53,14 @@ void WeightPlan::Table(const void** out, std::string name, int64_t rows, int64_t
   BindAt(out, offset);
 }
 
-void WeightPlan::Linear(LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
-                        bool biased) {
-  *out = {};
+void WeightPlan::Linear(kernels::LinearWeights* out, const std::vector<Part>& parts,
+                        int64_t in_features, bool biased) {
+  *out = {.format = kernels::WeightFormatOf(dtype_)};
   out->in_features = in_features;
   for (const Part& part : parts) out->out_features += part.rows;
   size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features);
   elements_read_ += regions_.back().count;
-  BindAt(&out->weight, offset);
+  BindAt(&out->data, offset);
   for (const Part& part : parts) {
     AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, offset);
     offset += Bytes(part.rows * in_features);
@@ -75,15 +75,16 @@ void WeightPlan::Linear(LinearWeights* out, const std::vector<Part>& parts, int6
   }
 }
 
-void WeightPlan::TiedLinear(LinearWeights* out, std::string name, const std::string& table) {
+void WeightPlan::TiedLinear(kernels::LinearWeights* out, std::string name,
+                            const std::string& table) {
   const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const WeightSlot& s) { return s.name == table; });
   REPRISE_CHECK(slot != slots_.end() && slot->shape.size() == 2);
-  *out = {};
+  *out = {.format = kernels::WeightFormatOf(dtype_)};
   out->out_features = slot->shape[0];
   out->in_features = slot->shape[1];
   elements_read_ += status_.ok() ? out->out_features * out->in_features : 0;
-  BindAt(&out->weight, slot->offset);
+  BindAt(&out->data, slot->offset);
   tied_.push_back({std::move(name), table});
 }
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "models/weights/linear_weights.h"
+#include "kernels/linear/linear_weights.h"
 #include "runtime/dtype.h"
 
 namespace reprise::models {
@@ -64,9 +64,10 @@ class WeightPlan {
     std::string name;
     int64_t rows;
   };
-  void Linear(LinearWeights* out, const std::vector<Part>& parts, int64_t in_features, bool biased);
+  void Linear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
+              bool biased);
   // A linear layer whose matrix is the Table named `table`, declared before.
-  void TiedLinear(LinearWeights* out, std::string name, const std::string& table);
+  void TiedLinear(kernels::LinearWeights* out, std::string name, const std::string& table);
   // Numbers that follow from the config, f32 whatever the dtype; behind all regions.
   void Computed(const float** out, std::vector<float> values);
 

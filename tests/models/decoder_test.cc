@@ -149,7 +149,7 @@ TEST(Decoder, PrefillItemsHoldAsManyQueryTokensAsTheirRowsAllow) {
     ModelSpec spec = SmallSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
-    return (*Decoder::Create(spec))->attention_plan().prefill_query_tokens;
+    return (*Decoder::Create(spec))->attention_plan().prefill_q_tokens;
   };
   EXPECT_EQ(tokens(6, 2), kernels::kPrefillRows / 3u);
   EXPECT_EQ(tokens(6, 6), static_cast<uint32_t>(kernels::kPrefillRows));

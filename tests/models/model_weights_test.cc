@@ -183,27 +183,27 @@ TEST_F(ModelWeightsTest, EveryTensorLiesWhereItsLayerReadsIt) {
         ASSERT_TRUE(loaded.ok()) << loaded.status();
         const LoadedModel& w = *loaded;
 
-        const auto expect_linear = [&](const LinearWeights& linear, const std::string& prefix,
-                                       const std::vector<std::string>& parts, int64_t out,
-                                       int64_t in, bool bias) {
-          EXPECT_EQ(linear.out_features, out);
-          EXPECT_EQ(linear.in_features, in);
-          std::vector<std::string> names, biases;
-          for (const std::string& part : parts) {
-            names.push_back(prefix + part + ".weight");
-            biases.push_back(prefix + part + ".bias");
-          }
-          EXPECT_EQ(Read(linear.weight, dtype, out * in), Joined(*checkpoint, names, dtype));
-          ASSERT_EQ(linear.bias != nullptr, bias) << prefix;
-          if (!bias) return;
-          EXPECT_EQ(Read(linear.bias, dtype, out), Joined(*checkpoint, biases, dtype));
-        };
+        const auto expect_linear =
+            [&](const kernels::LinearWeights& linear, const std::string& prefix,
+                const std::vector<std::string>& parts, int64_t out, int64_t in, bool bias) {
+              EXPECT_EQ(linear.out_features, out);
+              EXPECT_EQ(linear.in_features, in);
+              std::vector<std::string> names, biases;
+              for (const std::string& part : parts) {
+                names.push_back(prefix + part + ".weight");
+                biases.push_back(prefix + part + ".bias");
+              }
+              EXPECT_EQ(Read(linear.data, dtype, out * in), Joined(*checkpoint, names, dtype));
+              ASSERT_EQ(linear.bias != nullptr, bias) << prefix;
+              if (!bias) return;
+              EXPECT_EQ(Read(linear.bias, dtype, out), Joined(*checkpoint, biases, dtype));
+            };
         const int64_t hidden = spec.hidden_size, intermediate = spec.intermediate_size;
         EXPECT_EQ(Read(w.embedding().table(), dtype, spec.vocab_size * hidden),
                   Tensor(*checkpoint, "model.embed_tokens.weight", dtype));
         EXPECT_EQ(Read(w.head().norm(), dtype, hidden),
                   Tensor(*checkpoint, "model.norm.weight", dtype));
-        EXPECT_EQ(w.head().head().weight == w.embedding().table(), variant);
+        EXPECT_EQ(w.head().head().data == w.embedding().table(), variant);
         expect_linear(w.head().head(), "", {variant ? "model.embed_tokens" : "lm_head"},
                       spec.vocab_size, hidden, false);
         ASSERT_EQ(w.blocks().size(), 2u);
@@ -329,7 +329,7 @@ TEST_F(ModelWeightsTest, ATiedHeadMayBeThereOnlyAsACopy) {
   const auto checkpoint = Open(tensors);
   const auto loaded = LoadedModel::Load(device(), spec, *checkpoint, runtime::DType::kF32);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->head().head().weight, loaded->embedding().table());
+  EXPECT_EQ(loaded->head().head().data, loaded->embedding().table());
   tensors.back().dtype = "BF16";
   tensors.back().data.resize(12);
   ExpectInvalid(LoadStatus(spec, *Open(tensors)), {"lm_head.weight"});
@@ -371,8 +371,8 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
       EXPECT_EQ(address % 256, 0u);
       EXPECT_TRUE(ranges.emplace(address, static_cast<size_t>(bytes)).second);
     };
-    const auto add_linear = [&](const LinearWeights& linear) {
-      add(linear.weight, linear.out_features * linear.in_features * 2);
+    const auto add_linear = [&](const kernels::LinearWeights& linear) {
+      add(linear.data, linear.out_features * linear.in_features * 2);
       if (linear.bias != nullptr) add(linear.bias, linear.out_features * 2);
     };
     add(weights->embedding().table(), 3 * 2 * 2);
@@ -386,8 +386,8 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
         add(layer.attention->q_norm(), spec.head_dim * 2);
         add(layer.attention->k_norm(), spec.head_dim * 2);
       }
-      for (const LinearWeights* linear : {&layer.attention->qkv(), &layer.attention->o(),
-                                          &layer.mlp->gate_up(), &layer.mlp->down()}) {
+      for (const kernels::LinearWeights* linear : {&layer.attention->qkv(), &layer.attention->o(),
+                                                   &layer.mlp->gate_up(), &layer.mlp->down()}) {
         add_linear(*linear);
       }
     }
@@ -424,8 +424,7 @@ TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
   const auto b = *LoadedModel::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
   const auto c = *LoadedModel::Random(device(), spec, runtime::DType::kF32, 8, HashFill);
   const auto qkv = [&](const LoadedModel& w, size_t block) {
-    return Read(w.blocks()[block].attention->qkv().weight, runtime::DType::kF32,
-                spec.qkv_size() * 2);
+    return Read(w.blocks()[block].attention->qkv().data, runtime::DType::kF32, spec.qkv_size() * 2);
   };
   EXPECT_EQ(a.bytes(), BytesFor(spec, runtime::DType::kF32));
   EXPECT_EQ(qkv(a, 0), qkv(b, 0));
