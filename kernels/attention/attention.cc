@@ -33,7 +33,8 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
   return stream.Launch(kernels.attention_portable,
                        {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
                         .block = 256,
-                        .shared_bytes = static_cast<size_t>(args.pass_rows) * row_bytes},
+                        .shared_bytes = static_cast<size_t>(args.pass_rows) * row_bytes,
+                        .label = {.op = "attention_portable"}},
                        args);
 }
 

@@ -47,11 +47,13 @@ MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const A
   // As many blocks as run at once, two per multiprocessor at most.
   const bool two = 2 * (shared_bytes + 1024) <= kernels.device.shared_bytes_per_multiprocessor;
   const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
-  return {.kernel = decode ? &kernels.attention_decode_matrix[index]
-                           : &kernels.attention_prefill_matrix[index],
-          .shape = {.grid_x = (two ? 2 : 1) * sms,
-                    .block = static_cast<unsigned>(MatrixAttentionThreads(traits)),
-                    .shared_bytes = shared_bytes}};
+  return {
+      .kernel = decode ? &kernels.attention_decode_matrix[index]
+                       : &kernels.attention_prefill_matrix[index],
+      .shape = {.grid_x = (two ? 2 : 1) * sms,
+                .block = static_cast<unsigned>(MatrixAttentionThreads(traits)),
+                .shared_bytes = shared_bytes,
+                .label = {.op = decode ? "attention_decode_matrix" : "attention_prefill_matrix"}}};
 }
 
 }  // namespace reprise::kernels

@@ -10,7 +10,8 @@ absl::Status Embedding(runtime::Stream& stream, const KernelSet& kernels, const 
                        uint32_t max_tokens) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("embedding", "max_tokens", max_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("embedding", "hidden", args.hidden, 1));
-  return stream.Launch(kernels.embedding, {.grid_x = max_tokens, .block = 256}, args);
+  return stream.Launch(kernels.embedding,
+                       {.grid_x = max_tokens, .block = 256, .label = {.op = "embedding"}}, args);
 }
 
 }  // namespace reprise::kernels

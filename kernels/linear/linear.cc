@@ -21,6 +21,10 @@ int64_t MaxSegments(const KernelSet& kernels) {
   return 2 * static_cast<int64_t>(kernels.device.num_multiprocessors);
 }
 
+runtime::LaunchLabel LabelOf(const char* op, const LinearArgs& args) {
+  return {.op = op, .rows = args.out_features, .columns = args.in_features};
+}
+
 // A function of the weight's shape and the device alone: it decides the K order.
 int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
   const int64_t units =
@@ -55,7 +59,8 @@ absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels, con
         .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures),
         .grid_y = CeilDiv(max_rows, static_cast<unsigned>(widest)),
         .block = kMatrixLinearThreads,
-        .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, widest))};
+        .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, widest)),
+        .label = LabelOf("linear_matrix", args)};
     return stream.Launch(kernels.linear_matrix[kNumSplitTiles], shape, args);
   }
   const int tile = TileFor(kernels, max_rows);
@@ -63,7 +68,8 @@ absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels, con
   const runtime::LaunchShape shape{
       .grid_x = static_cast<unsigned>(args.num_segments),
       .block = kMatrixLinearThreads,
-      .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows))};
+      .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows)),
+      .label = LabelOf("linear_matrix", args)};
   return stream.Launch(kernels.linear_matrix[tile], shape, args);
 }
 
@@ -74,7 +80,8 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
   const runtime::LaunchShape shape{.grid_x = CeilDiv(static_cast<unsigned>(args.out_features), 32),
                                    .grid_y = std::min(CeilDiv(max_rows, 8), 64u),
                                    .block = 256,
-                                   .shared_bytes = sizeof(float) * (8 * 65 + 32 * 65 + 8 * 32)};
+                                   .shared_bytes = sizeof(float) * (8 * 65 + 32 * 65 + 8 * 32),
+                                   .label = LabelOf("linear_portable", args)};
   return stream.Launch(kernels.linear_portable, shape, args);
 }
 
@@ -101,7 +108,8 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArg
     if (kernels.is_host_native()) {
       const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features),
                                      static_cast<unsigned>(on_host::kNativeTileFeatures));
-      return stream.Launch(kernels.linear_native, {.grid_x = tiles}, args);
+      return stream.Launch(kernels.linear_native,
+                           {.grid_x = tiles, .label = LabelOf("linear_native", args)}, args);
     }
     // 16-byte copies need rows that start at multiples of 16 bytes.
     if (HasMatrixLinear(kernels) && args.in_features % 8 == 0) {

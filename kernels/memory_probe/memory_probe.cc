@@ -19,7 +19,8 @@ absl::StatusOr<runtime::LaunchShape> ShapeFor(const char* op, int64_t bytes) {
                                                    " up to ", kMaxBytes));
   }
   const int64_t pieces = (bytes + kMemoryProbePiece - 1) / kMemoryProbePiece;
-  return runtime::LaunchShape{.grid_x = static_cast<unsigned>(pieces), .block = 256};
+  return runtime::LaunchShape{
+      .grid_x = static_cast<unsigned>(pieces), .block = 256, .label = {.op = op}};
 }
 
 }  // namespace

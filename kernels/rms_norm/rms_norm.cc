@@ -19,10 +19,11 @@ absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const Rm
                      uint32_t max_rows) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "max_rows", max_rows, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
-  return stream.Launch(
-      kernels.rms_norm,
-      {.grid_x = max_rows, .block = BlockThreads(args.hidden, runtime::SizeOf(kernels.dtype))},
-      args);
+  return stream.Launch(kernels.rms_norm,
+                       {.grid_x = max_rows,
+                        .block = BlockThreads(args.hidden, runtime::SizeOf(kernels.dtype)),
+                        .label = {.op = "rms_norm"}},
+                       args);
 }
 
 }  // namespace reprise::kernels

@@ -42,7 +42,8 @@ absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
   return stream.Launch(normed ? kernels.rope_append_normed : kernels.rope_append,
                        {.grid_x = max_tokens,
                         .block = BlockThreads(args, runtime::SizeOf(kernels.dtype), max_tokens),
-                        .shared_bytes = shared_bytes},
+                        .shared_bytes = shared_bytes,
+                        .label = {.op = normed ? "rope_append_normed" : "rope_append"}},
                        args);
 }
 

@@ -22,13 +22,17 @@ absl::Status Sample(runtime::Stream& stream, const KernelSet& kernels, const Sam
     REPRISE_RETURN_IF_ERROR(
         CheckAtLeast("sample", "result_depth", static_cast<int64_t>(args.result_depth), 1));
   const unsigned rows = max_sampled + max_prompt_logprobs;
-  REPRISE_RETURN_IF_ERROR(stream.Launch(
-      kernels.sample_partial,
-      {.grid_x = rows, .grid_y = static_cast<unsigned>(args.num_chunks), .block = 256}, args));
+  REPRISE_RETURN_IF_ERROR(stream.Launch(kernels.sample_partial,
+                                        {.grid_x = rows,
+                                         .grid_y = static_cast<unsigned>(args.num_chunks),
+                                         .block = 256,
+                                         .label = {.op = "sample_partial"}},
+                                        args));
   return stream.Launch(kernels.sample_final,
                        {.grid_x = rows,
                         .block = kSampleFinalThreads,
-                        .shared_bytes = sizeof(on_host::ReportScratch)},
+                        .shared_bytes = sizeof(on_host::ReportScratch),
+                        .label = {.op = "sample_final"}},
                        args);
 }
 

@@ -12,8 +12,9 @@ absl::Status SiluMul(runtime::Stream& stream, const KernelSet& kernels, const Si
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("silu_mul", "intermediate", args.intermediate, 1));
   // One pass of a block's threads over 16-byte packs covers 2048 elements.
   const unsigned pieces = static_cast<unsigned>((args.intermediate + 2047) / 2048);
-  return stream.Launch(kernels.silu_mul, {.grid_x = max_tokens, .grid_y = pieces, .block = 256},
-                       args);
+  return stream.Launch(
+      kernels.silu_mul,
+      {.grid_x = max_tokens, .grid_y = pieces, .block = 256, .label = {.op = "silu_mul"}}, args);
 }
 
 }  // namespace reprise::kernels
