@@ -30,19 +30,13 @@
 #include "absl/status/statusor.h"
 #include "engine/step.h"
 #include "graphs/graph_manager.h"
-#include "graphs/stamped_graphs.h"
+#include "graphs/profiled_graphs.h"
 #include "models/config/model_spec.h"
+#include "models/model_source.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 
 namespace reprise::engine {
-
-// Where a model comes from: a Hugging Face directory, or a preset's shape with random weights.
-struct ModelSource {
-  std::string directory = {};  // set: load this
-  std::string preset = {};     // set instead: random weights of this preset
-  uint64_t random_seed = 1;    // for presets
-};
 
 // Which kernels compute linear layers. With either, a row's bits do not depend on the batch; the
 // two differ from each other by rounding. Reported in EngineInfo.
@@ -140,9 +134,9 @@ struct EngineProgress {
 
 // When the kernels of a stamped step were done, nanoseconds on the device's clock.
 struct StepStamps {
-  std::span<const graphs::LaunchLabel> launches =
-      {};                              // in order; valid until the next CaptureTwins
-  int num_kernel_nodes = 0;            // of the twin: two per launch
+  std::span<const graphs::ProfiledLaunch> launches =
+      {};                              // in order; valid until the next CaptureProfiledGraphs
+  int num_kernel_nodes = 0;            // of the profiled graph: two per launch
   uint64_t begin_ns = 0;               // the first kernel's start
   std::vector<uint64_t> done_ns = {};  // by launch; capacity is kept
 };
@@ -152,7 +146,8 @@ class DecodeEngine {
   // Loads, lays out, captures. `device` must outlive the engine. Errors: the model's and the
   // options' own, and ResourceExhausted with the exact byte budget when the pool does not fit.
   static absl::StatusOr<std::unique_ptr<DecodeEngine>> Create(
-      runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+      runtime::Device& device, const models::ModelSource& source,
+      const DecodeEngineOptions& options,
       const std::function<void(const EngineProgress&)>& progress = {});
   ~DecodeEngine();
   DecodeEngine(const DecodeEngine&) = delete;
@@ -188,14 +183,14 @@ class DecodeEngine {
   // Submit and Wait. FailedPrecondition while other steps are in flight.
   absl::Status Step(const StepRequest& request, StepResult* result);
 
-  // For measuring. Captures twins (graphs/stamped_graphs.h) of the decode graphs that steps of so
-  // many rows replay; steps of mode kStamped replay them from then on. Earlier twins go. Allocates
-  // and synchronises. Errors: InvalidArgument none or 0 rows; OutOfRange beyond the largest decode
-  // bucket; FailedPrecondition while steps are in flight; Unavailable after a device fault; those
-  // of the capture.
-  absl::Status CaptureTwins(std::span<const uint32_t> rows);
+  // For measuring. Captures profiled graphs (graphs/profiled_graphs.h) of the decode graphs that
+  // steps of so many rows replay; steps of mode kStamped replay them from then on. Earlier ones go.
+  // Allocates and synchronises. Errors: InvalidArgument none or 0 rows; OutOfRange beyond the
+  // largest decode bucket; FailedPrecondition while steps are in flight; Unavailable after a device
+  // fault; those of the capture.
+  absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   // The stamps of the last step if it was a stamped one of so many rows. Waits for the device.
-  // Errors: FailedPrecondition while steps are in flight, or without that twin.
+  // Errors: FailedPrecondition while steps are in flight, or without that graph.
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
 
  private:
