@@ -70,10 +70,11 @@ TEST(Catalog, StyleAndDeviceAgree) {
     EXPECT_EQ(on_host, instance.style != kernels::KernelStyle::kThread);
     for (const MatrixUnit unit : {MatrixUnit::kMma, MatrixUnit::kMfma, MatrixUnit::kWmma}) {
       const bool fits = instance.Fits(kernels::TraitsOf(unit));
-      if (instance.style != kernels::KernelStyle::kThread)
+      if (instance.style != kernels::KernelStyle::kThread) {
         EXPECT_EQ(fits, instance.style == kernels::KernelStyle::kBlock);
-      if (unit == MatrixUnit::kMma && instance.style == kernels::KernelStyle::kThread)
+      } else if (unit == MatrixUnit::kMma) {
         EXPECT_TRUE(fits);
+      }
     }
   }
 }

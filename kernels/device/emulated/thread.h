@@ -164,16 +164,17 @@ uint32_t Pack2(float low, float high) {
 inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.warp_size),
                                                        static_cast<size_t>(kTraits.shared_bytes)};
 
+// The condition stands inside the lambda: g++ compiles a lambda's body also where it is discarded.
 #define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args)     \
   void name(const runtime::HostBlockContext& context, const void* args) {      \
-    if constexpr (fits)                                                        \
-      emulator::RunBlock(                                                      \
-          context, kBlockLimits,                                               \
-          [](void* a) {                                                        \
+    emulator::RunBlock(                                                        \
+        context, kBlockLimits,                                                 \
+        []([[maybe_unused]] void* a) {                                         \
+          if constexpr (fits)                                                  \
             body(*static_cast<const Args*>(a),                                 \
                  reinterpret_cast<unsigned char*>(emulator::DynamicShared())); \
-          },                                                                   \
-          const_cast<void*>(args), sizeof(Args));                              \
+        },                                                                     \
+        const_cast<void*>(args), sizeof(Args));                                \
   }
 #define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)             \
   void name(const runtime::HostBlockContext& context, const void* args) {       \
