@@ -25,7 +25,7 @@ else()
   message(STATUS "CUDA: not built")
 endif()
 
-# reprise_compile_cuda(<file.cu> <output.fatbin>)
+# reprise_compile_cuda(<file> <output.fatbin>)
 # Device code of one file for all of REPRISE_CUDA_ARCHITECTURES. Rebuilt when a header that it includes changes.
 function(reprise_compile_cuda source fatbin)
   set(gencode "")
@@ -37,7 +37,7 @@ function(reprise_compile_cuda source fatbin)
     OUTPUT "${fatbin}"
     DEPFILE "${fatbin}.d"
     DEPENDS "${source}"
-    COMMAND "${REPRISE_NVCC}" -fatbin -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
+    COMMAND "${REPRISE_NVCC}" -x cu -fatbin -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
             -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}" ${gencode}
             -MD -MF "${fatbin}.d" -MT "${fatbin}" -o "${fatbin}" "${source}"
     COMMENT "Building CUDA fat binary of ${name}"

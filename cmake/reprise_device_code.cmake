@@ -21,7 +21,7 @@ function(reprise_embed target assembly)
   target_sources(${target} PRIVATE "${assembly}")
 endfunction()
 
-# reprise_add_gpu_kernels(<target> [file.cu ...])
+# reprise_add_gpu_kernels(<target> [file.cc ...])
 # Compiles each file for CUDA and for HIP, where there is a compiler, embeds the results in <target> and defines the functions of
 # kernels/device_code.h over them. Without compilers they are defined too, and empty.
 function(reprise_add_gpu_kernels target)
@@ -38,7 +38,7 @@ function(reprise_add_gpu_kernels target)
     string(TOLOWER "${vendor}" suffix)
     foreach(file IN LISTS ARGN)
       string(MAKE_C_IDENTIFIER "${file}" symbol)
-      string(REGEX REPLACE "_cu$" "" symbol "${symbol}")
+      string(REGEX REPLACE "_(cc|cu)$" "" symbol "${symbol}")
       set(symbol reprise_${suffix}_${symbol})
       set(code "${code_dir}/${symbol}.bin")
       cmake_language(CALL reprise_compile_${suffix} "${CMAKE_CURRENT_SOURCE_DIR}/${file}" "${code}")

@@ -51,7 +51,7 @@ if(REPRISE_WITH_HIP)
   endforeach()
 endif()
 
-# reprise_compile_hip(<file.cu> <output>)
+# reprise_compile_hip(<file> <output>)
 # Device code of one file for all of REPRISE_HIP_ARCHITECTURES, as one bundle. Rebuilt when a header that it includes changes.
 function(reprise_compile_hip source output)
   set(architectures "")

@@ -16,7 +16,7 @@
 #include "engine/step_program.h"
 #include "engine/workspace.h"
 #include "kernels/kernel_set.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/step/ring.h"
 #include "models/kv_pool.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"

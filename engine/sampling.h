@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/step.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/step/ring.h"
 
 namespace reprise::engine {
 

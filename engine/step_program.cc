@@ -6,11 +6,13 @@
 #include "kernels/attention/attention.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear/linear.h"
+#include "kernels/plan/plan.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope_append/rope_append.h"
 #include "kernels/sample/sample.h"
 #include "kernels/silu_mul/silu_mul.h"
-#include "kernels/step/step.h"
+#include "kernels/step/fetch.h"
+#include "kernels/step/publish.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -36,10 +38,10 @@ absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
   return kernels::Plan(stream, kernels_,
                        {.plan = w.plan,
                         .rows = w.rows,
-                        .split = w.split,
-                        .block_size = static_cast<uint32_t>(pool_.geometry().block_size),
-                        .prefill_q_tokens = StepWorkspace::PrefillQueryTokens(spec_),
-                        .window = static_cast<uint32_t>(spec_.sliding_window)});
+                        .attention = {.split = w.split,
+                                      .prefill_q_tokens = StepWorkspace::PrefillQueryTokens(spec_),
+                                      .window = static_cast<uint32_t>(spec_.sliding_window)},
+                        .block_size = static_cast<uint32_t>(pool_.geometry().block_size)});
 }
 
 absl::Status StepProgram::EnqueueEmbedding(runtime::Stream& stream, const StepShape& shape) const {
@@ -79,16 +81,12 @@ absl::Status StepProgram::EnqueueLinear(runtime::Stream& stream, const StepShape
                                         const models::LinearWeights& weights, const void* x,
                                         void* out) const {
   const StepWorkspace& w = workspace_;
-  return kernels::Linear(stream, kernels_,
+  return kernels::Linear(stream, kernels_, weights,
                          {.x = x,
-                          .weight = weights.weight,
-                          .bias = weights.bias,
                           .out = out,
                           .num_rows = &w.plan.counts->num_tokens,
                           .partials = w.linear_partials,
-                          .counters = w.linear_counters,
-                          .in_features = static_cast<int32_t>(weights.in_features),
-                          .out_features = static_cast<int32_t>(weights.out_features)},
+                          .counters = w.linear_counters},
                          shape.max_tokens, linear_);
 }
 
@@ -111,29 +109,25 @@ absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepSh
   const StepWorkspace& w = workspace_;
   const models::LayerWeights& weights = weights_.layers()[layer];
   void* cache = pool_.Layer(static_cast<int64_t>(layer));
-  REPRISE_RETURN_IF_ERROR(
-      kernels::RopeAppend(stream, kernels_,
-                          {.qkv = w.qkv,
-                           .q_out = w.q,
-                           .kv_cache = cache,
-                           .rope = w.rope,
-                           .token_block = w.plan.token_block,
-                           .token_offset = w.plan.token_offset,
-                           .num_tokens = &w.plan.counts->num_tokens,
-                           .num_heads = static_cast<int32_t>(spec_.num_heads),
-                           .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
-                           .head_dim = static_cast<int32_t>(spec_.head_dim),
-                           .block_size = static_cast<int32_t>(pool_.geometry().block_size),
-                           .q_norm = weights.q_norm,
-                           .k_norm = weights.k_norm,
-                           .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
-                          shape.max_tokens));
+  REPRISE_RETURN_IF_ERROR(kernels::RopeAppend(stream, kernels_,
+                                              {.qkv = w.qkv,
+                                               .q_out = w.q,
+                                               .kv_cache = cache,
+                                               .rope = w.rope,
+                                               .token_block = w.plan.token_block,
+                                               .token_offset = w.plan.token_offset,
+                                               .num_tokens = &w.plan.counts->num_tokens,
+                                               .num_heads = static_cast<int32_t>(spec_.num_heads),
+                                               .kv = pool_.geometry().layout(),
+                                               .q_norm = weights.q_norm,
+                                               .k_norm = weights.k_norm,
+                                               .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
+                                              shape.max_tokens));
   kernels::AttentionArgs args{.q = w.q,
                               .kv_cache = cache,
                               .out = w.attention,
                               .items = w.plan.decode_items,
                               .num_items = &w.plan.counts->num_decode_items,
-                              .entries = w.plan.entries,
                               .query_start = w.plan.query_start,
                               .context_before = w.plan.context_before,
                               .block_table = w.rows.block_table,
@@ -144,9 +138,7 @@ absl::Status StepProgram::EnqueueAttention(runtime::Stream& stream, const StepSh
                               .arrivals = w.arrivals,
                               .max_splits = w.split.max_splits,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
-                              .num_kv_heads = static_cast<int32_t>(spec_.num_kv_heads),
-                              .head_dim = static_cast<int32_t>(spec_.head_dim),
-                              .block_size = static_cast<int32_t>(pool_.geometry().block_size),
+                              .kv = pool_.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),
                               .window = static_cast<uint32_t>(spec_.sliding_window)};
   REPRISE_RETURN_IF_ERROR(
@@ -192,17 +184,12 @@ absl::Status StepProgram::EnqueueLogitsAndSample(runtime::Stream& stream,
                         .eps = static_cast<float>(spec_.rms_norm_eps),
                         .branch_scale = static_cast<float>(spec_.residual_multiplier)},
                        max_logits));
-  const models::LinearWeights& head = weights_.lm_head();
-  REPRISE_RETURN_IF_ERROR(kernels::Linear(stream, kernels_,
+  REPRISE_RETURN_IF_ERROR(kernels::Linear(stream, kernels_, weights_.lm_head(),
                                           {.x = w.sampled_hidden,
-                                           .weight = head.weight,
-                                           .bias = head.bias,
                                            .out = w.logits,
                                            .num_rows = &w.plan.counts->num_logits,
                                            .partials = w.linear_partials,
                                            .counters = w.linear_counters,
-                                           .in_features = static_cast<int32_t>(head.in_features),
-                                           .out_features = static_cast<int32_t>(head.out_features),
                                            .scale = static_cast<float>(1.0 / spec_.logits_scaling),
                                            .out_is_f32 = 1},
                                           max_logits, linear_));

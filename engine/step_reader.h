@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
 #include "engine/step.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/step/ring.h"
 #include "runtime/device.h"
 #include "runtime/memory/mapped_ring.h"
 

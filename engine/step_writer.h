@@ -10,7 +10,7 @@
 
 #include "engine/row_table.h"
 #include "engine/step_validator.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/step/ring.h"
 
 namespace reprise::engine {
 

@@ -21,7 +21,7 @@ struct Handles {
   ArenaHandle<kernels::RowEntry> entries;
   ArenaHandle<uint32_t> given_tokens, query_start, context_before, token_id, token_position;
   ArenaHandle<uint32_t> token_block, token_offset, sampled_entry, sampled_token;
-  ArenaHandle<kernels::AttentionItem> decode_items, prefill_items;
+  ArenaHandle<kernels::AttentionWorkItem> decode_items, prefill_items;
   ArenaHandle<uint32_t> context_length, last_token, block_table;
   ArenaHandle<float> temperature;
   ArenaHandle<uint64_t> seed, step_count;
@@ -60,10 +60,10 @@ void AddPlan(const models::ModelSpec& spec, const WorkspaceLimits& limits, uint3
       h.layout.Add<uint32_t>(limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
   h.prompt_entry = h.layout.Add<uint32_t>(limits.max_prompt_logprobs, "plan.prompt_entry");
   h.prompt_target = h.layout.Add<uint32_t>(limits.max_prompt_logprobs, "plan.prompt_target");
-  h.decode_items = h.layout.Add<kernels::AttentionItem>(rows * max_splits, "plan.decode_items");
-  // Every row rounds its number of items up once.
-  h.prefill_items = h.layout.Add<kernels::AttentionItem>(
-      tokens / StepWorkspace::PrefillQueryTokens(spec) + rows, "plan.prefill_items");
+  h.decode_items = h.layout.Add<kernels::AttentionWorkItem>(rows * max_splits, "plan.decode_items");
+  h.prefill_items = h.layout.Add<kernels::AttentionWorkItem>(
+      kernels::MaxPrefillItems(rows, tokens, StepWorkspace::PrefillQueryTokens(spec)),
+      "plan.prefill_items");
 }
 
 uint32_t MaskWords(const models::ModelSpec& spec) {
@@ -225,8 +225,7 @@ void Resolve(const runtime::Arena& arena, const Handles& h, const WorkspaceLimit
 }  // namespace
 
 uint32_t StepWorkspace::PrefillQueryTokens(const models::ModelSpec& spec) {
-  const int64_t group = spec.num_heads / spec.num_kv_heads;
-  return static_cast<uint32_t>(std::max<int64_t>(1, kernels::kPrefillRows / group));
+  return kernels::PrefillQueryTokens(spec.num_heads / spec.num_kv_heads);
 }
 
 absl::StatusOr<size_t> StepWorkspace::BytesFor(const models::ModelSpec& spec,

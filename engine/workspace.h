@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/attention/plan.h"
 #include "kernels/kernel_set.h"
 #include "kernels/sample/sample_args.h"
-#include "kernels/step/step_args.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/step/rows.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"
 #include "runtime/memory/arena.h"

@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The catalogue: the lists of kernel_list.h with the host's functions and this build's device code.
-// A kernel without a host function runs on GPUs alone.
 #include "kernels/catalog.h"
 
-#include "kernels/block_kernels.h"
 #include "kernels/device_code.h"
-#include "kernels/kernel_list.h"
-#include "kernels/linear/host_native.h"
 
 namespace reprise::kernels {
-namespace {
 
 using runtime::KernelDef;
+using runtime::MatrixUnit;
 
-#define REPRISE_ON_HOST(name) KernelDef{#name, &on_host::name},
-#define REPRISE_ON_GPUS(name) KernelDef{#name, nullptr},
+static_assert(NumGpuInstances(MatrixUnit::kMma) <= InstanceBudget(MatrixUnit::kMma));
+static_assert(NumGpuInstances(MatrixUnit::kMfma) <= InstanceBudget(MatrixUnit::kMfma));
+static_assert(NumGpuInstances(MatrixUnit::kWmma) <= InstanceBudget(MatrixUnit::kWmma));
 
+// The host's functions, which the ops' sources define: of every instance but those in thread style.
+#define REPRISE_DECLARE_Block(symbol) \
+  void symbol(const runtime::HostBlockContext& context, const void* args);
+#define REPRISE_DECLARE_Host(symbol) REPRISE_DECLARE_Block(symbol)
+#define REPRISE_DECLARE_Thread(symbol)
+#define REPRISE_DECLARE(symbol, family, Style, ...) REPRISE_DECLARE_##Style(symbol)
+namespace on_host {
+REPRISE_FOR_EACH_INSTANCE(REPRISE_DECLARE)
+}  // namespace on_host
+
+namespace {
+
+#define REPRISE_DEF_Block(symbol) KernelDef{#symbol, &on_host::symbol},
+#define REPRISE_DEF_Host(symbol) REPRISE_DEF_Block(symbol)
+#define REPRISE_DEF_Thread(symbol) KernelDef{#symbol, nullptr},
+#define REPRISE_DEF(symbol, family, Style, ...) REPRISE_DEF_##Style(symbol)
 constexpr KernelDef kKernels[] = {
-    REPRISE_FOR_EACH_BLOCK_KERNEL(REPRISE_ON_HOST)            //
-    REPRISE_FOR_EACH_HOST_KERNEL(REPRISE_ON_HOST)             //
-    REPRISE_FOR_EACH_MATRIX_LINEAR(REPRISE_ON_GPUS)           //
-    REPRISE_FOR_EACH_MATRIX_ATTENTION(REPRISE_ON_GPUS)        //
-    REPRISE_FOR_EACH_LARGE_MATRIX_LINEAR(REPRISE_ON_GPUS)     //
-    REPRISE_FOR_EACH_LARGE_MATRIX_ATTENTION(REPRISE_ON_GPUS)  //
+    REPRISE_FOR_EACH_INSTANCE(REPRISE_DEF)  //
 };
 
 }  // namespace

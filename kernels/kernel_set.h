@@ -1,48 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelSet: the catalogue's kernels for one compute dtype, resolved on one device. Ops take it;
-// nothing is looked up by name after this.
+// KernelSet: the catalogue's instances for one compute dtype, loaded on one device. Ops take it,
+// and choose among the instances of their own table; names are looked up once, in Load.
 #ifndef REPRISE_KERNELS_KERNEL_SET_H_
 #define REPRISE_KERNELS_KERNEL_SET_H_
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/kernel_instance.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 
 namespace reprise::kernels {
 
+struct LoadedKernel {
+  const KernelInstance* instance = nullptr;
+  runtime::Kernel kernel;
+  unsigned threads = 0;  // of a block on this device; the most where launches choose
+};
+
 class KernelSet {
  public:
-  // Errors: NotFound names a kernel that this build lacks for the device.
+  // Loads every instance that fits the device and whose activations, where it has any, are of
+  // `dtype`. Errors: NotFound names a kernel that this build lacks for the device.
   static absl::StatusOr<std::unique_ptr<KernelSet>> Load(runtime::Device& device,
                                                          runtime::DType dtype);
 
+  // An instance of an op's table; nullptr where it is not loaded. No allocation.
+  const LoadedKernel* Find(const KernelInstance& instance) const;
+  // The first instance of a family with that tile; nullptr where there is none. No allocation.
+  const LoadedKernel* Find(const KernelFamily& family, int tile = 0) const;
+  // REQUIRES: there is one, as there is of every family in block style.
+  const LoadedKernel& Get(const KernelFamily& family, int tile = 0) const;
+  // In the catalogue's order.
+  std::span<const LoadedKernel> loaded() const { return loaded_; }
+
   // Whether a block is one thread of the CPU, and the host's own candidates apply.
-  bool is_host_native() const { return linear_native.handle != nullptr; }
+  bool on_host() const { return device.warp_size == 1; }
+  // Of the device's matrix unit, with its own warp size: a GPU without one is not the host.
+  DeviceTraits traits() const {
+    DeviceTraits traits = TraitsOf(device.matrix_unit);
+    traits.warp_size = device.warp_size;
+    return traits;
+  }
 
   runtime::DType dtype = runtime::DType::kF32;
   runtime::DeviceProperties device;
 
-  runtime::Kernel fetch, plan, publish;
-  runtime::Kernel embedding, rms_norm, rope_append, rope_append_normed, silu_mul;
-  runtime::Kernel sample_partial, sample_final;
-  runtime::Kernel random_fill, nan_fill;
-  runtime::Kernel stamp, memory_read, memory_copy;
-  runtime::Kernel linear_portable, attention_portable;
-  // Host only; empty elsewhere.
-  runtime::Kernel linear_native;
-  // bf16 and f16 on devices with matrix units; empty elsewhere, and where an instance does not fit
-  // the device (kernels/device/traits.h). By rows of a tile, the last owns whole tiles, see
-  // linear.cc; by head size, see attention.cc.
-  static constexpr int kNumLinearTiles = 6;
-  runtime::Kernel linear_matrix[kNumLinearTiles];
-  static constexpr int kNumHeadSizes = 4;
-  runtime::Kernel attention_decode_matrix[kNumHeadSizes];
-  runtime::Kernel attention_prefill_matrix[kNumHeadSizes];
-
  private:
   std::unique_ptr<runtime::KernelModule> module_;
+  std::vector<LoadedKernel> loaded_;
 };
 
 }  // namespace reprise::kernels

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shape checks that every op's launch makes before it touches a stream.
+// Checks that ops' launches make before they touch a stream.
 #ifndef REPRISE_KERNELS_LAUNCH_CHECK_H_
 #define REPRISE_KERNELS_LAUNCH_CHECK_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/kernel_set.h"
 
 namespace reprise::kernels {
 
@@ -15,6 +17,21 @@ inline absl::Status CheckAtLeast(const char* op, const char* what, int64_t got, 
   if (got >= min) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(op, ": ", what, " is ", got, "; allowed: at least ", min));
+}
+
+// Unimplemented "<op>: KV is <got> ...; allowed: <what instances of the family have>".
+inline absl::Status CheckKvFormat(const char* op, const KernelSet& kernels,
+                                  const KernelFamily& family, runtime::DType kv) {
+  std::string allowed;
+  for (const LoadedKernel& loaded : kernels.loaded()) {
+    if (loaded.instance->family != &family) continue;
+    if (loaded.instance->kv == ElementFormatOf(kv)) return absl::OkStatus();
+    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ",
+                    std::string(NameOf(loaded.instance->kv)));
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(op, ": KV is ", std::string(runtime::NameOf(kv)), " with activations of ",
+                   std::string(runtime::NameOf(kernels.dtype)), "; allowed: ", allowed));
 }
 
 }  // namespace reprise::kernels

@@ -151,9 +151,10 @@ void Rope(benchmark::State& state, bool normed) {
                       .token_offset = bench.Values(offsets),
                       .num_tokens = bench.Values<uint32_t>({kTokens}),
                       .num_heads = kHeads,
-                      .num_kv_heads = kKvHeads,
-                      .head_dim = kHeadDim,
-                      .block_size = kBlockSize};
+                      .kv = {.num_kv_heads = kKvHeads,
+                             .head_dim = kHeadDim,
+                             .block_size = kBlockSize,
+                             .dtype = runtime::DType::kBf16}};
   if (normed) {
     args.q_norm = bench.Random(kHeadDim);
     args.k_norm = bench.Random(kHeadDim);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvPool: the memory of the paged KV cache. Every layer is [num_blocks, 2 (K, V), num_kv_heads,
-// block_size, head_dim] in the compute dtype, so that one (block, K|V, head) is contiguous. Any
-// block size. Block 0 is the scratch block: never handed out, never read. Who holds which block is
+// KvPool: the memory of the paged KV cache, every layer laid out as KvLayout says. Any block size.
+// Block 0 is the scratch block: never handed out, never read. Who holds which block is
 // BlockLedger's business.
 #ifndef REPRISE_MODELS_KV_POOL_H_
 #define REPRISE_MODELS_KV_POOL_H_
@@ -10,6 +9,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "kernels/attention/kv_layout.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -27,8 +27,15 @@ struct KvGeometry {
   static KvGeometry For(const ModelSpec& spec, int64_t block_size, runtime::DType dtype) {
     return {spec.num_layers, spec.num_kv_heads, spec.head_dim, block_size, dtype};
   }
+  // Of every layer. Dimensions are below 2^31.
+  kernels::KvLayout layout() const {
+    return {.num_kv_heads = static_cast<int32_t>(num_kv_heads),
+            .head_dim = static_cast<int32_t>(head_dim),
+            .block_size = static_cast<int32_t>(block_size),
+            .dtype = dtype};
+  }
   // Elements of one block in one layer, K and V.
-  int64_t BlockElements() const { return 2 * num_kv_heads * block_size * head_dim; }
+  int64_t BlockElements() const { return layout().BlockElements(); }
   // Bytes of one block in all layers.
   uint64_t BlockBytes() const {
     return static_cast<uint64_t>(num_layers * BlockElements()) * runtime::SizeOf(dtype);
@@ -53,7 +60,7 @@ class KvPool {
   // First element of one block in one layer; BlockElements() follow.
   void* Block(int64_t layer, uint32_t block) const {
     return static_cast<std::byte*>(Layer(layer)) +
-           static_cast<uint64_t>(block) * static_cast<uint64_t>(geometry_.BlockElements()) *
+           static_cast<uint64_t>(geometry_.layout().Offset(block, kernels::kKeys, 0, 0, 0)) *
                runtime::SizeOf(geometry_.dtype);
   }
 

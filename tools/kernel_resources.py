@@ -23,9 +23,11 @@ for AMD targets alone, of `--preset hip`). AMD code is disassembled with llvm-ob
 
 # ---- the rules that --check enforces ----
 
-# Compiled kernels of one target, by its matrix unit. Every instance costs build time, load time and 10 to 60 KB of the binary. To
-# raise a number: say in the commit what the new instances win, and run this script without --check.
-BUDGET = {"mma": 72, "mfma": 64, "wmma": 64}
+# Which kernels a target must have, which it must not, and how many there may be is said by the catalogue (kernels/catalog.h), and
+# printed by reprise_kernel_shapes.
+
+# Code of a kernel whose instance does not fit the target: it ends at once. The compilers' alignment is no part of a kernel's size.
+EMPTY_CODE_BYTES = 64
 
 # What may spill, as (target, kernel, most); the first pattern that matches both counts, and everything else may not spill at all.
 # Scratch: bytes per thread in device memory.
@@ -62,19 +64,33 @@ def findings(targets, shapes, wanted=()):
     """What is wrong, one line each; an empty list when all is well. wanted: targets that must be there."""
     found = [f"{target}: no kernel is compiled for it" for target in wanted if target not in targets]
     for target, kernels in sorted(targets.items()):
-        expected = shapes["dynamic_shared_bytes"][matrix_unit(target)]
+        unit = shapes["units"][matrix_unit(target)]
+        expected = unit["dynamic_shared_bytes"]
         for name in expected:
             if name not in kernels:
-                found.append(f"{target}: {name} of kernels/kernel_list.h is not compiled")
-        for name in kernels:
+                found.append(f"{target}: {name} of the catalogue is not compiled")
+        present = present_kernels(kernels, unit)
+        for name in present:
             if name not in expected:
-                found.append(f"{target}: {name} is compiled but not expected there by kernels/kernel_list.h")
-        most = BUDGET[matrix_unit(target)]
-        if len(kernels) > most:
-            found.append(f"{target}: {len(kernels)} compiled kernels; allowed: {most} (BUDGET in tools/kernel_resources.py)")
-        for kernel in kernels.values():
-            found += _kernel_findings(kernel)
+                found.append(f"{target}: {name} is compiled but not expected there by the catalogue")
+        if len(present) > unit["budget"]:
+            found.append(f"{target}: {len(present)} compiled kernels; allowed: {unit['budget']} (InstanceBudget in kernels/catalog.h)")
+        for name, kernel in kernels.items():
+            found += _kernel_findings(kernel) if name in present else _empty_findings(kernel)
     return found
+
+
+def present_kernels(kernels, unit):
+    """Those that are more than the empty kernel of an instance that does not fit the unit."""
+    return {name: kernel for name, kernel in kernels.items() if name not in unit["empty"]}
+
+
+def _empty_findings(kernel):
+    if kernel.code_bytes > EMPTY_CODE_BYTES or kernel.matrix_instructions or kernel.static_shared_bytes or kernel.scratch_bytes:
+        yield (
+            f"{kernel.target}: {kernel.name} does not fit the target and must be empty; it has {kernel.code_bytes} bytes of code, "
+            f"{kernel.static_shared_bytes} of shared memory and {kernel.scratch_bytes} of scratch memory"
+        )
 
 
 def _kernel_findings(kernel):
@@ -187,10 +203,10 @@ COLUMNS = (
 
 
 def rows_of(targets, shapes):
-    """One dictionary per kernel and target, in the order of kernels/kernel_list.h."""
+    """One dictionary per kernel and target, in the order of the catalogue."""
     rows = []
     for target in sorted(targets, key=list(DEVICES).index):
-        dynamic = shapes["dynamic_shared_bytes"][matrix_unit(target)]
+        dynamic = shapes["units"][matrix_unit(target)]["dynamic_shared_bytes"]
         for name in dynamic:
             kernel = targets[target].get(name)
             if kernel is None:
@@ -242,7 +258,7 @@ def markdown(rows, shapes):
         of = [row for row in rows if row["target"] == target]
         matrix = [row for row in of if device_code.is_matrix_kernel(row["name"])]
         lines.append(
-            f"| {target} | {len(of)} | {BUDGET[matrix_unit(target)]} | {sum(row['scratch_bytes'] > 0 for row in of)} | {len(matrix)} "
+            f"| {target} | {len(of)} | {shapes['units'][matrix_unit(target)]['budget']} | {sum(row['scratch_bytes'] > 0 for row in of)} | {len(matrix)} "
             f"| {sum(row['matrix_instructions'] > 0 for row in matrix)} | {sum(row['code_bytes'] for row in of) // 1024} |"
         )
     for target in names:
@@ -253,7 +269,8 @@ def markdown(rows, shapes):
 
 def document(rows, shapes):
     """JSON, one line per kernel."""
-    head = {"command": "tools/kernel_resources.py --build build/cuda", "launch": shapes["launch"], "budget": BUDGET}
+    head = {"command": "tools/kernel_resources.py --build build/cuda", "launch": shapes["launch"]}
+    head["budget"] = {unit: shapes["units"][unit]["budget"] for unit in shapes["units"]}
     lines = ",\n  ".join(json.dumps(row) for row in rows)
     return json.dumps(head, indent=1)[:-2] + f',\n "kernels": [\n  {lines}\n ]\n}}\n'
 
@@ -281,7 +298,9 @@ def main():
         found = findings(targets, shapes, [target for target in args.targets.split(",") if target])
         for line in found:
             print(line)
-        counts = ", ".join(f"{target} {len(kernels)}" for target, kernels in sorted(targets.items()))
+        counts = ", ".join(
+            f"{target} {len(present_kernels(kernels, shapes['units'][matrix_unit(target)]))}" for target, kernels in sorted(targets.items())
+        )
         print(f"{len(found)} findings in compiled kernels: {counts}")
         return 1 if found else 0
     missing = sorted(set(DEVICES) - set(targets))

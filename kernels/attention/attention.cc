@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/attention_shapes.h"
-#include "kernels/attention/portable_geometry.h"
+#include "kernels/attention/instances.h"
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 // Query tokens x group heads of the largest item of a phase.
 int MaxRows(const AttentionArgs& args, AttentionPhase phase) {
-  const int group = args.num_heads / args.num_kv_heads;
+  const int group = args.num_heads / args.kv.num_kv_heads;
   return phase == AttentionPhase::kDecode ? group : std::max(group, kPrefillRows);
 }
 
@@ -21,34 +22,36 @@ int MaxRows(const AttentionArgs& args, AttentionPhase phase) {
 // the device alone.
 absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, AttentionArgs args,
                             AttentionPhase phase) {
-  const size_t row_bytes = PortableAttentionRowBytes(args.head_dim);
+  const size_t row_bytes = PortableAttentionRowBytes(args.kv.head_dim);
   const int rows = MaxRows(args, phase);
-  args.pass_rows = PortableAttentionPassRows(rows, args.head_dim, kernels.device.max_shared_bytes);
+  args.pass_rows =
+      PortableAttentionPassRows(rows, args.kv.head_dim, kernels.device.max_shared_bytes);
   if (args.pass_rows == 0)
     return absl::FailedPreconditionError(absl::StrCat(
-        "attention: one query row of head_dim ", args.head_dim, " takes ",
+        "attention: one query row of head_dim ", args.kv.head_dim, " takes ",
         row_bytes + kPortableStaticBytes, " bytes of shared memory; '", kernels.device.name,
         "' has ", kernels.device.max_shared_bytes, " for a block"));
   args.num_passes = (rows + args.pass_rows - 1) / args.pass_rows;
-  return stream.Launch(kernels.attention_portable,
+  const LoadedKernel& kernel = kernels.Get(kAttentionPortable);
+  return stream.Launch(kernel.kernel,
                        {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
-                        .block = 256,
+                        .block = kernel.threads,
                         .shared_bytes = static_cast<size_t>(args.pass_rows) * row_bytes},
                        args);
 }
 
 absl::Status CheckShapes(const AttentionArgs& args) {
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "num_kv_heads", args.num_kv_heads, 1));
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "head_dim", args.head_dim, 1));
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "block_size", args.block_size, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "num_kv_heads", args.kv.num_kv_heads, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "head_dim", args.kv.head_dim, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "block_size", args.kv.block_size, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "max_splits", args.max_splits, 1));
-  if (args.num_heads < args.num_kv_heads || args.num_heads % args.num_kv_heads != 0)
+  if (args.num_heads < args.kv.num_kv_heads || args.num_heads % args.kv.num_kv_heads != 0)
     return absl::InvalidArgumentError(absl::StrCat("attention: num_heads is ", args.num_heads,
                                                    "; allowed: multiples of num_kv_heads, ",
-                                                   args.num_kv_heads));
-  if (args.head_dim > 256)
+                                                   args.kv.num_kv_heads));
+  if (args.kv.head_dim > 256)
     return absl::UnimplementedError(
-        absl::StrCat("attention: head_dim is ", args.head_dim, "; allowed: at most 256"));
+        absl::StrCat("attention: head_dim is ", args.kv.head_dim, "; allowed: at most 256"));
   return absl::OkStatus();
 }
 
@@ -57,9 +60,10 @@ absl::Status CheckShapes(const AttentionArgs& args) {
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
+  REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
   if (candidate == AttentionCandidate::kBest && MatrixAttentionFits(kernels, args)) {
     const MatrixAttentionLaunch launch = MatrixAttentionLaunchFor(kernels, args, phase);
-    return stream.Launch(*launch.kernel, launch.shape, args);
+    return stream.Launch(launch.kernel, launch.shape, args);
   }
   return LaunchPortable(stream, kernels, args, phase);
 }

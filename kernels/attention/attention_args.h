@@ -5,20 +5,19 @@
 
 #include <cstdint>
 
-#include "kernels/step/step_layout.h"
+#include "kernels/attention/kv_layout.h"
+#include "kernels/attention/plan.h"
 
 namespace reprise::kernels {
 
 struct AttentionArgs {
-  const void* q = nullptr;  // [tokens, num_heads, head_dim] T, rope applied
-  const void* kv_cache =
-      nullptr;          // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
-  void* out = nullptr;  // [tokens, num_heads, head_dim] T
+  const void* q = nullptr;         // [tokens, num_heads, head_dim] T, rope applied
+  const void* kv_cache = nullptr;  // one layer, as `kv` says
+  void* out = nullptr;             // [tokens, num_heads, head_dim] T
 
   // The step's work list; every item is done once per KV head.
-  const AttentionItem* items = nullptr;
+  const AttentionWorkItem* items = nullptr;
   const uint32_t* num_items = nullptr;       // live count
-  const RowEntry* entries = nullptr;         // .slot: resident row
   const uint32_t* query_start = nullptr;     // [entries] first query token
   const uint32_t* context_before = nullptr;  // [entries] KV tokens before this step
   const uint32_t* block_table = nullptr;     // [max_rows, max_blocks_per_row]
@@ -32,11 +31,9 @@ struct AttentionArgs {
   uint32_t* arrivals = nullptr;  // [max_rows * num_kv_heads] zero before and after
   uint32_t max_splits = 0;
 
-  int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
-  int32_t block_size = 0;
-  float scale = 0.0f;  // softmax scale
+  int32_t num_heads = 0;  // of queries
+  KvLayout kv = {};       // queries have its head_dim
+  float scale = 0.0f;     // softmax scale
   // A query at position p sees positions in (p - window, p]; 0: all up to p. The items' ranges
   // begin where the window of their first query does.
   uint32_t window = 0;
@@ -45,10 +42,6 @@ struct AttentionArgs {
   int32_t pass_rows = 0;
   int32_t num_passes = 0;
 };
-
-// Query tokens x heads of a group that one prefill item holds at most: q_count <= max(1,
-// kPrefillRows / group).
-constexpr int32_t kPrefillRows = 64;
 
 }  // namespace reprise::kernels
 

@@ -25,18 +25,18 @@ REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 template <typename T, int kHeadSize, int kRows>
 REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
                               int rows, unsigned char* shared) {
-  constexpr int kChunks = kHeadSize / 8, kThreads = MatrixAttentionThreads(kTraits);
+  constexpr int kChunks = kHeadSize / 8, kThreads = Warps(kMatrixWarps).Max(kTraits);
   REPRISE_UNROLL_BY(4)
   for (int first = 0; first < kRows * kChunks; first += kThreads) {
     const int i = first + ThreadX();
     if (kRows * kChunks % kThreads != 0 && i >= kRows * kChunks) break;
     const int r = i / kChunks, chunk = i % kChunks;
     Vec<uint32_t, 4> x{};
-    if (r < rows && chunk * 8 < a.head_dim) {
+    if (r < rows && chunk * 8 < a.kv.head_dim) {
       const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
       const int head = static_cast<int>(piece.kv_head) * group + r % group;
       x = LoadVec<4>(reinterpret_cast<const uint32_t*>(
-          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.head_dim + chunk * 8));
+          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.kv.head_dim + chunk * 8));
     }
     *reinterpret_cast<Vec<uint32_t, 4>*>(
         shared + SwizzledOffset<kChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk))) =
@@ -51,7 +51,7 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
   using Stream = KvStream<kHeadSize, kSlots, false>;
   using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
 
-  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
+  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
   auto* stats = reinterpret_cast<float*>(shared + kLayout.stats);
@@ -61,8 +61,8 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
   const int warp = Warp();
   const uint32_t ring = SharedAddress(shared + kLayout.ring) +
                         static_cast<uint32_t>(warp * kSlots * kMatrixChunk * kHeadSize * 2);
-  const FastDivide block_size(static_cast<uint32_t>(a.block_size));
-  const int group = a.num_heads / a.num_kv_heads;
+  const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
+  const int group = a.num_heads / a.kv.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
   Softmax softmax;
 
@@ -106,13 +106,13 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& p
     if (r >= rows) continue;
     const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
     const int head = static_cast<int>(piece.kv_head) * group + r % group;
-    T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.head_dim;
+    T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.kv.head_dim;
     const float inverse = 1.0f / softmax.sum(h);
     REPRISE_UNROLL
     for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
       const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
       const int column = Softmax::RunColumn(c, run);
-      if (column >= a.head_dim) continue;
+      if (column >= a.kv.head_dim) continue;
       const ColumnRun x = softmax.acc(c, h, run);
       Vec<T, kColumnRun> y;
       REPRISE_UNROLL
@@ -129,11 +129,11 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
   constexpr int kTile = Stream::kTokens;
   using Softmax = WarpSoftmax<T, kHeadSize, kTile>;
 
-  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads);
+  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
-  const FastDivide block_size(static_cast<uint32_t>(a.block_size));
-  const int group = a.num_heads / a.num_kv_heads;
+  const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
+  const int group = a.num_heads / a.kv.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
   const int row0 = Warp() * 16;
   const uint32_t window = a.window == 0 ? kNoWindow : a.window;

@@ -7,7 +7,7 @@
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
 
 #include "kernels/attention/attention_args.h"
-#include "kernels/attention/portable_geometry.h"
+#include "kernels/attention/attention_geometry.h"
 #include "kernels/device/block.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -37,7 +37,7 @@ struct PortableAttentionShared {
 
 // One pass over one item, seen from one KV head.
 struct AttentionWork {
-  AttentionItem item;
+  AttentionWorkItem item;
   int kv_head;
   int group;      // query heads of the KV head
   int first_row;  // of the item's q_count * group: row r is query token r / group, head r % group
@@ -50,18 +50,17 @@ struct AttentionWork {
 REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
   AttentionWork work;
   const uint32_t passes = static_cast<uint32_t>(a.num_passes);
-  const uint32_t heads = static_cast<uint32_t>(a.num_kv_heads);
+  const uint32_t heads = static_cast<uint32_t>(a.kv.num_kv_heads);
   work.first_row = static_cast<int>(w % passes) * a.pass_rows;
   w /= passes;
   work.item = a.items[w / heads];
   work.kv_head = static_cast<int>(w % heads);
-  work.group = a.num_heads / a.num_kv_heads;
+  work.group = a.num_heads / a.kv.num_kv_heads;
   const int left = static_cast<int>(work.item.q_count) * work.group - work.first_row;
   work.rows = left < a.pass_rows ? left : a.pass_rows;
   work.first_q = a.query_start[work.item.entry] + work.item.q_begin;
   work.position = a.context_before[work.item.entry] + work.item.q_begin;
-  work.table =
-      a.block_table + static_cast<uint64_t>(a.entries[work.item.entry].slot) * a.max_blocks_per_row;
+  work.table = a.block_table + static_cast<uint64_t>(work.item.row) * a.max_blocks_per_row;
   return work;
 }
 
@@ -71,12 +70,11 @@ REPRISE_FN int TokenOfRow(const AttentionWork& w, int r) { return (w.first_row +
 // First element of (KV position, K|V, head) in the layer's cache.
 template <typename T>
 REPRISE_FN const T* KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position,
-                          int kv) {
-  const uint32_t size = static_cast<uint32_t>(a.block_size);
+                          KvPart part) {
+  const uint32_t size = static_cast<uint32_t>(a.kv.block_size);
   const int64_t block = w.table[position / size];
   return static_cast<const T*>(a.kv_cache) +
-         (((block * 2 + kv) * a.num_kv_heads + w.kv_head) * a.block_size + position % size) *
-             a.head_dim;
+         a.kv.Offset(block, part, w.kv_head, position % size, 0);
 }
 
 // The KV positions [first, last] that a query token at `position` sees.
@@ -84,8 +82,7 @@ struct SeenRange {
   uint32_t first, last;
 };
 REPRISE_FN SeenRange SeenFrom(const AttentionArgs& a, uint32_t position) {
-  const bool cut = a.window != 0 && position >= a.window;
-  return {cut ? position - a.window + 1 : 0u, position};
+  return {FirstSeen(a.window, position), position};
 }
 
 template <typename T>
@@ -109,7 +106,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     const uint32_t p = kv0 + static_cast<uint32_t>(j);
     s.scores[r * kPortableKvTile + j] =
         p >= seen.first && p <= seen.last
-            ? ScaledDot(s.q + r * a.head_dim, KvRow<T>(a, w, p, 0), a.head_dim)
+            ? ScaledDot(s.q + r * a.kv.head_dim, KvRow<T>(a, w, p, kKeys), a.kv.head_dim)
             : -Infinity();
   });
   b.Sync();
@@ -129,11 +126,11 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     s.max[r] = top;
   });
   b.Sync();
-  const int packs = (a.head_dim + kPortableLanes - 1) / kPortableLanes;
+  const int packs = (a.kv.head_dim + kPortableLanes - 1) / kPortableLanes;
   b.For(w.rows * packs, [&](int i) {
     const int r = i / packs, d0 = (i - r * packs) * kPortableLanes;
-    const int lanes = a.head_dim - d0 < kPortableLanes ? a.head_dim - d0 : kPortableLanes;
-    float* acc = s.acc + r * a.head_dim + d0;
+    const int lanes = a.kv.head_dim - d0 < kPortableLanes ? a.kv.head_dim - d0 : kPortableLanes;
+    float* acc = s.acc + r * a.kv.head_dim + d0;
     const float* p = s.scores + r * kPortableKvTile;
     const SeenRange seen = SeenFrom(a, w.position + static_cast<uint32_t>(TokenOfRow(w, r)));
     float sum[kPortableLanes];
@@ -141,7 +138,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     // Only tokens that the row sees: a weight of zero does not undo a NaN.
     const int first = seen.first > kv0 ? static_cast<int>(seen.first - kv0) : 0;
     for (int j = first; j < n && kv0 + static_cast<uint32_t>(j) <= seen.last; ++j) {
-      const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), 1) + d0;
+      const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), kValues) + d0;
       if (lanes == kPortableLanes) {
         for (int l = 0; l < kPortableLanes; ++l) sum[l] += p[j] * ToFloat(v[l]);
       } else {
@@ -163,8 +160,8 @@ template <typename T>
 REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWork& w) {
   const int first_head = w.kv_head * w.group;
   const int splits = static_cast<int>(w.item.num_splits);
-  b.For(w.group * a.head_dim, [&](int i) {
-    const int head = first_head + i / a.head_dim, d = i % a.head_dim;
+  b.For(w.group * a.kv.head_dim, [&](int i) {
+    const int head = first_head + i / a.kv.head_dim, d = i % a.kv.head_dim;
     float top = -Infinity();
     for (int s = 0; s < splits; ++s) {
       const float m = a.partial_max[PartialIndex(a, w.item.entry, static_cast<uint32_t>(s), head)];
@@ -174,11 +171,11 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
     for (int s = 0; s < splits; ++s) {
       const int64_t at = PartialIndex(a, w.item.entry, static_cast<uint32_t>(s), head);
       const float weight = Exp(a.partial_max[at] - top);
-      acc += a.partial_out[at * a.head_dim + d] * weight;
+      acc += a.partial_out[at * a.kv.head_dim + d] * weight;
       sum += a.partial_sum[at] * weight;
     }
     static_cast<T*>(
-        a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.head_dim + d] =
+        a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.kv.head_dim + d] =
         FromFloat<T>(acc / sum);
   });
 }
@@ -188,46 +185,47 @@ REPRISE_FN int64_t RowElement(const AttentionArgs& a, const AttentionWork& w, in
   const int row = w.first_row + r;
   const int64_t t = w.first_q + static_cast<uint32_t>(row / w.group);
   const int head = w.kv_head * w.group + row % w.group;
-  return (t * a.num_heads + head) * a.head_dim + d;
+  return (t * a.num_heads + head) * a.kv.head_dim + d;
 }
 
 template <typename T>
 REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork& w,
                           const PortableAttentionShared& s) {
   if (w.item.num_splits == 1) {
-    b.For(w.rows * a.head_dim, [&](int i) {
-      const int r = i / a.head_dim, d = i - r * a.head_dim;
+    b.For(w.rows * a.kv.head_dim, [&](int i) {
+      const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
       static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] / s.sum[r]);
     });
     return;
   }
   // A split is of one query token: its rows are heads, and it takes all passes.
   const int first_head = w.kv_head * w.group + w.first_row;
-  b.For(w.rows * a.head_dim, [&](int i) {
-    const int r = i / a.head_dim, d = i - r * a.head_dim;
+  b.For(w.rows * a.kv.head_dim, [&](int i) {
+    const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
     const int64_t at = PartialIndex(a, w.item.entry, w.item.split, first_head + r);
-    a.partial_out[at * a.head_dim + d] = s.acc[i];
+    a.partial_out[at * a.kv.head_dim + d] = s.acc[i];
     if (d == 0) {
       a.partial_max[at] = s.max[r];
       a.partial_sum[at] = s.sum[r];
     }
   });
-  uint32_t* arrivals = a.arrivals + static_cast<int64_t>(w.item.entry) * a.num_kv_heads + w.kv_head;
+  uint32_t* arrivals =
+      a.arrivals + static_cast<int64_t>(w.item.entry) * a.kv.num_kv_heads + w.kv_head;
   if (b.ArriveIsLast(arrivals, w.item.num_splits * static_cast<uint32_t>(a.num_passes)))
     MergeSplits<T>(b, a, w);
 }
 
 template <typename T>
 REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
-  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.num_kv_heads * a.num_passes);
+  const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads * a.num_passes);
   for (uint32_t index = static_cast<uint32_t>(b.x()); index < total;
        index += static_cast<uint32_t>(b.grid_x())) {
     const AttentionWork w = WorkOf(a, index);
     if (w.rows <= 0) continue;
     const PortableAttentionShared s =
-        PortableAttentionShared::At(b.Shared<float>(), w.rows, a.head_dim);
-    b.For(w.rows * a.head_dim, [&](int i) {
-      const int r = i / a.head_dim, d = i - r * a.head_dim;
+        PortableAttentionShared::At(b.Shared<float>(), w.rows, a.kv.head_dim);
+    b.For(w.rows * a.kv.head_dim, [&](int i) {
+      const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
       s.q[i] = a.scale * ToFloat(static_cast<const T*>(a.q)[RowElement(a, w, r, d)]);
       s.acc[i] = 0.0f;
     });

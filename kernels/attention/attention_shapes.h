@@ -15,7 +15,7 @@ namespace reprise::kernels {
 bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
 
 struct MatrixAttentionLaunch {
-  const runtime::Kernel* kernel = nullptr;
+  runtime::Kernel kernel;
   runtime::LaunchShape shape;
 };
 

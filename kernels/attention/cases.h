@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/step/step_args.h"
+#include "kernels/attention/plan.h"
 
 namespace reprise::kernels {
 

@@ -6,7 +6,7 @@
 #ifndef REPRISE_KERNELS_ATTENTION_KV_STREAM_H_
 #define REPRISE_KERNELS_ATTENTION_KV_STREAM_H_
 
-#include "kernels/attention/matrix_geometry.h"
+#include "kernels/attention/attention_geometry.h"
 #include "kernels/device/matrix.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -24,15 +24,15 @@ REPRISE_FN int ResolvePieces(const AttentionArgs& a, uint32_t first, uint32_t to
   SyncBlock();  // the window before may still be read
   if (thread < n) {
     const uint32_t w = first + thread * grid;
-    const uint32_t heads = static_cast<uint32_t>(a.num_kv_heads);
+    const uint32_t heads = static_cast<uint32_t>(a.kv.num_kv_heads);
     const uint32_t index = w / heads;
-    const AttentionItem item = a.items[index];
+    const AttentionWorkItem item = a.items[index];
     AttentionPiece piece;
     piece.kv_begin = item.kv_begin;
     piece.kv_end = item.kv_end;
     piece.tile_origin = item.kv_begin / kTileMultiple * kTileMultiple;
     piece.kv_head = w - index * heads;
-    piece.row = a.entries[item.entry].slot;
+    piece.row = item.row;
     piece.entry = item.entry;
     piece.split = item.split;
     piece.num_splits = item.num_splits;
@@ -106,7 +106,8 @@ class KvStream {
   REPRISE_FN uint32_t NextValues() { return Next<1>(); }
 
  private:
-  static constexpr int kRowBytes = kHeadSize * 2;
+  static constexpr uint32_t kElementBytes = 2;
+  static constexpr int kRowBytes = kHeadSize * static_cast<int>(kElementBytes);
   static constexpr int kBatch = kWarpSize / kMatrixChunk;  // chunks that are looked up together
   static constexpr uint32_t kSlotBytes = kTokens * kRowBytes;
 
@@ -141,8 +142,7 @@ class KvStream {
   }
   REPRISE_FN void IssueValues() {
     if (batch_left_ != 0) {
-      CopyChunk(static_cast<uint64_t>(a_.num_kv_heads) * static_cast<uint32_t>(a_.block_size) *
-                static_cast<uint32_t>(a_.head_dim) * 2);
+      CopyChunk(static_cast<uint64_t>(a_.kv.Offset(0, kValues, 0, 0, 0)) * kElementBytes);
       --batch_left_;
       batch_at_ += kMatrixChunk;
     }
@@ -171,7 +171,8 @@ class KvStream {
       const uint32_t index = block_size_.Quotient(token, &offset);
       next_block_ =
           a_.block_table[static_cast<uint64_t>(piece.row) * a_.max_blocks_per_row + index];
-      next_row_ = piece.kv_head * static_cast<uint32_t>(a_.block_size) + offset;
+      next_row_ = static_cast<uint32_t>(
+          a_.kv.Row(0, kKeys, static_cast<int>(piece.kv_head), static_cast<int64_t>(offset)));
     }
     chunk_ += kBatch;
   }
@@ -181,13 +182,12 @@ class KvStream {
     batch_left_ = next_left_;
     if (batch_left_ == 0) return;
     batch_at_ = 0;
-    const uint32_t block_rows =
-        2 * static_cast<uint32_t>(a_.num_kv_heads) * static_cast<uint32_t>(a_.block_size);
+    const uint32_t block_rows = static_cast<uint32_t>(a_.kv.Row(1, kKeys, 0, 0));
     address_ = 0;
     if (next_row_ != kNoRow) {
       address_ = reinterpret_cast<uint64_t>(a_.kv_cache) +
                  (static_cast<uint64_t>(next_block_) * block_rows + next_row_) *
-                     (static_cast<uint32_t>(a_.head_dim) * 2);
+                     (static_cast<uint32_t>(a_.kv.head_dim) * kElementBytes);
     }
     Lookup();
   }
@@ -197,7 +197,7 @@ class KvStream {
     constexpr int kPieces = kHeadSize / 8;  // of 16 bytes in a row
     constexpr int kRowsAtOnce = kWarpSize / kPieces;
     const int piece = Lane() % kPieces;
-    const bool in_head = piece * 8 < a_.head_dim;
+    const bool in_head = piece * 8 < a_.kv.head_dim;
     const uint32_t target =
         ring_ + write_ + (kTogether ? static_cast<uint32_t>(Warp() * kMatrixChunk * kRowBytes) : 0);
     REPRISE_UNROLL_BY(8)

@@ -15,7 +15,7 @@ REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, i
                              const Vec<float, 4>& v, float sum) {
   const float inverse = 1.0f / sum;
   T* out = static_cast<T*>(a.out) +
-           (static_cast<int64_t>(token) * a.num_heads + head) * a.head_dim + column;
+           (static_cast<int64_t>(token) * a.num_heads + head) * a.kv.head_dim + column;
   *reinterpret_cast<Vec<uint32_t, 2>*>(out) = {
       {Pack2<T>(v.v[0] * inverse, v.v[1] * inverse), Pack2<T>(v.v[2] * inverse, v.v[3] * inverse)}};
 }
@@ -45,7 +45,7 @@ REPRISE_FN bool ArriveIsLastSplit(uint32_t* counter, uint32_t num_splits, uint32
 template <typename T>
 REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piece, int group) {
   constexpr int kBatch = 8;
-  const int columns = a.head_dim / 4;
+  const int columns = a.kv.head_dim / 4;
   const int splits = static_cast<int>(piece.num_splits);
   for (int i = ThreadX(); i < group * columns; i += BlockThreads()) {
     const int in_group = i / columns, column = (i - in_group * columns) * 4;
@@ -64,7 +64,7 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piec
         max[j] = live ? LoadFresh(a.partial_max + at) : -Infinity();
         partial_sum[j] = LoadFresh(a.partial_sum + at);
         partial[j] = LoadFresh(
-            reinterpret_cast<const Vec<float, 4>*>(a.partial_out + at * a.head_dim + column));
+            reinterpret_cast<const Vec<float, 4>*>(a.partial_out + at * a.kv.head_dim + column));
       }
       REPRISE_UNROLL
       for (int j = 0; j < kBatch; ++j) top = Max(top, max[j]);
@@ -128,7 +128,7 @@ REPRISE_FN void StoreMerged(const AttentionArgs& a, const AttentionPiece& piece,
     return;
   }
   const int64_t at = PartialAt(a, piece.entry, piece.split, head);
-  StoreVec(a.partial_out + at * a.head_dim + column, m.v);
+  StoreVec(a.partial_out + at * a.kv.head_dim + column, m.v);
   if (column == 0) {
     a.partial_max[at] = m.max;
     a.partial_sum[at] = m.sum;
@@ -170,14 +170,14 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
     SyncBlock();
     for (int i = ThreadX(); i < rows * (kHeadSize / 4); i += BlockThreads()) {
       const int slot = i / (kHeadSize / 4), column = i % (kHeadSize / 4) * 4;
-      if (column >= a.head_dim) continue;
+      if (column >= a.kv.head_dim) continue;
       StoreMerged<T>(a, piece, static_cast<int>(piece.kv_head) * group + row0 + slot, column,
                      MergeWarps<kHeadSize>(shared, row0 + slot, slot, column));
     }
   }
   if (piece.num_splits == 1) return;
   uint32_t* arrivals =
-      a.arrivals + static_cast<int64_t>(piece.entry) * a.num_kv_heads + piece.kv_head;
+      a.arrivals + static_cast<int64_t>(piece.entry) * a.kv.num_kv_heads + piece.kv_head;
   if (ArriveIsLastSplit(arrivals, piece.num_splits, shared.flag)) MergeSplitsOf<T>(a, piece, group);
 }
 

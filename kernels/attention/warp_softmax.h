@@ -5,7 +5,7 @@
 #ifndef REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 #define REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 
-#include "kernels/attention/matrix_geometry.h"
+#include "kernels/attention/attention_geometry.h"
 #include "kernels/device/matrix.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {

@@ -9,7 +9,10 @@
 //     const float sum = b.Sum(a.n, [&](int i) { return ToFloat(a.x[i]); });
 //     b.For(a.n, [&](int i) { a.y[i] = FromFloat<T>(ToFloat(a.x[i]) / sum); });
 //   }
-//   REPRISE_BLOCK_KERNEL(normalize_bf16, 256, Body<Bf16>, Args)
+//   REPRISE_BLOCK_KERNEL(normalize_bf16, Threads(256), 0, Body<Bf16>, Args)
+//
+// REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args) defines a kernel; the product's are
+// defined by their op's list (kernels/kernel_instance.h, which explains threads and min_blocks).
 //
 // Rules: a value written in one For and read by other threads in the next needs b.Sync() between
 // them; locals outside a For must be the same in every thread; every thread of the block reaches
@@ -19,6 +22,7 @@
 #define REPRISE_KERNELS_DEVICE_BLOCK_H_
 
 #include "kernels/device/platform.h"
+#include "kernels/device/thread_count.h"
 #include "kernels/device/types.h"
 
 #if REPRISE_ON_GPU
@@ -237,14 +241,6 @@ class Block {
   mutable int scratch_ = 0;  // of the last reduction
 };
 
-// Defines the kernel `name` over a block-style body. `threads` is a multiple of the warp size.
-#define REPRISE_BLOCK_KERNEL(name, threads, body, Args) \
-  REPRISE_GPU_BLOCK_KERNEL(name, threads, threads, 0, body, Args)
-// The same for launches of any multiple of the warp size up to `max_threads`, of which min_blocks
-// fit a multiprocessor at a time (NVIDIA; a bound on registers; 0 leaves them to the compiler).
-#define REPRISE_BLOCK_KERNEL_UP_TO(name, max_threads, min_blocks, body, Args) \
-  REPRISE_GPU_BLOCK_KERNEL(name, kWarpSize, max_threads, min_blocks, body, Args)
-
 #else  // host
 
 REPRISE_FN float Exp(float x) { return std::exp(x); }
@@ -370,13 +366,11 @@ class Block {
   const runtime::HostBlockContext& context_;
 };
 
-#define REPRISE_BLOCK_KERNEL(name, threads, body, Args)                          \
-  inline void name(const runtime::HostBlockContext& context, const void* args) { \
-    Block b(context);                                                            \
-    body(b, *static_cast<const Args*>(args));                                    \
+#define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)       \
+  void name(const runtime::HostBlockContext& context, const void* args) { \
+    Block b(context);                                                     \
+    body(b, *static_cast<const Args*>(args));                             \
   }
-#define REPRISE_BLOCK_KERNEL_UP_TO(name, max_threads, min_blocks, body, Args) \
-  REPRISE_BLOCK_KERNEL(name, max_threads, body, Args)
 
 #endif
 

@@ -29,8 +29,9 @@
 // Infinity, QuietNaN, BitsOf, FloatOf, and Pack2<T>: two floats rounded to 16 bits each, in one
 // register.
 //
-// A kernel: REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args) defines it over body(const
-// Args&, unsigned char* shared); shared memory starts at a multiple of 1024 bytes. min_blocks: of a
+// A kernel: REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) defines it over
+// body(const Args&, unsigned char* shared); shared memory starts at a multiple of 1024 bytes. Where
+// the constant `fits` is false the kernel is empty, and body is not compiled. min_blocks: of a
 // multiprocessor; caps registers on CUDA.
 #ifndef REPRISE_KERNELS_DEVICE_THREAD_H_
 #define REPRISE_KERNELS_DEVICE_THREAD_H_

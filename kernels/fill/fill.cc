@@ -3,17 +3,22 @@
 
 #include <algorithm>
 
+#include "kernels/fill/instances.h"
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
 namespace {
 
-// Pieces of 4096 elements, a few warps of blocks at most.
-runtime::LaunchShape ShapeFor(const KernelSet& kernels, int64_t count) {
-  const int64_t pieces = (count + 4095) / 4096;
+// A block per piece, and a few per multiprocessor at most.
+template <typename Args>
+absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const KernelFamily& family,
+                    const Args& args) {
+  const LoadedKernel& kernel = kernels.Get(family);
+  const int64_t pieces = (args.count + kFillPiece - 1) / kFillPiece;
   const int64_t blocks = std::min<int64_t>(pieces, 16 * kernels.device.num_multiprocessors);
-  return {.grid_x = static_cast<unsigned>(blocks), .block = 256};
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = static_cast<unsigned>(blocks), .block = kernel.threads}, args);
 }
 
 }  // namespace
@@ -21,12 +26,12 @@ runtime::LaunchShape ShapeFor(const KernelSet& kernels, int64_t count) {
 absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
                         const RandomFillArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("random_fill", "count", args.count, 1));
-  return stream.Launch(kernels.random_fill, ShapeFor(kernels, args.count), args);
+  return Launch(stream, kernels, kRandomFill, args);
 }
 
 absl::Status NanFill(runtime::Stream& stream, const KernelSet& kernels, const NanFillArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("nan_fill", "count", args.count, 1));
-  return stream.Launch(kernels.nan_fill, ShapeFor(kernels, args.count), args);
+  return Launch(stream, kernels, kNanFill, args);
 }
 
 }  // namespace reprise::kernels

@@ -7,6 +7,9 @@
 
 namespace reprise::kernels {
 
+// Elements that a block fills at a time.
+constexpr int32_t kFillPiece = 4096;
+
 struct RandomFillArgs {
   void* out = nullptr;  // [count] T
   int64_t count = 0;

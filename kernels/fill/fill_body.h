@@ -9,8 +9,6 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-constexpr int kFillPiece = 4096;
-
 template <typename F>
 REPRISE_FN void ForPieces(Block& b, int64_t count, F f) {
   for (int64_t base = static_cast<int64_t>(b.x()) * kFillPiece; base < count;

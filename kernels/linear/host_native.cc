@@ -21,6 +21,7 @@
 #include "kernels/device/types.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_geometry.h"
 
 // Highway's headers alone are used. Its own run-time choice needs its shared library, and our
 // programs link none beyond libc and libm.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear, native candidate of the host device: the catalogue's entry points. See linear.h for the
-// contract and host_native.cc for how.
+// Linear, native candidate of the host device: the entry points of the instances in style Host. See
+// linear.h for the contract and host_native.cc for how.
 #ifndef REPRISE_KERNELS_LINEAR_HOST_NATIVE_H_
 #define REPRISE_KERNELS_LINEAR_HOST_NATIVE_H_
 
@@ -8,9 +8,8 @@
 
 namespace reprise::kernels::on_host {
 
-// `args`: LinearArgs. Grid x: tiles of kNativeTileFeatures output features; grid y: 1. One K order
-// for every number of rows.
-inline constexpr int kNativeTileFeatures = 32;
+// `args`: LinearArgs. Grid x: tiles of kNativeTileFeatures output features (linear_geometry.h);
+// grid y: 1. One K order for every number of rows.
 void reprise_linear_native_f32(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_bf16(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_f16(const runtime::HostBlockContext& context, const void* args);

@@ -16,6 +16,7 @@
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_geometry.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/memory/buffer.h"
@@ -107,8 +108,8 @@ void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype,
   const DeviceBuffer x = bench.Buffer(c.rows * static_cast<size_t>(c.in_features) * SizeOf(dtype));
   const DeviceBuffer out =
       bench.Buffer(c.rows * static_cast<size_t>(c.out_features) * SizeOf(dtype));
-  const unsigned tiles = static_cast<unsigned>((c.out_features + on_host::kNativeTileFeatures - 1) /
-                                               on_host::kNativeTileFeatures);
+  const unsigned tiles =
+      static_cast<unsigned>((c.out_features + kNativeTileFeatures - 1) / kNativeTileFeatures);
   size_t n = 0;
   for (auto _ : state) {
     LinearArgs args;

@@ -2,17 +2,18 @@
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/launch_check.h"
-#include "kernels/linear/host_native.h"
-#include "kernels/linear/matrix_geometry.h"
+#include "kernels/linear/instances.h"
+#include "kernels/linear/linear_geometry.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
 namespace {
-
-constexpr int kNumSplitTiles = static_cast<int>(std::size(kMatrixTileRows));
-static_assert(KernelSet::kNumLinearTiles == kNumSplitTiles + 1);
 
 unsigned CeilDiv(unsigned a, unsigned b) { return (a + b - 1) / b; }
 
@@ -29,87 +30,139 @@ int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
   return static_cast<int>(std::min(units, MaxSegments(kernels)));
 }
 
-DeviceTraits TraitsOf(const KernelSet& kernels) {
-  return kernels::TraitsOf(kernels.device.matrix_unit);
-}
-
-bool HasMatrixLinear(const KernelSet& kernels) {
-  return kernels.linear_matrix[kNumSplitTiles].handle != nullptr;
-}
-
-// Index in kMatrixTileRows of the smallest tile of the device that holds so many rows.
-int TileFor(const KernelSet& kernels, uint32_t rows) {
-  int tile = 0;
-  while (!HasMatrixTile(TraitsOf(kernels), kMatrixTileRows[tile]) ||
-         static_cast<uint32_t>(kMatrixTileRows[tile]) < rows)
-    ++tile;
-  return tile;
-}
-
-absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels, const LinearArgs& args,
-                          uint32_t max_rows) {
-  const DeviceTraits traits = TraitsOf(kernels);
-  const int widest = MatrixMaxSplitRows(traits);
-  if (max_rows > static_cast<uint32_t>(widest)) {
-    const runtime::LaunchShape shape{
-        .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures),
-        .grid_y = CeilDiv(max_rows, static_cast<unsigned>(widest)),
-        .block = kMatrixLinearThreads,
-        .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, widest))};
-    return stream.Launch(kernels.linear_matrix[kNumSplitTiles], shape, args);
+// The loaded instance of a family that reads such weights, with the smallest tile of at least
+// `rows`; of tile 0 where none is that large, or the family knows no tiles. nullptr: none.
+const LoadedKernel* Choose(const KernelSet& kernels, const KernelFamily& family,
+                           WeightFormat format, uint32_t rows) {
+  const LoadedKernel* best = nullptr;
+  for (const KernelInstance& instance : kLinearInstances) {
+    if (instance.family != &family || instance.weight != format) continue;
+    const LoadedKernel* const kernel = kernels.Find(instance);
+    if (kernel == nullptr) continue;
+    const auto tile = static_cast<uint32_t>(instance.tile);
+    if (tile != 0 && tile < rows) continue;
+    // Tile 0 comes after all others.
+    if (best == nullptr || tile - 1 < static_cast<uint32_t>(best->instance->tile) - 1)
+      best = kernel;
   }
-  const int tile = TileFor(kernels, max_rows);
-  const int rows = kMatrixTileRows[tile];
-  const runtime::LaunchShape shape{
-      .grid_x = static_cast<unsigned>(args.num_segments),
-      .block = kMatrixLinearThreads,
-      .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows))};
-  return stream.Launch(kernels.linear_matrix[tile], shape, args);
+  return best;
 }
 
-absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels,
+const LoadedKernel* ChooseMatrix(const KernelSet& kernels, WeightFormat format, uint32_t rows) {
+  return Choose(kernels, kLinearMatrix, format, rows);
+}
+
+// Rows of the tile that a launch of at most so many rows works with, the widest one at most.
+int TileRows(const KernelSet& kernels, WeightFormat format, uint32_t max_rows) {
+  const int widest = MatrixMaxSplitRows(kernels.traits());
+  const uint32_t rows = std::min(static_cast<uint32_t>(widest), max_rows);
+  return ChooseMatrix(kernels, format, rows)->instance->tile;
+}
+
+absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
+                          const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
+  const DeviceTraits traits = kernels.traits();
+  const int tile = kernel.instance->tile;
+  const int rows = tile != 0 ? tile : MatrixMaxSplitRows(traits);
+  runtime::LaunchShape shape{.grid_x = static_cast<unsigned>(args.num_segments),
+                             .block = kernel.threads,
+                             .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows))};
+  if (tile == 0) {
+    shape.grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures);
+    shape.grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows));
+  }
+  return stream.Launch(kernel.kernel, shape, args);
+}
+
+absl::Status LaunchPortable(runtime::Stream& stream, const LoadedKernel& kernel,
                             const LinearArgs& args, uint32_t max_rows) {
-  // portable_body.h: tiles of 8 rows x 32 features, K in pieces of 64, rows of 65 words in shared
-  // memory.
-  const runtime::LaunchShape shape{.grid_x = CeilDiv(static_cast<unsigned>(args.out_features), 32),
-                                   .grid_y = std::min(CeilDiv(max_rows, 8), 64u),
-                                   .block = 256,
-                                   .shared_bytes = sizeof(float) * (8 * 65 + 32 * 65 + 8 * 32)};
-  return stream.Launch(kernels.linear_portable, shape, args);
+  constexpr unsigned kMaxRowBlocks = 64;  // each walks its share of the rows
+  const runtime::LaunchShape shape{
+      .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kPortableTileFeatures),
+      .grid_y = std::min(CeilDiv(max_rows, kPortableTileRows), kMaxRowBlocks),
+      .block = kernel.threads,
+      .shared_bytes = kPortableSharedBytes};
+  return stream.Launch(kernel.kernel, shape, args);
+}
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// The weight formats that portable instances of this set read, and so all that can be run.
+std::string AllowedFormats(const KernelSet& kernels) {
+  std::string allowed;
+  for (const LoadedKernel& loaded : kernels.loaded())
+    if (loaded.instance->family == &kLinearPortable)
+      absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", View(NameOf(loaded.instance->weight)));
+  return allowed;
+}
+
+absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights) {
+  if (Choose(kernels, kLinearPortable, weights.format, 0) == nullptr)
+    return absl::UnimplementedError(
+        absl::StrCat("linear: weights are ", View(NameOf(weights.format)), " with activations of ",
+                     View(runtime::NameOf(kernels.dtype)), "; allowed: ", AllowedFormats(kernels)));
+  const char* extra = weights.scales != nullptr        ? "scales"
+                      : weights.zero_points != nullptr ? "zero points"
+                      : weights.group_size != 0        ? "a group size"
+                                                       : nullptr;
+  if (extra != nullptr)
+    return absl::UnimplementedError(absl::StrCat("linear: weights of format ",
+                                                 View(NameOf(weights.format)), " have ", extra,
+                                                 "; allowed: none with this format"));
+  if (weights.shard.world != 1 || weights.shard.rank != 0)
+    return absl::UnimplementedError(absl::StrCat("linear: weights are shard ", weights.shard.rank,
+                                                 " of ", weights.shard.world,
+                                                 "; allowed: shard 0 of 1, the whole matrix"));
+  return absl::OkStatus();
+}
+
+absl::Status CheckFeatures(const char* what, int64_t features) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", what, features, 1));
+  if (features > INT32_MAX)
+    return absl::InvalidArgumentError(
+        absl::StrCat("linear: ", what, " is ", features, "; allowed: at most ", INT32_MAX));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
-  if (!HasMatrixLinear(kernels)) return 0;
-  const int widest = MatrixMaxSplitRows(TraitsOf(kernels));
-  const int tile = TileFor(kernels, std::min(static_cast<uint32_t>(widest), max_rows));
+  const WeightFormat format = WeightFormatOf(kernels.dtype);
+  if (ChooseMatrix(kernels, format, 1) == nullptr) return 0;
   return 2 * static_cast<size_t>(MaxSegments(kernels)) * kMatrixTileFeatures *
-         static_cast<size_t>(kMatrixTileRows[tile]);
+         static_cast<size_t>(TileRows(kernels, format, max_rows));
 }
 
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
-  return HasMatrixLinear(kernels) ? CeilDiv(max_out_features, kMatrixTileFeatures) : 0;
+  const bool has_matrix = ChooseMatrix(kernels, WeightFormatOf(kernels.dtype), 1) != nullptr;
+  return has_matrix ? CeilDiv(max_out_features, kMatrixTileFeatures) : 0;
 }
 
-absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArgs args,
-                    uint32_t max_rows, LinearCandidate candidate) {
+absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
+                    LinearArgs args, uint32_t max_rows, LinearCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "max_rows", max_rows, 1));
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "in_features", args.in_features, 1));
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "out_features", args.out_features, 1));
+  REPRISE_RETURN_IF_ERROR(CheckFeatures("in_features", weights.in_features));
+  REPRISE_RETURN_IF_ERROR(CheckFeatures("out_features", weights.out_features));
+  REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
+  args.weight = weights.data;
+  args.bias = weights.bias;
+  args.in_features = static_cast<int32_t>(weights.in_features);
+  args.out_features = static_cast<int32_t>(weights.out_features);
+  args.num_segments = 0;
   if (candidate == LinearCandidate::kBest) {
-    if (kernels.is_host_native()) {
-      const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features),
-                                     static_cast<unsigned>(on_host::kNativeTileFeatures));
-      return stream.Launch(kernels.linear_native, {.grid_x = tiles}, args);
+    if (const LoadedKernel* native = Choose(kernels, kLinearNative, weights.format, 0)) {
+      const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kNativeTileFeatures);
+      return stream.Launch(native->kernel, {.grid_x = tiles}, args);
     }
+    const LoadedKernel* matrix = ChooseMatrix(kernels, weights.format, max_rows);
     // 16-byte copies need rows that start at multiples of 16 bytes.
-    if (HasMatrixLinear(kernels) && args.in_features % 8 == 0) {
+    if (matrix != nullptr && args.in_features % 8 == 0) {
       args.num_segments = NumSegments(kernels, args);
-      return LaunchMatrix(stream, kernels, args, max_rows);
+      return LaunchMatrix(stream, kernels, *matrix, args, max_rows);
     }
   }
-  return LaunchPortable(stream, kernels, args, max_rows);
+  return LaunchPortable(stream, *Choose(kernels, kLinearPortable, weights.format, 0), args,
+                        max_rows);
 }
 
 }  // namespace reprise::kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers: out = x * weight^T, for one token and for thousands. Candidates: `native` (host),
-// `tensor core` (bf16 and f16 on CUDA), `portable` (everything, everywhere: the reference). All of
-// them reduce K in an order that depends on the weight's shape and the device alone, never on the
-// number of rows: a row's bits are the same in every bucket.
+// `matrix` (bf16 and f16 on GPUs with matrix units), `portable` (everything, everywhere: the
+// reference). All of them reduce K in an order that depends on the weight's shape and the device
+// alone, never on the number of rows: a row's bits are the same in every bucket.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_H_
 
@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_weights.h"
 #include "runtime/device.h"
 
 namespace reprise::kernels {
@@ -23,11 +24,13 @@ enum class LinearCandidate : uint8_t { kBest, kPortable };
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows);
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features);
 
-// out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding.
-// x, weight: 16-byte aligned. `args.num_segments` is set here. The grid depends on max_rows and the
-// weight's shape; rows beyond the live count cost nothing. Errors: InvalidArgument on shapes.
-absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, LinearArgs args,
-                    uint32_t max_rows, LinearCandidate candidate = LinearCandidate::kBest);
+// out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding. x:
+// 16-byte aligned. What LinearArgs says is set here is ignored. The grid depends on max_rows and
+// the weight's shape; rows beyond the live count cost nothing. Errors: InvalidArgument on shapes;
+// Unimplemented on a format, or a field of it, that no instance for the set's dtype reads.
+absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
+                    LinearArgs args, uint32_t max_rows,
+                    LinearCandidate candidate = LinearCandidate::kBest);
 
 }  // namespace reprise::kernels
 

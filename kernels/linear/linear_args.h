@@ -9,18 +9,20 @@ namespace reprise::kernels {
 
 struct LinearArgs {
   const void* x = nullptr;             // [rows, in_features] T
-  const void* weight = nullptr;        // [out_features, in_features] T
-  const void* bias = nullptr;          // [out_features] T, or nullptr
   void* out = nullptr;                 // [rows, out_features] T, or f32 with out_is_f32
   const uint32_t* num_rows = nullptr;  // live count
-  float* partials = nullptr;           // [LinearPartialFloats], tensor cores only
+  float* partials = nullptr;           // [LinearPartialFloats]
   uint32_t* counters = nullptr;        // [LinearNumCounters], zero before and after
+  float scale = 1.0f;                  // the product is multiplied by this before the bias is added
+  int32_t out_is_f32 = 0;
+
+  // Set by Linear, of its LinearWeights.
+  const void* weight = nullptr;  // [out_features, in_features]
+  const void* bias = nullptr;    // [out_features] T, or nullptr
   int32_t in_features = 0;
   int32_t out_features = 0;
-  float scale = 1.0f;  // the product is multiplied by this before the bias is added
-  int32_t out_is_f32 = 0;
-  int32_t num_segments =
-      0;  // set by Linear: the K order of the tensor-core kernel, see linear_matrix_body.h
+  // Set by Linear: the K order on matrix units, see linear_matrix_body.h.
+  int32_t num_segments = 0;
 };
 
 }  // namespace reprise::kernels

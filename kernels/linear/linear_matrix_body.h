@@ -14,7 +14,7 @@
 
 #include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
-#include "kernels/linear/matrix_geometry.h"
+#include "kernels/linear/linear_geometry.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 

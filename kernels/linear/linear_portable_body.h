@@ -7,17 +7,9 @@
 
 #include "kernels/device/block.h"
 #include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_geometry.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
-
-constexpr int kPortableTileRows = 8;
-constexpr int kPortableTileFeatures = 32;
-constexpr int kPortableTileK = 64;
-// One word of padding per row keeps neighbouring rows in different banks.
-constexpr int kPortablePitch = kPortableTileK + 1;
-constexpr size_t kPortableSharedBytes =
-    sizeof(float) * (kPortableTileRows * kPortablePitch + kPortableTileFeatures * kPortablePitch +
-                     kPortableTileRows * kPortableTileFeatures);
 
 // Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a row-major matrix into
 // shared memory as f32; zero outside.

@@ -2,38 +2,41 @@
 #include "kernels/memory_probe/memory_probe.h"
 
 #include <cstdint>
+#include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/status_macros.h"
+#include "kernels/memory_probe/instances.h"
 
 namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kMaxBytes = kMemoryProbePiece * INT32_MAX;
 
-absl::StatusOr<runtime::LaunchShape> ShapeFor(const char* op, int64_t bytes) {
+template <typename Args>
+absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const KernelFamily& family,
+                    const Args& args) {
+  const int64_t bytes = args.bytes;
   if (bytes < kMemoryProbeGroup || bytes > kMaxBytes || bytes % kMemoryProbeGroup != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(op, ": bytes is ", bytes,
+    return absl::InvalidArgumentError(absl::StrCat(std::string(family.name), ": bytes is ", bytes,
                                                    "; allowed: multiples of ", kMemoryProbeGroup,
                                                    " up to ", kMaxBytes));
   }
   const int64_t pieces = (bytes + kMemoryProbePiece - 1) / kMemoryProbePiece;
-  return runtime::LaunchShape{.grid_x = static_cast<unsigned>(pieces), .block = 256};
+  const LoadedKernel& kernel = kernels.Get(family);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = static_cast<unsigned>(pieces), .block = kernel.threads}, args);
 }
 
 }  // namespace
 
 absl::Status MemoryRead(runtime::Stream& stream, const KernelSet& kernels,
                         const MemoryReadArgs& args) {
-  REPRISE_ASSIGN_OR_RETURN(const runtime::LaunchShape shape, ShapeFor("memory_read", args.bytes));
-  return stream.Launch(kernels.memory_read, shape, args);
+  return Launch(stream, kernels, kMemoryRead, args);
 }
 
 absl::Status MemoryCopy(runtime::Stream& stream, const KernelSet& kernels,
                         const MemoryCopyArgs& args) {
-  REPRISE_ASSIGN_OR_RETURN(const runtime::LaunchShape shape, ShapeFor("memory_copy", args.bytes));
-  return stream.Launch(kernels.memory_copy, shape, args);
+  return Launch(stream, kernels, kMemoryCopy, args);
 }
 
 }  // namespace reprise::kernels

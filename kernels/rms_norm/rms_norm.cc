@@ -2,6 +2,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 
 #include "kernels/launch_check.h"
+#include "kernels/rms_norm/instances.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
@@ -9,8 +10,10 @@ namespace {
 
 // By the row's width alone, as the order of the sum follows from it. A row that 256 threads can
 // keep is left to them: small blocks overlap better.
-uint32_t BlockThreads(int32_t hidden, size_t element_bytes) {
-  return static_cast<size_t>(hidden) * element_bytes <= kNormSlots * 256 * 16 ? 256 : 512;
+unsigned BlockThreads(const LoadedKernel& kernel, int32_t hidden, size_t element_bytes) {
+  constexpr unsigned kSmall = 256;
+  const bool kept = static_cast<size_t>(hidden) * element_bytes <= kNormSlots * kSmall * 16;
+  return kept ? kSmall : kernel.threads;
 }
 
 }  // namespace
@@ -19,10 +22,9 @@ absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const Rm
                      uint32_t max_rows) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "max_rows", max_rows, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
-  return stream.Launch(
-      kernels.rms_norm,
-      {.grid_x = max_rows, .block = BlockThreads(args.hidden, runtime::SizeOf(kernels.dtype))},
-      args);
+  const LoadedKernel& kernel = kernels.Get(kRmsNorm);
+  const unsigned threads = BlockThreads(kernel, args.hidden, runtime::SizeOf(kernels.dtype));
+  return stream.Launch(kernel.kernel, {.grid_x = max_rows, .block = threads}, args);
 }
 
 }  // namespace reprise::kernels

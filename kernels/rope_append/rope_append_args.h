@@ -5,21 +5,20 @@
 
 #include <cstdint>
 
+#include "kernels/attention/kv_layout.h"
+
 namespace reprise::kernels {
 
 struct RopeAppendArgs {
-  const void* qkv = nullptr;  // [tokens, (num_heads + 2 * num_kv_heads) * head_dim] T
-  void* q_out = nullptr;      // [tokens, num_heads, head_dim] T
-  void* kv_cache =
-      nullptr;  // one layer: [num_blocks, 2 (K, V), num_kv_heads, block_size, head_dim] T
+  const void* qkv = nullptr;               // [tokens, (num_heads + 2 * num_kv_heads) * head_dim] T
+  void* q_out = nullptr;                   // [tokens, num_heads, head_dim] T
+  void* kv_cache = nullptr;                // one layer, as `kv` says
   const float* rope = nullptr;             // [tokens, head_dim / 2, 2] cos, sin
   const uint32_t* token_block = nullptr;   // [tokens]
   const uint32_t* token_offset = nullptr;  // [tokens]
   const uint32_t* num_tokens = nullptr;    // live count
-  int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;  // even
-  int32_t block_size = 0;
+  int32_t num_heads = 0;                   // of queries
+  KvLayout kv = {};                        // its head_dim is even, and the queries' too
   // RMSNorm of every head before rope, [head_dim] T each; both or neither.
   const void* q_norm = nullptr;
   const void* k_norm = nullptr;

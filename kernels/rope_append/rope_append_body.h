@@ -8,20 +8,14 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Element offset of (block, K|V, head, place in block) in one layer's cache.
-REPRISE_FN int64_t KvOffset(int64_t block, int kv, int head, int64_t offset, int num_kv_heads,
-                            int block_size, int head_dim) {
-  return (((block * 2 + kv) * num_kv_heads + head) * block_size + offset) * head_dim;
-}
-
 // The sums of squares of every head of q and k, in kHeadNormLanes parts each. What is added in
 // which order follows from head_dim alone.
 template <typename T, int kWidth>
 REPRISE_FN void HeadSquares(Block& b, const RopeAppendArgs& a, const T* in, float* parts) {
-  const int packs = a.head_dim / kWidth;
-  b.For((a.num_heads + a.num_kv_heads) * kHeadNormLanes, [&](int i) {
+  const int packs = a.kv.head_dim / kWidth;
+  b.For((a.num_heads + a.kv.num_kv_heads) * kHeadNormLanes, [&](int i) {
     const int head = i / kHeadNormLanes, lane = i - head * kHeadNormLanes;
-    const T* x = in + static_cast<int64_t>(head) * a.head_dim;
+    const T* x = in + static_cast<int64_t>(head) * a.kv.head_dim;
     float squares = 0.0f;
     for (int pack = lane; pack < packs; pack += kHeadNormLanes) {
       const Vec<T, kWidth> v = LoadVec<kWidth>(x + pack * kWidth);
@@ -39,7 +33,7 @@ REPRISE_FN float HeadScale(const RopeAppendArgs& a, const float* parts, int head
   float squares = 0.0f;
   REPRISE_UNROLL
   for (int lane = 0; lane < kHeadNormLanes; ++lane) squares += part.v[lane];
-  return Rsqrt(squares / static_cast<float>(a.head_dim) + a.norm_eps);
+  return Rsqrt(squares / static_cast<float>(a.kv.head_dim) + a.norm_eps);
 }
 
 template <typename T, int kWidth>
@@ -50,11 +44,12 @@ REPRISE_FN void ScaleBy(float (&x)[kWidth], float scale, const Vec<T, kWidth>& w
 
 template <typename T, int kWidth, bool kNorm>
 REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
-  const int half = a.head_dim / 2;
+  const int half = a.kv.head_dim / 2;
   const int packs = half / kWidth;  // of half a head
-  const int64_t qkv_size = static_cast<int64_t>(a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
+  const int64_t qkv_size =
+      static_cast<int64_t>(a.num_heads + 2 * a.kv.num_kv_heads) * a.kv.head_dim;
   const T* in = static_cast<const T*>(a.qkv) + t * qkv_size;
-  T* q_out = static_cast<T*>(a.q_out) + t * a.num_heads * a.head_dim;
+  T* q_out = static_cast<T*>(a.q_out) + t * a.num_heads * a.kv.head_dim;
   T* cache = static_cast<T*>(a.kv_cache);
   const float* rope = a.rope + t * half * 2;
   const int64_t block = a.token_block[t], offset = a.token_offset[t];
@@ -62,10 +57,10 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
   if constexpr (kNorm) HeadSquares<T, kWidth>(b, a, in, parts);
 
   // Two packs of one head per turn, half a head apart: what rope mixes.
-  const int rotated = a.num_heads + a.num_kv_heads;
-  b.For((rotated + a.num_kv_heads) * packs, [&](int i) {
+  const int rotated = a.num_heads + a.kv.num_kv_heads;
+  b.For((rotated + a.kv.num_kv_heads) * packs, [&](int i) {
     const int head = i / packs, d = (i - head * packs) * kWidth;
-    const T* x = in + static_cast<int64_t>(head) * a.head_dim + d;
+    const T* x = in + static_cast<int64_t>(head) * a.kv.head_dim + d;
     Vec<T, kWidth> x0 = LoadVec<kWidth>(x), x1 = LoadVec<kWidth>(x + half);
     if (head < rotated) {
       float f0[kWidth], f1[kWidth];
@@ -88,12 +83,11 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
         x1.v[j] = FromFloat<T>(f1[j] * c + f0[j] * s);
       }
     }
-    T* y = q_out + static_cast<int64_t>(head) * a.head_dim + d;
+    T* y = q_out + static_cast<int64_t>(head) * a.kv.head_dim + d;
     if (head >= a.num_heads) {
-      const int kv = head < rotated ? 0 : 1;
-      y = cache + d +
-          KvOffset(block, kv, head - a.num_heads - kv * a.num_kv_heads, offset, a.num_kv_heads,
-                   a.block_size, a.head_dim);
+      const int part = head < rotated ? kKeys : kValues;
+      const int kv_head = head - a.num_heads - part * a.kv.num_kv_heads;
+      y = cache + a.kv.Offset(block, part, kv_head, offset, d);
     }
     StoreVec(y, x0);
     StoreVec(y + half, x1);
@@ -105,7 +99,7 @@ REPRISE_FN void RopeAppendBody(Block& b, const RopeAppendArgs& a) {
   constexpr int kPack = 16 / sizeof(T);
   const uint32_t t = static_cast<uint32_t>(b.x());
   if (t >= *a.num_tokens) return;
-  if (a.head_dim % (2 * kPack) == 0) {
+  if (a.kv.head_dim % (2 * kPack) == 0) {
     RopeAppendToken<T, kPack, kNorm>(b, a, t);
   } else {
     RopeAppendToken<T, 1, kNorm>(b, a, t);

@@ -10,21 +10,9 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-struct TopToken {
-  uint32_t id;
-  float logit;
-};
-
 REPRISE_FN bool Before(TopToken x, TopToken y) {
   return x.logit > y.logit || (x.logit == y.logit && x.id < y.id);
 }
-
-// Scratch of a report, in dynamic shared memory.
-struct ReportScratch {
-  SelectScratch select;
-  TopToken found[kMaxTopLogprobs];
-  uint32_t num_found;
-};
 
 // The tokens that `cut` keeps, in any order.
 REPRISE_FN void GatherTop(Block& b, ReportScratch& scratch, const float* logits, int vocab,

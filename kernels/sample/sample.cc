@@ -2,7 +2,8 @@
 #include "kernels/sample/sample.h"
 
 #include "kernels/launch_check.h"
-#include "kernels/sample/report.h"
+#include "kernels/sample/instances.h"
+#include "kernels/sample/sample_geometry.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
@@ -22,14 +23,15 @@ absl::Status Sample(runtime::Stream& stream, const KernelSet& kernels, const Sam
     REPRISE_RETURN_IF_ERROR(
         CheckAtLeast("sample", "result_depth", static_cast<int64_t>(args.result_depth), 1));
   const unsigned rows = max_sampled + max_prompt_logprobs;
+  const LoadedKernel& partial = kernels.Get(kSamplePartial);
+  const LoadedKernel& final = kernels.Get(kSampleFinal);
   REPRISE_RETURN_IF_ERROR(stream.Launch(
-      kernels.sample_partial,
-      {.grid_x = rows, .grid_y = static_cast<unsigned>(args.num_chunks), .block = 256}, args));
-  return stream.Launch(kernels.sample_final,
-                       {.grid_x = rows,
-                        .block = kSampleFinalThreads,
-                        .shared_bytes = sizeof(on_host::ReportScratch)},
-                       args);
+      partial.kernel,
+      {.grid_x = rows, .grid_y = static_cast<unsigned>(args.num_chunks), .block = partial.threads},
+      args));
+  return stream.Launch(
+      final.kernel, {.grid_x = rows, .block = final.threads, .shared_bytes = sizeof(ReportScratch)},
+      args);
 }
 
 }  // namespace reprise::kernels

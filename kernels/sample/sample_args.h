@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/step/step_layout.h"
+#include "kernels/step/ring.h"
+#include "kernels/step/rows.h"
 
 namespace reprise::kernels {
 
@@ -24,10 +25,9 @@ struct SampleCut {
   uint32_t last_id;
 };
 
-constexpr int32_t kSampleChunk = 4096;          // logits of one chunk
-constexpr int32_t kSampleSubChunk = 64;         // logits of one serial walk inside a chunk
-constexpr int32_t kSampleMaxVocab = 1 << 22;    // a selection cuts ids into 2048 runs twice
-constexpr unsigned kSampleFinalThreads = 1024;  // one block walks a whole vocabulary
+constexpr int32_t kSampleChunk = 4096;        // logits of one chunk
+constexpr int32_t kSampleSubChunk = 64;       // logits of one serial walk inside a chunk
+constexpr int32_t kSampleMaxVocab = 1 << 22;  // a selection cuts ids into 2048 runs twice
 
 struct SampleArgs {
   const float* logits = nullptr;      // [max_sampled + max_prompt, vocab]

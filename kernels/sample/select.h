@@ -11,6 +11,7 @@
 
 #include "kernels/device/block.h"
 #include "kernels/sample/sample_args.h"
+#include "kernels/sample/sample_geometry.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -40,20 +41,6 @@ REPRISE_FN SampleCut Tighter(const SampleCut& x, const SampleCut& y) {
   if (x.key != y.key) return x.key > y.key ? x : y;
   return x.last_id < y.last_id ? x : y;
 }
-
-constexpr int kSelectBins = 2048;
-constexpr int kSelectGroups = 64;
-constexpr int kBinsOfGroup = kSelectBins / kSelectGroups;
-
-// Scratch of a selection, in dynamic shared memory.
-struct SelectScratch {
-  uint64_t bins[kSelectBins];
-  uint64_t groups[kSelectGroups];
-  uint64_t before;  // weight ahead of the bin found
-  uint64_t inside;  // weight in it
-  uint64_t total;
-  uint32_t bin;  // kSelectBins: the target lies beyond all weight
-};
 
 REPRISE_FN void ClearBins(Block& b, SelectScratch& s) {
   b.Sync();  // what was found before has been read

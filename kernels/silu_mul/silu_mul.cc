@@ -2,6 +2,7 @@
 #include "kernels/silu_mul/silu_mul.h"
 
 #include "kernels/launch_check.h"
+#include "kernels/silu_mul/instances.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
@@ -10,10 +11,12 @@ absl::Status SiluMul(runtime::Stream& stream, const KernelSet& kernels, const Si
                      uint32_t max_tokens) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("silu_mul", "max_tokens", max_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("silu_mul", "intermediate", args.intermediate, 1));
-  // One pass of a block's threads over 16-byte packs covers 2048 elements.
-  const unsigned pieces = static_cast<unsigned>((args.intermediate + 2047) / 2048);
-  return stream.Launch(kernels.silu_mul, {.grid_x = max_tokens, .grid_y = pieces, .block = 256},
-                       args);
+  const LoadedKernel& kernel = kernels.Get(kSiluMul);
+  // What one pass of a block's threads over packs of 8 elements covers.
+  const unsigned piece = kernel.threads * kSiluMulPack;
+  const unsigned pieces = (static_cast<unsigned>(args.intermediate) + piece - 1) / piece;
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_tokens, .grid_y = pieces, .block = kernel.threads}, args);
 }
 
 }  // namespace reprise::kernels

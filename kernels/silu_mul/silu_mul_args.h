@@ -14,6 +14,9 @@ struct SiluMulArgs {
   int32_t intermediate = 0;
 };
 
+// Elements that a thread takes at a time, where a row is a multiple of them.
+constexpr int32_t kSiluMulPack = 8;
+
 }  // namespace reprise::kernels
 
 #endif  // REPRISE_KERNELS_SILU_MUL_SILU_MUL_ARGS_H_

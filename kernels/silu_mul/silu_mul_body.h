@@ -34,8 +34,8 @@ template <typename T>
 REPRISE_FN void SiluMulBody(Block& b, const SiluMulArgs& a) {
   const uint32_t t = static_cast<uint32_t>(b.x());
   if (t >= *a.num_tokens) return;
-  if (a.intermediate % 8 == 0) {
-    SiluMulPiece<T, 8>(b, a, t);
+  if (a.intermediate % kSiluMulPack == 0) {
+    SiluMulPiece<T, kSiluMulPack>(b, a, t);
   } else {
     SiluMulPiece<T, 1>(b, a, t);
   }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/stamp/stamp.h"
 
+#include "kernels/stamp/instances.h"
+
 namespace reprise::kernels {
 
 absl::Status Stamp(runtime::Stream& stream, const KernelSet& kernels, const StampArgs& args) {
   if (args.out == nullptr)
     return absl::InvalidArgumentError("stamp: out is null; allowed: device memory");
-  return stream.Launch(kernels.stamp, {.grid_x = 1, .block = 64}, args);
+  const LoadedKernel& kernel = kernels.Get(kStamp);
+  return stream.Launch(kernel.kernel, {.grid_x = 1, .block = kernel.threads}, args);
 }
 
 }  // namespace reprise::kernels

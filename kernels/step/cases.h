@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/step/step_args.h"
+#include "kernels/attention/plan.h"
 
 namespace reprise::kernels {
 
@@ -20,7 +20,7 @@ struct StepCase {
   SplitRule split = {};
   uint32_t num_steps = 0;
   uint64_t first_count = 0;  // steps published before the first
-  uint32_t window = 0;       // see PlanArgs
+  uint32_t window = 0;       // see AttentionPlanRule
   // Rows with sampling features. 0: no row has any, and the plan has no room for them.
   uint32_t vocab = 0;
   uint32_t max_prompt_logprobs = 0;

@@ -150,7 +150,11 @@ class ModelWeightsBuilder {
   }
 
   LinearWeights Linear(const LinearOffsets& offsets) const {
-    return {At(offsets.weight), OrNull(offsets.bias), offsets.out_features, offsets.in_features};
+    return {.format = kernels::WeightFormatOf(dtype_),
+            .data = At(offsets.weight),
+            .bias = OrNull(offsets.bias),
+            .out_features = offsets.out_features,
+            .in_features = offsets.in_features};
   }
 
   absl::Status FillRegions(runtime::Stream& stream, uint64_t seed, const RandomFill& fill,

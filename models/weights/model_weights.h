@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/linear/linear_weights.h"
 #include "models/config/model_spec.h"
 #include "models/weights/checkpoint.h"
 #include "runtime/device.h"
@@ -22,14 +23,8 @@
 
 namespace reprise::models {
 
-// weight: [out_features, in_features] row-major, compute dtype. bias: [out_features] compute dtype,
-// or nullptr.
-struct LinearWeights {
-  const void* weight = nullptr;
-  const void* bias = nullptr;
-  int64_t out_features = 0;
-  int64_t in_features = 0;
-};
+// In the format of the compute dtype.
+using LinearWeights = kernels::LinearWeights;
 
 struct LayerWeights {
   const void* input_norm = nullptr;  // [hidden]

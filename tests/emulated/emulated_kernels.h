@@ -11,7 +11,7 @@
 
 namespace reprise::testing {
 
-// Every kernel of kernels/kernel_list.h that exists on a device with such a unit. Static storage.
+// Every instance of the catalogue that fits a device with such a unit. Static storage.
 // REQUIRES: unit is not kNone.
 std::span<const runtime::KernelDef> EmulatedKernels(runtime::MatrixUnit unit);
 

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/cases.h"
-#include "kernels/attention/portable_geometry.h"
 #include "kernels/device/traits.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -72,7 +72,6 @@ struct Batch {
 
   size_t max_rows = 0;
   uint32_t max_blocks_per_row = 0;
-  std::vector<kernels::RowEntry> entries;
   std::vector<uint32_t> block_table;
   std::vector<double> q, cache;
   OraclePlan plan;  // query_start, context_before, items
@@ -92,10 +91,6 @@ struct Batch {
     const std::vector<uint32_t> slot = random.Permutation(static_cast<uint32_t>(max_rows));
     std::vector<uint32_t> block = random.Permutation(num_blocks);
     for (uint32_t e = 0; e < rows.size(); ++e) {
-      kernels::RowEntry entry;
-      entry.slot = slot[e];
-      entry.num_tokens = rows[e].num_tokens;
-      entries.push_back(entry);
       uint32_t* table = block_table.data() + size_t{slot[e]} * max_blocks_per_row;
       for (uint32_t i = 0; i * block_size < rows[e].length(); ++i) {
         table[i] = block.back();
@@ -106,10 +101,9 @@ struct Batch {
                                  : 0;
       for (uint32_t p = first; p < rows[e].length(); ++p)
         StoreToken(c, rows[e], p, table[p / block_size], p % block_size);
-      AddToPlan(c, e, rows[e]);
+      AddToPlan(c, e, slot[e], rows[e]);
     }
     q.resize(q.size() + kSpareTokens * TokenElements(c), NAN);
-    entries.resize(max_rows);
   }
 
   static size_t TokenElements(const AttentionCase& c) {
@@ -135,14 +129,12 @@ struct Batch {
       }
     }
   }
-  void AddToPlan(const AttentionCase& c, uint32_t e, const RowData& row) {
+  void AddToPlan(const AttentionCase& c, uint32_t e, uint32_t slot, const RowData& row) {
     plan.query_start.push_back(static_cast<uint32_t>(q.size() / TokenElements(c)));
     plan.context_before.push_back(row.context_before);
     q.insert(q.end(), row.q.begin(), row.q.end());
-    const int32_t group = c.num_heads / c.num_kv_heads;
-    const int32_t q_tokens = std::max(1, kernels::kPrefillRows / group);
-    AddAttentionItems(e, row.context_before, row.num_tokens, c.split,
-                      static_cast<uint32_t>(q_tokens), c.window, plan);
+    AddAttentionItems(e, slot, row.context_before, row.num_tokens, c.split,
+                      kernels::PrefillQueryTokens(c.num_heads / c.num_kv_heads), c.window, plan);
   }
 };
 
@@ -195,7 +187,6 @@ class AttentionTest : public KernelTest {
     args.q = memory.ConstantTensor(dtype(), batch.q);
     args.kv_cache = memory.ConstantTensor(dtype(), batch.cache);
     args.out = memory.Poisoned(batch.q.size() * SizeOf(dtype()));
-    args.entries = memory.Constant(batch.entries);
     args.query_start = memory.Constant(batch.plan.query_start);
     args.context_before = memory.Constant(batch.plan.context_before);
     args.block_table = memory.Constant(batch.block_table);
@@ -208,18 +199,20 @@ class AttentionTest : public KernelTest {
     args.arrivals = memory.Variable(
         std::vector<uint32_t>(batch.max_rows * static_cast<size_t>(c.num_kv_heads)));
     args.num_heads = c.num_heads;
-    args.num_kv_heads = c.num_kv_heads;
-    args.head_dim = c.head_dim;
-    args.block_size = c.block_size;
+    args.kv.num_kv_heads = c.num_kv_heads;
+    args.kv.head_dim = c.head_dim;
+    args.kv.block_size = c.block_size;
+    args.kv.dtype = dtype();
     args.window = c.window;
     args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
     return args;
   }
 
-  void Launch(GuardedMemory& memory, AttentionArgs args, std::vector<kernels::AttentionItem> items,
-              AttentionPhase phase, AttentionCandidate candidate) {
+  void Launch(GuardedMemory& memory, AttentionArgs args,
+              std::vector<kernels::AttentionWorkItem> items, AttentionPhase phase,
+              AttentionCandidate candidate) {
     args.num_items = memory.Constant(std::vector<uint32_t>{static_cast<uint32_t>(items.size())});
-    kernels::AttentionItem impossible;
+    kernels::AttentionWorkItem impossible;
     impossible.entry = impossible.kv_end = impossible.q_count = Batch::kNothing;
     items.push_back(impossible);  // beyond the live count
     args.items = memory.Constant(items);
@@ -391,8 +384,9 @@ TEST(PortableAttention, PassesOfEveryHeadSizeFitEveryUnit) {
 
 TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
   AttentionArgs args;
-  args.num_heads = args.num_kv_heads = args.block_size = args.max_splits = 1;
-  args.head_dim = 64;
+  args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
+  args.kv.head_dim = 64;
+  args.kv.dtype = dtype();
   for (const AttentionPhase phase : {AttentionPhase::kDecode, AttentionPhase::kPrefill}) {
     for (const size_t bytes : {0, 1023, 1675}) {
       LimitSharedBytes(bytes);
@@ -407,9 +401,10 @@ TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
 TEST_P(AttentionTest, RefusesImpossibleShapes) {
   AttentionArgs good;
   good.num_heads = 4;
-  good.num_kv_heads = 2;
-  good.head_dim = 64;
-  good.block_size = 16;
+  good.kv.num_kv_heads = 2;
+  good.kv.head_dim = 64;
+  good.kv.block_size = 16;
+  good.kv.dtype = dtype();
   good.max_splits = 1;
   const auto launch = [&](const AttentionArgs& args) {
     return Attention(stream(), kernels(), args, AttentionPhase::kDecode);
@@ -419,14 +414,23 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
   args.num_heads = 5;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "num_heads is 5"));
   args = good;
-  args.num_kv_heads = 0;
+  args.kv.num_kv_heads = 0;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "num_kv_heads is 0"));
   args = good;
-  args.block_size = 0;
+  args.kv.block_size = 0;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "block_size is 0"));
   args = good;
-  args.head_dim = 264;
+  args.kv.head_dim = 264;
   EXPECT_THAT(launch(args), StatusIs(absl::StatusCode::kUnimplemented, "head_dim is 264"));
+  for (const DType other : {DType::kF32, DType::kBf16, DType::kF16}) {
+    if (other == dtype()) continue;
+    args = good;
+    args.kv.dtype = other;
+    const std::string got(runtime::NameOf(other)), allowed(runtime::NameOf(dtype()));
+    EXPECT_THAT(launch(args), StatusIs(absl::StatusCode::kUnimplemented,
+                                       "attention: KV is " + got + " with activations of " +
+                                           allowed + "; allowed: " + allowed));
+  }
 }
 
 }  // namespace

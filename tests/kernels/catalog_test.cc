@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/catalog.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention/cases.h"
-#include "kernels/attention/matrix_geometry.h"
 #include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/cases.h"
-#include "kernels/linear/matrix_geometry.h"
 #include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
 #if REPRISE_WITH_EMULATOR
@@ -29,6 +27,16 @@
 namespace reprise::testing {
 namespace {
 
+using kernels::KernelInstance;
+using runtime::MatrixUnit;
+
+std::vector<KernelInstance> AllInstances() {
+  std::vector<KernelInstance> all;
+  for (const auto& table : kernels::kInstanceTables)
+    all.insert(all.end(), table.begin(), table.end());
+  return all;
+}
+
 TEST(Catalog, NamesEveryKernelOnce) {
   std::set<std::string_view> names;
   for (const runtime::KernelDef& kernel : kernels::Catalog().kernels)
@@ -36,64 +44,103 @@ TEST(Catalog, NamesEveryKernelOnce) {
   EXPECT_FALSE(names.empty());
 }
 
-#if REPRISE_WITH_EMULATOR
-// Kernels that the emulator does not run, with the reason. A kernel is emulated or is here.
-constexpr std::pair<std::string_view, const char*> kNotEmulated[] = {
-    {"reprise_linear_native_f32", "the host's own, no GPU code"},
-    {"reprise_linear_native_bf16", "the host's own, no GPU code"},
-    {"reprise_linear_native_f16", "the host's own, no GPU code"},
-};
+// The tables say the same as the names, where both speak of a thing.
+TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
+  for (const KernelInstance& instance : AllInstances()) {
+    std::string name = absl::StrCat(
+        "reprise_", absl::string_view(instance.family->name.data(), instance.family->name.size()));
+    if (instance.activation != kernels::ElementFormat::kNone) {
+      constexpr const char* kSuffix[] = {"", "_f32", "_bf16", "_f16"};
+      name += kSuffix[static_cast<int>(instance.activation)];
+    }
+    if (instance.tile != 0) absl::StrAppend(&name, "_", instance.tile);
+    if (instance.family == &kernels::kLinearMatrix && instance.tile == 0) name += "_whole";
+    EXPECT_EQ(instance.symbol, name);
+    EXPECT_TRUE(instance.family->name.find(instance.family->op) == 0 ||
+                instance.family->op == "fill" || instance.family->op == "memory_probe" ||
+                instance.family->op == "step")
+        << name;
+  }
+}
 
-TEST(Catalog, EveryKernelIsEmulatedOrIsListedWithAReason) {
-  std::set<std::string_view> names, accounted;
-  for (const runtime::KernelDef& kernel : kernels::Catalog().kernels) names.insert(kernel.name);
-  for (const auto& [name, why] : kNotEmulated) accounted.insert(name);
-  for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
-    EXPECT_TRUE(accounted.insert(kernel.name).second) << kernel.name;
-  EXPECT_EQ(accounted, names);
+TEST(Catalog, StyleAndDeviceAgree) {
+  for (const KernelInstance& instance : AllInstances()) {
+    SCOPED_TRACE(instance.symbol);
+    const bool on_host = instance.Fits(kernels::TraitsOf(MatrixUnit::kNone));
+    EXPECT_EQ(on_host, instance.style != kernels::KernelStyle::kThread);
+    for (const MatrixUnit unit : {MatrixUnit::kMma, MatrixUnit::kMfma, MatrixUnit::kWmma}) {
+      const bool fits = instance.Fits(kernels::TraitsOf(unit));
+      if (instance.style != kernels::KernelStyle::kThread) {
+        EXPECT_EQ(fits, instance.style == kernels::KernelStyle::kBlock);
+      } else if (unit == MatrixUnit::kMma) {
+        EXPECT_TRUE(fits);
+      }
+    }
+  }
+}
+
+// What a unit lacks: tiles narrower than its fragments, and what 64 KB of shared memory do not
+// hold.
+TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
+  for (const MatrixUnit unit : {MatrixUnit::kMfma, MatrixUnit::kWmma}) {
+    std::set<std::string_view> missing;
+    for (const KernelInstance& instance : AllInstances())
+      if (instance.style != kernels::KernelStyle::kHost && !instance.Fits(kernels::TraitsOf(unit)))
+        missing.insert(instance.symbol);
+    EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
+                             "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
+                             "reprise_linear_matrix_bf16_128", "reprise_linear_matrix_f16_128",
+                             "reprise_attention_decode_matrix_bf16_256",
+                             "reprise_attention_decode_matrix_f16_256",
+                             "reprise_attention_prefill_matrix_bf16_256",
+                             "reprise_attention_prefill_matrix_f16_256"));
+  }
+}
+
+#if REPRISE_WITH_EMULATOR
+// What fits a unit is emulated, but the host's own, which are no GPU code; nothing else is.
+TEST(Catalog, EveryKernelThatFitsAUnitIsEmulated) {
+  for (const MatrixUnit unit : {MatrixUnit::kMma, MatrixUnit::kMfma, MatrixUnit::kWmma}) {
+    std::set<std::string_view> wanted, emulated;
+    for (const KernelInstance& instance : AllInstances())
+      if (instance.style != kernels::KernelStyle::kHost && instance.Fits(kernels::TraitsOf(unit)))
+        wanted.insert(instance.symbol);
+    std::set<runtime::HostKernelFn> functions;
+    for (const runtime::KernelDef& kernel : EmulatedKernels(unit)) {
+      EXPECT_TRUE(emulated.insert(kernel.name).second) << kernel.name;
+      EXPECT_NE(kernel.host, nullptr) << kernel.name;
+      EXPECT_TRUE(functions.insert(kernel.host).second) << kernel.name;
+    }
+    EXPECT_EQ(emulated, wanted);
+  }
 }
 
 // An instance that is launched with nothing to do alone would pass every test. Which instance a
 // case is for: the smallest head size that holds it, and by its rows' query tokens; the smallest
 // tile of rows, `whole` beyond the widest.
 TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
-  std::set<std::string> worked;
-  const auto add = [&](const std::string& kernel, const std::string& size) {
-    for (const char* dtype : {"_bf16_", "_f16_"}) worked.insert(absl::StrCat(kernel, dtype, size));
+  using Instance = std::pair<const kernels::KernelFamily*, int>;
+  std::set<Instance> worked, compiled;
+  const auto smallest = [](const kernels::KernelFamily& family, int size) {
+    int best = 0;
+    for (const KernelInstance& instance : AllInstances())
+      if (instance.family == &family && instance.tile >= size &&
+          (best == 0 || instance.tile < best))
+        best = instance.tile;
+    return Instance(&family, best);
   };
   for (const kernels::AttentionCase& c : kernels::kAttentionCases) {
-    const int size = kernels::kMatrixHeadSizes[kernels::MatrixHeadSizeIndex(c.head_dim)];
     for (const kernels::AttentionRow& row : c.rows)
-      add(row.num_tokens == 1 ? "reprise_attention_decode_matrix"
-                              : "reprise_attention_prefill_matrix",
-          std::to_string(size));
+      worked.insert(smallest(
+          row.num_tokens == 1 ? kernels::kAttentionDecodeMatrix : kernels::kAttentionPrefillMatrix,
+          c.head_dim));
   }
-  for (const kernels::LinearCase& c : kernels::kLinearCases) {
-    if (c.rows == 0) continue;
-    const auto* tile =
-        std::find_if(std::begin(kernels::kMatrixTileRows), std::end(kernels::kMatrixTileRows),
-                     [&](int rows) { return static_cast<uint32_t>(rows) >= c.max_rows; });
-    add("reprise_linear_matrix",
-        tile == std::end(kernels::kMatrixTileRows) ? "whole" : std::to_string(*tile));
-  }
-  std::set<std::string> compiled;
-  for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
-    if (kernel.name.find("_matrix_") != std::string_view::npos) compiled.emplace(kernel.name);
+  for (const kernels::LinearCase& c : kernels::kLinearCases)
+    if (c.rows != 0) worked.insert(smallest(kernels::kLinearMatrix, static_cast<int>(c.max_rows)));
+  for (const KernelInstance& instance : AllInstances())
+    if (instance.style == kernels::KernelStyle::kThread)
+      compiled.emplace(instance.family, instance.tile);
   EXPECT_EQ(worked, compiled);
-}
-
-// What a unit lacks is what its traits say does not fit, and KernelSet finds the rest.
-TEST(Catalog, UnitsWithoutLargeTilesEmulateAllOtherKernels) {
-  for (const runtime::MatrixUnit unit : {runtime::MatrixUnit::kMfma, runtime::MatrixUnit::kWmma}) {
-    std::set<std::string_view> missing;
-    for (const runtime::KernelDef& kernel : EmulatedKernels(runtime::MatrixUnit::kMma))
-      missing.insert(kernel.name);
-    for (const runtime::KernelDef& kernel : EmulatedKernels(unit))
-      EXPECT_EQ(missing.erase(kernel.name), 1u) << kernel.name;
-    for (const std::string_view name : missing)
-      EXPECT_TRUE(name.ends_with("_8") || name.ends_with("_128") || name.ends_with("_256")) << name;
-    EXPECT_EQ(missing.size(), 8u);
-  }
 }
 #endif
 
@@ -105,12 +152,13 @@ TEST_P(KernelSetTest, EveryKernelThatTheDeviceCanRunIsFound) {
                        device().Load(kernels::Catalog()));
   if (is_emulated()) GTEST_SKIP() << "the catalogue is not what an emulated device loads";
   const bool host = GetParam().device == runtime::DeviceKind::kHost;
-  for (const runtime::KernelDef& kernel : kernels::Catalog().kernels) {
-    const bool native_to_host = kernel.name.find("_native_") != std::string_view::npos;
-    if (host ? kernel.host == nullptr : native_to_host) {
-      EXPECT_THAT(module->Find(kernel.name), StatusIs(absl::StatusCode::kNotFound, "kernel '"));
-    } else {
-      EXPECT_OK(module->Find(kernel.name)) << kernel.name;
+  for (const KernelInstance& instance : AllInstances()) {
+    const auto other =
+        host ? kernels::KernelStyle::kThread : kernels::KernelStyle::kHost;  // not on this device
+    if (instance.style == other) {
+      EXPECT_THAT(module->Find(instance.symbol), StatusIs(absl::StatusCode::kNotFound, "kernel '"));
+    } else if (instance.Fits(kernels().traits())) {
+      EXPECT_OK(module->Find(instance.symbol)) << instance.symbol;
     }
   }
 }
@@ -120,15 +168,33 @@ TEST_P(KernelSetTest, LaunchesBeyondTheSharedMemoryOfABlockAreRefused) {
   if (is_emulated()) {
     EXPECT_EQ(most, static_cast<size_t>(kernels::TraitsOf(GetParam().emulated).shared_bytes));
   }
-  EXPECT_THAT(stream().Launch(kernels().stamp, {.block = 64, .shared_bytes = most + 1},
+  const kernels::LoadedKernel& stamp = kernels().Get(kernels::kStamp);
+  EXPECT_THAT(stream().Launch(stamp.kernel, {.block = stamp.threads, .shared_bytes = most + 1},
                               kernels::StampArgs{}),
               StatusIs(absl::StatusCode::kInvalidArgument, "shared_bytes is"));
 }
 
-TEST_P(KernelSetTest, ResolvesTheKernelsOfItsDtype) {
+// All instances of its dtype that fit the device, each with a kernel of its own, and no other.
+TEST_P(KernelSetTest, LoadsTheInstancesOfItsDtypeAndDevice) {
   EXPECT_EQ(kernels().dtype, dtype());
   EXPECT_EQ(kernels().device.kind, GetParam().device);
-  EXPECT_NE(kernels().rms_norm.name.find(runtime::NameOf(dtype())), std::string_view::npos);
+  std::set<const void*> handles;
+  std::set<std::string_view> loaded, wanted;
+  for (const kernels::LoadedKernel& kernel : kernels().loaded()) {
+    EXPECT_EQ(kernel.kernel.name, kernel.instance->symbol);
+    EXPECT_TRUE(handles.insert(kernel.kernel.handle).second) << kernel.instance->symbol;
+    EXPECT_EQ(kernels().Find(*kernel.instance), &kernel);
+    loaded.insert(kernel.instance->symbol);
+  }
+  for (const KernelInstance& instance : AllInstances()) {
+    if (instance.Fits(kernels().traits()) &&
+        (instance.activation == kernels::ElementFormat::kNone ||
+         instance.activation == kernels::ElementFormatOf(dtype())))
+      wanted.insert(instance.symbol);
+  }
+  EXPECT_EQ(loaded, wanted);
+  EXPECT_NE(kernels().Get(kernels::kRmsNorm).kernel.name.find(runtime::NameOf(dtype())),
+            std::string_view::npos);
 }
 
 }  // namespace

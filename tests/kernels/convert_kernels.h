@@ -50,10 +50,10 @@ REPRISE_FN void ConvertFromFloatBody(Block& b, const testing::ConvertArgs& a) {
   }
 }
 
-#define REPRISE_CONVERT_KERNELS(suffix, T)                                         \
-  REPRISE_BLOCK_KERNEL(reprise_test_##suffix##_to_f32, 256, ConvertToFloatBody<T>, \
-                       testing::ConvertArgs)                                       \
-  REPRISE_BLOCK_KERNEL(reprise_test_f32_to_##suffix, 256, ConvertFromFloatBody<T>, \
+#define REPRISE_CONVERT_KERNELS(suffix, T)                                                     \
+  REPRISE_BLOCK_KERNEL(reprise_test_##suffix##_to_f32, Threads(256), 0, ConvertToFloatBody<T>, \
+                       testing::ConvertArgs)                                                   \
+  REPRISE_BLOCK_KERNEL(reprise_test_f32_to_##suffix, Threads(256), 0, ConvertFromFloatBody<T>, \
                        testing::ConvertArgs)
 REPRISE_FOR_EACH_CONVERTED(REPRISE_CONVERT_KERNELS)
 

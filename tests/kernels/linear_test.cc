@@ -14,6 +14,7 @@
 #include "kernels/linear/cases.h"
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
+#include "kernels/linear/linear_geometry.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
@@ -26,6 +27,8 @@ namespace {
 using kernels::LinearArgs;
 using kernels::LinearCandidate;
 using kernels::LinearCase;
+using kernels::LinearWeights;
+using kernels::WeightFormat;
 using runtime::DType;
 
 constexpr LinearCandidate kCandidates[] = {LinearCandidate::kBest, LinearCandidate::kPortable};
@@ -47,26 +50,33 @@ class LinearTest : public KernelTest {
  protected:
   DType OutType(const LinearCase& c) const { return c.out_is_f32 ? DType::kF32 : dtype(); }
 
-  // Arguments over fresh buffers: rows of x beyond the live ones are NaN, all of the output is
-  // poisoned.
-  LinearArgs MakeArgs(GuardedMemory& memory, const LinearCase& c, const Input& in) {
+  // What Linear is called with.
+  struct Call {
+    LinearWeights weights;
+    LinearArgs args;
+  };
+
+  // Over fresh buffers: rows of x beyond the live ones are NaN, all of the output is poisoned.
+  Call MakeCall(GuardedMemory& memory, const LinearCase& c, const Input& in) {
     const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
     std::vector<double> x = in.x;
     x.resize(c.max_rows * k, NAN);
-    LinearArgs args;
+    Call call;
+    call.weights.format = kernels::WeightFormatOf(dtype());
+    call.weights.data = memory.ConstantTensor(dtype(), in.weight);
+    if (c.bias) call.weights.bias = memory.ConstantTensor(dtype(), in.bias);
+    call.weights.in_features = c.in_features;
+    call.weights.out_features = c.out_features;
+    LinearArgs& args = call.args;
     args.x = memory.ConstantTensor(dtype(), x);
-    args.weight = memory.ConstantTensor(dtype(), in.weight);
-    if (c.bias) args.bias = memory.ConstantTensor(dtype(), in.bias);
     args.out = memory.Poisoned(c.max_rows * n * SizeOf(OutType(c)));
     args.num_rows = memory.Constant(std::vector<uint32_t>{c.rows});
     args.partials = memory.Poisoned<float>(LinearPartialFloats(kernels(), c.max_rows));
     args.counters = memory.Variable(
         std::vector<uint32_t>(LinearNumCounters(kernels(), static_cast<uint32_t>(c.out_features))));
-    args.in_features = c.in_features;
-    args.out_features = c.out_features;
     args.scale = c.scale;
     args.out_is_f32 = c.out_is_f32 ? 1 : 0;
-    return args;
+    return call;
   }
 
   void ExpectCountersZero(GuardedMemory& memory, const LinearArgs& args) {
@@ -76,10 +86,10 @@ class LinearTest : public KernelTest {
   // The output's bytes of rows [0, c.rows), computed with in.x's rows in this order.
   std::vector<std::byte> RowBytes(const LinearCase& c, const Input& in, LinearCandidate candidate) {
     GuardedMemory memory(device(), stream());
-    const LinearArgs args = MakeArgs(memory, c, in);
-    EXPECT_OK(Linear(stream(), kernels(), args, c.max_rows, candidate));
+    const Call call = MakeCall(memory, c, in);
+    EXPECT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows, candidate));
     memory.Check();
-    std::vector<std::byte> bytes = memory.ReadBytes(args.out);
+    std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
     bytes.resize(c.rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
     return bytes;
   }
@@ -94,11 +104,11 @@ TEST_P(LinearTest, MatchesTheOracleAndTouchesNothingElse) {
     for (const LinearCandidate candidate : kCandidates) {
       SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate));
       GuardedMemory memory(device(), stream());
-      const LinearArgs args = MakeArgs(memory, c, in);
-      ASSERT_OK(Linear(stream(), kernels(), args, c.max_rows, candidate));
+      const Call call = MakeCall(memory, c, in);
+      ASSERT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows, candidate));
       memory.Check();
-      ExpectNear(memory.ReadTensor(OutType(c), args.out), expected, OutType(c));
-      ExpectCountersZero(memory, args);
+      ExpectNear(memory.ReadTensor(OutType(c), call.args.out), expected, OutType(c));
+      ExpectCountersZero(memory, call.args);
     }
   }
 }
@@ -119,11 +129,11 @@ TEST_P(LinearTest, MatchesTheOracleAtTheTimedShapes) {
         {.out = weight, .count = static_cast<int64_t>(n * k), .seed = 1, .stddev = 0.02f}));
     Input in({.name = "", .in_features = 1, .out_features = 1, .rows = 0, .max_rows = 0}, dtype());
     in.x = x;
-    LinearArgs args = MakeArgs(memory, c, in);
-    args.weight = weight;
-    ASSERT_OK(Linear(stream(), kernels(), args, c.max_rows));
+    Call call = MakeCall(memory, c, in);
+    call.weights.data = weight;
+    ASSERT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows));
     memory.Check();
-    const std::vector<double> out = memory.ReadTensor(dtype(), args.out);
+    const std::vector<double> out = memory.ReadTensor(dtype(), call.args.out);
     const std::vector<std::byte> weight_bytes = memory.ReadBytes(weight);
     Expected expected;
     std::vector<double> got;
@@ -176,14 +186,54 @@ TEST_P(LinearTest, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
 
 TEST_P(LinearTest, RefusesImpossibleShapes) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-  LinearArgs args;
-  args.in_features = args.out_features = 8;
-  EXPECT_THAT(Linear(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_rows is 0"));
-  args.in_features = 0;
-  EXPECT_THAT(Linear(stream(), kernels(), args, 1), StatusIs(kInvalid, "in_features is 0"));
-  args.in_features = 8;
-  args.out_features = -3;
-  EXPECT_THAT(Linear(stream(), kernels(), args, 1), StatusIs(kInvalid, "out_features is -3"));
+  LinearWeights weights;
+  weights.format = kernels::WeightFormatOf(dtype());
+  weights.in_features = weights.out_features = 8;
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 0), StatusIs(kInvalid, "max_rows is 0"));
+  weights.in_features = 0;
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 1), StatusIs(kInvalid, "in_features is 0"));
+  weights.in_features = 8;
+  weights.out_features = -3;
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 1),
+              StatusIs(kInvalid, "out_features is -3"));
+  weights.out_features = int64_t{1} << 31;
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 1),
+              StatusIs(kInvalid, "out_features is 2147483648; allowed: at most 2147483647"));
+}
+
+// What no instance reads is said, with what is read instead.
+TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
+  constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+  LinearWeights good;
+  good.format = kernels::WeightFormatOf(dtype());
+  good.in_features = good.out_features = 8;
+  const std::string name(runtime::NameOf(dtype()));
+  const auto refusal = [&](const LinearWeights& weights, const std::string& text) {
+    for (const LinearCandidate candidate : kCandidates)
+      EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 1, candidate),
+                  StatusIs(kUnimplemented, text));
+  };
+  for (const WeightFormat format :
+       {WeightFormat::kNone, WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kF16}) {
+    if (format == good.format) continue;
+    LinearWeights weights = good;
+    weights.format = format;
+    refusal(weights, "linear: weights are " + std::string(kernels::NameOf(format)) +
+                         " with activations of " + name + "; allowed: " + name);
+  }
+  const float number = 0.0f;
+  LinearWeights weights = good;
+  weights.scales = &number;
+  refusal(weights, "have scales; allowed: none");
+  weights = good;
+  weights.zero_points = &number;
+  refusal(weights, "have zero points; allowed: none");
+  weights = good;
+  weights.group_size = 64;
+  refusal(weights, "have a group size; allowed: none");
+  weights = good;
+  weights.shard = {.rank = 1, .world = 2};
+  refusal(weights, "weights are shard 1 of 2; allowed: shard 0 of 1");
 }
 
 // The host's native linear in every form that this CPU runs, not only the one that it would choose.
@@ -193,6 +243,16 @@ class LinearInstructionSetTest : public LinearTest {
                                        DType dtype) {
     return dtype == DType::kF32 ? target.f32 : dtype == DType::kBf16 ? target.bf16 : target.f16;
   }
+  // As Linear sets them.
+  LinearArgs MakeArgs(GuardedMemory& memory, const LinearCase& c, const Input& in) {
+    const Call call = MakeCall(memory, c, in);
+    LinearArgs args = call.args;
+    args.weight = call.weights.data;
+    args.bias = call.weights.bias;
+    args.in_features = c.in_features;
+    args.out_features = c.out_features;
+    return args;
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Host, LinearInstructionSetTest,
                          ::testing::Values(KernelTestParam{.dtype = DType::kF32},
@@ -201,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(Host, LinearInstructionSetTest,
                          NameOfParam);
 
 TEST_P(LinearInstructionSetTest, MatchesTheOracleAndTouchesNothingElse) {
-  constexpr uint32_t kTile = kernels::on_host::kNativeTileFeatures;
+  constexpr uint32_t kTile = kernels::kNativeTileFeatures;
   for (const auto& target : kernels::on_host::NativeLinearTargets()) {
     const runtime::KernelDef def[] = {{.name = "linear", .host = EntryOf(target, dtype())}};
     ASSERT_OK_AND_ASSIGN(const auto module, device().Load({.kernels = def, .cuda_fatbins = {}}));

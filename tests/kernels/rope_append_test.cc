@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/rope_append/cases.h"
@@ -126,9 +127,10 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
     args.token_offset = memory.Constant(offset);
     args.num_tokens = memory.Constant(std::vector<uint32_t>{c.tokens});
     args.num_heads = c.num_heads;
-    args.num_kv_heads = c.num_kv_heads;
-    args.head_dim = c.head_dim;
-    args.block_size = c.block_size;
+    args.kv.num_kv_heads = c.num_kv_heads;
+    args.kv.head_dim = c.head_dim;
+    args.kv.block_size = c.block_size;
+    args.kv.dtype = dtype();
     if (c.norm) {
       args.q_norm = memory.ConstantTensor(dtype(), in.q_norm);
       args.k_norm = memory.ConstantTensor(dtype(), in.k_norm);
@@ -144,20 +146,26 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
 TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   RopeAppendArgs good;
-  good.num_heads = good.num_kv_heads = good.block_size = 1;
-  good.head_dim = 8;
+  good.num_heads = good.kv.num_kv_heads = good.kv.block_size = 1;
+  good.kv.head_dim = 8;
+  good.kv.dtype = dtype();
   EXPECT_THAT(RopeAppend(stream(), kernels(), good, 0), StatusIs(kInvalid, "max_tokens is 0"));
   RopeAppendArgs odd = good;
-  odd.head_dim = 7;
+  odd.kv.head_dim = 7;
   EXPECT_THAT(RopeAppend(stream(), kernels(), odd, 1), StatusIs(kInvalid, "head_dim is 7"));
   RopeAppendArgs no_block = good;
-  no_block.block_size = 0;
+  no_block.kv.block_size = 0;
   EXPECT_THAT(RopeAppend(stream(), kernels(), no_block, 1), StatusIs(kInvalid, "block_size is 0"));
   const float weight[8] = {};
   RopeAppendArgs one_norm = good;
   one_norm.k_norm = weight;
   EXPECT_THAT(RopeAppend(stream(), kernels(), one_norm, 1),
               StatusIs(kInvalid, "got k_norm alone; allowed: q_norm and k_norm"));
+  RopeAppendArgs other_kv = good;
+  other_kv.kv.dtype = dtype() == DType::kF32 ? DType::kBf16 : DType::kF32;
+  EXPECT_THAT(RopeAppend(stream(), kernels(), other_kv, 1),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "allowed: " + std::string(runtime::NameOf(dtype()))));
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/step/step.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -9,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/plan/plan.h"
 #include "kernels/step/cases.h"
+#include "kernels/step/fetch.h"
+#include "kernels/step/publish.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/random_steps.h"
@@ -158,8 +159,8 @@ TEST_P(StepTest, RefusesImpossibleShapes) {
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "block_size is 0"));
   plan.block_size = 16;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "prefill_q_tokens is 0"));
-  plan.prefill_q_tokens = 16;
-  plan.split.max_splits = 0;
+  plan.attention.prefill_q_tokens = 16;
+  plan.attention.split.max_splits = 0;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_splits is 0"));
 }
 

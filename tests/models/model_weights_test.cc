@@ -124,7 +124,7 @@ TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
             names.push_back(prefix + part + ".weight");
             biases.push_back(prefix + part + ".bias");
           }
-          EXPECT_EQ(Read(linear.weight, dtype, out * in), Joined(*checkpoint, names, dtype));
+          EXPECT_EQ(Read(linear.data, dtype, out * in), Joined(*checkpoint, names, dtype));
           ASSERT_EQ(linear.bias != nullptr, bias) << prefix;
           if (!bias) return;
           EXPECT_EQ(Read(linear.bias, dtype, out), Joined(*checkpoint, biases, dtype));
@@ -134,7 +134,7 @@ TEST_F(ModelWeightsTest, EveryTensorLiesWhereTheStepProgramReadsIt) {
                   Tensor(*checkpoint, "model.embed_tokens.weight", dtype));
         EXPECT_EQ(Read(w.final_norm(), dtype, hidden),
                   Tensor(*checkpoint, "model.norm.weight", dtype));
-        EXPECT_EQ(w.lm_head().weight == w.embedding(), variant);
+        EXPECT_EQ(w.lm_head().data == w.embedding(), variant);
         expect_linear(w.lm_head(), "", {variant ? "model.embed_tokens" : "lm_head"},
                       spec.vocab_size, hidden, false);
         ASSERT_EQ(w.layers().size(), 2u);
@@ -258,7 +258,7 @@ TEST_F(ModelWeightsTest, ATiedHeadMayBeThereOnlyAsACopy) {
   const auto checkpoint = Open(tensors);
   const auto weights = ModelWeights::Load(device(), spec, *checkpoint, runtime::DType::kF32);
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ((*weights)->lm_head().weight, (*weights)->embedding());
+  EXPECT_EQ((*weights)->lm_head().data, (*weights)->embedding());
   tensors.back().dtype = "BF16";
   tensors.back().data.resize(12);
   ExpectInvalid(LoadStatus(spec, *Open(tensors)), {"lm_head.weight"});
@@ -301,7 +301,7 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
       EXPECT_TRUE(ranges.emplace(address, static_cast<size_t>(bytes)).second);
     };
     const auto add_linear = [&](const LinearWeights& linear) {
-      add(linear.weight, linear.out_features * linear.in_features * 2);
+      add(linear.data, linear.out_features * linear.in_features * 2);
       if (linear.bias != nullptr) add(linear.bias, linear.out_features * 2);
     };
     add((*weights)->embedding(), 3 * 2 * 2);
@@ -352,7 +352,7 @@ TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
   const auto b = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 7, HashFill);
   const auto c = *ModelWeights::Random(device(), spec, runtime::DType::kF32, 8, HashFill);
   const auto qkv = [&](const ModelWeights& w, size_t layer) {
-    return Read(w.layers()[layer].qkv.weight, runtime::DType::kF32, spec.qkv_size() * 2);
+    return Read(w.layers()[layer].qkv.data, runtime::DType::kF32, spec.qkv_size() * 2);
   };
   EXPECT_EQ(a->bytes(), ModelWeights::BytesFor(spec, runtime::DType::kF32));
   EXPECT_EQ(qkv(*a, 0), qkv(*b, 0));

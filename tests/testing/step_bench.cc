@@ -9,14 +9,16 @@
 #include <type_traits>
 
 #include "absl/strings/str_join.h"
-#include "kernels/step/step.h"
+#include "kernels/plan/plan.h"
+#include "kernels/step/fetch.h"
+#include "kernels/step/publish.h"
 #include "tests/testing/random_steps.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
 namespace {
 
-using kernels::AttentionItem;
+using kernels::AttentionWorkItem;
 using kernels::PlanCounts;
 using kernels::ResultHeader;
 using kernels::RowEntry;
@@ -84,10 +86,8 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   fetch_.ring = reinterpret_cast<const unsigned char*>(step_ring_.device());
   fetch_.depth = publish_.depth = c.depth;
   fetch_.step_count = publish_.step_count = step_count;
-  plan_.split = c.split;
+  plan_.attention = {c.split, c.prefill_q_tokens, c.window};
   plan_.block_size = c.block_size;
-  plan_.prefill_q_tokens = c.prefill_q_tokens;
-  plan_.window = c.window;
   publish_.sampled_token_id = memory_.Poisoned<uint32_t>(c.max_rows);
   publish_.sampled_logprob = memory_.Poisoned<float>(c.max_rows);
   publish_.staging = memory_.Poisoned<RowResult>(c.max_rows);

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "kernels/kernel_set.h"
+#include "kernels/plan/plan_args.h"
 #include "kernels/step/cases.h"
-#include "kernels/step/step_args.h"
+#include "kernels/step/fetch_args.h"
+#include "kernels/step/publish_args.h"
 #include "runtime/device.h"
 #include "runtime/memory/buffer.h"
 #include "tests/testing/guarded_memory.h"
@@ -46,7 +48,7 @@ class StepBench {
     std::vector<uint32_t> given_tokens, query_start, context_before;
     std::vector<uint32_t> token_id, token_position, token_block, token_offset;
     std::vector<uint32_t> sampled_entry, sampled_token, logits_place, prompt_entry, prompt_target;
-    std::vector<kernels::AttentionItem> decode_items, prefill_items;
+    std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
     kernels::PlanCounts counts;
     std::vector<std::byte> ring;
   };

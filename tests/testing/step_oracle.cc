@@ -137,7 +137,7 @@ uint32_t OracleStep::num_tokens() const {
   return n;
 }
 
-void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tokens,
+void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
                        const SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan) {
   // Where the window of the query token at this position begins.
@@ -149,7 +149,7 @@ void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tok
     for (uint32_t q = 0; q < num_tokens; q += prefill_q_tokens) {
       const uint32_t n = std::min(prefill_q_tokens, num_tokens - q);
       const uint32_t position = context_before + q;
-      plan.prefill_items.push_back({entry, q, n, window_begin(position), position + n, 0, 1, 0});
+      plan.prefill_items.push_back({entry, q, n, window_begin(position), position + n, 0, 1, row});
     }
     return;
   }
@@ -163,7 +163,7 @@ void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tok
   const uint32_t first_item = static_cast<uint32_t>(plan.decode_items.size());
   for (uint32_t begin = 0; begin < kv; begin += length)
     plan.decode_items.push_back(
-        {entry, 0, 1, first + begin, first + std::min(begin + length, kv), begin / length, 0, 0});
+        {entry, 0, 1, first + begin, first + std::min(begin + length, kv), begin / length, 0, row});
   const uint32_t num_splits = static_cast<uint32_t>(plan.decode_items.size()) - first_item;
   for (size_t i = first_item; i < plan.decode_items.size(); ++i)
     plan.decode_items[i].num_splits = num_splits;
@@ -220,8 +220,8 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule
     plan.context_before.push_back(rows.context_length[row.slot]);
     PlanRow(e, step, block_size, rows, plan);
     if (row.num_tokens != 0)
-      AddAttentionItems(e, plan.context_before[e], row.num_tokens, split, prefill_q_tokens, window,
-                        plan);
+      AddAttentionItems(e, row.slot, plan.context_before[e], row.num_tokens, split,
+                        prefill_q_tokens, window, plan);
   }
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
   uint32_t place = 0;

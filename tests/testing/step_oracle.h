@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/step/step_args.h"
-#include "kernels/step/step_layout.h"
+#include "kernels/attention/plan.h"
+#include "kernels/step/ring.h"
+#include "kernels/step/rows.h"
 
 namespace reprise::testing {
 
@@ -57,11 +58,12 @@ struct OraclePlan {
   std::vector<uint32_t> token_id, token_position, token_block, token_offset;
   std::vector<uint32_t> sampled_entry, sampled_token, logits_place;
   std::vector<uint32_t> prompt_entry, prompt_target;
-  std::vector<kernels::AttentionItem> decode_items, prefill_items;
+  std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
 };
 
-// The attention work of one row, appended. `entry` is its index in the step.
-void AddAttentionItems(uint32_t entry, uint32_t context_before, uint32_t num_tokens,
+// The attention work of one row, appended. `entry` is its index in the step, `row` the resident
+// row.
+void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
                        const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
 

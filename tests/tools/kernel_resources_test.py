@@ -35,7 +35,7 @@ class DoctoredCode(unittest.TestCase):
         return run.returncode, run.stdout + run.stderr
 
     def code(self, vendor):
-        path = self.folder / f"reprise_{vendor}_linear_matrix_linear.bin"
+        path = self.folder / f"reprise_{vendor}_linear_linear_kernels.bin"
         if not path.exists():
             self.skipTest(f"this build has no code for {vendor}")
         return path
@@ -91,7 +91,7 @@ class DoctoredCode(unittest.TestCase):
         self.code(vendor).unlink()
         status, text = self.check()
         self.assertEqual(status, 1, text)
-        self.assertIn("reprise_linear_matrix_f16_64 of kernels/kernel_list.h is not compiled", text)
+        self.assertIn("reprise_linear_matrix_f16_64 of the catalogue is not compiled", text)
 
     def test_build_without_code_is_an_error(self):
         shutil.rmtree(self.folder)
@@ -100,7 +100,7 @@ class DoctoredCode(unittest.TestCase):
         self.assertIn("build the preset cuda or hip first", text)
 
     def test_damaged_files_are_errors(self):
-        for path in sorted(self.folder.glob("reprise_*_block_kernels.bin")):
+        for path in sorted(self.folder.glob("reprise_*_silu_mul_kernels.bin")):
             whole = path.read_bytes()
             path.write_bytes(b"\0" * 64)
             status, text = self.check()
@@ -117,16 +117,33 @@ class Rules(unittest.TestCase):
         self.shapes = json.loads(subprocess.run([OPTIONS.shapes], capture_output=True, check=True).stdout)
         self.target = sorted(self.targets)[0]
         self.kernels = self.targets[self.target]
+        self.unit = self.shapes["units"][kernel_resources.matrix_unit(self.target)]
 
     def findings(self):
         return kernel_resources.findings(self.targets, self.shapes)
 
     def test_more_kernels_than_the_budget_are_refused(self):
         kernel = next(iter(self.kernels.values()))
-        for i in range(kernel_resources.BUDGET[kernel_resources.matrix_unit(self.target)] - len(self.kernels) + 1):
+        present = kernel_resources.present_kernels(self.kernels, self.unit)
+        for i in range(self.unit["budget"] - len(present) + 1):
             self.kernels[f"extra_{i}"] = dataclasses.replace(kernel, name=f"extra_{i}")
         self.assertTrue(any("compiled kernels; allowed" in line for line in self.findings()))
         self.assertTrue(any("extra_0 is compiled but not expected" in line for line in self.findings()))
+
+    def test_kernels_that_do_not_fit_must_be_empty(self):
+        name = "reprise_linear_matrix_bf16_16"
+        size = self.unit["dynamic_shared_bytes"].pop(name)
+        self.unit["empty"].append(name)
+        self.assertEqual(len(self.findings()), 1)
+        self.assertIn(f"{self.target}: {name} does not fit the target and must be empty", self.findings()[0])
+        self.kernels[name] = dataclasses.replace(
+            self.kernels[name], code_bytes=4, matrix_instructions=0, static_shared_bytes=0)
+        self.assertEqual(self.findings(), [])
+        del self.kernels[name]
+        self.assertEqual(self.findings(), [])
+        self.unit["empty"].remove(name)
+        self.unit["dynamic_shared_bytes"][name] = size
+        self.assertEqual(self.findings(), [f"{self.target}: {name} of the catalogue is not compiled"])
 
     def test_scratch_is_refused(self):
         name = "reprise_linear_matrix_bf16_16"

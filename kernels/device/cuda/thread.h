@@ -221,18 +221,18 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
 
 // ---- kernels ----
 
-#define REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args)  \
-  extern "C" __global__ void __launch_bounds__(threads, min_blocks)   \
-      name(const __grid_constant__ Args a) {                          \
-    extern __shared__ __align__(1024) unsigned char reprise_shared[]; \
-    body(a, reprise_shared);                                          \
+#define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) \
+  extern "C" __global__ void __launch_bounds__(threads, min_blocks)        \
+      name(const __grid_constant__ Args a) {                               \
+    extern __shared__ __align__(1024) unsigned char reprise_shared[];      \
+    if constexpr (fits) body(a, reprise_shared);                           \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
-  extern "C" __global__ void __launch_bounds__(max_threads, min_blocks)                  \
-      name(const __grid_constant__ Args a) {                                             \
-    extern __shared__ __align__(1024) unsigned char reprise_shared[];                    \
-    Block b(reprise_shared);                                                             \
-    body(b, a);                                                                          \
+#define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)              \
+  extern "C" __global__ void __launch_bounds__(threads.Max(kTraits), min_blocks) \
+      name(const __grid_constant__ Args a) {                                     \
+    extern __shared__ __align__(1024) unsigned char reprise_shared[];            \
+    Block b(reprise_shared);                                                     \
+    body(b, a);                                                                  \
   }
 
 }  // namespace reprise::kernels::on_cuda

@@ -164,25 +164,27 @@ uint32_t Pack2(float low, float high) {
 inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.warp_size),
                                                        static_cast<size_t>(kTraits.shared_bytes)};
 
-#define REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args)             \
-  inline void name(const runtime::HostBlockContext& context, const void* args) { \
-    emulator::RunBlock(                                                          \
-        context, kBlockLimits,                                                   \
-        [](void* a) {                                                            \
-          body(*static_cast<const Args*>(a),                                     \
-               reinterpret_cast<unsigned char*>(emulator::DynamicShared()));     \
-        },                                                                       \
-        const_cast<void*>(args), sizeof(Args));                                  \
+// The condition stands inside the lambda: g++ compiles a lambda's body also where it is discarded.
+#define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args)     \
+  void name(const runtime::HostBlockContext& context, const void* args) {      \
+    emulator::RunBlock(                                                        \
+        context, kBlockLimits,                                                 \
+        []([[maybe_unused]] void* a) {                                         \
+          if constexpr (fits)                                                  \
+            body(*static_cast<const Args*>(a),                                 \
+                 reinterpret_cast<unsigned char*>(emulator::DynamicShared())); \
+        },                                                                     \
+        const_cast<void*>(args), sizeof(Args));                                \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args) \
-  inline void name(const runtime::HostBlockContext& context, const void* args) {         \
-    emulator::RunBlock(                                                                  \
-        context, kBlockLimits,                                                           \
-        [](void* a) {                                                                    \
-          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared()));          \
-          body(b, *static_cast<const Args*>(a));                                         \
-        },                                                                               \
-        const_cast<void*>(args), sizeof(Args));                                          \
+#define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)             \
+  void name(const runtime::HostBlockContext& context, const void* args) {       \
+    emulator::RunBlock(                                                         \
+        context, kBlockLimits,                                                  \
+        [](void* a) {                                                           \
+          Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared())); \
+          body(b, *static_cast<const Args*>(a));                                \
+        },                                                                      \
+        const_cast<void*>(args), sizeof(Args));                                 \
   }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -186,13 +186,13 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
 
 #define REPRISE_HIP_KERNEL(min_threads, max_threads) \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(min_threads, max_threads))) void
-#define REPRISE_THREAD_KERNEL(name, threads, min_blocks, body, Args)                           \
+#define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args)                     \
   REPRISE_HIP_KERNEL(threads, threads) name(const Args a) {                                    \
     extern __attribute__((shared)) __attribute__((aligned(1024))) unsigned char reprise_lds[]; \
-    body(a, reprise_lds);                                                                      \
+    if constexpr (fits) body(a, reprise_lds);                                                  \
   }
-#define REPRISE_GPU_BLOCK_KERNEL(name, min_threads, max_threads, min_blocks, body, Args)       \
-  REPRISE_HIP_KERNEL(min_threads, max_threads) name(const Args a) {                            \
+#define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)                            \
+  REPRISE_HIP_KERNEL(threads.Min(kTraits), threads.Max(kTraits)) name(const Args a) {          \
     extern __attribute__((shared)) __attribute__((aligned(1024))) unsigned char reprise_lds[]; \
     Block b(reprise_lds);                                                                      \
     body(b, a);                                                                                \

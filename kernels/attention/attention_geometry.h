@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shape of the matrix-unit attention kernels, as host and device both need it: threads, tiles, and
-// how a block's shared memory is laid out. The host picks kernels by it (attention_shapes.cc), the
-// bodies place their buffers by it (attention_matrix_body.h).
-#ifndef REPRISE_KERNELS_ATTENTION_MATRIX_GEOMETRY_H_
-#define REPRISE_KERNELS_ATTENTION_MATRIX_GEOMETRY_H_
+// Shapes of the attention kernels, as host and device both need them: threads, tiles, and how a
+// block's shared memory is laid out. The host picks kernels and plans passes by them
+// (attention_shapes.cc, attention.cc), the bodies place their buffers by them.
+#ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_GEOMETRY_H_
+#define REPRISE_KERNELS_ATTENTION_ATTENTION_GEOMETRY_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/attention_args.h"
@@ -12,16 +13,40 @@
 
 namespace reprise::kernels {
 
+// ---- portable ----
+
+inline constexpr int kPortableKvTile = 32;  // KV tokens of one tile
+
+// Dynamic shared memory of one query row, in bytes: query and sums of head_dim floats each, scores
+// of a tile, and three more.
+constexpr size_t PortableAttentionRowBytes(int head_dim) {
+  return (2 * static_cast<size_t>(head_dim) + kPortableKvTile + 3) * sizeof(float);
+}
+
+// What the kernel's static variables take of a block's shared memory at most: one word, which
+// compilers round up to the alignment of the dynamic part.
+inline constexpr size_t kPortableStaticBytes = 1024;
+
+// Query rows (query tokens x heads of a group) of one pass, of items of at most `rows`: all of them
+// where they fit in `shared_bytes` of one block, otherwise as few passes as fit, evenly filled. 0
+// where not even one row fits.
+constexpr int PortableAttentionPassRows(int rows, int head_dim, size_t shared_bytes) {
+  if (shared_bytes < kPortableStaticBytes) return 0;
+  const size_t fit = (shared_bytes - kPortableStaticBytes) / PortableAttentionRowBytes(head_dim);
+  if (fit == 0) return 0;
+  const size_t all = static_cast<size_t>(rows);
+  const size_t passes = (all + fit - 1) / fit;
+  return static_cast<int>((all + passes - 1) / passes);
+}
+
+// ---- matrix units ----
+
 inline constexpr int kMatrixWarps = 4;
 inline constexpr int kMatrixChunk = 16;  // KV tokens that one warp copies at a time
 inline constexpr int kMatrixDecodeRows =
     16;  // query rows of a decode piece: heads of a group, padded
 inline constexpr int kMatrixMaxGroup = kMatrixDecodeRows;
 inline constexpr int kMatrixWindow = 32;  // pieces that a block resolves at a time, one per thread
-
-constexpr int MatrixAttentionThreads(const DeviceTraits& traits) {
-  return kMatrixWarps * traits.warp_size;
-}
 
 // One item seen from one KV head, with all that the loops need of the step's lists.
 struct AttentionPiece {
@@ -35,15 +60,8 @@ struct AttentionPiece {
   uint32_t q_count;
 };
 
-// Head sizes that kernels are compiled for; smaller heads are padded with zeros in shared memory.
-inline constexpr int kMatrixHeadSizes[] = {32, 64, 128, 256};
-
-// Index in kMatrixHeadSizes of the smallest that holds head_dim, 4 when none does.
-constexpr int MatrixHeadSizeIndex(int head_dim) {
-  int i = 0;
-  while (i < 4 && kMatrixHeadSizes[i] < head_dim) ++i;
-  return i;
-}
+// Kernels are compiled for a few head sizes, the tile of an instance; a smaller head is padded with
+// zeros in shared memory.
 
 // A warp's ring in the decode kernel, in slots of kMatrixChunk rows of K or of V. With asynchronous
 // copies 24 KB, less for small heads, so that two blocks fit a multiprocessor of sm_90 and hold
@@ -100,8 +118,7 @@ constexpr MatrixSharedLayout MatrixPrefillLayout(const DeviceTraits& traits, int
   return l;
 }
 
-// Whether kernels for heads of so many elements are compiled for such a device: head size 256 does
-// not fit 64 KB.
+// Whether a device has kernels for heads of so many elements: head size 256 does not fit 64 KB.
 constexpr bool HasMatrixHeadSize(const DeviceTraits& traits, int head_size) {
   return static_cast<int>(MatrixDecodeLayout(traits, head_size).bytes) <= traits.shared_bytes &&
          static_cast<int>(MatrixPrefillLayout(traits, head_size).bytes) <= traits.shared_bytes;
@@ -109,4 +126,4 @@ constexpr bool HasMatrixHeadSize(const DeviceTraits& traits, int head_size) {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_ATTENTION_MATRIX_GEOMETRY_H_
+#endif  // REPRISE_KERNELS_ATTENTION_ATTENTION_GEOMETRY_H_

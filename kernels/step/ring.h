@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step's metadata as host and device share it: what the host writes into the metadata ring,
-// what the plan kernel makes of it in device memory, what the device writes into the result ring.
-// Plain structs, the same layout for every compiler.
-#ifndef REPRISE_KERNELS_STEP_STEP_LAYOUT_H_
-#define REPRISE_KERNELS_STEP_STEP_LAYOUT_H_
+// The rings as host and device share them: what the host writes into the metadata ring, and what
+// the device writes into the result ring. Plain structs, the same layout for every compiler.
+#ifndef REPRISE_KERNELS_STEP_RING_H_
+#define REPRISE_KERNELS_STEP_RING_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -218,93 +217,6 @@ constexpr uint64_t ResultSlotBytes(uint64_t max_rows) {
   return ResultSlotLayout::For(max_rows).bytes;
 }
 
-// ---- device: rows that stay, and the plan of the step in flight ----
-
-// What of a row changes as it runs.
-struct RowLife {
-  uint32_t features;   // RowFeatures
-  uint32_t generated;  // tokens sampled since the row was added
-  uint32_t finish;     // RowFinish; a row that has stopped does nothing
-  uint32_t reserved;
-};
-static_assert(sizeof(RowLife) == 16);
-
-// The token history of a row: per token how often it was sampled, and whether the prompt has it.
-constexpr uint32_t kHistoryPrompt = 1u << 31;
-constexpr uint32_t kHistoryCount = kHistoryPrompt - 1;
-
-// Resident rows, structure of arrays, [max_rows] each.
-struct ResidentRows {
-  uint32_t* context_length = nullptr;
-  uint32_t* last_token = nullptr;
-  float* temperature = nullptr;
-  uint64_t* seed = nullptr;
-  uint32_t* block_table = nullptr;  // [max_rows, max_blocks_per_row]
-  uint32_t max_blocks_per_row = 0;
-  RowLife* life = nullptr;
-  // Of rows with features.
-  RowSampling* sampling = nullptr;
-  uint32_t* stop_token = nullptr;  // [max_rows, kMaxStopTokens]
-  // Of rows that adjust logits; null where the engine has that switched off.
-  LogitBias* bias = nullptr;    // [max_rows, kMaxLogitBias]
-  uint32_t* mask = nullptr;     // [max_rows, mask_words] allowed tokens
-  uint32_t* history = nullptr;  // [max_rows, vocab] kHistoryPrompt | count
-  uint32_t mask_words = 0;
-  uint32_t vocab = 0;
-};
-
-// Live counts of the step. Every kernel's blocks compare their index with these and leave.
-struct PlanCounts {
-  uint64_t sequence;  // 0: idle replay
-  uint64_t begin_ns;
-  uint32_t num_rows;
-  uint32_t num_tokens;
-  uint32_t num_sampled;
-  uint32_t num_decode_items;
-  uint32_t num_prefill_items;
-  uint32_t num_table_updates;
-  uint32_t num_prompt_logprobs;  // given tokens whose likelihood is asked for
-  uint32_t num_logits;           // rows of logits: num_sampled + num_prompt_logprobs
-};
-
-// One piece of attention work, to be done for every KV head: query tokens [q_begin, q_begin +
-// q_count) of entry `entry` against KV positions [kv_begin, kv_end). num_splits > 1: the piece is a
-// partial result, merged in index order by the last arriver.
-struct AttentionItem {
-  uint32_t entry;
-  uint32_t q_begin;
-  uint32_t q_count;
-  uint32_t kv_begin;
-  uint32_t kv_end;
-  uint32_t split;
-  uint32_t num_splits;
-  uint32_t reserved;
-};
-static_assert(sizeof(AttentionItem) == 32);
-
-// What the plan kernel lists, all in device memory. Entries are rows that run, in request order.
-struct StepPlan {
-  PlanCounts* counts = nullptr;
-  RowEntry* entries = nullptr;         // [max_rows] staged from the ring
-  uint32_t* given_tokens = nullptr;    // [max_step_tokens + max_rows] staged from the ring
-  uint32_t* query_start = nullptr;     // [max_rows + 1]
-  uint32_t* context_before = nullptr;  // [max_rows] KV tokens before this step
-  uint32_t* token_id = nullptr;        // [max_step_tokens]
-  uint32_t* token_position = nullptr;  // [max_step_tokens]
-  uint32_t* token_block = nullptr;     // [max_step_tokens] KV block that the token's K and V go to
-  uint32_t* token_offset = nullptr;    // [max_step_tokens] and the place in it
-  uint32_t* sampled_entry = nullptr;   // [max_rows]
-  // [max_rows + max_prompt_logprobs] index of the query token whose logits are wanted: the last of
-  // each sampled row, then those of prompt tokens
-  uint32_t* sampled_token = nullptr;
-  uint32_t* logits_place = nullptr;  // [max_rows] of sampled rows with kFeatureLogits: which in the
-                                     // result slot
-  uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
-  uint32_t* prompt_target = nullptr;       // [max_prompt_logprobs] the token that followed
-  AttentionItem* decode_items = nullptr;   // [max_rows * max_splits]
-  AttentionItem* prefill_items = nullptr;  // [max_step_tokens / prefill_q_tokens + max_rows]
-};
-
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_STEP_STEP_LAYOUT_H_
+#endif  // REPRISE_KERNELS_STEP_RING_H_

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of paged attention. Compiled once per target.
+#include "kernels/attention/attention_portable_body.h"
+#include "kernels/attention/instances.h"
+#include "kernels/device/define_instances.h"
+#if REPRISE_ON_GPU
+#include "kernels/attention/attention_matrix_body.h"
+#endif
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+REPRISE_ATTENTION_INSTANCES(REPRISE_DEFINE_INSTANCE)
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS

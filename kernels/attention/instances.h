@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled kernels of paged attention: portable, and per phase and format one for each padded
+// head size on matrix units. Columns: kernels/kernel_instance.h.
+#ifndef REPRISE_KERNELS_ATTENTION_INSTANCES_H_
+#define REPRISE_KERNELS_ATTENTION_INSTANCES_H_
+
+#include "kernels/attention/attention_geometry.h"
+#include "kernels/kernel_instance.h"
+
+#define REPRISE_ATTENTION_INSTANCES(X)                                                             \
+  X(reprise_attention_portable_f32, kAttentionPortable, Block, AttentionPortableBody<float>,       \
+    AttentionArgs, Threads(256), 0, F32, None, F32, 0, OnEveryDevice)                              \
+  X(reprise_attention_portable_bf16, kAttentionPortable, Block, AttentionPortableBody<Bf16>,       \
+    AttentionArgs, Threads(256), 0, Bf16, None, Bf16, 0, OnEveryDevice)                            \
+  X(reprise_attention_portable_f16, kAttentionPortable, Block, AttentionPortableBody<F16>,         \
+    AttentionArgs, Threads(256), 0, F16, None, F16, 0, OnEveryDevice)                              \
+  X(reprise_attention_decode_matrix_bf16_32, kAttentionDecodeMatrix, Thread,                       \
+    (AttentionDecodeMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,      \
+    Bf16, 32, HasMatrixHeadSize)                                                                   \
+  X(reprise_attention_decode_matrix_bf16_64, kAttentionDecodeMatrix, Thread,                       \
+    (AttentionDecodeMatrixBody<Bf16, 64>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,      \
+    Bf16, 64, HasMatrixHeadSize)                                                                   \
+  X(reprise_attention_decode_matrix_bf16_128, kAttentionDecodeMatrix, Thread,                      \
+    (AttentionDecodeMatrixBody<Bf16, 128>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
+    Bf16, 128, HasMatrixHeadSize)                                                                  \
+  X(reprise_attention_decode_matrix_bf16_256, kAttentionDecodeMatrix, Thread,                      \
+    (AttentionDecodeMatrixBody<Bf16, 256>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
+    Bf16, 256, HasMatrixHeadSize)                                                                  \
+  X(reprise_attention_decode_matrix_f16_32, kAttentionDecodeMatrix, Thread,                        \
+    (AttentionDecodeMatrixBody<F16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,   \
+    32, HasMatrixHeadSize)                                                                         \
+  X(reprise_attention_decode_matrix_f16_64, kAttentionDecodeMatrix, Thread,                        \
+    (AttentionDecodeMatrixBody<F16, 64>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,   \
+    64, HasMatrixHeadSize)                                                                         \
+  X(reprise_attention_decode_matrix_f16_128, kAttentionDecodeMatrix, Thread,                       \
+    (AttentionDecodeMatrixBody<F16, 128>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,  \
+    128, HasMatrixHeadSize)                                                                        \
+  X(reprise_attention_decode_matrix_f16_256, kAttentionDecodeMatrix, Thread,                       \
+    (AttentionDecodeMatrixBody<F16, 256>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,  \
+    256, HasMatrixHeadSize)                                                                        \
+  X(reprise_attention_prefill_matrix_bf16_32, kAttentionPrefillMatrix, Thread,                     \
+    (AttentionPrefillMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
+    Bf16, 32, HasMatrixHeadSize)                                                                   \
+  X(reprise_attention_prefill_matrix_bf16_64, kAttentionPrefillMatrix, Thread,                     \
+    (AttentionPrefillMatrixBody<Bf16, 64>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
+    Bf16, 64, HasMatrixHeadSize)                                                                   \
+  X(reprise_attention_prefill_matrix_bf16_128, kAttentionPrefillMatrix, Thread,                    \
+    (AttentionPrefillMatrixBody<Bf16, 128>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,    \
+    Bf16, 128, HasMatrixHeadSize)                                                                  \
+  X(reprise_attention_prefill_matrix_bf16_256, kAttentionPrefillMatrix, Thread,                    \
+    (AttentionPrefillMatrixBody<Bf16, 256>), AttentionArgs, Warps(kMatrixWarps), 1, Bf16, None,    \
+    Bf16, 256, HasMatrixHeadSize)                                                                  \
+  X(reprise_attention_prefill_matrix_f16_32, kAttentionPrefillMatrix, Thread,                      \
+    (AttentionPrefillMatrixBody<F16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,  \
+    32, HasMatrixHeadSize)                                                                         \
+  X(reprise_attention_prefill_matrix_f16_64, kAttentionPrefillMatrix, Thread,                      \
+    (AttentionPrefillMatrixBody<F16, 64>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,  \
+    64, HasMatrixHeadSize)                                                                         \
+  X(reprise_attention_prefill_matrix_f16_128, kAttentionPrefillMatrix, Thread,                     \
+    (AttentionPrefillMatrixBody<F16, 128>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16, \
+    128, HasMatrixHeadSize)                                                                        \
+  X(reprise_attention_prefill_matrix_f16_256, kAttentionPrefillMatrix, Thread,                     \
+    (AttentionPrefillMatrixBody<F16, 256>), AttentionArgs, Warps(kMatrixWarps), 1, F16, None, F16, \
+    256, HasMatrixHeadSize)
+
+namespace reprise::kernels {
+
+inline constexpr KernelFamily kAttentionPortable = {"attention", "attention_portable"};
+inline constexpr KernelFamily kAttentionDecodeMatrix = {"attention", "attention_decode_matrix"};
+inline constexpr KernelFamily kAttentionPrefillMatrix = {"attention", "attention_prefill_matrix"};
+
+inline constexpr KernelInstance kAttentionInstances[] = {
+    REPRISE_ATTENTION_INSTANCES(REPRISE_INSTANCE_FACTS)  //
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ATTENTION_INSTANCES_H_

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention's plan: once per step the rows that run are cut into work items, which every layer's
+// attention follows. Here are the items, the rule by which rows are cut, and how many items there
+// can be; plan_body.h lists them on the device, as part of the plan kernel (kernels/plan/).
+#ifndef REPRISE_KERNELS_ATTENTION_PLAN_H_
+#define REPRISE_KERNELS_ATTENTION_PLAN_H_
+
+#include <cstdint>
+
+namespace reprise::kernels {
+
+// A work item: query tokens [q_begin, q_begin + q_count) of one row against KV positions [kv_begin,
+// kv_end), for every KV head. num_splits > 1: its result is partial, and the last of the row's
+// splits to arrive merges them in the order of their index.
+struct AttentionWorkItem {
+  uint32_t entry;    // of the step: which of the rows that run
+  uint32_t q_begin;  // query tokens are counted from the row's first
+  uint32_t q_count;
+  uint32_t kv_begin;
+  uint32_t kv_end;
+  uint32_t split;
+  uint32_t num_splits;
+  uint32_t row;  // resident row: whose block table
+};
+static_assert(sizeof(AttentionWorkItem) == 32);
+
+// How a row's KV is cut into splits: a rule of that row alone, so that a row's bits never depend on
+// its neighbours. kv_length counts the tokens that the row sees, those in its sliding window. split
+// length = max(min_split_tokens, ceil(kv_length / max_splits) rounded up to split_multiple).
+struct SplitRule {
+  uint32_t min_split_tokens = 256;
+  uint32_t max_splits = 32;
+  uint32_t split_multiple = 64;
+};
+
+// How the rows of a step become work items: a row of one query token gives a decode item per split,
+// a row of more a prefill item per group of query tokens.
+struct AttentionPlanRule {
+  SplitRule split;
+  uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item, see PrefillQueryTokens
+  uint32_t window = 0;            // sliding window in tokens, of all layers; 0: none
+};
+
+// Query rows, that is query tokens x heads of a group, that one prefill item holds at most where a
+// group has no more heads than that.
+constexpr int32_t kPrefillRows = 64;
+
+// The tile rule: query tokens of one prefill item. group: query heads of one KV head.
+constexpr uint32_t PrefillQueryTokens(int64_t group) {
+  return group >= kPrefillRows ? 1u : static_cast<uint32_t>(kPrefillRows / group);
+}
+
+// Work items of a step at most. Every row rounds its number of prefill items up once.
+constexpr uint64_t MaxDecodeItems(uint64_t max_rows, const SplitRule& rule) {
+  return max_rows * rule.max_splits;
+}
+constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
+                                   uint32_t prefill_q_tokens) {
+  return max_step_tokens / prefill_q_tokens + max_rows;
+}
+
+// The first KV position that a query token at `position` sees.
+constexpr uint32_t FirstSeen(uint32_t window, uint32_t position) {
+  return window != 0 && position >= window ? position - window + 1 : 0u;
+}
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ATTENTION_PLAN_H_

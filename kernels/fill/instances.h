@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled kernels of the fills. Columns: kernels/kernel_instance.h.
+#ifndef REPRISE_KERNELS_FILL_INSTANCES_H_
+#define REPRISE_KERNELS_FILL_INSTANCES_H_
+
+#include "kernels/kernel_instance.h"
+
+#define REPRISE_FILL_INSTANCES(X)                                                                  \
+  X(reprise_random_fill_f32, kRandomFill, Block, RandomFillBody<float>, RandomFillArgs,            \
+    Threads(256), 0, F32, None, None, 0, OnEveryDevice)                                            \
+  X(reprise_random_fill_bf16, kRandomFill, Block, RandomFillBody<Bf16>, RandomFillArgs,            \
+    Threads(256), 0, Bf16, None, None, 0, OnEveryDevice)                                           \
+  X(reprise_random_fill_f16, kRandomFill, Block, RandomFillBody<F16>, RandomFillArgs,              \
+    Threads(256), 0, F16, None, None, 0, OnEveryDevice)                                            \
+  X(reprise_nan_fill_f32, kNanFill, Block, NanFillBody<float>, NanFillArgs, Threads(256), 0, F32,  \
+    None, None, 0, OnEveryDevice)                                                                  \
+  X(reprise_nan_fill_bf16, kNanFill, Block, NanFillBody<Bf16>, NanFillArgs, Threads(256), 0, Bf16, \
+    None, None, 0, OnEveryDevice)                                                                  \
+  X(reprise_nan_fill_f16, kNanFill, Block, NanFillBody<F16>, NanFillArgs, Threads(256), 0, F16,    \
+    None, None, 0, OnEveryDevice)
+
+namespace reprise::kernels {
+
+inline constexpr KernelFamily kRandomFill = {"fill", "random_fill"};
+inline constexpr KernelFamily kNanFill = {"fill", "nan_fill"};
+
+inline constexpr KernelInstance kFillInstances[] = {
+    REPRISE_FILL_INSTANCES(REPRISE_INSTANCE_FACTS)  //
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_FILL_INSTANCES_H_

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of linear, as its kernels and its launch both need them.
+#ifndef REPRISE_KERNELS_LINEAR_LINEAR_GEOMETRY_H_
+#define REPRISE_KERNELS_LINEAR_LINEAR_GEOMETRY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/traits.h"
+#include "kernels/kernel_instance.h"
+
+namespace reprise::kernels {
+
+// ---- portable ----
+
+constexpr int kPortableTileRows = 8;
+constexpr int kPortableTileFeatures = 32;
+constexpr int kPortableTileK = 64;
+// One word of padding per row keeps neighbouring rows in different banks.
+constexpr int kPortablePitch = kPortableTileK + 1;
+constexpr size_t kPortableSharedBytes =
+    sizeof(float) * (kPortableTileRows * kPortablePitch + kPortableTileFeatures * kPortablePitch +
+                     kPortableTileRows * kPortableTileFeatures);
+
+// ---- the host's own ----
+
+constexpr int kNativeTileFeatures = 32;  // output features of a block
+
+// ---- matrix units ----
+
+constexpr int kMatrixTileFeatures = 128;  // output features of a tile
+constexpr int kMatrixChunkK = 64;  // input features of one pipeline stage: 128 bytes of a row
+constexpr int kMatrixLinearThreads = 256;
+
+constexpr int MatrixStageBytes(int tile_rows) {
+  return (kMatrixTileFeatures + tile_rows) * kMatrixChunkK * 2;
+}
+
+// The widest tile: two stages, and a word for the last arriver, fit shared memory. Larger batches:
+// blocks own whole tiles instead of segments.
+constexpr int MatrixMaxSplitRows(const DeviceTraits& traits) {
+  return 2 * MatrixStageBytes(128) < traits.shared_bytes ? 128 : 64;
+}
+// Whether a device has a tile of so many rows.
+constexpr bool HasMatrixTile(const DeviceTraits& traits, int tile_rows) {
+  return OnMatrixUnits(traits, tile_rows) && tile_rows >= traits.matrix_columns &&
+         tile_rows <= MatrixMaxSplitRows(traits);
+}
+// Stages. With asynchronous copies: what fits 227 KB of a multiprocessor that runs the blocks that
+// instances.h asks for (and, one block at a time, the 163 KB of sm_80); 160 KB of weights are in
+// flight where tiles of rows are small. Without: two or three, what fits.
+constexpr int MatrixStages(const DeviceTraits& traits, int tile_rows) {
+  if (traits.async_copy) return tile_rows <= 16 ? 6 : tile_rows <= 32 ? 5 : tile_rows <= 64 ? 4 : 5;
+  return 3 * MatrixStageBytes(tile_rows) < traits.shared_bytes ? 3 : 2;
+}
+constexpr int MatrixSharedBytes(const DeviceTraits& traits, int tile_rows) {
+  return MatrixStages(traits, tile_rows) * MatrixStageBytes(tile_rows);
+}
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_LINEAR_LINEAR_GEOMETRY_H_

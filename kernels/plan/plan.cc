@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/plan/plan.h"
+
+#include "kernels/launch_check.h"
+#include "kernels/plan/instances.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::kernels {
+
+absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanArgs& args) {
+  const AttentionPlanRule& rule = args.attention;
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "block_size", args.block_size, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "prefill_q_tokens", rule.prefill_q_tokens, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_splits", rule.split.max_splits, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "split_multiple", rule.split.split_multiple, 1));
+  const LoadedKernel& kernel = kernels.Get(kPlan);
+  return stream.Launch(kernel.kernel, {.grid_x = 1, .block = kernel.threads}, args);
+}
+
+}  // namespace reprise::kernels

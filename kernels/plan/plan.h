@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan: the node behind fetch. It turns the rows that run into what every other kernel of the
+// step reads: live counts, positions, KV places, which rows sample, and attention's work items.
+// Rows that have stopped get no tokens. One launch per replay; it stands apart from step/ and
+// attention/, whose parts it puts together, so that neither needs the other's bodies.
+#ifndef REPRISE_KERNELS_PLAN_PLAN_H_
+#define REPRISE_KERNELS_PLAN_PLAN_H_
+
+#include "absl/status/status.h"
+#include "kernels/kernel_set.h"
+#include "kernels/plan/plan_args.h"
+#include "runtime/device.h"
+
+namespace reprise::kernels {
+
+// One block. Cost: O(rows + tokens + items) over its threads. Errors: InvalidArgument on a block
+// size or a rule of zero.
+absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanArgs& args);
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_PLAN_PLAN_H_

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the plan. See plan.h.
+#ifndef REPRISE_KERNELS_PLAN_PLAN_ARGS_H_
+#define REPRISE_KERNELS_PLAN_PLAN_ARGS_H_
+
+#include <cstdint>
+
+#include "kernels/attention/plan.h"
+#include "kernels/step/rows.h"
+
+namespace reprise::kernels {
+
+struct PlanArgs {
+  StepPlan plan;
+  ResidentRows rows;
+  AttentionPlanRule attention;
+  uint32_t block_size = 0;  // tokens of a KV block
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_PLAN_PLAN_ARGS_H_

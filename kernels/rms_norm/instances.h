@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled kernels of RMSNorm. Columns: kernels/kernel_instance.h.
+#ifndef REPRISE_KERNELS_RMS_NORM_INSTANCES_H_
+#define REPRISE_KERNELS_RMS_NORM_INSTANCES_H_
+
+#include "kernels/kernel_instance.h"
+
+#define REPRISE_RMS_NORM_INSTANCES(X)                                                            \
+  X(reprise_rms_norm_f32, kRmsNorm, Block, RmsNormBody<float>, RmsNormArgs, ThreadsUpTo(512), 3, \
+    F32, F32, None, 0, OnEveryDevice)                                                            \
+  X(reprise_rms_norm_bf16, kRmsNorm, Block, RmsNormBody<Bf16>, RmsNormArgs, ThreadsUpTo(512), 3, \
+    Bf16, Bf16, None, 0, OnEveryDevice)                                                          \
+  X(reprise_rms_norm_f16, kRmsNorm, Block, RmsNormBody<F16>, RmsNormArgs, ThreadsUpTo(512), 3,   \
+    F16, F16, None, 0, OnEveryDevice)
+
+namespace reprise::kernels {
+
+inline constexpr KernelFamily kRmsNorm = {"rms_norm", "rms_norm"};
+
+inline constexpr KernelInstance kRmsNormInstances[] = {
+    REPRISE_RMS_NORM_INSTANCES(REPRISE_INSTANCE_FACTS)  //
+};
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_RMS_NORM_INSTANCES_H_

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Body of fetch, block style: the metadata ring's slot comes to the device, and updates go to the
+// resident rows.
+#ifndef REPRISE_KERNELS_STEP_FETCH_BODY_H_
+#define REPRISE_KERNELS_STEP_FETCH_BODY_H_
+
+#include "kernels/device/block.h"
+#include "kernels/step/fetch_args.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// Copies `words` 4-byte words of a ring slot, which come over the bus 16 bytes at a time. `from` is
+// a multiple of 16.
+REPRISE_FN void StageFromHost(Block& b, const unsigned char* from, uint32_t* to, int words) {
+  b.For((words + 3) / 4, [&](int i) {
+    const Vec<uint32_t, 4> x = b.LoadFromHost(from + static_cast<int64_t>(i) * 16);
+    REPRISE_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (i * 4 + j < words) to[i * 4 + j] = x.v[j];
+  });
+}
+
+// Writes one update's ids into the resident table. Ids start anywhere: whole 16-byte words come in,
+// single ids go out.
+REPRISE_FN void ApplyTableUpdate(Block& b, const FetchArgs& a, const TableUpdate& update,
+                                 const unsigned char* blocks) {
+  uint32_t* table =
+      a.rows.block_table + static_cast<uint64_t>(update.slot) * a.rows.max_blocks_per_row;
+  const uint32_t first_word = update.offset / 4;
+  const uint32_t end = update.offset + update.count;
+  b.For(static_cast<int>((end + 3) / 4 - first_word), [&](int i) {
+    const uint32_t word = first_word + static_cast<uint32_t>(i);
+    const Vec<uint32_t, 4> ids = b.LoadFromHost(blocks + static_cast<uint64_t>(word) * 16);
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t at = word * 4 + j;
+      if (at >= update.offset && at < end) table[update.first + at - update.offset] = ids.v[j];
+    }
+  });
+}
+
+// Counts token ids into a row's history: those before `prompt_length` as the prompt's, the others
+// as sampled; 0: all as the prompt's. The first word is prompt_length.
+REPRISE_FN void ApplyHistory(Block& b, const FetchArgs& a, const SamplingUpdate& update,
+                             const unsigned char* data) {
+  const int vocab = static_cast<int>(a.rows.vocab);
+  uint32_t* history = a.rows.history + static_cast<uint64_t>(update.slot) * a.rows.vocab;
+  b.For(vocab, [&](int i) { history[i] = 0; });
+  auto* ahead = b.Shared<uint32_t>();
+  StageFromHost(b, data, ahead, 1);
+  b.Sync();
+  const uint32_t prompt_length = ahead[0];
+  b.For(static_cast<int>((update.count + 3) / 4), [&](int i) {
+    const Vec<uint32_t, 4> ids = b.LoadFromHost(data + static_cast<uint64_t>(i) * 16);
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t word = static_cast<uint32_t>(i) * 4 + j;
+      if (word == 0 || word >= update.count) continue;
+      const uint32_t position = word - 1;
+      if (prompt_length == 0 || position < prompt_length) {
+        b.AtomicOr(&history[ids.v[j]], kHistoryPrompt);
+      } else {
+        b.AtomicAdd(&history[ids.v[j]], 1u);
+      }
+    }
+  });
+}
+
+// Writes one update's words into what the row keeps for sampling.
+REPRISE_FN void ApplySamplingUpdate(Block& b, const FetchArgs& a, const SamplingUpdate& update,
+                                    const unsigned char* all_data) {
+  const unsigned char* data = all_data + static_cast<uint64_t>(update.offset) * 4;
+  if (update.kind == kUpdateHistory) return ApplyHistory(b, a, update, data);
+  const uint64_t row = update.slot;
+  uint32_t* to = nullptr;
+  if (update.kind == kUpdateSampling) {
+    to = reinterpret_cast<uint32_t*>(a.rows.sampling + row);
+  } else if (update.kind == kUpdateStop) {
+    to = a.rows.stop_token + row * kMaxStopTokens;
+  } else if (update.kind == kUpdateBias) {
+    to = reinterpret_cast<uint32_t*>(a.rows.bias + row * kMaxLogitBias);
+  } else {
+    to = a.rows.mask + row * a.rows.mask_words;
+  }
+  StageFromHost(b, data, to, static_cast<int>(update.count));
+}
+
+// Block 0 stages header, rows and token ids; all blocks share the updates of block tables and of
+// sampling. Dynamic shared memory: kFetchAheadBytes.
+REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
+  const uint64_t begin_ns = b.ClockNs();
+  const uint64_t count = *a.step_count;
+  const unsigned char* slot = a.ring + (count % a.depth) * a.layout.bytes;
+  auto* ahead = b.Shared<uint32_t>();
+  const int ahead_bytes =
+      b.x() != 0 ? static_cast<int>(sizeof(StepHeader))
+                 : (a.layout.bytes < kFetchAheadBytes ? static_cast<int>(a.layout.bytes)
+                                                      : kFetchAheadBytes);
+  StageFromHost(b, slot, ahead, ahead_bytes / 4);
+  b.Sync();
+  const StepHeader header = *b.Shared<StepHeader>();
+  const bool live = header.sequence == count + 1;
+  const int num_updates = live ? static_cast<int>(header.num_table_updates) : 0;
+  const int num_sampling = live ? static_cast<int>(header.num_sampling_updates) : 0;
+
+  if (b.x() == 0) {
+    b.Once([&] {
+      PlanCounts counts{};
+      counts.sequence = live ? count + 1 : 0;
+      counts.begin_ns = begin_ns;
+      counts.num_rows = live ? header.num_rows : 0;
+      counts.num_tokens = live ? header.num_tokens : 0;
+      counts.num_table_updates = static_cast<uint32_t>(num_updates);
+      *a.plan.counts = counts;
+    });
+    constexpr int kRowWords = sizeof(RowEntry) / 4;
+    const int rows = live ? static_cast<int>(header.num_rows) : 0;
+    const int room = (ahead_bytes - static_cast<int>(a.layout.rows)) / 4 / kRowWords;
+    const int rows_ahead = rows < room ? rows : room;
+    auto* entries = reinterpret_cast<uint32_t*>(a.plan.entries);
+    b.For(rows_ahead * kRowWords, [&](int i) { entries[i] = ahead[a.layout.rows / 4 + i]; });
+    StageFromHost(b, slot + a.layout.rows + static_cast<uint64_t>(rows_ahead) * sizeof(RowEntry),
+                  entries + rows_ahead * kRowWords, (rows - rows_ahead) * kRowWords);
+    if (live)
+      StageFromHost(b, slot + a.layout.tokens, a.plan.given_tokens,
+                    static_cast<int>(header.num_given_tokens));
+  }
+  for (int u = b.x(); u < num_updates; u += b.grid_x()) {
+    b.Sync();  // the update before has been read
+    StageFromHost(b, slot + a.layout.table_updates + static_cast<uint64_t>(u) * sizeof(TableUpdate),
+                  ahead, sizeof(TableUpdate) / 4);
+    b.Sync();
+    ApplyTableUpdate(b, a, *b.Shared<TableUpdate>(), slot + a.layout.blocks);
+  }
+  for (int u = b.x(); u < num_sampling; u += b.grid_x()) {
+    b.Sync();
+    StageFromHost(
+        b, slot + a.layout.sampling_updates + static_cast<uint64_t>(u) * sizeof(SamplingUpdate),
+        ahead, sizeof(SamplingUpdate) / 4);
+    b.Sync();
+    const SamplingUpdate update = *b.Shared<SamplingUpdate>();
+    b.Sync();  // ahead is scratch from here on
+    ApplySamplingUpdate(b, a, update, slot + a.layout.sampling_data);
+  }
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_STEP_FETCH_BODY_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the elements of a weight matrix are stored. Activations and KV have formats of their own: a
+// kernel instance names all three (kernel_instance.h).
+#ifndef REPRISE_KERNELS_WEIGHT_FORMAT_H_
+#define REPRISE_KERNELS_WEIGHT_FORMAT_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/dtype.h"
+
+namespace reprise::kernels {
+
+// kNone: there is no weight. The others hold one number per element, without scales.
+enum class WeightFormat : uint8_t { kNone = 0, kF32, kBf16, kF16 };
+
+constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
+  switch (dtype) {
+    case runtime::DType::kF32:
+      return WeightFormat::kF32;
+    case runtime::DType::kBf16:
+      return WeightFormat::kBf16;
+    case runtime::DType::kF16:
+      return WeightFormat::kF16;
+  }
+  return WeightFormat::kNone;
+}
+
+// "none", "f32", "bf16", "f16".
+constexpr std::string_view NameOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kNone:
+      return "none";
+    case WeightFormat::kF32:
+      return "f32";
+    case WeightFormat::kBf16:
+      return "bf16";
+    case WeightFormat::kF16:
+      return "f16";
+  }
+  return "unknown";
+}
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_WEIGHT_FORMAT_H_
