@@ -50,7 +50,7 @@ class DecodeEngine::Impl {
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   absl::Status Wait(StepTicket ticket, StepResult* result);
   absl::Status Step(const StepRequest& request, StepResult* result);
-  absl::Status CaptureTwins(std::span<const uint32_t> rows);
+  absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
 
  private:
@@ -315,11 +315,11 @@ absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepResult* re
 
 // ---- measuring ----
 
-absl::Status DecodeEngine::Impl::CaptureTwins(std::span<const uint32_t> rows) {
+absl::Status DecodeEngine::Impl::CaptureProfiledGraphs(std::span<const uint32_t> rows) {
   absl::MutexLock lock(&mutex_);
   REPRISE_RETURN_IF_ERROR(RefuseFault());
   REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-  return parts_->graphs->CaptureTwins(parts_->device, *parts_->kernel_set, rows);
+  return parts_->graphs->CaptureProfiledGraphs(parts_->device, *parts_->kernel_set, rows);
 }
 
 absl::Status DecodeEngine::Impl::ReadStamps(uint32_t rows, StepStamps* stamps) {
@@ -361,8 +361,8 @@ absl::Status DecodeEngine::Wait(StepTicket ticket, StepResult* result) {
 absl::Status DecodeEngine::Step(const StepRequest& request, StepResult* result) {
   return impl_->Step(request, result);
 }
-absl::Status DecodeEngine::CaptureTwins(std::span<const uint32_t> rows) {
-  return impl_->CaptureTwins(rows);
+absl::Status DecodeEngine::CaptureProfiledGraphs(std::span<const uint32_t> rows) {
+  return impl_->CaptureProfiledGraphs(rows);
 }
 absl::Status DecodeEngine::ReadStamps(uint32_t rows, StepStamps* stamps) {
   return impl_->ReadStamps(rows, stamps);

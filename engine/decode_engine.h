@@ -30,7 +30,7 @@
 #include "absl/status/statusor.h"
 #include "engine/step.h"
 #include "graphs/graph_manager.h"
-#include "graphs/stamped_graphs.h"
+#include "graphs/profiled_graphs.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -140,9 +140,9 @@ struct EngineProgress {
 
 // When the kernels of a stamped step were done, nanoseconds on the device's clock.
 struct StepStamps {
-  std::span<const graphs::LaunchLabel> launches =
-      {};                              // in order; valid until the next CaptureTwins
-  int num_kernel_nodes = 0;            // of the twin: two per launch
+  std::span<const graphs::ProfiledLaunch> launches =
+      {};                              // in order; valid until the next CaptureProfiledGraphs
+  int num_kernel_nodes = 0;            // of the profiled graph: two per launch
   uint64_t begin_ns = 0;               // the first kernel's start
   std::vector<uint64_t> done_ns = {};  // by launch; capacity is kept
 };
@@ -188,14 +188,14 @@ class DecodeEngine {
   // Submit and Wait. FailedPrecondition while other steps are in flight.
   absl::Status Step(const StepRequest& request, StepResult* result);
 
-  // For measuring. Captures twins (graphs/stamped_graphs.h) of the decode graphs that steps of so
-  // many rows replay; steps of mode kStamped replay them from then on. Earlier twins go. Allocates
-  // and synchronises. Errors: InvalidArgument none or 0 rows; OutOfRange beyond the largest decode
-  // bucket; FailedPrecondition while steps are in flight; Unavailable after a device fault; those
-  // of the capture.
-  absl::Status CaptureTwins(std::span<const uint32_t> rows);
+  // For measuring. Captures profiled graphs (graphs/profiled_graphs.h) of the decode graphs that
+  // steps of so many rows replay; steps of mode kStamped replay them from then on. Earlier ones go.
+  // Allocates and synchronises. Errors: InvalidArgument none or 0 rows; OutOfRange beyond the
+  // largest decode bucket; FailedPrecondition while steps are in flight; Unavailable after a device
+  // fault; those of the capture.
+  absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   // The stamps of the last step if it was a stamped one of so many rows. Waits for the device.
-  // Errors: FailedPrecondition while steps are in flight, or without that twin.
+  // Errors: FailedPrecondition while steps are in flight, or without that graph.
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
 
  private:

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -73,7 +74,7 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const StagedStep& staged, Ex
   const auto rows = static_cast<int64_t>(staged.runs.size());
   // A step that only drops, adds or appends replays the smallest decode graph; no row runs in it.
   const int64_t at_least_one = std::max<int64_t>(rows, 1);
-  if (mode == ExecutionMode::kStamped) return PickTwin(staged.all_single ? at_least_one : 0);
+  if (mode == ExecutionMode::kStamped) return PickProfiled(staged.all_single ? at_least_one : 0);
   if (staged.all_single && at_least_one <= decode_->table().max_capacity())
     return Target{.graphs = decode_.get(), .size = at_least_one, .decode = true};
   if (static_cast<int64_t>(staged.num_tokens) <= mixed_->table().max_capacity())
@@ -83,49 +84,54 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const StagedStep& staged, Ex
       mixed_->table().max_capacity(), " in the largest mixed bucket"));
 }
 
-absl::StatusOr<StepGraphs::Target> StepGraphs::PickTwin(int64_t rows) {
+absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(int64_t rows) {
   if (rows == 0)
     return absl::FailedPreconditionError(
         "a stamped step has a row of several query tokens; allowed: decode steps");
   REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket, decode_->table().SmallestThatFits(rows));
-  if (twins_ != nullptr) {
-    const auto twin = twins_->graphs().table().SmallestThatFits(rows);
-    if (twin.ok() && (*twin)->capacity == bucket->capacity)
-      return Target{.graphs = &twins_->graphs(), .size = rows, .decode = true};
+  if (profiled_ != nullptr) {
+    const auto captured = profiled_->graphs().table().SmallestThatFits(rows);
+    if (captured.ok() && (*captured)->capacity == bucket->capacity)
+      return Target{.graphs = &profiled_->graphs(), .size = rows, .decode = true};
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("graph '", bucket->name, "' has no twin; CaptureTwins makes one"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "graph '", bucket->name, "' has no profiled graph; CaptureProfiledGraphs makes one"));
 }
 
-absl::Status StepGraphs::CaptureTwins(runtime::Device& device, const kernels::KernelSet& kernels,
-                                      std::span<const uint32_t> rows) {
-  graphs::GraphManagerOptions options{.buckets = {}, .name_prefix = "twin"};
+absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
+                                               const kernels::KernelSet& kernels,
+                                               std::span<const uint32_t> rows) {
+  graphs::GraphManagerOptions options{.buckets = {}, .name_prefix = "profiled"};
   for (const uint32_t count : rows) {
     REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
                              decode_->table().SmallestThatFits(count));
     options.buckets.push_back(bucket->capacity);
   }
-  twins_ = nullptr;
+  profiled_ = nullptr;
   REPRISE_ASSIGN_OR_RETURN(
-      twins_, graphs::StampedGraphs::Create(
-                  device, stream_, kernels, std::move(options),
-                  [this](runtime::Stream& stream, const graphs::Bucket& bucket) {
-                    return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, false));
-                  }));
+      profiled_, graphs::ProfiledGraphs::Create(
+                     device, stream_,
+                     [&kernels](runtime::Stream& stream, uint64_t* out) {
+                       return kernels::Stamp(stream, kernels, {.out = out});
+                     },
+                     std::move(options),
+                     [this](runtime::Stream& stream, const graphs::Bucket& bucket) {
+                       return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, false));
+                     }));
   return absl::OkStatus();
 }
 
 absl::Status StepGraphs::ReadStamps(uint32_t rows, const uint64_t* device_begin_ns,
                                     StepStamps* stamps) {
-  REPRISE_ASSIGN_OR_RETURN(const Target twin, PickTwin(std::max(rows, 1u)));
+  REPRISE_ASSIGN_OR_RETURN(const Target profiled, PickProfiled(std::max(rows, 1u)));
   REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
-                           twin.graphs->table().SmallestThatFits(twin.size));
-  REPRISE_ASSIGN_OR_RETURN(stamps->launches, twins_->LaunchesOf(twin.size));
+                           profiled.graphs->table().SmallestThatFits(profiled.size));
+  REPRISE_ASSIGN_OR_RETURN(stamps->launches, profiled_->LaunchesOf(profiled.size));
   stamps->num_kernel_nodes =
-      twin.graphs->captured()[static_cast<size_t>(bucket->index)].num_kernel_nodes;
+      profiled.graphs->captured()[static_cast<size_t>(bucket->index)].num_kernel_nodes;
   REPRISE_RETURN_IF_ERROR(
       stream_.CopyToHost(&stamps->begin_ns, device_begin_ns, sizeof(stamps->begin_ns)));
-  return twins_->Read(twin.size, &stamps->done_ns);
+  return profiled_->Read(profiled.size, &stamps->done_ns);
 }
 
 }  // namespace reprise::engine

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
-// mixed buckets (query tokens), and twins of decode graphs for measuring. Picks the smallest that
-// serves a step, step 4 of the way of a step.
-// Threads: as GraphManager, one at a time; what was captured at start may be read from any.
+// mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. Picks the
+// smallest that serves a step, step 4 of the way of a step. Threads: as GraphManager, one at a
+// time; what was captured at start may be read from any.
 #ifndef REPRISE_ENGINE_STEP_GRAPHS_H_
 #define REPRISE_ENGINE_STEP_GRAPHS_H_
 
@@ -19,7 +19,7 @@
 #include "engine/step_program.h"
 #include "engine/step_validator.h"
 #include "graphs/graph_manager.h"
-#include "graphs/stamped_graphs.h"
+#include "graphs/profiled_graphs.h"
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
 
@@ -53,7 +53,7 @@ class StepGraphs {
     bool decode = false;  // counts rows
   };
   // Errors: OutOfRange beyond the largest mixed bucket; FailedPrecondition for a stamped step that
-  // is no decode step or has no twin.
+  // is no decode step or has no profiled graph.
   absl::StatusOr<Target> Pick(const StagedStep& staged, ExecutionMode mode);
 
   std::span<const graphs::CapturedBucket> decode_buckets() const { return decode_->captured(); }
@@ -61,8 +61,8 @@ class StepGraphs {
 
   // See DecodeEngine. REQUIRES for both: no steps are in flight. `device_begin_ns`: device address
   // of the first kernel's start.
-  absl::Status CaptureTwins(runtime::Device& device, const kernels::KernelSet& kernels,
-                            std::span<const uint32_t> rows);
+  absl::Status CaptureProfiledGraphs(runtime::Device& device, const kernels::KernelSet& kernels,
+                                     std::span<const uint32_t> rows);
   absl::Status ReadStamps(uint32_t rows, const uint64_t* device_begin_ns, StepStamps* stamps);
 
  private:
@@ -70,15 +70,16 @@ class StepGraphs {
       : stream_(stream), program_(program), max_rows_(max_rows) {}
   absl::StatusOr<std::unique_ptr<graphs::GraphManager>> CaptureKind(
       bool mixed, graphs::GraphManagerOptions options);
-  // The twin of the decode graph that serves `rows`. Errors: FailedPrecondition without it.
-  absl::StatusOr<Target> PickTwin(int64_t rows);
+  // The profiled graph of the decode bucket that serves `rows`. Errors: FailedPrecondition without
+  // it.
+  absl::StatusOr<Target> PickProfiled(int64_t rows);
 
   runtime::Stream& stream_;
   const StepProgram program_;
   const uint32_t max_rows_;
   std::unique_ptr<graphs::GraphManager> decode_;
   std::unique_ptr<graphs::GraphManager> mixed_;
-  std::unique_ptr<graphs::StampedGraphs> twins_;  // none until CaptureTwins
+  std::unique_ptr<graphs::ProfiledGraphs> profiled_;  // none until CaptureProfiledGraphs
 };
 
 }  // namespace reprise::engine

@@ -19,6 +19,9 @@ struct LoadedKernel {
   const KernelInstance* instance = nullptr;
   runtime::Kernel kernel;
   unsigned threads = 0;  // of a block on this device; the most where launches choose
+
+  // Of its launches.
+  runtime::LaunchLabel label() const { return {.op = instance->family->name}; }
 };
 
 class KernelSet {

@@ -52,12 +52,22 @@ struct DeviceProperties {
   size_t total_bytes = 0;  // memory of the device
 };
 
+// What whoever enqueues a launch calls it, for those who measure (graphs/profiled_graphs.h). No
+// device reads it. Plain words: it costs a launch no allocation.
+struct LaunchLabel {
+  std::string_view op = {};  // static storage: "rms_norm"; "": goes by the kernel's name
+  // Of the matrix that this launch works on, where there is one; shown as "<rows>x<columns>".
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
 // The static shape of a launch. Never depends on live lengths.
 struct LaunchShape {
   unsigned grid_x = 1;
   unsigned grid_y = 1;
   unsigned block = 1;       // threads of a block; the host runs a block as one call
   size_t shared_bytes = 0;  // dynamic shared memory
+  LaunchLabel label = {};
 };
 
 // One block of a kernel as the host device runs it: `args` points at the launch's copied argument

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# check_include_direction(): which lines of a source tree include something above them. Each folder may include itself and what is
-# below it; gRPC, protobuf and generated headers are for service, tools and tests. Not a parser: it reads #include lines.
+# check_include_direction(): which lines of a source tree include what their folder may not. Each folder may include itself and
+# what is below it; graphs, which knows no kernel, includes runtime alone. gRPC, protobuf and generated headers are for service,
+# tools and tests. Not a parser: it reads #include lines.
 
 # check_include_direction(<root> <out>): sets <out> to a list of "file:line text: reason", empty when the tree is in order.
 function(check_include_direction root out)
   set(below_runtime runtime)
   set(below_kernels kernels runtime)
-  set(below_graphs graphs kernels runtime)
+  set(below_graphs graphs runtime)
   set(below_models models kernels runtime)
   set(below_engine engine models graphs kernels runtime)
   set(below_service service engine models graphs kernels runtime proto)
@@ -43,7 +44,7 @@ function(_reason_against header allowed out)
     set(reason "relative path where the include root is the repository")
   elseif(header MATCHES "^(runtime|kernels|graphs|models|engine|service|tools|tests)/")
     if(NOT CMAKE_MATCH_1 IN_LIST allowed)
-      set(reason "${CMAKE_MATCH_1} is above this folder")
+      set(reason "${CMAKE_MATCH_1} is not for this folder")
     endif()
   elseif(header MATCHES "^(grpc|grpcpp|google/protobuf|google/rpc|proto|reprise/v1)/")
     if(NOT "proto" IN_LIST allowed)

@@ -36,7 +36,8 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
   return stream.Launch(kernel.kernel,
                        {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
                         .block = kernel.threads,
-                        .shared_bytes = static_cast<size_t>(args.pass_rows) * row_bytes},
+                        .shared_bytes = static_cast<size_t>(args.pass_rows) * row_bytes,
+                        .label = kernel.label()},
                        args);
 }
 

@@ -65,10 +65,11 @@ MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const A
   // As many blocks as run at once, two per multiprocessor at most.
   const bool two = 2 * (shared_bytes + 1024) <= kernels.device.shared_bytes_per_multiprocessor;
   const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
-  return {
-      .kernel = kernel.kernel,
-      .shape = {
-          .grid_x = (two ? 2 : 1) * sms, .block = kernel.threads, .shared_bytes = shared_bytes}};
+  return {.kernel = kernel.kernel,
+          .shape = {.grid_x = (two ? 2 : 1) * sms,
+                    .block = kernel.threads,
+                    .shared_bytes = shared_bytes,
+                    .label = kernel.label()}};
 }
 
 }  // namespace reprise::kernels

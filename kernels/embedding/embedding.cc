@@ -12,7 +12,9 @@ absl::Status Embedding(runtime::Stream& stream, const KernelSet& kernels, const 
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("embedding", "max_tokens", max_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("embedding", "hidden", args.hidden, 1));
   const LoadedKernel& kernel = kernels.Get(kEmbedding);
-  return stream.Launch(kernel.kernel, {.grid_x = max_tokens, .block = kernel.threads}, args);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_tokens, .block = kernel.threads, .label = kernel.label()},
+                       args);
 }
 
 }  // namespace reprise::kernels

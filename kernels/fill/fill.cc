@@ -17,8 +17,10 @@ absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const Ker
   const LoadedKernel& kernel = kernels.Get(family);
   const int64_t pieces = (args.count + kFillPiece - 1) / kFillPiece;
   const int64_t blocks = std::min<int64_t>(pieces, 16 * kernels.device.num_multiprocessors);
-  return stream.Launch(kernel.kernel,
-                       {.grid_x = static_cast<unsigned>(blocks), .block = kernel.threads}, args);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = static_cast<unsigned>(blocks), .block = kernel.threads, .label = kernel.label()},
+      args);
 }
 
 }  // namespace

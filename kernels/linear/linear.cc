@@ -59,6 +59,13 @@ int TileRows(const KernelSet& kernels, WeightFormat format, uint32_t max_rows) {
   return ChooseMatrix(kernels, format, rows)->instance->tile;
 }
 
+runtime::LaunchLabel LabelOf(const LoadedKernel& kernel, const LinearArgs& args) {
+  runtime::LaunchLabel label = kernel.label();
+  label.rows = args.out_features;
+  label.columns = args.in_features;
+  return label;
+}
+
 absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
                           const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
   const DeviceTraits traits = kernels.traits();
@@ -66,7 +73,8 @@ absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
   const int rows = tile != 0 ? tile : MatrixMaxSplitRows(traits);
   runtime::LaunchShape shape{.grid_x = static_cast<unsigned>(args.num_segments),
                              .block = kernel.threads,
-                             .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows))};
+                             .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows)),
+                             .label = LabelOf(kernel, args)};
   if (tile == 0) {
     shape.grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures);
     shape.grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows));
@@ -81,7 +89,8 @@ absl::Status LaunchPortable(runtime::Stream& stream, const LoadedKernel& kernel,
       .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kPortableTileFeatures),
       .grid_y = std::min(CeilDiv(max_rows, kPortableTileRows), kMaxRowBlocks),
       .block = kernel.threads,
-      .shared_bytes = kPortableSharedBytes};
+      .shared_bytes = kPortableSharedBytes,
+      .label = LabelOf(kernel, args)};
   return stream.Launch(kernel.kernel, shape, args);
 }
 
@@ -152,7 +161,8 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   if (candidate == LinearCandidate::kBest) {
     if (const LoadedKernel* native = Choose(kernels, kLinearNative, weights.format, 0)) {
       const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kNativeTileFeatures);
-      return stream.Launch(native->kernel, {.grid_x = tiles}, args);
+      return stream.Launch(native->kernel, {.grid_x = tiles, .label = LabelOf(*native, args)},
+                           args);
     }
     const LoadedKernel* matrix = ChooseMatrix(kernels, weights.format, max_rows);
     // 16-byte copies need rows that start at multiples of 16 bytes.

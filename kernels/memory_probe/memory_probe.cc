@@ -23,8 +23,10 @@ absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const Ker
   }
   const int64_t pieces = (bytes + kMemoryProbePiece - 1) / kMemoryProbePiece;
   const LoadedKernel& kernel = kernels.Get(family);
-  return stream.Launch(kernel.kernel,
-                       {.grid_x = static_cast<unsigned>(pieces), .block = kernel.threads}, args);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = static_cast<unsigned>(pieces), .block = kernel.threads, .label = kernel.label()},
+      args);
 }
 
 }  // namespace

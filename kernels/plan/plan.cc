@@ -14,7 +14,8 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_splits", rule.split.max_splits, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "split_multiple", rule.split.split_multiple, 1));
   const LoadedKernel& kernel = kernels.Get(kPlan);
-  return stream.Launch(kernel.kernel, {.grid_x = 1, .block = kernel.threads}, args);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = 1, .block = kernel.threads, .label = kernel.label()}, args);
 }
 
 }  // namespace reprise::kernels

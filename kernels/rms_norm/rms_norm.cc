@@ -24,7 +24,8 @@ absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const Rm
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
   const LoadedKernel& kernel = kernels.Get(kRmsNorm);
   const unsigned threads = BlockThreads(kernel, args.hidden, runtime::SizeOf(kernels.dtype));
-  return stream.Launch(kernel.kernel, {.grid_x = max_rows, .block = threads}, args);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_rows, .block = threads, .label = kernel.label()}, args);
 }
 
 }  // namespace reprise::kernels

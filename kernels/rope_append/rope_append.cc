@@ -46,8 +46,12 @@ absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
   const size_t shared_bytes = normed ? heads * kHeadNormLanes * sizeof(float) : 0;
   const LoadedKernel& kernel = kernels.Get(family);
   const unsigned threads = BlockThreads(kernel, args, runtime::SizeOf(kernels.dtype), max_tokens);
-  return stream.Launch(
-      kernel.kernel, {.grid_x = max_tokens, .block = threads, .shared_bytes = shared_bytes}, args);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_tokens,
+                        .block = threads,
+                        .shared_bytes = shared_bytes,
+                        .label = kernel.label()},
+                       args);
 }
 
 }  // namespace reprise::kernels

@@ -25,13 +25,18 @@ absl::Status Sample(runtime::Stream& stream, const KernelSet& kernels, const Sam
   const unsigned rows = max_sampled + max_prompt_logprobs;
   const LoadedKernel& partial = kernels.Get(kSamplePartial);
   const LoadedKernel& final = kernels.Get(kSampleFinal);
-  REPRISE_RETURN_IF_ERROR(stream.Launch(
-      partial.kernel,
-      {.grid_x = rows, .grid_y = static_cast<unsigned>(args.num_chunks), .block = partial.threads},
-      args));
-  return stream.Launch(
-      final.kernel, {.grid_x = rows, .block = final.threads, .shared_bytes = sizeof(ReportScratch)},
-      args);
+  REPRISE_RETURN_IF_ERROR(stream.Launch(partial.kernel,
+                                        {.grid_x = rows,
+                                         .grid_y = static_cast<unsigned>(args.num_chunks),
+                                         .block = partial.threads,
+                                         .label = partial.label()},
+                                        args));
+  return stream.Launch(final.kernel,
+                       {.grid_x = rows,
+                        .block = final.threads,
+                        .shared_bytes = sizeof(ReportScratch),
+                        .label = final.label()},
+                       args);
 }
 
 }  // namespace reprise::kernels

@@ -15,8 +15,10 @@ absl::Status SiluMul(runtime::Stream& stream, const KernelSet& kernels, const Si
   // What one pass of a block's threads over packs of 8 elements covers.
   const unsigned piece = kernel.threads * kSiluMulPack;
   const unsigned pieces = (static_cast<unsigned>(args.intermediate) + piece - 1) / piece;
-  return stream.Launch(kernel.kernel,
-                       {.grid_x = max_tokens, .grid_y = pieces, .block = kernel.threads}, args);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = max_tokens, .grid_y = pieces, .block = kernel.threads, .label = kernel.label()},
+      args);
 }
 
 }  // namespace reprise::kernels

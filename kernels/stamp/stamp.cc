@@ -9,7 +9,8 @@ absl::Status Stamp(runtime::Stream& stream, const KernelSet& kernels, const Stam
   if (args.out == nullptr)
     return absl::InvalidArgumentError("stamp: out is null; allowed: device memory");
   const LoadedKernel& kernel = kernels.Get(kStamp);
-  return stream.Launch(kernel.kernel, {.grid_x = 1, .block = kernel.threads}, args);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = 1, .block = kernel.threads, .label = kernel.label()}, args);
 }
 
 }  // namespace reprise::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stamp: writes down when the kernels before it were done. Measuring work, never inside a
-// step's own graph; graphs/stamped_graphs.h puts one behind every kernel of a twin.
+// step's own graph; graphs/profiled_graphs.h puts one behind every launch of a profiled graph.
 #ifndef REPRISE_KERNELS_STAMP_STAMP_H_
 #define REPRISE_KERNELS_STAMP_STAMP_H_
 

@@ -20,7 +20,8 @@ absl::Status Fetch(runtime::Stream& stream, const KernelSet& kernels, const Fetc
   return stream.Launch(kernel.kernel,
                        {.grid_x = kernels.on_host() ? 1 : kFetchBlocks,
                         .block = kernel.threads,
-                        .shared_bytes = kFetchAheadBytes},
+                        .shared_bytes = kFetchAheadBytes,
+                        .label = kernel.label()},
                        args);
 }
 

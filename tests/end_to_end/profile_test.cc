@@ -126,7 +126,7 @@ TEST_F(ProfileProgram, PrintsTablesForPeople) {
   EXPECT_THAT(text, StartsWith("model"));
   EXPECT_THAT(text, HasSubstr("\n2 rows of 100 tokens: decode/2, "));
   EXPECT_THAT(text, HasSubstr("linear_native 64x32"));
-  EXPECT_THAT(text, HasSubstr("skew of the twin"));
+  EXPECT_THAT(text, HasSubstr("skew of the profiled graph"));
   EXPECT_THAT(text, HasSubstr("replay p50"));
   EXPECT_THAT(text, HasSubstr("not told: device 'host'"));
 }

@@ -23,11 +23,12 @@ using ::reprise::testing::StatusIs;
 using ::testing::HasSubstr;
 
 // Two layers of a norm and two linears, between a fetch and a publish.
-std::vector<graphs::LaunchLabel> Launches() {
-  const graphs::LaunchLabel norm{.kernel = "reprise_rms_norm_bf16", .op = "rms_norm", .shape = ""};
-  const graphs::LaunchLabel wide{
+std::vector<graphs::ProfiledLaunch> Launches() {
+  const graphs::ProfiledLaunch norm{
+      .kernel = "reprise_rms_norm_bf16", .op = "rms_norm", .shape = ""};
+  const graphs::ProfiledLaunch wide{
       .kernel = "reprise_linear_x_bf16", .op = "linear_x", .shape = "8x4"};
-  const graphs::LaunchLabel narrow{
+  const graphs::ProfiledLaunch narrow{
       .kernel = "reprise_linear_x_bf16", .op = "linear_x", .shape = "4x4"};
   return {{.kernel = "reprise_fetch", .op = "fetch", .shape = ""},
           norm,
@@ -39,7 +40,7 @@ std::vector<graphs::LaunchLabel> Launches() {
           {.kernel = "reprise_publish", .op = "publish", .shape = ""}};
 }
 
-engine::StepStamps Stamps(const std::vector<graphs::LaunchLabel>& launches, uint64_t begin_ns,
+engine::StepStamps Stamps(const std::vector<graphs::ProfiledLaunch>& launches, uint64_t begin_ns,
                           std::vector<uint64_t> took_ns) {
   engine::StepStamps stamps{.launches = launches, .begin_ns = begin_ns, .done_ns = {}};
   for (const uint64_t ns : took_ns) stamps.done_ns.push_back(begin_ns += ns);
@@ -54,11 +55,11 @@ TEST(KernelTimes, AddUpByKernelAndShape) {
   ASSERT_EQ(times.ops().size(), 5u);
   EXPECT_EQ(times.num_launches(), 8u);
   const OpTime& norm = times.ops()[1];
-  EXPECT_EQ(norm.label.op, "rms_norm");
+  EXPECT_EQ(norm.launch.op, "rms_norm");
   EXPECT_EQ(norm.count, 2u);
   EXPECT_EQ(norm.stamped_ns.count(), 2u);
   EXPECT_DOUBLE_EQ(norm.stamped_ns.Mean(), (22 + 42) / 2.0);
-  EXPECT_EQ(times.ops()[2].label.shape, "8x4");
+  EXPECT_EQ(times.ops()[2].launch.shape, "8x4");
   EXPECT_DOUBLE_EQ(times.ops()[2].stamped_ns.Mean(), (210 + 250) / 2.0);
   EXPECT_DOUBLE_EQ(times.ops()[3].stamped_ns.Mean(), (102 + 122) / 2.0);
   EXPECT_DOUBLE_EQ(times.ops()[4].stamped_ns.Mean(), 8);
@@ -87,14 +88,14 @@ PointProfile Point() {
   point.context = 100;
   point.graph = "decode/2";
   point.num_kernels = 8;
-  point.num_twin_kernels = 16;
+  point.num_profiled_kernels = 16;
   for (int i = 0; i < 3; ++i) {
     point.plain.replay_ns.Add(1000);
     point.plain.device_ns.Add(600);
     point.plain.launch_ns.Add(50);
-    point.twin.replay_ns.Add(1200);
-    point.twin.device_ns.Add(680);
-    point.twin.launch_ns.Add(60);
+    point.profiled.replay_ns.Add(1200);
+    point.profiled.device_ns.Add(680);
+    point.profiled.launch_ns.Add(60);
   }
   point.bytes = {.weights = 3000, .kv_read = 2000, .kv_written = 500, .activations = 500};
   EXPECT_OK(point.kernels.Add(Stamps(Launches(), 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
@@ -129,8 +130,10 @@ TEST(ProfileReport, SaysWhatWasMeasured) {
   EXPECT_THAT(text, HasSubstr("linear_x 8x4      2   400 ns  380 ns  62.3 %        190 ns         "
                               "190 ns\n"));
   EXPECT_THAT(text, HasSubstr("publish           1    10 ns    0 ns   0.0 %          0 ns"));
-  EXPECT_THAT(text, HasSubstr("skew of the twin +20.0 %, 10 ns a stamp"));
-  EXPECT_THAT(text, HasSubstr("stamped times add up to 690 ns, 57.5 % of the twin's mean replay"));
+  EXPECT_THAT(text, HasSubstr("skew of the profiled graph +20.0 %, 10 ns a stamp"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("stamped times add up to 690 ns, 57.5 % of the profiled graph's mean replay"));
   EXPECT_THAT(text, HasSubstr("net times add up to 610 ns, 61.0 % of the mean replay"));
   const std::string points = PointsText({Point()}, Context());
   EXPECT_THAT(points, HasSubstr("10.00 GB/s   50.0 %         -      -\n"));

@@ -8,11 +8,11 @@
 namespace reprise::tools {
 
 void KernelTimes::Begin(const engine::StepStamps& stamps) {
-  for (const graphs::LaunchLabel& label : stamps.launches) {
+  for (const graphs::ProfiledLaunch& launch : stamps.launches) {
     auto op = std::find_if(ops_.begin(), ops_.end(),
-                           [&](const OpTime& known) { return known.label == label; });
+                           [&](const OpTime& known) { return known.launch == launch; });
     if (op == ops_.end()) {
-      ops_.push_back({.label = label, .count = 0, .stamped_ns = {}});
+      ops_.push_back({.launch = launch, .count = 0, .stamped_ns = {}});
       op = ops_.end() - 1;
     }
     ++op->count;

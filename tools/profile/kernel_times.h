@@ -11,13 +11,14 @@
 
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
+#include "graphs/profiled_graphs.h"
 #include "tools/samples.h"
 
 namespace reprise::tools {
 
 // All launches of one kernel with one shape.
 struct OpTime {
-  graphs::LaunchLabel label;
+  graphs::ProfiledLaunch launch;
   uint32_t count = 0;  // launches of a step
   Samples stamped_ns;  // by step: of all its launches together
 };

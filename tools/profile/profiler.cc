@@ -154,9 +154,9 @@ class PointMeasurement {
   }
 
   absl::Status AddStamped(const engine::StepResult& result) {
-    AddTimes(result.ledger, profile_.twin);
+    AddTimes(result.ledger, profile_.profiled);
     REPRISE_RETURN_IF_ERROR(engine_.ReadStamps(profile_.rows, &stamps_));
-    profile_.num_twin_kernels = stamps_.num_kernel_nodes;
+    profile_.num_profiled_kernels = stamps_.num_kernel_nodes;
     return profile_.kernels.Add(stamps_);
   }
 
@@ -226,12 +226,12 @@ absl::Status CheckPoints(const ProfileOptions& options, const engine::EngineLimi
 
 double PointProfile::Skew() const {
   const double whole = plain.replay_ns.Percentile(50);
-  return Share(twin.replay_ns.Percentile(50) - whole, whole);
+  return Share(profiled.replay_ns.Percentile(50) - whole, whole);
 }
 
 double PointProfile::DeviceSkew() const {
   const double whole = plain.device_ns.Percentile(50);
-  return Share(twin.device_ns.Percentile(50) - whole, whole);
+  return Share(profiled.device_ns.Percentile(50) - whole, whole);
 }
 
 double PointProfile::BytesPerSecond() const {
@@ -239,7 +239,7 @@ double PointProfile::BytesPerSecond() const {
 }
 
 absl::Status Profiler::Prepare(const ProfileOptions& options) {
-  return engine_.CaptureTwins(options.rows);
+  return engine_.CaptureProfiledGraphs(options.rows);
 }
 
 absl::StatusOr<PointProfile> Profiler::Measure(uint32_t rows, uint32_t context,

@@ -53,9 +53,9 @@ struct PointProfile {
   std::string graph;
   uint32_t padding_rows = 0;
   int num_kernels = 0;
-  int num_twin_kernels = 0;
+  int num_profiled_kernels = 0;  // of the profiled graph, stamps among them
   StepTimes plain;
-  StepTimes twin;
+  StepTimes profiled;
   // Of the plain steps: tokens in a row's KV, and tokens that it attended over, which are the last
   // of them where the model has a sliding window.
   double mean_context = 0;
@@ -65,7 +65,7 @@ struct PointProfile {
   // Read at the end of every window; empty where the platform does not tell.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
 
-  // (twin - plain) / plain, of medians.
+  // (profiled - plain) / plain, of medians.
   double Skew() const;
   double DeviceSkew() const;
   // Bytes per second: the step's bytes by the median of its device time.
@@ -78,7 +78,7 @@ class Profiler {
   Profiler(engine::DecodeEngine* engine, Telemetry* telemetry)
       : engine_(*engine), telemetry_(telemetry) {}
 
-  // Captures the twins of all points.
+  // Captures the profiled graphs of all points.
   absl::Status Prepare(const ProfileOptions& options);
   // One point, in a session of its own. Errors: the engine's.
   absl::StatusOr<PointProfile> Measure(uint32_t rows, uint32_t context,

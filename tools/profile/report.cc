@@ -31,8 +31,8 @@ nlohmann::json MeanJson(const Samples& samples) {
   return samples.empty() ? nlohmann::json(nullptr) : nlohmann::json(samples.Mean());
 }
 
-std::string OpName(const graphs::LaunchLabel& label) {
-  return label.shape.empty() ? label.op : absl::StrCat(label.op, " ", label.shape);
+std::string OpName(const graphs::ProfiledLaunch& launch) {
+  return launch.shape.empty() ? launch.op : absl::StrCat(launch.op, " ", launch.shape);
 }
 
 std::string KernelTable(const PointProfile& point, const ProfileContext& context) {
@@ -42,7 +42,7 @@ std::string KernelTable(const PointProfile& point, const ProfileContext& context
   Table table({"op", "calls", "stamped", "net", "share", "net per call", "net per layer"});
   for (const OpTime& op : point.kernels.ops()) {
     const double net = KernelTimes::NetNs(op, stamp);
-    table.AddRow({OpName(op.label), absl::StrCat(op.count), FormatDuration(op.stamped_ns.Mean()),
+    table.AddRow({OpName(op.launch), absl::StrCat(op.count), FormatDuration(op.stamped_ns.Mean()),
                   FormatDuration(net), FormatPercent(Share(net, net_sum)),
                   FormatDuration(net / op.count),
                   IsOfLayers(op, num_layers) ? FormatDuration(net / static_cast<double>(num_layers))
@@ -56,13 +56,14 @@ std::string SumText(const PointProfile& point, const ProfileContext& context) {
   const double stamp = context.StampCostNs();
   const double net_sum = point.kernels.NetSumNs(stamp);
   const double span = point.kernels.span_ns().Mean();
-  return absl::StrCat("stamped times add up to ", FormatDuration(span), ", ",
-                      FormatPercent(Share(span, point.twin.replay_ns.Mean())),
-                      " of the twin's mean replay (", FormatDuration(point.twin.replay_ns.Mean()),
-                      "); skew of the twin ", Signed(point.Skew()), ", ", FormatDuration(stamp),
-                      " a stamp; net times add up to ", FormatDuration(net_sum), ", ",
-                      FormatPercent(Share(net_sum, point.plain.replay_ns.Mean())),
-                      " of the mean replay (", FormatDuration(point.plain.replay_ns.Mean()), ")\n");
+  return absl::StrCat(
+      "stamped times add up to ", FormatDuration(span), ", ",
+      FormatPercent(Share(span, point.profiled.replay_ns.Mean())),
+      " of the profiled graph's mean replay (", FormatDuration(point.profiled.replay_ns.Mean()),
+      "); skew of the profiled graph ", Signed(point.Skew()), ", ", FormatDuration(stamp),
+      " a stamp; net times add up to ", FormatDuration(net_sum), ", ",
+      FormatPercent(Share(net_sum, point.plain.replay_ns.Mean())), " of the mean replay (",
+      FormatDuration(point.plain.replay_ns.Mean()), ")\n");
 }
 
 std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
@@ -106,11 +107,11 @@ nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& contex
   for (const OpTime& op : point.kernels.ops()) {
     const double net_us = KernelTimes::NetNs(op, stamp) * kNsToUs;
     nlohmann::json shape = nullptr;
-    if (!op.label.shape.empty()) shape = op.label.shape;
+    if (!op.launch.shape.empty()) shape = op.launch.shape;
     nlohmann::json per_layer = nullptr;
     if (IsOfLayers(op, num_layers)) per_layer = net_us / static_cast<double>(num_layers);
-    ops.push_back({{"op", op.label.op},
-                   {"kernel", op.label.kernel},
+    ops.push_back({{"op", op.launch.op},
+                   {"kernel", op.launch.kernel},
                    {"shape", std::move(shape)},
                    {"calls", op.count},
                    {"stamped_us", op.stamped_ns.ToJson(kNsToUs)},
@@ -161,10 +162,10 @@ nlohmann::json BandwidthToJson(const Bandwidth& bandwidth) {
 }
 
 nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context) {
-  nlohmann::json twin = TimesToJson(point.twin);
-  twin["kernels"] = point.num_twin_kernels;
-  twin["skew"] = point.Skew();
-  twin["device_skew"] = point.DeviceSkew();
+  nlohmann::json profiled = TimesToJson(point.profiled);
+  profiled["kernels"] = point.num_profiled_kernels;
+  profiled["skew"] = point.Skew();
+  profiled["device_skew"] = point.DeviceSkew();
   return {{"rows", point.rows},
           {"context", point.context},
           {"mean_context", point.mean_context},
@@ -173,7 +174,7 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
           {"padding_rows", point.padding_rows},
           {"kernels", point.num_kernels},
           {"plain", TimesToJson(point.plain)},
-          {"twin", std::move(twin)},
+          {"twin", std::move(profiled)},
           {"bytes",
            {{"weights", point.bytes.weights},
             {"kv_read", point.bytes.kv_read},

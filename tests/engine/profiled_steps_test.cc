@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Twins: a stamp behind every kernel, the same results as the plain graph, and what is refused.
-#include "graphs/stamped_graphs.h"
-
+// Profiled steps: a stamp behind every launch, the same results as the plain graph, labels of what
+// was launched, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/decode_engine.h"
-#include "kernels/fill/fill.h"
-#include "runtime/status_macros.h"
+#include "graphs/profiled_graphs.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
-#include "tests/testing/guarded_memory.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -23,77 +20,18 @@ namespace {
 
 using ::reprise::testing::EngineDriver;
 using ::reprise::testing::EngineTest;
-using ::reprise::testing::KernelTest;
 using ::reprise::testing::RandomPrompt;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 using ::testing::ElementsAre;
+using ::testing::StartsWith;
 
 constexpr absl::StatusCode kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
 
-TEST(graphs::OpOfKernel, IsTheNameWithoutProjectDtypeAndTile) {
-  EXPECT_EQ(graphs::OpOfKernel("reprise_fetch"), "fetch");
-  EXPECT_EQ(graphs::OpOfKernel("reprise_rms_norm_f32"), "rms_norm");
-  EXPECT_EQ(graphs::OpOfKernel("reprise_linear_matrix_bf16_128"), "linear_matrix");
-  EXPECT_EQ(graphs::OpOfKernel("reprise_linear_matrix_f16_whole"), "linear_matrix");
-  EXPECT_EQ(graphs::OpOfKernel("someone_elses_f16b"), "someone_elses_f16b");
-}
-
-using StampedGraphsTest = KernelTest;
-REPRISE_FOR_EVERY_DEVICE(StampedGraphsTest);
-
-TEST_P(StampedGraphsTest, CapturesAnyonesWorkWithAStampBehindEachKernel) {
-  testing::GuardedMemory memory(device(), stream());
-  auto* out = memory.Poisoned<float>(64);
-  const auto enqueue = [&](runtime::Stream& s, const graphs::Bucket& bucket) {
-    for (int64_t i = 0; i < bucket.capacity; ++i)
-      REPRISE_RETURN_IF_ERROR(
-          kernels::RandomFill(s, kernels(), {.out = out + i, .count = 1, .seed = 1}));
-    return absl::OkStatus();
-  };
-  ASSERT_OK_AND_ASSIGN(const auto twins, graphs::StampedGraphs::Create(
-                                             device(), stream(), kernels(),
-                                             {.buckets = {3, 7}, .name_prefix = "t"}, enqueue));
-  EXPECT_EQ(twins->graphs().captured()[0].num_kernel_nodes, 6);
-  EXPECT_EQ(twins->graphs().captured()[1].num_kernel_nodes, 14);
-  EXPECT_EQ(twins->graphs().captured()[1].num_other_nodes, 0);
-  ASSERT_OK(twins->graphs().Replay(2).status());
-  std::vector<uint64_t> done;
-  ASSERT_OK(twins->Read(2, &done));
-  ASSERT_EQ(done.size(), 3u);
-  EXPECT_GT(done[0], 0u);
-  EXPECT_LE(done[0], done[1]);
-  EXPECT_LE(done[1], done[2]);
-  ASSERT_OK_AND_ASSIGN(const auto launches, twins->LaunchesOf(7));
-  EXPECT_EQ(launches.size(), 7u);
-  EXPECT_EQ(launches[0].op, "random_fill");
-  memory.Check();
-  EXPECT_FALSE(std::isnan(memory.Read(out)[2]));
-  EXPECT_THAT(twins->Read(8, &done), StatusIs(absl::StatusCode::kOutOfRange, "size is 8"));
-}
-
-TEST_P(StampedGraphsTest, RefusesWorkThatChangesItsLaunches) {
-  testing::GuardedMemory memory(device(), stream());
-  auto* out = memory.Poisoned<float>(1);
-  int calls = 0;
-  const auto enqueue = [&](runtime::Stream& s, const graphs::Bucket&) {
-    for (int i = 0; i <= calls; ++i)
-      REPRISE_RETURN_IF_ERROR(kernels::NanFill(s, kernels(), {.out = out, .count = 1}));
-    ++calls;
-    return absl::OkStatus();
-  };
-  EXPECT_THAT(
-      graphs::StampedGraphs::Create(device(), stream(), kernels(), {.buckets = {1}}, enqueue),
-      StatusIs(absl::StatusCode::kInternal, "counted before: 1 launches"));
-  EXPECT_THAT(
-      graphs::StampedGraphs::Create(device(), stream(), kernels(), {.buckets = {1}}, nullptr),
-      StatusIs(absl::StatusCode::kInvalidArgument, "is empty"));
-}
-
-using StampedStepTest = EngineTest;
-REPRISE_ENGINE_ON_EVERY_DEVICE(StampedStepTest);
+using ProfiledStepTest = EngineTest;
+REPRISE_ENGINE_ON_EVERY_DEVICE(ProfiledStepTest);
 
 // Three rows with prompts, then `steps` decode steps of all of them.
 std::vector<std::vector<Token>> Generate(DecodeEngine& engine, ExecutionMode mode, int steps) {
@@ -108,7 +46,7 @@ std::vector<std::vector<Token>> Generate(DecodeEngine& engine, ExecutionMode mod
     draft.continue_all = true;
     draft.mode = mode;
     const StepResult& result = driver.Step(draft);
-    EXPECT_EQ(result.report.graph, mode == ExecutionMode::kStamped ? "twin/4" : "decode/4");
+    EXPECT_EQ(result.report.graph, mode == ExecutionMode::kStamped ? "profiled/4" : "decode/4");
     EXPECT_TRUE(result.report.replayed);
     EXPECT_EQ(result.report.padding_rows, 1u);
   }
@@ -117,17 +55,17 @@ std::vector<std::vector<Token>> Generate(DecodeEngine& engine, ExecutionMode mod
   return tokens;
 }
 
-TEST_P(StampedStepTest, GivesTheSameTokensAsThePlainGraph) {
+TEST_P(ProfiledStepTest, GivesTheSameTokensAsThePlainGraph) {
   const TestEngine tiny = MakeEngine();
-  ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{3}));
+  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{3}));
   const auto plain = Generate(*tiny.engine, ExecutionMode::kReplay, 12);
   EXPECT_EQ(Generate(*tiny.engine, ExecutionMode::kStamped, 12), plain);
   EXPECT_EQ(Generate(*tiny.engine, ExecutionMode::kReplay, 12), plain);
 }
 
-TEST_P(StampedStepTest, HasTwiceTheKernelsAndAscendingStamps) {
+TEST_P(ProfiledStepTest, HasTwiceTheKernelsAndAscendingStamps) {
   const TestEngine tiny = MakeEngine();
-  ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{1, 3}));
+  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1, 3}));
   Generate(*tiny.engine, ExecutionMode::kStamped, 2);
   StepStamps stamps;
   ASSERT_OK(tiny.engine->ReadStamps(3, &stamps));
@@ -148,27 +86,34 @@ TEST_P(StampedStepTest, HasTwiceTheKernelsAndAscendingStamps) {
   }
   // Tiny model: hidden 32, 4 heads of 8 over 2, intermediate 48, vocabulary 97; two layers.
   std::vector<std::string> shapes;
-  for (const graphs::LaunchLabel& label : stamps.launches)
-    if (!label.shape.empty()) shapes.push_back(label.shape);
+  for (const graphs::ProfiledLaunch& launch : stamps.launches) {
+    if (!launch.shape.empty()) shapes.push_back(launch.shape);
+    // Kernels are named "reprise_<op>", then a dtype and a tile where they have one.
+    EXPECT_THAT(launch.kernel + "_", StartsWith("reprise_" + launch.op + "_"));
+    EXPECT_EQ(launch.shape.empty(), !launch.op.starts_with("linear_")) << launch.op;
+  }
   EXPECT_THAT(shapes, ElementsAre("64x32", "32x32", "96x32", "32x48",  //
                                   "64x32", "32x32", "96x32", "32x48", "97x32"));
 }
 
-TEST_P(StampedStepTest, RefusalsNameTheGraphAndChangeNothing) {
+TEST_P(ProfiledStepTest, RefusalsNameTheGraphAndChangeNothing) {
   const TestEngine tiny = MakeEngine();
   EngineDriver driver(*tiny.engine);
   driver.Start({.row = 1, .prompt = {5, 6, 7}}, 8);
   StepDraft stamped;
   stamped.continue_all = true;
   stamped.mode = ExecutionMode::kStamped;
-  EXPECT_THAT(driver.TryStep(stamped), StatusIs(kFailedPrecondition, "'decode/1' has no twin"));
+  EXPECT_THAT(driver.TryStep(stamped),
+              StatusIs(kFailedPrecondition, "'decode/1' has no profiled graph"));
   StepStamps stamps;
-  EXPECT_THAT(tiny.engine->ReadStamps(1, &stamps), StatusIs(kFailedPrecondition, "no twin"));
-  ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{5}));
-  EXPECT_THAT(driver.TryStep(stamped), StatusIs(kFailedPrecondition, "'decode/1' has no twin"));
-  EXPECT_THAT(tiny.engine->CaptureTwins({}),
+  EXPECT_THAT(tiny.engine->ReadStamps(1, &stamps),
+              StatusIs(kFailedPrecondition, "no profiled graph"));
+  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{5}));
+  EXPECT_THAT(driver.TryStep(stamped),
+              StatusIs(kFailedPrecondition, "'decode/1' has no profiled graph"));
+  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs({}),
               StatusIs(absl::StatusCode::kInvalidArgument, "no buckets"));
-  ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{1}));
+  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1}));
   StepDraft mixed = stamped;
   mixed.continue_all = false;
   mixed.chunks.push_back({.row = 1, .tokens = {1, 2}});
@@ -176,29 +121,29 @@ TEST_P(StampedStepTest, RefusalsNameTheGraphAndChangeNothing) {
   EXPECT_OK(driver.TryStep(stamped));  // the refused ones changed nothing
 }
 
-TEST_P(StampedStepTest, CaptureAndReadingWaitForNoStepInFlight) {
+TEST_P(ProfiledStepTest, CaptureAndReadingWaitForNoStepInFlight) {
   const TestEngine tiny = MakeEngine();
-  ASSERT_OK(tiny.engine->CaptureTwins(std::vector<uint32_t>{1}));
+  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1}));
   EngineDriver driver(*tiny.engine);
   driver.Start({.row = 1, .prompt = {5, 6, 7}}, 8);
   StepDraft draft;
   draft.continue_all = true;
   const StepTicket ticket = driver.Submit(draft);
   StepStamps stamps;
-  EXPECT_THAT(tiny.engine->CaptureTwins(std::vector<uint32_t>{1}),
+  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1}),
               StatusIs(kFailedPrecondition, "1 steps are in flight"));
   EXPECT_THAT(tiny.engine->ReadStamps(1, &stamps),
               StatusIs(kFailedPrecondition, "1 steps are in flight"));
   driver.Wait(ticket);
   EXPECT_OK(tiny.engine->ReadStamps(1, &stamps));
-  EXPECT_THAT(tiny.engine->CaptureTwins(std::vector<uint32_t>{9}),
+  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{9}),
               StatusIs(absl::StatusCode::kOutOfRange, "size is 9"));
-  EXPECT_THAT(tiny.engine->CaptureTwins(std::vector<uint32_t>{0}),
+  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{0}),
               StatusIs(absl::StatusCode::kInvalidArgument, "size is 0"));
 }
 
 // A row may claim a context that nobody has written: what lies there is finite.
-TEST_P(StampedStepTest, RandomCacheGivesFiniteLogProbabilities) {
+TEST_P(ProfiledStepTest, RandomCacheGivesFiniteLogProbabilities) {
   auto options = Options();
   options.engine.random_kv_cache = true;
   const TestEngine tiny = MakeTestEngine(options);

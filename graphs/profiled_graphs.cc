@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graphs/stamped_graphs.h"
+#include "graphs/profiled_graphs.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/linear/linear_args.h"
-#include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::graphs {
 namespace {
 
-LaunchLabel LabelOf(std::string_view kernel, const void* args, size_t args_bytes) {
-  LaunchLabel label{.kernel = std::string(kernel), .op = OpOfKernel(kernel), .shape = ""};
-  if (label.op.starts_with("linear") && args_bytes == sizeof(kernels::LinearArgs)) {
-    kernels::LinearArgs linear;
-    std::memcpy(&linear, args, sizeof(linear));
-    label.shape = absl::StrCat(linear.out_features, "x", linear.in_features);
-  }
-  return label;
+ProfiledLaunch Describe(const runtime::Kernel& kernel, const runtime::LaunchLabel& label) {
+  const bool has_shape = label.rows != 0 || label.columns != 0;
+  return {.kernel = std::string(kernel.name),
+          .op = std::string(label.op.empty() ? kernel.name : label.op),
+          .shape = has_shape ? absl::StrCat(label.rows, "x", label.columns) : ""};
 }
 
 // A stream in front of another one. What is not a launch goes through as it is.
@@ -56,90 +50,88 @@ class ForwardingStream : public runtime::Stream {
 // Launches nothing: writes down what would be launched.
 class ListingStream final : public ForwardingStream {
  public:
-  ListingStream(runtime::Stream& stream, std::vector<LaunchLabel>& launches)
+  ListingStream(runtime::Stream& stream, std::vector<ProfiledLaunch>& launches)
       : ForwardingStream(stream), launches_(launches) {}
-  absl::Status Launch(const runtime::Kernel& kernel, const runtime::LaunchShape&, const void* args,
-                      size_t args_bytes) override {
-    launches_.push_back(LabelOf(kernel.name, args, args_bytes));
+  absl::Status Launch(const runtime::Kernel& kernel, const runtime::LaunchShape& shape, const void*,
+                      size_t) override {
+    launches_.push_back(Describe(kernel, shape.label));
     return absl::OkStatus();
   }
 
  private:
-  std::vector<LaunchLabel>& launches_;
+  std::vector<ProfiledLaunch>& launches_;
 };
 
 // Launch number i is followed by a stamp into stamps[i].
 class StampingStream final : public ForwardingStream {
  public:
-  StampingStream(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                 std::span<uint64_t> stamps)
-      : ForwardingStream(stream), kernels_(kernels), stamps_(stamps) {}
+  StampingStream(runtime::Stream& stream, const StampFn& stamp, std::span<uint64_t> stamps)
+      : ForwardingStream(stream), stamp_(stamp), stamps_(stamps) {}
   absl::Status Launch(const runtime::Kernel& kernel, const runtime::LaunchShape& shape,
                       const void* args, size_t args_bytes) override {
-    if (next_ == stamps_.size()) {
-      return absl::InternalError(absl::StrCat(
-          "launch ", next_, " of a twin; counted before: ", stamps_.size(), " launches"));
-    }
+    if (next_ == stamps_.size()) return Miscounted(next_ + 1);
     REPRISE_RETURN_IF_ERROR(stream_.Launch(kernel, shape, args, args_bytes));
-    return kernels::Stamp(stream_, kernels_, {.out = &stamps_[next_++]});
+    return stamp_(stream_, &stamps_[next_++]);
+  }
+  // Internal unless every launch that was listed has been enqueued.
+  absl::Status CheckComplete() const {
+    return next_ == stamps_.size() ? absl::OkStatus() : Miscounted(next_);
   }
 
  private:
-  const kernels::KernelSet& kernels_;
+  absl::Status Miscounted(size_t launches) const {
+    return absl::InternalError(absl::StrCat("launch ", launches, " of a profiled graph is ",
+                                            launches > stamps_.size() ? "one too many" : "the last",
+                                            "; listed before: ", stamps_.size(), " launches"));
+  }
+
+  const StampFn& stamp_;
   const std::span<uint64_t> stamps_;  // device memory
   size_t next_ = 0;
 };
 
 }  // namespace
 
-std::string OpOfKernel(std::string_view kernel) {
-  constexpr std::string_view kProject = "reprise_";
-  if (kernel.starts_with(kProject)) kernel.remove_prefix(kProject.size());
-  for (const std::string_view dtype : {"_f32", "_bf16", "_f16"}) {
-    const size_t at = kernel.find(dtype);
-    if (at == kernel.npos) continue;
-    const std::string_view rest = kernel.substr(at + dtype.size());
-    if (rest.empty() || rest.front() == '_') return std::string(kernel.substr(0, at));
-  }
-  return std::string(kernel);
-}
-
-absl::StatusOr<std::unique_ptr<StampedGraphs>> StampedGraphs::Create(
-    runtime::Device& device, runtime::Stream& stream, const kernels::KernelSet& kernels,
-    GraphManagerOptions options, const EnqueueFn& enqueue) {
+absl::StatusOr<std::unique_ptr<ProfiledGraphs>> ProfiledGraphs::Create(runtime::Device& device,
+                                                                       runtime::Stream& stream,
+                                                                       const StampFn& stamp,
+                                                                       GraphManagerOptions options,
+                                                                       const EnqueueFn& enqueue) {
   if (enqueue == nullptr) return absl::InvalidArgumentError("the enqueue function is empty");
+  if (stamp == nullptr) return absl::InvalidArgumentError("the stamp function is empty");
   REPRISE_ASSIGN_OR_RETURN(const BucketTable table,
                            BucketTable::Create(options.buckets, options.name_prefix));
-  std::unique_ptr<StampedGraphs> twins(new StampedGraphs(stream));
-  twins->launches_.resize(table.buckets().size());
+  std::unique_ptr<ProfiledGraphs> profiled(new ProfiledGraphs(stream));
+  profiled->launches_.resize(table.buckets().size());
   size_t most = 1;
   for (const Bucket& bucket : table.buckets()) {
-    std::vector<LaunchLabel>& launches = twins->launches_[static_cast<size_t>(bucket.index)];
+    std::vector<ProfiledLaunch>& launches = profiled->launches_[static_cast<size_t>(bucket.index)];
     ListingStream listing(stream, launches);
     REPRISE_RETURN_IF_ERROR(enqueue(listing, bucket));
     most = std::max(most, launches.size());
   }
-  REPRISE_ASSIGN_OR_RETURN(twins->stamps_,
+  REPRISE_ASSIGN_OR_RETURN(profiled->stamps_,
                            runtime::DeviceBuffer::Create(device, most * sizeof(uint64_t)));
-  REPRISE_RETURN_IF_ERROR(stream.Fill(twins->stamps_.data(), 0, twins->stamps_.bytes()));
-  auto stamped = [&kernels, enqueue, words = twins->stamps_.as<uint64_t>(), self = twins.get()](
+  REPRISE_RETURN_IF_ERROR(stream.Fill(profiled->stamps_.data(), 0, profiled->stamps_.bytes()));
+  auto stamped = [stamp, enqueue, words = profiled->stamps_.as<uint64_t>(), self = profiled.get()](
                      runtime::Stream& s, const Bucket& bucket) {
     const size_t count = self->launches_[static_cast<size_t>(bucket.index)].size();
-    StampingStream stamping(s, kernels, {words, count});
-    return enqueue(stamping, bucket);
+    StampingStream stamping(s, stamp, {words, count});
+    const absl::Status enqueued = enqueue(stamping, bucket);
+    return enqueued.ok() ? stamping.CheckComplete() : enqueued;
   };
-  REPRISE_ASSIGN_OR_RETURN(twins->graphs_,
+  REPRISE_ASSIGN_OR_RETURN(profiled->graphs_,
                            GraphManager::Create(stream, std::move(options), std::move(stamped)));
-  return twins;
+  return profiled;
 }
 
-absl::StatusOr<std::span<const LaunchLabel>> StampedGraphs::LaunchesOf(int64_t size) const {
+absl::StatusOr<std::span<const ProfiledLaunch>> ProfiledGraphs::LaunchesOf(int64_t size) const {
   REPRISE_ASSIGN_OR_RETURN(const Bucket* bucket, graphs_->table().SmallestThatFits(size));
-  return std::span<const LaunchLabel>(launches_[static_cast<size_t>(bucket->index)]);
+  return std::span<const ProfiledLaunch>(launches_[static_cast<size_t>(bucket->index)]);
 }
 
-absl::Status StampedGraphs::Read(int64_t size, std::vector<uint64_t>* done_ns) {
-  REPRISE_ASSIGN_OR_RETURN(const std::span<const LaunchLabel> launches, LaunchesOf(size));
+absl::Status ProfiledGraphs::Read(int64_t size, std::vector<uint64_t>* done_ns) {
+  REPRISE_ASSIGN_OR_RETURN(const std::span<const ProfiledLaunch> launches, LaunchesOf(size));
   done_ns->resize(launches.size());
   REPRISE_RETURN_IF_ERROR(
       stream_.CopyToHost(done_ns->data(), stamps_.data(), launches.size() * sizeof(uint64_t)));
