@@ -334,7 +334,7 @@ DecodeEngine::DecodeEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 DecodeEngine::~DecodeEngine() = default;
 
 absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
-    runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+    runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
     const std::function<void(const EngineProgress&)>& progress) {
   REPRISE_ASSIGN_OR_RETURN(auto parts, EngineParts::Create(device, source, options, progress));
   return std::unique_ptr<DecodeEngine>(new DecodeEngine(std::make_unique<Impl>(std::move(parts))));

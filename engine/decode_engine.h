@@ -32,17 +32,11 @@
 #include "graphs/graph_manager.h"
 #include "graphs/profiled_graphs.h"
 #include "models/config/model_spec.h"
+#include "models/model_source.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 
 namespace reprise::engine {
-
-// Where a model comes from: a Hugging Face directory, or a preset's shape with random weights.
-struct ModelSource {
-  std::string directory = {};  // set: load this
-  std::string preset = {};     // set instead: random weights of this preset
-  uint64_t random_seed = 1;    // for presets
-};
 
 // Which kernels compute linear layers. With either, a row's bits do not depend on the batch; the
 // two differ from each other by rounding. Reported in EngineInfo.
@@ -152,7 +146,8 @@ class DecodeEngine {
   // Loads, lays out, captures. `device` must outlive the engine. Errors: the model's and the
   // options' own, and ResourceExhausted with the exact byte budget when the pool does not fit.
   static absl::StatusOr<std::unique_ptr<DecodeEngine>> Create(
-      runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+      runtime::Device& device, const models::ModelSource& source,
+      const DecodeEngineOptions& options,
       const std::function<void(const EngineProgress&)>& progress = {});
   ~DecodeEngine();
   DecodeEngine(const DecodeEngine&) = delete;

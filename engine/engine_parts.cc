@@ -20,7 +20,7 @@ uint64_t NanosecondsSince(Clock::time_point begin) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
-    runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
+    runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
     const ProgressFn& progress) {
   std::unique_ptr<EngineParts> parts(new EngineParts(device));
   REPRISE_RETURN_IF_ERROR(parts->Load(source, options, progress));
@@ -36,10 +36,10 @@ EngineParts::~EngineParts() {
   if (stream != nullptr) stream->Synchronize().IgnoreError();
 }
 
-absl::Status EngineParts::Load(const ModelSource& source, const DecodeEngineOptions& asked,
+absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEngineOptions& asked,
                                const ProgressFn& progress) {
   const Clock::time_point begin = Clock::now();
-  REPRISE_ASSIGN_OR_RETURN(info.model, ReadModelSpec(source));
+  REPRISE_ASSIGN_OR_RETURN(info.model, models::ReadModelSpec(source));
   REPRISE_ASSIGN_OR_RETURN(ResolvedOptions resolved,
                            ResolveOptions(asked, info.model, device.properties()));
   options = std::move(resolved.options);
@@ -55,7 +55,7 @@ absl::Status EngineParts::Load(const ModelSource& source, const DecodeEngineOpti
   info.load_ns = NanosecondsSince(begin);
 
   REPRISE_ASSIGN_OR_RETURN(
-      state, StepState::Create(device, *stream, *decoder, *kernel_set, resolved.step));
+      state, StepState::Create(device, *stream, *decoder, *kernel_set, StepLimitsOf(info.limits)));
   info.memory.workspace_bytes = state->bytes();
   return absl::OkStatus();
 }

@@ -30,8 +30,8 @@ class EngineParts {
   // Loads, lays out, captures. `device` must outlive the parts. Errors: those of
   // DecodeEngine::Create.
   static absl::StatusOr<std::unique_ptr<const EngineParts>> Create(
-      runtime::Device& device, const ModelSource& source, const DecodeEngineOptions& options,
-      const ProgressFn& progress);
+      runtime::Device& device, const models::ModelSource& source,
+      const DecodeEngineOptions& options, const ProgressFn& progress);
   // Waits for the stream: nothing that a step works in may go before the step is done.
   ~EngineParts();
   EngineParts(const EngineParts&) = delete;
@@ -56,7 +56,7 @@ class EngineParts {
  private:
   explicit EngineParts(runtime::Device& device) : device(device) {}
 
-  absl::Status Load(const ModelSource& source, const DecodeEngineOptions& asked,
+  absl::Status Load(const models::ModelSource& source, const DecodeEngineOptions& asked,
                     const ProgressFn& progress);
   absl::Status CreateRings();
   absl::Status CreatePool();

@@ -6,8 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/sampling.h"
 #include "kernels/fill/fill.h"
-#include "models/config/hf_config.h"
-#include "models/config/model_presets.h"
 #include "models/weights/checkpoint.h"
 #include "runtime/status_macros.h"
 
@@ -43,17 +41,8 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<models::ModelSpec> ReadModelSpec(const ModelSource& source) {
-  if (source.directory.empty() == source.preset.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("model directory is \"", source.directory,
-                                                   "\" and preset is \"", source.preset,
-                                                   "\"; allowed: exactly one of them"));
-  }
-  if (!source.directory.empty()) return models::ReadHfConfig(source.directory);
-  return models::PresetSpec(source.preset);
-}
-
-absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device, const ModelSource& source,
+absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
+                                                 const models::ModelSource& source,
                                                  models::Decoder& decoder,
                                                  const kernels::KernelSet& kernels,
                                                  const ProgressFn& progress) {
@@ -108,14 +97,17 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
               .max_stop_tokens = kernels::kMaxStopTokens,
               .max_logit_bias = kernels::kMaxLogitBias,
               .max_logprobs = kernels::kMaxTopLogprobs};
-  r.step = {.max_rows = r.limits.max_rows,
-            .max_step_tokens = r.limits.max_step_tokens,
-            .max_blocks_per_row = r.limits.max_blocks_per_row,
-            .adjust_logits = o.adjust_logits,
-            .max_logit_rows = r.limits.max_logit_rows,
-            .max_prompt_logprobs = r.limits.max_prompt_logprobs,
-            .reports = true};
   return r;
+}
+
+kernels::StepLimits StepLimitsOf(const EngineLimits& limits) {
+  return {.max_rows = limits.max_rows,
+          .max_step_tokens = limits.max_step_tokens,
+          .max_blocks_per_row = limits.max_blocks_per_row,
+          .adjust_logits = limits.adjust_logits,
+          .max_logit_rows = limits.max_logit_rows,
+          .max_prompt_logprobs = limits.max_prompt_logprobs,
+          .reports = true};
 }
 
 absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,

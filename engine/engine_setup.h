@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DecodeEngine::Create does before there is an engine: reads the model, fills in the options'
-// defaults, sizes the KV pool. No step runs here.
+// What DecodeEngine::Create does before there is an engine: fills in the options' defaults
+// (resolved_options.h), loads the weights, sizes the KV pool. No step runs here.
 #ifndef REPRISE_ENGINE_ENGINE_SETUP_H_
 #define REPRISE_ENGINE_ENGINE_SETUP_H_
 
@@ -11,11 +11,13 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "engine/resolved_options.h"
 #include "kernels/kernel_set.h"
 #include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
 #include "models/decoder.h"
 #include "models/kv_pool.h"
+#include "models/model_source.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
 
@@ -23,24 +25,15 @@ namespace reprise::engine {
 
 using ProgressFn = std::function<void(const EngineProgress&)>;
 
-// Errors: InvalidArgument when both or neither of directory and preset are named; the reader's own.
-absl::StatusOr<models::ModelSpec> ReadModelSpec(const ModelSource& source);
 // Binds the decoder's weights. Errors: those of Checkpoint::Open and ModelWeights.
-absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device, const ModelSource& source,
+absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
+                                                 const models::ModelSource& source,
                                                  models::Decoder& decoder,
                                                  const kernels::KernelSet& kernels,
                                                  const ProgressFn& progress);
 
-// The options with every default filled in for this model and device, and the limits that follow.
-// Errors: InvalidArgument with option, got, allowed.
-struct ResolvedOptions {
-  DecodeEngineOptions options = {};
-  EngineLimits limits = {};
-  kernels::StepLimits step = {};
-};
-absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
-                                               const models::ModelSpec& spec,
-                                               const runtime::DeviceProperties& device);
+// What the kernels of a step want to know of an engine's limits.
+kernels::StepLimits StepLimitsOf(const EngineLimits& limits);
 
 // Blocks of the pool. kv_cache_bytes decides where it is set; otherwise what is left of
 // memory_fraction of the device once `graphs_bytes` are set aside for captured graphs (256 MiB on

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/engine_setup.h"
+#include "engine/resolved_options.h"
 #include "models/kv_pool.h"
+#include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "tools/cli.h"
 #include "tools/console.h"
@@ -50,7 +51,7 @@ absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
 absl::Status FitPool(ProfileFlags* flags) {
   engine::DecodeEngineOptions& engine = flags->engine.engine;
   REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model,
-                           engine::ReadModelSpec(flags->engine.source));
+                           models::ReadModelSpec(flags->engine.source));
   REPRISE_ASSIGN_OR_RETURN(const engine::ResolvedOptions resolved,
                            engine::ResolveOptions(engine, model, {}));
   const auto geometry = models::KvGeometry::For(model, engine.block_size, resolved.options.dtype);

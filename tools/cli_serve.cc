@@ -13,7 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/engine_setup.h"
+#include "engine/resolved_options.h"
+#include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "service/listen_address.h"
 #include "service/message_bounds.h"
@@ -50,7 +51,7 @@ struct ServeFlags {
 // device; or the one that was asked for, and a word where steps do not fit it.
 absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* console) {
   REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model,
-                           engine::ReadModelSpec(flags.engine.source));
+                           models::ReadModelSpec(flags.engine.source));
   uint64_t step_bytes = 0;
   for (const runtime::DeviceKind kind : {runtime::DeviceKind::kHost, runtime::DeviceKind::kCuda}) {
     runtime::DeviceProperties device;

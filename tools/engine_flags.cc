@@ -226,7 +226,7 @@ void AddEngineOptions(CLI::App* app, EngineFlags* flags) {
   NameOptionGroup(app, "Steps");
 }
 
-absl::Status CheckSource(const engine::ModelSource& source) {
+absl::Status CheckSource(const models::ModelSource& source) {
   if (source.directory.empty() == source.preset.empty()) {
     return UsageError(source.preset.empty()
                           ? "model: got none, allowed: --model DIR or --preset NAME"

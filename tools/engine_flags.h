@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "models/model_source.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"
 #include "tools/cli.h"
@@ -28,7 +29,7 @@ struct DeviceChoice {
 absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text);
 
 struct EngineFlags {
-  engine::ModelSource source;
+  models::ModelSource source;
   DeviceChoice device;
   int host_threads = 0;
   std::string hip_library;  // as runtime::DeviceOptions::hip_library
@@ -45,7 +46,7 @@ struct LoadedEngine {
 };
 
 // Usage error unless exactly one of --model and --preset was given.
-absl::Status CheckSource(const engine::ModelSource& source);
+absl::Status CheckSource(const models::ModelSource& source);
 
 // Picks the device (and says on stderr which and why, where it was left open), loads and captures
 // with progress on stderr. Errors: usage (neither or both of --model and --preset), and those of

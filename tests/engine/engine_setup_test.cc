@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/tiny_model.h"
 
 namespace reprise::engine {
 namespace {
@@ -65,9 +64,10 @@ TEST(ResolveOptions, FillsInEveryDefault) {
   EXPECT_EQ(r.limits.max_blocks_per_row, 63u);  // of 16 tokens
   EXPECT_EQ(r.limits.max_step_tokens, 1024u);
   EXPECT_EQ(r.limits.pipeline_depth, 2u);
-  EXPECT_EQ(r.workspace.max_rows, 24u);
-  EXPECT_EQ(r.workspace.max_step_tokens, 1024u);
-  EXPECT_EQ(r.workspace.max_blocks_per_row, 63u);
+  const kernels::StepLimits step = StepLimitsOf(r.limits);
+  EXPECT_EQ(step.max_rows, 24u);
+  EXPECT_EQ(step.max_step_tokens, 1024u);
+  EXPECT_EQ(step.max_blocks_per_row, 63u);
   ASSERT_OK_AND_ASSIGN(const ResolvedOptions cuda, Resolve({}, DeviceKind::kCuda));
   EXPECT_THAT(cuda.options.mixed_buckets, ElementsAre(256, 512, 1024, 2048));
 }
@@ -129,23 +129,6 @@ TEST(ResolveOptions, RefusesOptionsOutOfRangeByName) {
     bad.spoil(options);
     EXPECT_THAT(Resolve(options), StatusIs(kInvalid, bad.says)) << bad.name;
   }
-}
-
-TEST(ReadModelSpec, WantsExactlyOneSource) {
-  EXPECT_THAT(ReadModelSpec({}), StatusIs(kInvalid, "exactly one"));
-  EXPECT_THAT(ReadModelSpec({.directory = "/somewhere", .preset = "llama-3.2-1b"}),
-              StatusIs(kInvalid, "/somewhere"));
-  EXPECT_THAT(ReadModelSpec({.preset = "llama-9"}),
-              StatusIs(absl::StatusCode::kNotFound, "llama-9"));
-  ASSERT_OK_AND_ASSIGN(const models::ModelSpec preset, ReadModelSpec({.preset = "llama-3.2-1b"}));
-  EXPECT_EQ(preset.name, "llama-3.2-1b");
-  testing::TemporaryDirectory directory;
-  EXPECT_THAT(ReadModelSpec({.directory = directory.path()}),
-              StatusIs(absl::StatusCode::kNotFound, directory.path()));
-  ASSERT_OK(testing::WriteTinyModel({.vocab_size = 61}, directory.path()));
-  ASSERT_OK_AND_ASSIGN(const models::ModelSpec read,
-                       ReadModelSpec({.directory = directory.path()}));
-  EXPECT_EQ(read.vocab_size, 61);
 }
 
 // Says how much memory there is; hands out none.

@@ -41,7 +41,7 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
   options.max_context_length = kMaxContext;
   options.watchdog_timeout_ms = watchdog_timeout_ms;
   options.mixed_buckets = {8, kMaxStepTokens};
-  engine::ModelSource source;
+  models::ModelSource source;
   source.directory = directory;
   auto created = engine::DecodeEngine::Create(*device, source, options);
   if (!created.ok()) ADD_FAILURE() << created.status();

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine made with given options would be, known before there is one: for sizing what has
+// to be there first, such as a server's largest message.
+#ifndef REPRISE_ENGINE_RESOLVED_OPTIONS_H_
+#define REPRISE_ENGINE_RESOLVED_OPTIONS_H_
+
+#include "absl/status/statusor.h"
+#include "engine/decode_engine.h"
+#include "models/config/model_spec.h"
+#include "runtime/device.h"
+
+namespace reprise::engine {
+
+// The options with every default filled in for a model and a device, and the limits that follow.
+struct ResolvedOptions {
+  DecodeEngineOptions options = {};
+  EngineLimits limits = {};
+};
+
+// Of `device` only the kind is asked. Errors: InvalidArgument with option, got, allowed.
+absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
+                                               const models::ModelSpec& spec,
+                                               const runtime::DeviceProperties& device);
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_RESOLVED_OPTIONS_H_
