@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds what we link against, as static archives. Debian's package files for Abseil and gRPC name the shared libraries, though the
-# archives lie beside them; the imported targets are repointed here. Under ThreadSanitizer the shared ones are used as they are:
-# cmake/tsan_happens_before.cc takes the place of some of their functions.
-set(REPRISE_LINK_ARCHIVES ON)
+# Finds what we link against, as static archives. Debian's package files for Abseil and gRPC name
+# the shared libraries, though the archives lie beside them; the imported targets are repointed
+# here. Under ThreadSanitizer the shared ones are used as they are: cmake/tsan_happens_before.cc
+# takes the place of some of their functions. As a part of someone's build we link what that build
+# finds, and show it what we find.
+set(REPRISE_LINK_ARCHIVES "${PROJECT_IS_TOP_LEVEL}")
 if(REPRISE_SANITIZE MATCHES "thread")
   set(REPRISE_LINK_ARCHIVES OFF)
+endif()
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 endif()
 
 set(REPRISE_SAVED_SUFFIXES "${CMAKE_FIND_LIBRARY_SUFFIXES}")
@@ -38,7 +43,8 @@ if(REPRISE_BUILD_TESTS)
 endif()
 set(CMAKE_FIND_LIBRARY_SUFFIXES "${REPRISE_SAVED_SUFFIXES}")
 
-# Points an imported shared library at the archive of the same name in the same folder, where there is one.
+# Points an imported shared library at the archive of the same name in the same folder, where there
+# is one.
 function(reprise_use_archive target)
   get_target_property(type ${target} TYPE)
   if(NOT type STREQUAL "SHARED_LIBRARY")

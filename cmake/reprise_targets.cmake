@@ -1,32 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # Functions that declare our targets, so that every folder's list file is a plain list.
 
+# Our own sources, and they alone, include by path in the repository.
+target_include_directories(reprise_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_definitions(reprise_flags INTERFACE REPRISE_WITH_CUDA=${REPRISE_WITH_CUDA}
+                                                   REPRISE_VERSION="${PROJECT_VERSION}")
+
 # reprise_library(<folder> [SOURCES file.cc ...] [PUBLIC target ...] [PRIVATE target ...])
-# Static library reprise_<folder> with alias reprise::<folder>. PUBLIC: what its headers need; PRIVATE: what its sources need.
-# A folder of headers alone becomes an INTERFACE library.
+# Static library reprise_<folder> with alias reprise::<folder>. PUBLIC: what its headers need;
+# PRIVATE: what its sources need.
 function(reprise_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC;PRIVATE")
   set(target reprise_${folder})
-  if(arg_SOURCES)
-    add_library(${target} STATIC ${arg_SOURCES})
-    set(scope PUBLIC)
-    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:reprise_flags> ${arg_PRIVATE})
-  else()
-    add_library(${target} INTERFACE)
-    set(scope INTERFACE)
-  endif()
+  add_library(${target} STATIC ${arg_SOURCES})
   add_library(reprise::${folder} ALIAS ${target})
-  target_compile_features(${target} ${scope} cxx_std_20)
-  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/reprise>)
-  target_link_libraries(${target} ${scope} ${arg_PUBLIC})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${REPRISE_PUBLIC_INCLUDE_DIR}>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC}
+                                  PRIVATE $<BUILD_INTERFACE:reprise_flags> ${arg_PRIVATE})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
-  set(REPRISE_SCOPE ${scope} PARENT_SCOPE)
 endfunction()
 
 # reprise_test(<folder> SOURCES file.cc ... [DEPENDS target ...] [TIMEOUT seconds])
-# Test program reprise_<folder>_tests; each of its tests is one CTest test named <folder>.<Suite>.<Name>, with label <folder>.
-# An empty list declares nothing.
+# Test program reprise_<folder>_tests; each of its tests is one CTest test named
+# <folder>.<Suite>.<Name>, with label <folder>. An empty list declares nothing.
 function(reprise_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS")
   if(NOT arg_SOURCES)
@@ -37,7 +35,8 @@ function(reprise_test folder)
   endif()
   set(target reprise_${folder}_tests)
   add_executable(${target} ${arg_SOURCES})
-  # A quarter less to wait for than with -O3, and tests themselves have nothing that must be fast: what they test is built as ever.
+  # A quarter less to wait for than with -O3, and tests themselves have nothing that must be fast:
+  # what they test is built as ever.
   target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   target_link_libraries(${target} PRIVATE reprise_flags ${REPRISE_TSAN_OBJECTS} ${arg_DEPENDS}
                                           reprise::testing GTest::gmock GTest::gtest_main)
@@ -51,7 +50,8 @@ function(reprise_test folder)
 endfunction()
 
 # reprise_benchmark(<name> SOURCES file.cc ... [DEPENDS target ...])
-# Benchmark program reprise_<name>_benchmark over Google Benchmark. Built with the tests, so that it keeps compiling; never run by them.
+# Benchmark program reprise_<name>_benchmark over Google Benchmark. Built with the tests, so that it
+# keeps compiling; never run by them.
 function(reprise_benchmark name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   if(NOT REPRISE_BUILD_TESTS OR REPRISE_SANITIZE)

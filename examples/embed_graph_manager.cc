@@ -6,10 +6,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "graphs/graph_manager.h"
-#include "runtime/device.h"
-#include "runtime/memory/buffer.h"
-#include "runtime/status_macros.h"
+#include "reprise/graphs/graph_manager.h"
+#include "reprise/runtime/device.h"
+#include "reprise/runtime/memory/buffer.h"
+#include "reprise/runtime/status_macros.h"
 
 namespace {
 

@@ -1,28 +1,118 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DBUILD=<our build> -DSOURCE=<tests/consumer> -DSCRATCH=<dir> -DGENERATOR=<g> -DFLAGS=<c++ flags> -P consumer_test.cmake
-# Installs the development files into a prefix of its own, builds the consumer project against them and runs it.
+# How embedders use Reprise, tried:
+# cmake -DSTEP=<step> <definitions of the step> -P consumer_test.cmake
+#   install     -DBUILD -DPREFIX -DLIBDIR -DHEADERS -DSOURCE: installs the development files
+#               of our build into PREFIX; what lies there must be what it should be, and nothing else
+#   package     -DPREFIX -DSOURCE -DSCRATCH: a CMake project that finds the package
+#   pkgconfig   -DPREFIX -DLIBDIR -DSOURCE -DSCRATCH -DPKG_CONFIG: a compiler and pkg-config
+#   subproject  -DSOURCE -DSCRATCH: a CMake project that adds our repository
+# All: -DCXX=<compiler> -DFLAGS=<its flags> -DGENERATOR=<CMake's>. SOURCE is our repository.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
-file(REMOVE_RECURSE "${SCRATCH}")
-run("${CMAKE_COMMAND}" --install "${BUILD}" --component development --prefix "${SCRATCH}/prefix")
-run("${CMAKE_COMMAND}" -S "${SOURCE}" -B "${SCRATCH}/build" -G "${GENERATOR}" "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix"
-    "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
-run("${CMAKE_COMMAND}" --build "${SCRATCH}/build")
-run("${SCRATCH}/build/consumer")
+# ---- install ----
 
-# An embedder needs neither gRPC nor protobuf.
-file(GLOB_RECURSE installed "${SCRATCH}/prefix/*.cmake")
-if(NOT installed)
-  message(FATAL_ERROR "nothing was installed under ${SCRATCH}/prefix")
-endif()
-foreach(file IN LISTS installed)
-  file(STRINGS "${file}" wire REGEX "[gG][rR][pP][cC]|[pP]rotobuf")
-  if(wire)
-    message(FATAL_ERROR "${file} asks for gRPC or protobuf: ${wire}")
+# What an installation holds beside the headers, and beside what is CMake's own.
+set(REPRISE_OTHER_FILES
+    ${LIBDIR}/cmake/reprise/reprise-config-version.cmake
+    ${LIBDIR}/cmake/reprise/reprise-config.cmake
+    ${LIBDIR}/libreprise_engine.a
+    ${LIBDIR}/libreprise_graphs.a
+    ${LIBDIR}/libreprise_kernels.a
+    ${LIBDIR}/libreprise_models.a
+    ${LIBDIR}/libreprise_runtime.a
+    ${LIBDIR}/pkgconfig/reprise.pc
+    share/doc/reprise/LICENSE)
+
+function(check_files)
+  file(GLOB_RECURSE installed LIST_DIRECTORIES false RELATIVE "${PREFIX}" "${PREFIX}/*")
+  list(FILTER installed EXCLUDE REGEX "^${LIBDIR}/cmake/reprise/reprise_targets[-a-z]*\\.cmake$")
+  set(wanted ${REPRISE_OTHER_FILES})
+  list(TRANSFORM HEADERS PREPEND "include/reprise/" OUTPUT_VARIABLE headers)
+  list(APPEND wanted ${headers})
+  set(extra ${installed})
+  list(REMOVE_ITEM extra ${wanted})
+  list(REMOVE_ITEM wanted ${installed})
+  if(extra OR wanted)
+    message(FATAL_ERROR "installed, though it should not be: ${extra}\nnot installed: ${wanted}")
   endif()
-endforeach()
-file(REMOVE_RECURSE "${SCRATCH}")
+endfunction()
+
+# An embedder needs neither gRPC nor protobuf, and our paths mean nothing to it.
+function(check_texts)
+  file(GLOB_RECURSE files "${PREFIX}/*.cmake" "${PREFIX}/*.pc" "${PREFIX}/*.h")
+  foreach(file IN LISTS files)
+    if(file MATCHES "\\.h$")
+      set(pattern "#include [<\"](grpc|google|engine/|graphs/|kernels/|models/|runtime/)")
+    else()
+      set(pattern "[gG][rR][pP][cC]|[pP]rotobuf|nlohmann|[gG][tT]est")
+    endif()
+    file(STRINGS "${file}" foreign REGEX "${pattern}")
+    file(READ "${file}" text)
+    string(FIND "${text}" "${BUILD}" in_build)
+    string(FIND "${text}" "${SOURCE}" in_source)
+    if(foreign OR NOT in_build EQUAL -1 OR NOT in_source EQUAL -1)
+      message(FATAL_ERROR "${file} names what an embedder does not have: ${foreign}, or a path of ours")
+    endif()
+  endforeach()
+endfunction()
+
+function(check_components)
+  find_package(reprise 0.1 QUIET COMPONENTS graphs service CONFIG PATHS "${PREFIX}" NO_DEFAULT_PATH)
+  set(said "${reprise_NOT_FOUND_MESSAGE}")
+  if(reprise_FOUND OR NOT said MATCHES "\"service\", allowed: runtime, graphs, engine")
+    message(FATAL_ERROR "component service: found is '${reprise_FOUND}', and it says '${said}'")
+  endif()
+endfunction()
+
+# ---- the three ways to build against it ----
+
+function(run_programs folder)
+  run("${folder}/embed_graph_manager")
+  if(EXISTS "${folder}/embed_decode_engine")
+    run("${folder}/embed_decode_engine" "${SOURCE}/tests/fixtures/llama-tiny")
+  endif()
+endfunction()
+
+# configure(<cmake argument> ...): the consumer project, into SCRATCH.
+function(configure)
+  file(REMOVE_RECURSE "${SCRATCH}")
+  run("${CMAKE_COMMAND}" -S "${SOURCE}/tests/consumer" -B "${SCRATCH}" -G "${GENERATOR}"
+      "-DCMAKE_CXX_COMPILER=${CXX}" "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DEXAMPLES=${SOURCE}/examples"
+      -DCMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON ${ARGN})
+endfunction()
+
+if(STEP STREQUAL "install")
+  file(REMOVE_RECURSE "${PREFIX}")
+  run("${CMAKE_COMMAND}" --install "${BUILD}" --component development --prefix "${PREFIX}")
+  check_files()
+  check_texts()
+  check_components()
+elseif(STEP STREQUAL "package")
+  configure("-DCMAKE_PREFIX_PATH=${PREFIX}")
+  run("${CMAKE_COMMAND}" --build "${SCRATCH}")
+  run_programs("${SCRATCH}")
+elseif(STEP STREQUAL "pkgconfig")
+  file(REMOVE_RECURSE "${SCRATCH}")
+  file(MAKE_DIRECTORY "${SCRATCH}")
+  set(ENV{PKG_CONFIG_PATH} "${PREFIX}/${LIBDIR}/pkgconfig")
+  execute_process(COMMAND "${PKG_CONFIG}" --static --cflags --libs reprise OUTPUT_VARIABLE words
+                  COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(words UNIX_COMMAND "${words}")
+  separate_arguments(flags UNIX_COMMAND "${FLAGS}")
+  foreach(program embed_graph_manager embed_decode_engine)
+    run("${CXX}" -std=c++20 ${flags} "${SOURCE}/examples/${program}.cc"
+        -o "${SCRATCH}/${program}" ${words})
+  endforeach()
+  run_programs("${SCRATCH}")
+elseif(STEP STREQUAL "subproject")
+  # Not optimised, which takes a third of the time.
+  configure("-DREPRISE_SOURCE=${SOURCE}" -DREPRISE_CUDA=OFF -DREPRISE_HIP=OFF)
+  run("${CMAKE_COMMAND}" --build "${SCRATCH}" --target embed_graph_manager embed_decode_engine)
+  run_programs("${SCRATCH}")
+else()
+  message(FATAL_ERROR "STEP is '${STEP}'; allowed: install, package, pkgconfig, subproject")
+endif()

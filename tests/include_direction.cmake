@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# check_include_direction(): which lines of a source tree include what their folder may not. Each folder may include itself and
-# what is below it; graphs, which knows no kernel, includes runtime alone. gRPC, protobuf and generated headers are for service,
-# tools and tests. Not a parser: it reads #include lines.
+# check_include_direction(): which lines of a source tree include what their folder may not. Each
+# folder may include itself and what is below it; graphs, which knows no kernel, includes runtime
+# alone. gRPC, protobuf and generated headers are for service, tools and tests. Not a parser: it
+# reads #include lines.
 
-# check_include_direction(<root> <out>): sets <out> to a list of "file:line text: reason", empty when the tree is in order.
+# check_include_direction(<root> <out>): sets <out> to a list of "file:line text: reason", empty
+# when the tree is in order.
 function(check_include_direction root out)
   set(below_runtime runtime)
   set(below_kernels kernels runtime)
@@ -14,8 +16,8 @@ function(check_include_direction root out)
   set(violations "")
   foreach(folder runtime kernels graphs models engine service)
     file(GLOB_RECURSE files RELATIVE "${root}"
-         "${root}/${folder}/*.h" "${root}/${folder}/*.cc" "${root}/${folder}/*.cuh" "${root}/${folder}/*.cu"
-         "${root}/${folder}/*.inc")
+         "${root}/${folder}/*.h" "${root}/${folder}/*.cc" "${root}/${folder}/*.cuh"
+         "${root}/${folder}/*.cu" "${root}/${folder}/*.inc")
     foreach(file IN LISTS files)
       _check_file("${root}" "${file}" "${below_${folder}}" found)
       list(APPEND violations ${found})
@@ -46,6 +48,8 @@ function(_reason_against header allowed out)
     if(NOT CMAKE_MATCH_1 IN_LIST allowed)
       set(reason "${CMAKE_MATCH_1} is not for this folder")
     endif()
+  elseif(header MATCHES "^reprise/(runtime|kernels|graphs|models|engine)/")
+    set(reason "the spelling of embedders, who see the public headers alone")
   elseif(header MATCHES "^(grpc|grpcpp|google/protobuf|google/rpc|proto|reprise/v1)/")
     if(NOT "proto" IN_LIST allowed)
       set(reason "wire headers are for service, tools and tests")

@@ -46,6 +46,7 @@ test_packages=(
   libgtest-dev
   lld-19
   llvm-19
+  pkgconf
   python3
   python3-grpcio
   rocm-device-libs
