@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The proof: installs what is missing, builds everything, checks style, runs every test. Closes with CTest's summary.
+# The proof: installs what is missing, builds everything, checks style, runs every test. Closes with
+# CTest's summary.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/test.sh [--sanitize] [--help]
+usage: tools/test.sh [--lint-all] [--help]
+       tools/test.sh --sanitize [--help]
 
-Installs what is missing, builds everything with warnings as errors, checks the style (clang-format, clang-tidy,
-shellcheck) and runs every test. Kernels are compiled for AMD GPUs always, and for NVIDIA GPUs where nvcc is found; tests
-that need a GPU are skipped by name where there is none.
+Installs what is missing, builds everything with warnings as errors, checks the style (clang-format,
+clang-tidy, shellcheck) and runs every test. Kernels are compiled for AMD GPUs always, and for
+NVIDIA GPUs where nvcc is found; tests that need a GPU are skipped by name where there is none.
 
-  --sanitize  instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every test, then build for
-              ThreadSanitizer and run the tests of runtime, graphs, models, engine and service
+clang-tidy reads only files that have not passed as they are: tools/lint.py remembers the others, in
+the build folder and in tools/lint_passed.txt. "tools/lint.py --build build/cuda --record" brings
+that list up to date before a commit, so that a new clone has little to check.
+
+  --lint-all  let clang-tidy read every file
+  --sanitize  instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every test,
+              then build for ThreadSanitizer and run the tests of runtime, graphs, models, engine
+              and service. Each suite of tests runs in one process there, and is one test to CTest.
   --help      show this text
 TEXT
 }
@@ -22,11 +30,29 @@ fail() {
   exit 1
 }
 
-stage() { printf '\n== %s (%d s)\n' "$*" "${SECONDS}"; }
+# stage <what starts now>. Remembers how long the last one took.
+stages=()
+stage_name=""
+stage_start=0
+stage() {
+  end_stage
+  stage_name="$*"
+  stage_start="${SECONDS}"
+  printf '\n== %s (%d s)\n' "${stage_name}" "${SECONDS}"
+}
+
+end_stage() {
+  if [[ -n "${stage_name}" ]]; then
+    stages+=("$(printf '%6d s  %s' "$((SECONDS - stage_start))" "${stage_name}")")
+  fi
+  stage_name=""
+}
 
 sanitize=false
+lint_options=()
 while (($# > 0)); do
   case "$1" in
+    --lint-all) lint_options=(--all) ;;
     --sanitize) sanitize=true ;;
     --help | -h)
       usage
@@ -39,9 +65,11 @@ while (($# > 0)); do
   esac
   shift
 done
+if "${sanitize}" && ((${#lint_options[@]} > 0)); then
+  fail "--lint-all and --sanitize exclude each other: --sanitize checks no style"
+fi
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-root="${PWD}"
 # shellcheck source=tools/build_environment.sh
 source tools/build_environment.sh
 cores="$(nproc)"
@@ -59,25 +87,24 @@ check_shell() {
   our_files '*.sh' .ci/run | xargs -0 -r shellcheck --external-sources
 }
 
-# Lints every source file that the build knows, but for two that clang 14 cannot read: one compiles itself once per instruction set by
-# rules of g++, one uses _Float16. Prints only what it finds.
-check_tidy() {
-  local log="build/$1/clang-tidy.log"
-  local unreadable='kernels/linear/host_native|tests/testing/tiny_model'
-  if ! run-clang-tidy -p "build/$1" -quiet -j "${cores}" \
-    "^${root}/(?!(${unreadable})\.cc$)(runtime|kernels|graphs|models|engine|service|tools|tests)/.*\.cc$" >"${log}" 2>&1; then
-    grep -E -A 4 '(warning|error):' "${log}" >&2 || tail -n 40 "${log}" >&2
-    fail "clang-tidy found the above (all of it: ${log})"
-  fi
-}
-
 summaries=()
 
-# run_tests <preset> [ctest argument ...]. Keeps CTest's summary line: the list of skipped tests that CTest puts below it can be long.
+# run_tests <preset> [ctest argument ...]. Keeps CTest's summary line: the list of skipped tests
+# that CTest puts below it can be long.
 run_tests() {
   local log="build/$1/ctest.log"
   ctest --preset "$1" --no-label-summary -j "${cores}" "${@:2}" | tee "${log}"
   summaries+=("$(grep -E '^[0-9]+% tests passed' "${log}")")
+}
+
+# run_suites <preset> [ctest argument ...]. The same where a CTest test is a suite of cases: counts
+# these, and names those that were skipped.
+run_suites() {
+  run_tests "$@"
+  local log="build/$1/Testing/Temporary/LastTest.log"
+  printf '\nCases that passed: %d. Cases that were skipped: %d\n' \
+    "$(grep -c '^\[       OK \]' "${log}")" "$(grep -c '^\[  SKIPPED \] .* ms)$' "${log}")"
+  sed -n 's/^\[  SKIPPED \] \(.*\) ([0-9]* ms)$/  \1/p' "${log}"
 }
 
 run_plain() {
@@ -91,7 +118,7 @@ run_plain() {
   stage "Checking style: shellcheck"
   check_shell
   stage "Checking style: clang-tidy"
-  check_tidy "${preset}"
+  tools/lint.py --build "build/${preset}" "${lint_options[@]}"
   stage "Running the tests"
   run_tests "${preset}"
 }
@@ -103,18 +130,22 @@ run_sanitized() {
   cmake --preset asan
   cmake --build --preset asan
   stage "Running the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-  run_tests asan
+  run_suites asan
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
-  cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests reprise_models_tests
-    reprise_engine_tests reprise_service_tests
+  cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests \
+    reprise_models_tests reprise_engine_tests reprise_service_tests
   stage "Running the tests of runtime, graphs, models, engine and service under ThreadSanitizer"
   # The Python client drives the program, which is not built here.
-  run_tests tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' --exclude-regex '^service\.PythonClient\.'
+  run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \
+    --exclude-regex '^service\.PythonClient\.'
 }
 
 stage "Installing what is missing"
 tools/install_dependencies.sh
 if "${sanitize}"; then run_sanitized; else run_plain; fi
+end_stage
+printf '\nTime of each stage:\n'
+printf '%s\n' "${stages[@]}"
 printf '\nAll done in %d s. CTest says:\n' "${SECONDS}"
 printf '%s\n' "${summaries[@]}"
