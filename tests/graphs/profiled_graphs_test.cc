@@ -9,9 +9,13 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/attention/attention.h"
 #include "kernels/fill/fill.h"
+#include "kernels/linear/linear.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
 #include "tests/testing/guarded_memory.h"
@@ -22,10 +26,13 @@
 namespace reprise::graphs {
 namespace {
 
+using kernels::AttentionPhase;
+using kernels::LinearCandidate;
 using ::reprise::testing::GuardedMemory;
 using ::reprise::testing::ProbeAffineArgs;
 using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
+using ::testing::StartsWith;
 
 class ProfiledGraphsTest : public testing::KernelTest {
  protected:
@@ -98,6 +105,44 @@ TEST_P(ProfiledGraphsTest, RefusesEmptyFunctions) {
               StatusIs(kInvalid, "the enqueue function is empty"));
   EXPECT_THAT(ProfiledGraphs::Create(device(), stream(), nullptr, options, Fills(nullptr)),
               StatusIs(kInvalid, "the stamp function is empty"));
+}
+
+// Our own ops of several kernels: each launch is labelled as the kernel that was chosen for it.
+using ProfiledOpsTest = testing::KernelTest;
+REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(ProfiledOpsTest);
+
+TEST_P(ProfiledOpsTest, AreLabelledByTheKernelChosenForThem) {
+  const kernels::LinearWeights weights{
+      .format = kernels::WeightFormatOf(dtype()), .out_features = 48, .in_features = 64};
+  kernels::AttentionArgs attention;
+  attention.max_splits = 1;
+  attention.num_heads = 4;
+  attention.kv = {.num_kv_heads = 2, .head_dim = 64, .block_size = 16, .dtype = dtype()};
+  const EnqueueFn enqueue = [&](runtime::Stream& s, const Bucket&) {
+    for (const uint32_t rows : {1u, 64u, 4096u})
+      REPRISE_RETURN_IF_ERROR(kernels::Linear(s, kernels(), weights, {}, rows));
+    REPRISE_RETURN_IF_ERROR(
+        kernels::Linear(s, kernels(), weights, {}, 1, LinearCandidate::kPortable));
+    REPRISE_RETURN_IF_ERROR(kernels::Attention(s, kernels(), attention, AttentionPhase::kDecode));
+    return kernels::Attention(s, kernels(), attention, AttentionPhase::kPrefill);
+  };
+  const StampFn stamp = [this](runtime::Stream& s, uint64_t* out) {
+    return kernels::Stamp(s, kernels(), {.out = out});
+  };
+  // Captured, never run: there is nothing to compute on.
+  ASSERT_OK_AND_ASSIGN(const auto profiled,
+                       ProfiledGraphs::Create(device(), stream(), stamp,
+                                              {.buckets = {1}, .warm_up = false}, enqueue));
+  ASSERT_OK_AND_ASSIGN(const auto launches, profiled->LaunchesOf(1));
+  ASSERT_EQ(launches.size(), 6u);
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const ProfiledLaunch& launch = launches[i];
+    // "reprise_<op>_<dtype>", and a tile where it has one.
+    EXPECT_THAT(launch.kernel,
+                StartsWith(absl::StrCat("reprise_", launch.op, "_", std::string(NameOf(dtype())))));
+    EXPECT_EQ(launch.shape, i < 4 ? "48x64" : "");
+  }
+  EXPECT_EQ(launches[3].op, "linear_portable");
 }
 
 // The kernels of an embedder, who brings a stamp of its own and labels what it likes.
