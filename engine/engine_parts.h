@@ -9,9 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
-#include "engine/engine_setup.h"
-#include "engine/sampling.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
 #include "engine/step_graphs.h"
 #include "engine/step_program.h"
 #include "engine/workspace.h"
@@ -47,7 +46,6 @@ class EngineParts {
   kernels::StepSlotLayout metadata_layout;
   runtime::MappedRing metadata;
   runtime::MappedRing results;
-  SamplingLimits sampling;
   models::KvPool pool;
   std::unique_ptr<StepGraphs> graphs;
 
@@ -61,7 +59,6 @@ class EngineParts {
   absl::Status FillPool();
   absl::Status Capture(const ProgressFn& progress);
   StepProgram ProgramOn(const models::KvPool& program_pool) const;
-  StepGraphs::Options GraphOptions() const;
 };
 
 }  // namespace reprise::engine

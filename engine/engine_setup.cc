@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/sampling.h"
+#include "graphs/graph_manager.h"
 #include "kernels/fill/fill.h"
+#include "kernels/step/step_layout.h"
 #include "models/config/hf_config.h"
 #include "models/config/model_presets.h"
 #include "models/weights/checkpoint.h"
@@ -39,6 +41,29 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   for (const int64_t tokens : options.mixed_buckets)
     REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", tokens, 1, 65536));
   return absl::OkStatus();
+}
+
+// The one place where a step's limits come from. `o` has every default filled in.
+kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSpec& spec) {
+  const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
+  const int64_t widest_mixed = *std::max_element(o.mixed_buckets.begin(), o.mixed_buckets.end());
+  kernels::StepLimits limits{
+      .block_size = o.block_size,
+      .vocab_size = static_cast<uint32_t>(spec.vocab_size),
+      .max_rows = o.max_rows,
+      .max_context_length = o.max_context_length,
+      .max_blocks_per_row = (o.max_context_length + o.block_size - 1) / o.block_size,
+      .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
+      .max_prompt_tokens = static_cast<uint32_t>(widest_mixed),
+      .pipeline_depth = o.pipeline_depth,
+      .adjust_logits = o.adjust_logits,
+      .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
+      .max_prompt_logprobs = o.max_prompt_logprobs,
+      .max_stop_tokens = kernels::kMaxStopTokens,
+      .max_logit_bias = kernels::kMaxLogitBias,
+      .max_logprobs = kernels::kMaxTopLogprobs};
+  limits.max_sampling_bytes = sizeof(uint32_t) * MaxSamplingWords(limits);
+  return limits;
 }
 
 }  // namespace
@@ -91,30 +116,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
     o.mixed_buckets =
         host ? std::vector<int64_t>{64, 256, 1024} : std::vector<int64_t>{256, 512, 1024, 2048};
 
-  const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
-  const int64_t widest_mixed = *std::max_element(o.mixed_buckets.begin(), o.mixed_buckets.end());
-  r.limits = {.max_rows = o.max_rows,
-              .max_context_length = o.max_context_length,
-              .max_blocks_per_row = (o.max_context_length + o.block_size - 1) / o.block_size,
-              .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
-              .pipeline_depth = o.pipeline_depth,
-              .adjust_logits = o.adjust_logits,
-              .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
-              .max_prompt_logprobs = o.max_prompt_logprobs,
-              .max_sampling_bytes =
-                  sizeof(uint32_t) * MaxSamplingWords(o.max_rows, o.max_context_length,
-                                                      static_cast<uint32_t>(spec.vocab_size),
-                                                      o.adjust_logits),
-              .max_stop_tokens = kernels::kMaxStopTokens,
-              .max_logit_bias = kernels::kMaxLogitBias,
-              .max_logprobs = kernels::kMaxTopLogprobs};
-  r.workspace = {.max_rows = r.limits.max_rows,
-                 .max_step_tokens = r.limits.max_step_tokens,
-                 .max_blocks_per_row = r.limits.max_blocks_per_row,
-                 .adjust_logits = o.adjust_logits,
-                 .max_logit_rows = r.limits.max_logit_rows,
-                 .max_prompt_logprobs = r.limits.max_prompt_logprobs,
-                 .reports = true};
+  r.limits = LimitsOf(o, spec);
   return r;
 }
 

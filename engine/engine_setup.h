@@ -5,22 +5,19 @@
 #define REPRISE_ENGINE_ENGINE_SETUP_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
-#include "engine/workspace.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
 #include "kernels/kernel_set.h"
+#include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
 #include "models/kv_pool.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
 
 namespace reprise::engine {
-
-using ProgressFn = std::function<void(const EngineProgress&)>;
 
 // Errors: InvalidArgument when both or neither of directory and preset are named; the reader's own.
 absl::StatusOr<models::ModelSpec> ReadModelSpec(const ModelSource& source);
@@ -34,8 +31,7 @@ absl::StatusOr<std::unique_ptr<models::ModelWeights>> LoadWeights(runtime::Devic
 // Errors: InvalidArgument with option, got, allowed.
 struct ResolvedOptions {
   DecodeEngineOptions options = {};
-  EngineLimits limits = {};
-  WorkspaceLimits workspace = {};
+  kernels::StepLimits limits = {};
 };
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
                                                const models::ModelSpec& spec,

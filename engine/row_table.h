@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/step.h"
+#include "engine/sampling_params.h"
+#include "engine/session_info.h"
 
 namespace reprise::engine {
 
@@ -22,8 +23,8 @@ struct RowState {
   uint32_t table_length = 0;    // blocks in its table
   bool can_continue = false;    // its last run sampled
   bool needs_reset = true;      // the device does not know its initial state yet
-  bool stopped =
-      false;  // known to have stopped on the device: by a result, or by its length budget
+  // Known to have stopped on the device: by a result, or by its length budget.
+  bool stopped = false;
   uint64_t generation = 0;      // differs from that of every row before it in this slot
   uint32_t num_samples = 0;     // sampled once every submitted step has run, if it does not stop
   uint32_t features = 0;        // kernels::RowFeatures

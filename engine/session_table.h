@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/block_ledger.h"
-#include "engine/decode_engine.h"
 #include "engine/row_table.h"
-#include "engine/step.h"
+#include "engine/session_info.h"
+#include "engine/step_request.h"
 
 namespace reprise::engine {
 
@@ -38,6 +38,8 @@ class SessionTable {
       : rows_(rows), ledger_(ledger), next_epoch_(first_epoch) {}
 
   SessionInfo Open();
+  // Neither closed nor being closed.
+  bool IsOpen(SessionId id) const;
   // Valid until the next Open, Close or EndStep. Errors: NotFound, also when it is being closed.
   absl::StatusOr<Session*> Find(SessionId id);
   // Both append the ids of blocks that became free with the session's end to `freed`. Close errors:

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/decode_engine.h"
-#include "engine/step.h"
+#include "engine/session_info.h"
+#include "engine/step_result.h"
 #include "kernels/step/step_layout.h"
 #include "runtime/device.h"
 #include "runtime/memory/mapped_ring.h"

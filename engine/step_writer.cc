@@ -18,9 +18,12 @@ std::byte* Put(std::byte* to, std::span<const T> values) {
 
 }  // namespace
 
-StepWriter::StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows,
-                       const SamplingLimits& sampling, uint32_t vocab_size)
-    : layout_(layout), rows_(rows), sampling_(sampling), vocab_size_(vocab_size) {
+StepWriter::StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_size,
+                       std::span<const uint32_t> eos_token_ids, RowTable& rows)
+    : layout_(layout),
+      vocab_size_(vocab_size),
+      eos_token_ids_(eos_token_ids.begin(), eos_token_ids.end()),
+      rows_(rows) {
   added_slots_.reserve(rows.max_rows());
   ran_slots_.reserve(rows.max_rows());
 }
@@ -104,13 +107,13 @@ std::byte* StepWriter::AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateK
 void StepWriter::WriteSampling(const RowAdd& add, uint32_t slot) {
   const SamplingParams& sampling = add.sampling;
   const uint32_t features = FeaturesOf(sampling);
-  const kernels::RowSampling row = ToRowSampling(add, sampling_);
+  const kernels::RowSampling row = ToRowSampling(add, eos_token_ids_);
   std::memcpy(AddSamplingUpdate(slot, kernels::kUpdateSampling, sizeof(row) / sizeof(uint32_t)),
               &row, sizeof(row));
   if (row.num_stop != 0) {
     std::byte* to = AddSamplingUpdate(slot, kernels::kUpdateStop, row.num_stop);
     to = Put(to, sampling.stop_tokens);
-    if (sampling.stop_at_eos) Put(to, std::span<const uint32_t>(sampling_.eos_token_ids));
+    if (sampling.stop_at_eos) Put(to, std::span<const uint32_t>(eos_token_ids_));
   }
   if (row.num_bias != 0) {
     static_assert(sizeof(TokenBias) == sizeof(kernels::LogitBias));

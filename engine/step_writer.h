@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/row_table.h"
@@ -16,8 +17,9 @@ namespace reprise::engine {
 
 class StepWriter {
  public:
-  StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows,
-             const SamplingLimits& sampling = {}, uint32_t vocab_size = 0);
+  // `vocab_size` and `eos_token_ids`: the model's. A view of `rows`.
+  StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_size,
+             std::span<const uint32_t> eos_token_ids, RowTable& rows);
 
   // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
   // fills `slot` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
@@ -38,9 +40,9 @@ class StepWriter {
   std::byte* AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind, size_t words);
 
   const kernels::StepSlotLayout layout_;
-  RowTable& rows_;
-  const SamplingLimits sampling_;
   const uint32_t vocab_size_;
+  const std::vector<uint32_t> eos_token_ids_;
+  RowTable& rows_;
   std::vector<uint32_t> added_slots_;  // by request.add index
   std::vector<uint32_t> ran_slots_;
 

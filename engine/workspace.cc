@@ -42,7 +42,7 @@ struct Handles {
   size_t activations_end = 0;
 };
 
-void AddPlan(const models::ModelSpec& spec, const WorkspaceLimits& limits, uint32_t max_splits,
+void AddPlan(const models::ModelSpec& spec, const kernels::StepLimits& limits, uint32_t max_splits,
              Handles& h) {
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   h.counts = h.layout.Add<kernels::PlanCounts>(1, "plan.counts");
@@ -70,7 +70,7 @@ uint32_t MaskWords(const models::ModelSpec& spec) {
   return static_cast<uint32_t>((spec.vocab_size + 31) / 32);
 }
 
-void AddRows(const models::ModelSpec& spec, const WorkspaceLimits& limits, Handles& h) {
+void AddRows(const models::ModelSpec& spec, const kernels::StepLimits& limits, Handles& h) {
   const size_t rows = limits.max_rows;
   h.context_length = h.layout.Add<uint32_t>(rows, "rows.context_length");
   h.last_token = h.layout.Add<uint32_t>(rows, "rows.last_token");
@@ -89,7 +89,7 @@ void AddRows(const models::ModelSpec& spec, const WorkspaceLimits& limits, Handl
 }
 
 void AddActivations(const models::ModelSpec& spec, const kernels::KernelSet& kernels,
-                    const WorkspaceLimits& limits, Handles& h) {
+                    const kernels::StepLimits& limits, Handles& h) {
   const size_t element = runtime::SizeOf(kernels.dtype);
   auto per_token = [&](int64_t width, std::string_view name) {
     return h.layout.Add<std::byte>(limits.max_step_tokens * static_cast<size_t>(width) * element,
@@ -111,7 +111,7 @@ void AddActivations(const models::ModelSpec& spec, const kernels::KernelSet& ker
 }
 
 void AddScratch(const models::ModelSpec& spec, const kernels::KernelSet& kernels,
-                const WorkspaceLimits& limits, uint32_t max_splits, Handles& h) {
+                const kernels::StepLimits& limits, uint32_t max_splits, Handles& h) {
   const size_t rows = limits.max_rows;
   const size_t heads = rows * max_splits * static_cast<size_t>(spec.num_heads);
   h.partial_out =
@@ -145,7 +145,7 @@ void AddScratch(const models::ModelSpec& spec, const kernels::KernelSet& kernels
 }
 
 Handles LayOut(const models::ModelSpec& spec, const kernels::KernelSet& kernels,
-               const WorkspaceLimits& limits) {
+               const kernels::StepLimits& limits) {
   Handles h;
   const uint32_t max_splits = kernels::SplitRule{}.max_splits;
   AddPlan(spec, limits, max_splits, h);
@@ -156,7 +156,7 @@ Handles LayOut(const models::ModelSpec& spec, const kernels::KernelSet& kernels,
 }
 
 void ResolveSampling(const runtime::Arena& arena, const Handles& h, const models::ModelSpec& spec,
-                     const WorkspaceLimits& limits, StepWorkspace& w) {
+                     const kernels::StepLimits& limits, StepWorkspace& w) {
   w.plan.logits_place = arena.Get(h.logits_place);
   w.plan.prompt_entry = arena.Get(h.prompt_entry);
   w.plan.prompt_target = arena.Get(h.prompt_target);
@@ -176,11 +176,11 @@ void ResolveSampling(const runtime::Arena& arena, const Handles& h, const models
   w.sample_cut = arena.Get(h.cut);
   w.max_prompt_logprobs = limits.max_prompt_logprobs;
   w.result_layout = kernels::ResultSlotLayout::For(
-      limits.max_rows, limits.reports ? limits.max_rows + limits.max_prompt_logprobs : 0,
+      limits.max_rows, limits.max_logprobs != 0 ? limits.max_rows + limits.max_prompt_logprobs : 0,
       limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
 }
 
-void Resolve(const runtime::Arena& arena, const Handles& h, const WorkspaceLimits& limits,
+void Resolve(const runtime::Arena& arena, const Handles& h, const kernels::StepLimits& limits,
              StepWorkspace& w) {
   w.plan = {.counts = arena.Get(h.counts),
             .entries = arena.Get(h.entries),
@@ -231,7 +231,7 @@ uint32_t StepWorkspace::PrefillQueryTokens(const models::ModelSpec& spec) {
 
 absl::StatusOr<size_t> StepWorkspace::BytesFor(const models::ModelSpec& spec,
                                                const kernels::KernelSet& kernels,
-                                               const WorkspaceLimits& limits) {
+                                               const kernels::StepLimits& limits) {
   const Handles handles = LayOut(spec, kernels, limits);
   REPRISE_RETURN_IF_ERROR(handles.layout.status());
   return handles.layout.bytes();
@@ -241,7 +241,7 @@ absl::StatusOr<StepWorkspace> StepWorkspace::Create(runtime::Device& device,
                                                     runtime::Stream& stream,
                                                     const models::ModelSpec& spec,
                                                     const kernels::KernelSet& kernels,
-                                                    const WorkspaceLimits& limits) {
+                                                    const kernels::StepLimits& limits) {
   const Handles handles = LayOut(spec, kernels, limits);
   StepWorkspace workspace;
   REPRISE_ASSIGN_OR_RETURN(workspace.arena_, runtime::Arena::Create(device, handles.layout));

@@ -13,34 +13,25 @@
 #include "kernels/sample/sample_args.h"
 #include "kernels/step/step_args.h"
 #include "kernels/step/step_layout.h"
+#include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"
 #include "runtime/memory/arena.h"
 
 namespace reprise::engine {
 
-struct WorkspaceLimits {
-  uint32_t max_rows = 0;
-  uint32_t max_step_tokens = 0;
-  uint32_t max_blocks_per_row = 0;
-  bool adjust_logits = false;        // see DecodeEngineOptions
-  uint32_t max_logit_rows = 0;       // rows of a step whose logits go to the result ring
-  uint32_t max_prompt_logprobs = 0;  // prompt tokens of a step with a LogprobReport
-  bool reports = false;              // sampled rows may have one
-};
-
 class StepWorkspace {
  public:
   // Bytes that Create will allocate for these limits, exactly.
   static absl::StatusOr<size_t> BytesFor(const models::ModelSpec& spec,
                                          const kernels::KernelSet& kernels,
-                                         const WorkspaceLimits& limits);
+                                         const kernels::StepLimits& limits);
   // Allocates; clears what must start at zero (row state, counters, the step count) on `stream`,
   // and waits for it.
   static absl::StatusOr<StepWorkspace> Create(runtime::Device& device, runtime::Stream& stream,
                                               const models::ModelSpec& spec,
                                               const kernels::KernelSet& kernels,
-                                              const WorkspaceLimits& limits);
+                                              const kernels::StepLimits& limits);
 
   // Query tokens of one prefill attention item: a tile of rows over the heads of a group.
   static uint32_t PrefillQueryTokens(const models::ModelSpec& spec);

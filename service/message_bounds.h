@@ -7,15 +7,15 @@
 
 #include <cstdint>
 
-#include "engine/decode_engine.h"
+#include "kernels/step/step_limits.h"
 
 namespace reprise::service {
 
 // Bytes of one stream message with a step that uses every limit at once: an upper bound.
-uint64_t MaxStepBytes(const engine::EngineLimits& limits);
+uint64_t MaxStepBytes(const kernels::StepLimits& limits);
 
 // Bytes of one stream message with the result of such a step: an upper bound.
-uint64_t MaxResultBytes(const engine::EngineLimits& limits, uint64_t vocab_size);
+uint64_t MaxResultBytes(const kernels::StepLimits& limits);
 
 }  // namespace reprise::service
 

@@ -16,7 +16,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.grpc.pb.h"
-#include "service/sessions.h"
+#include "service/admission.h"
 #include "service/step_pipeline.h"
 
 namespace reprise::service {
@@ -74,7 +74,7 @@ class StepService final : public RawStepService {
                                   absl::Status (StepService::*handle)(const Request&, Response*));
 
   const uint64_t max_message_bytes_;
-  Sessions sessions_;
+  Admission admission_;
   std::unique_ptr<Attached> owned_;  // written once, published by attached_
   std::atomic<Attached*> attached_ = nullptr;
 };

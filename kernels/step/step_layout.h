@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/step/finish_reason.h"
+
 namespace reprise::kernels {
 
 // ---- metadata ring: host -> device ----
@@ -168,14 +170,8 @@ enum RowResultFlags : uint32_t {
 };
 // What sampling says of a row without any token above minus infinity.
 constexpr uint32_t kNoCandidate = 0xffffffffu;
-// Why a row stopped with this step's token, in the flags above kResultFinishShift.
+// The FinishReason of a row that stopped with this step's token is in the flags above this shift.
 constexpr uint32_t kResultFinishShift = 8;
-enum RowFinish : uint32_t {
-  kFinishNone = 0,
-  kFinishStopToken = 1,
-  kFinishLength = 2,       // the length budget is used up
-  kFinishNoCandidate = 3,  // no token had a logit above minus infinity; token 0 is reported
-};
 
 struct RowResult {
   uint32_t token = 0;
@@ -222,9 +218,9 @@ constexpr uint64_t ResultSlotBytes(uint64_t max_rows) {
 
 // What of a row changes as it runs.
 struct RowLife {
-  uint32_t features;   // RowFeatures
-  uint32_t generated;  // tokens sampled since the row was added
-  uint32_t finish;     // RowFinish; a row that has stopped does nothing
+  uint32_t features;    // RowFeatures
+  uint32_t generated;   // tokens sampled since the row was added
+  FinishReason finish;  // a row that has stopped does nothing
   uint32_t reserved;
 };
 static_assert(sizeof(RowLife) == 16);

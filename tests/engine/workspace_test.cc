@@ -43,7 +43,7 @@ struct Region {
 
 // Every region that a step works in, with the bytes that its contract speaks of.
 std::vector<Region> Regions(const StepWorkspace& w, const models::ModelSpec& spec, DType dtype,
-                            const WorkspaceLimits& limits) {
+                            const kernels::StepLimits& limits) {
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   const size_t element = runtime::SizeOf(dtype);
   const size_t splits = w.split.max_splits, heads = static_cast<size_t>(spec.num_heads);
@@ -107,7 +107,7 @@ class WorkspaceTest : public ::testing::TestWithParam<runtime::DeviceKind> {
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(GetParam()); !why.empty()) GTEST_SKIP() << why;
   }
-  static void Make(DType dtype, const WorkspaceLimits& limits, Made* made) {
+  static void Make(DType dtype, const kernels::StepLimits& limits, Made* made) {
     ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(GetParam()));
     made->device = std::make_unique<testing::InstrumentedDevice>(std::move(inner));
     ASSERT_OK_AND_ASSIGN(made->stream, made->device->CreateStream());
@@ -118,10 +118,14 @@ class WorkspaceTest : public ::testing::TestWithParam<runtime::DeviceKind> {
 };
 REPRISE_ON_EVERY_DEVICE(WorkspaceTest);
 
-constexpr WorkspaceLimits kLimits[] = {{1, 1, 1}, {3, 70, 7}, {64, 64, 33}, {5, 3, 2}};
+constexpr kernels::StepLimits kLimits[] = {
+    {.max_rows = 1, .max_blocks_per_row = 1, .max_step_tokens = 1},
+    {.max_rows = 3, .max_blocks_per_row = 7, .max_step_tokens = 70},
+    {.max_rows = 64, .max_blocks_per_row = 33, .max_step_tokens = 64},
+    {.max_rows = 5, .max_blocks_per_row = 2, .max_step_tokens = 3}};
 
 TEST_P(WorkspaceTest, BytesForIsExactlyWhatCreateAllocates) {
-  for (const WorkspaceLimits& limits : kLimits) {
+  for (const kernels::StepLimits& limits : kLimits) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       Made made;
       ASSERT_NO_FATAL_FAILURE(Make(dtype, limits, &made));
@@ -134,7 +138,7 @@ TEST_P(WorkspaceTest, BytesForIsExactlyWhatCreateAllocates) {
 }
 
 TEST_P(WorkspaceTest, RegionsHoldWhatTheyPromiseAndDoNotOverlap) {
-  for (const WorkspaceLimits& limits : kLimits) {
+  for (const kernels::StepLimits& limits : kLimits) {
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       Made made;
       ASSERT_NO_FATAL_FAILURE(Make(dtype, limits, &made));
@@ -185,7 +189,7 @@ TEST_P(WorkspaceTest, StartsAtZero) {
 // Poison mode fills this range before every step: it must hold every activation, and nothing that
 // lives longer than a step.
 TEST_P(WorkspaceTest, ActivationRangeIsTheActivationsAlone) {
-  const WorkspaceLimits limits{6, 50, 9};
+  const kernels::StepLimits limits{.max_rows = 6, .max_blocks_per_row = 9, .max_step_tokens = 50};
   Made made;
   ASSERT_NO_FATAL_FAILURE(Make(DType::kBf16, limits, &made));
   const StepWorkspace& w = made.workspace;

@@ -11,7 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/sampling.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "service/wire.h"
+#include "service/wire/message.h"
+#include "service/wire/step_from_wire.h"
 
 namespace reprise::service {
 namespace {

@@ -34,11 +34,14 @@ absl::Status StepProbe::Start() {
 
   const uint32_t max_blocks =
       (options_.max_context_length + options_.block_size - 1) / options_.block_size;
+  const kernels::StepLimits limits{.block_size = options_.block_size,
+                                   .vocab_size = static_cast<uint32_t>(spec_.vocab_size),
+                                   .max_rows = options_.max_rows,
+                                   .max_context_length = options_.max_context_length,
+                                   .max_blocks_per_row = max_blocks,
+                                   .max_step_tokens = options_.max_step_tokens};
   REPRISE_ASSIGN_OR_RETURN(
-      workspace_, engine::StepWorkspace::Create(device_, *stream_, spec_, *kernels_,
-                                                {.max_rows = options_.max_rows,
-                                                 .max_step_tokens = options_.max_step_tokens,
-                                                 .max_blocks_per_row = max_blocks}));
+      workspace_, engine::StepWorkspace::Create(device_, *stream_, spec_, *kernels_, limits));
   const auto layout =
       kernels::StepSlotLayout::For(options_.max_rows, options_.max_step_tokens, max_blocks);
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, 1, layout.bytes));
@@ -53,13 +56,10 @@ absl::Status StepProbe::Start() {
                                                    metadata_, layout, results_);
   rows_ = std::make_unique<engine::RowTable>(options_.max_rows, max_blocks);
   ledger_ = std::make_unique<engine::BlockLedger>(num_blocks);
-  validator_ = std::make_unique<engine::StepValidator>(
-      engine::ValidationLimits{.block_size = options_.block_size,
-                               .vocab_size = static_cast<uint32_t>(spec_.vocab_size),
-                               .max_context_length = options_.max_context_length,
-                               .max_step_tokens = options_.max_step_tokens},
-      *rows_, *ledger_);
-  writer_ = std::make_unique<engine::StepWriter>(layout, *rows_);
+  validator_ = std::make_unique<engine::StepValidator>(limits, std::span<const uint32_t>(), *rows_,
+                                                       *ledger_);
+  writer_ = std::make_unique<engine::StepWriter>(layout, limits.vocab_size,
+                                                 std::span<const uint32_t>(), *rows_);
   // Blocks are handed out in a random order: no table names neighbours.
   std::vector<uint32_t> all;
   REPRISE_RETURN_IF_ERROR(ledger_->Allocate(kSession, num_blocks - 1, &all));
@@ -79,7 +79,7 @@ absl::Status StepProbe::AddNewRows(StepDraft* draft) {
 }
 
 absl::Status StepProbe::Execute(const StepDraft& draft) {
-  const StepView view(draft, {.id = kSession}, 0);
+  const engine::DraftView view(draft, {.id = kSession}, 0);
   REPRISE_RETURN_IF_ERROR(validator_->Validate(view.request(), list_));
   const engine::StagedStep& staged = validator_->staged();
   std::vector<uint32_t> ran;
