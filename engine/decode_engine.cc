@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "engine/block_ledger.h"
 #include "engine/engine_parts.h"
 #include "engine/memory_fill.h"
-#include "engine/row_table.h"
-#include "engine/session_table.h"
-#include "engine/step_graphs.h"
-#include "engine/step_reader.h"
-#include "engine/step_validator.h"
-#include "engine/step_writer.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
+#include "engine/state/session_table.h"
+#include "engine/step/read.h"
+#include "engine/step/select.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
-#include "engine/step_graphs.h"
+#include "engine/step/select.h"
 #include "engine/step_program.h"
 #include "engine/workspace.h"
 #include "kernels/kernel_set.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 #include "graphs/graph_manager.h"
 #include "kernels/fill/fill.h"
 #include "kernels/step/step_layout.h"

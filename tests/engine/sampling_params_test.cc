@@ -9,9 +9,9 @@
 #include <limits>
 #include <vector>
 
-#include "engine/sampling.h"
-#include "engine/step_validator.h"
-#include "engine/step_writer.h"
+#include "engine/step/sampling.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "runtime/status_macros.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/status_matchers.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step may ask: what validation hands on, that a refusal leaves no trace, and that random
 // requests are judged as a plain reading of the contract judges them.
-#include "engine/step_validator.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/step_writer.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/number.h"
 #include "tests/testing/status_matchers.h"

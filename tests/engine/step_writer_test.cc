@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checked step looks like in its ring slot, and what it does to the host's mirror.
-#include "engine/step_writer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +10,8 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/step_validator.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/status_matchers.h"
 

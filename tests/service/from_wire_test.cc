@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// service/wire.h: requests from the wire to structs, and every refusal of the conversion.
+// service/wire: requests from the wire to structs, and every refusal of the conversion.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "service/wire/message.h"
 #include "service/wire/step_from_wire.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 #include "service/wire/result_to_wire.h"
 
 namespace reprise::service {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// service/wire.h: structs to the wire, and the sizes that docs/wire.md quotes.
+// service/wire: structs to the wire, and the sizes that docs/wire.md quotes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_validator.h"
+#include "engine/step/validate.h"
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"

@@ -2,8 +2,8 @@
 // RowTable: the host's mirror of the rows that are resident on the device: which session's row
 // lives in which slot, its block table, its length. Fixed capacity; nothing allocates after
 // construction. Threads: external ordering.
-#ifndef REPRISE_ENGINE_ROW_TABLE_H_
-#define REPRISE_ENGINE_ROW_TABLE_H_
+#ifndef REPRISE_ENGINE_STATE_ROW_TABLE_H_
+#define REPRISE_ENGINE_STATE_ROW_TABLE_H_
 
 #include <cstdint>
 #include <span>
@@ -79,4 +79,4 @@ class RowTable {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_ROW_TABLE_H_
+#endif  // REPRISE_ENGINE_STATE_ROW_TABLE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/session_table.h"
+#include "engine/state/session_table.h"
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
-// mixed buckets (query tokens), and twins of decode graphs for measuring. Picks the smallest that
-// serves a step, step 4 of the way of a step.
+// mixed buckets (query tokens), and twins of decode graphs for measuring. It picks the smallest
+// graph that serves a step: step 4 of the way of a step.
 // Threads: as GraphManager, one at a time; what was captured at start may be read from any.
-#ifndef REPRISE_ENGINE_STEP_GRAPHS_H_
-#define REPRISE_ENGINE_STEP_GRAPHS_H_
+#ifndef REPRISE_ENGINE_STEP_SELECT_H_
+#define REPRISE_ENGINE_STEP_SELECT_H_
 
 #include <cstdint>
 #include <memory>
@@ -14,10 +14,10 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
+#include "engine/step/validate.h"
 #include "engine/step_program.h"
 #include "engine/step_request.h"
 #include "engine/step_stamps.h"
-#include "engine/step_validator.h"
 #include "graphs/graph_manager.h"
 #include "graphs/stamped_graphs.h"
 #include "kernels/kernel_set.h"
@@ -77,4 +77,4 @@ class StepGraphs {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_GRAPHS_H_
+#endif  // REPRISE_ENGINE_STEP_SELECT_H_

@@ -2,8 +2,8 @@
 // Sampling parameters between a request and the device: what they may be, which features of the
 // kernels they need, how many words of a ring entry they take, and their form on the device. Steps
 // 3 and 5 of the way of a step. `eos_token_ids` are the model's, which stop_at_eos stands for.
-#ifndef REPRISE_ENGINE_SAMPLING_H_
-#define REPRISE_ENGINE_SAMPLING_H_
+#ifndef REPRISE_ENGINE_STEP_SAMPLING_H_
+#define REPRISE_ENGINE_STEP_SAMPLING_H_
 
 #include <cstdint>
 #include <span>
@@ -47,4 +47,4 @@ kernels::RowSampling ToRowSampling(const RowAdd& add, std::span<const uint32_t> 
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_SAMPLING_H_
+#endif  // REPRISE_ENGINE_STEP_SAMPLING_H_

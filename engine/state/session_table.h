@@ -2,8 +2,8 @@
 // SessionTable: who owns what: the open sessions with their rows, blocks and place in the order of
 // steps. A closed session goes when its last step in flight has ended. No device.
 // Threads: external ordering.
-#ifndef REPRISE_ENGINE_SESSION_TABLE_H_
-#define REPRISE_ENGINE_SESSION_TABLE_H_
+#ifndef REPRISE_ENGINE_STATE_SESSION_TABLE_H_
+#define REPRISE_ENGINE_STATE_SESSION_TABLE_H_
 
 #include <cstdint>
 #include <vector>
@@ -11,9 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/block_ledger.h"
-#include "engine/row_table.h"
 #include "engine/session_info.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
 #include "engine/step_request.h"
 
 namespace reprise::engine {
@@ -60,4 +60,4 @@ class SessionTable {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_SESSION_TABLE_H_
+#endif  // REPRISE_ENGINE_STATE_SESSION_TABLE_H_

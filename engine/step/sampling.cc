@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 
 #include <cmath>
 #include <limits>

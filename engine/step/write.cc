@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_writer.h"
+#include "engine/step/write.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 
 namespace reprise::engine {
 namespace {
@@ -29,8 +29,8 @@ StepWriter::StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_siz
 }
 
 void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence,
-                       RowList& list, std::byte* slot, std::vector<uint32_t>* ran) {
-  slot_ = slot;
+                       RowList& list, std::byte* ring_entry, std::vector<uint32_t>* ran) {
+  ring_entry_ = ring_entry;
   header_ = kernels::StepHeader{.sequence = sequence, .num_tokens = staged.num_tokens};
   num_blocks_ = 0;
   num_sampling_words_ = 0;
@@ -50,7 +50,7 @@ void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uin
     ran->push_back(run.row);
     ran_slots_.push_back(target);
   }
-  std::memcpy(slot_, &header_, sizeof(header_));
+  std::memcpy(ring_entry_, &header_, sizeof(header_));
 }
 
 void StepWriter::ApplyDrops(const StagedStep& staged, RowList& list) {
@@ -83,10 +83,10 @@ void StepWriter::WriteTable(uint32_t slot, uint32_t first, std::span<const uint3
                                     .first = first,
                                     .count = static_cast<uint32_t>(blocks.size()),
                                     .offset = num_blocks_};
-  std::memcpy(slot_ + layout_.table_updates + header_.num_table_updates * sizeof(update), &update,
-              sizeof(update));
+  std::memcpy(ring_entry_ + layout_.table_updates + header_.num_table_updates * sizeof(update),
+              &update, sizeof(update));
   ++header_.num_table_updates;
-  std::memcpy(slot_ + layout_.blocks + num_blocks_ * sizeof(uint32_t), blocks.data(),
+  std::memcpy(ring_entry_ + layout_.blocks + num_blocks_ * sizeof(uint32_t), blocks.data(),
               blocks.size_bytes());
   num_blocks_ += update.count;
 }
@@ -97,11 +97,12 @@ std::byte* StepWriter::AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateK
                                        .kind = kind,
                                        .count = static_cast<uint32_t>(words),
                                        .offset = num_sampling_words_};
-  std::memcpy(slot_ + layout_.sampling_updates + header_.num_sampling_updates * sizeof(update),
-              &update, sizeof(update));
+  std::memcpy(
+      ring_entry_ + layout_.sampling_updates + header_.num_sampling_updates * sizeof(update),
+      &update, sizeof(update));
   ++header_.num_sampling_updates;
   num_sampling_words_ += SamplingWords(words);
-  return slot_ + layout_.sampling_data + update.offset * sizeof(uint32_t);
+  return ring_entry_ + layout_.sampling_data + update.offset * sizeof(uint32_t);
 }
 
 void StepWriter::WriteSampling(const RowAdd& add, uint32_t slot) {
@@ -161,19 +162,19 @@ void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
   if (!run.tokens.empty()) {
     entry.flags |= kernels::kRowTokensGiven;
     entry.given_offset = header_.num_given_tokens;
-    std::memcpy(slot_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
+    std::memcpy(ring_entry_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
                 run.tokens.data(), run.tokens.size_bytes());
     header_.num_given_tokens += run.num_tokens;
   }
   if (run.num_prompt_logprobs() != 0) entry.flags |= kernels::kRowPromptLogprobs;
   if (run.prompt_logprobs && run.next_token) {
     entry.flags |= kernels::kRowNextGiven;
-    std::memcpy(slot_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
+    std::memcpy(ring_entry_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
                 &*run.next_token, sizeof(uint32_t));
     ++header_.num_given_tokens;
   }
   if (run.sample) entry.flags |= kernels::kRowSample;
-  std::memcpy(slot_ + layout_.rows + header_.num_rows * sizeof(entry), &entry, sizeof(entry));
+  std::memcpy(ring_entry_ + layout_.rows + header_.num_rows * sizeof(entry), &entry, sizeof(entry));
   ++header_.num_rows;
   if (run.stopped) return;
   state.context_length = run.context_before + run.num_tokens;

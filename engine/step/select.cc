@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_graphs.h"
+#include "engine/step/select.h"
 
 #include <algorithm>
 #include <functional>

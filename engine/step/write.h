@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepWriter: makes a checked step take effect on the host's mirror and writes it into a
-// metadata-ring slot. Step 5 of the way of a step.
-#ifndef REPRISE_ENGINE_STEP_WRITER_H_
-#define REPRISE_ENGINE_STEP_WRITER_H_
+// StepWriter: makes a checked step take effect on the host's mirror and writes it into an entry of
+// the metadata ring. Step 5 of the way of a step. A slot is always a resident row's.
+#ifndef REPRISE_ENGINE_STEP_WRITE_H_
+#define REPRISE_ENGINE_STEP_WRITE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "engine/row_table.h"
-#include "engine/step_validator.h"
+#include "engine/state/row_table.h"
+#include "engine/step/validate.h"
 #include "kernels/step/step_layout.h"
 
 namespace reprise::engine {
@@ -22,10 +22,10 @@ class StepWriter {
              std::span<const uint32_t> eos_token_ids, RowTable& rows);
 
   // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
-  // fills `slot` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
+  // fills `ring_entry` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
   // Cannot fail: `staged` has been checked.
   void Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence, RowList& list,
-             std::byte* slot, std::vector<uint32_t>* ran);
+             std::byte* ring_entry, std::vector<uint32_t>* ran);
   // Their slots in the row table, until the next Write.
   const std::vector<uint32_t>& ran_slots() const { return ran_slots_; }
 
@@ -46,8 +46,8 @@ class StepWriter {
   std::vector<uint32_t> added_slots_;  // by request.add index
   std::vector<uint32_t> ran_slots_;
 
-  // Cursor of the slot being written.
-  std::byte* slot_ = nullptr;
+  // Cursor of the ring entry being written.
+  std::byte* ring_entry_ = nullptr;
   kernels::StepHeader header_;
   uint32_t num_blocks_ = 0;
   uint32_t num_sampling_words_ = 0;
@@ -55,4 +55,4 @@ class StepWriter {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_WRITER_H_
+#endif  // REPRISE_ENGINE_STEP_WRITE_H_

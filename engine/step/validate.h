@@ -2,8 +2,8 @@
 // StepValidator: checks a step request against rows, blocks and limits, before anything of it takes
 // effect. Step 3 of the way of a step. What it hands on (StagedStep) needs no further check.
 // Nothing allocates once its scratch has grown to the limits.
-#ifndef REPRISE_ENGINE_STEP_VALIDATOR_H_
-#define REPRISE_ENGINE_STEP_VALIDATOR_H_
+#ifndef REPRISE_ENGINE_STEP_VALIDATE_H_
+#define REPRISE_ENGINE_STEP_VALIDATE_H_
 
 #include <cstdint>
 #include <optional>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/block_ledger.h"
-#include "engine/row_table.h"
-#include "engine/sampling.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
+#include "engine/step/sampling.h"
 #include "engine/step_request.h"
 #include "kernels/step/step_limits.h"
 
@@ -133,4 +133,4 @@ class StepValidator {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_VALIDATOR_H_
+#endif  // REPRISE_ENGINE_STEP_VALIDATE_H_
