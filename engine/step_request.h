@@ -20,9 +20,9 @@
 
 namespace reprise::engine {
 
-// Makes a row resident. It runs in this step only if a chunk names it too.
-// blocks: its block table so far, position p lives in blocks[p / block_size]. context_length:
-// tokens whose KV those blocks already hold (prefix reuse); 0 for a fresh row.
+// Makes a row resident. It runs in this step only if a chunk names it too. blocks: its block table
+// so far; position p lives in blocks[p / block_size]. context_length: how many tokens' KV those
+// blocks already hold (prefix reuse); 0 for a fresh row.
 struct RowAdd {
   uint32_t row = 0;
   SamplingParams sampling;
@@ -52,10 +52,10 @@ struct RowAppend {
 // Runs `tokens` at the row's next positions. With `sample`, a next token is sampled after the last
 // of them and the row may continue from it; without, the row waits for its next chunk (chunked
 // prefill).
-// `prompt_logprobs`: report how likely the model held each given token but the first (and the one
-// behind the last, where `next_token` names it), so that chunks of a prompt that name their
-// successor's first token report what the whole prompt would. `next_token` only with
-// `prompt_logprobs`.
+// `prompt_logprobs`: the result reports how likely the model took each given token but the first to
+// be, and also the token behind the last one, where `next_token` names it. So the chunks of a
+// prompt report what the whole prompt would, if each names the first token of the next.
+// `next_token` is allowed only with `prompt_logprobs`.
 struct RowChunk {
   uint32_t row = 0;
   bool sample = false;

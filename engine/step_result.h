@@ -28,13 +28,13 @@ struct TokenLogprob {
   uint32_t token = 0;
   float logprob = 0.0f;
 };
-// Entries of StepResult::top_logprobs.
+// A range of entries of StepResult::top_logprobs.
 struct TopRange {
   uint32_t begin = 0;
   uint32_t count = 0;
 };
 
-// How likely the model held a given token.
+// How likely the model took a given token to be.
 struct PromptLogprob {
   uint32_t row = 0;
   uint32_t position = 0;  // of the token, in the row's context
@@ -48,11 +48,12 @@ struct RowOutcome {
   uint32_t row = 0;
   RowStatus status = RowStatus::kRan;
   bool sampled = false;
-  uint32_t token = 0;    // sampled token id, when sampled
-  float logprob = 0.0f;  // log-softmax of the model's own logits at `token`, when sampled: before
-                         // bias, masks, penalties and temperature
+  uint32_t token = 0;  // sampled token id, when sampled
+  // When sampled: the log-softmax of the model's own logits at `token`, before bias, masks,
+  // penalties and temperature.
+  float logprob = 0.0f;
   uint32_t context_length = 0;                // tokens in the row's KV after this step
-  FinishReason finish = FinishReason::kNone;  // this step's token was its last
+  FinishReason finish = FinishReason::kNone;  // why this step's token was its last
   // With num_logprobs: the place of `token` among all, 1 for the likeliest, and the likeliest.
   uint32_t rank = 0;
   TopRange top = {};
@@ -69,12 +70,12 @@ struct StepLedger {
 };
 
 struct StepReport {
-  std::string_view graph =
-      {};                     // for instance "decode/8" or "mixed/256"; valid as long as the engine
-  bool replayed = false;      // false only for ExecutionMode::kEager
-  uint32_t rows = 0;          // rows that ran
-  uint32_t tokens = 0;        // query tokens that ran
-  uint32_t padding_rows = 0;  // decode buckets: capacity - rows; 0 for mixed buckets
+  // For instance "decode/8" or "mixed/256"; valid as long as the engine is.
+  std::string_view graph = {};
+  bool replayed = false;        // false only for ExecutionMode::kEager
+  uint32_t rows = 0;            // rows that ran
+  uint32_t tokens = 0;          // query tokens that ran
+  uint32_t padding_rows = 0;    // decode buckets: capacity - rows; 0 for mixed buckets
   uint32_t padding_tokens = 0;  // bucket capacity in tokens - tokens
 };
 

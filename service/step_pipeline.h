@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepPipeline: keeps up to pipeline_depth steps of all sessions in flight on one engine, queues
-// the rest in arrival order, and takes results off with one thread. No gRPC, no wire: steps 3 to 7
-// of a step's way happen below Enqueue and above Finished.
+// the rest in arrival order, and takes results off with one thread. It knows neither gRPC nor wire
+// messages: steps 3 to 7 of the way of a step happen below Enqueue and above Finished.
 //
 // Threads: every method from any thread. Finished is called with no lock of the pipeline held.
 #ifndef REPRISE_SERVICE_STEP_PIPELINE_H_

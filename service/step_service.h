@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepService: the handlers of reprise.v1.StepService over one DecodeEngine. Serves raw bytes, so
-// that a message that does not parse gets a typed error of ours. Exists before the engine does:
-// until Attach every call answers UNAVAILABLE ("loading").
+// StepService: the handlers of reprise.v1.StepService over one DecodeEngine. It serves raw bytes,
+// so that a message that does not parse gets a typed error of ours. It exists before the engine
+// does: until Attach every call answers UNAVAILABLE ("loading").
 #ifndef REPRISE_SERVICE_STEP_SERVICE_H_
 #define REPRISE_SERVICE_STEP_SERVICE_H_
 

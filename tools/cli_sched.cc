@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reprise sched`: the reference external scheduler. A client like any other: it knows the server
-// through reprise.v1 alone, so nothing of graphs/, kernels/ or service/ may be included here or in
-// sched/.
+// `reprise sched`: the reference external scheduler. It is a client like any other: it talks to the
+// server through reprise.v1 alone, so that of the engine nothing but the headers of its vocabulary
+// may be included here or in sched/ (tests/tools/scheduler_includes_test.cc lists them).
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -181,7 +181,7 @@ absl::Status Sched(const SchedFlags& flags) {
 
 void AddConnectionOptions(CLI::App* app, SchedFlags* flags) {
   AddOption(app, "--address", &flags->address, ParseAddress, "ADDRESS",
-            std::string(kDefaultAddress), "Of the server: HOST:PORT or unix:PATH");
+            std::string(kDefaultAddress), "Address of the server: HOST:PORT or unix:PATH");
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "5s",
             "Wait this long for the server to become ready");
   AddOption(app, "--timeout", &flags->timeout, ParseDuration, "TIME", "0",

@@ -131,7 +131,7 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
       [](std::string_view text) {
         return ParseUnsigned(text, 0, std::numeric_limits<uint64_t>::max());
       },
-      "N", "1", "Of sampling, random prompts and arrivals; prompt i samples with seed + i");
+      "N", "1", "Seed of sampling, random prompts and arrivals; prompt i samples with seed + i");
   app->add_option("--stop", workload->stop_texts,
                   "End after this text, for byte-level models; may be given several times")
       ->type_name("TEXT")

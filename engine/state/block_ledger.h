@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockLedger: who holds which KV block, and how many resident rows' tables name it. Numbers only,
-// no device memory. Threads: external ordering.
+// BlockLedger: who holds which KV block, and how many resident rows' tables name it. It keeps
+// numbers only, no device memory. Threads: the caller orders all calls.
 #ifndef REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
 #define REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
 

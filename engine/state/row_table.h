@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowTable: the host's mirror of the rows that are resident on the device: which session's row
-// lives in which slot, its block table, its length. Fixed capacity; nothing allocates after
-// construction. Threads: external ordering.
+// lives in which slot, its block table, its length. Its capacity is fixed; nothing allocates after
+// construction. Threads: the caller orders all calls.
 #ifndef REPRISE_ENGINE_STATE_ROW_TABLE_H_
 #define REPRISE_ENGINE_STATE_ROW_TABLE_H_
 

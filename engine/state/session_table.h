@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SessionTable: who owns what: the open sessions with their rows, blocks and place in the order of
-// steps. A closed session goes when its last step in flight has ended. No device.
-// Threads: external ordering.
+// SessionTable: the one book of sessions: which are open, which are being closed, how many steps of
+// each are in flight, which rows each has and which step it runs next. A session that was closed
+// goes, with its rows and blocks, when its last step in flight has ended. It knows no device.
+// Threads: the caller orders all calls.
 #ifndef REPRISE_ENGINE_STATE_SESSION_TABLE_H_
 #define REPRISE_ENGINE_STATE_SESSION_TABLE_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepReader: waits for a submitted step's result and reads it from the result ring. Step 7 of the
-// way of a step. It knows no rows but those of the step; what a result means for them is the
-// engine's.
+// StepReader: waits for a submitted step's result and reads it from the result ring. This is step 7
+// of the way of a step. It knows no rows but those of the step; what a result means for them is for
+// the engine to decide.
 #ifndef REPRISE_ENGINE_STEP_READ_H_
 #define REPRISE_ENGINE_STEP_READ_H_
 

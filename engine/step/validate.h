@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepValidator: checks a step request against rows, blocks and limits, before anything of it takes
-// effect. Step 3 of the way of a step. What it hands on (StagedStep) needs no further check.
-// Nothing allocates once its scratch has grown to the limits.
+// effect. This is step 3 of the way of a step. What it hands on (StagedStep) needs no further
+// check. It allocates nothing once its scratch memory has grown to the limits.
 #ifndef REPRISE_ENGINE_STEP_VALIDATE_H_
 #define REPRISE_ENGINE_STEP_VALIDATE_H_
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batcher: the scheduling policy. Decides what the next step runs and takes in what came out of it.
-// Knows no transport and no clock, so that every decision can be tested by itself. Not thread-safe.
+// Batcher: the scheduling policy. It decides what the next step runs and takes in what came out of
+// it. It knows no transport and no clock, so that every decision can be tested by itself. It is not
+// thread-safe.
 //
 // Policy (continuous batching): every step runs all rows that decode, and spends what is left of
 // its token budget on prompts, oldest first, cut into chunks where they do not fit. A request is

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepChannel: between the scheduler and whoever runs its steps: client.h carries them over gRPC,
-// run/ into an engine in this process. Steps, results and limits are the engine's own vocabulary
-// structs; added here is what a scheduler has to know besides.
+// StepChannel stands between the scheduler and whoever runs its steps: client.h carries them over
+// gRPC, run/ into an engine in this process. Steps, results and limits are the engine's own
+// vocabulary structs; this header adds what a scheduler has to know besides.
 #ifndef REPRISE_TOOLS_SCHED_CHANNEL_H_
 #define REPRISE_TOOLS_SCHED_CHANNEL_H_
 

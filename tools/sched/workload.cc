@@ -97,8 +97,9 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
   const bool text = !options.texts.empty() || !options.stop_texts.empty();
   if (text && !server.byte_tokens) {
     return absl::InvalidArgumentError(
-        "text: got a model whose tokens need its own tokenizer, allowed: byte-level models; give "
-        "token ids or random prompts instead");
+        "text: this model's tokens need its own tokenizer; allowed: text for byte-level models, "
+        "and "
+        "token ids or random prompts for this one");
   }
   std::vector<std::vector<uint32_t>> prompts;
   if (!options.random_prompts) {
