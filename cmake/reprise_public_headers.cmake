@@ -10,10 +10,18 @@
 # name is found.
 set(REPRISE_PUBLIC_HEADERS
     engine/decode_engine.h
+    engine/engine_info.h
+    engine/engine_options.h
     engine/resolved_options.h
-    engine/step.h
+    engine/sampling_params.h
+    engine/session_info.h
+    engine/step_request.h
+    engine/step_result.h
+    engine/step_stamps.h
     graphs/graph_manager.h
     graphs/profiled_graphs.h
+    kernels/step/finish_reason.h
+    kernels/step/step_limits.h
     models/config/model_presets.h
     models/config/model_spec.h
     models/model_source.h

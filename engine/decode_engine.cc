@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "engine/block_ledger.h"
 #include "engine/engine_parts.h"
 #include "engine/memory_fill.h"
-#include "engine/row_table.h"
-#include "engine/session_table.h"
-#include "engine/step_graphs.h"
-#include "engine/step_reader.h"
-#include "engine/step_validator.h"
-#include "engine/step_writer.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
+#include "engine/state/session_table.h"
+#include "engine/step/read.h"
+#include "engine/step/select.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -24,14 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 uint64_t Nanoseconds(Clock::duration d) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
-}
-
-ValidationLimits LimitsOf(const EngineParts& parts) {
-  return {.block_size = parts.options.block_size,
-          .vocab_size = static_cast<uint32_t>(parts.info.model.vocab_size),
-          .max_context_length = parts.info.limits.max_context_length,
-          .max_step_tokens = parts.info.limits.max_step_tokens,
-          .sampling = parts.sampling};
 }
 
 }  // namespace
@@ -44,6 +36,7 @@ class DecodeEngine::Impl {
   PoolInfo pool() const;
   absl::Status health() const;
   SessionInfo OpenSession();
+  bool IsOpen(SessionId id) const;
   absl::Status CloseSession(SessionId id);
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId id, uint32_t count);
   absl::Status FreeBlocks(SessionId id, std::span<const uint32_t> blocks);
@@ -96,15 +89,13 @@ class DecodeEngine::Impl {
 DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
     : parts_(std::move(parts)),
       reader_(parts_->device, *parts_->stream, parts_->results, parts_->state->result_layout,
-              static_cast<uint32_t>(parts_->info.model.vocab_size),
-              parts_->options.watchdog_timeout_ms),
+              info().limits.vocab_size, parts_->options.watchdog_timeout_ms),
       rows_(info().limits.max_rows, info().limits.max_blocks_per_row),
       ledger_(parts_->pool.num_blocks()),
       // Distinguishes this engine's sessions from those of one before it at the same address.
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
-      validator_(LimitsOf(*parts_), rows_, ledger_),
-      writer_(parts_->metadata_layout, rows_, parts_->sampling,
-              static_cast<uint32_t>(info().model.vocab_size)),
+      validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
+      writer_(parts_->metadata_layout, info().limits.vocab_size, info().model.eos_token_ids, rows_),
       in_flight_(info().limits.pipeline_depth) {
   ran_.reserve(info().limits.max_rows);
   for (InFlightStep& step : in_flight_) step.rows.reserve(info().limits.max_rows);
@@ -114,7 +105,7 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
 
 PoolInfo DecodeEngine::Impl::pool() const {
   absl::MutexLock lock(&mutex_);
-  return {.block_size = parts_->options.block_size,
+  return {.block_size = info().limits.block_size,
           .num_blocks = parts_->pool.num_blocks(),
           .free_blocks = ledger_.num_free(),
           .bytes = parts_->pool.bytes()};
@@ -123,6 +114,11 @@ PoolInfo DecodeEngine::Impl::pool() const {
 SessionInfo DecodeEngine::Impl::OpenSession() {
   absl::MutexLock lock(&mutex_);
   return sessions_.Open();
+}
+
+bool DecodeEngine::Impl::IsOpen(SessionId id) const {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.IsOpen(id);
 }
 
 absl::Status DecodeEngine::Impl::CloseSession(SessionId id) {
@@ -174,7 +170,7 @@ absl::Status DecodeEngine::Impl::RefuseFault() const {
 }
 
 absl::Status DecodeEngine::Impl::RefuseFullPipeline() const {
-  const uint32_t depth = parts_->options.pipeline_depth;
+  const uint32_t depth = info().limits.pipeline_depth;
   if (next_ticket_ - next_wait_ < depth) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(depth, " steps are in flight, the pipeline's depth; wait for the oldest first"));
@@ -335,7 +331,7 @@ DecodeEngine::~DecodeEngine() = default;
 
 absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
     runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
-    const std::function<void(const EngineProgress&)>& progress) {
+    const ProgressFn& progress) {
   REPRISE_ASSIGN_OR_RETURN(auto parts, EngineParts::Create(device, source, options, progress));
   return std::unique_ptr<DecodeEngine>(new DecodeEngine(std::make_unique<Impl>(std::move(parts))));
 }
@@ -344,6 +340,7 @@ const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
 PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
 absl::Status DecodeEngine::health() const { return impl_->health(); }
 SessionInfo DecodeEngine::OpenSession() { return impl_->OpenSession(); }
+bool DecodeEngine::IsOpen(SessionId session) const { return impl_->IsOpen(session); }
 absl::Status DecodeEngine::CloseSession(SessionId session) { return impl_->CloseSession(session); }
 absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AllocateBlocks(SessionId session,
                                                                    uint32_t count) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/engine_setup.h"
 #include "engine/memory_fill.h"
 #include "runtime/status_macros.h"
 
@@ -54,23 +55,17 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   info.memory.weights_bytes = weights.bytes();
   info.load_ns = NanosecondsSince(begin);
 
-  REPRISE_ASSIGN_OR_RETURN(
-      state, StepState::Create(device, *stream, *decoder, *kernel_set, StepLimitsOf(info.limits)));
+  REPRISE_ASSIGN_OR_RETURN(state,
+                           StepState::Create(device, *stream, *decoder, *kernel_set, info.limits));
   info.memory.workspace_bytes = state->bytes();
   return absl::OkStatus();
 }
 
 absl::Status EngineParts::CreateRings() {
-  const EngineLimits& limits = info.limits;
-  const uint64_t sampling_words = limits.max_sampling_bytes / sizeof(uint32_t);
-  sampling = {.adjust_logits = limits.adjust_logits,
-              .max_logit_rows = limits.max_logit_rows,
-              .max_prompt_logprobs = limits.max_prompt_logprobs,
-              .max_data_words = static_cast<uint32_t>(sampling_words),
-              .reports = true,
-              .eos_token_ids = info.model.eos_token_ids};
+  const kernels::StepLimits& limits = info.limits;
   metadata_layout = kernels::StepSlotLayout::For(limits.max_rows, limits.max_step_tokens,
-                                                 limits.max_blocks_per_row, sampling_words);
+                                                 limits.max_blocks_per_row,
+                                                 limits.max_sampling_bytes / sizeof(uint32_t));
   REPRISE_ASSIGN_OR_RETURN(
       metadata, runtime::MappedRing::Create(device, limits.pipeline_depth, metadata_layout.bytes));
   REPRISE_ASSIGN_OR_RETURN(results, runtime::MappedRing::Create(device, limits.pipeline_depth,
@@ -84,8 +79,8 @@ absl::Status EngineParts::CreatePool() {
   if (options.kv_cache_bytes == 0 && device.kind() != runtime::DeviceKind::kHost) {
     REPRISE_ASSIGN_OR_RETURN(const models::KvPool smallest,
                              models::KvPool::Create(device, geometry, 2));
-    REPRISE_ASSIGN_OR_RETURN(
-        graphs_bytes, StepGraphs::EstimateBytes(*stream, ProgramOn(smallest), GraphOptions()));
+    REPRISE_ASSIGN_OR_RETURN(graphs_bytes,
+                             StepGraphs::EstimateBytes(*stream, ProgramOn(smallest), options));
   }
   REPRISE_ASSIGN_OR_RETURN(const uint64_t blocks,
                            NumPoolBlocks(device, options, geometry, graphs_bytes));
@@ -104,7 +99,7 @@ absl::Status EngineParts::FillPool() {
 absl::Status EngineParts::Capture(const ProgressFn& progress) {
   const Clock::time_point begin = Clock::now();
   REPRISE_ASSIGN_OR_RETURN(graphs,
-                           StepGraphs::Capture(*stream, ProgramOn(pool), GraphOptions(), progress));
+                           StepGraphs::Capture(*stream, ProgramOn(pool), options, progress));
   info.decode_buckets.assign(graphs->decode_buckets().begin(), graphs->decode_buckets().end());
   info.mixed_buckets.assign(graphs->mixed_buckets().begin(), graphs->mixed_buckets().end());
   for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets})
@@ -126,12 +121,6 @@ StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
            .results = results},
           metadata_layout,
           linear};
-}
-
-StepGraphs::Options EngineParts::GraphOptions() const {
-  return {.decode_buckets = options.decode_buckets,
-          .mixed_buckets = options.mixed_buckets,
-          .max_rows = info.limits.max_rows};
 }
 
 }  // namespace reprise::engine

@@ -9,16 +9,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
-#include "engine/engine_setup.h"
-#include "engine/sampling.h"
-#include "engine/step_graphs.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
+#include "engine/step/select.h"
 #include "engine/step_program.h"
 #include "engine/step_state.h"
 #include "kernels/kernel_set.h"
 #include "kernels/step/ring.h"
 #include "models/decoder.h"
 #include "models/kv_pool.h"
+#include "models/model_source.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
 #include "runtime/memory/mapped_ring.h"
@@ -49,7 +49,6 @@ class EngineParts {
   kernels::StepSlotLayout metadata_layout;
   runtime::MappedRing metadata;
   runtime::MappedRing results;
-  SamplingLimits sampling;
   models::KvPool pool;
   std::unique_ptr<StepGraphs> graphs;
 
@@ -63,7 +62,6 @@ class EngineParts {
   absl::Status FillPool();
   absl::Status Capture(const ProgressFn& progress);
   StepProgram ProgramOn(const models::KvPool& program_pool) const;
-  StepGraphs::Options GraphOptions() const;
 };
 
 }  // namespace reprise::engine

@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
+#include "graphs/graph_manager.h"
 #include "kernels/fill/fill.h"
 #include "models/weights/checkpoint.h"
 #include "runtime/status_macros.h"
@@ -39,6 +40,29 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   return absl::OkStatus();
 }
 
+// The one place where a step's limits come from. `o` has every default filled in.
+kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSpec& spec) {
+  const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
+  const int64_t widest_mixed = *std::max_element(o.mixed_buckets.begin(), o.mixed_buckets.end());
+  kernels::StepLimits limits{
+      .block_size = o.block_size,
+      .vocab_size = static_cast<uint32_t>(spec.vocab_size),
+      .max_rows = o.max_rows,
+      .max_context_length = o.max_context_length,
+      .max_blocks_per_row = (o.max_context_length + o.block_size - 1) / o.block_size,
+      .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
+      .max_prompt_tokens = static_cast<uint32_t>(widest_mixed),
+      .pipeline_depth = o.pipeline_depth,
+      .adjust_logits = o.adjust_logits,
+      .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
+      .max_prompt_logprobs = o.max_prompt_logprobs,
+      .max_stop_tokens = kernels::kMaxStopTokens,
+      .max_logit_bias = kernels::kMaxLogitBias,
+      .max_logprobs = kernels::kMaxTopLogprobs};
+  limits.max_sampling_bytes = sizeof(uint32_t) * MaxSamplingWords(limits);
+  return limits;
+}
+
 }  // namespace
 
 absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
@@ -63,16 +87,6 @@ absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
   return models::ModelWeights::Load(device, plan, *checkpoint, report);
 }
 
-kernels::StepLimits StepLimitsOf(const EngineLimits& limits) {
-  return {.max_rows = limits.max_rows,
-          .max_step_tokens = limits.max_step_tokens,
-          .max_blocks_per_row = limits.max_blocks_per_row,
-          .adjust_logits = limits.adjust_logits,
-          .max_logit_rows = limits.max_logit_rows,
-          .max_prompt_logprobs = limits.max_prompt_logprobs,
-          .reports = true};
-}
-
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
                                                const models::ModelSpec& spec,
                                                const runtime::DeviceProperties& device) {
@@ -90,23 +104,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
     o.mixed_buckets =
         host ? std::vector<int64_t>{64, 256, 1024} : std::vector<int64_t>{256, 512, 1024, 2048};
 
-  const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
-  const int64_t widest_mixed = *std::max_element(o.mixed_buckets.begin(), o.mixed_buckets.end());
-  r.limits = {.max_rows = o.max_rows,
-              .max_context_length = o.max_context_length,
-              .max_blocks_per_row = (o.max_context_length + o.block_size - 1) / o.block_size,
-              .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
-              .pipeline_depth = o.pipeline_depth,
-              .adjust_logits = o.adjust_logits,
-              .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
-              .max_prompt_logprobs = o.max_prompt_logprobs,
-              .max_sampling_bytes =
-                  sizeof(uint32_t) * MaxSamplingWords(o.max_rows, o.max_context_length,
-                                                      static_cast<uint32_t>(spec.vocab_size),
-                                                      o.adjust_logits),
-              .max_stop_tokens = kernels::kMaxStopTokens,
-              .max_logit_bias = kernels::kMaxLogitBias,
-              .max_logprobs = kernels::kMaxTopLogprobs};
+  r.limits = LimitsOf(o, spec);
   return r;
 }
 

@@ -5,12 +5,11 @@
 #define REPRISE_ENGINE_ENGINE_SETUP_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
 #include "engine/resolved_options.h"
 #include "kernels/kernel_set.h"
 #include "kernels/step/step_limits.h"
@@ -23,17 +22,12 @@
 
 namespace reprise::engine {
 
-using ProgressFn = std::function<void(const EngineProgress&)>;
-
 // Binds the decoder's weights. Errors: those of Checkpoint::Open and ModelWeights.
 absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
                                                  const models::ModelSource& source,
                                                  models::Decoder& decoder,
                                                  const kernels::KernelSet& kernels,
                                                  const ProgressFn& progress);
-
-// Of the memory that steps work in.
-kernels::StepLimits StepLimitsOf(const EngineLimits& limits);
 
 // Blocks of the pool. kv_cache_bytes decides where it is set; otherwise what is left of
 // memory_fraction of the device once `graphs_bytes` are set aside for captured graphs (256 MiB on

@@ -5,7 +5,8 @@
 #define REPRISE_ENGINE_RESOLVED_OPTIONS_H_
 
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
+#include "engine/engine_options.h"
+#include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"
 
@@ -14,7 +15,7 @@ namespace reprise::engine {
 // The options with every default filled in for a model and a device, and the limits that follow.
 struct ResolvedOptions {
   DecodeEngineOptions options = {};
-  EngineLimits limits = {};
+  kernels::StepLimits limits = {};
 };
 
 // Of `device` only the kind is asked. Errors: InvalidArgument with option, got, allowed.

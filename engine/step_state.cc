@@ -74,7 +74,7 @@ void StepState::DeclareSampling(const models::ModelSpec& spec, const kernels::St
   buffers.Add(&result_staging, max_rows, "result_staging");
   max_prompt_logprobs = limits.max_prompt_logprobs;
   result_layout = kernels::ResultSlotLayout::For(
-      limits.max_rows, limits.reports ? limits.max_rows + limits.max_prompt_logprobs : 0,
+      limits.max_rows, limits.max_logprobs != 0 ? limits.max_rows + limits.max_prompt_logprobs : 0,
       limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
 }
 

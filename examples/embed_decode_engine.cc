@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "reprise/engine/decode_engine.h"
-#include "reprise/engine/step.h"
+#include "reprise/engine/step_request.h"
 #include "reprise/models/model_source.h"
 #include "reprise/runtime/device.h"
 #include "reprise/runtime/status_macros.h"

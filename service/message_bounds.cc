@@ -17,18 +17,18 @@ constexpr uint64_t kPromptToken = 24;
 
 }  // namespace
 
-uint64_t MaxStepBytes(const engine::EngineLimits& limits) {
+uint64_t MaxStepBytes(const kernels::StepLimits& limits) {
   // The device keeps an id in four bytes.
   const uint64_t sampling = (limits.max_sampling_bytes + kFloat - 1) / kFloat * kVarint;
   const uint64_t row = kStepRow + uint64_t{limits.max_blocks_per_row} * kVarint;
   return kMessage + sampling + limits.max_rows * row + limits.max_step_tokens * kVarint;
 }
 
-uint64_t MaxResultBytes(const engine::EngineLimits& limits, uint64_t vocab_size) {
+uint64_t MaxResultBytes(const kernels::StepLimits& limits) {
   const uint64_t likeliest = limits.max_logprobs * (kVarint + kFloat);
   return kMessage + limits.max_rows * (kResultRow + likeliest) +
          limits.max_prompt_logprobs * (kPromptToken + likeliest) +
-         limits.max_logit_rows * vocab_size * kFloat;
+         limits.max_logit_rows * uint64_t{limits.vocab_size} * kFloat;
 }
 
 }  // namespace reprise::service

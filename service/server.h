@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: one listening gRPC server: StepService, health, reflection. May start before a model is
-// loaded; AttachEngine makes it serve. Knows addresses and shutdown; what a step is, it leaves to
-// StepService.
+// Server: one listening gRPC server: StepService, health, reflection. It may start before a model
+// is loaded; AttachEngine makes it serve. It knows addresses and shutdown; what a step is, it
+// leaves to StepService.
 //
 //   REPRISE_ASSIGN_OR_RETURN(auto server, Server::Start({.listen = {"unix:/run/reprise.sock"}}));
 //   REPRISE_ASSIGN_OR_RETURN(auto engine, engine::DecodeEngine::Create(*device, source, options));

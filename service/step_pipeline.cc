@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/step_pipeline.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "service/clock.h"
@@ -50,7 +49,7 @@ void StepPipeline::SubmitWaiting(std::vector<Refusal>* refused) {
     job->times.submitted_ns = NowNs();
     absl::StatusOr<engine::StepTicket> ticket = engine_.Submit(job->request);
     if (ticket.ok()) {
-      in_flight_.push_back({*ticket, job, job->request.session});
+      in_flight_.push_back({*ticket, job});
     } else {
       refused->push_back({job, std::move(ticket).status()});
     }
@@ -80,33 +79,16 @@ std::vector<StepPipeline::Refusal> StepPipeline::TakeWaiting(engine::SessionId s
   return taken;
 }
 
-bool StepPipeline::IsInFlight(engine::SessionId session) const {
-  return std::any_of(in_flight_.begin(), in_flight_.end(),
-                     [session](const InFlight& step) { return step.session == session; });
-}
-
 void StepPipeline::CloseSession(engine::SessionId session) {
-  std::vector<engine::SessionId> idle;
   std::vector<Refusal> withdrawn;
   {
+    // Both under the lock: none of its jobs can come to the engine between the two.
     std::lock_guard lock(mutex_);
     withdrawn = TakeWaiting(session);
-    closing_.push_back(session);
-    idle = TakeIdleClosing();
+    // NotFound is the one error there is, and means that nothing is left to close.
+    engine_.CloseSession(session).IgnoreError();
   }
   for (const Refusal& refusal : withdrawn) refusal.job->Finished(refusal.status, nullptr);
-  // NotFound is the one error there is, and means that nothing is left to close.
-  for (const engine::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
-}
-
-std::vector<engine::SessionId> StepPipeline::TakeIdleClosing() {
-  std::vector<engine::SessionId> idle;
-  std::erase_if(closing_, [&](engine::SessionId id) {
-    if (IsInFlight(id)) return false;
-    idle.push_back(id);
-    return true;
-  });
-  return idle;
 }
 
 void StepPipeline::Pump() {
@@ -131,20 +113,17 @@ void StepPipeline::FinishOldest() {
   // A step behind the one that failed is lost to the same fault, whatever its own Wait says.
   if (const absl::Status fault = engine_.health(); !status.ok() && !fault.ok()) status = fault;
   std::vector<Refusal> refused;
-  std::vector<engine::SessionId> idle;
   {
     std::lock_guard lock(mutex_);
     in_flight_.pop_front();
     // The next step goes in before this one is answered: an idle device costs more than a later
     // reply.
     SubmitWaiting(&refused);
-    idle = TakeIdleClosing();
   }
   // Before the answer: whoever learns of the fault from it finds health changed already.
   if (!status.ok()) on_fault_();
   oldest.job->Finished(status, status.ok() ? &result_ : nullptr);
   for (const Refusal& refusal : refused) refusal.job->Finished(refusal.status, nullptr);
-  for (const engine::SessionId id : idle) engine_.CloseSession(id).IgnoreError();
 }
 
 }  // namespace reprise::service

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepPipeline: keeps up to pipeline_depth steps of all sessions in flight on one engine, queues
-// the rest in arrival order, and takes results off with one thread. No gRPC, no wire: steps 3 to 7
-// of a step's way happen below Enqueue and above Finished.
+// the rest in arrival order, and takes results off with one thread. It knows neither gRPC nor wire
+// messages: steps 3 to 7 of the way of a step happen below Enqueue and above Finished.
 //
 // Threads: every method from any thread. Finished is called with no lock of the pipeline held.
 #ifndef REPRISE_SERVICE_STEP_PIPELINE_H_
@@ -18,8 +18,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
-#include "engine/step.h"
-#include "service/wire.h"
+#include "engine/step_request.h"
+#include "engine/step_result.h"
+#include "service/step_times.h"
 
 namespace reprise::service {
 
@@ -52,14 +53,14 @@ class StepPipeline {
   void Enqueue(StepJob* job);
   // Finishes the session's queued jobs as Aborted; those in flight go on.
   void Withdraw(engine::SessionId session);
-  // Withdraws, then closes the session in the engine as soon as none of its steps is in flight.
+  // Closes the session in the engine, which keeps what it holds until its steps in flight have
+  // ended, and withdraws its queued jobs.
   void CloseSession(engine::SessionId session);
 
  private:
   struct InFlight {
     engine::StepTicket ticket;
     StepJob* job;
-    engine::SessionId session;
   };
   struct Refusal {
     StepJob* job;
@@ -69,10 +70,7 @@ class StepPipeline {
   // Moves queued jobs into the engine while there is room, in order. Adds those that it refuses to
   // `refused`.
   void SubmitWaiting(std::vector<Refusal>* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes the sessions out of closing_ that have no step in flight any more.
-  std::vector<engine::SessionId> TakeIdleClosing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Refusal> TakeWaiting(engine::SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsInFlight(engine::SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump();
   void FinishOldest();
 
@@ -86,7 +84,6 @@ class StepPipeline {
   std::condition_variable work_;
   std::deque<StepJob*> waiting_ ABSL_GUARDED_BY(mutex_);
   std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  std::vector<engine::SessionId> closing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   engine::StepResult result_;  // of the pump thread

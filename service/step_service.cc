@@ -12,13 +12,22 @@
 #include "service/clock.h"
 #include "service/status.h"
 #include "service/step_stream.h"
-#include "service/wire.h"
+#include "service/wire/describe_to_wire.h"
+#include "service/wire/message.h"
+#include "service/wire/result_to_wire.h"
+#include "service/wire/step_from_wire.h"
 
 namespace reprise::service {
 namespace {
 
 absl::Status Loading() {
   return absl::UnavailableError("loading: the model is not ready yet; watch the health service");
+}
+
+absl::Status CheckOpen(const engine::DecodeEngine& engine, engine::SessionId session) {
+  if (engine.IsOpen(session)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("session: got ", session, ", allowed one that is open on a StepStream"));
 }
 
 grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -30,10 +39,10 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
 }  // namespace
 
 struct StepService::Attached {
-  Attached(engine::DecodeEngine& served, Sessions& sessions, std::function<void()> on_fault)
+  Attached(engine::DecodeEngine& served, Admission& admission, std::function<void()> on_fault)
       : engine(served),
         pipeline(served, std::move(on_fault)),
-        stream_host{engine, pipeline, sessions} {}
+        stream_host{engine, pipeline, admission} {}
 
   engine::DecodeEngine& engine;
   StepPipeline pipeline;
@@ -48,12 +57,14 @@ class StepService::UnaryStep final : public StepJob {
       : service_(service), reactor_(reactor), response_bytes_(response) {}
 
   // Errors leave the job unqueued.
-  absl::Status Prepare(const grpc::ByteBuffer& bytes, uint32_t pipeline_depth) {
+  absl::Status Prepare(const grpc::ByteBuffer& bytes, const engine::DecodeEngine& engine) {
     times.received_ns = NowNs();
     REPRISE_RETURN_IF_ERROR(ParseWire(bytes, &message_));
     REPRISE_RETURN_IF_ERROR(StepFromWire(message_, &scratch_, &request));
     times.converted_ns = NowNs();
-    return service_.sessions_.BeginStep(request.session, 2 * pipeline_depth);
+    REPRISE_RETURN_IF_ERROR(service_.admission_.CheckAdmitting());
+    REPRISE_RETURN_IF_ERROR(CheckOpen(engine, request.session));
+    return service_.admission_.BeginStep(request.session, 2 * engine.info().limits.pipeline_depth);
   }
 
   void Finished(const absl::Status& status, const engine::StepResult* result) override {
@@ -66,7 +77,7 @@ class StepService::UnaryStep final : public StepJob {
       *response_bytes_ = SerializeWire(response);
     }
     reactor_->Finish(ToGrpcStatus(status));
-    service_.sessions_.EndStep(session);
+    service_.admission_.EndStep(session);
   }
 
  private:
@@ -81,23 +92,23 @@ StepService::StepService(uint64_t max_message_bytes) : max_message_bytes_(max_me
 
 // gRPC has called every stream's OnDone by now; its own locks say so, which no tool can see that
 // watches ours.
-StepService::~StepService() { sessions_.Settle(); }
+StepService::~StepService() { admission_.Settle(); }
 
 void StepService::Attach(engine::DecodeEngine& engine, std::function<void()> on_fault) {
   REPRISE_CHECK(owned_ == nullptr);
-  owned_ = std::make_unique<Attached>(engine, sessions_, std::move(on_fault));
+  owned_ = std::make_unique<Attached>(engine, admission_, std::move(on_fault));
   attached_.store(owned_.get(), std::memory_order_release);
 }
 
 bool StepService::IsServing() const {
   const Attached* serving = attached();
-  return serving != nullptr && sessions_.CheckAdmitting().ok() && serving->engine.health().ok();
+  return serving != nullptr && admission_.CheckAdmitting().ok() && serving->engine.health().ok();
 }
 
-void StepService::Drain() { sessions_.Drain(); }
+void StepService::Drain() { admission_.Drain(); }
 
 bool StepService::WaitIdle(std::chrono::steady_clock::time_point deadline) {
-  return sessions_.WaitIdle(deadline);
+  return admission_.WaitIdle(deadline);
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepService::StepStream(
@@ -114,7 +125,7 @@ grpc::ServerUnaryReactor* StepService::Step(grpc::CallbackServerContext* context
   if (serving == nullptr) return Finish(context, Loading());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto step = std::make_unique<UnaryStep>(*this, reactor, response);
-  const absl::Status ready = step->Prepare(*request, serving->engine.info().limits.pipeline_depth);
+  const absl::Status ready = step->Prepare(*request, serving->engine);
   if (ready.ok()) {
     serving->pipeline.Enqueue(step.release());  // frees itself when finished
   } else {
@@ -167,7 +178,7 @@ absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
 absl::Status StepService::Allocate(const v1::AllocateRequest& request,
                                    v1::AllocateResponse* response) {
   engine::DecodeEngine& engine = attached()->engine;
-  REPRISE_RETURN_IF_ERROR(sessions_.CheckOpen(request.session()));
+  REPRISE_RETURN_IF_ERROR(CheckOpen(engine, request.session()));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
                            engine.AllocateBlocks(request.session(), request.count()));
   response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
@@ -177,7 +188,7 @@ absl::Status StepService::Allocate(const v1::AllocateRequest& request,
 
 absl::Status StepService::Free(const v1::FreeRequest& request, v1::FreeResponse* response) {
   engine::DecodeEngine& engine = attached()->engine;
-  REPRISE_RETURN_IF_ERROR(sessions_.CheckOpen(request.session()));
+  REPRISE_RETURN_IF_ERROR(CheckOpen(engine, request.session()));
   const std::span<const uint32_t> blocks(request.blocks().data(),
                                          static_cast<size_t>(request.blocks_size()));
   REPRISE_RETURN_IF_ERROR(engine.FreeBlocks(request.session(), blocks));

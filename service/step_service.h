@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepService: the handlers of reprise.v1.StepService over one DecodeEngine. Serves raw bytes, so
-// that a message that does not parse gets a typed error of ours. Exists before the engine does:
-// until Attach every call answers UNAVAILABLE ("loading").
+// StepService: the handlers of reprise.v1.StepService over one DecodeEngine. It serves raw bytes,
+// so that a message that does not parse gets a typed error of ours. It exists before the engine
+// does: until Attach every call answers UNAVAILABLE ("loading").
 #ifndef REPRISE_SERVICE_STEP_SERVICE_H_
 #define REPRISE_SERVICE_STEP_SERVICE_H_
 
@@ -16,7 +16,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.grpc.pb.h"
-#include "service/sessions.h"
+#include "service/admission.h"
 #include "service/step_pipeline.h"
 
 namespace reprise::service {
@@ -74,7 +74,7 @@ class StepService final : public RawStepService {
                                   absl::Status (StepService::*handle)(const Request&, Response*));
 
   const uint64_t max_message_bytes_;
-  Sessions sessions_;
+  Admission admission_;
   std::unique_ptr<Attached> owned_;  // written once, published by attached_
   std::atomic<Attached*> attached_ = nullptr;
 };

@@ -7,6 +7,9 @@
 #include "runtime/status_macros.h"
 #include "service/clock.h"
 #include "service/status.h"
+#include "service/wire/message.h"
+#include "service/wire/result_to_wire.h"
+#include "service/wire/step_from_wire.h"
 
 namespace reprise::service {
 namespace {
@@ -56,7 +59,7 @@ struct StepStream::Exchange final : public StepJob {
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Start(
     const StreamHost& host) {
   auto stream = std::make_shared<StepStream>(host);
-  const absl::Status joined = host.sessions.Join(stream);
+  const absl::Status joined = host.admission.Join(stream);
   if (!joined.ok()) return Refuse(joined);
   std::lock_guard lock(stream->mutex_);
   stream->self_ = stream;
@@ -139,7 +142,6 @@ absl::Status StepStream::OpenSession(const v1::StepStreamRequest& message) {
         "open.client: got ", message.open().client().size(), " bytes, allowed ", kMaxClientBytes));
   }
   session_ = host_.engine.OpenSession();
-  host_.sessions.Open(session_.id);
   return absl::OkStatus();
 }
 
@@ -260,11 +262,8 @@ void StepStream::OnDone() {
     self = std::move(self_);
     opened = opened_;
   }
-  if (opened) {
-    host_.sessions.Close(session_.id);
-    host_.pipeline.CloseSession(session_.id);
-  }
-  host_.sessions.Leave(this);
+  if (opened) host_.pipeline.CloseSession(session_.id);
+  host_.admission.Leave(this);
 }
 
 }  // namespace reprise::service

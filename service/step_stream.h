@@ -21,9 +21,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.pb.h"
-#include "service/sessions.h"
+#include "service/admission.h"
 #include "service/step_pipeline.h"
-#include "service/wire.h"
 
 namespace reprise::service {
 
@@ -31,11 +30,11 @@ namespace reprise::service {
 struct StreamHost {
   engine::DecodeEngine& engine;
   StepPipeline& pipeline;
-  Sessions& sessions;
+  Admission& admission;
 };
 
 class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                         public Sessions::Stream,
+                         public Admission::Stream,
                          public std::enable_shared_from_this<StepStream> {
  public:
   // The reactor of a new call; one that refuses while draining. Frees itself when the call is over.
@@ -86,8 +85,8 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   grpc::ByteBuffer write_bytes_;  // gRPC's while writing_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ending_ ABSL_GUARDED_BY(mutex_) =
-      false;  // read no more; Finish with end_ when all is answered
+  // Read no more; Finish with end_ when all is answered.
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // the client is gone: write no more
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

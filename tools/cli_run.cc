@@ -63,21 +63,21 @@ StatsOptions StatsOptionsOf(const RunFlags& flags, const engine::EngineInfo& inf
 }
 
 absl::Status Generate(const RunFlags& flags, engine::DecodeEngine* engine, Console* console) {
-  const ServerLimits limits = LimitsOf(*engine);
+  const ServerInfo server = ServerInfoOf(*engine);
   REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
-                           MakeWorkload(flags.generate.workload, limits));
+                           MakeWorkload(flags.generate.workload, server));
   EmbeddedChannel channel(engine);
   BlockManager blocks(&channel, {});
-  Batcher batcher(limits, {.prefill_first = true, .eager = flags.generate.eager}, &blocks);
+  Batcher batcher(server, {.prefill_first = true, .eager = flags.generate.eager}, &blocks);
   Stats stats(StatsOptionsOf(flags, engine->info()));
   std::optional<Transcript> transcript;
   if (ShowsText(flags.generate)) {
-    transcript.emplace(console, limits.byte_tokens, requests.size() > 1);
+    transcript.emplace(console, server.byte_tokens, requests.size() > 1);
   }
   Monitor monitor(console, &stats, std::move(transcript));
   SteadyClock clock;
   Driver driver(&batcher, &blocks, &channel, &clock, &monitor,
-                {.pipeline_depth = limits.pipeline_depth});
+                {.pipeline_depth = server.limits.pipeline_depth});
   REPRISE_RETURN_IF_ERROR(driver.Run(&requests));
   stats.AddRequests(requests, clock.NowNs());
   console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
@@ -87,7 +87,7 @@ absl::Status Generate(const RunFlags& flags, engine::DecodeEngine* engine, Conso
                                    {"version", REPRISE_VERSION},
                                    {"engine", EngineToJson(*engine)},
                                    {"figures", stats.ToJson()},
-                                   {"requests", RequestsToJson(requests, limits.byte_tokens)}}));
+                                   {"requests", RequestsToJson(requests, server.byte_tokens)}}));
   }
   return FailureOf(requests);
 }

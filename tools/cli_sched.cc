@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reprise sched`: the reference external scheduler. A client like any other: it knows the server
-// through reprise.v1 alone, so nothing of graphs/, kernels/ or service/ may be included here or in
-// sched/.
+// `reprise sched`: the reference external scheduler. It is a client like any other: it talks to the
+// server through reprise.v1 alone, so that of the engine nothing but the headers of its vocabulary
+// may be included here or in sched/ (tests/tools/scheduler_includes_test.cc lists them).
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -123,19 +123,19 @@ nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
 
 absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, GrpcClient* client,
                       const std::atomic<bool>* interrupted, Console* console) {
-  const ServerLimits limits = client->limits();
-  REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests, MakeWorkload(workload, limits));
+  const ServerInfo server = ServerInfoOf(client->description());
+  REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests, MakeWorkload(workload, server));
   BlockManager blocks(client, {});
-  Batcher batcher(limits, flags.batcher, &blocks);
+  Batcher batcher(server, flags.batcher, &blocks);
   Stats stats({.warmup_steps = flags.generate.warmup_steps});
   std::optional<Transcript> transcript;
   if (ShowsText(flags.generate)) {
-    transcript.emplace(console, limits.byte_tokens, requests.size() > 1);
+    transcript.emplace(console, server.byte_tokens, requests.size() > 1);
   }
   Monitor monitor(console, &stats, std::move(transcript));
   SteadyClock clock;
   Driver driver(&batcher, &blocks, client, &clock, &monitor,
-                {.pipeline_depth = std::min(flags.pipeline_depth, limits.pipeline_depth),
+                {.pipeline_depth = std::min(flags.pipeline_depth, server.limits.pipeline_depth),
                  .timeout_ns = static_cast<uint64_t>(flags.timeout.count()),
                  .interrupted = interrupted});
   const absl::Status run = driver.Run(&requests);
@@ -151,7 +151,7 @@ absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, 
                                    {"version", REPRISE_VERSION},
                                    {"server", ServerToJson(client->description())},
                                    {"figures", stats.ToJson()},
-                                   {"requests", RequestsToJson(requests, limits.byte_tokens)}}));
+                                   {"requests", RequestsToJson(requests, server.byte_tokens)}}));
   }
   return FailureOf(requests);
 }
@@ -181,7 +181,7 @@ absl::Status Sched(const SchedFlags& flags) {
 
 void AddConnectionOptions(CLI::App* app, SchedFlags* flags) {
   AddOption(app, "--address", &flags->address, ParseAddress, "ADDRESS",
-            std::string(kDefaultAddress), "Of the server: HOST:PORT or unix:PATH");
+            std::string(kDefaultAddress), "Address of the server: HOST:PORT or unix:PATH");
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "5s",
             "Wait this long for the server to become ready");
   AddOption(app, "--timeout", &flags->timeout, ParseDuration, "TIME", "0",

@@ -82,7 +82,7 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
            flags->engine.dtype_from_checkpoint = !dtype->has_value();
            flags->engine.dtype = dtype->value_or(runtime::DType::kBf16);
          },
-         "Of compute and KV cache: auto (as the checkpoint), bf16, f16, f32")
+         "Data type of compute and of the KV cache: auto (the checkpoint's), bf16, f16, f32")
       ->type_name("TYPE")
       ->default_str("auto");
 }

@@ -60,7 +60,7 @@ auto DecimalIn(double min, double max) {
   return [min, max](std::string_view text) { return ParseDecimal(text, min, max); };
 }
 
-void AddTruncationOptions(CLI::App* app, SamplingChoice* sampling) {
+void AddTruncationOptions(CLI::App* app, engine::SamplingParams* sampling) {
   AddOption(
       app, "--top-k", &sampling->top_k,
       [](std::string_view text) { return ParseUnsigned(text, 0, kMaxToken); }, "K", "0",
@@ -72,7 +72,7 @@ void AddTruncationOptions(CLI::App* app, SamplingChoice* sampling) {
 }
 
 // "ID:NUMBER".
-absl::Status ParseBias(const std::string& text, SamplingChoice* sampling) {
+absl::Status ParseBias(const std::string& text, std::vector<engine::TokenBias>* biases) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) {
     return absl::InvalidArgumentError(
@@ -82,23 +82,25 @@ absl::Status ParseBias(const std::string& text, SamplingChoice* sampling) {
   REPRISE_ASSIGN_OR_RETURN(const uint64_t token,
                            ParseUnsigned(view.substr(0, colon), 0, kMaxToken));
   REPRISE_ASSIGN_OR_RETURN(const double bias, ParseDecimal(view.substr(colon + 1), -1e6, 1e6));
-  sampling->logit_bias_tokens.push_back(static_cast<uint32_t>(token));
-  sampling->logit_bias.push_back(static_cast<float>(bias));
+  biases->push_back({.token = static_cast<uint32_t>(token), .bias = static_cast<float>(bias)});
   return absl::OkStatus();
 }
 
-void AddAdjustmentOptions(CLI::App* app, SamplingChoice* sampling) {
+void AddAdjustmentOptions(CLI::App* app, engine::SamplingParams* sampling) {
   AddOption(app, "--repetition-penalty", &sampling->repetition_penalty, DecimalIn(0.01, 100.0), "R",
             "1", "Divides positive logits, multiplies others, of tokens that came before");
   AddOption(app, "--presence-penalty", &sampling->presence_penalty, DecimalIn(-100.0, 100.0), "P",
             "0", "Taken off the logits of tokens that were generated");
   AddOption(app, "--frequency-penalty", &sampling->frequency_penalty, DecimalIn(-100.0, 100.0), "F",
             "0", "Taken off per time that the token was generated");
+}
+
+void AddBiasOption(CLI::App* app, std::vector<engine::TokenBias>* biases) {
   app->add_option_function<std::vector<std::string>>(
          "--logit-bias",
-         [sampling](const std::vector<std::string>& texts) {
+         [biases](const std::vector<std::string>& texts) {
            for (const std::string& text : texts) {
-             const absl::Status status = ParseBias(text, sampling);
+             const absl::Status status = ParseBias(text, biases);
              if (!status.ok())
                throw CLI::ValidationError("--logit-bias", std::string(status.message()));
            }
@@ -114,13 +116,14 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 30); }, "N", "128",
       "Tokens to generate at most, per prompt");
   AddOption(
-      app, "--temperature", &workload->temperature,
+      app, "--temperature", &workload->sampling.numbers.temperature,
       [](std::string_view text) { return ParseDecimal(text, 0.0, 100.0); }, "T", "0",
       "0: always the likeliest token");
-  AddTruncationOptions(app, &workload->sampling);
-  AddAdjustmentOptions(app, &workload->sampling);
+  AddTruncationOptions(app, &workload->sampling.numbers);
+  AddAdjustmentOptions(app, &workload->sampling.numbers);
+  AddBiasOption(app, &workload->sampling.logit_bias);
   AddOption(
-      app, "--logprobs", &workload->sampling.num_logprobs,
+      app, "--logprobs", &workload->sampling.numbers.num_logprobs,
       [](std::string_view text) { return ParseUnsigned(text, 0, 32); }, "N", "0",
       "With each token, show its rank and the N likeliest, and put them into --json");
   AddOption(
@@ -128,7 +131,7 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
       [](std::string_view text) {
         return ParseUnsigned(text, 0, std::numeric_limits<uint64_t>::max());
       },
-      "N", "1", "Of sampling, random prompts and arrivals; prompt i samples with seed + i");
+      "N", "1", "Seed of sampling, random prompts and arrivals; prompt i samples with seed + i");
   app->add_option("--stop", workload->stop_texts,
                   "End after this text, for byte-level models; may be given several times")
       ->type_name("TEXT")

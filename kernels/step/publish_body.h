@@ -16,16 +16,17 @@ REPRISE_FN bool IsStopToken(const ResidentRows& rows, uint32_t slot, uint32_t nu
   return false;
 }
 
-// Why the row ends with `token`, its `generated`-th; kFinishNone when it goes on.
-REPRISE_FN uint32_t FinishOf(const ResidentRows& rows, const RowEntry& entry, uint32_t token,
-                             uint32_t generated) {
-  if (token == kNoCandidate) return kFinishNoCandidate;
-  if ((entry.flags & (kFeatureStop << kRowFeatureShift)) == 0) return kFinishNone;
+// Why the row ends with `token`, its `generated`-th; FinishReason::kNone when it goes on.
+REPRISE_FN FinishReason FinishOf(const ResidentRows& rows, const RowEntry& entry, uint32_t token,
+                                 uint32_t generated) {
+  if (token == kNoCandidate) return FinishReason::kNoCandidate;
+  if ((entry.flags & (kFeatureStop << kRowFeatureShift)) == 0) return FinishReason::kNone;
   const RowSampling sampling = rows.sampling[entry.slot];
   if (generated > sampling.min_tokens && IsStopToken(rows, entry.slot, sampling.num_stop, token))
-    return kFinishStopToken;
-  return sampling.max_new_tokens != 0 && generated >= sampling.max_new_tokens ? kFinishLength
-                                                                              : kFinishNone;
+    return FinishReason::kStopToken;
+  return sampling.max_new_tokens != 0 && generated >= sampling.max_new_tokens
+             ? FinishReason::kLength
+             : FinishReason::kNone;
 }
 
 // Row `s` of the sampled ones moves on by its token.
@@ -42,7 +43,7 @@ REPRISE_FN void AdvanceSampled(Block& b, const PublishArgs& a, int s) {
   a.rows.last_token[entry.slot] = reported;
   if ((features & kFeaturePenalties) != 0)
     b.AtomicAdd(a.rows.history + static_cast<uint64_t>(entry.slot) * a.rows.vocab + reported, 1u);
-  uint32_t flags = kResultSampled | life.finish << kResultFinishShift;
+  uint32_t flags = kResultSampled | static_cast<uint32_t>(life.finish) << kResultFinishShift;
   if ((features & kFeatureLogprobs) != 0) flags |= kResultLogprobs;
   if ((features & kFeatureLogits) != 0) flags |= kResultLogits;
   a.staging[e].token = reported;

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/step/finish_reason.h"
+
 namespace reprise::kernels {
 
 // ---- metadata ring: host -> device ----
@@ -167,14 +169,8 @@ enum RowResultFlags : uint32_t {
 };
 // What sampling says of a row without any token above minus infinity.
 constexpr uint32_t kNoCandidate = 0xffffffffu;
-// Why a row stopped with this step's token, in the flags above kResultFinishShift.
+// The FinishReason of a row that stopped with this step's token is in the flags above this shift.
 constexpr uint32_t kResultFinishShift = 8;
-enum RowFinish : uint32_t {
-  kFinishNone = 0,
-  kFinishStopToken = 1,
-  kFinishLength = 2,       // the length budget is used up
-  kFinishNoCandidate = 3,  // no token had a logit above minus infinity; token 0 is reported
-};
 
 struct RowResult {
   uint32_t token = 0;

@@ -7,15 +7,16 @@
 #include <cstdint>
 
 #include "kernels/attention/plan.h"
+#include "kernels/step/finish_reason.h"
 #include "kernels/step/ring.h"
 
 namespace reprise::kernels {
 
 // What of a row changes as it runs.
 struct RowLife {
-  uint32_t features;   // RowFeatures
-  uint32_t generated;  // tokens sampled since the row was added
-  uint32_t finish;     // RowFinish; a row that has stopped does nothing
+  uint32_t features;    // RowFeatures
+  uint32_t generated;   // tokens sampled since the row was added
+  FinishReason finish;  // a row that has stopped does nothing
   uint32_t reserved;
 };
 static_assert(sizeof(RowLife) == 16);

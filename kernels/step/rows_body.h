@@ -29,7 +29,7 @@ REPRISE_FN void PlanRows(Block& b, const StepPlan& p, const ResidentRows& reside
   b.For(rows, [&](int e) {
     RowEntry entry = p.entries[e];
     const uint32_t given_features = entry.flags >> kRowFeatureShift;
-    RowLife life{given_features, 0, kFinishNone, 0};
+    RowLife life{given_features, 0, FinishReason::kNone, 0};
     if ((entry.flags & kRowReset) != 0) {
       resident.context_length[entry.slot] = entry.context_length;
       resident.temperature[entry.slot] = entry.temperature;
@@ -46,7 +46,7 @@ REPRISE_FN void PlanRows(Block& b, const StepPlan& p, const ResidentRows& reside
     }
     entry.flags = (entry.flags & ((1u << kRowFeatureShift) - 1)) | life.features
                                                                        << kRowFeatureShift;
-    if (life.finish != kFinishNone) {
+    if (life.finish != FinishReason::kNone) {
       entry.flags = (entry.flags & ~(kRowSample | kRowPromptLogprobs)) | kRowStopped;
       entry.num_tokens = 0;
     }

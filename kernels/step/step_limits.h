@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepLimits: how large a step can get.
+// StepLimits: the numbers that bound one step: what its workspace and its rings have room for, what
+// its request may name. An engine fills them in once, from its options and the model, before
+// anything is allocated; workspace, validation, the wire's Describe and schedulers read the same
+// struct.
 #ifndef REPRISE_KERNELS_STEP_STEP_LIMITS_H_
 #define REPRISE_KERNELS_STEP_STEP_LIMITS_H_
 
@@ -8,13 +11,22 @@
 namespace reprise::kernels {
 
 struct StepLimits {
-  uint32_t max_rows = 0;             // resident rows
-  uint32_t max_step_tokens = 0;      // query tokens of one step
-  uint32_t max_blocks_per_row = 0;   // entries of a block table
-  bool adjust_logits = false;        // see DecodeEngineOptions
-  uint32_t max_logit_rows = 0;       // rows of a step whose logits go to the result ring
-  uint32_t max_prompt_logprobs = 0;  // prompt tokens of a step with a LogprobReport
-  bool reports = false;              // sampled rows may have one
+  uint32_t block_size = 0;          // tokens of a KV block
+  uint32_t vocab_size = 0;          // token ids are less
+  uint32_t max_rows = 0;            // resident rows, of all sessions together
+  uint32_t max_context_length = 0;  // tokens of a row
+  uint32_t max_blocks_per_row = 0;
+  uint32_t max_step_tokens = 0;    // query tokens of one step: the largest bucket
+  uint32_t max_prompt_tokens = 0;  // of these in a step with chunks: the largest mixed bucket
+  uint32_t pipeline_depth = 0;     // steps in flight
+  // Of sampling. A 0 or false among these switches off what it bounds.
+  bool adjust_logits = false;        // penalties, logit bias, allowed tokens and min_tokens
+  uint32_t max_logit_rows = 0;       // rows of a step that return their logits
+  uint32_t max_prompt_logprobs = 0;  // given tokens of a step whose likelihood is reported
+  uint64_t max_sampling_bytes = 0;   // of parameters that the rows of one step bring
+  uint32_t max_stop_tokens = 0;      // of a row
+  uint32_t max_logit_bias = 0;       // tokens of a row
+  uint32_t max_logprobs = 0;         // likeliest tokens that a row may ask for
 };
 
 }  // namespace reprise::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who holds which block: against a plain model, and every refusal.
-#include "engine/block_ledger.h"
+#include "engine/state/block_ledger.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -30,7 +30,6 @@ using ::reprise::testing::RandomPrompt;
 using ::reprise::testing::RowScript;
 using ::reprise::testing::RowScriptPlayer;
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::reprise::testing::TestEngine;
 
 class StepCostTest : public testing::EngineTest {};
@@ -90,7 +89,7 @@ TEST_P(StepCostTest, DecodeStepsAllocateNothing) {
   const StepDraft all{.continue_all = true}, some{.continue_rows = {5, 2, 7}};
   StepResult result;
   for (int i = 0; i < 70; ++i) {
-    const StepView view(i % 3 == 0 ? some : all, driver.session(), driver.sequence());
+    const DraftView view(i % 3 == 0 ? some : all, driver.session(), driver.sequence());
     const uint64_t allocations = AllocationsOf(*tiny.engine, view.request(), &result);
     driver.CountStep();
     // The first may still grow buffers: the result's rows, a queue.
@@ -113,7 +112,7 @@ TEST(SlowStep, AllocatesNothing) {
   const StepDraft all{.continue_all = true};
   StepResult result;
   for (int i = 0; i < 8; ++i) {
-    const StepView view(all, driver.session(), driver.sequence());
+    const DraftView view(all, driver.session(), driver.sequence());
     const uint64_t allocations = AllocationsOf(*tiny.engine, view.request(), &result);
     driver.CountStep();
     if (i > 1) {
@@ -143,7 +142,7 @@ TEST_P(StepCostTest, StepsThatChangeRowsAllocateNothingOnceWarm) {
   StepResult result;
   for (int round = 0; round < 4; ++round) {
     for (const StepDraft& step : steps) {
-      const StepView view(step, driver.session(), driver.sequence());
+      const DraftView view(step, driver.session(), driver.sequence());
       const uint64_t allocations = AllocationsOf(*tiny.engine, view.request(), &result);
       driver.CountStep();
       if (round > 0) {

@@ -23,7 +23,6 @@ using ::reprise::testing::MakeInstrumentedEngine;
 using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::reprise::testing::TestEngine;
 
 constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
@@ -34,7 +33,7 @@ void ExpectEveryStepRefused(EngineDriver& driver, const std::string& cause) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(driver.TryStep({.continue_all = true}), StatusIs(kUnavailable, cause));
     const StepDraft add{.add = {{.row = 9}}};
-    const StepView view(add, driver.session(), driver.sequence());
+    const DraftView view(add, driver.session(), driver.sequence());
     EXPECT_THAT(driver.engine().Submit(view.request()), StatusIs(kUnavailable, cause));
   }
   EXPECT_THAT(driver.engine().health().ToString(), ::testing::HasSubstr(cause));
@@ -68,7 +67,7 @@ TEST_P(EngineFaultTest, StepInFlightBeforeAFailedLaunchIsReportedLost) {
   const StepTicket ticket = driver.Submit({.continue_all = true});
   device.FailReplays(absl::InternalError("the cable came out"));
   const StepDraft next{.continue_all = true};
-  const StepView view(next, driver.session(), driver.sequence());
+  const DraftView view(next, driver.session(), driver.sequence());
   EXPECT_THAT(tiny.engine->Submit(view.request()),
               StatusIs(absl::StatusCode::kInternal, "the cable came out"));
   StepResult result;

@@ -31,7 +31,6 @@ using ::reprise::testing::RowScript;
 using ::reprise::testing::RowScriptPlayer;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 
@@ -176,12 +175,12 @@ TEST_P(PipelineTest, StepBeyondTheDepthIsRefusedAndChangesNothing) {
   const std::vector<uint32_t> own = driver.Allocate(1);
   for (const StepDraft& draft : {StepDraft{.continue_all = true}, StepDraft{.drop = {2}},
                                  StepDraft{.add = {{.row = 5, .blocks = own}}}}) {
-    const StepView view(draft, driver.session(), driver.sequence());
+    const DraftView view(draft, driver.session(), driver.sequence());
     EXPECT_THAT(tiny.engine->Submit(view.request()), StatusIs(kExhausted, "2 steps are in flight"));
   }
   StepResult result;
   const StepDraft step{.continue_all = true};
-  const StepView view(step, driver.session(), driver.sequence());
+  const DraftView view(step, driver.session(), driver.sequence());
   EXPECT_THAT(tiny.engine->Step(view.request(), &result), StatusIs(kPrecondition, "2 steps"));
   driver.Wait(first);
   EXPECT_THAT(tiny.engine->Step(view.request(), &result), StatusIs(kPrecondition, "1 step"));
@@ -227,7 +226,7 @@ TEST_P(PipelineTest, SessionClosedInFlightGivesBackAfterItsLastResult) {
   const StepDraft start{.add = {{.row = 2, .blocks = blocks}},
                         .chunks = {{.row = 2, .tokens = RandomPrompt(9, 12)}}};
   const StepDraft next{.continue_all = true};
-  const StepView start_view(start, goes, 1), next_view(next, goes, 2), late_view(next, goes, 3);
+  const DraftView start_view(start, goes, 1), next_view(next, goes, 2), late_view(next, goes, 3);
   ASSERT_OK_AND_ASSIGN(const StepTicket first, engine.Submit(start_view.request()));
   const StepTicket other = stays.Submit({.continue_all = true});
   ASSERT_OK_AND_ASSIGN(const StepTicket last, engine.Submit(next_view.request()));
@@ -263,7 +262,7 @@ TEST_P(PipelineTest, EngineWithStepsInFlightCanBeDestroyed) {
   const StepDraft start{.add = {{.row = 2, .blocks = blocks}},
                         .chunks = {{.row = 2, .tokens = RandomPrompt(9, 12)}}};
   const StepDraft next{.continue_all = true};
-  const StepView start_view(start, session, 1), next_view(next, session, 2);
+  const DraftView start_view(start, session, 1), next_view(next, session, 2);
   ASSERT_OK(tiny.engine->Submit(start_view.request()));
   ASSERT_OK(tiny.engine->Submit(next_view.request()));
   tiny.engine.reset();

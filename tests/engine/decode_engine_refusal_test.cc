@@ -25,7 +25,6 @@ using ::reprise::testing::EngineDriver;
 using ::reprise::testing::RandomPrompt;
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 using ::testing::Not;
@@ -135,7 +134,7 @@ TEST_P(RefusalTest, ChangesNothing) {
   for (int i = 0; i < 4; ++i) {
     StepDraft draft;
     bad.spoil(draft, scene);
-    StepView view(draft, scene.driver.session(), scene.driver.sequence());
+    DraftView view(draft, scene.driver.session(), scene.driver.sequence());
     if (bad.misaddress) bad.misaddress(view.request(), scene);
     for (int attempt = 0; attempt < 2; ++attempt) {
       const auto ticket = tiny.engine->Submit(view.request());

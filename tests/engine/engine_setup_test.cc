@@ -64,10 +64,10 @@ TEST(ResolveOptions, FillsInEveryDefault) {
   EXPECT_EQ(r.limits.max_blocks_per_row, 63u);  // of 16 tokens
   EXPECT_EQ(r.limits.max_step_tokens, 1024u);
   EXPECT_EQ(r.limits.pipeline_depth, 2u);
-  const WorkspaceLimits workspace = WorkspaceLimitsOf(r.limits);
-  EXPECT_EQ(workspace.max_rows, 24u);
-  EXPECT_EQ(workspace.max_step_tokens, 1024u);
-  EXPECT_EQ(workspace.max_blocks_per_row, 63u);
+  EXPECT_EQ(r.limits.max_rows, 24u);
+  EXPECT_EQ(r.limits.max_step_tokens, 1024u);
+  EXPECT_EQ(r.limits.max_prompt_tokens, 1024u);
+  EXPECT_EQ(r.limits.max_blocks_per_row, 63u);
   ASSERT_OK_AND_ASSIGN(const ResolvedOptions cuda, Resolve({}, DeviceKind::kCuda));
   EXPECT_THAT(cuda.options.mixed_buckets, ElementsAre(256, 512, 1024, 2048));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's mirror of resident rows: lookup, order, reuse of slots.
-#include "engine/row_table.h"
+#include "engine/state/row_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/step.h"
+#include "engine/step_request.h"
+#include "engine/step_result.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 

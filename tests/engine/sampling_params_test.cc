@@ -9,9 +9,9 @@
 #include <limits>
 #include <vector>
 
-#include "engine/sampling.h"
-#include "engine/step_validator.h"
-#include "engine/step_writer.h"
+#include "engine/step/sampling.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "runtime/status_macros.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/status_matchers.h"
@@ -21,7 +21,6 @@ namespace {
 
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
@@ -30,18 +29,26 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRange = absl::StatusCode::kOutOfRange;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-SamplingLimits Limits() {
-  return {.adjust_logits = true,
+constexpr uint32_t kEos[] = {7, 8};
+
+kernels::StepLimits Limits(uint32_t vocab_size = kVocab) {
+  return {.block_size = 4,
+          .vocab_size = vocab_size,
+          .max_rows = 5,
+          .max_context_length = 24,
+          .max_step_tokens = 16,
+          .adjust_logits = true,
           .max_logit_rows = 2,
           .max_prompt_logprobs = 8,
-          .max_data_words = 400,
-          .reports = true,
-          .eos_token_ids = {7, 8}};
+          .max_sampling_bytes = 1600,
+          .max_stop_tokens = kernels::kMaxStopTokens,
+          .max_logit_bias = kernels::kMaxLogitBias,
+          .max_logprobs = kernels::kMaxTopLogprobs};
 }
 
 absl::Status Check(const SamplingParams& sampling) {
   std::vector<uint64_t> stamps(kVocab, 0);
-  return CheckSamplingParams(3, sampling, Limits(), kVocab, 1, stamps);
+  return CheckSamplingParams(3, sampling, Limits(), kEos, 1, stamps);
 }
 
 TEST(SamplingParams, NumbersOutOfRangeAreRefusedWithWhatIsAllowed) {
@@ -117,31 +124,27 @@ TEST(SamplingParams, ASlotHasRoomForEveryRowsParameters) {
                      .blocks = {}};
     RowAdd with_history = add;
     with_history.history = history;
-    EXPECT_LE(
-        4 * SamplingWordsOf(add, Limits(), vocab) + SamplingWordsOf(with_history, Limits(), vocab),
-        MaxSamplingWords(5, 100, vocab, true));
+    kernels::StepLimits limits = Limits(vocab);
+    limits.max_context_length = 100;
+    EXPECT_LE(4 * SamplingWordsOf(add, vocab, kEos) + SamplingWordsOf(with_history, vocab, kEos),
+              MaxSamplingWords(limits));
   }
 }
 
 class SlotBench {
  public:
   SlotBench()
-      : layout(kernels::StepSlotLayout::For(4, 16, 6, Limits().max_data_words)),
+      : layout(kernels::StepSlotLayout::For(4, 16, 6, Limits().max_sampling_bytes / 4)),
         rows(4, 6),
         ledger(100),
-        validator({.block_size = 4,
-                   .vocab_size = kVocab,
-                   .max_context_length = 24,
-                   .max_step_tokens = 16,
-                   .sampling = Limits()},
-                  rows, ledger),
-        writer(layout, rows, Limits(), kVocab) {
+        validator(Limits(), kEos, rows, ledger),
+        writer(layout, kVocab, kEos, rows) {
     std::vector<uint32_t> all;
     EXPECT_OK(ledger.Allocate(1, 99, &all));
   }
 
   absl::Status Try(const StepDraft& draft) {
-    const StepView view(draft, SessionInfo{.id = 1}, 1);
+    const DraftView view(draft, SessionInfo{.id = 1}, 1);
     REPRISE_RETURN_IF_ERROR(validator.Validate(view.request(), list));
     bytes.assign(layout.bytes, std::byte{0xa5});
     std::vector<uint32_t> ran;

@@ -124,16 +124,16 @@ class StepStateTest : public ::testing::TestWithParam<runtime::DeviceKind> {
 REPRISE_ON_EVERY_DEVICE(StepStateTest);
 
 constexpr kernels::StepLimits kLimits[] = {
-    {.max_rows = 1, .max_step_tokens = 1, .max_blocks_per_row = 1},
-    {.max_rows = 3, .max_step_tokens = 70, .max_blocks_per_row = 7},
-    {.max_rows = 64, .max_step_tokens = 64, .max_blocks_per_row = 33},
+    {.max_rows = 1, .max_blocks_per_row = 1, .max_step_tokens = 1},
+    {.max_rows = 3, .max_blocks_per_row = 7, .max_step_tokens = 70},
+    {.max_rows = 64, .max_blocks_per_row = 33, .max_step_tokens = 64},
     {.max_rows = 5,
-     .max_step_tokens = 3,
      .max_blocks_per_row = 2,
+     .max_step_tokens = 3,
      .adjust_logits = true,
      .max_logit_rows = 2,
      .max_prompt_logprobs = 3,
-     .reports = true}};
+     .max_logprobs = 1}};
 
 TEST_P(StepStateTest, BytesAreExactlyWhatWasAllocated) {
   for (const kernels::StepLimits& limits : kLimits) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step may ask: what validation hands on, that a refusal leaves no trace, and that random
 // requests are judged as a plain reading of the contract judges them.
-#include "engine/step_validator.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/step_writer.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/number.h"
 #include "tests/testing/status_matchers.h"
@@ -26,7 +25,6 @@ namespace {
 
 using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -50,9 +48,9 @@ struct Bench {
                    .vocab_size = kVocab,
                    .max_context_length = kMaxContext,
                    .max_step_tokens = kMaxStepTokens},
-                  rows, ledger),
+                  {}, rows, ledger),
         layout(kernels::StepSlotLayout::For(kMaxRows, kMaxStepTokens, kMaxBlocks)),
-        writer(layout, rows),
+        writer(layout, kVocab, {}, rows),
         slot(layout.bytes) {}
 
   std::vector<uint32_t> Allocate(SessionId session, uint32_t count) {
@@ -62,7 +60,7 @@ struct Bench {
   }
   absl::Status Check(SessionId session, const StepDraft& draft) {
     checked = draft;  // what is staged views it
-    view = std::make_unique<StepView>(checked, SessionInfo{.id = session}, 1);
+    view = std::make_unique<DraftView>(checked, SessionInfo{.id = session}, 1);
     return validator.Validate(view->request(), lists[session]);
   }
   // Validates and applies.
@@ -89,7 +87,7 @@ struct Bench {
   std::vector<std::byte> slot;
   std::map<SessionId, RowList> lists;
   StepDraft checked;
-  std::unique_ptr<StepView> view;
+  std::unique_ptr<DraftView> view;
   uint64_t sequence = 0;
 };
 

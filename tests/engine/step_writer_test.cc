@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checked step looks like in its ring slot, and what it does to the host's mirror.
-#include "engine/step_writer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +10,8 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/step_validator.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/status_matchers.h"
 
@@ -20,7 +19,6 @@ namespace reprise::engine {
 namespace {
 
 using ::reprise::testing::StepDraft;
-using ::reprise::testing::StepView;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -58,15 +56,15 @@ class Bench {
                     .vocab_size = 50,
                     .max_context_length = 4 * max_blocks,
                     .max_step_tokens = max_step_tokens},
-                   rows, ledger),
-        writer_(layout_, rows) {
+                   {}, rows, ledger),
+        writer_(layout_, 50, {}, rows) {
     std::vector<uint32_t> all;
     EXPECT_OK(ledger.Allocate(1, 199, &all));
   }
 
   // Runs a step of session 1 and reads the slot back; the rows that ran go to `ran`.
   Slot Write(const StepDraft& draft, uint64_t sequence = 1) {
-    const StepView view(draft, SessionInfo{.id = 1}, 1);
+    const DraftView view(draft, SessionInfo{.id = 1}, 1);
     EXPECT_OK(validator_.Validate(view.request(), list));
     std::vector<std::byte> bytes(layout_.bytes + kGuardBytes, kUntouched);
     writer_.Write(view.request(), validator_.staged(), sequence, list, bytes.data(), &ran);

@@ -76,7 +76,7 @@ struct Resident {
   void Set(size_t at, const SampleRow& row) {
     temperature[at] = row.temperature;
     seed[at] = row.seed;
-    life[at] = {FeaturesOf(row), row.generated, 0, 0};
+    life[at] = {FeaturesOf(row), row.generated, kernels::FinishReason::kNone, 0};
     if (FeaturesOf(row) == 0) return;
     sampling[at] = SamplingOf(row);
     std::copy(row.stop.begin(), row.stop.end(), &stop[at * kernels::kMaxStopTokens]);

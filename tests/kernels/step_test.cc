@@ -52,7 +52,8 @@ TEST_P(StepTest, EveryStepLeavesExactlyWhatTheRulesSay) {
 
 // What the steps of the test above hold, counted by the oracle alone.
 TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
-  std::map<uint32_t, uint32_t> finishes, updates;
+  std::map<kernels::FinishReason, uint32_t> finishes;
+  std::map<uint32_t, uint32_t> updates;
   uint32_t stopped = 0, asked = 0, places = 0, changes = 0, sampled_twice = 0, of_both = 0;
   for (const StepCase& c : kernels::kStepCases) {
     if (c.vocab == 0) continue;
@@ -68,7 +69,7 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
       RandomSampled(c, random, &token, &logprob);
       for (const kernels::SamplingUpdate& update : step.sampling_updates) ++updates[update.kind];
       for (const kernels::RowResult& result : PublishStep(plan, token, logprob, rows)) {
-        ++finishes[result.flags >> kernels::kResultFinishShift];
+        ++finishes[static_cast<kernels::FinishReason>(result.flags >> kernels::kResultFinishShift)];
         stopped += (result.flags & kernels::kResultStopped) != 0;
       }
       asked += static_cast<uint32_t>(plan.prompt_target.size());
@@ -83,9 +84,9 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
       of_both += word > kernels::kHistoryPrompt;
     }
   }
-  EXPECT_GT(finishes[kernels::kFinishStopToken], 20u);
-  EXPECT_GT(finishes[kernels::kFinishLength], 20u);
-  EXPECT_GT(finishes[kernels::kFinishNoCandidate], 20u);
+  EXPECT_GT(finishes[kernels::FinishReason::kStopToken], 20u);
+  EXPECT_GT(finishes[kernels::FinishReason::kLength], 20u);
+  EXPECT_GT(finishes[kernels::FinishReason::kNoCandidate], 20u);
   EXPECT_EQ(updates.size(), kernels::kSamplingUpdatesPerRow);
   for (const auto& [kind, count] : updates) EXPECT_GT(count, 100u) << "kind " << kind;
   EXPECT_GT(stopped, 100u);

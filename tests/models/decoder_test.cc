@@ -111,7 +111,7 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
     ASSERT_OK_AND_ASSIGN(const auto kernels, kernels::KernelSet::Load(*device, dtype));
     const ModelSpec spec = SmallSpec();
     const kernels::StepLimits limits{
-        .max_rows = 3, .max_step_tokens = 70, .max_blocks_per_row = 7, .max_prompt_logprobs = 2};
+        .max_rows = 3, .max_blocks_per_row = 7, .max_step_tokens = 70, .max_prompt_logprobs = 2};
     ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
     runtime::BufferPlan activations, scratch;
     decoder->DeclareBuffers(

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// service/wire.h: requests from the wire to structs, and every refusal of the conversion.
+// service/wire: requests from the wire to structs, and every refusal of the conversion.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "service/wire.h"
+#include "service/wire/message.h"
+#include "service/wire/step_from_wire.h"
 
 namespace reprise::service {
 namespace {
 
+using ::google::protobuf::FieldDescriptor;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -230,6 +234,33 @@ TEST(StepFromWire, SamplingLeftOutIsNeutral) {
   EXPECT_EQ(step.add[0].sampling.top_p, 1.0f);
   EXPECT_EQ(step.add[0].sampling.repetition_penalty, 1.0f);
   EXPECT_EQ(engine::FeaturesOf(step.add[0].sampling), 0u);
+}
+
+template <typename T>
+constexpr FieldDescriptor::CppType kWireType = FieldDescriptor::CPPTYPE_FLOAT;
+template <>
+constexpr FieldDescriptor::CppType kWireType<bool> = FieldDescriptor::CPPTYPE_BOOL;
+template <>
+constexpr FieldDescriptor::CppType kWireType<uint32_t> = FieldDescriptor::CPPTYPE_UINT32;
+template <>
+constexpr FieldDescriptor::CppType kWireType<uint64_t> = FieldDescriptor::CPPTYPE_UINT64;
+
+// Both ends map numbers by name, so a number that the table or the message lacks would be lost.
+TEST(StepFromWire, TheTableOfSamplingNumbersIsThatOfTheWire) {
+  std::set<std::string> named;
+  engine::ForEachSamplingNumber([&]<typename T>(const engine::SamplingNumber<T>& number) {
+    const std::string name(number.name);
+    named.insert(name);
+    const FieldDescriptor* field = v1::Sampling::descriptor()->FindFieldByName(name);
+    ASSERT_NE(field, nullptr) << name;
+    EXPECT_EQ(field->cpp_type(), kWireType<T>) << name;
+    EXPECT_FALSE(field->is_repeated()) << name;
+  });
+  for (int i = 0; i < v1::Sampling::descriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = v1::Sampling::descriptor()->field(i);
+    const bool list = field->is_repeated() || field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    EXPECT_EQ(named.contains(std::string(field->name())), !list) << field->name();
+  }
 }
 
 TEST(StepFromWire, RefusesBiasesThatDoNotPair) {

@@ -6,30 +6,32 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/sampling.h"
-#include "service/wire.h"
+#include "engine/step/sampling.h"
+#include "service/wire/result_to_wire.h"
 
 namespace reprise::service {
 namespace {
 
-engine::EngineLimits LimitsOf(uint32_t vocab_size) {
-  return {.max_rows = 256,
-          .max_context_length = 131072,
-          .max_blocks_per_row = 8192,
-          .max_step_tokens = 2048,
-          .pipeline_depth = 2,
-          .adjust_logits = true,
-          .max_logit_rows = 4,
-          .max_prompt_logprobs = 64,
-          .max_sampling_bytes = 4 * engine::MaxSamplingWords(256, 131072, vocab_size, true),
-          .max_stop_tokens = 64,
-          .max_logit_bias = 512,
-          .max_logprobs = 32};
+kernels::StepLimits LimitsOf(uint32_t vocab_size) {
+  kernels::StepLimits limits{.vocab_size = vocab_size,
+                             .max_rows = 256,
+                             .max_context_length = 131072,
+                             .max_blocks_per_row = 8192,
+                             .max_step_tokens = 2048,
+                             .pipeline_depth = 2,
+                             .adjust_logits = true,
+                             .max_logit_rows = 4,
+                             .max_prompt_logprobs = 64,
+                             .max_stop_tokens = 64,
+                             .max_logit_bias = 512,
+                             .max_logprobs = 32};
+  limits.max_sampling_bytes = 4 * engine::MaxSamplingWords(limits);
+  return limits;
 }
 
 constexpr uint32_t kLongest = 0xfffffff0;  // an id of five bytes
 
-void FillSampling(const engine::EngineLimits& limits, uint32_t vocab_size, v1::Sampling* s) {
+void FillSampling(const kernels::StepLimits& limits, uint32_t vocab_size, v1::Sampling* s) {
   for (const char* name : {"temperature", "top_p", "min_p", "repetition_penalty",
                            "presence_penalty", "frequency_penalty"}) {
     s->GetReflection()->SetFloat(s, s->GetDescriptor()->FindFieldByName(name), 0.5f);
@@ -49,7 +51,7 @@ void FillSampling(const engine::EngineLimits& limits, uint32_t vocab_size, v1::S
   s->set_allowed_tokens(std::string((vocab_size + 7) / 8, '\xff'));
 }
 
-void FillStep(const engine::EngineLimits& limits, uint32_t vocab_size, v1::StepRequest* step) {
+void FillStep(const kernels::StepLimits& limits, uint32_t vocab_size, v1::StepRequest* step) {
   step->set_session(~uint64_t{0});
   step->set_epoch(~uint64_t{0});
   step->set_sequence(~uint64_t{0});
@@ -79,7 +81,7 @@ void FillStep(const engine::EngineLimits& limits, uint32_t vocab_size, v1::StepR
 
 TEST(MessageBounds, HoldTheLargestStep) {
   for (const uint32_t vocab_size : {97u, 152064u, 262144u}) {
-    const engine::EngineLimits limits = LimitsOf(vocab_size);
+    const kernels::StepLimits limits = LimitsOf(vocab_size);
     v1::StepStreamRequest message;
     FillStep(limits, vocab_size, message.mutable_step());
     EXPECT_LE(message.ByteSizeLong(), MaxStepBytes(limits));
@@ -102,7 +104,7 @@ TEST(MessageBounds, HoldANewMaskForEveryRow) {
 
 TEST(MessageBounds, HoldTheLargestResult) {
   const uint32_t vocab_size = 262144;
-  const engine::EngineLimits limits = LimitsOf(vocab_size);
+  const kernels::StepLimits limits = LimitsOf(vocab_size);
   engine::StepResult result;
   result.session = result.sequence = ~uint64_t{0};
   const engine::TopRange top = {.begin = 0, .count = limits.max_logprobs};
@@ -138,8 +140,8 @@ TEST(MessageBounds, HoldTheLargestResult) {
   v1::StepStreamResponse message;
   ResultToWire(result, {}, /*omit_rows=*/false, message.mutable_step());
   EXPECT_GT(message.ByteSizeLong(), 4u << 20) << "gRPC's default would have done";
-  EXPECT_LE(message.ByteSizeLong(), MaxResultBytes(limits, vocab_size));
-  EXPECT_GE(message.ByteSizeLong(), MaxResultBytes(limits, vocab_size) * 9 / 10);
+  EXPECT_LE(message.ByteSizeLong(), MaxResultBytes(limits));
+  EXPECT_GE(message.ByteSizeLong(), MaxResultBytes(limits) * 9 / 10);
 }
 
 }  // namespace

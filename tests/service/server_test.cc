@@ -18,7 +18,6 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "service/clock.h"
-#include "service/wire.h"
 #include "tests/service/served_model.h"
 
 namespace reprise::service {

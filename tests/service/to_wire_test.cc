@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// service/wire.h: structs to the wire, and the sizes that docs/wire.md quotes.
+// service/wire: structs to the wire, and the sizes that docs/wire.md quotes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,8 @@
 
 #include "google/protobuf/util/message_differencer.h"
 #include "service/message_bounds.h"
-#include "service/wire.h"
+#include "service/wire/describe_to_wire.h"
+#include "service/wire/result_to_wire.h"
 
 namespace reprise::service {
 namespace {
@@ -203,7 +204,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.limits().pipeline_depth(), 2u);
   EXPECT_EQ(wire.limits().max_message_bytes(), 4096u);
   EXPECT_EQ(wire.limits().max_step_bytes(), MaxStepBytes(info.limits));
-  EXPECT_EQ(wire.limits().max_result_bytes(), MaxResultBytes(info.limits, 97));
+  EXPECT_EQ(wire.limits().max_result_bytes(), MaxResultBytes(info.limits));
   ASSERT_EQ(wire.buckets_size(), 2);
   EXPECT_EQ(wire.buckets(0).name(), "decode/8");
   EXPECT_EQ(wire.buckets(0).kind(), "decode");

@@ -36,38 +36,6 @@ Token TokenOf(const engine::RowOutcome& row) {
           .context_length = row.context_length};
 }
 
-StepView::StepView(const StepDraft& draft, const engine::SessionInfo& session, uint64_t sequence) {
-  for (const StepDraft::Add& add : draft.add) {
-    add_.push_back({.row = add.row,
-                    .sampling = add.sampling,
-                    .context_length = add.context_length,
-                    .blocks = add.blocks,
-                    .history = add.history,
-                    .prompt_length = add.prompt_length});
-  }
-  for (const StepDraft::Append& append : draft.append)
-    append_.push_back({.row = append.row, .blocks = append.blocks});
-  for (const StepDraft::Chunk& chunk : draft.chunks)
-    chunks_.push_back({.row = chunk.row,
-                       .sample = chunk.sample,
-                       .tokens = chunk.tokens,
-                       .prompt_logprobs = chunk.prompt_logprobs,
-                       .next_token = chunk.next_token});
-  for (const StepDraft::Mask& mask : draft.masks)
-    masks_.push_back({.row = mask.row, .allowed_tokens = mask.allowed_tokens});
-  request_ = {.session = session.id,
-              .epoch = session.epoch,
-              .sequence = sequence,
-              .drop = draft.drop,
-              .add = add_,
-              .append = append_,
-              .masks = masks_,
-              .chunks = chunks_,
-              .continue_rows = draft.continue_rows,
-              .continue_all = draft.continue_all,
-              .mode = draft.mode};
-}
-
 EngineDriver::~EngineDriver() { EXPECT_TRUE(engine_.CloseSession(session_.id).ok()); }
 
 std::vector<uint32_t> EngineDriver::Allocate(uint32_t count) {
@@ -86,7 +54,7 @@ void EngineDriver::Free(std::span<const uint32_t> blocks) {
 }
 
 absl::StatusOr<engine::StepResult> EngineDriver::TryStep(const StepDraft& draft) {
-  const StepView view(draft, session_, sequence_);
+  const engine::DraftView view(draft, session_, sequence_);
   engine::StepResult result;
   REPRISE_RETURN_IF_ERROR(engine_.Step(view.request(), &result));
   ++sequence_;
@@ -102,7 +70,7 @@ const engine::StepResult& EngineDriver::Step(const StepDraft& draft) {
 }
 
 engine::StepTicket EngineDriver::Submit(const StepDraft& draft) {
-  const StepView view(draft, session_, sequence_);
+  const engine::DraftView view(draft, session_, sequence_);
   const auto ticket = engine_.Submit(view.request());
   MustSucceed(ticket.status(), "Submit");
   ++sequence_;

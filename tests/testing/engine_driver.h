@@ -8,17 +8,15 @@
 #ifndef REPRISE_TESTS_TESTING_ENGINE_DRIVER_H_
 #define REPRISE_TESTS_TESTING_ENGINE_DRIVER_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <ostream>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
-#include "engine/step.h"
+#include "engine/step_draft.h"
 
 namespace reprise::testing {
 
@@ -35,57 +33,7 @@ void PrintTo(const Token& token, std::ostream* os);
 // The token of a row that sampled.
 Token TokenOf(const engine::RowOutcome& row);
 
-// A step that owns the arrays that a StepRequest only views.
-struct StepDraft {
-  struct Add {
-    uint32_t row = 0;
-    std::vector<uint32_t> blocks = {};
-    uint32_t context_length = 0;
-    engine::SamplingParams sampling = {};  // its arrays are the test's
-    std::vector<uint32_t> history = {};
-    uint32_t prompt_length = 0;
-  };
-  struct Mask {
-    uint32_t row = 0;
-    std::vector<std::byte> allowed_tokens = {};
-  };
-  struct Append {
-    uint32_t row = 0;
-    std::vector<uint32_t> blocks = {};
-  };
-  struct Chunk {
-    uint32_t row = 0;
-    std::vector<uint32_t> tokens = {};
-    bool sample = true;
-    bool prompt_logprobs = false;
-    std::optional<uint32_t> next_token = {};
-  };
-  std::vector<uint32_t> drop = {};
-  std::vector<Add> add = {};
-  std::vector<Append> append = {};
-  std::vector<Chunk> chunks = {};
-  std::vector<uint32_t> continue_rows = {};
-  bool continue_all = false;
-  engine::ExecutionMode mode = engine::ExecutionMode::kReplay;
-  std::vector<Mask> masks = {};
-};
-
-// The request that a draft stands for. Valid as long as the draft is, unchanged.
-class StepView {
- public:
-  StepView(const StepDraft& draft, const engine::SessionInfo& session, uint64_t sequence);
-  StepView(const StepView&) = delete;
-  StepView& operator=(const StepView&) = delete;
-  const engine::StepRequest& request() const { return request_; }
-  engine::StepRequest& request() { return request_; }
-
- private:
-  std::vector<engine::RowAdd> add_;
-  std::vector<engine::RowAppend> append_;
-  std::vector<engine::RowChunk> chunks_;
-  std::vector<engine::RowMask> masks_;
-  engine::StepRequest request_;
-};
+using engine::StepDraft;
 
 // A row's life.
 struct RowPlan {

@@ -64,7 +64,7 @@ void RandomSteps::AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows,
   RowEntry entry;
   entry.slot = slot;
   uint32_t before = live_[slot] ? rows.context_length[slot] : 0;
-  const bool stopped = live_[slot] && rows.life[slot].finish != kernels::kFinishNone;
+  const bool stopped = live_[slot] && rows.life[slot].finish != kernels::FinishReason::kNone;
   if (!live_[slot] || before >= capacity || random_.Below(stopped ? 3 : 8) == 0) {
     entry.flags |= kernels::kRowReset;
     entry.context_length = before = random_.Below(3) == 0 ? 0 : random_.Below(capacity);

@@ -85,12 +85,12 @@ RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
     rows.context_length[row.slot] = row.context_length;
     rows.temperature[row.slot] = row.temperature;
     rows.seed[row.slot] = row.seed;
-    life = {FeaturesIn(given.flags), 0, kernels::kFinishNone, 0};
+    life = {FeaturesIn(given.flags), 0, kernels::FinishReason::kNone, 0};
   } else if (row.flags & kernels::kRowFeatures) {
     life.features = FeaturesIn(given.flags);
   }
   row.flags = WithFeatures(given.flags, life.features);
-  if (life.finish == kernels::kFinishNone) return row;
+  if (life.finish == kernels::FinishReason::kNone) return row;
   row.num_tokens = 0;
   row.flags |= kernels::kRowStopped;
   for (const uint32_t wish : {kernels::kRowSample, kernels::kRowPromptLogprobs})
@@ -99,17 +99,17 @@ RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
 }
 
 // Why a row ends with its latest token, which life.generated counts already.
-uint32_t FinishWith(uint32_t token, uint32_t slot, const OracleRows& rows) {
-  if (token == kernels::kNoCandidate) return kernels::kFinishNoCandidate;
+kernels::FinishReason FinishWith(uint32_t token, uint32_t slot, const OracleRows& rows) {
+  if (token == kernels::kNoCandidate) return kernels::FinishReason::kNoCandidate;
   const RowLife& life = rows.life[slot];
-  if (!(life.features & kernels::kFeatureStop)) return kernels::kFinishNone;
+  if (!(life.features & kernels::kFeatureStop)) return kernels::FinishReason::kNone;
   const RowSampling& sampling = rows.sampling[slot];
   const uint32_t* stop = &rows.stop_token[size_t{slot} * kernels::kMaxStopTokens];
   const bool early = life.generated <= sampling.min_tokens;
   if (!early && std::count(stop, stop + sampling.num_stop, token) != 0)
-    return kernels::kFinishStopToken;
+    return kernels::FinishReason::kStopToken;
   const bool used_up = sampling.max_new_tokens > 0 && life.generated >= sampling.max_new_tokens;
-  return used_up ? kernels::kFinishLength : kernels::kFinishNone;
+  return used_up ? kernels::FinishReason::kLength : kernels::FinishReason::kNone;
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ OracleRows::OracleRows(uint32_t max_rows, uint32_t blocks, uint32_t vocabulary)
       last_token(max_rows, kNever),
       temperature(max_rows, std::numeric_limits<float>::quiet_NaN()),
       seed(max_rows, ~uint64_t{0}),
-      life(max_rows, kernels::RowLife{kNever, kNever, kNever, kNever}),
+      life(max_rows, kernels::RowLife{kNever, kNever, kernels::FinishReason{kNever}, kNever}),
       block_table(size_t{max_rows} * blocks, kNever),
       max_blocks_per_row(blocks),
       vocab(vocabulary) {
@@ -251,7 +251,8 @@ std::vector<RowResult> PublishStep(const OraclePlan& plan, const std::vector<uin
     life.finish = FinishWith(token[s], row.slot, rows);
     result.token = token[s] == kernels::kNoCandidate ? 0 : token[s];
     result.logprob = logprob[s];
-    result.flags = kernels::kResultSampled + (life.finish << kernels::kResultFinishShift);
+    result.flags = kernels::kResultSampled +
+                   (static_cast<uint32_t>(life.finish) << kernels::kResultFinishShift);
     if (life.features & kernels::kFeatureLogprobs) result.flags += kernels::kResultLogprobs;
     if (life.features & kernels::kFeatureLogits) result.flags += kernels::kResultLogits;
     rows.last_token[row.slot] = result.token;

@@ -59,13 +59,10 @@ absl::Status StepProbe::Start() {
                                                    layout);
   rows_ = std::make_unique<engine::RowTable>(options_.max_rows, max_blocks);
   ledger_ = std::make_unique<engine::BlockLedger>(num_blocks);
-  validator_ = std::make_unique<engine::StepValidator>(
-      engine::ValidationLimits{.block_size = options_.block_size,
-                               .vocab_size = static_cast<uint32_t>(spec_.vocab_size),
-                               .max_context_length = options_.max_context_length,
-                               .max_step_tokens = options_.max_step_tokens},
-      *rows_, *ledger_);
-  writer_ = std::make_unique<engine::StepWriter>(layout, *rows_);
+  validator_ = std::make_unique<engine::StepValidator>(limits, std::span<const uint32_t>(), *rows_,
+                                                       *ledger_);
+  writer_ = std::make_unique<engine::StepWriter>(layout, limits.vocab_size,
+                                                 std::span<const uint32_t>(), *rows_);
   // Blocks are handed out in a random order: no table names neighbours.
   std::vector<uint32_t> all;
   REPRISE_RETURN_IF_ERROR(ledger_->Allocate(kSession, num_blocks - 1, &all));
@@ -85,7 +82,7 @@ absl::Status StepProbe::AddNewRows(StepDraft* draft) {
 }
 
 absl::Status StepProbe::Execute(const StepDraft& draft) {
-  const StepView view(draft, {.id = kSession}, 0);
+  const engine::DraftView view(draft, {.id = kSession}, 0);
   REPRISE_RETURN_IF_ERROR(validator_->Validate(view.request(), list_));
   const engine::StagedStep& staged = validator_->staged();
   std::vector<uint32_t> ran;

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/block_ledger.h"
-#include "engine/row_table.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
+#include "engine/step/validate.h"
+#include "engine/step/write.h"
 #include "engine/step_program.h"
 #include "engine/step_state.h"
-#include "engine/step_validator.h"
-#include "engine/step_writer.h"
 #include "kernels/kernel_set.h"
 #include "models/config/model_spec.h"
 #include "models/decoder.h"

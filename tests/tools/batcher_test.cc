@@ -19,21 +19,21 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-ServerLimits Limits() {
-  return {.block_size = 4,
-          .num_blocks = 101,
-          .max_rows = 4,
-          .max_context_length = 64,
-          .max_step_tokens = 16,
-          .max_prompt_tokens = 16,
-          .pipeline_depth = 2,
-          .vocab_size = 50};
+ServerInfo Limits() {
+  return {.limits = {.block_size = 4,
+                     .vocab_size = 50,
+                     .max_rows = 4,
+                     .max_context_length = 64,
+                     .max_step_tokens = 16,
+                     .max_prompt_tokens = 16,
+                     .pipeline_depth = 2},
+          .num_blocks = 101};
 }
 
 // A batcher on a fake server, stepped by hand.
 class BatcherTest : public ::testing::Test {
  protected:
-  void Start(const ServerLimits& limits, const BatcherOptions& options = {}) {
+  void Start(const ServerInfo& limits, const BatcherOptions& options = {}) {
     limits_ = limits;
     server_ = std::make_unique<FakeStepServer>(limits);
     blocks_ = std::make_unique<BlockManager>(server_.get(), BlockManagerOptions{.batch = 1});
@@ -79,11 +79,11 @@ class BatcherTest : public ::testing::Test {
     EXPECT_THAT(server_->violations, IsEmpty());
     for (const Request& request : requests_) {
       EXPECT_TRUE(request.finished()) << request.id;
-      EXPECT_EQ(request.tokens, ExpectedTokens(request, limits_.vocab_size)) << request.id;
+      EXPECT_EQ(request.tokens, ExpectedTokens(request, limits_.limits.vocab_size)) << request.id;
     }
   }
 
-  ServerLimits limits_;
+  ServerInfo limits_;
   std::unique_ptr<FakeStepServer> server_;
   std::unique_ptr<BlockManager> blocks_;
   std::unique_ptr<Batcher> batcher_;
@@ -182,7 +182,7 @@ TEST_F(BatcherTest, DiscardsTheTokenThatWasOnItsWayWhenARowStopped) {
   Receive();
   Submit();
   Receive();  // the stop token
-  EXPECT_EQ(request->finish, FinishReason::kStop);
+  EXPECT_EQ(request->finish, FinishReason::kStopToken);
   Receive();  // one token too many
   EXPECT_THAT(request->tokens, SizeIs(2));
   EXPECT_TRUE(Step());  // the drop
@@ -205,11 +205,11 @@ TEST_F(BatcherTest, StopsAfterASequenceOfTokens) {
 TEST_F(BatcherTest, ARowTakesItsSamplingAlong) {
   Start(Limits());
   Request* penalised = Add(3, 4);
-  penalised->sampling.top_k = 9;
-  penalised->sampling.presence_penalty = 0.5f;
+  penalised->sampling.numbers.top_k = 9;
+  penalised->sampling.numbers.presence_penalty = 0.5f;
   Add(5, 4);
   Step();
-  const std::vector<PlannedStep::Add>& add = server_->steps[0].add;
+  const std::vector<engine::StepDraft::Add>& add = server_->steps[0].add;
   ASSERT_THAT(add, SizeIs(2));
   EXPECT_EQ(add[0].sampling.top_k, 9u);
   EXPECT_EQ(add[0].sampling.presence_penalty, 0.5f);
@@ -225,7 +225,7 @@ TEST_F(BatcherTest, EndsAfterATokenAtWhichTheRowStops) {
   request->sampling.stop_tokens = {all[2]};
   while (Step()) {
   }
-  EXPECT_EQ(request->finish, FinishReason::kStop);
+  EXPECT_EQ(request->finish, FinishReason::kStopToken);
   EXPECT_EQ(request->tokens.back(), all[2]);
   EXPECT_LE(request->tokens.size(), 3u);
 }
@@ -255,7 +255,7 @@ TEST_F(BatcherTest, ARowWithoutACandidateEndsItsRequestAsAnErrorAndNoOther) {
       EXPECT_THAT(progress_.advanced, Not(Contains(failing)));
     }
     EXPECT_THAT(ended, ElementsAre(failing, first, last));
-    EXPECT_EQ(failing->finish, FinishReason::kError);
+    EXPECT_EQ(failing->finish, FinishReason::kNoCandidate);
     EXPECT_THAT(failing->tokens, IsEmpty());
     EXPECT_THAT(failing->error, HasSubstr("after 3 prompt and 0 new tokens"));
     for (const Request* other : {first, last}) {
@@ -281,16 +281,16 @@ TEST_F(BatcherTest, TokensBeforeARowRunsOutOfCandidatesAreKept) {
 }
 
 TEST_F(BatcherTest, EndsARequestWhoseRowStoppedForAReasonOfTheServers) {
-  for (const auto& [finish, expected] : {std::pair(RowFinish::kStopToken, FinishReason::kStop),
-                                         std::pair(RowFinish::kLength, FinishReason::kLength)}) {
+  for (const FinishReason finish : {FinishReason::kStopToken, FinishReason::kLength}) {
     requests_.clear();
     Start(Limits());
     Request* request = Add(3, 9);
     Submit();
-    StepOutcome outcome{.sequence = 1};
+    StepOutcome outcome;
+    outcome.sequence = 1;
     outcome.rows = {{.row = 1, .sampled = true, .token = 4, .context_length = 3, .finish = finish}};
     ASSERT_TRUE(batcher_->Apply(outcome, &progress_).ok());
-    EXPECT_EQ(request->finish, expected);
+    EXPECT_EQ(request->finish, finish);
     EXPECT_THAT(request->tokens, ElementsAre(4u));
     EXPECT_THAT(progress_.ended, ElementsAre(request));
   }
@@ -300,8 +300,9 @@ TEST_F(BatcherTest, RefusesARowThatStoppedWithoutAReason) {
   Start(Limits());
   Add(3, 4);
   Submit();
-  StepOutcome outcome{.sequence = 1};
-  outcome.rows = {{.row = 1, .ran = false, .context_length = 3}};
+  StepOutcome outcome;
+  outcome.sequence = 1;
+  outcome.rows = {{.row = 1, .status = engine::RowStatus::kStopped, .context_length = 3}};
   EXPECT_EQ(batcher_->Apply(outcome, &progress_).code(), absl::StatusCode::kInternal);
 }
 
@@ -310,7 +311,7 @@ TEST(FailureOf, NamesTheFirstFewRequests) {
   EXPECT_TRUE(FailureOf(requests).ok());
   for (uint32_t i = 0; i < 9; ++i) {
     requests[i].id = i + 1;
-    requests[i].finish = i == 3 ? FinishReason::kLength : FinishReason::kError;
+    requests[i].finish = i == 3 ? FinishReason::kLength : FinishReason::kNoCandidate;
     requests[i].error = "why";
   }
   const std::string message(FailureOf(requests).message());
@@ -343,7 +344,7 @@ TEST_F(BatcherTest, GivesEveryBlockBackInTheEnd) {
 }
 
 TEST_F(BatcherTest, PreemptsTheYoungestRowWhenARowCannotGrow) {
-  ServerLimits limits = Limits();
+  ServerInfo limits = Limits();
   limits.num_blocks = 7;  // six usable: two rows of 16 tokens need eight
   Start(limits);
   Request* old_request = Add(6, 11);
@@ -356,7 +357,7 @@ TEST_F(BatcherTest, PreemptsTheYoungestRowWhenARowCannotGrow) {
 }
 
 TEST_F(BatcherTest, AdmitsNoOneWhileARowStarves) {
-  ServerLimits limits = Limits();
+  ServerInfo limits = Limits();
   limits.num_blocks = 5;
   Start(limits);
   Add(7, 9);
@@ -406,7 +407,7 @@ TEST_F(BatcherTest, UndoPutsEverythingBack) {
 }
 
 TEST_F(BatcherTest, RefusesRequestsThatCanNeverRun) {
-  ServerLimits limits = Limits();
+  ServerInfo limits = Limits();
   limits.num_blocks = 9;  // 32 tokens
   Start(limits);
   const auto refused = [this](std::vector<uint32_t> prompt, uint32_t max_new_tokens) {

@@ -11,8 +11,9 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-ServerLimits Pool(uint32_t num_blocks) {
-  return {.block_size = 4, .num_blocks = num_blocks, .max_rows = 4, .pipeline_depth = 2};
+ServerInfo Pool(uint32_t num_blocks) {
+  return {.limits = {.block_size = 4, .max_rows = 4, .pipeline_depth = 2},
+          .num_blocks = num_blocks};
 }
 
 TEST(BlockManager, AsksInBatchesAndServesFromThem) {

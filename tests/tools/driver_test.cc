@@ -34,15 +34,15 @@ class FakeClock : public Clock {
   uint64_t now_ns_ = 0;
 };
 
-ServerLimits Limits(uint32_t num_blocks, uint32_t max_rows) {
-  return {.block_size = 3,
-          .num_blocks = num_blocks,
-          .max_rows = max_rows,
-          .max_context_length = 200,
-          .max_step_tokens = 32,
-          .max_prompt_tokens = 32,
-          .pipeline_depth = 2,
-          .vocab_size = 97};
+ServerInfo Limits(uint32_t num_blocks, uint32_t max_rows) {
+  return {.limits = {.block_size = 3,
+                     .vocab_size = 97,
+                     .max_rows = max_rows,
+                     .max_context_length = 200,
+                     .max_step_tokens = 32,
+                     .max_prompt_tokens = 32,
+                     .pipeline_depth = 2},
+          .num_blocks = num_blocks};
 }
 
 // Random lengths and stop tokens, all from the seed.
@@ -63,7 +63,7 @@ std::vector<Request> RandomRequests(uint64_t seed, uint32_t count) {
 }
 
 struct Scheduler {
-  explicit Scheduler(const ServerLimits& server_limits, BatcherOptions batcher_options = {},
+  explicit Scheduler(const ServerInfo& server_limits, BatcherOptions batcher_options = {},
                      DriverOptions driver_options = {}, DriverListener* driver_listener = nullptr)
       : limits(server_limits),
         server(limits),
@@ -77,13 +77,13 @@ struct Scheduler {
     EXPECT_EQ(server.num_rows(), 0u);
     EXPECT_EQ(server.num_held_blocks(), 0u);
     for (const Request& request : requests) {
-      EXPECT_EQ(request.tokens, ExpectedTokens(request, limits.vocab_size)) << request.id;
+      EXPECT_EQ(request.tokens, ExpectedTokens(request, limits.limits.vocab_size)) << request.id;
       EXPECT_EQ(request.token_times_ns.size(), request.tokens.size());
       EXPECT_TRUE(std::is_sorted(request.token_times_ns.begin(), request.token_times_ns.end()));
     }
   }
 
-  ServerLimits limits;
+  ServerInfo limits;
   FakeStepServer server;
   BlockManager blocks;
   Batcher batcher;
@@ -217,10 +217,10 @@ TEST(Driver, WaitsForRequestsThatArriveLater) {
 
 StepOutcome Outcome(const char* graph, uint32_t tokens, uint32_t padding, uint64_t device_ns) {
   StepOutcome outcome;
-  outcome.graph = graph;
-  outcome.replayed = true;
-  outcome.tokens = tokens;
-  outcome.padding_tokens = padding;
+  outcome.report.graph = graph;
+  outcome.report.replayed = true;
+  outcome.report.tokens = tokens;
+  outcome.report.padding_tokens = padding;
   outcome.rows.resize(tokens);
   outcome.ledger.device_ns = device_ns;
   outcome.ledger.total_ns = device_ns + 1000;
@@ -274,7 +274,7 @@ TEST(Stats, ShowsRequestsThatFailed) {
   requests[0].finish = FinishReason::kLength;
   stats.AddRequests(requests, 10'000'000);
   EXPECT_THAT(stats.ToText(), Not(HasSubstr("failed")));
-  requests[1].finish = FinishReason::kError;
+  requests[1].finish = FinishReason::kNoCandidate;
   requests[1].error = "why";
   Stats again({});
   again.AddRequests(requests, 10'000'000);

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tools/sched/channel.h"
 #include "tools/sched/request.h"
-#include "tools/sched/step.h"
 
 namespace reprise::tools {
 
@@ -47,8 +47,8 @@ inline std::vector<uint32_t> ExpectedTokens(const Request& request, uint32_t voc
 
 class FakeStepServer : public StepChannel, public BlockSource {
  public:
-  explicit FakeStepServer(const ServerLimits& limits) : limits_(limits) {
-    for (uint32_t block = limits.num_blocks - 1; block > 0; --block) pool_.push_back(block);
+  explicit FakeStepServer(const ServerInfo& server) : limits_(server.limits) {
+    for (uint32_t block = server.num_blocks - 1; block > 0; --block) pool_.push_back(block);
   }
 
   absl::Status Submit(const PlannedStep& step) override {
@@ -176,11 +176,12 @@ class FakeStepServer : public StepChannel, public BlockSource {
     const std::vector<uint32_t> history = History(row);
     row.stopped = sample && !history.empty() && history.back() == dead_end;
     if (sample) row.last_token = row.stopped ? 0 : NextToken(history, limits_.vocab_size);
-    outcome->rows.push_back({.row = id,
-                             .sampled = sample,
-                             .token = sample ? row.last_token : 0,
-                             .context_length = row.context,
-                             .finish = row.stopped ? RowFinish::kNoCandidate : RowFinish::kNone});
+    outcome->rows.push_back(
+        {.row = id,
+         .sampled = sample,
+         .token = sample ? row.last_token : 0,
+         .context_length = row.context,
+         .finish = row.stopped ? FinishReason::kNoCandidate : FinishReason::kNone});
   }
 
   void Execute(const PlannedStep& step, StepOutcome* outcome) {
@@ -206,28 +207,32 @@ class FakeStepServer : public StepChannel, public BlockSource {
       if (chunk.tokens.empty()) Violate("empty chunk");
       for (uint32_t token : chunk.tokens) Write(chunk.row, token);
       Finish(chunk.row, chunk.sample, outcome);
-      outcome->tokens += static_cast<uint32_t>(chunk.tokens.size());
+      outcome->report.tokens += static_cast<uint32_t>(chunk.tokens.size());
     }
     for (uint32_t id : continues) {
       if (rows_[id].stopped) {
-        outcome->rows.push_back({.row = id, .ran = false, .context_length = rows_[id].context});
+        outcome->rows.push_back({.row = id,
+                                 .status = engine::RowStatus::kStopped,
+                                 .context_length = rows_[id].context});
         skips_stopped = true;
         continue;
       }
       if (!rows_[id].sampled) Violate(absl::StrCat("row ", id, " has nothing to continue from"));
       Write(id, rows_[id].last_token);
       Finish(id, true, outcome);
-      ++outcome->tokens;
+      ++outcome->report.tokens;
     }
     const uint32_t capacity =
         step.chunks.empty() ? limits_.max_step_tokens : limits_.max_prompt_tokens;
-    if (outcome->tokens == 0 && step.drop.empty() && !skips_stopped) Violate("an empty step");
-    if (outcome->tokens > capacity) Violate(absl::StrCat("a step of ", outcome->tokens, " tokens"));
-    outcome->graph = step.chunks.empty() ? "decode" : "mixed";
-    outcome->replayed = true;
+    if (outcome->report.tokens == 0 && step.drop.empty() && !skips_stopped)
+      Violate("an empty step");
+    if (outcome->report.tokens > capacity)
+      Violate(absl::StrCat("a step of ", outcome->report.tokens, " tokens"));
+    outcome->report.graph = step.chunks.empty() ? "decode" : "mixed";
+    outcome->report.replayed = true;
   }
 
-  const ServerLimits limits_;
+  const kernels::StepLimits limits_;
   std::vector<uint32_t> pool_;
   std::set<uint32_t> held_;
   std::map<uint32_t, Row> rows_;

@@ -153,7 +153,7 @@ TEST(ProfileReport, JsonHasNullWhereNothingIsKnown) {
 }
 
 TEST(CheckPoints, NamesWhatDoesNotFit) {
-  const engine::EngineLimits limits{.max_rows = 64, .max_context_length = 2048};
+  const kernels::StepLimits limits{.max_rows = 64, .max_context_length = 2048};
   const auto check = [&](std::vector<uint32_t> rows, std::vector<uint32_t> contexts,
                          uint64_t usable_blocks) {
     return CheckPoints({.rows = std::move(rows), .contexts = std::move(contexts)}, limits, 32, 16,

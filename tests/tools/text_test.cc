@@ -130,7 +130,7 @@ TEST(Transcript, PrintsWholeLinesOfSeveralRequestsBehindTheirNumbers) {
   Say(&transcript, &second, "gamma\n");
   Say(&transcript, &first, "ta");
   first.tokens.push_back(256);
-  first.finish = FinishReason::kStop;
+  first.finish = FinishReason::kStopToken;
   transcript.OnToken(first);
   transcript.OnFinished(first);
   transcript.OnFinished(second);
@@ -165,7 +165,7 @@ TEST(Transcript, StreamsASingleRequestPieceByPiece) {
 TEST(Transcript, LeavesTheEndTokenOutOfTheText) {
   Request request = MakeRequest(1, "p");
   request.tokens = {'h', 'i', 256};
-  request.finish = FinishReason::kStop;
+  request.finish = FinishReason::kStopToken;
   EXPECT_EQ(TextOf(request, true), "hi");
   EXPECT_EQ(TextOf(request, false), "104 105 256");
   request.finish = FinishReason::kLength;

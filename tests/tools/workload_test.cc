@@ -14,7 +14,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ServerLimits Limits() { return {.vocab_size = 300, .eos_token_ids = {256}, .byte_tokens = true}; }
+ServerInfo Limits() {
+  return {.limits = {.vocab_size = 300}, .eos_token_ids = {256}, .byte_tokens = true};
+}
 
 WorkloadOptions RandomWorkload() {
   WorkloadOptions options;
@@ -87,7 +89,7 @@ TEST(Workload, RepeatsPromptsWithSeedsOfTheirOwn) {
   EXPECT_THAT(requests[0].prompt, ElementsAre('a', 'b'));
   EXPECT_THAT(requests[1].prompt, ElementsAre('c'));
   EXPECT_THAT(requests[2].prompt, ElementsAre('a', 'b'));
-  EXPECT_EQ(requests[2].seed, 12u);
+  EXPECT_EQ(requests[2].sampling.numbers.seed, 12u);
   EXPECT_EQ(requests[2].id, 3u);
 }
 
@@ -103,7 +105,7 @@ TEST(Workload, StopsAtEndOfTextUnlessToldNotTo) {
 }
 
 TEST(Workload, RefusesTextForModelsThatNeedATokenizer) {
-  ServerLimits limits = Limits();
+  ServerInfo limits = Limits();
   limits.byte_tokens = false;
   WorkloadOptions options;
   options.texts = {"a"};

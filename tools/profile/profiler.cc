@@ -194,7 +194,7 @@ uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size) {
                   *std::max_element(options.contexts.begin(), options.contexts.end()), block_size);
 }
 
-absl::Status CheckPoints(const ProfileOptions& options, const engine::EngineLimits& limits,
+absl::Status CheckPoints(const ProfileOptions& options, const kernels::StepLimits& limits,
                          uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks) {
   for (const uint32_t rows : options.rows) {
     const uint32_t allowed = std::min(limits.max_rows, max_bucket);

@@ -36,7 +36,7 @@ uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size);
 // Whether every point can be measured: before anything is loaded. `usable_blocks`: of the pool, 0
 // where it will be made to fit. Errors: OutOfRange names rows or context, got and allowed;
 // ResourceExhausted names the point and the pool.
-absl::Status CheckPoints(const ProfileOptions& options, const engine::EngineLimits& limits,
+absl::Status CheckPoints(const ProfileOptions& options, const kernels::StepLimits& limits,
                          uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks);
 
 // Host times of plain steps, or of stamped ones.

@@ -12,8 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
-#include "engine/step.h"
-#include "tools/sched/step.h"
+#include "engine/session_info.h"
+#include "engine/step_result.h"
+#include "tools/sched/channel.h"
 
 namespace reprise::tools {
 
@@ -38,16 +39,10 @@ class EmbeddedChannel : public StepChannel, public BlockSource {
   engine::DecodeEngine* engine_;
   engine::SessionInfo session_;
   std::deque<InFlight> in_flight_;
-  // Reused from step to step.
-  std::vector<engine::RowAdd> add_;
-  std::vector<engine::RowAppend> append_;
-  std::vector<engine::RowChunk> chunks_;
-  std::vector<std::vector<engine::TokenBias>> biases_;  // by add
-  engine::StepResult result_;
 };
 
 // What the scheduler must know of `engine`.
-ServerLimits LimitsOf(const engine::DecodeEngine& engine);
+ServerInfo ServerInfoOf(const engine::DecodeEngine& engine);
 
 }  // namespace reprise::tools
 

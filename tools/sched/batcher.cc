@@ -36,12 +36,13 @@ void Clear(PlannedStep* step) {
 
 }  // namespace
 
-Batcher::Batcher(const ServerLimits& limits, const BatcherOptions& options, BlockManager* blocks)
-    : limits_(limits),
+Batcher::Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks)
+    : limits_(server.limits),
+      num_blocks_(server.num_blocks),
       options_(options),
       // A step must be able to run every resident row.
-      max_rows_(OrElse(options.max_rows, std::min(limits.max_rows, limits.max_step_tokens))),
-      step_tokens_(OrElse(options.step_tokens, limits.max_prompt_tokens)),
+      max_rows_(OrElse(options.max_rows, std::min(limits_.max_rows, limits_.max_step_tokens))),
+      step_tokens_(OrElse(options.step_tokens, limits_.max_prompt_tokens)),
       blocks_(blocks),
       row_limit_(max_rows_) {}
 
@@ -72,9 +73,9 @@ absl::Status Batcher::Add(Request* request) {
     return refuse("context: got ", request->prompt.size(), " prompt and ", request->max_new_tokens,
                   " new tokens, allowed: ", limits_.max_context_length, " together");
   }
-  if (BlocksFor(context) + 1 > limits_.num_blocks) {
+  if (BlocksFor(context) + 1 > num_blocks_) {
     return refuse("blocks: got ", BlocksFor(context), " for ", context,
-                  " tokens of context, allowed: ", limits_.num_blocks - 1, ", the whole pool");
+                  " tokens of context, allowed: ", num_blocks_ - 1, ", the whole pool");
   }
   Enqueue(request);
   return absl::OkStatus();
@@ -98,7 +99,7 @@ void Batcher::Touch(Request* request) {
 absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
   Clear(step);
   step->sequence = next_sequence_;
-  step->eager = options_.eager;
+  step->mode = options_.eager ? engine::ExecutionMode::kEager : engine::ExecutionMode::kReplay;
   starved_ = false;
   flights_.emplace_back().sequence = next_sequence_;
   RetireRows();
@@ -238,8 +239,11 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
     by_row_[request->plan.row] = request;
     // Tokens behind the prompt's were sampled before a preemption.
     const auto prompt_length = static_cast<uint32_t>(request->prompt.size());
-    step->add.push_back({request->plan.row, request->blocks, request->temperature, request->seed,
-                         request->sampling, request->sampling.penalises() ? prompt_length : 0});
+    const engine::SamplingParams sampling = request->sampling.View();
+    step->add.push_back({.row = request->plan.row,
+                         .blocks = request->blocks,
+                         .sampling = sampling,
+                         .prompt_length = engine::HasPenalties(sampling) ? prompt_length : 0});
     prompt_tokens += input;
   }
   return absl::OkStatus();
@@ -252,7 +256,7 @@ void Batcher::PlanChunks(uint32_t budget, PlannedStep* step) {
     Touch(request);
     RowPlan& plan = request->plan;
     const uint32_t count = std::min(budget, plan.input - plan.context);
-    PlannedStep::Chunk& chunk = step->chunks.emplace_back();
+    engine::StepDraft::Chunk& chunk = step->chunks.emplace_back();
     chunk.row = plan.row;
     for (uint32_t i = 0; i < count; ++i) {
       chunk.tokens.push_back(InputToken(*request, plan.context + i));
@@ -273,43 +277,43 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
                                             ", awaited that of step ",
                                             flights_.empty() ? 0 : flights_.front().sequence));
   }
-  for (const StepOutcome::Row& row : outcome.rows) {
+  for (const engine::RowOutcome& row : outcome.rows) {
     const auto found = by_row_.find(row.row);
     if (found == by_row_.end()) {
       return absl::InternalError(absl::StrCat("step ", outcome.sequence, ": got a result for row ",
                                               row.row, ", which is not one of this session"));
     }
-    REPRISE_RETURN_IF_ERROR(TakeRow(row, found->second, progress));
+    REPRISE_RETURN_IF_ERROR(TakeRow(outcome, row, found->second, progress));
   }
   for (auto& [request, before] : flights_.front().before) --request->in_flight;
   flights_.pop_front();
   return blocks_->Acknowledge(outcome.sequence);
 }
 
-absl::Status Batcher::TakeRow(const StepOutcome::Row& row, Request* request, Progress* progress) {
+absl::Status Batcher::TakeRow(const StepOutcome& outcome, const engine::RowOutcome& row,
+                              Request* request, Progress* progress) {
   if (request->finished()) return absl::OkStatus();  // was on its way when the request ended
-  if (!row.ran) {
+  if (row.status == engine::RowStatus::kStopped) {
     return absl::InternalError(absl::StrCat("request ", request->id, ": got row ", row.row,
                                             " as one that had stopped, and no earlier result that "
                                             "says why"));
   }
-  if (row.finish == RowFinish::kNoCandidate) {
+  if (row.finish == FinishReason::kNoCandidate) {
     // The token that the result shows is none.
-    request->finish = FinishReason::kError;
+    request->finish = FinishReason::kNoCandidate;
     request->error =
         absl::StrCat("no token can be sampled after ", request->prompt.size(), " prompt and ",
                      request->tokens.size(), " new tokens: every logit is NaN or minus infinity");
   } else if (row.sampled) {
     TakeToken(request, row.token);
-    if (request->sampling.num_logprobs != 0)
-      request->chances.push_back({row.logprob, row.rank, row.top});
+    if (request->sampling.numbers.num_logprobs != 0) {
+      const auto top = std::span(outcome.top_logprobs).subspan(row.top.begin, row.top.count);
+      request->chances.push_back({row.logprob, row.rank, {top.begin(), top.end()}});
+    }
     progress->advanced.push_back(request);
   }
   // The row does nothing any more, whether the request names such an end or not.
-  if (!request->finished() && row.finish == RowFinish::kStopToken)
-    request->finish = FinishReason::kStop;
-  if (!request->finished() && row.finish == RowFinish::kLength)
-    request->finish = FinishReason::kLength;
+  if (!request->finished()) request->finish = row.finish;
   if (request->finished()) progress->ended.push_back(request);
   return absl::OkStatus();
 }
@@ -317,11 +321,11 @@ absl::Status Batcher::TakeRow(const StepOutcome::Row& row, Request* request, Pro
 void Batcher::TakeToken(Request* request, uint32_t token) {
   request->tokens.push_back(token);
   for (const auto& stop : request->stop_sequences) {
-    if (EndsWith(request->tokens, stop)) request->finish = FinishReason::kStop;
+    if (EndsWith(request->tokens, stop)) request->finish = FinishReason::kStopToken;
   }
   const std::vector<uint32_t>& stops = request->sampling.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token) != stops.end())
-    request->finish = FinishReason::kStop;
+    request->finish = FinishReason::kStopToken;
   if (!request->finished() && request->tokens.size() == request->max_new_tokens) {
     request->finish = FinishReason::kLength;
   }

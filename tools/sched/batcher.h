@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batcher: the scheduling policy. Decides what the next step runs and takes in what came out of it.
-// Knows no transport and no clock, so that every decision can be tested by itself. Not thread-safe.
+// Batcher: the scheduling policy. It decides what the next step runs and takes in what came out of
+// it. It knows no transport and no clock, so that every decision can be tested by itself. It is not
+// thread-safe.
 //
 // Policy (continuous batching): every step runs all rows that decode, and spends what is left of
 // its token budget on prompts, oldest first, cut into chunks where they do not fit. A request is
@@ -24,15 +25,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tools/sched/block_manager.h"
+#include "tools/sched/channel.h"
 #include "tools/sched/request.h"
-#include "tools/sched/step.h"
 
 namespace reprise::tools {
 
 struct BatcherOptions {
-  uint32_t max_rows = 0;  // resident rows; 0: what the server allows
-  uint32_t step_tokens =
-      0;  // budget of a step that carries prompt tokens; 0: what the server allows
+  uint32_t max_rows = 0;     // resident rows; 0: what the server allows
+  uint32_t step_tokens = 0;  // of a step that carries prompt tokens; 0: what the server allows
   // No row decodes while a resident one has prompt tokens left: two clean phases, for measuring.
   bool prefill_first = false;
   bool eager = false;  // ask for eager execution in every step
@@ -41,7 +41,7 @@ struct BatcherOptions {
 class Batcher {
  public:
   // `blocks` must outlive the batcher.
-  Batcher(const ServerLimits& limits, const BatcherOptions& options, BlockManager* blocks);
+  Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks);
 
   // A request arrived; it must outlive the batcher. Ids must ascend. Errors: InvalidArgument when
   // it can never run (empty prompt, token beyond the vocabulary, more context or blocks than the
@@ -94,10 +94,12 @@ class Batcher {
   // True when the row has the blocks for one more token; else it preempts or waits.
   absl::StatusOr<bool> Grow(Request* request, PlannedStep* step);
   void PreemptYoungest();
-  absl::Status TakeRow(const StepOutcome::Row& row, Request* request, Progress* progress);
+  absl::Status TakeRow(const StepOutcome& outcome, const engine::RowOutcome& row, Request* request,
+                       Progress* progress);
   void TakeToken(Request* request, uint32_t token);
 
-  const ServerLimits limits_;
+  const kernels::StepLimits limits_;
+  const uint32_t num_blocks_;
   const BatcherOptions options_;
   const size_t max_rows_;
   const uint32_t step_tokens_;

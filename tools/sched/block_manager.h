@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tools/sched/step.h"
+#include "tools/sched/channel.h"
 
 namespace reprise::tools {
 

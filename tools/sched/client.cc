@@ -2,9 +2,16 @@
 #include "tools/sched/client.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "runtime/check.h"
 #include "runtime/status_macros.h"
 #include "tools/connection.h"
 
@@ -13,27 +20,56 @@ namespace {
 
 using std::chrono::steady_clock;
 
-template <typename Repeated>
-void Assign(const std::vector<uint32_t>& values, Repeated* out) {
+template <typename Values, typename Repeated>
+void Assign(const Values& values, Repeated* out) {
   out->Assign(values.begin(), values.end());
 }
 
-void SamplingToWire(const PlannedStep::Add& add, v1::Sampling* wire) {
-  const SamplingChoice& sampling = add.sampling;
-  wire->set_temperature(add.temperature);
-  wire->set_seed(add.seed);
-  wire->set_top_k(sampling.top_k);
-  // Left out where neutral, as the contract has it.
-  if (sampling.top_p != 1.0f) wire->set_top_p(sampling.top_p);
-  wire->set_min_p(sampling.min_p);
-  if (sampling.repetition_penalty != 1.0f)
-    wire->set_repetition_penalty(sampling.repetition_penalty);
-  wire->set_presence_penalty(sampling.presence_penalty);
-  wire->set_frequency_penalty(sampling.frequency_penalty);
-  Assign(sampling.logit_bias_tokens, wire->mutable_logit_bias_token());
-  wire->mutable_logit_bias()->Assign(sampling.logit_bias.begin(), sampling.logit_bias.end());
+std::string BytesOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <typename T>
+void SetNumber(std::string_view name, T value, v1::Sampling* wire) {
+  const google::protobuf::Reflection* reflection = wire->GetReflection();
+  const auto* field = v1::Sampling::descriptor()->FindFieldByName(std::string(name));
+  REPRISE_CHECK(field != nullptr);
+  if constexpr (std::is_same_v<T, float>) reflection->SetFloat(wire, field, value);
+  if constexpr (std::is_same_v<T, uint32_t>) reflection->SetUInt32(wire, field, value);
+  if constexpr (std::is_same_v<T, uint64_t>) reflection->SetUInt64(wire, field, value);
+  if constexpr (std::is_same_v<T, bool>) reflection->SetBool(wire, field, value);
+}
+
+// Numbers are left out where they have their default, as the contract has it.
+void SamplingToWire(const engine::SamplingParams& sampling, v1::Sampling* wire) {
+  const engine::SamplingParams defaults;
+  engine::ForEachSamplingNumber([&](const auto& number) {
+    const auto value = sampling.*number.member;
+    if (value != defaults.*number.member) SetNumber(number.name, value, wire);
+  });
+  for (const engine::TokenBias& bias : sampling.logit_bias) {
+    wire->add_logit_bias_token(bias.token);
+    wire->add_logit_bias(bias.bias);
+  }
+  if (!sampling.allowed_tokens.empty()) wire->set_allowed_tokens(BytesOf(sampling.allowed_tokens));
   Assign(sampling.stop_tokens, wire->mutable_stop_tokens());
-  wire->set_num_logprobs(sampling.num_logprobs);
+}
+
+void AddToWire(const engine::StepDraft::Add& add, v1::AddRow* wire) {
+  wire->set_row(add.row);
+  Assign(add.blocks, wire->mutable_blocks());
+  wire->set_context_length(add.context_length);
+  SamplingToWire(add.sampling, wire->mutable_sampling());
+  Assign(add.history, wire->mutable_history());
+  wire->set_prompt_length(add.prompt_length);
+}
+
+void ChunkToWire(const engine::StepDraft::Chunk& chunk, v1::Chunk* wire) {
+  wire->set_row(chunk.row);
+  Assign(chunk.tokens, wire->mutable_tokens());
+  wire->set_sample(chunk.sample);
+  wire->set_prompt_logprobs(chunk.prompt_logprobs);
+  if (chunk.next_token) wire->set_next_token(*chunk.next_token);
 }
 
 void ToWire(const PlannedStep& step, uint64_t epoch, v1::StepRequest* wire) {
@@ -41,31 +77,25 @@ void ToWire(const PlannedStep& step, uint64_t epoch, v1::StepRequest* wire) {
   wire->set_epoch(epoch);
   wire->set_sequence(step.sequence);
   Assign(step.drop, wire->mutable_drop());
-  for (const PlannedStep::Add& add : step.add) {
-    v1::AddRow* row = wire->add_add();
-    row->set_row(add.row);
-    Assign(add.blocks, row->mutable_blocks());
-    SamplingToWire(add, row->mutable_sampling());
-    row->set_prompt_length(add.prompt_length);
-  }
-  for (const PlannedStep::Append& append : step.append) {
+  for (const engine::StepDraft::Add& add : step.add) AddToWire(add, wire->add_add());
+  for (const engine::StepDraft::Append& append : step.append) {
     v1::AppendBlocks* row = wire->add_append();
     row->set_row(append.row);
     Assign(append.blocks, row->mutable_blocks());
   }
-  for (const PlannedStep::Chunk& chunk : step.chunks) {
-    v1::Chunk* row = wire->add_chunks();
-    row->set_row(chunk.row);
-    Assign(chunk.tokens, row->mutable_tokens());
-    row->set_sample(chunk.sample);
+  for (const engine::StepDraft::Mask& mask : step.masks) {
+    v1::SetAllowedTokens* row = wire->add_masks();
+    row->set_row(mask.row);
+    row->set_allowed_tokens(BytesOf(mask.allowed_tokens));
   }
+  for (const engine::StepDraft::Chunk& chunk : step.chunks) ChunkToWire(chunk, wire->add_chunks());
   Assign(step.continue_rows, wire->mutable_continue_rows());
   wire->set_continue_all(step.continue_all);
-  if (step.eager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
+  if (step.mode == engine::ExecutionMode::kEager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
 }
 
 // Ranks and likeliest tokens, which most steps have none of.
-absl::Status ChancesFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
+absl::Status ChancesFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   if (wire.rank_size() == 0) return absl::OkStatus();
   const auto lengths_differ = [&] {
     uint64_t tops = 0;
@@ -82,32 +112,24 @@ absl::Status ChancesFromWire(const v1::RowResults& wire, std::vector<StepOutcome
   }
   int next = 0;
   for (int i = 0; i < wire.row_size(); ++i) {
-    StepOutcome::Row& row = (*rows)[static_cast<size_t>(i)];
+    engine::RowOutcome& row = outcome->rows[static_cast<size_t>(i)];
     row.rank = wire.rank(i);
+    row.top = {.begin = static_cast<uint32_t>(next), .count = wire.num_top(i)};
     for (uint32_t j = 0; j < wire.num_top(i); ++j, ++next)
-      row.top.push_back({wire.top_token(next), wire.top_logprob(next)});
+      outcome->top_logprobs.push_back({wire.top_token(next), wire.top_logprob(next)});
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<RowFinish> FinishFromWire(v1::FinishReason wire) {
-  switch (wire) {
-    case v1::FINISH_REASON_UNSPECIFIED:
-      return RowFinish::kNone;
-    case v1::FINISH_REASON_STOP_TOKEN:
-      return RowFinish::kStopToken;
-    case v1::FINISH_REASON_LENGTH:
-      return RowFinish::kLength;
-    case v1::FINISH_REASON_NO_CANDIDATE:
-      return RowFinish::kNoCandidate;
-    default:
-      return absl::InternalError(absl::StrCat("step result: got finish_reason ",
-                                              static_cast<int>(wire), ", allowed: 0 to 3"));
-  }
+// The wire's finish reasons have the engine's numbers.
+absl::StatusOr<engine::FinishReason> FinishFromWire(int wire) {
+  if (v1::FinishReason_IsValid(wire)) return static_cast<engine::FinishReason>(wire);
+  return absl::InternalError(
+      absl::StrCat("step result: got finish_reason ", wire, ", allowed: 0 to 3"));
 }
 
 // Why rows stopped: a column that is empty in steps where none did.
-absl::Status FinishesFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
+absl::Status FinishesFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   if (wire.finish_reason_size() == 0) return absl::OkStatus();
   if (wire.finish_reason_size() != wire.row_size()) {
     return absl::InternalError(absl::StrCat("step result: got ", wire.finish_reason_size(),
@@ -115,13 +137,13 @@ absl::Status FinishesFromWire(const v1::RowResults& wire, std::vector<StepOutcom
                                             " rows; allowed: one each, or none"));
   }
   for (int i = 0; i < wire.row_size(); ++i) {
-    REPRISE_ASSIGN_OR_RETURN((*rows)[static_cast<size_t>(i)].finish,
+    REPRISE_ASSIGN_OR_RETURN(outcome->rows[static_cast<size_t>(i)].finish,
                              FinishFromWire(wire.finish_reason(i)));
   }
   return absl::OkStatus();
 }
 
-absl::Status RowsFromWire(const v1::RowResults& wire, std::vector<StepOutcome::Row>* rows) {
+absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   const int count = wire.row_size();
   if (wire.status_size() != count || wire.sampled_size() != count || wire.token_size() != count ||
       wire.logprob_size() != count || wire.context_length_size() != count) {
@@ -130,37 +152,42 @@ absl::Status RowsFromWire(const v1::RowResults& wire, std::vector<StepOutcome::R
         wire.sampled_size(), " sampled, ", wire.token_size(), " token, ", wire.logprob_size(),
         " logprob, ", wire.context_length_size(), " context_length; allowed: equal lengths"));
   }
-  rows->clear();
+  outcome->rows.clear();
+  outcome->top_logprobs.clear();
   for (int i = 0; i < count; ++i) {
-    rows->push_back({.row = wire.row(i),
-                     .ran = wire.status(i) == v1::ROW_STATUS_RAN,
-                     .sampled = wire.sampled(i),
-                     .token = wire.token(i),
-                     .logprob = wire.logprob(i),
-                     .context_length = wire.context_length(i)});
+    const bool ran = wire.status(i) == v1::ROW_STATUS_RAN;
+    outcome->rows.push_back({.row = wire.row(i),
+                             .status = ran ? engine::RowStatus::kRan : engine::RowStatus::kStopped,
+                             .sampled = wire.sampled(i),
+                             .token = wire.token(i),
+                             .logprob = wire.logprob(i),
+                             .context_length = wire.context_length(i)});
   }
-  REPRISE_RETURN_IF_ERROR(FinishesFromWire(wire, rows));
-  return ChancesFromWire(wire, rows);
+  REPRISE_RETURN_IF_ERROR(FinishesFromWire(wire, outcome));
+  return ChancesFromWire(wire, outcome);
 }
 
+// All but the graph's name, which the outcome only views.
 absl::Status FromWire(const v1::StepResponse& wire, StepOutcome* outcome) {
+  outcome->session = wire.session();
   outcome->sequence = wire.sequence();
   outcome->refusal = absl::OkStatus();
-  outcome->graph = wire.report().graph();
-  outcome->replayed = wire.report().replayed();
-  outcome->tokens = wire.report().tokens();
-  outcome->padding_rows = wire.report().padding_rows();
-  outcome->padding_tokens = wire.report().padding_tokens();
+  const v1::StepReport& report = wire.report();
+  outcome->report = {.replayed = report.replayed(),
+                     .rows = report.rows(),
+                     .tokens = report.tokens(),
+                     .padding_rows = report.padding_rows(),
+                     .padding_tokens = report.padding_tokens()};
   const v1::StepLedger& ledger = wire.ledger();
-  outcome->ledger = {.wire_ns = ledger.wire_ns(),
-                     .queue_ns = ledger.queue_ns(),
-                     .validate_ns = ledger.validate_ns(),
+  outcome->ledger = {.validate_ns = ledger.validate_ns(),
                      .ring_ns = ledger.ring_ns(),
                      .launch_ns = ledger.launch_ns(),
                      .device_ns = ledger.device_ns(),
-                     .reply_ns = ledger.reply_ns(),
                      .total_ns = ledger.total_ns()};
-  return RowsFromWire(wire.rows(), &outcome->rows);
+  outcome->wire_ns = ledger.wire_ns();
+  outcome->queue_ns = ledger.queue_ns();
+  outcome->reply_ns = ledger.reply_ns();
+  return RowsFromWire(wire.rows(), outcome);
 }
 
 }  // namespace
@@ -209,8 +236,6 @@ GrpcClient::~GrpcClient() {
   stream_->Finish();
 }
 
-ServerLimits GrpcClient::limits() const { return LimitsOf(description_); }
-
 absl::Status GrpcClient::Submit(const PlannedStep& step) {
   submit_times_.push_back(steady_clock::now());
   ToWire(step, epoch_, request_.mutable_step());
@@ -237,7 +262,9 @@ absl::Status GrpcClient::Receive(StepOutcome* outcome) {
                                             " sent something other than a step's result"));
   }
   ++num_results_;
-  return FromWire(response_.step(), outcome);
+  REPRISE_RETURN_IF_ERROR(FromWire(response_.step(), outcome));
+  outcome->report.graph = *graph_names_.insert(response_.step().report().graph()).first;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<uint32_t>> GrpcClient::Allocate(uint32_t count) {
@@ -310,25 +337,32 @@ absl::Status GrpcClient::StreamEnd(const std::string& doing) {
   return FromGrpc(status, where);
 }
 
-ServerLimits LimitsOf(const v1::DescribeResponse& description) {
-  ServerLimits limits{
-      .block_size = description.pool().block_size(),
+ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
+  const v1::Limits& limits = description.limits();
+  ServerInfo server{
+      .limits = {.block_size = description.pool().block_size(),
+                 .vocab_size = description.model().vocab_size(),
+                 .max_rows = limits.max_rows(),
+                 .max_context_length = limits.max_context_length(),
+                 .max_blocks_per_row = limits.max_blocks_per_row(),
+                 .max_step_tokens = limits.max_step_tokens(),
+                 .pipeline_depth = std::max(1u, limits.pipeline_depth()),
+                 .adjust_logits = limits.adjust_logits(),
+                 .max_logit_rows = limits.max_logit_rows(),
+                 .max_prompt_logprobs = limits.max_prompt_logprobs(),
+                 .max_sampling_bytes = limits.max_sampling_bytes(),
+                 .max_stop_tokens = limits.max_stop_tokens(),
+                 .max_logit_bias = limits.max_logit_bias(),
+                 .max_logprobs = limits.max_logprobs()},
       .num_blocks = description.pool().num_blocks(),
-      .max_rows = description.limits().max_rows(),
-      .max_context_length = description.limits().max_context_length(),
-      .max_step_tokens = description.limits().max_step_tokens(),
-      .max_prompt_tokens = 0,
-      .pipeline_depth = std::max(1u, description.limits().pipeline_depth()),
-      .vocab_size = description.model().vocab_size(),
       .eos_token_ids = {description.model().eos_token_ids().begin(),
                         description.model().eos_token_ids().end()},
       .byte_tokens = description.model().token_encoding() == v1::TOKEN_ENCODING_BYTES};
   for (const v1::Bucket& bucket : description.buckets()) {
-    if (bucket.kind() == "mixed") {
-      limits.max_prompt_tokens = std::max(limits.max_prompt_tokens, bucket.capacity());
-    }
+    if (bucket.kind() != "mixed") continue;
+    server.limits.max_prompt_tokens = std::max(server.limits.max_prompt_tokens, bucket.capacity());
   }
-  return limits;
+  return server;
 }
 
 }  // namespace reprise::tools

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +20,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 #include "reprise/v1/step_service.grpc.pb.h"
-#include "tools/sched/step.h"
+#include "tools/sched/channel.h"
 
 namespace reprise::tools {
 
@@ -38,7 +40,6 @@ class GrpcClient : public StepChannel, public BlockSource {
   ~GrpcClient() override;
 
   const v1::DescribeResponse& description() const { return description_; }
-  ServerLimits limits() const;
 
   absl::Status Submit(const PlannedStep& step) override;
   absl::Status Receive(StepOutcome* outcome) override;
@@ -73,12 +74,13 @@ class GrpcClient : public StepChannel, public BlockSource {
   uint64_t epoch_ = 0;
   uint64_t num_results_ = 0;
   std::deque<std::chrono::steady_clock::time_point> submit_times_;
+  std::set<std::string, std::less<>> graph_names_;  // that results have named; outcomes view them
   v1::StepStreamRequest request_;    // reused, so that a steady state allocates nothing
   v1::StepStreamResponse response_;  // reused
 };
 
 // What the scheduler must know of `description`.
-ServerLimits LimitsOf(const v1::DescribeResponse& description);
+ServerInfo ServerInfoOf(const v1::DescribeResponse& description);
 
 }  // namespace reprise::tools
 

@@ -86,7 +86,7 @@ absl::Status Driver::ReceiveOne() {
   REPRISE_RETURN_IF_ERROR(batcher_->Apply(outcome_, &progress_));
   FinishedStep finished{.prefill = in_flight_.front().prefill, .result_ns = now};
   in_flight_.pop_front();
-  for (const StepOutcome::Row& row : outcome_.rows) finished.context_tokens += row.context_length;
+  for (const engine::RowOutcome& row : outcome_.rows) finished.context_tokens += row.context_length;
   listener_->OnStep(outcome_, finished);
   for (Request* request : progress_.advanced) {
     request->token_times_ns.push_back(now);

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "tools/sched/batcher.h"
+#include "tools/sched/channel.h"
 #include "tools/sched/request.h"
-#include "tools/sched/step.h"
 
 namespace reprise::tools {
 

@@ -7,7 +7,7 @@
 namespace reprise::tools {
 
 void Monitor::OnStep(const StepOutcome& outcome, const FinishedStep& step) {
-  if (console_->has_progress()) graph_ = outcome.graph;
+  if (console_->has_progress()) graph_ = outcome.report.graph;
   stats_->AddStep(outcome, step);
 }
 

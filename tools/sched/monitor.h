@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Monitor: what a user sees of a run while it goes on: text and a progress line. Passes steps on to
-// Stats.
+// Monitor: what a user sees of a run while it goes on: text and a progress line. It passes steps on
+// to Stats.
 #ifndef REPRISE_TOOLS_SCHED_MONITOR_H_
 #define REPRISE_TOOLS_SCHED_MONITOR_H_
 

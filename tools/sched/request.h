@@ -10,26 +10,25 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tools/sched/step.h"
+#include "engine/sampling_params.h"
+#include "engine/step_result.h"
 
 namespace reprise::tools {
 
-enum class FinishReason : uint8_t {
-  kNone,    // not finished
-  kStop,    // an end-of-text token or a stop sequence came
-  kLength,  // max_new_tokens were generated
-  kError,   // cannot go on: Request::error
-};
+// Of a request: kStopToken: an end-of-text token, a stop token or a stop sequence came; kLength:
+// max_new_tokens were generated; kNoCandidate: it cannot go on, Request::error says why.
+using engine::FinishReason;
 
+// As reports name it.
 inline std::string_view NameOf(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone:
       return "none";
-    case FinishReason::kStop:
+    case FinishReason::kStopToken:
       return "stop";
     case FinishReason::kLength:
       return "length";
-    case FinishReason::kError:
+    case FinishReason::kNoCandidate:
       return "error";
   }
   return "unknown";
@@ -39,8 +38,8 @@ inline std::string_view NameOf(FinishReason reason) {
 // undone by putting the old one back.
 struct RowPlan {
   uint32_t row = 0;  // 0: not resident
-  uint32_t input =
-      0;  // tokens to prefill: the prompt, and after a preemption what had been generated
+  // Tokens to prefill: the prompt, and after a preemption what had been generated.
+  uint32_t input = 0;
   uint32_t context = 0;      // tokens in the KV cache
   uint32_t samples = 0;      // tokens sampled so far, over the request's whole life
   uint32_t blocks_sent = 0;  // of Request::blocks, the first so many are in the row's table
@@ -52,12 +51,10 @@ struct Request {
   uint32_t id = 0;  // 1, 2, ... in order of arrival
   std::vector<uint32_t> prompt;
   uint32_t max_new_tokens = 0;
-  float temperature = 0.0f;
-  uint64_t seed = 0;
   uint64_t arrival_ns = 0;  // since the start of the run
   // Generation ends after any of these.
   std::vector<std::vector<uint32_t>> stop_sequences;
-  SamplingChoice sampling = {};
+  engine::OwnedSamplingParams sampling = {};
 
   // ---- generated ----
   std::vector<uint32_t> tokens;
@@ -65,7 +62,7 @@ struct Request {
   struct Chance {
     float logprob = 0.0f;
     uint32_t rank = 0;
-    std::vector<TokenChance> top;
+    std::vector<engine::TokenLogprob> top;
   };
   std::vector<Chance> chances;  // one per token, with num_logprobs
   FinishReason finish = FinishReason::kNone;
@@ -80,7 +77,7 @@ struct Request {
   uint64_t planned_in = 0;  // sequence of the last step that names the row
 
   bool finished() const { return finish != FinishReason::kNone; }
-  bool failed() const { return finish == FinishReason::kError; }
+  bool failed() const { return finish == FinishReason::kNoCandidate; }
 };
 
 // OK unless requests failed; then FailedPrecondition says how many, which ones and why.

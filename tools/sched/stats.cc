@@ -30,22 +30,23 @@ constexpr std::array<std::string_view, 5> kLocalParts = {"validate", "ring", "la
 
 uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-uint64_t WaitingNs(const StepOutcome::Ledger& ledger) {
-  return Minus(ledger.total_ns, ledger.wire_ns + ledger.queue_ns + ledger.validate_ns +
+uint64_t WaitingNs(const StepOutcome& outcome) {
+  const engine::StepLedger& ledger = outcome.ledger;
+  return Minus(ledger.total_ns, outcome.wire_ns + outcome.queue_ns + ledger.validate_ns +
                                     ledger.ring_ns + ledger.launch_ns + ledger.device_ns +
-                                    ledger.reply_ns);
+                                    outcome.reply_ns);
 }
 
 uint64_t PartNs(std::string_view part, const StepOutcome& outcome) {
-  const StepOutcome::Ledger& ledger = outcome.ledger;
-  if (part == "wire") return ledger.wire_ns;
-  if (part == "queue") return ledger.queue_ns;
+  const engine::StepLedger& ledger = outcome.ledger;
+  if (part == "wire") return outcome.wire_ns;
+  if (part == "queue") return outcome.queue_ns;
   if (part == "validate") return ledger.validate_ns;
   if (part == "ring") return ledger.ring_ns;
   if (part == "launch") return ledger.launch_ns;
-  if (part == "waiting") return WaitingNs(ledger);
+  if (part == "waiting") return WaitingNs(outcome);
   if (part == "device") return ledger.device_ns;
-  if (part == "reply") return ledger.reply_ns;
+  if (part == "reply") return outcome.reply_ns;
   return Minus(outcome.round_trip_ns, ledger.total_ns);
 }
 
@@ -82,10 +83,11 @@ void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
     last_decode_result_ns_.reset();
     return;
   }
-  Graph& graph = graphs_[outcome.graph];
-  ++(outcome.replayed ? graph.replays : graph.eager_runs);
-  graph.tokens += outcome.tokens;
-  graph.padding_tokens += outcome.padding_tokens;
+  const engine::StepReport& report = outcome.report;
+  Graph& graph = graphs_[std::string(report.graph)];
+  ++(report.replayed ? graph.replays : graph.eager_runs);
+  graph.tokens += report.tokens;
+  graph.padding_tokens += report.padding_tokens;
   if (step.prefill) {
     last_decode_result_ns_.reset();
     AddLedger(outcome);
@@ -285,7 +287,7 @@ nlohmann::json ChancesToJson(const Request& request) {
   nlohmann::json list = nlohmann::json::array();
   for (const Request::Chance& chance : request.chances) {
     nlohmann::json top = nlohmann::json::array();
-    for (const TokenChance& t : chance.top) top.push_back({t.token, t.logprob});
+    for (const engine::TokenLogprob& t : chance.top) top.push_back({t.token, t.logprob});
     list.push_back({{"logprob", chance.logprob}, {"rank", chance.rank}, {"top", std::move(top)}});
   }
   return list;
@@ -301,7 +303,7 @@ std::string ChancesToText(const std::vector<Request>& requests) {
       absl::StrAppend(&text, "request ", request.id, " token ", i, ": ", request.tokens[i], " (",
                       chance.logprob, ", rank ", chance.rank, ")");
       const char* separator = "; likeliest ";
-      for (const TokenChance& t : chance.top) {
+      for (const engine::TokenLogprob& t : chance.top) {
         absl::StrAppend(&text, separator, t.token, " (", t.logprob, ")");
         separator = ", ";
       }

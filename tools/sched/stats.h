@@ -18,9 +18,9 @@
 
 #include "nlohmann/json.hpp"
 #include "tools/samples.h"
+#include "tools/sched/channel.h"
 #include "tools/sched/driver.h"
 #include "tools/sched/request.h"
-#include "tools/sched/step.h"
 
 namespace reprise::tools {
 
@@ -73,8 +73,8 @@ class Stats {
   const StatsOptions options_;
   uint64_t num_steps_ = 0;
   uint64_t num_decode_steps_ = 0;
-  std::optional<uint64_t>
-      last_decode_result_ns_;  // of the step just before, if it was a decode step
+  // Of the step just before, if it was a decode step.
+  std::optional<uint64_t> last_decode_result_ns_;
   Samples decode_wall_ns_;
   Samples decode_device_ns_;
   Samples decode_rows_;

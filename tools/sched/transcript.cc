@@ -17,7 +17,7 @@ constexpr size_t kPromptWidth = 80;  // columns of a prompt that are shown
 
 // The special token that ended a byte model's text is not text.
 bool IsHiddenEnd(const Request& request, bool byte_tokens) {
-  return byte_tokens && request.finish == FinishReason::kStop && request.tokens.back() >= 256;
+  return byte_tokens && request.finish == FinishReason::kStopToken && request.tokens.back() >= 256;
 }
 
 std::string Ids(std::span<const uint32_t> tokens) { return absl::StrJoin(tokens, " "); }

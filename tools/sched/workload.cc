@@ -39,11 +39,11 @@ absl::StatusOr<std::vector<std::vector<uint32_t>>> FixedPrompts(const WorkloadOp
 }
 
 std::vector<std::vector<uint32_t>> StopSequences(const WorkloadOptions& options,
-                                                 const ServerLimits& limits) {
+                                                 const ServerInfo& server) {
   std::vector<std::vector<uint32_t>> sequences = options.stop_sequences;
   for (const std::string& text : options.stop_texts) sequences.push_back(TokensOfText(text));
   if (!options.ignore_eos) {
-    for (uint32_t token : limits.eos_token_ids) sequences.push_back({token});
+    for (uint32_t token : server.eos_token_ids) sequences.push_back({token});
   }
   return sequences;
 }
@@ -93,12 +93,13 @@ absl::StatusOr<PromptLengths> ParsePromptLengths(std::string_view text) {
 }
 
 absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
-                                                  const ServerLimits& limits) {
+                                                  const ServerInfo& server) {
   const bool text = !options.texts.empty() || !options.stop_texts.empty();
-  if (text && !limits.byte_tokens) {
+  if (text && !server.byte_tokens) {
     return absl::InvalidArgumentError(
-        "text: got a model whose tokens need its own tokenizer, allowed: byte-level models; give "
-        "token ids or random prompts instead");
+        "text: this model's tokens need its own tokenizer; allowed: text for byte-level models, "
+        "and "
+        "token ids or random prompts for this one");
   }
   std::vector<std::vector<uint32_t>> prompts;
   if (!options.random_prompts) {
@@ -111,7 +112,7 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
       options.random_prompts ? std::max<size_t>(1, options.prompt_lengths.fixed.size())
                              : prompts.size());
   const uint32_t count = options.num_requests == 0 ? num_prompts : options.num_requests;
-  const auto stop_sequences = StopSequences(options, limits);
+  const auto stop_sequences = StopSequences(options, server);
 
   std::vector<Request> requests(count);
   double arrival_s = 0;
@@ -120,15 +121,14 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
     request.id = i + 1;
     if (options.random_prompts) {
       const uint32_t length = PromptLength(options.prompt_lengths, i, &prompt_random);
-      request.prompt = RandomPrompt(length, limits.vocab_size, &prompt_random);
+      request.prompt = RandomPrompt(length, server.limits.vocab_size, &prompt_random);
     } else {
       request.prompt = prompts[i % num_prompts];
     }
     request.max_new_tokens = options.max_new_tokens;
-    request.temperature = options.temperature;
-    request.seed = options.seed + i;
     request.stop_sequences = stop_sequences;
     request.sampling = options.sampling;
+    request.sampling.numbers.seed = options.seed + i;
     // The first request opens the run.
     if (i > 0) arrival_s += NextGapSeconds(options, &arrival_random);
     request.arrival_ns = static_cast<uint64_t>(arrival_s * 1e9);

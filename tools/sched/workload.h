@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/sched/channel.h"
 #include "tools/sched/request.h"
-#include "tools/sched/step.h"
 
 namespace reprise::tools {
 
@@ -53,20 +53,19 @@ struct WorkloadOptions {
 
   uint32_t num_requests = 0;  // 0: one per prompt
   uint32_t max_new_tokens = 128;
-  float temperature = 0.0f;
   uint64_t seed = 1;  // of everything random here; request i samples with seed + i
   Arrivals arrivals = Arrivals::kTogether;
   double rate = 0.0;  // requests per second; > 0 unless kTogether
   bool ignore_eos = false;
   std::vector<std::string> stop_texts;                // of byte models
   std::vector<std::vector<uint32_t>> stop_sequences;  // token ids
-  SamplingChoice sampling;
+  engine::OwnedSamplingParams sampling;               // but for its seed
 };
 
 // Requests sorted by arrival, ids from 1 on. Errors: InvalidArgument: text for a model whose tokens
 // are no bytes; no prompt.
 absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
-                                                  const ServerLimits& limits);
+                                                  const ServerInfo& server);
 
 // One prompt per line; empty lines are skipped. Errors: NotFound names the file; InvalidArgument
 // when it holds no prompt.

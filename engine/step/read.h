@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepReader: waits for a submitted step's result and reads it from the result ring. Step 7 of the
-// way of a step. It knows no rows but those of the step; what a result means for them is the
-// engine's.
-#ifndef REPRISE_ENGINE_STEP_READER_H_
-#define REPRISE_ENGINE_STEP_READER_H_
+// StepReader: waits for a submitted step's result and reads it from the result ring. This is step 7
+// of the way of a step. It knows no rows but those of the step; what a result means for them is for
+// the engine to decide.
+#ifndef REPRISE_ENGINE_STEP_READ_H_
+#define REPRISE_ENGINE_STEP_READ_H_
 
 #include <chrono>
 #include <cstddef>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/decode_engine.h"
-#include "engine/step.h"
+#include "engine/session_info.h"
+#include "engine/step_result.h"
 #include "kernels/step/ring.h"
 #include "runtime/device.h"
 #include "runtime/memory/mapped_ring.h"
@@ -31,7 +31,7 @@ struct InFlightRow {
 
 // A step between Submit and Wait.
 struct InFlightStep {
-  StepTicket ticket = 0;  // its slot in the rings is that of ticket - 1
+  StepTicket ticket = 0;  // its ring entries are those of step ticket - 1
   SessionId session = 0;
   uint64_t sequence = 0;
   std::vector<InFlightRow> rows;  // in result order
@@ -56,10 +56,10 @@ class StepReader {
 
  private:
   // A row's part of the result: `report` is that of its sampled token.
-  void ReadRow(const InFlightRow& row, const std::byte* slot, uint32_t index, uint32_t report,
+  void ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index, uint32_t report,
                StepResult* result) const;
-  void ReadPromptLogprobs(const InFlightStep& step, const std::byte* slot, uint32_t first_report,
-                          StepResult* result) const;
+  void ReadPromptLogprobs(const InFlightStep& step, const std::byte* ring_entry,
+                          uint32_t first_report, StepResult* result) const;
 
   const bool host_;
   runtime::Stream& stream_;
@@ -71,4 +71,4 @@ class StepReader {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_READER_H_
+#endif  // REPRISE_ENGINE_STEP_READ_H_

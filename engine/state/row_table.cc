@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/row_table.h"
+#include "engine/state/row_table.h"
 
 #include <bit>
 

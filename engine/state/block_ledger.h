@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockLedger: who holds which KV block, and how many resident rows' tables name it. Numbers only,
-// no device memory. Threads: external ordering.
-#ifndef REPRISE_ENGINE_BLOCK_LEDGER_H_
-#define REPRISE_ENGINE_BLOCK_LEDGER_H_
+// BlockLedger: who holds which KV block, and how many resident rows' tables name it. It keeps
+// numbers only, no device memory. Threads: the caller orders all calls.
+#ifndef REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
+#define REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
 
 #include <cstdint>
 #include <span>
@@ -48,4 +48,4 @@ class BlockLedger {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_BLOCK_LEDGER_H_
+#endif  // REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_

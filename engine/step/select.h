@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
-// mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. Picks the
-// smallest that serves a step, step 4 of the way of a step. Threads: as GraphManager, one at a
-// time; what was captured at start may be read from any.
-#ifndef REPRISE_ENGINE_STEP_GRAPHS_H_
-#define REPRISE_ENGINE_STEP_GRAPHS_H_
+// mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. It picks the smallest
+// graph that serves a step: step 4 of the way of a step.
+// Threads: one at a time, as for GraphManager; what was captured at start may be read from any
+// thread.
+#ifndef REPRISE_ENGINE_STEP_SELECT_H_
+#define REPRISE_ENGINE_STEP_SELECT_H_
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
-#include "engine/engine_setup.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
+#include "engine/step/validate.h"
 #include "engine/step_program.h"
-#include "engine/step_validator.h"
+#include "engine/step_request.h"
+#include "engine/step_stamps.h"
 #include "graphs/graph_manager.h"
 #include "graphs/profiled_graphs.h"
 #include "kernels/kernel_set.h"
@@ -27,24 +28,18 @@ namespace reprise::engine {
 
 class StepGraphs {
  public:
-  struct Options {
-    std::vector<int64_t> decode_buckets = {};  // rows
-    std::vector<int64_t> mixed_buckets = {};   // query tokens
-    uint32_t max_rows = 0;                     // resident rows: no bucket runs more
-  };
-
-  // Captures the mixed buckets, then the decode buckets, and reports stage "capture" to `progress`
-  // unless it is empty. Everything that `program` views, and `stream`, must outlive this object.
-  // Errors: those of GraphManager::Create.
+  // Captures the mixed buckets of `options`, then its decode buckets, and reports stage "capture"
+  // to `progress` unless it is empty. Every default of `options` is filled in. Everything that
+  // `program` views, and `stream`, must outlive this object. Errors: those of GraphManager::Create.
   static absl::StatusOr<std::unique_ptr<StepGraphs>> Capture(runtime::Stream& stream,
                                                              const StepProgram& program,
-                                                             const Options& options,
+                                                             const DecodeEngineOptions& options,
                                                              const ProgressFn& progress);
   // The driver's memory for all graphs of `options`: captures the largest bucket of `program` and
   // throws it away. The share of a graph depends on its nodes, not on their arguments, so that
   // `program` may run on a pool of two blocks.
   static absl::StatusOr<uint64_t> EstimateBytes(runtime::Stream& stream, const StepProgram& program,
-                                                const Options& options);
+                                                const DecodeEngineOptions& options);
 
   // The graphs that serve a step, and its size in their unit.
   struct Target {
@@ -84,4 +79,4 @@ class StepGraphs {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_GRAPHS_H_
+#endif  // REPRISE_ENGINE_STEP_SELECT_H_

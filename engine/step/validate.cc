@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_validator.h"
+#include "engine/step/validate.h"
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
 
-StepValidator::StepValidator(const ValidationLimits& limits, RowTable& rows, BlockLedger& ledger)
+StepValidator::StepValidator(const kernels::StepLimits& limits,
+                             std::span<const uint32_t> eos_token_ids, RowTable& rows,
+                             BlockLedger& ledger)
     : limits_(limits),
+      eos_token_ids_(eos_token_ids.begin(), eos_token_ids.end()),
       rows_(rows),
       ledger_(ledger),
       slot_notes_(rows.max_rows()),
@@ -63,11 +66,11 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
 }
 
 absl::Status StepValidator::CheckSamplingOfStep(const StepRequest& request) const {
-  const SamplingLimits& limits = limits_.sampling;
-  if (sampling_words_ > limits.max_data_words) {
+  const uint64_t sampling_bytes = sampling_words_ * sizeof(uint32_t);
+  if (sampling_bytes > limits_.max_sampling_bytes) {
     return absl::OutOfRangeError(absl::StrCat(
-        "sampling parameters of the step's rows take ", sampling_words_ * 4,
-        " bytes; allowed: at most ", limits.max_data_words * uint64_t{4},
+        "sampling parameters of the step's rows take ", sampling_bytes, " bytes; allowed: at most ",
+        limits_.max_sampling_bytes,
         " in one step (logit_bias, allowed_tokens and history count); spread them over several"));
   }
   uint64_t logit_rows = 0, prompt_logprobs = 0;
@@ -79,16 +82,16 @@ absl::Status StepValidator::CheckSamplingOfStep(const StepRequest& request) cons
     if (run.sample && !run.stopped && returns) ++logit_rows;
     if (!run.stopped) prompt_logprobs += run.num_prompt_logprobs();
   }
-  if (logit_rows > limits.max_logit_rows) {
+  if (logit_rows > limits_.max_logit_rows) {
     return absl::OutOfRangeError(absl::StrCat("return_logits: ", logit_rows,
                                               " rows of the step return their logits; allowed: at "
                                               "most ",
-                                              limits.max_logit_rows, ", max_logit_rows"));
+                                              limits_.max_logit_rows, ", max_logit_rows"));
   }
-  if (prompt_logprobs > limits.max_prompt_logprobs) {
-    return absl::OutOfRangeError(absl::StrCat("prompt_logprobs: asked for ", prompt_logprobs,
-                                              " tokens in one step; allowed: at most ",
-                                              limits.max_prompt_logprobs, ", max_prompt_logprobs"));
+  if (prompt_logprobs > limits_.max_prompt_logprobs) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "prompt_logprobs: asked for ", prompt_logprobs, " tokens in one step; allowed: at most ",
+        limits_.max_prompt_logprobs, ", max_prompt_logprobs"));
   }
   return absl::OkStatus();
 }
@@ -130,7 +133,7 @@ absl::Status StepValidator::StageDrops(const StepRequest& request) {
 }
 
 absl::Status StepValidator::CheckHistory(const RowAdd& add) const {
-  if ((FeaturesOf(add.sampling) & kernels::kFeaturePenalties) == 0) return absl::OkStatus();
+  if (!HasPenalties(add.sampling)) return absl::OkStatus();
   if (add.history.size() != add.context_length) {
     return absl::InvalidArgumentError(absl::StrCat(
         "row ", add.row, ": history has ", add.history.size(), " token ids; allowed: ",
@@ -193,10 +196,10 @@ absl::Status StepValidator::StageAdds(const StepRequest& request) {
       if (request.add[j].row == add.row)
         return absl::InvalidArgumentError(absl::StrCat("add: row ", add.row, " is named twice"));
     }
-    REPRISE_RETURN_IF_ERROR(CheckSamplingParams(add.row, add.sampling, limits_.sampling,
-                                                limits_.vocab_size, ++bias_stamp_, token_stamps_));
+    REPRISE_RETURN_IF_ERROR(CheckSamplingParams(add.row, add.sampling, limits_, eos_token_ids_,
+                                                ++bias_stamp_, token_stamps_));
     REPRISE_RETURN_IF_ERROR(CheckHistory(add));
-    sampling_words_ += SamplingWordsOf(add, limits_.sampling, limits_.vocab_size);
+    sampling_words_ += SamplingWordsOf(add, limits_.vocab_size, eos_token_ids_);
     REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
     const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
     if (add.context_length > room || add.context_length >= limits_.max_context_length) {
@@ -301,8 +304,7 @@ absl::Status StepValidator::StageMasks(const StepRequest& request) {
     if (note.masked)
       return absl::InvalidArgumentError(absl::StrCat("mask: row ", mask.row, " is named twice"));
     note.masked = true;
-    REPRISE_RETURN_IF_ERROR(
-        CheckAllowedTokens(mask.row, mask.allowed_tokens, limits_.sampling, limits_.vocab_size));
+    REPRISE_RETURN_IF_ERROR(CheckAllowedTokens(mask.row, mask.allowed_tokens, limits_));
     if (!mask.allowed_tokens.empty())
       sampling_words_ += SamplingWords(MaskWords(limits_.vocab_size));
     staged_.mask_slots.push_back(ref.slot);
@@ -404,7 +406,7 @@ absl::Status StepValidator::StageContinues(const StepRequest& request, const Row
     if (!can) {
       return absl::FailedPreconditionError(absl::StrCat(
           "continue: row ", row,
-          " has no sampled token to go on from; allowed: ", "rows whose last run sampled"));
+          " has no sampled token to go on from; allowed: rows whose last run sampled"));
     }
     REPRISE_RETURN_IF_ERROR(StageContinue(request, row, ref.slot));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/session_table.h"
+#include "engine/state/session_table.h"
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
@@ -28,11 +28,14 @@ SessionInfo SessionTable::Open() {
   return {.id = id, .epoch = session.epoch};
 }
 
-absl::StatusOr<Session*> SessionTable::Find(SessionId id) {
+bool SessionTable::IsOpen(SessionId id) const {
   const auto it = sessions_.find(id);
-  if (it == sessions_.end() || it->second.closing)
-    return absl::NotFoundError(absl::StrCat("session ", id, " is not open"));
-  return &it->second;
+  return it != sessions_.end() && !it->second.closing;
+}
+
+absl::StatusOr<Session*> SessionTable::Find(SessionId id) {
+  if (!IsOpen(id)) return absl::NotFoundError(absl::StrCat("session ", id, " is not open"));
+  return &sessions_.at(id);
 }
 
 absl::Status SessionTable::Close(SessionId id, std::vector<uint32_t>* freed) {

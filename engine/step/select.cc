@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_graphs.h"
+#include "engine/step/select.h"
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/stamp/stamp.h"
@@ -41,7 +42,7 @@ absl::StatusOr<std::unique_ptr<graphs::GraphManager>> StepGraphs::CaptureKind(
 
 absl::StatusOr<std::unique_ptr<StepGraphs>> StepGraphs::Capture(runtime::Stream& stream,
                                                                 const StepProgram& program,
-                                                                const Options& options,
+                                                                const DecodeEngineOptions& options,
                                                                 const ProgressFn& progress) {
   const uint64_t total = options.decode_buckets.size() + options.mixed_buckets.size();
   std::unique_ptr<StepGraphs> g(new StepGraphs(stream, program, options.max_rows));
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<StepGraphs>> StepGraphs::Capture(runtime::Stream&
 
 absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,
                                                    const StepProgram& program,
-                                                   const Options& options) {
+                                                   const DecodeEngineOptions& options) {
   const int64_t largest =
       std::max(*std::max_element(options.decode_buckets.begin(), options.decode_buckets.end()),
                *std::max_element(options.mixed_buckets.begin(), options.mixed_buckets.end()));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SessionTable: who owns what: the open sessions with their rows, blocks and place in the order of
-// steps. A closed session goes when its last step in flight has ended. No device.
-// Threads: external ordering.
-#ifndef REPRISE_ENGINE_SESSION_TABLE_H_
-#define REPRISE_ENGINE_SESSION_TABLE_H_
+// SessionTable: the one book of sessions: which are open, which are being closed, how many steps of
+// each are in flight, which rows each has and which step it runs next. A session that was closed
+// goes, with its rows and blocks, when its last step in flight has ended. It knows no device.
+// Threads: the caller orders all calls.
+#ifndef REPRISE_ENGINE_STATE_SESSION_TABLE_H_
+#define REPRISE_ENGINE_STATE_SESSION_TABLE_H_
 
 #include <cstdint>
 #include <vector>
@@ -11,10 +12,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/block_ledger.h"
-#include "engine/decode_engine.h"
-#include "engine/row_table.h"
-#include "engine/step.h"
+#include "engine/session_info.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
+#include "engine/step_request.h"
 
 namespace reprise::engine {
 
@@ -38,6 +39,8 @@ class SessionTable {
       : rows_(rows), ledger_(ledger), next_epoch_(first_epoch) {}
 
   SessionInfo Open();
+  // Neither closed nor being closed.
+  bool IsOpen(SessionId id) const;
   // Valid until the next Open, Close or EndStep. Errors: NotFound, also when it is being closed.
   absl::StatusOr<Session*> Find(SessionId id);
   // Both append the ids of blocks that became free with the session's end to `freed`. Close errors:
@@ -58,4 +61,4 @@ class SessionTable {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_SESSION_TABLE_H_
+#endif  // REPRISE_ENGINE_STATE_SESSION_TABLE_H_

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepWriter: makes a checked step take effect on the host's mirror and writes it into a
-// metadata-ring slot. Step 5 of the way of a step.
-#ifndef REPRISE_ENGINE_STEP_WRITER_H_
-#define REPRISE_ENGINE_STEP_WRITER_H_
+// StepWriter: makes a checked step take effect on the host's mirror and writes it into an entry of
+// the metadata ring. Step 5 of the way of a step. A slot is always a resident row's.
+#ifndef REPRISE_ENGINE_STEP_WRITE_H_
+#define REPRISE_ENGINE_STEP_WRITE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "engine/row_table.h"
-#include "engine/step_validator.h"
+#include "engine/state/row_table.h"
+#include "engine/step/validate.h"
 #include "kernels/step/ring.h"
 
 namespace reprise::engine {
 
 class StepWriter {
  public:
-  StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows,
-             const SamplingLimits& sampling = {}, uint32_t vocab_size = 0);
+  // `vocab_size` and `eos_token_ids`: the model's. A view of `rows`.
+  StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_size,
+             std::span<const uint32_t> eos_token_ids, RowTable& rows);
 
   // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
-  // fills `slot` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
+  // fills `ring_entry` for step `sequence`. `ran`: the caller's ids of the rows that run, in order.
   // Cannot fail: `staged` has been checked.
   void Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence, RowList& list,
-             std::byte* slot, std::vector<uint32_t>* ran);
+             std::byte* ring_entry, std::vector<uint32_t>* ran);
   // Their slots in the row table, until the next Write.
   const std::vector<uint32_t>& ran_slots() const { return ran_slots_; }
 
@@ -38,14 +40,14 @@ class StepWriter {
   std::byte* AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind, size_t words);
 
   const kernels::StepSlotLayout layout_;
-  RowTable& rows_;
-  const SamplingLimits sampling_;
   const uint32_t vocab_size_;
+  const std::vector<uint32_t> eos_token_ids_;
+  RowTable& rows_;
   std::vector<uint32_t> added_slots_;  // by request.add index
   std::vector<uint32_t> ran_slots_;
 
-  // Cursor of the slot being written.
-  std::byte* slot_ = nullptr;
+  // Cursor of the ring entry being written.
+  std::byte* ring_entry_ = nullptr;
   kernels::StepHeader header_;
   uint32_t num_blocks_ = 0;
   uint32_t num_sampling_words_ = 0;
@@ -53,4 +55,4 @@ class StepWriter {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_WRITER_H_
+#endif  // REPRISE_ENGINE_STEP_WRITE_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepValidator: checks a step request against rows, blocks and limits, before anything of it takes
-// effect. Step 3 of the way of a step. What it hands on (StagedStep) needs no further check.
-// Nothing allocates once its scratch has grown to the limits.
-#ifndef REPRISE_ENGINE_STEP_VALIDATOR_H_
-#define REPRISE_ENGINE_STEP_VALIDATOR_H_
+// effect. This is step 3 of the way of a step. What it hands on (StagedStep) needs no further
+// check. It allocates nothing once its scratch memory has grown to the limits.
+#ifndef REPRISE_ENGINE_STEP_VALIDATE_H_
+#define REPRISE_ENGINE_STEP_VALIDATE_H_
 
 #include <cstdint>
 #include <optional>
@@ -11,20 +11,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/block_ledger.h"
-#include "engine/row_table.h"
-#include "engine/sampling.h"
-#include "engine/step.h"
+#include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
+#include "engine/step/sampling.h"
+#include "engine/step_request.h"
+#include "kernels/step/step_limits.h"
 
 namespace reprise::engine {
-
-struct ValidationLimits {
-  uint32_t block_size = 0;  // tokens
-  uint32_t vocab_size = 0;
-  uint32_t max_context_length = 0;  // tokens
-  uint32_t max_step_tokens = 0;
-  SamplingLimits sampling = {};
-};
 
 // A row of the request, wherever it is: resident before the step (slot), or added by it (add =
 // index into request.add).
@@ -59,13 +52,15 @@ struct StagedStep {
   std::vector<uint32_t> mask_slots;    // by request.masks index
   uint32_t num_tokens = 0;
   uint32_t num_given_tokens = 0;
-  bool all_single =
-      true;  // a decode bucket serves: every run has one query token, no prompt_logprobs
+  // A decode bucket serves: every run has one query token and no prompt_logprobs.
+  bool all_single = true;
 };
 
 class StepValidator {
  public:
-  StepValidator(const ValidationLimits& limits, RowTable& rows, BlockLedger& ledger);
+  // `eos_token_ids`: the model's. Views of both tables.
+  StepValidator(const kernels::StepLimits& limits, std::span<const uint32_t> eos_token_ids,
+                RowTable& rows, BlockLedger& ledger);
 
   // On success `staged()` describes the step and the ledger counts its tables; on error nothing has
   // changed. Errors: see DecodeEngine::Submit. `list`: the rows of request.session.
@@ -115,7 +110,8 @@ class StepValidator {
   void CountTable(uint32_t block, int delta);
   void UndoCounts();
 
-  const ValidationLimits limits_;
+  const kernels::StepLimits limits_;
+  const std::vector<uint32_t> eos_token_ids_;
   RowTable& rows_;
   BlockLedger& ledger_;
   StagedStep staged_;
@@ -137,4 +133,4 @@ class StepValidator {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_STEP_VALIDATOR_H_
+#endif  // REPRISE_ENGINE_STEP_VALIDATE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_reader.h"
+#include "engine/step/read.h"
 
 #include <cstring>
 #include <thread>
@@ -18,11 +18,12 @@ struct ReportView {
   TopRange top;
 };
 
-// Report `index` of a result slot; its likeliest tokens go to the end of result->top_logprobs.
-ReportView ReadReport(const kernels::ResultSlotLayout& layout, const std::byte* slot,
+// Report `index` of a result-ring entry; its likeliest tokens go to the end of
+// result->top_logprobs.
+ReportView ReadReport(const kernels::ResultSlotLayout& layout, const std::byte* ring_entry,
                       uint32_t index, StepResult* result) {
   kernels::LogprobReport report;
-  std::memcpy(&report, slot + layout.reports + index * sizeof(report), sizeof(report));
+  std::memcpy(&report, ring_entry + layout.reports + index * sizeof(report), sizeof(report));
   const TopRange top{.begin = static_cast<uint32_t>(result->top_logprobs.size()),
                      .count = report.num_top};
   for (uint32_t i = 0; i < report.num_top; ++i)
@@ -70,9 +71,9 @@ absl::Status StepReader::Await(StepTicket ticket) const {
 }
 
 void StepReader::Read(const InFlightStep& step, StepResult* result) const {
-  const std::byte* slot = results_.HostSlot(step.ticket - 1);
+  const std::byte* ring_entry = results_.HostSlot(step.ticket - 1);
   kernels::ResultHeader header;
-  std::memcpy(&header, slot, sizeof(header));
+  std::memcpy(&header, ring_entry, sizeof(header));
   result->session = step.session;
   result->sequence = step.sequence;
   result->report = step.report;
@@ -86,7 +87,7 @@ void StepReader::Read(const InFlightStep& step, StepResult* result) const {
   result->logits.clear();
   uint32_t num_sampled = 0;
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    ReadRow(step.rows[i], slot, static_cast<uint32_t>(i), num_sampled, result);
+    ReadRow(step.rows[i], ring_entry, static_cast<uint32_t>(i), num_sampled, result);
     num_sampled += result->rows.back().sampled ? 1 : 0;
     if (result->rows.back().status != RowStatus::kStopped) continue;
     // It had a place in the graph and did nothing there.
@@ -96,13 +97,13 @@ void StepReader::Read(const InFlightStep& step, StepResult* result) const {
     report.padding_tokens += step.rows[i].num_tokens;
     report.padding_rows += step.decode ? 1 : 0;
   }
-  ReadPromptLogprobs(step, slot, num_sampled, result);
+  ReadPromptLogprobs(step, ring_entry, num_sampled, result);
 }
 
-void StepReader::ReadRow(const InFlightRow& row, const std::byte* slot, uint32_t index,
+void StepReader::ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index,
                          uint32_t report, StepResult* result) const {
   kernels::RowResult got;
-  std::memcpy(&got, slot + sizeof(kernels::ResultHeader) + index * sizeof(got), sizeof(got));
+  std::memcpy(&got, ring_entry + sizeof(kernels::ResultHeader) + index * sizeof(got), sizeof(got));
   RowOutcome& out = result->rows.emplace_back();
   out = {
       .row = row.row,
@@ -113,27 +114,27 @@ void StepReader::ReadRow(const InFlightRow& row, const std::byte* slot, uint32_t
       .context_length = got.context_length,
       .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift)};
   if ((got.flags & kernels::kResultLogprobs) != 0) {
-    const ReportView view = ReadReport(layout_, slot, report, result);
+    const ReportView view = ReadReport(layout_, ring_entry, report, result);
     out.rank = view.rank;
     out.top = view.top;
   }
   if ((got.flags & kernels::kResultLogits) != 0) {
     const size_t begin = result->logits.size();
     result->logits.resize(begin + vocab_size_);
-    std::memcpy(result->logits.data() + begin, slot + layout_.logits + begin * sizeof(float),
+    std::memcpy(result->logits.data() + begin, ring_entry + layout_.logits + begin * sizeof(float),
                 vocab_size_ * sizeof(float));
     out.has_logits = true;
   }
 }
 
-void StepReader::ReadPromptLogprobs(const InFlightStep& step, const std::byte* slot,
+void StepReader::ReadPromptLogprobs(const InFlightStep& step, const std::byte* ring_entry,
                                     uint32_t first_report, StepResult* result) const {
   uint32_t report = first_report;
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const InFlightRow& row = step.rows[i];
     if (result->rows[i].status == RowStatus::kStopped) continue;
     for (uint32_t j = 0; j < row.num_prompt_logprobs; ++j) {
-      const ReportView view = ReadReport(layout_, slot, report++, result);
+      const ReportView view = ReadReport(layout_, ring_entry, report++, result);
       result->prompt_logprobs.push_back({.row = row.row,
                                          .position = row.context_before + j + 1,
                                          .logprob = view.logprob,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowTable: the host's mirror of the rows that are resident on the device: which session's row
-// lives in which slot, its block table, its length. Fixed capacity; nothing allocates after
-// construction. Threads: external ordering.
-#ifndef REPRISE_ENGINE_ROW_TABLE_H_
-#define REPRISE_ENGINE_ROW_TABLE_H_
+// lives in which slot, its block table, its length. Its capacity is fixed; nothing allocates after
+// construction. Threads: the caller orders all calls.
+#ifndef REPRISE_ENGINE_STATE_ROW_TABLE_H_
+#define REPRISE_ENGINE_STATE_ROW_TABLE_H_
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "engine/step.h"
+#include "engine/sampling_params.h"
+#include "engine/session_info.h"
 
 namespace reprise::engine {
 
@@ -22,8 +23,8 @@ struct RowState {
   uint32_t table_length = 0;    // blocks in its table
   bool can_continue = false;    // its last run sampled
   bool needs_reset = true;      // the device does not know its initial state yet
-  bool stopped =
-      false;  // known to have stopped on the device: by a result, or by its length budget
+  // Known to have stopped on the device: by a result, or by its length budget.
+  bool stopped = false;
   uint64_t generation = 0;      // differs from that of every row before it in this slot
   uint32_t num_samples = 0;     // sampled once every submitted step has run, if it does not stop
   uint32_t features = 0;        // kernels::RowFeatures
@@ -78,4 +79,4 @@ class RowTable {
 
 }  // namespace reprise::engine
 
-#endif  // REPRISE_ENGINE_ROW_TABLE_H_
+#endif  // REPRISE_ENGINE_STATE_ROW_TABLE_H_

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions: which streams are connected, which sessions they opened, and whether the server still
-// takes new ones. The engine owns what a session holds; this is the service's book of who may still
-// talk. Threads: every method from any thread. No lock is held while a stream is called.
-#ifndef REPRISE_SERVICE_SESSIONS_H_
-#define REPRISE_SERVICE_SESSIONS_H_
+// Admission: who may still talk: which streams are connected, how many unary steps are on their
+// way, and whether the server still takes new ones. Which sessions are open and what they hold is
+// the engine's to know. Threads: every method from any thread. No lock is held while a stream is
+// called.
+#ifndef REPRISE_SERVICE_ADMISSION_H_
+#define REPRISE_SERVICE_ADMISSION_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -14,11 +15,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "engine/step.h"
+#include "engine/session_info.h"
 
 namespace reprise::service {
 
-class Sessions {
+class Admission {
  public:
   class Stream {
    public:
@@ -35,14 +36,8 @@ class Sessions {
   // What streams did before they left is done before this returns. REQUIRES: all have.
   void Settle() const;
 
-  // A session is open from Open to Close.
-  void Open(engine::SessionId session);
-  void Close(engine::SessionId session);
-  // NotFound unless the session is open.
-  absl::Status CheckOpen(engine::SessionId session) const;
-
-  // Counts a unary step of an open session; each success needs an EndStep. Errors: NotFound;
-  // ResourceExhausted when `limit` are on their way already.
+  // Counts a unary step of the session; each success needs an EndStep. Errors: Unavailable while
+  // draining; ResourceExhausted when `limit` of the session are on their way already.
   absl::Status BeginStep(engine::SessionId session, uint32_t limit);
   void EndStep(engine::SessionId session);
 
@@ -58,10 +53,10 @@ class Sessions {
   std::condition_variable idle_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<const Stream*, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<engine::SessionId, uint32_t> open_ ABSL_GUARDED_BY(mutex_);  // unary steps
-  uint32_t unary_steps_ ABSL_GUARDED_BY(mutex_) = 0;  // of all sessions, closed ones included
+  // On their way, by session; sessions without any are not in it.
+  absl::flat_hash_map<engine::SessionId, uint32_t> unary_steps_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::service
 
-#endif  // REPRISE_SERVICE_SESSIONS_H_
+#endif  // REPRISE_SERVICE_ADMISSION_H_

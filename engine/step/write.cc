@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/step_writer.h"
+#include "engine/step/write.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 
 namespace reprise::engine {
 namespace {
@@ -18,16 +18,19 @@ std::byte* Put(std::byte* to, std::span<const T> values) {
 
 }  // namespace
 
-StepWriter::StepWriter(const kernels::StepSlotLayout& layout, RowTable& rows,
-                       const SamplingLimits& sampling, uint32_t vocab_size)
-    : layout_(layout), rows_(rows), sampling_(sampling), vocab_size_(vocab_size) {
+StepWriter::StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_size,
+                       std::span<const uint32_t> eos_token_ids, RowTable& rows)
+    : layout_(layout),
+      vocab_size_(vocab_size),
+      eos_token_ids_(eos_token_ids.begin(), eos_token_ids.end()),
+      rows_(rows) {
   added_slots_.reserve(rows.max_rows());
   ran_slots_.reserve(rows.max_rows());
 }
 
 void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence,
-                       RowList& list, std::byte* slot, std::vector<uint32_t>* ran) {
-  slot_ = slot;
+                       RowList& list, std::byte* ring_entry, std::vector<uint32_t>* ran) {
+  ring_entry_ = ring_entry;
   header_ = kernels::StepHeader{.sequence = sequence, .num_tokens = staged.num_tokens};
   num_blocks_ = 0;
   num_sampling_words_ = 0;
@@ -47,7 +50,7 @@ void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uin
     ran->push_back(run.row);
     ran_slots_.push_back(target);
   }
-  std::memcpy(slot_, &header_, sizeof(header_));
+  std::memcpy(ring_entry_, &header_, sizeof(header_));
 }
 
 void StepWriter::ApplyDrops(const StagedStep& staged, RowList& list) {
@@ -80,10 +83,10 @@ void StepWriter::WriteTable(uint32_t slot, uint32_t first, std::span<const uint3
                                     .first = first,
                                     .count = static_cast<uint32_t>(blocks.size()),
                                     .offset = num_blocks_};
-  std::memcpy(slot_ + layout_.table_updates + header_.num_table_updates * sizeof(update), &update,
-              sizeof(update));
+  std::memcpy(ring_entry_ + layout_.table_updates + header_.num_table_updates * sizeof(update),
+              &update, sizeof(update));
   ++header_.num_table_updates;
-  std::memcpy(slot_ + layout_.blocks + num_blocks_ * sizeof(uint32_t), blocks.data(),
+  std::memcpy(ring_entry_ + layout_.blocks + num_blocks_ * sizeof(uint32_t), blocks.data(),
               blocks.size_bytes());
   num_blocks_ += update.count;
 }
@@ -94,23 +97,24 @@ std::byte* StepWriter::AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateK
                                        .kind = kind,
                                        .count = static_cast<uint32_t>(words),
                                        .offset = num_sampling_words_};
-  std::memcpy(slot_ + layout_.sampling_updates + header_.num_sampling_updates * sizeof(update),
-              &update, sizeof(update));
+  std::memcpy(
+      ring_entry_ + layout_.sampling_updates + header_.num_sampling_updates * sizeof(update),
+      &update, sizeof(update));
   ++header_.num_sampling_updates;
   num_sampling_words_ += SamplingWords(words);
-  return slot_ + layout_.sampling_data + update.offset * sizeof(uint32_t);
+  return ring_entry_ + layout_.sampling_data + update.offset * sizeof(uint32_t);
 }
 
 void StepWriter::WriteSampling(const RowAdd& add, uint32_t slot) {
   const SamplingParams& sampling = add.sampling;
   const uint32_t features = FeaturesOf(sampling);
-  const kernels::RowSampling row = ToRowSampling(add, sampling_);
+  const kernels::RowSampling row = ToRowSampling(add, eos_token_ids_);
   std::memcpy(AddSamplingUpdate(slot, kernels::kUpdateSampling, sizeof(row) / sizeof(uint32_t)),
               &row, sizeof(row));
   if (row.num_stop != 0) {
     std::byte* to = AddSamplingUpdate(slot, kernels::kUpdateStop, row.num_stop);
     to = Put(to, sampling.stop_tokens);
-    if (sampling.stop_at_eos) Put(to, std::span<const uint32_t>(sampling_.eos_token_ids));
+    if (sampling.stop_at_eos) Put(to, std::span<const uint32_t>(eos_token_ids_));
   }
   if (row.num_bias != 0) {
     static_assert(sizeof(TokenBias) == sizeof(kernels::LogitBias));
@@ -158,19 +162,19 @@ void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
   if (!run.tokens.empty()) {
     entry.flags |= kernels::kRowTokensGiven;
     entry.given_offset = header_.num_given_tokens;
-    std::memcpy(slot_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
+    std::memcpy(ring_entry_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
                 run.tokens.data(), run.tokens.size_bytes());
     header_.num_given_tokens += run.num_tokens;
   }
   if (run.num_prompt_logprobs() != 0) entry.flags |= kernels::kRowPromptLogprobs;
   if (run.prompt_logprobs && run.next_token) {
     entry.flags |= kernels::kRowNextGiven;
-    std::memcpy(slot_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
+    std::memcpy(ring_entry_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t),
                 &*run.next_token, sizeof(uint32_t));
     ++header_.num_given_tokens;
   }
   if (run.sample) entry.flags |= kernels::kRowSample;
-  std::memcpy(slot_ + layout_.rows + header_.num_rows * sizeof(entry), &entry, sizeof(entry));
+  std::memcpy(ring_entry_ + layout_.rows + header_.num_rows * sizeof(entry), &entry, sizeof(entry));
   ++header_.num_rows;
   if (run.stopped) return;
   state.context_length = run.context_before + run.num_tokens;

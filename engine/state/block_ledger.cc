@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/block_ledger.h"
+#include "engine/state/block_ledger.h"
 
 #include "absl/strings/str_cat.h"
 #include "runtime/check.h"

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a DecodeEngine says of itself: model, device, limits, memory, captured graphs, the pool, and
+// its progress while it starts.
+#ifndef REPRISE_ENGINE_ENGINE_INFO_H_
+#define REPRISE_ENGINE_ENGINE_INFO_H_
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "graphs/graph_manager.h"
+#include "kernels/step/step_limits.h"
+#include "models/config/model_spec.h"
+#include "runtime/device.h"
+#include "runtime/dtype.h"
+
+namespace reprise::engine {
+
+struct PoolInfo {
+  uint32_t block_size = 0;   // tokens
+  uint32_t num_blocks = 0;   // usable ids are 1 .. num_blocks - 1; block 0 is the scratch block
+  uint32_t free_blocks = 0;  // right now
+  uint64_t bytes = 0;        // of the whole pool
+};
+
+// Bytes on the device, exact for what we allocate, measured for what the driver takes.
+struct MemoryInfo {
+  uint64_t weights_bytes = 0;
+  uint64_t kv_cache_bytes = 0;
+  uint64_t workspace_bytes = 0;  // activations, plan, resident rows
+  uint64_t graphs_bytes = 0;     // the driver's share for captured graphs
+};
+
+struct EngineInfo {
+  models::ModelSpec model;
+  runtime::DeviceProperties device;
+  runtime::DType dtype = runtime::DType::kBf16;
+  LinearPolicy linear = LinearPolicy::kTuned;
+  kernels::StepLimits limits;
+  MemoryInfo memory;
+  std::vector<graphs::CapturedBucket> decode_buckets;  // capacity in rows
+  std::vector<graphs::CapturedBucket> mixed_buckets;   // capacity in query tokens
+  uint64_t load_ns = 0;                                // weights
+  uint64_t capture_ns = 0;                             // all buckets
+};
+
+// Start-up progress: stage "load" counts bytes, stage "capture" counts buckets.
+struct EngineProgress {
+  std::string_view stage;
+  std::string_view detail;
+  uint64_t done = 0;
+  uint64_t total = 0;
+};
+using ProgressFn = std::function<void(const EngineProgress&)>;
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_ENGINE_INFO_H_

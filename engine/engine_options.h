@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a DecodeEngine is told at its start, beside its model: plain fields with units, defaults and
+// effects.
+#ifndef REPRISE_ENGINE_ENGINE_OPTIONS_H_
+#define REPRISE_ENGINE_ENGINE_OPTIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/dtype.h"
+
+namespace reprise::engine {
+
+// Which kernels compute linear layers. With either, a row's bits do not depend on the batch; the
+// two differ from each other by rounding. Reported in EngineInfo.
+enum class LinearPolicy : uint8_t {
+  kTuned,     // the device's fastest: tensor cores, or the CPU's vector units
+  kPortable,  // the reference kernels, the same source on every device; slow
+};
+
+struct DecodeEngineOptions {
+  runtime::DType dtype = runtime::DType::kBf16;  // compute and KV dtype
+  bool dtype_from_checkpoint = true;             // use the checkpoint's dtype instead of `dtype`
+  uint32_t block_size = 16;                      // tokens of a KV block; any value >= 1
+  // Of the pool; 0: what memory_fraction of the device leaves (host: 256 MiB).
+  uint64_t kv_cache_bytes = 0;
+  double memory_fraction = 0.9;              // of the device's memory that Reprise may use in all
+  uint32_t max_rows = 256;                   // resident rows
+  uint32_t max_context_length = 0;           // tokens; 0: the model's limit
+  std::vector<int64_t> decode_buckets = {};  // rows; empty: powers of two up to max_rows
+  // Query tokens; empty: 64, 256 and 1024 (host), or 256, 512, 1024 and 2048 (GPUs).
+  std::vector<int64_t> mixed_buckets = {};
+  uint32_t pipeline_depth = 2;  // steps in flight, 1..8
+  LinearPolicy linear = LinearPolicy::kTuned;
+  // Penalties, logit bias, allowed tokens and min_tokens. Costs device memory per row: 8 bytes per
+  // token of the vocabulary (adjusted logits, token history), a bit for the mask, 4 KiB of biases.
+  bool adjust_logits = true;
+  // Rows of a step that may return their logits; each takes 4 bytes x vocabulary x pipeline_depth
+  // of pinned memory.
+  uint32_t max_logit_rows = 4;
+  // Prompt tokens of a step whose likelihood may be asked for; each takes 4 bytes x vocabulary of
+  // logits.
+  uint32_t max_prompt_logprobs = 64;
+  bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
+  // Fill the pool with random numbers at start, for measuring: rows may then be added with a
+  // context that nobody has written. Not together with `poison`.
+  bool random_kv_cache = false;
+  uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_ENGINE_OPTIONS_H_

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepRequest: what a caller asks of one step, as plain structs that view the caller's arrays.
+// step_result.h has what it learns, step_draft.h the same with arrays of its own. No protobuf, no
+// device.
+//
+// A step names rows. A row is one sequence being generated; it stays resident on the device between
+// steps (block table, context length, last token, sampling state). Row ids are the caller's own
+// numbers, unique within its session. Within one step the operations apply in this order: drop,
+// add, append, masks, then the rows that run (chunks, continues).
+#ifndef REPRISE_ENGINE_STEP_REQUEST_H_
+#define REPRISE_ENGINE_STEP_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/sampling_params.h"
+#include "engine/session_info.h"
+
+namespace reprise::engine {
+
+// Makes a row resident. It runs in this step only if a chunk names it too. blocks: its block table
+// so far; position p lives in blocks[p / block_size]. context_length: how many tokens' KV those
+// blocks already hold (prefix reuse); 0 for a fresh row.
+struct RowAdd {
+  uint32_t row = 0;
+  SamplingParams sampling;
+  uint32_t context_length = 0;
+  std::span<const uint32_t> blocks;
+  // For penalties: the ids of those context_length tokens. Needed when context_length > 0 and the
+  // row has a penalty; ignored without one.
+  std::span<const uint32_t> history = {};
+  // For penalties: given tokens (of `history` and of chunks) from this position on count as sampled
+  // ones, which is how a row goes on that was dropped and is computed again. 0: all count as
+  // prompt.
+  uint32_t prompt_length = 0;
+};
+
+// Replaces the tokens that a row may sample, from this step on. Empty: all.
+struct RowMask {
+  uint32_t row = 0;
+  std::span<const std::byte> allowed_tokens;
+};
+
+// Grows a row's block table.
+struct RowAppend {
+  uint32_t row = 0;
+  std::span<const uint32_t> blocks;
+};
+
+// Runs `tokens` at the row's next positions. With `sample`, a next token is sampled after the last
+// of them and the row may continue from it; without, the row waits for its next chunk (chunked
+// prefill).
+// `prompt_logprobs`: the result reports how likely the model took each given token but the first to
+// be, and also the token behind the last one, where `next_token` names it. So the chunks of a
+// prompt report what the whole prompt would, if each names the first token of the next.
+// `next_token` is allowed only with `prompt_logprobs`.
+struct RowChunk {
+  uint32_t row = 0;
+  bool sample = false;
+  std::span<const uint32_t> tokens;
+  bool prompt_logprobs = false;
+  std::optional<uint32_t> next_token = {};
+};
+
+enum class ExecutionMode : uint8_t {
+  kReplay,   // one captured graph, the smallest that fits
+  kEager,    // the same kernels launched one by one, only when asked for; the same bits
+  kStamped,  // the decode graph's profiled form, a stamp behind every kernel, captured before by
+             // DecodeEngine::CaptureProfiledGraphs; for measuring; the same bits
+};
+
+// Views: the caller keeps the arrays alive until Submit returns.
+struct StepRequest {
+  SessionId session = 0;
+  uint64_t epoch = 0;     // of the session, from OpenSession
+  uint64_t sequence = 0;  // 1 for the session's first step, then +1 each
+  std::span<const uint32_t> drop;
+  std::span<const RowAdd> add;
+  std::span<const RowAppend> append;
+  std::span<const RowMask> masks = {};
+  std::span<const RowChunk> chunks;
+  // Rows that run one decode token from their last sampled token. `continue_all`: every resident
+  // row of the session whose last run sampled, that is not known to have stopped, and that no chunk
+  // of this step names, in the order in which the rows were added; `continue_rows` must then be
+  // empty.
+  std::span<const uint32_t> continue_rows;
+  bool continue_all = false;
+  ExecutionMode mode = ExecutionMode::kReplay;
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_STEP_REQUEST_H_

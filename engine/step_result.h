@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepResult: what a caller learns of one step, as plain structs. step_request.h has what it asked.
+// No protobuf, no device.
+#ifndef REPRISE_ENGINE_STEP_RESULT_H_
+#define REPRISE_ENGINE_STEP_RESULT_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/session_info.h"
+#include "kernels/step/finish_reason.h"
+
+namespace reprise::engine {
+
+// Identifies a submitted step, between Submit and Wait.
+using StepTicket = uint64_t;
+
+using kernels::FinishReason;
+
+enum class RowStatus : uint8_t {
+  kRan = 0,      // ran; `sampled` says whether a token came out
+  kStopped = 1,  // had stopped on the device in an earlier step and did nothing
+};
+
+// One of the likeliest tokens, likeliest first (equal logits: lower id first).
+struct TokenLogprob {
+  uint32_t token = 0;
+  float logprob = 0.0f;
+};
+// A range of entries of StepResult::top_logprobs.
+struct TopRange {
+  uint32_t begin = 0;
+  uint32_t count = 0;
+};
+
+// How likely the model took a given token to be.
+struct PromptLogprob {
+  uint32_t row = 0;
+  uint32_t position = 0;  // of the token, in the row's context
+  float logprob = 0.0f;
+  uint32_t rank = 0;  // 1: the likeliest
+  TopRange top = {};
+};
+
+// One row that ran, in request order: chunks first, then continues.
+struct RowOutcome {
+  uint32_t row = 0;
+  RowStatus status = RowStatus::kRan;
+  bool sampled = false;
+  uint32_t token = 0;  // sampled token id, when sampled
+  // When sampled: the log-softmax of the model's own logits at `token`, before bias, masks,
+  // penalties and temperature.
+  float logprob = 0.0f;
+  uint32_t context_length = 0;                // tokens in the row's KV after this step
+  FinishReason finish = FinishReason::kNone;  // why this step's token was its last
+  // With num_logprobs: the place of `token` among all, 1 for the likeliest, and the likeliest.
+  uint32_t rank = 0;
+  TopRange top = {};
+  bool has_logits = false;  // its logits are in StepResult::logits, behind those of rows before it
+};
+
+// Where the step's time went, nanoseconds.
+struct StepLedger {
+  uint64_t validate_ns = 0;  // host: checking the request and planning on the host's mirror
+  uint64_t ring_ns = 0;      // host: writing the metadata ring
+  uint64_t launch_ns = 0;    // host: the one graph launch
+  uint64_t device_ns = 0;    // device clock: first node's start to the publishing node
+  uint64_t total_ns = 0;     // host: Submit entered to result seen by Wait
+};
+
+struct StepReport {
+  // For instance "decode/8" or "mixed/256"; valid as long as the engine is.
+  std::string_view graph = {};
+  bool replayed = false;        // false only for ExecutionMode::kEager
+  uint32_t rows = 0;            // rows that ran
+  uint32_t tokens = 0;          // query tokens that ran
+  uint32_t padding_rows = 0;    // decode buckets: capacity - rows; 0 for mixed buckets
+  uint32_t padding_tokens = 0;  // bucket capacity in tokens - tokens
+};
+
+struct StepResult {
+  SessionId session = 0;
+  uint64_t sequence = 0;
+  // Capacities are kept when a result is reused.
+  std::vector<RowOutcome> rows;
+  std::vector<TokenLogprob> top_logprobs = {};
+  std::vector<PromptLogprob> prompt_logprobs = {};
+  std::vector<float> logits = {};  // vocab_size for each row that has_logits
+  StepReport report;
+  StepLedger ledger;
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_STEP_RESULT_H_

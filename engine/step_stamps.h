@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepStamps: what DecodeEngine::ReadStamps tells of a stamped step, for measuring.
+#ifndef REPRISE_ENGINE_STEP_STAMPS_H_
+#define REPRISE_ENGINE_STEP_STAMPS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "graphs/profiled_graphs.h"
+
+namespace reprise::engine {
+
+// When the kernels of a stamped step were done, nanoseconds on the device's clock.
+struct StepStamps {
+  // In order; valid until the next CaptureProfiledGraphs.
+  std::span<const graphs::ProfiledLaunch> launches = {};
+  int num_kernel_nodes = 0;            // of the profiled graph: two per launch
+  uint64_t begin_ns = 0;               // the first kernel's start
+  std::vector<uint64_t> done_ns = {};  // by launch; capacity is kept
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_STEP_STAMPS_H_

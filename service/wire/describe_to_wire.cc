@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/wire/describe_to_wire.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/decoder.h"
+#include "runtime/dtype.h"
+#include "service/message_bounds.h"
+
+namespace reprise::service {
+namespace {
+
+std::string ToString(std::string_view text) { return std::string(text); }
+
+void ModelToWire(const engine::EngineInfo& info, v1::Model* wire) {
+  const models::ModelSpec& spec = info.model;
+  wire->set_name(spec.name);
+  wire->set_architecture(spec.architecture);
+  wire->set_vocab_size(static_cast<uint32_t>(spec.vocab_size));
+  wire->set_max_position_embeddings(static_cast<uint32_t>(spec.max_position_embeddings));
+  wire->mutable_eos_token_ids()->Assign(spec.eos_token_ids.begin(), spec.eos_token_ids.end());
+  wire->set_dtype(ToString(NameOf(info.dtype)));
+  wire->set_num_layers(static_cast<uint32_t>(spec.num_layers));
+  wire->set_hidden_size(static_cast<uint32_t>(spec.hidden_size));
+  wire->set_num_heads(static_cast<uint32_t>(spec.num_heads));
+  wire->set_num_kv_heads(static_cast<uint32_t>(spec.num_kv_heads));
+  wire->set_head_dim(static_cast<uint32_t>(spec.head_dim));
+  wire->set_num_parameters(static_cast<uint64_t>(models::NumParameters(spec)));
+  wire->set_token_encoding(spec.token_encoding == models::TokenEncoding::kBytes
+                               ? v1::TOKEN_ENCODING_BYTES
+                               : v1::TOKEN_ENCODING_OPAQUE);
+}
+
+void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1::Limits* wire) {
+  const kernels::StepLimits& limits = info.limits;
+  wire->set_max_rows(limits.max_rows);
+  wire->set_max_context_length(limits.max_context_length);
+  wire->set_max_blocks_per_row(limits.max_blocks_per_row);
+  wire->set_max_step_tokens(limits.max_step_tokens);
+  wire->set_pipeline_depth(limits.pipeline_depth);
+  wire->set_max_message_bytes(max_message_bytes);
+  wire->set_adjust_logits(limits.adjust_logits);
+  wire->set_max_logit_rows(limits.max_logit_rows);
+  wire->set_max_prompt_logprobs(limits.max_prompt_logprobs);
+  wire->set_max_sampling_bytes(limits.max_sampling_bytes);
+  wire->set_max_stop_tokens(limits.max_stop_tokens);
+  wire->set_max_logit_bias(limits.max_logit_bias);
+  wire->set_max_logprobs(limits.max_logprobs);
+  wire->set_max_step_bytes(MaxStepBytes(limits));
+  wire->set_max_result_bytes(MaxResultBytes(limits));
+}
+
+void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
+                   v1::DescribeResponse* wire) {
+  for (const graphs::CapturedBucket& captured : buckets) {
+    v1::Bucket* bucket = wire->add_buckets();
+    bucket->set_name(captured.bucket.name);
+    bucket->set_kind(kind);
+    bucket->set_capacity(static_cast<uint32_t>(captured.bucket.capacity));
+    bucket->set_kernel_nodes(static_cast<uint32_t>(captured.num_kernel_nodes));
+    bucket->set_other_nodes(static_cast<uint32_t>(captured.num_other_nodes));
+    bucket->set_capture_ns(captured.capture_ns);
+    bucket->set_device_bytes(captured.device_bytes);
+  }
+}
+
+}  // namespace
+
+void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
+                    uint64_t max_message_bytes, v1::DescribeResponse* wire) {
+  ModelToWire(info, wire->mutable_model());
+  wire->mutable_pool()->set_block_size(pool.block_size);
+  wire->mutable_pool()->set_num_blocks(pool.num_blocks);
+  wire->mutable_pool()->set_free_blocks(pool.free_blocks);
+  wire->mutable_pool()->set_bytes(pool.bytes);
+  LimitsToWire(info, max_message_bytes, wire->mutable_limits());
+  BucketsToWire(info.decode_buckets, "decode", wire);
+  BucketsToWire(info.mixed_buckets, "mixed", wire);
+  wire->mutable_device()->set_kind(ToString(runtime::NameOf(info.device.kind)));
+  wire->mutable_device()->set_name(info.device.name);
+  wire->mutable_device()->set_driver(info.device.driver);
+  wire->mutable_device()->set_total_bytes(info.device.total_bytes);
+  wire->mutable_memory()->set_weights_bytes(info.memory.weights_bytes);
+  wire->mutable_memory()->set_kv_cache_bytes(info.memory.kv_cache_bytes);
+  wire->mutable_memory()->set_workspace_bytes(info.memory.workspace_bytes);
+  wire->mutable_memory()->set_graphs_bytes(info.memory.graphs_bytes);
+  wire->set_rank(0);
+  wire->set_world_size(1);
+  wire->set_server_version(REPRISE_VERSION);
+  wire->set_api_version("reprise.v1");
+  wire->set_linear_policy(info.linear == engine::LinearPolicy::kTuned ? "tuned" : "portable");
+}
+
+}  // namespace reprise::service

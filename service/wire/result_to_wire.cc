@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/wire/result_to_wire.h"
+
+#include <string>
+#include <vector>
+
+namespace reprise::service {
+namespace {
+
+v1::RowStatus RowStatusToWire(engine::RowStatus status) {
+  switch (status) {
+    case engine::RowStatus::kRan:
+      return v1::ROW_STATUS_RAN;
+    case engine::RowStatus::kStopped:
+      return v1::ROW_STATUS_STOPPED;
+  }
+  return v1::ROW_STATUS_UNSPECIFIED;
+}
+
+// The wire's finish reasons have the engine's numbers.
+constexpr bool SameNumber(engine::FinishReason ours, v1::FinishReason theirs) {
+  return static_cast<int>(ours) == static_cast<int>(theirs);
+}
+static_assert(SameNumber(engine::FinishReason::kNone, v1::FINISH_REASON_UNSPECIFIED));
+static_assert(SameNumber(engine::FinishReason::kStopToken, v1::FINISH_REASON_STOP_TOKEN));
+static_assert(SameNumber(engine::FinishReason::kLength, v1::FINISH_REASON_LENGTH));
+static_assert(SameNumber(engine::FinishReason::kNoCandidate, v1::FINISH_REASON_NO_CANDIDATE));
+
+// Columns that a step fills only where some row needs them.
+void RareColumnsToWire(const engine::StepResult& result, v1::RowResults* wire) {
+  bool finishes = false, ranks = false;
+  for (const engine::RowOutcome& row : result.rows) {
+    finishes |= row.finish != engine::FinishReason::kNone;
+    ranks |= row.rank != 0;
+  }
+  for (const engine::RowOutcome& row : result.rows) {
+    if (finishes) wire->add_finish_reason(static_cast<v1::FinishReason>(row.finish));
+    if (row.has_logits) wire->add_logits_row(row.row);
+    if (!ranks) continue;
+    wire->add_rank(row.rank);
+    wire->add_num_top(row.top.count);
+    for (uint32_t i = 0; i < row.top.count; ++i) {
+      const engine::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
+      wire->add_top_token(top.token);
+      wire->add_top_logprob(top.logprob);
+    }
+  }
+  if (!result.logits.empty())
+    wire->mutable_logits()->Add(result.logits.begin(), result.logits.end());
+}
+
+void PromptLogprobsToWire(const engine::StepResult& result, v1::PromptLogprobs* wire) {
+  wire->Clear();
+  for (const engine::PromptLogprob& token : result.prompt_logprobs) {
+    wire->add_row(token.row);
+    wire->add_position(token.position);
+    wire->add_logprob(token.logprob);
+    wire->add_rank(token.rank);
+    wire->add_num_top(token.top.count);
+    for (uint32_t i = 0; i < token.top.count; ++i) {
+      const engine::TokenLogprob& top = result.top_logprobs[token.top.begin + i];
+      wire->add_top_token(top.token);
+      wire->add_top_logprob(top.logprob);
+    }
+  }
+}
+
+void RowsToWire(const engine::StepResult& result, v1::RowResults* wire) {
+  const std::vector<engine::RowOutcome>& rows = result.rows;
+  wire->Clear();  // keeps the columns' capacity
+  const int count = static_cast<int>(rows.size());
+  wire->mutable_row()->Reserve(count);
+  wire->mutable_status()->Reserve(count);
+  wire->mutable_sampled()->Reserve(count);
+  wire->mutable_token()->Reserve(count);
+  wire->mutable_logprob()->Reserve(count);
+  wire->mutable_context_length()->Reserve(count);
+  for (const engine::RowOutcome& row : rows) {
+    wire->add_row(row.row);
+    wire->add_status(RowStatusToWire(row.status));
+    wire->add_sampled(row.sampled);
+    wire->add_token(row.sampled ? row.token : 0);
+    wire->add_logprob(row.sampled ? row.logprob : 0.0f);
+    wire->add_context_length(row.context_length);
+  }
+  RareColumnsToWire(result, wire);
+}
+
+void ReportToWire(const engine::StepReport& report, v1::StepReport* wire) {
+  wire->set_graph(report.graph.data(), report.graph.size());
+  wire->set_replayed(report.replayed);
+  wire->set_rows(report.rows);
+  wire->set_tokens(report.tokens);
+  wire->set_padding_rows(report.padding_rows);
+  wire->set_padding_tokens(report.padding_tokens);
+}
+
+}  // namespace
+
+void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool omit_rows,
+                  v1::StepResponse* wire) {
+  wire->set_session(result.session);
+  wire->set_sequence(result.sequence);
+  if (omit_rows) {
+    wire->clear_rows();
+  } else {
+    RowsToWire(result, wire->mutable_rows());
+  }
+  if (omit_rows || result.prompt_logprobs.empty()) {
+    wire->clear_prompt_logprobs();
+  } else {
+    PromptLogprobsToWire(result, wire->mutable_prompt_logprobs());
+  }
+  ReportToWire(result.report, wire->mutable_report());
+  v1::StepLedger* ledger = wire->mutable_ledger();
+  ledger->set_wire_ns(times.converted_ns - times.received_ns);
+  ledger->set_queue_ns(times.submitted_ns - times.converted_ns);
+  ledger->set_validate_ns(result.ledger.validate_ns);
+  ledger->set_ring_ns(result.ledger.ring_ns);
+  ledger->set_launch_ns(result.ledger.launch_ns);
+  ledger->set_device_ns(result.ledger.device_ns);
+}
+
+void SetReplyTimes(const StepTimes& times, uint64_t replied_ns, v1::StepLedger* ledger) {
+  ledger->set_reply_ns(replied_ns - times.result_ns);
+  ledger->set_total_ns(replied_ns - times.received_ns);
+}
+
+void ErrorToWire(uint64_t sequence, const absl::Status& status, v1::StepError* wire) {
+  wire->set_sequence(sequence);
+  wire->set_code(static_cast<int32_t>(status.code()));
+  wire->set_message(std::string(status.message()));
+}
+
+}  // namespace reprise::service

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step's request from the wire: reprise.v1.StepRequest to the engine's structs. Malformed
+// messages, unknown fields and options that are not built yet are refused here, by name; meaning
+// (rows, blocks, numbers) is the engine's to judge. Step 2 of the way of a step. Threads: free
+// functions, no state but what is passed in.
+#ifndef REPRISE_SERVICE_WIRE_STEP_FROM_WIRE_H_
+#define REPRISE_SERVICE_WIRE_STEP_FROM_WIRE_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/step_request.h"
+#include "reprise/v1/step_service.pb.h"
+
+namespace reprise::service {
+
+// The arrays of structs that a converted step's views point into. Reused from step to step, so that
+// a steady state allocates nothing.
+struct StepScratch {
+  std::vector<engine::RowAdd> add;
+  std::vector<engine::RowAppend> append;
+  std::vector<engine::RowChunk> chunks;
+  std::vector<engine::RowMask> masks;
+  std::vector<engine::TokenBias> biases;  // of all added rows
+};
+
+// `step` views `wire` and `scratch`: both must stay as they are until the engine's Submit has
+// returned. Errors: Unimplemented names the field; InvalidArgument on an unknown mode.
+absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
+                          engine::StepRequest* step);
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_WIRE_STEP_FROM_WIRE_H_

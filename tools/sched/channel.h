@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepChannel stands between the scheduler and whoever runs its steps: client.h carries them over
+// gRPC, run/ into an engine in this process. Steps, results and limits are the engine's own
+// vocabulary structs; this header adds what a scheduler has to know besides.
+#ifndef REPRISE_TOOLS_SCHED_CHANNEL_H_
+#define REPRISE_TOOLS_SCHED_CHANNEL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/step_draft.h"
+#include "engine/step_result.h"
+#include "kernels/step/step_limits.h"
+
+namespace reprise::tools {
+
+// What the scheduler must know of the other side. From Describe, or from an engine's info.
+struct ServerInfo {
+  kernels::StepLimits limits = {};
+  uint32_t num_blocks = 0;  // of the pool, the scratch block included
+  std::vector<uint32_t> eos_token_ids = {};
+  bool byte_tokens = false;  // an id below 256 is that byte
+};
+
+// A step as the scheduler plans it; the session is the channel's. Lists of sampling parameters are
+// those of the step's requests, which outlive it.
+struct PlannedStep : engine::StepDraft {
+  uint64_t sequence = 0;
+};
+
+// A step's result, and what the channel adds. Names in it are valid as long as the channel is.
+struct StepOutcome : engine::StepResult {
+  // Not OK: the step was refused, nothing changed, and the rest but `sequence` is unset.
+  absl::Status refusal = {};
+  // The server's part besides the engine's ledger, ns; 0 where there is no server between.
+  // `ledger.total_ns` includes them.
+  uint64_t wire_ns = 0;
+  uint64_t queue_ns = 0;
+  uint64_t reply_ns = 0;
+  uint64_t round_trip_ns = 0;  // Submit entered to result in hand
+};
+
+// Carries steps in order. One thread. An error means that the channel is gone for good; a refused
+// step is not an error but an outcome.
+class StepChannel {
+ public:
+  virtual ~StepChannel() = default;
+  virtual absl::Status Submit(const PlannedStep& step) = 0;
+  // Blocks for the outcome of the oldest step that has none yet.
+  virtual absl::Status Receive(StepOutcome* outcome) = 0;
+};
+
+// Where blocks come from.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  // All or nothing. ResourceExhausted: the pool lacks them right now.
+  virtual absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) = 0;
+  virtual absl::Status Free(const std::vector<uint32_t>& blocks) = 0;
+};
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_SCHED_CHANNEL_H_
