@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "google/protobuf/util/message_differencer.h"
+#include "models/decoder.h"
 #include "service/message_bounds.h"
 #include "service/wire/describe_to_wire.h"
 #include "service/wire/result_to_wire.h"

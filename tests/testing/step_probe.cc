@@ -35,11 +35,14 @@ absl::Status StepProbe::Start() {
 
   const uint32_t max_blocks =
       (options_.max_context_length + options_.block_size - 1) / options_.block_size;
-  REPRISE_ASSIGN_OR_RETURN(state_,
-                           engine::StepState::Create(device_, *stream_, *decoder_, *kernels_,
-                                                     {.max_rows = options_.max_rows,
-                                                      .max_step_tokens = options_.max_step_tokens,
-                                                      .max_blocks_per_row = max_blocks}));
+  const kernels::StepLimits limits{.block_size = options_.block_size,
+                                   .vocab_size = static_cast<uint32_t>(spec_.vocab_size),
+                                   .max_rows = options_.max_rows,
+                                   .max_context_length = options_.max_context_length,
+                                   .max_blocks_per_row = max_blocks,
+                                   .max_step_tokens = options_.max_step_tokens};
+  REPRISE_ASSIGN_OR_RETURN(
+      state_, engine::StepState::Create(device_, *stream_, *decoder_, *kernels_, limits));
   const auto layout =
       kernels::StepSlotLayout::For(options_.max_rows, options_.max_step_tokens, max_blocks);
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, 1, layout.bytes));
