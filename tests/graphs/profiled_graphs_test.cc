@@ -112,13 +112,17 @@ using ProfiledOpsTest = testing::KernelTest;
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(ProfiledOpsTest);
 
 TEST_P(ProfiledOpsTest, AreLabelledByTheKernelChosenForThem) {
-  const kernels::LinearArgs linear{.in_features = 64, .out_features = 48};
-  const kernels::AttentionArgs attention{
-      .max_splits = 1, .num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16};
+  const kernels::LinearWeights weights{
+      .format = kernels::WeightFormatOf(dtype()), .out_features = 48, .in_features = 64};
+  kernels::AttentionArgs attention;
+  attention.max_splits = 1;
+  attention.num_heads = 4;
+  attention.kv = {.num_kv_heads = 2, .head_dim = 64, .block_size = 16, .dtype = dtype()};
   const EnqueueFn enqueue = [&](runtime::Stream& s, const Bucket&) {
     for (const uint32_t rows : {1u, 64u, 4096u})
-      REPRISE_RETURN_IF_ERROR(kernels::Linear(s, kernels(), linear, rows));
-    REPRISE_RETURN_IF_ERROR(kernels::Linear(s, kernels(), linear, 1, LinearCandidate::kPortable));
+      REPRISE_RETURN_IF_ERROR(kernels::Linear(s, kernels(), weights, {}, rows));
+    REPRISE_RETURN_IF_ERROR(
+        kernels::Linear(s, kernels(), weights, {}, 1, LinearCandidate::kPortable));
     REPRISE_RETURN_IF_ERROR(kernels::Attention(s, kernels(), attention, AttentionPhase::kDecode));
     return kernels::Attention(s, kernels(), attention, AttentionPhase::kPrefill);
   };
