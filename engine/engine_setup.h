@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DecodeEngine::Create does before there is an engine: reads the model, fills in the options'
-// defaults, sizes the KV pool. No step runs here.
+// What DecodeEngine::Create does before there is an engine: fills in the options' defaults
+// (resolved_options.h), loads the weights, sizes the KV pool. No step runs here.
 #ifndef REPRISE_ENGINE_ENGINE_SETUP_H_
 #define REPRISE_ENGINE_ENGINE_SETUP_H_
 
