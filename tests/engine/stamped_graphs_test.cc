@@ -33,7 +33,7 @@ using ::testing::ElementsAre;
 
 constexpr absl::StatusCode kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
 
-TEST(graphs::OpOfKernel, IsTheNameWithoutProjectDtypeAndTile) {
+TEST(OpOfKernel, IsTheNameWithoutProjectDtypeAndTile) {
   EXPECT_EQ(graphs::OpOfKernel("reprise_fetch"), "fetch");
   EXPECT_EQ(graphs::OpOfKernel("reprise_rms_norm_f32"), "rms_norm");
   EXPECT_EQ(graphs::OpOfKernel("reprise_linear_matrix_bf16_128"), "linear_matrix");
