@@ -26,7 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
@@ -127,10 +127,10 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
 
 absl::Status RecordEngine(const RecordedDevice& choice, runtime::Device& device,
                           const RecordedModel& model, const RecordedEngine& recorded) {
-  const graphs::DecodeEngineOptions& options = recorded.options;
+  const engine::DecodeEngineOptions& options = recorded.options;
   REPRISE_ASSIGN_OR_RETURN(const auto engine,
-                           graphs::DecodeEngine::Create(device, model.source, options));
-  const bool tuned = options.linear == graphs::LinearPolicy::kTuned;
+                           engine::DecodeEngine::Create(device, model.source, options));
+  const bool tuned = options.linear == engine::LinearPolicy::kTuned;
   PlayScript(*engine,
              absl::StrCat("device=", choice.name, " model=", model.name,
                           " dtype=", std::string(runtime::NameOf(options.dtype)),

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "models/config/model_presets.h"
 #include "runtime/dtype.h"
-#include "runtime/model_presets.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_device.h"
@@ -20,8 +20,8 @@
 namespace reprise::testing {
 namespace {
 
-using graphs::DecodeEngineOptions;
-using graphs::LinearPolicy;
+using engine::DecodeEngineOptions;
+using engine::LinearPolicy;
 using runtime::DType;
 
 // Not one per core, so that the grids of kernels are the same on every machine.
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<RecordedModel>> AllRecordedModels(const std::string& 
                                                    "allowed: the root of a source tree"));
   std::ranges::sort(models, {}, &RecordedModel::name);
   models.push_back({.name = "byte-llama",
-                    .source = {.directory = (root / "models/byte-llama").string()},
+                    .source = {.directory = (root / "examples/byte-llama").string()},
                     .is_large = true});
   for (RecordedModel& model : RandomModels()) models.push_back(std::move(model));
   return models;
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<RecordedModel>> AllRecordedModels(const std::string& 
 
 std::vector<RecordedModel> AllRecordedPresets() {
   std::vector<RecordedModel> presets;
-  for (const std::string_view name : runtime::PresetNames())
+  for (const std::string_view name : models::PresetNames())
     presets.push_back({.name = std::string(name), .source = {.preset = std::string(name)}});
   return presets;
 }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 #include "runtime/device.h"
 #include "tests/testing/record_script.h"
 #include "tests/testing/tiny_model.h"
@@ -35,7 +35,7 @@ std::vector<RecordedDevice> AllRecordedDevices();
 // A model in a directory, a preset, or a small random one that is written to a directory first.
 struct RecordedModel {
   std::string name;
-  graphs::ModelSource source = {};
+  models::ModelSource source = {};
   std::optional<TinyModelOptions> shape = {};
   bool is_large = false;  // plays a shorter script where a full one would take minutes
 };
@@ -49,7 +49,7 @@ std::vector<RecordedModel> AllRecordedPresets();
 
 // One engine.
 struct RecordedEngine {
-  graphs::DecodeEngineOptions options;
+  engine::DecodeEngineOptions options;
   ScriptLength script = ScriptLength::kFull;
 };
 std::vector<RecordedEngine> RecordedEnginesOf(const RecordedDevice& device,

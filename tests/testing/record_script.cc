@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "graphs/step.h"
+#include "engine/step_request.h"
 #include "tests/testing/record_session.h"
 
 namespace reprise::testing {
 namespace {
 
-using graphs::ExecutionMode;
-using graphs::SamplingParams;
+using engine::ExecutionMode;
+using engine::SamplingParams;
 using Session = RecordSession;
 using Tokens = RecordSession::Tokens;
 
@@ -53,7 +53,7 @@ Sizes SizesOf(ScriptLength length) {
 
 class Script {
  public:
-  Script(graphs::DecodeEngine& engine, const std::string& label, ScriptLength length,
+  Script(engine::DecodeEngine& engine, const std::string& label, ScriptLength length,
          std::FILE* out)
       : engine_(engine),
         label_(label),
@@ -119,14 +119,14 @@ class Script {
   void Pipelined() const;
   void Long() const;
 
-  graphs::DecodeEngine& engine_;
+  engine::DecodeEngine& engine_;
   const std::string label_;
   const ScriptLength length_;
   const Sizes sizes_;
   std::FILE* const out_;
   const uint32_t vocab_;
   ExecutionMode mode_ = ExecutionMode::kReplay;
-  std::vector<graphs::TokenBias> bias_;
+  std::vector<engine::TokenBias> bias_;
   Tokens stop_;
   std::vector<std::byte> even_, one_;  // masks: even tokens, token 42
 };
@@ -324,7 +324,7 @@ void Script::Long() const {
 
 }  // namespace
 
-void PlayScript(graphs::DecodeEngine& engine, const std::string& label, ScriptLength length,
+void PlayScript(engine::DecodeEngine& engine, const std::string& label, ScriptLength length,
                 std::FILE* out) {
   Script(engine, label, length, out).Play();
 }

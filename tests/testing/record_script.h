@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-#include "graphs/decode_engine.h"
+#include "engine/decode_engine.h"
 
 namespace reprise::testing {
 
@@ -28,7 +28,7 @@ enum class ScriptLength : uint8_t {
 
 // Plays the script and prints to `out`; every line starts with `label`. Throws std::runtime_error
 // with the engine's message when a step is refused.
-void PlayScript(graphs::DecodeEngine& engine, const std::string& label, ScriptLength length,
+void PlayScript(engine::DecodeEngine& engine, const std::string& label, ScriptLength length,
                 std::FILE* out);
 
 }  // namespace reprise::testing

@@ -28,23 +28,23 @@ std::string HashOf(std::span<const float> values) {
   return absl::StrCat(absl::Hex(hash, absl::kZeroPad16));
 }
 
-std::string TopOf(const graphs::StepResult& result, const graphs::TopRange& range) {
+std::string TopOf(const engine::StepResult& result, const engine::TopRange& range) {
   std::string text;
   for (uint32_t i = 0; i < range.count; ++i) {
-    const graphs::TokenLogprob& top = result.top_logprobs.at(range.begin + i);
+    const engine::TokenLogprob& top = result.top_logprobs.at(range.begin + i);
     absl::StrAppend(&text, i == 0 ? "" : ",", top.token, ":", Bits(top.logprob));
   }
   return text.empty() ? "-" : text;
 }
 
-std::string TextOf(const graphs::StepReport& report) {
+std::string TextOf(const engine::StepReport& report) {
   return absl::StrCat(" graph=", std::string(report.graph), " replayed=", report.replayed ? 1 : 0,
                       " rows=", report.rows, " tokens=", report.tokens,
                       " padding=", report.padding_rows, ",", report.padding_tokens, "\n");
 }
 
 // All but the logits.
-std::string TextOf(const graphs::StepResult& result, const graphs::RowOutcome& row) {
+std::string TextOf(const engine::StepResult& result, const engine::RowOutcome& row) {
   return absl::StrCat(" row=", row.row, " position=", row.context_length,
                       " token=", row.sampled ? absl::StrCat(row.token) : "-",
                       " logprob=", row.sampled ? Bits(row.logprob) : "-", " rank=", row.rank,
@@ -52,16 +52,16 @@ std::string TextOf(const graphs::StepResult& result, const graphs::RowOutcome& r
                       " finish=", static_cast<int>(row.finish));
 }
 
-std::string TextOf(const graphs::StepResult& result, const graphs::PromptLogprob& given) {
+std::string TextOf(const engine::StepResult& result, const engine::PromptLogprob& given) {
   return absl::StrCat(" row=", given.row, " given=", given.position,
                       " logprob=", Bits(given.logprob), " rank=", given.rank,
                       " top=", TopOf(result, given.top), "\n");
 }
 
-std::string TextOf(const std::string& label, size_t vocab_size, const graphs::StepResult& result) {
+std::string TextOf(const std::string& label, size_t vocab_size, const engine::StepResult& result) {
   std::string text = absl::StrCat(label, TextOf(result.report));
   std::span<const float> logits = result.logits;
-  for (const graphs::RowOutcome& row : result.rows) {
+  for (const engine::RowOutcome& row : result.rows) {
     absl::StrAppend(&text, label, TextOf(result, row));
     if (row.has_logits) {
       absl::StrAppend(&text, " logits=", HashOf(logits.first(vocab_size)));
@@ -69,18 +69,18 @@ std::string TextOf(const std::string& label, size_t vocab_size, const graphs::St
     }
     text += "\n";
   }
-  for (const graphs::PromptLogprob& given : result.prompt_logprobs)
+  for (const engine::PromptLogprob& given : result.prompt_logprobs)
     absl::StrAppend(&text, label, TextOf(result, given));
   return text;
 }
 
 }  // namespace
 
-RecordSession::RecordSession(graphs::DecodeEngine& engine, std::string label,
-                             graphs::ExecutionMode mode, std::FILE* out)
+RecordSession::RecordSession(engine::DecodeEngine& engine, std::string label,
+                             engine::ExecutionMode mode, std::FILE* out)
     : engine_(engine),
       label_(absl::StrCat(label,
-                          mode == graphs::ExecutionMode::kEager ? " mode=eager" : " mode=replay")),
+                          mode == engine::ExecutionMode::kEager ? " mode=eager" : " mode=replay")),
       mode_(mode),
       out_(out),
       session_(engine.OpenSession()),
@@ -98,7 +98,7 @@ void RecordSession::Grow(uint32_t row, uint32_t num_tokens) {
   held.insert(held.end(), blocks->begin(), blocks->end());
 }
 
-void RecordSession::Add(uint32_t row, uint32_t num_tokens, const graphs::SamplingParams& sampling,
+void RecordSession::Add(uint32_t row, uint32_t num_tokens, const engine::SamplingParams& sampling,
                         uint32_t prompt_length) {
   Grow(row, num_tokens);
   add_.push_back(
@@ -106,7 +106,7 @@ void RecordSession::Add(uint32_t row, uint32_t num_tokens, const graphs::Samplin
 }
 
 void RecordSession::AddInPlaceOf(uint32_t other, uint32_t row, const Tokens& known,
-                                 uint32_t prompt_length, const graphs::SamplingParams& sampling) {
+                                 uint32_t prompt_length, const engine::SamplingParams& sampling) {
   blocks_[row] = std::exchange(blocks_[other], {});
   Drop(other);
   add_.push_back({.row = row,

@@ -26,8 +26,9 @@
 #include <string>
 #include <vector>
 
-#include "graphs/decode_engine.h"
-#include "graphs/step.h"
+#include "engine/decode_engine.h"
+#include "engine/step_request.h"
+#include "engine/step_result.h"
 
 namespace reprise::testing {
 
@@ -37,7 +38,7 @@ class RecordSession {
   using Tokens = std::vector<uint32_t>;
 
   // Every line starts with `label`.
-  RecordSession(graphs::DecodeEngine& engine, std::string label, graphs::ExecutionMode mode,
+  RecordSession(engine::DecodeEngine& engine, std::string label, engine::ExecutionMode mode,
                 std::FILE* out);
   // Closes the session, with everything in it.
   ~RecordSession();
@@ -46,11 +47,11 @@ class RecordSession {
 
   // Each of these is a part of the next step. Arrays of `sampling` and `mask` are the caller's.
   // `num_tokens`: what the row's blocks have room for, the tokens that it holds included.
-  void Add(uint32_t row, uint32_t num_tokens, const graphs::SamplingParams& sampling = {},
+  void Add(uint32_t row, uint32_t num_tokens, const engine::SamplingParams& sampling = {},
            uint32_t prompt_length = 0);
   // In place of row `other`, whose blocks it takes with the KV of `known`.
   void AddInPlaceOf(uint32_t other, uint32_t row, const Tokens& known, uint32_t prompt_length,
-                    const graphs::SamplingParams& sampling);
+                    const engine::SamplingParams& sampling);
   // Does nothing where the row's blocks have that room.
   void Append(uint32_t row, uint32_t num_tokens);
   void Mask(uint32_t row, std::span<const std::byte> mask);
@@ -72,7 +73,7 @@ class RecordSession {
 
  private:
   struct InFlight {
-    graphs::StepTicket ticket = 0;
+    engine::StepTicket ticket = 0;
     std::vector<uint32_t> dropped = {};
   };
 
@@ -81,11 +82,11 @@ class RecordSession {
   void ClearStep();
   void FreeBlocksOf(const std::vector<uint32_t>& rows);
 
-  graphs::DecodeEngine& engine_;
+  engine::DecodeEngine& engine_;
   const std::string label_;
-  const graphs::ExecutionMode mode_;
+  const engine::ExecutionMode mode_;
   std::FILE* const out_;
-  const graphs::SessionInfo session_;
+  const engine::SessionInfo session_;
   const uint32_t block_size_;
   std::map<uint32_t, std::vector<uint32_t>> blocks_;  // by row
   uint64_t sequence_ = 1;
@@ -93,14 +94,14 @@ class RecordSession {
   // The next step.
   std::deque<Tokens> kept_;  // addresses stay
   std::vector<uint32_t> drop_, continue_rows_;
-  std::vector<graphs::RowAdd> add_;
-  std::vector<graphs::RowAppend> append_;
-  std::vector<graphs::RowMask> masks_;
-  std::vector<graphs::RowChunk> chunks_;
+  std::vector<engine::RowAdd> add_;
+  std::vector<engine::RowAppend> append_;
+  std::vector<engine::RowMask> masks_;
+  std::vector<engine::RowChunk> chunks_;
   bool continue_all_ = false;
 
   std::deque<InFlight> in_flight_;
-  graphs::StepResult result_;
+  engine::StepResult result_;
 };
 
 }  // namespace reprise::testing
