@@ -103,15 +103,7 @@ void Decoder::DeclareBuffers(const LayerBuffers& buffers) {
 }
 
 absl::Status Decoder::Enqueue(const DecoderInputs& inputs) const {
-  const LayerContext context{.stream = inputs.stream,
-                             .kernels = inputs.kernels,
-                             .shape = inputs.shape,
-                             .plan = inputs.plan,
-                             .rows = inputs.rows,
-                             .kv = inputs.kv,
-                             .x = activations_,
-                             .linear = inputs.linear,
-                             .max_prompt_logprobs = max_prompt_logprobs_};
+  const LayerContext context{inputs, activations_, max_prompt_logprobs_};
   for (const auto& layer : layers_) REPRISE_RETURN_IF_ERROR(layer->Enqueue(context));
   return absl::OkStatus();
 }

@@ -29,17 +29,6 @@
 
 namespace reprise::models {
 
-// What one Enqueue works on. Views; valid during the call.
-struct DecoderInputs {
-  runtime::Stream& stream;
-  const kernels::KernelSet& kernels;
-  const StepShape& shape;
-  const kernels::StepPlan& plan;
-  const kernels::ResidentRows& rows;
-  const KvPool& kv;
-  kernels::LinearCandidate linear = kernels::LinearCandidate::kBest;
-};
-
 class Decoder {
  public:
   // Errors: those of ValidateModelSpec; InvalidArgument on more parameters than can be addressed;

@@ -66,16 +66,20 @@ struct LayerBuffers {
   runtime::BufferPlan& scratch;  // zero at the start
 };
 
-// What a layer enqueues with. Views; valid during the call.
-struct LayerContext {
+// What the layers of one step work on. Views; valid during the call.
+struct DecoderInputs {
   runtime::Stream& stream;
   const kernels::KernelSet& kernels;
   const StepShape& shape;
   const kernels::StepPlan& plan;
   const kernels::ResidentRows& rows;
   const KvPool& kv;
-  const DecoderActivations& x;
   kernels::LinearCandidate linear = kernels::LinearCandidate::kBest;
+};
+
+// What a layer enqueues with.
+struct LayerContext : DecoderInputs {
+  const DecoderActivations& x;
   uint32_t max_prompt_logprobs = 0;
 };
 

@@ -153,6 +153,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   info.model.num_kv_heads = 2;
   info.model.head_dim = 8;
   info.model.max_position_embeddings = 256;
+  info.model.attention_multiplier = 1.0;
   info.model.eos_token_ids = {2, 3};
   info.model.token_encoding = models::TokenEncoding::kBytes;
   info.device.name = "a machine";
