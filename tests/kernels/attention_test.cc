@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/attention/attention_geometry.h"
-#include "kernels/attention/cases.h"
+#include "tests/testing/cases/attention_cases.h"
 #include "kernels/device/traits.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"

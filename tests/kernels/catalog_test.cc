@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/attention/cases.h"
+#include "tests/testing/cases/attention_cases.h"
 #include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
-#include "kernels/linear/cases.h"
+#include "tests/testing/cases/linear_cases.h"
 #include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
 #if REPRISE_WITH_EMULATOR

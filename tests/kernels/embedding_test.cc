@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/embedding/cases.h"
+#include "tests/testing/cases/embedding_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

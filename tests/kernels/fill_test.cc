@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/fill/cases.h"
+#include "tests/testing/cases/fill_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

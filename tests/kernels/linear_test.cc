@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/fill/fill.h"
-#include "kernels/linear/cases.h"
+#include "tests/testing/cases/linear_cases.h"
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_geometry.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/memory_probe/cases.h"
+#include "tests/testing/cases/memory_probe_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/rms_norm/cases.h"
+#include "tests/testing/cases/rms_norm_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/rope_append/cases.h"
+#include "tests/testing/cases/rope_append_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sample/cases.h"
+#include "tests/testing/cases/sample_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "kernels/silu_mul/cases.h"
+#include "tests/testing/cases/silu_mul_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/plan/plan.h"
-#include "kernels/step/cases.h"
+#include "tests/testing/cases/step_cases.h"
 #include "kernels/step/fetch.h"
 #include "kernels/step/publish.h"
 #include "tests/testing/kernel_test.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/step/cases.h"
+#include "tests/testing/cases/step_cases.h"
 #include "tests/testing/number.h"
 #include "tests/testing/step_oracle.h"
 

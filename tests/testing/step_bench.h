@@ -11,7 +11,7 @@
 
 #include "kernels/kernel_set.h"
 #include "kernels/plan/plan_args.h"
-#include "kernels/step/cases.h"
+#include "tests/testing/cases/step_cases.h"
 #include "kernels/step/fetch_args.h"
 #include "kernels/step/publish_args.h"
 #include "runtime/device.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes at which linear is checked, timed and tuned: one list for tests, benchmarks and the
-// tuner.
-#ifndef REPRISE_KERNELS_LINEAR_CASES_H_
-#define REPRISE_KERNELS_LINEAR_CASES_H_
+// The shapes at which linear is checked and timed: one list for tests and benchmarks.
+#ifndef REPRISE_TESTS_TESTING_CASES_LINEAR_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_LINEAR_CASES_H_
 
 #include <cstdint>
 
@@ -43,7 +42,7 @@ inline constexpr LinearCase kLinearCases[] = {
     {"long_k_odd", 4099, 35, 4, 4, true},
 };
 
-// Shapes of decode steps: what benchmarks measure and the tuner tunes; tests check a sample of
+// Shapes of decode steps: what benchmarks measure; tests check a sample of
 // their outputs.
 inline constexpr LinearCase kLinearTimedCases[] = {
     {"4096x4096_rows1", 4096, 4096, 1, 1},
@@ -54,4 +53,4 @@ inline constexpr LinearCase kLinearTimedCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_LINEAR_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_LINEAR_CASES_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes and row lengths at which paged attention is checked, timed and tuned.
-#ifndef REPRISE_KERNELS_ATTENTION_CASES_H_
-#define REPRISE_KERNELS_ATTENTION_CASES_H_
+// The shapes and row lengths at which paged attention is checked and timed.
+#ifndef REPRISE_TESTS_TESTING_CASES_ATTENTION_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_ATTENTION_CASES_H_
 
 #include <cstdint>
 #include <span>
@@ -103,4 +103,4 @@ inline constexpr AttentionCase kAttentionCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_ATTENTION_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_ATTENTION_CASES_H_

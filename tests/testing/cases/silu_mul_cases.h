@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes at which SiLU*up is checked, timed and tuned.
-#ifndef REPRISE_KERNELS_SILU_MUL_CASES_H_
-#define REPRISE_KERNELS_SILU_MUL_CASES_H_
+// The shapes at which SiLU*up is checked and timed.
+#ifndef REPRISE_TESTS_TESTING_CASES_SILU_MUL_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_SILU_MUL_CASES_H_
 
 #include <cstdint>
 
@@ -22,4 +22,4 @@ inline constexpr SiluMulCase kSiluMulCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_SILU_MUL_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_SILU_MUL_CASES_H_

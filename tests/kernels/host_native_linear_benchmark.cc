@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/benchmark_check.h"
-#include "kernels/linear/cases.h"
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_args.h"
@@ -20,6 +18,8 @@
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/memory/buffer.h"
+#include "tests/kernels/benchmark_check.h"
+#include "tests/testing/cases/linear_cases.h"
 
 namespace reprise::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes at which RMSNorm is checked, timed and tuned.
-#ifndef REPRISE_KERNELS_RMS_NORM_CASES_H_
-#define REPRISE_KERNELS_RMS_NORM_CASES_H_
+// The shapes at which RMSNorm is checked and timed.
+#ifndef REPRISE_TESTS_TESTING_CASES_RMS_NORM_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_RMS_NORM_CASES_H_
 
 #include <cstdint>
 
@@ -40,4 +40,4 @@ inline constexpr RmsNormCase kRmsNormCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_RMS_NORM_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_RMS_NORM_CASES_H_

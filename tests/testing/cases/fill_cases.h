@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes at which the fills are checked and timed.
-#ifndef REPRISE_KERNELS_FILL_CASES_H_
-#define REPRISE_KERNELS_FILL_CASES_H_
+#ifndef REPRISE_TESTS_TESTING_CASES_FILL_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_FILL_CASES_H_
 
 #include <cstdint>
 
@@ -23,4 +23,4 @@ inline constexpr FillCase kFillCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_FILL_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_FILL_CASES_H_

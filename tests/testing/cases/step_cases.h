@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine limits at which fetch, plan and publish are checked and timed.
-#ifndef REPRISE_KERNELS_STEP_CASES_H_
-#define REPRISE_KERNELS_STEP_CASES_H_
+#ifndef REPRISE_TESTS_TESTING_CASES_STEP_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_STEP_CASES_H_
 
 #include <cstdint>
 
@@ -138,4 +138,4 @@ inline constexpr StepCase kStepCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_STEP_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_STEP_CASES_H_

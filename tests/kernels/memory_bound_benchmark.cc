@@ -10,7 +10,6 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/benchmark_check.h"
 #include "kernels/fill/fill.h"
 #include "kernels/kernel_set.h"
 #include "kernels/memory_probe/memory_probe.h"
@@ -20,6 +19,7 @@
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/memory/buffer.h"
+#include "tests/kernels/benchmark_check.h"
 
 namespace reprise::kernels {
 namespace {

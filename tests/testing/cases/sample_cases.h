@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes at which sampling is checked, timed and tuned.
-#ifndef REPRISE_KERNELS_SAMPLE_CASES_H_
-#define REPRISE_KERNELS_SAMPLE_CASES_H_
+// The shapes at which sampling is checked and timed.
+#ifndef REPRISE_TESTS_TESTING_CASES_SAMPLE_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_SAMPLE_CASES_H_
 
 #include <cstdint>
 
@@ -26,4 +26,4 @@ inline constexpr SampleCase kSampleCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_SAMPLE_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_SAMPLE_CASES_H_

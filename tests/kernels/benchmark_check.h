@@ -4,8 +4,8 @@
 //
 //   const auto stream = Check(device->CreateStream());
 //   Check(stream->Synchronize());
-#ifndef REPRISE_KERNELS_BENCHMARK_CHECK_H_
-#define REPRISE_KERNELS_BENCHMARK_CHECK_H_
+#ifndef REPRISE_TESTS_KERNELS_BENCHMARK_CHECK_H_
+#define REPRISE_TESTS_KERNELS_BENCHMARK_CHECK_H_
 
 #include <cstdio>
 #include <cstdlib>
@@ -30,4 +30,4 @@ T Check(absl::StatusOr<T> value) {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_BENCHMARK_CHECK_H_
+#endif  // REPRISE_TESTS_KERNELS_BENCHMARK_CHECK_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes at which embedding is checked, timed and tuned.
-#ifndef REPRISE_KERNELS_EMBEDDING_CASES_H_
-#define REPRISE_KERNELS_EMBEDDING_CASES_H_
+// The shapes at which embedding is checked and timed.
+#ifndef REPRISE_TESTS_TESTING_CASES_EMBEDDING_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_EMBEDDING_CASES_H_
 
 #include <cstdint>
 
@@ -30,4 +30,4 @@ inline constexpr EmbeddingCase kEmbeddingCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_EMBEDDING_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_EMBEDDING_CASES_H_

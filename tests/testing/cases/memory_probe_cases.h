@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes at which the memory probes are checked.
-#ifndef REPRISE_KERNELS_MEMORY_PROBE_CASES_H_
-#define REPRISE_KERNELS_MEMORY_PROBE_CASES_H_
+#ifndef REPRISE_TESTS_TESTING_CASES_MEMORY_PROBE_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_MEMORY_PROBE_CASES_H_
 
 #include <cstdint>
 
@@ -22,4 +22,4 @@ inline constexpr MemoryProbeCase kMemoryProbeCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_MEMORY_PROBE_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_MEMORY_PROBE_CASES_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes at which rope + KV append is checked, timed and tuned.
-#ifndef REPRISE_KERNELS_ROPE_APPEND_CASES_H_
-#define REPRISE_KERNELS_ROPE_APPEND_CASES_H_
+// The shapes at which rope + KV append is checked and timed.
+#ifndef REPRISE_TESTS_TESTING_CASES_ROPE_APPEND_CASES_H_
+#define REPRISE_TESTS_TESTING_CASES_ROPE_APPEND_CASES_H_
 
 #include <cstdint>
 
@@ -39,4 +39,4 @@ inline constexpr RopeAppendCase kRopeAppendCases[] = {
 
 }  // namespace reprise::kernels
 
-#endif  // REPRISE_KERNELS_ROPE_APPEND_CASES_H_
+#endif  // REPRISE_TESTS_TESTING_CASES_ROPE_APPEND_CASES_H_
