@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
-// mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. It picks the smallest
-// graph that serves a step: step 4 of the way of a step.
-// Threads: one at a time, as for GraphManager; what was captured at start may be read from any
-// thread.
+// mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. It picks the
+// smallest graph that serves a step: step 4 of the way of a step. Threads: one at a time, as for
+// GraphManager; what was captured at start may be read from any thread.
 #ifndef REPRISE_ENGINE_STEP_SELECT_H_
 #define REPRISE_ENGINE_STEP_SELECT_H_
 
