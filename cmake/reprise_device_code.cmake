@@ -22,8 +22,9 @@ function(reprise_embed target assembly)
 endfunction()
 
 # reprise_add_gpu_kernels(<target> [file.cc ...])
-# Compiles each file for CUDA and for HIP, where there is a compiler, embeds the results in <target> and defines the functions of
-# kernels/device_code.h over them. Without compilers they are defined too, and empty.
+# Compiles each file for CUDA and for HIP, where there is a compiler, embeds the results in <target>
+# and defines the functions of kernels/device_code.h over them. Without compilers they are defined
+# too, and empty.
 function(reprise_add_gpu_kernels target)
   set(REPRISE_CODE_DECLARATIONS "")
   set(embedded "")

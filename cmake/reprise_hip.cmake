@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Looks for a clang that compiles for AMD GPUs. enable_language(HIP) is not used: it wants an installed ROCm, and we need a compiler,
-# a linker and the vendor's math library as bitcode, no headers and no runtime library (that one is opened at run time).
+# Looks for a clang that compiles for AMD GPUs. enable_language(HIP) is not used: it wants an
+# installed ROCm, and we need a compiler, a linker and the vendor's math library as bitcode, no
+# headers and no runtime library (that one is opened at run time).
 # Sets REPRISE_WITH_HIP to 1 or 0.
 
 set(REPRISE_WITH_HIP 0)
@@ -25,7 +26,8 @@ else()
   message(STATUS "HIP: not built")
 endif()
 
-# Debian's device libraries (5.2.3) are older than two of our targets: their one file per target, a constant, is made here.
+# Debian's device libraries (5.2.3) are older than two of our targets: their one file per target, a
+# constant, is made here.
 if(REPRISE_WITH_HIP)
   get_filename_component(bitcode_dir "${REPRISE_HIP_OCML}" DIRECTORY)
   set(REPRISE_HIP_BITCODE "${PROJECT_BINARY_DIR}/hip_bitcode")
@@ -52,7 +54,8 @@ if(REPRISE_WITH_HIP)
 endif()
 
 # reprise_compile_hip(<file> <output>)
-# Device code of one file for all of REPRISE_HIP_ARCHITECTURES, as one bundle. Rebuilt when a header that it includes changes.
+# Device code of one file for all of REPRISE_HIP_ARCHITECTURES, as one bundle. Rebuilt when a header
+# that it includes changes.
 function(reprise_compile_hip source output)
   set(architectures "")
   foreach(arch IN LISTS REPRISE_HIP_ARCHITECTURES)

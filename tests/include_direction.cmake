@@ -58,9 +58,10 @@ function(_reason_against header allowed out)
   set(${out} "${reason}" PARENT_SCOPE)
 endfunction()
 
-# check_include_cycles(<root> <out>): sets <out> to a list of lines, one for every header of a folder that includes itself through
-# other headers of the same folder (subfolders included), and one for every file of engine/ but decode_engine.cc that includes the
-# engine's facade: what several units need is vocabulary and has a header of its own.
+# check_include_cycles(<root> <out>): sets <out> to a list of lines, one for every header of a
+# folder that includes itself through other headers of the same folder (subfolders included), and
+# one for every file of engine/ but decode_engine.cc that includes the engine's facade: what several
+# units need is vocabulary and has a header of its own.
 function(check_include_cycles root out)
   set(violations "")
   foreach(folder runtime kernels graphs models engine service tools tests)
@@ -73,7 +74,8 @@ function(check_include_cycles root out)
       endif()
     endforeach()
     list(FILTER files INCLUDE REGEX "\\.h$")
-    # A header that is in no circle loses all its includes in the end; those that never do are in one, or lead to one.
+    # A header that is in no circle loses all its includes in the end; those that never do are in
+    # one, or lead to one.
     set(left "${files}")
     set(before "")
     while(NOT left STREQUAL before)

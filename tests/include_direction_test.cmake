@@ -18,7 +18,8 @@ function(expect violations file line)
   endif()
 endfunction()
 
-# expect_cycles(<violations> [<file> <line of source>]...): what the check for circles says of a tree of those files.
+# expect_cycles(<violations> [<file> <line of source>]...): what the check for circles says of a
+# tree of those files.
 function(expect_cycles violations)
   file(REMOVE_RECURSE "${PLANT}")
   set(planted "${ARGN}")

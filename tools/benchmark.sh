@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures decode on this machine's GPU, once through the embedded library (`reprise run`) and once over gRPC (`reprise serve` and
-# `reprise sched`): 2 rows of 512 tokens, and 64 rows of mixed lengths. Writes one JSON file per measurement.
+# Measures decode on this machine's GPU, once through the embedded library (`reprise run`) and once
+# over gRPC (`reprise serve` and `reprise sched`): 2 rows of 512 tokens, and 64 rows of mixed
+# lengths. Writes one JSON file per measurement.
 set -euo pipefail
 
 usage() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that Reprise is built and tested with, and nothing that is there already.
+# Installs the Debian packages that Reprise is built and tested with, and nothing that is there
+# already.
 set -euo pipefail
 
 usage() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a bare Debian 12 machine to text coming out of a model: install, build, serve, drive the server from a scheduler process.
+# From a bare Debian 12 machine to text coming out of a model: install, build, serve, drive the
+# server from a scheduler process.
 set -euo pipefail
 
 usage() {
