@@ -15,7 +15,8 @@ endfunction()
 
 set(checked 0)
 foreach(folder runtime kernels graphs models engine proto service tools tests)
-  file(GLOB_RECURSE files "${ROOT}/${folder}/*.cc" "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
+  file(GLOB_RECURSE files
+       "${ROOT}/${folder}/*.cc" "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
   foreach(file IN LISTS files)
     nearest_list("${file}" list_folder)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${list_folder}" OUTPUT_VARIABLE entry)

@@ -8,9 +8,10 @@ usage() {
   cat <<'TEXT'
 usage: tools/quickstart.sh [--help]
 
-Installs what is missing, builds Reprise, serves examples/byte-llama on a unix socket and drives it with the reference
-scheduler (`reprise sched`), a separate process that speaks the public gRPC API alone. Then stops the server.
-Uses CUDA where nvcc and an NVIDIA GPU are found, the CPU elsewhere. Leaves nothing behind but build/.
+Installs what is missing, builds Reprise, serves examples/byte-llama on a unix socket and drives it
+with the reference scheduler (`reprise sched`), a separate process that speaks the public gRPC API
+alone. Then it stops the server. It uses CUDA where nvcc and an NVIDIA GPU are found and the CPU
+elsewhere, and leaves nothing behind but build/.
 TEXT
 }
 
