@@ -8,18 +8,21 @@ if(REPRISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
 endif()
 
-# No -march=native: a binary runs on any x86-64, and a row's tokens are the same bits wherever it was built.
+# No -march=native: a binary runs on any x86-64, and a row's tokens are the same bits wherever it
+# was built.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
-# Presets asan and tsan. NDEBUG stays off: assertions of the standard library and of Abseil's headers
-# are wanted there. -g1 is what a report needs, files and lines; -g takes a fifth longer to compile.
+# Presets asan and tsan. NDEBUG stays off: assertions of the standard library and of Abseil's
+# headers are wanted there. -g1 is what a report needs, files and lines; -g takes a fifth longer to
+# compile.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
 add_library(reprise_flags INTERFACE)
 target_compile_options(reprise_flags INTERFACE -Wall -Wextra -ffunction-sections -fdata-sections)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 sees impossible sizes in inlined std::string and std::vector code (GCC bugs 105329 and 105651).
+  # g++ 12 sees impossible sizes in inlined std::string and std::vector code (GCC bugs 105329 and
+  # 105651).
   target_compile_options(reprise_flags INTERFACE -Wno-array-bounds -Wno-restrict
                                                    -Wno-stringop-overflow)
 endif()
@@ -28,7 +31,8 @@ if(REPRISE_WARNINGS_AS_ERRORS)
 endif()
 
 if(REPRISE_SANITIZE)
-  # The instrumentation hides stores from this warning's analysis (GCC manual, -fsanitize=address), in the standard library's headers too.
+  # The instrumentation hides stores from this warning's analysis (GCC manual, -fsanitize=address),
+  # in the standard library's headers too.
   target_compile_options(reprise_flags INTERFACE -Wno-maybe-uninitialized)
   # Global, so that generated sources and the test program are instrumented too.
   add_compile_options(-fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all)
@@ -37,7 +41,8 @@ else()
   add_link_options(-Wl,--gc-sections -Wl,--as-needed)
 endif()
 
-# The installed program needs libm and libc alone, so that it runs on machines without our build dependencies.
+# The installed program needs libm and libc alone, so that it runs on machines without our build
+# dependencies.
 set(REPRISE_PROGRAM_LINK_OPTIONS "")
 if(NOT REPRISE_SANITIZE)
   set(REPRISE_PROGRAM_LINK_OPTIONS -static-libstdc++ -static-libgcc)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Looks for the CUDA toolkit. enable_language(CUDA) is not used: host code is plain C++ against the runtime API, and kernels
-# become fat binaries that are loaded at run time, so a CUDA build starts on a machine without a driver.
+# Looks for the CUDA toolkit. enable_language(CUDA) is not used: host code is plain C++ against the
+# runtime API, and kernels become fat binaries that are loaded at run time, so a CUDA build starts
+# on a machine without a driver.
 # Sets REPRISE_WITH_CUDA to 1 or 0.
 
 set(REPRISE_WITH_CUDA 0)
@@ -16,17 +17,20 @@ if(NOT REPRISE_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit REQUIRED)
     set(REPRISE_WITH_CUDA 1)
   elseif(REPRISE_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "REPRISE_CUDA is ON, but there is no nvcc in PATH or in /usr/local/cuda/bin")
+    message(FATAL_ERROR
+            "REPRISE_CUDA is ON, but there is no nvcc in PATH or in /usr/local/cuda/bin")
   endif()
 endif()
 if(REPRISE_WITH_CUDA)
-  message(STATUS "CUDA: ${REPRISE_NVCC}, ${CUDAToolkit_VERSION}, architectures ${REPRISE_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA: ${REPRISE_NVCC}, ${CUDAToolkit_VERSION}, "
+                 "architectures ${REPRISE_CUDA_ARCHITECTURES}")
 else()
   message(STATUS "CUDA: not built")
 endif()
 
 # reprise_compile_cuda(<file> <output.fatbin>)
-# Device code of one file for all of REPRISE_CUDA_ARCHITECTURES. Rebuilt when a header that it includes changes.
+# Device code of one file for all of REPRISE_CUDA_ARCHITECTURES. Rebuilt when a header that it
+# includes changes.
 function(reprise_compile_cuda source fatbin)
   set(gencode "")
   foreach(arch IN LISTS REPRISE_CUDA_ARCHITECTURES)

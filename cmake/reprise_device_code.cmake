@@ -22,8 +22,9 @@ function(reprise_embed target assembly)
 endfunction()
 
 # reprise_add_gpu_kernels(<target> [file.cc ...])
-# Compiles each file for CUDA and for HIP, where there is a compiler, embeds the results in <target> and defines the functions of
-# kernels/device_code.h over them. Without compilers they are defined too, and empty.
+# Compiles each file for CUDA and for HIP, where there is a compiler, embeds the results in <target>
+# and defines the functions of kernels/device_code.h over them. Without compilers they are defined
+# too, and empty.
 function(reprise_add_gpu_kernels target)
   set(REPRISE_CODE_DECLARATIONS "")
   set(embedded "")
@@ -43,7 +44,8 @@ function(reprise_add_gpu_kernels target)
       set(code "${code_dir}/${symbol}.bin")
       cmake_language(CALL reprise_compile_${suffix} "${CMAKE_CURRENT_SOURCE_DIR}/${file}" "${code}")
       list(APPEND embedded ${symbol} "${code}")
-      string(APPEND REPRISE_CODE_DECLARATIONS "extern const std::byte ${symbol}[];\nextern const std::byte ${symbol}_end[];\n")
+      string(APPEND REPRISE_CODE_DECLARATIONS
+             "extern const std::byte ${symbol}[];\nextern const std::byte ${symbol}_end[];\n")
       string(APPEND REPRISE_${vendor}_CODE "Code{${symbol}, ${symbol}_end}, ")
       math(EXPR REPRISE_NUM_${vendor}_CODE "${REPRISE_NUM_${vendor}_CODE} + 1")
     endforeach()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # How thread-style kernels are compiled for the emulator (tests/emulator).
 #
-# g++ is asked to call a function before every access to memory, as for ThreadSanitizer; the functions are those of tests/emulator, and
-# that sanitizer's runtime is not linked. -O1 and not more: above it g++ merges equal code and turns calls into jumps, so that barriers
-# lose places of their own, and makes vectors of loads and loads ahead of a branch, which touch what the source does not.
+# g++ is asked to call a function before every access to memory, as for ThreadSanitizer; the
+# functions are those of tests/emulator, and that sanitizer's runtime is not linked. -O1 and not
+# more: above it g++ merges equal code and turns calls into jumps, so that barriers lose places of
+# their own, and makes vectors of loads and loads ahead of a branch, which touch what the source
+# does not.
 set(REPRISE_EMULATED_FLAGS -O1 -g1 -finline-functions -fno-optimize-sibling-calls)
 if(NOT REPRISE_SANITIZE)
   # Headers that ask for __SANITIZE_THREAD__ would expect the runtime.
@@ -13,8 +15,8 @@ if(NOT REPRISE_SANITIZE)
 endif()
 
 # reprise_emulated_kernels(<target> SOURCES file.cc ...)
-# Adds sources that hold emulated kernels to a target of this folder, and links the emulator. Not under ThreadSanitizer, where nothing
-# of the emulator is built.
+# Adds sources that hold emulated kernels to a target of this folder, and links the emulator. Not
+# under ThreadSanitizer, where nothing of the emulator is built.
 function(reprise_emulated_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
   target_sources(${target} PRIVATE ${arg_SOURCES})

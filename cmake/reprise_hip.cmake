@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Looks for a clang that compiles for AMD GPUs. enable_language(HIP) is not used: it wants an installed ROCm, and we need a compiler,
-# a linker and the vendor's math library as bitcode, no headers and no runtime library (that one is opened at run time).
+# Looks for a clang that compiles for AMD GPUs. enable_language(HIP) is not used: it wants an
+# installed ROCm, and we need a compiler, a linker and the vendor's math library as bitcode, no
+# headers and no runtime library (that one is opened at run time).
 # Sets REPRISE_WITH_HIP to 1 or 0.
 
 set(REPRISE_WITH_HIP 0)
@@ -11,12 +12,16 @@ if(NOT REPRISE_HIP STREQUAL "OFF")
   find_program(REPRISE_HIP_CLANG NAMES clang++-19)
   find_program(REPRISE_HIP_LLD NAMES ld.lld-19)
   find_program(REPRISE_HIP_BUNDLER NAMES clang-offload-bundler-19 PATHS /usr/lib/llvm-19/bin)
-  find_file(REPRISE_HIP_OCML NAMES ocml.bc PATHS /usr/lib/x86_64-linux-gnu/amdgcn/bitcode /opt/rocm/amdgcn/bitcode NO_DEFAULT_PATH)
+  find_file(REPRISE_HIP_OCML
+            NAMES ocml.bc
+            PATHS /usr/lib/x86_64-linux-gnu/amdgcn/bitcode /opt/rocm/amdgcn/bitcode
+            NO_DEFAULT_PATH)
   mark_as_advanced(REPRISE_HIP_CLANG REPRISE_HIP_LLD REPRISE_HIP_BUNDLER REPRISE_HIP_OCML)
   if(REPRISE_HIP_CLANG AND REPRISE_HIP_LLD AND REPRISE_HIP_BUNDLER AND REPRISE_HIP_OCML)
     set(REPRISE_WITH_HIP 1)
   elseif(REPRISE_HIP STREQUAL "ON")
-    message(FATAL_ERROR "REPRISE_HIP is ON, but not all of clang++-19, ld.lld-19, clang-offload-bundler-19 and rocm-device-libs are here")
+    message(FATAL_ERROR "REPRISE_HIP is ON, but not all of clang++-19, ld.lld-19, "
+                        "clang-offload-bundler-19 and rocm-device-libs are here")
   endif()
 endif()
 if(REPRISE_WITH_HIP)
@@ -25,7 +30,8 @@ else()
   message(STATUS "HIP: not built")
 endif()
 
-# Debian's device libraries (5.2.3) are older than two of our targets: their one file per target, a constant, is made here.
+# Debian's device libraries (5.2.3) are older than two of our targets: their one file per target, a
+# constant, is made here.
 if(REPRISE_WITH_HIP)
   get_filename_component(bitcode_dir "${REPRISE_HIP_OCML}" DIRECTORY)
   set(REPRISE_HIP_BITCODE "${PROJECT_BINARY_DIR}/hip_bitcode")
@@ -42,17 +48,19 @@ if(REPRISE_WITH_HIP)
     set(output "${REPRISE_HIP_BITCODE}/oclc_isa_version_${name}.bc")
     if(NOT EXISTS "${output}")
       file(WRITE "${REPRISE_HIP_BITCODE}/isa_${name}.cl"
-           "__attribute__((visibility(\"protected\"))) const __constant int __oclc_ISA_version = ${version};\n")
+           "__attribute__((visibility(\"protected\"))) "
+           "const __constant int __oclc_ISA_version = ${version};\n")
       execute_process(
-        COMMAND "${REPRISE_HIP_CLANG}" -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib -O1 -emit-llvm
-                -c "${REPRISE_HIP_BITCODE}/isa_${name}.cl" -o "${output}"
+        COMMAND "${REPRISE_HIP_CLANG}" -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib
+                -O1 -emit-llvm -c "${REPRISE_HIP_BITCODE}/isa_${name}.cl" -o "${output}"
         COMMAND_ERROR_IS_FATAL ANY)
     endif()
   endforeach()
 endif()
 
 # reprise_compile_hip(<file> <output>)
-# Device code of one file for all of REPRISE_HIP_ARCHITECTURES, as one bundle. Rebuilt when a header that it includes changes.
+# Device code of one file for all of REPRISE_HIP_ARCHITECTURES, as one bundle. Rebuilt when a header
+# that it includes changes.
 function(reprise_compile_hip source output)
   set(architectures "")
   foreach(arch IN LISTS REPRISE_HIP_ARCHITECTURES)
@@ -63,7 +71,8 @@ function(reprise_compile_hip source output)
     OUTPUT "${output}"
     DEPFILE "${output}.d"
     DEPENDS "${source}"
-    COMMAND "${REPRISE_HIP_CLANG}" -x hip -std=c++20 -O3 -nogpuinc --rocm-path=/usr "--rocm-device-lib-path=${REPRISE_HIP_BITCODE}"
+    COMMAND "${REPRISE_HIP_CLANG}" -x hip -std=c++20 -O3 -nogpuinc --rocm-path=/usr
+            "--rocm-device-lib-path=${REPRISE_HIP_BITCODE}"
             --offload-device-only ${architectures} -Wall -Wextra -Werror "-I${PROJECT_SOURCE_DIR}"
             -MD -MF "${output}.d" -MT "${output}" -o "${output}" "${source}"
     COMMENT "Building HIP code objects of ${name}"

@@ -21,8 +21,8 @@ function(reprise_library folder)
                                   PRIVATE $<BUILD_INTERFACE:reprise_flags> ${arg_PRIVATE})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
   if(folder MATCHES "^(service|tools)$")
-    # Nothing there must be fast, and sanitizers make much code of gRPC's and CLI11's templates: with
-    # -O0 it is compiled in 60 % of the time of -O1.
+    # Nothing there must be fast, and sanitizers make much code of gRPC's and CLI11's templates:
+    # with -O0 it is compiled in 60 % of the time of -O1.
     target_compile_options(${target} PRIVATE $<$<CONFIG:Sanitize>:-O0>)
   endif()
 endfunction()

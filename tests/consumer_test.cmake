@@ -2,7 +2,8 @@
 # How embedders use Reprise, tried:
 # cmake -DSTEP=<step> <definitions of the step> -P consumer_test.cmake
 #   install     -DBUILD -DPREFIX -DLIBDIR -DHEADERS -DSOURCE: installs the development files
-#               of our build into PREFIX; what lies there must be what it should be, and nothing else
+#               of our build into PREFIX; what lies there must be what it should be, and nothing
+#               else
 #   package     -DPREFIX -DSOURCE -DSCRATCH: a CMake project that finds the package
 #   pkgconfig   -DPREFIX -DLIBDIR -DSOURCE -DSCRATCH -DPKG_CONFIG: a compiler and pkg-config
 #   subproject  -DSOURCE -DSCRATCH: a CMake project that adds our repository
@@ -55,7 +56,8 @@ function(check_texts)
     string(FIND "${text}" "${BUILD}" in_build)
     string(FIND "${text}" "${SOURCE}" in_source)
     if(foreign OR NOT in_build EQUAL -1 OR NOT in_source EQUAL -1)
-      message(FATAL_ERROR "${file} names what an embedder does not have: ${foreign}, or a path of ours")
+      message(FATAL_ERROR
+              "${file} names what an embedder does not have: ${foreign}, or a path of ours")
     endif()
   endforeach()
 endfunction()

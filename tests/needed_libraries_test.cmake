@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=<path> -DREADELF=<readelf> -P needed_libraries_test.cmake
-# Fails when the program needs a shared library other than libc and libm: it has to start on a machine that has neither our build
-# dependencies nor a GPU driver.
+# Fails when the program needs a shared library other than libc and libm: it has to start on a
+# machine that has neither our build dependencies nor a GPU driver.
 cmake_minimum_required(VERSION 3.25)
 
-execute_process(COMMAND "${READELF}" --dynamic --wide "${PROGRAM}" OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${READELF}" --dynamic --wide "${PROGRAM}"
+                OUTPUT_VARIABLE dynamic
+                COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*" needed "${dynamic}")
 if(NOT needed)
-  message(FATAL_ERROR "${READELF} lists no needed library of ${PROGRAM}, not even libc:\n${dynamic}")
+  message(FATAL_ERROR
+          "${READELF} lists no needed library of ${PROGRAM}, not even libc:\n${dynamic}")
 endif()
 foreach(line IN LISTS needed)
   if(NOT line MATCHES ": .(libc|libm|ld-linux-x86-64)\\.so\\.[0-9]+.$")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<repository> -P source_lists_test.cmake
-# Fails when a source file is in no CMakeLists.txt: code that is not built is not checked, and a test that is not built proves nothing.
+# Fails when a source file is in no CMakeLists.txt: code that is not built is not checked, and a
+# test that is not built proves nothing.
 cmake_minimum_required(VERSION 3.25)
 
 # nearest_list(<file> <out>): the CMakeLists.txt in the closest folder above a file.
@@ -14,7 +15,8 @@ endfunction()
 
 set(checked 0)
 foreach(folder runtime kernels graphs models engine proto service tools tests)
-  file(GLOB_RECURSE files "${ROOT}/${folder}/*.cc" "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
+  file(GLOB_RECURSE files
+       "${ROOT}/${folder}/*.cc" "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
   foreach(file IN LISTS files)
     nearest_list("${file}" list_folder)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${list_folder}" OUTPUT_VARIABLE entry)

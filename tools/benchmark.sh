@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures decode on this machine's GPU, once through the embedded library (`reprise run`) and once over gRPC (`reprise serve` and
-# `reprise sched`): 2 rows of 512 tokens, and 64 rows of mixed lengths. Writes one JSON file per measurement.
+# Measures decode on this machine's GPU, once through the embedded library (`reprise run`) and once
+# over gRPC (`reprise serve` and `reprise sched`): 2 rows of 512 tokens, and 64 rows of mixed
+# lengths. Writes one JSON file per measurement.
 set -euo pipefail
 
 usage() {
@@ -32,25 +33,35 @@ mkdir -p "${out}"
 scratch=$(mktemp -d)
 server=""
 clean_up() {
-  if [[ -n "${server}" ]]; then kill -TERM "${server}" 2>/dev/null || true; wait "${server}" || true; fi
+  if [[ -n "${server}" ]]; then
+    kill -TERM "${server}" 2>/dev/null || true
+    wait "${server}" || true
+  fi
   rm -rf "${scratch}"
 }
 trap clean_up EXIT
 
-{ "${program}" --version; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tee "${out}/machine.txt"
+{
+  "${program}" --version
+  nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+} | tee "${out}/machine.txt"
 two=(--random-prompt 512 --max-new-tokens 256 --ignore-eos --warmup 16 --quiet)
 many=(--prompt-lengths 64..4096 --max-new-tokens 256 --ignore-eos --warmup 16 --quiet)
 
 printf '\n== run, 2 rows\n'
-"${program}" run --preset "${preset}" --device cuda --rows 2 "${two[@]}" --bandwidth "${bandwidth}" --json "${out}/run-2.json"
+"${program}" run --preset "${preset}" --device cuda --rows 2 "${two[@]}" \
+  --bandwidth "${bandwidth}" --json "${out}/run-2.json"
 printf '\n== run, 64 rows\n'
-"${program}" run --preset "${preset}" --device cuda --rows 64 "${many[@]}" --bandwidth "${bandwidth}" --json "${out}/run-64.json"
+"${program}" run --preset "${preset}" --device cuda --rows 64 "${many[@]}" \
+  --bandwidth "${bandwidth}" --json "${out}/run-64.json"
 
-"${program}" serve --preset "${preset}" --device cuda --listen "unix:${scratch}/reprise.sock" >"${out}/serve.txt" 2>&1 &
+"${program}" serve --preset "${preset}" --device cuda --listen "unix:${scratch}/reprise.sock" \
+  >"${out}/serve.txt" 2>&1 &
 server=$!
 "${program}" health --address "unix:${scratch}/reprise.sock" --wait 120s
 printf '\n== sched, 2 rows\n'
 "${program}" sched --address "unix:${scratch}/reprise.sock" --requests 2 --prompt-lengths 512 \
   --max-new-tokens 256 --ignore-eos --warmup 16 --quiet --json "${out}/sched-2.json"
 printf '\n== sched, 64 rows\n'
-"${program}" sched --address "unix:${scratch}/reprise.sock" --requests 64 "${many[@]}" --json "${out}/sched-64.json"
+"${program}" sched --address "unix:${scratch}/reprise.sock" --requests 64 "${many[@]}" \
+  --json "${out}/sched-64.json"

@@ -117,7 +117,8 @@ def _read_cubin(data, target, what):
             symbol, number = struct.unpack("<II", value)
             (registers if attribute == _REGISTER_COUNT else frames)[names[symbol]] = number
     sections = dict(elf.sections)
-    # sm_90 counts the kilobyte that the system takes of every block; it is no share of the kernel's.
+    # sm_90 counts the kilobyte that the system takes of every block; it is no share of the
+    # kernel's.
     reserved = 1024 if ".nv.shared.reserved.0" in sections else 0
     kernels = []
     for section, header in elf.sections:

@@ -72,7 +72,8 @@ def llama_tiny():
 
 
 def llama3_rope_bias_tiny():
-    # At 32 original positions the 12 frequencies of a head fall on all three branches of the llama3 rule.
+    # At 32 original positions the 12 frequencies of a head fall on all three branches of the llama3
+    # rule.
     config = config_of(
         LlamaConfig,
         vocab=101,
@@ -241,7 +242,8 @@ def linear_rope_tiny():
 
 
 def yarn_rope_tiny():
-    # At 64 original positions and these betas the 16 frequencies of a head fall on all three parts of yarn's ramp.
+    # At 64 original positions and these betas the 16 frequencies of a head fall on all three parts
+    # of yarn's ramp.
     return scaled_rope_llama(
         "yarn-rope-tiny",
         {

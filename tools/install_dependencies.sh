@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that Reprise is built and tested with, and nothing that is there already.
+# Installs the Debian packages that Reprise is built and tested with, and nothing that is there
+# already.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: tools/install_dependencies.sh [--build-only] [--help]
 
-Installs, with apt, the packages that are missing on this machine (Debian 12). Runs as root or through sudo; where
-nothing is missing it needs neither and does not touch the network.
+Installs, with apt, the packages that are missing on this machine (Debian 12). It runs as root or
+through sudo; where nothing is missing it needs neither and does not touch the network.
 
   --build-only  leave out what only the tests and the style checks need
   --help        show this text
 
-The tests compile the kernels for AMD GPUs too: clang 19, its linker and the device libraries are among their packages.
-The CUDA toolkit is not installed: it is used where nvcc is found.
+The tests compile the kernels for AMD GPUs too: clang 19, its linker and the device libraries are
+among their packages. The CUDA toolkit is not installed: it is used where nvcc is found.
 TEXT
 }
 

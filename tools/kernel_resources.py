@@ -23,14 +23,15 @@ for AMD targets alone, of `--preset hip`). AMD code is disassembled with llvm-ob
 
 # ---- the rules that --check enforces ----
 
-# Which kernels a target must have, which it must not, and how many there may be is said by the catalogue (kernels/catalog.h), and
-# printed by reprise_kernel_shapes.
+# Which kernels a target must have, which it must not, and how many there may be is said by the
+# catalogue (kernels/catalog.h), and printed by reprise_kernel_shapes.
 
-# Code of a kernel whose instance does not fit the target: it ends at once. The compilers' alignment is no part of a kernel's size.
+# Code of a kernel whose instance does not fit the target: it ends at once. The compilers' alignment
+# is no part of a kernel's size.
 EMPTY_CODE_BYTES = 64
 
-# What may spill, as (target, kernel, most); the first pattern that matches both counts, and everything else may not spill at all.
-# Scratch: bytes per thread in device memory.
+# What may spill, as (target, kernel, most); the first pattern that matches both counts, and
+# everything else may not spill at all. Scratch: bytes per thread in device memory.
 SCRATCH_ALLOWANCE = (
     # The accumulators of head size 256 alone fill half of the 255 registers.
     ("sm_.*", "reprise_attention_prefill_matrix_.*_256", 24),

@@ -60,7 +60,8 @@ def parse_args(names):
 @torch.no_grad()
 def randomise(model, generator):
     """Random weights that make attention uneven and logits spread: no zeros, no norm at 1."""
-    # Filled by name, so that the bits do not depend on the order in which a release registers its modules.
+    # Filled by name, so that the bits do not depend on the order in which a release registers its
+    # modules.
     for name, parameter in sorted(model.named_parameters()):
         shape = parameter.shape
         if parameter.ndim == 1:

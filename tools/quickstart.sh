@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a bare Debian 12 machine to text coming out of a model: install, build, serve, drive the server from a scheduler process.
+# From a bare Debian 12 machine to text coming out of a model: install, build, serve, drive the
+# server from a scheduler process.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: tools/quickstart.sh [--help]
 
-Installs what is missing, builds Reprise, serves examples/byte-llama on a unix socket and drives it with the reference
-scheduler (`reprise sched`), a separate process that speaks the public gRPC API alone. Then stops the server.
-Uses CUDA where nvcc and an NVIDIA GPU are found, the CPU elsewhere. Leaves nothing behind but build/.
+Installs what is missing, builds Reprise, serves examples/byte-llama on a unix socket and drives it
+with the reference scheduler (`reprise sched`), a separate process that speaks the public gRPC API
+alone. Then it stops the server. It uses CUDA where nvcc and an NVIDIA GPU are found and the CPU
+elsewhere, and leaves nothing behind but build/.
 TEXT
 }
 

@@ -203,7 +203,8 @@ def train(model, corpus, args, device):
         lr = learning_rate(args.lr, step, elapsed / budget_s)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        # Every fourth step takes a quarter of the windows at four times the length: positions up to the limit get trained too.
+        # Every fourth step takes a quarter of the windows at four times the length: positions up to
+        # the limit get trained too.
         long_step = step % 4 == 3
         num_windows, length = (args.batch // 4, MAX_POSITIONS) if long_step else (args.batch, 512)
         inputs, targets = sample_windows(corpus, num_windows, length, generator)

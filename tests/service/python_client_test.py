@@ -43,7 +43,8 @@ class Client:
     """Method stubs by hand: grpc_tools may be missing."""
 
     def __init__(self, address):
-        # What a server answers is bounded by Limits.max_result_bytes, which may be beyond gRPC's default of 4 MiB.
+        # What a server answers is bounded by Limits.max_result_bytes, which may be beyond gRPC's
+        # default of 4 MiB.
         self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
 
         def unary(name, request, response):
