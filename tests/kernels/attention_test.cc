@@ -13,9 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/attention/attention_geometry.h"
-#include "tests/testing/cases/attention_cases.h"
 #include "kernels/device/traits.h"
+#include "tests/testing/cases/attention_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
@@ -427,9 +428,10 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
     args = good;
     args.kv.dtype = other;
     const std::string got(runtime::NameOf(other)), allowed(runtime::NameOf(dtype()));
-    EXPECT_THAT(launch(args), StatusIs(absl::StatusCode::kUnimplemented,
-                                       "attention: KV is " + got + " with activations of " +
-                                           allowed + "; allowed: " + allowed));
+    EXPECT_THAT(launch(args),
+                StatusIs(absl::StatusCode::kUnimplemented,
+                         absl::StrCat("attention: KV is ", got, " with activations of ", allowed,
+                                      "; allowed: ", allowed)));
   }
 }
 

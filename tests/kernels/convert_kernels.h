@@ -55,6 +55,8 @@ REPRISE_FN void ConvertFromFloatBody(Block& b, const testing::ConvertArgs& a) {
                        testing::ConvertArgs)                                                   \
   REPRISE_BLOCK_KERNEL(reprise_test_f32_to_##suffix, Threads(256), 0, ConvertFromFloatBody<T>, \
                        testing::ConvertArgs)
+// Kernels are defined in every source that includes this, each in a namespace of its own.
+// NOLINTNEXTLINE(misc-definitions-in-headers)
 REPRISE_FOR_EACH_CONVERTED(REPRISE_CONVERT_KERNELS)
 
 #if !defined(__CUDACC__) && !defined(__HIP__)

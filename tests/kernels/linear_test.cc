@@ -10,11 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/fill/fill.h"
-#include "tests/testing/cases/linear_cases.h"
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_geometry.h"
+#include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
@@ -218,8 +219,8 @@ TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
     if (format == good.format) continue;
     LinearWeights weights = good;
     weights.format = format;
-    refusal(weights, "linear: weights are " + std::string(kernels::NameOf(format)) +
-                         " with activations of " + name + "; allowed: " + name);
+    refusal(weights, absl::StrCat("linear: weights are ", std::string(kernels::NameOf(format)),
+                                  " with activations of ", name, "; allowed: ", name));
   }
   const float number = 0.0f;
   LinearWeights weights = good;
