@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the GPU code that a build of Reprise embeds: what each compiled kernel takes of a device.
 
-Used by kernel_resources.py. No vendor's tool is needed to read it: CUDA fat binaries hold one ELF file per architecture, bundles of
-clang's offloading too, and both state registers and shared memory in their notes. Matrix instructions are counted in the code: on
-NVIDIA by the opcode in the instruction word, on AMD in LLVM's disassembly.
+Used by kernel_resources.py. No vendor's tool is needed to read it: CUDA fat binaries hold one ELF
+file per architecture, bundles of clang's offloading too, and both state registers and shared memory
+in their notes. Matrix instructions are counted in the code: on NVIDIA by the opcode in the
+instruction word, on AMD in LLVM's disassembly.
 """
 
 import dataclasses
@@ -65,7 +66,8 @@ class Elf:
             if header[1] == 2:  # SHT_SYMTAB
                 strings = self.sections[header[6]][1][4]
                 data = self.data[header[4] : header[4] + header[5]]
-                return [(_string_at(self.data, strings + s[0]), s[1] & 15, s[5]) for s in struct.iter_unpack("<IBBHQQ", data)]
+                return [(_string_at(self.data, strings + s[0]), s[1] & 15,
+                         s[5]) for s in struct.iter_unpack("<IBBHQQ", data)]
         return []
 
 
@@ -103,7 +105,8 @@ def read_fat_binary(path):
         (flags,) = struct.unpack_from("<I", data, offset + 40)
         if kind == 2:  # machine code; 1 is PTX
             target = f"sm_{arch}{'a' if flags >> 20 & 1 else ''}"
-            kernels += _read_cubin(data[offset + header : offset + header + size], target, f"{path} ({target})")
+            kernels += _read_cubin(data[offset + header : offset + header + size], target,
+                                   f"{path} ({target})")
         offset += header + size
     return kernels
 
@@ -126,9 +129,11 @@ def _read_cubin(data, target, what):
             continue
         name = section[len(".text.") :]
         text = data[header[4] : header[4] + header[5]]
-        threads = [struct.unpack("<III", v)[0] for a, v in _attributes(elf.contents(f".nv.info.{name}")) if a == _MAX_THREADS]
+        threads = [struct.unpack("<III", v)[0] for a,
+                   v in _attributes(elf.contents(f".nv.info.{name}")) if a == _MAX_THREADS]
         if not threads or name not in registers:
-            raise CodeError(f"{what}: {name} states no register count or no thread count (__launch_bounds__)")
+            raise CodeError(
+                f"{what}: {name} states no register count or no thread count (__launch_bounds__)")
         shared = sections.get(f".nv.shared.{name}")
         kernels.append(
             Kernel(
@@ -141,7 +146,8 @@ def _read_cubin(data, target, what):
                 static_shared_bytes=max(0, shared[5] - reserved) if shared else 0,
                 scratch_bytes=frames.get(name, 0),
                 spilled_scalars=0,
-                matrix_instructions=sum(low & 0xFFF == _HMMA for low, _ in struct.iter_unpack("<QQ", text)),
+                matrix_instructions=sum(low & 0xFFF == _HMMA for low,
+                                        _ in struct.iter_unpack("<QQ", text)),
                 code_bytes=len(text),
             )
         )
@@ -151,7 +157,8 @@ def _read_cubin(data, target, what):
 # ---- AMD ----
 
 _DISASSEMBLER = "llvm-objdump-19"
-_MATRIX_MNEMONIC = {  # by the kernel's dtype, so that a kernel cannot hide behind another type's instructions
+# by the kernel's dtype, so that a kernel cannot hide behind another type's instructions
+_MATRIX_MNEMONIC = {
     "bf16": re.compile(r"\bv_(mfma|wmma)_f32_16x16x16_?bf16"),
     "f16": re.compile(r"\bv_(mfma|wmma)_f32_16x16x16_?f16"),
 }
@@ -258,7 +265,8 @@ def _count_matrix_instructions(data, what):
         file.write(data)
         file.flush()
         try:
-            run = subprocess.run([_DISASSEMBLER, "-d", "--no-show-raw-insn", file.name], capture_output=True, text=True, check=False)
+            run = subprocess.run([_DISASSEMBLER, "-d", "--no-show-raw-insn", file.name],
+                                 capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise CodeError(f"{what}: needs {_DISASSEMBLER} (Debian: llvm-19)") from None
     if run.returncode != 0:
@@ -275,7 +283,9 @@ def _count_matrix_instructions(data, what):
 
 
 def read_build(build):
-    """All kernels of a build folder, {target: {name: Kernel}}. Raises CodeError where there are none."""
+    """All kernels of a build folder, {target: {name: Kernel}}. Raises CodeError where there are
+    none.
+    """
     folder = pathlib.Path(build) / "kernels" / "device_code"
     kernels = []
     for path in sorted(folder.glob("reprise_cuda_*.bin")):
@@ -283,7 +293,9 @@ def read_build(build):
     for path in sorted(folder.glob("reprise_hip_*.bin")):
         kernels += read_bundle(path)
     if not kernels:
-        raise CodeError(f"{folder}: no reprise_cuda_*.bin and no reprise_hip_*.bin; build the preset cuda or hip first")
+        raise CodeError(
+            f"{folder}: no reprise_cuda_*.bin and no reprise_hip_*.bin; build the preset cuda or "
+            "hip first")
     targets = {}
     for kernel in kernels:
         of_target = targets.setdefault(kernel.target, {})

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiny models of tests/fixtures: what each is there to show, and its config. make_fixtures.py makes them."""
+"""The tiny models of tests/fixtures: what each is there to show, and its config. make_fixtures.py
+makes them.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +21,10 @@ from transformers import (
 )
 
 TRANSFORMERS5 = "config in the transformers 5 dialect"
-TRANSFORMERS4 = "config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 saves it)"
+TRANSFORMERS4 = (
+    "config in the transformers 4 dialect (config_transformers5.json: the same as transformers 5 "
+    "saves it)"
+)
 
 
 @dataclass
@@ -95,7 +100,8 @@ def llama3_rope_bias_tiny():
         tie_word_embeddings=True,
     )
     what = (
-        "Llama with llama3 rope scaling and biases on all projections: MQA 3/1, tied, bf16 checkpoint in two shards, "
+        "Llama with llama3 rope scaling and biases on all projections: MQA 3/1, tied, bf16 "
+        "checkpoint in two shards, "
         + TRANSFORMERS4
     )
     return Fixture(
@@ -126,7 +132,8 @@ def granite_tiny():
         tie_word_embeddings=False,
     )
     what = (
-        "Granite with all four multipliers off their neutral values: MHA 4/4, head_dim 32 that is not hidden_size / heads, "
+        "Granite with all four multipliers off their neutral values: MHA 4/4, head_dim 32 that is "
+        "not hidden_size / heads, "
         f"untied, f16 checkpoint, {TRANSFORMERS5}"
     )
     return Fixture("granite-tiny", what, config, GraniteForCausalLM, torch.float16)
@@ -146,7 +153,8 @@ def mistral_tiny():
         tie_word_embeddings=False,
     )
     what = (
-        "Mistral with a sliding window of 21 tokens, less than the longer prompts: GQA 4/2, head_dim 16 that is not "
+        "Mistral with a sliding window of 21 tokens, less than the longer prompts: GQA 4/2, "
+        "head_dim 16 that is not "
         f"hidden_size / heads, untied, bf16 checkpoint, {TRANSFORMERS4}"
     )
     return Fixture(
@@ -174,7 +182,8 @@ def qwen2_tiny():
         tie_word_embeddings=False,
     )
     what = (
-        "Qwen2: biases on q, k and v alone, a sliding_window that is inert because use_sliding_window is false: MQA 3/1, head_dim "
+        "Qwen2: biases on q, k and v alone, a sliding_window that is inert because "
+        "use_sliding_window is false: MQA 3/1, head_dim "
         f"12 by default, untied, f16 checkpoint, {TRANSFORMERS4}"
     )
     return Fixture(
@@ -205,7 +214,8 @@ def qwen3_tiny():
         tie_word_embeddings=True,
     )
     what = (
-        "Qwen3: RMSNorm over every head of q and k before rope: GQA 4/2, head_dim 24 that is not hidden_size / heads, tied, bf16 "
+        "Qwen3: RMSNorm over every head of q and k before rope: GQA 4/2, head_dim 24 that is not "
+        "hidden_size / heads, tied, bf16 "
         f"checkpoint, {TRANSFORMERS4}"
     )
     return Fixture(
@@ -253,7 +263,8 @@ def yarn_rope_tiny():
             "original_max_position_embeddings": 64,
             "beta_fast": 4.0,
         },
-        "Llama with yarn rope scaling, cos and sin scaled by the factor that yarn infers: MQA 2/1, tied, bf16 checkpoint, "
+        "Llama with yarn rope scaling, cos and sin scaled by the factor that yarn infers: MQA 2/1, "
+        "tied, bf16 checkpoint, "
         + TRANSFORMERS4,
         transformers4_dialect=True,
     )

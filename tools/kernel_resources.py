@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What every compiled kernel takes of every GPU target: a table for docs/benchmarks, and a check that tests run."""
+"""What every compiled kernel takes of every GPU target: a table for docs/benchmarks, and a check
+that tests run.
+"""
 
 import argparse
 import dataclasses
@@ -14,11 +16,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import device_code  # noqa: E402
 
 EXAMPLES = """examples:
-  tools/kernel_resources.py --build build/cuda           writes docs/benchmarks/kernel_resources.md and .json
-  tools/kernel_resources.py --build build/cuda --check   exits with 1 and one line per finding where there is any
+  tools/kernel_resources.py --build build/cuda
+      writes docs/benchmarks/kernel_resources.md and .json
+  tools/kernel_resources.py --build build/cuda --check
+      exits with 1 and one line per finding where there is any
 
-The build folder needs its device code and the program reprise_kernel_shapes (both are part of `cmake --build --preset cuda` and,
-for AMD targets alone, of `--preset hip`). AMD code is disassembled with llvm-objdump-19.
+The build folder needs its device code and the program reprise_kernel_shapes (both are part of
+`cmake --build --preset cuda` and, for AMD targets alone, of `--preset hip`). AMD code is
+disassembled with llvm-objdump-19.
 """
 
 # ---- the rules that --check enforces ----
@@ -62,8 +67,11 @@ def matrix_unit(target):
 
 
 def findings(targets, shapes, wanted=()):
-    """What is wrong, one line each; an empty list when all is well. wanted: targets that must be there."""
-    found = [f"{target}: no kernel is compiled for it" for target in wanted if target not in targets]
+    """What is wrong, one line each; an empty list when all is well. wanted: targets that must be
+    there.
+    """
+    found = [
+        f"{target}: no kernel is compiled for it" for target in wanted if target not in targets]
     for target, kernels in sorted(targets.items()):
         unit = shapes["units"][matrix_unit(target)]
         expected = unit["dynamic_shared_bytes"]
@@ -73,9 +81,12 @@ def findings(targets, shapes, wanted=()):
         present = present_kernels(kernels, unit)
         for name in present:
             if name not in expected:
-                found.append(f"{target}: {name} is compiled but not expected there by the catalogue")
+                found.append(
+                    f"{target}: {name} is compiled but not expected there by the catalogue")
         if len(present) > unit["budget"]:
-            found.append(f"{target}: {len(present)} compiled kernels; allowed: {unit['budget']} (InstanceBudget in kernels/catalog.h)")
+            found.append(
+                f"{target}: {len(present)} compiled kernels; allowed: {unit['budget']} "
+                "(InstanceBudget in kernels/catalog.h)")
         for name, kernel in kernels.items():
             found += _kernel_findings(kernel) if name in present else _empty_findings(kernel)
     return found
@@ -87,10 +98,13 @@ def present_kernels(kernels, unit):
 
 
 def _empty_findings(kernel):
-    if kernel.code_bytes > EMPTY_CODE_BYTES or kernel.matrix_instructions or kernel.static_shared_bytes or kernel.scratch_bytes:
+    if (kernel.code_bytes > EMPTY_CODE_BYTES or kernel.matrix_instructions
+            or kernel.static_shared_bytes or kernel.scratch_bytes):
         yield (
-            f"{kernel.target}: {kernel.name} does not fit the target and must be empty; it has {kernel.code_bytes} bytes of code, "
-            f"{kernel.static_shared_bytes} of shared memory and {kernel.scratch_bytes} of scratch memory"
+            f"{kernel.target}: {kernel.name} does not fit the target and must be empty; it has "
+            f"{kernel.code_bytes} bytes of code, "
+            f"{kernel.static_shared_bytes} of shared memory and {kernel.scratch_bytes} of scratch "
+            f"memory"
         )
 
 
@@ -100,7 +114,8 @@ def _kernel_findings(kernel):
         yield f"{where} has no matrix instruction of its dtype"
     most = allowance(SCRATCH_ALLOWANCE, kernel.target, kernel.name)
     if kernel.scratch_bytes > most:
-        yield f"{where} takes {kernel.scratch_bytes} bytes of scratch memory per thread; allowed: {most}"
+        yield (f"{where} takes {kernel.scratch_bytes} bytes of scratch memory per thread; "
+               f"allowed: {most}")
     most = allowance(SPILLED_SCALARS_ALLOWANCE, kernel.target, kernel.name)
     if kernel.spilled_scalars > most:
         yield f"{where} spills {kernel.spilled_scalars} scalar registers; allowed: {most}"
@@ -111,7 +126,9 @@ def _kernel_findings(kernel):
 
 @dataclasses.dataclass(frozen=True)
 class Nvidia:
-    """One multiprocessor, from NVIDIA's CUDA C++ Programming Guide (technical specifications per compute capability)."""
+    """One multiprocessor, from NVIDIA's CUDA C++ Programming Guide (technical specifications per
+    compute capability).
+    """
 
     shared_bytes: int
     max_block_shared_bytes: int
@@ -130,7 +147,8 @@ class Nvidia:
         per_warp = _round_up(kernel.registers * self.lanes, self.register_unit)
         # A multiprocessor is four parts, each with a quarter of the registers.
         by_registers = self.registers // 4 // per_warp * 4 // warps
-        shared = _round_up(kernel.static_shared_bytes + dynamic + self.reserved_bytes, self.shared_unit)
+        shared = _round_up(kernel.static_shared_bytes + dynamic + self.reserved_bytes,
+                           self.shared_unit)
         fits = kernel.static_shared_bytes + dynamic <= self.max_block_shared_bytes
         return {
             "threads": min(self.warps // warps, self.blocks),
@@ -143,7 +161,8 @@ class Nvidia:
 class Amd:
     """One CU of CDNA, one WGP (two CUs) of RDNA: four SIMDs and the LDS that they share.
 
-    From AMD's ISA guides of CDNA 2, CDNA 3 and RDNA 3 and LLVM's User Guide for the AMDGPU back end.
+    From AMD's ISA guides of CDNA 2, CDNA 3 and RDNA 3 and LLVM's User Guide for the AMDGPU back
+    end.
     """
 
     lanes: int
@@ -158,7 +177,8 @@ class Amd:
 
     def limits(self, kernel, dynamic):
         warps = kernel.threads // self.lanes
-        per_simd = self.registers // max(self.register_unit, _round_up(kernel.registers, self.register_unit))
+        per_simd = self.registers // max(self.register_unit,
+                                         _round_up(kernel.registers, self.register_unit))
         if self.scalar_limit:
             per_simd = min(per_simd, 800 // max(16, _round_up(kernel.scalar_registers, 16)))
         shared = _round_up(kernel.static_shared_bytes + dynamic, self.shared_unit)
@@ -177,7 +197,8 @@ DEVICES = {
     "gfx942": Amd(64, 8, 512, 8, 65536, 512, 16, True),
     "gfx1100": Amd(32, 16, 1536, 24, 131072, 1024, 32, False),
 }
-UNIT_NAME = {"sm_80": "multiprocessor", "sm_90a": "multiprocessor", "gfx90a": "CU", "gfx942": "CU", "gfx1100": "WGP (two CUs)"}
+UNIT_NAME = {"sm_80": "multiprocessor", "sm_90a": "multiprocessor", "gfx90a": "CU", "gfx942": "CU",
+             "gfx1100": "WGP (two CUs)"}
 
 
 def _round_up(value, unit):
@@ -198,7 +219,8 @@ def occupancy(kernel, dynamic):
 # ---- the table ----
 
 COLUMNS = (
-    "kernel", "threads", "registers", "scalar registers", "static shared", "dynamic shared", "scratch", "spilled scalars",
+    "kernel", "threads", "registers", "scalar registers", "static shared", "dynamic shared",
+    "scratch", "spilled scalars",
     "blocks (warps)", "occupancy", "limit", "matrix instructions", "code bytes",
 )  # fmt: skip
 
@@ -228,10 +250,14 @@ def _cells(row):
     amd = row["target"].startswith("gfx")
     fits = row["blocks"] > 0
     return (
-        row["name"].removeprefix("reprise_"), row["threads"], registers, row["scalar_registers"] if amd else "-",
-        row["static_shared_bytes"], row["dynamic_shared_bytes"], row["scratch_bytes"], row["spilled_scalars"] if amd else "-",
-        f"{row['blocks']} ({row['warps']})" if fits else "does not fit", f"{row['occupancy']:.0%}", row["limited_by"],
-        row["matrix_instructions"] if device_code.is_matrix_kernel(row["name"]) else "-", row["code_bytes"],
+        row["name"].removeprefix("reprise_"), row["threads"], registers,
+        row["scalar_registers"] if amd else "-",
+        row["static_shared_bytes"], row["dynamic_shared_bytes"], row["scratch_bytes"],
+        row["spilled_scalars"] if amd else "-",
+        f"{row['blocks']} ({row['warps']})" if fits else "does not fit", f"{row['occupancy']:.0%}",
+        row["limited_by"],
+        row["matrix_instructions"] if device_code.is_matrix_kernel(row["name"]) else "-",
+        row["code_bytes"],
     )  # fmt: skip
 
 
@@ -239,19 +265,26 @@ def markdown(rows, shapes):
     lines = [
         "# What the kernels take of each target",
         "",
-        "Written by `tools/kernel_resources.py --build build/cuda`; do not edit. The same figures are in kernel_resources.json.",
+        "Written by `tools/kernel_resources.py --build build/cuda`; do not edit. The same figures",
+        "are in kernel_resources.json.",
         "",
-        "- From the compiled code, without any GPU: registers, shared memory and scratch as the code states them, instructions as",
-        "  disassembled. Nothing here is a measurement of speed.",
-        f"- Dynamic shared memory is that of a launch for {shapes['launch']}, from the functions that launches use",
-        "  (`reprise_kernel_shapes`); the portable attention's is its prefill.",
-        "- Registers: 32-bit, per thread; on CDNA both kinds together, accumulation registers in brackets. Scratch: bytes per thread in",
-        "  device memory. Spilled scalars are kept in lanes of vector registers and cost no memory.",
-        "- Occupancy: blocks that run at a time on one multiprocessor of NVIDIA, one CU of CDNA or one WGP (two CUs) of RDNA: the least",
-        "  of what registers, shared memory and threads allow. Limits: NVIDIA, CUDA C++ Programming Guide, technical specifications per",
-        "  compute capability; AMD, ISA guides of CDNA 2, CDNA 3 and RDNA 3; LLVM, User Guide for AMDGPU Backend.",
+        "- All is read from the compiled code, without any GPU: registers, shared memory and",
+        "  scratch as the code states them, instructions as disassembled. Nothing here is a",
+        "  measurement of speed.",
+        f"- Dynamic shared memory is that of a launch for {shapes['launch']},",
+        "  from the functions that launches use (`reprise_kernel_shapes`); the portable",
+        "  attention's is its prefill.",
+        "- Registers are 32-bit, per thread; on CDNA they are both kinds together, with",
+        "  accumulation registers in brackets. Scratch is bytes per thread in device memory.",
+        "  Spilled scalars are kept in lanes of vector registers and cost no memory.",
+        "- Occupancy is how many blocks run at a time on one multiprocessor of NVIDIA, one CU of",
+        "  CDNA or one WGP (two CUs) of RDNA: the least of what registers, shared memory and",
+        "  threads allow. Limits are from NVIDIA, CUDA C++ Programming Guide, technical",
+        "  specifications per compute capability; AMD, ISA guides of CDNA 2, CDNA 3 and RDNA 3;",
+        "  LLVM, User Guide for AMDGPU Backend.",
         "",
-        "| target | kernels | budget | with scratch | matrix kernels | of them with matrix instructions | code, KB |",
+        "| target | kernels | budget | with scratch | matrix kernels | of them with matrix "
+        "instructions | code, KB |",
         "|---|---|---|---|---|---|---|",
     ]
     names = list(dict.fromkeys(row["target"] for row in rows))
@@ -259,12 +292,16 @@ def markdown(rows, shapes):
         of = [row for row in rows if row["target"] == target]
         matrix = [row for row in of if device_code.is_matrix_kernel(row["name"])]
         lines.append(
-            f"| {target} | {len(of)} | {shapes['units'][matrix_unit(target)]['budget']} | {sum(row['scratch_bytes'] > 0 for row in of)} | {len(matrix)} "
-            f"| {sum(row['matrix_instructions'] > 0 for row in matrix)} | {sum(row['code_bytes'] for row in of) // 1024} |"
+            f"| {target} | {len(of)} | {shapes['units'][matrix_unit(target)]['budget']} | "
+            f"{sum(row['scratch_bytes'] > 0 for row in of)} | {len(matrix)} "
+            f"| {sum(row['matrix_instructions'] > 0 for row in matrix)} | "
+            f"{sum(row['code_bytes'] for row in of) // 1024} |"
         )
     for target in names:
-        lines += ["", f"## {target}, per {UNIT_NAME[target]}", "", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        lines += [f"| {' | '.join(map(str, _cells(row)))} |" for row in rows if row["target"] == target]
+        lines += ["", f"## {target}, per {UNIT_NAME[target]}", "", f"| {' | '.join(COLUMNS)} |",
+                  "|---" * len(COLUMNS) + "|"]
+        lines += [
+            f"| {' | '.join(map(str, _cells(row)))} |" for row in rows if row["target"] == target]
     return "\n".join(lines) + "\n"
 
 
@@ -277,17 +314,26 @@ def document(rows, shapes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, metavar="DIR", help="a build folder with device code, such as build/cuda")
-    parser.add_argument("--check", action="store_true", help="write nothing; report what breaks a rule")
-    parser.add_argument("--targets", default="", metavar="LIST", help="with --check: targets that must be there, such as sm_80,gfx942")
-    parser.add_argument("--shapes", metavar="PROGRAM", help="reprise_kernel_shapes (default: DIR/tests/kernels/reprise_kernel_shapes)")
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, metavar="DIR",
+                        help="a build folder with device code, such as build/cuda")
+    parser.add_argument("--check", action="store_true",
+                        help="write nothing; report what breaks a rule")
+    parser.add_argument("--targets", default="", metavar="LIST",
+                        help="with --check: targets that must be there, such as sm_80,gfx942")
+    parser.add_argument("--shapes", metavar="PROGRAM",
+                        help="reprise_kernel_shapes "
+                        "(default: DIR/tests/kernels/reprise_kernel_shapes)")
     root = pathlib.Path(__file__).resolve().parent.parent
-    parser.add_argument("--out", metavar="DIR", default=root / "docs" / "benchmarks", help="where the table goes (default: docs/benchmarks)")
+    parser.add_argument("--out", metavar="DIR", default=root / "docs" / "benchmarks",
+                        help="where the table goes (default: docs/benchmarks)")
     args = parser.parse_args()
-    program = args.shapes or pathlib.Path(args.build) / "tests" / "kernels" / "reprise_kernel_shapes"
+    default_program = pathlib.Path(args.build) / "tests" / "kernels" / "reprise_kernel_shapes"
+    program = args.shapes or default_program
     if not pathlib.Path(program).exists():
-        print(f"kernel_resources.py: {program} is missing; build reprise_kernel_shapes, or name it with --shapes", file=sys.stderr)
+        print(f"kernel_resources.py: {program} is missing; build reprise_kernel_shapes, or name it "
+              "with --shapes", file=sys.stderr)
         return 2
     try:
         shapes = json.loads(subprocess.run([program], capture_output=True, check=True).stdout)
@@ -300,13 +346,15 @@ def main():
         for line in found:
             print(line)
         counts = ", ".join(
-            f"{target} {len(present_kernels(kernels, shapes['units'][matrix_unit(target)]))}" for target, kernels in sorted(targets.items())
+            f"{target} {len(present_kernels(kernels, shapes['units'][matrix_unit(target)]))}"
+            for target, kernels in sorted(targets.items())
         )
         print(f"{len(found)} findings in compiled kernels: {counts}")
         return 1 if found else 0
     missing = sorted(set(DEVICES) - set(targets))
     if missing:
-        print(f"kernel_resources.py: {args.build} has no code for {', '.join(missing)}; the table wants all targets", file=sys.stderr)
+        print(f"kernel_resources.py: {args.build} has no code for {', '.join(missing)}; the table "
+              "wants all targets", file=sys.stderr)
         return 2
     rows = rows_of(targets, shapes)
     out = pathlib.Path(args.out)

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/fixtures: tiny random models with reference logits and greedy continuations from Hugging Face transformers.
+"""Makes tests/fixtures: tiny random models with reference logits and greedy continuations from
+Hugging Face transformers.
 
-Each model (fixture_models.py says which) is saved, loaded again by transformers from the very directory that the tests will read,
-and run from there, so the fixtures also show that the directories are valid. Tests read them; nothing at run time does. Every
-reference.json explains itself.
+Each model (fixture_models.py says which) is saved, loaded again by transformers from the very
+directory that the tests will read, and run from there, so the fixtures also show that the
+directories are valid. Tests read them; nothing at run time does. Every reference.json explains
+itself.
 
     python3 tools/make_fixtures.py --out tests/fixtures
     python3 tools/make_fixtures.py --out tests/fixtures --only qwen2-tiny qwen3-tiny
 
-Needs torch, transformers 5 and safetensors (made with 2.11, 5.17 and 0.8); no GPU. The same --seed gives the same bits with the
-same versions on the same kind of CPU.
+Needs torch, transformers 5 and safetensors (made with 2.11, 5.17 and 0.8); no GPU. The same --seed
+gives the same bits with the same versions on the same kind of CPU.
 """
 
 import argparse
@@ -99,7 +101,8 @@ def save_checkpoint(fixture, generator, directory):
     ]:
         raise SystemExit(
             f"{directory}/config.json: dtype {config.get('dtype')!r}, architectures "
-            f"{config.get('architectures')!r}, wanted {dtype_name!r}, [{fixture.model_class.__name__!r}]"
+            f"{config.get('architectures')!r}, wanted {dtype_name!r}, "
+            f"[{fixture.model_class.__name__!r}]"
         )
     if fixture.shards > 1:
         shard(directory, fixture.shards)
@@ -111,8 +114,8 @@ def save_checkpoint(fixture, generator, directory):
 
 
 def to_transformers4(config):
-    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype, no unset token ids and no
-    list of layer types."""
+    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype,
+    no unset token ids and no list of layer types."""
     config = {
         key: value
         for key, value in config.items()
@@ -132,7 +135,9 @@ def read_tensors(path):
 
 
 def shard(directory, count):
-    """Splits model.safetensors into `count` files of about the same number of tensors, with an index."""
+    """Splits model.safetensors into `count` files of about the same number of tensors, with an
+    index.
+    """
     single = directory / "model.safetensors"
     tensors = read_tensors(single)
     names = sorted(tensors)
@@ -155,7 +160,9 @@ def shard(directory, count):
 
 
 def load_in_double(fixture, directory):
-    """transformers' own reading of the directory, weights upcast to float64 (exact from every checkpoint dtype)."""
+    """transformers' own reading of the directory, weights upcast to float64 (exact from every
+    checkpoint dtype).
+    """
     model = fixture.model_class.from_pretrained(
         str(directory), dtype=torch.float32, attn_implementation="eager"
     )
@@ -165,7 +172,9 @@ def load_in_double(fixture, directory):
 
 
 def check_loaded(fixture, model, directory):
-    """The loaded model has exactly the stored values, and reads the rope parameters that were asked for."""
+    """The loaded model has exactly the stored values, and reads the rope parameters that were asked
+    for.
+    """
     stored = {}
     for path in sorted(directory.glob("model*.safetensors")):
         stored.update(read_tensors(path))
@@ -213,7 +222,8 @@ def greedy_continuation(model, prompt):
 
 
 def make_reference(model, vocab_size, generator):
-    """Runs every prompt. Returns (prompt entries for the JSON, tensors, all kept rows in float64)."""
+    """Runs every prompt. Returns (prompt entries for the JSON, tensors, all kept rows in float64).
+    """
     entries, tensors, rows = [], {}, []
     for index, length in enumerate(PROMPT_LENGTHS):
         prompt = torch.randint(
@@ -244,7 +254,9 @@ def make_reference(model, vocab_size, generator):
 
 
 def largest_f32_difference(model, entries, rows_in_double):
-    """How far transformers' own f32 forward is from the reference: the noise that no comparison can go below."""
+    """How far transformers' own f32 forward is from the reference: the noise that no comparison can
+    go below.
+    """
     single = model.to(dtype=torch.float32)
     rows = [logits_of(single, entry["tokens"])[entry["first_position"] :] for entry in entries]
     return (torch.cat(rows).double() - rows_in_double).abs().max().item()
@@ -258,20 +270,27 @@ def describe(fixture, entries, rows, f32_difference, seed):
             "torch": str(torch.__version__),
             "transformers": transformers.__version__,
             "seed": seed,
-            "arithmetic": "transformers, attn_implementation eager, CPU, no KV cache: the checkpoint's weights upcast to float64 and "
-            "run in float64; inside, transformers computes RMSNorm, softmax and rope angles in float32 whatever "
+            "arithmetic": "transformers, attn_implementation eager, CPU, no KV cache: the "
+            "checkpoint's weights upcast to float64 and "
+            "run in float64; inside, transformers computes RMSNorm, softmax and rope angles in "
+            "float32 whatever "
             "the model's dtype. Results rounded to float32 once.",
             "schema": {
                 "prompts[].tokens": "token ids of the prompt; position 0 is the first",
-                "prompts[].logits": "tensor in reference.safetensors, f32 [num_positions, vocab_size]: row r is the output at "
+                "prompts[].logits": "tensor in reference.safetensors, f32 [num_positions, "
+                "vocab_size]: row r is the output at "
                 "position first_position + r",
-                "prompts[].greedy_tokens": "argmax continuation of the prompt; it does not stop at eos",
-                "prompts[].greedy_margins": "per greedy token: largest logit minus second largest, at the step that chose it",
-                "prompts[].last_step_logits": "tensor, f32 [1, vocab_size]: the output that chose the last greedy token, that is "
+                "prompts[].greedy_tokens": "argmax continuation of the prompt; it does not stop at "
+                "eos",
+                "prompts[].greedy_margins": "per greedy token: largest logit minus second largest, "
+                "at the step that chose it",
+                "prompts[].last_step_logits": "tensor, f32 [1, vocab_size]: the output that chose "
+                "the last greedy token, that is "
                 "after the prompt and all greedy tokens but the last",
                 "logits_abs_max": "largest magnitude among the rows of prompts[].logits",
                 "logits_std": "standard deviation of all values in prompts[].logits",
-                "f32_abs_difference_max": "largest difference between prompts[].logits and transformers' forward in float32",
+                "f32_abs_difference_max": "largest difference between prompts[].logits and "
+                "transformers' forward in float32",
             },
         },
         "vocab_size": fixture.config.vocab_size,
@@ -314,8 +333,10 @@ def report(fixture, directory, entries, rows, difference):
     margins = sorted(margin for entry in entries for margin in entry["greedy_margins"])
     distinct = [len(set(entry["greedy_tokens"])) for entry in entries]
     print(
-        f"{fixture.name}: {size} bytes; logits std {rows.std().item():.3f}, max |x| {rows.abs().max().item():.3f}, "
-        f"f32 differs by {difference:.2e}; greedy margins min {margins[0]:.4f}, median {margins[len(margins) // 2]:.4f}; "
+        f"{fixture.name}: {size} bytes; logits std {rows.std().item():.3f}, max |x| "
+        f"{rows.abs().max().item():.3f}, "
+        f"f32 differs by {difference:.2e}; greedy margins min {margins[0]:.4f}, median "
+        f"{margins[len(margins) // 2]:.4f}; "
         f"distinct greedy tokens per prompt {distinct}"
     )
     for path in sorted(directory.iterdir()):

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks kernels on purpose and sees whether the tests under emulation notice.
 
-Each mutation removes one barrier, wait or fence from a copy of a kernel body, counts arrivals without an atomic, or swaps a lane map;
-the copy is compiled for one kind of matrix unit, linked into the kernel tests in place of the original, and the op's tests must fail.
-The same tests must pass without the mutation, which is tried first. A mutation that they pass is a hole in the tests, or a barrier
-that nothing needs: both are reported, and the script fails.
+Each mutation removes one barrier, wait or fence from a copy of a kernel body, counts arrivals
+without an atomic, or swaps a lane map; the copy is compiled for one kind of matrix unit, linked
+into the kernel tests in place of the original, and the op's tests must fail. The same tests must
+pass without the mutation, which is tried first. A mutation that they pass is a hole in the tests,
+or a barrier that nothing needs: both are reported, and the script fails.
 
-Needs a build with tests: cmake --preset host && cmake --build --preset host --target reprise_kernels_tests
+Needs a build with tests:
+  cmake --preset host && cmake --build --preset host --target reprise_kernels_tests
 
   tools/mutate_kernels.py --build build/host --list
   tools/mutate_kernels.py --build build/host
@@ -39,32 +41,40 @@ FAMILIES = [
     ("kernels/device/block.h", "block", "*"),
 ]
 
-SYNC = re.compile(r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWarp\(\)|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\)|\bFenceDevice\(\));")
+SYNC = re.compile(
+    r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWarp\(\)"
+    r"|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\)|\bFenceDevice\(\));"
+)
 # An arrival at a counter, compared with how many are expected.
 ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\bAtomicAdd\(([^(),]+), 1u\)(?= ==)")
 
 # (file, unit, what it says, what it is made to say): lane maps, and orders that no barrier shows.
 SWAPS = [
     ("matrix_mma.h", "mma", "return (Lane() >> 2) + 8 * h;", "return (Lane() & 7) + 8 * h;"),
-    ("matrix_mma.h", "mma", "return j / 2 * 8 + (Lane() & 3) * 2 + j % 2;", "return j / 2 * 8 + (Lane() & 3) + 4 * (j % 2);"),
-    ("matrix_mma.h", "mma", "return j / 2 * 4 + 2 * h + j % 2;", "return j / 2 * 4 + h + 2 * (j % 2);"),
+    ("matrix_mma.h", "mma", "return j / 2 * 8 + (Lane() & 3) * 2 + j % 2;",
+     "return j / 2 * 8 + (Lane() & 3) + 4 * (j % 2);"),
+    ("matrix_mma.h", "mma", "return j / 2 * 4 + 2 * h + j % 2;",
+     "return j / 2 * 4 + h + 2 * (j % 2);"),
     ("matrix_mma.h", "mma", "(row + 8 * second, fourth)", "(row + 8 * fourth, second)"),
     ("matrix_mma.h", "mma", "(row + 8 * fourth, second)", "(row + 8 * second, fourth)"),
     ("matrix_mfma.h", "mfma", "return (Lane() >> 4) * 4 + h;", "return (Lane() >> 4) + 4 * h;"),
     ("matrix_mfma.h", "mfma", "return Lane() & 15;", "return Lane() >> 2;"),
     ("matrix_mfma.h", "mfma", "16 * (q >> 2) + 4 * g + j", "16 * (q >> 2) + 4 * j + g"),
-    ("matrix_mfma.h", "mfma", "2 * static_cast<uint32_t>(n) + (q >> 3)", "2 * static_cast<uint32_t>(n) + (q & 1u)"),
+    ("matrix_mfma.h", "mfma", "2 * static_cast<uint32_t>(n) + (q >> 3)",
+     "2 * static_cast<uint32_t>(n) + (q & 1u)"),
     ("matrix_wmma.h", "wmma", "return 2 * h + (Lane() >> 4);", "return h + 8 * (Lane() >> 4);"),
     ("matrix_wmma.h", "wmma", "return Lane() & 15;", "return Lane() >> 1;"),
     ("matrix_wmma.h", "wmma", "16 * (q & 1) + 2 * pair", "16 * (q & 1) + pair"),
     ("matrix_wmma.h", "wmma", "SwapIf<1>(a.r, (i & 2) != 0);", ""),
     ("matrix_wmma.h", "wmma", "base[flip & 1u]", "base[0]"),
     ("matrix_wmma.h", "wmma", "chunk % kFlips * 16", "chunk % kFlips * 8"),
-    ("emulated/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2", "4 * (i / 8) + 2 * (k / 8) + k % 2"),
+    ("emulated/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2",
+     "4 * (i / 8) + 2 * (k / 8) + k % 2"),
 ]
 
 # Pieces of lines that linear does not run: products of products, and operands that lie transposed.
-ATTENTION_ALONE = ("16 * (q >> 2)", "static_cast<uint32_t>(n) + (q >> 3)", "2 * pair", "SwapIf", "base[flip")
+ATTENTION_ALONE = ("16 * (q >> 2)", "static_cast<uint32_t>(n) + (q >> 3)", "2 * pair", "SwapIf",
+                   "base[flip")
 
 
 @dataclasses.dataclass
@@ -83,8 +93,13 @@ class Mutation:
 
 def removals():
     for prefix, source, tests in FAMILIES:
-        files = [ROOT / prefix] if prefix.endswith(".h") else sorted((ROOT / prefix).parent.glob((ROOT / prefix).name + "*.h")) \
-            if not prefix.endswith("/") else sorted((ROOT / prefix).glob("*.h"))
+        path = ROOT / prefix
+        if prefix.endswith(".h"):
+            files = [path]
+        elif prefix.endswith("/"):
+            files = sorted(path.glob("*.h"))
+        else:
+            files = sorted(path.parent.glob(path.name + "*.h"))
         for file in files:
             text = file.read_text()
             for match in SYNC.finditer(text):
@@ -95,11 +110,13 @@ def removals():
                 mutated = text[: match.start()] + ";" + text[match.end():]
                 # What all block kernels share must hold for warps of 64 as well.
                 for unit in ("mma", "mfma") if file.name == "block.h" else ("mma",):
-                    yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"without {match.group()[:-1]}", source, unit, tests)
+                    yield Mutation(str(file.relative_to(ROOT)), line, mutated,
+                                   f"without {match.group()[:-1]}", source, unit, tests)
             for match in ARRIVAL.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
                 mutated = text[: match.start()] + f"(*({match.group(1)}))++" + text[match.end():]
-                yield Mutation(str(file.relative_to(ROOT)), line, mutated, f"{match.group()} without an atomic", source, "mma", tests)
+                yield Mutation(str(file.relative_to(ROOT)), line, mutated,
+                               f"{match.group()} without an atomic", source, "mma", tests)
 
 
 def swaps():
@@ -107,12 +124,15 @@ def swaps():
         path = ROOT / "kernels/device" / file
         text = path.read_text()
         if text.count(old) != 1:
-            sys.exit(f"mutate_kernels.py: {path}: \"{old}\" is there {text.count(old)} times; expected once: bring SWAPS up to date")
+            sys.exit(f"mutate_kernels.py: {path}: \"{old}\" is there {text.count(old)} times; "
+                     "expected once: bring SWAPS up to date")
         line = text.count("\n", 0, text.index(old)) + 1
-        for source, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*LinearTest*_bf16")):
+        for source, tests in (("attention", "*AttentionTest*_bf16"),
+                              ("linear", "*LinearTest*_bf16")):
             if source == "linear" and any(piece in old for piece in ATTENTION_ALONE):
                 continue
-            yield Mutation(str(path.relative_to(ROOT)), line, text.replace(old, new), f"\"{old}\" as \"{new}\"", source, unit, tests)
+            yield Mutation(str(path.relative_to(ROOT)), line, text.replace(old, new),
+                           f"\"{old}\" as \"{new}\"", source, unit, tests)
 
 
 class Build:
@@ -123,19 +143,24 @@ class Build:
         if not commands.exists():
             sys.exit(f"mutate_kernels.py: {commands} is missing; configure the build first")
         self.commands = json.loads(commands.read_text())
-        link = subprocess.run(["ninja", "-C", str(self.directory), "-t", "commands", "-s", "tests/kernels/reprise_kernels_tests"],
-                              capture_output=True, text=True, check=True).stdout.strip().splitlines()
+        link = subprocess.run(["ninja", "-C", str(self.directory), "-t", "commands", "-s",
+                               "tests/kernels/reprise_kernels_tests"],
+                              capture_output=True, text=True,
+                              check=True).stdout.strip().splitlines()
         self.link = link[-1].removeprefix(": && ").removesuffix(" && :")
 
     def compile_command(self, mutation, overlay, output):
-        wanted = f"tests/emulated/CMakeFiles/reprise_emulated_{mutation.unit}.dir/{mutation.source}_kernels.cc.o"
+        wanted = (f"tests/emulated/CMakeFiles/reprise_emulated_{mutation.unit}.dir/"
+                  f"{mutation.source}_kernels.cc.o")
         for entry in self.commands:
             if wanted in entry["command"]:
                 words = shlex.split(entry["command"])
                 words[words.index("-o") + 1] = str(output)
                 # -iquote comes before every -I, also for includes from included files.
-                return [words[0], "-iquote", str(overlay)] + [w for w in words[1:] if w != "-Werror"]
-        sys.exit(f"mutate_kernels.py: the build has no {wanted}; was it configured with tests, without ThreadSanitizer?")
+                return [words[0], "-iquote",
+                        str(overlay)] + [w for w in words[1:] if w != "-Werror"]
+        sys.exit(f"mutate_kernels.py: the build has no {wanted}; was it configured with tests, "
+                 "without ThreadSanitizer?")
 
     def link_command(self, obj, output):
         words = shlex.split(self.link)
@@ -149,7 +174,8 @@ def run_tests(program, mutation):
     tests = mutation.tests.replace("*_", f"*emulated_{mutation.unit}_") if "*_" in mutation.tests \
         else f"{mutation.tests}emulated_{mutation.unit}*"
     try:
-        run = subprocess.run([str(program), f"--gtest_filter={tests}", "--gtest_fail_fast", "--gtest_brief=1"], cwd=ROOT,
+        run = subprocess.run([str(program), f"--gtest_filter={tests}", "--gtest_fail_fast",
+                              "--gtest_brief=1"], cwd=ROOT,
                              capture_output=True, text=True, timeout=600)
     except subprocess.TimeoutExpired:
         return None
@@ -164,7 +190,8 @@ def check_unmutated(build, mutations):
         mutation = next(m for m in mutations if (m.tests, m.unit) == (tests, unit))
         run = run_tests(build.program, mutation)
         if run is None or run.returncode != 0:
-            sys.exit(f"mutate_kernels.py: {tests} fails for {unit} without any mutation:\n{run.stdout if run else 'timed out'}")
+            sys.exit(f"mutate_kernels.py: {tests} fails for {unit} without any mutation:\n"
+                     f"{run.stdout if run else 'timed out'}")
 
 
 def caught(build, mutation, scratch):
@@ -175,7 +202,8 @@ def caught(build, mutation, scratch):
     target.write_text(mutation.text)
     obj, program = scratch / "mutant.o", scratch / "mutant_tests"
     try:
-        compiled = subprocess.run(build.compile_command(mutation, overlay, obj), cwd=build.directory, capture_output=True, text=True)
+        compiled = subprocess.run(build.compile_command(mutation, overlay, obj),
+                                  cwd=build.directory, capture_output=True, text=True)
         if compiled.returncode != 0:
             return None, compiled.stderr
         subprocess.run(build.link_command(obj, program), cwd=build.directory, check=True)
@@ -186,8 +214,10 @@ def caught(build, mutation, scratch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build/host", help="a configured build directory with tests (default %(default)s)")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/host",
+                        help="a configured build directory with tests (default %(default)s)")
     parser.add_argument("--only", default="", help="a piece of the names of the mutations to run")
     parser.add_argument("--list", action="store_true", help="name the mutations and run none")
     options = parser.parse_args()

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the byte-level Llama that the repository ships and writes it as a Hugging Face directory.
 
-Token ids 0..255 are bytes, 256 is the document boundary (both bos and eos), the rest of the vocabulary is unused padding.
-The text is a handful of plain files, small enough that the model learns them by heart: greedy output reads like its source.
-Not a training framework: one model shape, one loop, one GPU. Nothing of Reprise runs here.
+Token ids 0..255 are bytes, 256 is the document boundary (both bos and eos), the rest of the
+vocabulary is unused padding. The text is a handful of plain files, small enough that the model
+learns them by heart: greedy output reads like its source. Not a training framework: one model
+shape, one loop, one GPU. Nothing of Reprise runs here.
 
-    python3 tools/train_byte_llama.py --text /usr/share/common-licenses/* --out examples/byte-llama --minutes 4
+    python3 tools/train_byte_llama.py --text /usr/share/common-licenses/* \\
+        --out examples/byte-llama --minutes 4
 
-Needs torch and transformers 5 (made with 2.11 and 5.17). Training stops on the clock, so two runs differ in their bits.
+Needs torch and transformers 5 (made with 2.11 and 5.17). Training stops on the clock, so two runs
+differ in their bits.
 """
 
 import argparse
@@ -95,7 +98,9 @@ def parse_args():
 
 
 def read_documents(paths):
-    """The distinct files among `paths`: Debian carries the newest GPL, LGPL and GFDL under two names each."""
+    """The distinct files among `paths`: Debian carries the newest GPL, LGPL and GFDL under two
+    names each.
+    """
     documents, seen = [], set()
     for path in sorted(set(paths)):
         data = Path(path).read_bytes()
@@ -122,10 +127,12 @@ def build_corpus(documents, device):
 
 
 def sample_windows(corpus, num_windows, length, generator):
-    """Random windows, each within one document. Returns (inputs, targets), both [num_windows, length].
+    """Random windows, each within one document. Returns (inputs, targets), both [num_windows,
+    length].
 
-    One window in ten starts at its document's first boundary, so that text from token 256 on is learnt well. Windows may run over
-    a document's end, by up to half their length; there the inputs are filler and the targets are ignored.
+    One window in ten starts at its document's first boundary, so that text from token 256 on is
+    learnt well. Windows may run over a document's end, by up to half their length; there the inputs
+    are filler and the targets are ignored.
     """
     device = corpus.tokens.device
     document = torch.multinomial(
@@ -178,7 +185,9 @@ def make_optimizer(model, lr, device):
 
 
 def learning_rate(peak, step, progress):
-    """Linear warm-up over 200 steps, then a cosine over the time budget, down to 1 % of the peak. progress: 0..1."""
+    """Linear warm-up over 200 steps, then a cosine over the time budget, down to 1 % of the peak.
+    progress: 0..1.
+    """
     warm_up = min(1.0, (step + 1) / 200)
     return peak * warm_up * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0))))
 
@@ -233,7 +242,9 @@ def train(model, corpus, args, device):
 
 
 def save(model, out):
-    """Writes the Hugging Face directory with bf16 weights. Returns the weights file's size in bytes."""
+    """Writes the Hugging Face directory with bf16 weights. Returns the weights file's size in
+    bytes.
+    """
     out.mkdir(parents=True, exist_ok=True)
     model.eval()
     model.to(device="cpu", dtype=torch.bfloat16)
@@ -270,18 +281,23 @@ def check_saved(out):
 
 
 def load_saved(out, device):
-    """The model as a user gets it. A cast in place would also round rope's frequencies to bf16, which the file does not hold."""
+    """The model as a user gets it. A cast in place would also round rope's frequencies to bf16,
+    which the file does not hold.
+    """
     model = LlamaForCausalLM.from_pretrained(str(out), dtype=torch.bfloat16)
     if model.model.rotary_emb.inv_freq.dtype != torch.float32:
         raise SystemExit(
-            f"rope frequencies were loaded as {model.model.rotary_emb.inv_freq.dtype}, wanted float32"
+            f"rope frequencies were loaded as {model.model.rotary_emb.inv_freq.dtype}, wanted "
+            f"float32"
         )
     return model.to(device).eval()
 
 
 @torch.no_grad()
 def evaluate(model, documents, device):
-    """Mean loss in nats per byte and top-1 accuracy over all documents, read in windows of the full context."""
+    """Mean loss in nats per byte and top-1 accuracy over all documents, read in windows of the full
+    context.
+    """
     loss_sum, correct, count = 0.0, 0, 0
     for document in documents:
         tokens = torch.tensor(document_tokens(document), device=device)
@@ -320,7 +336,9 @@ def print_samples(model, device):
 
 
 def recited_share(model, documents, device, max_new_tokens=200):
-    """Share of each document's bytes 64..264 that greedy decoding gets right from its first 64 bytes, up to the first mistake."""
+    """Share of each document's bytes 64..264 that greedy decoding gets right from its first 64
+    bytes, up to the first mistake.
+    """
     shares = []
     for document in documents:
         tokens = document_tokens(document)
@@ -340,8 +358,9 @@ def write_card(out, args, documents, facts):
     total = sum(len(d.data) for d in documents)
     text = f"""# byte-llama
 
-A byte-level Llama of {facts['parameters']:,} parameters, made to be small and to show at a glance whether a runtime works: it knows
-its training text by heart, so greedy output must read like that text. It is good for nothing else.
+A byte-level Llama of {facts['parameters']:,} parameters, made to be small and to show at a
+glance whether a runtime works: it knows its training text by heart, so greedy output must read like
+that text. It is good for nothing else.
 
 | | |
 |---|---|
@@ -354,14 +373,16 @@ its training text by heart, so greedy output must read like that text. It is goo
 | Training | {facts['steps']} steps, {facts['tokens'] / 1e6:.0f} M tokens, {args.minutes:g} minutes on {facts['device']} |
 | Software | torch {torch.__version__}, transformers {transformers.__version__} |
 
-A document starts after token 256 and ends with token 256. A prompt may also start in the middle of a text, without it.
+A document starts after token 256 and ends with token 256. A prompt may also start
+in the middle of a text, without it.
 
 ## Made by
 
-    python3 tools/train_byte_llama.py --text FILES --out examples/byte-llama --minutes {args.minutes:g} --seed {args.seed} --batch {args.batch} --lr {args.lr:g}
+    python3 tools/train_byte_llama.py --text FILES --out examples/byte-llama --minutes {args.minutes:g} \\
+        --seed {args.seed} --batch {args.batch} --lr {args.lr:g}
 
-FILES are the licence texts that every Debian carries in `/usr/share/common-licenses`, each once ({total:,} bytes). Training stops
-on the clock, so another run gives other bits.
+FILES are the licence texts that every Debian carries in `/usr/share/common-licenses`, each once
+({total:,} bytes). Training stops on the clock, so another run gives other bits.
 
 | file | bytes | sha256 (first 16 digits) |
 |---|---|---|
@@ -390,7 +411,8 @@ def main():
     loss, accuracy = evaluate(saved, documents, device)
     recited = recited_share(saved, documents, device)
     print(
-        f"saved weights: loss {loss:.4f} nats/byte, next byte right {100 * accuracy:.2f} %, recited {100 * recited:.1f} %"
+        f"saved weights: loss {loss:.4f} nats/byte, next byte right {100 * accuracy:.2f} %, "
+        f"recited {100 * recited:.1f} %"
     )
     device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     write_card(

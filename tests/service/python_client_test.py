@@ -1,13 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""An independent client of the step service: Debian's Python and gRPC, the .proto file, and no code of ours.
+"""An independent client of the step service: Debian's Python and gRPC, the .proto file, and no code
+of ours.
 
-Starts `reprise serve` with a fixture model and checks that what comes over the wire is what Hugging Face transformers said
-(reference.json), that refusals are typed, that a killed client leaves nothing behind, and that SIGTERM ends all well.
+Starts `reprise serve` with a fixture model and checks that what comes over the wire is what Hugging
+Face transformers said (reference.json), that refusals are typed, that a killed client leaves
+nothing behind, and that SIGTERM ends all well.
 
   python_client_test.py --program build/host/reprise --stubs DIR --fixtures tests/fixtures
 
-DIR holds reprise/v1/step_service_pb2.py as `protoc --python_out` writes it. Method stubs are written out below.
+DIR holds reprise/v1/step_service_pb2.py as `protoc --python_out` writes it. Method stubs are
+written out below.
 """
 import argparse
 import json
@@ -45,7 +48,8 @@ class Client:
     def __init__(self, address):
         # What a server answers is bounded by Limits.max_result_bytes, which may be beyond gRPC's
         # default of 4 MiB.
-        self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+        self.channel = grpc.insecure_channel(address,
+                                             options=[("grpc.max_receive_message_length", -1)])
 
         def unary(name, request, response):
             return self.channel.unary_unary(
@@ -113,7 +117,8 @@ class Server:
         self.socket = os.path.join(self.directory.name, "s")
         command = [FLAGS.program, "serve", "--model", os.path.join(FLAGS.fixtures, "llama-tiny")]
         command += ["--listen", "unix:" + self.socket, "--listen", "127.0.0.1:0"]
-        command += ["--device", "host", "--kv-cache", "4MiB", "--max-rows", "8", "--block-size", "5"]
+        command += ["--device", "host", "--kv-cache", "4MiB", "--max-rows", "8", "--block-size",
+                    "5"]
         self.log = open(os.path.join(self.directory.name, "log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         found = []
@@ -140,7 +145,9 @@ class Server:
 
 
 def plan(prompts, tables, count):
-    """Continuous batching, decided ahead: prompt i enters in step i, in chunks; a row leaves when `count` tokens have come."""
+    """Continuous batching, decided ahead: prompt i enters in step i, in chunks; a row leaves when
+    `count` tokens have come.
+    """
     steps = []
     left = {row: None for row in range(len(prompts))}
     while left:
@@ -174,7 +181,8 @@ class StepServiceTest(unittest.TestCase):
     def setUpClass(cls):
         cls.server = Server()
         cls.client = Client("unix:" + cls.server.socket)
-        with open(os.path.join(FLAGS.fixtures, "llama-tiny", "reference.json"), encoding="utf-8") as file:
+        with open(os.path.join(FLAGS.fixtures, "llama-tiny", "reference.json"),
+                  encoding="utf-8") as file:
             cls.reference = json.load(file)
         cls.all_blocks = cls.client.free_blocks()
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the checker: tools/kernel_resources.py must refuse code that breaks its rules. Usage: --build DIR --shapes PROGRAM --source DIR."""
+"""Checks the checker: tools/kernel_resources.py must refuse code that breaks its rules. Usage:
+--build DIR --shapes PROGRAM --source DIR.
+"""
 
 import argparse
 import dataclasses
@@ -30,8 +32,10 @@ class DoctoredCode(unittest.TestCase):
 
     def check(self):
         """(exit status, what it printed) of the script as a user runs it."""
-        command = [sys.executable, pathlib.Path(OPTIONS.source) / "tools" / "kernel_resources.py", "--check"]
-        run = subprocess.run(command + ["--build", self.build, "--shapes", OPTIONS.shapes], capture_output=True, text=True, check=False)
+        command = [sys.executable, pathlib.Path(OPTIONS.source) / "tools" / "kernel_resources.py",
+                   "--check"]
+        run = subprocess.run(command + ["--build", self.build, "--shapes", OPTIONS.shapes],
+                             capture_output=True, text=True, check=False)
         return run.returncode, run.stdout + run.stderr
 
     def code(self, vendor):
@@ -75,16 +79,19 @@ class DoctoredCode(unittest.TestCase):
             if size == 0 or not triple.startswith("hip"):
                 continue
             targets.append(triple.rsplit("-", 1)[-1])
-            text = dict(device_code.Elf(bytes(data[offset : offset + size]), triple).sections)[".text"]
+            text = dict(device_code.Elf(bytes(data[offset : offset + size]),
+                                        triple).sections)[".text"]
             begin = offset + text[4]
-            data[begin : begin + text[5]] = struct.pack("<I", 0xBF800000) * (text[5] // 4)  # s_nop 0
+            # s_nop 0
+            data[begin : begin + text[5]] = struct.pack("<I", 0xBF800000) * (text[5] // 4)
         path.write_bytes(data)
         status, text = self.check()
         self.assertEqual(status, 1, text)
         self.assertGreater(len(targets), 0)
         for target in targets:
             for kernel in ("bf16_16", "f16_whole"):
-                self.assertIn(f"{target}: reprise_linear_matrix_{kernel} has no matrix instruction", text)
+                self.assertIn(f"{target}: reprise_linear_matrix_{kernel} has no matrix instruction",
+                              text)
 
     def test_missing_kernels_are_named(self):
         vendor = "cuda" if list(self.folder.glob("reprise_cuda_*.bin")) else "hip"
@@ -114,7 +121,8 @@ class Rules(unittest.TestCase):
 
     def setUp(self):
         self.targets = device_code.read_build(OPTIONS.build)
-        self.shapes = json.loads(subprocess.run([OPTIONS.shapes], capture_output=True, check=True).stdout)
+        self.shapes = json.loads(subprocess.run([OPTIONS.shapes], capture_output=True,
+                                                check=True).stdout)
         self.target = sorted(self.targets)[0]
         self.kernels = self.targets[self.target]
         self.unit = self.shapes["units"][kernel_resources.matrix_unit(self.target)]
@@ -128,14 +136,16 @@ class Rules(unittest.TestCase):
         for i in range(self.unit["budget"] - len(present) + 1):
             self.kernels[f"extra_{i}"] = dataclasses.replace(kernel, name=f"extra_{i}")
         self.assertTrue(any("compiled kernels; allowed" in line for line in self.findings()))
-        self.assertTrue(any("extra_0 is compiled but not expected" in line for line in self.findings()))
+        self.assertTrue(
+            any("extra_0 is compiled but not expected" in line for line in self.findings()))
 
     def test_kernels_that_do_not_fit_must_be_empty(self):
         name = "reprise_linear_matrix_bf16_16"
         size = self.unit["dynamic_shared_bytes"].pop(name)
         self.unit["empty"].append(name)
         self.assertEqual(len(self.findings()), 1)
-        self.assertIn(f"{self.target}: {name} does not fit the target and must be empty", self.findings()[0])
+        self.assertIn(f"{self.target}: {name} does not fit the target and must be empty",
+                      self.findings()[0])
         self.kernels[name] = dataclasses.replace(
             self.kernels[name], code_bytes=4, matrix_instructions=0, static_shared_bytes=0)
         self.assertEqual(self.findings(), [])
@@ -143,12 +153,14 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.findings(), [])
         self.unit["empty"].remove(name)
         self.unit["dynamic_shared_bytes"][name] = size
-        self.assertEqual(self.findings(), [f"{self.target}: {name} of the catalogue is not compiled"])
+        self.assertEqual(self.findings(),
+                         [f"{self.target}: {name} of the catalogue is not compiled"])
 
     def test_scratch_is_refused(self):
         name = "reprise_linear_matrix_bf16_16"
         self.kernels[name] = dataclasses.replace(self.kernels[name], scratch_bytes=32)
-        self.assertEqual(self.findings(), [f"{self.target}: {name} takes 32 bytes of scratch memory per thread; allowed: 0"])
+        self.assertEqual(self.findings(), [
+            f"{self.target}: {name} takes 32 bytes of scratch memory per thread; allowed: 0"])
 
     def test_spilled_scalars_are_refused(self):
         name = "reprise_attention_decode_matrix_bf16_64"
@@ -171,18 +183,24 @@ class Occupancy(unittest.TestCase):
 
     def test_nvidia(self):
         self.assertEqual(self.occupancy("sm_90a", 256, 32), (8, 64, "threads"))
-        self.assertEqual(self.occupancy("sm_90a", 256, 128), (2, 16, "registers"))  # 128 x 256 = half of 65536
+        # 128 x 256 = half of 65536
+        self.assertEqual(self.occupancy("sm_90a", 256, 128), (2, 16, "registers"))
         self.assertEqual(self.occupancy("sm_90a", 256, 129), (1, 8, "registers"))
-        self.assertEqual(self.occupancy("sm_90a", 128, 32, 0, 113 * 1024), (2, 8, "shared memory"))  # 2 x (113 + 1) KB = 228 KB
+        # 2 x (113 + 1) KB = 228 KB
+        self.assertEqual(self.occupancy("sm_90a", 128, 32, 0, 113 * 1024), (2, 8, "shared memory"))
         self.assertEqual(self.occupancy("sm_80", 128, 32, 0, 113 * 1024), (1, 4, "shared memory"))
         self.assertEqual(self.occupancy("sm_80", 128, 32, 0, 164 * 1024), (0, 0, "shared memory"))
 
     def test_amd(self):
         self.assertEqual(self.occupancy("gfx90a", 256, 64), (8, 32, "threads"))
-        self.assertEqual(self.occupancy("gfx90a", 256, 128), (4, 16, "registers"))  # 512 / 128 warps of a SIMD
-        self.assertEqual(self.occupancy("gfx942", 256, 32, 1024, 31 * 1024), (2, 8, "shared memory"))
-        self.assertEqual(self.occupancy("gfx942", 256, 32, 1024, 64 * 1024), (0, 0, "shared memory"))
-        self.assertEqual(self.occupancy("gfx1100", 128, 96), (16, 64, "threads"))  # 1536 / 96 = 16 warps of a SIMD
+        # 512 / 128 warps of a SIMD
+        self.assertEqual(self.occupancy("gfx90a", 256, 128), (4, 16, "registers"))
+        self.assertEqual(self.occupancy("gfx942", 256, 32, 1024, 31 * 1024),
+                         (2, 8, "shared memory"))
+        self.assertEqual(self.occupancy("gfx942", 256, 32, 1024, 64 * 1024),
+                         (0, 0, "shared memory"))
+        # 1536 / 96 = 16 warps of a SIMD
+        self.assertEqual(self.occupancy("gfx1100", 128, 96), (16, 64, "threads"))
         self.assertEqual(self.occupancy("gfx1100", 128, 256), (5, 20, "registers"))  # 1536 / 264
 
 
