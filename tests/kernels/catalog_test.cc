@@ -49,10 +49,10 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
   for (const KernelInstance& instance : AllInstances()) {
     std::string name = absl::StrCat(
         "reprise_", absl::string_view(instance.family->name.data(), instance.family->name.size()));
-    if (instance.activation != kernels::ElementFormat::kNone) {
-      constexpr const char* kSuffix[] = {"", "_f32", "_bf16", "_f16"};
-      name += kSuffix[static_cast<int>(instance.activation)];
-    }
+    const std::string activation(NameOf(instance.activation)), weight(NameOf(instance.weight));
+    if (activation != "none") absl::StrAppend(&name, "_", activation);
+    // Weights that are not of the format of activations.
+    if (weight != "none" && weight != activation) absl::StrAppend(&name, "_", weight);
     if (instance.tile != 0) absl::StrAppend(&name, "_", instance.tile);
     if (instance.family == &kernels::kLinearMatrix && instance.tile == 0) name += "_whole";
     EXPECT_EQ(instance.symbol, name);

@@ -102,13 +102,17 @@ class SafetensorsWriter {
 struct Architecture {
   const char* name;
   const char* class_name;
-  bool has_window;
+  bool has_window = false;
+  bool qkv_bias = false;  // q, k and v have biases, whatever the options say
+  bool qk_norm = false;   // norms over heads
 };
-constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM", false},
-                                           {"granite", "GraniteForCausalLM", false},
-                                           {"mistral", "MistralForCausalLM", true},
-                                           {"qwen2", "Qwen2ForCausalLM", true},
-                                           {"qwen3", "Qwen3ForCausalLM", true}};
+constexpr Architecture kArchitectures[] = {
+    {.name = "llama", .class_name = "LlamaForCausalLM"},
+    {.name = "granite", .class_name = "GraniteForCausalLM"},
+    {.name = "mistral", .class_name = "MistralForCausalLM", .has_window = true},
+    {.name = "qwen2", .class_name = "Qwen2ForCausalLM", .has_window = true, .qkv_bias = true},
+    {.name = "qwen3", .class_name = "Qwen3ForCausalLM", .has_window = true, .qk_norm = true},
+};
 
 const Architecture* FindArchitecture(const TinyModelOptions& o) {
   for (const Architecture& known : kArchitectures)
@@ -139,13 +143,14 @@ std::string ConfigJson(const TinyModelOptions& o) {
       ",\"intermediate_size\":", o.intermediate_size, ",\"num_hidden_layers\":", o.num_layers,
       ",\"num_attention_heads\":", o.num_heads, ",\"num_key_value_heads\":", o.num_kv_heads,
       ",\"head_dim\":", o.head_dim);
-  absl::StrAppend(&json, ",\"max_position_embeddings\":", o.max_position_embeddings,
-                  ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"hidden_act\":\"silu\"",
-                  ",\"attention_bias\":", boolean(o.attention_bias || o.architecture == "qwen2"),
-                  ",\"mlp_bias\":", boolean(o.mlp_bias),
-                  ",\"tie_word_embeddings\":", boolean(o.tie_word_embeddings),
-                  o.eos_token_ids.empty() ? "" : absl::StrCat(",\"eos_token_id\":", eos),
-                  ",\"torch_dtype\":\"", dtype, "\"");
+  absl::StrAppend(
+      &json, ",\"max_position_embeddings\":", o.max_position_embeddings,
+      ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"hidden_act\":\"silu\"",
+      ",\"attention_bias\":", boolean(o.attention_bias || FindArchitecture(o)->qkv_bias),
+      ",\"mlp_bias\":", boolean(o.mlp_bias),
+      ",\"tie_word_embeddings\":", boolean(o.tie_word_embeddings),
+      o.eos_token_ids.empty() ? "" : absl::StrCat(",\"eos_token_id\":", eos), ",\"torch_dtype\":\"",
+      dtype, "\"");
   if (FindArchitecture(o)->has_window) absl::StrAppend(&json, WindowJson(o));
   if (granite) {
     absl::StrAppend(&json, ",\"embedding_multiplier\":3.0,\"attention_multiplier\":0.25",
@@ -162,7 +167,8 @@ void AddLinear(SafetensorsWriter& writer, const std::string& name, int64_t out, 
 
 std::string Weights(const TinyModelOptions& o) {
   SafetensorsWriter writer(o.dtype, o.seed);
-  const bool qkv_bias = o.attention_bias || o.architecture == "qwen2";
+  const Architecture& architecture = *FindArchitecture(o);
+  const bool qkv_bias = o.attention_bias || architecture.qkv_bias;
   const int64_t q_size = o.num_heads * o.head_dim;
   const int64_t kv_size = o.num_kv_heads * o.head_dim;
   writer.AddEmbedding("model.embed_tokens.weight", o.vocab_size, o.hidden_size);
@@ -172,7 +178,7 @@ std::string Weights(const TinyModelOptions& o) {
     AddLinear(writer, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
     AddLinear(writer, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
     AddLinear(writer, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
-    if (o.architecture == "qwen3") {
+    if (architecture.qk_norm) {
       writer.AddNorm(layer + "self_attn.q_norm.weight", o.head_dim);
       writer.AddNorm(layer + "self_attn.k_norm.weight", o.head_dim);
     }
@@ -198,9 +204,11 @@ absl::Status WriteFile(const std::string& path, const std::string& content) {
 absl::Status Validate(const TinyModelOptions& o) {
   const Architecture* architecture = FindArchitecture(o);
   if (architecture == nullptr) {
+    const std::string known = absl::StrJoin(
+        kArchitectures, ", ",
+        [](std::string* out, const Architecture& a) { absl::StrAppend(out, a.name); });
     return absl::InvalidArgumentError(
-        absl::StrCat("architecture: got \"", o.architecture,
-                     "\", allowed llama, granite, mistral, qwen2 or qwen3"));
+        absl::StrCat("architecture: got \"", o.architecture, "\", allowed ", known));
   }
   if (o.sliding_window < 0 || (o.sliding_window > 0 && !architecture->has_window)) {
     return absl::InvalidArgumentError(absl::StrCat("sliding_window: got ", o.sliding_window,
