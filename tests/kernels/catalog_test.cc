@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/cases/attention_cases.h"
 #include "kernels/device/traits.h"
 #include "kernels/kernel_set.h"
-#include "tests/testing/cases/linear_cases.h"
 #include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
+#include "tests/testing/cases/attention_cases.h"
+#include "tests/testing/cases/linear_cases.h"
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_kernels.h"
 #endif

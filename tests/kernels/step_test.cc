@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/plan/plan.h"
-#include "tests/testing/cases/step_cases.h"
 #include "kernels/step/fetch.h"
 #include "kernels/step/publish.h"
+#include "tests/testing/cases/step_cases.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/random_steps.h"

@@ -11,11 +11,11 @@
 
 #include "kernels/kernel_set.h"
 #include "kernels/plan/plan_args.h"
-#include "tests/testing/cases/step_cases.h"
 #include "kernels/step/fetch_args.h"
 #include "kernels/step/publish_args.h"
 #include "runtime/device.h"
 #include "runtime/memory/buffer.h"
+#include "tests/testing/cases/step_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/step_oracle.h"
 
