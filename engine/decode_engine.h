@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DecodeEngine: a model, its KV-cache pool and its captured graphs on one device; runs steps. This
-// is what a C++ program embeds and what the service drives. No protobuf, no gRPC.
+// is what a C++ program embeds and what the service drives. It knows neither protobuf nor gRPC.
 //
 //   REPRISE_ASSIGN_OR_RETURN(auto engine, DecodeEngine::Create(*device, source, options));
 //   const SessionInfo session = engine->OpenSession();
@@ -35,8 +35,9 @@ namespace reprise::engine {
 
 class DecodeEngine {
  public:
-  // Loads, lays out, captures. `device` must outlive the engine. Errors: the model's and the
-  // options' own, and ResourceExhausted with the exact byte budget when the pool does not fit.
+  // Loads the model, lays out memory, captures graphs. `device` must outlive the engine. Errors:
+  // the model's and the options' own, and ResourceExhausted with the exact byte budget when the
+  // pool does not fit.
   static absl::StatusOr<std::unique_ptr<DecodeEngine>> Create(runtime::Device& device,
                                                               const models::ModelSource& source,
                                                               const DecodeEngineOptions& options,
@@ -78,10 +79,10 @@ class DecodeEngine {
   absl::Status Step(const StepRequest& request, StepResult* result);
 
   // For measuring. Captures profiled graphs (graphs/profiled_graphs.h) of the decode graphs that
-  // steps of so many rows replay; steps of mode kStamped replay them from then on. Earlier ones go.
-  // Allocates and synchronises. Errors: InvalidArgument none or 0 rows; OutOfRange beyond the
-  // largest decode bucket; FailedPrecondition while steps are in flight; Unavailable after a device
-  // fault; those of the capture.
+  // steps of so many rows replay; steps of mode kStamped replay them from then on. Profiled graphs
+  // captured earlier are destroyed. Allocates and synchronises. Errors: InvalidArgument none or 0
+  // rows; OutOfRange beyond the largest decode bucket; FailedPrecondition while steps are in
+  // flight; Unavailable after a device fault; those of the capture.
   absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   // The stamps of the last step if it was a stamped one of so many rows. Waits for the device.
   // Errors: FailedPrecondition while steps are in flight, or without that graph.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepRequest: what a caller asks of one step, as plain structs that view the caller's arrays.
-// step_result.h has what it learns, step_draft.h the same with arrays of its own. No protobuf, no
-// device.
+// step_result.h has what it learns, step_draft.h the same with arrays of its own.
 //
 // A step names rows. A row is one sequence being generated; it stays resident on the device between
 // steps (block table, context length, last token, sampling state). Row ids are the caller's own

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepResult: what a caller learns of one step, as plain structs. step_request.h has what it asked.
-// No protobuf, no device.
 #ifndef REPRISE_ENGINE_STEP_RESULT_H_
 #define REPRISE_ENGINE_STEP_RESULT_H_
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// GraphManager: captures one graph per bucket at start and replays the smallest that fits. Generic:
-// it knows sizes and a callable that enqueues work, not models; an embedder uses it with kernels, a
+// GraphManager: captures one graph per bucket at start and replays the smallest that fits. It knows
+// sizes and a callable that enqueues work, and no models; an embedder uses it with kernels, a
 // stream and a context of its own.
 //
 //   auto manager = GraphManager::Create(*stream, {.buckets = {1, 2, 4, 8}},
-//       [&](runtime::Stream& s, const Bucket& bucket) { return s.Launch(my_kernel,
-//       ShapeFor(bucket.capacity), args); });
+//       [&](runtime::Stream& s, const Bucket& bucket) {
+//         return s.Launch(my_kernel, ShapeFor(bucket.capacity), args);
+//       });
 //   auto replay = (*manager)->Replay(5);   // replays the graph of bucket 8, reports 3 of padding
 //
 // Threads: Create and Replay use the given stream, one thread at a time.
@@ -67,8 +68,8 @@ struct CaptureProgress {
 struct GraphManagerOptions {
   std::vector<int64_t> buckets;  // capacities, any order
   std::string name_prefix = "graph";
-  bool warm_up =
-      true;  // run each bucket once eagerly before capturing it (lazy loading inside the driver)
+  // Run each bucket once eagerly before capturing it: drivers load some things at their first use.
+  bool warm_up = true;
   std::function<void(const CaptureProgress&)> progress = {};
 };
 

@@ -82,7 +82,7 @@ class StampingStream final : public ForwardingStream {
   absl::Status Miscounted(size_t launches) const {
     return absl::InternalError(absl::StrCat("launch ", launches, " of a profiled graph is ",
                                             launches > stamps_.size() ? "one too many" : "the last",
-                                            "; listed before: ", stamps_.size(), " launches"));
+                                            "; ", stamps_.size(), " launches were listed before"));
   }
 
   const StampFn& stamp_;

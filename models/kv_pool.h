@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvPool: the memory of the paged KV cache, every layer laid out as KvLayout says. Any block size.
-// Block 0 is the scratch block: never handed out, never read. Who holds which block is
-// BlockLedger's business.
+// KvPool: the memory of the paged KV cache, every layer laid out as KvLayout says, with blocks of
+// any size. Block 0 is the scratch block: never handed out, never read. The pool does not know who
+// holds which block: the engine does (engine/state/block_ledger.h).
 #ifndef REPRISE_MODELS_KV_POOL_H_
 #define REPRISE_MODELS_KV_POOL_H_
 

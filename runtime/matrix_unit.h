@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatrixUnit: which kind of matrix instruction a device has. Plain enough for kernels to include.
+// MatrixUnit: which kind of matrix instruction a device has. Kernels include it, so it needs
+// nothing but the language.
 #ifndef REPRISE_RUNTIME_MATRIX_UNIT_H_
 #define REPRISE_RUNTIME_MATRIX_UNIT_H_
 

@@ -40,8 +40,8 @@ absl::Status Admission::BeginStep(engine::SessionId session, uint32_t limit) {
   if (draining_) return Draining();
   uint32_t& steps = unary_steps_[session];
   if (steps >= limit) {
-    return absl::ResourceExhaustedError(absl::StrCat("unary steps of session ", session,
-                                                     " waiting: got one more, allowed ", limit));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "unary steps of session ", session, " that wait: got ", limit + 1, ", allowed ", limit));
   }
   ++steps;
   return absl::OkStatus();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission: who may still talk: which streams are connected, how many unary steps are on their
-// way, and whether the server still takes new ones. Which sessions are open and what they hold is
-// the engine's to know. Threads: every method from any thread. No lock is held while a stream is
-// called.
+// Admission: who may still make calls: which streams are connected, how many unary steps are on
+// their way, and whether the server still takes new ones. Which sessions are open and what they
+// hold is the engine's to know. Threads: every method from any thread. No lock is held while a
+// stream is called.
 #ifndef REPRISE_SERVICE_ADMISSION_H_
 #define REPRISE_SERVICE_ADMISSION_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How large messages can get: bounds that follow from an engine's limits, for the size limits that
-// gRPC puts on both ends. docs/wire.md tells clients the same formulas. This belongs to step 1 of
-// the way of a step.
+// gRPC puts on both ends. docs/wire.md tells clients the same formulas. They belong to step 1
+// of the way of a step.
 #ifndef REPRISE_SERVICE_MESSAGE_BOUNDS_H_
 #define REPRISE_SERVICE_MESSAGE_BOUNDS_H_
 

@@ -136,7 +136,9 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded, C
 absl::Status Run(ProfileFlags flags) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   if (flags.engine.engine.poison) {
-    return UsageError("--poison: got a test mode that fills contexts with NaN, allowed: without");
+    return UsageError(
+        "--poison: a profile needs contexts of numbers, and this mode fills them with NaN; "
+        "allowed: no --poison");
   }
   if (!flags.json_file.empty()) REPRISE_RETURN_IF_ERROR(CheckWritable(flags.json_file));
   REPRISE_RETURN_IF_ERROR(FitPool(&flags));

@@ -378,8 +378,8 @@ in the middle of a text, without it.
 
 ## Made by
 
-    python3 tools/train_byte_llama.py --text FILES --out examples/byte-llama --minutes {args.minutes:g} \\
-        --seed {args.seed} --batch {args.batch} --lr {args.lr:g}
+    python3 tools/train_byte_llama.py --text FILES --out examples/byte-llama \\
+        --minutes {args.minutes:g} --seed {args.seed} --batch {args.batch} --lr {args.lr:g}
 
 FILES are the licence texts that every Debian carries in `/usr/share/common-licenses`, each once
 ({total:,} bytes). Training stops on the clock, so another run gives other bits.

@@ -15,7 +15,7 @@ namespace reprise::models {
 
 // ModelSpec::sliding_window; 0 also for a window that no position outgrows. `spec` has its sizes.
 // Errors: InvalidArgument with field, got, allowed; Unimplemented, by name, where some layers slide
-// and others don't.
+// and others do not.
 absl::StatusOr<int64_t> ReadSlidingWindow(const Json& config, const Architecture& architecture,
                                           const ModelSpec& spec);
 

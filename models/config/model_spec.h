@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelSpec: what a decoder-only transformer is, as numbers, whatever dialect its config.json was
-// written in. Plain data; parsing lives in hf_config.h, presets in model_presets.h. Nothing here
-// knows devices.
+// written in. It is plain data and knows no devices; parsing is in hf_config.h, presets are in
+// model_presets.h.
 #ifndef REPRISE_MODELS_CONFIG_MODEL_SPEC_H_
 #define REPRISE_MODELS_CONFIG_MODEL_SPEC_H_
 
@@ -65,10 +65,10 @@ struct ModelSpec {
   int64_t sliding_window = 0;
   // Granite's four multipliers; neutral values elsewhere.
   double embedding_multiplier = 1.0;  // embeddings are multiplied by this
-  double attention_multiplier =
-      0.0;  // softmax scale; 1/sqrt(head_dim), but 1 for a granite config that names none
-  double residual_multiplier =
-      1.0;                      // every residual branch is multiplied by this before it is added
+  // The softmax scale: 1/sqrt(head_dim), but 1 for a granite config that names none.
+  double attention_multiplier = 0.0;
+  // Every residual branch is multiplied by this before it is added.
+  double residual_multiplier = 1.0;
   double logits_scaling = 1.0;  // logits are divided by this
   std::vector<uint32_t> eos_token_ids;
   runtime::DType checkpoint_dtype = runtime::DType::kBf16;

@@ -150,7 +150,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
                                                   uint64_t seed, const RandomFill& fill) {
   REPRISE_RETURN_IF_ERROR(plan.status());
   if (fill == nullptr) {
-    return absl::InvalidArgumentError("fill: got no function, allowed one that fills");
+    return absl::InvalidArgumentError("fill: got an empty function, allowed one that fills");
   }
   REPRISE_ASSIGN_OR_RETURN(runtime::DeviceBuffer buffer,
                            runtime::DeviceBuffer::Create(device, plan.bytes()));

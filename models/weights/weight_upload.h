@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // UploadWeights: many tensors from mapped files to one device buffer, converted on the way by a few
 // threads through small pinned buffers, so that host memory stays small however large the model is.
-// Knows neither models nor names. Part of model_weights.cc's implementation.
+// It knows neither models nor names. It is part of model_weights.cc's implementation.
 #ifndef REPRISE_MODELS_WEIGHTS_WEIGHT_UPLOAD_H_
 #define REPRISE_MODELS_WEIGHTS_WEIGHT_UPLOAD_H_
 
@@ -22,7 +22,7 @@ struct WeightUpload {
 };
 
 struct UploadOptions {
-  int max_threads = 4;                   // more don't help: storage and the bus are the limits
+  int max_threads = 4;                   // more do not help: storage and the bus are the limits
   size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
 };
 

@@ -120,7 +120,7 @@ absl::StatusOr<void*> HostDevice::Allocate(size_t bytes) {
   void* data = nullptr;
   if (posix_memalign(&data, kAllocationAlignment, bytes) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("host: ", bytes, " bytes asked, none to be had"));
+        absl::StrCat("host: ", bytes, " bytes asked, but the system has none left"));
   }
   return data;
 }

@@ -58,7 +58,7 @@ TEST_F(ProfileProgram, WritesWhatTheSchemaDescribes) {
   EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
   EXPECT_EQ(profile["settings"]["rows"], json({1, 3}));
   EXPECT_EQ(profile["engine"]["linear"], "portable");
-  EXPECT_EQ(profile["telemetry"]["source"], nullptr);  // the host tells nothing
+  EXPECT_EQ(profile["telemetry"]["source"], nullptr);  // the host reports nothing
   EXPECT_THAT(profile["telemetry"]["why_none"].get<std::string>(), HasSubstr("'host'"));
   ASSERT_EQ(profile["points"].size(), 4u);
   EXPECT_EQ(profile["points"][0]["graph"], "decode/1");
@@ -128,7 +128,7 @@ TEST_F(ProfileProgram, PrintsTablesForPeople) {
   EXPECT_THAT(text, HasSubstr("linear_native 64x32"));
   EXPECT_THAT(text, HasSubstr("skew of the profiled graph"));
   EXPECT_THAT(text, HasSubstr("replay p50"));
-  EXPECT_THAT(text, HasSubstr("not told: device 'host'"));
+  EXPECT_THAT(text, HasSubstr("not available: device 'host'"));
 }
 
 TEST_F(ProfileProgram, ShippedModelRunsWithItsLongestContext) {

@@ -95,7 +95,7 @@ TEST_P(ProfiledGraphsTest, RefusesWorkThatChangesItsLaunches) {
   EXPECT_THAT(create(), StatusIs(absl::StatusCode::kInternal, "listed before"));
   launches = 3;
   change = -1;
-  EXPECT_THAT(create(), StatusIs(absl::StatusCode::kInternal, "listed before: 3 launches"));
+  EXPECT_THAT(create(), StatusIs(absl::StatusCode::kInternal, "3 launches were listed before"));
 }
 
 TEST_P(ProfiledGraphsTest, RefusesEmptyFunctions) {

@@ -137,7 +137,7 @@ TEST(ProfileReport, SaysWhatWasMeasured) {
   EXPECT_THAT(text, HasSubstr("net times add up to 610 ns, 61.0 % of the mean replay"));
   const std::string points = PointsText({Point()}, Context());
   EXPECT_THAT(points, HasSubstr("10.00 GB/s   50.0 %         -      -\n"));
-  EXPECT_THAT(ProfileHeader(Context()), HasSubstr("not told: nobody tells"));
+  EXPECT_THAT(ProfileHeader(Context()), HasSubstr("not available: nobody tells"));
 }
 
 TEST(ProfileReport, JsonHasNullWhereNothingIsKnown) {

@@ -62,7 +62,7 @@ struct PointProfile {
   double mean_attended = 0;
   models::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
-  // Read at the end of every window; empty where the platform does not tell.
+  // Read at the end of every window; empty where the platform does not report it.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
 
   // (profiled - plain) / plain, of medians.

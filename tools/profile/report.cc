@@ -136,7 +136,7 @@ std::string ProfileHeader(const ProfileContext& context) {
                                           " (best of ", bandwidth.read.count(), " passes over ",
                                           FormatBytes(bandwidth.bytes), ")")});
   table.AddRow({"clock, power", context.telemetry.empty()
-                                    ? absl::StrCat("not told: ", context.telemetry_why)
+                                    ? absl::StrCat("not available: ", context.telemetry_why)
                                     : absl::StrCat("from ", context.telemetry)});
   return absl::StrCat(table.ToString(), "\n");
 }

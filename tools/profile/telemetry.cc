@@ -112,8 +112,9 @@ class NvmlTelemetry final : public Telemetry {
 absl::StatusOr<std::unique_ptr<Telemetry>> Telemetry::Open(const runtime::DeviceProperties& device,
                                                            const TelemetryLibraries& libraries) {
   if (device.kind != runtime::DeviceKind::kCuda) {
-    return absl::UnimplementedError(absl::StrCat(
-        "device '", std::string(runtime::NameOf(device.kind)), "' tells no clocks and no power"));
+    return absl::UnimplementedError(absl::StrCat("device '",
+                                                 std::string(runtime::NameOf(device.kind)),
+                                                 "' reports neither clocks nor power"));
   }
   REPRISE_ASSIGN_OR_RETURN(Library opened, OpenLibrary(libraries.nvml));
   REPRISE_ASSIGN_OR_RETURN(const Library cuda, OpenLibrary(libraries.cuda));

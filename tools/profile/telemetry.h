@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Telemetry: a device's clocks and power, where its platform tells. NVIDIA GPUs tell through NVML,
-// which comes with the driver and is opened at run time; the host tells nothing. One thread.
+// Telemetry: a device's clocks and power, where its platform reports them. NVIDIA GPUs do so
+// through NVML, which comes with the driver and is opened at run time; the host reports nothing.
+// Threads: one at a time.
 #ifndef REPRISE_TOOLS_PROFILE_TELEMETRY_H_
 #define REPRISE_TOOLS_PROFILE_TELEMETRY_H_
 
@@ -13,7 +14,7 @@
 
 namespace reprise::tools {
 
-// What the platform said just now; unset what it would not say.
+// What the platform reports at this moment; a value that it does not report is unset.
 struct TelemetrySample {
   std::optional<double> sm_clock_mhz;
   std::optional<double> memory_clock_mhz;
@@ -23,8 +24,8 @@ struct TelemetrySample {
 // Libraries of NVIDIA's driver.
 struct TelemetryLibraries {
   std::string nvml = "libnvidia-ml.so.1";
-  std::string cuda =
-      "libcuda.so.1";  // knows an ordinal's place on the PCI bus, by which NVML knows it
+  // Knows an ordinal's place on the PCI bus, by which NVML knows the device.
+  std::string cuda = "libcuda.so.1";
 };
 
 class Telemetry {
@@ -34,7 +35,7 @@ class Telemetry {
   virtual std::string source() const = 0;
   virtual TelemetrySample Read() = 0;
 
-  // Errors: Unimplemented on a device whose platform tells nothing; Unavailable with the reason
+  // Errors: Unimplemented on a device whose platform reports nothing; Unavailable with the reason
   // when a library is missing or refuses.
   static absl::StatusOr<std::unique_ptr<Telemetry>> Open(const runtime::DeviceProperties& device,
                                                          const TelemetryLibraries& libraries = {});

@@ -274,7 +274,7 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
   progress->ended.clear();
   if (flights_.empty() || flights_.front().sequence != outcome.sequence) {
     return absl::InternalError(absl::StrCat("step order: got the result of step ", outcome.sequence,
-                                            ", awaited that of step ",
+                                            ", expected that of step ",
                                             flights_.empty() ? 0 : flights_.front().sequence));
   }
   for (const engine::RowOutcome& row : outcome.rows) {
@@ -294,9 +294,9 @@ absl::Status Batcher::TakeRow(const StepOutcome& outcome, const engine::RowOutco
                               Request* request, Progress* progress) {
   if (request->finished()) return absl::OkStatus();  // was on its way when the request ended
   if (row.status == engine::RowStatus::kStopped) {
-    return absl::InternalError(absl::StrCat("request ", request->id, ": got row ", row.row,
-                                            " as one that had stopped, and no earlier result that "
-                                            "says why"));
+    return absl::InternalError(absl::StrCat("request ", request->id, ": row ", row.row,
+                                            " is reported as one that had stopped, but no earlier "
+                                            "result says why"));
   }
   if (row.finish == FinishReason::kNoCandidate) {
     // The token that the result shows is none.

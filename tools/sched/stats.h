@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stats: what a run measured, as tables and as JSON. Fed by the driver, step by step; asked once at
-// the end.
+// Stats: what a run measured, as tables and as JSON. The driver feeds it step by step, and asks it
+// once at the end.
 //
 // Words: TTFT, arrival to first token. TPOT, of one request: (last token - first token) / (tokens -
 // 1). ITL, the time between two tokens of one request. A decode step carries no prompt tokens; its

@@ -98,8 +98,7 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
   if (text && !server.byte_tokens) {
     return absl::InvalidArgumentError(
         "text: this model's tokens need its own tokenizer; allowed: text for byte-level models, "
-        "and "
-        "token ids or random prompts for this one");
+        "and token ids or random prompts for this one");
   }
   std::vector<std::vector<uint32_t>> prompts;
   if (!options.random_prompts) {
