@@ -14,12 +14,17 @@ if(NOT REPRISE_SANITIZE)
        -include "${PROJECT_SOURCE_DIR}/tests/emulator/instrumented_library.h")
 endif()
 
-# reprise_emulated_kernels(<target> SOURCES file.cc ...)
-# Adds sources that hold emulated kernels to a target of this folder, and links the emulator. Not
-# under ThreadSanitizer, where nothing of the emulator is built.
+# reprise_emulated_kernels(<target> UNIT mma|mfma|wmma SOURCES file.cc ...)
+# Adds sources that hold emulated kernels to a target of this folder, and links the emulator. UNIT:
+# what the target's kernels/device is compiled for, a kind of matrix unit. Not under
+# ThreadSanitizer, where nothing of the emulator is built.
 function(reprise_emulated_kernels target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "UNIT" "SOURCES")
   target_sources(${target} PRIVATE ${arg_SOURCES})
   set_source_files_properties(${arg_SOURCES} PROPERTIES COMPILE_OPTIONS "${REPRISE_EMULATED_FLAGS}")
+  string(TOUPPER "${arg_UNIT}" unit)
+  target_compile_definitions(
+    ${target} PRIVATE REPRISE_TARGET_HEADER="tests/emulator/device/platform.h"
+                      REPRISE_EMULATE_${unit})
   target_link_libraries(${target} PRIVATE reprise::emulator)
 endfunction()

@@ -17,7 +17,6 @@ set(REPRISE_PUBLIC_HEADERS
     engine/session_info.h
     engine/step_request.h
     engine/step_result.h
-    engine/step_stamps.h
     graphs/graph_manager.h
     graphs/profiled_graphs.h
     kernels/step/finish_reason.h

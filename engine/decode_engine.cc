@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/decode_engine.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/diagnostics.h"
 #include "engine/engine_parts.h"
+#include "engine/engine_profiler.h"
 #include "engine/memory_fill.h"
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
@@ -35,14 +39,14 @@ class DecodeEngine::Impl {
   const EngineInfo& info() const { return parts_->info; }
   PoolInfo pool() const;
   absl::Status health() const;
-  SessionInfo OpenSession();
+  SessionInfo OpenSession(const SessionLimits& limits);
   bool IsOpen(SessionId id) const;
   absl::Status CloseSession(SessionId id);
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId id, uint32_t count);
   absl::Status FreeBlocks(SessionId id, std::span<const uint32_t> blocks);
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   absl::Status Wait(StepTicket ticket, StepResult* result);
-  absl::Status Step(const StepRequest& request, StepResult* result);
+  absl::Status Step(const StepRequest& request, StepGraphs::Form form, StepResult* result);
   absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
 
@@ -52,16 +56,23 @@ class DecodeEngine::Impl {
   absl::Status RefuseInFlight() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The first fault stays; returns it.
   absl::Status Fault(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What others have written in these blocks is gone before any later step reads them.
+  absl::Status ClearOthersTokens(std::span<const uint32_t> blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Poison mode: nothing may read these blocks any more.
   absl::Status PoisonFreed(std::span<const uint32_t> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   InFlightStep& StepOf(StepTicket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return in_flight_[(ticket - 1) % in_flight_.size()];
   }
-  absl::StatusOr<StepTicket> SubmitLocked(const StepRequest& request, Clock::time_point entered)
+  absl::StatusOr<StepTicket> SubmitLocked(const StepRequest& request, StepGraphs::Form form,
+                                          Clock::time_point entered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Writes the staged step as `next_ticket_`; its rows count as run on the host's mirror.
   void WriteStep(const StepRequest& request, Session& session, InFlightStep* step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The row in `slot` writes tokens at positions from `begin` on.
+  void NoteWritten(uint32_t slot, uint32_t begin, uint32_t count)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Launch(ExecutionMode mode, const StepGraphs::Target& target, InFlightStep* step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -79,6 +90,7 @@ class DecodeEngine::Impl {
   StepValidator validator_ ABSL_GUARDED_BY(mutex_);
   StepWriter writer_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> ran_ ABSL_GUARDED_BY(mutex_);            // scratch of Submit
+  std::vector<uint32_t> clear_ ABSL_GUARDED_BY(mutex_);          // scratch of AllocateBlocks
   std::vector<InFlightStep> in_flight_ ABSL_GUARDED_BY(mutex_);  // ring by ticket
   StepTicket next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   StepTicket next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -91,7 +103,8 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
       reader_(parts_->device, *parts_->stream, parts_->results, parts_->state->result_layout,
               info().limits.vocab_size, parts_->options.watchdog_timeout_ms),
       rows_(info().limits.max_rows, info().limits.max_blocks_per_row),
-      ledger_(parts_->pool.num_blocks()),
+      ledger_(parts_->pool.num_blocks(),
+              parts_->diagnostics.accepts_any_context() ? info().limits.block_size : 0),
       // Distinguishes this engine's sessions from those of one before it at the same address.
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
       validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
@@ -111,9 +124,9 @@ PoolInfo DecodeEngine::Impl::pool() const {
           .bytes = parts_->pool.bytes()};
 }
 
-SessionInfo DecodeEngine::Impl::OpenSession() {
+SessionInfo DecodeEngine::Impl::OpenSession(const SessionLimits& limits) {
   absl::MutexLock lock(&mutex_);
-  return sessions_.Open();
+  return sessions_.Open(limits);
 }
 
 bool DecodeEngine::Impl::IsOpen(SessionId id) const {
@@ -124,31 +137,49 @@ bool DecodeEngine::Impl::IsOpen(SessionId id) const {
 absl::Status DecodeEngine::Impl::CloseSession(SessionId id) {
   absl::MutexLock lock(&mutex_);
   std::vector<uint32_t> freed;
-  REPRISE_RETURN_IF_ERROR(sessions_.Close(id, &freed));
+  REPRISE_RETURN_IF_ERROR(sessions_.Close(id, parts_->diagnostics.poison ? &freed : nullptr));
   return PoisonFreed(freed);
 }
 
 absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::AllocateBlocks(SessionId id,
                                                                          uint32_t count) {
   absl::MutexLock lock(&mutex_);
-  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  REPRISE_RETURN_IF_ERROR(session->CheckBlocks(count));
   std::vector<uint32_t> blocks;
   REPRISE_RETURN_IF_ERROR(ledger_.Allocate(id, count, &blocks));
+  session->num_blocks += count;
+  REPRISE_RETURN_IF_ERROR(ClearOthersTokens(blocks));
   return blocks;
+}
+
+absl::Status DecodeEngine::Impl::ClearOthersTokens(std::span<const uint32_t> blocks) {
+  clear_.clear();
+  for (const uint32_t block : blocks)
+    if (ledger_.HasOthersTokens(block)) clear_.push_back(block);
+  if (clear_.empty() || !fault_.ok()) return absl::OkStatus();
+  const absl::Status status =
+      FillBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, clear_, 0.0f);
+  if (!status.ok()) return Fault(status);
+  for (const uint32_t block : clear_) ledger_.NoteCleared(block);
+  return absl::OkStatus();
 }
 
 absl::Status DecodeEngine::Impl::FreeBlocks(SessionId id, std::span<const uint32_t> blocks) {
   absl::MutexLock lock(&mutex_);
-  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
   REPRISE_RETURN_IF_ERROR(ledger_.Free(id, blocks));
+  session->num_blocks -= static_cast<uint32_t>(blocks.size());
   return PoisonFreed(blocks);
 }
 
 absl::Status DecodeEngine::Impl::PoisonFreed(std::span<const uint32_t> blocks) {
-  if (!parts_->options.poison || !fault_.ok()) return absl::OkStatus();
-  const absl::Status status =
-      PoisonBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, blocks);
-  return status.ok() ? status : Fault(status);
+  if (!parts_->diagnostics.poison || !fault_.ok()) return absl::OkStatus();
+  const absl::Status status = FillBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, blocks,
+                                         std::numeric_limits<float>::quiet_NaN());
+  if (!status.ok()) return Fault(status);
+  for (const uint32_t block : blocks) ledger_.NoteCleared(block);
+  return absl::OkStatus();
 }
 
 // ---- faults and refusals ----
@@ -187,18 +218,18 @@ absl::Status DecodeEngine::Impl::RefuseInFlight() const {
 absl::StatusOr<StepTicket> DecodeEngine::Impl::Submit(const StepRequest& request) {
   const Clock::time_point entered = Clock::now();
   absl::MutexLock lock(&mutex_);
-  return SubmitLocked(request, entered);
+  return SubmitLocked(request, StepGraphs::Form::kPlain, entered);
 }
 
 absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& request,
+                                                            StepGraphs::Form form,
                                                             Clock::time_point entered) {
   REPRISE_RETURN_IF_ERROR(RefuseFault());
   REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(request.session));
   REPRISE_RETURN_IF_ERROR(session->CheckOrder(request));
   REPRISE_RETURN_IF_ERROR(RefuseFullPipeline());
-  REPRISE_RETURN_IF_ERROR(validator_.Validate(request, session->rows));
-  const absl::StatusOr<StepGraphs::Target> target =
-      parts_->graphs->Pick(validator_.staged(), request.mode);
+  REPRISE_RETURN_IF_ERROR(validator_.Validate(request, session->rows, session->limits.max_rows));
+  const absl::StatusOr<StepGraphs::Target> target = parts_->graphs->Pick(validator_.staged(), form);
   if (!target.ok()) {
     validator_.Abandon();
     return target.status();
@@ -223,7 +254,7 @@ void DecodeEngine::Impl::WriteStep(const StepRequest& request, Session& session,
                                    InFlightStep* step) {
   const StagedStep& staged = validator_.staged();
   writer_.Write(request, staged, next_ticket_, session.rows,
-                parts_->metadata.HostSlot(next_ticket_ - 1), &ran_);
+                parts_->metadata.HostEntry(next_ticket_ - 1), &ran_);
   step->rows.clear();
   for (size_t i = 0; i < ran_.size(); ++i) {
     const StagedRun& run = staged.runs[i];
@@ -234,6 +265,7 @@ void DecodeEngine::Impl::WriteStep(const StepRequest& request, Session& session,
                           .context_before = run.context_before,
                           .num_tokens = run.num_tokens,
                           .num_prompt_logprobs = run.num_prompt_logprobs()});
+    if (!run.stopped) NoteWritten(slot, run.context_before, run.num_tokens);
   }
   step->ticket = next_ticket_;
   step->session = request.session;
@@ -242,9 +274,17 @@ void DecodeEngine::Impl::WriteStep(const StepRequest& request, Session& session,
       StepReport{.rows = static_cast<uint32_t>(staged.runs.size()), .tokens = staged.num_tokens};
 }
 
+void DecodeEngine::Impl::NoteWritten(uint32_t slot, uint32_t begin, uint32_t count) {
+  const uint32_t block_size = info().limits.block_size;
+  const std::span<const uint32_t> table = rows_.table(slot);
+  const uint32_t end = begin + count;
+  for (uint32_t i = begin / block_size; i * block_size < end; ++i)
+    ledger_.NoteWritten(table[i], std::min(block_size, end - i * block_size));
+}
+
 absl::Status DecodeEngine::Impl::Launch(ExecutionMode mode, const StepGraphs::Target& target,
                                         InFlightStep* step) {
-  if (parts_->options.poison)
+  if (parts_->diagnostics.poison)
     REPRISE_RETURN_IF_ERROR(
         PoisonActivations(*parts_->stream, *parts_->kernel_set, *parts_->state));
   const bool eager = mode == ExecutionMode::kEager;
@@ -282,7 +322,7 @@ absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, StepResult* result) {
   NoteStopped(step, *result);
   ++next_wait_;
   std::vector<uint32_t> freed;
-  sessions_.EndStep(step.session, &freed);
+  sessions_.EndStep(step.session, parts_->diagnostics.poison ? &freed : nullptr);
   return PoisonFreed(freed);
 }
 
@@ -297,14 +337,15 @@ void DecodeEngine::Impl::NoteStopped(const InFlightStep& step, const StepResult&
   }
 }
 
-absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepResult* result) {
+absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepGraphs::Form form,
+                                      StepResult* result) {
   const Clock::time_point entered = Clock::now();
   StepTicket ticket = 0;
   {
     absl::MutexLock lock(&mutex_);
     // After a fault SubmitLocked names it; the steps that were in flight then stay there.
     if (fault_.ok()) REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-    REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, entered));
+    REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, form, entered));
   }
   return Wait(ticket, result);
 }
@@ -332,14 +373,15 @@ DecodeEngine::~DecodeEngine() = default;
 absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
     runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
     const ProgressFn& progress) {
-  REPRISE_ASSIGN_OR_RETURN(auto parts, EngineParts::Create(device, source, options, progress));
-  return std::unique_ptr<DecodeEngine>(new DecodeEngine(std::make_unique<Impl>(std::move(parts))));
+  return CreateEngineWithDiagnostics(device, source, options, {}, progress);
 }
 
 const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
 PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
 absl::Status DecodeEngine::health() const { return impl_->health(); }
-SessionInfo DecodeEngine::OpenSession() { return impl_->OpenSession(); }
+SessionInfo DecodeEngine::OpenSession(const SessionLimits& limits) {
+  return impl_->OpenSession(limits);
+}
 bool DecodeEngine::IsOpen(SessionId session) const { return impl_->IsOpen(session); }
 absl::Status DecodeEngine::CloseSession(SessionId session) { return impl_->CloseSession(session); }
 absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AllocateBlocks(SessionId session,
@@ -356,13 +398,33 @@ absl::Status DecodeEngine::Wait(StepTicket ticket, StepResult* result) {
   return impl_->Wait(ticket, result);
 }
 absl::Status DecodeEngine::Step(const StepRequest& request, StepResult* result) {
-  return impl_->Step(request, result);
+  return impl_->Step(request, StepGraphs::Form::kPlain, result);
 }
-absl::Status DecodeEngine::CaptureProfiledGraphs(std::span<const uint32_t> rows) {
-  return impl_->CaptureProfiledGraphs(rows);
+
+// ---- for tests and measurements: diagnostics.h, engine_profiler.h ----
+
+absl::StatusOr<std::unique_ptr<DecodeEngine>> CreateEngineWithDiagnostics(
+    runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
+    const EngineDiagnostics& diagnostics, const ProgressFn& progress) {
+  if (diagnostics.poison && diagnostics.random_kv_cache)
+    return absl::InvalidArgumentError(
+        "poison and random_kv_cache are both set; allowed: at most one of them");
+  REPRISE_ASSIGN_OR_RETURN(auto parts,
+                           EngineParts::Create(device, source, options, diagnostics, progress));
+  return std::unique_ptr<DecodeEngine>(
+      new DecodeEngine(std::make_unique<DecodeEngine::Impl>(std::move(parts))));
 }
-absl::Status DecodeEngine::ReadStamps(uint32_t rows, StepStamps* stamps) {
-  return impl_->ReadStamps(rows, stamps);
+
+absl::Status EngineProfiler::Capture(std::span<const uint32_t> rows) {
+  return engine_.impl_->CaptureProfiledGraphs(rows);
+}
+absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result) {
+  if (request.mode != ExecutionMode::kReplay)
+    return absl::InvalidArgumentError("a profiled step is to run eagerly; allowed: kReplay");
+  return engine_.impl_->Step(request, StepGraphs::Form::kProfiled, result);
+}
+absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {
+  return engine_.impl_->ReadStamps(rows, stamps);
 }
 
 }  // namespace reprise::engine

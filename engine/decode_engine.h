@@ -27,11 +27,12 @@
 #include "engine/session_info.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
-#include "engine/step_stamps.h"
 #include "models/model_source.h"
 #include "runtime/device.h"
 
 namespace reprise::engine {
+
+struct EngineDiagnostics;
 
 class DecodeEngine {
  public:
@@ -51,14 +52,15 @@ class DecodeEngine {
   // OK, or the sticky fault after which every step is refused.
   absl::Status health() const;
 
-  // A session owns rows and blocks.
-  SessionInfo OpenSession();
+  // A session owns rows and blocks, within `limits`.
+  SessionInfo OpenSession(const SessionLimits& limits = {});
   // Whether the session was opened and not closed since.
   bool IsOpen(SessionId session) const;
   // Drops the session's rows and frees its blocks, after its steps in flight. Errors: NotFound.
   absl::Status CloseSession(SessionId session);
-  // Block ids, never 0. Errors: NotFound (session), InvalidArgument (zero), ResourceExhausted
-  // (asked, free): all or nothing.
+  // Block ids, never 0. What another session wrote in them is cleared, in order with steps, before
+  // any later step can read it. Errors: NotFound (session), InvalidArgument (zero),
+  // ResourceExhausted (asked, free): all or nothing.
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId session, uint32_t count);
   // Errors: all or nothing; InvalidArgument / PermissionDenied (id not held by the session, or
   // named twice), FailedPrecondition (a resident row's table names it).
@@ -66,10 +68,10 @@ class DecodeEngine {
 
   // Validates, writes the metadata ring, launches one graph. Allocates nothing, synchronises
   // nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition epoch, sequence,
-  // row has nothing to continue from; InvalidArgument tokens, sampling, tables, duplicates;
-  // PermissionDenied a block of another session; ResourceExhausted rows or pipeline depth;
-  // OutOfRange context, step tokens, counts and sizes of sampling; Unavailable after a device
-  // fault.
+  // row has nothing to continue from, context that the session has not written; InvalidArgument
+  // tokens, sampling, tables, duplicates; PermissionDenied a block of another session;
+  // ResourceExhausted rows or pipeline depth; OutOfRange context, step tokens, counts and sizes of
+  // sampling; Unavailable after a device fault.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   // Blocks until the step's result is there. `ticket` must be the oldest in flight. Errors:
   // FailedPrecondition (order), DeadlineExceeded (watchdog), Internal (device fault); the two last
@@ -78,18 +80,14 @@ class DecodeEngine {
   // Submit and Wait. FailedPrecondition while other steps are in flight.
   absl::Status Step(const StepRequest& request, StepResult* result);
 
-  // For measuring. Captures profiled graphs (graphs/profiled_graphs.h) of the decode graphs that
-  // steps of so many rows replay; steps of mode kStamped replay them from then on. Profiled graphs
-  // captured earlier are destroyed. Allocates and synchronises. Errors: InvalidArgument none or 0
-  // rows; OutOfRange beyond the largest decode bucket; FailedPrecondition while steps are in
-  // flight; Unavailable after a device fault; those of the capture.
-  absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
-  // The stamps of the last step if it was a stamped one of so many rows. Waits for the device.
-  // Errors: FailedPrecondition while steps are in flight, or without that graph.
-  absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
-
  private:
   class Impl;
+  // For our own tests and measurements; their headers are not installed.
+  friend class EngineProfiler;
+  friend absl::StatusOr<std::unique_ptr<DecodeEngine>> CreateEngineWithDiagnostics(
+      runtime::Device& device, const models::ModelSource& source,
+      const DecodeEngineOptions& options, const EngineDiagnostics& diagnostics,
+      const ProgressFn& progress);
   explicit DecodeEngine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

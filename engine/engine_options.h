@@ -41,10 +41,6 @@ struct DecodeEngineOptions {
   // Prompt tokens of a step whose likelihood may be asked for; each takes 4 bytes x vocabulary of
   // logits.
   uint32_t max_prompt_logprobs = 64;
-  bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
-  // Fill the pool with random numbers at start, for measuring: rows may then be added with a
-  // context that nobody has written. Not together with `poison`.
-  bool random_kv_cache = false;
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault
 };
 

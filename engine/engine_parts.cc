@@ -22,8 +22,8 @@ uint64_t NanosecondsSince(Clock::time_point begin) {
 
 absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
     runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
-    const ProgressFn& progress) {
-  std::unique_ptr<EngineParts> parts(new EngineParts(device));
+    const EngineDiagnostics& diagnostics, const ProgressFn& progress) {
+  std::unique_ptr<EngineParts> parts(new EngineParts(device, diagnostics));
   REPRISE_RETURN_IF_ERROR(parts->Load(source, options, progress));
   REPRISE_RETURN_IF_ERROR(parts->CreateRings());
   REPRISE_RETURN_IF_ERROR(parts->CreatePool());
@@ -63,9 +63,9 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
 
 absl::Status EngineParts::CreateRings() {
   const kernels::StepLimits& limits = info.limits;
-  metadata_layout = kernels::StepSlotLayout::For(limits.max_rows, limits.max_step_tokens,
-                                                 limits.max_blocks_per_row,
-                                                 limits.max_sampling_bytes / sizeof(uint32_t));
+  metadata_layout = kernels::StepEntryLayout::For(limits.max_rows, limits.max_step_tokens,
+                                                  limits.max_blocks_per_row,
+                                                  limits.max_sampling_bytes / sizeof(uint32_t));
   REPRISE_ASSIGN_OR_RETURN(
       metadata, runtime::MappedRing::Create(device, limits.pipeline_depth, metadata_layout.bytes));
   REPRISE_ASSIGN_OR_RETURN(results, runtime::MappedRing::Create(device, limits.pipeline_depth,
@@ -90,9 +90,9 @@ absl::Status EngineParts::CreatePool() {
 }
 
 absl::Status EngineParts::FillPool() {
-  if (!options.poison && !options.random_kv_cache) return absl::OkStatus();
-  REPRISE_RETURN_IF_ERROR(options.poison ? PoisonPool(*stream, *kernel_set, pool)
-                                         : RandomFillPool(*stream, *kernel_set, pool));
+  if (!diagnostics.poison && !diagnostics.random_kv_cache) return absl::OkStatus();
+  REPRISE_RETURN_IF_ERROR(diagnostics.poison ? PoisonPool(*stream, *kernel_set, pool)
+                                             : RandomFillPool(*stream, *kernel_set, pool));
   return stream->Synchronize();
 }
 

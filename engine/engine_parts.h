@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/diagnostics.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
 #include "engine/step/select.h"
@@ -28,10 +29,11 @@ namespace reprise::engine {
 class EngineParts {
  public:
   // Loads, lays out, captures. `device` must outlive the parts. Errors: those of
-  // DecodeEngine::Create.
+  // DecodeEngine::Create. REQUIRES: not both poison and random_kv_cache.
   static absl::StatusOr<std::unique_ptr<const EngineParts>> Create(
       runtime::Device& device, const models::ModelSource& source,
-      const DecodeEngineOptions& options, const ProgressFn& progress);
+      const DecodeEngineOptions& options, const EngineDiagnostics& diagnostics,
+      const ProgressFn& progress);
   // Waits for the stream: nothing that a step works in may go before the step is done.
   ~EngineParts();
   EngineParts(const EngineParts&) = delete;
@@ -39,6 +41,7 @@ class EngineParts {
 
   // In the order in which they are made; each may view those above it.
   runtime::Device& device;
+  const EngineDiagnostics diagnostics;
   DecodeEngineOptions options;  // with every default filled in
   EngineInfo info;
   std::unique_ptr<runtime::Stream> stream;  // of every step
@@ -46,14 +49,15 @@ class EngineParts {
   std::unique_ptr<models::Decoder> decoder;
   models::ModelWeights weights;
   std::unique_ptr<StepState> state;
-  kernels::StepSlotLayout metadata_layout;
+  kernels::StepEntryLayout metadata_layout;
   runtime::MappedRing metadata;
   runtime::MappedRing results;
   models::KvPool pool;
   std::unique_ptr<StepGraphs> graphs;
 
  private:
-  explicit EngineParts(runtime::Device& device) : device(device) {}
+  EngineParts(runtime::Device& device, const EngineDiagnostics& diagnostics)
+      : device(device), diagnostics(diagnostics) {}
 
   absl::Status Load(const models::ModelSource& source, const DecodeEngineOptions& asked,
                     const ProgressFn& progress);

@@ -8,6 +8,7 @@
 #include "graphs/graph_manager.h"
 #include "kernels/fill/fill.h"
 #include "models/weights/checkpoint.h"
+#include "runtime/byte_count.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -30,9 +31,6 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
     return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
                                                    "; allowed: more than 0, at most 1"));
-  if (options.poison && options.random_kv_cache)
-    return absl::InvalidArgumentError(
-        "poison and random_kv_cache are both set; allowed: at most one of them");
   for (const int64_t rows : options.decode_buckets)
     REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", rows, 1, options.max_rows));
   for (const int64_t tokens : options.mixed_buckets)
@@ -122,14 +120,15 @@ absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,
     const auto reserve =
         static_cast<uint64_t>(total * (1.0 - options.memory_fraction)) + graphs_bytes;
     budget = free > reserve ? free - reserve : 0;
-    account = absl::StrCat(free, " bytes free less ", reserve,
-                           " bytes kept for others (memory_fraction) and for captured graphs");
+    account = absl::StrCat(runtime::ByteCount(free), " free less ", runtime::ByteCount(reserve),
+                           " kept for others (memory_fraction) and for captured graphs");
   }
   const uint64_t blocks = budget / geometry.BlockBytes();
   if (blocks < 2) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the KV pool gets ", budget, " bytes (", account, "); needed: at least ",
-        2 * geometry.BlockBytes(), ", two blocks of ", geometry.BlockBytes(), " bytes"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the KV pool gets ", runtime::ByteCount(budget), ", ", account,
+                     "; needed: at least ", runtime::ByteCount(2 * geometry.BlockBytes()),
+                     ", two blocks of ", runtime::ByteCount(geometry.BlockBytes())));
   }
   return std::min<uint64_t>(blocks, uint64_t{1} << 31);
 }

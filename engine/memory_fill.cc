@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/memory_fill.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "kernels/fill/fill.h"
 #include "runtime/status_macros.h"
 
@@ -21,13 +24,19 @@ absl::Status PoisonPool(runtime::Stream& stream, const kernels::KernelSet& kerne
   return absl::OkStatus();
 }
 
-absl::Status PoisonBlocks(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                          const models::KvPool& pool, std::span<const uint32_t> blocks) {
-  const models::KvGeometry& geometry = pool.geometry();
-  for (const uint32_t block : blocks) {
-    for (int64_t layer = 0; layer < geometry.num_layers; ++layer)
-      REPRISE_RETURN_IF_ERROR(kernels::NanFill(
-          stream, kernels, {.out = pool.Block(layer, block), .count = geometry.BlockElements()}));
+absl::Status FillBlocks(runtime::Stream& stream, const kernels::KernelSet& kernels,
+                        const models::KvPool& pool, std::span<const uint32_t> blocks, float value) {
+  kernels::BlockFillArgs args = {.out = pool.Layer(0),
+                                 .layer_elements = LayerElements(pool),
+                                 .block_elements = pool.geometry().BlockElements(),
+                                 .layers = static_cast<int32_t>(pool.geometry().num_layers),
+                                 .value = value};
+  while (!blocks.empty()) {
+    const size_t count = std::min<size_t>(blocks.size(), kernels::kMaxFillBlocks);
+    args.count = static_cast<int32_t>(count);
+    std::copy_n(blocks.begin(), count, args.block);
+    REPRISE_RETURN_IF_ERROR(kernels::BlockFill(stream, kernels, args));
+    blocks = blocks.subspan(count);
   }
   return absl::OkStatus();
 }

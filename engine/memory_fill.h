@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills of an engine's device memory beside its steps: NaN wherever nothing may be read (poison
-// mode), and random numbers in a pool that is to be measured. Each enqueues on `stream`, behind
-// every step that still reads the memory and before any that gets it next.
-// Errors: the stream's. Threads: as the stream.
+// mode), zeros where another session's tokens were, and random numbers in a pool that is to be
+// measured. Each enqueues on `stream`, behind every step that still reads the memory and before any
+// that gets it next. Errors: the stream's. Threads: as the stream.
 #ifndef REPRISE_ENGINE_MEMORY_FILL_H_
 #define REPRISE_ENGINE_MEMORY_FILL_H_
 
@@ -19,8 +19,9 @@ namespace reprise::engine {
 
 absl::Status PoisonPool(runtime::Stream& stream, const kernels::KernelSet& kernels,
                         const models::KvPool& pool);
-absl::Status PoisonBlocks(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                          const models::KvPool& pool, std::span<const uint32_t> blocks);
+// NaN in poison mode; 0 in blocks that are allocated to another session.
+absl::Status FillBlocks(runtime::Stream& stream, const kernels::KernelSet& kernels,
+                        const models::KvPool& pool, std::span<const uint32_t> blocks, float value);
 absl::Status PoisonActivations(runtime::Stream& stream, const kernels::KernelSet& kernels,
                                const StepState& state);
 

@@ -70,7 +70,7 @@ absl::Status StepProgram::EnqueuePublish(runtime::Stream& stream) const {
                            .sampled_logprob = s.sampled_logprob,
                            .staging = s.result_staging,
                            .ring = parts_.results.device_base(),
-                           .slot_bytes = parts_.results.slot_bytes(),
+                           .entry_bytes = parts_.results.entry_bytes(),
                            .depth = parts_.results.depth(),
                            .step_count = s.step_count});
 }

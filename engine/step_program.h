@@ -28,7 +28,7 @@ struct StepProgramParts {
 
 class StepProgram {
  public:
-  StepProgram(const StepProgramParts& parts, const kernels::StepSlotLayout& metadata_layout,
+  StepProgram(const StepProgramParts& parts, const kernels::StepEntryLayout& metadata_layout,
               kernels::LinearCandidate linear = kernels::LinearCandidate::kBest)
       : parts_(parts), metadata_layout_(metadata_layout), linear_(linear) {}
 
@@ -41,7 +41,7 @@ class StepProgram {
   absl::Status EnqueuePublish(runtime::Stream& stream) const;
 
   const StepProgramParts parts_;
-  const kernels::StepSlotLayout metadata_layout_;
+  const kernels::StepEntryLayout metadata_layout_;
   const kernels::LinearCandidate linear_;
 };
 

@@ -64,10 +64,8 @@ struct RowChunk {
 };
 
 enum class ExecutionMode : uint8_t {
-  kReplay,   // one captured graph, the smallest that fits
-  kEager,    // the same kernels launched one by one, only when asked for; the same bits
-  kStamped,  // the decode graph's profiled form, a stamp behind every kernel, captured before by
-             // DecodeEngine::CaptureProfiledGraphs; for measuring; the same bits
+  kReplay,  // one captured graph, the smallest that fits
+  kEager,   // the same kernels launched one by one, only when asked for; the same bits
 };
 
 // Views: the caller keeps the arrays alive until Submit returns.

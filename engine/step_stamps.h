@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepStamps: what DecodeEngine::ReadStamps tells of a stamped step, for measuring.
+// StepStamps: what EngineProfiler::ReadStamps (engine_profiler.h) tells of a profiled step.
 #ifndef REPRISE_ENGINE_STEP_STAMPS_H_
 #define REPRISE_ENGINE_STEP_STAMPS_H_
 
@@ -11,9 +11,9 @@
 
 namespace reprise::engine {
 
-// When the kernels of a stamped step were done, nanoseconds on the device's clock.
+// When the kernels of a profiled step were done, nanoseconds on the device's clock.
 struct StepStamps {
-  // In order; valid until the next CaptureProfiledGraphs.
+  // In order; valid until the next EngineProfiler::Capture.
   std::span<const graphs::ProfiledLaunch> launches = {};
   int num_kernel_nodes = 0;            // of the profiled graph: two per launch
   uint64_t begin_ns = 0;               // the first kernel's start

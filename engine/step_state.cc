@@ -73,7 +73,7 @@ void StepState::DeclareSampling(const models::ModelSpec& spec, const kernels::St
   buffers.Add(&sampled_logprob, max_rows, "sample.logprob");
   buffers.Add(&result_staging, max_rows, "result_staging");
   max_prompt_logprobs = limits.max_prompt_logprobs;
-  result_layout = kernels::ResultSlotLayout::For(
+  result_layout = kernels::ResultEntryLayout::For(
       limits.max_rows, limits.max_logprobs != 0 ? limits.max_rows + limits.max_prompt_logprobs : 0,
       limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
 }

@@ -48,7 +48,7 @@ class StepState {
   kernels::SamplePartial* adjusted_partials = nullptr;
   kernels::SampleCut* sample_cut = nullptr;
   uint32_t max_prompt_logprobs = 0;
-  kernels::ResultSlotLayout result_layout;
+  kernels::ResultEntryLayout result_layout;
   kernels::RowResult* result_staging = nullptr;
 
   // All activations of the decoder's layers, and nothing that lives longer than a step.

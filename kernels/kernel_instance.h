@@ -17,7 +17,7 @@
 //   fits        a constexpr function of (DeviceTraits, tile): whether a device has the instance
 //
 // Everything follows from these lists: the kernels of every target (device/define_instances.h), the
-// catalogue (catalog.h), what a KernelSet loads, what the emulator covers and what compiled code
+// catalogue (catalog.h), what a KernelSet loads, what tests run on the CPU and what compiled code
 // must contain. A target that `fits` rejects compiles a thread-style instance to an empty kernel,
 // which nothing loads.
 #ifndef REPRISE_KERNELS_KERNEL_INSTANCE_H_

@@ -179,10 +179,6 @@ struct DeviceOptions {
   DeviceKind kind = DeviceKind::kHost;
   int ordinal = 0;       // which CUDA or HIP device
   int host_threads = 0;  // worker threads of the host device; 0: one per core
-  // Host device only: before each kernel, sleep a pseudo-random time in [0, this), in microseconds;
-  // 0: never. Tests use it so that ordering bugs show without a GPU.
-  int host_max_delay_us = 0;
-  uint64_t host_delay_seed = 1;
   // HIP only: the library to open, by name or path; empty: libamdhip64.so of ROCm 7, 6, 5. Read by
   // Device::Create alone.
   std::string_view hip_library = {};

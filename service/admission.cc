@@ -59,11 +59,26 @@ void Admission::Drain() {
   {
     std::lock_guard lock(mutex_);
     draining_ = true;
-    for (const auto& [key, stream] : streams_) {
-      if (auto alive = stream.lock()) streams.push_back(std::move(alive));
-    }
+    streams = ConnectedStreams();
   }
   for (const auto& stream : streams) stream->Drain();
+}
+
+void Admission::EndIdleStreams(uint64_t since_ns) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    streams = ConnectedStreams();
+  }
+  for (const auto& stream : streams) stream->EndIfIdle(since_ns);
+}
+
+std::vector<std::shared_ptr<Admission::Stream>> Admission::ConnectedStreams() const {
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (const auto& [key, stream] : streams_) {
+    if (auto alive = stream.lock()) streams.push_back(std::move(alive));
+  }
+  return streams;
 }
 
 bool Admission::WaitIdle(std::chrono::steady_clock::time_point deadline) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -26,6 +27,8 @@ class Admission {
     virtual ~Stream() = default;
     // Takes no further steps; ends once those accepted are answered.
     virtual void Drain() = 0;
+    // Ends if nothing was asked of it since `since_ns` (NowNs()) and nothing is unanswered.
+    virtual void EndIfIdle(uint64_t since_ns) = 0;
   };
 
   // Unavailable while draining.
@@ -41,6 +44,9 @@ class Admission {
   absl::Status BeginStep(engine::SessionId session, uint32_t limit);
   void EndStep(engine::SessionId session);
 
+  // Tells every connected stream.
+  void EndIdleStreams(uint64_t since_ns);
+
   // From now on nothing is admitted, and every connected stream is told to drain.
   void Drain();
   // Waits until no stream is connected and no unary step is on its way. False at the deadline.
@@ -48,6 +54,8 @@ class Admission {
 
  private:
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<Stream>> ConnectedStreams() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable std::mutex mutex_;
   std::condition_variable idle_;

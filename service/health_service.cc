@@ -51,7 +51,14 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   }
 
   void OnCancel() override { End(absl::CancelledError("the client ended the call")); }
-  void OnDone() override { service_.Forget(this); }
+  // gRPC calls this after every other reaction has returned: each holds a count of the call, and
+  // the last one to give it up comes here. Its counts are atomics that no tool can see which
+  // watches locks, and they say nothing of Refresh and End from elsewhere; so this waits for
+  // whoever holds the lock, and those others hold the watcher by a pointer of their own.
+  void OnDone() override {
+    { const std::lock_guard lock(mutex_); }
+    service_.Forget(this);
+  }
 
  private:
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -95,11 +95,16 @@ absl::StatusOr<ListenAddress> ParseTcp(std::string_view text) {
   return address;
 }
 
+sockaddr_un SocketAddress(const ListenAddress& address) {
+  sockaddr_un socket{};
+  socket.sun_family = AF_UNIX;
+  std::memcpy(socket.sun_path, address.unix_path.data(), address.unix_path.size());
+  return socket;
+}
+
 // OK when nobody answers on the socket file.
 absl::Status CheckNobodyListens(const ListenAddress& address) {
-  sockaddr_un remote{};
-  remote.sun_family = AF_UNIX;
-  std::memcpy(remote.sun_path, address.unix_path.data(), address.unix_path.size());
+  const sockaddr_un remote = SocketAddress(address);
   // Non-blocking: a server whose queue of connections is full listens all the same.
   const Socket probe(AF_UNIX, SOCK_NONBLOCK);
   const int connected =
@@ -113,6 +118,20 @@ absl::Status CheckNobodyListens(const ListenAddress& address) {
   return FromErrno(absl::StrCat("cannot listen on ", address.text), error);
 }
 
+// Binds where no file is, and removes what that made: gRPC would not say why it cannot.
+absl::Status TryBindUnix(const ListenAddress& address, const std::string& what) {
+  const Socket probe(AF_UNIX, 0);
+  if (probe.fd() < 0) return FromErrno(what, errno);
+  const sockaddr_un local = SocketAddress(address);
+  if (::bind(probe.fd(), reinterpret_cast<const sockaddr*>(&local), sizeof(local)) != 0) {
+    return FromErrno(what, errno);
+  }
+  // Another server that starts here at the same time may have put its own file in its place.
+  REPRISE_ASSIGN_OR_RETURN(const SocketFile made, StatSocketFile(address.unix_path));
+  RemoveSocketFile(made);
+  return absl::OkStatus();
+}
+
 absl::Status ClaimUnix(const ListenAddress& address) {
   const std::string what = absl::StrCat("cannot listen on ", address.text);
   struct stat info;
@@ -120,8 +139,10 @@ absl::Status ClaimUnix(const ListenAddress& address) {
     if (errno != ENOENT && errno != ENOTDIR) return FromErrno(what, errno);
     const std::filesystem::path parent = std::filesystem::path(address.unix_path).parent_path();
     std::error_code ignored;
-    if (parent.empty() || std::filesystem::is_directory(parent, ignored)) return absl::OkStatus();
-    return absl::NotFoundError(absl::StrCat(what, ": no directory ", parent.string()));
+    if (!parent.empty() && !std::filesystem::is_directory(parent, ignored)) {
+      return absl::NotFoundError(absl::StrCat(what, ": no directory ", parent.string()));
+    }
+    return TryBindUnix(address, what);
   }
   if (!S_ISSOCK(info.st_mode)) {
     return absl::FailedPreconditionError(
@@ -129,7 +150,7 @@ absl::Status ClaimUnix(const ListenAddress& address) {
   }
   REPRISE_RETURN_IF_ERROR(CheckNobodyListens(address));
   if (::unlink(address.unix_path.c_str()) != 0 && errno != ENOENT) return FromErrno(what, errno);
-  return absl::OkStatus();
+  return TryBindUnix(address, what);
 }
 
 // Binds and lets go. SO_REUSEADDR lets a port pass that only old connections linger on, as gRPC's

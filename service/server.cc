@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "grpc/compression.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/security/server_credentials.h"
@@ -44,7 +45,25 @@ absl::StatusOr<std::vector<ListenAddress>> ClaimAll(const std::vector<std::strin
   return addresses;
 }
 
+// A client may ping as often as this, with calls or without, which is what clients call keepalive;
+// one that goes on faster is disconnected.
+constexpr int kMinClientPingIntervalMs = 1000;
+// For a connection to become one of HTTP/2.
+constexpr int kHandshakeTimeoutMs = 10000;
+// What is left to stop once all steps are answered: connections that idle, short calls.
+constexpr milliseconds kStopTimeout(250);
+
 void SetChannelArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kMinClientPingIntervalMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  // A compressed message is as large as its sender likes once it is unpacked, before any limit of
+  // ours sees it.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              static_cast<int>(options.max_calls_per_connection));
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   // gRPC shares a port between processes unless told otherwise; two servers on one port must be an
   // error.
@@ -64,6 +83,20 @@ absl::Status CheckOptions(const ServerOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_message_bytes: got ", options.max_message_bytes, ", allowed 1 to ", kMax));
   }
+  if (options.max_calls_per_connection < 1 || options.max_calls_per_connection > kMax) {
+    return absl::InvalidArgumentError(absl::StrCat("max_calls_per_connection: got ",
+                                                   options.max_calls_per_connection,
+                                                   ", allowed 1 to ", kMax));
+  }
+  if (options.max_sessions < 1) {
+    return absl::InvalidArgumentError("max_sessions: got 0, allowed 1 or more");
+  }
+  constexpr uint64_t kMaxIdleTimeoutMs = uint64_t{365} * 24 * 3600 * 1000;
+  const uint64_t idle_ms = options.idle_timeout_ms;
+  if (idle_ms != 0 && (idle_ms < 4 || idle_ms > kMaxIdleTimeoutMs)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "idle_timeout_ms: got ", idle_ms, ", allowed 0 (none), or 4 to ", kMaxIdleTimeoutMs));
+  }
   if (options.keepalive_ms > kMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("keepalive_ms: got ", options.keepalive_ms, ", allowed 0 to ", kMax));
@@ -77,7 +110,11 @@ class Server::Impl {
  public:
   explicit Impl(const ServerOptions& options)
       : drain_timeout_(options.drain_timeout_ms),
-        steps_(options.max_message_bytes),
+        steps_({.max_message_bytes = options.max_message_bytes,
+                .max_waiting_bytes = options.max_waiting_bytes,
+                .max_sessions = options.max_sessions,
+                .session = options.session_limits,
+                .idle_timeout_ms = options.idle_timeout_ms}),
         health_([this] { return steps_.IsServing(); }) {}
   ~Impl() {
     Drain(milliseconds(0));
@@ -97,8 +134,11 @@ class Server::Impl {
     builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
+      // Whoever came first since the addresses were claimed may still be there to be named.
+      REPRISE_RETURN_IF_ERROR(ClaimAll(options.listen).status());
       return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", absl::StrJoin(options.listen, ", ")));
+          absl::StrCat("cannot listen on ", absl::StrJoin(options.listen, ", "),
+                       ": another process took one of them for a moment; try again"));
     }
     return Remember(listen, ports);
   }
@@ -134,8 +174,11 @@ class Server::Impl {
     health_.Refresh();
     const bool complete = steps_.WaitIdle(deadline);
     health_.Stop();
-    // gRPC wants the system clock. What is still there then is cancelled, and waited for.
-    server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
+    // gRPC wants the system clock. What is still there then is cancelled, and waited for: a
+    // connection that does not close by itself among it, however idle.
+    const steady_clock::duration rest = deadline - steady_clock::now();
+    const auto left = complete ? std::min<steady_clock::duration>(kStopTimeout, rest) : rest;
+    server_->Shutdown(std::chrono::system_clock::now() + left);
     server_->Wait();
     server_.reset();
     return complete;

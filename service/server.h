@@ -30,6 +30,18 @@ struct ServerOptions {
   // with many rows, long tables or a large vocabulary takes steps beyond the default: MaxStepBytes
   // in message_bounds.h, which Describe tells beside this.
   uint32_t max_message_bytes = 4u << 20;
+  // What all messages together may take that wait in the server; steps with large messages are
+  // refused beyond it, small ones never. At least what one message of max_message_bytes takes.
+  uint64_t max_waiting_bytes = uint64_t{256} << 20;
+  // Sessions open at a time; a stream beyond it is refused.
+  uint32_t max_sessions = 64;
+  // What each of them may hold.
+  engine::SessionLimits session_limits = {};
+  // A session without a stream message or unary call for this long is ended, and what it held is
+  // free for others. 0: never.
+  uint64_t idle_timeout_ms = 0;
+  // Calls of one connection at a time; those beyond it wait in the client.
+  uint32_t max_calls_per_connection = 100;
   // How long Drain waits for accepted steps before it cancels what is left.
   uint32_t drain_timeout_ms = 10000;
   // A connection that is silent for this long is asked for a sign of life, and dropped when none

@@ -7,19 +7,33 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.grpc.pb.h"
 #include "service/admission.h"
-#include "service/step_pipeline.h"
+#include "service/memory_budget.h"
+#include "service/session_registry.h"
 
 namespace reprise::service {
+
+// What clients may take of the server; see ServerOptions.
+struct ServiceLimits {
+  uint64_t max_message_bytes = 0;
+  uint64_t max_waiting_bytes = 0;
+  uint32_t max_sessions = 0;
+  engine::SessionLimits session = {};  // of each
+  uint64_t idle_timeout_ms = 0;        // 0: none
+};
 
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
@@ -28,8 +42,7 @@ using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
 
 class StepService final : public RawStepService {
  public:
-  // `max_message_bytes` is what Describe says.
-  explicit StepService(uint64_t max_message_bytes);
+  explicit StepService(const ServiceLimits& limits);
   // After the gRPC server has shut down.
   ~StepService() override;
 
@@ -59,7 +72,6 @@ class StepService final : public RawStepService {
                                  grpc::ByteBuffer* response) override;
 
  private:
-  class UnaryStep;
   struct Attached;
 
   // nullptr while loading.
@@ -67,16 +79,26 @@ class StepService final : public RawStepService {
   absl::Status Describe(const v1::DescribeRequest& request, v1::DescribeResponse* response);
   absl::Status Allocate(const v1::AllocateRequest& request, v1::AllocateResponse* response);
   absl::Status Free(const v1::FreeRequest& request, v1::FreeResponse* response);
-  // Parses, calls `handle`, serialises, finishes.
+  // Scans, parses, calls `handle`, serialises, finishes.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                   absl::Status (StepService::*handle)(const Request&, Response*));
 
+  // Ends idle streams until the service goes.
+  void WatchIdle(std::chrono::milliseconds timeout);
+
   const uint64_t max_message_bytes_;
   Admission admission_;
+  SessionRegistry sessions_;
+  MemoryBudget memory_;
   std::unique_ptr<Attached> owned_;  // written once, published by attached_
   std::atomic<Attached*> attached_ = nullptr;
+
+  std::mutex mutex_;
+  std::condition_variable stopping_changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread idle_watcher_;  // where there is a timeout
 };
 
 }  // namespace reprise::service

@@ -6,15 +6,20 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "service/clock.h"
+#include "service/out_of_memory.h"
 #include "service/status.h"
 #include "service/wire/message.h"
 #include "service/wire/result_to_wire.h"
+#include "service/wire/scan.h"
 #include "service/wire/step_from_wire.h"
 
 namespace reprise::service {
 namespace {
 
 constexpr size_t kMaxClientBytes = 256;
+
+// An exchange whose message or answer took more is not kept for the next one.
+constexpr int kMaxKeptBytes = 64 << 10;
 
 // Refuses a call at once.
 class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -41,15 +46,20 @@ struct StepStream::Exchange final : public StepJob {
   void Finished(const absl::Status& status, const engine::StepResult* result) override {
     // The stream may be freed as soon as its last exchange is answered, so this call holds it.
     const std::shared_ptr<StepStream> holder = std::move(stream);
-    if (status.ok()) {
-      ResultToWire(*result, times, message.step().omit_rows(), response.mutable_step());
-    } else {
-      ErrorToWire(message.step().sequence(), status, response.mutable_error());
-    }
-    holder->Answered(this);
+    const absl::Status written = CatchOutOfMemory([&] {
+      if (status.ok()) {
+        ResultToWire(*result, times, message.step().omit_rows(), response.mutable_step());
+      } else {
+        ErrorToWire(sequence, status, response.mutable_error());
+      }
+      return absl::OkStatus();
+    });
+    holder->Answered(this, written);
   }
 
   std::shared_ptr<StepStream> stream;  // set while the pipeline has this job
+  uint64_t sequence = 0;               // of the step; 0 where the message is none
+  MemoryBudget::Charge charge;
   v1::StepStreamRequest message;
   StepScratch scratch;
   v1::StepStreamResponse response;
@@ -57,7 +67,7 @@ struct StepStream::Exchange final : public StepJob {
 };
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Start(
-    const StreamHost& host) {
+    const ServiceHost& host) {
   auto stream = std::make_shared<StepStream>(host);
   const absl::Status joined = host.admission.Join(stream);
   if (!joined.ok()) return Refuse(joined);
@@ -72,17 +82,16 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Refuse(
   return new RefusedStream(status);
 }
 
-// Twice the depth: as many steps in flight as the engine takes, and as many behind them to follow
-// without a round trip.
-StepStream::StepStream(const StreamHost& host)
-    : host_(host), max_unanswered_(2 * host.engine.info().limits.pipeline_depth) {}
+StepStream::StepStream(const ServiceHost& host) : host_(host) {
+  spare_.reserve(host_.max_unanswered());
+}
 
 StepStream::~StepStream() = default;
 
+// ---- messages ----
+
 void StepStream::OnReadDone(bool ok) {
   const uint64_t received_ns = NowNs();
-  std::unique_ptr<Exchange> exchange;
-  bool opened = false;
   {
     std::lock_guard lock(mutex_);
     if (!ok) ending_ = true;  // the client has sent all it will send
@@ -90,21 +99,46 @@ void StepStream::OnReadDone(bool ok) {
       reading_ = false;
       return Advance();
     }
+  }
+  const absl::Status handled = CatchOutOfMemory([&] {
+    HandleMessage(received_ns);
+    return absl::OkStatus();
+  });
+  // Only now: an answer on another thread would start the next read, into bytes that are still
+  // being parsed, and out of order.
+  std::lock_guard lock(mutex_);
+  reading_ = false;
+  if (!handled.ok()) Break(handled);
+  Advance();
+}
+
+void StepStream::HandleMessage(uint64_t received_ns) {
+  std::unique_ptr<Exchange> exchange;
+  bool opened = false;
+  {
+    std::lock_guard lock(mutex_);
     exchange = TakeSpare();
     opened = opened_;
+    if (opened) session_->last_asked_ns.store(received_ns, std::memory_order_relaxed);
   }
   exchange->times.received_ns = received_ns;
-  absl::Status parsed = ParseWire(read_bytes_, &exchange->message);
+  absl::Status parsed = CatchOutOfMemory([&] { return Parse(*exchange); });
   if (opened) {
     HandleStep(std::move(exchange), std::move(parsed));
   } else {
     HandleOpen(std::move(exchange), std::move(parsed));
   }
-  // Only now: an answer on another thread would start the next read, into bytes that are still
-  // being parsed, and out of order.
-  std::lock_guard lock(mutex_);
-  reading_ = false;
-  Advance();
+}
+
+absl::Status StepStream::Parse(Exchange& exchange) {
+  WireHead head;
+  const absl::Status scanned =
+      ScanWire(read_bytes_, *v1::StepStreamRequest::descriptor(), host_.max_entries(), &head);
+  exchange.sequence = head.sequence;
+  REPRISE_RETURN_IF_ERROR(scanned);
+  REPRISE_ASSIGN_OR_RETURN(exchange.charge,
+                           host_.memory.ChargeMessage(read_bytes_.Length(), head.num_entries));
+  return ParseWire(read_bytes_, &exchange.message);
 }
 
 std::unique_ptr<StepStream::Exchange> StepStream::TakeSpare() {
@@ -123,32 +157,29 @@ void StepStream::HandleOpen(std::unique_ptr<Exchange> exchange, absl::Status par
     return;
   }
   opened_ = true;
-  v1::Opened* opened = exchange->response.mutable_opened();
-  opened->set_session(session_.id);
-  opened->set_epoch(session_.epoch);
+  exchange->response.mutable_opened()->set_session(session_->token.bytes().data(),
+                                                   session_->token.bytes().size());
   exchange->answered = true;
   exchanges_.push_back(std::move(exchange));
+  charged_bytes_ += exchanges_.back()->charge.bytes();
 }
 
 absl::Status StepStream::OpenSession(const v1::StepStreamRequest& message) {
-  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(message));
   if (!message.has_open()) {
     return absl::FailedPreconditionError(
         absl::StrCat("first message of a StepStream: got ", NameOf(message), ", allowed open"));
   }
-  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(message.open()));
   if (message.open().client().size() > kMaxClientBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "open.client: got ", message.open().client().size(), " bytes, allowed ", kMaxClientBytes));
   }
-  session_ = host_.engine.OpenSession();
+  REPRISE_ASSIGN_OR_RETURN(session_, host_.sessions.Open(host_.engine));
   return absl::OkStatus();
 }
 
 void StepStream::HandleStep(std::unique_ptr<Exchange> exchange, absl::Status parsed) {
-  // A message that does not parse may leave half a step behind; its sequence number means nothing.
-  if (!parsed.ok()) exchange->message.Clear();
-  absl::Status ready = parsed.ok() ? Convert(*exchange) : std::move(parsed);
+  absl::Status ready =
+      parsed.ok() ? CatchOutOfMemory([&] { return Convert(*exchange); }) : std::move(parsed);
   exchange->times.converted_ns = NowNs();
   Exchange* job = exchange.get();
   {
@@ -157,9 +188,10 @@ void StepStream::HandleStep(std::unique_ptr<Exchange> exchange, absl::Status par
     if (ending_) ready = end_;  // drained while this message was read
     job->stream = shared_from_this();
     exchanges_.push_back(std::move(exchange));
+    charged_bytes_ += job->charge.bytes();
   }
   if (ready.ok()) {
-    host_.pipeline.Enqueue(job);
+    host_.pipeline.Enqueue(job, session_->queue);
   } else {
     job->Finished(ready, nullptr);
   }
@@ -167,64 +199,93 @@ void StepStream::HandleStep(std::unique_ptr<Exchange> exchange, absl::Status par
 
 absl::Status StepStream::Convert(Exchange& exchange) const {
   const v1::StepStreamRequest& message = exchange.message;
-  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(message));
   if (!message.has_step()) {
     return absl::FailedPreconditionError(
         absl::StrCat("message of an open StepStream: got ", NameOf(message), ", allowed step"));
   }
-  REPRISE_RETURN_IF_ERROR(StepFromWire(message.step(), &exchange.scratch, &exchange.request));
-  if (exchange.request.session == 0) exchange.request.session = session_.id;
-  if (exchange.request.session != session_.id) {
-    return absl::PermissionDeniedError(absl::StrCat("session: got ", exchange.request.session,
-                                                    ", allowed 0 or ", session_.id,
-                                                    ", the stream's own"));
+  if (!message.step().session().empty() && !session_->token.Is(message.step().session())) {
+    return absl::PermissionDeniedError(
+        "session: got a token of another session or of none, allowed none or the stream's own");
   }
+  REPRISE_RETURN_IF_ERROR(StepFromWire(message.step(), &exchange.scratch, &exchange.request));
+  exchange.request.session = session_->info.id;
+  exchange.request.epoch = session_->info.epoch;
   return absl::OkStatus();
 }
 
-void StepStream::Answered(Exchange* exchange) {
+// ---- answers ----
+
+void StepStream::Answered(Exchange* exchange, const absl::Status& written) {
   std::lock_guard lock(mutex_);
   exchange->answered = true;
+  if (!written.ok()) Break(written);
   Advance();
+}
+
+void StepStream::Break(const absl::Status& status) {
+  broken_ = true;
+  ending_ = true;
+  if (end_.ok()) end_ = status;
 }
 
 void StepStream::Advance() {
   if (finished_) return;
+  if (!writing_ && !broken_ && !exchanges_.empty() && exchanges_.front()->answered) WriteFront();
   if (!writing_ && broken_) {
     while (!exchanges_.empty() && exchanges_.front()->answered) PopFront();
   }
-  if (!writing_ && !exchanges_.empty() && exchanges_.front()->answered) WriteFront();
-  if (!reading_ && !ending_ && exchanges_.size() < max_unanswered_) {
+  if (!reading_ && !ending_ && exchanges_.size() < host_.max_unanswered() &&
+      charged_bytes_ < host_.memory.bytes_per_stream()) {
     reading_ = true;
     read_bytes_.Clear();
     StartRead(&read_bytes_);
   }
   if (ending_ && !writing_ && exchanges_.empty()) {
     finished_ = true;
-    Finish(ToGrpcStatus(end_));
+    const grpc::Status status = ToGrpcStatus(end_);
+    // Whoever sees the end of the stream finds its blocks free.
+    CloseSession();
+    Finish(status);
   }
+}
+
+void StepStream::CloseSession() {
+  if (!opened_ || closed_) return;
+  closed_ = true;
+  host_.sessions.Forget(*session_);
+  host_.pipeline.CloseSession(session_->info.id, session_->queue);
 }
 
 void StepStream::PopFront() {
   std::unique_ptr<Exchange> exchange = std::move(exchanges_.front());
   exchanges_.pop_front();
+  const uint64_t bytes = exchange->charge.bytes();
+  charged_bytes_ -= bytes;
+  if (bytes > uint64_t{kMaxKeptBytes} || exchange->response.GetCachedSize() > kMaxKeptBytes) return;
+  exchange->charge = {};
+  exchange->sequence = 0;
   exchange->answered = false;
   spare_.push_back(std::move(exchange));
 }
 
 void StepStream::WriteFront() {
   Exchange& exchange = *exchanges_.front();
-  if (exchange.response.has_step()) {
-    SetReplyTimes(exchange.times, NowNs(), exchange.response.mutable_step()->mutable_ledger());
-  }
+  const absl::Status serialized = CatchOutOfMemory([&] {
+    if (exchange.response.has_step()) {
+      SetReplyTimes(exchange.times, NowNs(), exchange.response.mutable_step()->mutable_ledger());
+    }
+    write_bytes_ = SerializeWire(exchange.response);
+    return absl::OkStatus();
+  });
+  if (!serialized.ok()) return Break(serialized);
   writing_ = true;
-  write_bytes_ = SerializeWire(exchange.response);
   StartWrite(&write_bytes_);
 }
 
 void StepStream::OnWriteDone(bool ok) {
   std::lock_guard lock(mutex_);
   writing_ = false;
+  write_bytes_.Clear();
   PopFront();
   if (!ok) {  // OnCancel follows, and withdraws what is queued
     broken_ = true;
@@ -233,16 +294,16 @@ void StepStream::OnWriteDone(bool ok) {
   Advance();
 }
 
+// ---- the end ----
+
 void StepStream::OnCancel() {
   bool opened = false;
   {
     std::lock_guard lock(mutex_);
-    broken_ = true;
-    ending_ = true;
-    if (end_.ok()) end_ = absl::CancelledError("the client ended the call");
+    Break(absl::CancelledError("the client ended the call"));
     opened = opened_;
   }
-  if (opened) host_.pipeline.Withdraw(session_.id);
+  if (opened) host_.pipeline.Withdraw(session_->queue);
   std::lock_guard lock(mutex_);
   Advance();
 }
@@ -254,15 +315,25 @@ void StepStream::Drain() {
   Advance();
 }
 
+void StepStream::EndIfIdle(uint64_t since_ns) {
+  std::lock_guard lock(mutex_);
+  const uint64_t asked_ns =
+      opened_ ? session_->last_asked_ns.load(std::memory_order_relaxed) : started_ns_;
+  if (ending_ || !exchanges_.empty() || asked_ns > since_ns) return;
+  if (opened_ && session_->answers.IsBusy()) return;
+  ending_ = true;
+  end_ = absl::AbortedError("the session was idle for longer than this server allows");
+  Advance();
+}
+
 void StepStream::OnDone() {
   std::shared_ptr<StepStream> self;
-  bool opened = false;
   {
+    // Waits for whoever ended the call to let go of the stream.
     std::lock_guard lock(mutex_);
     self = std::move(self_);
-    opened = opened_;
+    CloseSession();
   }
-  if (opened) host_.pipeline.CloseSession(session_.id);
   host_.admission.Leave(this);
 }
 

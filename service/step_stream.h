@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepStream: one StepStream call: opens a session with the first message, feeds the pipeline,
 // answers in order, and closes the session when the call ends, however it ends. Reads no further
-// while too many steps are unanswered, so a client that never reads its results cannot grow the
-// server's memory.
+// while too many steps are unanswered, or while these take too much memory, so a client that never
+// reads its results cannot grow the server's memory.
 //
 // Threads: gRPC calls the reactions, the pipeline answers steps, Drain comes from the server's
 // owner. Owns itself until OnDone.
@@ -10,6 +10,7 @@
 #define REPRISE_SERVICE_STEP_STREAM_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -22,27 +23,23 @@
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.pb.h"
 #include "service/admission.h"
-#include "service/step_pipeline.h"
+#include "service/clock.h"
+#include "service/service_host.h"
+#include "service/session_registry.h"
 
 namespace reprise::service {
-
-// What a stream works with. All of it outlives every stream.
-struct StreamHost {
-  engine::DecodeEngine& engine;
-  StepPipeline& pipeline;
-  Admission& admission;
-};
 
 class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public Admission::Stream,
                          public std::enable_shared_from_this<StepStream> {
  public:
   // The reactor of a new call; one that refuses while draining. Frees itself when the call is over.
-  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Start(const StreamHost& host);
+  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Start(
+      const ServiceHost& host);
   // The reactor of a call that is refused at once.
   static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Refuse(
       const absl::Status& status);
-  explicit StepStream(const StreamHost& host);
+  explicit StepStream(const ServiceHost& host);
   ~StepStream() override;
 
   void OnReadDone(bool ok) override;
@@ -50,34 +47,43 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   void OnCancel() override;
   void OnDone() override;
   void Drain() override;
+  void EndIfIdle(uint64_t since_ns) override;
 
  private:
   // A client message and its answer. Recycled: its messages and arrays keep their memory.
   struct Exchange;
 
-  // Takes the first message.
+  // Takes the message that was read; the stream's first opens the session.
+  void HandleMessage(uint64_t received_ns);
   void HandleOpen(std::unique_ptr<Exchange> exchange, absl::Status parsed);
   absl::Status OpenSession(const v1::StepStreamRequest& message);
-  // Takes any later message.
   void HandleStep(std::unique_ptr<Exchange> exchange, absl::Status parsed);
+  // Bytes to the exchange's message, charged for what it takes.
+  absl::Status Parse(Exchange& exchange);
   // Checks the envelope and converts the step.
   absl::Status Convert(Exchange& exchange) const;
-  // `exchange`, which is in exchanges_, has its answer.
-  void Answered(Exchange* exchange);
+  // `exchange`, which is in exchanges_, has its answer; not where `written` is an error.
+  void Answered(Exchange* exchange, const absl::Status& written);
 
   std::unique_ptr<Exchange> TakeSpare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Does what the state allows: the next write, the next read, the end.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PopFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Writes nothing more and ends with `status` once nothing is in the pipeline.
+  void Break(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives back what the session holds.
+  void CloseSession() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const StreamHost host_;
-  const size_t max_unanswered_;
+  const ServiceHost host_;
 
   std::mutex mutex_;
   std::shared_ptr<StepStream> self_ ABSL_GUARDED_BY(mutex_);  // until OnDone
+  const uint64_t started_ns_ = NowNs();
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
-  engine::SessionInfo session_;  // set once, before opened_
+  std::shared_ptr<ServedSession> session_;  // set once, before opened_
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t charged_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of exchanges_
   // In arrival order; the front one is being written or is next.
   std::deque<std::unique_ptr<Exchange>> exchanges_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Exchange>> spare_ ABSL_GUARDED_BY(mutex_);

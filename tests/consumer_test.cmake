@@ -4,8 +4,11 @@
 #   install     -DBUILD -DPREFIX -DLIBDIR -DHEADERS -DSOURCE: installs the development files
 #               of our build into PREFIX; what lies there must be what it should be, and nothing
 #               else
+#   seams       -DPREFIX -DSCRATCH: no installed header is one that only our tests and
+#               measurements use, or speaks of what they do
 #   package     -DPREFIX -DSOURCE -DSCRATCH: a CMake project that finds the package
 #   pkgconfig   -DPREFIX -DLIBDIR -DSOURCE -DSCRATCH -DPKG_CONFIG: a compiler and pkg-config
+#   readme      the same: the C++ program that README.md shows
 #   subproject  -DSOURCE -DSCRATCH: a CMake project that adds our repository
 # All: -DCXX=<compiler> -DFLAGS=<its flags> -DGENERATOR=<CMake's>. SOURCE is our repository.
 cmake_minimum_required(VERSION 3.25)
@@ -62,6 +65,51 @@ function(check_texts)
   endforeach()
 endfunction()
 
+# The headers behind which what only our tests and measurements use stands, and words for it that a
+# public header has no reason to say.
+set(REPRISE_SEAM_HEADERS
+    engine/diagnostics.h engine/engine_profiler.h engine/step_stamps.h runtime/host/test_delays.h)
+set(REPRISE_SEAM_WORDS
+    "[pP]oison|[rR]andom_?[kK][vV]|max_delay|delay_seed|TestDelays|CaptureProfiled|[sS]tamped")
+
+# holds_seams(<variable> <include directory>): what of them is there, empty if nothing.
+function(holds_seams variable directory)
+  set(found "")
+  foreach(header IN LISTS REPRISE_SEAM_HEADERS)
+    if(EXISTS "${directory}/${header}")
+      list(APPEND found "${header}")
+    endif()
+  endforeach()
+  file(GLOB_RECURSE headers RELATIVE "${directory}" "${directory}/*.h")
+  foreach(header IN LISTS headers)
+    file(STRINGS "${directory}/${header}" lines REGEX "${REPRISE_SEAM_WORDS}")
+    foreach(line IN LISTS lines)
+      list(APPEND found "${header}: ${line}")
+    endforeach()
+  endforeach()
+  set(${variable} "${found}" PARENT_SCOPE)
+endfunction()
+
+function(check_seams)
+  if(NOT EXISTS "${PREFIX}/include/reprise/engine/decode_engine.h")
+    message(FATAL_ERROR "nothing is installed in ${PREFIX}")
+  endif()
+  holds_seams(found "${PREFIX}/include/reprise")
+  if(found)
+    message(FATAL_ERROR "only our tests and measurements use this, and it is installed: ${found}")
+  endif()
+  # What is there is found.
+  file(REMOVE_RECURSE "${SCRATCH}")
+  file(WRITE "${SCRATCH}/engine/diagnostics.h" "")
+  file(WRITE "${SCRATCH}/engine/engine_options.h" "bool poison = false  // NaN
+")
+  holds_seams(found "${SCRATCH}")
+  if(NOT found STREQUAL
+     "engine/diagnostics.h;engine/engine_options.h: bool poison = false  // NaN")
+    message(FATAL_ERROR "a header and an option were planted, and this was found: ${found}")
+  endif()
+endfunction()
+
 function(check_components)
   find_package(reprise 0.1 QUIET COMPONENTS graphs service CONFIG PATHS "${PREFIX}" NO_DEFAULT_PATH)
   set(said "${reprise_NOT_FOUND_MESSAGE}")
@@ -87,34 +135,55 @@ function(configure)
       -DCMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON ${ARGN})
 endfunction()
 
+# compile(<source file> <program>): with the installed package's pkg-config file, as README says.
+function(compile source program)
+  cmake_path(GET program PARENT_PATH folder)
+  file(MAKE_DIRECTORY "${folder}")
+  set(ENV{PKG_CONFIG_PATH} "${PREFIX}/${LIBDIR}/pkgconfig")
+  execute_process(COMMAND "${PKG_CONFIG}" --static --cflags --libs reprise OUTPUT_VARIABLE words
+                  COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(words UNIX_COMMAND "${words}")
+  separate_arguments(flags UNIX_COMMAND "${FLAGS}")
+  run("${CXX}" -std=c++20 ${flags} "${source}" -o "${program}" ${words})
+endfunction()
+
 if(STEP STREQUAL "install")
   file(REMOVE_RECURSE "${PREFIX}")
   run("${CMAKE_COMMAND}" --install "${BUILD}" --component development --prefix "${PREFIX}")
   check_files()
   check_texts()
   check_components()
+elseif(STEP STREQUAL "seams")
+  check_seams()
 elseif(STEP STREQUAL "package")
   configure("-DCMAKE_PREFIX_PATH=${PREFIX}")
   run("${CMAKE_COMMAND}" --build "${SCRATCH}")
   run_programs("${SCRATCH}")
 elseif(STEP STREQUAL "pkgconfig")
   file(REMOVE_RECURSE "${SCRATCH}")
-  file(MAKE_DIRECTORY "${SCRATCH}")
-  set(ENV{PKG_CONFIG_PATH} "${PREFIX}/${LIBDIR}/pkgconfig")
-  execute_process(COMMAND "${PKG_CONFIG}" --static --cflags --libs reprise OUTPUT_VARIABLE words
-                  COMMAND_ERROR_IS_FATAL ANY)
-  separate_arguments(words UNIX_COMMAND "${words}")
-  separate_arguments(flags UNIX_COMMAND "${FLAGS}")
   foreach(program embed_graph_manager embed_decode_engine)
-    run("${CXX}" -std=c++20 ${flags} "${SOURCE}/examples/${program}.cc"
-        -o "${SCRATCH}/${program}" ${words})
+    compile("${SOURCE}/examples/${program}.cc" "${SCRATCH}/${program}")
   endforeach()
   run_programs("${SCRATCH}")
+elseif(STEP STREQUAL "readme")
+  file(REMOVE_RECURSE "${SCRATCH}")
+  file(READ "${SOURCE}/README.md" readme)
+  string(REGEX MATCH "\n```cpp\n.*\n```\n" program "${readme}")
+  string(REGEX REPLACE "\n```(cpp\n)?" "\n" program "${program}")
+  file(WRITE "${SCRATCH}/program.cc" "${program}")
+  compile("${SCRATCH}/program.cc" "${SCRATCH}/program")
+  execute_process(COMMAND "${SCRATCH}/program" WORKING_DIRECTORY "${SOURCE}"
+                  OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+  # What the shipped model goes on with; see its tests.
+  if(NOT text MATCHES "^ [ -~]+\n$")
+    message(FATAL_ERROR "README's program printed '${text}'; expected a line of text")
+  endif()
 elseif(STEP STREQUAL "subproject")
   # Not optimised, which takes a third of the time.
   configure("-DREPRISE_SOURCE=${SOURCE}" -DREPRISE_CUDA=OFF -DREPRISE_HIP=OFF)
   run("${CMAKE_COMMAND}" --build "${SCRATCH}" --target embed_graph_manager embed_decode_engine)
   run_programs("${SCRATCH}")
 else()
-  message(FATAL_ERROR "STEP is '${STEP}'; allowed: install, package, pkgconfig, subproject")
+  message(FATAL_ERROR "STEP is '${STEP}'; allowed: install, seams, package, pkgconfig, readme, "
+                      "subproject")
 endif()

@@ -2,7 +2,7 @@
 # check_include_direction(): which lines of a source tree include what their folder may not. Each
 # folder may include itself and what is below it; graphs, which knows no kernel, includes runtime
 # alone. gRPC, protobuf and generated headers are for service, tools and tests. Not a parser: it
-# reads #include lines.
+# reads #include lines, and definitions of macros as the name of a header.
 
 # check_include_direction(<root> <out>): sets <out> to a list of "file:line text: reason", empty
 # when the tree is in order.
@@ -28,9 +28,10 @@ endfunction()
 
 function(_check_file root file allowed out)
   set(found "")
-  file(STRINGS "${root}/${file}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
+  set(named "define[ \t]+[A-Za-z0-9_]+[ \t]+\"[^\"]*\\.h\"")
+  file(STRINGS "${root}/${file}" includes REGEX "^[ \t]*#[ \t]*(include[ \t]*[<\"]|${named})")
   foreach(line IN LISTS includes)
-    string(REGEX REPLACE "^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"]*)[>\"].*$" "\\1" header "${line}")
+    string(REGEX REPLACE "^[^<\"]*[<\"]([^>\"]*)[>\"].*$" "\\1" header "${line}")
     _reason_against("${header}" "${allowed}" reason)
     if(reason)
       list(APPEND found "${file}: includes ${header}: ${reason}")

@@ -45,8 +45,8 @@ trap clean_up EXIT
   "${program}" --version
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 } | tee "${out}/machine.txt"
-two=(--random-prompt 512 --max-new-tokens 256 --ignore-eos --warmup 16 --quiet)
-many=(--prompt-lengths 64..4096 --max-new-tokens 256 --ignore-eos --warmup 16 --quiet)
+two=(--random-prompts 512 --max-new-tokens 256 --ignore-eos --warmup 16 --quiet)
+many=(--random-prompts 64..4096 --max-new-tokens 256 --ignore-eos --warmup 16 --quiet)
 
 printf '\n== run, 2 rows\n'
 "${program}" run --preset "${preset}" --device cuda --rows 2 "${two[@]}" \
@@ -60,7 +60,7 @@ printf '\n== run, 64 rows\n'
 server=$!
 "${program}" health --address "unix:${scratch}/reprise.sock" --wait 120s
 printf '\n== sched, 2 rows\n'
-"${program}" sched --address "unix:${scratch}/reprise.sock" --requests 2 --prompt-lengths 512 \
+"${program}" sched --address "unix:${scratch}/reprise.sock" --requests 2 --random-prompts 512 \
   --max-new-tokens 256 --ignore-eos --warmup 16 --quiet --json "${out}/sched-2.json"
 printf '\n== sched, 64 rows\n'
 "${program}" sched --address "unix:${scratch}/reprise.sock" --requests 64 "${many[@]}" \

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli.h"
 
-#include <cstdio>
+#include <algorithm>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/device.h"
+#include "tools/help.h"
+#include "tools/signals.h"
+#include "tools/suggestion.h"
 
 namespace reprise::tools {
 namespace {
@@ -18,22 +25,27 @@ constexpr char kDescription[] =
     "recorded once.";
 
 constexpr char kExamples[] =
-    R"(Examples:
-  reprise serve --model examples/byte-llama
-  reprise sched --demo
-  reprise run --model examples/byte-llama --prompt "You may copy and distribute"
-  reprise health --wait 60s
-  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k
+    "Examples:\n"
+    "  reprise serve --model examples/byte-llama\n"
+    "  reprise sched --demo\n"
+    "  reprise run --model examples/byte-llama --prompt \"You may copy and distribute\"\n"
+    "  reprise health --wait 60s\n"
+    "  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n. `reprise help "
+    "COMMAND` "
+    "or `reprise COMMAND --help` says more.";
 
-Exit codes: 0 done, 1 failed, 2 wrong usage. `reprise COMMAND --help` says more.)";
+constexpr std::string_view kSignalPayload = "reprise/signal";
 
-std::string Version() {
+std::string Version(const std::string& commit) {
   std::vector<std::string> devices;
   for (runtime::DeviceKind kind : runtime::CompiledDeviceKinds()) {
     devices.emplace_back(runtime::NameOf(kind));
   }
   return absl::StrCat("reprise ", REPRISE_VERSION,
-                      " (api reprise.v1; devices: ", absl::StrJoin(devices, ", "), ")");
+                      " (api reprise.v1; devices: ", absl::StrJoin(devices, ", "),
+                      commit.empty() ? "" : "; commit ", commit, ")");
 }
 
 // CLI11 words some errors over several lines; ours are one.
@@ -44,12 +56,22 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
-void PrintError(const std::string& where, std::string_view message) {
-  std::fprintf(stderr, "%s: %s\n", where.c_str(), OneLine(message).c_str());
-}
-
 std::string NameOfCommand(const Command* command) {
   return command == nullptr ? "reprise" : absl::StrCat("reprise ", command->app->get_name());
+}
+
+std::vector<std::string> NamesOf(const std::vector<Command>& commands) {
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.app->get_name());
+  return names;
+}
+
+std::vector<std::string> OptionsOf(const Command& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.app->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
 }
 
 const Command* Chosen(const std::vector<Command>& commands) {
@@ -59,36 +81,106 @@ const Command* Chosen(const std::vector<Command>& commands) {
   return nullptr;
 }
 
-int ReportUsage(const Command* command, std::string_view message) {
+int ReportError(const Command* command, std::string_view message, Console* console) {
+  console->Note(absl::StrCat(NameOfCommand(command), ": ", OneLine(message)));
+  return kExitFailure;
+}
+
+int ReportUsage(const Command* command, std::string_view message, Console* console) {
   const std::string name = NameOfCommand(command);
-  PrintError(name, absl::StrCat(OneLine(message), " (see ", name, " --help)"));
+  console->Note(absl::StrCat(name, ": ", OneLine(message), " (see ", name, " --help)"));
   return kExitUsage;
 }
 
-// Arguments that nothing takes: CLI11 lists them backwards and mixes values with names.
-int ReportUnknown(const CLI::App& root, const std::vector<Command>& commands) {
-  const Command* command = Chosen(commands);
-  if (command == nullptr) {
-    std::vector<std::string> names;
-    for (const Command& known : commands) names.push_back(known.app->get_name());
-    return ReportUsage(nullptr, absl::StrCat("unknown command \"", root.remaining().front(),
-                                             "\", allowed: ", absl::StrJoin(names, ", ")));
+int ReportUnknownCommand(const std::string& typed, const std::vector<Command>& commands,
+                         Console* console) {
+  std::vector<std::string> names = NamesOf(commands);
+  names.emplace_back("help");
+  const std::string near = Suggestion(typed, names);
+  return ReportUsage(
+      nullptr,
+      absl::StrCat("unknown command \"", typed, "\"",
+                   near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?"),
+                   near.empty() ? ", " : " ", "allowed: ", absl::StrJoin(names, ", ")),
+      console);
+}
+
+// What to try instead of an option that `command` has not.
+std::string OptionHint(const std::string& typed, const Command& command,
+                       const std::vector<Command>& commands) {
+  const std::string name = typed.substr(0, typed.find('='));
+  if (!name.starts_with("-")) return "";
+  const std::string near = Suggestion(name, OptionsOf(command));
+  if (!near.empty()) return absl::StrCat("; did you mean \"", near, "\"?");
+  for (const Command& other : commands) {
+    for (const std::string& option : OptionsOf(other)) {
+      if (option == name) return absl::StrCat("; ", NameOfCommand(&other), " has it");
+    }
   }
+  return "";
+}
+
+// Arguments that nothing takes: CLI11 lists them backwards and mixes values with names.
+int ReportUnknown(const CLI::App& root, const std::vector<Command>& commands, Console* console) {
+  const Command* command = Chosen(commands);
+  if (command == nullptr) return ReportUnknownCommand(root.remaining().front(), commands, console);
   const std::vector<std::string> rest = root.remaining(/*recurse=*/true);
   std::string unknown = rest.front();
   for (const std::string& argument : rest) {
     if (argument.starts_with("-") && !unknown.starts_with("-")) unknown = argument;
   }
-  return ReportUsage(command, absl::StrCat("unknown argument \"", unknown, "\""));
+  return ReportUsage(
+      command,
+      absl::StrCat("unknown argument \"", unknown, "\"", OptionHint(unknown, *command, commands)),
+      console);
 }
 
-int Run(const Command& command) {
-  const absl::Status status = command.run();
+int Run(const Command& command, const Invocation& invocation) {
+  absl::Status status = command.run(invocation);
+  // Text that nobody could read is not what was asked for.
+  if (status.ok()) status = invocation.console->status();
   if (status.ok()) return kExitOk;
+  invocation.console->EndLine();
   const std::string message(status.message());
-  if (IsUsageError(status)) return ReportUsage(&command, message);
-  PrintError(NameOfCommand(&command), message);
+  if (IsUsageError(status)) return ReportUsage(&command, message, invocation.console);
+  ReportError(&command, message, invocation.console);
+  const auto signal = status.GetPayload(std::string(kSignalPayload));
+  int number = 0;
+  if (signal && absl::SimpleAtoi(std::string(*signal), &number)) return ExitCodeOfSignal(number);
   return kExitFailure;
+}
+
+int ParseAndRun(CLI::App* root, const std::vector<Command>& commands,
+                const Invocation& invocation) {
+  std::vector<std::string> arguments = invocation.argv;
+  if (arguments.size() > 1 && arguments[1] == "help") {
+    // Other words for --help, which CLI11 grants before it looks for the command.
+    const std::vector<std::string> names = NamesOf(commands);
+    if (arguments.size() > 2 && !arguments[2].starts_with("-") &&
+        std::count(names.begin(), names.end(), arguments[2]) == 0) {
+      return ReportUnknownCommand(arguments[2], commands, invocation.console);
+    }
+    arguments.erase(arguments.begin() + 1);
+    arguments.emplace_back("--help");
+  }
+  try {
+    std::reverse(arguments.begin(), arguments.end());
+    arguments.pop_back();  // the program
+    root->parse(std::move(arguments));
+  } catch (const CLI::Success& help_or_version) {
+    std::ostringstream text;
+    root->exit(help_or_version, text, text);
+    invocation.console->Print(text.str());
+    const absl::Status& printed = invocation.console->status();
+    return printed.ok() ? kExitOk
+                        : ReportError(nullptr, std::string(printed.message()), invocation.console);
+  } catch (const CLI::ParseError& error) {
+    if (!root->remaining(/*recurse=*/true).empty()) {
+      return ReportUnknown(*root, commands, invocation.console);
+    }
+    return ReportUsage(Chosen(commands), error.what(), invocation.console);
+  }
+  return Run(*Chosen(commands), invocation);
 }
 
 }  // namespace
@@ -99,25 +191,33 @@ void NameOptionGroup(CLI::App* app, const std::string& heading) {
   }
 }
 
-int RunCommandLine(int argc, const char* const* argv) {
+absl::Status InterruptedError(int signal) {
+  absl::Status status =
+      absl::CancelledError(absl::StrCat("stopped by ", std::string(NameOfSignal(signal))));
+  status.SetPayload(std::string(kSignalPayload), absl::Cord(absl::StrCat(signal)));
+  return status;
+}
+
+CLI::ValidationError OptionError(const std::string& option, const absl::Status& status) {
+  std::string message(status.message());
+  const size_t got = message.find(": got \"");
+  if (got != std::string::npos && message.find('"') > got) message.erase(0, got + 2);
+  return CLI::ValidationError(option, message);
+}
+
+int RunCommandLine(int argc, const char* const* argv, const std::string& commit) {
+  Console console;
   CLI::App root(kDescription, "reprise");
+  root.formatter(std::make_shared<HelpFormatter>(console.width()));
   root.footer(kExamples);
   root.require_subcommand(1);
-  root.get_formatter()->column_width(36);
-  root.set_version_flag("--version", Version(),
+  root.set_version_flag("--version", Version(commit),
                         "Print the version and the devices that this build knows");
   const std::vector<Command> commands = {AddServeCommand(&root), AddSchedCommand(&root),
                                          AddRunCommand(&root), AddHealthCommand(&root),
                                          AddProfileCommand(&root)};
-  try {
-    root.parse(argc, argv);
-  } catch (const CLI::Success& help_or_version) {
-    return root.exit(help_or_version);
-  } catch (const CLI::ParseError& error) {
-    if (!root.remaining(/*recurse=*/true).empty()) return ReportUnknown(root, commands);
-    return ReportUsage(Chosen(commands), error.what());
-  }
-  return Run(*Chosen(commands));
+  return ParseAndRun(&root, commands,
+                     {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }
 
 }  // namespace reprise::tools

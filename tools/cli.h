@@ -3,17 +3,20 @@
 // have in common. main() does no more than call RunCommandLine.
 //
 // Exit codes: 0 the command did what was asked; 1 it could not (missing file, busy socket, lost
-// server, device fault, interrupted); 2 the command line itself is wrong.
+// server, device fault, a stdout that takes nothing); 2 the command line itself is wrong; 128 + n:
+// signal n stopped it.
 #ifndef REPRISE_TOOLS_CLI_H_
 #define REPRISE_TOOLS_CLI_H_
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/status/status.h"
+#include "tools/console.h"
 
 namespace reprise::tools {
 
@@ -29,11 +32,26 @@ inline bool IsUsageError(const absl::Status& status) {
   return status.GetPayload("reprise/usage").has_value();
 }
 
+// What a command returns that a signal stopped.
+absl::Status InterruptedError(int signal);
+inline int ExitCodeOfSignal(int signal) { return 128 + signal; }
+
+// How the program was started.
+struct Invocation {
+  Console* console = nullptr;
+  std::vector<std::string> argv;
+  std::string commit;  // that the program was built from; "" where that is not known
+};
+
 // A subcommand: its options, and what runs once they are parsed.
 struct Command {
   CLI::App* app = nullptr;
-  std::function<absl::Status()> run;
+  std::function<absl::Status(const Invocation&)> run;
 };
+
+// The usage error of an option whose value was refused: `status` says got and allowed. What it says
+// it is about, the option's name says already.
+CLI::ValidationError OptionError(const std::string& option, const absl::Status& status);
 
 // Each adds its subcommand to `root`.
 Command AddServeCommand(CLI::App* root);
@@ -53,7 +71,7 @@ CLI::Option* AddOption(CLI::App* app, const std::string& name, T* value, Parse p
       name,
       [name, value, parse](const std::string& text) {
         auto parsed = parse(text);
-        if (!parsed.ok()) throw CLI::ValidationError(name, std::string(parsed.status().message()));
+        if (!parsed.ok()) throw OptionError(name, parsed.status());
         *value = static_cast<T>(*std::move(parsed));
       },
       description);
@@ -65,8 +83,12 @@ CLI::Option* AddOption(CLI::App* app, const std::string& name, T* value, Parse p
 // Puts the options that have no heading in `app`'s help yet under `heading`.
 void NameOptionGroup(CLI::App* app, const std::string& heading);
 
+// The commit that the program was built from, "-dirty" behind it where files differed from it; ""
+// where that is not known. Only the program has it, not the library.
+extern const char kCommit[];
+
 // Parses, runs, reports: one line on stderr for whatever goes wrong. Returns the exit code.
-int RunCommandLine(int argc, const char* const* argv);
+int RunCommandLine(int argc, const char* const* argv, const std::string& commit);
 
 }  // namespace reprise::tools
 

@@ -15,21 +15,22 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] = R"(Examples:
-  reprise health
-  reprise health --address unix:/tmp/reprise.sock --wait 60s
-
-Exits with 0 when the server says SERVING: it has loaded, captured, and can run steps.)";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise health\n"
+    "  reprise health --address unix:/tmp/reprise.sock --wait 60s\n"
+    "\n"
+    "Exits with 0 when the server says SERVING: it has loaded, captured, and can run steps.";
 
 struct HealthFlags {
   std::string address{kDefaultAddress};
   std::chrono::nanoseconds wait{0};
 };
 
-absl::Status Health(const HealthFlags& flags) {
+absl::Status Health(const HealthFlags& flags, Console* console) {
   REPRISE_RETURN_IF_ERROR(
       WaitUntilServing(OpenChannel(flags.address), flags.address, flags.wait, nullptr));
-  Console().Print(absl::StrCat("SERVING on ", flags.address, "\n"));
+  console->Print(absl::StrCat("SERVING on ", flags.address, "\n"));
   return absl::OkStatus();
 }
 
@@ -43,7 +44,8 @@ Command AddHealthCommand(CLI::App* root) {
             std::string(kDefaultAddress), "Of the server: HOST:PORT or unix:PATH");
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "0s",
             "Wait this long for it to become ready");
-  return {app, [flags] { return Health(*flags); }};
+  return {app,
+          [flags](const Invocation& invocation) { return Health(*flags, invocation.console); }};
 }
 
 }  // namespace reprise::tools

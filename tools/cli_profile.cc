@@ -2,6 +2,7 @@
 // `reprise profile`: what a decode step of a model costs on a device, and where its time goes.
 // Measures real steps of the embedded engine, for every number of rows at every context.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,18 +20,20 @@
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
 #include "tools/profile/telemetry.h"
-#include "tools/sched/stats.h"
+#include "tools/record.h"
+#include "tools/signals.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] = R"(Examples:
-  reprise profile --model examples/byte-llama --rows 1,8 --contexts 128,1k
-  reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k
-      --json profile.json
-
-docs/profile.md says what each number is; docs/profile.schema.json describes the JSON.)";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise profile --model examples/byte-llama --rows 1,8 --contexts 128,1k\n"
+    "  reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k "
+    "--json profile.json\n"
+    "\n"
+    "docs/profile.md says what each number is; docs/profile.schema.json describes the JSON.";
 
 constexpr uint32_t kBandwidthPasses = 8;
 
@@ -79,73 +82,137 @@ nlohmann::json TextOrNull(const std::string& text) {
   return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
 }
 
-absl::Status WriteProfile(const ProfileFlags& flags, const LoadedEngine& loaded,
-                          const ProfileContext& context, const std::vector<PointProfile>& points) {
+nlohmann::json ProfileToJson(const ProfileFlags& flags, const LoadedEngine& loaded,
+                             const ProfileContext& context, const std::vector<PointProfile>& points,
+                             const Invocation& invocation) {
   nlohmann::json list = nlohmann::json::array();
   for (const PointProfile& point : points) list.push_back(PointToJson(point, context));
-  return WriteJsonFile(flags.json_file, {{"schema", "reprise.profile/1"},
-                                         {"command", "profile"},
-                                         {"version", REPRISE_VERSION},
-                                         {"engine", EngineToJson(*loaded.engine)},
-                                         {"settings",
-                                          {{"rows", flags.profile.rows},
-                                           {"contexts", flags.profile.contexts},
-                                           {"iterations", flags.profile.iterations},
-                                           {"warmup", flags.profile.warmup},
-                                           {"window_steps", kWindowSteps}}},
-                                         {"telemetry",
-                                          {{"source", TextOrNull(context.telemetry)},
-                                           {"why_none", TextOrNull(context.telemetry_why)}}},
-                                         {"bandwidth", BandwidthToJson(context.bandwidth)},
-                                         {"stamp_cost_us", context.stamp_cost_ns.ToJson(1e-3)},
-                                         {"points", std::move(list)}});
+  nlohmann::json json = RecordOf("profile", invocation);
+  json["schema"] = "reprise.profile/1";
+  json["error"] = nullptr;
+  json["engine"] = EngineToJson(*loaded.engine);
+  json["settings"] = {{"rows", flags.profile.rows},
+                      {"contexts", flags.profile.contexts},
+                      {"iterations", flags.profile.iterations},
+                      {"rounds", flags.profile.rounds},
+                      {"warmup", flags.profile.warmup},
+                      {"window_steps", kWindowSteps}};
+  json["telemetry"] = {{"source", TextOrNull(context.telemetry)},
+                       {"why_none", TextOrNull(context.telemetry_why)}};
+  json["bandwidth"] = BandwidthToJson(context.bandwidth);
+  json["stamp_cost_us"] = context.stamp_cost_ns.ToJson(1e-3);
+  json["points"] = std::move(list);
+  return json;
 }
 
-absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded, Console* console) {
+std::vector<PointProfile> PointsOf(const ProfileOptions& options) {
+  std::vector<PointProfile> points;
+  for (const uint32_t rows : options.rows) {
+    for (const uint32_t context : options.contexts) {
+      PointProfile& point = points.emplace_back();
+      point.rows = rows;
+      point.context = context;
+    }
+  }
+  return points;
+}
+
+// Every point in every round. What ends it early leaves the rounds that are complete.
+absl::Status MeasureRounds(const ProfileOptions& options, const Interrupt& interrupt,
+                           Profiler* profiler, Console* console,
+                           std::vector<PointProfile>* points) {
+  const uint64_t total = uint64_t{2} * options.iterations * points->size();
+  uint64_t done = 0;
+  for (uint32_t round = 0; round < options.rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    for (PointProfile& point : *points) {
+      const auto measured = [&](uint32_t steps) {
+        done += steps;
+        console->Progress(absl::StrCat(
+            "profile ",
+            ProgressBar(static_cast<double>(done), static_cast<double>(total), 20, *console), " ",
+            FormatCount(done), " / ", FormatCount(total), " steps, round ", round + 1, " of ",
+            options.rounds, ", ", PointName(point)));
+        return interrupt.status();
+      };
+      REPRISE_RETURN_IF_ERROR(profiler->Measure(options, round, measured, &point));
+    }
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+    console->Note(absl::StrCat("measured: round ", round + 1, " of ", options.rounds, " in ",
+                               FormatDuration(took.count())));
+  }
+  return absl::OkStatus();
+}
+
+// What is measured once, before any point.
+absl::Status MeasureDevice(const ProfileFlags& flags, const LoadedEngine& loaded, Console* console,
+                           ProfileContext* context) {
+  const uint64_t bytes = flags.bandwidth_bytes != 0
+                             ? flags.bandwidth_bytes
+                             : DefaultBandwidthBytes(loaded.engine->info().device);
+  console->Progress(absl::StrCat("measuring bandwidth over ", FormatBytes(bytes)), /*now=*/true);
+  REPRISE_ASSIGN_OR_RETURN(context->bandwidth,
+                           MeasureBandwidth(*loaded.device, bytes, kBandwidthPasses));
+  console->Progress("measuring what a stamp costs", /*now=*/true);
+  REPRISE_ASSIGN_OR_RETURN(context->stamp_cost_ns, MeasureStampCost(*loaded.device));
+  return absl::OkStatus();
+}
+
+void PrintPoints(const std::vector<PointProfile>& points, const ProfileContext& context,
+                 Console* console) {
+  for (const PointProfile& point : points) console->Print(PointText(point, context));
+  console->Print(PointsText(points, context));
+  for (const PointProfile& point : points) {
+    const std::string warning = SpreadWarning(point);
+    if (!warning.empty()) console->Note(absl::StrCat("reprise profile: warning: ", warning));
+  }
+}
+
+absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
+                        const Invocation& invocation, Interrupt* interrupt) {
   const engine::EngineInfo& info = loaded.engine->info();
+  Console* console = invocation.console;
   auto telemetry = Telemetry::Open(info.device);
-  const uint64_t bytes =
-      flags.bandwidth_bytes != 0 ? flags.bandwidth_bytes : DefaultBandwidthBytes(info.device);
   ProfileContext context{
       .device = DeviceText(info.device),
       .model = info.model.name,
       .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
       .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
       .num_layers = info.model.num_layers,
+      .width = console->width(),
       .bandwidth = {},
       .stamp_cost_ns = {}};
   Profiler profiler(loaded.engine.get(), telemetry.ok() ? telemetry->get() : nullptr);
   REPRISE_RETURN_IF_ERROR(profiler.Prepare(flags.profile));
-  REPRISE_ASSIGN_OR_RETURN(context.bandwidth,
-                           MeasureBandwidth(*loaded.device, bytes, kBandwidthPasses));
-  REPRISE_ASSIGN_OR_RETURN(context.stamp_cost_ns, MeasureStampCost(*loaded.device));
+  REPRISE_RETURN_IF_ERROR(MeasureDevice(flags, loaded, console, &context));
   console->Print(ProfileHeader(context));
-  std::vector<PointProfile> points;
-  for (const uint32_t rows : flags.profile.rows) {
-    for (const uint32_t length : flags.profile.contexts) {
-      REPRISE_ASSIGN_OR_RETURN(PointProfile point, profiler.Measure(rows, length, flags.profile));
-      console->Print(PointText(point, context));
-      points.push_back(std::move(point));
-    }
-  }
-  console->Print(PointsText(points, context));
-  if (flags.json_file.empty()) return absl::OkStatus();
-  return WriteProfile(flags, loaded, context, points);
+  interrupt->Arm();
+  std::vector<PointProfile> points = PointsOf(flags.profile);
+  const absl::Status status = MeasureRounds(flags.profile, *interrupt, &profiler, console, &points);
+  console->ClearProgress();
+  std::erase_if(points, [](const PointProfile& p) { return p.round_replay_ns.empty(); });
+  if (points.empty()) return status;
+  PrintPoints(points, context, console);
+  nlohmann::json json = ProfileToJson(flags, loaded, context, points, invocation);
+  if (!status.ok()) json["error"] = std::string(status.message());
+  const absl::Status written = WriteRecord(flags.json_file, json, console);
+  return status.ok() ? written : status;
 }
 
-absl::Status Run(ProfileFlags flags) {
+absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
-  if (flags.engine.engine.poison) {
+  if (flags.engine.diagnostics.poison) {
     return UsageError(
         "--poison: a profile needs contexts of numbers, and this mode fills them with NaN; "
         "allowed: no --poison");
   }
-  if (!flags.json_file.empty()) REPRISE_RETURN_IF_ERROR(CheckWritable(flags.json_file));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
   REPRISE_RETURN_IF_ERROR(FitPool(&flags));
-  flags.engine.engine.random_kv_cache = true;
-  Console console;
-  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, &console));
-  return MeasureAll(flags, loaded, &console);
+  flags.profile.rounds = std::min(flags.profile.rounds, flags.profile.iterations);
+  flags.engine.diagnostics.random_kv_cache = true;
+  Interrupt interrupt;
+  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
+  return MeasureAll(flags, loaded, invocation, &interrupt);
 }
 
 void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
@@ -158,9 +225,13 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "100",
       "Measured steps of every point, plain and stamped each");
   AddOption(
+      app, "--rounds", &flags->profile.rounds,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1000); }, "N", "3",
+      "Parts that they come in, each over all points: a warning says where these differ");
+  AddOption(
       app, "--warmup", &flags->profile.warmup,
       [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 20); }, "N", "16",
-      "Steps before them");
+      "Steps before them, in every round");
   AddOption(
       app, "--bandwidth-bytes", &flags->bandwidth_bytes,
       [](std::string_view text) -> absl::StatusOr<uint64_t> {
@@ -170,7 +241,8 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
             absl::StrCat("size: got \"", std::string(text), "\", allowed: 1MiB to 1TiB"));
       },
       "SIZE", "", "Memory that the bandwidth is measured over (default: 4GiB, host 512MiB)");
-  app->add_option("--json", flags->json_file, "Write all figures to this file too")
+  app->add_option("--json", flags->json_file,
+                  "Write all figures to this file too; -: to stdout, and text to stderr")
       ->type_name("FILE");
   NameOptionGroup(app, "Measuring");
 }
@@ -184,7 +256,7 @@ Command AddProfileCommand(CLI::App* root) {
   app->footer(kExamples);
   AddPointOptions(app, flags.get());
   AddEngineOptions(app, &flags->engine);
-  return {app, [flags] { return Run(*flags); }};
+  return {app, [flags](const Invocation& invocation) { return Run(*flags, invocation); }};
 }
 
 }  // namespace reprise::tools

@@ -2,38 +2,35 @@
 // `reprise run`: generates through the embedded library, without a server; for trying a model and
 // for measuring its steps. Rows are scheduled by the same batcher as those of `reprise sched`, all
 // prompts first, so that decode steps are measured undisturbed.
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "tools/cli.h"
-#include "tools/console.h"
 #include "tools/engine_flags.h"
+#include "tools/generate.h"
 #include "tools/generate_flags.h"
+#include "tools/record.h"
 #include "tools/run/embedded_channel.h"
-#include "tools/sched/batcher.h"
-#include "tools/sched/block_manager.h"
-#include "tools/sched/driver.h"
-#include "tools/sched/monitor.h"
-#include "tools/sched/stats.h"
-#include "tools/sched/workload.h"
+#include "tools/signals.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] = R"(Examples:
-  reprise run --model examples/byte-llama --prompt "You may copy and distribute"
-  reprise run --preset llama-3.1-8b --random-prompt 512 --rows 2 --max-new-tokens 256 --ignore-eos
-      --warmup 16 --bandwidth 4.70TB/s --json run.json
-  reprise run --preset llama-3.1-8b --rows 64 --prompt-lengths 64..8192 --kv-cache 40GiB --ignore-eos)";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise run --model examples/byte-llama --prompt \"You may copy and distribute\"\n"
+    "  reprise run --preset llama-3.1-8b --random-prompts 512 --rows 2 --max-new-tokens 256 "
+    "--ignore-eos --warmup 16 --bandwidth 4.70TB/s --json run.json\n"
+    "  reprise run --preset llama-3.1-8b --rows 64 --random-prompts 64..8192 --kv-cache 40GiB "
+    "--ignore-eos\n"
+    "\n"
+    "A signal (Ctrl-C) ends it with the figures of what was generated so far; a second one ends "
+    "it at once.";
 
-constexpr char kPromptSources[] = "--prompt, --prompt-tokens, --random-prompt or --prompt-lengths";
+constexpr char kPromptSources[] = "--prompt, --prompt-tokens or --random-prompts";
 
 struct RunFlags {
   EngineFlags engine;
@@ -62,60 +59,28 @@ StatsOptions StatsOptionsOf(const RunFlags& flags, const engine::EngineInfo& inf
   return options;
 }
 
-absl::Status Generate(const RunFlags& flags, engine::DecodeEngine* engine, Console* console) {
-  const ServerInfo server = ServerInfoOf(*engine);
-  REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
-                           MakeWorkload(flags.generate.workload, server));
-  EmbeddedChannel channel(engine);
-  BlockManager blocks(&channel, {});
-  Batcher batcher(server, {.prefill_first = true, .eager = flags.generate.eager}, &blocks);
-  Stats stats(StatsOptionsOf(flags, engine->info()));
-  std::optional<Transcript> transcript;
-  if (ShowsText(flags.generate)) {
-    transcript.emplace(console, server.byte_tokens, requests.size() > 1);
-  }
-  Monitor monitor(console, &stats, std::move(transcript));
-  SteadyClock clock;
-  Driver driver(&batcher, &blocks, &channel, &clock, &monitor,
-                {.pipeline_depth = server.limits.pipeline_depth});
-  REPRISE_RETURN_IF_ERROR(driver.Run(&requests));
-  stats.AddRequests(requests, clock.NowNs());
-  console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
-  if (!flags.generate.json_file.empty()) {
-    REPRISE_RETURN_IF_ERROR(WriteJsonFile(
-        flags.generate.json_file, {{"command", "run"},
-                                   {"version", REPRISE_VERSION},
-                                   {"engine", EngineToJson(*engine)},
-                                   {"figures", stats.ToJson()},
-                                   {"requests", RequestsToJson(requests, server.byte_tokens)}}));
-  }
-  return FailureOf(requests);
-}
-
-absl::Status Run(const RunFlags& flags) {
+absl::Status Run(const RunFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_RETURN_IF_ERROR(CheckPrompts(flags.generate.workload, 0, kPromptSources));
-  if (!flags.generate.json_file.empty()) {
-    REPRISE_RETURN_IF_ERROR(CheckWritable(flags.generate.json_file));
-  }
-  Console console;
-  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, &console));
-  return Generate(flags, loaded.engine.get(), &console);
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
+  Interrupt interrupt;
+  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
+  EmbeddedChannel channel(loaded.engine.get());
+  Generation generation{.workload = flags.generate.workload,
+                        .shows_text = ShowsText(flags.generate),
+                        .json_file = flags.generate.json_file,
+                        .server = ServerInfoOf(*loaded.engine),
+                        .batcher = {.prefill_first = true, .eager = flags.generate.eager},
+                        .stats = StatsOptionsOf(flags, loaded.engine->info()),
+                        .channel = &channel,
+                        .source = &channel,
+                        .record = RecordOf("run", invocation)};
+  generation.driver.pipeline_depth = generation.server.limits.pipeline_depth;
+  generation.record["engine"] = EngineToJson(*loaded.engine);
+  return Generate(std::move(generation), &interrupt, invocation.console);
 }
 
 void AddRowOptions(CLI::App* app, WorkloadOptions* workload) {
-  app->add_option_function<std::string>(
-         "--random-prompt",
-         [workload](const std::string& text) {
-           const auto length = ParseUnsigned(text, 1, 1u << 24);
-           if (!length.ok()) {
-             throw CLI::ValidationError("--random-prompt", std::string(length.status().message()));
-           }
-           workload->random_prompts = true;
-           workload->prompt_lengths.fixed = {static_cast<uint32_t>(*length)};
-         },
-         "Random prompts of this many tokens each")
-      ->type_name("N");
   AddOption(
       app, "--rows", &workload->num_requests,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "",
@@ -135,7 +100,7 @@ Command AddRunCommand(CLI::App* root) {
             "Memory bandwidth, such as 4.70TB/s: shows each decode step beside its floor")
       ->group("Measuring");
   AddEngineOptions(app, &flags->engine);
-  return {app, [flags] { return Run(*flags); }};
+  return {app, [flags](const Invocation& invocation) { return Run(*flags, invocation); }};
 }
 
 }  // namespace reprise::tools

@@ -4,27 +4,23 @@
 // may be included here or in sched/ (tests/tools/scheduler_includes_test.cc lists them).
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "tools/address.h"
 #include "tools/cli.h"
-#include "tools/console.h"
+#include "tools/generate.h"
 #include "tools/generate_flags.h"
-#include "tools/sched/batcher.h"
-#include "tools/sched/block_manager.h"
+#include "tools/record.h"
 #include "tools/sched/client.h"
-#include "tools/sched/driver.h"
-#include "tools/sched/monitor.h"
-#include "tools/sched/stats.h"
 #include "tools/sched/workload.h"
 #include "tools/signals.h"
 #include "tools/units.h"
@@ -32,14 +28,22 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] = R"(Examples:
-  reprise sched --demo
-  reprise sched --address unix:/tmp/reprise.sock --prompt "You may copy and distribute"
-  reprise sched --prompts-file prompts.txt --rate 20 --max-new-tokens 200
-  reprise sched --requests 64 --prompt-lengths 64..8192 --max-new-tokens 256 --ignore-eos --json sched.json)";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise sched --demo\n"
+    "  reprise sched --address unix:/tmp/reprise.sock --prompt \"You may copy and distribute\"\n"
+    "  reprise sched --prompts-file prompts.txt --rate 20 --max-new-tokens 200\n"
+    "  reprise sched --requests 64 --random-prompts 64..8192 --max-new-tokens 256 --ignore-eos "
+    "--json sched.json\n"
+    "\n"
+    "A signal (Ctrl-C) ends it with the figures of what was generated so far; a second one ends "
+    "it at once.";
 
 constexpr char kPromptSources[] =
-    "--prompt, --prompts-file, --prompt-tokens, --prompt-lengths, --demo";
+    "--prompt, --prompts-file, --prompt-tokens, --random-prompts, --demo";
+
+// How long a signal waits for the steps in flight.
+constexpr std::chrono::seconds kDrainTime(5);
 
 struct SchedFlags {
   std::string address{kDefaultAddress};
@@ -54,25 +58,40 @@ struct SchedFlags {
   uint32_t pipeline_depth = 2;
 };
 
-// Lets the signal thread break off a run, whatever it is waiting for.
-class Interrupt {
+// Breaks a session off that has not ended kDrainTime after a signal asked it to.
+class DrainLimit {
  public:
-  void OnSignal(int count) {
-    if (count > 1) std::_Exit(kExitFailure);
-    interrupted = true;
-    std::lock_guard lock(mutex_);
-    if (client_ != nullptr) client_->Cancel();
+  // Both must outlive the limit.
+  DrainLimit(GrpcClient* client, const std::atomic<bool>* requested)
+      : client_(client), requested_(requested), thread_([this] { Watch(); }) {}
+  ~DrainLimit() {
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
   }
-  void SetClient(GrpcClient* client) {
-    std::lock_guard lock(mutex_);
-    client_ = client;
-    if (client_ != nullptr && interrupted) client_->Cancel();
-  }
-  std::atomic<bool> interrupted = false;
+  DrainLimit(const DrainLimit&) = delete;
+  DrainLimit& operator=(const DrainLimit&) = delete;
 
  private:
+  void Watch() {
+    constexpr std::chrono::milliseconds kLook(100);
+    const auto ended = [this] { return ended_; };
+    std::unique_lock lock(mutex_);
+    while (!*requested_) {
+      if (changed_.wait_for(lock, kLook, ended)) return;
+    }
+    if (!changed_.wait_for(lock, kDrainTime, ended)) client_->Cancel();
+  }
+
+  GrpcClient* client_;
+  const std::atomic<bool>* requested_;
   std::mutex mutex_;
-  GrpcClient* client_ = nullptr;
+  std::condition_variable changed_;
+  bool ended_ = false;  // guarded by mutex_
+  std::thread thread_;
 };
 
 absl::StatusOr<Arrivals> ParseArrivals(std::string_view text) {
@@ -121,62 +140,40 @@ nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
           {"version", server.server_version()}};
 }
 
-absl::Status Schedule(const SchedFlags& flags, const WorkloadOptions& workload, GrpcClient* client,
-                      const std::atomic<bool>* interrupted, Console* console) {
-  const ServerInfo server = ServerInfoOf(client->description());
-  REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests, MakeWorkload(workload, server));
-  BlockManager blocks(client, {});
-  Batcher batcher(server, flags.batcher, &blocks);
-  Stats stats({.warmup_steps = flags.generate.warmup_steps});
-  std::optional<Transcript> transcript;
-  if (ShowsText(flags.generate)) {
-    transcript.emplace(console, server.byte_tokens, requests.size() > 1);
-  }
-  Monitor monitor(console, &stats, std::move(transcript));
-  SteadyClock clock;
-  Driver driver(&batcher, &blocks, client, &clock, &monitor,
-                {.pipeline_depth = std::min(flags.pipeline_depth, server.limits.pipeline_depth),
-                 .timeout_ns = static_cast<uint64_t>(flags.timeout.count()),
-                 .interrupted = interrupted});
-  const absl::Status run = driver.Run(&requests);
-  // What was measured until something went wrong is still worth seeing.
-  stats.AddRequests(requests, clock.NowNs());
-  if (stats.num_steps() > 0)
-    console->Print(absl::StrCat("\n", ChancesToText(requests), stats.ToText()));
-  REPRISE_RETURN_IF_ERROR(run);
-  REPRISE_RETURN_IF_ERROR(client->Close());
-  if (!flags.generate.json_file.empty()) {
-    REPRISE_RETURN_IF_ERROR(WriteJsonFile(
-        flags.generate.json_file, {{"command", "sched"},
-                                   {"version", REPRISE_VERSION},
-                                   {"server", ServerToJson(client->description())},
-                                   {"figures", stats.ToJson()},
-                                   {"requests", RequestsToJson(requests, server.byte_tokens)}}));
-  }
-  return FailureOf(requests);
-}
-
-absl::Status Sched(const SchedFlags& flags) {
-  REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
-  if (!flags.generate.json_file.empty()) {
-    REPRISE_RETURN_IF_ERROR(CheckWritable(flags.generate.json_file));
-  }
-  Interrupt interrupt;
-  SignalWatcher watcher([&interrupt](std::string_view, int count) { interrupt.OnSignal(count); });
-  Console console;
-  REPRISE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<GrpcClient> client,
+absl::StatusOr<std::unique_ptr<GrpcClient>> Connect(const SchedFlags& flags,
+                                                    const Interrupt& interrupt) {
+  absl::StatusOr<std::unique_ptr<GrpcClient>> client =
       GrpcClient::Connect({.address = flags.address,
                            .name = absl::StrCat("reprise sched ", REPRISE_VERSION),
                            .wait = flags.wait,
                            .timeout = flags.timeout,
-                           .interrupted = &interrupt.interrupted}));
-  console.Note(ServerText(client->description(), flags.address));
-  interrupt.SetClient(client.get());
-  const absl::Status status =
-      Schedule(flags, workload, client.get(), &interrupt.interrupted, &console);
-  interrupt.SetClient(nullptr);
-  return status;
+                           .interrupted = &interrupt.requested()});
+  if (!client.ok()) REPRISE_RETURN_IF_ERROR(interrupt.status());
+  return client;
+}
+
+absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
+  REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
+  Interrupt interrupt;
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client, Connect(flags, interrupt));
+  const DrainLimit limit(client.get(), &interrupt.requested());
+  invocation.console->Note(ServerText(client->description(), flags.address));
+  Generation generation{.workload = workload,
+                        .shows_text = ShowsText(flags.generate),
+                        .json_file = flags.generate.json_file,
+                        .server = ServerInfoOf(client->description()),
+                        .batcher = flags.batcher,
+                        .stats = {.warmup_steps = flags.generate.warmup_steps},
+                        .driver = {.timeout_ns = static_cast<uint64_t>(flags.timeout.count())},
+                        .channel = client.get(),
+                        .source = client.get(),
+                        .close = [&client] { return client->Close(); },
+                        .record = RecordOf("sched", invocation)};
+  generation.driver.pipeline_depth =
+      std::min(flags.pipeline_depth, generation.server.limits.pipeline_depth);
+  generation.record["server"] = ServerToJson(client->description());
+  return Generate(std::move(generation), &interrupt, invocation.console);
 }
 
 void AddConnectionOptions(CLI::App* app, SchedFlags* flags) {
@@ -196,15 +193,6 @@ void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
                 "at most 64 "
                 "tokens in a step with prompts");
   WorkloadOptions* workload = &flags->generate.workload;
-  app->add_flag_callback(
-      "--random-prompts",
-      [workload] {
-        workload->random_prompts = true;
-        if (workload->prompt_lengths.max == 0 && workload->prompt_lengths.fixed.empty()) {
-          workload->prompt_lengths.fixed = {128};
-        }
-      },
-      "Random prompts of 128 tokens, or as --prompt-lengths says");
   AddOption(
       app, "--requests", &workload->num_requests,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 24); }, "N", "",
@@ -244,11 +232,11 @@ Command AddSchedCommand(CLI::App* root) {
   AddGenerateOptions(app, &flags->generate);
   AddPolicyOptions(app, flags.get());
   NameOptionGroup(app, "Scheduling");
-  return {app, [flags] {
+  return {app, [flags](const Invocation& invocation) {
             flags->batcher.eager = flags->generate.eager;
             // Small enough that prompts are cut into chunks, so that a demo shows it.
             if (flags->demo && flags->batcher.step_tokens == 0) flags->batcher.step_tokens = 64;
-            return Sched(*flags);
+            return Sched(*flags, invocation);
           }};
 }
 

@@ -29,12 +29,16 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] = R"(Examples:
-  reprise serve --model examples/byte-llama
-  reprise serve --model examples/byte-llama --listen unix:/tmp/reprise.sock --listen 127.0.0.1:50061
-  reprise serve --preset llama-3.1-8b --device cuda:0 --kv-cache 40GiB --decode-buckets 1,2,4,8,16,32,64
-
-SIGTERM or SIGINT: takes no new work, finishes the steps it accepted, exits. A second one: exits at once.)";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise serve --model examples/byte-llama\n"
+    "  reprise serve --model examples/byte-llama --listen unix:/tmp/reprise.sock "
+    "--listen 127.0.0.1:50061\n"
+    "  reprise serve --preset llama-3.1-8b --device cuda:0 --kv-cache 40GiB "
+    "--decode-buckets 1,2,4,8,16,32,64\n"
+    "\n"
+    "SIGTERM, SIGINT or SIGHUP: takes no new work, finishes the steps it accepted, exits. A second "
+    "one: exits at once.";
 
 constexpr std::chrono::seconds kHealthInterval(1);
 
@@ -76,16 +80,16 @@ class ServeState {
  public:
   // The signal thread. The first signal of a serving server asks for a drain; any other ends the
   // process here and now.
-  void OnSignal(std::string_view name, int count) {
+  void OnSignal(int signal, int count) {
     std::unique_lock lock(mutex_);
     if (serving_ && count == 1) {
-      signal_ = name;
+      signal_ = NameOfSignal(signal);
       changed_.notify_all();
       return;
     }
     for (const service::SocketFile& file : sockets_) service::RemoveSocketFile(file);
-    std::fprintf(stderr, "\nreprise serve: %s: exits at once\n", std::string(name).c_str());
-    std::_Exit(kExitFailure);
+    std::fprintf(stderr, "\nreprise serve: %s: exits at once\n", NameOfSignal(signal).data());
+    std::_Exit(ExitCodeOfSignal(signal));
   }
 
   void OwnSockets(const std::vector<std::string>& addresses) {
@@ -132,11 +136,9 @@ std::string AwaitStop(const engine::DecodeEngine& engine, ServeState* state, Con
   }
 }
 
-absl::Status Serve(const ServeFlags& flags) {
+absl::Status Serve(const ServeFlags& flags, Console& console) {
   ServeState state;
-  SignalWatcher watcher(
-      [&state](std::string_view name, int count) { state.OnSignal(name, count); });
-  Console console;
+  SignalWatcher watcher([&state](int signal, int count) { state.OnSignal(signal, count); });
   // The sockets come before the model: whether they are free shows in milliseconds, not after a
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
@@ -150,7 +152,7 @@ absl::Status Serve(const ServeFlags& flags) {
   REPRISE_ASSIGN_OR_RETURN(loaded, LoadEngine(flags.engine, &console));
   server->AttachEngine(*loaded.engine);
   state.SetServing();
-  console.Print(absl::StrCat(EngineSummary(*loaded.engine), "\nserving on ",
+  console.Print(absl::StrCat(EngineSummary(*loaded.engine, console.width()), "\nserving on ",
                              absl::StrJoin(server->addresses(), ", "), "\n"));
 
   const std::string signal = AwaitStop(*loaded.engine, &state, &console);
@@ -165,16 +167,14 @@ absl::Status Serve(const ServeFlags& flags) {
   return absl::OkStatus();
 }
 
-void AddServerOptions(CLI::App* app, ServeFlags* flags) {
+void AddListenOption(CLI::App* app, ServeFlags* flags) {
   service::ServerOptions* options = &flags->server;
   app->add_option_function<std::vector<std::string>>(
          "--listen",
          [options](const std::vector<std::string>& addresses) {
            for (const std::string& address : addresses) {
              const auto parsed = service::ParseListenAddress(address);
-             if (!parsed.ok()) {
-               throw CLI::ValidationError("--listen", std::string(parsed.status().message()));
-             }
+             if (!parsed.ok()) throw OptionError("--listen", parsed.status());
            }
            options->listen = addresses;
          },
@@ -182,6 +182,11 @@ void AddServerOptions(CLI::App* app, ServeFlags* flags) {
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->default_str(std::string(kDefaultAddress));
+}
+
+// What clients may take of the server.
+void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
+  service::ServerOptions* options = &flags->server;
   AddOption(
       app, "--max-message", &flags->max_message_bytes,
       [](std::string_view text) -> absl::StatusOr<uint64_t> {
@@ -194,13 +199,31 @@ void AddServerOptions(CLI::App* app, ServeFlags* flags) {
       "Largest message that is accepted (default: what the model's largest step needs, at least "
       "4MiB)");
   AddOption(
-      app, "--drain-timeout", &options->drain_timeout_ms,
-      [](std::string_view text) -> absl::StatusOr<uint64_t> {
-        REPRISE_ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, ParseDuration(text));
-        return static_cast<uint64_t>(
-            std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
-      },
-      "TIME", "10s", "How long a stop waits for accepted steps");
+      app, "--max-waiting", &options->max_waiting_bytes,
+      [](std::string_view text) { return ParseBytes(text); }, "SIZE", "256MiB",
+      "Memory for messages that wait, all clients together");
+  AddOption(
+      app, "--max-sessions", &options->max_sessions,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 16); }, "N", "64",
+      "Sessions open at a time");
+  const auto limit = [](std::string_view text) { return ParseUnsigned(text, 0, ~uint32_t{0}); };
+  AddOption(app, "--max-session-rows", &options->session_limits.max_rows, limit, "N", "0",
+            "Rows that one session may have resident; 0: all there are");
+  AddOption(app, "--max-session-blocks", &options->session_limits.max_blocks, limit, "N", "0",
+            "KV blocks that one session may hold; 0: all there are");
+}
+
+void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
+  service::ServerOptions* options = &flags->server;
+  const auto milliseconds = [](std::string_view text) -> absl::StatusOr<uint64_t> {
+    REPRISE_ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, ParseDuration(text));
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  };
+  AddOption(app, "--idle-timeout", &options->idle_timeout_ms, milliseconds, "TIME", "0s",
+            "End sessions of which nothing was asked for so long; 0: never");
+  AddOption(app, "--drain-timeout", &options->drain_timeout_ms, milliseconds, "TIME", "10s",
+            "How long a stop waits for accepted steps");
 }
 
 }  // namespace
@@ -210,10 +233,13 @@ Command AddServeCommand(CLI::App* root) {
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kExamples);
-  AddServerOptions(app, flags.get());
+  AddListenOption(app, flags.get());
+  AddLimitOptions(app, flags.get());
+  AddTimeOptions(app, flags.get());
   NameOptionGroup(app, "Server");
   AddEngineOptions(app, &flags->engine);
-  return {app, [flags] { return Serve(*flags); }};
+  return {app,
+          [flags](const Invocation& invocation) { return Serve(*flags, *invocation.console); }};
 }
 
 }  // namespace reprise::tools

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/console.h"
 
+#include <errno.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,9 +15,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kRedrawInterval(100);
 
-size_t TerminalWidth() {
+size_t TerminalWidth(int descriptor) {
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  if (ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
   return size.ws_col;
 }
 
@@ -28,23 +29,42 @@ Console::Console()
 
 void Console::Print(std::string_view text) {
   if (text.empty()) return;
-  if (stdout_is_terminal_) ClearProgress();
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  if (text_ == stderr ? stderr_is_terminal_ : stdout_is_terminal_) ClearProgress();
+  Write(text, text_);
+  line_open_ = !text.ends_with('\n');
+}
+
+void Console::EndLine() {
+  if (line_open_) Print("\n");
+}
+
+void Console::PrintData(std::string_view data) { Write(data, stdout); }
+
+// The first failure is kept: what follows it is its consequence.
+void Console::Write(std::string_view bytes, std::FILE* file) {
+  errno = 0;
+  const size_t written = std::fwrite(bytes.data(), 1, bytes.size(), file);
+  if (std::fflush(file) == 0 && written == bytes.size()) return;
+  if (file != stdout || !status_.ok()) return;
+  status_ = absl::UnavailableError(
+      absl::StrCat("cannot write to stdout: ", std::generic_category().message(errno)));
 }
 
 void Console::Note(std::string_view line) {
   ClearProgress();
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  if (stderr_is_terminal_ && (text_ == stderr || stdout_is_terminal_)) EndLine();
+  Write(Paragraph(line, stderr_is_terminal_ ? TerminalWidth(STDERR_FILENO) : kNoWidth), stderr);
 }
 
 void Console::Progress(const std::string& line, bool now) {
   if (!stderr_is_terminal_) return;
+  // A line of text that is still being written is not drawn over.
+  if (line_open_ && (text_ == stderr || stdout_is_terminal_)) return;
   const auto time = std::chrono::steady_clock::now();
   if (!now && drawn_ && time - last_draw_ < kRedrawInterval) return;
   last_draw_ = time;
   drawn_ = true;
-  const std::string cut = line.substr(0, TerminalWidth() - 1);
+  const std::string cut(CutToWidth(line, progress_width()));
   std::fprintf(stderr, "\r\x1b[K%s", cut.c_str());
   std::fflush(stderr);
 }
@@ -56,11 +76,24 @@ void Console::ClearProgress() {
   std::fflush(stderr);
 }
 
-std::string ProgressBar(double done, double total, int width) {
+void Console::ReserveStdout() { text_ = stderr; }
+
+size_t Console::width() const {
+  if (text_ == stderr) return stderr_is_terminal_ ? TerminalWidth(STDERR_FILENO) : kNoWidth;
+  return stdout_is_terminal_ ? TerminalWidth(STDOUT_FILENO) : kNoWidth;
+}
+
+// One column is left for the cursor.
+size_t Console::progress_width() const { return TerminalWidth(STDERR_FILENO) - 1; }
+
+std::string ProgressBar(double done, double total, size_t width) {
   const double share = total <= 0 ? 0.0 : std::clamp(done / total, 0.0, 1.0);
-  const int filled = static_cast<int>(share * width);
-  return absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
-                      std::string(static_cast<size_t>(width - filled), '.'), "]");
+  const auto filled = static_cast<size_t>(share * static_cast<double>(width));
+  return absl::StrCat("[", std::string(filled, '#'), std::string(width - filled, '.'), "]");
+}
+
+std::string ProgressBar(double done, double total, size_t widest, const Console& console) {
+  return ProgressBar(done, total, std::min(widest, console.progress_width() / 4));
 }
 
 }  // namespace reprise::tools

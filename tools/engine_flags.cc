@@ -77,8 +77,7 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
          "--dtype",
          [flags](const std::string& text) {
            const auto dtype = ParseDType(text);
-           if (!dtype.ok())
-             throw CLI::ValidationError("--dtype", std::string(dtype.status().message()));
+           if (!dtype.ok()) throw OptionError("--dtype", dtype.status());
            flags->engine.dtype_from_checkpoint = !dtype->has_value();
            flags->engine.dtype = dtype->value_or(runtime::DType::kBf16);
          },
@@ -128,7 +127,7 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--max-prompt-logprobs", &flags->engine.max_prompt_logprobs,
             UnsignedIn(0, 1u << 16), "N", "64",
             "Prompt tokens of a step whose likelihood may be asked for");
-  app->add_flag("--poison", flags->engine.poison,
+  app->add_flag("--poison", flags->diagnostics.poison,
                 "Fill what must never be read with NaN: slow, a test mode");
 }
 
@@ -182,7 +181,7 @@ class LoadProgressPrinter {
     const auto amount = [bytes](uint64_t n) { return bytes ? FormatBytes(n) : FormatCount(n); };
     const auto done = static_cast<double>(progress.done);
     const auto total = static_cast<double>(progress.total);
-    console_->Progress(absl::StrCat(stage, " ", ProgressBar(done, total, 30), " ",
+    console_->Progress(absl::StrCat(stage, " ", ProgressBar(done, total, 30, *console_), " ",
                                     amount(progress.done), " / ", amount(progress.total), "  ",
                                     std::string(progress.detail)));
     if (progress.done < progress.total || finished_) return;
@@ -241,7 +240,8 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
   REPRISE_ASSIGN_OR_RETURN(loaded.device, runtime::Device::Create(options));
   LoadProgressPrinter printer(console);
   absl::StatusOr<std::unique_ptr<engine::DecodeEngine>> engine =
-      engine::DecodeEngine::Create(*loaded.device, flags.source, flags.engine, std::ref(printer));
+      engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, flags.engine,
+                                          flags.diagnostics, std::ref(printer));
   console->ClearProgress();
   REPRISE_RETURN_IF_ERROR(engine.status());
   loaded.engine = *std::move(engine);

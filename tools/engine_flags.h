@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "engine/diagnostics.h"
 #include "models/model_source.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"
@@ -34,6 +35,7 @@ struct EngineFlags {
   int host_threads = 0;
   std::string hip_library;  // as runtime::DeviceOptions::hip_library
   engine::DecodeEngineOptions engine;
+  engine::EngineDiagnostics diagnostics;
 };
 
 // `flags` must outlive `app`.
@@ -53,8 +55,8 @@ absl::Status CheckSource(const models::ModelSource& source);
 // the device and the engine.
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console);
 
-// Tables of model, device, memory, pool and buckets.
-std::string EngineSummary(const engine::DecodeEngine& engine);
+// Tables of model, device, memory, pool and buckets, `width` columns wide at most.
+std::string EngineSummary(const engine::DecodeEngine& engine, size_t width);
 nlohmann::json EngineToJson(const engine::DecodeEngine& engine);
 
 }  // namespace reprise::tools

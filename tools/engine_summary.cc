@@ -41,7 +41,7 @@ std::string DeviceText(const runtime::DeviceProperties& device) {
   return text;
 }
 
-std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool) {
+std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, size_t width) {
   const uint64_t tokens =
       static_cast<uint64_t>(std::max(pool.num_blocks, 1u) - 1) * pool.block_size;
   Table table({});
@@ -64,7 +64,7 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool) {
   table.AddRow({"start-up",
                 absl::StrCat("load ", FormatDuration(static_cast<double>(info.load_ns)),
                              ", capture ", FormatDuration(static_cast<double>(info.capture_ns)))});
-  return table.ToString();
+  return table.ToString(width);
 }
 
 void AddBuckets(const std::vector<CapturedBucket>& buckets, const char* unit, Table* table) {
@@ -89,12 +89,12 @@ void AddBucketsJson(const std::vector<CapturedBucket>& buckets, nlohmann::json* 
 
 }  // namespace
 
-std::string EngineSummary(const engine::DecodeEngine& engine) {
+std::string EngineSummary(const engine::DecodeEngine& engine, size_t width) {
   const EngineInfo& info = engine.info();
   Table buckets({"graph", "capacity", "kernels", "capture", "driver bytes"});
   AddBuckets(info.decode_buckets, "rows", &buckets);
   AddBuckets(info.mixed_buckets, "tokens", &buckets);
-  return absl::StrCat(FactsTable(info, engine.pool()), "\n", buckets.ToString());
+  return absl::StrCat(FactsTable(info, engine.pool(), width), "\n", buckets.ToString(width));
 }
 
 nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {

@@ -25,7 +25,7 @@ CLI::Option* AddTokensOption(CLI::App* app, const std::string& name,
   const auto append = [name, lists](const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
       auto tokens = ParseTokens(text);
-      if (!tokens.ok()) throw CLI::ValidationError(name, std::string(tokens.status().message()));
+      if (!tokens.ok()) throw OptionError(name, tokens.status());
       lists->push_back(*std::move(tokens));
     }
   };
@@ -36,19 +36,17 @@ CLI::Option* AddTokensOption(CLI::App* app, const std::string& name,
 
 void AddPromptOptions(CLI::App* app, WorkloadOptions* workload) {
   app->add_option("--prompt", workload->texts,
-                  "Text to go on from, for byte-level models; may be given several times")
+                  "Text to go on from, for models whose tokens are bytes: others need their own "
+                  "tokenizer, and get --prompt-tokens. May be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   AddTokensOption(app, "--prompt-tokens", &workload->token_prompts, "ID,ID,...",
                   "Token ids to go on from; may be given several times");
   app->add_option_function<std::string>(
-         "--prompt-lengths",
+         "--random-prompts,--prompt-lengths",
          [workload](const std::string& text) {
            auto lengths = ParsePromptLengths(text);
-           if (!lengths.ok()) {
-             throw CLI::ValidationError("--prompt-lengths",
-                                        std::string(lengths.status().message()));
-           }
+           if (!lengths.ok()) throw OptionError("--random-prompts", lengths.status());
            workload->prompt_lengths = *std::move(lengths);
            workload->random_prompts = true;
          },
@@ -101,8 +99,7 @@ void AddBiasOption(CLI::App* app, std::vector<engine::TokenBias>* biases) {
          [biases](const std::vector<std::string>& texts) {
            for (const std::string& text : texts) {
              const absl::Status status = ParseBias(text, biases);
-             if (!status.ok())
-               throw CLI::ValidationError("--logit-bias", std::string(status.message()));
+             if (!status.ok()) throw OptionError("--logit-bias", status);
            }
          },
          "Added to a token's logit; may be given several times")
@@ -132,8 +129,17 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
         return ParseUnsigned(text, 0, std::numeric_limits<uint64_t>::max());
       },
       "N", "1", "Seed of sampling, random prompts and arrivals; prompt i samples with seed + i");
-  app->add_option("--stop", workload->stop_texts,
-                  "End after this text, for byte-level models; may be given several times")
+  app->add_option_function<std::vector<std::string>>(
+         "--stop",
+         [workload](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             if (!text.empty()) continue;
+             throw OptionError("--stop", absl::InvalidArgumentError(
+                                             "got \"\", allowed: a text of at least one byte"));
+           }
+           workload->stop_texts = texts;
+         },
+         "End after this text, for byte-level models; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   AddTokensOption(app, "--stop-tokens", &workload->stop_sequences, "ID,ID,...",
@@ -143,8 +149,7 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
          [workload](const std::vector<std::string>& texts) {
            for (const std::string& text : texts) {
              const auto token = ParseUnsigned(text, 0, kMaxToken);
-             if (!token.ok())
-               throw CLI::ValidationError("--stop-token", std::string(token.status().message()));
+             if (!token.ok()) throw OptionError("--stop-token", token.status());
              workload->sampling.stop_tokens.push_back(static_cast<uint32_t>(*token));
            }
          },
@@ -167,7 +172,8 @@ void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
       app, "--warmup", &flags->warmup_steps,
       [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 30); }, "STEPS", "0",
       "Decode steps left out of the figures");
-  app->add_option("--json", flags->json_file, "Write figures and tokens to this file too")
+  app->add_option("--json", flags->json_file,
+                  "Write figures and tokens to this file too; -: to stdout, and text to stderr")
       ->type_name("FILE");
   NameOptionGroup(app, "Measuring");
 }

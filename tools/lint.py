@@ -48,7 +48,12 @@ KEY_FLAGS = re.compile(r"-[DUIWmx].*|-include|-std=.*|-fsanitize=.*")
 # Flags that clang-tidy does without: what is written where, and g++'s precompiled headers.
 DROPPED_FLAGS = re.compile(r"-c|-o.*|-M[DMPTFQGV]*|-Winvalid-pch|-fpch-.*")
 FLAGS_WITH_A_VALUE = ("-o", "-MF", "-MT", "-MQ", "-isystem", "-include", "-I", "-D", "-U", "-x")
-INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+# Also a header that a macro names, for an #include of that macro.
+INCLUDE = re.compile(
+    rb'^[ \t]*#[ \t]*(?:include[ \t]*[<"]([^>"\n]+)[>"]|define[ \t]+\w+[ \t]+"([^"\n]+\.h)")',
+    re.MULTILINE,
+)
+HEADER_FLAG = re.compile(r'-D\w+="([^"]+\.h)"')
 
 
 def short_hash(*parts):
@@ -85,7 +90,8 @@ class Sources:
     def includes(self, path, folders):
         """The files that one file includes, as far as they lie in its folder or in `folders`."""
         found = []
-        for name in INCLUDE.findall(self.text(path)):
+        for included, named in INCLUDE.findall(self.text(path)):
+            name = included or named
             for folder in (os.path.dirname(path), *folders):
                 candidate = os.path.normpath(os.path.join(folder, os.fsdecode(name)))
                 if os.path.isfile(candidate):
@@ -143,8 +149,11 @@ class Unit:
         files = [self.path]
         for flag, value in flags:
             path = os.path.normpath(os.path.join(self.directory, value or flag[2:]))
+            header = HEADER_FLAG.fullmatch(flag)
             if flag == "-include":
                 files.append(path)
+            elif header:
+                files.append(os.path.join(root, header[1]))
             elif flag.startswith(("-I", "-isystem")) and path.startswith(root):
                 folders.append(path)  # generated headers stand in a system folder of the build
         return files, tuple(folders)

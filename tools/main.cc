@@ -11,5 +11,5 @@ int main(int argc, char** argv) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) {
     gpr_set_log_function([](gpr_log_func_args*) {});
   }
-  return reprise::tools::RunCommandLine(argc, argv);
+  return reprise::tools::RunCommandLine(argc, argv, reprise::tools::kCommit);
 }

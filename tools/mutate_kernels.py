@@ -28,17 +28,20 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Which emulated source holds a file's kernels, and which tests run them.
+# Files, the ops whose kernels are compiled with a mutation of them, and the tests that run these.
+# The first row that matches a file counts.
 FAMILIES = [
-    ("kernels/attention/", "attention", "*AttentionTest*_bf16"),
-    ("kernels/attention/portable_", "block", "*AttentionTest*_f32"),
-    ("kernels/linear/", "linear", "*LinearTest*_bf16"),
-    ("kernels/linear/portable_", "block", "*LinearTest*_f32"),
-    ("kernels/sample/", "block", "*Sample*"),
-    ("kernels/step/", "block", "*StepTest*"),
-    ("kernels/rms_norm/", "block", "*RmsNormTest*"),
-    ("kernels/rope_append/", "block", "*RopeAppendTest*"),
-    ("kernels/device/block.h", "block", "*"),
+    ("kernels/attention/attention_portable_body.h", ("attention",), "*AttentionTest*_f32"),
+    ("kernels/attention/*.h", ("attention",), "*AttentionTest*_bf16"),
+    ("kernels/linear/linear_portable_body.h", ("linear",), "*LinearTest*_f32"),
+    ("kernels/linear/*.h", ("linear",), "*LinearTest*_bf16"),
+    ("kernels/sample/*.h", ("sample",), "*Sample*"),
+    ("kernels/step/*.h", ("step", "plan"), "*StepTest*"),
+    ("kernels/rms_norm/*.h", ("rms_norm",), "*RmsNormTest*"),
+    ("kernels/rope_append/*.h", ("rope_append",), "*RopeAppendTest*"),
+    ("kernels/device/gpu/block.h", ("plan", "rms_norm", "sample", "step"), "*"),
+    ("kernels/device/last_arriver.h", ("attention", "linear"),
+     "*AttentionTest*_bf16:*LinearTest*_bf16"),
 ]
 
 SYNC = re.compile(
@@ -48,7 +51,8 @@ SYNC = re.compile(
 # An arrival at a counter, compared with how many are expected.
 ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\bAtomicAdd\(([^(),]+), 1u\)(?= ==)")
 
-# (file, unit, what it says, what it is made to say): lane maps, and orders that no barrier shows.
+# (file, in kernels/device where no folder is named; unit; what it says; what it is made to say):
+# lane maps, and orders that no barrier shows.
 SWAPS = [
     ("matrix_mma.h", "mma", "return (Lane() >> 2) + 8 * h;", "return (Lane() & 7) + 8 * h;"),
     ("matrix_mma.h", "mma", "return j / 2 * 8 + (Lane() & 3) * 2 + j % 2;",
@@ -68,7 +72,7 @@ SWAPS = [
     ("matrix_wmma.h", "wmma", "SwapIf<1>(a.r, (i & 2) != 0);", ""),
     ("matrix_wmma.h", "wmma", "base[flip & 1u]", "base[0]"),
     ("matrix_wmma.h", "wmma", "chunk % kFlips * 16", "chunk % kFlips * 8"),
-    ("emulated/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2",
+    ("tests/emulator/device/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2",
      "4 * (i / 8) + 2 * (k / 8) + k % 2"),
 ]
 
@@ -83,7 +87,7 @@ class Mutation:
     line: int
     text: str  # the whole file, mutated
     what: str
-    source: str  # attention, block or linear
+    ops: tuple  # whose sources are compiled with it
     unit: str
     tests: str
 
@@ -92,14 +96,12 @@ class Mutation:
 
 
 def removals():
-    for prefix, source, tests in FAMILIES:
-        path = ROOT / prefix
-        if prefix.endswith(".h"):
-            files = [path]
-        elif prefix.endswith("/"):
-            files = sorted(path.glob("*.h"))
-        else:
-            files = sorted(path.parent.glob(path.name + "*.h"))
+    seen = set()
+    for pattern, ops, tests in FAMILIES:
+        files = sorted(set(ROOT.glob(pattern)) - seen)
+        if not files:
+            sys.exit(f"mutate_kernels.py: no file {pattern}: bring FAMILIES up to date")
+        seen.update(files)
         for file in files:
             text = file.read_text()
             for match in SYNC.finditer(text):
@@ -111,28 +113,27 @@ def removals():
                 # What all block kernels share must hold for warps of 64 as well.
                 for unit in ("mma", "mfma") if file.name == "block.h" else ("mma",):
                     yield Mutation(str(file.relative_to(ROOT)), line, mutated,
-                                   f"without {match.group()[:-1]}", source, unit, tests)
+                                   f"without {match.group()[:-1]}", ops, unit, tests)
             for match in ARRIVAL.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
                 mutated = text[: match.start()] + f"(*({match.group(1)}))++" + text[match.end():]
                 yield Mutation(str(file.relative_to(ROOT)), line, mutated,
-                               f"{match.group()} without an atomic", source, "mma", tests)
+                               f"{match.group()} without an atomic", ops, "mma", tests)
 
 
 def swaps():
     for file, unit, old, new in SWAPS:
-        path = ROOT / "kernels/device" / file
+        path = ROOT / (file if "/" in file else f"kernels/device/{file}")
         text = path.read_text()
         if text.count(old) != 1:
             sys.exit(f"mutate_kernels.py: {path}: \"{old}\" is there {text.count(old)} times; "
                      "expected once: bring SWAPS up to date")
         line = text.count("\n", 0, text.index(old)) + 1
-        for source, tests in (("attention", "*AttentionTest*_bf16"),
-                              ("linear", "*LinearTest*_bf16")):
-            if source == "linear" and any(piece in old for piece in ATTENTION_ALONE):
+        for op, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*LinearTest*_bf16")):
+            if op == "linear" and any(piece in old for piece in ATTENTION_ALONE):
                 continue
             yield Mutation(str(path.relative_to(ROOT)), line, text.replace(old, new),
-                           f"\"{old}\" as \"{new}\"", source, unit, tests)
+                           f"\"{old}\" as \"{new}\"", (op,), unit, tests)
 
 
 class Build:
@@ -149,24 +150,25 @@ class Build:
                               check=True).stdout.strip().splitlines()
         self.link = link[-1].removeprefix(": && ").removesuffix(" && :")
 
-    def compile_command(self, mutation, overlay, output):
-        wanted = (f"tests/emulated/CMakeFiles/reprise_emulated_{mutation.unit}.dir/"
-                  f"{mutation.source}_kernels.cc.o")
+    def compile_command(self, op, unit, overlay, output):
+        folder = f"tests/emulated/CMakeFiles/reprise_emulated_{unit}.dir/"
         for entry in self.commands:
-            if wanted in entry["command"]:
+            if folder in entry["command"] and entry["file"].endswith(f"/{op}_kernels.cc"):
                 words = shlex.split(entry["command"])
                 words[words.index("-o") + 1] = str(output)
-                # -iquote comes before every -I, also for includes from included files.
-                return [words[0], "-iquote",
-                        str(overlay)] + [w for w in words[1:] if w != "-Werror"]
-        sys.exit(f"mutate_kernels.py: the build has no {wanted}; was it configured with tests, "
-                 "without ThreadSanitizer?")
+                # -iquote comes before every -I, also for includes from included files. The first
+                # flag stands behind the compiler, and a compiler cache before it.
+                first = next(at for at, word in enumerate(words) if word.startswith("-"))
+                return [*words[:first], "-iquote", str(overlay),
+                        *(word for word in words[first:] if word != "-Werror")]
+        sys.exit(f"mutate_kernels.py: the build has no {op}_kernels.cc in {folder}; was it "
+                 "configured with tests, without ThreadSanitizer?")
 
-    def link_command(self, obj, output):
+    def link_command(self, objects, output):
         words = shlex.split(self.link)
         at = words.index("-o")
         words[at + 1] = str(output)
-        return words[: at + 2] + [str(obj)] + words[at + 2:]
+        return words[: at + 2] + [str(obj) for obj in objects] + words[at + 2:]
 
 
 def run_tests(program, mutation):
@@ -200,13 +202,15 @@ def caught(build, mutation, scratch):
     target = overlay / mutation.path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(mutation.text)
-    obj, program = scratch / "mutant.o", scratch / "mutant_tests"
+    program = scratch / "mutant_tests"
+    objects = [scratch / f"{op}_mutant.o" for op in mutation.ops]
     try:
-        compiled = subprocess.run(build.compile_command(mutation, overlay, obj),
-                                  cwd=build.directory, capture_output=True, text=True)
-        if compiled.returncode != 0:
-            return None, compiled.stderr
-        subprocess.run(build.link_command(obj, program), cwd=build.directory, check=True)
+        for op, obj in zip(mutation.ops, objects):
+            compiled = subprocess.run(build.compile_command(op, mutation.unit, overlay, obj),
+                                      cwd=build.directory, capture_output=True, text=True)
+            if compiled.returncode != 0:
+                return None, compiled.stderr
+        subprocess.run(build.link_command(objects, program), cwd=build.directory, check=True)
         run = run_tests(program, mutation)
         return (True, "timed out") if run is None else (run.returncode != 0, run.stdout)
     finally:

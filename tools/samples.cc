@@ -24,11 +24,20 @@ double Samples::Percentile(double percent) const {
 }
 
 nlohmann::json Samples::ToJson(double scale) const {
+  if (empty()) {
+    return {{"count", 0}, {"mean", nullptr}, {"p50", nullptr}, {"p90", nullptr}, {"p99", nullptr}};
+  }
   return {{"count", count()},
           {"mean", Mean() * scale},
           {"p50", Percentile(50) * scale},
           {"p90", Percentile(90) * scale},
           {"p99", Percentile(99) * scale}};
+}
+
+nlohmann::json Samples::ValuesToJson(double scale) const {
+  nlohmann::json list = nlohmann::json::array();
+  for (const double value : values_) list.push_back(value * scale);
+  return list;
 }
 
 }  // namespace reprise::tools

@@ -18,12 +18,16 @@ class Samples {
   double Sum() const;
   // 0 when empty.
   double Mean() const;
+  double Min() const { return Percentile(1e-9); }
+  double Max() const { return Percentile(100); }
   // Nearest-rank percentile, percent in (0, 100]: the smallest value that at least that share of
   // all values does not exceed. 0 when empty.
   double Percentile(double percent) const;
 
-  // {"count", "mean", "p50", "p90", "p99"}, every value multiplied by `scale`.
+  // {"count", "mean", "p50", "p90", "p99"}, every value multiplied by `scale`; null when empty.
   nlohmann::json ToJson(double scale) const;
+  // All values in the order in which they were added, each multiplied by `scale`.
+  nlohmann::json ValuesToJson(double scale) const;
 
  private:
   std::vector<double> values_;

@@ -2,46 +2,82 @@
 #include "tools/signals.h"
 
 #include <pthread.h>
-#include <signal.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
+
+#include "tools/cli.h"
 
 namespace reprise::tools {
 namespace {
 
-sigset_t WatchedSignals() {
+// Wakes a watcher that is to end; no one else sends it.
+constexpr int kWakeUp = SIGUSR1;
+
+bool IsIgnored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+sigset_t SignalsToWatch() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  sigaddset(&set, kWakeUp);
+  // A blocked signal arrives even where it is ignored.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!IsIgnored(signal)) sigaddset(&set, signal);
+  }
   return set;
 }
 
 }  // namespace
 
-SignalWatcher::SignalWatcher(std::function<void(std::string_view, int)> on_signal)
-    : on_signal_(std::move(on_signal)) {
-  const sigset_t set = WatchedSignals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+std::string_view NameOfSignal(int signal) {
+  return signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
+SignalWatcher::SignalWatcher(std::function<void(int, int)> on_signal)
+    : on_signal_(std::move(on_signal)), watched_(SignalsToWatch()) {
+  pthread_sigmask(SIG_BLOCK, &watched_, nullptr);
   thread_ = std::thread([this] { Watch(); });
 }
 
 SignalWatcher::~SignalWatcher() {
   stopping_ = true;
-  pthread_kill(thread_.native_handle(), SIGTERM);
+  pthread_kill(thread_.native_handle(), kWakeUp);
   thread_.join();
-  const sigset_t set = WatchedSignals();
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &watched_, nullptr);
 }
 
 void SignalWatcher::Watch() {
-  const sigset_t set = WatchedSignals();
-  for (int count = 1;; ++count) {
+  for (int count = 1;;) {
     int signal = 0;
-    if (sigwait(&set, &signal) != 0) return;
+    if (sigwait(&watched_, &signal) != 0) return;
     if (stopping_) return;
-    on_signal_(signal == SIGINT ? "SIGINT" : "SIGTERM", count);
+    if (signal != kWakeUp) on_signal_(signal, count++);
   }
+}
+
+Interrupt::Interrupt() : watcher_([this](int signal, int count) { OnSignal(signal, count); }) {}
+
+void Interrupt::Arm() {
+  std::lock_guard lock(mutex_);
+  armed_ = true;
+}
+
+absl::Status Interrupt::status() const {
+  return requested_ ? InterruptedError(signal_) : absl::OkStatus();
+}
+
+void Interrupt::OnSignal(int signal, int count) {
+  std::lock_guard lock(mutex_);
+  if (!armed_ || count > 1) {
+    std::fprintf(stderr, "\nreprise: %s: exits at once\n", NameOfSignal(signal).data());
+    std::_Exit(ExitCodeOfSignal(signal));
+  }
+  signal_ = signal;
+  requested_ = true;
 }
 
 }  // namespace reprise::tools

@@ -7,8 +7,12 @@
 
 namespace reprise::engine {
 
-BlockLedger::BlockLedger(uint32_t num_blocks)
-    : holder_(num_blocks, 0), rows_naming_(num_blocks, 0) {
+BlockLedger::BlockLedger(uint32_t num_blocks, uint32_t tokens_at_start)
+    : tokens_at_start_(tokens_at_start),
+      holder_(num_blocks, 0),
+      writer_(num_blocks, 0),
+      num_written_(num_blocks, 0),
+      rows_naming_(num_blocks, 0) {
   REPRISE_CHECK(num_blocks >= 1);
   free_.reserve(num_blocks);
   for (uint32_t block = num_blocks - 1; block >= 1; --block) free_.push_back(block);
@@ -25,6 +29,7 @@ absl::Status BlockLedger::Allocate(Holder holder, uint32_t count, std::vector<ui
     const uint32_t block = free_.back();
     free_.pop_back();
     holder_[block] = holder;
+    num_written_[block] = tokens_at_start_;
     out->push_back(block);
   }
   return absl::OkStatus();
@@ -82,7 +87,7 @@ void BlockLedger::FreeAll(Holder holder, std::vector<uint32_t>* out) {
     if (holder_[block] != holder) continue;
     REPRISE_CHECK(rows_naming_[block] == 0);
     Release(block);
-    out->push_back(block);
+    if (out != nullptr) out->push_back(block);
   }
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockLedger: who holds which KV block, and how many resident rows' tables name it. It keeps
-// numbers only, no device memory. Threads: the caller orders all calls.
+// BlockLedger: who holds which KV block, how many resident rows' tables name it, whose tokens are
+// in it and how many of them its holder has written. It keeps numbers only, no device memory.
+// Threads: the caller orders all calls.
 #ifndef REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
 #define REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,7 +19,9 @@ class BlockLedger {
   using Holder = uint64_t;  // a session; 0 is nobody
 
   // Ids 1 .. num_blocks - 1 start free; 0 is the scratch block and stays out of it.
-  explicit BlockLedger(uint32_t num_blocks);
+  // `tokens_at_start`: that count as written by whoever is given a block (of a pool that was filled
+  // for measuring).
+  explicit BlockLedger(uint32_t num_blocks, uint32_t tokens_at_start = 0);
 
   // Appends `count` ids to `out`, lowest free first at the start, later the most recently freed
   // first. All or nothing. Errors: InvalidArgument on count 0; ResourceExhausted (asked, free).
@@ -25,7 +29,8 @@ class BlockLedger {
   // All or nothing. Errors: OutOfRange (no such id), PermissionDenied (not the holder's),
   // InvalidArgument (named twice), FailedPrecondition (a resident row's table names it).
   absl::Status Free(Holder holder, std::span<const uint32_t> blocks);
-  // Appends everything the holder has to `out` and frees it. REQUIRES: no row names any of them.
+  // Frees everything the holder has, and appends it to `out` unless that is nullptr. REQUIRES: no
+  // row names any of them.
   void FreeAll(Holder holder, std::vector<uint32_t>* out);
 
   // OK when `holder` holds `block`. Errors: OutOfRange (no such id), PermissionDenied.
@@ -35,13 +40,31 @@ class BlockLedger {
   void AddRow(uint32_t block) { ++rows_naming_[block]; }
   void RemoveRow(uint32_t block) { --rows_naming_[block]; }
 
+  // Tokens at the start of the block that its holder has written since it was given it, at most:
+  // steps in flight count, also those of a row that turns out to have stopped before them.
+  uint32_t num_written(uint32_t block) const { return num_written_[block]; }
+  // The holder writes tokens up to `end` in a block that it holds.
+  void NoteWritten(uint32_t block, uint32_t end) {
+    num_written_[block] = std::max(num_written_[block], end);
+    writer_[block] = holder_[block];
+  }
+  // Whether tokens of somebody else than its holder may be in the block.
+  bool HasOthersTokens(uint32_t block) const {
+    return writer_[block] != 0 && writer_[block] != holder_[block];
+  }
+  // Nobody's tokens are in the block any more.
+  void NoteCleared(uint32_t block) { writer_[block] = 0; }
+
   uint32_t num_blocks() const { return static_cast<uint32_t>(holder_.size()); }
   uint32_t num_free() const { return static_cast<uint32_t>(free_.size()); }
 
  private:
   void Release(uint32_t block);
 
+  const uint32_t tokens_at_start_;
   std::vector<Holder> holder_;         // by block id; 0: free
+  std::vector<Holder> writer_;         // by block id: who wrote there last; 0: nobody
+  std::vector<uint32_t> num_written_;  // by block id
   std::vector<uint32_t> rows_naming_;  // by block id
   std::vector<uint32_t> free_;         // stack
 };

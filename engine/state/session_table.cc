@@ -16,15 +16,24 @@ absl::Status Session::CheckOrder(const StepRequest& request) const {
   return absl::OkStatus();
 }
 
+absl::Status Session::CheckBlocks(uint32_t count) const {
+  if (limits.max_blocks == 0 || uint64_t{num_blocks} + count <= limits.max_blocks)
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("asked for ", count, " KV blocks; this session holds ", num_blocks, " of the ",
+                   limits.max_blocks, " that a session may have"));
+}
+
 void Session::NoteLaunch() {
   ++next_sequence;
   ++in_flight;
 }
 
-SessionInfo SessionTable::Open() {
+SessionInfo SessionTable::Open(const SessionLimits& limits) {
   const SessionId id = next_session_++;
   Session& session = sessions_[id];
   session.epoch = next_epoch_++;
+  session.limits = limits;
   return {.id = id, .epoch = session.epoch};
 }
 

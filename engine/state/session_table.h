@@ -25,7 +25,11 @@ struct Session {
   uint32_t in_flight = 0;  // steps
   bool closing = false;
   RowList rows;
+  uint32_t num_blocks = 0;  // that it holds
+  SessionLimits limits;
 
+  // OK when it may hold so many blocks more. Errors: ResourceExhausted (asked, held, allowed).
+  absl::Status CheckBlocks(uint32_t count) const;
   // Errors: FailedPrecondition on another epoch, or a sequence that is not the next.
   absl::Status CheckOrder(const StepRequest& request) const;
   // A step was launched.
@@ -38,12 +42,13 @@ class SessionTable {
   SessionTable(RowTable& rows, BlockLedger& ledger, uint64_t first_epoch)
       : rows_(rows), ledger_(ledger), next_epoch_(first_epoch) {}
 
-  SessionInfo Open();
+  SessionInfo Open(const SessionLimits& limits);
   // Neither closed nor being closed.
   bool IsOpen(SessionId id) const;
   // Valid until the next Open, Close or EndStep. Errors: NotFound, also when it is being closed.
   absl::StatusOr<Session*> Find(SessionId id);
-  // Both append the ids of blocks that became free with the session's end to `freed`. Close errors:
+  // Both append the ids of blocks that became free with the session's end to `freed`, which may be
+  // nullptr: then they allocate nothing. Close errors:
   // NotFound. EndStep: one of the session's steps in flight has its result.
   absl::Status Close(SessionId id, std::vector<uint32_t>* freed);
   void EndStep(SessionId id, std::vector<uint32_t>* freed);

@@ -20,7 +20,7 @@ struct ReportView {
 
 // Report `index` of a result-ring entry; its likeliest tokens go to the end of
 // result->top_logprobs.
-ReportView ReadReport(const kernels::ResultSlotLayout& layout, const std::byte* ring_entry,
+ReportView ReadReport(const kernels::ResultEntryLayout& layout, const std::byte* ring_entry,
                       uint32_t index, StepResult* result) {
   kernels::LogprobReport report;
   std::memcpy(&report, ring_entry + layout.reports + index * sizeof(report), sizeof(report));
@@ -35,7 +35,7 @@ ReportView ReadReport(const kernels::ResultSlotLayout& layout, const std::byte* 
 }  // namespace
 
 StepReader::StepReader(const runtime::Device& device, runtime::Stream& stream,
-                       const runtime::MappedRing& results, const kernels::ResultSlotLayout& layout,
+                       const runtime::MappedRing& results, const kernels::ResultEntryLayout& layout,
                        uint32_t vocab_size, uint64_t watchdog_timeout_ms)
     : host_(device.kind() == runtime::DeviceKind::kHost),
       stream_(stream),
@@ -71,7 +71,7 @@ absl::Status StepReader::Await(StepTicket ticket) const {
 }
 
 void StepReader::Read(const InFlightStep& step, StepResult* result) const {
-  const std::byte* ring_entry = results_.HostSlot(step.ticket - 1);
+  const std::byte* ring_entry = results_.HostEntry(step.ticket - 1);
   kernels::ResultHeader header;
   std::memcpy(&header, ring_entry, sizeof(header));
   result->session = step.session;

@@ -45,7 +45,7 @@ class StepReader {
  public:
   // All but `vocab_size` and the timeout are views.
   StepReader(const runtime::Device& device, runtime::Stream& stream,
-             const runtime::MappedRing& results, const kernels::ResultSlotLayout& layout,
+             const runtime::MappedRing& results, const kernels::ResultEntryLayout& layout,
              uint32_t vocab_size, uint64_t watchdog_timeout_ms);
 
   // Blocks until the step is published. Errors: Internal (device fault, or the device is idle and
@@ -64,7 +64,7 @@ class StepReader {
   const bool host_;
   runtime::Stream& stream_;
   const runtime::MappedRing& results_;
-  const kernels::ResultSlotLayout layout_;
+  const kernels::ResultEntryLayout layout_;
   const uint32_t vocab_size_;
   const uint64_t watchdog_timeout_ms_;
 };

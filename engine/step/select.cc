@@ -71,11 +71,11 @@ absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,
   return graphs * g.mixed_->captured()[0].device_bytes;
 }
 
-absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const StagedStep& staged, ExecutionMode mode) {
+absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const StagedStep& staged, Form form) {
   const auto rows = static_cast<int64_t>(staged.runs.size());
   // A step that only drops, adds or appends replays the smallest decode graph; no row runs in it.
   const int64_t at_least_one = std::max<int64_t>(rows, 1);
-  if (mode == ExecutionMode::kStamped) return PickProfiled(staged.all_single ? at_least_one : 0);
+  if (form == Form::kProfiled) return PickProfiled(staged.all_single ? at_least_one : 0);
   if (staged.all_single && at_least_one <= decode_->table().max_capacity())
     return Target{.graphs = decode_.get(), .size = at_least_one, .decode = true};
   if (static_cast<int64_t>(staged.num_tokens) <= mixed_->table().max_capacity())
@@ -88,7 +88,7 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const StagedStep& staged, Ex
 absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(int64_t rows) {
   if (rows == 0)
     return absl::FailedPreconditionError(
-        "a stamped step has a row of several query tokens; allowed: decode steps");
+        "a profiled step has a row of several query tokens; allowed: decode steps");
   REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket, decode_->table().SmallestThatFits(rows));
   if (profiled_ != nullptr) {
     const auto captured = profiled_->graphs().table().SmallestThatFits(rows);
@@ -96,7 +96,7 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(int64_t rows) {
       return Target{.graphs = &profiled_->graphs(), .size = rows, .decode = true};
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "graph '", bucket->name, "' has no profiled graph; CaptureProfiledGraphs makes one"));
+      "graph '", bucket->name, "' has no profiled graph; EngineProfiler::Capture makes one"));
 }
 
 absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,

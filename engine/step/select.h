@@ -16,7 +16,6 @@
 #include "engine/engine_options.h"
 #include "engine/step/validate.h"
 #include "engine/step_program.h"
-#include "engine/step_request.h"
 #include "engine/step_stamps.h"
 #include "graphs/graph_manager.h"
 #include "graphs/profiled_graphs.h"
@@ -46,15 +45,17 @@ class StepGraphs {
     int64_t size = 0;
     bool decode = false;  // counts rows
   };
-  // Errors: OutOfRange beyond the largest mixed bucket; FailedPrecondition for a stamped step that
+  // The plain graphs, or those of CaptureProfiledGraphs: the same work.
+  enum class Form : uint8_t { kPlain, kProfiled };
+  // Errors: OutOfRange beyond the largest mixed bucket; FailedPrecondition for a profiled step that
   // is no decode step or has no profiled graph.
-  absl::StatusOr<Target> Pick(const StagedStep& staged, ExecutionMode mode);
+  absl::StatusOr<Target> Pick(const StagedStep& staged, Form form);
 
   std::span<const graphs::CapturedBucket> decode_buckets() const { return decode_->captured(); }
   std::span<const graphs::CapturedBucket> mixed_buckets() const { return mixed_->captured(); }
 
-  // See DecodeEngine. REQUIRES for both: no steps are in flight. `device_begin_ns`: device address
-  // of the first kernel's start.
+  // See EngineProfiler. REQUIRES for both: no steps are in flight. `device_begin_ns`: device
+  // address of the first kernel's start.
   absl::Status CaptureProfiledGraphs(runtime::Device& device, const kernels::KernelSet& kernels,
                                      std::span<const uint32_t> rows);
   absl::Status ReadStamps(uint32_t rows, const uint64_t* device_begin_ns, StepStamps* stamps);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step/validate.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 
@@ -24,11 +26,28 @@ StepValidator::StepValidator(const kernels::StepLimits& limits,
   counts_.reserve(4096);
 }
 
-absl::Status StepValidator::Validate(const StepRequest& request, const RowList& list) {
+absl::Status StepValidator::Validate(const StepRequest& request, const RowList& list,
+                                     uint32_t max_rows) {
   counts_.clear();
-  const absl::Status status = Stage(request, list);
+  absl::Status status;
+  try {
+    status = Stage(request, list);
+    if (status.ok()) status = CheckRowsOfSession(request, list, max_rows);
+  } catch (...) {  // out of memory: a refusal like any other leaves nothing behind
+    UndoCounts();
+    throw;
+  }
   if (!status.ok()) UndoCounts();
   return status;
+}
+
+absl::Status StepValidator::CheckRowsOfSession(const StepRequest& request, const RowList& list,
+                                               uint32_t max_rows) const {
+  const size_t rows = list.count - request.drop.size() + request.add.size();
+  if (max_rows == 0 || request.add.empty() || rows <= max_rows) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the step adds ", request.add.size(), " rows; this session would have ", rows,
+                   " of the ", max_rows, " that a session may have"));
 }
 
 void StepValidator::Abandon() { UndoCounts(); }
@@ -62,6 +81,7 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
                                               " query tokens; allowed: at most ",
                                               limits_.max_step_tokens, ", the largest bucket"));
   }
+  for (const RowAdd& add : request.add) REPRISE_RETURN_IF_ERROR(CheckContextWritten(add));
   return CheckSamplingOfStep(request);
 }
 
@@ -106,8 +126,8 @@ StepValidator::SlotNote& StepValidator::Note(uint32_t slot) {
 }
 
 void StepValidator::CountTable(uint32_t block, int delta) {
+  counts_.push_back({block, delta});  // first: it may throw
   delta > 0 ? ledger_.AddRow(block) : ledger_.RemoveRow(block);
-  counts_.push_back({block, delta});
 }
 
 void StepValidator::UndoCounts() {
@@ -144,6 +164,20 @@ absl::Status StepValidator::CheckHistory(const RowAdd& add) const {
       return absl::InvalidArgumentError(absl::StrCat("row ", add.row, ": history: token id ", token,
                                                      "; allowed: less than ", limits_.vocab_size,
                                                      ", the vocabulary"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepValidator::CheckContextWritten(const RowAdd& add) const {
+  for (uint32_t begin = 0; begin < add.context_length; begin += limits_.block_size) {
+    const uint32_t block = add.blocks[begin / limits_.block_size];
+    const uint32_t claimed = std::min(limits_.block_size, add.context_length - begin);
+    if (claimed > ledger_.num_written(block)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "row ", add.row, ": context_length is ", add.context_length, ", which counts on ",
+          claimed, " tokens in block ", block, "; this session has written ",
+          ledger_.num_written(block), " there since it was given the block"));
     }
   }
   return absl::OkStatus();

@@ -63,8 +63,9 @@ class StepValidator {
                 RowTable& rows, BlockLedger& ledger);
 
   // On success `staged()` describes the step and the ledger counts its tables; on error nothing has
-  // changed. Errors: see DecodeEngine::Submit. `list`: the rows of request.session.
-  absl::Status Validate(const StepRequest& request, const RowList& list);
+  // changed. Errors: see DecodeEngine::Submit. `list`: the rows of request.session, which may have
+  // `max_rows` of them; 0: no limit of its own.
+  absl::Status Validate(const StepRequest& request, const RowList& list, uint32_t max_rows = 0);
   const StagedStep& staged() const { return staged_; }
   // Takes back what the last successful Validate did to the ledger; for a step that fails behind
   // it.
@@ -86,12 +87,17 @@ class StepValidator {
 
   SlotNote& Note(uint32_t slot);
   absl::Status Stage(const StepRequest& request, const RowList& list);
+  // Errors: ResourceExhausted.
+  absl::Status CheckRowsOfSession(const StepRequest& request, const RowList& list,
+                                  uint32_t max_rows) const;
   absl::Status StageDrops(const StepRequest& request);
   absl::Status StageAdds(const StepRequest& request);
   absl::Status StageAppends(const StepRequest& request);
   absl::Status StageMasks(const StepRequest& request);
   absl::Status StageChunks(const StepRequest& request);
   absl::Status CheckHistory(const RowAdd& add) const;
+  // The blocks hold what the row counts on: tokens that the session itself has written.
+  absl::Status CheckContextWritten(const RowAdd& add) const;
   // What all rows of the step together may ask of sampling.
   absl::Status CheckSamplingOfStep(const StepRequest& request) const;
   absl::Status StageContinues(const StepRequest& request, const RowList& list);

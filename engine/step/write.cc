@@ -18,7 +18,7 @@ std::byte* Put(std::byte* to, std::span<const T> values) {
 
 }  // namespace
 
-StepWriter::StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_size,
+StepWriter::StepWriter(const kernels::StepEntryLayout& layout, uint32_t vocab_size,
                        std::span<const uint32_t> eos_token_ids, RowTable& rows)
     : layout_(layout),
       vocab_size_(vocab_size),

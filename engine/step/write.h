@@ -18,7 +18,7 @@ namespace reprise::engine {
 class StepWriter {
  public:
   // `vocab_size` and `eos_token_ids`: the model's. A view of `rows`.
-  StepWriter(const kernels::StepSlotLayout& layout, uint32_t vocab_size,
+  StepWriter(const kernels::StepEntryLayout& layout, uint32_t vocab_size,
              std::span<const uint32_t> eos_token_ids, RowTable& rows);
 
   // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
@@ -39,7 +39,7 @@ class StepWriter {
   // The place of `words` words of sampling data for the row, to be filled in.
   std::byte* AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind, size_t words);
 
-  const kernels::StepSlotLayout layout_;
+  const kernels::StepEntryLayout layout_;
   const uint32_t vocab_size_;
   const std::vector<uint32_t> eos_token_ids_;
   RowTable& rows_;

@@ -30,7 +30,7 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
     return absl::FailedPreconditionError(absl::StrCat(
         "attention: one query row of head_dim ", args.kv.head_dim, " takes ",
         row_bytes + kPortableStaticBytes, " bytes of shared memory; '", kernels.device.name,
-        "' has ", kernels.device.max_shared_bytes, " for a block"));
+        "' has ", kernels.device.max_shared_bytes, " bytes for a block"));
   args.num_passes = (rows + args.pass_rows - 1) / args.pass_rows;
   const LoadedKernel& kernel = kernels.Get(kAttentionPortable);
   return stream.Launch(kernel.kernel,

@@ -44,12 +44,12 @@ constexpr int PortableAttentionPassRows(int rows, int head_dim, size_t shared_by
 inline constexpr int kMatrixWarps = 4;
 inline constexpr int kMatrixChunk = 16;  // KV tokens that one warp copies at a time
 inline constexpr int kMatrixDecodeRows =
-    16;  // query rows of a decode piece: heads of a group, padded
+    16;  // query rows of a decode item: heads of a group, padded
 inline constexpr int kMatrixMaxGroup = kMatrixDecodeRows;
-inline constexpr int kMatrixWindow = 32;  // pieces that a block resolves at a time, one per thread
+inline constexpr int kMatrixItemsAtOnce = 32;  // work items that a block resolves, one per thread
 
-// One item seen from one KV head, with all that the loops need of the step's lists.
-struct AttentionPiece {
+// A work item seen from one KV head, with all that the loops need of the step's lists.
+struct ResolvedWorkItem {
   uint32_t kv_begin, kv_end;
   uint32_t tile_origin;  // of the first tile; its tokens below kv_begin read as zeros
   uint32_t kv_head;
@@ -63,16 +63,16 @@ struct AttentionPiece {
 // Kernels are compiled for a few head sizes, the tile of an instance; a smaller head is padded with
 // zeros in shared memory.
 
-// A warp's ring in the decode kernel, in slots of kMatrixChunk rows of K or of V. With asynchronous
-// copies 24 KB, less for small heads, so that two blocks fit a multiprocessor of sm_90 and hold
-// well over the 36 KB in flight that its share of the memory's latency asks for. Without: three,
-// one being read, one complete, one being written.
-constexpr int MatrixDecodeSlots(const DeviceTraits& traits, int head_size) {
+// A warp's ring in the decode kernel, in stages of kMatrixChunk rows of K or of V. With
+// asynchronous copies 24 KB, less for small heads, so that two blocks fit a multiprocessor of sm_90
+// and hold well over the 36 KB in flight that its share of the memory's latency asks for. Without:
+// three, one being read, one complete, one being written.
+constexpr int MatrixDecodeStages(const DeviceTraits& traits, int head_size) {
   if (!traits.async_copy) return 3;
   return head_size == 256 ? 3 : head_size == 128 ? 6 : head_size == 64 ? 10 : 12;
 }
-// The block's ring in the prefill kernel, in slots of kMatrixWarps * kMatrixChunk rows.
-constexpr int MatrixPrefillSlots(const DeviceTraits& traits, int head_size) {
+// The block's ring in the prefill kernel, in stages of kMatrixWarps * kMatrixChunk rows.
+constexpr int MatrixPrefillStages(const DeviceTraits& traits, int head_size) {
   if (!traits.async_copy) return 2;
   return head_size == 256 ? 3 : 4;
 }
@@ -84,26 +84,26 @@ constexpr int MatrixMergeStride(int head_size) { return head_size + 8; }
 
 // Byte offsets in dynamic shared memory.
 struct MatrixSharedLayout {
-  uint32_t ring = 0;    // slots of K and V, swizzled rows
-  uint32_t query = 0;   // query rows, swizzled
-  uint32_t merge = 0;   // [kMatrixWarps, MatrixMergeRows, MatrixMergeStride] f32, decode only
-  uint32_t stats = 0;   // max and sum, [2, kMatrixWarps, kMatrixDecodeRows] f32, decode only
-  uint32_t pieces = 0;  // [kMatrixWindow] AttentionPiece
-  uint32_t flag = 0;    // one word, decode only
+  uint32_t ring = 0;   // stages of K and V, swizzled rows
+  uint32_t query = 0;  // query rows, swizzled
+  uint32_t merge = 0;  // [kMatrixWarps, MatrixMergeRows, MatrixMergeStride] f32, decode only
+  uint32_t stats = 0;  // max and sum, [2, kMatrixWarps, kMatrixDecodeRows] f32, decode only
+  uint32_t items = 0;  // [kMatrixItemsAtOnce] ResolvedWorkItem
+  uint32_t flag = 0;   // one word, decode only
   uint32_t bytes = 0;
 };
 
 constexpr MatrixSharedLayout MatrixDecodeLayout(const DeviceTraits& traits, int head_size) {
   const uint32_t row = static_cast<uint32_t>(head_size) * 2;
   MatrixSharedLayout l;
-  l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixDecodeSlots(traits, head_size)) *
+  l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixDecodeStages(traits, head_size)) *
                          kMatrixChunk * row;
   l.merge = l.query + kMatrixDecodeRows * row;
   l.stats = l.merge +
             kMatrixWarps * 4 *
                 static_cast<uint32_t>(MatrixMergeRows(head_size) * MatrixMergeStride(head_size));
-  l.pieces = l.stats + 2 * kMatrixWarps * kMatrixDecodeRows * 4;
-  l.flag = l.pieces + kMatrixWindow * static_cast<uint32_t>(sizeof(AttentionPiece));
+  l.items = l.stats + 2 * kMatrixWarps * kMatrixDecodeRows * 4;
+  l.flag = l.items + kMatrixItemsAtOnce * static_cast<uint32_t>(sizeof(ResolvedWorkItem));
   l.bytes = l.flag + 16;
   return l;
 }
@@ -111,10 +111,10 @@ constexpr MatrixSharedLayout MatrixDecodeLayout(const DeviceTraits& traits, int 
 constexpr MatrixSharedLayout MatrixPrefillLayout(const DeviceTraits& traits, int head_size) {
   const uint32_t row = static_cast<uint32_t>(head_size) * 2;
   MatrixSharedLayout l;
-  l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixPrefillSlots(traits, head_size)) *
+  l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixPrefillStages(traits, head_size)) *
                          kMatrixChunk * row;
-  l.pieces = l.query + kPrefillRows * row;
-  l.bytes = l.pieces + kMatrixWindow * static_cast<uint32_t>(sizeof(AttentionPiece));
+  l.items = l.query + kPrefillRows * row;
+  l.bytes = l.items + kMatrixItemsAtOnce * static_cast<uint32_t>(sizeof(ResolvedWorkItem));
   return l;
 }
 

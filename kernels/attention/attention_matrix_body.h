@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention on matrix units, thread style: the decode kernel (one query token, its
 // group of heads as rows, warps share out the KV tokens) and the prefill kernel (64 query rows,
-// warps share out the rows). Static grid: block b of G walks the step's pieces b, b + G, ...; no
-// block waits for another, and a row's bits depend on its piece alone. Launch shapes:
-// attention_shapes.cc. The reference for the same lists: portable_body.h.
+// warps share out the rows). Static grid: block b of G walks the step's work items b, b + G, ...;
+// no block waits for another, and a row's bits depend on its work items alone. Launch shapes:
+// attention_shapes.cc. The reference for the same lists: attention_portable_body.h.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_MATRIX_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_MATRIX_BODY_H_
 
@@ -20,10 +20,10 @@ inline constexpr uint32_t kNoWindow = 1u << 31;
 
 REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-// Query rows of a piece into shared memory, swizzled: row r is token r / group, head r % group;
+// Query rows of an item into shared memory, swizzled: row r is token r / group, head r % group;
 // rows at or beyond `rows` and columns beyond head_dim are zeros. No barrier.
 template <typename T, int kHeadSize, int kRows>
-REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
+REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
                               int rows, unsigned char* shared) {
   constexpr int kChunks = kHeadSize / 8, kThreads = Warps(kMatrixWarps).Max(kTraits);
   REPRISE_UNROLL_BY(4)
@@ -33,8 +33,8 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piec
     const int r = i / kChunks, chunk = i % kChunks;
     Vec<uint32_t, 4> x{};
     if (r < rows && chunk * 8 < a.kv.head_dim) {
-      const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
-      const int head = static_cast<int>(piece.kv_head) * group + r % group;
+      const int64_t token = item.first_q + static_cast<uint32_t>(r / group);
+      const int head = static_cast<int>(item.kv_head) * group + r % group;
       x = LoadVec<4>(reinterpret_cast<const uint32_t*>(
           static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.kv.head_dim + chunk * 8));
     }
@@ -47,65 +47,64 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const AttentionPiece& piec
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char* shared) {
   constexpr MatrixSharedLayout kLayout = MatrixDecodeLayout(kTraits, kHeadSize);
-  constexpr int kSlots = MatrixDecodeSlots(kTraits, kHeadSize);
-  using Stream = KvStream<kHeadSize, kSlots, false>;
+  constexpr int kStages = MatrixDecodeStages(kTraits, kHeadSize);
+  using Stream = KvStream<kHeadSize, kStages, false>;
   using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
 
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
-  auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
+  auto* items = reinterpret_cast<ResolvedWorkItem*>(shared + kLayout.items);
   auto* stats = reinterpret_cast<float*>(shared + kLayout.stats);
   const WarpMergeShared merge{reinterpret_cast<float*>(shared + kLayout.merge), stats,
                               stats + kMatrixWarps * kMatrixDecodeRows,
                               reinterpret_cast<uint32_t*>(shared + kLayout.flag)};
   const int warp = Warp();
   const uint32_t ring = SharedAddress(shared + kLayout.ring) +
-                        static_cast<uint32_t>(warp * kSlots * kMatrixChunk * kHeadSize * 2);
+                        static_cast<uint32_t>(warp * kStages * kMatrixChunk * kHeadSize * 2);
   const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
   const int group = a.num_heads / a.kv.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
   Softmax softmax;
 
-  const uint32_t stride = kMatrixWindow * static_cast<uint32_t>(GridX());
+  const uint32_t stride = kMatrixItemsAtOnce * static_cast<uint32_t>(GridX());
   for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
-    const int num_pieces = ResolvePieces<1>(a, first, total, pieces);
-    Stream stream(a, block_size, pieces, num_pieces, ring);
-    for (int p = 0; p < num_pieces; ++p) {
-      const AttentionPiece& piece = pieces[p];
-      LoadQueryRows<T, kHeadSize, kMatrixDecodeRows>(a, piece, group, group,
-                                                     shared + kLayout.query);
+    const int num_items = ResolveItems<1>(a, first, total, items);
+    Stream stream(a, block_size, items, num_items, ring);
+    for (int i = 0; i < num_items; ++i) {
+      const ResolvedWorkItem& item = items[i];
+      LoadQueryRows<T, kHeadSize, kMatrixDecodeRows>(a, item, group, group, shared + kLayout.query);
       SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query));
-      const int chunks = Stream::NumChunks(piece);
-      const uint32_t end = Min(piece.kv_end - 1, piece.position);
-      uint32_t token = piece.tile_origin + static_cast<uint32_t>(warp * kMatrixChunk);
+      const int chunks = Stream::NumChunks(item);
+      const uint32_t end = Min(item.kv_end - 1, item.position);
+      uint32_t token = item.tile_origin + static_cast<uint32_t>(warp * kMatrixChunk);
       for (int c = 0; c < chunks; ++c, token += kMatrixWarps * kMatrixChunk) {
         typename Softmax::Scores s;
         softmax.Score(stream.NextKeys(), scale_log2, s);
         if (token + kMatrixChunk - 1 > end) {
-          uint32_t last[kRowSlots];
+          uint32_t last[kLaneRows];
           REPRISE_UNROLL
           for (uint32_t& x : last) x = end;
-          Softmax::Mask(s, token, last, kNoWindow);  // the piece begins where the window does
+          Softmax::Mask(s, token, last, kNoWindow);  // the item begins where the window does
         }
         softmax.Weigh(s);
         softmax.Accumulate(s, stream.NextValues());
       }
-      FinishDecode<T, kHeadSize>(a, piece, group, softmax, merge);
+      FinishDecode<T, kHeadSize>(a, item, group, softmax, merge);
     }
   }
 }
 
-// Writes the warp's rows of a prefill piece.
+// Writes the warp's rows of a prefill item.
 template <typename T, int kHeadSize, typename Softmax>
-REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& piece, int group,
+REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
                                  int rows, int row0, const Softmax& softmax) {
   REPRISE_UNROLL
-  for (int h = 0; h < kRowSlots; ++h) {
+  for (int h = 0; h < kLaneRows; ++h) {
     const int r = row0 + MatrixRow(h);
     if (r >= rows) continue;
-    const int64_t token = piece.first_q + static_cast<uint32_t>(r / group);
-    const int head = static_cast<int>(piece.kv_head) * group + r % group;
+    const int64_t token = item.first_q + static_cast<uint32_t>(r / group);
+    const int head = static_cast<int>(item.kv_head) * group + r % group;
     T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.kv.head_dim;
     const float inverse = 1.0f / softmax.sum(h);
     REPRISE_UNROLL
@@ -125,13 +124,13 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const AttentionPiece& p
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char* shared) {
   constexpr MatrixSharedLayout kLayout = MatrixPrefillLayout(kTraits, kHeadSize);
-  using Stream = KvStream<kHeadSize, MatrixPrefillSlots(kTraits, kHeadSize), true>;
+  using Stream = KvStream<kHeadSize, MatrixPrefillStages(kTraits, kHeadSize), true>;
   constexpr int kTile = Stream::kTokens;
   using Softmax = WarpSoftmax<T, kHeadSize, kTile>;
 
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
-  auto* pieces = reinterpret_cast<AttentionPiece*>(shared + kLayout.pieces);
+  auto* items = reinterpret_cast<ResolvedWorkItem*>(shared + kLayout.items);
   const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
   const int group = a.num_heads / a.kv.num_kv_heads;
   const float scale_log2 = a.scale * kLog2E;
@@ -139,35 +138,35 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
   const uint32_t window = a.window == 0 ? kNoWindow : a.window;
   Softmax softmax;
 
-  const uint32_t stride = kMatrixWindow * static_cast<uint32_t>(GridX());
+  const uint32_t stride = kMatrixItemsAtOnce * static_cast<uint32_t>(GridX());
   for (uint32_t first = static_cast<uint32_t>(BlockX()); first < total; first += stride) {
-    const int num_pieces = ResolvePieces<kTile>(a, first, total, pieces);
-    Stream stream(a, block_size, pieces, num_pieces, SharedAddress(shared + kLayout.ring));
-    for (int p = 0; p < num_pieces; ++p) {
-      const AttentionPiece& piece = pieces[p];
-      const int rows = static_cast<int>(piece.q_count) * group;
+    const int num_items = ResolveItems<kTile>(a, first, total, items);
+    Stream stream(a, block_size, items, num_items, SharedAddress(shared + kLayout.ring));
+    for (int i = 0; i < num_items; ++i) {
+      const ResolvedWorkItem& item = items[i];
+      const int rows = static_cast<int>(item.q_count) * group;
       SyncBlock();  // the query rows before may still be read
-      LoadQueryRows<T, kHeadSize, kPrefillRows>(a, piece, group, rows, shared + kLayout.query);
+      LoadQueryRows<T, kHeadSize, kPrefillRows>(a, item, group, rows, shared + kLayout.query);
       SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query + row0 * kHeadSize * 2));
-      uint32_t last[kRowSlots];
+      uint32_t last[kLaneRows];
       REPRISE_UNROLL
-      for (int h = 0; h < kRowSlots; ++h) {
+      for (int h = 0; h < kLaneRows; ++h) {
         const uint32_t q = static_cast<uint32_t>((row0 + MatrixRow(h)) / group);
-        last[h] = Min(piece.kv_end - 1, piece.position + q);
+        last[h] = Min(item.kv_end - 1, item.position + q);
       }
       // Between these two, all rows see all tokens.
-      const uint32_t seen_by_all = Min(piece.kv_end - 1, piece.position);
-      const uint32_t last_position = piece.position + piece.q_count - 1;
+      const uint32_t seen_by_all = Min(item.kv_end - 1, item.position);
+      const uint32_t last_position = item.position + item.q_count - 1;
       const uint32_t first_seen_by_all = last_position >= window ? last_position - window + 1 : 0;
       // Tiles at or beyond this token have nothing for the warp's rows.
       const uint32_t warp_end =
           row0 < rows
-              ? piece.position +
+              ? item.position +
                     static_cast<uint32_t>((row0 + 15 < rows ? row0 + 15 : rows - 1) / group) + 1
               : 0;
-      uint32_t token = piece.tile_origin;
-      for (int c = Stream::NumChunks(piece); c > 0; --c, token += kTile) {
+      uint32_t token = item.tile_origin;
+      for (int c = Stream::NumChunks(item); c > 0; --c, token += kTile) {
         typename Softmax::Scores s;
         // Masks alone give the same result; at head size 256 the branch would spill registers.
         const bool live = kHeadSize == 256 || token < warp_end;
@@ -182,7 +181,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
         if (live) softmax.Accumulate(s, values);
       }
       softmax.FinishSums();
-      StorePrefillRows<T, kHeadSize>(a, piece, group, rows, row0, softmax);
+      StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
     }
   }
 }

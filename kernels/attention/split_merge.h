@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How decode results come together, in two steps of fixed order: the warps of a block (each saw its
-// own KV chunks), then the splits of a row (each was some block's piece). Partial maxima in memory
-// are in units of log2, as in warp_softmax.h.
+// own KV chunks), then the splits of a row (each was a work item of some block). Partial maxima in
+// memory are in units of log2, as in warp_softmax.h.
 #ifndef REPRISE_KERNELS_ATTENTION_SPLIT_MERGE_H_
 #define REPRISE_KERNELS_ATTENTION_SPLIT_MERGE_H_
 
 #include "kernels/attention/warp_softmax.h"
+#include "kernels/device/last_arriver.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -25,32 +26,16 @@ REPRISE_FN int64_t PartialAt(const AttentionArgs& a, uint32_t entry, uint32_t sp
   return (static_cast<int64_t>(entry) * a.max_splits + split) * a.num_heads + head;
 }
 
-// Called by every thread after the block's partial results are written: true in the last of the
-// row's blocks, which then sees all of them; resets the counter. One thread fences for the block:
-// the barriers order the others' writes before it and their reads behind it. Contains barriers.
-REPRISE_FN bool ArriveIsLastSplit(uint32_t* counter, uint32_t num_splits, uint32_t* flag) {
-  SyncBlock();
-  if (ThreadX() == 0) {
-    FenceDevice();
-    const bool last = AtomicAdd(counter, 1u) == num_splits - 1;
-    if (last) *counter = 0;
-    FenceDevice();
-    *flag = last ? 1u : 0u;
-  }
-  SyncBlock();
-  return *flag != 0;
-}
-
 // Merges all splits of the group of heads in split order, a batch of independent loads at a time.
 template <typename T>
-REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piece, int group) {
+REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group) {
   constexpr int kBatch = 8;
   const int columns = a.kv.head_dim / 4;
-  const int splits = static_cast<int>(piece.num_splits);
+  const int splits = static_cast<int>(item.num_splits);
   for (int i = ThreadX(); i < group * columns; i += BlockThreads()) {
     const int in_group = i / columns, column = (i - in_group * columns) * 4;
-    const int head = static_cast<int>(piece.kv_head) * group + in_group;
-    const int64_t first = PartialAt(a, piece.entry, 0, head);
+    const int head = static_cast<int>(item.kv_head) * group + in_group;
+    const int64_t first = PartialAt(a, item.entry, 0, head);
     float top = -Infinity(), sum = 0.0f;
     Vec<float, 4> v{};
     for (int s0 = 0; s0 < splits; s0 += kBatch) {
@@ -81,16 +66,16 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const AttentionPiece& piec
         for (int i = 0; i < 4; ++i) v.v[i] += partial[j].v[i] * weight;
       }
     }
-    StoreOutput4<T>(a, piece.first_q, head, column, v, sum);
+    StoreOutput4<T>(a, item.first_q, head, column, v, sum);
   }
 }
 
 // Shared memory of the merge across warps.
 struct WarpMergeShared {
-  float* rows;  // [kMatrixWarps, MatrixMergeRows, MatrixMergeStride]
-  float* max;   // [kMatrixWarps, kMatrixDecodeRows]
-  float* sum;   // [kMatrixWarps, kMatrixDecodeRows]
-  uint32_t* flag;
+  float* rows;     // [kMatrixWarps, MatrixMergeRows, MatrixMergeStride]
+  float* max;      // [kMatrixWarps, kMatrixDecodeRows]
+  float* sum;      // [kMatrixWarps, kMatrixDecodeRows]
+  uint32_t* flag;  // of the last arriver
 };
 
 // Four columns of one row over all warps, relative to the largest maximum.
@@ -98,8 +83,9 @@ struct MergedColumns {
   Vec<float, 4> v;
   float max, sum;
 };
+// at: where `row` lies among the rows that are merged at a time.
 template <int kHeadSize>
-REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int slot, int column) {
+REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int at, int column) {
   MergedColumns m{};
   m.max = -Infinity();
   REPRISE_UNROLL
@@ -111,7 +97,7 @@ REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int 
     const float weight = Exp2(shared.max[w * kMatrixDecodeRows + row] - base);
     const auto x =
         LoadVec<4>(shared.rows +
-                   (w * MatrixMergeRows(kHeadSize) + slot) * MatrixMergeStride(kHeadSize) + column);
+                   (w * MatrixMergeRows(kHeadSize) + at) * MatrixMergeStride(kHeadSize) + column);
     m.sum += shared.sum[w * kMatrixDecodeRows + row] * weight;
     REPRISE_UNROLL
     for (int i = 0; i < 4; ++i) m.v.v[i] += x.v[i] * weight;
@@ -121,13 +107,13 @@ REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int 
 
 // Stores a finished row's columns, or a split's partial result.
 template <typename T>
-REPRISE_FN void StoreMerged(const AttentionArgs& a, const AttentionPiece& piece, int head,
+REPRISE_FN void StoreMerged(const AttentionArgs& a, const ResolvedWorkItem& item, int head,
                             int column, const MergedColumns& m) {
-  if (piece.num_splits == 1) {
-    StoreOutput4<T>(a, piece.first_q, head, column, m.v, m.sum);
+  if (item.num_splits == 1) {
+    StoreOutput4<T>(a, item.first_q, head, column, m.v, m.sum);
     return;
   }
-  const int64_t at = PartialAt(a, piece.entry, piece.split, head);
+  const int64_t at = PartialAt(a, item.entry, item.split, head);
   StoreVec(a.partial_out + at * a.kv.head_dim + column, m.v);
   if (column == 0) {
     a.partial_max[at] = m.max;
@@ -135,11 +121,11 @@ REPRISE_FN void StoreMerged(const AttentionArgs& a, const AttentionPiece& piece,
   }
 }
 
-// Ends a decode piece: warps merge in warp order through shared memory, MatrixMergeRows rows at a
+// Ends a decode item: warps merge in warp order through shared memory, MatrixMergeRows rows at a
 // time; the last split to arrive merges the row. Contains barriers, at least one before anything
 // that the caller does next.
 template <typename T, int kHeadSize>
-REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece, int group,
+REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
                              WarpSoftmax<T, kHeadSize, kMatrixChunk>& warp_result,
                              const WarpMergeShared& shared) {
   using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
@@ -148,7 +134,7 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
   warp_result.FinishSums();
   if (MatrixColumn(0) == 0) {
     REPRISE_UNROLL
-    for (int h = 0; h < kRowSlots; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       shared.max[warp * kMatrixDecodeRows + MatrixRow(h)] = warp_result.max(h);
       shared.sum[warp * kMatrixDecodeRows + MatrixRow(h)] = warp_result.sum(h);
     }
@@ -157,10 +143,10 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
     const int rows = group - row0 < kRows ? group - row0 : kRows;
     if (row0 != 0) SyncBlock();  // the rows before may still be read
     REPRISE_UNROLL
-    for (int h = 0; h < kRowSlots; ++h) {
-      const int slot = MatrixRow(h) - row0;
-      if (slot < 0 || slot >= rows) continue;
-      float* to = shared.rows + (warp * kRows + slot) * MatrixMergeStride(kHeadSize);
+    for (int h = 0; h < kLaneRows; ++h) {
+      const int r = MatrixRow(h) - row0;
+      if (r < 0 || r >= rows) continue;
+      float* to = shared.rows + (warp * kRows + r) * MatrixMergeStride(kHeadSize);
       REPRISE_UNROLL
       for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
         const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
@@ -169,16 +155,17 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const AttentionPiece& piece
     }
     SyncBlock();
     for (int i = ThreadX(); i < rows * (kHeadSize / 4); i += BlockThreads()) {
-      const int slot = i / (kHeadSize / 4), column = i % (kHeadSize / 4) * 4;
+      const int r = i / (kHeadSize / 4), column = i % (kHeadSize / 4) * 4;
       if (column >= a.kv.head_dim) continue;
-      StoreMerged<T>(a, piece, static_cast<int>(piece.kv_head) * group + row0 + slot, column,
-                     MergeWarps<kHeadSize>(shared, row0 + slot, slot, column));
+      StoreMerged<T>(a, item, static_cast<int>(item.kv_head) * group + row0 + r, column,
+                     MergeWarps<kHeadSize>(shared, row0 + r, r, column));
     }
   }
-  if (piece.num_splits == 1) return;
+  if (item.num_splits == 1) return;
   uint32_t* arrivals =
-      a.arrivals + static_cast<int64_t>(piece.entry) * a.kv.num_kv_heads + piece.kv_head;
-  if (ArriveIsLastSplit(arrivals, piece.num_splits, shared.flag)) MergeSplitsOf<T>(a, piece, group);
+      a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
+  if (ArriveIsLastFencedOnce(arrivals, item.num_splits, shared.flag))
+    MergeSplitsOf<T>(a, item, group);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

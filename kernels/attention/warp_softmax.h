@@ -22,7 +22,7 @@ class WarpSoftmax {
  public:
   using Scores = MatrixD<16>[kTokens / 16];
   static constexpr int kColumns = kHeadSize / 16;              // accumulator fragments
-  static constexpr int kRuns = kSlotColumns<16> / kColumnRun;  // of a row in a fragment
+  static constexpr int kRuns = kLaneColumns<16> / kColumnRun;  // of a row in a fragment
 
   // Starts over with the 16 query rows at shared address `query`. They are read once or, where
   // registers are short, in every Score.
@@ -35,7 +35,7 @@ class WarpSoftmax {
     REPRISE_UNROLL
     for (int c = 0; c < kColumns; ++c) acc_[c].Clear();
     REPRISE_UNROLL
-    for (int h = 0; h < kRowSlots; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       max_[h] = -Infinity();
       sum_[h] = 0.0f;
     }
@@ -61,14 +61,14 @@ class WarpSoftmax {
 
   // Hides tokens outside (last - window, last] of a row; the tile's first token is `first`, last[h]
   // is for row MatrixRow(h). window: at most 2^31, so that one comparison does for both ends.
-  REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[kRowSlots],
+  REPRISE_FN static void Mask(Scores& s, uint32_t first, const uint32_t (&last)[kLaneRows],
                               uint32_t window) {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) {
       REPRISE_UNROLL
-      for (int h = 0; h < kRowSlots; ++h) {
+      for (int h = 0; h < kLaneRows; ++h) {
         REPRISE_UNROLL
-        for (int j = 0; j < kSlotColumns<16>; ++j)
+        for (int j = 0; j < kLaneColumns<16>; ++j)
           if (last[h] - (first + static_cast<uint32_t>(t * 16 + MatrixColumn(j))) >= window)
             s[t].v[At(h, j)] = -Infinity();
       }
@@ -79,12 +79,12 @@ class WarpSoftmax {
   // far.
   REPRISE_FN void Weigh(Scores& s) {
     REPRISE_UNROLL
-    for (int h = 0; h < kRowSlots; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       float top = max_[h];
       REPRISE_UNROLL
       for (int t = 0; t < kTokens / 16; ++t) {
         REPRISE_UNROLL
-        for (int j = 0; j < kSlotColumns<16>; ++j) top = Max(top, s[t].v[At(h, j)]);
+        for (int j = 0; j < kLaneColumns<16>; ++j) top = Max(top, s[t].v[At(h, j)]);
       }
       top = ReduceRow(top, [](float x, float y) { return Max(x, y); });
       const float base = SoftmaxBase(top);
@@ -94,7 +94,7 @@ class WarpSoftmax {
       REPRISE_UNROLL
       for (int t = 0; t < kTokens / 16; ++t) {
         REPRISE_UNROLL
-        for (int j = 0; j < kSlotColumns<16>; ++j) {
+        for (int j = 0; j < kLaneColumns<16>; ++j) {
           float& x = s[t].v[At(h, j)];
           x = Exp2(x - base);
           sum += x;
@@ -104,7 +104,7 @@ class WarpSoftmax {
       REPRISE_UNROLL
       for (int c = 0; c < kColumns; ++c) {
         REPRISE_UNROLL
-        for (int j = 0; j < kSlotColumns<16>; ++j) acc_[c].v[At(h, j)] *= rescale;
+        for (int j = 0; j < kLaneColumns<16>; ++j) acc_[c].v[At(h, j)] *= rescale;
       }
     }
   }
@@ -123,7 +123,7 @@ class WarpSoftmax {
   // The rows' sums, complete in every lane. Call once, after the last tile.
   REPRISE_FN void FinishSums() {
     REPRISE_UNROLL
-    for (int h = 0; h < kRowSlots; ++h)
+    for (int h = 0; h < kLaneRows; ++h)
       sum_[h] = ReduceRow(sum_[h], [](float x, float y) { return x + y; });
   }
 
@@ -152,7 +152,7 @@ class WarpSoftmax {
   uint32_t query_ = 0;
   MatrixA q_[kQueryInRegisters ? kSteps : 1];
   MatrixD<16> acc_[kColumns];
-  float max_[kRowSlots], sum_[kRowSlots];
+  float max_[kLaneRows], sum_[kLaneRows];
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

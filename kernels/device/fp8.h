@@ -2,8 +2,8 @@
 // 8-bit floats as kernels see them: E4m3 and E5m2 of the Open Compute Project, as elements like
 // those of types.h, for KV caches and weights. Storage alone: sums are f32.
 //
-// FromFloat rounds to nearest even and saturates: beyond the largest number (448, 57344) stands the
-// largest, for infinities too, and every NaN becomes 0x7f. runtime/float_convert.h has the
+// FromFloat rounds to nearest even and saturates: what lies beyond the largest number (448, 57344),
+// infinities too, becomes the largest, and every NaN becomes 0x7f. runtime/float_convert.h has the
 // contract; it is NVIDIA's with __NV_SATFINITE. ToFloat is exact; NaN codes become a NaN of no
 // certain bits.
 //

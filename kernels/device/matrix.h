@@ -6,7 +6,7 @@
 //   matrix_mfma.h  MFMA 16x16x16                    CDNA, 64 lanes
 //   matrix_wmma.h  WMMA 16x16x16                    RDNA 3, 32 lanes
 //
-// A lane holds kRowSlots rows of D, and of each kSlotColumns<N> columns: element (h, j) is v[At(h,
+// A lane holds kLaneRows rows of D, and of each kLaneColumns<N> columns: element (h, j) is v[At(h,
 // j)], in row MatrixRow(h) and column MatrixColumn(j). The kRowLanes lanes that hold the other
 // columns of the same rows are reached by ReduceRow. Columns j, j + 1, .. of one run of kColumnRun
 // are neighbours.
@@ -15,32 +15,22 @@
 //   TileReader<kChunks> reader;                 // rows of kChunks 16-byte chunks, SwizzledOffset
 //   Multiply<T>(d, reader.A(a_tile, row0, k), reader.B<16>(b_tile, row0, k));   // k: 16 at a time
 //
-// reader.A(tile, row0, k): A[i, :] = tile row row0 + i, columns 16 k ..
-// reader.B<N>(tile, row0, k): B[:, j] = tile row row0 + j, columns 16 k ..: the operand lies
-// transposed reader.BTransposed(tile, row0, n): B[i, j] = tile[row0 + i, 16 n + j] tile: shared
-// address, a multiple of the row size; row0: a multiple of 16 (8 for B<8>). ToOperand<T>(d): D as
-// the A of the next product, rounded to T.
+//   reader.A(tile, row0, k)            A[i, :] = tile row row0 + i, columns 16 k ..
+//   reader.B<N>(tile, row0, k)         B[:, j] = tile row row0 + j, columns 16 k ..
+//   reader.BTransposed(tile, row0, n)  B[i, j] = tile[row0 + i, 16 n + j]
+//   ToOperand<T>(d)                    D as the A of the next product, rounded to T
+//
+// tile: shared address, a multiple of the row size. row0: a multiple of 16 (8 for B<8>). A tile's
+// row is a column of B, but for BTransposed.
 #ifndef REPRISE_KERNELS_DEVICE_MATRIX_H_
 #define REPRISE_KERNELS_DEVICE_MATRIX_H_
 
 #include "kernels/device/matrix_accumulator.h"
 #include "kernels/device/thread.h"
 
-#if defined(__CUDACC__)
-#include "kernels/device/cuda/matrix.h"
-#elif defined(__HIP__)
-#include "kernels/device/hip/matrix.h"
-#else
-#include "kernels/device/emulated/matrix.h"
-#endif
-
-#if defined(__CUDACC__) || defined(REPRISE_EMULATE_MMA)
-#include "kernels/device/matrix_mma.h"
-#elif defined(__GFX9__) || defined(REPRISE_EMULATE_MFMA)
-#include "kernels/device/matrix_mfma.h"
-#else
-#include "kernels/device/matrix_wmma.h"
-#endif
+// Fragments stand on the instructions.
+#include REPRISE_MATRIX_HEADER
+#include REPRISE_FRAGMENT_HEADER
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 

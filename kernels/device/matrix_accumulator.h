@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lane holds of D, whatever the matrix unit: kCount floats, whose places matrix_mma.h,
-// matrix_mfma.h and matrix_wmma.h say. Part of matrix.h.
+// What a lane holds of D, whatever the matrix unit: kCount floats. Which elements of
+// D they are is said in matrix_mma.h, matrix_mfma.h and matrix_wmma.h. Part of matrix.h.
 #ifndef REPRISE_KERNELS_DEVICE_MATRIX_ACCUMULATOR_H_
 #define REPRISE_KERNELS_DEVICE_MATRIX_ACCUMULATOR_H_
 

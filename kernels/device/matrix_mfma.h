@@ -14,11 +14,11 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-inline constexpr int kRowSlots = 4;
+inline constexpr int kLaneRows = 4;
 inline constexpr int kRowLanes = 16;
 inline constexpr int kColumnRun = 1;
 template <int N>
-inline constexpr int kSlotColumns = 1;
+inline constexpr int kLaneColumns = 1;
 
 REPRISE_FN int MatrixRow(int h) { return (Lane() >> 4) * 4 + h; }
 REPRISE_FN int MatrixColumn(int) { return Lane() & 15; }

@@ -14,11 +14,11 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-inline constexpr int kRowSlots = 2;
+inline constexpr int kLaneRows = 2;
 inline constexpr int kRowLanes = 4;
 inline constexpr int kColumnRun = 2;
 template <int N>
-inline constexpr int kSlotColumns = N / 4;
+inline constexpr int kLaneColumns = N / 4;
 
 REPRISE_FN int MatrixRow(int h) { return (Lane() >> 2) + 8 * h; }
 REPRISE_FN int MatrixColumn(int j) { return j / 2 * 8 + (Lane() & 3) * 2 + j % 2; }

@@ -1,52 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which target a body is being compiled for, and the few words that differ. Bodies are compiled
-// once per target into a namespace of that target (REPRISE_DEVICE_NS), so that one binary can carry
-// all of them:
+// Which target a body is being compiled for: the one place that chooses. Bodies are compiled once
+// per target into a namespace of that target, so that one binary can carry all of them. A target
+// says
 //
-//   on_cuda                  nvcc
-//   on_hip                   clang -x hip, one pass per architecture
-//   on_host                  the CPU, block style only
-//   on_mma, on_mfma, on_wmma the emulator of the tests, one per kind of matrix unit; the compiler
-//   is
-//                            told by REPRISE_EMULATE_MMA, _MFMA or _WMMA
+//   REPRISE_DEVICE_NS        its namespace
+//   REPRISE_ON_GPU           1: block and thread style; 0: block style only, run by a worker
+//   REPRISE_FN               before every function of a body
+//   REPRISE_UNROLL, REPRISE_UNROLL_BY(n)    before loops
+//   REPRISE_MATRIX_UNIT      its row in traits.h, a runtime::MatrixUnit
+//   REPRISE_THREAD_HEADER    where it provides the contract of thread.h
+//   REPRISE_MATRIX_HEADER    where it provides the instructions that its fragments are made of
+//   REPRISE_FRAGMENT_HEADER  where fragments of that unit provide the contract of matrix.h
+//
+// The last four on GPUs only. Targets here: on_cuda (nvcc), on_hip (clang -x hip, one pass per
+// architecture) and on_host (the CPU). A build that brings another target, as that of the tests
+// does, defines REPRISE_TARGET_HEADER as the name of a header that says all this.
 #ifndef REPRISE_KERNELS_DEVICE_PLATFORM_H_
 #define REPRISE_KERNELS_DEVICE_PLATFORM_H_
 
 #include <cstddef>
 #include <cstdint>
 
-#define REPRISE_EMULATED 0
 #define REPRISE_PRAGMA(text) _Pragma(#text)
-#if defined(__CUDACC__)
-#define REPRISE_ON_GPU 1
+#if defined(REPRISE_TARGET_HEADER)
+#include REPRISE_TARGET_HEADER
+#elif defined(__CUDACC__)
 #define REPRISE_DEVICE_NS on_cuda
+#define REPRISE_ON_GPU 1
 #define REPRISE_FN __device__ __forceinline__
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
+#define REPRISE_MATRIX_UNIT kMma
+#define REPRISE_THREAD_HEADER "kernels/device/cuda/thread.h"
+#define REPRISE_MATRIX_HEADER "kernels/device/cuda/matrix.h"
+#define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_mma.h"
 #elif defined(__HIP__)
-#define REPRISE_ON_GPU 1
 #define REPRISE_DEVICE_NS on_hip
+#define REPRISE_ON_GPU 1
 #define REPRISE_FN __attribute__((device)) inline __attribute__((always_inline))
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
-#elif defined(REPRISE_EMULATE_MMA) || defined(REPRISE_EMULATE_MFMA) || defined(REPRISE_EMULATE_WMMA)
-#undef REPRISE_EMULATED
-#define REPRISE_EMULATED 1
-#define REPRISE_ON_GPU 1
-#if defined(REPRISE_EMULATE_MMA)
-#define REPRISE_DEVICE_NS on_mma
-#elif defined(REPRISE_EMULATE_MFMA)
-#define REPRISE_DEVICE_NS on_mfma
+#define REPRISE_THREAD_HEADER "kernels/device/hip/thread.h"
+#define REPRISE_MATRIX_HEADER "kernels/device/hip/matrix.h"
+#if defined(__GFX9__)
+#define REPRISE_MATRIX_UNIT kMfma
+#define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_mfma.h"
 #else
-#define REPRISE_DEVICE_NS on_wmma
+#define REPRISE_MATRIX_UNIT kWmma
+#define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_wmma.h"
 #endif
-// As on a GPU: two calls of one wrapper are two places of the program.
-#define REPRISE_FN inline __attribute__((always_inline))
-#define REPRISE_UNROLL
-#define REPRISE_UNROLL_BY(n)
 #else
-#define REPRISE_ON_GPU 0
 #define REPRISE_DEVICE_NS on_host
+#define REPRISE_ON_GPU 0
 #define REPRISE_FN inline
 #define REPRISE_UNROLL
 #define REPRISE_UNROLL_BY(n)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thread style: a kernel body written from the view of one GPU thread, for kernels that place every
-// lane's work themselves. This page is the contract; cuda/, hip/ and emulated/ hold one header each
-// that provides it. Not compiled for the host device: its native bodies are block style.
+// lane's work themselves. This page is the contract; cuda/thread.h and hip/thread.h provide it, or
+// a header that the target names (platform.h). Not compiled for the host device: its native bodies
+// are block style.
 //
-// Who am I: ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Warp, kWarpSize.
+// Indices: ThreadX, BlockThreads, BlockX, BlockY, GridX, GridY, Lane, Warp, kWarpSize.
 //
-// Meeting others: SyncBlock, all threads of the block; orders shared and global accesses.
+// Synchronisation: SyncBlock, all threads of the block; orders shared and global accesses.
 // SyncWarp, all lanes of the warp; orders their accesses. Shuffle(x, lane), ShuffleXor(x, mask),
 // ShuffleUp(x, by): 32- and 64-bit x, all lanes of the warp take part; orders nothing.
 //
@@ -13,12 +14,12 @@
 // SharedAddress(p) is its own 32-bit address, LoadShared<V> and StoreShared<V> go by it.
 //
 // Asynchronous copies: CopyAsync16, CopyAsync16OrZero, CopyAsyncCommit, CopyAsyncWait<pending>, of
-// 16 bytes from global to shared memory; landed for the thread after its wait, for others after a
-// barrier behind that. Where the hardware has none they run at once, which a correct program cannot
-// tell.
+// 16 bytes from global to shared memory. The bytes are there for the copying thread after its wait,
+// for others after a barrier that follows the wait. Where the hardware has no such copies they run
+// at once; a correct program cannot tell the difference.
 //
 // Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveExpectBytes, BarrierWait and
-// CopyBulk, where kHasSharedBarriers (CUDA and its emulation; bulk copies from sm_90 on).
+// CopyBulk, where kHasSharedBarriers (targets with mma.sync; bulk copies from sm_90 on).
 //
 // Between blocks: AtomicAdd and AtomicOr (relaxed), AtomicAddAcquireRelease, FenceDevice, and
 // LoadFresh, a load that sees what other blocks wrote before their fence.
@@ -40,15 +41,10 @@
 #include "kernels/device/traits.h"
 #include "kernels/device/types.h"
 
-#if defined(__CUDACC__)
-#include "kernels/device/cuda/thread.h"
-#elif defined(__HIP__)
-#include "kernels/device/hip/thread.h"
-#elif REPRISE_EMULATED
-#include "kernels/device/emulated/thread.h"
-#else
-#error "thread style is compiled for GPUs and for the emulator"
+#if !REPRISE_ON_GPU
+#error "thread style is compiled for GPUs alone"
 #endif
+#include REPRISE_THREAD_HEADER
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 

@@ -39,13 +39,7 @@ constexpr DeviceTraits TraitsOf(runtime::MatrixUnit unit) {
 #if REPRISE_ON_GPU
 namespace REPRISE_DEVICE_NS {
 
-#if defined(__CUDACC__) || defined(REPRISE_EMULATE_MMA)
-inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kMma);
-#elif defined(__GFX9__) || defined(REPRISE_EMULATE_MFMA)
-inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kMfma);
-#else
-inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::kWmma);
-#endif
+inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::REPRISE_MATRIX_UNIT);
 inline constexpr int kWarpSize = kTraits.warp_size;
 
 }  // namespace REPRISE_DEVICE_NS

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/fill/instances.h"
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
@@ -13,9 +14,8 @@ namespace {
 // A block per piece, and a few per multiprocessor at most.
 template <typename Args>
 absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const KernelFamily& family,
-                    const Args& args) {
+                    int64_t pieces, const Args& args) {
   const LoadedKernel& kernel = kernels.Get(family);
-  const int64_t pieces = (args.count + kFillPiece - 1) / kFillPiece;
   const int64_t blocks = std::min<int64_t>(pieces, 16 * kernels.device.num_multiprocessors);
   return stream.Launch(
       kernel.kernel,
@@ -23,17 +23,32 @@ absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const Ker
       args);
 }
 
+int64_t PiecesOf(int64_t count) { return (count + kFillPiece - 1) / kFillPiece; }
+
 }  // namespace
 
 absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
                         const RandomFillArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("random_fill", "count", args.count, 1));
-  return Launch(stream, kernels, kRandomFill, args);
+  return Launch(stream, kernels, kRandomFill, PiecesOf(args.count), args);
 }
 
 absl::Status NanFill(runtime::Stream& stream, const KernelSet& kernels, const NanFillArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("nan_fill", "count", args.count, 1));
-  return Launch(stream, kernels, kNanFill, args);
+  return Launch(stream, kernels, kNanFill, PiecesOf(args.count), args);
+}
+
+absl::Status BlockFill(runtime::Stream& stream, const KernelSet& kernels,
+                       const BlockFillArgs& args) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("block_fill", "count", args.count, 1));
+  if (args.count > kMaxFillBlocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block_fill: count is ", args.count, "; allowed: at most ", kMaxFillBlocks));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("block_fill", "layers", args.layers, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("block_fill", "block_elements", args.block_elements, 1));
+  return Launch(stream, kernels, kBlockFill,
+                PiecesOf(args.block_elements) * args.count * args.layers, args);
 }
 
 }  // namespace reprise::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills: random weights for presets, NaN for poison mode. Start-up and test work, never inside a
-// step.
+// Fills: random weights for presets, NaN for poison mode, KV blocks that change hands. Never inside
+// a step.
 #ifndef REPRISE_KERNELS_FILL_FILL_H_
 #define REPRISE_KERNELS_FILL_FILL_H_
 
@@ -17,6 +17,10 @@ absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
                         const RandomFillArgs& args);
 // out[i] = quiet NaN.
 absl::Status NanFill(runtime::Stream& stream, const KernelSet& kernels, const NanFillArgs& args);
+// Every element of the named blocks, in all layers, becomes args.value: one launch. Errors:
+// InvalidArgument unless 1 to kMaxFillBlocks blocks are named.
+absl::Status BlockFill(runtime::Stream& stream, const KernelSet& kernels,
+                       const BlockFillArgs& args);
 
 }  // namespace reprise::kernels
 

@@ -22,6 +22,19 @@ struct NanFillArgs {
   int64_t count = 0;
 };
 
+// Blocks that one launch fills: their ids travel with its arguments.
+constexpr int32_t kMaxFillBlocks = 256;
+
+struct BlockFillArgs {
+  void* out = nullptr;  // [layers, layer_elements] T, a layer in blocks of block_elements
+  int64_t layer_elements = 0;
+  int64_t block_elements = 0;
+  int32_t layers = 0;
+  int32_t count = 0;  // of `block`
+  float value = 0.0f;
+  uint32_t block[kMaxFillBlocks] = {};
+};
+
 }  // namespace reprise::kernels
 
 #endif  // REPRISE_KERNELS_FILL_FILL_ARGS_H_

@@ -36,6 +36,21 @@ REPRISE_FN void NanFillBody(Block& b, const NanFillArgs& a) {
   ForPieces(b, a.count, [&](int64_t i) { out[i] = FromFloat<T>(QuietNaN()); });
 }
 
+template <typename T>
+REPRISE_FN void BlockFillBody(Block& b, const BlockFillArgs& a) {
+  const T value = FromFloat<T>(a.value);
+  const int64_t pieces = (a.block_elements + kFillPiece - 1) / kFillPiece;
+  const int64_t total = pieces * a.count * a.layers;
+  for (int64_t i = b.x(); i < total; i += b.grid_x()) {
+    const int64_t base = i % pieces * kFillPiece;
+    const int64_t block = i / pieces % a.count, layer = i / pieces / a.count;
+    T* out = static_cast<T*>(a.out) + layer * a.layer_elements +
+             static_cast<int64_t>(a.block[block]) * a.block_elements + base;
+    const int64_t left = a.block_elements - base;
+    b.For(left < kFillPiece ? static_cast<int>(left) : kFillPiece, [&](int e) { out[e] = value; });
+  }
+}
+
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
 #endif  // REPRISE_KERNELS_FILL_FILL_BODY_H_

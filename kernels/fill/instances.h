@@ -17,12 +17,19 @@
   X(reprise_nan_fill_bf16, kNanFill, Block, NanFillBody<Bf16>, NanFillArgs, Threads(256), 0, Bf16, \
     None, None, 0, OnEveryDevice)                                                                  \
   X(reprise_nan_fill_f16, kNanFill, Block, NanFillBody<F16>, NanFillArgs, Threads(256), 0, F16,    \
-    None, None, 0, OnEveryDevice)
+    None, None, 0, OnEveryDevice)                                                                  \
+  X(reprise_block_fill_f32, kBlockFill, Block, BlockFillBody<float>, BlockFillArgs, Threads(256),  \
+    0, F32, None, None, 0, OnEveryDevice)                                                          \
+  X(reprise_block_fill_bf16, kBlockFill, Block, BlockFillBody<Bf16>, BlockFillArgs, Threads(256),  \
+    0, Bf16, None, None, 0, OnEveryDevice)                                                         \
+  X(reprise_block_fill_f16, kBlockFill, Block, BlockFillBody<F16>, BlockFillArgs, Threads(256), 0, \
+    F16, None, None, 0, OnEveryDevice)
 
 namespace reprise::kernels {
 
 inline constexpr KernelFamily kRandomFill = {"fill", "random_fill"};
 inline constexpr KernelFamily kNanFill = {"fill", "nan_fill"};
+inline constexpr KernelFamily kBlockFill = {"fill", "block_fill"};
 
 inline constexpr KernelInstance kFillInstances[] = {
     REPRISE_FILL_INSTANCES(REPRISE_INSTANCE_FACTS)  //

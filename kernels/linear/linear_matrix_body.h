@@ -12,6 +12,7 @@
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_BODY_H_
 
+#include "kernels/device/last_arriver.h"
 #include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
@@ -133,17 +134,17 @@ struct MatrixLinear {
     const int n0 = static_cast<int>(tile) * kMatrixTileFeatures + WarpFeature();
     const int r0 = first_row + WarpRow();
     REPRISE_UNROLL
-    for (int i = 0; i < kFeatureFragments * kRowSlots; ++i) {
-      const int h = i % kRowSlots, n = n0 + i / kRowSlots * 16 + MatrixRow(h);
+    for (int i = 0; i < kFeatureFragments * kLaneRows; ++i) {
+      const int h = i % kLaneRows, n = n0 + i / kLaneRows * 16 + MatrixRow(h);
       if (n >= a.out_features) continue;
       const float bias = a.bias != nullptr ? ToFloat(static_cast<const T*>(a.bias)[n]) : 0.0f;
       REPRISE_UNROLL
       for (int f = 0; f < kRowFragments; ++f) {
         REPRISE_UNROLL
-        for (int j = 0; j < kSlotColumns<kColumns>; ++j) {
+        for (int j = 0; j < kLaneColumns<kColumns>; ++j) {
           const int r = r0 + f * kColumns + MatrixColumn(j);
           if (r >= rows) continue;
-          const float sum = acc[i / kRowSlots * kRowFragments + f].v[At(h, j)];
+          const float sum = acc[i / kLaneRows * kRowFragments + f].v[At(h, j)];
           const float y = MultiplyAdd(sum, a.scale, bias);
           const int64_t at = static_cast<int64_t>(r) * a.out_features + n;
           if (a.out_is_f32 != 0) {
@@ -156,15 +157,15 @@ struct MatrixLinear {
     }
   }
 
-  // Place of one value in the partials: [slot][value][thread], so that neighbouring threads touch
-  // neighbouring words.
-  REPRISE_FN float* Partial(uint32_t slot) const {
-    return a.partials + static_cast<int64_t>(slot) * kMatrixTileFeatures * kTileRows + ThreadX();
+  // Place of one value in the partials: [partial tile][value][thread], so that neighbouring threads
+  // touch neighbouring words.
+  REPRISE_FN float* Partial(uint32_t index) const {
+    return a.partials + static_cast<int64_t>(index) * kMatrixTileFeatures * kTileRows + ThreadX();
   }
 
-  // The block's piece of `tile`, units [begin, end) of segment `segment`, is summed: store it, or
-  // leave it for the last arriver.
-  REPRISE_FN void FinishPiece(uint32_t segment, uint32_t tile, uint32_t begin, uint32_t end,
+  // Units [begin, end), all that `segment` has of `tile`, are summed: store the tile, or leave its
+  // part for the last arriver.
+  REPRISE_FN void FinishUnits(uint32_t segment, uint32_t tile, uint32_t begin, uint32_t end,
                               Accumulators& acc) const {
     const uint32_t tile_begin = tile * map.chunks, tile_end = tile_begin + map.chunks;
     if (begin == tile_begin && end == tile_end) {
@@ -178,16 +179,7 @@ struct MatrixLinear {
       own[i * kThreads] = acc[i / Fragment::kSize].v[i % Fragment::kSize];
 
     const uint32_t first = map.Of(tile_begin), last = map.Of(tile_end - 1);
-    REPRISE_SHARED(uint32_t, is_last);
-    FenceDevice();
-    SyncBlock();
-    if (ThreadX() == 0) {
-      is_last = AtomicAdd(a.counters + tile, 1u) == last - first ? 1u : 0u;
-      if (is_last != 0) a.counters[tile] = 0;
-    }
-    SyncBlock();
-    if (is_last == 0) return;
-    FenceDevice();
+    if (!ArriveIsLast(a.counters, tile, last - first + 1)) return;
     for (uint32_t s = first; s <= last; ++s) {
       const bool starts_here = s == first ? map.Begin(s) == tile_begin : true;
       const float* from = Partial(2 * s + (starts_here ? 0 : 1));
@@ -245,11 +237,11 @@ struct MatrixLinear {
     const uint32_t begin = map.Begin(segment), end = map.Begin(segment + 1);
     Accumulators acc;
     Clear(acc);
-    uint32_t piece = begin;
+    uint32_t first = begin;
     Stream(begin, end, acc, [&](uint32_t tile, uint32_t after, Accumulators& sum) {
       if (after != end && after != (tile + 1) * map.chunks) return;
-      FinishPiece(segment, tile, piece, after, sum);
-      piece = after;
+      FinishUnits(segment, tile, first, after, sum);
+      first = after;
       Clear(sum);
     });
   }

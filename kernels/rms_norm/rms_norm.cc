@@ -12,7 +12,8 @@ namespace {
 // keep is left to them: small blocks overlap better.
 unsigned BlockThreads(const LoadedKernel& kernel, int32_t hidden, size_t element_bytes) {
   constexpr unsigned kSmall = 256;
-  const bool kept = static_cast<size_t>(hidden) * element_bytes <= kNormSlots * kSmall * 16;
+  const bool kept =
+      static_cast<size_t>(hidden) * element_bytes <= kNormPacksPerThread * kSmall * 16;
   return kept ? kSmall : kernel.threads;
 }
 

@@ -22,7 +22,7 @@ struct RmsNormArgs {
 };
 
 // Packs of 16 bytes of a row that one thread keeps.
-constexpr int32_t kNormSlots = 2;
+constexpr int32_t kNormPacksPerThread = 2;
 
 }  // namespace reprise::kernels
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of RMSNorm, block style: one block per output row. A row of up to kNormSlots packs per
-// thread is read once and waits for its sum in registers; a longer one is read twice.
+// Body of RMSNorm, block style: one block per output row. A row of up to kNormPacksPerThread packs
+// per thread is read once and waits for its sum in registers; a longer one is read twice.
 #ifndef REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
 #define REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
 
@@ -67,19 +67,20 @@ template <typename Row>
 REPRISE_FN void NormShortRow(Block& b, const Row& row) {
   using Pack = typename Row::Pack;
   const int n = row.packs();
-  Local<Pack, kNormSlots> x;
-  b.For<kNormSlots>(n, [&](LocalIndex at) { x[at] = row.Residual(at.i); });
+  Local<Pack, kNormPacksPerThread> x;
+  b.For<kNormPacksPerThread>(n, [&](LocalIndex at) { x[at] = row.Residual(at.i); });
   if (row.has_branch()) {
-    Local<Pack, kNormSlots> branch;
-    b.For<kNormSlots>(n, [&](LocalIndex at) { branch[at] = row.Branch(at.i); });
-    b.For<kNormSlots>(n, [&](LocalIndex at) { x[at] = row.Add(x[at], branch[at]); });
+    Local<Pack, kNormPacksPerThread> branch;
+    b.For<kNormPacksPerThread>(n, [&](LocalIndex at) { branch[at] = row.Branch(at.i); });
+    b.For<kNormPacksPerThread>(n, [&](LocalIndex at) { x[at] = row.Add(x[at], branch[at]); });
   }
-  const float squares = b.Sum<kNormSlots>(n, [&](LocalIndex at) {
+  const float squares = b.Sum<kNormPacksPerThread>(n, [&](LocalIndex at) {
     row.Keep(at.i, x[at]);
     return Row::Squares(x[at]);
   });
   const float scale = row.Scale(squares);
-  b.For<kNormSlots>(n, [&](LocalIndex at) { row.Store(at.i, x[at], scale, row.Weight(at.i)); });
+  b.For<kNormPacksPerThread>(
+      n, [&](LocalIndex at) { row.Store(at.i, x[at], scale, row.Weight(at.i)); });
 }
 
 // Read twice, from the caches the second time.
@@ -100,7 +101,7 @@ REPRISE_FN void NormLongRow(Block& b, const Row& row) {
 
 template <typename T, int kWidth>
 REPRISE_FN void NormAnyRow(Block& b, const NormRow<T, kWidth>& row) {
-  if (row.packs() <= kNormSlots * b.threads()) {
+  if (row.packs() <= kNormPacksPerThread * b.threads()) {
     NormShortRow(b, row);
   } else {
     NormLongRow(b, row);

@@ -28,8 +28,8 @@ namespace reprise::kernels {
 //
 // token[s]: kNoCandidate when no l is above minus infinity. logprob[s] = log softmax of the model's
 // own logits (before all of the above) at token[s]; NaN with kNoCandidate. Rows with kFeatureLogits
-// and kFeatureLogprobs get their logits and a LogprobReport written to the step's result slot, as
-// do prompt tokens (reports only).
+// and kFeatureLogprobs get their logits and a LogprobReport written to the step's entry of the
+// result ring, as do prompt tokens (reports only).
 //
 // Without truncation every sum runs over fixed chunks of the vocabulary in a fixed order; truncated
 // rows add integers (probabilities relative to the likeliest, in units of 2^-40). A row's token

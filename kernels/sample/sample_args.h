@@ -38,9 +38,9 @@ struct SampleArgs {
   SampleCut* cut = nullptr;                    // [max_sampled] of rows that truncate
   uint32_t* token = nullptr;                   // [max_sampled]
   float* logprob = nullptr;                    // [max_sampled]
-  // Result ring, mapped: reports and logits of the step's slot. Null: rows ask for neither.
+  // Result ring, mapped: reports and logits of the step's entry. Null: rows ask for neither.
   unsigned char* results = nullptr;
-  ResultSlotLayout result_layout;
+  ResultEntryLayout result_layout;
   uint32_t result_depth = 0;
   StepPlan plan;
   ResidentRows rows;

@@ -31,8 +31,8 @@ REPRISE_FN void ReduceChunk(Block& b, int begin, int n, float inverse, Logit log
   });
 }
 
-// The slot of the result ring that this step's results go to.
-REPRISE_FN unsigned char* ResultSlot(const SampleArgs& a) {
+// The entry of the result ring that this step's results go to.
+REPRISE_FN unsigned char* ResultEntry(const SampleArgs& a) {
   const uint64_t step = a.plan.counts->sequence - 1;
   return a.results + (step % a.result_depth) * a.result_layout.bytes;
 }
@@ -61,7 +61,7 @@ REPRISE_FN void SamplePartialBody(Block& b, const SampleArgs& a) {
   }
   if ((row.features & kFeatureLogits) != 0) {
     const uint64_t at = static_cast<uint64_t>(a.plan.logits_place[s]) * a.vocab + begin;
-    float* out = reinterpret_cast<float*>(ResultSlot(a) + a.result_layout.logits) + at;
+    float* out = reinterpret_cast<float*>(ResultEntry(a) + a.result_layout.logits) + at;
     b.For(n, [&](int i) { out[i] = logits[i]; });
   }
 }
@@ -173,7 +173,7 @@ REPRISE_FN void SampleFinalBody(Block& b, const SampleArgs& a) {
   const bool top = (row.flags & (kFeatureLogprobs << kRowFeatureShift)) != 0;
   WriteReport(b, *b.Shared<ReportScratch>(), logits, partials, a.vocab, a.num_chunks, token,
               top ? a.rows.sampling[row.slot].num_logprobs : 0,
-              reinterpret_cast<LogprobReport*>(ResultSlot(a) + a.result_layout.reports) + s);
+              reinterpret_cast<LogprobReport*>(ResultEntry(a) + a.result_layout.reports) + s);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fetch, the first node of a step: the metadata ring's slot comes to the device, and updates of
+// Fetch, the first node of a step: the metadata ring's entry comes to the device, and updates of
 // block tables and of what rows keep for sampling go to the resident rows. One launch per replay.
 #ifndef REPRISE_KERNELS_STEP_FETCH_H_
 #define REPRISE_KERNELS_STEP_FETCH_H_
@@ -11,8 +11,8 @@
 
 namespace reprise::kernels {
 
-// Reads slot (step_count % depth) of the ring; idle when its sequence is not step_count + 1.
-// Errors: InvalidArgument on a ring without slots.
+// Reads entry (step_count % depth) of the ring; idle when its sequence is not step_count + 1.
+// Errors: InvalidArgument on a ring without entries.
 absl::Status Fetch(runtime::Stream& stream, const KernelSet& kernels, const FetchArgs& args);
 
 }  // namespace reprise::kernels

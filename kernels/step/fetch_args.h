@@ -10,14 +10,14 @@
 
 namespace reprise::kernels {
 
-// The slot's first bytes come over the bus in one trip: header and, for up to 126 rows, all of the
-// step that is not a table. The kernel's dynamic shared memory.
+// The ring entry's first bytes come over the bus in one trip: header and, for up to 126 rows, all
+// of the step that is not a table. The kernel's dynamic shared memory.
 constexpr int kFetchAheadBytes = 4096;
 
 struct FetchArgs {
   // [depth, layout.bytes], mapped pinned memory, device address
   const unsigned char* ring = nullptr;
-  StepSlotLayout layout;
+  StepEntryLayout layout;
   uint32_t depth = 0;
   const uint64_t* step_count = nullptr;  // steps published so far, device memory
   StepPlan plan;

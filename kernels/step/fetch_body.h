@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of fetch, block style: the metadata ring's slot comes to the device, and updates go to the
+// Body of fetch, block style: the metadata ring's entry comes to the device, and updates go to the
 // resident rows.
 #ifndef REPRISE_KERNELS_STEP_FETCH_BODY_H_
 #define REPRISE_KERNELS_STEP_FETCH_BODY_H_
@@ -9,8 +9,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Copies `words` 4-byte words of a ring slot, which come over the bus 16 bytes at a time. `from` is
-// a multiple of 16.
+// Copies `words` 4-byte words of a ring entry, which come over the bus 16 bytes at a time. `from`
+// is a multiple of 16.
 REPRISE_FN void StageFromHost(Block& b, const unsigned char* from, uint32_t* to, int words) {
   b.For((words + 3) / 4, [&](int i) {
     const Vec<uint32_t, 4> x = b.LoadFromHost(from + static_cast<int64_t>(i) * 16);
@@ -90,13 +90,13 @@ REPRISE_FN void ApplySamplingUpdate(Block& b, const FetchArgs& a, const Sampling
 REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
   const uint64_t begin_ns = b.ClockNs();
   const uint64_t count = *a.step_count;
-  const unsigned char* slot = a.ring + (count % a.depth) * a.layout.bytes;
+  const unsigned char* ring_entry = a.ring + (count % a.depth) * a.layout.bytes;
   auto* ahead = b.Shared<uint32_t>();
   const int ahead_bytes =
       b.x() != 0 ? static_cast<int>(sizeof(StepHeader))
                  : (a.layout.bytes < kFetchAheadBytes ? static_cast<int>(a.layout.bytes)
                                                       : kFetchAheadBytes);
-  StageFromHost(b, slot, ahead, ahead_bytes / 4);
+  StageFromHost(b, ring_entry, ahead, ahead_bytes / 4);
   b.Sync();
   const StepHeader header = *b.Shared<StepHeader>();
   const bool live = header.sequence == count + 1;
@@ -119,28 +119,31 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
     const int rows_ahead = rows < room ? rows : room;
     auto* entries = reinterpret_cast<uint32_t*>(a.plan.entries);
     b.For(rows_ahead * kRowWords, [&](int i) { entries[i] = ahead[a.layout.rows / 4 + i]; });
-    StageFromHost(b, slot + a.layout.rows + static_cast<uint64_t>(rows_ahead) * sizeof(RowEntry),
+    StageFromHost(b,
+                  ring_entry + a.layout.rows + static_cast<uint64_t>(rows_ahead) * sizeof(RowEntry),
                   entries + rows_ahead * kRowWords, (rows - rows_ahead) * kRowWords);
     if (live)
-      StageFromHost(b, slot + a.layout.tokens, a.plan.given_tokens,
+      StageFromHost(b, ring_entry + a.layout.tokens, a.plan.given_tokens,
                     static_cast<int>(header.num_given_tokens));
   }
   for (int u = b.x(); u < num_updates; u += b.grid_x()) {
     b.Sync();  // the update before has been read
-    StageFromHost(b, slot + a.layout.table_updates + static_cast<uint64_t>(u) * sizeof(TableUpdate),
-                  ahead, sizeof(TableUpdate) / 4);
+    StageFromHost(
+        b, ring_entry + a.layout.table_updates + static_cast<uint64_t>(u) * sizeof(TableUpdate),
+        ahead, sizeof(TableUpdate) / 4);
     b.Sync();
-    ApplyTableUpdate(b, a, *b.Shared<TableUpdate>(), slot + a.layout.blocks);
+    ApplyTableUpdate(b, a, *b.Shared<TableUpdate>(), ring_entry + a.layout.blocks);
   }
   for (int u = b.x(); u < num_sampling; u += b.grid_x()) {
     b.Sync();
     StageFromHost(
-        b, slot + a.layout.sampling_updates + static_cast<uint64_t>(u) * sizeof(SamplingUpdate),
+        b,
+        ring_entry + a.layout.sampling_updates + static_cast<uint64_t>(u) * sizeof(SamplingUpdate),
         ahead, sizeof(SamplingUpdate) / 4);
     b.Sync();
     const SamplingUpdate update = *b.Shared<SamplingUpdate>();
     b.Sync();  // ahead is scratch from here on
-    ApplySamplingUpdate(b, a, update, slot + a.layout.sampling_data);
+    ApplySamplingUpdate(b, a, update, ring_entry + a.layout.sampling_data);
   }
 }
 

@@ -11,8 +11,8 @@
 
 namespace reprise::kernels {
 
-// One block. Results become visible to the host before the slot's sequence word does. Errors:
-// InvalidArgument on a ring without slots.
+// One block. Results become visible to the host before the ring entry's sequence word does. Errors:
+// InvalidArgument on a ring without entries.
 absl::Status Publish(runtime::Stream& stream, const KernelSet& kernels, const PublishArgs& args);
 
 }  // namespace reprise::kernels

@@ -16,8 +16,8 @@ struct PublishArgs {
   const uint32_t* sampled_token_id = nullptr;  // [num_sampled]
   const float* sampled_logprob = nullptr;      // [num_sampled]
   RowResult* staging = nullptr;                // [max_rows] scratch
-  unsigned char* ring = nullptr;  // [depth, slot_bytes], mapped pinned memory, device address
-  uint64_t slot_bytes = 0;
+  unsigned char* ring = nullptr;  // [depth, entry_bytes], mapped pinned memory, device address
+  uint64_t entry_bytes = 0;
   uint32_t depth = 0;
   uint64_t* step_count = nullptr;
 };

@@ -56,9 +56,9 @@ REPRISE_FN void PublishBody(Block& b, const PublishArgs& a) {
   const PlanCounts counts = *p.counts;
   if (counts.sequence == 0) return;  // idle replay
   const int rows = static_cast<int>(counts.num_rows);
-  unsigned char* slot = a.ring + ((counts.sequence - 1) % a.depth) * a.slot_bytes;
-  auto* header = reinterpret_cast<ResultHeader*>(slot);
-  auto* results = reinterpret_cast<RowResult*>(slot + sizeof(ResultHeader));
+  unsigned char* ring_entry = a.ring + ((counts.sequence - 1) % a.depth) * a.entry_bytes;
+  auto* header = reinterpret_cast<ResultHeader*>(ring_entry);
+  auto* results = reinterpret_cast<RowResult*>(ring_entry + sizeof(ResultHeader));
 
   b.For(rows, [&](int e) {
     const RowEntry entry = p.entries[e];

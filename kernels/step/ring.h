@@ -13,13 +13,13 @@ namespace reprise::kernels {
 
 // ---- metadata ring: host -> device ----
 
-// Opens a ring slot. A replay whose slot does not carry the next sequence (the device's own count +
-// 1) is idle: no row runs and nothing is published; warm-up runs and captures rely on it.
+// Opens a ring entry. A replay whose entry does not carry the next sequence (the device's own count
+// + 1) is idle: no row runs and nothing is published; warm-up runs and captures rely on it.
 struct StepHeader {
   uint64_t sequence = 0;  // 1 for the engine's first step
   uint32_t num_rows = 0;
   uint32_t num_tokens = 0;        // query tokens of all rows
-  uint32_t num_given_tokens = 0;  // of these, ids that lie in the slot
+  uint32_t num_given_tokens = 0;  // of these, ids that lie in the ring entry
   uint32_t num_table_updates = 0;
   uint32_t num_sampling_updates = 0;
   uint32_t reserved[9] = {};
@@ -27,11 +27,11 @@ struct StepHeader {
 static_assert(sizeof(StepHeader) == 64);
 
 enum RowEntryFlags : uint32_t {
-  kRowReset = 1u << 0,        // the entry carries the row's initial state, features too
-  kRowTokensGiven = 1u << 1,  // token ids lie in the slot; otherwise the row's last sampled token
-  kRowSample = 1u << 2,       // sample after the last query token
-  kRowFeatures = 1u << 3,     // the entry's features replace the row's
-  kRowStopped = 1u << 4,      // set by the plan: the row had stopped and does nothing
+  kRowReset = 1u << 0,           // the entry carries the row's initial state, features too
+  kRowTokensGiven = 1u << 1,     // token ids lie in the ring entry; otherwise the row's last token
+  kRowSample = 1u << 2,          // sample after the last query token
+  kRowFeatures = 1u << 3,        // the entry's features replace the row's
+  kRowStopped = 1u << 4,         // set by the plan: the row had stopped and does nothing
   kRowPromptLogprobs = 1u << 5,  // report how likely each given token was
   kRowNextGiven = 1u << 6,       // behind the given ids lies one more: the token that follows them
 };
@@ -59,7 +59,7 @@ struct RowEntry {
   uint32_t slot = 0;            // resident row
   uint32_t flags = 0;           // RowEntryFlags
   uint32_t num_tokens = 0;      // query length, >= 1
-  uint32_t given_offset = 0;    // of its ids among the slot's given tokens
+  uint32_t given_offset = 0;    // of its ids among the ring entry's given tokens
   uint32_t context_length = 0;  // with kRowReset: tokens already in its KV
   float temperature = 0.0f;     // with kRowReset
   uint64_t seed = 0;            // with kRowReset
@@ -71,7 +71,7 @@ struct TableUpdate {
   uint32_t slot = 0;
   uint32_t first = 0;  // index in the table
   uint32_t count = 0;
-  uint32_t offset = 0;  // of the ids among the slot's block ids
+  uint32_t offset = 0;  // of the ids among the ring entry's block ids
 };
 static_assert(sizeof(TableUpdate) == 16);
 
@@ -117,12 +117,12 @@ struct SamplingUpdate {
   uint32_t slot = 0;
   uint32_t kind = 0;    // SamplingUpdateKind
   uint32_t count = 0;   // words
-  uint32_t offset = 0;  // words, a multiple of 4, among the slot's sampling data
+  uint32_t offset = 0;  // words, a multiple of 4, among the ring entry's sampling data
 };
 static_assert(sizeof(SamplingUpdate) == 16);
 
-// Byte offsets of a metadata slot's parts; a function of the engine's limits.
-struct StepSlotLayout {
+// Byte offsets of a metadata entry's parts; a function of the engine's limits.
+struct StepEntryLayout {
   uint64_t rows = 0;
   uint64_t table_updates = 0;
   uint64_t tokens = 0;
@@ -132,9 +132,9 @@ struct StepSlotLayout {
   uint64_t bytes = 0;
 
   static constexpr uint64_t RoundUp(uint64_t x) { return (x + 63) / 64 * 64; }
-  static constexpr StepSlotLayout For(uint64_t max_rows, uint64_t max_step_tokens,
-                                      uint64_t max_blocks_per_row, uint64_t sampling_words = 0) {
-    StepSlotLayout l;
+  static constexpr StepEntryLayout For(uint64_t max_rows, uint64_t max_step_tokens,
+                                       uint64_t max_blocks_per_row, uint64_t sampling_words = 0) {
+    StepEntryLayout l;
     l.rows = sizeof(StepHeader);
     l.table_updates = RoundUp(l.rows + max_rows * sizeof(RowEntry));
     // An added row can be appended to in the same step.
@@ -152,8 +152,8 @@ struct StepSlotLayout {
 // ---- result ring: device -> host ----
 
 struct ResultHeader {
-  uint64_t sequence = 0;  // stored last, with release order: the slot is complete when it equals
-                          // the step's sequence
+  uint64_t sequence = 0;  // stored last, with release order: the ring entry is complete when it
+                          // equals the step's sequence
   uint64_t begin_ns = 0;  // device clock at the first node
   uint64_t end_ns = 0;    // and at the publishing node
   uint32_t num_rows = 0;
@@ -192,25 +192,25 @@ struct LogprobReport {
 };
 static_assert(sizeof(LogprobReport) == 272);
 
-// Byte offsets of a result slot's parts. Rows come first, so that a client of fewer features knows
+// Byte offsets of a result entry's parts. Rows come first, so that a client of fewer features knows
 // the same layout.
-struct ResultSlotLayout {
+struct ResultEntryLayout {
   uint64_t reports = 0;  // LogprobReport: of sampled rows in request order, then of prompt tokens
   uint64_t logits = 0;   // [max_logit_rows, vocab] f32
   uint64_t bytes = 0;
 
-  static constexpr ResultSlotLayout For(uint64_t max_rows, uint64_t num_reports = 0,
-                                        uint64_t max_logit_rows = 0, uint64_t vocab = 0) {
-    ResultSlotLayout l;
-    l.reports = StepSlotLayout::RoundUp(sizeof(ResultHeader) + max_rows * sizeof(RowResult));
-    l.logits = StepSlotLayout::RoundUp(l.reports + num_reports * sizeof(LogprobReport));
-    l.bytes = StepSlotLayout::RoundUp(l.logits + max_logit_rows * vocab * sizeof(float));
+  static constexpr ResultEntryLayout For(uint64_t max_rows, uint64_t num_reports = 0,
+                                         uint64_t max_logit_rows = 0, uint64_t vocab = 0) {
+    ResultEntryLayout l;
+    l.reports = StepEntryLayout::RoundUp(sizeof(ResultHeader) + max_rows * sizeof(RowResult));
+    l.logits = StepEntryLayout::RoundUp(l.reports + num_reports * sizeof(LogprobReport));
+    l.bytes = StepEntryLayout::RoundUp(l.logits + max_logit_rows * vocab * sizeof(float));
     return l;
   }
 };
 
-constexpr uint64_t ResultSlotBytes(uint64_t max_rows) {
-  return ResultSlotLayout::For(max_rows).bytes;
+constexpr uint64_t ResultEntryBytes(uint64_t max_rows) {
+  return ResultEntryLayout::For(max_rows).bytes;
 }
 
 }  // namespace reprise::kernels

@@ -75,7 +75,7 @@ struct StepPlan {
   // each sampled row, then those of prompt tokens
   uint32_t* sampled_token = nullptr;
   uint32_t* logits_place = nullptr;  // [max_rows] of sampled rows with kFeatureLogits: which in the
-                                     // result slot
+                                     // result ring entry
   uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
   uint32_t* prompt_target = nullptr;           // [max_prompt_logprobs] the token that followed
   AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]

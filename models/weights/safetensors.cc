@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<ParsedTensor>> ParseFile(std::span<const std::byte> f
   const uint64_t max_bytes = std::min<uint64_t>(kMaxHeaderBytes, file.size() - kLengthBytes);
   if (header_bytes > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("header length: got ", header_bytes, ", allowed at most ", max_bytes));
+        absl::StrCat("header length: got ", header_bytes, " bytes, allowed at most ", max_bytes));
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                               header_bytes);

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/byte_count.h"
 #include "runtime/gpu/gpu_stream.h"
 #include "runtime/status_macros.h"
 
@@ -111,8 +112,8 @@ absl::StatusOr<void*> GpuDevice::Allocate(size_t bytes) {
   if (absl::IsResourceExhausted(status)) {
     REPRISE_ASSIGN_OR_RETURN(const size_t free_bytes, FreeBytes());
     return absl::ResourceExhaustedError(absl::StrCat(Abseil(NameOf(kind())), ":",
-                                                     properties().ordinal, ": ", bytes,
-                                                     " bytes asked, ", free_bytes, " free"));
+                                                     properties().ordinal, ": ", ByteCount(bytes),
+                                                     " asked, ", ByteCount(free_bytes), " free"));
   }
   if (!status.ok()) return status;
   return data;
@@ -127,8 +128,9 @@ void GpuDevice::Free(void* data) {
 absl::StatusOr<MappedPointers> GpuDevice::AllocateMapped(size_t bytes) {
   if (bytes == 0) return absl::InvalidArgumentError("AllocateMapped: 0 bytes; allowed: at least 1");
   if (bytes > HostMemoryBytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "pinned host memory: ", bytes, " bytes asked, ", HostMemoryBytes(), " in the machine"));
+    return absl::ResourceExhaustedError(absl::StrCat("pinned host memory: ", ByteCount(bytes),
+                                                     " asked, ", ByteCount(HostMemoryBytes()),
+                                                     " in the machine"));
   }
   GpuDeviceGuard guard(context_);
   REPRISE_RETURN_IF_ERROR(guard.status());

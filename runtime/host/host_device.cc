@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "runtime/byte_count.h"
 #include "runtime/host/host_executor.h"
 #include "runtime/host/host_stream.h"
 #include "runtime/status_macros.h"
@@ -77,9 +78,9 @@ class HostModule final : public KernelModule {
 
 class HostDevice final : public Device {
  public:
-  HostDevice(const DeviceOptions& options, DeviceProperties properties,
-             std::unique_ptr<HostExecutor> executor)
-      : options_(options), properties_(std::move(properties)), executor_(std::move(executor)) {}
+  HostDevice(DeviceProperties properties, std::unique_ptr<HostExecutor> executor,
+             const TestDelays& delays)
+      : properties_(std::move(properties)), executor_(std::move(executor)), delays_(delays) {}
 
   const DeviceProperties& properties() const override { return properties_; }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
@@ -88,9 +89,9 @@ class HostDevice final : public Device {
   void FreeMapped(const MappedPointers& pointers) override { std::free(pointers.host); }
   absl::StatusOr<size_t> FreeBytes() const override { return ReadMemoryBytes("MemAvailable"); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
-    return CreateHostStream(properties_, *executor_,
-                            {.max_delay_us = options_.host_max_delay_us,
-                             .delay_seed = options_.host_delay_seed + num_streams_.fetch_add(1)});
+    return CreateHostStream(
+        properties_, *executor_,
+        {.max_us = delays_.max_us, .seed = delays_.seed + num_streams_.fetch_add(1)});
   }
   absl::StatusOr<std::unique_ptr<Stream>> WrapStream(void*) override {
     return absl::UnimplementedError(
@@ -99,9 +100,9 @@ class HostDevice final : public Device {
   absl::StatusOr<std::unique_ptr<KernelModule>> Load(const KernelImage& image) override;
 
  private:
-  const DeviceOptions options_;
   const DeviceProperties properties_;
   const std::unique_ptr<HostExecutor> executor_;
+  const TestDelays delays_;
   std::atomic<uint64_t> num_streams_{0};
 };
 
@@ -113,14 +114,14 @@ absl::StatusOr<void*> HostDevice::Allocate(size_t bytes) {
     REPRISE_ASSIGN_OR_RETURN(const size_t free_bytes, FreeBytes());
     if (bytes > free_bytes) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("host: ", bytes, " bytes asked, ", free_bytes, " free"));
+          absl::StrCat("host: ", ByteCount(bytes), " asked, ", ByteCount(free_bytes), " free"));
     }
   }
   // posix_memalign keeps the exact size, so that AddressSanitizer sees the first byte beyond it.
   void* data = nullptr;
   if (posix_memalign(&data, kAllocationAlignment, bytes) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("host: ", bytes, " bytes asked, but the system has none left"));
+        absl::StrCat("host: ", ByteCount(bytes), " asked, but the system has none left"));
   }
   return data;
 }
@@ -142,7 +143,7 @@ absl::StatusOr<std::unique_ptr<KernelModule>> HostDevice::Load(const KernelImage
   return std::make_unique<HostModule>(std::move(kernels));
 }
 
-absl::Status CheckOptions(const DeviceOptions& options) {
+absl::Status CheckOptions(const DeviceOptions& options, const TestDelays& delays) {
   if (options.ordinal != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("host device: ordinal is ", options.ordinal, "; allowed: 0"));
@@ -152,17 +153,18 @@ absl::Status CheckOptions(const DeviceOptions& options) {
         absl::StrCat("host device: host_threads is ", options.host_threads,
                      "; allowed: 0 (one per core) to ", kMaxHostThreads));
   }
-  if (options.host_max_delay_us < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "host device: host_max_delay_us is ", options.host_max_delay_us, "; allowed: 0 or more"));
+  if (delays.max_us < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host device: the delays' max_us is ", delays.max_us, "; allowed: 0 or more"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const DeviceOptions& options) {
-  REPRISE_RETURN_IF_ERROR(CheckOptions(options));
+absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const DeviceOptions& options,
+                                                         const TestDelays& delays) {
+  REPRISE_RETURN_IF_ERROR(CheckOptions(options, delays));
   const int num_cores =
       std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxHostThreads);
   DeviceProperties properties;
@@ -175,7 +177,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const DeviceOptions& op
   REPRISE_ASSIGN_OR_RETURN(properties.total_bytes, ReadMemoryBytes("MemTotal"));
   REPRISE_ASSIGN_OR_RETURN(std::unique_ptr<HostExecutor> executor,
                            HostExecutor::Create(properties.num_multiprocessors));
-  return std::make_unique<HostDevice>(options, std::move(properties), std::move(executor));
+  return std::make_unique<HostDevice>(std::move(properties), std::move(executor), delays);
 }
 
 }  // namespace reprise::runtime

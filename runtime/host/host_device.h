@@ -9,14 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/device.h"
+#include "runtime/host/test_delays.h"
 
 namespace reprise::runtime {
 
-// Uses `host_threads`, `host_max_delay_us` and `host_delay_seed` of the options. With delays on,
-// the blocks of a kernel also start in a pseudo-random order. Blocks of a kernel run on the
-// stream's thread and host_threads - 1 workers. Errors: InvalidArgument on an option out of range;
-// ResourceExhausted when threads cannot be had.
-absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const DeviceOptions& options);
+// Uses `host_threads` of the options. Blocks of a kernel run on the stream's thread and
+// host_threads - 1 workers. Device::Create passes no delays. Errors: InvalidArgument on an option
+// or a delay out of range; ResourceExhausted when threads cannot be had.
+absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const DeviceOptions& options,
+                                                         const TestDelays& delays = {});
 
 }  // namespace reprise::runtime
 

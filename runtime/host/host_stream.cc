@@ -109,12 +109,12 @@ class WorkQueue {
 
 class HostStream final : public Stream {
  public:
-  HostStream(const DeviceProperties& properties, HostExecutor& executor,
-             const HostStreamOptions& options, HostScratch scratch)
+  HostStream(const DeviceProperties& properties, HostExecutor& executor, const TestDelays& delays,
+             HostScratch scratch)
       : properties_(properties),
         executor_(executor),
-        max_delay_us_(options.max_delay_us),
-        random_(options.delay_seed),
+        max_delay_us_(delays.max_us),
+        random_(delays.seed),
         scratch_(std::move(scratch)) {}
   ~HostStream() override {
     stop_.store(true, std::memory_order_seq_cst);
@@ -359,9 +359,9 @@ absl::Status HostStream::Execute(const ReplayWork& program) {
 
 absl::StatusOr<std::unique_ptr<Stream>> CreateHostStream(const DeviceProperties& properties,
                                                          HostExecutor& executor,
-                                                         const HostStreamOptions& options) {
+                                                         const TestDelays& delays) {
   REPRISE_ASSIGN_OR_RETURN(HostScratch scratch, HostScratch::Create());
-  auto stream = std::make_unique<HostStream>(properties, executor, options, std::move(scratch));
+  auto stream = std::make_unique<HostStream>(properties, executor, delays, std::move(scratch));
   try {
     stream->Start();
   } catch (const std::system_error& e) {

@@ -126,7 +126,7 @@ class Arena {
     return reinterpret_cast<T*>(buffer_.as<std::byte>() + handle.offset);
   }
   size_t bytes() const { return buffer_.bytes(); }
-  // For filling all of it, as the poison mode does.
+  // Of all bytes(), for filling them at once.
   void* data() const { return buffer_.data(); }
 
  private:

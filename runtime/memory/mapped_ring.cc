@@ -8,17 +8,17 @@
 
 namespace reprise::runtime {
 
-absl::StatusOr<MappedRing> MappedRing::Create(Device& device, uint32_t depth, size_t slot_bytes) {
+absl::StatusOr<MappedRing> MappedRing::Create(Device& device, uint32_t depth, size_t entry_bytes) {
   if (depth < 1) return absl::InvalidArgumentError("ring depth is 0; allowed: at least 1");
-  if (slot_bytes == 0 || slot_bytes % 64 != 0 ||
-      slot_bytes > std::numeric_limits<size_t>::max() / depth) {
+  if (entry_bytes == 0 || entry_bytes % 64 != 0 ||
+      entry_bytes > std::numeric_limits<size_t>::max() / depth) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ring slot has ", slot_bytes, " bytes; allowed: positive multiples of 64"));
+        absl::StrCat("ring entry has ", entry_bytes, " bytes; allowed: positive multiples of 64"));
   }
   MappedRing ring;
-  REPRISE_ASSIGN_OR_RETURN(ring.buffer_, MappedBuffer::Create(device, depth * slot_bytes));
+  REPRISE_ASSIGN_OR_RETURN(ring.buffer_, MappedBuffer::Create(device, depth * entry_bytes));
   ring.depth_ = depth;
-  ring.slot_bytes_ = slot_bytes;
+  ring.entry_bytes_ = entry_bytes;
   return ring;
 }
 

@@ -14,10 +14,37 @@ namespace {
 
 std::string ToString(std::string_view text) { return std::string(text); }
 
+// Length of the UTF-8 sequence at the start of `text`; 0 where there is none.
+size_t Utf8Length(std::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  // Overlong forms, surrogates, and what lies beyond Unicode.
+  const bool bad = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+                   (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f);
+  return bad ? 0 : length;
+}
+
+// A string field holds UTF-8, and a client refuses a message that does not; names of files may be
+// any bytes. Bytes that are no UTF-8 become U+FFFD.
+std::string ToUtf8(std::string_view text) {
+  std::string utf8;
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    utf8.append(length == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return utf8;
+}
+
 void ModelToWire(const engine::EngineInfo& info, v1::Model* wire) {
   const models::ModelSpec& spec = info.model;
-  wire->set_name(spec.name);
-  wire->set_architecture(spec.architecture);
+  wire->set_name(ToUtf8(spec.name));
+  wire->set_architecture(ToUtf8(spec.architecture));
   wire->set_vocab_size(static_cast<uint32_t>(spec.vocab_size));
   wire->set_max_position_embeddings(static_cast<uint32_t>(spec.max_position_embeddings));
   wire->mutable_eos_token_ids()->Assign(spec.eos_token_ids.begin(), spec.eos_token_ids.end());
@@ -79,8 +106,8 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   BucketsToWire(info.decode_buckets, "decode", wire);
   BucketsToWire(info.mixed_buckets, "mixed", wire);
   wire->mutable_device()->set_kind(ToString(runtime::NameOf(info.device.kind)));
-  wire->mutable_device()->set_name(info.device.name);
-  wire->mutable_device()->set_driver(info.device.driver);
+  wire->mutable_device()->set_name(ToUtf8(info.device.name));
+  wire->mutable_device()->set_driver(ToUtf8(info.device.driver));
   wire->mutable_device()->set_total_bytes(info.device.total_bytes);
   wire->mutable_memory()->set_weights_bytes(info.memory.weights_bytes);
   wire->mutable_memory()->set_kv_cache_bytes(info.memory.kv_cache_bytes);

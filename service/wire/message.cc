@@ -2,7 +2,6 @@
 #include "service/wire/message.h"
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/unknown_field_set.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "grpcpp/support/slice.h"
 
@@ -22,15 +21,6 @@ grpc::ByteBuffer SerializeWire(const google::protobuf::Message& message) {
   // The slice is ours alone until it is wrapped; gRPC offers no mutable view of it.
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   return grpc::ByteBuffer(&slice, 1);
-}
-
-absl::Status RefuseUnknownFields(const google::protobuf::Message& message) {
-  const google::protobuf::UnknownFieldSet& unknown =
-      message.GetReflection()->GetUnknownFields(message);
-  if (unknown.empty()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(message.GetDescriptor()->full_name(), ": field ", unknown.field(0).number(),
-                   " is not part of reprise.v1 as this server knows it"));
 }
 
 }  // namespace reprise::service

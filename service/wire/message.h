@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of any kind as bytes, and the fields that nobody here knows. Threads: free functions
-// without state.
+// Messages of any kind as bytes. Threads: free functions without state.
 #ifndef REPRISE_SERVICE_WIRE_MESSAGE_H_
 #define REPRISE_SERVICE_WIRE_MESSAGE_H_
 
@@ -14,10 +13,6 @@ namespace reprise::service {
 absl::Status ParseWire(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 // Message to bytes; replaces what `bytes` held. Cannot fail for a message of ours.
 grpc::ByteBuffer SerializeWire(const google::protobuf::Message& message);
-
-// Unimplemented when `message` itself (not what is nested in it) carries a field that this contract
-// does not know: a newer client's option is refused by number, never ignored.
-absl::Status RefuseUnknownFields(const google::protobuf::Message& message);
 
 }  // namespace reprise::service
 

@@ -99,7 +99,6 @@ void ReportToWire(const engine::StepReport& report, v1::StepReport* wire) {
 
 void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool omit_rows,
                   v1::StepResponse* wire) {
-  wire->set_session(result.session);
   wire->set_sequence(result.sequence);
   if (omit_rows) {
     wire->clear_rows();

@@ -12,7 +12,6 @@
 #include "google/protobuf/descriptor.h"
 #include "runtime/check.h"
 #include "runtime/status_macros.h"
-#include "service/wire/message.h"
 
 namespace reprise::service {
 namespace {
@@ -80,7 +79,6 @@ absl::Status BiasFromWire(const v1::Sampling& wire, std::vector<engine::TokenBia
 
 absl::Status SamplingFromWire(const v1::Sampling& wire, std::vector<engine::TokenBias>* biases,
                               engine::SamplingParams* sampling) {
-  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
   NumbersFromWire(wire, sampling);
   sampling->allowed_tokens = View(wire.allowed_tokens());
   sampling->stop_tokens = View(wire.stop_tokens());
@@ -95,7 +93,6 @@ absl::Status AddsFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
     num_biases += static_cast<size_t>(add.sampling().logit_bias_size());
   scratch->biases.reserve(num_biases);
   for (const v1::AddRow& add : wire.add()) {
-    REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(add));
     engine::RowAdd& row = scratch->add.emplace_back();
     REPRISE_RETURN_IF_ERROR(SamplingFromWire(add.sampling(), &scratch->biases, &row.sampling));
     row.row = add.row();
@@ -126,17 +123,14 @@ absl::Status ModeFromWire(v1::ExecutionMode wire, engine::ExecutionMode* mode) {
 
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
                           engine::StepRequest* step) {
-  REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(wire));
   if (wire.copy_blocks_size() != 0) return NotBuilt("copy_blocks");
   REPRISE_RETURN_IF_ERROR(AddsFromWire(wire, scratch));
   scratch->append.clear();
   for (const v1::AppendBlocks& append : wire.append()) {
-    REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(append));
     scratch->append.push_back({.row = append.row(), .blocks = View(append.blocks())});
   }
   scratch->chunks.clear();
   for (const v1::Chunk& chunk : wire.chunks()) {
-    REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(chunk));
     engine::RowChunk& run = scratch->chunks.emplace_back();
     run = {.row = chunk.row(),
            .sample = chunk.sample(),
@@ -146,12 +140,9 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   }
   scratch->masks.clear();
   for (const v1::SetAllowedTokens& mask : wire.masks()) {
-    REPRISE_RETURN_IF_ERROR(RefuseUnknownFields(mask));
     scratch->masks.push_back({.row = mask.row(), .allowed_tokens = View(mask.allowed_tokens())});
   }
   REPRISE_RETURN_IF_ERROR(ModeFromWire(wire.mode(), &step->mode));
-  step->session = wire.session();
-  step->epoch = wire.epoch();
   step->sequence = wire.sequence();
   step->drop = View(wire.drop());
   step->add = scratch->add;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's request from the wire: reprise.v1.StepRequest to the engine's structs. Malformed
-// messages, unknown fields and options that are not built yet are refused here, by name; meaning
+// A step's request from the wire: reprise.v1.StepRequest to the engine's structs. Options that are
+// not built yet are refused here, by name; what ScanWire lets through is well formed, and meaning
 // (rows, blocks, numbers) is the engine's to judge. Step 2 of the way of a step. Threads: free
 // functions, no state but what is passed in.
 #ifndef REPRISE_SERVICE_WIRE_STEP_FROM_WIRE_H_
@@ -24,8 +24,9 @@ struct StepScratch {
   std::vector<engine::TokenBias> biases;  // of all added rows
 };
 
-// `step` views `wire` and `scratch`: both must stay as they are until the engine's Submit has
-// returned. Errors: Unimplemented names the field; InvalidArgument on an unknown mode.
+// Everything but the session, which the caller knows. `step` views `wire` and `scratch`: both must
+// stay as they are until the engine's Submit has returned. Errors: Unimplemented names the field;
+// InvalidArgument on an unknown mode.
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
                           engine::StepRequest* step);
 

@@ -21,12 +21,12 @@ class EmulatedDevice final : public runtime::Device {
  public:
   EmulatedDevice(std::unique_ptr<runtime::Device> host,
                  std::unique_ptr<runtime::HostExecutor> executor, runtime::MatrixUnit unit,
-                 const runtime::DeviceOptions& options)
+                 const runtime::TestDelays& delays)
       : host_(std::move(host)),
         executor_(std::move(executor)),
         properties_(host_->properties()),
-        max_delay_us_(options.host_max_delay_us),
-        next_delay_seed_(options.host_delay_seed) {
+        max_delay_us_(delays.max_us),
+        next_delay_seed_(delays.seed) {
     const kernels::DeviceTraits traits = kernels::TraitsOf(unit);
     properties_.name = absl::StrCat("emulated ", NameOf(unit));
     properties_.warp_size = traits.warp_size;
@@ -48,8 +48,7 @@ class EmulatedDevice final : public runtime::Device {
   absl::StatusOr<size_t> FreeBytes() const override { return host_->FreeBytes(); }
   absl::StatusOr<std::unique_ptr<runtime::Stream>> CreateStream() override {
     return runtime::CreateHostStream(
-        properties_, *executor_,
-        {.max_delay_us = max_delay_us_, .delay_seed = next_delay_seed_.fetch_add(1)});
+        properties_, *executor_, {.max_us = max_delay_us_, .seed = next_delay_seed_.fetch_add(1)});
   }
   absl::StatusOr<std::unique_ptr<runtime::Stream>> WrapStream(void* native) override {
     return host_->WrapStream(native);
@@ -86,11 +85,12 @@ const char* NameOf(runtime::MatrixUnit unit) {
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Device>> CreateEmulatedDevice(
-    runtime::MatrixUnit unit, const runtime::DeviceOptions& options) {
+    runtime::MatrixUnit unit, const runtime::DeviceOptions& options,
+    const runtime::TestDelays& delays) {
   REPRISE_ASSIGN_OR_RETURN(auto host, runtime::Device::Create(options));
   REPRISE_ASSIGN_OR_RETURN(auto executor,
                            runtime::HostExecutor::Create(host->properties().num_multiprocessors));
-  return std::make_unique<EmulatedDevice>(std::move(host), std::move(executor), unit, options);
+  return std::make_unique<EmulatedDevice>(std::move(host), std::move(executor), unit, delays);
 }
 
 }  // namespace reprise::testing

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/device.h"
+#include "runtime/host/test_delays.h"
 #include "runtime/matrix_unit.h"
 
 namespace reprise::testing {
@@ -21,7 +22,8 @@ const char* NameOf(runtime::MatrixUnit unit);
 // options.kind is kHost; host_threads is the number of multiprocessors too.
 // Errors: Unimplemented in builds that cannot emulate (ThreadSanitizer); the host device's.
 absl::StatusOr<std::unique_ptr<runtime::Device>> CreateEmulatedDevice(
-    runtime::MatrixUnit unit, const runtime::DeviceOptions& options);
+    runtime::MatrixUnit unit, const runtime::DeviceOptions& options,
+    const runtime::TestDelays& delays = {});
 
 }  // namespace reprise::testing
 

@@ -14,7 +14,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 constexpr size_t kAlignment = 1024;
@@ -110,4 +110,4 @@ std::string Arena::Describe(size_t offset) const {
                       address < 0 ? "- " : "+ ", address < 0 ? -address : address);
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

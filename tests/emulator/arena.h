@@ -12,7 +12,7 @@
 
 #include "tests/emulator/emulator.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 class Arena {
  public:
@@ -63,6 +63,6 @@ class Arena {
   std::vector<Variable> variables_;  // by offset
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_ARENA_H_

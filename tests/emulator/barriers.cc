@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/emulator/block_runner.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 constexpr int kPoison = 0xff;
@@ -265,4 +265,4 @@ void BlockRunner::Fence() {
   CheckClocks(order_.StepOn());
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

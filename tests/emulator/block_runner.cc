@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 constinit std::atomic<uint64_t> schedule_seed = 1;
@@ -344,4 +344,4 @@ unsigned BlockRunner::FindIssuer(size_t offset) const {
   return i;
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

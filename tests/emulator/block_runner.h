@@ -17,17 +17,17 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device/emulator.h"
 #include "runtime/device.h"
 #include "tests/emulator/arena.h"
 #include "tests/emulator/fiber.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/launch.h"
 #include "tests/emulator/order.h"
 #include "tests/emulator/places.h"
 #include "tests/emulator/private_memory.h"
 #include "tests/emulator/shadow.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 class Random {
  public:
@@ -263,6 +263,6 @@ struct RunningBlock {
 };
 extern constinit thread_local RunningBlock running_block __attribute__((tls_model("initial-exec")));
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_BLOCK_RUNNER_H_

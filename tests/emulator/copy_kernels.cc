@@ -2,14 +2,14 @@
 // Pipelines of asynchronous copies, right and with one mistake each; see probe_kernels.h.
 #include <cstring>
 
-#include "kernels/device/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 
 namespace reprise::testing {
 namespace {
 
-using kernels::emulator::Self;
-using kernels::emulator::SyncBlock;
+using emulator::Self;
+using emulator::SyncBlock;
 using Mistake = CopyArgs::Mistake;
 
 struct alignas(16) Vector4 {
@@ -29,39 +29,38 @@ void CopyAsyncPipeline(void* argument) {
   const auto& args = *static_cast<const CopyArgs*>(argument);
   const unsigned t = Self().thread;
   const unsigned n = Self().block_threads;
-  auto* const tiles = reinterpret_cast<Vector4*>(kernels::emulator::DynamicShared());
+  auto* const tiles = reinterpret_cast<Vector4*>(emulator::DynamicShared());
   const auto start = [&](int row) {
     if (row < args.rows) {
       const float* from = args.x + (static_cast<size_t>(row) * n + t) * 4;
       // The last thread copies zeros.
-      kernels::emulator::CopyAsync(tiles + (row % 2) * n + t, t + 1 == n ? nullptr : from, 16);
+      emulator::CopyAsync(tiles + (row % 2) * n + t, t + 1 == n ? nullptr : from, 16);
     }
-    kernels::emulator::CopyAsyncCommit();
+    emulator::CopyAsyncCommit();
   };
   Vector4 sum = {};
   start(0);
   for (int row = 0; row < args.rows; ++row) {
     start(row + 1);
     if (args.mistake == Mistake::kWaitTooLittle) {
-      kernels::emulator::CopyAsyncWait(2);
+      emulator::CopyAsyncWait(2);
     } else if (args.mistake != Mistake::kNoWait) {
-      kernels::emulator::CopyAsyncWait(1);
+      emulator::CopyAsyncWait(1);
     }
     if (args.mistake != Mistake::kNoBarrier) SyncBlock();
     Add(&sum, tiles[(row % 2) * n + (t + 1) % n]);
     if (args.mistake != Mistake::kNoBarrierBefore) SyncBlock();
   }
   if (args.mistake == Mistake::kNeverWaited) {
-    kernels::emulator::CopyAsync(tiles + t, args.x, 16);
-    kernels::emulator::CopyAsyncCommit();
+    emulator::CopyAsync(tiles + t, args.x, 16);
+    emulator::CopyAsyncCommit();
   }
   Store(args.out + t * 4, sum);
 }
 
 void CopyToUnaligned(void* argument) {
   const auto& args = *static_cast<const CopyArgs*>(argument);
-  kernels::emulator::CopyAsync(kernels::emulator::DynamicShared() + Self().thread * 16 + 4, args.x,
-                               16);
+  emulator::CopyAsync(emulator::DynamicShared() + Self().thread * 16 + 4, args.x, 16);
 }
 
 void CopyBulkPipeline(void* argument) {
@@ -69,13 +68,13 @@ void CopyBulkPipeline(void* argument) {
   const unsigned t = Self().thread;
   const unsigned warp_size = Self().warp_size;
   const unsigned n = Self().block_threads - warp_size;  // consumers
-  auto* const full = reinterpret_cast<uint64_t*>(kernels::emulator::DynamicShared());
+  auto* const full = reinterpret_cast<uint64_t*>(emulator::DynamicShared());
   uint64_t* const empty = full + 2;
-  auto* const tiles = reinterpret_cast<Vector4*>(kernels::emulator::DynamicShared() + 64);
+  auto* const tiles = reinterpret_cast<Vector4*>(emulator::DynamicShared() + 64);
   if (t == 0) {
     for (int stage = 0; stage < 2; ++stage) {
-      kernels::emulator::BarrierInit(full + stage, 1);
-      kernels::emulator::BarrierInit(empty + stage, n);
+      emulator::BarrierInit(full + stage, 1);
+      emulator::BarrierInit(empty + stage, n);
     }
   }
   if (args.mistake != Mistake::kNoInitBarrier) SyncBlock();
@@ -84,17 +83,17 @@ void CopyBulkPipeline(void* argument) {
     for (int row = 0; row < args.rows; ++row) {
       const int stage = row % 2;
       if (row >= 2 && args.mistake != Mistake::kNoBarrierBefore) {
-        kernels::emulator::BarrierWait(empty + stage, static_cast<uint32_t>(row / 2 - 1));
+        emulator::BarrierWait(empty + stage, static_cast<uint32_t>(row / 2 - 1));
       }
       if (args.mistake != Mistake::kNoExpect) {
-        kernels::emulator::BarrierArriveExpectBytes(full + stage, n * 16);
+        emulator::BarrierArriveExpectBytes(full + stage, n * 16);
       } else {
-        kernels::emulator::BarrierArrive(full + stage);
+        emulator::BarrierArrive(full + stage);
       }
       const float* from = args.x + static_cast<size_t>(row) * n * 4;
       // Two halves, in any order.
-      kernels::emulator::CopyBulk(tiles + stage * n, from, n * 8, full + stage);
-      kernels::emulator::CopyBulk(tiles + stage * n + n / 2, from + n * 2, n * 8, full + stage);
+      emulator::CopyBulk(tiles + stage * n, from, n * 8, full + stage);
+      emulator::CopyBulk(tiles + stage * n + n / 2, from + n * 2, n * 8, full + stage);
     }
     return;
   }
@@ -104,11 +103,11 @@ void CopyBulkPipeline(void* argument) {
   for (int row = 0; row < num_read; ++row) {
     const int stage = row % 2;
     if (args.mistake != Mistake::kNoWait) {
-      kernels::emulator::BarrierWait(full + stage, static_cast<uint32_t>(row / 2));
+      emulator::BarrierWait(full + stage, static_cast<uint32_t>(row / 2));
     }
-    if (args.mistake == Mistake::kArriveTooEarly) kernels::emulator::BarrierArrive(empty + stage);
+    if (args.mistake == Mistake::kArriveTooEarly) emulator::BarrierArrive(empty + stage);
     Add(&sum, tiles[stage * n + (consumer + 1) % n]);
-    if (args.mistake != Mistake::kArriveTooEarly) kernels::emulator::BarrierArrive(empty + stage);
+    if (args.mistake != Mistake::kArriveTooEarly) emulator::BarrierArrive(empty + stage);
   }
   Store(args.out + consumer * 4, sum);
 }

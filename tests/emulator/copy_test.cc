@@ -28,7 +28,7 @@ class Copies : public ::testing::TestWithParam<unsigned> {
     for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 977);
   }
   std::string ErrorIn(void (*body)(void*), Mistake mistake, uint64_t seed) {
-    kernels::emulator::SetScheduleSeed(seed);
+    emulator::SetScheduleSeed(seed);
     out_.assign(out_.size(), -1.0f);
     CopyArgs args{.x = x_.data(), .out = out_.data(), .rows = kRows, .mistake = mistake};
     const bool bulk = body == &CopyBulkPipeline;
@@ -81,12 +81,12 @@ TEST_P(Copies, ToWhereTheyMustNotGoAreFound) {
 }
 
 TEST_P(Copies, InFlightAreForbiddenMemoryToAddressSanitizer) {
-  if (kernels::emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
+  if (emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
   EXPECT_DEATH(ErrorIn(&CopyAsyncPipeline, Mistake::kNoWait, 1), "use-after-poison");
 }
 
 TEST_P(Copies, ReadBeforeTheyLandedAreFound) {
-  if (!kernels::emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
+  if (!emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     EXPECT_THAT(ErrorIn(&CopyAsyncPipeline, Mistake::kNoWait, seed),
                 AllOf(HasSubstr("copy in flight to dynamic shared memory"),
@@ -98,21 +98,21 @@ TEST_P(Copies, ReadBeforeTheyLandedAreFound) {
 }
 
 TEST_P(Copies, OfOthersWithoutABarrierAreFound) {
-  if (!kernels::emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
+  if (!emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     EXPECT_THAT(ErrorIn(&CopyAsyncPipeline, Mistake::kNoBarrier, seed), ::testing::Not(""));
   }
 }
 
 TEST_P(Copies, OverWhatOthersMayStillReadAreFound) {
-  if (!kernels::emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
+  if (!emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     EXPECT_THAT(ErrorIn(&CopyAsyncPipeline, Mistake::kNoBarrierBefore, seed), ::testing::Not(""));
   }
 }
 
 TEST_P(Copies, OfBulksWithOneMistakeAreFound) {
-  if (!kernels::emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
+  if (!emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
   for (const Mistake mistake : {Mistake::kNoWait, Mistake::kNoBarrierBefore, Mistake::kNoExpect,
                                 Mistake::kArriveTooEarly, Mistake::kNoInitBarrier}) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract's functions, each with its caller's place; see kernels/device/emulator.h.
-#include "kernels/device/emulator.h"
-
+// The contract's functions, each with its caller's place; see kernel_interface.h.
 #include <atomic>
 #include <string>
 
 #include "tests/emulator/block_runner.h"
+#include "tests/emulator/kernel_interface.h"
 
 // In the function that kernels call: inlined elsewhere it would name the wrong caller.
 #define REPRISE_CALLER PlaceOf(__builtin_return_address(0))
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 BlockRunner& Runner() { return *running_block.runner; }
@@ -97,4 +96,4 @@ void FenceDevice() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests set and ask of the emulator; kernels/device/emulator.h is its contract with kernels.
+// What tests set and ask of the emulator; kernel_interface.h is its contract with kernels.
 // A test runs emulated kernels as it runs any kernel of the host device: the KernelDef's host
 // function calls RunBlock.
 #ifndef REPRISE_TESTS_EMULATOR_EMULATOR_H_
@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // Chooses the schedules of all blocks that start from now on, in every thread, and starts the count
 // of blocks anew: the same seed, followed by the same blocks on one host thread, gives the same
@@ -29,6 +29,6 @@ inline constexpr unsigned kMaxBarriers = 64;
 inline constexpr unsigned kMaxDynamicBytes = 1 << 20;
 inline constexpr unsigned kMaxStaticBytes = 256 << 10;
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_EMULATOR_H_

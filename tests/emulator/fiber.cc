@@ -16,7 +16,7 @@
 #error "reprise_switch_stacks is written for x86-64 alone"
 #endif
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 constexpr size_t kGuardBytes = 4096;
@@ -118,4 +118,4 @@ __attribute__((no_sanitize_address)) void LeaveForGood(const Suspended& to) {
   std::abort();  // nobody switches to it again
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

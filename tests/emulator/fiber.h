@@ -12,7 +12,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // Where something stands that is not running: a fiber, or the OS thread while a fiber runs on it.
 struct Suspended {
@@ -76,6 +76,6 @@ inline void BeginFiber() {
 // Leaves a fiber for good. Its stack can be prepared anew.
 [[noreturn]] void LeaveForGood(const Suspended& to);
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_FIBER_H_

@@ -6,7 +6,7 @@
 
 #include "runtime/check.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 // A page of cells is 33 KB for 4 KiB of memory.
@@ -121,4 +121,4 @@ REPRISE_INSTANTIATE(kAtomicWrite)
 REPRISE_INSTANTIATE(kAtomicUpdate)
 #undef REPRISE_INSTANTIATE
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

@@ -21,7 +21,7 @@
 #include "tests/emulator/order.h"
 #include "tests/emulator/shadow.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 class GlobalShadow {
  public:
@@ -183,6 +183,6 @@ class GlobalShadow {
   size_t num_used_ = 0;        // pages of the last chunk
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_GLOBAL_SHADOW_H_

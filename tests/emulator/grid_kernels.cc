@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accesses of several blocks to global memory, with and without what orders them; see
 // probe_kernels.h.
-#include "kernels/device/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 
 namespace reprise::testing {
 namespace {
 
-using kernels::emulator::AtomicAdd;
-using kernels::emulator::AtomicAddAcquireRelease;
-using kernels::emulator::FenceDevice;
-using kernels::emulator::Self;
-using kernels::emulator::SyncBlock;
+using emulator::AtomicAdd;
+using emulator::AtomicAddAcquireRelease;
+using emulator::FenceDevice;
+using emulator::Self;
+using emulator::SyncBlock;
 
 using Fences = GridArgs::Fences;
 using Mistake = GridArgs::Mistake;
 
 const GridRaceArgs& RaceArgsOf(void* args) { return *static_cast<const GridRaceArgs*>(args); }
 
-uint32_t* Shared() { return reinterpret_cast<uint32_t*>(kernels::emulator::DynamicShared()); }
+uint32_t* Shared() { return reinterpret_cast<uint32_t*>(emulator::DynamicShared()); }
 
 }  // namespace
 
@@ -107,10 +107,9 @@ void CopyOthersOutput(void* args) {
   if (Self().thread != 0) return;
   const unsigned b = Self().block_x;
   WritePartial(a.words + b * 4, b);
-  kernels::emulator::CopyAsync(Shared(),
-                               a.words + (a.conflicting ? (b + 1) % Self().grid_x : b) * 4, 16);
-  kernels::emulator::CopyAsyncCommit();
-  kernels::emulator::CopyAsyncWait(0);
+  emulator::CopyAsync(Shared(), a.words + (a.conflicting ? (b + 1) % Self().grid_x : b) * 4, 16);
+  emulator::CopyAsyncCommit();
+  emulator::CopyAsyncWait(0);
 }
 
 void PassAlong(void* args) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 void GridOrder::BeginLaunch() {
   blocks_.clear();
@@ -152,4 +152,4 @@ GridOrder::Past GridOrder::Join(const Past& a, const Past& b) {
   return both;
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

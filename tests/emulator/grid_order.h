@@ -22,7 +22,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "tests/emulator/order.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 class GridOrder {
  public:
@@ -110,6 +110,6 @@ class GridOrder {
   std::vector<Past> sure_of_thread_;  // its last in `sure_`
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_GRID_ORDER_H_

@@ -9,9 +9,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/device/emulator.h"
 #include "runtime/device.h"
+#include "runtime/host/host_device.h"
 #include "tests/emulator/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 #include "tests/emulator/run_block.h"
 
@@ -33,7 +34,7 @@ constexpr BlockShape kShape = {.threads = kThreads, .warp_size = 32, .shared_byt
 class GridRaces : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!kernels::emulator::kChecksAccesses) {
+    if (!emulator::kChecksAccesses) {
       GTEST_SKIP() << "no race detector in AddressSanitizer's builds";
     }
   }
@@ -83,7 +84,7 @@ TEST_F(GridRaces, AreNoneWhereTheLastArriverReadsBehindFences) {
 TEST_F(GridRaces, AreNoneWhereBlocksArriveAgainAndAgain) {
   constexpr unsigned kRounds = 4;
   for (unsigned seed = 1; seed <= kSeeds; ++seed) {
-    kernels::emulator::SetScheduleSeed(seed);
+    emulator::SetScheduleSeed(seed);
     std::vector<uint32_t> partials(kRounds * kBlocks * kThreads), counters(kRounds),
         out(kRounds * kThreads);
     ArriveArgs args{.rounds = kRounds,
@@ -225,13 +226,13 @@ TEST_F(GridRaces, AreFoundAfterClocksHaveStartedAnew) {
 }
 
 void RunSumOverGrid(const runtime::HostBlockContext& context, const void* args) {
-  kernels::emulator::RunBlock(context, {.warp_size = 32, .shared_bytes = 1024}, &SumOverGrid,
-                              const_cast<void*>(args), sizeof(GridArgs));
+  emulator::RunBlock(context, {.warp_size = 32, .shared_bytes = 1024}, &SumOverGrid,
+                     const_cast<void*>(args), sizeof(GridArgs));
 }
 
 TEST_F(GridRaces, AreFoundOnADeviceOfSeveralThreads) {
   constexpr runtime::KernelDef kKernel{"sum_over_grid", &RunSumOverGrid};
-  auto device = runtime::Device::Create({.host_threads = 3, .host_max_delay_us = 1});
+  auto device = runtime::CreateHostDevice({.host_threads = 3}, {.max_us = 1});
   ASSERT_TRUE(device.ok()) << device.status();
   auto module = (*device)->Load({.kernels = {&kKernel, 1}, .cuda_fatbins = {}});
   ASSERT_TRUE(module.ok()) << module.status();

@@ -12,7 +12,7 @@
 
 #include "tests/emulator/block_runner.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 template <AccessKind kKind>
@@ -28,11 +28,11 @@ inline void Check(const volatile void* address, size_t bytes, const void* caller
 }
 
 }  // namespace
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
-#define REPRISE_CHECK(kind, address, bytes)                                            \
-  ::reprise::kernels::emulator::Check<::reprise::kernels::emulator::AccessKind::kind>( \
-      address, bytes, __builtin_return_address(0))
+#define REPRISE_CHECK(kind, address, bytes)                                         \
+  ::reprise::emulator::Check<::reprise::emulator::AccessKind::kind>(address, bytes, \
+                                                                    __builtin_return_address(0))
 
 extern "C" {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 void Launch::BeginBlock(const Order& order, const runtime::HostBlockContext& context) {
   if (!has_begun) {
@@ -78,4 +78,4 @@ LaunchTurn::~LaunchTurn() {
 
 Launch& LaunchTurn::launch() { return entry_->launch; }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

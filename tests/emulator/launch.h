@@ -13,7 +13,7 @@
 #include "tests/emulator/grid_order.h"
 #include "tests/emulator/order.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // Belongs to whoever has its turn.
 struct Launch {
@@ -53,6 +53,6 @@ class LaunchTurn {
   Entry* const entry_;
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_LAUNCH_H_

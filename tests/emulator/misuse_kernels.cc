@@ -3,17 +3,17 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "kernels/device/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 
 namespace reprise::testing {
 namespace {
 
-using kernels::emulator::Self;
-using kernels::emulator::SyncBlock;
-using kernels::emulator::SyncWarp;
+using emulator::Self;
+using emulator::SyncBlock;
+using emulator::SyncWarp;
 
-uint32_t* Words() { return reinterpret_cast<uint32_t*>(kernels::emulator::DynamicShared()); }
+uint32_t* Words() { return reinterpret_cast<uint32_t*>(emulator::DynamicShared()); }
 
 }  // namespace
 
@@ -52,18 +52,18 @@ void BarrierInUnrolledLoop(void*) {
 
 void ExchangeForSome(void*) {
   const uint32_t x = 1;
-  if (Self().thread % 32 < 16) kernels::emulator::Exchange(&x, sizeof(x));
+  if (Self().thread % 32 < 16) emulator::Exchange(&x, sizeof(x));
 }
 
 void ExchangeOfTwoSizes(void*) {
   const uint32_t x[2] = {1, 2};
-  kernels::emulator::Exchange(x, Self().thread % 2 == 0 ? 4 : 8);
+  emulator::Exchange(x, Self().thread % 2 == 0 ? 4 : 8);
 }
 
 void ExchangeAgainstSync(void*) {
   const uint32_t x = 1;
   if (Self().thread % 2 == 0) {
-    kernels::emulator::Exchange(&x, sizeof(x));
+    emulator::Exchange(&x, sizeof(x));
   } else {
     SyncWarp();
   }
@@ -82,13 +82,13 @@ void WriteBeforeDynamic(void*) {
 
 void WriteBeyondStatic(void*) {
   static constexpr char kKey = 0;
-  auto* const words = static_cast<uint32_t*>(kernels::emulator::StaticShared(&kKey, 64, 4));
+  auto* const words = static_cast<uint32_t*>(emulator::StaticShared(&kKey, 64, 4));
   if (Self().thread <= 16) words[Self().thread] = 1;
 }
 
 void WriteStatic(void*) {
   static constexpr char kKey = 0;
-  auto* const words = static_cast<uint32_t*>(kernels::emulator::StaticShared(&kKey, 64, 4));
+  auto* const words = static_cast<uint32_t*>(emulator::StaticShared(&kKey, 64, 4));
   if (Self().thread < 16) words[Self().thread] = 1;
 }
 

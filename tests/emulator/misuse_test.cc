@@ -102,7 +102,7 @@ TEST(Shapes, OfABlockCountItsStaticVariables) {
 }
 
 TEST(AddressSanitizer, EndsTheProgramAtAnAccessOutOfBounds) {
-  if (kernels::emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
+  if (emulator::kChecksAccesses) GTEST_SKIP() << "not an AddressSanitizer build";
   EXPECT_DEATH(ErrorIn(&ReadBeyondDynamic), "use-after-poison");
   EXPECT_DEATH(ErrorIn(&WriteBeforeDynamic), "use-after-poison");
   EXPECT_DEATH(ErrorIn(&WriteBeyondStatic), "use-after-poison");
@@ -111,7 +111,7 @@ TEST(AddressSanitizer, EndsTheProgramAtAnAccessOutOfBounds) {
 class Accesses : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!kernels::emulator::kChecksAccesses) {
+    if (!emulator::kChecksAccesses) {
       GTEST_SKIP() << "AddressSanitizer's builds end the program here";
     }
   }

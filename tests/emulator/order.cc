@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 // Vectors that may pile up before unused ones are looked for: 4 KiB each.
@@ -188,4 +188,4 @@ void Order::CollectVectors() {
   }
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

@@ -25,7 +25,7 @@
 
 #include "tests/emulator/emulator.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // clock << 12 | id << 1 | atomic. Ordered by clock first, so that a base is one comparison.
 using Epoch = uint32_t;
@@ -142,6 +142,6 @@ class Order {
   std::vector<uint32_t*> unused_;
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_ORDER_H_

@@ -20,7 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 constexpr size_t kMaxFrames = 5;
@@ -122,4 +122,4 @@ bool IsSameSource(Place a, Place b) {
   return !first.has_line || !second.has_line || first.text == second.text;
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

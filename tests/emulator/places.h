@@ -9,7 +9,7 @@
 
 #include "tests/emulator/shadow.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // The place of the call that returns to this address.
 inline Place PlaceOf(const void* return_address) {
@@ -24,6 +24,6 @@ std::string Describe(Place place);
 // loop. Places without a line are taken for the same.
 bool IsSameSource(Place a, Place b);
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_PLACES_H_

@@ -6,7 +6,7 @@
 #include <new>
 #include <stdexcept>
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 PrivateMemory::PrivateMemory() {
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
@@ -20,4 +20,4 @@ PrivateMemory::PrivateMemory() {
 
 PrivateMemory::~PrivateMemory() { munmap(memory_, kBytes); }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

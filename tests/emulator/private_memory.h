@@ -6,11 +6,11 @@
 
 #include <cstddef>
 
-#include "kernels/device/emulator.h"
 #include "tests/emulator/emulator.h"
 #include "tests/emulator/fiber.h"
+#include "tests/emulator/kernel_interface.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 class PrivateMemory {
  public:
@@ -38,6 +38,6 @@ class PrivateMemory {
   ThreadIndex* indices_ = nullptr;
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_PRIVATE_MEMORY_H_

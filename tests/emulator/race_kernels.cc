@@ -2,17 +2,17 @@
 // Pairs of accesses to shared memory, with and without what orders them; see probe_kernels.h.
 #include <cstring>
 
-#include "kernels/device/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 
 namespace reprise::testing {
 namespace {
 
-using kernels::emulator::Self;
-using kernels::emulator::SyncBlock;
-using kernels::emulator::SyncWarp;
+using emulator::Self;
+using emulator::SyncBlock;
+using emulator::SyncWarp;
 
-uint32_t* Words() { return reinterpret_cast<uint32_t*>(kernels::emulator::DynamicShared()); }
+uint32_t* Words() { return reinterpret_cast<uint32_t*>(emulator::DynamicShared()); }
 
 const RaceArgs& Args(void* args) { return *static_cast<const RaceArgs*>(args); }
 
@@ -88,7 +88,7 @@ void StoreOverlappingHalves(void* args) {
 void CountTogether(void* args) {
   if (Self().thread == 0) StoreWord(Words(), 0);
   if (Args(args).synchronised) SyncBlock();
-  kernels::emulator::AtomicAdd(Words(), 2);
+  emulator::AtomicAdd(Words(), 2);
   SyncBlock();
   Args(args).out[Self().thread] = LoadWord(Words());
 }
@@ -96,7 +96,7 @@ void CountTogether(void* args) {
 void ReadCountTooEarly(void* args) {
   if (Self().thread == 0) StoreWord(Words(), 0);
   SyncBlock();
-  kernels::emulator::AtomicAdd(Words(), 1);
+  emulator::AtomicAdd(Words(), 1);
   if (Args(args).synchronised) SyncBlock();
   Args(args).out[Self().thread] = LoadWord(Words());
 }
@@ -130,8 +130,8 @@ void CopyStruct(void* args) {
 void ShareStatics(void* args) {
   static constexpr char kFirst = 0;
   static constexpr char kSecond = 0;
-  auto* const first = static_cast<uint32_t*>(kernels::emulator::StaticShared(&kFirst, 4, 4));
-  auto* const second = static_cast<uint32_t*>(kernels::emulator::StaticShared(&kSecond, 24, 8));
+  auto* const first = static_cast<uint32_t*>(emulator::StaticShared(&kFirst, 4, 4));
+  auto* const second = static_cast<uint32_t*>(emulator::StaticShared(&kSecond, 24, 8));
   if (Self().thread == 0) StoreWord(first, 11);
   if (Self().thread == 1) StoreWord(second + 5, 22);
   if (Args(args).synchronised) SyncBlock();
@@ -144,9 +144,8 @@ void LastArriver(void* args) {
   uint32_t* const count = Words() + Self().block_threads - 1;
   const unsigned last = Self().block_threads - 1;
   if (Self().thread != last) StoreWord(Words() + Self().thread, 1);
-  const uint32_t before = Args(args).synchronised
-                              ? kernels::emulator::AtomicAddAcquireRelease(count, 1)
-                              : kernels::emulator::AtomicAdd(count, 1);
+  const uint32_t before = Args(args).synchronised ? emulator::AtomicAddAcquireRelease(count, 1)
+                                                  : emulator::AtomicAdd(count, 1);
   if (before + 1 != Self().block_threads) return;
   uint32_t sum = 0;
   for (unsigned i = 0; i < last; ++i) sum += LoadWord(Words() + i);

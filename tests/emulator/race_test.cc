@@ -23,7 +23,7 @@ constexpr unsigned kThreads = 128;
 class Races : public ::testing::TestWithParam<unsigned> {
  protected:
   void SetUp() override {
-    if (!kernels::emulator::kChecksAccesses) {
+    if (!emulator::kChecksAccesses) {
       GTEST_SKIP() << "no race detector in AddressSanitizer's builds";
     }
   }
@@ -31,7 +31,7 @@ class Races : public ::testing::TestWithParam<unsigned> {
   std::string ErrorOfRace(void (*body)(void*), bool synchronised) {
     std::string all;
     for (uint64_t seed = 1; seed <= 10; ++seed) {
-      kernels::emulator::SetScheduleSeed(seed);
+      emulator::SetScheduleSeed(seed);
       out_.assign(kThreads, 0);
       RaceArgs args{.out = out_.data(), .synchronised = synchronised};
       const std::string error =

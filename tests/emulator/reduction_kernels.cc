@@ -2,19 +2,19 @@
 // Right kernels with shuffles and barriers; see probe_kernels.h.
 #include <cstring>
 
-#include "kernels/device/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 
 namespace reprise::testing {
 namespace {
 
-using kernels::emulator::Self;
+using emulator::Self;
 
 template <typename T>
 T ReadLane(T mine, unsigned lane) {
-  const std::byte* all = kernels::emulator::Exchange(&mine, sizeof(mine));
+  const std::byte* all = emulator::Exchange(&mine, sizeof(mine));
   T theirs;
-  std::memcpy(&theirs, all + lane * kernels::emulator::kExchangeBytes, sizeof(theirs));
+  std::memcpy(&theirs, all + lane * emulator::kExchangeBytes, sizeof(theirs));
   return theirs;
 }
 
@@ -27,11 +27,11 @@ float WarpSum(float x) {
 }
 
 void TreeSumBody(const ReductionArgs& args, bool with_barrier) {
-  auto* const partial = reinterpret_cast<float*>(kernels::emulator::DynamicShared());
+  auto* const partial = reinterpret_cast<float*>(emulator::DynamicShared());
   const unsigned t = Self().thread;
   partial[t] = args.x[t];
   for (unsigned n = Self().block_threads / 2; n > 0; n /= 2) {
-    if (with_barrier) kernels::emulator::SyncBlock();
+    if (with_barrier) emulator::SyncBlock();
     if (t < n) partial[t] += partial[t + n];
   }
   if (t == 0) *args.out = partial[0];
@@ -41,12 +41,12 @@ void TreeSumBody(const ReductionArgs& args, bool with_barrier) {
 
 void BlockSum(void* argument) {
   const auto& args = *static_cast<const ReductionArgs*>(argument);
-  auto* const partial = reinterpret_cast<float*>(kernels::emulator::DynamicShared());
+  auto* const partial = reinterpret_cast<float*>(emulator::DynamicShared());
   const unsigned t = Self().thread;
   const unsigned warp_size = Self().warp_size;
   const float sum = WarpSum(args.x[t]);
   if (t % warp_size == 0) partial[t / warp_size] = sum;
-  kernels::emulator::SyncBlock();
+  emulator::SyncBlock();
   const unsigned num_warps = Self().block_threads / warp_size;
   if (t >= warp_size) return;
   const float total = WarpSum(t < num_warps ? partial[t] : 0.0f);

@@ -89,12 +89,12 @@ TEST(Blocks, RunOnTwoHostThreadsAtOnce) {
 void RunTreeSum(const runtime::HostBlockContext& context, const void* args) {
   ReductionArgs of_block = *static_cast<const ReductionArgs*>(args);
   of_block.out += context.block_x;
-  kernels::emulator::RunBlock(context, {32, 1024}, &TreeSum, &of_block);
+  emulator::RunBlock(context, {32, 1024}, &TreeSum, &of_block);
 }
 
 void RunBrokenTreeSum(const runtime::HostBlockContext& context, const void* args) {
   ReductionArgs copy = *static_cast<const ReductionArgs*>(args);
-  kernels::emulator::RunBlock(context, {32, 1024}, &TreeSumWithoutBarrier, &copy);
+  emulator::RunBlock(context, {32, 1024}, &TreeSumWithoutBarrier, &copy);
 }
 
 constexpr runtime::KernelDef kDefs[] = {{.name = "tree_sum", .host = &RunTreeSum},
@@ -116,7 +116,7 @@ TEST(Blocks, AreKernelsOfTheHostDevice) {
   ASSERT_TRUE((*stream)->Synchronize().ok());
   EXPECT_THAT(sums, Each(std::accumulate(x.begin(), x.end(), 0.0f)));
 
-  if (!kernels::emulator::kChecksAccesses) return;
+  if (!emulator::kChecksAccesses) return;
   ASSERT_TRUE((*stream)->Launch(*(*module)->Find("broken_tree_sum"), shape, args).ok());
   const absl::Status status = (*stream)->Synchronize();
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("race on dynamic shared"));

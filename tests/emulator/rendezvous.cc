@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/emulator/block_runner.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 void BlockRunner::SwitchTo(Thread* next) {
   Thread* const self = current_;
@@ -185,4 +185,4 @@ std::string BlockRunner::DescribeWaiting() const {
   return text;
 }
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

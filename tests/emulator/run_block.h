@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/emulator.h"
 #include "runtime/device.h"
+#include "tests/emulator/kernel_interface.h"
 
 namespace reprise::testing {
 
@@ -34,7 +34,7 @@ inline std::string ErrorOf(void (*body)(void*), void* args, const BlockShape& sh
                                           .shared = nullptr,
                                           .shared_bytes = shape.shared_bytes};
   try {
-    kernels::emulator::RunBlock(context, {shape.warp_size, shape.shared_limit_bytes}, body, args);
+    emulator::RunBlock(context, {shape.warp_size, shape.shared_limit_bytes}, body, args);
   } catch (const std::exception& e) {
     return e.what();
   }

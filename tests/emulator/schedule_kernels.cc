@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that show their schedule, and what switches and checks cost; see probe_kernels.h.
-#include "kernels/device/emulator.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/probe_kernels.h"
 
 namespace reprise::testing {
 
-using kernels::emulator::Self;
-using kernels::emulator::SyncBlock;
+using emulator::Self;
+using emulator::SyncBlock;
 
 void RecordOrder(void* argument) {
   const auto& args = *static_cast<const OrderArgs*>(argument);
   for (unsigned round = 0; round < 2; ++round) {
-    args.order[kernels::emulator::AtomicAdd(args.count, 1)] = Self().thread;
+    args.order[emulator::AtomicAdd(args.count, 1)] = Self().thread;
     SyncBlock();
   }
 }
@@ -23,12 +23,12 @@ void MeetOften(void* argument) {
 
 void MeetInWarpsOften(void* argument) {
   const int rounds = *static_cast<const int*>(argument);
-  for (int i = 0; i < rounds; ++i) kernels::emulator::SyncWarp();
+  for (int i = 0; i < rounds; ++i) emulator::SyncWarp();
 }
 
 void AccessOften(void* argument) {
   const int rounds = *static_cast<const int*>(argument);
-  auto* const words = reinterpret_cast<uint32_t*>(kernels::emulator::DynamicShared());
+  auto* const words = reinterpret_cast<uint32_t*>(emulator::DynamicShared());
   const unsigned t = Self().thread;
   const unsigned n = Self().block_threads;
   for (int i = 0; i < 8; ++i) words[i * n + t] = t;
@@ -56,12 +56,12 @@ void AccessGlobalOften(void* argument) {
 
 void MeetOnABarrierOften(void* argument) {
   const auto rounds = static_cast<uint32_t>(*static_cast<const int*>(argument));
-  auto* const barrier = reinterpret_cast<uint64_t*>(kernels::emulator::DynamicShared());
-  if (Self().thread == 0) kernels::emulator::BarrierInit(barrier, Self().block_threads);
+  auto* const barrier = reinterpret_cast<uint64_t*>(emulator::DynamicShared());
+  if (Self().thread == 0) emulator::BarrierInit(barrier, Self().block_threads);
   SyncBlock();
   for (uint32_t phase = 0; phase < rounds; ++phase) {
-    kernels::emulator::BarrierArrive(barrier);
-    kernels::emulator::BarrierWait(barrier, phase);
+    emulator::BarrierArrive(barrier);
+    emulator::BarrierWait(barrier, phase);
   }
 }
 

@@ -30,16 +30,16 @@ std::vector<uint32_t> NextOrders() {
 }
 
 TEST(Schedule, FollowsFromTheSeed) {
-  kernels::emulator::SetScheduleSeed(5);
+  emulator::SetScheduleSeed(5);
   const std::vector<uint32_t> orders = NextOrders();
-  kernels::emulator::SetScheduleSeed(5);
+  emulator::SetScheduleSeed(5);
   EXPECT_EQ(NextOrders(), orders);
-  kernels::emulator::SetScheduleSeed(6);
+  emulator::SetScheduleSeed(6);
   EXPECT_NE(NextOrders(), orders);
 }
 
 TEST(Schedule, IsAnotherOneAfterEveryBarrierAndInEveryBlock) {
-  kernels::emulator::SetScheduleSeed(7);
+  emulator::SetScheduleSeed(7);
   const std::vector<uint32_t> orders = NextOrders();
   std::vector<uint32_t> all_threads(kThreads);
   std::iota(all_threads.begin(), all_threads.end(), 0u);
@@ -69,7 +69,7 @@ double MeasureNs(const char* name, void (*body)(void*), int rounds, unsigned thr
 
 // Ten times and more what an idle machine takes, since other tests run beside this one.
 TEST(Schedule, CostsTensOfNanosecondsASwitch) {
-  const double slack = kernels::emulator::kChecksAccesses ? 1.0 : 50.0;
+  const double slack = emulator::kChecksAccesses ? 1.0 : 50.0;
   EXPECT_LT(MeasureNs("ns_block_barrier", &MeetOften, 1000, 256), 500 * slack);
   EXPECT_LT(MeasureNs("ns_block_barrier_512", &MeetOften, 500, 512), 500 * slack);
   EXPECT_LT(MeasureNs("ns_warp_barrier", &MeetInWarpsOften, 1000, 256), 500 * slack);

@@ -9,7 +9,7 @@
 
 #include "tests/emulator/arena.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 namespace {
 
 // Zero-filled, and costs nothing where it is not touched.
@@ -132,4 +132,4 @@ REPRISE_INSTANTIATE(kAtomicWrite)
 REPRISE_INSTANTIATE(kAtomicUpdate)
 #undef REPRISE_INSTANTIATE
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator

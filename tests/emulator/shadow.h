@@ -17,7 +17,7 @@
 
 #include "tests/emulator/order.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // Low half of an address in the program: where an access stands in the code.
 using Place = uint32_t;
@@ -143,6 +143,6 @@ class Shadow {
   Cell* bytes_ = nullptr;
 };
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
 #endif  // REPRISE_TESTS_EMULATOR_SHADOW_H_

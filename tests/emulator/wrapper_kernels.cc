@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer over the emulator; see probe_kernels.h.
-#define REPRISE_EMULATE_MMA
 #include "kernels/device/block.h"
 #include "tests/emulator/probe_kernels.h"
 

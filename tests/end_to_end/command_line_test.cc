@@ -3,18 +3,22 @@
 // refusal is one line on stderr that names the command, and an exit code: 2 for wrong usage, 1 for
 // a failure.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/end_to_end/program.h"
 
 namespace reprise::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Refusal {
@@ -41,6 +45,8 @@ void ExpectUsageError(const Refusal& refusal) {
   EXPECT_THAT(error, StartsWith("reprise"));
   EXPECT_THAT(error, HasSubstr("--help)"));
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+  // The option says what it is about.
+  EXPECT_THAT(error, Not(ContainsRegex("--[a-z-]+: [a-z ]+: got")));
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
@@ -51,6 +57,93 @@ TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
     EXPECT_EQ(program.Wait(), 0);
     EXPECT_THAT(program.stdout_text(), HasSubstr("Examples:\n  reprise " + command)) << command;
   }
+}
+
+TEST(CommandLine, HelpIsACommandToo) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{}, {"run"}, {"profile"}}) {
+    std::vector<std::string> by_command = command;
+    by_command.insert(by_command.begin(), "help");
+    std::vector<std::string> by_option = command;
+    by_option.emplace_back("--help");
+    Program program(by_command);
+    Program option(by_option);
+    EXPECT_EQ(program.Wait(), 0);
+    EXPECT_EQ(option.Wait(), 0);
+    EXPECT_THAT(program.stdout_text(), HasSubstr("Examples:"));
+    EXPECT_EQ(program.stdout_text(), option.stdout_text());
+  }
+}
+
+// Nothing that was asked for was delivered.
+TEST(CommandLine, AStdoutThatTakesNothingIsAFailure) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"--help"},
+      {"run", "--help"},
+      {"--version"},
+      {"run", "--model", ShippedModel(), "--device", "host", "--prompt", "x", "--max-new-tokens",
+       "2"},
+      {"run", "--model", ShippedModel(), "--device", "host", "--prompt", "x", "--max-new-tokens",
+       "2", "--quiet", "--json", "-"},
+      {"profile", "--model", ShippedModel(), "--device", "host", "--rows", "1", "--contexts", "16",
+       "--iterations", "2", "--warmup", "0", "--bandwidth-bytes", "1MiB"},
+  };
+  for (const std::vector<std::string>& command : commands) {
+    Program program(command, {.stdout_path = "/dev/full"});
+    EXPECT_EQ(program.Wait(), 1) << command[0];
+    EXPECT_THAT(program.stderr_text(),
+                HasSubstr("cannot write to stdout: No space left on device"));
+  }
+}
+
+TEST(CommandLine, JsonGoesToStdoutAloneAndLeavesTheTextToStderr) {
+  Program program({"run", "--model", ShippedModel(), "--device", "host", "--prompt", "You may",
+                   "--max-new-tokens", "8", "--json", "-"});
+  EXPECT_EQ(program.Wait(), 0);
+  const auto json = nlohmann::json::parse(program.stdout_text(), nullptr, false);
+  EXPECT_EQ(json["requests"][0]["tokens"].size(), 8u) << program.stdout_text();
+  EXPECT_THAT(program.stderr_text(), HasSubstr("TTFT"));
+  EXPECT_THAT(program.stderr_text(), HasSubstr("You may"));
+  EXPECT_FALSE(std::filesystem::exists("-"));
+}
+
+// Enough to run it again, and to know what ran.
+TEST(CommandLine, JsonSaysWhichRunItIsOf) {
+  Program program({"run", "--model", ShippedModel(), "--device", "host", "--prompt", "You may",
+                   "--max-new-tokens", "1", "--quiet", "--json", "-"});
+  EXPECT_EQ(program.Wait(), 0);
+  const auto json = nlohmann::json::parse(program.stdout_text(), nullptr, false);
+  ASSERT_TRUE(json.is_object()) << program.stdout_text();
+  EXPECT_EQ(json["command"], "run");
+  EXPECT_EQ(json["argv"].size(), 13u);
+  EXPECT_EQ(json["argv"][1], "run");
+  EXPECT_THAT(json["date"].get<std::string>(),
+              ContainsRegex("^20[0-9][0-9]-[0-9]+-[0-9]+T[0-9]+:[0-9]+:[0-9]+Z$"));
+  EXPECT_THAT(json["host"].get<std::string>(), Not(IsEmpty()));
+  EXPECT_TRUE(json["commit"].is_null() || json["commit"].get<std::string>().size() >= 40);
+  EXPECT_EQ(json["error"], nullptr);
+}
+
+// One token has no time between two.
+TEST(CommandLine, WhatWasNeverMeasuredIsADash) {
+  Program program({"run", "--model", ShippedModel(), "--device", "host", "--prompt", "You may",
+                   "--max-new-tokens", "1", "--json", "-"});
+  EXPECT_EQ(program.Wait(), 0);
+  EXPECT_THAT(program.stderr_text(), ContainsRegex("\nTPOT +- +- +- +-\n"));
+  const auto json = nlohmann::json::parse(program.stdout_text(), nullptr, false);
+  EXPECT_EQ(json["figures"]["itl_ms"]["count"], 0);
+  EXPECT_EQ(json["figures"]["itl_ms"]["p50"], nullptr);
+}
+
+TEST(CommandLine, TokensWithoutATokenizerAreShownAsIdsAndThatIsSaid) {
+  TemporaryDirectory directory;
+  const auto model = WriteTinyModel({}, directory.path() + "/tiny");
+  ASSERT_TRUE(model.ok()) << model.status();
+  Program program({"run", "--model", *model, "--device", "host", "--prompt-tokens", "5,6,7",
+                   "--max-new-tokens", "3", "--ignore-eos"});
+  EXPECT_EQ(program.Wait(), 0);
+  EXPECT_THAT(program.stdout_text(), ContainsRegex("^[0-9]+ [0-9]+ [0-9]+ \n"));
+  EXPECT_THAT(program.stderr_text(), HasSubstr("tokens are shown as ids"));
 }
 
 TEST(CommandLine, VersionNamesTheDevicesOfThisBuild) {
@@ -64,7 +157,13 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
   const std::vector<Refusal> refusals = {
       {{}, {"reprise: "}},
       {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile"}},
-      {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\""}},
+      {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
+      {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
+      {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
+      {{"serve", "--modle", "a"}, {"\"--modle\"; did you mean \"--model\"?"}},
+      {{"run", "--random-prompt=4"}, {"did you mean \"--random-prompts\"?"}},
+      {{"run", "--max-new", "4"}, {"did you mean \"--max-new-tokens\"?"}},
+      {{"run", "--requests", "4"}, {"unknown argument \"--requests\"; reprise sched has it"}},
       {{"serve"}, {"--model DIR or --preset NAME"}},
       {{"serve", "--model", "a", "--preset", "llama-3.1-8b"}, {"both --model and --preset"}},
       {{"serve", "--preset", "gpt"}, {"got \"gpt\", allowed: llama-3.1-8b"}},
@@ -81,15 +180,19 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"serve", "--model", "a", "--drain-timeout", "10"}, {"got \"10\"", "30s"}},
       {{"serve", "--model", "a", "--max-message", "1B"}, {"got \"1B\"", "1KiB to 1GiB"}},
       {{"run", "--model", "a"}, {"prompts: got none"}},
-      {{"run", "--model", "a", "--prompt", "x", "--random-prompt", "4"}, {"several kinds"}},
+      {{"run", "--model", "a", "--prompt", "x", "--random-prompts", "4"}, {"several kinds"}},
+      {{"run", "--model", "a", "--random-prompts", "4..x"}, {"--random-prompts: got \"x\""}},
+      {{"sched", "--prompt", "x", "--random-prompts", "4"}, {"several kinds"}},
       {{"run", "--model", "a", "--prompt", "x", "--temperature", "nan"}, {"got \"nan\""}},
-      {{"run", "--model", "a", "--prompt-lengths", "9..3"}, {"--prompt-lengths", "got \"3\""}},
+      {{"run", "--model", "a", "--prompt-lengths", "9..3"}, {"got \"3\""}},
+      {{"run", "--model", "a", "--prompt", "x", "--stop", ""},
+       {"--stop: got \"\", allowed: a text of at least one byte"}},
       {{"run", "--model", "a", "--prompt", "x", "--top-p", "1.5"}, {"--top-p", "got \"1.5\""}},
       {{"run", "--model", "a", "--prompt", "x", "--logit-bias", "5"}, {"ID:NUMBER"}},
       {{"run", "--model", "a", "--prompt", "x", "--logit-bias", "5:x"}, {"got \"x\""}},
       {{"run", "--model", "a", "--prompt", "x", "--logprobs", "33"}, {"from 0 to 32"}},
       {{"run", "--model", "a", "--prompt", "x", "--stop-token", "-1"},
-       {"--stop-token: number: got \"-1\", allowed: a whole number from 0"}},
+       {"--stop-token: got \"-1\", allowed: a whole number from 0"}},
       {{"run", "--model", "a", "--prompt", "x", "--bandwidth", "4.7TB"}, {"got \"4.7TB\"", "TB/s"}},
       {{"sched"}, {"prompts: got none", "--demo"}},
       {{"sched", "--demo", "--address", "host"}, {"got \"host\"", "HOST:PORT"}},
@@ -113,6 +216,10 @@ TEST(CommandLine, FailuresNameTheirCauseAndExitWith1) {
       {{"run", "--model", "/no/such/model", "--prompt", "x"}, {"/no/such/model"}},
       {{"serve", "--model", ShippedModel(), "--listen", "unix:/no/such/dir/a.sock"},
        {"unix:/no/such/dir/a.sock"}},
+      {{"serve", "--model", ShippedModel(), "--listen", "unix:/sys/a.sock"},
+       {"cannot listen on unix:/sys/a.sock: "}},
+      {{"serve", "--model", ShippedModel(), "--listen", "192.0.2.1:50061"},
+       {"cannot listen on 192.0.2.1:50061: Cannot assign requested address"}},
       {{"sched", "--prompts-file", "/no/such/file"}, {"cannot read \"/no/such/file\""}},
       {{"sched", "--demo", "--json", "/no/such/dir/a.json"},
        {"cannot write \"/no/such/dir/a.json\": No such file or directory"}},
@@ -131,7 +238,10 @@ TEST(CommandLine, FailuresNameTheirCauseAndExitWith1) {
        {"reprise run: device 'hip': no HIP library: /no/such/libamdhip64.so: cannot open"}},
       {{"run", "--model", ShippedModel(), "--device", "host", "--prompt", "x", "--kv-cache",
         "1KiB"},
-       {"reprise run: "}},
+       {"reprise run: the KV pool gets 1024 bytes", "at least 81920 bytes"}},
+      {{"run", "--model", ShippedModel(), "--device", "host", "--prompt", "x", "--kv-cache",
+        "100TiB"},
+       {"GiB) asked, ", "GiB) free"}},
   };
   for (const Refusal& refusal : refusals) ExpectRefusal(refusal, 1);
 }

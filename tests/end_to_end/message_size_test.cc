@@ -62,7 +62,6 @@ class Client {
   }
   // The session's first step, filled in by the caller. False when the stream ended instead.
   bool Step(v1::StepStreamRequest* request, v1::StepStreamResponse* response) {
-    request->mutable_step()->set_epoch(opened_.epoch());
     request->mutable_step()->set_sequence(1);
     return stream_->Write(*request) && stream_->Read(response);
   }

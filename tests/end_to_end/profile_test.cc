@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise profile` as users run it: real output against the schema, numbers that must agree with
 // each other, and what is refused before anything is measured.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,8 @@ TEST_F(ProfileProgram, WritesWhatTheSchemaDescribes) {
 }
 
 TEST_F(ProfileProgram, FiguresAgreeWithEachOther) {
-  const json profile = Profile({"--rows", "2", "--contexts", "40", "--iterations", "20"});
+  const json profile =
+      Profile({"--rows", "2", "--contexts", "40", "--iterations", "20", "--rounds", "1"});
   const json& point = profile["points"][0];
   // Windows of 16 and 4 steps that end at 40: 25..40 and 37..40.
   EXPECT_DOUBLE_EQ(point["mean_context"], (16 * 32.5 + 4 * 38.5) / 20);
@@ -110,7 +112,8 @@ TEST_F(ProfileProgram, AWindowShortensWhatIsReadAndNotTheContext) {
                                     directory_.path() + "/windowed");
   ASSERT_TRUE(model.ok()) << model.status();
   model_ = *model;
-  const json profile = Profile({"--rows", "2", "--contexts", "40", "--iterations", "16"});
+  const json profile =
+      Profile({"--rows", "2", "--contexts", "40", "--iterations", "16", "--rounds", "1"});
   EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
   const json& point = profile["points"][0];
   EXPECT_EQ(point["context"], 40);
@@ -118,6 +121,49 @@ TEST_F(ProfileProgram, AWindowShortensWhatIsReadAndNotTheContext) {
   EXPECT_DOUBLE_EQ(point["mean_attended"], (25 + 26 + 27 + 28 + 29 + 11 * 30) / 16.0);
   EXPECT_NEAR(point["bytes"]["kv_read"].get<double>(),
               2 * 256 * point["mean_attended"].get<double>(), 0.5);
+}
+
+TEST_F(ProfileProgram, SaysWhichRunItIsOf) {
+  const json profile = Profile({"--rows", "1", "--contexts", "40", "--iterations", "3"});
+  EXPECT_EQ(profile["argv"][1], "profile");
+  EXPECT_THAT(profile["date"].get<std::string>(), StartsWith("20"));
+  EXPECT_THAT(profile["host"].get<std::string>(), Not(IsEmpty()));
+  EXPECT_TRUE(profile.contains("commit"));
+  EXPECT_EQ(profile["error"], nullptr);
+}
+
+// Every point is measured in every round, and the rounds' steps add up.
+TEST_F(ProfileProgram, RoundsShareTheStepsAndTellTheirSpread) {
+  const json profile = Profile({"--rows", "1,2", "--contexts", "40", "--iterations", "20"});
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  EXPECT_EQ(profile["settings"]["rounds"], 3);
+  for (const json& point : profile["points"]) {
+    EXPECT_EQ(point["plain"]["replay_us"]["count"], 20);
+    EXPECT_EQ(point["twin"]["replay_us"]["count"], 20);
+    auto rounds = point["round_replay_us"].get<std::vector<double>>();
+    ASSERT_EQ(rounds.size(), 3u);
+    std::sort(rounds.begin(), rounds.end());
+    EXPECT_NEAR(point["spread"].get<double>(), (rounds[2] - rounds[0]) / rounds[1], 1e-9);
+    // Rounds of 6, 7 and 7 steps that end at 40.
+    EXPECT_NEAR(point["mean_context"].get<double>(), (6 * 37.5 + 14 * 37.0) / 20, 1e-9);
+  }
+  EXPECT_EQ(Profile({"--rows", "1", "--contexts", "40", "--iterations", "2"})["settings"]["rounds"],
+            2);
+  EXPECT_EQ(Profile({"--rows", "1", "--contexts", "40", "--rounds", "1"})["points"][0]["spread"],
+            nullptr);
+}
+
+TEST_F(ProfileProgram, ShowsThatItMeasures) {
+  const std::vector<std::string> work = {"--rows", "1,2",          "--contexts",
+                                         "100",    "--iterations", "40"};
+  Program log(Arguments(work));
+  EXPECT_EQ(log.Wait(std::chrono::seconds(120)), 0);
+  EXPECT_THAT(log.stderr_text(), HasSubstr("measured: round 1 of 3 in "));
+  Program watched(Arguments(work), {.terminal_columns = 80});
+  EXPECT_EQ(watched.Wait(std::chrono::seconds(120)), 0);
+  EXPECT_THAT(watched.terminal().output(), HasSubstr("measuring bandwidth over 1.00 MiB"));
+  EXPECT_THAT(watched.terminal().output(), HasSubstr("steps, round 1 of 3"));
+  EXPECT_THAT(watched.terminal().screen().text(), Not(HasSubstr("steps, round")));
 }
 
 TEST_F(ProfileProgram, PrintsTablesForPeople) {

@@ -24,6 +24,12 @@ void RedirectTo(const std::string& path, int descriptor) {
   if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
 }
 
+// The test's own parent may have started it in the background, with signals ignored.
+void ResetSignals(const std::vector<int>& ignored) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT}) signal(number, SIG_DFL);
+  for (const int number : ignored) signal(number, SIG_IGN);
+}
+
 std::vector<std::string> ServeArguments(const std::string& model, const std::string& address,
                                         std::vector<std::string> flags) {
   std::vector<std::string> arguments = {"serve", "--model",  model, "--listen",
@@ -34,18 +40,30 @@ std::vector<std::string> ServeArguments(const std::string& model, const std::str
 
 }  // namespace
 
-Program::Program(std::vector<std::string> arguments) {
+Program::Program(std::vector<std::string> arguments, const ProgramSetting& setting) {
   arguments.insert(arguments.begin(), REPRISE_PROGRAM);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  const std::string out = directory_.path() + "/out";
+  const std::string out =
+      setting.stdout_path.empty() ? directory_.path() + "/out" : setting.stdout_path;
   const std::string err = directory_.path() + "/err";
+  if (setting.terminal_columns > 0) {
+    terminal_ = std::make_unique<PseudoTerminal>(setting.terminal_columns);
+  }
   pid_ = fork();
-  if (pid_ != 0) return;
-  RedirectTo("/dev/null", STDIN_FILENO);
-  RedirectTo(out, STDOUT_FILENO);
-  RedirectTo(err, STDERR_FILENO);
+  if (pid_ != 0) {
+    if (terminal_ != nullptr) terminal_->CloseChildEnd();
+    return;
+  }
+  ResetSignals(setting.ignored_signals);
+  if (terminal_ != nullptr) {
+    terminal_->Attach();
+  } else {
+    RedirectTo("/dev/null", STDIN_FILENO);
+    RedirectTo(out, STDOUT_FILENO);
+    RedirectTo(err, STDERR_FILENO);
+  }
   execv(argv[0], argv.data());
   _exit(127);
 }
@@ -76,12 +94,12 @@ int Program::Wait(std::chrono::seconds time) {
   const auto deadline = std::chrono::steady_clock::now() + time;
   while (!Reap(false)) {
     if (std::chrono::steady_clock::now() > deadline) {
-      ADD_FAILURE() << "still running after " << time.count() << " s; it printed:\n"
-                    << stdout_text() << stderr_text();
+      ADD_FAILURE() << "still running after " << time.count() << " s; it printed:\n" << Printed();
       return -1;
     }
     std::this_thread::sleep_for(kPoll);
   }
+  if (terminal_ != nullptr) terminal_->AwaitEnd();
   return exit_code_;
 }
 
@@ -89,11 +107,15 @@ bool Program::AwaitOutput(const std::string& text) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (std::chrono::steady_clock::now() < deadline) {
     const bool ended = Reap(false);
-    if ((stdout_text() + stderr_text()).find(text) != std::string::npos) return true;
+    if (Printed().find(text) != std::string::npos) return true;
     if (ended) return false;
     std::this_thread::sleep_for(kPoll);
   }
   return false;
+}
+
+std::string Program::Printed() const {
+  return terminal_ != nullptr ? terminal_->output() : stdout_text() + stderr_text();
 }
 
 std::string Program::stdout_text() const { return ReadTextFile(directory_.path() + "/out"); }

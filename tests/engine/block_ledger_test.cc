@@ -197,5 +197,45 @@ TEST(BlockLedger, AgreesWithAPlainModelOverARandomLife) {
   }
 }
 
+// ---- whose tokens are in a block ----
+
+TEST(BlockLedgerTokens, CountFromNothingWheneverABlockIsGiven) {
+  BlockLedger ledger(3);
+  const uint32_t block = Allocate(ledger, 1, 1)[0];
+  EXPECT_EQ(ledger.num_written(block), 0u);
+  ledger.NoteWritten(block, 3);
+  ledger.NoteWritten(block, 2);
+  EXPECT_EQ(ledger.num_written(block), 3u);
+  EXPECT_OK(ledger.Free(1, std::vector<uint32_t>{block}));
+  EXPECT_EQ(Allocate(ledger, 1, 1)[0], block);
+  EXPECT_EQ(ledger.num_written(block), 0u);
+}
+
+TEST(BlockLedgerTokens, AreOthersUntilTheyAreCleared) {
+  BlockLedger ledger(3);
+  const uint32_t block = Allocate(ledger, 1, 1)[0];
+  EXPECT_FALSE(ledger.HasOthersTokens(block));
+  ledger.NoteWritten(block, 1);
+  EXPECT_FALSE(ledger.HasOthersTokens(block));
+  const std::vector<uint32_t> blocks = {block};
+  EXPECT_OK(ledger.Free(1, blocks));
+  EXPECT_EQ(Allocate(ledger, 1, 1)[0], block);
+  EXPECT_FALSE(ledger.HasOthersTokens(block)) << "its own";
+  EXPECT_OK(ledger.Free(1, blocks));
+  EXPECT_EQ(Allocate(ledger, 2, 1)[0], block);
+  EXPECT_TRUE(ledger.HasOthersTokens(block));
+  // Given on without a write or a clear: still those of the first.
+  EXPECT_OK(ledger.Free(2, blocks));
+  EXPECT_EQ(Allocate(ledger, 3, 1)[0], block);
+  EXPECT_TRUE(ledger.HasOthersTokens(block));
+  ledger.NoteCleared(block);
+  EXPECT_FALSE(ledger.HasOthersTokens(block));
+}
+
+TEST(BlockLedgerTokens, OfAFilledPoolCountAsWritten) {
+  BlockLedger ledger(3, 16);
+  EXPECT_EQ(ledger.num_written(Allocate(ledger, 1, 1)[0]), 16u);
+}
+
 }  // namespace
 }  // namespace reprise::engine

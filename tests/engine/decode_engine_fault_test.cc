@@ -77,8 +77,8 @@ TEST_P(EngineFaultTest, StepInFlightBeforeAFailedLaunchIsReportedLost) {
 
 // Kernels that take longer than the watchdog allows.
 TEST(EngineWatchdog, StepWithoutAResultInTimeIsAFault) {
-  testing::TestEngineOptions options{
-      .device = {.host_threads = 1, .host_max_delay_us = 12000, .host_delay_seed = 4}};
+  testing::TestEngineOptions options{.device = {.host_threads = 1},
+                                     .delays = {.max_us = 12000, .seed = 4}};
   options.model.num_layers = 1;
   options.engine.decode_buckets = {1};
   options.engine.mixed_buckets = {2};

@@ -44,10 +44,7 @@ class PipelineTest : public testing::EngineTest {
   TestEngine MakeSlowEngine(uint32_t depth, int max_delay_us, uint64_t seed) const {
     auto options = Options();
     options.engine.pipeline_depth = depth;
-    if (options.device.kind == runtime::DeviceKind::kHost) {
-      options.device.host_max_delay_us = max_delay_us;
-      options.device.host_delay_seed = seed;
-    }
+    options.delays = {.max_us = max_delay_us, .seed = seed};
     return MakeTestEngine(options);
   }
   // What the script's rows sample one step at a time.

@@ -40,7 +40,7 @@ class EngineStartTest : public testing::EngineTest {
   absl::Status Start(const DecodeEngineOptions& options) const {
     testing::TemporaryDirectory directory;
     EXPECT_OK(testing::WriteTinyModel({}, directory.path()));
-    auto device = testing::MakeDevice(Options().device);
+    auto device = testing::MakeDevice(Options().device, Options().delays);
     EXPECT_OK(device);
     return DecodeEngine::Create(**device, {.directory = directory.path()}, options).status();
   }
@@ -125,7 +125,7 @@ TEST_P(EngineStartTest, PoolTakesWhatIsLeftWhereNoSizeIsGiven) {
   auto options = Options();
   options.engine.kv_cache_bytes = 0;
   options.engine.memory_fraction = 0.05;
-  ASSERT_OK_AND_ASSIGN(auto device, testing::MakeDevice(options.device));
+  ASSERT_OK_AND_ASSIGN(auto device, testing::MakeDevice(options.device, options.delays));
   ASSERT_OK_AND_ASSIGN(const size_t free_before, device->FreeBytes());
   const size_t total = device->properties().total_bytes;
   const TestEngine tiny = MakeTestEngine(options, std::move(device));
@@ -171,7 +171,7 @@ TEST_P(EngineStartTest, BadOptionsAndModelsAreNamed) {
   EXPECT_THAT(start([](auto& o) { o.max_context_length = 257; }),
               StatusIs(kInvalid, "max_context_length is 257; allowed: 1 to 256"));
   EXPECT_THAT(start([](auto& o) { o.decode_buckets = {9}; }), StatusIs(kInvalid, "decode bucket"));
-  ASSERT_OK_AND_ASSIGN(const auto device, testing::MakeDevice(Options().device));
+  ASSERT_OK_AND_ASSIGN(const auto device, testing::MakeDevice(Options().device, Options().delays));
   EXPECT_THAT(DecodeEngine::Create(*device, {}, {}), StatusIs(kInvalid, "exactly one"));
   testing::TemporaryDirectory directory;
   EXPECT_THAT(DecodeEngine::Create(*device, {.directory = directory.path()}, {}),
@@ -184,7 +184,7 @@ TEST_P(EngineStartTest, BadOptionsAndModelsAreNamed) {
 
 // A failed start gives back all that it took.
 TEST_P(EngineStartTest, FailedStartHoldsNothing) {
-  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(Options().device));
+  ASSERT_OK_AND_ASSIGN(auto inner, testing::MakeDevice(Options().device, Options().delays));
   InstrumentedDevice device(std::move(inner));
   testing::TemporaryDirectory directory;
   ASSERT_OK(testing::WriteTinyModel({}, directory.path()));
@@ -200,7 +200,7 @@ TEST_P(EngineStartTest, FailedStartHoldsNothing) {
 TEST_P(EngineStartTest, ProgressCountsBytesThenBuckets) {
   testing::TemporaryDirectory directory;
   ASSERT_OK(testing::WriteTinyModel({}, directory.path()));
-  ASSERT_OK_AND_ASSIGN(const auto device, testing::MakeDevice(Options().device));
+  ASSERT_OK_AND_ASSIGN(const auto device, testing::MakeDevice(Options().device, Options().delays));
   struct Report {
     std::string stage, detail;
     uint64_t done, total;

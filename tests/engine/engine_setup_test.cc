@@ -171,8 +171,8 @@ TEST(NumPoolBlocks, TakesWhatTheOptionSays) {
   EXPECT_EQ(*blocks(512 * 100), 100u);
   EXPECT_EQ(*blocks(512 * 101 - 1), 100u);
   EXPECT_THAT(blocks(1023), StatusIs(kExhausted,
-                                     "the KV pool gets 1023 bytes (kv_cache_bytes); "
-                                     "needed: at least 1024"));
+                                     "the KV pool gets 1023 bytes, kv_cache_bytes; needed: "
+                                     "at least 1024 bytes, two blocks of 512 bytes"));
   EXPECT_THAT(blocks(1), StatusIs(kExhausted, "1 bytes"));
   EXPECT_EQ(*blocks(std::numeric_limits<uint64_t>::max()), uint64_t{1} << 31);
 }
@@ -184,7 +184,7 @@ TEST(NumPoolBlocks, TakesWhatIsLeftOfTheFraction) {
   EXPECT_EQ(*NumPoolBlocks(device, options, kGeometry, 50000), (600000u - 250000 - 50000) / 512);
   const MemoryReport full(DeviceKind::kCuda, 300000);
   EXPECT_THAT(NumPoolBlocks(full, options, kGeometry, 50000),
-              StatusIs(kExhausted, "300000 bytes free less 300000"));
+              StatusIs(kExhausted, "300000 bytes free less 300000 bytes"));
   const MemoryReport fuller(DeviceKind::kCuda, 20);
   EXPECT_THAT(NumPoolBlocks(fuller, options, kGeometry, 50000),
               StatusIs(kExhausted, "the KV pool gets 0 bytes"));

@@ -50,7 +50,8 @@ class ModelsTest : public testing::EngineTest {
     options.model.architecture = architecture.name;
     options.model.sliding_window = architecture.sliding_window;
     options.engine.block_size = kBlockSize;
-    options.engine.poison = poison;
+    options.diagnostics.poison = poison;
+    options.diagnostics.any_context = poison;
     return options;
   }
 };

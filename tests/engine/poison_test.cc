@@ -39,7 +39,8 @@ class PoisonTest : public testing::EngineTest {
  protected:
   testing::TestEngineOptions PoisonOptions() const {
     auto options = Options();
-    options.engine.poison = true;
+    options.diagnostics.poison = true;
+    options.diagnostics.any_context = true;
     return options;
   }
 };
@@ -68,7 +69,7 @@ TEST_P(PoisonTest, ChangesNoRowsBits) {
     options.engine.block_size = block_size;
     options.engine.kv_cache_bytes = uint64_t{2} << 20;
     const TestEngine plain = MakeTestEngine(options);
-    options.engine.poison = true;
+    options.diagnostics.poison = true;
     const TestEngine poisoned = MakeTestEngine(options);
     RowScriptPlayer expected(*plain.engine, script), got(*poisoned.engine, script);
     expected.Play(1);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "engine/decode_engine.h"
+#include "engine/diagnostics.h"
+#include "engine/engine_profiler.h"
 #include "graphs/profiled_graphs.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -33,8 +35,9 @@ constexpr absl::StatusCode kFailedPrecondition = absl::StatusCode::kFailedPrecon
 using ProfiledStepTest = EngineTest;
 REPRISE_ENGINE_ON_EVERY_DEVICE(ProfiledStepTest);
 
-// Three rows with prompts, then `steps` decode steps of all of them.
-std::vector<std::vector<Token>> Generate(DecodeEngine& engine, ExecutionMode mode, int steps) {
+// Three rows with prompts, then `steps` decode steps of all of them: plain ones, or the profiler's.
+std::vector<std::vector<Token>> Generate(DecodeEngine& engine, int steps,
+                                         EngineProfiler* profiler = nullptr) {
   EngineDriver driver(engine);
   for (uint32_t row = 0; row < 3; ++row)
     driver.Start({.row = row,
@@ -42,11 +45,8 @@ std::vector<std::vector<Token>> Generate(DecodeEngine& engine, ExecutionMode mod
                   .sampling = {.temperature = 0.5f * static_cast<float>(row), .seed = row}},
                  static_cast<uint32_t>(steps) + 1);
   for (int i = 0; i < steps; ++i) {
-    StepDraft draft;
-    draft.continue_all = true;
-    draft.mode = mode;
-    const StepResult& result = driver.Step(draft);
-    EXPECT_EQ(result.report.graph, mode == ExecutionMode::kStamped ? "profiled/4" : "decode/4");
+    const StepResult& result = driver.Step({.continue_all = true}, profiler);
+    EXPECT_EQ(result.report.graph, profiler != nullptr ? "profiled/4" : "decode/4");
     EXPECT_TRUE(result.report.replayed);
     EXPECT_EQ(result.report.padding_rows, 1u);
   }
@@ -57,18 +57,20 @@ std::vector<std::vector<Token>> Generate(DecodeEngine& engine, ExecutionMode mod
 
 TEST_P(ProfiledStepTest, GivesTheSameTokensAsThePlainGraph) {
   const TestEngine tiny = MakeEngine();
-  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{3}));
-  const auto plain = Generate(*tiny.engine, ExecutionMode::kReplay, 12);
-  EXPECT_EQ(Generate(*tiny.engine, ExecutionMode::kStamped, 12), plain);
-  EXPECT_EQ(Generate(*tiny.engine, ExecutionMode::kReplay, 12), plain);
+  EngineProfiler profiler(*tiny.engine);
+  ASSERT_OK(profiler.Capture(std::vector<uint32_t>{3}));
+  const auto plain = Generate(*tiny.engine, 12);
+  EXPECT_EQ(Generate(*tiny.engine, 12, &profiler), plain);
+  EXPECT_EQ(Generate(*tiny.engine, 12), plain);
 }
 
 TEST_P(ProfiledStepTest, HasTwiceTheKernelsAndAscendingStamps) {
   const TestEngine tiny = MakeEngine();
-  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1, 3}));
-  Generate(*tiny.engine, ExecutionMode::kStamped, 2);
+  EngineProfiler profiler(*tiny.engine);
+  ASSERT_OK(profiler.Capture(std::vector<uint32_t>{1, 3}));
+  Generate(*tiny.engine, 2, &profiler);
   StepStamps stamps;
-  ASSERT_OK(tiny.engine->ReadStamps(3, &stamps));
+  ASSERT_OK(profiler.ReadStamps(3, &stamps));
   const graphs::CapturedBucket& plain = tiny.engine->info().decode_buckets[2];
   ASSERT_EQ(plain.bucket.capacity, 4);
   EXPECT_EQ(stamps.num_kernel_nodes, 2 * plain.num_kernel_nodes);
@@ -98,54 +100,55 @@ TEST_P(ProfiledStepTest, HasTwiceTheKernelsAndAscendingStamps) {
 
 TEST_P(ProfiledStepTest, RefusalsNameTheGraphAndChangeNothing) {
   const TestEngine tiny = MakeEngine();
+  EngineProfiler profiler(*tiny.engine);
   EngineDriver driver(*tiny.engine);
   driver.Start({.row = 1, .prompt = {5, 6, 7}}, 8);
-  StepDraft stamped;
-  stamped.continue_all = true;
-  stamped.mode = ExecutionMode::kStamped;
-  EXPECT_THAT(driver.TryStep(stamped),
+  const StepDraft draft{.continue_all = true};
+  EXPECT_THAT(driver.TryStep(draft, &profiler),
               StatusIs(kFailedPrecondition, "'decode/1' has no profiled graph"));
   StepStamps stamps;
-  EXPECT_THAT(tiny.engine->ReadStamps(1, &stamps),
-              StatusIs(kFailedPrecondition, "no profiled graph"));
-  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{5}));
-  EXPECT_THAT(driver.TryStep(stamped),
+  EXPECT_THAT(profiler.ReadStamps(1, &stamps), StatusIs(kFailedPrecondition, "no profiled graph"));
+  ASSERT_OK(profiler.Capture(std::vector<uint32_t>{5}));
+  EXPECT_THAT(driver.TryStep(draft, &profiler),
               StatusIs(kFailedPrecondition, "'decode/1' has no profiled graph"));
-  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs({}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "no buckets"));
-  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1}));
-  StepDraft mixed = stamped;
-  mixed.continue_all = false;
-  mixed.chunks.push_back({.row = 1, .tokens = {1, 2}});
-  EXPECT_THAT(driver.TryStep(mixed), StatusIs(kFailedPrecondition, "several query tokens"));
-  EXPECT_OK(driver.TryStep(stamped));  // the refused ones changed nothing
+  EXPECT_THAT(profiler.Capture({}), StatusIs(absl::StatusCode::kInvalidArgument, "no buckets"));
+  ASSERT_OK(profiler.Capture(std::vector<uint32_t>{1}));
+  const StepDraft mixed{.chunks = {{.row = 1, .tokens = {1, 2}}}};
+  EXPECT_THAT(driver.TryStep(mixed, &profiler),
+              StatusIs(kFailedPrecondition, "several query tokens"));
+  const StepDraft eager{.continue_all = true, .mode = ExecutionMode::kEager};
+  EXPECT_THAT(driver.TryStep(eager, &profiler),
+              StatusIs(absl::StatusCode::kInvalidArgument, "eagerly"));
+  EXPECT_OK(driver.TryStep(draft, &profiler));  // the refused ones changed nothing
 }
 
-TEST_P(ProfiledStepTest, CaptureAndReadingWaitForNoStepInFlight) {
+TEST_P(ProfiledStepTest, WaitsForNoStepInFlight) {
   const TestEngine tiny = MakeEngine();
-  ASSERT_OK(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1}));
+  EngineProfiler profiler(*tiny.engine);
+  ASSERT_OK(profiler.Capture(std::vector<uint32_t>{1}));
   EngineDriver driver(*tiny.engine);
   driver.Start({.row = 1, .prompt = {5, 6, 7}}, 8);
-  StepDraft draft;
-  draft.continue_all = true;
+  const StepDraft draft{.continue_all = true};
   const StepTicket ticket = driver.Submit(draft);
   StepStamps stamps;
-  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{1}),
+  EXPECT_THAT(profiler.Capture(std::vector<uint32_t>{1}),
               StatusIs(kFailedPrecondition, "1 steps are in flight"));
-  EXPECT_THAT(tiny.engine->ReadStamps(1, &stamps),
+  EXPECT_THAT(driver.TryStep(draft, &profiler),
+              StatusIs(kFailedPrecondition, "1 steps are in flight"));
+  EXPECT_THAT(profiler.ReadStamps(1, &stamps),
               StatusIs(kFailedPrecondition, "1 steps are in flight"));
   driver.Wait(ticket);
-  EXPECT_OK(tiny.engine->ReadStamps(1, &stamps));
-  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{9}),
+  EXPECT_OK(profiler.ReadStamps(1, &stamps));
+  EXPECT_THAT(profiler.Capture(std::vector<uint32_t>{9}),
               StatusIs(absl::StatusCode::kOutOfRange, "size is 9"));
-  EXPECT_THAT(tiny.engine->CaptureProfiledGraphs(std::vector<uint32_t>{0}),
+  EXPECT_THAT(profiler.Capture(std::vector<uint32_t>{0}),
               StatusIs(absl::StatusCode::kInvalidArgument, "size is 0"));
 }
 
 // A row may claim a context that nobody has written: what lies there is finite.
 TEST_P(ProfiledStepTest, RandomCacheGivesFiniteLogProbabilities) {
   auto options = Options();
-  options.engine.random_kv_cache = true;
+  options.diagnostics.random_kv_cache = true;
   const TestEngine tiny = MakeTestEngine(options);
   EngineDriver driver(*tiny.engine);
   StepDraft draft;
@@ -154,10 +157,11 @@ TEST_P(ProfiledStepTest, RandomCacheGivesFiniteLogProbabilities) {
   const StepResult& result = driver.Step(draft);
   EXPECT_EQ(result.rows[0].context_length, 100u);
   EXPECT_TRUE(std::isfinite(result.rows[0].logprob));
-  options.engine.poison = true;
+  options.diagnostics.poison = true;
   testing::TemporaryDirectory directory;
   ASSERT_OK(testing::WriteTinyModel({}, directory.path()));
-  EXPECT_THAT(DecodeEngine::Create(*tiny.device, {.directory = directory.path()}, options.engine),
+  EXPECT_THAT(CreateEngineWithDiagnostics(*tiny.device, {.directory = directory.path()},
+                                          options.engine, options.diagnostics),
               StatusIs(absl::StatusCode::kInvalidArgument, "poison and random_kv_cache"));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling parameters on their way to the device: ranges, features, what a ring slot carries of
+// Sampling parameters on their way to the device: ranges, features, what a ring entry carries of
 // them, and what the host's mirror knows of rows that stop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,6 +24,8 @@ using ::reprise::testing::StepDraft;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
+// A ledger whose blocks count as written in full: the tests of contexts are in remanence_test.cc.
+constexpr uint32_t kAnyContext = 1u << 20;
 constexpr uint32_t kVocab = 50;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRange = absl::StatusCode::kOutOfRange;
@@ -112,7 +114,7 @@ TEST(SamplingParams, WhatIsLeftAtItsDefaultIsNoFeature) {
   EXPECT_EQ(FeaturesOf({.stop_tokens = stop, .min_tokens = 4}), kFeatureStop | kFeatureMinTokens);
 }
 
-TEST(SamplingParams, ASlotHasRoomForEveryRowsParameters) {
+TEST(SamplingParams, ARingEntryHasRoomForEveryRowsParameters) {
   for (const uint32_t vocab : {1u, 33u, 262144u}) {
     const std::vector<uint32_t> stop(64, 0), history(100, 0);
     const std::vector<TokenBias> bias(512);
@@ -131,12 +133,12 @@ TEST(SamplingParams, ASlotHasRoomForEveryRowsParameters) {
   }
 }
 
-class SlotBench {
+class EntryBench {
  public:
-  SlotBench()
-      : layout(kernels::StepSlotLayout::For(4, 16, 6, Limits().max_sampling_bytes / 4)),
+  EntryBench()
+      : layout(kernels::StepEntryLayout::For(4, 16, 6, Limits().max_sampling_bytes / 4)),
         rows(4, 6),
-        ledger(100),
+        ledger(100, kAnyContext),
         validator(Limits(), kEos, rows, ledger),
         writer(layout, kVocab, kEos, rows) {
     std::vector<uint32_t> all;
@@ -169,7 +171,7 @@ class SlotBench {
     return value;
   }
 
-  const kernels::StepSlotLayout layout;
+  const kernels::StepEntryLayout layout;
   RowTable rows;
   engine::BlockLedger ledger;
   RowList list;
@@ -180,8 +182,8 @@ class SlotBench {
   uint64_t sequence = 0;
 };
 
-TEST(SamplingSlot, CarriesWhatARowBringsAndNothingAfterwards) {
-  SlotBench bench;
+TEST(SamplingEntry, CarriesWhatARowBringsAndNothingAfterwards) {
+  EntryBench bench;
   const std::vector<uint32_t> stop = {1, 2, 3};
   const std::vector<TokenBias> bias = {{.token = 9, .bias = 2.5f}};
   std::vector<std::byte> mask(7, std::byte{0});
@@ -228,8 +230,8 @@ TEST(SamplingSlot, CarriesWhatARowBringsAndNothingAfterwards) {
   EXPECT_EQ(bench.Entry(0).flags, kernels::kRowSample);
 }
 
-TEST(SamplingSlot, ANewMaskTravelsOnceAndItsFeatureWithTheNextRun) {
-  SlotBench bench;
+TEST(SamplingEntry, ANewMaskTravelsOnceAndItsFeatureWithTheNextRun) {
+  EntryBench bench;
   ASSERT_OK(
       bench.Try({.add = {{.row = 1, .blocks = {1, 2, 3}}}, .chunks = {{.row = 1, .tokens = {4}}}}));
   EXPECT_EQ(bench.header.num_sampling_updates, 0u);
@@ -249,8 +251,8 @@ TEST(SamplingSlot, ANewMaskTravelsOnceAndItsFeatureWithTheNextRun) {
   EXPECT_THAT(bench.Try({.masks = {{.row = 1}, {.row = 1}}}), StatusIs(kInvalid, "named twice"));
 }
 
-TEST(SamplingSlot, MoreParametersThanASlotHolds) {
-  SlotBench bench;
+TEST(SamplingEntry, MoreParametersThanAnEntryHolds) {
+  EntryBench bench;
   const std::vector<TokenBias> bias = [] {
     std::vector<TokenBias> all;
     for (uint32_t t = 0; t < kVocab; ++t) all.push_back({.token = t, .bias = 1.0f});
@@ -264,8 +266,8 @@ TEST(SamplingSlot, MoreParametersThanASlotHolds) {
   EXPECT_OK(bench.Try(draft));
 }
 
-TEST(SamplingSlot, ARowWhoseBudgetIsUsedUpTakesNoMoreRoom) {
-  SlotBench bench;
+TEST(SamplingEntry, ARowWhoseBudgetIsUsedUpTakesNoMoreRoom) {
+  EntryBench bench;
   // Room for 8 tokens; the budget ends before.
   ASSERT_OK(bench.Try({.add = {{.row = 1, .blocks = {1, 2}, .sampling = {.max_new_tokens = 3}}},
                        .chunks = {{.row = 1, .tokens = {4, 5, 6}}}}));
@@ -286,8 +288,8 @@ TEST(SamplingSlot, ARowWhoseBudgetIsUsedUpTakesNoMoreRoom) {
   EXPECT_THAT(bench.Try({.continue_all = true}), StatusIs(kInvalid, "names no row"));
 }
 
-TEST(SamplingSlot, PromptLogprobsKeepAStepOutOfDecodeGraphs) {
-  SlotBench bench;
+TEST(SamplingEntry, PromptLogprobsKeepAStepOutOfDecodeGraphs) {
+  EntryBench bench;
   ASSERT_OK(bench.Try({.add = {{.row = 1, .blocks = {1, 2}}}}));
   ASSERT_OK(bench.Try({.chunks = {{.row = 1, .tokens = {4}, .prompt_logprobs = true}}}));
   EXPECT_TRUE(bench.validator.staged().all_single) << "nothing follows its only token";

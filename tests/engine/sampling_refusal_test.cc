@@ -63,6 +63,9 @@ TEST_P(SamplingRefusalTest, RefusesAHistoryThatIsNotOfTheContext) {
   const TestEngine tiny = MakeEngine();
   EngineDriver driver(*tiny.engine);
   const std::vector<uint32_t> blocks = driver.AllocateFor(20);
+  driver.Step({.add = {{.row = 9, .blocks = blocks}},
+               .chunks = {{.row = 9, .tokens = {1, 2, 3}, .sample = false}}});
+  driver.Step({.drop = {9}});
   const SamplingParams penalised{.presence_penalty = 1.0f};
   const auto add = [&](const std::vector<uint32_t>& history, const SamplingParams& sampling) {
     return driver

@@ -29,6 +29,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+// A ledger whose blocks count as written in full: the tests of contexts are in remanence_test.cc.
+constexpr uint32_t kAnyContext = 1u << 20;
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
 constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
@@ -43,15 +45,15 @@ constexpr uint32_t kMaxContext = 18, kMaxStepTokens = 12, kNumBlocks = 24;
 struct Bench {
   Bench()
       : rows(kMaxRows, kMaxBlocks),
-        ledger(kNumBlocks),
+        ledger(kNumBlocks, kAnyContext),
         validator({.block_size = kBlockSize,
                    .vocab_size = kVocab,
                    .max_context_length = kMaxContext,
                    .max_step_tokens = kMaxStepTokens},
                   {}, rows, ledger),
-        layout(kernels::StepSlotLayout::For(kMaxRows, kMaxStepTokens, kMaxBlocks)),
+        layout(kernels::StepEntryLayout::For(kMaxRows, kMaxStepTokens, kMaxBlocks)),
         writer(layout, kVocab, {}, rows),
-        slot(layout.bytes) {}
+        entry(layout.bytes) {}
 
   std::vector<uint32_t> Allocate(SessionId session, uint32_t count) {
     std::vector<uint32_t> blocks;
@@ -68,7 +70,7 @@ struct Bench {
     const absl::Status status = Check(session, draft);
     if (!status.ok()) return status;
     std::vector<uint32_t> ran;
-    writer.Write(view->request(), validator.staged(), ++sequence, lists[session], slot.data(),
+    writer.Write(view->request(), validator.staged(), ++sequence, lists[session], entry.data(),
                  &ran);
     return status;
   }
@@ -82,9 +84,9 @@ struct Bench {
   RowTable rows;
   engine::BlockLedger ledger;
   StepValidator validator;
-  kernels::StepSlotLayout layout;
+  kernels::StepEntryLayout layout;
   StepWriter writer;
-  std::vector<std::byte> slot;
+  std::vector<std::byte> entry;
   std::map<SessionId, RowList> lists;
   StepDraft checked;
   std::unique_ptr<DraftView> view;

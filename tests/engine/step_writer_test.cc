@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checked step looks like in its ring slot, and what it does to the host's mirror.
+// What a checked step looks like in its ring entry, and what it does to the host's mirror.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,11 +23,13 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+// A ledger whose blocks count as written in full: the tests of contexts are in remanence_test.cc.
+constexpr uint32_t kAnyContext = 1u << 20;
 constexpr std::byte kUntouched{0xa5};
 constexpr size_t kGuardBytes = 256;
 
-// A slot as the device reads it.
-struct Slot {
+// A ring entry as the device reads it.
+struct Entry {
   kernels::StepHeader header;
   std::vector<kernels::RowEntry> rows;
   std::vector<kernels::TableUpdate> updates;
@@ -49,9 +51,9 @@ std::vector<T> Read(const std::byte* from, size_t count) {
 class Bench {
  public:
   explicit Bench(uint32_t max_rows = 4, uint32_t max_step_tokens = 16, uint32_t max_blocks = 6)
-      : layout_(kernels::StepSlotLayout::For(max_rows, max_step_tokens, max_blocks)),
+      : layout_(kernels::StepEntryLayout::For(max_rows, max_step_tokens, max_blocks)),
         rows(max_rows, max_blocks),
-        ledger(200),
+        ledger(200, kAnyContext),
         validator_({.block_size = 4,
                     .vocab_size = 50,
                     .max_context_length = 4 * max_blocks,
@@ -62,40 +64,40 @@ class Bench {
     EXPECT_OK(ledger.Allocate(1, 199, &all));
   }
 
-  // Runs a step of session 1 and reads the slot back; the rows that ran go to `ran`.
-  Slot Write(const StepDraft& draft, uint64_t sequence = 1) {
+  // Runs a step of session 1 and reads the ring entry back; the rows that ran go to `ran`.
+  Entry Write(const StepDraft& draft, uint64_t sequence = 1) {
     const DraftView view(draft, SessionInfo{.id = 1}, 1);
     EXPECT_OK(validator_.Validate(view.request(), list));
     std::vector<std::byte> bytes(layout_.bytes + kGuardBytes, kUntouched);
     writer_.Write(view.request(), validator_.staged(), sequence, list, bytes.data(), &ran);
     EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(layout_.bytes), bytes.end(),
                             [](std::byte b) { return b == kUntouched; }))
-        << "wrote beyond the slot";
+        << "wrote beyond the ring entry";
     return Parse(bytes.data());
   }
 
  private:
-  Slot Parse(const std::byte* bytes) const {
-    Slot slot;
-    std::memcpy(&slot.header, bytes, sizeof(slot.header));
-    slot.rows = Read<kernels::RowEntry>(bytes + layout_.rows, slot.header.num_rows);
-    slot.updates =
-        Read<kernels::TableUpdate>(bytes + layout_.table_updates, slot.header.num_table_updates);
-    slot.tokens = Read<uint32_t>(bytes + layout_.tokens, slot.header.num_given_tokens);
+  Entry Parse(const std::byte* bytes) const {
+    Entry entry;
+    std::memcpy(&entry.header, bytes, sizeof(entry.header));
+    entry.rows = Read<kernels::RowEntry>(bytes + layout_.rows, entry.header.num_rows);
+    entry.updates =
+        Read<kernels::TableUpdate>(bytes + layout_.table_updates, entry.header.num_table_updates);
+    entry.tokens = Read<uint32_t>(bytes + layout_.tokens, entry.header.num_given_tokens);
     const size_t num_blocks = std::accumulate(
-        slot.updates.begin(), slot.updates.end(), size_t{0},
+        entry.updates.begin(), entry.updates.end(), size_t{0},
         [](size_t n, const kernels::TableUpdate& update) { return n + update.count; });
-    slot.blocks = Read<uint32_t>(bytes + layout_.blocks, num_blocks);
+    entry.blocks = Read<uint32_t>(bytes + layout_.blocks, num_blocks);
     // Parts must not run into each other.
-    EXPECT_LE(layout_.rows + slot.rows.size() * sizeof(kernels::RowEntry), layout_.table_updates);
-    EXPECT_LE(layout_.table_updates + slot.updates.size() * sizeof(kernels::TableUpdate),
+    EXPECT_LE(layout_.rows + entry.rows.size() * sizeof(kernels::RowEntry), layout_.table_updates);
+    EXPECT_LE(layout_.table_updates + entry.updates.size() * sizeof(kernels::TableUpdate),
               layout_.tokens);
-    EXPECT_LE(layout_.tokens + slot.tokens.size() * 4, layout_.blocks);
+    EXPECT_LE(layout_.tokens + entry.tokens.size() * 4, layout_.blocks);
     EXPECT_LE(layout_.blocks + num_blocks * 4, layout_.bytes);
-    return slot;
+    return entry;
   }
 
-  const kernels::StepSlotLayout layout_;
+  const kernels::StepEntryLayout layout_;
 
  public:
   RowTable rows;
@@ -110,18 +112,18 @@ class Bench {
 
 TEST(StepWriter, WritesAddedRowsWithTheirInitialState) {
   Bench bench;
-  const Slot slot =
+  const Entry entry =
       bench.Write({.add = {{.row = 7,
                             .blocks = {5, 3, 9},
                             .context_length = 8,
                             .sampling = {.temperature = 0.5f, .seed = 0x123456789abcdef0}}},
                    .chunks = {{.row = 7, .tokens = {41, 2, 33}, .sample = true}}},
                   77);
-  EXPECT_EQ(slot.header.sequence, 77u);
-  EXPECT_EQ(slot.header.num_tokens, 3u);
-  EXPECT_THAT(slot.tokens, ElementsAre(41, 2, 33));
-  ASSERT_THAT(slot.rows, SizeIs(1));
-  const kernels::RowEntry& row = slot.rows[0];
+  EXPECT_EQ(entry.header.sequence, 77u);
+  EXPECT_EQ(entry.header.num_tokens, 3u);
+  EXPECT_THAT(entry.tokens, ElementsAre(41, 2, 33));
+  ASSERT_THAT(entry.rows, SizeIs(1));
+  const kernels::RowEntry& row = entry.rows[0];
   EXPECT_EQ(row.slot, bench.rows.Find(1, 7));
   EXPECT_EQ(row.flags, kernels::kRowReset | kernels::kRowTokensGiven | kernels::kRowSample);
   EXPECT_EQ(row.num_tokens, 3u);
@@ -129,10 +131,10 @@ TEST(StepWriter, WritesAddedRowsWithTheirInitialState) {
   EXPECT_EQ(row.context_length, 8u);
   EXPECT_EQ(row.temperature, 0.5f);
   EXPECT_EQ(row.seed, 0x123456789abcdef0u);
-  ASSERT_THAT(slot.updates, SizeIs(1));
-  EXPECT_EQ(slot.updates[0].slot, row.slot);
-  EXPECT_EQ(slot.updates[0].first, 0u);
-  EXPECT_THAT(slot.BlocksOf(slot.updates[0]), ElementsAre(5, 3, 9));
+  ASSERT_THAT(entry.updates, SizeIs(1));
+  EXPECT_EQ(entry.updates[0].slot, row.slot);
+  EXPECT_EQ(entry.updates[0].first, 0u);
+  EXPECT_THAT(entry.BlocksOf(entry.updates[0]), ElementsAre(5, 3, 9));
 
   const RowState& state = bench.rows.state(row.slot);
   EXPECT_EQ(state.context_length, 11u);
@@ -146,56 +148,56 @@ TEST(StepWriter, SteadyStateCarriesNeitherTokensNorTablesNorState) {
   Bench bench;
   bench.Write({.add = {{.row = 1, .blocks = {5}}, {.row = 2, .blocks = {6}}},
                .chunks = {{.row = 1, .tokens = {3}}, {.row = 2, .tokens = {4}}}});
-  const Slot slot = bench.Write({.continue_all = true}, 2);
-  EXPECT_THAT(slot.updates, IsEmpty());
-  EXPECT_THAT(slot.tokens, IsEmpty());
-  ASSERT_THAT(slot.rows, SizeIs(2));
-  EXPECT_EQ(slot.header.num_tokens, 2u);
-  for (const kernels::RowEntry& row : slot.rows) {
+  const Entry entry = bench.Write({.continue_all = true}, 2);
+  EXPECT_THAT(entry.updates, IsEmpty());
+  EXPECT_THAT(entry.tokens, IsEmpty());
+  ASSERT_THAT(entry.rows, SizeIs(2));
+  EXPECT_EQ(entry.header.num_tokens, 2u);
+  for (const kernels::RowEntry& row : entry.rows) {
     EXPECT_EQ(row.flags, kernels::kRowSample);
     EXPECT_EQ(row.num_tokens, 1u);
   }
-  EXPECT_EQ(slot.rows[0].slot, bench.rows.Find(1, 1));
-  EXPECT_EQ(slot.rows[1].slot, bench.rows.Find(1, 2));
+  EXPECT_EQ(entry.rows[0].slot, bench.rows.Find(1, 1));
+  EXPECT_EQ(entry.rows[1].slot, bench.rows.Find(1, 2));
   EXPECT_THAT(bench.ran, ElementsAre(1, 2));
-  EXPECT_EQ(bench.rows.state(slot.rows[0].slot).context_length, 2u);
+  EXPECT_EQ(bench.rows.state(entry.rows[0].slot).context_length, 2u);
 }
 
 TEST(StepWriter, InitialStateWaitsForTheFirstStepThatRunsTheRow) {
   Bench bench;
-  Slot slot = bench.Write({.add = {{.row = 4,
-                                    .blocks = {8},
-                                    .context_length = 2,
-                                    .sampling = {.temperature = 1.5f, .seed = 6}}}});
-  EXPECT_THAT(slot.rows, IsEmpty());
+  Entry entry = bench.Write({.add = {{.row = 4,
+                                      .blocks = {8},
+                                      .context_length = 2,
+                                      .sampling = {.temperature = 1.5f, .seed = 6}}}});
+  EXPECT_THAT(entry.rows, IsEmpty());
   EXPECT_THAT(bench.ran, IsEmpty());
   EXPECT_TRUE(bench.rows.state(bench.rows.Find(1, 4)).needs_reset);
-  slot = bench.Write({.chunks = {{.row = 4, .tokens = {9}, .sample = false}}}, 2);
-  ASSERT_THAT(slot.rows, SizeIs(1));
-  EXPECT_EQ(slot.rows[0].flags, kernels::kRowReset | kernels::kRowTokensGiven);
-  EXPECT_EQ(slot.rows[0].context_length, 2u);
-  EXPECT_EQ(slot.rows[0].temperature, 1.5f);
-  EXPECT_EQ(slot.rows[0].seed, 6u);
-  EXPECT_FALSE(bench.rows.state(slot.rows[0].slot).can_continue);
-  slot = bench.Write({.chunks = {{.row = 4, .tokens = {9}}}}, 3);
-  EXPECT_EQ(slot.rows[0].flags, kernels::kRowTokensGiven | kernels::kRowSample);
+  entry = bench.Write({.chunks = {{.row = 4, .tokens = {9}, .sample = false}}}, 2);
+  ASSERT_THAT(entry.rows, SizeIs(1));
+  EXPECT_EQ(entry.rows[0].flags, kernels::kRowReset | kernels::kRowTokensGiven);
+  EXPECT_EQ(entry.rows[0].context_length, 2u);
+  EXPECT_EQ(entry.rows[0].temperature, 1.5f);
+  EXPECT_EQ(entry.rows[0].seed, 6u);
+  EXPECT_FALSE(bench.rows.state(entry.rows[0].slot).can_continue);
+  entry = bench.Write({.chunks = {{.row = 4, .tokens = {9}}}}, 3);
+  EXPECT_EQ(entry.rows[0].flags, kernels::kRowTokensGiven | kernels::kRowSample);
 }
 
 TEST(StepWriter, AppendsBehindTheTableThatIsThere) {
   Bench bench;
-  Slot slot = bench.Write({.add = {{.row = 1, .blocks = {10, 11}}, {.row = 2}},
-                           .append = {{.row = 2, .blocks = {12}}, {.row = 1, .blocks = {13}}}});
-  ASSERT_THAT(slot.updates, SizeIs(3));  // row 2 was added with no blocks
-  EXPECT_EQ(slot.updates[1].slot, bench.rows.Find(1, 2));
-  EXPECT_EQ(slot.updates[1].first, 0u);
-  EXPECT_THAT(slot.BlocksOf(slot.updates[1]), ElementsAre(12));
-  EXPECT_EQ(slot.updates[2].slot, bench.rows.Find(1, 1));
-  EXPECT_EQ(slot.updates[2].first, 2u);
-  EXPECT_THAT(slot.BlocksOf(slot.updates[2]), ElementsAre(13));
-  slot = bench.Write({.append = {{.row = 1, .blocks = {14, 15}}}}, 2);
-  ASSERT_THAT(slot.updates, SizeIs(1));
-  EXPECT_EQ(slot.updates[0].first, 3u);
-  EXPECT_THAT(slot.BlocksOf(slot.updates[0]), ElementsAre(14, 15));
+  Entry entry = bench.Write({.add = {{.row = 1, .blocks = {10, 11}}, {.row = 2}},
+                             .append = {{.row = 2, .blocks = {12}}, {.row = 1, .blocks = {13}}}});
+  ASSERT_THAT(entry.updates, SizeIs(3));  // row 2 was added with no blocks
+  EXPECT_EQ(entry.updates[1].slot, bench.rows.Find(1, 2));
+  EXPECT_EQ(entry.updates[1].first, 0u);
+  EXPECT_THAT(entry.BlocksOf(entry.updates[1]), ElementsAre(12));
+  EXPECT_EQ(entry.updates[2].slot, bench.rows.Find(1, 1));
+  EXPECT_EQ(entry.updates[2].first, 2u);
+  EXPECT_THAT(entry.BlocksOf(entry.updates[2]), ElementsAre(13));
+  entry = bench.Write({.append = {{.row = 1, .blocks = {14, 15}}}}, 2);
+  ASSERT_THAT(entry.updates, SizeIs(1));
+  EXPECT_EQ(entry.updates[0].first, 3u);
+  EXPECT_THAT(entry.BlocksOf(entry.updates[0]), ElementsAre(14, 15));
   const uint32_t at = bench.rows.Find(1, 1);
   EXPECT_THAT(bench.rows.table(at).first(bench.rows.state(at).table_length),
               ElementsAre(10, 11, 13, 14, 15));
@@ -204,20 +206,20 @@ TEST(StepWriter, AppendsBehindTheTableThatIsThere) {
 TEST(StepWriter, DropsBeforeItAdds) {
   Bench bench(1);
   bench.Write({.add = {{.row = 1, .blocks = {10, 11}}}, .chunks = {{.row = 1, .tokens = {5}}}});
-  const Slot slot = bench.Write({.drop = {1},
-                                 .add = {{.row = 1, .blocks = {12}}},
-                                 .chunks = {{.row = 1, .tokens = {6}, .sample = false}}},
-                                2);
-  ASSERT_THAT(slot.rows, SizeIs(1));
-  EXPECT_EQ(slot.rows[0].flags, kernels::kRowReset | kernels::kRowTokensGiven);
-  EXPECT_EQ(slot.rows[0].context_length, 0u);
-  EXPECT_THAT(slot.BlocksOf(slot.updates[0]), ElementsAre(12));
+  const Entry entry = bench.Write({.drop = {1},
+                                   .add = {{.row = 1, .blocks = {12}}},
+                                   .chunks = {{.row = 1, .tokens = {6}, .sample = false}}},
+                                  2);
+  ASSERT_THAT(entry.rows, SizeIs(1));
+  EXPECT_EQ(entry.rows[0].flags, kernels::kRowReset | kernels::kRowTokensGiven);
+  EXPECT_EQ(entry.rows[0].context_length, 0u);
+  EXPECT_THAT(entry.BlocksOf(entry.updates[0]), ElementsAre(12));
   EXPECT_EQ(bench.list.count, 1u);
   EXPECT_EQ(bench.rows.state(bench.list.first).context_length, 1u);
 }
 
-// The slot is laid out for the limits: the largest step there is must fit to the byte.
-TEST(StepWriter, LargestStepFitsItsSlot) {
+// The entry is laid out for the limits: the largest step there is must fit to the byte.
+TEST(StepWriter, LargestStepFitsItsRingEntry) {
   constexpr uint32_t kRows = 8, kTokens = 24, kBlocks = 7;
   Bench bench(kRows, kTokens, kBlocks);
   StepDraft draft;
@@ -233,17 +235,17 @@ TEST(StepWriter, LargestStepFitsItsSlot) {
     draft.append.push_back({.row = row, .blocks = take(2)});
     draft.chunks.push_back({.row = row, .tokens = {row, row + 1, row + 2}});
   }
-  const Slot slot = bench.Write(draft);
-  EXPECT_EQ(slot.header.num_rows, kRows);
-  EXPECT_EQ(slot.header.num_tokens, kTokens);
-  EXPECT_EQ(slot.header.num_given_tokens, kTokens);
-  ASSERT_EQ(slot.header.num_table_updates, 2 * kRows);
-  ASSERT_EQ(slot.blocks.size(), kRows * kBlocks);
+  const Entry entry = bench.Write(draft);
+  EXPECT_EQ(entry.header.num_rows, kRows);
+  EXPECT_EQ(entry.header.num_tokens, kTokens);
+  EXPECT_EQ(entry.header.num_given_tokens, kTokens);
+  ASSERT_EQ(entry.header.num_table_updates, 2 * kRows);
+  ASSERT_EQ(entry.blocks.size(), kRows * kBlocks);
   for (uint32_t row = 0; row < kRows; ++row) {
-    EXPECT_EQ(slot.rows[row].given_offset, 3 * row);
-    EXPECT_EQ(slot.tokens[3 * row + 2], row + 2);
-    EXPECT_EQ(slot.BlocksOf(slot.updates[row]), draft.add[row].blocks);
-    EXPECT_EQ(slot.BlocksOf(slot.updates[kRows + row]), draft.append[row].blocks);
+    EXPECT_EQ(entry.rows[row].given_offset, 3 * row);
+    EXPECT_EQ(entry.tokens[3 * row + 2], row + 2);
+    EXPECT_EQ(entry.BlocksOf(entry.updates[row]), draft.add[row].blocks);
+    EXPECT_EQ(entry.BlocksOf(entry.updates[kRows + row]), draft.append[row].blocks);
   }
   // And once more, with every row replaced.
   draft.drop.resize(kRows);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/host/host_device.h"
 #include "runtime/memory/buffer.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
@@ -322,7 +323,7 @@ TEST_P(GraphManagerTest, TwoManagersShareAStream) {
 }
 
 TEST(GraphManagerOnHost, ReplaysAnEmbeddersHostFunctions) {
-  ASSERT_OK_AND_ASSIGN(auto device, runtime::Device::Create({.host_max_delay_us = 30}));
+  ASSERT_OK_AND_ASSIGN(auto device, runtime::CreateHostDevice({}, {.max_us = 30}));
   ASSERT_OK_AND_ASSIGN(auto stream, device->CreateStream());
   std::vector<int64_t> ran;
   ASSERT_OK_AND_ASSIGN(

@@ -16,6 +16,7 @@
 #include "kernels/kernel_set.h"
 #include "kernels/stamp/stamp_args.h"
 #include "runtime/device.h"
+#include "tests/kernels/kernel_shapes.h"
 #include "tests/testing/cases/attention_cases.h"
 #include "tests/testing/cases/linear_cases.h"
 #if REPRISE_WITH_EMULATOR
@@ -95,6 +96,16 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
                              "reprise_attention_prefill_matrix_bf16_256",
                              "reprise_attention_prefill_matrix_f16_256"));
   }
+}
+
+// So that tools/kernel_resources.py knows what a launch of every kernel takes of a multiprocessor.
+TEST(Catalog, EveryFamilyOfGpuCodeHasAShapeOnce) {
+  std::set<std::string_view> families;
+  for (const KernelInstance& instance : AllInstances())
+    if (instance.style != kernels::KernelStyle::kHost) families.insert(instance.family->name);
+  std::vector<std::string_view> shapes;
+  for (const FamilyShape& shape : kFamilyShapes) shapes.push_back(shape.family->name);
+  EXPECT_THAT(shapes, ::testing::UnorderedElementsAreArray(families));
 }
 
 #if REPRISE_WITH_EMULATOR

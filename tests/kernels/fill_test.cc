@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -91,10 +92,67 @@ TEST_P(FillTest, NanFillWritesNothingButNan) {
   }
 }
 
+// Blocks of a pool of three layers: those named, and nothing beside them.
+TEST_P(FillTest, BlockFillWritesTheNamedBlocksInEveryLayerAlone) {
+  constexpr int kLayers = 3, kBlocks = 7;
+  // Less than a piece, one, and more than one.
+  for (const int64_t elements : {int64_t{1}, int64_t{4096}, int64_t{4100}}) {
+    for (const double value : {0.0, 2.0}) {
+      SCOPED_TRACE(elements);
+      GuardedMemory memory(device(), stream());
+      void* pool = memory.VariableTensor(
+          dtype(), std::vector<double>(static_cast<size_t>(elements) * kLayers * kBlocks, 1.0));
+      kernels::BlockFillArgs args = {.out = pool,
+                                     .layer_elements = elements * kBlocks,
+                                     .block_elements = elements,
+                                     .layers = kLayers,
+                                     .count = 3,
+                                     .value = static_cast<float>(value),
+                                     .block = {6, 0, 3}};
+      ASSERT_OK(BlockFill(stream(), kernels(), args));
+      memory.Check();
+      const std::vector<double> got = memory.ReadTensor(dtype(), pool);
+      size_t num_wrong = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const size_t block = i / static_cast<size_t>(elements) % kBlocks;
+        const bool named = block == 6 || block == 0 || block == 3;
+        num_wrong += got[i] != (named ? value : 1.0);
+      }
+      EXPECT_EQ(num_wrong, 0u);
+    }
+  }
+}
+
+TEST_P(FillTest, BlockFillTakesAsManyBlocksAsItSays) {
+  constexpr int64_t kElements = 8;
+  constexpr int kBlocks = kernels::kMaxFillBlocks + 2;
+  GuardedMemory memory(device(), stream());
+  void* pool = memory.VariableTensor(dtype(), std::vector<double>(kElements * kBlocks, 1.0));
+  kernels::BlockFillArgs args = {.out = pool,
+                                 .layer_elements = kElements * kBlocks,
+                                 .block_elements = kElements,
+                                 .layers = 1,
+                                 .count = kernels::kMaxFillBlocks};
+  for (uint32_t i = 0; i < kernels::kMaxFillBlocks; ++i) args.block[i] = i + 1;
+  ASSERT_OK(BlockFill(stream(), kernels(), args));
+  memory.Check();
+  const std::vector<double> got = memory.ReadTensor(dtype(), pool);
+  EXPECT_EQ(std::count(got.begin(), got.end(), 0.0), kElements * kernels::kMaxFillBlocks);
+  EXPECT_EQ(got.front(), 1.0);
+  EXPECT_EQ(got.back(), 1.0);
+  ++args.count;
+  EXPECT_THAT(BlockFill(stream(), kernels(), args),
+              StatusIs(absl::StatusCode::kInvalidArgument, "count is 257; allowed: at most 256"));
+}
+
 TEST_P(FillTest, RefusesToFillNothing) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(RandomFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
   EXPECT_THAT(NanFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
+  EXPECT_THAT(BlockFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
+  EXPECT_THAT(BlockFill(stream(), kernels(), {.count = 1}), StatusIs(kInvalid, "layers is 0"));
+  EXPECT_THAT(BlockFill(stream(), kernels(), {.layers = 1, .count = 1}),
+              StatusIs(kInvalid, "block_elements is 0"));
 }
 
 }  // namespace

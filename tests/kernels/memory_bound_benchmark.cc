@@ -167,5 +167,23 @@ void Rope(benchmark::State& state, bool normed) {
 BENCHMARK_CAPTURE(Rope, plain, false)->UseManualTime();
 BENCHMARK_CAPTURE(Rope, normed, true)->UseManualTime();
 
+// Clearing blocks of a pool of 32 layers, spread over it: what it costs to give them to another
+// session.
+void BlockClear(benchmark::State& state) {
+  Bench bench;
+  constexpr int32_t kLayers = 32;
+  constexpr uint32_t kPoolBlocks = 4096;
+  constexpr int64_t kBlockElements = int64_t{2} * kKvHeads * kBlockSize * kHeadDim;
+  BlockFillArgs args{.out = bench.Random(kLayers * kPoolBlocks * size_t{kBlockElements}),
+                     .layer_elements = kPoolBlocks * kBlockElements,
+                     .block_elements = kBlockElements,
+                     .layers = kLayers,
+                     .count = static_cast<int32_t>(state.range(0))};
+  for (uint32_t i = 0; i < kMaxFillBlocks; ++i) args.block[i] = (i * 977 + 1) % kPoolBlocks;
+  bench.Run(state, static_cast<size_t>(args.count) * kLayers * kBlockElements * 2,
+            [&] { return BlockFill(bench.stream(), bench.kernels(), args); });
+}
+BENCHMARK(BlockClear)->Arg(1)->Arg(32)->Arg(256)->UseManualTime();
+
 }  // namespace
 }  // namespace reprise::kernels

@@ -25,7 +25,7 @@ using kernels::SampleArgs;
 using kernels::SampleCut;
 using runtime::DType;
 
-constexpr uint64_t kSequence = 8;     // slot 1 of 2
+constexpr uint64_t kSequence = 8;     // ring entry 1 of 2
 constexpr uint32_t kSpareBlocks = 2;  // of sampled rows and of prompt tokens: they do nothing
 
 uint32_t FeaturesOf(const SampleRow& row) {
@@ -182,7 +182,7 @@ class Results {
 
  private:
   void Take(size_t at, void* to, size_t size) {
-    std::byte* from = bytes_.data() + layout_.bytes + at;  // slot 1
+    std::byte* from = bytes_.data() + layout_.bytes + at;  // entry 1
     std::memcpy(to, from, size);
     std::memset(from, 0xff, size);
   }
@@ -194,7 +194,7 @@ class Results {
     }
   }
 
-  const kernels::ResultSlotLayout layout_;
+  const kernels::ResultEntryLayout layout_;
   std::vector<std::byte> bytes_;
 };
 
@@ -255,8 +255,8 @@ SampleArgs ArgsOf(const Inputs& in, GuardedMemory& memory) {
   args.logprob = memory.Poisoned<float>(in.num_sampled);
   args.plan = in.plan.Upload(memory);
   args.rows = in.resident.Upload(memory);
-  args.result_layout = kernels::ResultSlotLayout::For(in.plan.entries.size(), in.num_logits,
-                                                      in.plan.num_logits, in.vocab);
+  args.result_layout = kernels::ResultEntryLayout::For(in.plan.entries.size(), in.num_logits,
+                                                       in.plan.num_logits, in.vocab);
   args.result_depth = 2;
   return args;
 }

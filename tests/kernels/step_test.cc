@@ -106,7 +106,7 @@ TEST_P(StepTest, AReplayWithoutItsStepTouchesNoRowAndPublishesNothing) {
     for (uint32_t i = 0; i < 8 && !HasFailure(); ++i) {
       SCOPED_TRACE(std::string(c.name) + ", step " + std::to_string(i));
       const uint64_t next = bench.count() + 1;
-      // An empty slot at first, later one that still holds an older step, and one that holds a
+      // An empty entry at first, later one that still holds an older step, and one that holds a
       // step too far ahead.
       bench.ExpectIdle();
       bench.Launch();
@@ -125,7 +125,7 @@ TEST_P(StepTest, AReplayWithoutItsStepTouchesNoRowAndPublishesNothing) {
   }
 }
 
-// The host fills the whole ring, enqueues a replay for each slot, and only then waits: what the
+// The host fills the whole ring, enqueues a replay for each entry, and only then waits: what the
 // engine does at its full depth.
 TEST_P(StepTest, CapturedStepsQueuedAheadRunInOrder) {
   for (const StepCase& c : kernels::kStepCases) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/float_convert.h"
+#include "runtime/host/host_device.h"
 #include "runtime/memory/buffer.h"
 #include "tests/models/model_files.h"
 
@@ -28,8 +29,7 @@ std::vector<uint16_t> Pattern(size_t u, size_t count) {
 }
 
 TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
-  auto device =
-      runtime::Device::Create({.kind = runtime::DeviceKind::kHost, .host_max_delay_us = 50});
+  auto device = runtime::CreateHostDevice({}, {.max_us = 50});
   ASSERT_TRUE(device.ok()) << device.status();
   std::vector<std::vector<uint16_t>> sources;
   size_t total = 0;

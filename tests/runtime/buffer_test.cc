@@ -107,7 +107,7 @@ TYPED_TEST(Buffers, CreateReportsTheDevicesError) {
   EXPECT_THAT(TypeParam::Create(device, 0),
               StatusIs(absl::StatusCode::kInvalidArgument, "0 bytes"));
   EXPECT_THAT(TypeParam::Create(device, ~size_t{0}),
-              StatusIs(absl::StatusCode::kResourceExhausted, "bytes asked"));
+              StatusIs(absl::StatusCode::kResourceExhausted, " asked"));
   EXPECT_EQ(device.num_live(), 0u);
 }
 

@@ -138,11 +138,11 @@ TEST_F(GpuDeviceTest, DeviceThatCannotBeMadeCurrentIsAnError) {
 
 TEST_F(GpuDeviceTest, OutOfMemorySaysAskedAndFree) {
   MakeDevice();
-  EXPECT_THAT(
-      device_->Allocate(gpu_.free_bytes + 1),
-      StatusIs(absl::StatusCode::kResourceExhausted, "536870913 bytes asked, 536870912 free"));
+  EXPECT_THAT(device_->Allocate(gpu_.free_bytes + 1),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "536870913 bytes (512.00 MiB) asked, 536870912 bytes (512.00 MiB) free"));
   EXPECT_THAT(device_->Allocate(~size_t{0}),
-              StatusIs(absl::StatusCode::kResourceExhausted, "bytes asked"));
+              StatusIs(absl::StatusCode::kResourceExhausted, "GiB) asked"));
   EXPECT_EQ(gpu_.CountCalls("Malloc"), 1);  // the absurd size never reaches the driver
 }
 

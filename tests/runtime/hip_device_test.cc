@@ -175,7 +175,7 @@ TEST_P(HipDeviceTest, OutOfMemorySaysAskedAndFree) {
   ASSERT_OK_AND_ASSIGN(const auto half, DeviceBuffer::Create(*device_, 512 << 10));
   EXPECT_EQ(*device_->FreeBytes(), 512u << 10);
   EXPECT_THAT(device_->Allocate(600 << 10),
-              StatusIs(kExhausted, "hip:0: 614400 bytes asked, 524288 free"));
+              StatusIs(kExhausted, "hip:0: 614400 bytes asked, 524288 bytes free"));
   fake_.Fail("hipHostMalloc", 2);
   EXPECT_THAT(
       device_->AllocateMapped(100),

@@ -50,8 +50,8 @@ void RecordBlock(const HostBlockContext& context, const void* raw) {
 constexpr KernelDef kRecordKernels[] = {{"record", RecordBlock}};
 constexpr KernelImage kRecordImage = {.kernels = kRecordKernels, .cuda_fatbins = {}};
 
-std::unique_ptr<Device> MakeDevice(const DeviceOptions& options) {
-  auto device = Device::Create(options);
+std::unique_ptr<Device> MakeDevice(const DeviceOptions& options, const TestDelays& delays = {}) {
+  auto device = CreateHostDevice(options, delays);
   EXPECT_OK(device);
   return *std::move(device);
 }
@@ -76,8 +76,7 @@ TEST(HostDevice, RefusesOptionsOutOfRange) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(Device::Create({.host_threads = -1}), StatusIs(kInvalid, "host_threads is -1"));
   EXPECT_THAT(Device::Create({.host_threads = 1025}), StatusIs(kInvalid, "to 1024"));
-  EXPECT_THAT(Device::Create({.host_max_delay_us = -5}),
-              StatusIs(kInvalid, "host_max_delay_us is -5"));
+  EXPECT_THAT(CreateHostDevice({}, {.max_us = -5}), StatusIs(kInvalid, "max_us is -5"));
   EXPECT_THAT(Device::Create({.ordinal = 1}), StatusIs(kInvalid, "ordinal is 1"));
 }
 
@@ -105,8 +104,7 @@ TEST(HostDevice, OneThreadRunsBlocksInIndexOrder) {
 
 TEST(HostDevice, DelaysAlsoShuffleBlocksAndEveryBlockStillRunsOnce) {
   for (const unsigned num_blocks : {1u, 2u, 30u, 97u}) {
-    const auto device =
-        MakeDevice({.host_threads = 1, .host_max_delay_us = 1, .host_delay_seed = 7});
+    const auto device = MakeDevice({.host_threads = 1}, {.max_us = 1, .seed = 7});
     const std::vector<unsigned> blocks = BlocksInOrder(*device, num_blocks);
     EXPECT_EQ(blocks.size(), num_blocks);
     EXPECT_EQ(std::set<unsigned>(blocks.begin(), blocks.end()).size(), num_blocks);
@@ -118,15 +116,14 @@ TEST(HostDevice, DelaysAlsoShuffleBlocksAndEveryBlockStillRunsOnce) {
 
 TEST(HostDevice, DelaysFollowFromTheSeed) {
   const auto blocks_with_seed = [](uint64_t seed) {
-    return BlocksInOrder(
-        *MakeDevice({.host_threads = 1, .host_max_delay_us = 1, .host_delay_seed = seed}), 97);
+    return BlocksInOrder(*MakeDevice({.host_threads = 1}, {.max_us = 1, .seed = seed}), 97);
   };
   EXPECT_EQ(blocks_with_seed(7), blocks_with_seed(7));
   EXPECT_NE(blocks_with_seed(7), blocks_with_seed(8));
 }
 
 TEST(HostDevice, DelaysHoldKernelsBackWithoutReorderingThem) {
-  const auto device = MakeDevice({.host_threads = 2, .host_max_delay_us = 400});
+  const auto device = MakeDevice({.host_threads = 2}, {.max_us = 400});
   const auto module = *device->Load(ProbeImage());
   const auto stream = *device->CreateStream();
   const Kernel affine = *module->Find(testing::kProbeAffine);
@@ -144,7 +141,7 @@ TEST(HostDevice, DelaysHoldKernelsBackWithoutReorderingThem) {
 }
 
 TEST(HostDevice, StreamsShareTheWorkersAndAllFinish) {
-  const auto device = MakeDevice({.host_threads = 3, .host_max_delay_us = 20});
+  const auto device = MakeDevice({.host_threads = 3}, {.max_us = 20});
   const auto module = *device->Load(ProbeImage());
   const Kernel count = *module->Find(testing::kProbeCount);
   constexpr unsigned kBlocks = 40;
@@ -183,7 +180,7 @@ TEST(HostDevice, WorkersServeBurstsWithPausesInBetween) {
 }
 
 TEST(HostDevice, HostFunctionsRunInStreamOrderAndAtEveryReplay) {
-  const auto device = MakeDevice({.host_max_delay_us = 50});
+  const auto device = MakeDevice({}, {.max_us = 50});
   const auto module = *device->Load(ProbeImage());
   const Kernel affine = *module->Find(testing::kProbeAffine);
   const auto stream = *device->CreateStream();

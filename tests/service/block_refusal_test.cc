@@ -22,7 +22,7 @@ class BadBlocks : public ::testing::Test {
     free_blocks_ = served_.engine().pool().free_blocks;
   }
 
-  grpc::Status Allocate(uint64_t session, uint32_t count) {
+  grpc::Status Allocate(const std::string& session, uint32_t count) {
     grpc::ClientContext context;
     v1::AllocateRequest request;
     request.set_session(session);
@@ -31,7 +31,7 @@ class BadBlocks : public ::testing::Test {
     return client_.stub().Allocate(&context, request, &response);
   }
 
-  grpc::Status Free(uint64_t session, const std::vector<uint32_t>& blocks) {
+  grpc::Status Free(const std::string& session, const std::vector<uint32_t>& blocks) {
     grpc::ClientContext context;
     v1::FreeRequest request;
     request.set_session(session);
@@ -62,9 +62,11 @@ TEST_F(BadBlocks, AllocateOfMoreThanIsFreeTakesNothing) {
 }
 
 TEST_F(BadBlocks, UnknownSessionIsNotFound) {
-  EXPECT_EQ(Allocate(0, 1).error_code(), kNotFound);
-  EXPECT_EQ(Allocate(999, 1).error_code(), kNotFound);
-  EXPECT_EQ(Free(999, {1}).error_code(), kNotFound);
+  const std::string unknown(16, 'x');
+  EXPECT_EQ(Allocate(unknown, 1).error_code(), kNotFound);
+  EXPECT_EQ(Free(unknown, {1}).error_code(), kNotFound);
+  EXPECT_EQ(Allocate("", 1).error_code(), kInvalid);
+  EXPECT_EQ(Free("1", {1}).error_code(), kInvalid);
   EXPECT_EQ(free_now(), free_blocks_);
 }
 

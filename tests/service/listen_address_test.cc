@@ -109,6 +109,21 @@ TEST(ClaimListenAddress, MissingDirectoryIsNotFound) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/none"));
 }
 
+// Not even root may make a file there.
+TEST(ClaimListenAddress, DirectoryThatTakesNoFileSaysTheSystemsReason) {
+  const absl::Status status = Claim("unix:/sys/s");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::ContainsRegex("^cannot listen on unix:/sys/s: [A-Z][a-z ]+$"));
+}
+
+TEST(ClaimListenAddress, LeavesNoFile) {
+  testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/s";
+  EXPECT_TRUE(Claim("unix:" + path).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST(ClaimListenAddress, PortThatSomeoneListensOnIsInUse) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

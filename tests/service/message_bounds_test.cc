@@ -52,8 +52,7 @@ void FillSampling(const kernels::StepLimits& limits, uint32_t vocab_size, v1::Sa
 }
 
 void FillStep(const kernels::StepLimits& limits, uint32_t vocab_size, v1::StepRequest* step) {
-  step->set_session(~uint64_t{0});
-  step->set_epoch(~uint64_t{0});
+  step->set_session(std::string(16, '\xff'));
   step->set_sequence(~uint64_t{0});
   step->set_mode(v1::EXECUTION_MODE_EAGER);
   for (uint32_t i = 0; i < limits.max_rows; ++i) {

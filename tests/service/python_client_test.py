@@ -89,17 +89,17 @@ class Session:
         self.call = client.step_stream(iter(self.outgoing.get, None))
         self.outgoing.put(pb.StepStreamRequest(open=pb.Open(client="python")))
         opened = next(self.call).opened
-        self.id, self.epoch = opened.session, opened.epoch
+        self.token = opened.session
 
     def send(self, step, sequence):
-        step.epoch, step.sequence = self.epoch, sequence
+        step.sequence = sequence
         self.outgoing.put(pb.StepStreamRequest(step=step))
 
     def receive(self):
         return next(self.call)
 
     def allocate(self, count):
-        request = pb.AllocateRequest(session=self.id, count=count)
+        request = pb.AllocateRequest(session=self.token, count=count)
         return list(self.client.allocate(request, timeout=TIMEOUT_S).blocks)
 
     def close(self):
@@ -261,7 +261,7 @@ class StepServiceTest(unittest.TestCase):
 
     def test_unary_step_shares_the_session(self):
         session = Session(self.client)
-        step = pb.StepRequest(session=session.id, epoch=session.epoch, sequence=1)
+        step = pb.StepRequest(session=session.token, sequence=1)
         step.add.add(row=9, blocks=session.allocate(4))
         step.chunks.add(row=9, tokens=self.reference["prompts"][1]["tokens"], sample=True)
         response = self.client.step(step, timeout=TIMEOUT_S)
@@ -271,7 +271,7 @@ class StepServiceTest(unittest.TestCase):
         self.assertEqual(token, self.reference["prompts"][1]["greedy_tokens"][1])
         session.close()
         with self.assertRaises(grpc.RpcError) as caught:
-            self.client.step(pb.StepRequest(session=10**9, sequence=1), timeout=TIMEOUT_S)
+            self.client.step(pb.StepRequest(session=session.token, sequence=1), timeout=TIMEOUT_S)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
     def test_killed_client_leaves_nothing_behind(self):

@@ -69,6 +69,9 @@ class ServedModel {
   std::unique_ptr<Server> server_;
 };
 
+// Kernels take up to this much longer, in microseconds, so that steps overlap.
+ServedModel::Options Slowed(int max_delay_us);
+
 // One StepStream call. Steps are sent and read apart, so that tests can pipeline.
 class StreamClient {
  public:
@@ -77,12 +80,12 @@ class StreamClient {
   ~StreamClient();
 
   bool opened() const { return opened_; }
-  uint64_t session() const { return session_; }
-  uint64_t epoch() const { return epoch_; }
+  // The session's token.
+  const std::string& session() const { return session_; }
   // The number that the next good step carries.
   uint64_t next_sequence() const { return next_sequence_; }
 
-  // A step request with session, epoch and the next sequence number filled in.
+  // A step request with session and the next sequence number filled in.
   v1::StepRequest NewStep() const;
   bool Send(const v1::StepRequest& step);
   bool SendRaw(const v1::StepStreamRequest& message);
@@ -114,13 +117,16 @@ class StreamClient {
   bool opened_ = false;
   bool half_closed_ = false;
   bool finished_ = false;
-  uint64_t session_ = 0;
-  uint64_t epoch_ = 0;
+  std::string session_;
   uint64_t next_sequence_ = 1;
 };
 
 // Runs `count` decode steps of all rows of the client, unpipelined; tokens of `row`.
 std::vector<uint32_t> Continue(StreamClient& client, uint32_t row, size_t count);
+
+// A unary call of StepService whose message is these bytes, whatever they are.
+grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& bytes);
 
 // What health says about `service`, or the error's code as a negative number.
 int CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = "");

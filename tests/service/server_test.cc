@@ -366,6 +366,36 @@ TEST(Drain, IdleServerStopsAtOnce) {
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
+// A client that has connected and asks nothing: Python's, for one, keeps its connection.
+TEST(Drain, IdleConnectionsDoNotHoldItUp) {
+  ServedModel served;
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < 4; ++i) {
+    channels.push_back(served.NewChannel());
+    EXPECT_EQ(CheckHealth(channels.back()), HealthCheckResponse::SERVING);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(served.server().Drain());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+// Ordinary keepalive of a client, as often as gRPC's own clients can be told to.
+TEST(Server, TakesAClientsKeepaliveWithAndWithoutCalls) {
+  ServedModel served;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1100);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  StreamClient client(
+      grpc::CreateCustomChannel(served.address(), grpc::InsecureChannelCredentials(), arguments));
+  client.StartRow(kRow, kPrompt, 32);
+  // Five pings; after three that come too soon a connection is closed.
+  std::this_thread::sleep_for(std::chrono::milliseconds(6000));
+  EXPECT_EQ(Continue(client, kRow, 2).size(), 2u);
+}
+
 TEST(Server, DestructionWithoutDrainFreesWhatSessionsHeld) {
   ServedModel served(Slow());
   StreamClient client(served.NewChannel());

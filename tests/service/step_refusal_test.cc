@@ -25,7 +25,7 @@ struct Scene {
   std::vector<uint32_t> own;     // free blocks of the refused client's session
   std::vector<uint32_t> others;  // blocks of another session
   uint32_t num_blocks;           // of the pool
-  uint64_t other_session;
+  std::string other_session;     // its token
 };
 
 struct BadStep {
@@ -339,9 +339,14 @@ INSTANTIATE_TEST_SUITE_P(Order, BadSteps,
                                                      step.set_sequence(step.sequence() - 1);
                                                      step.set_continue_all(true);
                                                    }},
-                                           BadStep{"WrongEpoch", kPrecondition,
+                                           BadStep{"TokenOfNoSession", kDenied,
                                                    [](v1::StepRequest& step, const Scene&) {
-                                                     step.set_epoch(step.epoch() + 1);
+                                                     step.set_session(std::string(16, 'x'));
+                                                     step.set_continue_all(true);
+                                                   }},
+                                           BadStep{"SessionByNumber", kDenied,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     step.set_session("1");
                                                      step.set_continue_all(true);
                                                    }},
                                            BadStep{"SessionOfAnotherStream", kDenied,

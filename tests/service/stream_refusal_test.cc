@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "tests/service/refusal.h"
 #include "tests/service/served_model.h"
 
@@ -17,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 grpc::Status EndOf(ServedModel& served, const v1::StepStreamRequest& first) {
@@ -73,21 +73,10 @@ TEST(BadStream, SecondOpenIsRefusedAndTheStreamGoesOn) {
 // Sends bytes that are no message at all.
 TEST(BadStream, BytesThatDoNotParseAreInvalid) {
   ServedModel served;
-  grpc::GenericStub stub(served.NewChannel());
-  const grpc::Slice slice(std::string("\x0a\xff not a message"));
-  grpc::ByteBuffer garbage(&slice, 1);
+  const auto channel = served.NewChannel();
   for (const char* method : {"Describe", "Step", "Allocate", "Free"}) {
-    grpc::ClientContext context;
-    grpc::CompletionQueue queue;
-    auto call = stub.PrepareUnaryCall(&context, absl::StrCat("/reprise.v1.StepService/", method),
-                                      garbage, &queue);
-    call->StartCall();
-    grpc::ByteBuffer reply;
-    grpc::Status status;
-    call->Finish(&reply, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    ASSERT_TRUE(queue.Next(&tag, &ok));
+    const grpc::Status status =
+        CallWithBytes(channel, method, std::string("\x0a\xff not a message"));
     EXPECT_EQ(status.error_code(), kInvalid) << method << ": " << status.error_message();
     EXPECT_THAT(status.error_message(), HasSubstr("do not parse"));
   }
@@ -129,16 +118,15 @@ TEST(BadStream, MessageOverTheSizeLimitEndsItsCallAlone) {
 TEST(BadUnaryStep, UnknownSessionIsNotFound) {
   ServedModel served;
   auto stub = v1::StepService::NewStub(served.NewChannel());
-  for (const uint64_t session : {0ul, 12345ul}) {
-    grpc::ClientContext context;
-    v1::StepRequest step;
-    step.set_session(session);
-    step.set_sequence(1);
-    v1::StepResponse response;
-    const grpc::Status status = stub->Step(&context, step, &response);
-    EXPECT_EQ(status.error_code(), kNotFound);
-    EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("got ", session)));
-  }
+  const std::string unknown(16, 'x');
+  grpc::ClientContext context;
+  v1::StepRequest step;
+  step.set_session(unknown);
+  step.set_sequence(1);
+  v1::StepResponse response;
+  const grpc::Status status = stub->Step(&context, step, &response);
+  EXPECT_EQ(status.error_code(), kNotFound);
+  EXPECT_THAT(status.error_message(), Not(HasSubstr(unknown)));
 }
 
 TEST(BadUnaryStep, SessionOfAStreamThatEndedIsNotFound) {
@@ -152,14 +140,9 @@ TEST(BadUnaryStep, SessionOfAStreamThatEndedIsNotFound) {
     step.set_continue_all(true);
     EXPECT_TRUE(client.Finish().ok());
   }
-  // The client has its status a moment before the server has forgotten the session.
-  EXPECT_TRUE(Eventually([&] {
-    grpc::ClientContext context;
-    v1::StepResponse response;
-    const grpc::Status status = stub->Step(&context, step, &response);
-    if (status.ok()) step.set_sequence(step.sequence() + 1);
-    return status.error_code() == kNotFound;
-  }));
+  grpc::ClientContext context;
+  v1::StepResponse response;
+  EXPECT_EQ(stub->Step(&context, step, &response).error_code(), kNotFound);
 }
 
 TEST(BadUnaryStep, GetsTheEnginesError) {

@@ -48,7 +48,6 @@ TEST(ResultToWire, CarriesEveryField) {
   v1::StepResponse wire;
   ResultToWire(TwoRowResult(), times, /*omit_rows=*/false, &wire);
   SetReplyTimes(times, 9500, wire.mutable_ledger());
-  EXPECT_EQ(wire.session(), 7u);
   EXPECT_EQ(wire.sequence(), 42u);
   EXPECT_THAT(wire.rows().row(), ElementsAre(11, 12, 9));
   EXPECT_THAT(wire.rows().status(),
@@ -141,7 +140,8 @@ TEST(ErrorToWire, CarriesSequenceCodeAndMessage) {
   EXPECT_EQ(wire.message(), "context: got 65, allowed 64");
 }
 
-TEST(DescribeToWire, CarriesEveryField) {
+// Of a model that there could be.
+engine::EngineInfo TinyInfo() {
   engine::EngineInfo info;
   info.model.name = "tiny";
   info.model.architecture = "llama";
@@ -156,6 +156,11 @@ TEST(DescribeToWire, CarriesEveryField) {
   info.model.attention_multiplier = 1.0;
   info.model.eos_token_ids = {2, 3};
   info.model.token_encoding = models::TokenEncoding::kBytes;
+  return info;
+}
+
+TEST(DescribeToWire, CarriesEveryField) {
+  engine::EngineInfo info = TinyInfo();
   info.device.name = "a machine";
   info.device.driver = "580";
   info.device.total_bytes = 1000;
@@ -231,26 +236,49 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.linear_policy(), "portable");
 }
 
+// A model's directory may have any bytes as its name; a client takes UTF-8 alone.
+TEST(DescribeToWire, NamesAreUtf8WhateverTheirBytes) {
+  const std::string replaced = "\xef\xbf\xbd";
+  const std::pair<std::string, std::string> names[] = {
+      {"byte-llama", "byte-llama"},
+      {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
+      {"\xe2\x82\xac \xf0\x9f\x98\x80", "\xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"m\xff", "m" + replaced},
+      {"\xc3", replaced},
+      {"\xc0\x80x", replaced + replaced + "x"},
+      {"\xed\xa0\x80", replaced + replaced + replaced},
+      {"\xf4\x90\x80\x80", replaced + replaced + replaced + replaced},
+      {"\xe2\x82", replaced + replaced},
+  };
+  for (const auto& [name, told] : names) {
+    engine::EngineInfo info = TinyInfo();
+    info.model.name = name;
+    v1::DescribeResponse wire;
+    DescribeToWire(info, {}, 0, &wire);
+    EXPECT_EQ(wire.model().name(), told);
+    v1::DescribeResponse parsed;
+    EXPECT_TRUE(parsed.ParseFromString(wire.SerializeAsString()));
+  }
+}
+
 // ---- the sizes that docs/wire.md quotes; a change here is a change there ----
 
-// A long-running session: its epoch takes nine bytes (engines take it from the clock), its sequence
-// number three.
+// A long-running session, on its own stream: the sequence number takes three bytes.
 size_t BytesOf(v1::StepRequest step) {
-  step.set_epoch(1800000000000000000u);
   step.set_sequence(100000);
   v1::StepStreamRequest message;
   *message.mutable_step() = std::move(step);
   return message.ByteSizeLong();
 }
 
-TEST(WireSize, SteadyStateIsEighteenBytesForAnyNumberOfRows) {
+TEST(WireSize, SteadyStateIsEightBytesForAnyNumberOfRows) {
   v1::StepRequest step;
   step.set_continue_all(true);
-  EXPECT_EQ(BytesOf(step), 18u);
+  EXPECT_EQ(BytesOf(step), 8u);
 }
 
 TEST(WireSize, NamingRowsTakesOneOrTwoBytesEach) {
-  const std::pair<uint32_t, size_t> sizes[] = {{1, 19}, {64, 82}, {256, 404}};
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 9}, {64, 72}, {256, 394}};
   for (const auto& [rows, bytes] : sizes) {
     v1::StepRequest step;
     for (uint32_t row = 0; row < rows; ++row) step.add_continue_rows(row);
@@ -260,7 +288,7 @@ TEST(WireSize, NamingRowsTakesOneOrTwoBytesEach) {
 
 // One row in 16 needs a block at each step when a block holds 16 tokens.
 TEST(WireSize, SteadyStateWithTheBlocksItTakesStaysUnderTheTarget) {
-  const std::pair<uint32_t, size_t> sizes[] = {{1, 24}, {64, 48}, {256, 153}};
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 14}, {64, 38}, {256, 143}};
   for (const auto& [rows, bytes] : sizes) {
     v1::StepRequest step;
     step.set_continue_all(true);
@@ -275,7 +303,7 @@ TEST(WireSize, SteadyStateWithTheBlocksItTakesStaysUnderTheTarget) {
 }
 
 TEST(WireSize, ReplyTakesAboutThirteenBytesPerRow) {
-  const std::pair<uint32_t, size_t> sizes[] = {{1, 84}, {64, 845}, {256, 3280}};
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 82}, {64, 843}, {256, 3278}};
   for (const auto& [rows, bytes] : sizes) {
     engine::StepResult result = TwoRowResult();
     result.sequence = 100000;

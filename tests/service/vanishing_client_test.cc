@@ -187,7 +187,7 @@ TEST(ClientThatNeverReads, IsReadNoFurtherUntilItDoes) {
   StreamClient client(
       grpc::CreateCustomChannel(served.address(), grpc::InsecureChannelCredentials(), arguments));
   v1::StepRequest bad = client.NewStep();
-  bad.set_epoch(client.epoch() + 1);
+  bad.set_sequence(bad.sequence() + 1);
   v1::Chunk* chunk = bad.add_chunks();
   for (int i = 0; i < 2000; ++i) chunk->add_tokens(1);
   constexpr int kSteps = 20000;  // 40 MB

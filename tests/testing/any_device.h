@@ -15,6 +15,7 @@
 #include <string>
 
 #include "runtime/device.h"
+#include "runtime/host/host_device.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 
 namespace reprise::testing {
@@ -26,10 +27,16 @@ inline std::string WhyNoDevice(runtime::DeviceKind kind) {
   return "no CUDA device: " + why;
 }
 
+// `delays`: of the host device; no other kind looks at them.
 inline absl::StatusOr<std::unique_ptr<runtime::Device>> MakeDevice(
-    const runtime::DeviceOptions& options) {
-  if (options.kind == runtime::DeviceKind::kHip) {
-    return MakeFakeHipDevice({.ordinal = options.ordinal});
+    const runtime::DeviceOptions& options, const runtime::TestDelays& delays = {}) {
+  switch (options.kind) {
+    case runtime::DeviceKind::kHost:
+      return runtime::CreateHostDevice(options, delays);
+    case runtime::DeviceKind::kHip:
+      return MakeFakeHipDevice({.ordinal = options.ordinal});
+    case runtime::DeviceKind::kCuda:
+      break;
   }
   return runtime::Device::Create(options);
 }

@@ -53,16 +53,19 @@ void EngineDriver::Free(std::span<const uint32_t> blocks) {
   MustSucceed(engine_.FreeBlocks(session_.id, blocks), "FreeBlocks");
 }
 
-absl::StatusOr<engine::StepResult> EngineDriver::TryStep(const StepDraft& draft) {
+absl::StatusOr<engine::StepResult> EngineDriver::TryStep(const StepDraft& draft,
+                                                         engine::EngineProfiler* profiler) {
   const engine::DraftView view(draft, session_, sequence_);
   engine::StepResult result;
-  REPRISE_RETURN_IF_ERROR(engine_.Step(view.request(), &result));
+  REPRISE_RETURN_IF_ERROR(profiler != nullptr ? profiler->Step(view.request(), &result)
+                                              : engine_.Step(view.request(), &result));
   ++sequence_;
   return result;
 }
 
-const engine::StepResult& EngineDriver::Step(const StepDraft& draft) {
-  auto result = TryStep(draft);
+const engine::StepResult& EngineDriver::Step(const StepDraft& draft,
+                                             engine::EngineProfiler* profiler) {
+  auto result = TryStep(draft, profiler);
   MustSucceed(result.status(), "Step");
   result_ = *std::move(result);
   Collect();

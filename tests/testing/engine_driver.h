@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
 #include "engine/step_draft.h"
 
 namespace reprise::testing {
@@ -62,10 +63,13 @@ class EngineDriver {
   std::vector<uint32_t> AllocateFor(uint32_t tokens);
   void Free(std::span<const uint32_t> blocks);
 
-  // Submits and waits. Errors: the engine's; the sequence number counts successes only.
-  absl::StatusOr<engine::StepResult> TryStep(const StepDraft& draft);
+  // Submits and waits; through `profiler`, the engine's, where there is one. Errors: the engine's;
+  // the sequence number counts successes only.
+  absl::StatusOr<engine::StepResult> TryStep(const StepDraft& draft,
+                                             engine::EngineProfiler* profiler = nullptr);
   // The same, and collects tokens; fails the test and throws on an error.
-  const engine::StepResult& Step(const StepDraft& draft);
+  const engine::StepResult& Step(const StepDraft& draft,
+                                 engine::EngineProfiler* profiler = nullptr);
   // Submits only, wherever that may succeed at once.
   engine::StepTicket Submit(const StepDraft& draft);
   // Takes the oldest result and collects its tokens.

@@ -35,15 +35,18 @@ TestEngine MakeTestEngine(const TestEngineOptions& options,
   TestEngine made;
   made.directory = std::make_unique<TemporaryDirectory>();
   const std::string path = Value(WriteTinyModel(options.model, made.directory->path()));
-  made.device = device != nullptr ? std::move(device) : Value(MakeDevice(options.device));
+  made.device =
+      device != nullptr ? std::move(device) : Value(MakeDevice(options.device, options.delays));
   engine::DecodeEngineOptions engine = options.engine;
   engine.dtype = options.dtype;
-  made.engine = Value(engine::DecodeEngine::Create(*made.device, {.directory = path}, engine));
+  made.engine = Value(engine::CreateEngineWithDiagnostics(*made.device, {.directory = path}, engine,
+                                                          options.diagnostics));
   return made;
 }
 
 InstrumentedEngine MakeInstrumentedEngine(const TestEngineOptions& options) {
-  auto device = std::make_unique<InstrumentedDevice>(Value(MakeDevice(options.device)));
+  auto device =
+      std::make_unique<InstrumentedDevice>(Value(MakeDevice(options.device, options.delays)));
   InstrumentedDevice* const instruments = device.get();
   return {MakeTestEngine(options, std::move(device)), instruments};
 }
@@ -55,9 +58,8 @@ void EngineTest::SetUp() {
 TestEngineOptions EngineTest::Options() const {
   const bool host = GetParam().device == runtime::DeviceKind::kHost;
   // A bound of one microsecond shuffles the blocks and never sleeps.
-  return {.device = {.kind = GetParam().device,
-                     .host_threads = host ? 3 : 0,
-                     .host_max_delay_us = host ? 1 : 0},
+  return {.device = {.kind = GetParam().device, .host_threads = host ? 3 : 0},
+          .delays = {.max_us = 1},
           .dtype = GetParam().dtype};
 }
 

@@ -20,8 +20,10 @@
 #include <vector>
 
 #include "engine/decode_engine.h"
+#include "engine/diagnostics.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
+#include "runtime/host/test_delays.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/tiny_model.h"
 
@@ -40,7 +42,9 @@ struct TestEngine {
 struct TestEngineOptions {
   TinyModelOptions model = {};
   engine::DecodeEngineOptions engine = SmallEngineOptions();
+  engine::EngineDiagnostics diagnostics = {};
   runtime::DeviceOptions device = {};
+  runtime::TestDelays delays = {};  // of the host device
   runtime::DType dtype = runtime::DType::kF32;
 };
 // Creates all three; fails the test and throws on an error. `device`: instead of one made from the

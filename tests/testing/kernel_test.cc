@@ -44,17 +44,18 @@ void PrintTo(const KernelTestParam& param, std::ostream* os) {
 
 absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param) {
   // A bound of one microsecond shuffles the blocks and never sleeps.
-  const runtime::DeviceOptions options{
-      .kind = param.device, .host_threads = 3, .host_max_delay_us = 1};
+  constexpr runtime::TestDelays kShuffle{.max_us = 1};
+  const runtime::DeviceOptions options{.kind = param.device, .host_threads = 3};
 #if REPRISE_WITH_EMULATOR
   if (param.emulated != MatrixUnit::kNone && param.device == runtime::DeviceKind::kHip) {
     const auto kernels = EmulatedKernels(param.emulated);
     return MakeFakeHipDevice(
         {.kernels = {kernels.begin(), kernels.end()}, .host_functions = false});
   }
-  if (param.emulated != MatrixUnit::kNone) return CreateEmulatedDevice(param.emulated, options);
+  if (param.emulated != MatrixUnit::kNone)
+    return CreateEmulatedDevice(param.emulated, options, kShuffle);
 #endif
-  return MakeDevice(options);
+  return MakeDevice(options, kShuffle);
 }
 
 std::vector<KernelTestParam> EveryDeviceAndDType() {

@@ -24,8 +24,8 @@ using kernels::ResultHeader;
 using kernels::RowEntry;
 using kernels::RowResult;
 using kernels::StepCase;
+using kernels::StepEntryLayout;
 using kernels::StepHeader;
-using kernels::StepSlotLayout;
 using kernels::TableUpdate;
 
 constexpr size_t kRingGuardBytes = 256;
@@ -73,12 +73,12 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   fetch_.rows = plan_.rows = publish_.rows = MakeRows();
   rows_.temperature = PoisonedVector<float>(c.max_rows);
 
-  fetch_.layout = StepSlotLayout::For(c.max_rows, c.max_step_tokens, c.max_blocks_per_row,
-                                      RandomSteps::MaxSamplingWords(c));
-  publish_.slot_bytes = kernels::ResultSlotBytes(c.max_rows);
+  fetch_.layout = StepEntryLayout::For(c.max_rows, c.max_step_tokens, c.max_blocks_per_row,
+                                       RandomSteps::MaxSamplingWords(c));
+  publish_.entry_bytes = kernels::ResultEntryBytes(c.max_rows);
   step_ring_ = *runtime::MappedBuffer::Create(device, c.depth * fetch_.layout.bytes);
   result_ring_ =
-      *runtime::MappedBuffer::Create(device, c.depth * publish_.slot_bytes + kRingGuardBytes);
+      *runtime::MappedBuffer::Create(device, c.depth * publish_.entry_bytes + kRingGuardBytes);
   mirror_.ring.assign(result_ring_.bytes(), std::byte{0xff});
   std::memcpy(result_ring_.host(), mirror_.ring.data(), mirror_.ring.size());
 
@@ -147,11 +147,11 @@ kernels::ResidentRows StepBench::MakeRows() {
 }
 
 void StepBench::Write(uint64_t sequence, const OracleStep& step) {
-  std::byte* slot = step_ring_.host() + (sequence - 1) % c_.depth * fetch_.layout.bytes;
-  std::memset(slot, 0xff, fetch_.layout.bytes);  // what a longer step may have left
+  std::byte* entry = step_ring_.host() + (sequence - 1) % c_.depth * fetch_.layout.bytes;
+  std::memset(entry, 0xff, fetch_.layout.bytes);  // what a longer step may have left
   const auto put = [&](uint64_t offset, const auto& values) {
     const auto bytes = std::as_bytes(std::span(values));
-    std::copy(bytes.begin(), bytes.end(), slot + offset);
+    std::copy(bytes.begin(), bytes.end(), entry + offset);
   };
   put(fetch_.layout.rows, step.rows);
   put(fetch_.layout.table_updates, step.table_updates);
@@ -166,7 +166,7 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step) {
   header.num_given_tokens = static_cast<uint32_t>(step.given_tokens.size());
   header.num_table_updates = static_cast<uint32_t>(step.table_updates.size());
   header.num_sampling_updates = static_cast<uint32_t>(step.sampling_updates.size());
-  std::memcpy(slot, &header, sizeof(header));
+  std::memcpy(entry, &header, sizeof(header));
 }
 
 void StepBench::SetSampled(const std::vector<uint32_t>& token, const std::vector<float>& logprob) {
@@ -216,10 +216,10 @@ void StepBench::ExpectStep(const OracleStep& step) {
                     .num_logits = size(plan.sampled_token)};
 
   const std::vector<RowResult> results = PublishStep(plan, sampled_token_, sampled_logprob_, rows_);
-  std::byte* slot = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.slot_bytes;
-  std::memcpy(slot + offsetof(ResultHeader, sequence), &count_, sizeof(count_));
-  std::memcpy(slot + offsetof(ResultHeader, num_rows), &mirror_.counts.num_rows, sizeof(uint32_t));
-  std::memcpy(slot + sizeof(ResultHeader), results.data(), results.size() * sizeof(RowResult));
+  std::byte* entry = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.entry_bytes;
+  std::memcpy(entry + offsetof(ResultHeader, sequence), &count_, sizeof(count_));
+  std::memcpy(entry + offsetof(ResultHeader, num_rows), &mirror_.counts.num_rows, sizeof(uint32_t));
+  std::memcpy(entry + sizeof(ResultHeader), results.data(), results.size() * sizeof(RowResult));
 }
 
 void StepBench::ExpectIdle() {
@@ -288,13 +288,13 @@ void StepBench::CheckSampling() {
   ExpectSame("history", memory_.Read(resident.history), rows_.history);
 }
 
-// The times are the device's; everything else in the ring is known, slots of other steps and the
+// The times are the device's; everything else in the ring is known, entries of other steps and the
 // words behind the last one included.
 void StepBench::CheckResults() {
   std::vector<std::byte> ring(result_ring_.bytes());
   std::memcpy(ring.data(), result_ring_.host(), ring.size());
   for (uint32_t i = 0; i < c_.depth; ++i) {
-    const size_t at = i * publish_.slot_bytes + offsetof(ResultHeader, begin_ns);
+    const size_t at = i * publish_.entry_bytes + offsetof(ResultHeader, begin_ns);
     uint64_t times[2];  // begin_ns, end_ns
     std::memcpy(times, ring.data() + at, sizeof(times));
     EXPECT_LE(times[0], times[1]);

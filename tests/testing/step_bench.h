@@ -26,7 +26,7 @@ class StepBench {
   StepBench(runtime::Device& device, runtime::Stream& stream, const kernels::KernelSet& kernels,
             const kernels::StepCase& c);
 
-  // Writes the slot of step `sequence`.
+  // Writes the ring entry of step `sequence`.
   void Write(uint64_t sequence, const OracleStep& step);
   // What sampling would have left for publish: the same for all steps from here on.
   void SetSampled(const std::vector<uint32_t>& token, const std::vector<float>& logprob);

@@ -37,7 +37,7 @@ struct OracleRows {
   uint32_t vocab = 0;
 };
 
-// What the host puts into a ring slot.
+// What the host puts into a ring entry.
 struct OracleStep {
   std::vector<kernels::RowEntry> rows;
   std::vector<uint32_t> given_tokens;

@@ -44,10 +44,10 @@ absl::Status StepProbe::Start() {
   REPRISE_ASSIGN_OR_RETURN(
       state_, engine::StepState::Create(device_, *stream_, *decoder_, *kernels_, limits));
   const auto layout =
-      kernels::StepSlotLayout::For(options_.max_rows, options_.max_step_tokens, max_blocks);
+      kernels::StepEntryLayout::For(options_.max_rows, options_.max_step_tokens, max_blocks);
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, 1, layout.bytes));
   REPRISE_ASSIGN_OR_RETURN(results_, runtime::MappedRing::Create(
-                                         device_, 1, kernels::ResultSlotBytes(options_.max_rows)));
+                                         device_, 1, kernels::ResultEntryBytes(options_.max_rows)));
   const uint32_t num_blocks = options_.max_rows * max_blocks + 1;
   REPRISE_ASSIGN_OR_RETURN(
       pool_, models::KvPool::Create(
@@ -89,7 +89,7 @@ absl::Status StepProbe::Execute(const StepDraft& draft) {
   REPRISE_RETURN_IF_ERROR(validator_->Validate(view.request(), list_));
   const engine::StagedStep& staged = validator_->staged();
   std::vector<uint32_t> ran;
-  writer_->Write(view.request(), staged, ++sequence_, list_, metadata_.HostSlot(0), &ran);
+  writer_->Write(view.request(), staged, ++sequence_, list_, metadata_.HostEntry(0), &ran);
   const models::StepShape shape{
       .max_rows = options_.max_rows,
       .max_tokens = staged.all_single ? options_.max_rows : options_.max_step_tokens,

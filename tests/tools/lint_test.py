@@ -114,6 +114,16 @@ class Lint(unittest.TestCase):
         self.append("tests/forced.h")
         self.assertEqual(self.run_lint(), ["runtime/a.cc", "runtime/b.cc", "tests/c.cc"])
 
+    def test_header_that_a_macro_names_counts(self):
+        self.write("runtime/target.h", '#define REPRISE_LAYER "runtime/layer.h"\n')
+        self.write("runtime/layer.h", "int layer();\n")
+        self.configure(("runtime/b.cc", "-DREPRISE_TARGET='\"runtime/target.h\"'"),
+                       files=("runtime/a.cc", "tests/c.cc"))
+        self.run_lint()
+        for header in ("runtime/target.h", "runtime/layer.h"):
+            self.append(header)
+            self.assertEqual(self.run_lint(), ["runtime/b.cc"])
+
     def test_changed_configuration_or_version_brings_back_all(self):
         self.run_lint()
         self.append(".clang-tidy")

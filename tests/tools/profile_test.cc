@@ -123,6 +123,34 @@ ProfileContext Context() {
   return context;
 }
 
+TEST(PointProfile, SpreadIsHowFarRoundsLieApart) {
+  PointProfile point;
+  point.rows = 1;
+  point.context = 1024;
+  EXPECT_FALSE(point.Spread().has_value());
+  point.round_replay_ns.Add(1'020'000);
+  EXPECT_FALSE(point.Spread().has_value());  // one round says nothing
+  EXPECT_EQ(SpreadWarning(point), "");
+  point.round_replay_ns.Add(804'000);
+  point.round_replay_ns.Add(1'701'000);
+  EXPECT_NEAR(*point.Spread(), (1701.0 - 804.0) / 1020.0, 1e-12);
+  EXPECT_EQ(SpreadWarning(point),
+            "the medians of 3 rounds of 1 row of 1,024 tokens reach from 804 us to 1.70 ms, a "
+            "spread of 87.9 % (more than 5.0 %): something else uses the device, or its clocks "
+            "change");
+  PointProfile quiet;
+  for (const double ns : {1000.0, 1040.0, 1010.0}) quiet.round_replay_ns.Add(ns);
+  EXPECT_EQ(SpreadWarning(quiet), "");
+}
+
+TEST(ProfileOptions, RoundsShareTheStepsEvenly) {
+  const ProfileOptions options{.iterations = 20, .rounds = 3};
+  EXPECT_EQ(StepsOfRound(options, 0), 6u);
+  EXPECT_EQ(StepsOfRound(options, 1), 7u);
+  EXPECT_EQ(StepsOfRound(options, 2), 7u);
+  EXPECT_EQ(StepsOfRound({.iterations = 5, .rounds = 1}, 0), 5u);
+}
+
 TEST(ProfileReport, SaysWhatWasMeasured) {
   const std::string text = PointText(Point(), Context());
   EXPECT_THAT(text, HasSubstr("2 rows of 100 tokens: decode/2, 8 kernels"));

@@ -42,6 +42,83 @@ TEST(Table, CountsCharactersNotBytes) {
   EXPECT_EQ(table.ToString(), "a  b\n-  -\n\xC3\xA9  1\n");
 }
 
+Table Latencies() {
+  Table table({"graph", "p50", "p90", "mean"});
+  table.AddRow({"decode/128", "5.5 ms", "5.6 ms", "5.5 ms"});
+  table.AddRow({"mixed/64", "12 ms", "13 ms", "12 ms"});
+  return table;
+}
+
+TEST(Table, IsCutIntoTablesBelowEachOtherWhereItIsTooWide) {
+  EXPECT_EQ(Latencies().ToString(34), Latencies().ToString());  // as wide as it is
+  EXPECT_EQ(Latencies().ToString(33),
+            "graph          p50     p90\n"
+            "----------  ------  ------\n"
+            "decode/128  5.5 ms  5.6 ms\n"
+            "mixed/64     12 ms   13 ms\n"
+            "\n"
+            "graph         mean\n"
+            "----------  ------\n"
+            "decode/128  5.5 ms\n"
+            "mixed/64     12 ms\n");
+}
+
+TEST(Table, BecomesAListWhereKeysAndAColumnDoNotFit) {
+  EXPECT_EQ(Latencies().ToString(17),
+            "graph:\n"
+            "decode/128\n"
+            "  p50   5.5 ms\n"
+            "  p90   5.6 ms\n"
+            "  mean  5.5 ms\n"
+            "mixed/64\n"
+            "  p50   12 ms\n"
+            "  p90   13 ms\n"
+            "  mean  12 ms\n");
+  Table keys({"rows", "context", "replay"});
+  keys.SetKeys(2);
+  keys.AddRow({"1", "128", "540 us"});
+  EXPECT_EQ(keys.ToString(20), "rows 1, context 128\n  replay  540 us\n");
+}
+
+TEST(Table, WithoutKeysRepeatsNothing) {
+  Table table({"requests", "wall"});
+  table.SetKeys(0);
+  table.AddRow({"24", "2.1 s"});
+  EXPECT_EQ(table.ToString(10), "requests\n--------\n24\n\n wall\n-----\n2.1 s\n");
+}
+
+TEST(Table, BreaksFreeTextAtItsWords) {
+  Table table({});
+  table.AlignLeft();
+  table.AddRow({"model", "one of four layers, of random weights"});
+  table.AddRow({"dtype", "bf16"});
+  EXPECT_EQ(table.ToString(26),
+            "model  one of four layers,\n"
+            "       of random weights\n"
+            "dtype  bf16\n");
+  EXPECT_EQ(table.ToString(20),
+            "model\n"
+            "  one of four\n"
+            "  layers, of random\n"
+            "  weights\n"
+            "dtype\n"
+            "  bf16\n");
+}
+
+TEST(TextWidth, CutsAtCharacters) {
+  EXPECT_EQ(CutToWidth("a\xC3\xA9z", 2), "a\xC3\xA9");
+  EXPECT_EQ(CutToWidth("ab", 5), "ab");
+  EXPECT_EQ(CutToWidth("ab", 0), "");
+}
+
+TEST(TextWidth, BreaksAtSpacesAndLeavesLongWordsWhole) {
+  EXPECT_EQ(Paragraph("a bc  def", 4), "a bc\ndef\n");
+  EXPECT_EQ(Paragraph("a abcdefgh b", 4), "a\nabcdefgh\nb\n");
+  EXPECT_EQ(Paragraph("a bc def", 6, 2), "a bc\n  def\n");
+  EXPECT_EQ(Paragraph("", 4), "\n");
+  EXPECT_EQ(Paragraph("a bc", kNoWidth), "a bc\n");
+}
+
 TEST(ByteText, EscapesControlBytesExceptNewline) {
   EXPECT_EQ(ByteText(TokensOfText("a\nb\tc\x1b[31m\x7f")), "a\nb\\x09c\\x1b[31m\\x7f");
   EXPECT_EQ(ByteText(TokensOfText("\xC2\x9B"

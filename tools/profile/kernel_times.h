@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/decode_engine.h"
+#include "engine/step_stamps.h"
 #include "graphs/profiled_graphs.h"
 #include "tools/samples.h"
 

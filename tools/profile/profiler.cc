@@ -12,8 +12,6 @@
 namespace reprise::tools {
 namespace {
 
-using engine::ExecutionMode;
-
 uint64_t BlocksOf(uint64_t rows, uint64_t context, uint32_t block_size) {
   return rows * ((context + block_size - 1) / block_size);
 }
@@ -64,11 +62,12 @@ class PointRows {
     return absl::OkStatus();
   }
 
-  absl::Status Continue(ExecutionMode mode, engine::StepResult* result) {
+  // One more token of each. `stepper`: the engine, or its profiler.
+  template <typename Stepper>
+  absl::Status Continue(Stepper& stepper, engine::StepResult* result) {
     engine::StepRequest request = Request();
     request.continue_all = true;
-    request.mode = mode;
-    return engine_.Step(request, result);
+    return stepper.Step(request, result);
   }
 
  private:
@@ -92,17 +91,20 @@ class PointRows {
 // Measures one point, window by window.
 class PointMeasurement {
  public:
-  PointMeasurement(engine::DecodeEngine& engine, Telemetry* telemetry, PointRows& rows,
+  PointMeasurement(engine::DecodeEngine& engine, engine::EngineProfiler& profiler,
+                   Telemetry* telemetry, PointRows& rows, const MeasuredSteps& measured,
                    PointProfile& profile)
       : engine_(engine),
+        profiler_(profiler),
         telemetry_(telemetry),
         rows_(rows),
+        measured_(measured),
         profile_(profile),
         window_(std::min(kWindowSteps, profile.context - 1)) {}
 
   absl::Status WarmUp(uint32_t steps) {
     for (uint32_t done = 0; done < steps; done += window_)
-      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), ExecutionMode::kReplay,
+      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), engine_,
                                      [](const engine::StepResult&) { return absl::OkStatus(); }));
     return absl::OkStatus();
   }
@@ -110,39 +112,47 @@ class PointMeasurement {
   absl::Status Measure(uint32_t iterations) {
     for (uint32_t done = 0; done < iterations; done += window_) {
       const uint32_t steps = std::min(window_, iterations - done);
-      REPRISE_RETURN_IF_ERROR(
-          Window(steps, ExecutionMode::kReplay,
-                 [this](const engine::StepResult& result) { return AddPlain(result); }));
+      REPRISE_RETURN_IF_ERROR(Window(
+          steps, engine_, [this](const engine::StepResult& result) { return AddPlain(result); }));
       ReadTelemetry();
-      REPRISE_RETURN_IF_ERROR(
-          Window(steps, ExecutionMode::kStamped,
-                 [this](const engine::StepResult& result) { return AddStamped(result); }));
+      REPRISE_RETURN_IF_ERROR(Window(steps, profiler_, [this](const engine::StepResult& result) {
+        return AddStamped(result);
+      }));
+      REPRISE_RETURN_IF_ERROR(measured_(2 * steps));
     }
-    profile_.mean_context = context_ / iterations;
-    profile_.mean_attended = attended_ / iterations;
+    profile_.round_replay_ns.Add(replay_ns_.Percentile(50));
+    const auto all = static_cast<double>(profile_.plain.replay_ns.count());
+    const double before = all - iterations;
+    profile_.mean_context = (profile_.mean_context * before + context_) / all;
+    profile_.mean_attended = (profile_.mean_attended * before + attended_) / all;
     return absl::OkStatus();
   }
 
  private:
   // One unmeasured step that adds the rows, then `steps` whose contexts end at the point's.
-  template <typename Take>
-  absl::Status Window(uint32_t steps, ExecutionMode mode, Take take) {
+  template <typename Stepper, typename Take>
+  absl::Status Window(uint32_t steps, Stepper& stepper, Take take) {
     REPRISE_RETURN_IF_ERROR(rows_.AddAll(profile_.context - steps, &result_));
     for (uint32_t i = 0; i < steps; ++i) {
-      REPRISE_RETURN_IF_ERROR(rows_.Continue(mode, &result_));
+      REPRISE_RETURN_IF_ERROR(rows_.Continue(stepper, &result_));
       REPRISE_RETURN_IF_ERROR(take(result_));
     }
     return absl::OkStatus();
   }
 
+  static double ReplayNs(const engine::StepLedger& ledger) {
+    return static_cast<double>(ledger.total_ns - ledger.validate_ns - ledger.ring_ns);
+  }
+
   static void AddTimes(const engine::StepLedger& ledger, StepTimes& times) {
-    times.replay_ns.Add(static_cast<double>(ledger.total_ns - ledger.validate_ns - ledger.ring_ns));
+    times.replay_ns.Add(ReplayNs(ledger));
     times.device_ns.Add(static_cast<double>(ledger.device_ns));
     times.launch_ns.Add(static_cast<double>(ledger.launch_ns));
   }
 
   absl::Status AddPlain(const engine::StepResult& result) {
     AddTimes(result.ledger, profile_.plain);
+    replay_ns_.Add(ReplayNs(result.ledger));
     const uint32_t context = result.rows.front().context_length;
     context_ += context;
     const int64_t window = engine_.info().model.sliding_window;
@@ -150,12 +160,12 @@ class PointMeasurement {
     profile_.graph = std::string(result.report.graph);
     profile_.padding_rows = result.report.padding_rows;
     // Stale ones, read so that the pause before the next step is that of a stamped one.
-    return engine_.ReadStamps(profile_.rows, &stamps_);
+    return profiler_.ReadStamps(profile_.rows, &stamps_);
   }
 
   absl::Status AddStamped(const engine::StepResult& result) {
     AddTimes(result.ledger, profile_.profiled);
-    REPRISE_RETURN_IF_ERROR(engine_.ReadStamps(profile_.rows, &stamps_));
+    REPRISE_RETURN_IF_ERROR(profiler_.ReadStamps(profile_.rows, &stamps_));
     profile_.num_profiled_kernels = stamps_.num_kernel_nodes;
     return profile_.kernels.Add(stamps_);
   }
@@ -169,9 +179,12 @@ class PointMeasurement {
   }
 
   engine::DecodeEngine& engine_;
+  engine::EngineProfiler& profiler_;
   Telemetry* telemetry_;
   PointRows& rows_;
+  const MeasuredSteps& measured_;
   PointProfile& profile_;
+  Samples replay_ns_;  // of this round's plain steps
   const uint32_t window_;
   // Tokens, over all plain steps: in the rows' KV, and of them within the model's window.
   double context_ = 0;
@@ -188,6 +201,12 @@ int KernelsOf(const engine::EngineInfo& info, const std::string& graph) {
 }
 
 }  // namespace
+
+uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round) {
+  const uint64_t steps = options.iterations;
+  return static_cast<uint32_t>(steps * (round + 1) / options.rounds -
+                               steps * round / options.rounds);
+}
 
 uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size) {
   return BlocksOf(*std::max_element(options.rows.begin(), options.rows.end()),
@@ -238,25 +257,29 @@ double PointProfile::BytesPerSecond() const {
   return Share(static_cast<double>(bytes.total()) * 1e9, plain.device_ns.Percentile(50));
 }
 
-absl::Status Profiler::Prepare(const ProfileOptions& options) {
-  return engine_.CaptureProfiledGraphs(options.rows);
+std::optional<double> PointProfile::Spread() const {
+  if (round_replay_ns.count() < 2) return std::nullopt;
+  return Share(round_replay_ns.Max() - round_replay_ns.Min(), round_replay_ns.Percentile(50));
 }
 
-absl::StatusOr<PointProfile> Profiler::Measure(uint32_t rows, uint32_t context,
-                                               const ProfileOptions& options) {
-  PointProfile profile;
-  profile.rows = rows;
-  profile.context = context;
-  PointRows point(engine_, rows, context);
+absl::Status Profiler::Prepare(const ProfileOptions& options) {
+  return engine_profiler_.Capture(options.rows);
+}
+
+absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
+                               const MeasuredSteps& measured, PointProfile* profile) {
+  PointProfile next = *profile;
+  PointRows point(engine_, next.rows, next.context);
   REPRISE_RETURN_IF_ERROR(point.Allocate());
-  PointMeasurement measurement(engine_, telemetry_, point, profile);
+  PointMeasurement measurement(engine_, engine_profiler_, telemetry_, point, measured, next);
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
-  REPRISE_RETURN_IF_ERROR(measurement.Measure(options.iterations));
-  profile.num_kernels = KernelsOf(engine_.info(), profile.graph);
+  REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round)));
+  next.num_kernels = KernelsOf(engine_.info(), next.graph);
   REPRISE_ASSIGN_OR_RETURN(
-      profile.bytes, models::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, rows,
-                                               profile.mean_attended));
-  return profile;
+      next.bytes, models::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, next.rows,
+                                            next.mean_attended));
+  *profile = std::move(next);
+  return absl::OkStatus();
 }
 
 }  // namespace reprise::tools

@@ -5,12 +5,15 @@
 #define REPRISE_TOOLS_PROFILE_PROFILER_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
 #include "models/config/model_spec.h"
 #include "models/step_bytes.h"
 #include "tools/profile/kernel_times.h"
@@ -27,8 +30,17 @@ struct ProfileOptions {
   std::vector<uint32_t> rows = {1, 8, 64};
   std::vector<uint32_t> contexts = {128, 1024};  // tokens in each row's KV
   uint32_t iterations = 100;                     // measured steps, plain and stamped each
-  uint32_t warmup = 16;                          // plain steps before them, of every point
+  uint32_t warmup = 16;  // plain steps before them, of every point and round
+  // Parts that the measured steps come in, minutes apart where there are many points: how far their
+  // medians differ says how far the figures can be trusted. At most `iterations`.
+  uint32_t rounds = 3;
 };
+
+// Measured steps of one point in one round, of either kind. round < rounds.
+uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round);
+
+// Rounds whose medians are further apart than this, as a share of their median, earn a warning.
+inline constexpr double kTrustedSpread = 0.05;
 
 // Blocks that the largest point needs.
 uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size);
@@ -62,6 +74,7 @@ struct PointProfile {
   double mean_attended = 0;
   models::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
+  Samples round_replay_ns;  // by round: the median of its plain steps
   // Read at the end of every window; empty where the platform does not report it.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
 
@@ -70,22 +83,29 @@ struct PointProfile {
   double DeviceSkew() const;
   // Bytes per second: the step's bytes by the median of its device time.
   double BytesPerSecond() const;
+  // (largest - smallest) / median of round_replay_ns; unset with fewer than two rounds.
+  std::optional<double> Spread() const;
 };
+
+// Told how many steps were measured since it was last told; an error ends the measurement.
+using MeasuredSteps = std::function<absl::Status(uint32_t)>;
 
 class Profiler {
  public:
   // `telemetry`: nullptr where there is none. Both must outlive the profiler.
   Profiler(engine::DecodeEngine* engine, Telemetry* telemetry)
-      : engine_(*engine), telemetry_(telemetry) {}
+      : engine_(*engine), engine_profiler_(*engine), telemetry_(telemetry) {}
 
   // Captures the profiled graphs of all points.
   absl::Status Prepare(const ProfileOptions& options);
-  // One point, in a session of its own. Errors: the engine's.
-  absl::StatusOr<PointProfile> Measure(uint32_t rows, uint32_t context,
-                                       const ProfileOptions& options);
+  // Adds a round to the point that `profile` names (rows, context), in a session of its own. After
+  // an error `profile` is as it was. Errors: the engine's, those of `measured`.
+  absl::Status Measure(const ProfileOptions& options, uint32_t round, const MeasuredSteps& measured,
+                       PointProfile* profile);
 
  private:
   engine::DecodeEngine& engine_;
+  engine::EngineProfiler engine_profiler_;
   Telemetry* telemetry_;
 };
 

@@ -48,7 +48,7 @@ std::string KernelTable(const PointProfile& point, const ProfileContext& context
                   IsOfLayers(op, num_layers) ? FormatDuration(net / static_cast<double>(num_layers))
                                              : kNone});
   }
-  return table.ToString();
+  return table.ToString(context.width);
 }
 
 // How the kernels' times relate to the replay's latency.
@@ -56,41 +56,46 @@ std::string SumText(const PointProfile& point, const ProfileContext& context) {
   const double stamp = context.StampCostNs();
   const double net_sum = point.kernels.NetSumNs(stamp);
   const double span = point.kernels.span_ns().Mean();
-  return absl::StrCat(
-      "stamped times add up to ", FormatDuration(span), ", ",
-      FormatPercent(Share(span, point.profiled.replay_ns.Mean())),
-      " of the profiled graph's mean replay (", FormatDuration(point.profiled.replay_ns.Mean()),
-      "); skew of the profiled graph ", Signed(point.Skew()), ", ", FormatDuration(stamp),
-      " a stamp; net times add up to ", FormatDuration(net_sum), ", ",
-      FormatPercent(Share(net_sum, point.plain.replay_ns.Mean())), " of the mean replay (",
-      FormatDuration(point.plain.replay_ns.Mean()), ")\n");
+  return Paragraph(
+      absl::StrCat("stamped times add up to ", FormatDuration(span), ", ",
+                   FormatPercent(Share(span, point.profiled.replay_ns.Mean())),
+                   " of the profiled graph's mean replay (",
+                   FormatDuration(point.profiled.replay_ns.Mean()),
+                   "); skew of the profiled graph ", Signed(point.Skew()), ", ",
+                   FormatDuration(stamp), " a stamp; net times add up to ", FormatDuration(net_sum),
+                   ", ", FormatPercent(Share(net_sum, point.plain.replay_ns.Mean())),
+                   " of the mean replay (", FormatDuration(point.plain.replay_ns.Mean()), ")"),
+      context.width);
 }
 
 std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
-  Table table({"rows", "context", "graph", "replay p50", "p90", "p99", "launch p50", "device p50",
-               "bytes", "bytes/s", "of read", "SM clock", "power"});
+  Table table({"rows", "context", "graph", "replay p50", "p90", "p99", "spread", "launch p50",
+               "device p50", "bytes", "bytes/s", "of read", "SM clock", "power"});
+  table.SetKeys(3);
   for (const PointProfile& p : points) {
     const Samples& replay = p.plain.replay_ns;
     table.AddRow({absl::StrCat(p.rows), FormatCount(p.context), p.graph,
                   FormatDuration(replay.Percentile(50)), FormatDuration(replay.Percentile(90)),
                   FormatDuration(replay.Percentile(99)),
+                  p.Spread() ? FormatPercent(*p.Spread()) : kNone,
                   FormatDuration(p.plain.launch_ns.Percentile(50)),
                   FormatDuration(p.plain.device_ns.Percentile(50)), FormatBytes(p.bytes.total()),
                   FormatBandwidth(p.BytesPerSecond()),
                   FormatPercent(Share(p.BytesPerSecond(), context.bandwidth.best_read())),
                   MeanText(p.sm_clock_mhz, "MHz"), MeanText(p.power_w, "W")});
   }
-  return table.ToString();
+  return table.ToString(context.width);
 }
 
-std::string BytesTable(const std::vector<PointProfile>& points) {
+std::string BytesTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
   Table table({"rows", "context", "weights", "KV read", "KV written", "activations", "in all"});
+  table.SetKeys(2);
   for (const PointProfile& p : points) {
     table.AddRow({absl::StrCat(p.rows), FormatCount(p.context), FormatBytes(p.bytes.weights),
                   FormatBytes(p.bytes.kv_read), FormatBytes(p.bytes.kv_written),
                   FormatBytes(p.bytes.activations), FormatBytes(p.bytes.total())});
   }
-  return table.ToString();
+  return table.ToString(context.width);
 }
 
 nlohmann::json TimesToJson(const StepTimes& times) {
@@ -138,18 +143,34 @@ std::string ProfileHeader(const ProfileContext& context) {
   table.AddRow({"clock, power", context.telemetry.empty()
                                     ? absl::StrCat("not available: ", context.telemetry_why)
                                     : absl::StrCat("from ", context.telemetry)});
-  return absl::StrCat(table.ToString(), "\n");
+  return absl::StrCat(table.ToString(context.width), "\n");
+}
+
+std::string PointName(const PointProfile& point) {
+  return absl::StrCat(point.rows, point.rows == 1 ? " row" : " rows", " of ",
+                      FormatCount(point.context), " tokens");
+}
+
+std::string SpreadWarning(const PointProfile& point) {
+  const std::optional<double> spread = point.Spread();
+  if (!spread || *spread <= kTrustedSpread) return "";
+  return absl::StrCat("the medians of ", point.round_replay_ns.count(), " rounds of ",
+                      PointName(point), " reach from ", FormatDuration(point.round_replay_ns.Min()),
+                      " to ", FormatDuration(point.round_replay_ns.Max()), ", a spread of ",
+                      FormatPercent(*spread), " (more than ", FormatPercent(kTrustedSpread),
+                      "): something else uses the device, or its clocks change");
 }
 
 std::string PointText(const PointProfile& point, const ProfileContext& context) {
-  return absl::StrCat(point.rows, point.rows == 1 ? " row" : " rows", " of ",
-                      FormatCount(point.context), " tokens: ", point.graph, ", ", point.num_kernels,
-                      " kernels, ", point.padding_rows, " rows of padding\n",
-                      KernelTable(point, context), SumText(point, context), "\n");
+  return absl::StrCat(
+      Paragraph(absl::StrCat(PointName(point), ": ", point.graph, ", ", point.num_kernels,
+                             " kernels, ", point.padding_rows, " rows of padding"),
+                context.width),
+      KernelTable(point, context), SumText(point, context), "\n");
 }
 
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context) {
-  return absl::StrCat(LatencyTable(points, context), "\n", BytesTable(points));
+  return absl::StrCat(LatencyTable(points, context), "\n", BytesTable(points, context));
 }
 
 nlohmann::json BandwidthToJson(const Bandwidth& bandwidth) {
@@ -173,6 +194,8 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
           {"graph", point.graph},
           {"padding_rows", point.padding_rows},
           {"kernels", point.num_kernels},
+          {"round_replay_us", point.round_replay_ns.ValuesToJson(kNsToUs)},
+          {"spread", point.Spread() ? nlohmann::json(*point.Spread()) : nlohmann::json(nullptr)},
           {"plain", TimesToJson(point.plain)},
           {"twin", std::move(profiled)},
           {"bytes",

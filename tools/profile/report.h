@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/profiler.h"
+#include "tools/text_width.h"
 
 namespace reprise::tools {
 
@@ -20,6 +21,7 @@ struct ProfileContext {
   std::string telemetry;      // the source of clocks and power, "" for none
   std::string telemetry_why;  // and why there is none
   int64_t num_layers = 0;
+  size_t width = kNoWidth;  // columns that tables should fit into
   Bandwidth bandwidth;
   Samples stamp_cost_ns;
   double StampCostNs() const { return stamp_cost_ns.Percentile(50); }
@@ -29,6 +31,11 @@ struct ProfileContext {
 std::string ProfileHeader(const ProfileContext& context);
 // One point's kernels, ends in a blank line.
 std::string PointText(const PointProfile& point, const ProfileContext& context);
+// "1 row of 128 tokens".
+std::string PointName(const PointProfile& point);
+// Why a point's figures are not to be trusted: its rounds differ by more than kTrustedSpread. ""
+// for one whose are.
+std::string SpreadWarning(const PointProfile& point);
 // All points, one line each: latencies, then bytes.
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context);
 

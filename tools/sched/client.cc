@@ -72,9 +72,8 @@ void ChunkToWire(const engine::StepDraft::Chunk& chunk, v1::Chunk* wire) {
   if (chunk.next_token) wire->set_next_token(*chunk.next_token);
 }
 
-void ToWire(const PlannedStep& step, uint64_t epoch, v1::StepRequest* wire) {
+void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
   wire->Clear();
-  wire->set_epoch(epoch);
   wire->set_sequence(step.sequence);
   Assign(step.drop, wire->mutable_drop());
   for (const engine::StepDraft::Add& add : step.add) AddToWire(add, wire->add_add());
@@ -169,7 +168,6 @@ absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
 
 // All but the graph's name, which the outcome only views.
 absl::Status FromWire(const v1::StepResponse& wire, StepOutcome* outcome) {
-  outcome->session = wire.session();
   outcome->sequence = wire.sequence();
   outcome->refusal = absl::OkStatus();
   const v1::StepReport& report = wire.report();
@@ -226,7 +224,6 @@ absl::Status GrpcClient::OpenSession() {
                                             " answered `open` with something other than `opened`"));
   }
   session_ = response_.opened().session();
-  epoch_ = response_.opened().epoch();
   return absl::OkStatus();
 }
 
@@ -238,7 +235,7 @@ GrpcClient::~GrpcClient() {
 
 absl::Status GrpcClient::Submit(const PlannedStep& step) {
   submit_times_.push_back(steady_clock::now());
-  ToWire(step, epoch_, request_.mutable_step());
+  ToWire(step, request_.mutable_step());
   if (!stream_->Write(request_)) return StreamEnd("sending a step");
   return absl::OkStatus();
 }
@@ -311,6 +308,7 @@ absl::Status GrpcClient::CallEnd(const grpc::Status& status, const std::string& 
 }
 
 absl::Status GrpcClient::Close() {
+  if (finished_) return absl::OkStatus();
   stream_->WritesDone();
   while (stream_->Read(&response_)) {
   }

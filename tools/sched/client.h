@@ -47,6 +47,7 @@ class GrpcClient : public StepChannel, public BlockSource {
   absl::Status Free(const std::vector<uint32_t>& blocks) override;
 
   // Ends the session: no step may be in flight. The server drops its rows and frees its blocks.
+  // Nothing is left to do where the session has ended already.
   absl::Status Close();
   // Breaks off whatever is going on. Any thread, at any time until destruction.
   void Cancel() {
@@ -70,8 +71,7 @@ class GrpcClient : public StepChannel, public BlockSource {
   std::unique_ptr<grpc::ClientReaderWriter<v1::StepStreamRequest, v1::StepStreamResponse>> stream_;
   std::atomic<bool> cancelled_ = false;
   bool finished_ = false;  // the stream's end has been read
-  uint64_t session_ = 0;
-  uint64_t epoch_ = 0;
+  std::string session_;    // the token
   uint64_t num_results_ = 0;
   std::deque<std::chrono::steady_clock::time_point> submit_times_;
   std::set<std::string, std::less<>> graph_names_;  // that results have named; outcomes view them

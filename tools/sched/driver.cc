@@ -32,7 +32,10 @@ void SteadyClock::SleepNs(uint64_t ns) {
 absl::Status Driver::Run(std::vector<Request>* requests) {
   requests_ = requests;
   while (true) {
-    REPRISE_RETURN_IF_ERROR(CheckStop());
+    if (const absl::Status stop = CheckStop(); !stop.ok()) {
+      if (absl::IsCancelled(stop)) FinishSteps();
+      return stop;
+    }
     REPRISE_RETURN_IF_ERROR(AdmitArrivals());
     if (in_flight_.size() < options_.pipeline_depth) {
       REPRISE_ASSIGN_OR_RETURN(const bool submitted, SubmitNext());
@@ -58,6 +61,12 @@ absl::Status Driver::CheckStop() {
                                                     " requests finished"));
   }
   return absl::OkStatus();
+}
+
+void Driver::FinishSteps() {
+  while (!in_flight_.empty()) {
+    if (!ReceiveOne().ok()) return;
+  }
 }
 
 absl::Status Driver::AdmitArrivals() {

@@ -85,9 +85,9 @@ class Driver {
         options_(options) {}
 
   // Runs all requests, which are sorted by arrival, to their end. Errors: a request that can never
-  // run; the channel's; a refused step; DeadlineExceeded; Cancelled when interrupted. What was
-  // generated until then stays in the requests. A request that failed by itself is no error here:
-  // see FailureOf.
+  // run; the channel's; a refused step; DeadlineExceeded; Cancelled when interrupted, after the
+  // results of the steps in flight. What was generated until then stays in the requests. A request
+  // that failed by itself is no error here: see FailureOf.
   absl::Status Run(std::vector<Request>* requests);
 
  private:
@@ -104,6 +104,8 @@ class Driver {
   // other sessions hold.
   absl::Status WaitForWork();
   absl::Status CheckStop();
+  // Takes the results of what is in flight, as far as they come.
+  void FinishSteps();
   // Now and then asks again what a server had no room for.
   void RetryRoom(uint64_t now);
   void ReportState();

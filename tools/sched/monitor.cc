@@ -16,9 +16,9 @@ void Monitor::OnState(const DriverState& state) {
   const double seconds = static_cast<double>(state.now_ns) * 1e-9;
   const auto done = static_cast<double>(state.num_finished);
   console_->Progress(absl::StrCat(
-      ProgressBar(done, static_cast<double>(state.num_requests), 20), " ", state.num_finished, "/",
-      state.num_requests, " done, ", state.num_resident, " running, ", state.num_waiting,
-      " waiting, ", FormatCount(state.num_tokens), " tokens, ",
+      ProgressBar(done, static_cast<double>(state.num_requests), 20, *console_), " ",
+      state.num_finished, "/", state.num_requests, " done, ", state.num_resident, " running, ",
+      state.num_waiting, " waiting, ", FormatCount(state.num_tokens), " tokens, ",
       FormatRate(seconds > 0 ? static_cast<double>(state.num_tokens) / seconds : 0.0), ", ",
       graph_.empty() ? "no step yet" : graph_));
 }

@@ -3,11 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,42 +18,68 @@ namespace {
 constexpr double kNsToMs = 1e-6;
 constexpr double kNsToUs = 1e-3;
 
-// "waiting": accepted, but the device still worked on the step before it, or the host had not
-// looked yet.
-constexpr std::array<std::string_view, 9> kNetworkParts = {
-    "wire", "queue", "validate", "ring", "launch", "waiting", "device", "reply", "network"};
-constexpr std::array<std::string_view, 5> kLocalParts = {"validate", "ring", "launch", "waiting",
-                                                         "device"};
+// In the order in which a step goes through them, but for the last three, which share what the
+// others leave of the server's time.
+constexpr std::array<std::string_view, 10> kNetworkParts = {
+    "wire",  "queue",   "validate", "ring",    "launch",
+    "reply", "network", "device",   "overlap", "waiting"};
+constexpr std::array<std::string_view, 6> kLocalParts = {"validate", "ring",    "launch",
+                                                         "device",   "overlap", "waiting"};
 
 uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-uint64_t WaitingNs(const StepOutcome& outcome) {
-  const engine::StepLedger& ledger = outcome.ledger;
-  return Minus(ledger.total_ns, outcome.wire_ns + outcome.queue_ns + ledger.validate_ns +
-                                    ledger.ring_ns + ledger.launch_ns + ledger.device_ns +
-                                    outcome.reply_ns);
-}
+// A step's round trip, divided: every nanosecond is in one part, whatever overlaps on the clocks
+// that the parts were measured by.
+class RoundTrip {
+ public:
+  // `behind_ns`: of the round trip, before the result of the step before was in hand.
+  RoundTrip(const StepOutcome& outcome, uint64_t behind_ns, bool over_network) {
+    const engine::StepLedger& ledger = outcome.ledger;
+    uint64_t left = outcome.round_trip_ns;
+    const auto take = [this, &left](std::string_view part, uint64_t ns) {
+      const uint64_t taken = std::min(ns, left);
+      parts_.emplace_back(part, taken);
+      left -= taken;
+    };
+    if (over_network) take("network", Minus(left, ledger.total_ns));
+    const uint64_t way_back = (outcome.round_trip_ns - left) / 2;
+    take("wire", outcome.wire_ns);
+    take("queue", outcome.queue_ns);
+    take("validate", ledger.validate_ns);
+    take("ring", ledger.ring_ns);
+    take("launch", ledger.launch_ns);
+    const uint64_t launched_ns = outcome.round_trip_ns - left - way_back;
+    take("reply", outcome.reply_ns);
+    take("device", ledger.device_ns);
+    take("overlap", Minus(behind_ns, launched_ns));
+    take("waiting", left);
+  }
 
-uint64_t PartNs(std::string_view part, const StepOutcome& outcome) {
-  const engine::StepLedger& ledger = outcome.ledger;
-  if (part == "wire") return outcome.wire_ns;
-  if (part == "queue") return outcome.queue_ns;
-  if (part == "validate") return ledger.validate_ns;
-  if (part == "ring") return ledger.ring_ns;
-  if (part == "launch") return ledger.launch_ns;
-  if (part == "waiting") return WaitingNs(outcome);
-  if (part == "device") return ledger.device_ns;
-  if (part == "reply") return outcome.reply_ns;
-  return Minus(outcome.round_trip_ns, ledger.total_ns);
-}
+  uint64_t Ns(std::string_view part) const {
+    for (const auto& [name, ns] : parts_) {
+      if (name == part) return ns;
+    }
+    return 0;
+  }
+
+ private:
+  std::vector<std::pair<std::string_view, uint64_t>> parts_;
+};
+
+constexpr char kNone[] = "-";
 
 std::vector<std::string> PercentileRow(std::string name, const Samples& ns) {
+  if (ns.empty()) return {std::move(name), kNone, kNone, kNone, kNone};
   return {std::move(name), FormatDuration(ns.Percentile(50)), FormatDuration(ns.Percentile(90)),
           FormatDuration(ns.Percentile(99)), FormatDuration(ns.Mean())};
 }
 
 std::string Share(double part, double whole) {
-  return FormatPercent(whole > 0 ? part / whole : 0.0);
+  return whole > 0 ? FormatPercent(part / whole) : kNone;
+}
+
+std::string ShareOfMedians(const Samples& part, const Samples& whole) {
+  return part.empty() ? kNone : Share(part.Percentile(50), whole.Percentile(50));
 }
 
 }  // namespace
@@ -79,6 +102,9 @@ Stats::Stats(const StatsOptions& options) : options_(options) {
 
 void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
   ++num_steps_;
+  const uint64_t submitted_ns = Minus(step.result_ns, outcome.round_trip_ns);
+  const uint64_t behind_ns = Minus(last_result_ns_, submitted_ns);
+  last_result_ns_ = step.result_ns;
   if (outcome.rows.empty()) {  // drops alone
     last_decode_result_ns_.reset();
     return;
@@ -90,19 +116,20 @@ void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
   graph.padding_tokens += report.padding_tokens;
   if (step.prefill) {
     last_decode_result_ns_.reset();
-    AddLedger(outcome);
+    AddLedger(outcome, behind_ns);
     return;
   }
   ++num_decode_steps_;
   if (num_decode_steps_ > options_.warmup_steps) {
-    AddLedger(outcome);
+    AddLedger(outcome, behind_ns);
     AddDecodeStep(outcome, step);
   }
   last_decode_result_ns_ = step.result_ns;
 }
 
-void Stats::AddLedger(const StepOutcome& outcome) {
-  for (Part& part : parts_) part.ns.Add(static_cast<double>(PartNs(part.name, outcome)));
+void Stats::AddLedger(const StepOutcome& outcome, uint64_t behind_ns) {
+  const RoundTrip trip(outcome, behind_ns, options_.over_network);
+  for (Part& part : parts_) part.ns.Add(static_cast<double>(trip.Ns(part.name)));
   round_trip_ns_.Add(static_cast<double>(outcome.round_trip_ns));
 }
 
@@ -153,15 +180,15 @@ double Stats::PaddingShare() const {
   return capacity > 0 ? static_cast<double>(padding) / capacity : 0.0;
 }
 
-std::string Stats::ToText() const {
-  std::string text = absl::StrCat(RequestTable(), "\n", LatencyTable());
-  if (!decode_device_ns_.empty()) absl::StrAppend(&text, "\n", DecodeTable());
-  if (!graphs_.empty()) absl::StrAppend(&text, "\n", GraphTable());
-  if (!round_trip_ns_.empty()) absl::StrAppend(&text, "\n", LedgerTable());
+std::string Stats::ToText(size_t width) const {
+  std::string text = absl::StrCat(RequestTable(width), "\n", LatencyTable(width));
+  if (!decode_device_ns_.empty()) absl::StrAppend(&text, "\n", DecodeTable(width));
+  if (!graphs_.empty()) absl::StrAppend(&text, "\n", GraphTable(width));
+  if (!round_trip_ns_.empty()) absl::StrAppend(&text, "\n", LedgerTable(width));
   return text;
 }
 
-std::string Stats::RequestTable() const {
+std::string Stats::RequestTable(size_t width) const {
   std::vector<std::string> header = {"requests",   "finished", "preempted", "prompt tokens",
                                      "new tokens", "steps",    "wall",      "new tokens/s"};
   const double seconds = static_cast<double>(wall_ns_) * 1e-9;
@@ -179,39 +206,43 @@ std::string Stats::RequestTable() const {
     row.insert(row.begin() + 2, FormatCount(num_failed_));
   }
   Table table(std::move(header));
+  table.SetKeys(0);
   table.AddRow(std::move(row));
-  return table.ToString();
+  return table.ToString(width);
 }
 
-std::string Stats::LatencyTable() const {
+std::string Stats::LatencyTable(size_t width) const {
   Table table({"latency", "p50", "p90", "p99", "mean"});
   table.AddRow(PercentileRow("TTFT", ttft_ns_));
   table.AddRow(PercentileRow("TPOT", tpot_ns_));
   table.AddRow(PercentileRow("ITL", itl_ns_));
-  return table.ToString();
+  return table.ToString(width);
 }
 
-std::string Stats::DecodeTable() const {
+std::string Stats::DecodeTable(size_t width) const {
   Table table({"decode step", "p50", "p90", "p99", "mean"});
   table.AddRow(PercentileRow("wall", decode_wall_ns_));
   table.AddRow(PercentileRow("device", decode_device_ns_));
   if (!floor_ns_.empty()) table.AddRow(PercentileRow("floor", floor_ns_));
-  std::string text = table.ToString();
-  absl::StrAppendFormat(
-      &text, "%s decode steps measured, %.1f rows on average; device p50 / wall p50 %s\n",
-      FormatCount(decode_device_ns_.count()), decode_rows_.Mean(),
-      Share(decode_device_ns_.Percentile(50), decode_wall_ns_.Percentile(50)));
+  std::string text = table.ToString(width);
+  text += Paragraph(
+      absl::StrFormat("%s decode steps measured, %.1f rows on average; device p50 / wall p50 %s",
+                      FormatCount(decode_device_ns_.count()), decode_rows_.Mean(),
+                      ShareOfMedians(decode_device_ns_, decode_wall_ns_)),
+      width);
   if (!floor_ns_.empty()) {
-    absl::StrAppendFormat(
-        &text, "floor (weights once and the rows' KV at %s): %s of wall p50, %s of device p50\n",
-        FormatBandwidth(options_.floor->bandwidth),
-        Share(floor_ns_.Percentile(50), decode_wall_ns_.Percentile(50)),
-        Share(floor_ns_.Percentile(50), decode_device_ns_.Percentile(50)));
+    text += Paragraph(
+        absl::StrFormat("floor (weights once and the rows' KV at %s): %s of wall p50, %s of "
+                        "device p50",
+                        FormatBandwidth(options_.floor->bandwidth),
+                        ShareOfMedians(floor_ns_, decode_wall_ns_),
+                        ShareOfMedians(floor_ns_, decode_device_ns_)),
+        width);
   }
   return text;
 }
 
-std::string Stats::GraphTable() const {
+std::string Stats::GraphTable(size_t width) const {
   uint64_t eager = 0;
   for (const auto& [name, graph] : graphs_) eager += graph.eager_runs;
   std::vector<std::string> header = {"graph", "replays", "tokens", "padding"};
@@ -225,11 +256,13 @@ std::string Stats::GraphTable() const {
     if (eager > 0) row.push_back(FormatCount(graph.eager_runs));
     table.AddRow(std::move(row));
   }
-  return absl::StrCat(table.ToString(), "padding in all: ", FormatPercent(PaddingShare()),
-                      " of the graphs' token slots\n");
+  return absl::StrCat(table.ToString(width),
+                      Paragraph(absl::StrCat("padding in all: ", FormatPercent(PaddingShare()),
+                                             " of the graphs' token slots"),
+                                width));
 }
 
-std::string Stats::LedgerTable() const {
+std::string Stats::LedgerTable(size_t width) const {
   Table table({"where a step's time went", "p50", "p90", "p99", "mean", "share"});
   const double whole = round_trip_ns_.Sum();
   for (const Part& part : parts_) {
@@ -241,7 +274,11 @@ std::string Stats::LedgerTable() const {
       PercentileRow(options_.over_network ? "round trip" : "submit to result", round_trip_ns_);
   row.push_back(Share(whole, whole));
   table.AddRow(std::move(row));
-  return table.ToString();
+  return absl::StrCat(
+      table.ToString(width),
+      Paragraph("overlap: the step before was still in flight (pipelining); waiting: launched and "
+                "not begun yet, or done and not seen yet",
+                width));
 }
 
 nlohmann::json Stats::ToJson() const {
@@ -258,7 +295,8 @@ nlohmann::json Stats::ToJson() const {
   nlohmann::json decode = {{"warmup_steps", options_.warmup_steps},
                            {"wall_ms", decode_wall_ns_.ToJson(kNsToMs)},
                            {"device_ms", decode_device_ns_.ToJson(kNsToMs)},
-                           {"mean_rows", decode_rows_.Mean()}};
+                           {"mean_rows", nullptr}};
+  if (!decode_rows_.empty()) decode["mean_rows"] = decode_rows_.Mean();
   if (options_.floor) {
     decode["floor_ms"] = floor_ns_.ToJson(kNsToMs);
     decode["floor_bandwidth_bytes_per_s"] = options_.floor->bandwidth;
@@ -295,19 +333,19 @@ nlohmann::json ChancesToJson(const Request& request) {
 
 }  // namespace
 
-std::string ChancesToText(const std::vector<Request>& requests) {
+std::string ChancesToText(const std::vector<Request>& requests, size_t width) {
   std::string text;
   for (const Request& request : requests) {
     for (size_t i = 0; i < request.chances.size() && i < request.tokens.size(); ++i) {
       const Request::Chance& chance = request.chances[i];
-      absl::StrAppend(&text, "request ", request.id, " token ", i, ": ", request.tokens[i], " (",
-                      chance.logprob, ", rank ", chance.rank, ")");
+      std::string line = absl::StrCat("request ", request.id, " token ", i, ": ", request.tokens[i],
+                                      " (", chance.logprob, ", rank ", chance.rank, ")");
       const char* separator = "; likeliest ";
       for (const engine::TokenLogprob& t : chance.top) {
-        absl::StrAppend(&text, separator, t.token, " (", t.logprob, ")");
+        absl::StrAppend(&line, separator, t.token, " (", t.logprob, ")");
         separator = ", ";
       }
-      text += "\n";
+      text += Paragraph(line, width);
     }
   }
   return text;
@@ -332,34 +370,6 @@ nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_to
     list.push_back(std::move(entry));
   }
   return list;
-}
-
-namespace {
-
-// The reason is errno's, which the failed call has left behind.
-absl::Status CannotWrite(const std::string& path) {
-  const std::string reason = errno != 0 ? std::generic_category().message(errno) : "unknown reason";
-  return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\": ", reason));
-}
-
-}  // namespace
-
-absl::Status CheckWritable(const std::string& path) {
-  std::error_code error;
-  const bool existed = std::filesystem::exists(path, error);
-  errno = 0;
-  if (!std::ofstream(path, std::ios::app)) return CannotWrite(path);
-  if (!existed) std::filesystem::remove(path, error);
-  return absl::OkStatus();
-}
-
-absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json) {
-  errno = 0;
-  std::ofstream file(path);
-  file << json.dump(2) << "\n";
-  file.close();
-  if (!file) return CannotWrite(path);
-  return absl::OkStatus();
 }
 
 }  // namespace reprise::tools

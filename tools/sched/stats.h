@@ -6,6 +6,12 @@
 // 1). ITL, the time between two tokens of one request. A decode step carries no prompt tokens; its
 // wall time runs from the result of the decode step before it to its own. The warm-up leaves the
 // first decode steps out of everything that is said of steps, not out of what is said of requests.
+// What was never measured is "-" in tables and null in JSON.
+//
+// Where a step's time went: its round trip, divided without rest. Beside the ledger's parts,
+// network is what of it was outside of the server; overlap, while the step before was in flight, so
+// that it cost nothing; waiting, what is left: launched and not begun yet, or done and not seen
+// yet.
 #ifndef REPRISE_TOOLS_SCHED_STATS_H_
 #define REPRISE_TOOLS_SCHED_STATS_H_
 
@@ -21,6 +27,7 @@
 #include "tools/sched/channel.h"
 #include "tools/sched/driver.h"
 #include "tools/sched/request.h"
+#include "tools/text_width.h"
 
 namespace reprise::tools {
 
@@ -46,8 +53,8 @@ class Stats {
   void AddRequests(const std::vector<Request>& requests, uint64_t wall_ns);
 
   uint64_t num_steps() const { return num_steps_; }
-  // Tables with blank lines between them.
-  std::string ToText() const;
+  // Tables with blank lines between them, `width` columns wide at most.
+  std::string ToText(size_t width = kNoWidth) const;
   nlohmann::json ToJson() const;
 
  private:
@@ -61,18 +68,19 @@ class Stats {
     uint64_t tokens = 0;
     uint64_t padding_tokens = 0;
   };
-  void AddLedger(const StepOutcome& outcome);
+  void AddLedger(const StepOutcome& outcome, uint64_t behind_ns);
   void AddDecodeStep(const StepOutcome& outcome, const FinishedStep& step);
   double PaddingShare() const;
-  std::string RequestTable() const;
-  std::string LatencyTable() const;
-  std::string DecodeTable() const;
-  std::string GraphTable() const;
-  std::string LedgerTable() const;
+  std::string RequestTable(size_t width) const;
+  std::string LatencyTable(size_t width) const;
+  std::string DecodeTable(size_t width) const;
+  std::string GraphTable(size_t width) const;
+  std::string LedgerTable(size_t width) const;
 
   const StatsOptions options_;
   uint64_t num_steps_ = 0;
   uint64_t num_decode_steps_ = 0;
+  uint64_t last_result_ns_ = 0;
   // Of the step just before, if it was a decode step.
   std::optional<uint64_t> last_decode_result_ns_;
   Samples decode_wall_ns_;
@@ -99,18 +107,12 @@ class Stats {
   Samples itl_ns_;
 };
 
-// One line per token of requests with num_logprobs; empty when there are none.
-std::string ChancesToText(const std::vector<Request>& requests);
+// One paragraph per token of requests with num_logprobs; empty when there are none.
+std::string ChancesToText(const std::vector<Request>& requests, size_t width = kNoWidth);
 
 // The requests themselves: [{"id", "arrival_ms", "prompt_tokens", "tokens", "text", "finish",
 // "error" of one that failed, "ttft_ms", "preemptions"}].
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
-
-// Finds out before a long run what WriteJsonFile would say after it. Leaves the file as it was, or
-// none where there was none.
-absl::Status CheckWritable(const std::string& path);
-// Writes `json` with a final newline. Errors: Unavailable names the file and the reason.
-absl::Status WriteJsonFile(const std::string& path, const nlohmann::json& json);
 
 }  // namespace reprise::tools
 

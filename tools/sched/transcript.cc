@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/sched/transcript.h"
 
+#include <algorithm>
 #include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "tools/table.h"
+#include "tools/text_width.h"
 
 namespace reprise::tools {
 namespace {
 
+// On a terminal that is wide enough; less on others.
 constexpr size_t kLineWidth = 96;    // columns of text before a line is broken
 constexpr size_t kPromptWidth = 80;  // columns of a prompt that are shown
+constexpr size_t kLeastWidth = 8;
+
+constexpr size_t kMarkWidth = 8;  // "[  1] > "
+constexpr std::string_view kCut = " ...";
+
+size_t Within(size_t room, size_t taken, size_t wanted) {
+  return std::clamp(room - std::min(room, taken), kLeastWidth, wanted);
+}
 
 // The special token that ended a byte model's text is not text.
 bool IsHiddenEnd(const Request& request, bool byte_tokens) {
@@ -22,14 +32,14 @@ bool IsHiddenEnd(const Request& request, bool byte_tokens) {
 
 std::string Ids(std::span<const uint32_t> tokens) { return absl::StrJoin(tokens, " "); }
 
-// Cuts at a character, not inside one.
-std::string_view CutToWidth(std::string_view text, size_t width) {
-  size_t end = 0;
-  while (end < text.size() && DisplayWidth(text.substr(0, end + 1)) <= width) ++end;
-  return text.substr(0, end);
-}
-
 }  // namespace
+
+Transcript::Transcript(Console* console, bool byte_tokens, bool several)
+    : console_(console),
+      byte_tokens_(byte_tokens),
+      several_(several),
+      line_width_(Within(console->width(), kMarkWidth, kLineWidth)),
+      prompt_width_(Within(console->width(), kMarkWidth + kCut.size(), kPromptWidth)) {}
 
 std::string TextOf(const Request& request, bool byte_tokens) {
   if (!byte_tokens) return Ids(request.tokens);
@@ -47,9 +57,10 @@ void Transcript::OnArrival(const Request& request) {
     return;
   }
   prompt = absl::StrReplaceAll(prompt, {{"\n", "\\n"}});
-  const std::string_view shown = CutToWidth(prompt, kPromptWidth);
-  PrintLine(request, "> ",
-            shown.size() < prompt.size() ? absl::StrCat(std::string(shown), " ...") : prompt);
+  const std::string_view shown = CutToWidth(prompt, prompt_width_);
+  PrintLine(
+      request, "> ",
+      shown.size() < prompt.size() ? absl::StrCat(std::string(shown), std::string(kCut)) : prompt);
 }
 
 void Transcript::OnToken(const Request& request) {
@@ -72,13 +83,14 @@ std::string Transcript::Piece(const Request& request, Line* line) const {
 void Transcript::PrintLines(const Request& request, Line* line) {
   while (true) {
     const size_t newline = line->text.find('\n');
-    if (newline != std::string::npos && DisplayWidth(line->text.substr(0, newline)) <= kLineWidth) {
+    if (newline != std::string::npos &&
+        DisplayWidth(line->text.substr(0, newline)) <= line_width_) {
       PrintLine(request, "  ", line->text.substr(0, newline));
       line->text.erase(0, newline + 1);
       continue;
     }
-    if (DisplayWidth(line->text) <= kLineWidth) return;
-    const std::string_view head = CutToWidth(line->text, kLineWidth);
+    if (DisplayWidth(line->text) <= line_width_) return;
+    const std::string_view head = CutToWidth(line->text, line_width_);
     const size_t space = head.rfind(' ');
     const size_t end = space == head.npos || space == 0 ? head.size() : space;
     PrintLine(request, "  ", line->text.substr(0, end));

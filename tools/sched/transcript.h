@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transcript: shows what requests generate while they do. One request alone streams piece by piece;
-// of several, whole lines come out as they complete, each behind its request's number. Bytes of
-// byte models are shown as safe text, other tokens as ids.
+// of several, whole lines come out as they complete, each behind its request's number and within
+// the terminal's width. Bytes of byte models are shown as safe text, other tokens as ids.
 #ifndef REPRISE_TOOLS_SCHED_TRANSCRIPT_H_
 #define REPRISE_TOOLS_SCHED_TRANSCRIPT_H_
 
@@ -19,8 +19,7 @@ namespace reprise::tools {
 class Transcript {
  public:
   // `console` must outlive the transcript. `several`: more than one request will speak.
-  Transcript(Console* console, bool byte_tokens, bool several)
-      : console_(console), byte_tokens_(byte_tokens), several_(several) {}
+  Transcript(Console* console, bool byte_tokens, bool several);
 
   void OnArrival(const Request& request);
   void OnToken(const Request& request);
@@ -38,6 +37,8 @@ class Transcript {
   Console* console_;
   bool byte_tokens_;
   bool several_;
+  size_t line_width_;
+  size_t prompt_width_;
   absl::flat_hash_map<uint32_t, Line> lines_;  // by request id
 };
 

@@ -10,7 +10,7 @@
 
 namespace reprise::kernels::on_cuda {
 
-// ---- who am I ----
+// ---- indices ----
 
 REPRISE_FN int ThreadX() { return static_cast<int>(threadIdx.x); }
 REPRISE_FN int BlockThreads() { return static_cast<int>(blockDim.x); }
@@ -21,7 +21,7 @@ REPRISE_FN int GridY() { return static_cast<int>(gridDim.y); }
 REPRISE_FN int Lane() { return static_cast<int>(threadIdx.x) & 31; }
 REPRISE_FN int Warp() { return static_cast<int>(threadIdx.x) >> 5; }
 
-// ---- meeting others ----
+// ---- synchronisation ----
 
 REPRISE_FN void SyncBlock() { __syncthreads(); }
 REPRISE_FN void SyncWarp() { __syncwarp(); }

@@ -19,7 +19,7 @@ __attribute__((device, const)) float __ocml_cos_f32(float);
 
 namespace reprise::kernels::on_hip {
 
-// ---- who am I ----
+// ---- indices ----
 
 REPRISE_FN int ThreadX() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 REPRISE_FN int BlockThreads() { return static_cast<int>(__builtin_amdgcn_workgroup_size_x()); }
@@ -32,9 +32,9 @@ REPRISE_FN int GridX() {
 REPRISE_FN int GridY() {
   return static_cast<int>(__builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y());
 }
-// The compiler must not know that a lane stays what it is: it would compute everything that follows
-// from lanes alone, hundreds of addresses, ahead of a kernel's loops, and spill what it cannot
-// keep.
+// Hides from the compiler that a thread's lane never changes. Otherwise it computes everything that
+// depends on lanes alone, hundreds of addresses, ahead of a kernel's loops, and spills what does
+// not fit in registers.
 REPRISE_FN int Lane() {
   int thread = ThreadX();
   asm("" : "+v"(thread));
@@ -42,7 +42,7 @@ REPRISE_FN int Lane() {
 }
 REPRISE_FN int Warp() { return ThreadX() / kWarpSize; }
 
-// ---- meeting others ----
+// ---- synchronisation ----
 
 REPRISE_FN void SyncBlock() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");

@@ -80,7 +80,7 @@ inline constexpr AttentionCase kAttentionCases[] = {
     {"gqa_mixed_256", 4, 2, 256, 16, kSmallSplits, kWideHeadRows},
     {"mqa_mixed_256_wide_group", 32, 1, 256, 16, kSmallSplits, kWideGroupRows},
     {"mha_mixed_8", 2, 2, 8, 16, kOddSplits, kMixedRows},
-    {"mha_more_pieces_than_a_block_resolves_at_once", 48, 48, 8, 16, kSmallSplits, kMixedRows},
+    {"mha_more_items_than_a_block_resolves_at_once", 48, 48, 8, 16, kSmallSplits, kMixedRows},
     {"gqa_mixed_64", 8, 2, 64, 24, kSmallSplits, kMixedRows},
     {"gqa_mixed_80", 6, 2, 80, 3, kOddSplits, kMixedRows},
     {"mqa_mixed_128", 4, 1, 128, 1, kSmallSplits, kMixedRows},

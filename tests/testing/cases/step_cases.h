@@ -16,7 +16,7 @@ struct StepCase {
   uint32_t max_blocks_per_row = 0;
   uint32_t block_size = 0;
   uint32_t prefill_q_tokens = 0;
-  uint32_t depth = 0;  // slots of either ring
+  uint32_t depth = 0;  // entries of either ring
   SplitRule split = {};
   uint32_t num_steps = 0;
   uint64_t first_count = 0;  // steps published before the first

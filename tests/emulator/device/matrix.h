@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix instructions of three vendors' units, emulated: every lane gives its registers,
 // matrices are put together by the published lane maps, and every lane computes its own elements,
-// in double, rounded once. Written from the vendors' documents (see matrix_mma.h, matrix_mfma.h,
-// matrix_wmma.h), not from the fragments built on top.
-#ifndef REPRISE_KERNELS_DEVICE_EMULATED_MATRIX_H_
-#define REPRISE_KERNELS_DEVICE_EMULATED_MATRIX_H_
+// in double, rounded once. Written from the vendors' documents (which kernels/device/matrix_mma.h,
+// matrix_mfma.h and matrix_wmma.h name), not from the fragments built on top.
+#ifndef REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_H_
+#define REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_H_
 
 #include "kernels/device/thread.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// See hip/matrix.h.
+// See kernels/device/hip/matrix.h.
 inline uint32_t Opaque(uint32_t x) { return x; }
 inline void EndOfSchedule() {}
 
@@ -115,4 +115,4 @@ void Wmma16x16x16(float* d, const uint32_t* a, const uint32_t* b) {
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_DEVICE_EMULATED_MATRIX_H_
+#endif  // REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread style under the emulator of the tests; the contract is in thread.h, the executor behind
-// emulator.h. Shared memory is plain memory here, so that sanitizers and the race detector see
-// every access of a body.
-#ifndef REPRISE_KERNELS_DEVICE_EMULATED_THREAD_H_
-#define REPRISE_KERNELS_DEVICE_EMULATED_THREAD_H_
+// Thread style under the emulator of the tests; the contract is in kernels/device/thread.h, the
+// executor behind kernel_interface.h. Shared memory is plain memory here, so that sanitizers and
+// the race detector see every access of a body.
+#ifndef REPRISE_TESTS_EMULATOR_DEVICE_THREAD_H_
+#define REPRISE_TESTS_EMULATOR_DEVICE_THREAD_H_
 
 #include <bit>
 #include <chrono>
@@ -11,13 +11,13 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/device/emulator.h"
 #include "kernels/device/traits.h"
 #include "kernels/device/types.h"
+#include "tests/emulator/kernel_interface.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// ---- who am I ----
+// ---- indices ----
 
 inline int ThreadX() { return static_cast<int>(emulator::Self().thread); }
 inline int BlockThreads() { return static_cast<int>(emulator::Self().block_threads); }
@@ -28,7 +28,7 @@ inline int GridY() { return static_cast<int>(emulator::Self().grid_y); }
 inline int Lane() { return ThreadX() % kWarpSize; }
 inline int Warp() { return ThreadX() / kWarpSize; }
 
-// ---- meeting others ----
+// ---- synchronisation ----
 
 REPRISE_FN void SyncBlock() { emulator::SyncBlock(); }
 REPRISE_FN void SyncWarp() { emulator::SyncWarp(); }
@@ -189,4 +189,4 @@ inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTr
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
-#endif  // REPRISE_KERNELS_DEVICE_EMULATED_THREAD_H_
+#endif  // REPRISE_TESTS_EMULATOR_DEVICE_THREAD_H_

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // What thread-style kernel code calls when it is compiled for the emulator: GPU threads as fibers
-// on the CPU. Declarations alone: the executor behind them belongs to the tests (tests/emulator),
-// and product binaries neither compile nor link it. Kernels do not call this: they call thread.h
-// and matrix.h, which forward here.
+// on the CPU. Declarations alone: the executor is behind them. Kernels do not call this: they call
+// the device layer's thread.h and matrix.h, which device/thread.h and device/matrix.h here provide.
 //
 // A misuse that a GPU would answer with wrong results or a hang (a race on shared or global memory,
 // a barrier that part of the block does not reach, an access outside shared memory or before
 // anything was written there, an asynchronous copy read before it landed) ends the block with an
 // exception, which the host device reports as the launch's error.
-#ifndef REPRISE_KERNELS_DEVICE_EMULATOR_H_
-#define REPRISE_KERNELS_DEVICE_EMULATOR_H_
+#ifndef REPRISE_TESTS_EMULATOR_KERNEL_INTERFACE_H_
+#define REPRISE_TESTS_EMULATOR_KERNEL_INTERFACE_H_
 
 #include <cstddef>
 #include <cstdint>
 
 #include "runtime/device.h"
 
-namespace reprise::kernels::emulator {
+namespace reprise::emulator {
 
 // ---- the calling thread ----
 
@@ -30,7 +29,7 @@ struct ThreadIndex {
 // REQUIRES: called by code that RunBlock runs. So for everything below but RunBlock.
 const ThreadIndex& Self();
 
-// ---- meeting others ----
+// ---- synchronisation ----
 
 // All threads of the block; orders their accesses.
 void SyncBlock();
@@ -106,6 +105,6 @@ struct BlockLimits {
 void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
               void (*body)(void*), void* argument, size_t argument_bytes = 0);
 
-}  // namespace reprise::kernels::emulator
+}  // namespace reprise::emulator
 
-#endif  // REPRISE_KERNELS_DEVICE_EMULATOR_H_
+#endif  // REPRISE_TESTS_EMULATOR_KERNEL_INTERFACE_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineDiagnostics: how tests and measurements have an engine fill its memory, which an embedder
+// has no use for. Part of no public header: DecodeEngine::Create starts an engine without any.
+#ifndef REPRISE_ENGINE_DIAGNOSTICS_H_
+#define REPRISE_ENGINE_DIAGNOSTICS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
+#include "models/model_source.h"
+#include "runtime/device.h"
+
+namespace reprise::engine {
+
+class DecodeEngine;
+
+// At most one of `poison` and `random_kv_cache`.
+struct EngineDiagnostics {
+  bool poison = false;  // fill what must never be read with NaN (slow; a test mode)
+  // Fill the pool with random numbers at start, for measuring: rows may then be added with a
+  // context that nobody has written.
+  bool random_kv_cache = false;
+  // Accept any context without random numbers, so that tests can see what a block holds.
+  bool any_context = false;
+
+  bool accepts_any_context() const { return random_kv_cache || any_context; }
+};
+
+// DecodeEngine::Create with diagnostics. Errors: as there; InvalidArgument when poison and
+// random_kv_cache are both set.
+absl::StatusOr<std::unique_ptr<DecodeEngine>> CreateEngineWithDiagnostics(
+    runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
+    const EngineDiagnostics& diagnostics, const ProgressFn& progress = {});
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_DIAGNOSTICS_H_

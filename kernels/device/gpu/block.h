@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block on a GPU: phases spread over the block's threads, written in thread style. Part of block.h,
+// which has the contract and is what kernels include.
+#ifndef REPRISE_KERNELS_DEVICE_GPU_BLOCK_H_
+#define REPRISE_KERNELS_DEVICE_GPU_BLOCK_H_
+
+#include "kernels/device/last_arriver.h"
+#include "kernels/device/thread.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+class Block {
+ public:
+  REPRISE_FN explicit Block(unsigned char* shared) : shared_(shared) {}
+
+  REPRISE_FN int x() const { return BlockX(); }
+  REPRISE_FN int y() const { return BlockY(); }
+  REPRISE_FN int grid_x() const { return GridX(); }
+  REPRISE_FN int grid_y() const { return GridY(); }
+  REPRISE_FN int threads() const { return BlockThreads(); }
+
+  template <typename T>
+  REPRISE_FN T* Shared(size_t offset_bytes = 0) const {
+    return reinterpret_cast<T*>(shared_ + offset_bytes);
+  }
+
+  REPRISE_FN void Sync() const { SyncBlock(); }
+
+  template <typename F>
+  REPRISE_FN void For(int n, F f) const {
+    for (int i = ThreadX(); i < n; i += BlockThreads()) f(i);
+  }
+  template <int kPerThread, typename F>
+  REPRISE_FN void For(int n, F f) const {
+    REPRISE_UNROLL
+    for (int v = 0; v < kPerThread; ++v) {
+      const int i = ThreadX() + v * BlockThreads();
+      if (i < n) f(LocalIndex{i, v});
+    }
+  }
+  template <typename F>
+  REPRISE_FN void Once(F f) const {
+    if (ThreadX() == 0) f();
+  }
+
+  template <typename F>
+  REPRISE_FN float Sum(int n, F f) const {
+    float v = 0.0f;
+    for (int i = ThreadX(); i < n; i += BlockThreads()) v += f(i);
+    return Reduce(v, 0.0f, [](float a, float b) { return a + b; });
+  }
+  template <int kPerThread, typename F>
+  REPRISE_FN float Sum(int n, F f) const {
+    float v = 0.0f;
+    For<kPerThread>(n, [&](LocalIndex at) { v += f(at); });
+    return Reduce(v, 0.0f, [](float a, float b) { return a + b; });
+  }
+  template <typename F>
+  REPRISE_FN float Max(int n, F f) const {
+    float v = -Infinity();
+    for (int i = ThreadX(); i < n; i += BlockThreads()) v = REPRISE_DEVICE_NS::Max(v, f(i));
+    return Reduce(v, -Infinity(), [](float a, float b) { return REPRISE_DEVICE_NS::Max(a, b); });
+  }
+  template <typename F>
+  REPRISE_FN ValueIndex ArgMax(int n, F f) const {
+    ValueIndex v{-Infinity(), 0xffffffffu};
+    for (int i = ThreadX(); i < n; i += BlockThreads())
+      v = Better(v, ValueIndex{f(i), static_cast<uint32_t>(i)});
+    return Reduce(v, ValueIndex{-Infinity(), 0xffffffffu},
+                  [](ValueIndex a, ValueIndex b) { return Better(a, b); });
+  }
+
+  template <typename Get, typename Put>
+  REPRISE_FN uint32_t ExclusiveScan(int n, Get get, Put put) const {
+    REPRISE_SHARED_ARRAY(uint32_t, warp_totals, kMaxWarps);
+    const int num_warps = BlockThreads() / kWarpSize;
+    uint32_t carry = 0;
+    for (int base = 0; base < n; base += BlockThreads()) {
+      const int i = base + ThreadX();
+      const uint32_t own = i < n ? get(i) : 0u;
+      uint32_t inclusive = own;
+      for (int d = 1; d < kWarpSize; d <<= 1) {
+        const uint32_t up = ShuffleUp(inclusive, d);
+        if (Lane() >= d) inclusive += up;
+      }
+      if (Lane() == kWarpSize - 1) warp_totals[Warp()] = inclusive;
+      SyncBlock();
+      uint32_t before = carry, total = 0;
+      for (int w = 0; w < num_warps; ++w) {
+        const uint32_t sum = warp_totals[w];
+        if (w < Warp()) before += sum;
+        total += sum;
+      }
+      if (i < n) put(i, before + inclusive - own);
+      carry += total;
+      SyncBlock();
+    }
+    return carry;
+  }
+
+  REPRISE_FN bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
+    return REPRISE_DEVICE_NS::ArriveIsLast(counter, 0, expected);
+  }
+
+  REPRISE_FN uint32_t AtomicAdd(uint32_t* p, uint32_t v) const {
+    return REPRISE_DEVICE_NS::AtomicAdd(p, v);
+  }
+  REPRISE_FN void AtomicAdd(uint64_t* p, uint64_t v) const { REPRISE_DEVICE_NS::AtomicAdd(p, v); }
+  REPRISE_FN void AtomicOr(uint32_t* p, uint32_t v) const { REPRISE_DEVICE_NS::AtomicOr(p, v); }
+
+  REPRISE_FN Vec<uint32_t, 4> LoadFromHost(const void* p) const {
+    return REPRISE_DEVICE_NS::LoadFromHost(p);
+  }
+  REPRISE_FN void PublishToHost(uint64_t* word, uint64_t value) const {
+    FenceSystem();
+    SyncBlock();
+    if (ThreadX() == 0) StoreToHost(word, value);
+  }
+  REPRISE_FN uint64_t ClockNs() const { return REPRISE_DEVICE_NS::ClockNs(); }
+
+ private:
+  static constexpr int kMaxWarps = 1024 / kWarpSize;
+
+  template <typename V, typename Op>
+  REPRISE_FN V Reduce(V v, V identity, Op op) const {
+    // Two in turn: when one is written again, all have passed the barrier of the other.
+    REPRISE_SHARED_ARRAY(V, scratch, 2 * kMaxWarps);
+    const int num_warps = BlockThreads() / kWarpSize;
+    for (int d = kWarpSize / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
+    if (num_warps == 1) return v;
+    scratch_ ^= kMaxWarps;
+    if (Lane() == 0) scratch[scratch_ + Warp()] = v;
+    SyncBlock();
+    // Every group of kMaxWarps lanes reduces all of it.
+    const int warp = Lane() % kMaxWarps;
+    v = warp < num_warps ? scratch[scratch_ + warp] : identity;
+    for (int d = kMaxWarps / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
+    return v;
+  }
+  REPRISE_FN static float FromLane(float v, int mask) { return ShuffleXor(v, mask); }
+  REPRISE_FN static ValueIndex FromLane(const ValueIndex& v, int mask) {
+    return {ShuffleXor(v.value, mask), ShuffleXor(v.index, mask)};
+  }
+
+  unsigned char* shared_;
+  mutable int scratch_ = 0;  // of the last reduction
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_DEVICE_GPU_BLOCK_H_

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// TestDelays: how tests make the host device's kernels start late and their blocks in another
+// order, so that bugs of ordering show without a GPU. CreateHostDevice (host_device.h) takes them;
+// no option of a Device, no flag and no environment variable leads here.
+#ifndef REPRISE_RUNTIME_HOST_TEST_DELAYS_H_
+#define REPRISE_RUNTIME_HOST_TEST_DELAYS_H_
+
+#include <cstdint>
+
+namespace reprise::runtime {
+
+struct TestDelays {
+  // Before each kernel its stream sleeps a pseudo-random time in [0, this), in microseconds, and
+  // the kernel's blocks start in a pseudo-random order. 0: neither. 1: the order alone.
+  int max_us = 0;
+  uint64_t seed = 1;  // picks both; the streams of a device count on from it
+};
+
+}  // namespace reprise::runtime
+
+#endif  // REPRISE_RUNTIME_HOST_TEST_DELAYS_H_

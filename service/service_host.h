@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// ServiceHost: what every call needs once an engine is attached. All of it outlives every call.
+#ifndef REPRISE_SERVICE_SERVICE_HOST_H_
+#define REPRISE_SERVICE_SERVICE_HOST_H_
+
+#include "engine/decode_engine.h"
+#include "service/admission.h"
+#include "service/memory_budget.h"
+#include "service/session_registry.h"
+#include "service/step_pipeline.h"
+
+namespace reprise::service {
+
+struct ServiceHost {
+  engine::DecodeEngine& engine;
+  StepPipeline& pipeline;
+  SessionRegistry& sessions;
+  Admission& admission;
+  MemoryBudget& memory;
+
+  // Steps of a stream, and unary steps of a session, that may be unanswered: as many in flight as
+  // the engine takes, and as many behind them to follow without a round trip.
+  uint32_t max_unanswered() const { return 2 * engine.info().limits.pipeline_depth; }
+  // For ScanWire: twice what a step can need, so that the engine says what is wrong with one that
+  // has a little too much.
+  uint32_t max_entries() const { return 2 * engine.info().limits.max_rows; }
+};
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_SERVICE_HOST_H_

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/unary_step.h"
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "grpcpp/support/slice.h"
+#include "runtime/status_macros.h"
+#include "service/clock.h"
+#include "service/out_of_memory.h"
+#include "service/status.h"
+#include "service/wire/message.h"
+#include "service/wire/result_to_wire.h"
+
+namespace reprise::service {
+namespace {
+
+absl::Status HashOf(const grpc::ByteBuffer& bytes, uint64_t* hash) {
+  grpc::Slice whole;
+  if (!bytes.DumpToSingleSlice(&whole).ok())
+    return absl::InvalidArgumentError("message: got bytes that cannot be read");
+  *hash =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(whole.begin()), whole.size()});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* UnaryStep::Start(const ServiceHost& host,
+                                           std::chrono::system_clock::time_point deadline,
+                                           const grpc::ByteBuffer& request,
+                                           grpc::ByteBuffer* response) {
+  auto* step = new UnaryStep(host, deadline, response);
+  const absl::Status handled = CatchOutOfMemory([&] { return step->Handle(request); });
+  if (!handled.ok()) step->Finish(ToGrpcStatus(handled));
+  return step;
+}
+
+UnaryStep::UnaryStep(const ServiceHost& host, std::chrono::system_clock::time_point deadline,
+                     grpc::ByteBuffer* response)
+    : host_(host), deadline_(deadline), response_bytes_(response) {
+  times.received_ns = NowNs();
+}
+
+UnaryStep::~UnaryStep() {
+  if (admitted_) host_.admission.EndStep(session_->info.id);
+}
+
+absl::Status UnaryStep::Handle(const grpc::ByteBuffer& bytes) {
+  WireHead head;
+  REPRISE_RETURN_IF_ERROR(
+      ScanWire(bytes, *v1::StepRequest::descriptor(), host_.max_entries(), &head));
+  REPRISE_RETURN_IF_ERROR(host_.admission.CheckAdmitting());
+  REPRISE_ASSIGN_OR_RETURN(session_, host_.sessions.Find(head.session));
+  REPRISE_RETURN_IF_ERROR(host_.admission.BeginStep(session_->info.id, host_.max_unanswered()));
+  admitted_ = true;
+  sent_.sequence = head.sequence;
+  num_entries_ = head.num_entries;
+  REPRISE_RETURN_IF_ERROR(HashOf(bytes, &sent_.fingerprint));
+  REPRISE_ASSIGN_OR_RETURN(const UnaryAnswers::Claim claim,
+                           session_->answers.Begin(sent_, this, response_bytes_));
+  if (claim == UnaryAnswers::Claim::kAnswered) Finish(grpc::Status::OK);
+  if (claim != UnaryAnswers::Claim::kRun) return absl::OkStatus();
+  const absl::Status converted = CatchOutOfMemory([&] { return Convert(bytes); });
+  if (converted.ok()) {
+    host_.pipeline.Enqueue(this, session_->queue);
+  } else {
+    Finished(converted, nullptr);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
+  REPRISE_ASSIGN_OR_RETURN(charge_, host_.memory.ChargeMessage(bytes.Length(), num_entries_));
+  REPRISE_RETURN_IF_ERROR(ParseWire(bytes, &message_));
+  REPRISE_RETURN_IF_ERROR(StepFromWire(message_, &scratch_, &request));
+  request.session = session_->info.id;
+  request.epoch = session_->info.epoch;
+  times.converted_ns = NowNs();
+  return absl::OkStatus();
+}
+
+absl::Status UnaryStep::CheckWanted() {
+  const bool late = std::chrono::system_clock::now() >= deadline_;
+  if ((!late && !cancelled_.load(std::memory_order_relaxed)) || session_->answers.HasWaiters(sent_))
+    return absl::OkStatus();
+  unwanted_ = true;
+  if (late) {
+    return absl::DeadlineExceededError(
+        "the call's deadline passed before its step was launched; nothing has changed");
+  }
+  return absl::CancelledError(
+      "the client ended the call before its step was launched; nothing has changed");
+}
+
+absl::Status UnaryStep::Serialize(const engine::StepResult& result) {
+  v1::StepResponse response;
+  ResultToWire(result, times, message_.omit_rows(), &response);
+  SetReplyTimes(times, NowNs(), response.mutable_ledger());
+  *response_bytes_ = SerializeWire(response);
+  return absl::OkStatus();
+}
+
+void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* result) {
+  const std::lock_guard lock(mutex_);
+  absl::Status answered = status;
+  if (status.ok()) answered = CatchOutOfMemory([&] { return Serialize(*result); });
+  // A call that repeats this one may have come after this one was found to be unwanted.
+  Tell(unwanted_ ? absl::AbortedError("the call that sent this step first ended before it was "
+                                      "launched; nothing has changed; send it again")
+                 : answered,
+       answered.ok() ? response_bytes_ : nullptr);
+  session_->last_asked_ns.store(NowNs(), std::memory_order_relaxed);
+  Finish(ToGrpcStatus(answered));
+}
+
+void UnaryStep::Tell(const absl::Status& status, const grpc::ByteBuffer* answer) {
+  for (UnaryWaiter* waiter : session_->answers.Finish(sent_, answer))
+    waiter->Answer(status, answer);
+}
+
+void UnaryStep::Answer(const absl::Status& status, const grpc::ByteBuffer* answer) {
+  const std::lock_guard lock(mutex_);
+  if (status.ok()) *response_bytes_ = *answer;
+  Finish(ToGrpcStatus(status));
+}
+
+}  // namespace reprise::service

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much dynamic shared memory a typical launch of each family of kernels takes, from the very
+// functions and constants that launches use. The typical launch is that of Llama-3.1-8B: 32 heads
+// of 128 on 8 KV heads. Every family of the catalogue stands in kFamilyShapes once, also where its
+// launches take none; catalog_test.cc sees to it.
+#ifndef REPRISE_TESTS_KERNELS_KERNEL_SHAPES_H_
+#define REPRISE_TESTS_KERNELS_KERNEL_SHAPES_H_
+
+#include <cstddef>
+
+#include "kernels/attention/attention_geometry.h"
+#include "kernels/catalog.h"
+#include "kernels/linear/linear_geometry.h"
+#include "kernels/rope_append/rope_append_args.h"
+#include "kernels/sample/sample_geometry.h"
+#include "kernels/step/fetch_args.h"
+
+namespace reprise::testing {
+
+inline constexpr int kTypicalHeads = 32, kTypicalKvHeads = 8, kTypicalHeadDim = 128;
+
+// Bytes for an instance of such a tile, on a device of such traits.
+using SharedBytesFn = size_t (*)(const kernels::DeviceTraits& traits, int tile);
+
+struct FamilyShape {
+  const kernels::KernelFamily* family = nullptr;
+  SharedBytesFn shared_bytes = nullptr;
+};
+
+inline size_t NoSharedBytes(const kernels::DeviceTraits&, int) { return 0; }
+inline size_t FetchBytes(const kernels::DeviceTraits&, int) { return kernels::kFetchAheadBytes; }
+inline size_t RopeAppendNormedBytes(const kernels::DeviceTraits&, int) {
+  return size_t{kTypicalHeads + kTypicalKvHeads} * kernels::kHeadNormLanes * sizeof(float);
+}
+inline size_t SampleFinalBytes(const kernels::DeviceTraits&, int) {
+  return sizeof(kernels::ReportScratch);
+}
+inline size_t LinearPortableBytes(const kernels::DeviceTraits&, int) {
+  return kernels::kPortableSharedBytes;
+}
+inline size_t LinearMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
+  const int rows = tile != 0 ? tile : kernels::MatrixMaxSplitRows(traits);
+  return static_cast<size_t>(kernels::MatrixSharedBytes(traits, rows));
+}
+inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits, int) {
+  const int rows = kernels::PortableAttentionPassRows(kernels::kPrefillRows, kTypicalHeadDim,
+                                                      static_cast<size_t>(traits.shared_bytes));
+  return static_cast<size_t>(rows) * kernels::PortableAttentionRowBytes(kTypicalHeadDim);
+}
+inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
+  return kernels::MatrixDecodeLayout(traits, tile).bytes;
+}
+inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
+  return kernels::MatrixPrefillLayout(traits, tile).bytes;
+}
+
+// Without the host's own kernels, which are no GPU code.
+inline constexpr FamilyShape kFamilyShapes[] = {
+    {&kernels::kFetch, FetchBytes},
+    {&kernels::kPublish, NoSharedBytes},
+    {&kernels::kPlan, NoSharedBytes},
+    {&kernels::kEmbedding, NoSharedBytes},
+    {&kernels::kRmsNorm, NoSharedBytes},
+    {&kernels::kLinearPortable, LinearPortableBytes},
+    {&kernels::kLinearMatrix, LinearMatrixBytes},
+    {&kernels::kRopeAppend, NoSharedBytes},
+    {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
+    {&kernels::kAttentionPortable, AttentionPortableBytes},
+    {&kernels::kAttentionDecodeMatrix, AttentionDecodeMatrixBytes},
+    {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
+    {&kernels::kSiluMul, NoSharedBytes},
+    {&kernels::kSamplePartial, NoSharedBytes},
+    {&kernels::kSampleFinal, SampleFinalBytes},
+    {&kernels::kRandomFill, NoSharedBytes},
+    {&kernels::kNanFill, NoSharedBytes},
+    {&kernels::kBlockFill, NoSharedBytes},
+    {&kernels::kStamp, NoSharedBytes},
+    {&kernels::kMemoryRead, NoSharedBytes},
+    {&kernels::kMemoryCopy, NoSharedBytes},
+};
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_KERNELS_KERNEL_SHAPES_H_

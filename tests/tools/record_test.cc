@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/record.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/tiny_model.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Record, WritesJsonOrNamesTheFileItCannotWrite) {
+  testing::TemporaryDirectory directory;
+  Console console;
+  EXPECT_TRUE(WriteRecord(directory.path() + "/a.json", {{"a", 1}}, &console).ok());
+  EXPECT_TRUE(WriteRecord("", {{"a", 1}}, &console).ok());
+  EXPECT_THAT(std::string(WriteRecord(directory.path() + "/b/a.json", {}, &console).message()),
+              HasSubstr("/b/a.json\": No such file or directory"));
+  EXPECT_THAT(std::string(WriteRecord("/dev/full", {{"a", 1}}, &console).message()),
+              HasSubstr("No space left on device"));
+}
+
+TEST(Record, LooksWhetherAFileCanBeWrittenAndLeavesItAsItWas) {
+  testing::TemporaryDirectory directory;
+  Console console;
+  const std::string path = directory.path() + "/a.json";
+  EXPECT_TRUE(PrepareRecord(path, &console).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(WriteRecord(path, {{"a", 1}}, &console).ok());
+  const auto size = std::filesystem::file_size(path);
+  EXPECT_TRUE(PrepareRecord(path, &console).ok());
+  EXPECT_EQ(std::filesystem::file_size(path), size);
+  EXPECT_THAT(std::string(PrepareRecord(directory.path() + "/b/a.json", &console).message()),
+              HasSubstr("/b/a.json\": No such file or directory"));
+}
+
+TEST(Record, TakesArgumentsThatAreNoText) {
+  testing::TemporaryDirectory directory;
+  Console console;
+  const std::string path = directory.path() + "/a.json";
+  const Invocation invocation{.console = &console, .argv = {"reprise", "\xFF"}, .commit = ""};
+  const nlohmann::json record = RecordOf("run", invocation);
+  EXPECT_EQ(record["commit"], nullptr);
+  ASSERT_TRUE(WriteRecord(path, record, &console).ok());
+  std::ifstream file(path);
+  EXPECT_EQ(nlohmann::json::parse(file)["argv"][1], "\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace reprise::tools

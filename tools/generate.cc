@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/generate.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+#include "tools/record.h"
+#include "tools/sched/block_manager.h"
+#include "tools/sched/monitor.h"
+#include "tools/sched/workload.h"
+
+namespace reprise::tools {
+namespace {
+
+std::optional<Transcript> MakeTranscript(const Generation& generation, bool several,
+                                         Console* console) {
+  if (!generation.shows_text) return std::nullopt;
+  if (!generation.server.byte_tokens) {
+    console->Note(
+        "tokens are shown as ids: text needs the model's own tokenizer, which Reprise has not");
+  }
+  return std::make_optional<Transcript>(console, generation.server.byte_tokens, several);
+}
+
+// A signal explains whatever else went wrong.
+absl::Status Cause(const absl::Status& status, const Interrupt& interrupt) {
+  if (status.ok()) return status;
+  const absl::Status signal = interrupt.status();
+  return signal.ok() ? status : signal;
+}
+
+void PrintFigures(const std::vector<Request>& requests, const Stats& stats, Console* console) {
+  console->EndLine();
+  if (stats.num_steps() == 0) return;
+  const size_t width = console->width();
+  console->Print(absl::StrCat("\n", ChancesToText(requests, width), stats.ToText(width)));
+}
+
+}  // namespace
+
+absl::Status Generate(Generation generation, Interrupt* interrupt, Console* console) {
+  const ServerInfo& server = generation.server;
+  REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
+                           MakeWorkload(generation.workload, server));
+  BlockManager blocks(generation.source, {});
+  Batcher batcher(server, generation.batcher, &blocks);
+  Stats stats(generation.stats);
+  Monitor monitor(console, &stats, MakeTranscript(generation, requests.size() > 1, console));
+  SteadyClock clock;
+  generation.driver.interrupted = &interrupt->requested();
+  Driver driver(&batcher, &blocks, generation.channel, &clock, &monitor, generation.driver);
+  interrupt->Arm();
+  absl::Status status = Cause(driver.Run(&requests), *interrupt);
+  stats.AddRequests(requests, clock.NowNs());
+  console->ClearProgress();
+  PrintFigures(requests, stats, console);
+  if (status.ok() || interrupt->requested()) {
+    const absl::Status closed = generation.close();
+    if (status.ok()) status = closed;
+  }
+  if (status.ok()) status = FailureOf(requests);
+  generation.record["figures"] = stats.ToJson();
+  generation.record["requests"] = RequestsToJson(requests, server.byte_tokens);
+  generation.record["error"] = nullptr;
+  if (!status.ok()) generation.record["error"] = std::string(status.message());
+  const absl::Status written = WriteRecord(generation.json_file, generation.record, console);
+  return status.ok() ? written : status;
+}
+
+}  // namespace reprise::tools

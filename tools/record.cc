@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/record.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace reprise::tools {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return "";
+  return name;
+}
+
+// The reason is errno's, which the failed call has left behind.
+absl::Status CannotWrite(const std::string& path) {
+  const std::string reason = errno != 0 ? std::generic_category().message(errno) : "unknown reason";
+  return absl::UnavailableError(absl::StrCat("cannot write \"", path, "\": ", reason));
+}
+
+// Replaces what is not UTF-8: an argument can be any bytes.
+std::string Dump(const nlohmann::json& json) {
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+nlohmann::json RecordOf(const std::string& command, const Invocation& invocation) {
+  nlohmann::json commit = nullptr;
+  if (!invocation.commit.empty()) commit = invocation.commit;
+  return {{"command", command},
+          {"version", REPRISE_VERSION},
+          {"argv", invocation.argv},
+          {"date", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())},
+          {"host", HostName()},
+          {"commit", std::move(commit)}};
+}
+
+absl::Status PrepareRecord(const std::string& path, Console* console) {
+  if (path.empty()) return absl::OkStatus();
+  if (path == kStdoutFile) {
+    console->ReserveStdout();
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  const bool existed = std::filesystem::exists(path, error);
+  errno = 0;
+  if (!std::ofstream(path, std::ios::app)) return CannotWrite(path);
+  if (!existed) std::filesystem::remove(path, error);
+  return absl::OkStatus();
+}
+
+absl::Status WriteRecord(const std::string& path, const nlohmann::json& json, Console* console) {
+  if (path.empty()) return absl::OkStatus();
+  if (path == kStdoutFile) {
+    console->PrintData(Dump(json));
+    return console->status();
+  }
+  errno = 0;
+  std::ofstream file(path);
+  file << Dump(json);
+  file.close();
+  if (!file) return CannotWrite(path);
+  return absl::OkStatus();
+}
+
+}  // namespace reprise::tools
