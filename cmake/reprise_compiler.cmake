@@ -41,6 +41,16 @@ else()
   add_link_options(-Wl,--gc-sections -Wl,--as-needed)
 endif()
 
+# Links a test program with gRPC in a tenth of the time of GNU ld. The version is that of
+# reprise_hip.cmake, which needs the same program.
+find_program(REPRISE_LLD NAMES ld.lld-19)
+mark_as_advanced(REPRISE_LLD)
+if(REPRISE_LLD)
+  add_link_options("-fuse-ld=lld" "-B${PROJECT_BINARY_DIR}/linker")
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/linker")
+  file(CREATE_LINK "${REPRISE_LLD}" "${PROJECT_BINARY_DIR}/linker/ld.lld" SYMBOLIC)
+endif()
+
 # The installed program needs libm and libc alone, so that it runs on machines without our build
 # dependencies.
 set(REPRISE_PROGRAM_LINK_OPTIONS "")

@@ -100,7 +100,7 @@ class DecodeEngine::Impl {
 
 DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
     : parts_(std::move(parts)),
-      reader_(parts_->device, *parts_->stream, parts_->results, parts_->state->result_layout,
+      reader_(*parts_->stream, parts_->results, parts_->state->result_layout,
               info().limits.vocab_size, parts_->options.watchdog_timeout_ms),
       rows_(info().limits.max_rows, info().limits.max_blocks_per_row),
       ledger_(parts_->pool.num_blocks(),

@@ -2,6 +2,7 @@
 #include "graphs/profiled_graphs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <utility>
 
@@ -36,6 +37,10 @@ class ForwardingStream : public runtime::Stream {
   }
   absl::Status Synchronize() override { return stream_.Synchronize(); }
   absl::Status Query() override { return stream_.Query(); }
+  bool WaitUntil(const std::function<bool()>& done,
+                 std::chrono::steady_clock::time_point deadline) override {
+    return stream_.WaitUntil(done, deadline);
+  }
   absl::Status BeginCapture() override { return stream_.BeginCapture(); }
   absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> EndCapture() override {
     return stream_.EndCapture();

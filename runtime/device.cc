@@ -4,6 +4,7 @@
 #include "runtime/device.h"
 
 #include <array>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,19 @@ std::string_view NameOf(DeviceKind kind) {
       return "hip";
   }
   return "unknown";
+}
+
+bool Stream::WaitUntil(const std::function<bool()>& done,
+                       std::chrono::steady_clock::time_point deadline) {
+  using std::chrono::steady_clock;
+  // A result is often there at once; yielding costs more than it brings until then.
+  const steady_clock::time_point spin_end = steady_clock::now() + std::chrono::microseconds(50);
+  while (!done()) {
+    const steady_clock::time_point now = steady_clock::now();
+    if (now >= deadline) return false;
+    if (now >= spin_end) std::this_thread::yield();
+  }
+  return true;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Create(const DeviceOptions& options) {

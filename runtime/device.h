@@ -16,6 +16,7 @@
 #ifndef REPRISE_RUNTIME_DEVICE_H_
 #define REPRISE_RUNTIME_DEVICE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -156,6 +157,13 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
   // OK if idle, Unavailable (no text) while work pends, else the fault. No wait, no allocation.
   virtual absl::Status Query() = 0;
+
+  // Waits for something that the stream's work brings about, as a word in mapped memory: returns
+  // `done()` once it is true, or at the deadline. `done` must be safe to ask from this thread at
+  // any time. From any thread. On the host device the thread sleeps, and asks whenever an enqueued
+  // piece of work ends, so that it takes no core from the kernels; elsewhere it keeps asking.
+  virtual bool WaitUntil(const std::function<bool()>& done,
+                         std::chrono::steady_clock::time_point deadline);
 
   // Capture mode is thread-local: other threads may go on allocating. Errors: FailedPrecondition
   // when already capturing.

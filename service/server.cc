@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -18,8 +21,11 @@
 #include "grpcpp/server_builder.h"
 #include "runtime/status_macros.h"
 #include "service/health_service.h"
-#include "service/listen_address.h"
+#include "service/reflection_service.h"
 #include "service/step_service.h"
+#include "service/transport/listen_address.h"
+#include "service/transport/listener.h"
+#include "service/transport/listening_socket.h"
 
 namespace reprise::service {
 namespace {
@@ -27,22 +33,22 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-absl::StatusOr<std::vector<ListenAddress>> ClaimAll(const std::vector<std::string>& texts) {
+absl::StatusOr<std::vector<ListeningSocket>> ListenOnAll(const std::vector<std::string>& texts) {
   if (texts.empty()) {
     return absl::InvalidArgumentError("listen addresses: got none, allowed one or more");
   }
-  std::vector<ListenAddress> addresses;
+  std::vector<ListeningSocket> sockets;
   for (const std::string& text : texts) {
-    REPRISE_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
+    REPRISE_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
     const bool fixed = address.is_unix() || address.port != 0;
     if (fixed && std::count(texts.begin(), texts.end(), text) > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("listen addresses: got ", text, " twice, allowed once"));
     }
-    REPRISE_RETURN_IF_ERROR(ClaimListenAddress(address));
-    addresses.push_back(std::move(address));
+    REPRISE_ASSIGN_OR_RETURN(std::vector<ListeningSocket> more, Listen(address));
+    std::move(more.begin(), more.end(), std::back_inserter(sockets));
   }
-  return addresses;
+  return sockets;
 }
 
 // A client may ping as often as this, with calls or without, which is what clients call keepalive;
@@ -65,9 +71,6 @@ void SetChannelArguments(const ServerOptions& options, grpc::ServerBuilder* buil
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               static_cast<int>(options.max_calls_per_connection));
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  // gRPC shares a port between processes unless told otherwise; two servers on one port must be an
-  // error.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   if (options.keepalive_ms > 0) {
     const int keepalive_ms = static_cast<int>(options.keepalive_ms);
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms);
@@ -116,31 +119,37 @@ class Server::Impl {
                 .session = options.session_limits,
                 .idle_timeout_ms = options.idle_timeout_ms}),
         health_([this] { return steps_.IsServing(); }) {}
-  ~Impl() {
-    Drain(milliseconds(0));
-    for (const SocketFile& file : socket_files_) RemoveSocketFile(file);
-  }
+  ~Impl() { Drain(milliseconds(0)); }
 
   absl::Status Listen(const ServerOptions& options) {
-    REPRISE_ASSIGN_OR_RETURN(const std::vector<ListenAddress> listen, ClaimAll(options.listen));
+    REPRISE_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenOnAll(options.listen));
+    for (const ListeningSocket& socket : sockets) {
+      if (addresses_.empty() || addresses_.back() != socket.address) {
+        addresses_.push_back(socket.address);
+      }
+    }
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    std::vector<int> ports(listen.size(), 0);
-    for (size_t i = 0; i < listen.size(); ++i) {
-      builder.AddListeningPort(listen[i].text, grpc::InsecureServerCredentials(), &ports[i]);
-    }
+    // The listener is ours; gRPC is handed connections.
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     SetChannelArguments(options, &builder);
     builder.RegisterService(&steps_);
     builder.RegisterService(&health_);
+    builder.RegisterService(&reflection_);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) {
-      // Whoever came first since the addresses were claimed may still be there to be named.
-      REPRISE_RETURN_IF_ERROR(ClaimAll(options.listen).status());
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", absl::StrJoin(options.listen, ", "),
-                       ": another process took one of them for a moment; try again"));
-    }
-    return Remember(listen, ports);
+    if (server_ == nullptr) return absl::UnavailableError("cannot serve: gRPC did not start");
+    REPRISE_ASSIGN_OR_RETURN(
+        listener_,
+        Listener::Start(std::move(sockets), {.limits = options.connections,
+                                             .accept =
+                                                 [this, keepalive_ms = options.keepalive_ms](
+                                                     FileDescriptor fd, int listening) {
+                                                   HandOver(std::move(fd), listening, keepalive_ms);
+                                                 },
+                                             .report = options.report}));
+    return absl::OkStatus();
   }
 
   void AttachEngine(engine::DecodeEngine& engine) {
@@ -152,18 +161,17 @@ class Server::Impl {
   bool Drain() { return Drain(drain_timeout_); }
 
  private:
-  absl::Status Remember(const std::vector<ListenAddress>& listen, const std::vector<int>& ports) {
-    for (size_t i = 0; i < listen.size(); ++i) {
-      addresses_.push_back(listen[i].text);
-      if (listen[i].is_unix()) {
-        REPRISE_ASSIGN_OR_RETURN(SocketFile file, StatSocketFile(listen[i].unix_path));
-        socket_files_.push_back(std::move(file));
-      } else if (listen[i].port == 0) {
-        const std::string& text = listen[i].text;
-        addresses_.back() = absl::StrCat(text.substr(0, text.rfind(':')), ":", ports[i]);
-      }
+  // A connection that was accepted, to gRPC.
+  void HandOver(FileDescriptor fd, int listening, uint32_t keepalive_ms) {
+    // Bytes that nobody acknowledges for as long end a connection of TCP, as pings without an
+    // answer do; fails on a unix socket, which needs none of it.
+    if (keepalive_ms > 0) {
+      ::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &keepalive_ms, sizeof(keepalive_ms));
     }
-    return absl::OkStatus();
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listening;
+    connection.fd = fd.Release();
+    connections_->HandleNewConnection(&connection);
   }
 
   bool Drain(milliseconds timeout) {
@@ -174,6 +182,7 @@ class Server::Impl {
     health_.Refresh();
     const bool complete = steps_.WaitIdle(deadline);
     health_.Stop();
+    if (listener_ != nullptr) listener_->Stop();
     // gRPC wants the system clock. What is still there then is cancelled, and waited for: a
     // connection that does not close by itself among it, however idle.
     const steady_clock::duration rest = deadline - steady_clock::now();
@@ -187,10 +196,12 @@ class Server::Impl {
   const milliseconds drain_timeout_;
   StepService steps_;
   HealthService health_;
+  ReflectionService reflection_;
   std::vector<std::string> addresses_;
-  std::vector<SocketFile> socket_files_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::mutex mutex_;
   std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);  // reset when stopped
+  std::unique_ptr<Listener> listener_;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

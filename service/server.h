@@ -14,12 +14,14 @@
 #define REPRISE_SERVICE_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "service/transport/connection_limits.h"
 
 namespace reprise::service {
 
@@ -40,6 +42,8 @@ struct ServerOptions {
   // A session without a stream message or unary call for this long is ended, and what it held is
   // free for others. 0: never.
   uint64_t idle_timeout_ms = 0;
+  // Connections, and what may come in on each before it is a call.
+  ConnectionLimits connections = {};
   // Calls of one connection at a time; those beyond it wait in the client.
   uint32_t max_calls_per_connection = 100;
   // How long Drain waits for accepted steps before it cancels what is left.
@@ -48,6 +52,9 @@ struct ServerOptions {
   // comes within as long again: what a client held that vanished without closing its connection is
   // freed then. 0: never.
   uint32_t keepalive_ms = 20000;
+  // Told of connections that were refused or cut off, once in ten seconds at most, on a
+  // thread of the server's. May be empty.
+  std::function<void(const std::string&)> report = {};
 };
 
 class Server {
@@ -55,7 +62,8 @@ class Server {
   // Listens on every address. Until AttachEngine, StepService calls answer UNAVAILABLE ("loading")
   // and health NOT_SERVING. Errors name the address: InvalidArgument (no address, or one that is
   // malformed), AlreadyExists (someone listens there already), FailedPrecondition (the path is a
-  // file that is not a socket), NotFound (its directory is missing), PermissionDenied, Unavailable
+  // file that is not a socket; the process's limit of file descriptors leaves too few connections),
+  // NotFound (its directory is missing), PermissionDenied, Unavailable
   // (anything else). A socket file on which nobody listens is removed first.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Drains without patience if Drain was not called; removes socket files.

@@ -16,9 +16,9 @@
 #include "engine/resolved_options.h"
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
-#include "service/listen_address.h"
 #include "service/message_bounds.h"
 #include "service/server.h"
+#include "service/transport/listen_address.h"
 #include "tools/address.h"
 #include "tools/cli.h"
 #include "tools/console.h"
@@ -75,7 +75,7 @@ absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* conso
   return static_cast<uint32_t>(bytes);
 }
 
-// What the signal thread and the main thread tell each other.
+// What the main thread is told by the signal thread and the server's.
 class ServeState {
  public:
   // The signal thread. The first signal of a serving server asks for a drain; any other ends the
@@ -101,6 +101,16 @@ class ServeState {
     }
   }
 
+  // Of connections; those that come faster than they are taken are dropped.
+  void AddReport(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    if (reports_.size() < kMaxReports) reports_.push_back(text);
+  }
+  std::vector<std::string> TakeReports() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(reports_, {});
+  }
+
   void SetServing() {
     std::lock_guard lock(mutex_);
     serving_ = true;
@@ -114,11 +124,13 @@ class ServeState {
   }
 
  private:
+  static constexpr size_t kMaxReports = 16;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool serving_ = false;
   std::string signal_;
   std::vector<service::SocketFile> sockets_;
+  std::vector<std::string> reports_;
 };
 
 // A fault is said once; health and every refused step go on saying it.
@@ -126,6 +138,9 @@ std::string AwaitStop(const engine::DecodeEngine& engine, ServeState* state, Con
   bool fault_told = false;
   while (true) {
     std::string signal = state->AwaitSignal(kHealthInterval);
+    for (const std::string& report : state->TakeReports()) {
+      console->Note(absl::StrCat("reprise serve: ", report));
+    }
     if (!signal.empty()) return signal;
     const absl::Status health = engine.health();
     if (!health.ok() && !fault_told) {
@@ -144,6 +159,7 @@ absl::Status Serve(const ServeFlags& flags, Console& console) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   service::ServerOptions options = flags.server;
   REPRISE_ASSIGN_OR_RETURN(options.max_message_bytes, MaxMessageBytes(flags, &console));
+  options.report = [&state](const std::string& what) { state.AddReport(what); };
   // The engine outlives the server that uses it.
   LoadedEngine loaded;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
@@ -202,6 +218,12 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
       app, "--max-waiting", &options->max_waiting_bytes,
       [](std::string_view text) { return ParseBytes(text); }, "SIZE", "256MiB",
       "Memory for messages that wait, all clients together");
+  const auto connections = [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 20); };
+  AddOption(app, "--max-connections", &options->connections.max_connections, connections, "N", "0",
+            "Connections open at a time; 0: what `ulimit -n` leaves, up to 1,024");
+  AddOption(app, "--max-peer-connections", &options->connections.max_connections_per_peer,
+            connections, "N", "0",
+            "Of them, those of one host, or process on a unix socket; 0: half");
   AddOption(
       app, "--max-sessions", &options->max_sessions,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 16); }, "N", "64",

@@ -6,7 +6,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/test.sh [--lint-all] [--help]
+usage: tools/test.sh [--lint-all] [--long-stress] [--help]
        tools/test.sh --sanitize [--help]
 
 Installs what is missing, builds everything with warnings as errors, checks the style (clang-format,
@@ -17,11 +17,13 @@ clang-tidy reads only files that have not passed as they are: tools/lint.py reme
 the build folder and in tools/lint_passed.txt. "tools/lint.py --build build/cuda --record" brings
 that list up to date before a commit, so that a new clone has little to check.
 
-  --lint-all  let clang-tidy read every file
-  --sanitize  instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every test,
-              then build for ThreadSanitizer and run the tests of runtime, graphs, models, engine
-              and service. Each suite of tests runs in one process there, and is one test to CTest.
-  --help      show this text
+  --lint-all     let clang-tidy read every file
+  --long-stress  let hostile clients attack a server for ten minutes, not for one
+  --sanitize     instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every
+                 test, then build for ThreadSanitizer and run the tests of runtime, graphs, models,
+                 engine and service. Each suite of tests runs in one process there, and is one test
+                 to CTest.
+  --help         show this text
 TEXT
 }
 
@@ -53,6 +55,7 @@ lint_options=()
 while (($# > 0)); do
   case "$1" in
     --lint-all) lint_options=(--all) ;;
+    --long-stress) export REPRISE_STRESS_SECONDS=600 ;;
     --sanitize) sanitize=true ;;
     --help | -h)
       usage
@@ -134,7 +137,7 @@ run_sanitized() {
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
   cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests \
-    reprise_models_tests reprise_engine_tests reprise_service_tests
+    reprise_models_tests reprise_engine_tests reprise_service_tests reprise_stress
   stage "Running the tests of runtime, graphs, models, engine and service under ThreadSanitizer"
   # The Python client drives the program, which is not built here.
   run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \

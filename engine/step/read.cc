@@ -2,7 +2,6 @@
 #include "engine/step/read.h"
 
 #include <cstring>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,36 +33,27 @@ ReportView ReadReport(const kernels::ResultEntryLayout& layout, const std::byte*
 
 }  // namespace
 
-StepReader::StepReader(const runtime::Device& device, runtime::Stream& stream,
-                       const runtime::MappedRing& results, const kernels::ResultEntryLayout& layout,
-                       uint32_t vocab_size, uint64_t watchdog_timeout_ms)
-    : host_(device.kind() == runtime::DeviceKind::kHost),
-      stream_(stream),
+StepReader::StepReader(runtime::Stream& stream, const runtime::MappedRing& results,
+                       const kernels::ResultEntryLayout& layout, uint32_t vocab_size,
+                       uint64_t watchdog_timeout_ms)
+    : stream_(stream),
       results_(results),
       layout_(layout),
       vocab_size_(vocab_size),
       watchdog_timeout_ms_(watchdog_timeout_ms) {}
 
 absl::Status StepReader::Await(StepTicket ticket) const {
-  const Clock::time_point begin = Clock::now();
-  const auto timeout = std::chrono::milliseconds(watchdog_timeout_ms_);
-  Clock::time_point next_check = begin + std::chrono::milliseconds(10);
-  while (results_.Poll(ticket - 1) != ticket) {
-    const Clock::time_point now = Clock::now();
-    if (now - begin > std::chrono::microseconds(50)) {
-      // On the host device the waiting thread would take a core from the kernels it waits for.
-      host_ ? std::this_thread::sleep_for(std::chrono::microseconds(20))
-            : std::this_thread::yield();
-    }
-    if (now < next_check) continue;
-    next_check = now + std::chrono::milliseconds(10);
+  const auto published = [this, ticket] { return results_.Poll(ticket - 1) == ticket; };
+  const Clock::time_point give_up = Clock::now() + std::chrono::milliseconds(watchdog_timeout_ms_);
+  // Until then the device is trusted; from then on it is asked how it is, now and again.
+  while (!stream_.WaitUntil(published, Clock::now() + std::chrono::milliseconds(10))) {
     const absl::Status state = stream_.Query();
     if (!state.ok() && !absl::IsUnavailable(state))
       return absl::InternalError(absl::StrCat("device fault: ", state.message()));
     // Idle, and still nothing published: the step did not see its metadata.
-    if (state.ok() && results_.Poll(ticket - 1) != ticket)
+    if (state.ok() && !published())
       return absl::InternalError(absl::StrCat("step ", ticket, " ended without a result"));
-    if (now - begin > timeout)
+    if (Clock::now() > give_up)
       return absl::DeadlineExceededError(
           absl::StrCat("step ", ticket, " has no result after ", watchdog_timeout_ms_, " ms"));
   }

@@ -44,9 +44,9 @@ struct InFlightStep {
 class StepReader {
  public:
   // All but `vocab_size` and the timeout are views.
-  StepReader(const runtime::Device& device, runtime::Stream& stream,
-             const runtime::MappedRing& results, const kernels::ResultEntryLayout& layout,
-             uint32_t vocab_size, uint64_t watchdog_timeout_ms);
+  StepReader(runtime::Stream& stream, const runtime::MappedRing& results,
+             const kernels::ResultEntryLayout& layout, uint32_t vocab_size,
+             uint64_t watchdog_timeout_ms);
 
   // Blocks until the step is published. Errors: Internal (device fault, or the device is idle and
   // has published nothing), DeadlineExceeded (watchdog). Thread: any, one at a time.
@@ -61,7 +61,6 @@ class StepReader {
   void ReadPromptLogprobs(const InFlightStep& step, const std::byte* ring_entry,
                           uint32_t first_report, StepResult* result) const;
 
-  const bool host_;
   runtime::Stream& stream_;
   const runtime::MappedRing& results_;
   const kernels::ResultEntryLayout layout_;

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/weights/safetensors.h"
 #include "models/weights/weight_upload.h"
 #include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
@@ -140,7 +141,9 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
   std::vector<WeightUpload> uploads;
   for (size_t i = 0; i < views.size(); ++i)
     uploads.push_back({views[i]->dtype, views[i]->data, base + plan.slots()[i].offset});
-  REPRISE_RETURN_IF_ERROR(UploadWeights(device, uploads, plan.dtype(), progress));
+  // The files' pages would add up to the weights' size a second time.
+  REPRISE_RETURN_IF_ERROR(
+      UploadWeights(device, uploads, plan.dtype(), progress, {.release = &ReleasePages}));
   REPRISE_RETURN_IF_ERROR(FillComputed(device, plan, base));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));

@@ -4,9 +4,11 @@
 #include "models/weights/safetensors.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -196,6 +198,15 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std
 
 SafetensorsFile::~SafetensorsFile() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
+}
+
+void ReleasePages(std::span<const std::byte> data) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(data.data());
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + data.size()) / page * page;
+  // Where it fails the pages stay, as without it.
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace reprise::models

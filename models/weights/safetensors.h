@@ -49,6 +49,10 @@ class SafetensorsFile {
   absl::btree_map<std::string, TensorView> tensors_;
 };
 
+// Gives back the memory that holds these bytes of a file; whoever reads them again has them from
+// the file. Keeps the pages at both ends, which others may share.
+void ReleasePages(std::span<const std::byte> data);
+
 }  // namespace reprise::models
 
 #endif  // REPRISE_MODELS_WEIGHTS_SAFETENSORS_H_

@@ -47,8 +47,9 @@ std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads, runtime:
 
 class Uploader {
  public:
-  Uploader(runtime::Device& device, std::vector<Chunk> chunks, runtime::DType dtype)
-      : device_(device), chunks_(std::move(chunks)), dtype_(dtype) {
+  Uploader(runtime::Device& device, std::vector<Chunk> chunks, runtime::DType dtype,
+           const UploadOptions& options)
+      : device_(device), chunks_(std::move(chunks)), dtype_(dtype), options_(options) {
     size_t max_count = 0;
     for (const Chunk& chunk : chunks_) {
       total_bytes_ += chunk.count * runtime::SizeOf(dtype_);
@@ -103,6 +104,9 @@ class Uploader {
       const size_t bytes = chunk.count * runtime::SizeOf(dtype_);
       std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
       runtime::ConvertElements(chunk.source_dtype, dtype_, chunk.source, stage, chunk.count);
+      if (options_.release) {
+        options_.release({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});
+      }
       // Frees the other stage for the next turn; this chunk's copy runs beside its conversion.
       REPRISE_RETURN_IF_ERROR(stream.Synchronize());
       AddDone(in_flight_bytes);
@@ -149,6 +153,7 @@ class Uploader {
   runtime::Device& device_;
   const std::vector<Chunk> chunks_;
   const runtime::DType dtype_;
+  const UploadOptions& options_;
   size_t total_bytes_ = 0;
   size_t stage_bytes_ = 0;
   std::atomic<size_t> next_chunk_{0};
@@ -171,7 +176,7 @@ absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads =
       static_cast<size_t>(std::clamp<int64_t>(options.max_threads, 1, static_cast<int64_t>(cores)));
-  return Uploader(device, std::move(chunks), dtype).Run(num_threads, progress);
+  return Uploader(device, std::move(chunks), dtype, options).Run(num_threads, progress);
 }
 
 }  // namespace reprise::models

@@ -24,6 +24,8 @@ struct WeightUpload {
 struct UploadOptions {
   int max_threads = 4;                   // more do not help: storage and the bus are the limits
   size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
+  // Called with each part of a source that has been read and is not read again, from any thread.
+  std::function<void(std::span<const std::byte>)> release = {};
 };
 
 // Returns when every byte is on the device, or after the first error, when nothing is in flight any

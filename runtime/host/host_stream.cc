@@ -148,6 +148,8 @@ class HostStream final : public Stream {
 
   absl::Status Synchronize() override;
   absl::Status Query() override;
+  bool WaitUntil(const std::function<bool()>& done,
+                 std::chrono::steady_clock::time_point deadline) override;
   absl::Status BeginCapture() override;
   absl::StatusOr<std::unique_ptr<CapturedGraph>> EndCapture() override;
   void AbortCapture() override { capture_ = nullptr; }
@@ -187,6 +189,8 @@ class HostStream final : public Stream {
   std::atomic<bool> stop_{false};
   SpinWait work_wait_;  // the stream's thread: until there is work
   SpinWait idle_wait_;  // Synchronize: until there is none
+  // WaitUntil: until some work has ended. Steps are long beside a wake-up, so it sleeps at once.
+  SpinWait ended_wait_{std::chrono::nanoseconds(0)};
 
   std::atomic<bool> faulted_{false};
   std::mutex fault_mutex_;
@@ -260,6 +264,17 @@ absl::Status HostStream::Query() {
   return Idle() ? absl::OkStatus() : absl::Status(absl::StatusCode::kUnavailable, "");
 }
 
+bool HostStream::WaitUntil(const std::function<bool()>& done,
+                           std::chrono::steady_clock::time_point deadline) {
+  return ended_wait_.WaitUntil(
+      [&] {
+        // In order with what the thread does when work has ended: what that work wrote is seen.
+        static_cast<void>(completed_.load(std::memory_order_seq_cst));
+        return done();
+      },
+      deadline);
+}
+
 absl::Status HostStream::BeginCapture() {
   if (capture_ != nullptr) {
     return absl::FailedPreconditionError("BeginCapture: the stream is capturing already");
@@ -307,6 +322,7 @@ void HostStream::Loop() {
     item = WorkItem();
     completed_.fetch_add(1, std::memory_order_seq_cst);
     idle_wait_.Wake();
+    ended_wait_.Wake();
   }
 }
 

@@ -45,6 +45,17 @@ class SpinWait {
     num_sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
 
+  // The same until `deadline` at the latest; says whether `ready()` is true.
+  template <typename Ready>
+  bool WaitUntil(Ready ready, std::chrono::steady_clock::time_point deadline) {
+    if (Spin(ready)) return true;
+    std::unique_lock<std::mutex> lock(mutex_);
+    num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    const bool is_ready = woken_.wait_until(lock, deadline, ready);
+    num_sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    return is_ready;
+  }
+
   // Wakes every sleeper; call it after the write (memory_order_seq_cst) that makes `ready()` true.
   // One load when nobody sleeps.
   void Wake() {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/decode_engine.h"
-#include "tests/engine/allocation_counter.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"

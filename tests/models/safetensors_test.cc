@@ -7,7 +7,10 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <span>
+#include <string>
 
 #include "tests/models/model_files.h"
 #include "tests/testing/tiny_model.h"
@@ -263,6 +266,26 @@ TEST_F(SafetensorsTest, NoSingleByteChangeEscapesTheChecks) {
       EXPECT_EQ(total, 14u) << i;
     }
   }
+}
+
+// Resident or not, the bytes are those of the file.
+TEST_F(SafetensorsTest, ReleasedPagesAreReadFromTheFileAgain) {
+  std::string data(3 << 20, 0);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 >> 8);
+  const std::string header = R"({"a":{"dtype":"F32","shape":[786432],"data_offsets":[0,3145728]}})";
+  const auto file = OpenBytes(SafetensorsBytes(header, data));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::span<const std::byte> bytes = (*file)->tensors().at("a").data;
+  const auto resident_pages = [] {
+    uint64_t total = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> total >> resident;
+    return resident;
+  };
+  EXPECT_EQ(std::memcmp(bytes.data(), data.data(), data.size()), 0);
+  const uint64_t before = resident_pages();
+  ReleasePages(bytes);
+  EXPECT_LT(resident_pages() + 500, before);
+  EXPECT_EQ(std::memcmp(bytes.data(), data.data(), data.size()), 0);
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,27 @@ TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
   EXPECT_EQ(reports.back().first, total * sizeof(float));
 }
 
+TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
+  auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::vector<uint16_t> source = Pattern(1, 1000);
+  auto buffer = runtime::DeviceBuffer::Create(**device, source.size() * sizeof(float));
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
+                               buffer->as<std::byte>()};
+  std::mutex mutex;
+  std::vector<int> released(std::as_bytes(std::span(source)).size(), 0);
+  const auto release = [&](std::span<const std::byte> bytes) {
+    std::lock_guard lock(mutex);
+    const auto* begin = reinterpret_cast<const std::byte*>(source.data());
+    for (const std::byte& byte : bytes) ++released.at(static_cast<size_t>(&byte - begin));
+  };
+  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, runtime::DType::kF32, {},
+                            {.max_threads = 3, .stage_bytes = 400, .release = release})
+                  .ok());
+  EXPECT_EQ(released, std::vector<int>(released.size(), 1));
+}
+
 TEST(WeightUpload, NothingToUploadIsFine) {
   auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
   ASSERT_TRUE(device.ok()) << device.status();
@@ -102,6 +125,10 @@ class FailingStream : public runtime::Stream {
   }
   absl::Status Synchronize() override { return inner_->Synchronize(); }
   absl::Status Query() override { return inner_->Query(); }
+  bool WaitUntil(const std::function<bool()>& done,
+                 std::chrono::steady_clock::time_point deadline) override {
+    return inner_->WaitUntil(done, deadline);
+  }
   absl::Status BeginCapture() override { return inner_->BeginCapture(); }
   absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> EndCapture() override {
     return inner_->EndCapture();

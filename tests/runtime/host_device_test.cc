@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -95,6 +96,26 @@ TEST(HostDevice, BlocksOfOneKernelRunOnSeveralThreads) {
   ASSERT_OK(stream->Synchronize());
   EXPECT_GE(record.threads.size(), 2u);
   EXPECT_EQ(std::set<unsigned>(record.blocks.begin(), record.blocks.end()).size(), 64u);
+}
+
+// Seconds of a core that this thread has had.
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Kernels want every core; whoever waits for them has no use for one.
+TEST(HostDevice, WaitUntilTakesNoCore) {
+  const auto device = MakeDevice({.host_threads = 1});
+  const auto module = *device->Load(kRecordImage);
+  const auto stream = *device->CreateStream();
+  Record record;
+  ASSERT_OK(stream->Launch(*module->Find("record"), {}, RecordArgs{&record, 300000}));
+  const double before = ThreadSeconds();
+  EXPECT_TRUE(stream->WaitUntil([&] { return stream->Query().ok(); },
+                                std::chrono::steady_clock::now() + std::chrono::minutes(1)));
+  EXPECT_LT(ThreadSeconds() - before, 0.03);
 }
 
 TEST(HostDevice, OneThreadRunsBlocksInIndexOrder) {

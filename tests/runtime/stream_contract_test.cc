@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <thread>
 #include <vector>
 
 #include "runtime/device.h"
@@ -168,6 +170,25 @@ TEST_P(StreamContract, QueryTellsBusyFromIdleAndNeverBlocks) {
   gate.Open();
   ASSERT_OK(bench.stream->Synchronize());
   EXPECT_OK(bench.stream->Query());
+}
+
+TEST_P(StreamContract, WaitUntilEndsWithTheWorkOrAtTheDeadline) {
+  using std::chrono::steady_clock;
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  const auto idle = [&bench] { return bench.stream->Query().ok(); };
+  EXPECT_TRUE(bench.stream->WaitUntil(idle, steady_clock::now()));
+  Gate gate(*device);
+  ASSERT_OK(bench.stream->Launch(bench.wait, {}, gate.args()));
+  const auto deadline = steady_clock::now() + std::chrono::milliseconds(20);
+  EXPECT_FALSE(bench.stream->WaitUntil(idle, deadline));
+  EXPECT_GE(steady_clock::now(), deadline);
+  std::thread opener([&gate] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    gate.Open();
+  });
+  EXPECT_TRUE(bench.stream->WaitUntil(idle, steady_clock::now() + std::chrono::minutes(1)));
+  opener.join();
 }
 
 TEST_P(StreamContract, StreamsAreIndependent) {

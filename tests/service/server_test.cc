@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// service/server.h: loading, health, reflection, addresses, drain.
+// service/server.h: loading, health, addresses, drain.
 #include "service/server.h"
 
 #include <gmock/gmock.h>
@@ -174,41 +174,6 @@ TEST(Health, EveryStepInFlightLearnsOfTheFault) {
   EXPECT_THAT(codes,
               ElementsAre(grpc::StatusCode::DEADLINE_EXCEEDED, grpc::StatusCode::DEADLINE_EXCEEDED,
                           grpc::StatusCode::UNAVAILABLE));
-}
-
-// ---- reflection ----
-
-// The reflection protocol by hand: field 7 of the request asks for the list; field 6 of the reply
-// holds services with name = 1.
-TEST(Server, ReflectionListsItsServices) {
-  ServedModel served;
-  grpc::GenericStub stub(served.NewChannel());
-  grpc::ClientContext context;
-  grpc::CompletionQueue queue;
-  auto wait = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  auto call = stub.PrepareCall(
-      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
-  call->StartCall(nullptr);
-  ASSERT_TRUE(wait());
-  const grpc::Slice list_services(std::string("\x3a\x00", 2));
-  call->WriteLast(grpc::ByteBuffer(&list_services, 1), grpc::WriteOptions(), nullptr);
-  ASSERT_TRUE(wait());
-  grpc::ByteBuffer reply;
-  call->Read(&reply, nullptr);
-  ASSERT_TRUE(wait());
-  grpc::Slice bytes;
-  ASSERT_TRUE(reply.DumpToSingleSlice(&bytes).ok());
-  const std::string text(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
-  EXPECT_THAT(text, HasSubstr("reprise.v1.StepService"));
-  EXPECT_THAT(text, HasSubstr("grpc.health.v1.Health"));
-  context.TryCancel();
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  wait();
 }
 
 // ---- addresses ----

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/instrumented_device.h"
 
+#include <chrono>
 #include <functional>
 #include <utility>
 
@@ -50,6 +51,10 @@ class InstrumentedStream final : public Stream {
     return inner_->Synchronize();
   }
   absl::Status Query() override { return inner_->Query(); }
+  bool WaitUntil(const std::function<bool()>& done,
+                 std::chrono::steady_clock::time_point deadline) override {
+    return inner_->WaitUntil(done, deadline);
+  }
   absl::Status BeginCapture() override {
     capturing_ = true;
     return inner_->BeginCapture();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// service/listen_address.h: parsing, and telling a busy address from a stale one.
-#include "service/listen_address.h"
+// Addresses as text, and telling a busy address from a stale one.
+#include "service/transport/listening_socket.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "service/transport/listen_address.h"
 #include "tests/testing/tiny_model.h"
 
 namespace reprise::service {
@@ -69,62 +70,66 @@ TEST(ParseListenAddress, RefusesWhatIsNeither) {
   EXPECT_THAT(std::string(long_path.status().message()), HasSubstr("201"));
 }
 
-absl::Status Claim(const std::string& text) {
+absl::StatusOr<std::vector<ListeningSocket>> ListenOn(const std::string& text) {
   const auto address = ParseListenAddress(text);
   EXPECT_TRUE(address.ok()) << address.status();
-  return ClaimListenAddress(*address);
+  return Listen(*address);
 }
 
-TEST(ClaimListenAddress, SocketThatSomeoneListensOnIsInUse) {
+TEST(Listen, SocketThatSomeoneListensOnIsInUse) {
   testing::TemporaryDirectory directory;
   const std::string path = directory.path() + "/s";
   UnixListener other(path, /*listening=*/true);
-  const absl::Status status = Claim("unix:" + path);
+  const absl::Status status = ListenOn("unix:" + path).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(status.message()), HasSubstr("in use"));
   EXPECT_TRUE(std::filesystem::exists(path));
 }
 
-TEST(ClaimListenAddress, StaleSocketIsRemoved) {
+TEST(Listen, StaleSocketIsReplaced) {
   testing::TemporaryDirectory directory;
   const std::string path = directory.path() + "/s";
   { UnixListener dead(path, /*listening=*/true); }
   ASSERT_TRUE(std::filesystem::exists(path));
-  EXPECT_TRUE(Claim("unix:" + path).ok());
-  EXPECT_FALSE(std::filesystem::exists(path));
+  const auto sockets = ListenOn("unix:" + path);
+  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  EXPECT_EQ(ListenOn("unix:" + path).status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST(ClaimListenAddress, FileThatIsNoSocketIsLeftAlone) {
+TEST(Listen, FileThatIsNoSocketIsLeftAlone) {
   testing::TemporaryDirectory directory;
   const std::string path = directory.path() + "/s";
   std::ofstream(path) << "precious";
-  EXPECT_EQ(Claim("unix:" + path).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ListenOn("unix:" + path).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(std::filesystem::exists(path));
 }
 
-TEST(ClaimListenAddress, MissingDirectoryIsNotFound) {
+TEST(Listen, MissingDirectoryIsNotFound) {
   testing::TemporaryDirectory directory;
-  const absl::Status status = Claim("unix:" + directory.path() + "/none/s");
+  const absl::Status status = ListenOn("unix:" + directory.path() + "/none/s").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/none"));
 }
 
 // Not even root may make a file there.
-TEST(ClaimListenAddress, DirectoryThatTakesNoFileSaysTheSystemsReason) {
-  const absl::Status status = Claim("unix:/sys/s");
+TEST(Listen, DirectoryThatTakesNoFileSaysTheSystemsReason) {
+  const absl::Status status = ListenOn("unix:/sys/s").status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()),
               ::testing::ContainsRegex("^cannot listen on unix:/sys/s: [A-Z][a-z ]+$"));
 }
 
-TEST(ClaimListenAddress, LeavesNoFile) {
-  testing::TemporaryDirectory directory;
-  const std::string path = directory.path() + "/s";
-  EXPECT_TRUE(Claim("unix:" + path).ok());
-  EXPECT_FALSE(std::filesystem::exists(path));
+TEST(Listen, FreePortIsTheSameOnEachAddressOfTheHost) {
+  const auto sockets = ListenOn("localhost:0");
+  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  ASSERT_FALSE(sockets->empty());
+  for (const ListeningSocket& socket : *sockets) {
+    EXPECT_EQ(socket.address, sockets->front().address);
+    EXPECT_THAT(socket.address, ::testing::MatchesRegex("localhost:[1-9][0-9]*"));
+  }
 }
 
-TEST(ClaimListenAddress, PortThatSomeoneListensOnIsInUse) {
+TEST(Listen, PortThatSomeoneListensOnIsInUse) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -134,15 +139,15 @@ TEST(ClaimListenAddress, PortThatSomeoneListensOnIsInUse) {
   socklen_t length = sizeof(address);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   const std::string text = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  const absl::Status status = Claim(text);
+  const absl::Status status = ListenOn(text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   close(fd);
-  EXPECT_TRUE(Claim(text).ok());
+  EXPECT_TRUE(ListenOn(text).ok());
 }
 
-TEST(ClaimListenAddress, HostThatDoesNotResolveIsInvalid) {
-  const absl::Status status = Claim("no-such-host.invalid:1");
+TEST(Listen, HostThatDoesNotResolveIsInvalid) {
+  const absl::Status status = ListenOn("no-such-host.invalid:1").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("host"));
 }

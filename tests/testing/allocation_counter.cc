@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/allocation_counter.h"
+#include "tests/testing/allocation_counter.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -9,10 +10,13 @@ namespace reprise::testing {
 namespace {
 
 thread_local uint64_t num_allocations = 0;
+std::atomic<size_t> too_large = ~size_t{0};
+thread_local bool exempt = false;
 
 void* Counted(size_t bytes, size_t alignment) {
   ++num_allocations;
   void* data = nullptr;
+  if (!exempt && bytes >= too_large.load(std::memory_order_relaxed)) return nullptr;
   const size_t at_least_one = bytes == 0 ? 1 : bytes;
   if (alignment <= alignof(std::max_align_t)) {
     data = std::malloc(at_least_one);
@@ -31,6 +35,15 @@ void* CountedOrThrow(size_t bytes, size_t alignment) {
 }  // namespace
 
 uint64_t NumAllocationsOfThisThread() { return num_allocations; }
+
+LargeAllocationsFail::LargeAllocationsFail(size_t bytes) {
+  exempt = true;
+  too_large = bytes;
+}
+LargeAllocationsFail::~LargeAllocationsFail() {
+  too_large = ~size_t{0};
+  exempt = false;
+}
 
 }  // namespace reprise::testing
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ListenAddress: where a server listens, and whether it can. gRPC itself says only that it could
-// not listen, and takes over a unix socket that another server uses; so addresses are checked here
-// first.
-#ifndef REPRISE_SERVICE_LISTEN_ADDRESS_H_
-#define REPRISE_SERVICE_LISTEN_ADDRESS_H_
+// ListenAddress: where a server listens, as text and taken apart; and the file that a unix socket
+// makes there.
+#ifndef REPRISE_SERVICE_TRANSPORT_LISTEN_ADDRESS_H_
+#define REPRISE_SERVICE_TRANSPORT_LISTEN_ADDRESS_H_
 
 #include <cstdint>
 #include <string>
@@ -26,10 +25,6 @@ struct ListenAddress {
 // Errors: InvalidArgument (what, got, allowed).
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 
-// Makes sure that nobody listens there; removes a socket file that nobody listens on. Another
-// process may still come first: then listening itself fails. Errors: see Server::Start.
-absl::Status ClaimListenAddress(const ListenAddress& address);
-
 // Identity of a socket file, so that only one's own is removed later.
 struct SocketFile {
   std::string path;
@@ -43,4 +38,4 @@ void RemoveSocketFile(const SocketFile& file);
 
 }  // namespace reprise::service
 
-#endif  // REPRISE_SERVICE_LISTEN_ADDRESS_H_
+#endif  // REPRISE_SERVICE_TRANSPORT_LISTEN_ADDRESS_H_

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections beyond what the server allows, floods of frames on those that it has, and running
+// out of file descriptors: whoever behaves goes on undisturbed, and the listener comes back.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "service/transport/file_descriptor.h"
+#include "tests/service/http2_client.h"
+#include "tests/service/served_model.h"
+
+namespace reprise::service {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kRow = 1;
+const std::vector<uint32_t> kPrompt = {5, 80, 33};
+constexpr char kDescribe[] = "Describe";
+
+// Restores the process's limit of file descriptors.
+class DescriptorLimit {
+ public:
+  DescriptorLimit() { getrlimit(RLIMIT_NOFILE, &before_); }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  void Set(rlim_t soft) {
+    rlimit limit = before_;
+    limit.rlim_cur = soft;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+
+ private:
+  rlimit before_{};
+};
+
+// What the server's operator was told.
+class Reports {
+ public:
+  std::function<void(const std::string&)> Sink() {
+    return [this](const std::string& text) {
+      std::lock_guard lock(mutex_);
+      all_ += text + "\n";
+    };
+  }
+  std::string All() {
+    std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string all_;
+};
+
+ServedModel::Options Connections(uint32_t in_all, uint32_t per_peer) {
+  ServedModel::Options options;
+  options.server.connections.max_connections = in_all;
+  options.server.connections.max_connections_per_peer = per_peer;
+  return options;
+}
+
+// One that is connected and has been answered. The server has accepted it, then.
+std::unique_ptr<Http2Client> Connected(const ServedModel& served) {
+  auto client = std::make_unique<Http2Client>(served.address());
+  EXPECT_TRUE(client->connected());
+  EXPECT_TRUE(client->Send(Http2Opening()));
+  return client;
+}
+
+class EveryAddress : public ::testing::TestWithParam<std::string> {
+ protected:
+  ServedModel::Options Listening(ServedModel::Options options) const {
+    if (GetParam() == "Tcp") options.server.listen = {"127.0.0.1:0"};
+    return options;
+  }
+};
+
+TEST_P(EveryAddress, OneConnectionTooManyIsToldSoAndTheOthersGoOn) {
+  Reports reports;
+  ServedModel::Options options = Listening(Connections(8, 3));
+  options.server.report = reports.Sink();
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  const auto second = Connected(served);
+  auto third = Connected(served);
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = Connected(served);
+    EXPECT_TRUE(refused->AwaitEnd());
+    EXPECT_THAT(refused->received(), HasSubstr("got one more with 3 open, allowed 3"));
+  }
+  // gRPC's own clients say it too.
+  const grpc::Status told = CallWithBytes(served.NewChannel(), kDescribe, "");
+  EXPECT_EQ(told.error_code(), grpc::StatusCode::UNAVAILABLE);
+  for (const uint32_t token : Continue(client, kRow, 5)) tokens.push_back(token);
+  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  third->Close();
+  EXPECT_TRUE(Eventually([&] { return CallWithBytes(served.NewChannel(), kDescribe, "").ok(); }));
+  EXPECT_TRUE(Eventually([&] { return !reports.All().empty(); }));
+  EXPECT_THAT(reports.All(), HasSubstr("connections refused: "));
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryAddress, ::testing::Values("Unix", "Tcp"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Connections, ThatComeAndGoTakeNothingFromThoseThatStay) {
+  DescriptorLimit limit;
+  ServedModel::Options options;
+  options.server.listen = {"127.0.0.1:0"};
+  options.server.connections.max_connections = 20;
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  for (int i = 0; i < 200; ++i) Http2Client(served.address()).Close();
+  for (const uint32_t token : Continue(client, kRow, 5)) tokens.push_back(token);
+  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_TRUE(CallWithBytes(served.NewChannel(), kDescribe, "").ok());
+}
+
+TEST(Connections, TheListenerComesBackWhenFileDescriptorsDo) {
+  DescriptorLimit limit;
+  limit.Set(400);
+  ServedModel served;
+  StreamClient client(served.NewChannel());
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  Http2Client late;
+  late.MakeSocket(served.address());
+  std::vector<FileDescriptor> taken;
+  while (true) {
+    FileDescriptor one(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!one.valid()) break;
+    taken.push_back(std::move(one));
+  }
+  ASSERT_TRUE(late.Connect(served.address()));
+  EXPECT_TRUE(late.AwaitEnd());
+  EXPECT_THAT(late.received(), HasSubstr("Too many open files"));
+  for (const uint32_t token : Continue(client, kRow, 5)) tokens.push_back(token);
+  taken.clear();
+  EXPECT_TRUE(CallWithBytes(served.NewChannel(), kDescribe, "").ok());
+  for (const uint32_t token : Continue(client, kRow, 5)) tokens.push_back(token);
+  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+}
+
+TEST(Connections, MoreThanTheProcessMayHaveAreRefusedAtTheStart) {
+  DescriptorLimit limit;
+  limit.Set(400);
+  testing::TemporaryDirectory directory;
+  ServerOptions options;
+  options.listen = {absl::StrCat("unix:", directory.path(), "/s")};
+  options.connections.max_connections = 500;
+  const auto server = Server::Start(options);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(server.status().message()),
+              ::testing::AllOf(HasSubstr("got 500"), HasSubstr("400 file descriptors")));
+}
+
+struct Flood {
+  std::string name;
+  // The i-th piece of it, sent after the connection's opening.
+  std::function<std::string(uint32_t)> piece;
+  std::string words;
+};
+
+class Floods : public ::testing::TestWithParam<Flood> {};
+
+// The rates of the test are the server's own: some thousands are beyond each, whatever the machine.
+TEST_P(Floods, EndTheirOwnConnectionAndNoOther) {
+  Reports reports;
+  ServedModel::Options options;
+  options.server.report = reports.Sink();
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  Http2Client flood(served.address());
+  ASSERT_TRUE(flood.Send(Http2Opening()));
+  bool cut = false;
+  constexpr uint32_t kPieces = 200000;
+  for (uint32_t i = 0; i < kPieces && !cut; i += 100) {
+    std::string bytes;
+    for (uint32_t j = i; j < i + 100; ++j) bytes += GetParam().piece(j);
+    cut = !flood.Send(bytes) || !flood.Drain();
+  }
+  EXPECT_TRUE(cut);
+  for (const uint32_t token : Continue(client, kRow, 10)) tokens.push_back(token);
+  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(CheckHealth(served.NewChannel()), grpc::health::v1::HealthCheckResponse::SERVING);
+  EXPECT_TRUE(Eventually([&] { return !reports.All().empty(); }));
+  EXPECT_THAT(reports.All(),
+              ::testing::AllOf(HasSubstr("cut off: 1"), HasSubstr(GetParam().words)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, Floods,
+    ::testing::Values(
+        Flood{"RapidReset",
+              [](uint32_t i) {
+                return CallHeaders(2 * i + 1, "/reprise.v1.StepService/StepStream") +
+                       Reset(2 * i + 1);
+              },
+              "RST_STREAM"},
+        Flood{"Ping", [](uint32_t) { return Frame(FrameType::kPing, 0, 0, "12345678"); }, "PING"},
+        Flood{"PingAnswers", [](uint32_t) { return Frame(FrameType::kPing, 1, 0, "12345678"); },
+              "PING"},
+        Flood{"Settings", [](uint32_t) { return Frame(FrameType::kSettings, 0, 0, ""); },
+              "SETTINGS"},
+        Flood{"WindowUpdates",
+              [](uint32_t) {
+                return Frame(FrameType::kWindowUpdate, 0, 0, std::string_view("\0\0\0\1", 4));
+              },
+              "frames without a message"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace reprise::service

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// reprise_stress: a server over a tiny model, sessions that behave, and clients that do not, each a
+// process of its own on the server's unix socket. Fails when a session that behaves gets a wrong
+// token, an error or a long wait, when anything is left behind, or when memory grows.
+//
+//   build/cuda/tests/stress/reprise_stress --seconds 600
+//   build/cuda/tests/stress/reprise_stress --attacks resets --no-limits
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "grpc/health/v1/health.pb.h"
+#include "tests/service/served_model.h"
+#include "tests/stress/attacks.h"
+#include "tests/stress/victims.h"
+
+extern char** environ;
+
+namespace reprise::stress {
+namespace {
+
+struct Options {
+  int seconds = 60;
+  int quiet_seconds = 3;
+  int victims = 3;
+  std::vector<std::string> attacks;
+  bool no_limits = false;
+  double max_wait_ms = 5000;
+  std::string attack;   // of this process
+  std::string address;  // of the server, for it
+};
+Options options;
+
+// Memory of this process that is in RAM, in MiB.
+double ResidentMiB() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+// One attack in a process of its own, started again where it ends.
+class Attacker {
+ public:
+  Attacker(std::string attack, std::string address)
+      : attack_(std::move(attack)), address_(std::move(address)) {
+    Spawn();
+  }
+  ~Attacker() {
+    kill(pid_, SIGKILL);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    if (WIFEXITED(status)) {
+      ADD_FAILURE() << "the attack " << attack_ << " ended by itself, with exit code "
+                    << WEXITSTATUS(status);
+    }
+  }
+  Attacker(const Attacker&) = delete;
+  Attacker& operator=(const Attacker&) = delete;
+
+ private:
+  void Spawn() {
+    const std::vector<std::string> words = {"/proc/self/exe", "--attack", attack_, "--address",
+                                            address_};
+    std::vector<char*> argv;
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    ASSERT_EQ(posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+  }
+
+  const std::string attack_;
+  const std::string address_;
+  pid_t pid_ = -1;
+};
+
+service::ServedModel::Options ServerOptions() {
+  service::ServedModel::Options served;
+  // Room for everybody, so that a refusal is an error.
+  served.server.session_limits = {.max_rows = 1, .max_blocks = 16};
+  served.server.report = [](const std::string& text) { std::printf("  %s\n", text.c_str()); };
+  if (options.no_limits) {
+    constexpr double kAny = std::numeric_limits<double>::infinity();
+    constexpr service::Rate kNone = {.per_second = kAny, .burst = kAny};
+    served.server.connections.accepts_per_peer = kNone;
+    served.server.connections.frames = {
+        .call = kNone, .reset = kNone, .ping = kNone, .settings = kNone, .other = kNone};
+  }
+  return served;
+}
+
+void Print(const char* when, const Latency& latency) {
+  std::printf("%-14s %8zu steps   p50 %8.3f ms   p99 %8.3f ms   longest %8.1f ms   %6.0f MiB\n",
+              when, latency.steps, latency.p50, latency.p99, latency.max, ResidentMiB());
+  std::fflush(stdout);
+}
+
+TEST(Stress, SessionsThatBehaveStayRight) {
+  service::ServedModel served(ServerOptions());
+  const uint32_t free_blocks = served.engine().pool().free_blocks;
+  {
+    Victims victims(served, options.victims);
+    victims.Start();
+    std::this_thread::sleep_for(std::chrono::seconds(options.quiet_seconds));
+    Print("quiet", victims.TakeLatency());
+    double after_start = 0;
+    {
+      std::vector<std::unique_ptr<Attacker>> attackers;
+      for (const std::string& attack : options.attacks) {
+        attackers.push_back(std::make_unique<Attacker>(attack, served.address()));
+      }
+      const int interval = std::max(1, std::min(10, options.seconds / 3));
+      for (int second = 0; second < options.seconds; second += interval) {
+        std::this_thread::sleep_for(std::chrono::seconds(interval));
+        const Latency latency = victims.TakeLatency();
+        Print("under attack", latency);
+        EXPECT_EQ(victims.Failure(), "");
+        EXPECT_GT(latency.steps, 0u);
+        EXPECT_LT(latency.max, options.max_wait_ms);
+        if (second == 0) after_start = ResidentMiB();
+      }
+    }
+    const double growth = ResidentMiB() - after_start;
+    EXPECT_LT(growth, 512) << "MiB more than at the start of the attacks";
+    victims.TakeLatency();
+    std::this_thread::sleep_for(std::chrono::seconds(options.quiet_seconds));
+    Print("quiet again", victims.TakeLatency());
+    EXPECT_EQ(service::CheckHealth(served.NewChannel()),
+              grpc::health::v1::HealthCheckResponse::SERVING);
+    victims.Stop();
+    EXPECT_EQ(victims.Failure(), "");
+  }
+  EXPECT_TRUE(service::Eventually([&] {
+    return served.engine().pool().free_blocks == free_blocks;
+  })) << served.engine().pool().free_blocks
+      << " of " << free_blocks << " blocks are free";
+  EXPECT_TRUE(served.server().Drain());
+}
+
+int RunAttack() {
+  // Not longer than the server's process, however that ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const Attack& attack : Attacks()) {
+    if (attack.name != options.attack) continue;
+    const std::string had = attack.run(options.address);
+    std::fprintf(stderr, "the attack %s had what it must not have: %s\n", options.attack.c_str(),
+                 had.c_str());
+    return 1;
+  }
+  return 2;
+}
+
+}  // namespace
+}  // namespace reprise::stress
+
+int main(int argc, char** argv) {
+  using reprise::stress::options;
+  ::testing::InitGoogleTest(&argc, argv);
+  CLI::App app("Sessions that behave beside clients that do not.");
+  std::string attacks;
+  for (const auto& attack : reprise::stress::Attacks()) {
+    options.attacks.emplace_back(attack.name);
+    absl::StrAppend(&attacks, "\n  ", std::string(attack.name), ": ", std::string(attack.what));
+  }
+  app.footer(absl::StrCat("Attacks:", attacks));
+  app.add_option("--seconds", options.seconds, "How long to attack")
+      ->envname("REPRISE_STRESS_SECONDS")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+  app.add_option("--victims", options.victims, "Sessions that behave")
+      ->check(CLI::Range(1, 4))
+      ->capture_default_str();
+  app.add_option("--attacks", options.attacks, "Which, as a,b,c; all unless given")->delimiter(',');
+  app.add_option("--max-wait", options.max_wait_ms, "Longest step, in milliseconds, that passes")
+      ->capture_default_str();
+  app.add_flag("--no-limits", options.no_limits,
+               "Without limits of frames and new connections: for comparison");
+  app.add_option("--attack", options.attack)->group("");
+  app.add_option("--address", options.address)->group("");
+  CLI11_PARSE(app, argc, argv);
+  if (!options.attack.empty()) return reprise::stress::RunAttack();
+  return RUN_ALL_TESTS();
+}
