@@ -24,6 +24,20 @@ function(reprise_library folder)
     # Nothing there must be fast, and sanitizers make much code of gRPC's and CLI11's templates:
     # with -O0 it is compiled in 60 % of the time of -O1.
     target_compile_options(${target} PRIVATE $<$<CONFIG:Sanitize>:-O0>)
+    reprise_fewer_checks(${target})
+  endif()
+  if(folder STREQUAL "tools")
+    # Two thirds of the time of -O3.
+    target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug,Sanitize>>:-O1>)
+  endif()
+endfunction()
+
+# reprise_fewer_checks(<target>)
+# Leaves out what is a quarter of the time that a file takes to compile for
+# UndefinedBehaviorSanitizer; AddressSanitizer finds a null pointer that is followed as well.
+function(reprise_fewer_checks target)
+  if(REPRISE_SANITIZE MATCHES "undefined")
+    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment)
   endif()
 endfunction()
 
@@ -46,11 +60,7 @@ function(reprise_test folder)
   # with -O0.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Sanitize>:-O0>
                                            $<$<NOT:$<CONFIG:Debug,Sanitize>>:-O1>)
-  if(REPRISE_SANITIZE MATCHES "undefined")
-    # A quarter of what a test file takes to compile; AddressSanitizer finds a null pointer that is
-    # followed as well.
-    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment)
-  endif()
+  reprise_fewer_checks(${target})
   target_link_libraries(${target} PRIVATE reprise_flags ${REPRISE_TSAN_OBJECTS} ${arg_DEPENDS}
                                           reprise::testing GTest::gmock GTest::gtest_main)
   if(REPRISE_SANITIZE)

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What three vendors' matrix instructions compute: matrices are put together from the lanes'
+// registers by the published lane maps, and each lane gets its own elements, in double, rounded
+// once. Written from the vendors' documents (which kernels/device/cuda/matrix.h and
+// kernels/device/hip/matrix.h name), not from the fragments built on top.
+//
+// Compiled without the emulator's hooks and without sanitizers: it takes a third of a test's time
+// otherwise, and what it reads has been handed over by then.
+#ifndef REPRISE_TESTS_EMULATOR_MATRIX_UNIT_H_
+#define REPRISE_TESTS_EMULATOR_MATRIX_UNIT_H_
+
+#include <cstddef>
+
+namespace reprise::emulator {
+
+// Each adds the product's elements of `lane` to its d. `all`: what Exchange returned, every lane's
+// registers of 16-bit elements, bf16 or f16.
+
+// m16n8k16, 32 lanes. Registers as exchanged: a[0..3], b0, b1, that is elements 0..7 of A and 8..11
+// of B. Four elements of d.
+void MultiplyMma(bool bf16, const std::byte* all, int lane, float* d);
+// 16x16x16, 64 lanes. Registers as exchanged: a[0..1], b[0..1]. Four elements of d.
+void MultiplyMfma(bool bf16, const std::byte* all, int lane, float* d);
+// 16x16x16, 32 lanes. Registers as exchanged: a[0..7], then b[0..7]. Eight elements of d. The unit
+// reads A and B of both halves of the warp and wants them equal; which half it takes for what is
+// not promised, so each element here takes A from its own half and B from the other.
+void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d);
+
+}  // namespace reprise::emulator
+
+#endif  // REPRISE_TESTS_EMULATOR_MATRIX_UNIT_H_
