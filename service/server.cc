@@ -16,6 +16,7 @@
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -56,6 +57,7 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenOnAll(const std::vector<std::
 constexpr int kMinClientPingIntervalMs = 1000;
 // For a connection to become one of HTTP/2.
 constexpr int kHandshakeTimeoutMs = 10000;
+constexpr int kMaxReflectionThreads = 16;
 // What is left to stop once all steps are answered: connections that idle, short calls.
 constexpr milliseconds kStopTimeout(250);
 
@@ -135,14 +137,23 @@ class Server::Impl {
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     SetChannelArguments(options, &builder);
+    // Reflection under its older name comes with gRPC and takes a thread for each call.
+    grpc::ResourceQuota quota("reprise");
+    quota.SetMaxThreads(kMaxReflectionThreads);
+    builder.SetResourceQuota(quota);
     builder.RegisterService(&steps_);
     builder.RegisterService(&health_);
     builder.RegisterService(&reflection_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("cannot serve: gRPC did not start");
+    ConnectionLimits limits = options.connections;
+    limits.frames.max_unfinished_bytes = std::max<uint64_t>(
+        limits.frames.max_unfinished_bytes, uint64_t{4} * options.max_message_bytes);
+    limits.frames.max_calls_before_settings =
+        std::max(limits.frames.max_calls_before_settings, options.max_calls_per_connection);
     REPRISE_ASSIGN_OR_RETURN(
         listener_,
-        Listener::Start(std::move(sockets), {.limits = options.connections,
+        Listener::Start(std::move(sockets), {.limits = limits,
                                              .accept =
                                                  [this, keepalive_ms = options.keepalive_ms](
                                                      FileDescriptor fd, int listening) {

@@ -6,11 +6,17 @@
 namespace reprise::service {
 
 ConnectionAdmission::Peer& ConnectionAdmission::PeerOf(const std::string& peer, uint64_t now_ns) {
-  return peers_.try_emplace(peer, Peer{.accepts = TokenBucket(limits_.accepts_per_peer, now_ns)})
+  const auto found = peers_.find(peer);
+  if (found != peers_.end()) return found->second;
+  return peers_
+      .emplace(peer, Peer{.accepts = TokenBucket(limits_.accepts_per_peer, now_ns),
+                          .meter = std::make_shared<PeerMeter>(limits_.calls_per_peer,
+                                                               limits_.resets_per_peer, now_ns)})
       .first->second;
 }
 
-absl::Status ConnectionAdmission::Admit(const std::string& peer, uint64_t now_ns) {
+absl::StatusOr<std::shared_ptr<PeerMeter>> ConnectionAdmission::Admit(const std::string& peer,
+                                                                      uint64_t now_ns) {
   if (num_connections_ >= limits_.max_connections) {
     return absl::ResourceExhaustedError(absl::StrCat("connections: got one more with ",
                                                      num_connections_, " open, allowed ",
@@ -29,7 +35,7 @@ absl::Status ConnectionAdmission::Admit(const std::string& peer, uint64_t now_ns
   }
   ++from.connections;
   ++num_connections_;
-  return absl::OkStatus();
+  return from.meter;
 }
 
 void ConnectionAdmission::Leave(const std::string& peer) {

@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "service/transport/connection_limits.h"
+#include "service/transport/frame_meter.h"
 #include "service/transport/token_bucket.h"
 
 namespace reprise::service {
@@ -20,9 +22,9 @@ class ConnectionAdmission {
   // REQUIRES: no number of connections in `limits` is 0.
   explicit ConnectionAdmission(const ConnectionLimits& limits) : limits_(limits) {}
 
-  // Counts one more connection of `peer`, open until Leave. Errors: ResourceExhausted (what, got,
-  // allowed), and nothing counted.
-  absl::Status Admit(const std::string& peer, uint64_t now_ns);
+  // Counts one more connection of `peer`, open until Leave, and returns what all of its connections
+  // share. Errors: ResourceExhausted (what, got, allowed), and nothing counted.
+  absl::StatusOr<std::shared_ptr<PeerMeter>> Admit(const std::string& peer, uint64_t now_ns);
   void Leave(const std::string& peer);
   // A connection of `peer` was cut off.
   void Punish(const std::string& peer, uint64_t now_ns);
@@ -36,6 +38,7 @@ class ConnectionAdmission {
   struct Peer {
     uint32_t connections = 0;
     TokenBucket accepts;
+    std::shared_ptr<PeerMeter> meter;
   };
   Peer& PeerOf(const std::string& peer, uint64_t now_ns);
 

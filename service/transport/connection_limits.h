@@ -22,8 +22,11 @@ struct ConnectionLimits {
   Rate accepts_per_peer = {.per_second = 100, .burst = 1000};
   // What a peer pays of that for a connection that is cut off because of its frames.
   double accepts_per_cut = 100;
-  // Frames of one connection.
-  FrameRates frames = {};
+  // Calls that a peer opens and resets, all its connections together.
+  Rate calls_per_peer = {.per_second = 10000, .burst = 10000};
+  Rate resets_per_peer = {.per_second = 1000, .burst = 1000};
+  // Of one connection.
+  FrameLimits frames = {};
 };
 
 // `asked` with what is 0 filled in, by the file descriptors that this process may still open.

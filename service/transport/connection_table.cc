@@ -10,6 +10,11 @@
 
 namespace reprise::service {
 
+ConnectionTable::Connection::Connection(uint64_t id, const FrameLimits& limits,
+                                        std::shared_ptr<PeerMeter> peer,
+                                        std::function<void(const std::string&)> cut_callback)
+    : socket_id(id), meter(limits, std::move(peer), NowNs()), on_cut(std::move(cut_callback)) {}
+
 ConnectionTable& ConnectionTable::OfProcess() {
   // Never destroyed: gRPC's threads may read until the process ends.
   static ConnectionTable& table = *new ConnectionTable;
@@ -22,10 +27,10 @@ uint64_t ConnectionTable::SocketId(int fd) {
   return info.st_ino;
 }
 
-void ConnectionTable::Add(int fd, const FrameRates& rates,
+void ConnectionTable::Add(int fd, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer,
                           std::function<void(const std::string&)> on_cut) {
-  auto connection = std::make_unique<Connection>(Connection{
-      .socket_id = SocketId(fd), .meter = FrameMeter(rates, NowNs()), .on_cut = std::move(on_cut)});
+  auto connection =
+      std::make_unique<Connection>(SocketId(fd), limits, std::move(peer), std::move(on_cut));
   Shard& shard = ShardOf(fd);
   std::lock_guard lock(shard.mutex);
   shard.connections[fd] = std::move(connection);
@@ -62,7 +67,7 @@ bool ConnectionTable::Receive(int fd, std::span<const iovec> parts, size_t bytes
     }
   }
   if (!connection.cut) return true;
-  const std::string why = connection.meter.Excess();
+  const std::string why = connection.meter.excess();
   const std::function<void(const std::string&)> on_cut = std::move(connection.on_cut);
   lock.unlock();
   on_cut(why);

@@ -34,7 +34,9 @@ class ConnectionTable {
 
   // From now on meters what is read from `fd`. `on_cut` is called once, with the reason, by the
   // thread that reads, when the connection sends too much; nothing is read from it after that.
-  void Add(int fd, const FrameRates& rates, std::function<void(const std::string&)> on_cut);
+  // `peer`: as FrameMeter's.
+  void Add(int fd, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer,
+           std::function<void(const std::string&)> on_cut);
   // No more, if `socket_id` is still what was added.
   void Remove(int fd, uint64_t socket_id);
 
@@ -43,7 +45,9 @@ class ConnectionTable {
 
  private:
   struct Connection {
-    uint64_t socket_id = 0;
+    Connection(uint64_t id, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer,
+               std::function<void(const std::string&)> cut_callback);
+    const uint64_t socket_id;
     FrameMeter meter;
     std::function<void(const std::string&)> on_cut;
     bool cut = false;

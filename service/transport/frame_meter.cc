@@ -3,19 +3,27 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace reprise::service {
 namespace {
 
-// RFC 9113: the connection preface of section 3.4, the frame header of 4.1, the types of 6.
+// RFC 9113: the connection preface of section 3.4, the frame header of 4.1, types and flags of 6.
 constexpr uint64_t kPrefaceBytes = 24;
 constexpr uint8_t kData = 0;
 constexpr uint8_t kHeaders = 1;
 constexpr uint8_t kRstStream = 3;
 constexpr uint8_t kSettings = 4;
 constexpr uint8_t kPing = 6;
+constexpr uint8_t kContinuation = 9;
+constexpr uint8_t kAck = 0x1;        // of SETTINGS
+constexpr uint8_t kEndStream = 0x1;  // of DATA and HEADERS
+constexpr uint8_t kEndHeaders = 0x4;
+constexpr uint8_t kPadded = 0x8;
+
+constexpr uint32_t kMostFreePings = 1000;
 
 FrameKind KindOf(uint8_t type) {
   switch (type) {
@@ -32,63 +40,169 @@ FrameKind KindOf(uint8_t type) {
   }
 }
 
+const char* NameOf(FrameKind kind) {
+  switch (kind) {
+    case FrameKind::kCall:
+      return "HEADERS frames";
+    case FrameKind::kReset:
+      return "RST_STREAM frames";
+    case FrameKind::kPing:
+      return "PING frames";
+    case FrameKind::kSettings:
+      return "SETTINGS frames";
+    case FrameKind::kOther:
+      break;
+  }
+  return "frames without a message";
+}
+
+uint32_t BigEndian(const std::byte* bytes, int count) {
+  uint32_t value = 0;
+  for (int i = 0; i < count; ++i) value = value << 8 | std::to_integer<uint32_t>(bytes[i]);
+  return value;
+}
+
 }  // namespace
 
-FrameMeter::FrameMeter(const FrameRates& rates, uint64_t now_ns)
-    : rates_(rates),
+bool PeerMeter::Take(FrameKind kind, uint64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  if (kind == FrameKind::kCall) return calls_.Take(1, now_ns);
+  return kind != FrameKind::kReset || resets_.Take(1, now_ns);
+}
+
+FrameMeter::FrameMeter(const FrameLimits& limits, std::shared_ptr<PeerMeter> peer, uint64_t now_ns)
+    : limits_(limits),
+      peer_(std::move(peer)),
       // In the order of FrameKind.
-      buckets_{TokenBucket(rates.call, now_ns), TokenBucket(rates.reset, now_ns),
-               TokenBucket(rates.ping, now_ns), TokenBucket(rates.settings, now_ns),
-               TokenBucket(rates.other, now_ns)},
-      skip_(kPrefaceBytes) {}
+      buckets_{TokenBucket(limits.call, now_ns), TokenBucket(limits.reset, now_ns),
+               TokenBucket(limits.ping, now_ns), TokenBucket(limits.settings, now_ns),
+               TokenBucket(limits.other, now_ns)},
+      left_(kPrefaceBytes) {}
+
+bool FrameMeter::TooMuch(std::string what) {
+  excess_ = std::move(what);
+  return false;
+}
 
 bool FrameMeter::Receive(std::span<const std::byte> bytes, uint64_t now_ns) {
   while (!bytes.empty()) {
-    if (skip_ > 0) {
-      const size_t skipped = std::min<uint64_t>(skip_, bytes.size());
-      skip_ -= skipped;
-      bytes = bytes.subspan(skipped);
+    if (left_ > 0) {
+      const auto payload = bytes.first(std::min<uint64_t>(left_, bytes.size()));
+      if (!TakePayload(payload)) return false;
+      left_ -= payload.size();
+      bytes = bytes.subspan(payload.size());
+      if (left_ == 0) EndFrame();
       continue;
     }
     const size_t taken = std::min(header_.size() - header_size_, bytes.size());
     std::memcpy(header_.data() + header_size_, bytes.data(), taken);
     header_size_ += taken;
     bytes = bytes.subspan(taken);
-    if (header_size_ == header_.size() && !CountFrame(now_ns)) return false;
+    if (header_size_ < header_.size()) continue;
+    header_size_ = 0;
+    if (!BeginFrame(now_ns)) return false;
+    if (left_ == 0) EndFrame();
   }
   return true;
 }
 
-bool FrameMeter::CountFrame(uint64_t now_ns) {
-  const auto byte = [this](size_t i) { return std::to_integer<uint32_t>(header_[i]); };
-  skip_ = byte(0) << 16 | byte(1) << 8 | byte(2);
-  header_size_ = 0;
-  const auto type = static_cast<uint8_t>(byte(3));
-  if (type == kData && skip_ > 0) return true;
-  const FrameKind kind = KindOf(type);
-  if (buckets_[static_cast<size_t>(kind)].Take(1, now_ns)) return true;
-  excess_ = kind;
-  return false;
+bool FrameMeter::BeginFrame(uint64_t now_ns) {
+  left_ = BigEndian(header_.data(), 3);
+  type_ = std::to_integer<uint8_t>(header_[3]);
+  flags_ = std::to_integer<uint8_t>(header_[4]);
+  stream_ = BigEndian(header_.data() + 5, 4) & 0x7fffffff;
+  padding_ = 0;
+  padding_is_next_ = type_ == kData && (flags_ & kPadded) != 0;
+  if (type_ == kSettings && (flags_ & kAck) != 0) settings_acknowledged_ = true;
+  if (type_ == kHeaders || type_ == kContinuation) {
+    header_bytes_ += left_;
+    if (header_bytes_ > limits_.max_header_bytes) {
+      return TooMuch(
+          absl::StrCat("headers of a call: more than ", limits_.max_header_bytes, " bytes"));
+    }
+    if ((flags_ & kEndHeaders) != 0) header_bytes_ = 0;
+  }
+  if (type_ == kHeaders && !settings_acknowledged_ &&
+      ++calls_before_settings_ > limits_.max_calls_before_settings) {
+    return TooMuch(absl::StrCat("calls before the server's SETTINGS are acknowledged: more than ",
+                                limits_.max_calls_before_settings));
+  }
+  if (type_ == kData && left_ > 0) {
+    free_pings_ = std::min(free_pings_ + 1, kMostFreePings);
+    return true;
+  }
+  if (type_ == kPing && free_pings_ > 0) {
+    --free_pings_;
+    return true;
+  }
+  return CountFrame(KindOf(type_), now_ns);
 }
 
-std::string FrameMeter::Excess() const {
-  const auto text = [](const char* frames, const Rate& rate) {
-    return absl::StrCat(frames, ": more than ", rate.burst, " at once or ", rate.per_second,
-                        " a second");
-  };
-  switch (excess_) {
-    case FrameKind::kCall:
-      return text("HEADERS frames", rates_.call);
-    case FrameKind::kReset:
-      return text("RST_STREAM frames", rates_.reset);
-    case FrameKind::kPing:
-      return text("PING frames", rates_.ping);
-    case FrameKind::kSettings:
-      return text("SETTINGS frames", rates_.settings);
-    case FrameKind::kOther:
-      break;
+bool FrameMeter::CountFrame(FrameKind kind, uint64_t now_ns) {
+  if (!buckets_[static_cast<size_t>(kind)].Take(1, now_ns)) {
+    const Rate rates[] = {limits_.call, limits_.reset, limits_.ping, limits_.settings,
+                          limits_.other};
+    const Rate& rate = rates[static_cast<size_t>(kind)];
+    return TooMuch(absl::StrCat(NameOf(kind), ": more than ", rate.burst, " at once or ",
+                                rate.per_second, " a second"));
   }
-  return text("frames without a message", rates_.other);
+  if (peer_ == nullptr || peer_->Take(kind, now_ns)) return true;
+  return TooMuch(absl::StrCat(NameOf(kind), " of all its connections: too many"));
+}
+
+bool FrameMeter::TakePayload(std::span<const std::byte> bytes) {
+  if (type_ != kData) return true;
+  uint64_t left = left_;
+  if (padding_is_next_) {
+    padding_ = std::to_integer<uint64_t>(bytes[0]);
+    padding_is_next_ = false;
+    bytes = bytes.subspan(1);
+    --left;
+  }
+  // Of what is left, the padding comes last.
+  const uint64_t data = left - std::min(left, padding_);
+  return TakeData(bytes.first(std::min<uint64_t>(data, bytes.size())));
+}
+
+bool FrameMeter::TakeData(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return true;
+  Messages& call = calls_[stream_];
+  while (!bytes.empty()) {
+    if (call.prefix_size < call.prefix.size()) {
+      const size_t taken = std::min(call.prefix.size() - call.prefix_size, bytes.size());
+      std::memcpy(call.prefix.data() + call.prefix_size, bytes.data(), taken);
+      call.prefix_size += taken;
+      bytes = bytes.subspan(taken);
+      if (call.prefix_size == call.prefix.size()) call.left = BigEndian(&call.prefix[1], 4);
+    } else {
+      const size_t taken = std::min<uint64_t>(call.left, bytes.size());
+      call.left -= taken;
+      call.unfinished += taken;
+      unfinished_bytes_ += taken;
+      bytes = bytes.subspan(taken);
+    }
+    if (call.prefix_size == call.prefix.size() && call.left == 0) {
+      unfinished_bytes_ -= call.unfinished;
+      call = {};
+    }
+  }
+  if (call.prefix_size == 0) calls_.erase(stream_);
+  if (unfinished_bytes_ <= limits_.max_unfinished_bytes) return true;
+  return TooMuch(absl::StrCat("messages that have not come whole: more than ",
+                              limits_.max_unfinished_bytes, " bytes"));
+}
+
+void FrameMeter::EndFrame() {
+  const bool ends_call =
+      type_ == kRstStream || ((type_ == kData || type_ == kHeaders) && (flags_ & kEndStream) != 0);
+  if (ends_call) ForgetCall(stream_);
+}
+
+void FrameMeter::ForgetCall(uint32_t stream) {
+  const auto found = calls_.find(stream);
+  if (found == calls_.end()) return;
+  unfinished_bytes_ -= found->second.unfinished;
+  calls_.erase(found);
 }
 
 }  // namespace reprise::service

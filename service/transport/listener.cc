@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -98,7 +99,11 @@ class Listener::Impl {
     if (!stop_.valid() || !spare_.valid()) {
       return absl::UnavailableError("cannot listen: the system has no file descriptors left");
     }
-    thread_ = std::thread([this] { Run(); });
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error& error) {
+      return absl::UnavailableError(absl::StrCat("cannot listen: no thread: ", error.what()));
+    }
     return absl::OkStatus();
   }
 
@@ -128,19 +133,28 @@ class Listener::Impl {
     while (true) {
       ::poll(polled.data(), polled.size(), kTickMs);
       if (polled[0].revents != 0) return;
-      TakeCuts();
-      const uint64_t refused_before = num_refused_;
-      for (size_t i = 1; i < polled.size(); ++i) {
-        if (polled[i].revents != 0) AcceptSome(polled[i].fd);
+      try {
+        Turn(polled);
+      } catch (const std::bad_alloc&) {
+        // What it was about is closed, or looked at again in the next turn.
+        std::this_thread::sleep_for(kPause);
       }
-      if (num_refused_ - refused_before >= kRefusalsPerPause) std::this_thread::sleep_for(kPause);
-      const uint64_t now_ns = NowNs();
-      if (now_ns - ticked_ns_ < kTickNs) continue;
-      ticked_ns_ = now_ns;
-      Sweep();
-      admission_.ForgetQuiet(now_ns);
-      Report(now_ns);
     }
+  }
+
+  void Turn(const std::vector<pollfd>& polled) {
+    TakeCuts();
+    const uint64_t refused_before = num_refused_;
+    for (size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) AcceptSome(polled[i].fd);
+    }
+    if (num_refused_ - refused_before >= kRefusalsPerPause) std::this_thread::sleep_for(kPause);
+    const uint64_t now_ns = NowNs();
+    if (now_ns - ticked_ns_ < kTickNs) return;
+    ticked_ns_ = now_ns;
+    Sweep();
+    admission_.ForgetQuiet(now_ns);
+    Report(now_ns);
   }
 
   void AcceptSome(int listening) {
@@ -148,16 +162,15 @@ class Listener::Impl {
       FileDescriptor connection(
           ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (connection.valid()) {
-        try {
-          Take(std::move(connection), listening);
-        } catch (const std::bad_alloc&) {
-          // Closed without a word; the next one may find memory again.
-        }
+        Take(std::move(connection), listening);
         continue;
       }
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) TurnAway(listening);
-      return;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        TurnAway(listening);
+        return;
+      }
+      // What went wrong with a connection before it was accepted is that connection's own.
     }
   }
 
@@ -165,19 +178,20 @@ class Listener::Impl {
     const int fd = connection.get();
     Open open = {.fd = fd, .socket_id = ConnectionTable::SocketId(fd), .peer = PeerOf(fd)};
     if (open.peer.empty()) return;
+    std::function<void(const std::string&)> on_cut =
+        [cuts = cuts_, peer = open.peer](const std::string& why) { cuts->Add(peer, why); };
     const uint64_t now_ns = NowNs();
-    absl::Status admitted = admission_.Admit(open.peer, now_ns);
+    auto admitted = admission_.Admit(open.peer, now_ns);
     if (!admitted.ok() && now_ns - swept_ns_ >= kMinSweepNs && Sweep()) {
       admitted = admission_.Admit(open.peer, now_ns);
     }
     if (!admitted.ok()) {
-      Refuse(std::move(connection), admitted.message());
+      Refuse(std::move(connection), admitted.status().message());
       return;
     }
-    open_.push_back(open);  // has room
-    ConnectionTable::OfProcess().Add(
-        fd, limits_.frames,
-        [cuts = cuts_, peer = open.peer](const std::string& why) { cuts->Add(peer, why); });
+    // Nothing may fail between the count and this; there is room.
+    open_.push_back(std::move(open));
+    ConnectionTable::OfProcess().Add(fd, limits_.frames, *std::move(admitted), std::move(on_cut));
     options_.accept(std::move(connection), listening);
   }
 
@@ -190,10 +204,9 @@ class Listener::Impl {
     if (connection.valid()) {
       Refuse(std::move(connection),
              absl::StrCat("the server can take no connection now: ", std::strerror(error)));
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     spare_ = OpenSpare();
+    std::this_thread::sleep_for(kPause);
   }
 
   void Refuse(FileDescriptor connection, absl::string_view why) {

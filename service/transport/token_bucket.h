@@ -27,10 +27,11 @@ class TokenBucket {
     tokens_ -= tokens;
     return true;
   }
-  // Takes them though they may not be there: what comes next waits until they are made up for.
+  // Takes them though they may not be there: what comes next waits until they are made up for. No
+  // more than a burst is owed.
   void Charge(double tokens, uint64_t now_ns) {
     Fill(now_ns);
-    tokens_ -= tokens;
+    tokens_ = std::max(tokens_ - tokens, -rate_.burst);
   }
   bool IsFull(uint64_t now_ns) {
     Fill(now_ns);

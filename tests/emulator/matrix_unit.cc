@@ -36,8 +36,7 @@ void Mma(const std::byte* all, int lane, float* d) {
     for (int k = 0; k < kDepth; ++k) {
       // Row i, column k of A: lane (i % 8) * 4 + (k % 8) / 2, element 2 * (i / 8) + 4 * (k / 8) + k
       // % 2.
-      row[n][k] =
-          ElementOf<kBf16>(all, i % 8 * 4 + k % 8 / 2, 2 * (i / 8) + 4 * (k / 8) + k % 2);
+      row[n][k] = ElementOf<kBf16>(all, i % 8 * 4 + k % 8 / 2, 2 * (i / 8) + 4 * (k / 8) + k % 2);
       // Row k, column j of B: lane j * 4 + (k % 8) / 2, element 2 * (k / 8) + k % 2.
       column[n][k] = ElementOf<kBf16>(all, j * 4 + k % 8 / 2, 8 + 2 * (k / 8) + k % 2);
     }
@@ -49,7 +48,7 @@ template <bool kBf16>
 void Mfma(const std::byte* all, int lane, float* d) {
   double row[kDepth], column[kDepth];
   // k lies in lane group k / 4, element k % 4, of both operands.
-  const auto read = [all](int index, int first_element, double (&values)[kDepth]) {
+  const auto read = [all](int index, int first_element, double(&values)[kDepth]) {
     for (int k = 0; k < kDepth; ++k) {
       values[k] = ElementOf<kBf16>(all, k / 4 * 16 + index, first_element + k % 4);
     }

@@ -27,7 +27,7 @@ ConnectionLimits Limits() {
 }
 
 std::string Refusal(ConnectionAdmission& admission, const std::string& peer, uint64_t now_ns = 0) {
-  const absl::Status status = admission.Admit(peer, now_ns);
+  const absl::Status status = admission.Admit(peer, now_ns).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   return std::string(status.message());
 }

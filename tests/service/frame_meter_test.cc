@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,10 +19,19 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-FrameRates Rates(double burst) {
+FrameLimits Limits(double burst) {
   const Rate rate = {.per_second = 10, .burst = burst};
-  return {.call = rate, .reset = rate, .ping = rate, .settings = rate, .other = rate};
+  return {.call = rate,
+          .reset = rate,
+          .ping = rate,
+          .settings = rate,
+          .other = rate,
+          .max_header_bytes = 1000,
+          .max_unfinished_bytes = 2000,
+          .max_calls_before_settings = 3};
 }
+
+FrameMeter NewMeter(double burst) { return {Limits(burst), nullptr, 0}; }
 
 bool Receive(FrameMeter& meter, std::string_view bytes, uint64_t now_ns = 0) {
   return meter.Receive(std::as_bytes(std::span(bytes)), now_ns);
@@ -40,16 +51,16 @@ struct Kind {
 class FrameMeterKinds : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(FrameMeterKinds, TakesTheBurstAndNotOneMore) {
-  FrameMeter meter(Rates(5), 0);
+  FrameMeter meter = NewMeter(5);
   ASSERT_TRUE(Receive(meter, Http2Opening()));  // SETTINGS among it
-  const int left = GetParam().name == "Settings" ? 4 : 5;
+  const int left = GetParam().name == "Settings" ? 3 : 5;
   EXPECT_TRUE(Receive(meter, Times(left, GetParam().frame)));
   EXPECT_FALSE(Receive(meter, GetParam().frame));
-  EXPECT_THAT(meter.Excess(), HasSubstr(GetParam().words));
+  EXPECT_THAT(meter.excess(), HasSubstr(GetParam().words));
 }
 
 TEST_P(FrameMeterKinds, HasRoomAgainAsTimePasses) {
-  FrameMeter meter(Rates(5), 0);
+  FrameMeter meter = NewMeter(5);
   ASSERT_TRUE(Receive(meter, Http2Opening()));
   for (uint64_t tenth = 1; tenth < 100; ++tenth) {
     EXPECT_TRUE(Receive(meter, GetParam().frame, tenth * kSecond / 10)) << tenth;
@@ -69,21 +80,114 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"Unknown", Frame(static_cast<FrameType>(77), 0, 1, "xyz"), "without"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(FrameMeter, DataWithAPayloadIsNotCounted) {
-  FrameMeter meter(Rates(1), 0);
+// A message as gRPC frames it, or its first bytes.
+std::string Message(uint32_t length, size_t bytes) {
+  std::string text = {'\0', static_cast<char>(length >> 24), static_cast<char>(length >> 16),
+                      static_cast<char>(length >> 8), static_cast<char>(length)};
+  return text + std::string(bytes, 'x');
+}
+
+std::string Data(uint32_t stream, const std::string& payload, uint8_t flags = 0) {
+  return Frame(FrameType::kData, flags, stream, payload);
+}
+
+TEST(FrameMeter, WholeMessagesAreNotCountedHoweverTheyAreCut) {
+  FrameMeter meter = NewMeter(3);
   ASSERT_TRUE(Receive(meter, Http2Opening()));
-  EXPECT_TRUE(Receive(meter, Times(1000, Frame(FrameType::kData, 0, 1, "payload"))));
+  EXPECT_TRUE(Receive(meter, Times(1000, Data(1, Message(7, 7)))));
+  EXPECT_TRUE(Receive(
+      meter, Times(1000, Data(1, Message(700, 300)) + Data(3, Message(9, 4)) +
+                             Data(1, std::string(400, 'x')) + Data(3, "xxxxx" + Message(0, 0)))));
+  // Two in one frame, a prefix across two, and padding, which is no message's.
+  EXPECT_TRUE(Receive(meter, Times(1000, Data(5, Message(3, 3) + Message(900, 900)))));
+  EXPECT_TRUE(Receive(meter, Times(1000, Data(7, Message(1500, 0).substr(0, 2)) +
+                                             Data(7, Message(1500, 1500).substr(2)))));
+  EXPECT_TRUE(Receive(meter, Times(1000, Data(9, "\x03" + Message(1200, 1200) + "pad", 8))));
+}
+
+TEST(FrameMeter, MessagesThatDoNotComeWholeAreBoundedAllCallsTogether) {
+  FrameMeter meter = NewMeter(3);
+  ASSERT_TRUE(Receive(meter, Http2Opening()));
+  EXPECT_TRUE(Receive(meter, Data(1, Message(~0u, 1500))));
+  EXPECT_TRUE(Receive(meter, Data(3, Message(600, 500))));
+  EXPECT_FALSE(Receive(meter, Data(5, Message(600, 1))));
+  EXPECT_THAT(meter.excess(), HasSubstr("not come whole: more than 2000 bytes"));
+}
+
+TEST(FrameMeter, OnePingForEachPayloadIsFree) {
+  FrameMeter meter = NewMeter(3);
+  ASSERT_TRUE(Receive(meter, Http2Opening()));
+  const std::string ping = Frame(FrameType::kPing, 0, 0, "12345678");
+  EXPECT_TRUE(Receive(meter, Times(1000, Data(1, Message(7, 7)) + ping)));
+  EXPECT_TRUE(Receive(meter, Times(3, ping)));
+  EXPECT_FALSE(Receive(meter, ping));
+}
+
+TEST(FrameMeter, CallsThatEndTakeTheirMessagesWithThem) {
+  FrameMeter meter = NewMeter(1000);
+  ASSERT_TRUE(Receive(meter, Http2Opening()));
+  for (uint32_t stream = 1; stream < 100; stream += 4) {
+    EXPECT_TRUE(Receive(meter, Data(stream, Message(~0u, 900)) + Reset(stream)));
+    EXPECT_TRUE(Receive(meter, Data(stream + 2, Message(~0u, 900), 1)));
+  }
+}
+
+TEST(FrameMeter, HeadersOfACallAreBoundedOverAllTheirFrames) {
+  constexpr auto kContinuation = static_cast<FrameType>(9);
+  constexpr uint8_t kEnd = 4;
+  FrameMeter meter = NewMeter(1000);
+  ASSERT_TRUE(Receive(meter, Http2Opening()));
+  const std::string part(400, 'x');
+  for (uint32_t stream = 1; stream < 100; stream += 2) {
+    EXPECT_TRUE(Receive(meter, Frame(FrameType::kHeaders, 0, stream, part) +
+                                   Frame(kContinuation, kEnd, stream, part)));
+  }
+  EXPECT_TRUE(Receive(meter, Frame(FrameType::kHeaders, 0, 101, part)));
+  EXPECT_TRUE(Receive(meter, Frame(kContinuation, 0, 101, part)));
+  EXPECT_FALSE(Receive(meter, Frame(kContinuation, 0, 101, part)));
+  EXPECT_THAT(meter.excess(), HasSubstr("headers of a call"));
+}
+
+TEST(FrameMeter, WhoDoesNotAcknowledgeTheSettingsOpensFewCalls) {
+  FrameMeter meter = NewMeter(1000);
+  const std::string acknowledgement = Frame(FrameType::kSettings, 1, 0, "");
+  const std::string opening = Http2Opening();
+  ASSERT_TRUE(Receive(meter, opening.substr(0, opening.size() - acknowledgement.size())));
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_TRUE(Receive(meter, CallHeaders(2 * i + 1, "/a/b")));
+  EXPECT_FALSE(Receive(meter, CallHeaders(7, "/a/b")));
+  EXPECT_THAT(meter.excess(), HasSubstr("SETTINGS"));
+  FrameMeter other = NewMeter(1000);
+  ASSERT_TRUE(Receive(other, opening));
+  for (uint32_t i = 0; i < 100; ++i) EXPECT_TRUE(Receive(other, CallHeaders(2 * i + 1, "/a/b")));
+}
+
+TEST(FrameMeter, ConnectionsOfAPeerShareItsCallsAndResets) {
+  const auto peer = std::make_shared<PeerMeter>(Rate{.per_second = 1, .burst = 100},
+                                                Rate{.per_second = 1, .burst = 12}, 0);
+  int cut = 0;
+  for (int i = 0; i < 10; ++i) {
+    FrameMeter meter(Limits(1000), peer, 0);
+    ASSERT_TRUE(Receive(meter, Http2Opening()));
+    for (uint32_t j = 0; j < 2; ++j) {
+      if (Receive(meter, CallHeaders(2 * j + 1, "/a/b") + Reset(2 * j + 1))) continue;
+      ++cut;
+      EXPECT_THAT(meter.excess(), HasSubstr("RST_STREAM frames of all its connections"));
+      break;
+    }
+  }
+  EXPECT_EQ(cut, 4);
 }
 
 TEST(FrameMeter, ByteByByteIsTheSame) {
-  FrameMeter meter(Rates(3), 0);
+  FrameMeter meter = NewMeter(3);
   // A payload that looks like frames is none.
-  const std::string pings = Times(3, Frame(FrameType::kPing, 0, 0, "12345678"));
-  const std::string bytes = Http2Opening() + Frame(FrameType::kData, 0, 1, pings) + pings;
+  const std::string ping = Frame(FrameType::kPing, 0, 0, "12345678");
+  const std::string pings = Times(3, ping);
+  const std::string message = Message(static_cast<uint32_t>(pings.size()), 0) + pings;
+  const std::string bytes = Http2Opening() + Data(1, message) + Times(4, ping);
   for (const char byte : bytes) EXPECT_TRUE(Receive(meter, {&byte, 1}));
-  const std::string one_more = Frame(FrameType::kPing, 0, 0, "12345678");
-  EXPECT_TRUE(Receive(meter, one_more.substr(0, 8)));
-  EXPECT_FALSE(Receive(meter, one_more.substr(8, 1)));
+  EXPECT_TRUE(Receive(meter, ping.substr(0, 8)));
+  EXPECT_FALSE(Receive(meter, ping.substr(8, 1)));
 }
 
 }  // namespace

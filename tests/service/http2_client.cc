@@ -46,7 +46,8 @@ std::string Frame(FrameType type, uint8_t flags, uint32_t stream, std::string_vi
 }
 
 std::string Http2Opening() {
-  return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(FrameType::kSettings, 0, 0, "");
+  return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(FrameType::kSettings, 0, 0, "") +
+         Frame(FrameType::kSettings, 1, 0, "");
 }
 
 std::string CallHeaders(uint32_t stream, std::string_view path) {

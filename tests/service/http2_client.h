@@ -25,7 +25,7 @@ enum class FrameType : uint8_t {
 };
 
 std::string Frame(FrameType type, uint8_t flags, uint32_t stream, std::string_view payload);
-// What opens a connection: the preface and empty SETTINGS.
+// What opens a connection: the preface, empty SETTINGS, and an acknowledgement of the server's.
 std::string Http2Opening();
 // HEADERS that start a call of `path` ("/reprise.v1.StepService/Describe"), not its end.
 std::string CallHeaders(uint32_t stream, std::string_view path);

@@ -159,13 +159,45 @@ std::string SmallFrames(const std::string& address) {
   });
 }
 
+// Some resets on each of many connections, none of which sends too many itself.
+std::string ManyConnections(const std::string& address) {
+  std::string bytes = Http2Opening();
+  for (uint32_t i = 0; i < 180; ++i) {
+    bytes += CallHeaders(2 * i + 1, kStepStream) + service::Reset(2 * i + 1);
+  }
+  while (true) Http2Client(address).Send(bytes);
+}
+
+// Messages and headers that never come whole, on as many connections as there may be.
+std::string Unfinished(const std::string& address) {
+  std::vector<std::unique_ptr<Http2Client>> clients;
+  const std::string data = Frame(FrameType::kData, 0, 1, std::string(16000, 'x'));
+  while (true) {
+    clients.push_back(std::make_unique<Http2Client>(address));
+    Http2Client& client = *clients.back();
+    bool alive = client.Send(Http2Opening());
+    if (clients.size() % 2 == 0) {
+      alive = alive &&
+              client.Send(CallHeaders(1, "/reprise.v1.StepService/Step") +
+                          Frame(FrameType::kData, 0, 1, std::string_view("\0\xff\xff\xff\xff", 5)));
+      for (int i = 0; alive && i < 2000; ++i) alive = client.Send(data) && client.Drain();
+    } else {
+      const std::string part(16000, '\0');
+      alive = alive && client.Send(Frame(FrameType::kHeaders, 0, 1, part));
+      for (int i = 0; alive && i < 2000; ++i) {
+        alive = client.Send(Frame(static_cast<FrameType>(9), 0, 1, part)) && client.Drain();
+      }
+    }
+    if (clients.size() > 20) clients.clear();
+    Pause(1);
+  }
+}
+
 // Messages of few bytes on the wire and many in memory.
 std::string Amplify(const std::string& address) {
   constexpr size_t kMegabytes = 3;
   std::string adds;
   while (adds.size() < kMegabytes << 20) adds += std::string("\x2a\x00", 2);
-  v1::StepRequest step;
-  step.ParseFromString(adds.substr(0, 64));
   std::vector<std::unique_ptr<Session>> sessions;
   for (int i = 0; i < 8; ++i) sessions.push_back(std::make_unique<Session>(address));
   v1::StepRequest large;
@@ -262,6 +294,8 @@ constexpr std::array kAttacks = {
     Attack{"pings", "PING frames", &Pings},
     Attack{"settings", "SETTINGS frames", &Settings},
     Attack{"small-frames", "window updates and unknown frames", &SmallFrames},
+    Attack{"connections", "resets spread over many connections", &ManyConnections},
+    Attack{"unfinished", "messages and headers that never end", &Unfinished},
     Attack{"amplify", "messages that grow when parsed", &Amplify},
     Attack{"greedy", "as many long steps as may wait", &Greedy},
     Attack{"vanish", "sessions that end in the middle of a step", &Vanish},
