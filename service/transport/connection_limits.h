@@ -24,7 +24,7 @@ struct ConnectionLimits {
   double accepts_per_cut = 100;
   // Calls that a peer opens and resets, all its connections together.
   Rate calls_per_peer = {.per_second = 10000, .burst = 10000};
-  Rate resets_per_peer = {.per_second = 1000, .burst = 1000};
+  Rate resets_per_peer = {.per_second = 300, .burst = 500};
   // Of one connection.
   FrameLimits frames = {};
 };

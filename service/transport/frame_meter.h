@@ -31,7 +31,7 @@ inline constexpr size_t kNumFrameKinds = 5;
 // and gives back its windows twice a message.
 struct FrameLimits {
   Rate call = {.per_second = 5000, .burst = 2000};  // HEADERS
-  Rate reset = {.per_second = 500, .burst = 500};   // RST_STREAM
+  Rate reset = {.per_second = 250, .burst = 300};   // RST_STREAM
   // PING, and answers to the server's; not those between which it sent DATA with a payload.
   Rate ping = {.per_second = 2000, .burst = 2000};
   Rate settings = {.per_second = 10, .burst = 100};    // SETTINGS, and answers
@@ -67,7 +67,7 @@ class FrameMeter {
   // Takes the next bytes that the client sent. False when there was too much of something among
   // them; what follows it is not looked at.
   bool Receive(std::span<const std::byte> bytes, uint64_t now_ns);
-  // Of what was too much: "RST_STREAM frames: more than 500 at once or 500 a second".
+  // Of what was too much: "RST_STREAM frames: more than 300 at once or 250 a second".
   const std::string& excess() const { return excess_; }
 
  private:

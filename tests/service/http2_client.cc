@@ -58,6 +58,8 @@ std::string CallHeaders(uint32_t stream, std::string_view path) {
   return Frame(FrameType::kHeaders, kEndHeaders, stream, block);
 }
 
+std::string LongHeader() { return std::string("\0\1a\x7f\xff\xff\xff\x07", 8); }
+
 std::string Reset(uint32_t stream) {
   constexpr uint32_t kCancel = 8;
   return Frame(FrameType::kRstStream, 0, stream, BigEndian(kCancel));

@@ -29,6 +29,8 @@ std::string Frame(FrameType type, uint8_t flags, uint32_t stream, std::string_vi
 std::string Http2Opening();
 // HEADERS that start a call of `path` ("/reprise.v1.StepService/Describe"), not its end.
 std::string CallHeaders(uint32_t stream, std::string_view path);
+// How a header begins whose value is gigabytes long (HPACK).
+std::string LongHeader();
 // RST_STREAM with CANCEL.
 std::string Reset(uint32_t stream);
 

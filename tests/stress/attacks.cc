@@ -182,8 +182,8 @@ std::string Unfinished(const std::string& address) {
                           Frame(FrameType::kData, 0, 1, std::string_view("\0\xff\xff\xff\xff", 5)));
       for (int i = 0; alive && i < 2000; ++i) alive = client.Send(data) && client.Drain();
     } else {
-      const std::string part(16000, '\0');
-      alive = alive && client.Send(Frame(FrameType::kHeaders, 0, 1, part));
+      const std::string part(16000, 'x');
+      alive = alive && client.Send(Frame(FrameType::kHeaders, 0, 1, service::LongHeader() + part));
       for (int i = 0; alive && i < 2000; ++i) {
         alive = client.Send(Frame(static_cast<FrameType>(9), 0, 1, part)) && client.Drain();
       }
