@@ -137,7 +137,7 @@ run_sanitized() {
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
   cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests \
-    reprise_models_tests reprise_engine_tests reprise_service_tests reprise_stress
+    reprise_models_tests reprise_engine_tests reprise_service_tests
   stage "Running the tests of runtime, graphs, models, engine and service under ThreadSanitizer"
   # The Python client drives the program, which is not built here.
   run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \

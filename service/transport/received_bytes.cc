@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // recvmsg() as whoever links reprise_service gets it (the linker's --wrap, in
 // service/CMakeLists.txt): gRPC reads every connection with it. Nothing is kept or copied; where
-// the table says that a connection must end, gRPC is told that the client has reset it.
+// the table says that a connection must end, gRPC is told that the client has reset it. This needs
+// gRPC as a static library: the reads of a shared one do not come here, and frames are not metered.
 #include <sys/socket.h>
 
 #include <cerrno>
