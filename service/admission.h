@@ -27,7 +27,8 @@ class Admission {
     virtual ~Stream() = default;
     // Takes no further steps; ends once those accepted are answered.
     virtual void Drain() = 0;
-    // Ends if nothing was asked of it since `since_ns` (NowNs()) and nothing is unanswered.
+    // Ends if nothing was asked of it since `since_ns` (NowNs()) and nothing is unanswered, or if
+    // its client has not taken an answer that was written before then.
     virtual void EndIfIdle(uint64_t since_ns) = 0;
   };
 

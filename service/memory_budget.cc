@@ -14,6 +14,9 @@ namespace {
 constexpr uint64_t kParsedBytesPerByte = 13;
 // A message within another, however few bytes it has: AddRow with its Sampling takes the most.
 constexpr uint64_t kParsedBytesPerEntry = 512;
+// An answer is held as a message and, while it is written, as its bytes: a sampled token of two
+// bytes takes four, and one's log-probability as much as on the wire.
+constexpr uint64_t kAnswerBytesPerByte = 3;
 // Messages that are always taken. Each stream has a few at a time, so they add up to little.
 constexpr uint64_t kSmallMessageBytes = 4096;
 
@@ -39,6 +42,12 @@ absl::StatusOr<MemoryBudget::Charge> MemoryBudget::ChargeMessage(uint64_t wire_b
         bytes_, " left for messages that wait"));
   }
   return Charge(this, needed);
+}
+
+MemoryBudget::Charge MemoryBudget::ChargeAnswer(uint64_t wire_bytes) {
+  const uint64_t bytes = kAnswerBytesPerByte * wire_bytes;
+  used_.fetch_add(bytes, std::memory_order_relaxed);
+  return Charge(this, bytes);
 }
 
 }  // namespace reprise::service

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemoryBudget: limits the memory of messages that wait in the server, all clients together. A
-// message is charged before it is parsed, and given back when it has been answered.
-// Threads: every method from any thread.
+// message is charged before it is parsed, and given back when it has been answered. Answers are
+// charged too, until the client has taken them: they are never refused, but leave less for
+// messages. Threads: every method from any thread.
 #ifndef REPRISE_SERVICE_MEMORY_BUDGET_H_
 #define REPRISE_SERVICE_MEMORY_BUDGET_H_
 
@@ -45,6 +46,9 @@ class MemoryBudget {
   // repeated messages, may take once parsed. Small messages always fit: a client that sends large
   // ones cannot keep others from their steps. Errors: ResourceExhausted (needed, left).
   absl::StatusOr<Charge> ChargeMessage(uint64_t wire_bytes, uint32_t num_entries = 0);
+
+  // Charges an answer that waits, or is kept, as so many bytes on the wire.
+  Charge ChargeAnswer(uint64_t wire_bytes);
 
   // What one stream may have charged before it is read no further: a quarter of the whole, and no
   // less than its largest message takes.

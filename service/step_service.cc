@@ -92,10 +92,10 @@ bool StepService::WaitIdle(std::chrono::steady_clock::time_point deadline) {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepService::StepStream(
-    grpc::CallbackServerContext* /*context*/) {
+    grpc::CallbackServerContext* context) {
   Attached* serving = attached();
   if (serving == nullptr) return service::StepStream::Refuse(Loading());
-  return service::StepStream::Start(serving->host);
+  return service::StepStream::Start(serving->host, *context);
 }
 
 grpc::ServerUnaryReactor* StepService::Step(grpc::CallbackServerContext* context,
@@ -118,6 +118,10 @@ grpc::ServerUnaryReactor* StepService::Unary(
     Response wire_response;
     REPRISE_RETURN_IF_ERROR(
         ScanWire(*request, *Request::descriptor(), serving->host.max_entries(), &head));
+    if constexpr (requires { wire_request.session(); })
+      REPRISE_RETURN_IF_ERROR(sessions_.Find(head.session).status());
+    REPRISE_ASSIGN_OR_RETURN(const MemoryBudget::Charge charge,
+                             memory_.ChargeMessage(request->Length(), head.num_entries));
     REPRISE_RETURN_IF_ERROR(ParseWire(*request, &wire_request));
     REPRISE_RETURN_IF_ERROR((this->*handle)(wire_request, &wire_response));
     *response = SerializeWire(wire_response);

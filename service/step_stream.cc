@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "grpcpp/server_context.h"
 #include "runtime/status_macros.h"
 #include "service/clock.h"
 #include "service/out_of_memory.h"
@@ -52,6 +53,7 @@ struct StepStream::Exchange final : public StepJob {
       } else {
         ErrorToWire(sequence, status, response.mutable_error());
       }
+      answer_charge = holder->host_.memory.ChargeAnswer(response.ByteSizeLong());
       return absl::OkStatus();
     });
     holder->Answered(this, written);
@@ -59,7 +61,8 @@ struct StepStream::Exchange final : public StepJob {
 
   std::shared_ptr<StepStream> stream;  // set while the pipeline has this job
   uint64_t sequence = 0;               // of the step; 0 where the message is none
-  MemoryBudget::Charge charge;
+  MemoryBudget::Charge charge;         // of the message
+  MemoryBudget::Charge answer_charge;  // once there is an answer
   v1::StepStreamRequest message;
   StepScratch scratch;
   v1::StepStreamResponse response;
@@ -67,8 +70,8 @@ struct StepStream::Exchange final : public StepJob {
 };
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Start(
-    const ServiceHost& host) {
-  auto stream = std::make_shared<StepStream>(host);
+    const ServiceHost& host, grpc::CallbackServerContext& context) {
+  auto stream = std::make_shared<StepStream>(host, context);
   const absl::Status joined = host.admission.Join(stream);
   if (!joined.ok()) return Refuse(joined);
   std::lock_guard lock(stream->mutex_);
@@ -82,7 +85,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Refuse(
   return new RefusedStream(status);
 }
 
-StepStream::StepStream(const ServiceHost& host) : host_(host) {
+StepStream::StepStream(const ServiceHost& host, grpc::CallbackServerContext& context)
+    : host_(host), context_(context) {
   spare_.reserve(host_.max_unanswered());
 }
 
@@ -218,6 +222,7 @@ absl::Status StepStream::Convert(Exchange& exchange) const {
 void StepStream::Answered(Exchange* exchange, const absl::Status& written) {
   std::lock_guard lock(mutex_);
   exchange->answered = true;
+  charged_bytes_ += exchange->answer_charge.bytes();
   if (!written.ok()) Break(written);
   Advance();
 }
@@ -240,7 +245,7 @@ void StepStream::Advance() {
     read_bytes_.Clear();
     StartRead(&read_bytes_);
   }
-  if (ending_ && !writing_ && exchanges_.empty()) {
+  if (ending_ && !writing_ && !cancelling_ && exchanges_.empty()) {
     finished_ = true;
     const grpc::Status status = ToGrpcStatus(end_);
     // Whoever sees the end of the stream finds its blocks free.
@@ -260,9 +265,10 @@ void StepStream::PopFront() {
   std::unique_ptr<Exchange> exchange = std::move(exchanges_.front());
   exchanges_.pop_front();
   const uint64_t bytes = exchange->charge.bytes();
-  charged_bytes_ -= bytes;
+  charged_bytes_ -= bytes + exchange->answer_charge.bytes();
   if (bytes > uint64_t{kMaxKeptBytes} || exchange->response.GetCachedSize() > kMaxKeptBytes) return;
   exchange->charge = {};
+  exchange->answer_charge = {};
   exchange->sequence = 0;
   exchange->answered = false;
   spare_.push_back(std::move(exchange));
@@ -279,6 +285,7 @@ void StepStream::WriteFront() {
   });
   if (!serialized.ok()) return Break(serialized);
   writing_ = true;
+  write_started_ns_ = NowNs();
   StartWrite(&write_bytes_);
 }
 
@@ -316,7 +323,21 @@ void StepStream::Drain() {
 }
 
 void StepStream::EndIfIdle(uint64_t since_ns) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!writing_ || write_started_ns_ >= since_ns) return EndIfNothingWasAsked(since_ns);
+    // Nothing can be written behind that answer, not even why the call ends.
+    Break(absl::CancelledError("the client takes no answers"));
+    cancelling_ = true;
+  }
+  // Not with the lock held: this may run the call's reactions.
+  context_.TryCancel();
   std::lock_guard lock(mutex_);
+  cancelling_ = false;
+  Advance();
+}
+
+void StepStream::EndIfNothingWasAsked(uint64_t since_ns) {
   const uint64_t asked_ns =
       opened_ ? session_->last_asked_ns.load(std::memory_order_relaxed) : started_ns_;
   if (ending_ || !exchanges_.empty() || asked_ns > since_ns) return;

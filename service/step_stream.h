@@ -35,11 +35,11 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
  public:
   // The reactor of a new call; one that refuses while draining. Frees itself when the call is over.
   static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Start(
-      const ServiceHost& host);
+      const ServiceHost& host, grpc::CallbackServerContext& context);
   // The reactor of a call that is refused at once.
   static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Refuse(
       const absl::Status& status);
-  explicit StepStream(const ServiceHost& host);
+  StepStream(const ServiceHost& host, grpc::CallbackServerContext& context);
   ~StepStream() override;
 
   void OnReadDone(bool ok) override;
@@ -72,10 +72,12 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   void WriteFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Writes nothing more and ends with `status` once nothing is in the pipeline.
   void Break(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndIfNothingWasAsked(uint64_t since_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives back what the session holds.
   void CloseSession() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ServiceHost host_;
+  grpc::CallbackServerContext& context_;  // of the call: until OnDone
 
   std::mutex mutex_;
   std::shared_ptr<StepStream> self_ ABSL_GUARDED_BY(mutex_);  // until OnDone
@@ -91,10 +93,12 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   grpc::ByteBuffer write_bytes_;  // gRPC's while writing_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t write_started_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // of the answer that is being written
   // Read no more; Finish with end_ when all is answered.
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // the client is gone: write no more
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;      // the client is gone: write no more
+  bool cancelling_ ABSL_GUARDED_BY(mutex_) = false;  // context_ is in use: not finished before
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

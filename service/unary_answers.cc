@@ -50,11 +50,14 @@ bool UnaryAnswers::HasWaiters(const UnaryRequest& request) const {
 }
 
 std::vector<UnaryWaiter*> UnaryAnswers::Finish(const UnaryRequest& request,
-                                               const grpc::ByteBuffer* answer) {
+                                               const grpc::ByteBuffer* answer,
+                                               MemoryBudget& memory) {
   std::lock_guard lock(mutex_);
   if (answer != nullptr) {
     last_ = request;
     last_answer_ = *answer;
+    last_charge_ = {};
+    last_charge_ = memory.ChargeAnswer(answer->Length());
   }
   const auto sent = std::find_if(
       on_their_way_.begin(), on_their_way_.end(),

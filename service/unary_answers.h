@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "service/memory_budget.h"
 
 namespace reprise::service {
 
@@ -44,9 +45,10 @@ class UnaryAnswers {
   bool IsBusy() const;
   // Whether anybody but its sender waits for the request.
   bool HasWaiters(const UnaryRequest& request) const;
-  // Ends a request that was to run, and keeps its answer, the last one, unless it was refused
-  // (nullptr). Returns those who wait for it.
-  std::vector<UnaryWaiter*> Finish(const UnaryRequest& request, const grpc::ByteBuffer* answer);
+  // Ends a request that was to run, and keeps its answer, the last one, charged to `memory`, unless
+  // it was refused (nullptr). Returns those who wait for it.
+  std::vector<UnaryWaiter*> Finish(const UnaryRequest& request, const grpc::ByteBuffer* answer,
+                                   MemoryBudget& memory);
 
  private:
   struct OnItsWay {
@@ -58,6 +60,7 @@ class UnaryAnswers {
   std::vector<OnItsWay> on_their_way_ ABSL_GUARDED_BY(mutex_);
   UnaryRequest last_ ABSL_GUARDED_BY(mutex_);  // sequence 0: none
   grpc::ByteBuffer last_answer_ ABSL_GUARDED_BY(mutex_);
+  MemoryBudget::Charge last_charge_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::service

@@ -117,7 +117,7 @@ void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* r
 }
 
 void UnaryStep::Tell(const absl::Status& status, const grpc::ByteBuffer* answer) {
-  for (UnaryWaiter* waiter : session_->answers.Finish(sent_, answer))
+  for (UnaryWaiter* waiter : session_->answers.Finish(sent_, answer, host_.memory))
     waiter->Answer(status, answer);
 }
 

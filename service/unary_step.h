@@ -34,8 +34,12 @@ class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public 
                                          grpc::ByteBuffer* response);
   ~UnaryStep() override;
 
-  void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
-  // After the thread that ended the call has released its lock.
+  // Locks, so that OnDone comes after it for tools too, which cannot see gRPC's own order.
+  void OnCancel() override {
+    const std::lock_guard lock(mutex_);
+    cancelled_.store(true, std::memory_order_relaxed);
+  }
+  // After the threads that ended or cancelled the call have released their lock.
   void OnDone() override {
     { const std::lock_guard lock(mutex_); }
     delete this;

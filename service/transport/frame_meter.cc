@@ -25,6 +25,11 @@ constexpr uint8_t kPadded = 0x8;
 
 constexpr uint32_t kMostFreePings = 1000;
 
+// What gRPC keeps for a piece of a message beside its bytes.
+constexpr uint64_t kPieceBytes = 64;
+// Messages are cut into pieces of 16 KiB, and where a window ends. Pieces below this are counted.
+constexpr uint64_t kSmallPieceBytes = 256;
+
 FrameKind KindOf(uint8_t type) {
   switch (type) {
     case kHeaders:
@@ -53,7 +58,7 @@ const char* NameOf(FrameKind kind) {
     case FrameKind::kOther:
       break;
   }
-  return "frames without a message";
+  return "frames without a message, and small pieces of messages";
 }
 
 uint32_t BigEndian(const std::byte* bytes, int count) {
@@ -91,7 +96,7 @@ bool FrameMeter::Receive(std::span<const std::byte> bytes, uint64_t now_ns) {
       if (!TakePayload(payload)) return false;
       left_ -= payload.size();
       bytes = bytes.subspan(payload.size());
-      if (left_ == 0) EndFrame();
+      if (left_ == 0 && !EndFrame(now_ns)) return false;
       continue;
     }
     const size_t taken = std::min(header_.size() - header_size_, bytes.size());
@@ -101,13 +106,13 @@ bool FrameMeter::Receive(std::span<const std::byte> bytes, uint64_t now_ns) {
     if (header_size_ < header_.size()) continue;
     header_size_ = 0;
     if (!BeginFrame(now_ns)) return false;
-    if (left_ == 0) EndFrame();
+    if (left_ == 0 && !EndFrame(now_ns)) return false;
   }
   return true;
 }
 
 bool FrameMeter::BeginFrame(uint64_t now_ns) {
-  left_ = BigEndian(header_.data(), 3);
+  length_ = left_ = BigEndian(header_.data(), 3);
   type_ = std::to_integer<uint8_t>(header_[3]);
   flags_ = std::to_integer<uint8_t>(header_[4]);
   stream_ = BigEndian(header_.data() + 5, 4) & 0x7fffffff;
@@ -192,10 +197,20 @@ bool FrameMeter::TakeData(std::span<const std::byte> bytes) {
                               limits_.max_unfinished_bytes, " bytes"));
 }
 
-void FrameMeter::EndFrame() {
+bool FrameMeter::EndPiece(uint64_t now_ns) {
+  const auto found = calls_.find(stream_);
+  if (found == calls_.end()) return true;
+  found->second.unfinished += kPieceBytes;
+  unfinished_bytes_ += kPieceBytes;
+  return length_ >= kSmallPieceBytes || CountFrame(FrameKind::kOther, now_ns);
+}
+
+bool FrameMeter::EndFrame(uint64_t now_ns) {
+  if (type_ == kData && length_ > 0 && !EndPiece(now_ns)) return false;
   const bool ends_call =
       type_ == kRstStream || ((type_ == kData || type_ == kHeaders) && (flags_ & kEndStream) != 0);
   if (ends_call) ForgetCall(stream_);
+  return true;
 }
 
 void FrameMeter::ForgetCall(uint32_t stream) {

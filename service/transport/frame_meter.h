@@ -34,11 +34,12 @@ struct FrameLimits {
   Rate reset = {.per_second = 250, .burst = 300};   // RST_STREAM
   // PING, and answers to the server's; not those between which it sent DATA with a payload.
   Rate ping = {.per_second = 2000, .burst = 2000};
-  Rate settings = {.per_second = 10, .burst = 100};    // SETTINGS, and answers
-  Rate other = {.per_second = 20000, .burst = 20000};  // all else, and DATA without a payload
+  Rate settings = {.per_second = 10, .burst = 100};  // SETTINGS, and answers
+  // All else, DATA without a payload, and DATA of a few bytes that does not end its message.
+  Rate other = {.per_second = 20000, .burst = 20000};
   // Of one call's headers, as they come.
   uint64_t max_header_bytes = 64 << 10;
-  // Of messages that have not come whole, all calls together.
+  // Of messages that have not come whole, all calls together, with what gRPC takes for each piece.
   uint64_t max_unfinished_bytes = 16 << 20;
   // Opened before the client has acknowledged the server's settings, which say how many may be open
   // at a time. Clients take 100 for granted until they know.
@@ -77,7 +78,7 @@ class FrameMeter {
     std::array<std::byte, 5> prefix = {};
     size_t prefix_size = 0;   // of which have come
     uint64_t left = 0;        // of the message's bytes
-    uint64_t unfinished = 0;  // of them those that have come
+    uint64_t unfinished = 0;  // of them those that have come, and kPieceBytes for each piece
   };
 
   // The header of a frame that has come whole.
@@ -86,7 +87,9 @@ class FrameMeter {
   // Bytes of the payload of the frame that is being read.
   bool TakePayload(std::span<const std::byte> bytes);
   bool TakeData(std::span<const std::byte> bytes);
-  void EndFrame();
+  bool EndFrame(uint64_t now_ns);
+  // The end of a DATA frame with a payload.
+  bool EndPiece(uint64_t now_ns);
   void ForgetCall(uint32_t stream);
   bool TooMuch(std::string what);
 
@@ -99,6 +102,7 @@ class FrameMeter {
   std::array<std::byte, 9> header_ = {};
   size_t header_size_ = 0;  // of which have come
   uint64_t left_;           // bytes of its payload that are still to come
+  uint64_t length_ = 0;     // of its payload
   uint8_t type_ = 0xff;
   uint8_t flags_ = 0;
   uint32_t stream_ = 0;

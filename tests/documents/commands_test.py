@@ -212,7 +212,11 @@ class Commands:
 
     def ctest(self, words):
         pattern = words[words.index("-R") + 1]
-        said = self.run(["ctest", "--test-dir", self.build, "-N", "-R", pattern]).stdout
+        # Of the same tests in a folder of its own: ctest would overwrite the build's log.
+        tests = self.scratch / "ctest"
+        tests.mkdir(exist_ok=True)
+        (tests / "CTestTestfile.cmake").write_text(f'subdirs("{self.build}")\n')
+        said = self.run(["ctest", "--test-dir", tests, "-N", "-R", pattern]).stdout
         check(not said.rstrip().endswith("Total Tests: 0"), f"ctest: no test matches {pattern}")
 
     # ---- all ----

@@ -95,13 +95,14 @@ TEST(FrameMeter, WholeMessagesAreNotCountedHoweverTheyAreCut) {
   FrameMeter meter = NewMeter(3);
   ASSERT_TRUE(Receive(meter, Http2Opening()));
   EXPECT_TRUE(Receive(meter, Times(1000, Data(1, Message(7, 7)))));
-  EXPECT_TRUE(Receive(
-      meter, Times(1000, Data(1, Message(700, 300)) + Data(3, Message(9, 4)) +
-                             Data(1, std::string(400, 'x')) + Data(3, "xxxxx" + Message(0, 0)))));
+  EXPECT_TRUE(Receive(meter, Times(1000, Data(1, Message(700, 300)) + Data(3, Message(300, 290)) +
+                                             Data(1, std::string(400, 'x')) +
+                                             Data(3, std::string(10, 'x') + Message(0, 0)))));
   // Two in one frame, a prefix across two, and padding, which is no message's.
   EXPECT_TRUE(Receive(meter, Times(1000, Data(5, Message(3, 3) + Message(900, 900)))));
-  EXPECT_TRUE(Receive(meter, Times(1000, Data(7, Message(1500, 0).substr(0, 2)) +
-                                             Data(7, Message(1500, 1500).substr(2)))));
+  EXPECT_TRUE(
+      Receive(meter, Times(1000, Data(7, Message(300, 300) + Message(1500, 0).substr(0, 2)) +
+                                     Data(7, Message(1500, 1500).substr(2)))));
   EXPECT_TRUE(Receive(meter, Times(1000, Data(9, "\x03" + Message(1200, 1200) + "pad", 8))));
 }
 
@@ -109,8 +110,24 @@ TEST(FrameMeter, MessagesThatDoNotComeWholeAreBoundedAllCallsTogether) {
   FrameMeter meter = NewMeter(3);
   ASSERT_TRUE(Receive(meter, Http2Opening()));
   EXPECT_TRUE(Receive(meter, Data(1, Message(~0u, 1500))));
-  EXPECT_TRUE(Receive(meter, Data(3, Message(600, 500))));
+  EXPECT_TRUE(Receive(meter, Data(3, Message(600, 400))));
   EXPECT_FALSE(Receive(meter, Data(5, Message(600, 1))));
+  EXPECT_THAT(meter.excess(), HasSubstr("not come whole: more than 2000 bytes"));
+}
+
+TEST(FrameMeter, SmallPiecesOfMessagesAreCounted) {
+  FrameMeter meter = NewMeter(5);
+  ASSERT_TRUE(Receive(meter, Http2Opening()));
+  EXPECT_TRUE(Receive(meter, Data(1, Message(6, 1)) + Times(4, Data(1, "x")) + Data(1, "x")));
+  EXPECT_FALSE(Receive(meter, Data(3, Message(6, 1))));
+  EXPECT_THAT(meter.excess(), HasSubstr("small pieces"));
+}
+
+TEST(FrameMeter, PiecesTakeMoreThanTheirBytes) {
+  FrameMeter meter = NewMeter(1000);
+  ASSERT_TRUE(Receive(meter, Http2Opening()));
+  EXPECT_TRUE(Receive(meter, Data(1, Message(~0u, 0)) + Times(25, Data(1, "x"))));
+  EXPECT_FALSE(Receive(meter, Times(10, Data(1, "x"))));
   EXPECT_THAT(meter.excess(), HasSubstr("not come whole: more than 2000 bytes"));
 }
 

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "service/memory_budget.h"
+#include "service/unary_answers.h"
 #include "tests/service/refusal.h"
 #include "tests/service/served_model.h"
 
@@ -59,6 +61,36 @@ TEST(MemoryBudget, IsGivenBackOnceHoweverAChargeIsMoved) {
     EXPECT_EQ(budget.used(), again.bytes());
     again = {};
     EXPECT_EQ(budget.used(), 0u);
+  }
+  EXPECT_EQ(budget.used(), 0u);
+}
+
+TEST(MemoryBudget, AnswersAreNeverRefusedAndLeaveLessForMessages) {
+  MemoryBudget budget(1 << 20, 1 << 10);
+  {
+    const MemoryBudget::Charge answer = budget.ChargeAnswer(1 << 20);
+    EXPECT_GE(answer.bytes(), uint64_t{1} << 20);
+    EXPECT_EQ(budget.used(), answer.bytes());
+    EXPECT_FALSE(budget.ChargeMessage(5000).ok());
+  }
+  EXPECT_EQ(budget.used(), 0u);
+  EXPECT_TRUE(budget.ChargeMessage(5000).ok());
+}
+
+// A session keeps the answer to its last unary step, and no other.
+TEST(MemoryBudget, TheAnswerThatIsKeptIsCharged) {
+  MemoryBudget budget(1 << 20, 1 << 10);
+  {
+    UnaryAnswers answers;
+    for (uint64_t sequence = 1; sequence < 4; ++sequence) {
+      const UnaryRequest request{.sequence = sequence, .fingerprint = sequence};
+      grpc::ByteBuffer kept;
+      ASSERT_TRUE(answers.Begin(request, nullptr, &kept).ok());
+      const grpc::Slice bytes(std::string(1000 * sequence, 'x'));
+      const grpc::ByteBuffer answer(&bytes, 1);
+      EXPECT_TRUE(answers.Finish(request, &answer, budget).empty());
+      EXPECT_EQ(budget.used(), budget.ChargeAnswer(1000 * sequence).bytes());
+    }
   }
   EXPECT_EQ(budget.used(), 0u);
 }

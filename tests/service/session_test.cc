@@ -173,6 +173,27 @@ TEST(Session, EndsWhenNothingIsAskedOfItForTooLong) {
   EXPECT_TRUE(busy.Finish().ok());
 }
 
+// Its answers cannot be written, so it is not idle: it has steps without an answer.
+TEST(Session, EndsWhenItsClientTakesNoAnswersForTooLong) {
+  ServedModel::Options options;
+  options.server.idle_timeout_ms = 400;
+  ServedModel served(options);
+  const uint32_t free_blocks = served.engine().pool().free_blocks;
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, 32);
+  EXPECT_LT(served.engine().pool().free_blocks, free_blocks);
+  // More refusals than HTTP/2's windows take. Once the server reads no more either, sending blocks
+  // until the call ends.
+  v1::StepRequest unknown_row = client.NewStep();
+  unknown_row.add_chunks()->set_row(kRow + 1);
+  for (int i = 0; i < 5000 && client.Send(unknown_row);) ++i;
+  EXPECT_TRUE(Eventually([&] { return served.engine().pool().free_blocks == free_blocks; }));
+  v1::StepStreamResponse response;
+  while (client.Receive(&response)) EXPECT_TRUE(response.has_error());
+  EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(StreamClient(served.NewChannel()).opened());
+}
+
 TEST(Session, HoldsNoMoreThanASessionMay) {
   ServedModel::Options options;
   options.server.session_limits = {.max_rows = 2, .max_blocks = 9};
