@@ -74,7 +74,8 @@ absl::Status EngineParts::CreateRings() {
 }
 
 absl::Status EngineParts::CreatePool() {
-  const auto geometry = models::KvGeometry::For(info.model, options.block_size, options.dtype);
+  auto geometry = models::KvGeometry::For(info.model, options.block_size, options.dtype);
+  geometry.swizzled = state->attention.num_shares != 0;
   uint64_t graphs_bytes = 0;
   if (options.kv_cache_bytes == 0 && device.kind() != runtime::DeviceKind::kHost) {
     REPRISE_ASSIGN_OR_RETURN(const models::KvPool smallest,

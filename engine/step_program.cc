@@ -34,8 +34,9 @@ absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
   return kernels::Plan(stream, parts_.kernels,
                        {.plan = s.plan,
                         .rows = s.rows,
-                        .attention = parts_.decoder.attention_plan(),
-                        .block_size = static_cast<uint32_t>(parts_.pool.geometry().block_size)});
+                        .attention = s.attention,
+                        .block_size = static_cast<uint32_t>(parts_.pool.geometry().block_size),
+                        .max_rows = s.max_rows});
 }
 
 absl::Status StepProgram::EnqueueSample(runtime::Stream& stream,

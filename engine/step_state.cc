@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_state.h"
 
+#include "kernels/attention/attention.h"
+#include "models/kv_pool.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -12,11 +14,20 @@ uint32_t MaskWords(const models::ModelSpec& spec) {
 
 }  // namespace
 
-void StepState::DeclarePlan(const models::Decoder& decoder, const kernels::StepLimits& limits,
-                            runtime::BufferPlan& buffers) {
+void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::KernelSet& kernels,
+                           const kernels::StepLimits& limits) {
+  const models::ModelSpec& spec = decoder.spec();
+  const auto geometry = models::KvGeometry::For(spec, limits.block_size, kernels.dtype);
+  max_rows = limits.max_rows;
+  attention = decoder.attention_plan();
+  attention.num_kv_heads = static_cast<uint32_t>(spec.num_kv_heads);
+  attention.num_shares =
+      kernels::NumDecodeShares(kernels, static_cast<int32_t>(spec.num_heads), geometry.layout());
+}
+
+void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers) {
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   const size_t prompts = limits.max_prompt_logprobs;
-  const kernels::AttentionPlanRule& attention = decoder.attention_plan();
   buffers.Add(&plan.counts, 1, "plan.counts");
   buffers.Add(&plan.entries, rows, "plan.entries");
   buffers.Add(&plan.given_tokens, tokens + rows, "plan.given_tokens");
@@ -31,8 +42,11 @@ void StepState::DeclarePlan(const models::Decoder& decoder, const kernels::StepL
   buffers.Add(&plan.logits_place, limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
   buffers.Add(&plan.prompt_entry, prompts, "plan.prompt_entry");
   buffers.Add(&plan.prompt_target, prompts, "plan.prompt_target");
-  buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, attention.split),
+  const bool dealt = attention.num_shares != 0;
+  buffers.Add(&plan.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.split),
               "plan.decode_items");
+  buffers.Add(&plan.decode_rows, dealt ? rows : 0, "plan.decode_rows");
+  buffers.Add(&plan.decode_shares, attention.num_shares, "plan.decode_shares");
   buffers.Add(&plan.prefill_items,
               kernels::MaxPrefillItems(rows, tokens, attention.prefill_q_tokens),
               "plan.prefill_items");
@@ -85,7 +99,8 @@ absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(runtime::Device& de
                                                              const kernels::StepLimits& limits) {
   std::unique_ptr<StepState> state(new StepState());
   runtime::BufferPlan buffers, activations;
-  state->DeclarePlan(decoder, limits, buffers);
+  state->ChoosePlan(decoder, kernels, limits);
+  state->DeclarePlan(limits, buffers);
   state->DeclareRows(decoder.spec(), limits, buffers);
   decoder.DeclareBuffers(
       {.kernels = kernels, .limits = limits, .activations = activations, .scratch = buffers});

@@ -37,7 +37,9 @@ class StepState {
   size_t bytes() const { return state_.bytes() + activations_.bytes(); }
 
   kernels::StepPlan plan;
+  kernels::AttentionPlanRule attention;  // the decoder's, with what follows from the device
   kernels::ResidentRows rows;
+  uint32_t max_rows = 0;
   uint64_t* step_count = nullptr;
 
   // Sampling; see SampleArgs.
@@ -58,8 +60,10 @@ class StepState {
 
  private:
   StepState() = default;
-  void DeclarePlan(const models::Decoder& decoder, const kernels::StepLimits& limits,
-                   runtime::BufferPlan& buffers);
+  // By what rule the plan works, on this device.
+  void ChoosePlan(const models::Decoder& decoder, const kernels::KernelSet& kernels,
+                  const kernels::StepLimits& limits);
+  void DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers);
   void DeclareRows(const models::ModelSpec& spec, const kernels::StepLimits& limits,
                    runtime::BufferPlan& buffers);
   void DeclareSampling(const models::ModelSpec& spec, const kernels::StepLimits& limits,

@@ -46,7 +46,8 @@ class KernelSet {
   DeviceTraits traits() const {
     DeviceTraits traits = TraitsOf(device.matrix_unit);
     traits.warp_size = device.warp_size;
-    return traits;
+    const bool old_cuda = device.compute_capability != 0 && device.compute_capability < 90;
+    return old_cuda ? WithoutBulkCopy(traits) : traits;
   }
 
   runtime::DType dtype = runtime::DType::kF32;

@@ -23,16 +23,18 @@ struct KvGeometry {
   int64_t head_dim = 0;
   int64_t block_size = 0;  // tokens
   runtime::DType dtype = runtime::DType::kBf16;
+  bool swizzled = false;  // see KvLayout
 
   static KvGeometry For(const ModelSpec& spec, int64_t block_size, runtime::DType dtype) {
-    return {spec.num_layers, spec.num_kv_heads, spec.head_dim, block_size, dtype};
+    return {spec.num_layers, spec.num_kv_heads, spec.head_dim, block_size, dtype, false};
   }
   // Of every layer. Dimensions are below 2^31.
   kernels::KvLayout layout() const {
     return {.num_kv_heads = static_cast<int32_t>(num_kv_heads),
             .head_dim = static_cast<int32_t>(head_dim),
             .block_size = static_cast<int32_t>(block_size),
-            .dtype = dtype};
+            .dtype = dtype,
+            .swizzled = swizzled};
   }
   // Elements of one block in one layer, K and V.
   int64_t BlockElements() const { return layout().BlockElements(); }

@@ -62,7 +62,7 @@ def allowance(table, target, name):
 def matrix_unit(target):
     """Row of kernels/device/traits.h; the key of reprise_kernel_shapes' output."""
     if target.startswith("sm_"):
-        return "mma"
+        return "mma" if int(target[3:].rstrip("af")) >= 90 else "mma_without_bulk_copy"
     return "mfma" if target.startswith("gfx9") else "wmma"
 
 

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/attention_shapes.h"
+#include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/instances.h"
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
@@ -41,6 +42,23 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
                        args);
 }
 
+absl::Status LaunchBulkDecode(runtime::Stream& stream, const KernelSet& kernels,
+                              const AttentionArgs& args) {
+  const LoadedKernel* const kernel = BulkDecodeKernel(kernels, args.num_heads, args.kv);
+  if (kernel == nullptr || !args.kv.swizzled)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "attention: decode shares for ", args.num_heads, " heads over ", args.kv.num_kv_heads,
+        " of dimension ", args.kv.head_dim, " in blocks of ", args.kv.block_size, " tokens, ",
+        args.kv.swizzled ? "swizzled" : "not swizzled", "; '", kernels.device.name,
+        "' has no kernel for that"));
+  return stream.Launch(kernel->kernel,
+                       {.grid_x = NumDecodeShares(kernels, args.num_heads, args.kv),
+                        .block = kernel->threads,
+                        .shared_bytes = BulkLayout(args.kv.head_dim).bytes,
+                        .label = kernel->label()},
+                       args);
+}
+
 absl::Status CheckShapes(const AttentionArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "num_kv_heads", args.kv.num_kv_heads, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("attention", "head_dim", args.kv.head_dim, 1));
@@ -62,6 +80,8 @@ absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const 
                        AttentionPhase phase, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
   REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
+  if (phase == AttentionPhase::kDecode && args.shares != nullptr)
+    return LaunchBulkDecode(stream, kernels, args);
   if (candidate == AttentionCandidate::kBest && MatrixAttentionFits(kernels, args)) {
     const MatrixAttentionLaunch launch = MatrixAttentionLaunchFor(kernels, args, phase);
     return stream.Launch(launch.kernel, launch.shape, args);

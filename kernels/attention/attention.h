@@ -12,6 +12,12 @@
 
 namespace reprise::kernels {
 
+// Blocks of the bulk decode kernel's grid on the device, for AttentionPlanRule.num_shares; 0 where
+// there is no such kernel for queries of num_heads and such a cache: it wants bulk copies, 16-bit
+// elements, heads of 64, 128, 192 or 256, groups of at most 8, and blocks of a multiple of 16
+// tokens. A cache that it reads is swizzled (KvLayout); kv.swizzled does not matter here.
+uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
+
 enum class AttentionCandidate : uint8_t { kBest, kPortable };
 // Which list a launch walks: items of one query token, or of several.
 enum class AttentionPhase : uint8_t { kDecode, kPrefill };
@@ -22,7 +28,8 @@ enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 // depend on the row alone. Never reads KV slots at or beyond a row's length, nor those before the
 // window of an item's first query. Errors: InvalidArgument on head counts; Unimplemented on a
 // head_dim over 256; FailedPrecondition where a block of the device has less shared memory than one
-// query row of the portable candidate takes (about 3 KB at head_dim 256).
+// query row of the portable candidate takes (about 3 KB at head_dim 256), or where args.shares are
+// given and there is no bulk decode kernel.
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);

@@ -5,9 +5,17 @@
 #include "kernels/device/define_instances.h"
 #if REPRISE_ON_GPU
 #include "kernels/attention/attention_matrix_body.h"
+#if REPRISE_BULK_COPY
+#include "kernels/attention/decode_bulk_body.h"
+#endif
 #endif
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+#if REPRISE_ON_GPU && !REPRISE_BULK_COPY
+template <typename T, int kHeadSize>
+REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs&, unsigned char*) {}
+#endif
 
 REPRISE_ATTENTION_INSTANCES(REPRISE_DEFINE_INSTANCE)
 

@@ -67,15 +67,22 @@ REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
 // Query token of row r of the pass, counted from the item's first.
 REPRISE_FN int TokenOfRow(const AttentionWork& w, int r) { return (w.first_row + r) / w.group; }
 
-// First element of (KV position, K|V, head) in the layer's cache.
+// The row of a KV position, K or V, in the layer's cache.
 template <typename T>
-REPRISE_FN const T* KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position,
-                          KvPart part) {
-  const uint32_t size = static_cast<uint32_t>(a.kv.block_size);
-  const int64_t block = w.table[position / size];
-  return static_cast<const T*>(a.kv_cache) +
-         a.kv.Offset(block, part, w.kv_head, position % size, 0);
-}
+struct KvRow {
+  REPRISE_FN KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position, KvPart part)
+      : layout(a.kv), in_block(position % static_cast<uint32_t>(a.kv.block_size)) {
+    const int64_t block = w.table[position / static_cast<uint32_t>(a.kv.block_size)];
+    first = static_cast<const T*>(a.kv_cache) + layout.HeadOffset(block, part, w.kv_head) +
+            layout.RowOffset(in_block);
+  }
+  // Dimension d, a multiple of kPortableLanes, and the kPortableLanes - 1 after it.
+  REPRISE_FN const T* At(int d) const { return first + layout.DimOffset(in_block, d); }
+
+  const KvLayout& layout;
+  uint32_t in_block;
+  const T* first;
+};
 
 // The KV positions [first, last] that a query token at `position` sees.
 struct SeenRange {
@@ -86,13 +93,16 @@ REPRISE_FN SeenRange SeenFrom(const AttentionArgs& a, uint32_t position) {
 }
 
 template <typename T>
-REPRISE_FN float ScaledDot(const float* q, const T* k, int head_dim) {
+REPRISE_FN float ScaledDot(const float* q, const KvRow<T>& row, int head_dim) {
   float lanes[kPortableLanes] = {};
-  for (int d = 0; d + kPortableLanes <= head_dim; d += kPortableLanes)
-    for (int l = 0; l < kPortableLanes; ++l) lanes[l] += q[d + l] * ToFloat(k[d + l]);
+  for (int d = 0; d + kPortableLanes <= head_dim; d += kPortableLanes) {
+    const T* k = row.At(d);
+    for (int l = 0; l < kPortableLanes; ++l) lanes[l] += q[d + l] * ToFloat(k[l]);
+  }
   float sum = 0.0f;
   for (int l = 0; l < kPortableLanes; ++l) sum += lanes[l];
-  for (int d = head_dim - head_dim % kPortableLanes; d < head_dim; ++d) sum += q[d] * ToFloat(k[d]);
+  const int whole = head_dim - head_dim % kPortableLanes;
+  for (int d = whole; d < head_dim; ++d) sum += q[d] * ToFloat(row.At(whole)[d - whole]);
   return sum;
 }
 
@@ -138,7 +148,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     // Only tokens that the row sees: a weight of zero does not undo a NaN.
     const int first = seen.first > kv0 ? static_cast<int>(seen.first - kv0) : 0;
     for (int j = first; j < n && kv0 + static_cast<uint32_t>(j) <= seen.last; ++j) {
-      const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), kValues) + d0;
+      const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), kValues).At(d0);
       if (lanes == kPortableLanes) {
         for (int l = 0; l < kPortableLanes; ++l) sum[l] += p[j] * ToFloat(v[l]);
       } else {

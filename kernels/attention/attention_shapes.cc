@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "kernels/attention/attention_geometry.h"
+#include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/instances.h"
 
 namespace reprise::kernels {
@@ -58,6 +59,23 @@ bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
         return kernel != nullptr && SharedBytes(kernels.traits(), kernel->instance->tile, phase) <=
                                         kernels.device.max_shared_bytes;
       });
+}
+
+const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads,
+                                     const KvLayout& kv) {
+  if (num_heads / kv.num_kv_heads > kBulkMaxGroup || kv.block_size % kBulkChunk != 0 ||
+      !kv.CanSwizzle())
+    return nullptr;
+  const LoadedKernel* const kernel = kernels.Find(kAttentionDecodeBulk, kv.head_dim);
+  if (kernel == nullptr || BulkLayout(kv.head_dim).bytes > kernels.device.max_shared_bytes)
+    return nullptr;
+  return kernel;
+}
+
+uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv) {
+  if (BulkDecodeKernel(kernels, num_heads, kv) == nullptr) return 0;
+  return static_cast<uint32_t>(kernels.device.num_multiprocessors *
+                               BulkBlocksPerMultiprocessor(kv.head_dim));
 }
 
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,

@@ -19,6 +19,10 @@ struct MatrixAttentionLaunch {
   runtime::LaunchShape shape;
 };
 
+// The instance of the bulk decode kernel for such a call; nullptr where there is none.
+const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads,
+                                     const KvLayout& kv);
+
 // REQUIRES: MatrixAttentionFits.
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
                                                AttentionPhase phase);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled kernels of paged attention: portable, and per phase and format one for each padded
-// head size on matrix units. Columns: kernels/kernel_instance.h.
+// The compiled kernels of paged attention: portable; per phase and format one for each padded head
+// size on matrix units; and with bulk copies one for each head size. Columns:
+// kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 #define REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 
 #include "kernels/attention/attention_geometry.h"
+#include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/kernel_instance.h"
 
 #define REPRISE_ATTENTION_INSTANCES(X)                                                             \
@@ -38,6 +40,30 @@
   X(reprise_attention_decode_matrix_f16_256, kAttentionDecodeMatrix, Thread,                       \
     (AttentionDecodeMatrixBody<F16, 256>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,  \
     256, HasMatrixHeadSize)                                                                        \
+  X(reprise_attention_decode_bulk_bf16_64, kAttentionDecodeBulk, Thread,                           \
+    (AttentionDecodeBulkBody<Bf16, 64>), AttentionArgs, Threads(kBulkThreads), 2, Bf16, None,      \
+    Bf16, 64, HasBulkHeadSize)                                                                     \
+  X(reprise_attention_decode_bulk_bf16_128, kAttentionDecodeBulk, Thread,                          \
+    (AttentionDecodeBulkBody<Bf16, 128>), AttentionArgs, Threads(kBulkThreads), 2, Bf16, None,     \
+    Bf16, 128, HasBulkHeadSize)                                                                    \
+  X(reprise_attention_decode_bulk_bf16_192, kAttentionDecodeBulk, Thread,                          \
+    (AttentionDecodeBulkBody<Bf16, 192>), AttentionArgs, Threads(kBulkThreads), 1, Bf16, None,     \
+    Bf16, 192, HasBulkHeadSize)                                                                    \
+  X(reprise_attention_decode_bulk_bf16_256, kAttentionDecodeBulk, Thread,                          \
+    (AttentionDecodeBulkBody<Bf16, 256>), AttentionArgs, Threads(kBulkThreads), 1, Bf16, None,     \
+    Bf16, 256, HasBulkHeadSize)                                                                    \
+  X(reprise_attention_decode_bulk_f16_64, kAttentionDecodeBulk, Thread,                            \
+    (AttentionDecodeBulkBody<F16, 64>), AttentionArgs, Threads(kBulkThreads), 2, F16, None, F16,   \
+    64, HasBulkHeadSize)                                                                           \
+  X(reprise_attention_decode_bulk_f16_128, kAttentionDecodeBulk, Thread,                           \
+    (AttentionDecodeBulkBody<F16, 128>), AttentionArgs, Threads(kBulkThreads), 2, F16, None, F16,  \
+    128, HasBulkHeadSize)                                                                          \
+  X(reprise_attention_decode_bulk_f16_192, kAttentionDecodeBulk, Thread,                           \
+    (AttentionDecodeBulkBody<F16, 192>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, F16,  \
+    192, HasBulkHeadSize)                                                                          \
+  X(reprise_attention_decode_bulk_f16_256, kAttentionDecodeBulk, Thread,                           \
+    (AttentionDecodeBulkBody<F16, 256>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, F16,  \
+    256, HasBulkHeadSize)                                                                          \
   X(reprise_attention_prefill_matrix_bf16_32, kAttentionPrefillMatrix, Thread,                     \
     (AttentionPrefillMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
     Bf16, 32, HasMatrixHeadSize)                                                                   \
@@ -67,6 +93,7 @@ namespace reprise::kernels {
 
 inline constexpr KernelFamily kAttentionPortable = {"attention", "attention_portable"};
 inline constexpr KernelFamily kAttentionDecodeMatrix = {"attention", "attention_decode_matrix"};
+inline constexpr KernelFamily kAttentionDecodeBulk = {"attention", "attention_decode_bulk"};
 inline constexpr KernelFamily kAttentionPrefillMatrix = {"attention", "attention_prefill_matrix"};
 
 inline constexpr KernelInstance kAttentionInstances[] = {

@@ -142,7 +142,7 @@ class KvStream {
   }
   REPRISE_FN void IssueValues() {
     if (batch_left_ != 0) {
-      CopyChunk(static_cast<uint64_t>(a_.kv.Offset(0, kValues, 0, 0, 0)) * kElementBytes);
+      CopyChunk(static_cast<uint64_t>(a_.kv.HeadOffset(0, kValues, 0)) * kElementBytes);
       --batch_left_;
       batch_at_ += kMatrixChunk;
     }
@@ -170,8 +170,8 @@ class KvStream {
       uint32_t offset;
       const uint32_t index = block_size_.Quotient(token, &offset);
       next_block_ = a_.block_table[static_cast<uint64_t>(item.row) * a_.max_blocks_per_row + index];
-      next_row_ = static_cast<uint32_t>(
-          a_.kv.Row(0, kKeys, static_cast<int>(item.kv_head), static_cast<int64_t>(offset)));
+      next_row_ = offset;
+      next_head_ = item.kv_head;
     }
     chunk_ += kBatch;
   }
@@ -181,12 +181,13 @@ class KvStream {
     batch_left_ = next_left_;
     if (batch_left_ == 0) return;
     batch_at_ = 0;
-    const uint32_t block_rows = static_cast<uint32_t>(a_.kv.Row(1, kKeys, 0, 0));
     address_ = 0;
     if (next_row_ != kNoRow) {
-      address_ = reinterpret_cast<uint64_t>(a_.kv_cache) +
-                 (static_cast<uint64_t>(next_block_) * block_rows + next_row_) *
-                     (static_cast<uint32_t>(a_.kv.head_dim) * kElementBytes);
+      const int64_t first = a_.kv.HeadOffset(next_block_, kKeys, static_cast<int>(next_head_)) +
+                            a_.kv.RowOffset(next_row_);
+      address_ =
+          (reinterpret_cast<uint64_t>(a_.kv_cache) + static_cast<uint64_t>(first) * kElementBytes) |
+          (a_.kv.swizzled ? next_row_ & 7u : 0u);
     }
     Lookup();
   }
@@ -197,6 +198,9 @@ class KvStream {
     constexpr int kRowsAtOnce = kWarpSize / kPacks;
     const int pack = Lane() % kPacks;
     const bool in_head = pack * 8 < a_.kv.head_dim;
+    // Where the pack's panel lies in a row; plain rows are panels without a gap.
+    const uint32_t panel = static_cast<uint32_t>(pack / 8) * kKvPanelBytes *
+                           static_cast<uint32_t>(a_.kv.swizzled ? a_.kv.block_size : 1);
     const uint32_t target =
         ring_ + write_ + (kTogether ? static_cast<uint32_t>(Warp() * kMatrixChunk * kRowBytes) : 0);
     REPRISE_UNROLL_BY(8)
@@ -204,8 +208,10 @@ class KvStream {
       const int row = Lane() / kPacks + i * kRowsAtOnce;
       const uint64_t address = Shuffle(address_, batch_at_ + row);
       const bool valid = address != 0 && in_head;
+      const uint32_t flip = static_cast<uint32_t>(address) & 7u;
+      const uint32_t in_row = panel + (static_cast<uint32_t>(pack % 8) ^ flip) * kKvChunkBytes;
       const uint64_t from =
-          valid ? address + offset + pack * 16 : reinterpret_cast<uint64_t>(a_.kv_cache);
+          valid ? address - flip + offset + in_row : reinterpret_cast<uint64_t>(a_.kv_cache);
       CopyAsync16OrZero(target + SwizzledOffset<kPacks>(row, pack),
                         reinterpret_cast<const void*>(from), valid);
     }
@@ -220,14 +226,15 @@ class KvStream {
   uint32_t ring_;
   uint32_t read_ = 0, write_ = 0;  // byte offsets of stages
 
-  // The batch being copied: the lane's K row (0: none), chunks left, first lane of the current one.
+  // The batch being copied: the lane's K row (0: none; rows are at multiples of 16, the lowest bits
+  // are by how much its chunks are swizzled), chunks left, first lane of the current one.
   uint64_t address_ = 0;
   int batch_left_ = 0, batch_at_ = 0;
 
   // The batch after it.
   int item_ = 0, chunk_ = 0;
   int next_left_ = 0;
-  uint32_t next_block_ = 0, next_row_ = kNoRow;
+  uint32_t next_block_ = 0, next_row_ = kNoRow, next_head_ = 0;  // next_row_: in the block
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

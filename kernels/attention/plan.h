@@ -5,7 +5,10 @@
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/attention/decode_share.h"
 
 namespace reprise::kernels {
 
@@ -35,10 +38,14 @@ struct SplitRule {
   bool operator==(const SplitRule&) const = default;
 };
 
-// How the rows of a step become work items: a row of one query token gives a decode item per split,
-// a row of more a prefill item per group of query tokens.
+// How the rows of a step become work: a row of more than one query token gives a prefill item per
+// group of them; rows of one are cut into leaves and dealt to num_shares blocks (decode_share.h)
+// or, where that is 0, give a decode item per split.
 struct AttentionPlanRule {
-  SplitRule split;
+  SplitRule split = {};
+  LeafRule leaf = {};
+  uint32_t num_shares = 0;        // blocks of the bulk decode kernel's grid, see NumDecodeShares
+  uint32_t num_kv_heads = 0;      // for the deal
   uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item, see PrefillQueryTokens
   uint32_t window = 0;            // sliding window in tokens, of all layers; 0: none
 
@@ -61,6 +68,11 @@ constexpr uint64_t MaxDecodeItems(uint64_t max_rows, const SplitRule& rule) {
 constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
                                    uint32_t prefill_q_tokens) {
   return max_step_tokens / prefill_q_tokens + max_rows;
+}
+
+// Shared memory that dealing takes.
+constexpr size_t DecodeDealBytes(uint64_t max_rows, uint32_t num_shares) {
+  return num_shares == 0 ? 0 : (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(uint32_t);
 }
 
 // The first KV position that a query token at `position` sees.

@@ -54,6 +54,108 @@ REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionPlanRule& rule, con
       });
 }
 
+// ---- the deal of rows of one query token ----
+
+// What a leaf costs beyond its tokens, and tokens, in units of kBulkWarps chunks of one token each:
+// measured as the time of so many tokens.
+inline constexpr uint32_t kWeightTokens = 16, kLeafOverhead = 4;
+
+REPRISE_FN uint32_t RoundUp(uint32_t x, uint32_t multiple) {
+  return CeilDiv(x, multiple) * multiple;
+}
+REPRISE_FN uint32_t LeafWeight(uint32_t tokens) {
+  return RoundUp(tokens, kLeafMultiple) / kWeightTokens + kLeafOverhead;
+}
+
+// How the rule cuts a row whose query token is at `position`.
+REPRISE_FN DecodeRow CutRow(const AttentionPlanRule& rule, uint32_t position) {
+  DecodeRow r{};
+  r.kv_begin = FirstSeen(rule.window, position);
+  r.kv_end = position + 1;
+  r.origin = r.kv_begin / kLeafMultiple * kLeafMultiple;
+  const uint32_t tokens = r.kv_end - r.origin;
+  const uint32_t even = RoundUp(CeilDiv(tokens, rule.leaf.max_leaves), kLeafMultiple);
+  r.leaf_tokens = even > rule.leaf.tokens ? even : rule.leaf.tokens;
+  r.num_leaves = CeilDiv(tokens, r.leaf_tokens);
+  const uint32_t before_last = r.num_leaves - 1;
+  r.weight =
+      before_last * LeafWeight(r.leaf_tokens) + LeafWeight(tokens - before_last * r.leaf_tokens);
+  return r;
+}
+
+// The order of the deal, by weight.
+struct DecodeDeal {
+  const DecodeRow* rows;
+  const uint32_t* weight_before;  // of every entry, one KV head
+  uint32_t num_rows, num_kv_heads;
+  uint64_t weight;  // of all
+
+  // The first leaf that begins at or behind so much weight.
+  REPRISE_FN DecodePlace At(uint64_t target) const {
+    const DecodePlace end{num_rows, 0, 0, 0};
+    if (target >= weight) return end;
+    uint32_t low = 0, high = num_rows;  // the last entry that begins at or before it
+    while (high - low > 1) {
+      const uint32_t middle = (low + high) / 2;
+      if (uint64_t{weight_before[middle]} * num_kv_heads <= target) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    const DecodeRow& row = rows[low];
+    const auto in_row = static_cast<uint32_t>(target - uint64_t{weight_before[low]} * num_kv_heads);
+    DecodePlace p{low, in_row / row.weight, 0, 0};
+    p.leaf = CeilDiv(in_row - p.kv_head * row.weight, LeafWeight(row.leaf_tokens));
+    if (p.leaf < row.num_leaves) return p;
+    p.leaf = 0;
+    if (++p.kv_head < num_kv_heads) return p;
+    p.kv_head = 0;
+    // The next entry of any weight.
+    while (++p.entry < num_rows && rows[p.entry].weight == 0) {
+    }
+    return p;
+  }
+};
+
+// Deals the leaves of rows of one query token to rule.num_shares blocks. A share's weight differs
+// from the mean by less than a leaf's. query_start: as StepPlan's. scratch: [max_rows + num_shares
+// + 1] words and places, in shared memory (DecodeDealBytes).
+template <typename Rows>
+REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const Rows& rows,
+                                 int num_rows, const uint32_t* query_start, DecodeRow* list,
+                                 DecodeShare* shares, unsigned char* scratch) {
+  auto* places = reinterpret_cast<DecodePlace*>(scratch);
+  auto* weight_before = reinterpret_cast<uint32_t*>(places + rule.num_shares + 1);
+  const uint32_t row_weight = b.ExclusiveScan(
+      num_rows,
+      [&](int e) {
+        DecodeRow row{};
+        if (rows.num_tokens(e) == 1) {
+          row = CutRow(rule, rows.context_before(e));
+          row.row = rows.row(e);
+          row.query = query_start[e];
+        }
+        list[e] = row;
+        return row.weight;
+      },
+      [&](int e, uint32_t before) { weight_before[e] = before; });
+  const DecodeDeal deal{list, weight_before, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
+                        uint64_t{row_weight} * rule.num_kv_heads};
+  const uint64_t each = deal.weight / rule.num_shares;
+  const auto left = static_cast<uint32_t>(deal.weight - each * rule.num_shares);
+  b.For(static_cast<int>(rule.num_shares) + 1, [&](int s) {
+    const auto share = static_cast<uint32_t>(s);
+    places[s] = deal.At(each * share + uint64_t{left} * share / rule.num_shares);
+  });
+  b.Sync();
+  b.For(static_cast<int>(rule.num_shares), [&](int s) {
+    DecodeShare share{places[s], places[s + 1], {}};
+    if (!(share.begin == share.end)) share.row = list[share.begin.entry];
+    shares[s] = share;
+  });
+}
+
 // Rows of more: an item per group of query tokens. Returns how many items there are.
 template <typename Rows>
 REPRISE_FN uint32_t PlanPrefillItems(Block& b, const AttentionPlanRule& rule, const Rows& rows,

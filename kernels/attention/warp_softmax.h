@@ -17,7 +17,8 @@ REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max
 // Columns of an accumulator fragment that neighbour in memory, as one store.
 using ColumnRun = Vec<float, kColumnRun>;
 
-template <typename T, int kHeadSize, int kTokens>
+// Reader: how rows lie in shared memory, as TileReader (kernels/device/matrix.h).
+template <typename T, int kHeadSize, int kTokens, typename Reader = TileReader<kHeadSize / 8>>
 class WarpSoftmax {
  public:
   using Scores = MatrixD<16>[kTokens / 16];
@@ -41,7 +42,7 @@ class WarpSoftmax {
     }
   }
 
-  // s = scale_log2 * Q K^T. keys: shared address of kTokens swizzled rows.
+  // s = scale_log2 * Q K^T. keys: shared address of kTokens rows.
   REPRISE_FN void Score(uint32_t keys, float scale_log2, Scores& s) const {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) s[t].Clear();
@@ -109,7 +110,7 @@ class WarpSoftmax {
     }
   }
 
-  // acc += weights V. values: shared address of kTokens swizzled rows.
+  // acc += weights V. values: shared address of kTokens rows.
   REPRISE_FN void Accumulate(const Scores& s, uint32_t values) {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) {
@@ -148,7 +149,7 @@ class WarpSoftmax {
   // WMMA, whose lanes hold every operand twice.
   static constexpr bool kQueryInRegisters = kSteps * sizeof(MatrixA) <= 32 * sizeof(uint32_t);
 
-  TileReader<kHeadSize / 8> reader_;
+  Reader reader_;
   uint32_t query_ = 0;
   MatrixA q_[kQueryInRegisters ? kSteps : 1];
   MatrixD<16> acc_[kColumns];

@@ -8,11 +8,12 @@
 //   REPRISE_FN               before every function of a body
 //   REPRISE_UNROLL, REPRISE_UNROLL_BY(n)    before loops
 //   REPRISE_MATRIX_UNIT      its row in traits.h, a runtime::MatrixUnit
+//   REPRISE_BULK_COPY        1 where it has bulk copies to shared memory
 //   REPRISE_THREAD_HEADER    where it provides the contract of thread.h
 //   REPRISE_MATRIX_HEADER    where it provides the instructions that its fragments are made of
 //   REPRISE_FRAGMENT_HEADER  where fragments of that unit provide the contract of matrix.h
 //
-// The last four on GPUs only. Targets here: on_cuda (nvcc), on_hip (clang -x hip, one pass per
+// The last five on GPUs only. Targets here: on_cuda (nvcc), on_hip (clang -x hip, one pass per
 // architecture) and on_host (the CPU). A build that brings another target, as that of the tests
 // does, defines REPRISE_TARGET_HEADER as the name of a header that says all this.
 #ifndef REPRISE_KERNELS_DEVICE_PLATFORM_H_
@@ -31,6 +32,11 @@
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
 #define REPRISE_MATRIX_UNIT kMma
+#if __CUDA_ARCH__ >= 900
+#define REPRISE_BULK_COPY 1
+#else
+#define REPRISE_BULK_COPY 0
+#endif
 #define REPRISE_THREAD_HEADER "kernels/device/cuda/thread.h"
 #define REPRISE_MATRIX_HEADER "kernels/device/cuda/matrix.h"
 #define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_mma.h"
@@ -40,6 +46,7 @@
 #define REPRISE_FN __attribute__((device)) inline __attribute__((always_inline))
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
+#define REPRISE_BULK_COPY 0
 #define REPRISE_THREAD_HEADER "kernels/device/hip/thread.h"
 #define REPRISE_MATRIX_HEADER "kernels/device/hip/matrix.h"
 #if defined(__GFX9__)

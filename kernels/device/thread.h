@@ -8,7 +8,8 @@
 //
 // Synchronisation: SyncBlock, all threads of the block; orders shared and global accesses.
 // SyncWarp, all lanes of the warp; orders their accesses. Shuffle(x, lane), ShuffleXor(x, mask),
-// ShuffleUp(x, by): 32- and 64-bit x, all lanes of the warp take part; orders nothing.
+// ShuffleUp(x, by): 32- and 64-bit x, all lanes of the warp take part; orders nothing. AnyLane(x):
+// whether x is true in any lane, likewise.
 //
 // Shared memory: REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count).
 // SharedAddress(p) is its own 32-bit address, LoadShared<V> and StoreShared<V> go by it.
@@ -19,7 +20,12 @@
 // at once; a correct program cannot tell the difference.
 //
 // Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveExpectBytes, BarrierWait and
-// CopyBulk, where kHasSharedBarriers (targets with mma.sync; bulk copies from sm_90 on).
+// CopyBulk, where kHasSharedBarriers (targets with mma.sync; bulk copies where REPRISE_BULK_COPY).
+// SyncThreads(n, barrier, turn): a barrier of the n threads that call it, whole warps, the same
+// ones every time; turn counts them, and `barrier` was initialised with n arrivals. One per block.
+// CopyBulkOnce is for what is read once: it is the first to leave the cache. Plain stores to shared
+// memory, and BarrierInit, come before bulk copies to the same place only with a FenceBulkCopies by
+// the thread that stored, before the barrier that orders the two.
 //
 // Between blocks: AtomicAdd and AtomicOr (relaxed), AtomicAddAcquireRelease, FenceDevice, and
 // LoadFresh, a load that sees what other blocks wrote before their fence.

@@ -18,28 +18,40 @@ struct DeviceTraits {
   int matrix_columns = 0;   // of the narrowest fragment of D; all have 16 rows and 16 of K
   int shared_bytes = 0;     // of one block, dynamic and static together
   bool async_copy = false;  // copies to shared memory run beside the thread
+  bool bulk_copy = false;   // and whole ranges of it, counted by barriers there (CopyBulk)
 };
 
-// Of CUDA what every device from sm_80 on has (163 KB); of AMD, LDS of a workgroup is 64 KB on all
-// CDNA and RDNA that we compile for.
+// Of CUDA the shared memory that every device from sm_80 on has (163 KB), and bulk copies, which
+// are there from sm_90 on (WithoutBulkCopy); of AMD, LDS of a workgroup is 64 KB on all CDNA and
+// RDNA that we compile for.
 constexpr DeviceTraits TraitsOf(runtime::MatrixUnit unit) {
   switch (unit) {
     case runtime::MatrixUnit::kMma:
-      return {unit, 32, 8, 163 * 1024, true};
+      return {unit, 32, 8, 163 * 1024, true, true};
     case runtime::MatrixUnit::kMfma:
-      return {unit, 64, 16, 64 * 1024, false};
+      return {unit, 64, 16, 64 * 1024, false, false};
     case runtime::MatrixUnit::kWmma:
-      return {unit, 32, 16, 64 * 1024, false};
+      return {unit, 32, 16, 64 * 1024, false, false};
     case runtime::MatrixUnit::kNone:
       break;
   }
   return {};
 }
 
+constexpr DeviceTraits WithoutBulkCopy(DeviceTraits traits) {
+  traits.bulk_copy = false;
+  return traits;
+}
+
 #if REPRISE_ON_GPU
 namespace REPRISE_DEVICE_NS {
 
+#if REPRISE_BULK_COPY
 inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::REPRISE_MATRIX_UNIT);
+#else
+inline constexpr DeviceTraits kTraits =
+    WithoutBulkCopy(TraitsOf(runtime::MatrixUnit::REPRISE_MATRIX_UNIT));
+#endif
 inline constexpr int kWarpSize = kTraits.warp_size;
 
 }  // namespace REPRISE_DEVICE_NS

@@ -13,9 +13,22 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "prefill_q_tokens", rule.prefill_q_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_splits", rule.split.max_splits, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "split_multiple", rule.split.split_multiple, 1));
+  if (rule.num_shares != 0) {
+    REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "num_kv_heads", rule.num_kv_heads, 1));
+    REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_rows", args.max_rows, 1));
+    REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_leaves", rule.leaf.max_leaves, 1));
+    if (rule.leaf.tokens == 0 || rule.leaf.tokens % kLeafMultiple != 0)
+      return absl::InvalidArgumentError(absl::StrCat("plan: tokens of a leaf are ",
+                                                     rule.leaf.tokens, "; allowed: multiples of ",
+                                                     kLeafMultiple));
+  }
   const LoadedKernel& kernel = kernels.Get(kPlan);
   return stream.Launch(kernel.kernel,
-                       {.grid_x = 1, .block = kernel.threads, .label = kernel.label()}, args);
+                       {.grid_x = 1,
+                        .block = kernel.threads,
+                        .shared_bytes = DecodeDealBytes(args.max_rows, rule.num_shares),
+                        .label = kernel.label()},
+                       args);
 }
 
 }  // namespace reprise::kernels

@@ -15,6 +15,7 @@ struct PlanArgs {
   ResidentRows rows;
   AttentionPlanRule attention;
   uint32_t block_size = 0;  // tokens of a KV block
+  uint32_t max_rows = 0;    // for a deal (AttentionPlanRule)
 };
 
 }  // namespace reprise::kernels

@@ -36,7 +36,13 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
       p.prompt_target == nullptr ? 0 : PlanPromptLogprobs(b, p, rows, num_sampled);
 
   const PlannedRows planned{p};
-  const uint32_t num_decode = PlanDecodeItems(b, a.attention, planned, rows, p.decode_items);
+  uint32_t num_decode = 0;
+  if (a.attention.num_shares == 0) {
+    num_decode = PlanDecodeItems(b, a.attention, planned, rows, p.decode_items);
+  } else {
+    PlanDecodeShares(b, a.attention, planned, rows, p.query_start, p.decode_rows, p.decode_shares,
+                     b.Shared<unsigned char>());
+  }
   const uint32_t num_prefill = PlanPrefillItems(b, a.attention, planned, rows, p.prefill_items);
   b.Once([&] {
     p.counts->num_tokens = num_tokens;  // without those of stopped rows

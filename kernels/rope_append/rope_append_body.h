@@ -83,14 +83,17 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
         x1.v[j] = FromFloat<T>(f1[j] * c + f0[j] * s);
       }
     }
-    T* y = q_out + static_cast<int64_t>(head) * a.kv.head_dim + d;
-    if (head >= a.num_heads) {
+    if (head < a.num_heads) {
+      T* y = q_out + static_cast<int64_t>(head) * a.kv.head_dim + d;
+      StoreVec(y, x0);
+      StoreVec(y + half, x1);
+    } else {
       const int part = head < rotated ? kKeys : kValues;
       const int kv_head = head - a.num_heads - part * a.kv.num_kv_heads;
-      y = cache + a.kv.Offset(block, part, kv_head, offset, d);
+      T* y = cache + a.kv.HeadOffset(block, part, kv_head) + a.kv.RowOffset(offset);
+      StoreVec(y + a.kv.DimOffset(offset, d), x0);
+      StoreVec(y + a.kv.DimOffset(offset, d + half), x1);
     }
-    StoreVec(y, x0);
-    StoreVec(y + half, x1);
   });
 }
 

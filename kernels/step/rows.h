@@ -78,7 +78,9 @@ struct StepPlan {
                                      // result ring entry
   uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
   uint32_t* prompt_target = nullptr;           // [max_prompt_logprobs] the token that followed
-  AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]
+  AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]; not with a deal
+  DecodeRow* decode_rows = nullptr;            // [max_rows] with a deal (AttentionPlanRule)
+  DecodeShare* decode_shares = nullptr;        // [num_shares] likewise
   AttentionWorkItem* prefill_items = nullptr;  // [MaxPrefillItems]
 };
 

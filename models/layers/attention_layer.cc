@@ -12,7 +12,9 @@
 namespace reprise::models {
 
 kernels::AttentionPlanRule AttentionLayer::plan_rule() const {
-  return {.split = {},
+  const kernels::SplitRule split;
+  return {.split = split,
+          .leaf = {.max_leaves = split.max_splits},
           .prefill_q_tokens = kernels::PrefillQueryTokens(spec_.num_heads / spec_.num_kv_heads),
           .window = static_cast<uint32_t>(spec_.sliding_window)};
 }
@@ -46,6 +48,9 @@ void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
                 "attention.partial_out");
   scratch.Share(&partial_max_, heads, "attention.partial_max");
   scratch.Share(&partial_sum_, heads, "attention.partial_sum");
+  scratch.Share(&piece_leaves_,
+                rows * plan_rule().split.max_splits * static_cast<size_t>(spec_.num_kv_heads),
+                "attention.piece_leaves");
   scratch.Share(&arrivals_, rows * static_cast<size_t>(spec_.num_kv_heads), "attention.arrivals");
   linear_.Declare(buffers, buffers.limits.max_step_tokens,
                   std::max(spec_.qkv_size(), spec_.hidden_size));
@@ -96,6 +101,9 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .partial_max = partial_max_,
                               .partial_sum = partial_sum_,
                               .arrivals = arrivals_,
+                              .decode_rows = plan.decode_rows,
+                              .shares = plan.decode_shares,
+                              .piece_leaves = piece_leaves_,
                               .max_splits = plan_rule().split.max_splits,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
                               .kv = context.kv.geometry().layout(),

@@ -55,6 +55,7 @@ class AttentionLayer final : public Layer {
   float* partial_max_ = nullptr;
   float* partial_sum_ = nullptr;
   uint32_t* arrivals_ = nullptr;
+  uint32_t* piece_leaves_ = nullptr;
   LinearScratch linear_;
 };
 

@@ -25,7 +25,7 @@ inline constexpr bool kChecksAccesses = true;
 
 // Limits of one block; exceeding one is a violation with that message.
 inline constexpr unsigned kMaxThreads = 1024;
-inline constexpr unsigned kMaxBarriers = 64;
+inline constexpr unsigned kMaxBarriers = 128;
 inline constexpr unsigned kMaxDynamicBytes = 1 << 20;
 inline constexpr unsigned kMaxStaticBytes = 256 << 10;
 

@@ -75,9 +75,12 @@ struct Batch {
   uint32_t max_blocks_per_row = 0;
   std::vector<uint32_t> block_table;
   std::vector<double> q, cache;
-  OraclePlan plan;  // query_start, context_before, items
+  kernels::KvLayout layout;
+  OraclePlan plan;                          // query_start, context_before, items
+  std::vector<uint32_t> num_tokens, slots;  // of the rows
 
-  Batch(const AttentionCase& c, const std::vector<RowData>& rows, uint64_t seed) {
+  Batch(const AttentionCase& c, const std::vector<RowData>& rows, const kernels::KvLayout& kv,
+        uint64_t seed) {
     Random random(seed);
     max_rows = rows.size() + kSpareRows;
     const uint32_t block_size = static_cast<uint32_t>(c.block_size);
@@ -89,6 +92,7 @@ struct Batch {
     }
     block_table.assign(max_rows * max_blocks_per_row, kNothing);
     cache.assign(num_blocks * BlockElements(c), NAN);
+    layout = kv;
     const std::vector<uint32_t> slot = random.Permutation(static_cast<uint32_t>(max_rows));
     std::vector<uint32_t> block = random.Permutation(num_blocks);
     for (uint32_t e = 0; e < rows.size(); ++e) {
@@ -116,23 +120,25 @@ struct Batch {
   }
 
  private:
-  // [num_blocks, 2 (K, V), kv_heads, block_size, dim]
   void StoreToken(const AttentionCase& c, const RowData& row, uint32_t position, uint32_t block,
                   uint32_t offset) {
-    const size_t dim = static_cast<size_t>(c.head_dim), size = static_cast<size_t>(c.block_size);
-    const size_t heads = static_cast<size_t>(c.num_kv_heads);
-    for (size_t h = 0; h < heads; ++h) {
-      for (size_t d = 0; d < dim; ++d) {
-        const size_t from = (position * heads + h) * dim + d;
-        const size_t to = ((block * 2 * heads + h) * size + offset) * dim + d;
-        cache[to] = row.k[from];
-        cache[to + heads * size * dim] = row.v[from];
+    for (int h = 0; h < c.num_kv_heads; ++h) {
+      for (int d = 0; d < c.head_dim; ++d) {
+        const size_t from =
+            static_cast<size_t>((int64_t{position} * c.num_kv_heads + h) * c.head_dim + d);
+        const auto to = [&](int part) {
+          return static_cast<size_t>(layout.Offset(block, part, h, offset, d));
+        };
+        cache[to(kernels::kKeys)] = row.k[from];
+        cache[to(kernels::kValues)] = row.v[from];
       }
     }
   }
   void AddToPlan(const AttentionCase& c, uint32_t e, uint32_t slot, const RowData& row) {
     plan.query_start.push_back(static_cast<uint32_t>(q.size() / TokenElements(c)));
     plan.context_before.push_back(row.context_before);
+    num_tokens.push_back(row.num_tokens);
+    slots.push_back(slot);
     q.insert(q.end(), row.q.begin(), row.q.end());
     AddAttentionItems(e, slot, row.context_before, row.num_tokens, c.split,
                       kernels::PrefillQueryTokens(c.num_heads / c.num_kv_heads), c.window, plan);
@@ -144,10 +150,20 @@ class AttentionTest : public KernelTest {
   // Both phases of a step over `rows`. Result: one output per row, as bytes.
   std::vector<std::vector<std::byte>> Run(const AttentionCase& c, const std::vector<RowData>& rows,
                                           uint64_t seed, AttentionCandidate candidate) {
-    Batch batch(c, rows, seed);
+    kernels::KvLayout layout{.num_kv_heads = c.num_kv_heads,
+                             .head_dim = c.head_dim,
+                             .block_size = c.block_size,
+                             .dtype = dtype()};
+    const uint32_t num_shares = NumDecodeShares(planned_kernels(), c.num_heads, layout);
+    layout.swizzled = num_shares != 0;
+    Batch batch(c, rows, layout, seed);
     GuardedMemory memory(device(), stream());
     AttentionArgs args = MakeArgs(memory, c, batch);
-    Launch(memory, args, batch.plan.decode_items, AttentionPhase::kDecode, candidate);
+    if (num_shares != 0 && candidate == AttentionCandidate::kBest) {
+      LaunchDealt(memory, args, c, num_shares, batch);
+    } else {
+      Launch(memory, args, batch.plan.decode_items, AttentionPhase::kDecode, candidate);
+    }
     Launch(memory, args, batch.plan.prefill_items, AttentionPhase::kPrefill, candidate);
     memory.Check();
     for (const uint32_t arrivals : memory.Read(args.arrivals)) EXPECT_EQ(arrivals, 0u);
@@ -166,6 +182,11 @@ class AttentionTest : public KernelTest {
     return result;
   }
 
+  // From here on launches plan for a device of so many multiprocessors.
+  void LimitMultiprocessors(int count) {
+    ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
+    limited_->device.num_multiprocessors = count;
+  }
   // From here on launches plan for a block with so much shared memory.
   void LimitSharedBytes(size_t bytes) {
     ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
@@ -200,13 +221,26 @@ class AttentionTest : public KernelTest {
     args.arrivals = memory.Variable(
         std::vector<uint32_t>(batch.max_rows * static_cast<size_t>(c.num_kv_heads)));
     args.num_heads = c.num_heads;
-    args.kv.num_kv_heads = c.num_kv_heads;
-    args.kv.head_dim = c.head_dim;
-    args.kv.block_size = c.block_size;
-    args.kv.dtype = dtype();
+    args.piece_leaves = memory.Poisoned<uint32_t>(partials / static_cast<size_t>(c.num_heads) *
+                                                  static_cast<size_t>(c.num_kv_heads));
+    args.kv = batch.layout;
     args.window = c.window;
     args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
     return args;
+  }
+
+  // The decode rows as a deal, of leaves so short that rows of the cases have several.
+  void LaunchDealt(GuardedMemory& memory, AttentionArgs args, const AttentionCase& c,
+                   uint32_t num_shares, Batch& batch) {
+    const kernels::AttentionPlanRule rule{
+        .leaf = {.tokens = kernels::kLeafMultiple, .max_leaves = c.split.max_splits},
+        .num_shares = num_shares,
+        .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
+        .window = c.window};
+    AddDecodeDeal(rule, batch.num_tokens, batch.slots, batch.plan);
+    args.decode_rows = memory.Constant(batch.plan.decode_rows);
+    args.shares = memory.Constant(batch.plan.decode_shares);
+    EXPECT_OK(Attention(stream(), planned_kernels(), args, AttentionPhase::kDecode));
   }
 
   void Launch(GuardedMemory& memory, AttentionArgs args,
@@ -285,6 +319,27 @@ TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
         SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", row " + std::to_string(r));
         EXPECT_EQ(Run(c, {rows[r]}, 3 + r, candidate)[0], together[r]);
       }
+    }
+  }
+}
+
+// A block may have any part of a row: whole rows, nodes of leaves, the first leaves of one, or one.
+TEST_P(AttentionTest, ARowsBitsDoNotDependOnHowItsLeavesAreDealt) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  for (const AttentionCase& c : kernels::kAttentionCases) {
+    const kernels::KvLayout layout{.num_kv_heads = c.num_kv_heads,
+                                   .head_dim = c.head_dim,
+                                   .block_size = c.block_size,
+                                   .dtype = dtype()};
+    if (NumDecodeShares(kernels(), c.num_heads, layout) == 0) continue;
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    std::vector<std::vector<std::byte>> first;
+    for (const int multiprocessors : {1, 2, 3, 5, 29}) {
+      SCOPED_TRACE(absl::StrCat(c.name, ", ", multiprocessors, " multiprocessors"));
+      LimitMultiprocessors(multiprocessors);
+      const auto got = Run(c, rows, 1, AttentionCandidate::kBest);
+      if (first.empty()) first = got;
+      EXPECT_TRUE(got == first);
     }
   }
 }
@@ -397,6 +452,19 @@ TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
                    "one query row of head_dim 64 takes 1676 bytes of shared memory"));
     }
   }
+}
+
+TEST_P(AttentionTest, RefusesADealWithoutAKernelForIt) {
+  const kernels::DecodeShare share{};
+  AttentionArgs args;
+  args.num_heads = 9;
+  args.max_splits = 1;
+  args.shares = &share;
+  args.kv = {.num_kv_heads = 1, .head_dim = 128, .block_size = 16, .dtype = dtype()};
+  EXPECT_EQ(NumDecodeShares(kernels(), args.num_heads, args.kv), 0u);  // a group of 9
+  EXPECT_THAT(Attention(stream(), kernels(), args, AttentionPhase::kDecode),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "decode shares for 9 heads over 1 of dimension 128"));
 }
 
 TEST_P(AttentionTest, RefusesImpossibleShapes) {

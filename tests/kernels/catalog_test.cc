@@ -80,14 +80,14 @@ TEST(Catalog, StyleAndDeviceAgree) {
   }
 }
 
-// What a unit lacks: tiles narrower than its fragments, and what 64 KB of shared memory do not
-// hold.
+// What a unit lacks: tiles narrower than its fragments, what 64 KB of shared memory do not hold,
+// and bulk copies.
 TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
   for (const MatrixUnit unit : {MatrixUnit::kMfma, MatrixUnit::kWmma}) {
     std::set<std::string_view> missing;
     for (const KernelInstance& instance : AllInstances())
       if (instance.style != kernels::KernelStyle::kHost && !instance.Fits(kernels::TraitsOf(unit)))
-        missing.insert(instance.symbol);
+        if (instance.family != &kernels::kAttentionDecodeBulk) missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
                              "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
                              "reprise_linear_matrix_bf16_128", "reprise_linear_matrix_f16_128",
@@ -127,8 +127,9 @@ TEST(Catalog, EveryKernelThatFitsAUnitIsEmulated) {
 }
 
 // An instance that is launched with nothing to do alone would pass every test. Which instance a
-// case is for: the smallest head size that holds it, and by its rows' query tokens; the smallest
-// tile of rows, `whole` beyond the widest.
+// case is for, on a device that has all of them: the bulk decode kernel's where its shape has one,
+// or the smallest head size that holds it, and by its rows' query tokens; the smallest tile of
+// rows, `whole` beyond the widest.
 TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
   using Instance = std::pair<const kernels::KernelFamily*, int>;
   std::set<Instance> worked, compiled;
@@ -140,11 +141,21 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
         best = instance.tile;
     return Instance(&family, best);
   };
+  const auto has_bulk = [](const kernels::AttentionCase& c) {
+    const kernels::KvLayout kv{.num_kv_heads = c.num_kv_heads, .head_dim = c.head_dim};
+    return kv.CanSwizzle() && c.block_size % kernels::kBulkChunk == 0 &&
+           c.num_heads / c.num_kv_heads <= kernels::kBulkMaxGroup;
+  };
   for (const kernels::AttentionCase& c : kernels::kAttentionCases) {
-    for (const kernels::AttentionRow& row : c.rows)
-      worked.insert(smallest(
-          row.num_tokens == 1 ? kernels::kAttentionDecodeMatrix : kernels::kAttentionPrefillMatrix,
-          c.head_dim));
+    for (const kernels::AttentionRow& row : c.rows) {
+      if (row.num_tokens > 1) {
+        worked.insert(smallest(kernels::kAttentionPrefillMatrix, c.head_dim));
+      } else if (has_bulk(c)) {
+        worked.emplace(&kernels::kAttentionDecodeBulk, c.head_dim);
+      } else {
+        worked.insert(smallest(kernels::kAttentionDecodeMatrix, c.head_dim));
+      }
+    }
   }
   for (const kernels::LinearCase& c : kernels::kLinearCases)
     if (c.rows != 0) worked.insert(smallest(kernels::kLinearMatrix, static_cast<int>(c.max_rows)));

@@ -30,8 +30,7 @@ size_t SharedBytes(const DeviceTraits& traits, const KernelInstance& instance) {
   return 0;
 }
 
-void PrintUnit(const char* unit_name, runtime::MatrixUnit unit, bool last) {
-  const DeviceTraits traits = kernels::TraitsOf(unit);
+void PrintUnit(const char* unit_name, const DeviceTraits& traits, bool last) {
   std::string present, empty;
   for (const std::span<const KernelInstance> table : kernels::kInstanceTables) {
     for (const KernelInstance& instance : table) {
@@ -46,7 +45,7 @@ void PrintUnit(const char* unit_name, runtime::MatrixUnit unit, bool last) {
       }
     }
   }
-  std::printf("    \"%s\": {\n      \"budget\": %d,\n", unit_name, kernels::InstanceBudget(unit));
+  std::printf("    \"%s\": {\n      \"budget\": %d,\n", unit_name, kernels::InstanceBudget(traits.matrix_unit));
   std::printf("      \"empty\": [%s],\n", empty.c_str());
   std::printf("      \"dynamic_shared_bytes\": {\n%s\n      }\n    }%s\n", present.c_str(),
               last ? "" : ",");
@@ -56,15 +55,18 @@ void PrintUnit(const char* unit_name, runtime::MatrixUnit unit, bool last) {
 }  // namespace reprise::testing
 
 int main() {
+  using reprise::kernels::TraitsOf;
+  using reprise::kernels::WithoutBulkCopy;
   using reprise::runtime::MatrixUnit;
   using reprise::testing::PrintUnit;
   std::printf("{\n  \"launch\": \"Llama-3.1-8B: %d heads of %d on %d KV heads\",\n",
               reprise::testing::kTypicalHeads, reprise::testing::kTypicalHeadDim,
               reprise::testing::kTypicalKvHeads);
   std::printf("  \"units\": {\n");
-  PrintUnit("mma", MatrixUnit::kMma, false);
-  PrintUnit("mfma", MatrixUnit::kMfma, false);
-  PrintUnit("wmma", MatrixUnit::kWmma, true);
+  PrintUnit("mma", TraitsOf(MatrixUnit::kMma), false);
+  PrintUnit("mma_without_bulk_copy", WithoutBulkCopy(TraitsOf(MatrixUnit::kMma)), false);
+  PrintUnit("mfma", TraitsOf(MatrixUnit::kMfma), false);
+  PrintUnit("wmma", TraitsOf(MatrixUnit::kWmma), true);
   std::printf("  }\n}\n");
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "kernels/attention/attention_geometry.h"
+#include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/catalog.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/rope_append/rope_append_args.h"
@@ -50,6 +51,9 @@ inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits, int) {
 inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
   return kernels::MatrixDecodeLayout(traits, tile).bytes;
 }
+inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&, int tile) {
+  return kernels::BulkLayout(tile).bytes;
+}
 inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
   return kernels::MatrixPrefillLayout(traits, tile).bytes;
 }
@@ -67,6 +71,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
     {&kernels::kAttentionPortable, AttentionPortableBytes},
     {&kernels::kAttentionDecodeMatrix, AttentionDecodeMatrixBytes},
+    {&kernels::kAttentionDecodeBulk, AttentionDecodeBulkBytes},
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
     {&kernels::kSiluMul, NoSharedBytes},
     {&kernels::kSamplePartial, NoSharedBytes},

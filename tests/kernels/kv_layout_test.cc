@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace reprise::testing {
 namespace {
@@ -18,7 +20,6 @@ TEST(KvLayout, IsBlockPartHeadPositionDim) {
     for (int part = 0; part < 2; ++part) {
       for (int head = 0; head < 3; ++head) {
         for (int position = 0; position < 5; ++position) {
-          EXPECT_EQ(kLayout.Row(block, part, head, position) * 4, next);
           for (int dim = 0; dim < 4; ++dim)
             EXPECT_EQ(kLayout.Offset(block, part, head, position, dim), next++);
         }
@@ -26,6 +27,32 @@ TEST(KvLayout, IsBlockPartHeadPositionDim) {
     }
   }
   EXPECT_EQ(kLayout.BlockElements(), next / 2);
+}
+
+// Panels of 64 elements, position by position; eight neighbouring positions have the same chunk of
+// eight elements in eight different places.
+TEST(KvLayout, SwizzledIsPanelPositionChunk) {
+  constexpr KvLayout kLayout{
+      .num_kv_heads = 2, .head_dim = 128, .block_size = 24, .swizzled = true};
+  static_assert(kLayout.CanSwizzle());
+  const int64_t head = kLayout.HeadOffset(5, kernels::kValues, 1);
+  EXPECT_EQ(head, ((5 * 2 + 1) * 2 + 1) * 24 * 128);
+  std::vector<bool> taken(24 * 128);
+  for (int position = 0; position < 24; ++position) {
+    for (int dim = 0; dim < 128; ++dim) {
+      const int64_t at = kLayout.Offset(5, kernels::kValues, 1, position, dim) - head;
+      const int chunk = dim % 64 / 8 ^ position % 8;
+      EXPECT_EQ(at, dim / 64 * 24 * 64 + position * 64 + chunk * 8 + dim % 8);
+      EXPECT_FALSE(taken[static_cast<size_t>(at)]);
+      taken[static_cast<size_t>(at)] = true;
+    }
+  }
+}
+
+TEST(KvLayout, SwizzlesWholePanelsOf16BitElements) {
+  EXPECT_TRUE(KvLayout{.head_dim = 64}.CanSwizzle());
+  EXPECT_FALSE(KvLayout{.head_dim = 80}.CanSwizzle());
+  EXPECT_FALSE((KvLayout{.head_dim = 64, .dtype = runtime::DType::kF32}.CanSwizzle()));
 }
 
 TEST(KvLayout, OffsetsAreOf64Bits) {

@@ -86,8 +86,14 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   fetch_.ring = reinterpret_cast<const unsigned char*>(step_ring_.device());
   fetch_.depth = publish_.depth = c.depth;
   fetch_.step_count = publish_.step_count = step_count;
-  plan_.attention = {c.split, c.prefill_q_tokens, c.window};
+  plan_.attention = {.split = c.split,
+                     .leaf = c.leaf,
+                     .num_shares = c.num_shares,
+                     .num_kv_heads = c.num_kv_heads,
+                     .prefill_q_tokens = c.prefill_q_tokens,
+                     .window = c.window};
   plan_.block_size = c.block_size;
+  plan_.max_rows = c.max_rows;
   publish_.sampled_token_id = memory_.Poisoned<uint32_t>(c.max_rows);
   publish_.sampled_logprob = memory_.Poisoned<float>(c.max_rows);
   publish_.staging = memory_.Poisoned<RowResult>(c.max_rows);
@@ -115,7 +121,12 @@ kernels::StepPlan StepBench::MakePlan() {
   plan.token_offset = make(tokens, mirror_.token_offset);
   plan.sampled_entry = make(rows, mirror_.sampled_entry);
   plan.sampled_token = make(rows + c_.max_prompt_logprobs, mirror_.sampled_token);
-  plan.decode_items = make(rows * c_.split.max_splits, mirror_.decode_items);
+  if (c_.num_shares == 0) {
+    plan.decode_items = make(rows * c_.split.max_splits, mirror_.decode_items);
+  } else {
+    plan.decode_rows = make(rows, mirror_.decode_rows);
+    plan.decode_shares = make(c_.num_shares, mirror_.decode_shares);
+  }
   plan.prefill_items = make(tokens / c_.prefill_q_tokens + rows, mirror_.prefill_items);
   if (c_.vocab == 0) return plan;
   plan.logits_place = make(rows, mirror_.logits_place);
@@ -186,8 +197,18 @@ void StepBench::Launch() {
 }
 
 void StepBench::ExpectStep(const OracleStep& step) {
-  const OraclePlan plan =
-      PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, c_.window, rows_);
+  OraclePlan plan = PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, c_.window, rows_);
+  if (c_.num_shares != 0) {
+    plan.decode_items.clear();
+    std::vector<uint32_t> num_tokens, slot;
+    for (const kernels::RowEntry& row : plan.entries) {
+      num_tokens.push_back(row.num_tokens);
+      slot.push_back(row.slot);
+    }
+    AddDecodeDeal(plan_.attention, num_tokens, slot, plan);
+    Overwrite(mirror_.decode_rows, plan.decode_rows);
+    Overwrite(mirror_.decode_shares, plan.decode_shares);
+  }
   Overwrite(mirror_.entries, plan.entries);
   Overwrite(mirror_.given_tokens, step.given_tokens);
   Overwrite(mirror_.query_start, plan.query_start);
@@ -225,6 +246,7 @@ void StepBench::ExpectStep(const OracleStep& step) {
 void StepBench::ExpectIdle() {
   mirror_.counts = PlanCounts{};
   mirror_.query_start[0] = 0;
+  std::fill(mirror_.decode_shares.begin(), mirror_.decode_shares.end(), kernels::DecodeShare{});
 }
 
 void StepBench::Check() {
@@ -250,7 +272,12 @@ void StepBench::CheckPlan() {
   ExpectSame("token_offset", memory_.Read(plan.token_offset), mirror_.token_offset);
   ExpectSame("sampled_entry", memory_.Read(plan.sampled_entry), mirror_.sampled_entry);
   ExpectSame("sampled_token", memory_.Read(plan.sampled_token), mirror_.sampled_token);
-  ExpectSame("decode_items", memory_.Read(plan.decode_items), mirror_.decode_items);
+  if (c_.num_shares == 0) {
+    ExpectSame("decode_items", memory_.Read(plan.decode_items), mirror_.decode_items);
+  } else {
+    ExpectSame("decode_rows", memory_.Read(plan.decode_rows), mirror_.decode_rows);
+    ExpectSame("decode_shares", memory_.Read(plan.decode_shares), mirror_.decode_shares);
+  }
   ExpectSame("prefill_items", memory_.Read(plan.prefill_items), mirror_.prefill_items);
   if (c_.vocab == 0) return;
   CheckLogitsPlace();

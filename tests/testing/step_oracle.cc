@@ -171,6 +171,68 @@ void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, ui
 
 namespace {
 
+// A leaf, and the weight of all before it.
+struct OracleLeaf {
+  kernels::DecodePlace place;
+  uint64_t begin;
+};
+
+// The weight of a leaf: 64 tokens begun weigh four, and four more for each leaf.
+uint32_t WeightOf(uint32_t tokens) { return (tokens + 63) / 64 * 4 + 4; }
+
+kernels::DecodeRow CutRow(const kernels::AttentionPlanRule& rule, uint32_t position) {
+  kernels::DecodeRow row{};
+  row.kv_end = position + 1;
+  if (rule.window != 0 && row.kv_end > rule.window) row.kv_begin = row.kv_end - rule.window;
+  row.origin = row.kv_begin - row.kv_begin % 64;
+  row.leaf_tokens = rule.leaf.tokens;
+  while (uint64_t{row.leaf_tokens} * rule.leaf.max_leaves < row.kv_end - row.origin)
+    row.leaf_tokens += 64;
+  for (uint32_t begin = row.origin; begin < row.kv_end; begin += row.leaf_tokens) {
+    ++row.num_leaves;
+    row.weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin));
+  }
+  return row;
+}
+
+}  // namespace
+
+void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uint32_t>& num_tokens,
+                   const std::vector<uint32_t>& slot, OraclePlan& plan) {
+  std::vector<OracleLeaf> leaves;
+  uint64_t weight = 0;
+  for (uint32_t e = 0; e < num_tokens.size(); ++e) {
+    kernels::DecodeRow row{};
+    if (num_tokens[e] == 1) {
+      row = CutRow(rule, plan.context_before[e]);
+      row.row = slot[e];
+      row.query = plan.query_start[e];
+    }
+    plan.decode_rows.push_back(row);
+    for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
+      for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
+        leaves.push_back({{e, head, leaf, 0}, weight});
+        const uint32_t begin = row.origin + leaf * row.leaf_tokens;
+        weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin));
+      }
+    }
+  }
+  leaves.push_back({{static_cast<uint32_t>(num_tokens.size()), 0, 0, 0}, weight});
+  const auto place = [&](uint32_t share) {
+    const uint64_t target = weight * share / rule.num_shares;
+    return std::find_if(leaves.begin(), leaves.end(),
+                        [&](const OracleLeaf& leaf) { return leaf.begin >= target; })
+        ->place;
+  };
+  for (uint32_t s = 0; s < rule.num_shares; ++s) {
+    kernels::DecodeShare share{place(s), place(s + 1), {}};
+    if (!(share.begin == share.end)) share.row = plan.decode_rows[share.begin.entry];
+    plan.decode_shares.push_back(share);
+  }
+}
+
+namespace {
+
 // Appends the tokens of a row, and what is wanted of them.
 void PlanRow(uint32_t e, const OracleStep& step, uint32_t block_size, OracleRows& rows,
              OraclePlan& plan) {

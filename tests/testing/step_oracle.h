@@ -59,6 +59,8 @@ struct OraclePlan {
   std::vector<uint32_t> sampled_entry, sampled_token, logits_place;
   std::vector<uint32_t> prompt_entry, prompt_target;
   std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
+  std::vector<kernels::DecodeRow> decode_rows;
+  std::vector<kernels::DecodeShare> decode_shares;
 };
 
 // The attention work of one row, appended. `entry` is its index in the step, `row` the resident
@@ -66,6 +68,11 @@ struct OraclePlan {
 void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
                        const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
+
+// The deal of the rows of one query token: decode_rows, one per entry, and decode_shares.
+// num_tokens, slot: of every entry; plan: has query_start and context_before.
+void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uint32_t>& num_tokens,
+                   const std::vector<uint32_t>& slot, OraclePlan& plan);
 
 // Fetch + plan: updates `rows` (tables, sampling parameters, initial states, histories).
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const kernels::SplitRule& split,

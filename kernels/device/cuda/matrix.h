@@ -31,6 +31,13 @@ REPRISE_FN void LoadMatrix2(uint32_t (&r)[2], uint32_t shared) {
                : "memory");
 }
 
+// The transpose of an 8x8 matrix that lies as LoadMatrix4 leaves one.
+REPRISE_FN uint32_t TransposeMatrix(uint32_t x) {
+  uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
 // D[16, 8] += A[16, 16] B[16, 8]. d: 4, a: 4.
 template <typename T>
 REPRISE_FN void MmaSync16x8x16(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {

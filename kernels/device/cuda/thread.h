@@ -38,6 +38,8 @@ REPRISE_FN V ShuffleUp(V x, int by) {
   return __shfl_up_sync(0xffffffffu, x, by);
 }
 
+REPRISE_FN bool AnyLane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
+
 // ---- shared memory ----
 
 #define REPRISE_SHARED(type, name) __shared__ type name
@@ -108,7 +110,11 @@ REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
 #endif
   }
 }
-#if __CUDA_ARCH__ >= 900
+// On a barrier of the hardware's, the one behind that of SyncBlock.
+REPRISE_FN void SyncThreads(int threads, uint64_t* /*barrier*/, uint32_t /*turn*/) {
+  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+#if REPRISE_BULK_COPY
 REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(
                    SharedAddress(barrier)),
@@ -122,6 +128,16 @@ REPRISE_FN void CopyBulk(void* shared, const void* global, uint32_t bytes, uint6
       "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
 }
+REPRISE_FN void CopyBulkOnce(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  uint64_t evict_first;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(SharedAddress(shared)),
+      "l"(global), "r"(bytes), "r"(SharedAddress(barrier)), "l"(evict_first)
+      : "memory");
+}
+REPRISE_FN void FenceBulkCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif
 
 // ---- between blocks ----

@@ -74,6 +74,13 @@ REPRISE_FN V ShuffleUp(V x, int by) {
   return Shuffle(x, Lane() < by ? Lane() : Lane() - by);
 }
 
+REPRISE_FN bool AnyLane(bool x) {
+  uint32_t any = x ? 1u : 0u;
+  REPRISE_UNROLL
+  for (int mask = 1; mask < kWarpSize; mask <<= 1) any |= ShuffleXor(any, mask);
+  return any != 0;
+}
+
 // ---- shared memory (LDS) ----
 
 #define REPRISE_SHARED(type, name) __attribute__((shared)) type name

@@ -42,6 +42,17 @@ inline void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t shared) {
 }
 inline void LoadMatrix2(uint32_t (&r)[2], uint32_t shared) { LoadMatrices<2, false>(r, shared); }
 
+inline uint32_t TransposeMatrix(uint32_t x) {
+  const std::byte* all = emulator::Exchange(&x, sizeof(x));
+  uint16_t pair[2];
+  for (int e = 0; e < 2; ++e) {
+    const int row = Lane() % 4 * 2 + e, column = Lane() / 4;
+    const auto lane = static_cast<size_t>(row * 4 + column / 2);
+    std::memcpy(&pair[e], all + lane * emulator::kExchangeBytes + column % 2 * 2, 2);
+  }
+  return static_cast<uint32_t>(pair[0]) | (static_cast<uint32_t>(pair[1]) << 16);
+}
+
 // m16n8k16. Registers as exchanged: a[0..3], b0, b1, that is elements 0..7 of A and 8..11 of B.
 template <typename T>
 void MmaSync16x8x16(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {

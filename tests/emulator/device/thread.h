@@ -48,6 +48,19 @@ REPRISE_FN V ShuffleUp(V x, int by) {
   return Shuffle(x, Lane() < by ? Lane() : Lane() - by);
 }
 
+inline bool AnyLane(bool x) {
+  const auto mine = static_cast<uint32_t>(x);
+  const std::byte* all = emulator::Exchange(&mine, sizeof(mine));
+  bool any = false;
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    uint32_t theirs;
+    std::memcpy(&theirs, all + static_cast<size_t>(lane) * emulator::kExchangeBytes,
+                sizeof(theirs));
+    any = any || theirs != 0;
+  }
+  return any;
+}
+
 // ---- shared memory ----
 
 #define REPRISE_SHARED(type, name)      \
@@ -96,9 +109,17 @@ REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
 REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
   emulator::BarrierWait(barrier, phase);
 }
+REPRISE_FN void SyncThreads(int /*threads*/, uint64_t* barrier, uint32_t turn) {
+  emulator::BarrierArrive(barrier);
+  emulator::BarrierWait(barrier, turn);
+}
 REPRISE_FN void CopyBulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
   emulator::CopyBulk(shared, global, bytes, barrier);
 }
+REPRISE_FN void CopyBulkOnce(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  emulator::CopyBulk(shared, global, bytes, barrier);
+}
+inline void FenceBulkCopies() {}
 
 // ---- between blocks ----
 

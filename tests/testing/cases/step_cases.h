@@ -25,6 +25,10 @@ struct StepCase {
   uint32_t vocab = 0;
   uint32_t max_prompt_logprobs = 0;
   bool adjust_logits = true;  // see ResidentRows
+  // Rows of one query token are dealt to so many blocks in place of items; see AttentionPlanRule.
+  uint32_t num_shares = 0;
+  uint32_t num_kv_heads = 0;
+  LeafRule leaf = {};
 };
 
 inline constexpr StepCase kStepCases[] = {
@@ -134,6 +138,40 @@ inline constexpr StepCase kStepCases[] = {
      .num_steps = 5,
      .vocab = 33,
      .max_prompt_logprobs = 700},
+    {.name = "dealt_to_few_blocks",
+     .max_rows = 6,
+     .max_step_tokens = 40,
+     .max_blocks_per_row = 90,
+     .block_size = 16,
+     .prefill_q_tokens = 4,
+     .depth = 2,
+     .num_steps = 30,
+     .num_shares = 5,
+     .num_kv_heads = 2,
+     .leaf = {.tokens = 64, .max_leaves = 8}},
+    {.name = "dealt_to_many_blocks",
+     .max_rows = 64,
+     .max_step_tokens = 200,
+     .max_blocks_per_row = 60,
+     .block_size = 16,
+     .prefill_q_tokens = 16,
+     .depth = 3,
+     .num_steps = 20,
+     .window = 100,
+     .num_shares = 264,
+     .num_kv_heads = 8,
+     .leaf = {.tokens = 128, .max_leaves = 4}},
+    {.name = "one_row_dealt_to_more_blocks_than_it_has_leaves",
+     .max_rows = 1,
+     .max_step_tokens = 5,
+     .max_blocks_per_row = 300,
+     .block_size = 3,
+     .prefill_q_tokens = 2,
+     .depth = 1,
+     .num_steps = 40,
+     .num_shares = 100,
+     .num_kv_heads = 1,
+     .leaf = {.tokens = 64, .max_leaves = 32}},
 };
 
 }  // namespace reprise::kernels

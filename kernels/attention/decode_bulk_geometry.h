@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of the bulk decode kernel, as host and device both need them.
+#ifndef REPRISE_KERNELS_ATTENTION_DECODE_BULK_GEOMETRY_H_
+#define REPRISE_KERNELS_ATTENTION_DECODE_BULK_GEOMETRY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/decode_share.h"
+#include "kernels/device/traits.h"
+
+namespace reprise::kernels {
+
+// The warps of a block: those that compute, one that requests KV, one that counts arrivals.
+inline constexpr int kBulkWarps = 4;
+inline constexpr int kBulkThreads = 32 * (kBulkWarps + 2);
+inline constexpr int kBulkComputeThreads = 32 * kBulkWarps;
+// KV tokens that a warp takes at a time, as K and V.
+inline constexpr int kBulkChunk = 16;
+static_assert(kBulkWarps * kBulkChunk == static_cast<int>(kLeafMultiple));
+// Query heads of one KV head at most: the columns of a fragment.
+inline constexpr int kBulkMaxGroup = 8;
+
+// Items that a block is at, counting those whose arrival is not known yet; and of them those whose
+// queries wait.
+inline constexpr int kBulkItems = 4;
+inline constexpr int kBulkQueries = 2;
+
+// Chunks of a warp's ring: 96 KB of KV per block, so that two blocks fit a multiprocessor; with
+// heads above 128 up to 128 KB, and one block.
+constexpr int BulkStages(int head_size) { return head_size == 64 ? 6 : head_size <= 128 ? 3 : 2; }
+constexpr int BulkBlocksPerMultiprocessor(int head_size) { return head_size <= 128 ? 2 : 1; }
+constexpr uint32_t BulkRowBytes(int head_size) { return static_cast<uint32_t>(head_size) * 2; }
+// Of a chunk's K or V.
+constexpr uint32_t BulkTileBytes(int head_size) { return kBulkChunk * BulkRowBytes(head_size); }
+// Query rows that the warps merge at a time, and floats of one of them: 4 more than needed, so that
+// the lanes' columns are in different banks.
+inline constexpr int kBulkMergeRows = 4;
+constexpr int BulkMergeStride(int head_size) { return head_size + 4; }
+
+// A run of leaves of one row and KV head.
+struct BulkItem {
+  uint32_t num_leaves;  // of the item; 0: there is no further item
+  uint32_t leaf;        // the first
+  uint32_t kv_head;
+  uint32_t entry;  // of the step
+  DecodeRow row;
+
+  constexpr bool is_whole_row() const { return num_leaves == row.num_leaves; }
+};
+
+// Byte offsets in dynamic shared memory.
+struct BulkSharedLayout {
+  uint32_t ring = 0;      // [kBulkWarps, stages, K | V] tiles, in panels, swizzled (KvLayout)
+  uint32_t query = 0;     // [kBulkQueries, kBulkMaxGroup] rows
+  uint32_t merge = 0;     // [kBulkWarps, kBulkMergeRows, BulkMergeStride] f32
+  uint32_t max = 0;       // [kBulkWarps, kBulkMaxGroup] f32
+  uint32_t sum = 0;       // the same
+  uint32_t items = 0;     // [kBulkItems] BulkItem
+  uint32_t last = 0;      // [kBulkItems] words: whether the item was its row's last to arrive
+  uint32_t barriers = 0;  // BulkBarriers
+  uint32_t bytes = 0;
+};
+
+// Barriers in shared memory, in this order.
+struct BulkBarriers {
+  int full, empty;            // [kBulkWarps * stages] a chunk's K and V
+  int item_full, item_empty;  // [kBulkItems] BulkItem and its queries; all is done with it
+  int query_empty;            // [kBulkQueries]
+  int stored, arrived;        // [kBulkItems] the item's results; whether it was the last
+  int merge;                  // [1] of the threads that compute
+  int count;
+};
+constexpr BulkBarriers BulkBarriersFor(int head_size) {
+  const int chunks = kBulkWarps * BulkStages(head_size);
+  BulkBarriers b{};
+  b.empty = b.full + chunks;
+  b.item_full = b.empty + chunks;
+  b.item_empty = b.item_full + kBulkItems;
+  b.query_empty = b.item_empty + kBulkItems;
+  b.stored = b.query_empty + kBulkQueries;
+  b.arrived = b.stored + kBulkItems;
+  b.merge = b.arrived + kBulkItems;
+  b.count = b.merge + 1;
+  return b;
+}
+
+constexpr BulkSharedLayout BulkLayout(int head_size) {
+  BulkSharedLayout l;
+  l.query = l.ring + 2 * BulkTileBytes(head_size) *
+                         static_cast<uint32_t>(kBulkWarps * BulkStages(head_size));
+  l.merge = l.query + kBulkQueries * kBulkMaxGroup * BulkRowBytes(head_size);
+  l.max =
+      l.merge + kBulkWarps * kBulkMergeRows * 4 * static_cast<uint32_t>(BulkMergeStride(head_size));
+  l.sum = l.max + kBulkWarps * kBulkMaxGroup * 4;
+  l.items = l.sum + kBulkWarps * kBulkMaxGroup * 4;
+  l.last = l.items + kBulkItems * static_cast<uint32_t>(sizeof(BulkItem));
+  l.barriers = l.last + kBulkItems * 4;
+  l.bytes = l.barriers + static_cast<uint32_t>(BulkBarriersFor(head_size).count) * 8;
+  return l;
+}
+static_assert(BulkLayout(64).barriers % 8 == 0 && BulkLayout(192).barriers % 8 == 0);
+
+// Whether a device has kernels for heads of so many elements.
+constexpr bool HasBulkHeadSize(const DeviceTraits& traits, int head_size) {
+  return traits.bulk_copy && static_cast<int>(BulkLayout(head_size).bytes) <= traits.shared_bytes;
+}
+
+}  // namespace reprise::kernels
+
+#endif  // REPRISE_KERNELS_ATTENTION_DECODE_BULK_GEOMETRY_H_

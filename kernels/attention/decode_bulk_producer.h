@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warp of a bulk decode block that requests KV: it walks the block's share, and for every chunk
+// of 16 tokens asks for K and V as soon as a place in the ring of the warp that will read it is
+// free. Page indices, and what the next item needs, are loaded ahead, so that no request waits for
+// a lookup. Part of decode_bulk_body.h.
+#ifndef REPRISE_KERNELS_ATTENTION_DECODE_BULK_PRODUCER_H_
+#define REPRISE_KERNELS_ATTENTION_DECODE_BULK_PRODUCER_H_
+
+#include "kernels/attention/attention_args.h"
+#include "kernels/attention/decode_bulk_geometry.h"
+#include "kernels/attention/kv_stream.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// A block's shared memory.
+template <int kHeadSize>
+struct BulkShared {
+  static constexpr BulkSharedLayout kLayout = BulkLayout(kHeadSize);
+  static constexpr BulkBarriers kBarriers = BulkBarriersFor(kHeadSize);
+  static constexpr int kStages = BulkStages(kHeadSize);
+  static constexpr uint32_t kTile = BulkTileBytes(kHeadSize);
+
+  REPRISE_FN unsigned char* Keys(int chunk) const {
+    return base + kLayout.ring + static_cast<uint32_t>(chunk) * 2 * kTile;
+  }
+  REPRISE_FN unsigned char* Values(int chunk) const { return Keys(chunk) + kTile; }
+  REPRISE_FN unsigned char* Query(uint32_t slot) const {
+    return base + kLayout.query + slot * kBulkMaxGroup * BulkRowBytes(kHeadSize);
+  }
+  REPRISE_FN float* merge() const { return reinterpret_cast<float*>(base + kLayout.merge); }
+  REPRISE_FN float* max() const { return reinterpret_cast<float*>(base + kLayout.max); }
+  REPRISE_FN float* sum() const { return reinterpret_cast<float*>(base + kLayout.sum); }
+  REPRISE_FN BulkItem* items() const { return reinterpret_cast<BulkItem*>(base + kLayout.items); }
+  REPRISE_FN uint32_t* last() const { return reinterpret_cast<uint32_t*>(base + kLayout.last); }
+  // `index`: of kBarriers, plus the place in the ring.
+  REPRISE_FN uint64_t* Barrier(int index) const {
+    return reinterpret_cast<uint64_t*>(base + kLayout.barriers) + index;
+  }
+
+  unsigned char* base;
+};
+
+// Places of a ring of kSlots in turn, and which turn it is: what a barrier's phase counts.
+template <int kSlots>
+struct RingPlace {
+  REPRISE_FN static int At(uint32_t count) { return static_cast<int>(count % kSlots); }
+  REPRISE_FN static uint32_t Turn(uint32_t count) { return count / kSlots; }
+};
+
+// The first token of an item, a multiple of kLeafMultiple, and how many chunks it has.
+REPRISE_FN uint32_t ItemOrigin(const BulkItem& item) {
+  return item.row.origin + item.leaf * item.row.leaf_tokens;
+}
+REPRISE_FN uint32_t ItemEnd(const BulkItem& item) {
+  const uint32_t end = ItemOrigin(item) + item.num_leaves * item.row.leaf_tokens;
+  return end < item.row.kv_end ? end : item.row.kv_end;
+}
+REPRISE_FN uint32_t ItemChunks(const BulkItem& item) {
+  return (ItemEnd(item) - ItemOrigin(item) + kBulkChunk - 1) / kBulkChunk;
+}
+
+// A block's share, item after item. Every lane walks it alike.
+class ShareWalk {
+ public:
+  REPRISE_FN explicit ShareWalk(const AttentionArgs& a) : a_(a) {
+    const DecodeShare& share = a.shares[BlockX()];
+    at_ = share.begin;
+    end_ = share.end;
+    row_ = share.row;
+  }
+  // The item that comes next; one of no leaves at the end. Loads what may come behind it: nothing
+  // waits for that before the next call.
+  REPRISE_FN BulkItem Next() {
+    // Rows of several query tokens are not in the deal.
+    while (row_.num_leaves == 0 && !(at_ == end_)) NextEntry();
+    if (at_ == end_) return BulkItem{0, 0, 0, 0, row_};
+    const bool is_last = at_.entry == end_.entry && at_.kv_head == end_.kv_head;
+    const BulkItem item{(is_last ? end_.leaf : row_.num_leaves) - at_.leaf, at_.leaf, at_.kv_head,
+                        at_.entry, row_};
+    if (is_last) {
+      at_ = end_;
+    } else {
+      at_.leaf = 0;
+      if (++at_.kv_head == static_cast<uint32_t>(a_.kv.num_kv_heads)) NextEntry();
+    }
+    return item;
+  }
+
+ private:
+  REPRISE_FN void NextEntry() {
+    at_.kv_head = 0;
+    ++at_.entry;
+    if (!(at_ == end_)) row_ = a_.decode_rows[at_.entry];
+  }
+
+  const AttentionArgs& a_;
+  DecodePlace at_, end_;
+  DecodeRow row_;
+};
+
+template <typename T, int kHeadSize>
+class BulkProducer {
+ public:
+  REPRISE_FN BulkProducer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared)
+      : a_(a),
+        shared_(shared),
+        block_size_(static_cast<uint32_t>(a.kv.block_size)),
+        lane_(static_cast<uint32_t>(Lane())) {}
+
+  REPRISE_FN void Run() {
+    ShareWalk walk(a_);
+    BulkItem item = walk.Next();
+    uint32_t page = Lookup(item, 0), count = 0;
+    while (item.num_leaves != 0) {
+      const BulkItem next = walk.Next();
+      const uint32_t next_page = Lookup(next, 0);
+      Announce(item, count++);
+      const uint32_t chunks = ItemChunks(item);
+      for (uint32_t first = 0; first < chunks; first += kWarpSize) {
+        const uint32_t here = page;
+        if (first + kWarpSize < chunks) page = Lookup(item, first + kWarpSize);
+        Request(item, first, chunks, here);
+      }
+      chunks_before_ += (chunks + kBulkWarps - 1 - lane_ % kBulkWarps) / kBulkWarps;
+      item = next;
+      page = next_page;
+    }
+    Announce(item, count);
+  }
+
+ private:
+  static constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
+  static constexpr int kStages = BulkShared<kHeadSize>::kStages;
+  using Stages = RingPlace<kStages>;
+  using Items = RingPlace<kBulkItems>;
+  using Queries = RingPlace<kBulkQueries>;
+
+  // The block of the cache that holds the lane's chunk, of kWarpSize from `first` on.
+  REPRISE_FN uint32_t Lookup(const BulkItem& item, uint32_t first) const {
+    const uint32_t token = ItemOrigin(item) + (first + lane_) * kBulkChunk;
+    if (item.num_leaves == 0 || token >= ItemEnd(item)) return 0;
+    uint32_t in_block;
+    return a_.block_table[static_cast<uint64_t>(item.row.row) * a_.max_blocks_per_row +
+                          block_size_.Quotient(token, &in_block)];
+  }
+
+  // Hands the item to those who compute, and asks for its queries. An item without leaves says that
+  // there are no more.
+  REPRISE_FN void Announce(const BulkItem& item, uint32_t count) {
+    if (lane_ == 0) {
+      const int slot = Items::At(count), query = Queries::At(count);
+      uint64_t* const full = shared_.Barrier(kBarriers.item_full + slot);
+      if (Items::Turn(count) > 0)
+        BarrierWait(shared_.Barrier(kBarriers.item_empty + slot), Items::Turn(count) - 1);
+      shared_.items()[slot] = item;
+      if (item.num_leaves == 0) {
+        BarrierArrive(full);
+      } else {
+        if (Queries::Turn(count) > 0)
+          BarrierWait(shared_.Barrier(kBarriers.query_empty + query), Queries::Turn(count) - 1);
+        const int group = a_.num_heads / a_.kv.num_kv_heads;
+        const uint32_t bytes = static_cast<uint32_t>(group) * BulkRowBytes(kHeadSize);
+        const int64_t head = static_cast<int64_t>(item.row.query) * a_.num_heads +
+                             static_cast<int>(item.kv_head) * group;
+        BarrierArriveExpectBytes(full, bytes);
+        CopyBulk(shared_.Query(static_cast<uint32_t>(query)),
+                 static_cast<const T*>(a_.q) + head * kHeadSize, bytes, full);
+      }
+    }
+    SyncWarp();
+  }
+
+  // What a lane asks for: K and V of a chunk, of the tokens alone that the row sees.
+  struct ChunkRequest {
+    const T* keys;   // the first row of the first panel
+    uint32_t rows;   // of the chunk's
+    uint32_t first;  // of them
+    int stage;
+    uint32_t turn;
+  };
+  // Of the lane's chunk, of kWarpSize from `first` on, whose block is `page`.
+  REPRISE_FN ChunkRequest RequestOf(const BulkItem& item, uint32_t first, uint32_t page) const {
+    const uint32_t chunk = first + lane_, origin = ItemOrigin(item) + chunk * kBulkChunk;
+    const uint32_t end = ItemEnd(item), count = chunks_before_ + chunk / kBulkWarps;
+    ChunkRequest r;
+    // A window may begin behind a leaf's first chunks.
+    const uint32_t rows = end - origin < kBulkChunk ? end - origin : kBulkChunk;
+    const uint32_t before = item.row.kv_begin > origin ? item.row.kv_begin - origin : 0;
+    r.first = before < rows ? before : rows;
+    r.rows = rows - r.first;
+    uint32_t in_block;
+    block_size_.Quotient(origin, &in_block);
+    r.keys = static_cast<const T*>(a_.kv_cache) +
+             a_.kv.HeadOffset(page, kKeys, static_cast<int>(item.kv_head)) +
+             a_.kv.RowOffset(in_block + r.first);
+    r.stage = static_cast<int>(lane_ % kBulkWarps) * kStages + Stages::At(count);
+    r.turn = Stages::Turn(count);
+    return r;
+  }
+
+  // Asks for chunks [first, first + kWarpSize) of the item, one per lane, whose blocks are `page`;
+  // four at a time, one for each warp that computes.
+  REPRISE_FN void Request(const BulkItem& item, uint32_t first, uint32_t chunks, uint32_t page) {
+    const ChunkRequest request = RequestOf(item, first, page);
+    for (uint32_t lanes = 0; lanes < kWarpSize && first + lanes < chunks; lanes += kBulkWarps) {
+      if (lane_ / kBulkWarps == lanes / kBulkWarps && first + lane_ < chunks) {
+        if (request.turn > 0)
+          BarrierWait(shared_.Barrier(kBarriers.empty + request.stage), request.turn - 1);
+        Copy(request);
+      }
+      SyncWarp();
+    }
+  }
+
+  REPRISE_FN void Copy(const ChunkRequest& r) const {
+    uint64_t* const full = shared_.Barrier(kBarriers.full + r.stage);
+    if (r.rows == 0) return BarrierArrive(full);
+    BarrierArriveExpectBytes(full, 2 * r.rows * BulkRowBytes(kHeadSize));
+    const T* const values = r.keys + a_.kv.HeadOffset(0, kValues, 0);
+    if (r.rows == kBulkChunk && a_.kv.block_size == kBulkChunk) {
+      CopyBulkOnce(shared_.Keys(r.stage), r.keys, BulkTileBytes(kHeadSize), full);
+      CopyBulkOnce(shared_.Values(r.stage), values, BulkTileBytes(kHeadSize), full);
+      return;
+    }
+    for (int panel = 0; panel < kHeadSize / 64; ++panel) {
+      const int64_t offset = static_cast<int64_t>(panel) * a_.kv.block_size * 64;
+      const uint32_t at = (static_cast<uint32_t>(panel) * kBulkChunk + r.first) * kKvPanelBytes;
+      CopyBulkOnce(shared_.Keys(r.stage) + at, r.keys + offset, r.rows * kKvPanelBytes, full);
+      CopyBulkOnce(shared_.Values(r.stage) + at, values + offset, r.rows * kKvPanelBytes, full);
+    }
+  }
+
+  const AttentionArgs& a_;
+  const BulkShared<kHeadSize>& shared_;
+  const FastDivide block_size_;
+  const uint32_t lane_;
+  uint32_t chunks_before_ = 0;  // of warp lane % kBulkWarps, in items before
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_ATTENTION_DECODE_BULK_PRODUCER_H_

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one warp of the bulk decode kernel computes: up to eight query heads against chunks of 16 KV
+// tokens, with a running softmax. Tokens are the rows of the products and heads their columns,
+// which wastes little where a group has few heads: scores = K Q^T, then out^T += V^T weights.
+// Scores are in units of log2, as in warp_softmax.h.
+//
+// Weights are relative to a base that follows the running maximum from afar: it is raised only when
+// a score exceeds it by more than kBaseSlack, so most chunks rescale nothing. When it is raised
+// follows from the scores alone.
+#ifndef REPRISE_KERNELS_ATTENTION_TOKEN_SOFTMAX_H_
+#define REPRISE_KERNELS_ATTENTION_TOKEN_SOFTMAX_H_
+
+#include "kernels/attention/decode_bulk_geometry.h"
+#include "kernels/attention/warp_softmax.h"
+#include "kernels/device/matrix.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// Weights are at most 2^8, which f16 holds as well.
+inline constexpr float kBaseSlack = 8.0f;
+
+template <typename T, int kHeadSize>
+class TokenSoftmax {
+ public:
+  static constexpr int kSteps = kHeadSize / 16;
+
+  REPRISE_FN TokenSoftmax() {
+    const uint32_t lane = static_cast<uint32_t>(Lane());
+    const uint32_t row = lane & 7u, second = (lane >> 3) & 1u, fourth = lane >> 4;
+    keys_first_ = SwizzledOffset<8>(row + 8 * second, fourth);
+    values_first_ = SwizzledOffset<8>(row + 8 * fourth, second);
+  }
+
+  // Starts over with the query rows at shared address `query`, eight plain rows of kHeadSize; those
+  // beyond the group may hold anything finite.
+  REPRISE_FN void Begin(uint32_t query) {
+    const uint32_t lane = static_cast<uint32_t>(Lane());
+    const uint32_t at = query + (lane & 7u) * BulkRowBytes(kHeadSize) + (lane >> 3) * 16;
+    REPRISE_UNROLL
+    for (int k = 0; k < kSteps; k += 2) {
+      uint32_t r[4];
+      LoadMatrix4(r, at + static_cast<uint32_t>(k) * 32);
+      q_[k][0] = r[0];
+      q_[k][1] = r[1];
+      q_[k + 1][0] = r[2];
+      q_[k + 1][1] = r[3];
+    }
+    REPRISE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      REPRISE_UNROLL
+      for (float& x : acc_[k]) x = 0.0f;
+    }
+    REPRISE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      base_[i] = -Infinity();
+      sum_[i] = 0.0f;
+    }
+  }
+
+  // The tokens of a chunk that count: rows [begin, end) of its 16.
+  struct Seen {
+    uint32_t begin, end;
+    REPRISE_FN bool all() const { return begin == 0 && end == kBulkChunk; }
+  };
+
+  // Takes a chunk: shared addresses of K and V in panels (KvLayout), multiples of 1024. Rows that
+  // do not count hold anything finite.
+  REPRISE_FN void Take(uint32_t keys, uint32_t values, float scale_log2, const Seen& seen) {
+    float s[4];
+    Score(keys, scale_log2, s);
+    if (!seen.all()) Hide(seen, s);
+    const float top[2] = {Max(s[0], s[2]), Max(s[1], s[3])};
+    if (AnyLane(top[0] > base_[0] + kBaseSlack || top[1] > base_[1] + kBaseSlack)) Raise(top);
+    const float base[2] = {SoftmaxBase(base_[0]), SoftmaxBase(base_[1])};
+    REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) s[i] = Exp2(s[i] - base[i % 2]);
+    sum_[0] += s[0] + s[2];
+    sum_[1] += s[1] + s[3];
+    const uint32_t weights[2] = {TransposeMatrix(Pack2<T>(s[0], s[1])),
+                                 TransposeMatrix(Pack2<T>(s[2], s[3]))};
+    REPRISE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t v[4];
+      LoadMatrix4Transposed(v, PanelAddress(values, values_first_, k));
+      MmaSync16x8x16<T>(acc_[k], v, weights[0], weights[1]);
+    }
+  }
+
+  // The heads' sums, complete in every lane. Call once, after the last chunk.
+  REPRISE_FN void FinishSums() {
+    REPRISE_UNROLL
+    for (float& x : sum_) {
+      REPRISE_UNROLL
+      for (int mask = 4; mask < kWarpSize; mask <<= 1) x += ShuffleXor(x, mask);
+    }
+  }
+
+  // Of head Head(i), i = 0, 1: what its weights are relative to, their sum, and the weighted sum of
+  // V in dimensions 16 k + Dimension(h), h = 0, 1; not normalised.
+  REPRISE_FN static int Head(int i) { return (Lane() & 3) * 2 + i; }
+  REPRISE_FN static int Dimension(int h) { return (Lane() >> 2) + 8 * h; }
+  REPRISE_FN float base(int i) const { return base_[i]; }
+  REPRISE_FN float sum(int i) const { return sum_[i]; }
+  REPRISE_FN float acc(int k, int h, int i) const { return acc_[k][2 * h + i]; }
+
+ private:
+  // Tokens Dimension(h) of heads Head(i): s[2 h + i]. Even and odd steps are summed apart, so that
+  // a product waits for the one before the last.
+  REPRISE_FN void Score(uint32_t keys, float scale_log2, float (&s)[4]) const {
+    float odd[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    REPRISE_UNROLL
+    for (float& x : s) x = 0.0f;
+    REPRISE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t a[4];
+      LoadMatrix4(a, PanelAddress(keys, keys_first_, k));
+      MmaSync16x8x16<T>(k % 2 == 0 ? s : odd, a, q_[k][0], q_[k][1]);
+    }
+    REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) s[i] = (s[i] + odd[i]) * scale_log2;
+  }
+
+  REPRISE_FN static void Hide(const Seen& seen, float (&s)[4]) {
+    REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t token = static_cast<uint32_t>(Dimension(i / 2));
+      if (token < seen.begin || token >= seen.end) s[i] = -Infinity();
+    }
+  }
+
+  // Raises the bases to the heads' largest scores so far.
+  REPRISE_FN void Raise(const float (&tops)[2]) {
+    REPRISE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float top = Max(tops[i], base_[i]);
+      REPRISE_UNROLL
+      for (int mask = 4; mask < kWarpSize; mask <<= 1) top = Max(top, ShuffleXor(top, mask));
+      const float rescale = Exp2(base_[i] - SoftmaxBase(top));
+      base_[i] = top;
+      sum_[i] *= rescale;
+      REPRISE_UNROLL
+      for (int k = 0; k < kSteps; ++k) {
+        acc_[k][i] *= rescale;
+        acc_[k][2 + i] *= rescale;
+      }
+    }
+  }
+
+  // The lane's address for a load of step k: a panel holds four steps.
+  REPRISE_FN static uint32_t PanelAddress(uint32_t tile, uint32_t first, int k) {
+    constexpr uint32_t kPanelBytes = kBulkChunk * 128;
+    return (tile + static_cast<uint32_t>(k / 4) * kPanelBytes + first) ^
+           static_cast<uint32_t>(k % 4 * 32);
+  }
+
+  // Where the lane points a load of four 8x8 matrices of K (rows 0 to 7 and 8 to 15, then the next
+  // eight columns) and, transposed, of V (columns first).
+  uint32_t keys_first_, values_first_;
+  uint32_t q_[kSteps][2];
+  float acc_[kSteps][4];
+  float base_[2], sum_[2];
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_ATTENTION_TOKEN_SOFTMAX_H_
