@@ -9,13 +9,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/text_width.h"
 
 namespace reprise::tools {
 namespace {
 
 // Pixels.
 constexpr double kLeft = 80, kRight = 30, kTop = 96, kPanelHeight = 260, kPanelGap = 44;
-constexpr double kBottom = 150, kLeastWidth = 640, kCategoryWidth = 44, kLegendWidth = 170;
+constexpr double kLeastWidth = 640, kCategoryWidth = 44, kLegendWidth = 170, kLegendLine = 22;
+// Of a category's label: its slope, and what one character of it takes.
+constexpr double kSlope = 55, kCharacter = 6.8;
 constexpr double kPointRadius = 3.5;
 
 constexpr char kInk[] = "#222222";
@@ -132,19 +135,29 @@ Axis AxisOf(const ChartPanel& panel) {
 
 class Drawing {
  public:
-  explicit Drawing(const Chart& chart)
-      : chart_(chart),
-        width_(std::max(
-            kLeastWidth,
-            kLeft + kRight + kCategoryWidth * static_cast<double>(chart.categories.size()))),
-        height_(kTop + PanelsHeight() + kBottom) {}
+  explicit Drawing(const Chart& chart) : chart_(chart) {
+    const auto n = static_cast<double>(chart.categories.size());
+    double label = 0;
+    for (const std::string& category : chart.categories)
+      label = std::max(label, static_cast<double>(DisplayWidth(category)) * kCharacter);
+    const double slope = kSlope * std::acos(-1.0) / 180;
+    // A label ends below its category.
+    left_ = std::max(kLeft, label * std::cos(slope) - kCategoryWidth / 2);
+    bottom_ = 40 + label * std::sin(slope);
+    width_ = std::max(kLeastWidth, left_ + kRight + std::max(kLegendWidth, kCategoryWidth * n));
+    const size_t series = chart.panels.empty() ? 0 : chart.panels[0].series.size();
+    legend_columns_ = static_cast<size_t>((width_ - left_ - kRight) / kLegendWidth);
+    const size_t lines = (series + legend_columns_ - 1) / legend_columns_;
+    top_ = kTop + kLegendLine * (static_cast<double>(std::max<size_t>(lines, 1)) - 1);
+    height_ = top_ + PanelsHeight() + bottom_;
+  }
 
   std::string Draw() {
-    canvas_.Text(kLeft, 30, chart_.title, {.size = 18, .bold = true});
-    canvas_.Text(kLeft, 50, chart_.subtitle, {});
+    canvas_.Text(left_, 30, chart_.title, {.size = 18, .bold = true});
+    canvas_.Text(left_, 50, chart_.subtitle, {});
     if (!chart_.panels.empty()) Legend(chart_.panels[0].series);
     for (size_t i = 0; i < chart_.panels.size(); ++i)
-      Panel(chart_.panels[i], kTop + static_cast<double>(i) * (kPanelHeight + kPanelGap));
+      Panel(chart_.panels[i], top_ + static_cast<double>(i) * (kPanelHeight + kPanelGap));
     Categories();
     return absl::StrCat(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
@@ -163,16 +176,19 @@ class Drawing {
   }
   double X(size_t category) const {
     const auto n = static_cast<double>(chart_.categories.size());
-    return kLeft + (width_ - kLeft - kRight) * (static_cast<double>(category) + 0.5) / n;
+    return left_ + (width_ - left_ - kRight) * (static_cast<double>(category) + 0.5) / n;
   }
 
   void Legend(const std::vector<ChartSeries>& series) {
-    double x = kLeft;
-    for (size_t i = 0; i < series.size(); ++i, x += kLegendWidth) {
+    for (size_t i = 0; i < series.size(); ++i) {
       const char* color = ColorOf(series, i);
-      canvas_.Path(absl::StrCat(Number(x), ",72 ", Number(x + 30), ",72"), color, series[i].dashed);
-      canvas_.Point(x + 15, 72, color, series[i].name);
-      canvas_.Text(x + 38, 77, series[i].name, {});
+      const double x = left_ + kLegendWidth * static_cast<double>(i % legend_columns_);
+      const size_t line = i / legend_columns_;
+      const double y = 72 + kLegendLine * static_cast<double>(line);
+      canvas_.Path(absl::StrCat(Number(x), ",", Number(y), " ", Number(x + 30), ",", Number(y)),
+                   color, series[i].dashed);
+      canvas_.Point(x + 15, y, color, series[i].name);
+      canvas_.Text(x + 38, y + 5, series[i].name, {});
     }
   }
 
@@ -180,11 +196,12 @@ class Drawing {
     const Axis axis = AxisOf(panel);
     const auto y = [&](double value) { return top + kPanelHeight * (1 - axis.Place(value)); };
     for (const double mark : axis.marks) {
-      canvas_.Line(kLeft, y(mark), width_ - kRight, y(mark), kGrid, 1);
-      canvas_.Text(kLeft - 8, y(mark) + 4, Label(mark), {.anchor = "end"});
+      canvas_.Line(left_, y(mark), width_ - kRight, y(mark), kGrid, 1);
+      canvas_.Text(left_ - 8, y(mark) + 4, Label(mark), {.anchor = "end"});
     }
-    canvas_.Line(kLeft, top, kLeft, top + kPanelHeight, kInk, 1);
-    canvas_.Text(24, top + kPanelHeight / 2, panel.axis, {.anchor = "middle", .rotate = -90});
+    canvas_.Line(left_, top, left_, top + kPanelHeight, kInk, 1);
+    canvas_.Text(left_ - 56, top + kPanelHeight / 2, panel.axis,
+                 {.anchor = "middle", .rotate = -90});
     for (size_t i = 0; i < panel.series.size(); ++i) {
       const ChartSeries& series = panel.series[i];
       const char* color = ColorOf(panel.series, i);
@@ -201,17 +218,18 @@ class Drawing {
   }
 
   void Categories() {
-    const double top = height_ - kBottom;
-    canvas_.Line(kLeft, top, width_ - kRight, top, kInk, 1);
+    const double top = height_ - bottom_;
+    canvas_.Line(left_, top, width_ - kRight, top, kInk, 1);
     for (size_t c = 0; c < chart_.categories.size(); ++c) {
       canvas_.Line(X(c), top, X(c), top + 5, kInk, 1);
       canvas_.Text(X(c) + 4, top + 18, chart_.categories[c],
-                   {.size = 12, .anchor = "end", .rotate = -40});
+                   {.size = 12, .anchor = "end", .rotate = -kSlope});
     }
   }
 
   const Chart& chart_;
-  const double width_, height_;
+  double left_ = 0, top_ = 0, bottom_ = 0, width_ = 0, height_ = 0;
+  size_t legend_columns_ = 1;
   Canvas canvas_;
 };
 
