@@ -152,7 +152,8 @@ absl::Status CheckAll(const Interrupt& interrupt, AttentionBench* bench, Console
     REPRISE_RETURN_IF_ERROR(interrupt.status());
   }
   console->Note(absl::StrCat("checked: ", cells->size(), " cells, ", bench->candidates().size(),
-                             " candidates, worst error ", worst, ", allowed: ", allowed));
+                             bench->candidates().size() == 1 ? " candidate" : " candidates",
+                             ", worst error ", worst, ", allowed: ", allowed));
   return absl::OkStatus();
 }
 

@@ -132,7 +132,7 @@ TEST_F(BenchProgram, PrintsTablesForPeopleAndShowsThatItMeasures) {
         "not available: device 'host'", "page walk", "of floor", "plan us", "sustained us"}) {
     EXPECT_THAT(log.stdout_text(), HasSubstr(word));
   }
-  EXPECT_THAT(log.stderr_text(), HasSubstr("checked: 4 cells, 1 candidates, worst error "));
+  EXPECT_THAT(log.stderr_text(), HasSubstr("checked: 4 cells, 1 candidate, worst error "));
   EXPECT_THAT(log.stderr_text(), HasSubstr("measured: round 3 of 3 in "));
   Program watched(Small({}), {.terminal_columns = 80});
   EXPECT_EQ(watched.Wait(std::chrono::seconds(120)), 0);
