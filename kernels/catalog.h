@@ -11,6 +11,7 @@
 #include "kernels/fill/instances.h"
 #include "kernels/linear/instances.h"
 #include "kernels/memory_probe/instances.h"
+#include "kernels/page_walk/instances.h"
 #include "kernels/plan/instances.h"
 #include "kernels/rms_norm/instances.h"
 #include "kernels/rope_append/instances.h"
@@ -22,19 +23,20 @@
 
 // OP(X, list, table) for every op: the list of its instances for the preprocessor, and the same as
 // a table of facts.
-#define REPRISE_FOR_EACH_OP(OP, X)                           \
-  OP(X, REPRISE_STEP_INSTANCES, kStepInstances)              \
-  OP(X, REPRISE_PLAN_INSTANCES, kPlanInstances)              \
-  OP(X, REPRISE_EMBEDDING_INSTANCES, kEmbeddingInstances)    \
-  OP(X, REPRISE_RMS_NORM_INSTANCES, kRmsNormInstances)       \
-  OP(X, REPRISE_LINEAR_INSTANCES, kLinearInstances)          \
-  OP(X, REPRISE_ROPE_APPEND_INSTANCES, kRopeAppendInstances) \
-  OP(X, REPRISE_ATTENTION_INSTANCES, kAttentionInstances)    \
-  OP(X, REPRISE_SILU_MUL_INSTANCES, kSiluMulInstances)       \
-  OP(X, REPRISE_SAMPLE_INSTANCES, kSampleInstances)          \
-  OP(X, REPRISE_FILL_INSTANCES, kFillInstances)              \
-  OP(X, REPRISE_STAMP_INSTANCES, kStampInstances)            \
-  OP(X, REPRISE_MEMORY_PROBE_INSTANCES, kMemoryProbeInstances)
+#define REPRISE_FOR_EACH_OP(OP, X)                             \
+  OP(X, REPRISE_STEP_INSTANCES, kStepInstances)                \
+  OP(X, REPRISE_PLAN_INSTANCES, kPlanInstances)                \
+  OP(X, REPRISE_EMBEDDING_INSTANCES, kEmbeddingInstances)      \
+  OP(X, REPRISE_RMS_NORM_INSTANCES, kRmsNormInstances)         \
+  OP(X, REPRISE_LINEAR_INSTANCES, kLinearInstances)            \
+  OP(X, REPRISE_ROPE_APPEND_INSTANCES, kRopeAppendInstances)   \
+  OP(X, REPRISE_ATTENTION_INSTANCES, kAttentionInstances)      \
+  OP(X, REPRISE_SILU_MUL_INSTANCES, kSiluMulInstances)         \
+  OP(X, REPRISE_SAMPLE_INSTANCES, kSampleInstances)            \
+  OP(X, REPRISE_FILL_INSTANCES, kFillInstances)                \
+  OP(X, REPRISE_STAMP_INSTANCES, kStampInstances)              \
+  OP(X, REPRISE_MEMORY_PROBE_INSTANCES, kMemoryProbeInstances) \
+  OP(X, REPRISE_PAGE_WALK_INSTANCES, kPageWalkInstances)
 
 // X(symbol, family, Style, ...) for every instance of every op; columns: kernel_instance.h.
 #define REPRISE_FOR_EACH_INSTANCE(X) REPRISE_FOR_EACH_OP(REPRISE_INSTANCES_OF_OP, X)

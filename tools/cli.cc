@@ -31,6 +31,7 @@ constexpr char kExamples[] =
     "  reprise run --model examples/byte-llama --prompt \"You may copy and distribute\"\n"
     "  reprise health --wait 60s\n"
     "  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k\n"
+    "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n. `reprise help "
     "COMMAND` "
@@ -56,8 +57,20 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
+// "reprise bench attention".
+std::string NameOfApp(const CLI::App* app) {
+  const CLI::App* parent = app->get_parent();
+  return parent == nullptr ? "reprise" : absl::StrCat(NameOfApp(parent), " ", app->get_name());
+}
+
+// The subcommand that was chosen: of a command with subcommands of its own, the innermost.
+const CLI::App* ChosenApp(const CLI::App* app) {
+  const std::vector<CLI::App*> parsed = app->get_subcommands();
+  return parsed.empty() ? app : ChosenApp(parsed.back());
+}
+
 std::string NameOfCommand(const Command* command) {
-  return command == nullptr ? "reprise" : absl::StrCat("reprise ", command->app->get_name());
+  return command == nullptr ? "reprise" : NameOfApp(ChosenApp(command->app));
 }
 
 std::vector<std::string> NamesOf(const std::vector<Command>& commands) {
@@ -66,12 +79,22 @@ std::vector<std::string> NamesOf(const std::vector<Command>& commands) {
   return names;
 }
 
-std::vector<std::string> OptionsOf(const Command& command) {
+std::vector<std::string> OptionsOf(const CLI::App* app) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : command.app->get_options()) {
+  for (const CLI::Option* option : app->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
+}
+
+// The app itself, and all its subcommands'.
+std::vector<const CLI::App*> AppsOf(const CLI::App* app) {
+  std::vector<const CLI::App*> apps = {app};
+  for (const CLI::App* sub : app->get_subcommands(nullptr)) {
+    const std::vector<const CLI::App*> more = AppsOf(sub);
+    apps.insert(apps.end(), more.begin(), more.end());
+  }
+  return apps;
 }
 
 const Command* Chosen(const std::vector<Command>& commands) {
@@ -92,17 +115,23 @@ int ReportUsage(const Command* command, std::string_view message, Console* conso
   return kExitUsage;
 }
 
-int ReportUnknownCommand(const std::string& typed, const std::vector<Command>& commands,
-                         Console* console) {
-  std::vector<std::string> names = NamesOf(commands);
-  names.emplace_back("help");
+// `names`: of the commands that there are in its place.
+int ReportUnknownName(const Command* command, const std::string& typed,
+                      const std::vector<std::string>& names, Console* console) {
   const std::string near = Suggestion(typed, names);
   return ReportUsage(
-      nullptr,
+      command,
       absl::StrCat("unknown command \"", typed, "\"",
                    near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?"),
                    near.empty() ? ", " : " ", "allowed: ", absl::StrJoin(names, ", ")),
       console);
+}
+
+int ReportUnknownCommand(const std::string& typed, const std::vector<Command>& commands,
+                         Console* console) {
+  std::vector<std::string> names = NamesOf(commands);
+  names.emplace_back("help");
+  return ReportUnknownName(nullptr, typed, names, console);
 }
 
 // What to try instead of an option that `command` has not.
@@ -110,11 +139,13 @@ std::string OptionHint(const std::string& typed, const Command& command,
                        const std::vector<Command>& commands) {
   const std::string name = typed.substr(0, typed.find('='));
   if (!name.starts_with("-")) return "";
-  const std::string near = Suggestion(name, OptionsOf(command));
+  const std::string near = Suggestion(name, OptionsOf(ChosenApp(command.app)));
   if (!near.empty()) return absl::StrCat("; did you mean \"", near, "\"?");
   for (const Command& other : commands) {
-    for (const std::string& option : OptionsOf(other)) {
-      if (option == name) return absl::StrCat("; ", NameOfCommand(&other), " has it");
+    for (const CLI::App* app : AppsOf(other.app)) {
+      for (const std::string& option : OptionsOf(app)) {
+        if (option == name) return absl::StrCat("; ", NameOfApp(app), " has it");
+      }
     }
   }
   return "";
@@ -129,6 +160,11 @@ int ReportUnknown(const CLI::App& root, const std::vector<Command>& commands, Co
   for (const std::string& argument : rest) {
     if (argument.starts_with("-") && !unknown.starts_with("-")) unknown = argument;
   }
+  std::vector<std::string> names;
+  for (const CLI::App* sub : ChosenApp(command->app)->get_subcommands(nullptr))
+    names.push_back(sub->get_name());
+  if (!names.empty() && !unknown.starts_with("-"))
+    return ReportUnknownName(command, unknown, names, console);
   return ReportUsage(
       command,
       absl::StrCat("unknown argument \"", unknown, "\"", OptionHint(unknown, *command, commands)),
@@ -213,9 +249,9 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   root.require_subcommand(1);
   root.set_version_flag("--version", Version(commit),
                         "Print the version and the devices that this build knows");
-  const std::vector<Command> commands = {AddServeCommand(&root), AddSchedCommand(&root),
-                                         AddRunCommand(&root), AddHealthCommand(&root),
-                                         AddProfileCommand(&root)};
+  const std::vector<Command> commands = {AddServeCommand(&root),   AddSchedCommand(&root),
+                                         AddRunCommand(&root),     AddHealthCommand(&root),
+                                         AddProfileCommand(&root), AddBenchCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

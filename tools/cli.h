@@ -43,7 +43,8 @@ struct Invocation {
   std::string commit;  // that the program was built from; "" where that is not known
 };
 
-// A subcommand: its options, and what runs once they are parsed.
+// A subcommand: its options, and what runs once they are parsed. It may have subcommands of its
+// own, whose options are then asked for by their names together ("bench attention").
 struct Command {
   CLI::App* app = nullptr;
   std::function<absl::Status(const Invocation&)> run;
@@ -59,6 +60,7 @@ Command AddRunCommand(CLI::App* root);
 Command AddSchedCommand(CLI::App* root);
 Command AddHealthCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
+Command AddBenchCommand(CLI::App* root);
 
 // Adds an option whose text goes through `parse` (string_view to StatusOr of something that
 // converts to T). A refusal becomes a usage error that names the option. `type` is what help calls

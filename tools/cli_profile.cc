@@ -15,6 +15,7 @@
 #include "runtime/status_macros.h"
 #include "tools/cli.h"
 #include "tools/console.h"
+#include "tools/device_flags.h"
 #include "tools/engine_flags.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/profiler.h"
@@ -71,11 +72,6 @@ absl::Status FitPool(ProfileFlags* flags) {
         (BlocksNeeded(flags->profile, engine.block_size) + 1) * geometry.BlockBytes();
   }
   return absl::OkStatus();
-}
-
-std::string DeviceText(const runtime::DeviceProperties& device) {
-  return absl::StrCat(std::string(runtime::NameOf(device.kind)), ":", device.ordinal, ", ",
-                      device.name, device.driver.empty() ? "" : ", driver ", device.driver);
 }
 
 nlohmann::json TextOrNull(const std::string& text) {

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/catalog.h"
 #include "models/config/model_presets.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
@@ -28,24 +27,6 @@ auto UnsignedIn(uint64_t min, uint64_t max) {
 absl::Status Refuse(std::string_view what, std::string_view got, std::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(what), ": got \"", std::string(got),
                                                  "\", allowed: ", std::string(allowed)));
-}
-
-absl::StatusOr<std::string> ParsePreset(std::string_view text) {
-  std::vector<std::string> names;
-  for (std::string_view name : models::PresetNames()) {
-    if (name == text) return std::string(text);
-    names.emplace_back(name);
-  }
-  return Refuse("preset", text, absl::StrJoin(names, ", "));
-}
-
-// Unset: the checkpoint's own.
-absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text) {
-  if (text == "auto") return std::optional<runtime::DType>();
-  for (runtime::DType dtype : {runtime::DType::kBf16, runtime::DType::kF16, runtime::DType::kF32}) {
-    if (text == runtime::NameOf(dtype)) return std::optional<runtime::DType>(dtype);
-  }
-  return Refuse("dtype", text, "auto, bf16, f16, f32");
 }
 
 absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text) {
@@ -86,15 +67,7 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
       ->default_str("auto");
 }
 
-void AddDeviceOptions(CLI::App* app, EngineFlags* flags) {
-  AddOption(app, "--device", &flags->device, ParseDeviceChoice, "DEVICE", "auto",
-            "auto (cuda or hip where it can be used, else host), host, cuda, cuda:N, hip or hip:N");
-  AddOption(app, "--host-threads", &flags->host_threads, UnsignedIn(0, 1024), "N", "0",
-            "Worker threads of the host device; 0: one per core");
-  app->add_option("--hip-library", flags->hip_library,
-                  "HIP runtime library to open, by path or name (default: libamdhip64.so of ROCm "
-                  "7, 6, 5)")
-      ->type_name("PATH");
+void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--kv-cache", &flags->engine.kv_cache_bytes, ParseCacheBytes, "SIZE", "auto",
             "KV pool, such as 4GiB; auto: what is left of the GPU, 256MiB on the host");
   AddOption(
@@ -129,39 +102,6 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
             "Prompt tokens of a step whose likelihood may be asked for");
   app->add_flag("--poison", flags->diagnostics.poison,
                 "Fill what must never be read with NaN: slow, a test mode");
-}
-
-// Whether there is a GPU, and code for it; else why not.
-bool HasHipDevice(const std::string& library, std::string* why) {
-  if (kernels::Catalog().hip_code_objects.empty()) {
-    *why = "this build carries no HIP code";
-    return false;
-  }
-  return runtime::CountHipDevices(why, library) > 0;
-}
-
-absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const EngineFlags& flags, Console* console) {
-  runtime::DeviceOptions options{.ordinal = flags.device.ordinal,
-                                 .host_threads = flags.host_threads,
-                                 .hip_library = flags.hip_library};
-  if (flags.device.kind) {
-    options.kind = *flags.device.kind;
-    return options;
-  }
-  std::string no_cuda;
-  std::string no_hip;
-  if (runtime::CountCudaDevices(&no_cuda) > 0) {
-    options.kind = runtime::DeviceKind::kCuda;
-    console->Note("device: cuda:0, because a usable GPU is there (--device auto)");
-  } else if (HasHipDevice(flags.hip_library, &no_hip)) {
-    options.kind = runtime::DeviceKind::kHip;
-    console->Note("device: hip:0, because a usable GPU is there (--device auto)");
-  } else {
-    options.kind = runtime::DeviceKind::kHost;
-    console->Note(absl::StrCat("device: host, because cuda: ", no_cuda, "; hip: ", no_hip,
-                               " (--device auto)"));
-  }
-  return options;
 }
 
 // A bar on a terminal; in a log one line per stage, when it is complete.
@@ -201,25 +141,28 @@ class LoadProgressPrinter {
 
 }  // namespace
 
-absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
-  if (text == "auto") return DeviceChoice{};
-  if (text == "host") return DeviceChoice{.kind = runtime::DeviceKind::kHost};
-  for (const runtime::DeviceKind kind : {runtime::DeviceKind::kCuda, runtime::DeviceKind::kHip}) {
-    const std::string_view name = runtime::NameOf(kind);
-    if (!text.starts_with(name)) continue;
-    const std::string_view rest = text.substr(name.size());
-    if (rest.empty()) return DeviceChoice{.kind = kind};
-    if (rest[0] != ':') continue;
-    const absl::StatusOr<uint64_t> ordinal = ParseUnsigned(rest.substr(1), 0, 1023);
-    if (ordinal.ok()) return DeviceChoice{.kind = kind, .ordinal = static_cast<int>(*ordinal)};
+absl::StatusOr<std::string> ParsePreset(std::string_view text) {
+  std::vector<std::string> names;
+  for (std::string_view name : models::PresetNames()) {
+    if (name == text) return std::string(text);
+    names.emplace_back(name);
   }
-  return Refuse("device", text, "auto, host, cuda, cuda:N, hip, hip:N");
+  return Refuse("preset", text, absl::StrJoin(names, ", "));
+}
+
+absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text) {
+  if (text == "auto") return std::optional<runtime::DType>();
+  for (runtime::DType dtype : {runtime::DType::kBf16, runtime::DType::kF16, runtime::DType::kF32}) {
+    if (text == runtime::NameOf(dtype)) return std::optional<runtime::DType>(dtype);
+  }
+  return Refuse("dtype", text, "auto, bf16, f16, f32");
 }
 
 void AddEngineOptions(CLI::App* app, EngineFlags* flags) {
   AddModelOptions(app, flags);
   NameOptionGroup(app, "Model");
-  AddDeviceOptions(app, flags);
+  AddDeviceOptions(app, &flags->device);
+  AddMemoryOptions(app, flags);
   NameOptionGroup(app, "Device");
   AddStepOptions(app, flags);
   NameOptionGroup(app, "Steps");
@@ -235,9 +178,8 @@ absl::Status CheckSource(const models::ModelSource& source) {
 }
 
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console) {
-  REPRISE_ASSIGN_OR_RETURN(const runtime::DeviceOptions options, ChooseDevice(flags, console));
   LoadedEngine loaded;
-  REPRISE_ASSIGN_OR_RETURN(loaded.device, runtime::Device::Create(options));
+  REPRISE_ASSIGN_OR_RETURN(loaded.device, OpenDevice(flags.device, console));
   LoadProgressPrinter printer(console);
   absl::StatusOr<std::unique_ptr<engine::DecodeEngine>> engine =
       engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, flags.engine,

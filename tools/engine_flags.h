@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `serve` and `run` have in common: the options that choose a model, a device and an engine,
+// What `serve`, `run` and `profile` have in common: the options that choose a model and an engine,
 // loading with progress, and the summary of what was loaded.
 #ifndef REPRISE_TOOLS_ENGINE_FLAGS_H_
 #define REPRISE_TOOLS_ENGINE_FLAGS_H_
@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
@@ -14,29 +15,24 @@
 #include "models/model_source.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"
+#include "runtime/dtype.h"
 #include "tools/cli.h"
 #include "tools/console.h"
+#include "tools/device_flags.h"
 
 namespace reprise::tools {
 
-// Which device was asked for.
-struct DeviceChoice {
-  std::optional<runtime::DeviceKind> kind;  // unset: auto
-  int ordinal = 0;
-};
-
-// "auto", "host", "cuda", "cuda:1", "hip", "hip:1". Errors: InvalidArgument with what, got,
-// allowed.
-absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text);
-
 struct EngineFlags {
   models::ModelSource source;
-  DeviceChoice device;
-  int host_threads = 0;
-  std::string hip_library;  // as runtime::DeviceOptions::hip_library
+  DeviceFlags device;
   engine::DecodeEngineOptions engine;
   engine::EngineDiagnostics diagnostics;
 };
+
+// A name of models::PresetNames(). Errors: InvalidArgument with what, got, allowed.
+absl::StatusOr<std::string> ParsePreset(std::string_view text);
+// "bf16", "f16", "f32", and "auto", which is unset: the checkpoint's own. Errors: as above.
+absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text);
 
 // `flags` must outlive `app`.
 void AddEngineOptions(CLI::App* app, EngineFlags* flags);

@@ -59,18 +59,20 @@ absl::Status PrepareRecord(const std::string& path, Console* console) {
   return absl::OkStatus();
 }
 
-absl::Status WriteRecord(const std::string& path, const nlohmann::json& json, Console* console) {
-  if (path.empty()) return absl::OkStatus();
-  if (path == kStdoutFile) {
-    console->PrintData(Dump(json));
-    return console->status();
-  }
+absl::Status WriteText(const std::string& path, const std::string& text) {
   errno = 0;
   std::ofstream file(path);
-  file << Dump(json);
+  file << text;
   file.close();
   if (!file) return CannotWrite(path);
   return absl::OkStatus();
+}
+
+absl::Status WriteRecord(const std::string& path, const nlohmann::json& json, Console* console) {
+  if (path.empty()) return absl::OkStatus();
+  if (path != kStdoutFile) return WriteText(path, Dump(json));
+  console->PrintData(Dump(json));
+  return console->status();
 }
 
 }  // namespace reprise::tools

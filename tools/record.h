@@ -26,6 +26,8 @@ absl::Status PrepareRecord(const std::string& path, Console* console);
 // Writes `json` with a final newline; nothing for "". Errors: Unavailable names the file and the
 // reason.
 absl::Status WriteRecord(const std::string& path, const nlohmann::json& json, Console* console);
+// Writes `text` to a file, in place of what was there. Errors: as above.
+absl::Status WriteText(const std::string& path, const std::string& text);
 
 }  // namespace reprise::tools
 

@@ -7,6 +7,10 @@
 
 namespace reprise::tools {
 
+void Samples::AddAll(const Samples& other) {
+  values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+}
+
 double Samples::Sum() const { return std::accumulate(values_.begin(), values_.end(), 0.0); }
 
 double Samples::Mean() const {

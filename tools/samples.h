@@ -13,6 +13,7 @@ namespace reprise::tools {
 class Samples {
  public:
   void Add(double value) { values_.push_back(value); }
+  void AddAll(const Samples& other);
   size_t count() const { return values_.size(); }
   bool empty() const { return values_.empty(); }
   double Sum() const;

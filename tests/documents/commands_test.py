@@ -30,7 +30,7 @@ COMMAND_WORDS = ("reprise", "cmake", "ctest", "c++")
 # compiler's.
 OTHER_LINES = ("find_package(",)
 
-# Less work, and what every machine has. None: the option and its value go.
+# Less work, and what every machine has. None: a flag that goes.
 SMALLER = {
     "--device": "host",
     "--contexts": "32,64",
@@ -40,6 +40,8 @@ SMALLER = {
     "--rate": "200",
     "--bandwidth-bytes": "1MiB",
     "--warmup": "0",
+    "--sustain": "0.01",
+    "--standard-cells": None,
 }
 
 
@@ -107,8 +109,8 @@ class Commands:
     def smaller(self, words):
         """The same command with less work."""
         command = words[1]
-        out = [self.program, command]
-        i = 2
+        i = 3 if command == "bench" else 2
+        out = [self.program, *words[1:i]]
         while i < len(words):
             word = words[i]
             value = words[i + 1] if i + 1 < len(words) else ""
@@ -116,13 +118,15 @@ class Commands:
             if word == "--preset":
                 out += ["--model", "examples/byte-llama"]
             elif word == "--rows":
-                out += [word, "1,2" if command == "profile" else "2"]
+                out += [word, "1,2" if command in ("profile", "bench") else "2"]
             elif word in ("--random-prompts", "--prompt-lengths"):
                 out += [word, "4..16" if ".." in value else "8"]
-            elif word == "--json":
-                out += [word, str(self.scratch / "out.json")]
+            elif word in ("--json", "--svg"):
+                out += [word, str(self.scratch / f"out.{word[2:]}")]
             elif word == "--listen" or word == "--address":
                 pass  # added by whoever knows one
+            elif word in SMALLER and SMALLER[word] is None:
+                i -= 1
             elif word in SMALLER:
                 out += [word, SMALLER[word]]
             elif value.startswith("--") or not value:
@@ -132,7 +136,10 @@ class Commands:
                 out += [word, value]
         if command == "profile":
             out += ["--iterations", "2", "--bandwidth-bytes", "1MiB"]
-        if command in ("run", "serve", "profile") and "--device" not in out:
+        if command == "bench":
+            out += ["--replays", "2", "--pool-bytes", "1MiB", "--calls", "2"]
+            out += [] if "--rows" in out else ["--rows", "1,2", "--contexts", "32,64"]
+        if command in ("run", "serve", "profile", "bench") and "--device" not in out:
             out += ["--device", "host"]
         return out
 
@@ -280,8 +287,8 @@ def commands_of(source, document):
 
 
 def commands_of_help(program):
-    for name in ("", "serve", "sched", "run", "health", "profile"):
-        words = [program, "help", *([name] if name else [])]
+    for name in ("", "serve", "sched", "run", "health", "profile", "bench", "bench attention"):
+        words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])
         for line in text.split("\n"):

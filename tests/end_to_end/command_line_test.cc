@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -50,9 +51,10 @@ void ExpectUsageError(const Refusal& refusal) {
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
-  for (const std::string command : {"", "serve", "sched", "run", "health", "profile"}) {
-    std::vector<std::string> arguments = {"--help"};
-    if (!command.empty()) arguments.insert(arguments.begin(), command);
+  for (const std::string command :
+       {"", "serve", "sched", "run", "health", "profile", "bench", "bench attention"}) {
+    std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
+    arguments.emplace_back("--help");
     Program program(arguments);
     EXPECT_EQ(program.Wait(), 0);
     EXPECT_THAT(program.stdout_text(), HasSubstr("Examples:\n  reprise " + command)) << command;
@@ -61,7 +63,7 @@ TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
 
 TEST(CommandLine, HelpIsACommandToo) {
   for (const std::vector<std::string>& command :
-       std::vector<std::vector<std::string>>{{}, {"run"}, {"profile"}}) {
+       std::vector<std::vector<std::string>>{{}, {"run"}, {"profile"}, {"bench", "attention"}}) {
     std::vector<std::string> by_command = command;
     by_command.insert(by_command.begin(), "help");
     std::vector<std::string> by_option = command;
@@ -156,7 +158,7 @@ TEST(CommandLine, VersionNamesTheDevicesOfThisBuild) {
 TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
   const std::vector<Refusal> refusals = {
       {{}, {"reprise: "}},
-      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile"}},
+      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile, bench"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},

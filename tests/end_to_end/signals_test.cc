@@ -144,6 +144,24 @@ TEST_F(Signals, CtrlCEndsAProfileWithTheRoundsThatAreComplete) {
   EXPECT_GE(json["points"][0]["round_replay_us"].size(), 1u);
 }
 
+TEST_F(Signals, CtrlCEndsABenchmarkWithTheRoundsThatAreComplete) {
+  Program bench({"bench",      "attention", "--device",      "host", "--heads",      "4",
+                 "--kv-heads", "2",         "--head-dim",    "16",   "--rows",       "1",
+                 "--contexts", "16",        "--max-context", "64",   "--pool-bytes", "16KiB",
+                 "--replays",  "1000",      "--rounds",      "1000", "--json",       json_file_},
+                {.terminal_columns = 80});
+  ASSERT_TRUE(bench.AwaitOutput("round 2 of 1000"));
+  bench.terminal().Type(kCtrlC);
+  EXPECT_EQ(bench.Wait(), 128 + SIGINT);
+  EXPECT_THAT(bench.terminal().screen().text(), HasSubstr("page walk"));
+  EXPECT_THAT(bench.terminal().screen().text(),
+              HasSubstr("reprise bench attention: stopped by SIGINT"));
+  const nlohmann::json json = Json();
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["error"], "stopped by SIGINT");
+  EXPECT_GE(json["cells"][0]["floor"]["round_us"].size(), 1u);
+}
+
 TEST_F(Signals, HangupDrainsAServerAndRemovesItsSocket) {
   const std::string socket = directory_.path() + "/a.sock";
   for (const bool by_terminal : {false, true}) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/program.h"
@@ -95,11 +96,23 @@ TEST_P(Terminal, ProfileFits) {
   }
 }
 
+TEST_P(Terminal, BenchFits) {
+  const Screen screen =
+      Show({"bench",        "attention", "--device",      "host", "--heads",   "4",
+            "--kv-heads",   "2",         "--head-dim",    "16",   "--rows",    "1,2",
+            "--contexts",   "16",        "--max-context", "64",   "--replays", "2",
+            "--pool-bytes", "16KiB",     "--sustain",     "0.01"});
+  EXPECT_EQ(screen.num_overflows, 0u) << screen.text();
+  for (const char* word : {"page walk", "of floor", "KV read", "sustained us", "power"})
+    EXPECT_THAT(screen.text(), HasSubstr(word));
+}
+
 // All of it but shell words that are longer than the terminal is wide.
 TEST_P(Terminal, HelpFits) {
-  for (const std::string command : {"", "serve", "sched", "run", "health", "profile"}) {
-    std::vector<std::string> arguments = {"help"};
-    if (!command.empty()) arguments.push_back(command);
+  for (const std::string command :
+       {"", "serve", "sched", "run", "health", "profile", "bench", "bench attention"}) {
+    const std::vector<std::string> arguments =
+        absl::StrSplit(command.empty() ? "help" : "help " + command, ' ');
     const Screen screen = Show(arguments);
     EXPECT_THAT(screen.text(), HasSubstr("Examples:"));
     if (GetParam() == 80) {

@@ -82,6 +82,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kStamp, NoSharedBytes},
     {&kernels::kMemoryRead, NoSharedBytes},
     {&kernels::kMemoryCopy, NoSharedBytes},
+    {&kernels::kPageWalk, NoSharedBytes},
 };
 
 }  // namespace reprise::testing

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise bench attention` as users run it: real output against the schema, numbers that must
+// agree with each other, the chart, and what is refused before anything is measured.
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/program.h"
+#include "tests/testing/json_schema.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+json Schema() {
+  return json::parse(
+      ReadTextFile(std::string(REPRISE_SOURCE_DIR) + "/docs/bench_attention.schema.json"));
+}
+
+class BenchProgram : public ::testing::Test {
+ protected:
+  static std::vector<std::string> Arguments(const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"bench",         "attention", "--device",  "host",
+                                    "--max-context", "128",       "--replays", "3",
+                                    "--pool-bytes",  "64KiB"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  static std::vector<std::string> Small(const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--heads", "4",      "--kv-heads", "2",          "--head-dim",
+                                    "16",      "--rows", "1,2",        "--contexts", "16,64"};
+    all.insert(all.end(), more.begin(), more.end());
+    return Arguments(all);
+  }
+  std::string JsonFile() const { return directory_.path() + "/bench.json"; }
+  std::string SvgFile() const { return directory_.path() + "/bench.svg"; }
+  json Bench(std::vector<std::string> arguments, std::string* text = nullptr) {
+    arguments.insert(arguments.end(), {"--json", JsonFile()});
+    Program program(arguments);
+    EXPECT_EQ(program.Wait(std::chrono::seconds(120)), 0) << program.stderr_text();
+    if (text != nullptr) *text = program.stdout_text();
+    return json::parse(ReadTextFile(JsonFile()), nullptr, /*allow_exceptions=*/false);
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(BenchProgram, WritesWhatTheSchemaDescribes) {
+  const json bench = Bench(
+      Small({"--check", "--candidates", "best,portable", "--sustain", "0.02", "--batch",
+             "uniform,skewed", "--decode-share", "50,100", "--chunk", "8", "--dtype", "f32"}));
+  EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
+  EXPECT_EQ(bench["cells"].size(), 16u);
+  EXPECT_EQ(bench["shape"]["heads"], 4);
+  EXPECT_EQ(bench["shape"]["dtype"], "f32");
+  EXPECT_EQ(bench["settings"]["calls"], nullptr);
+  EXPECT_EQ(bench["telemetry"]["source"], nullptr);  // the host reports nothing
+  const json& candidate = bench["cells"][0]["candidates"][1];
+  EXPECT_EQ(candidate["name"], "portable");
+  EXPECT_GE(candidate["check"]["pairs"], 2);
+  EXPECT_EQ(candidate["sustained"]["power_w"], nullptr);
+}
+
+TEST_F(BenchProgram, FiguresAgreeWithEachOther) {
+  const json bench = Bench(Small({"--seed", "3"}));
+  EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
+  ASSERT_EQ(bench["cells"].size(), 4u);
+  EXPECT_EQ(bench["cells"][3]["name"], "b2 x 64");
+  for (const json& cell : bench["cells"]) {
+    // 2 (K, V) * 2 heads * 16 elements * 2 bytes a token.
+    EXPECT_EQ(cell["kv_bytes"], cell["seen_tokens"].get<int>() * 128);
+    EXPECT_EQ(cell["rows"].get<size_t>(), cell["lengths"].size());
+    EXPECT_GE(cell["cycled_bytes"], cell["kv_bytes"]);
+    const json& floor = cell["floor"];
+    const json& best = cell["candidates"][0];
+    EXPECT_EQ(best["us"]["count"], 9);  // 3 replays in 3 rounds
+    EXPECT_EQ(best["round_us"].size(), 3u);
+    EXPECT_LE(best["us"]["p10"], best["us"]["p50"]);
+    EXPECT_LE(best["us"]["p50"], best["us"]["p90"]);
+    const double us = best["us"]["p50"].get<double>();
+    EXPECT_NEAR(best["of_floor"].get<double>(), us / floor["us"]["p50"].get<double>(), 1e-6 * us);
+    EXPECT_NEAR(best["bytes_per_s"].get<double>(), cell["kv_bytes"].get<double>() / us * 1e6,
+                1e-6 * best["bytes_per_s"].get<double>());
+    EXPECT_EQ(best["check"], nullptr);
+    EXPECT_EQ(best["sustained"], nullptr);
+  }
+  auto lengths = bench["cells"][3]["lengths"];
+  EXPECT_EQ(lengths, json({{63, 1}, {63, 1}}));
+}
+
+TEST_F(BenchProgram, TakesHeadsAndWindowOfAModel) {
+  const auto model = WriteTinyModel({.architecture = "mistral", .sliding_window = 30},
+                                    directory_.path() + "/windowed");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const json bench = Bench(
+      Arguments({"--model", *model, "--rows", "2", "--contexts", "64", "--calls", "3", "--check"}));
+  EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
+  EXPECT_EQ(bench["shape"]["model"], "windowed");
+  EXPECT_EQ(bench["shape"]["head_dim"], 8);
+  EXPECT_EQ(bench["shape"]["window"], 30);
+  EXPECT_EQ(bench["shape"]["dtype"], "f32");
+  EXPECT_EQ(bench["cells"][0]["seen_tokens"], 60);
+  EXPECT_EQ(bench["cells"][0]["longest"], 64);
+  EXPECT_EQ(bench["cells"][0]["calls"], 3);
+}
+
+TEST_F(BenchProgram, DrawsAChartThatAnXmlParserReads) {
+  Bench(Small({"--svg", SvgFile()}));
+  const std::string svg = ReadTextFile(SvgFile());
+  EXPECT_THAT(svg, StartsWith("<?xml"));
+  EXPECT_THAT(svg, HasSubstr("page walk (floor)"));
+  EXPECT_THAT(svg, HasSubstr("b2 x 64"));
+  if (std::system("python3 -c ''") != 0) GTEST_SKIP() << "needs python3 to parse XML";
+  const std::string parse =
+      "python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' " + SvgFile();
+  EXPECT_EQ(std::system(parse.c_str()), 0);
+}
+
+TEST_F(BenchProgram, PrintsTablesForPeopleAndShowsThatItMeasures) {
+  Program log(Small({"--check", "--sustain", "0.01"}));
+  EXPECT_EQ(log.Wait(std::chrono::seconds(120)), 0) << log.stderr_text();
+  for (const char* word :
+       {"attention", "4 heads of 16 on 2 KV heads, bf16, blocks of 16",
+        "not available: device 'host'", "page walk", "of floor", "plan us", "sustained us"}) {
+    EXPECT_THAT(log.stdout_text(), HasSubstr(word));
+  }
+  EXPECT_THAT(log.stderr_text(), HasSubstr("checked: 4 cells, 1 candidate, worst error "));
+  EXPECT_THAT(log.stderr_text(), HasSubstr("measured: round 3 of 3 in "));
+  Program watched(Small({}), {.terminal_columns = 80});
+  EXPECT_EQ(watched.Wait(std::chrono::seconds(120)), 0);
+  EXPECT_THAT(watched.terminal().output(), HasSubstr("replays, round 1 of 3"));
+  EXPECT_THAT(watched.terminal().screen().text(), Not(HasSubstr("replays, round")));
+  EXPECT_EQ(watched.terminal().screen().num_overflows, 0u) << watched.terminal().screen().text();
+}
+
+TEST_F(BenchProgram, AloneShowsWhatCanBeTimed) {
+  Program program({"bench"});
+  EXPECT_EQ(program.Wait(), 0);
+  EXPECT_THAT(program.stdout_text(), HasSubstr("reprise bench"));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("Time paged attention alone"));
+}
+
+TEST_F(BenchProgram, RefusesWhatCannotBeMeasuredBeforeItMeasures) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    int exit_code;
+    std::string says;
+  };
+  const std::vector<Refusal> refusals = {
+      {Small({"--contexts", "129"}), 2, "--contexts"},  // given twice
+      {Arguments({"--rows", "1", "--contexts", "129"}), 1,
+       "cell \"b1 x 129\" has a row of 129 tokens, allowed: at most 128 (--max-context)"},
+      {Arguments({"--rows", "2", "--contexts", "100", "--decode-share", "50", "--chunk", "29"}), 1,
+       "has a row of 129 tokens"},
+      {Arguments({"--heads", "5", "--kv-heads", "2"}), 1,
+       "heads: got 5, allowed: multiples of the KV heads, 2"},
+      {Arguments({"--head-dim", "20"}), 1, "head size: got 20, allowed: multiples of 8"},
+      {Arguments({"--preset", "llama-3.1-8b", "--heads", "4"}), 2, "got both a model and --heads"},
+      {Arguments({"--preset", "gpt"}), 2, "got \"gpt\", allowed: llama-3.1-8b"},
+      {Arguments({"--candidates", "bst"}), 2, "got \"bst\"; did you mean \"best\"?"},
+      {Arguments({"--batch", "skew"}), 2, "did you mean \"skewed\"?"},
+      {Arguments({"--decode-share", "101"}), 2, "got \"101\""},
+      {Arguments({"--chunk", "1"}), 2, "--chunk: got \"1\""},
+      {Arguments({"--svg", "-"}), 2, "--svg: got \"-\", allowed: a file"},
+      {Small({"--svg", "/no/such/dir/a.svg"}), 1, "cannot write"},
+      {Small({"--json", "/no/such/dir/a.json"}), 1, "cannot write"},
+      {Arguments({"--standard-cells", "--rows", "1"}), 2,
+       "got both --standard-cells and --rows, allowed: one of them"},
+      {Arguments({"--standard-cells"}), 1, "tokens, allowed: at most 128"},
+      {{"bench", "attention", "--pool-bytes", "100TiB"}, 2, "allowed: 1B to 1TiB"},
+      {Arguments({"--rows", "1024", "--contexts", "128", "--heads", "4096", "--kv-heads", "4096",
+                  "--head-dim", "256"}),
+       1, "memory: the cells need "},
+      {{"bench", "atention"}, 2, "unknown command \"atention\"; did you mean \"attention\"?"},
+      {{"bench", "--rows", "1"}, 2, "unknown argument \"--rows\"; reprise"},
+      {{"bench", "attention", "--context", "1"}, 2, "did you mean \"--contexts\"?"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Program program(refusal.arguments);
+    EXPECT_EQ(program.Wait(), refusal.exit_code) << refusal.says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
+    EXPECT_THAT(program.stderr_text(), StartsWith("reprise bench"));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/attention_bench.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/page_walk/page_walk.h"
+#include "kernels/stamp/stamp.h"
+#include "runtime/status_macros.h"
+#include "tools/profile/bandwidth.h"
+
+namespace reprise::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A replay should run so long that the clock's ticks do not matter,
+constexpr double kReplayNs = 1e6;
+// and not longer than this, where calls are slow.
+constexpr double kMostReplayNs = 2.5e8;
+// A round of a cell ends once it has taken this long for each of its graphs, and has this many
+// replays.
+constexpr std::chrono::seconds kRoundTime(2);
+constexpr uint32_t kLeastReplays = 3;
+// Replays that are enqueued together when they run back to back.
+constexpr double kSustainedBatchNs = 5e7;
+constexpr double kMostSustainedBatch = 256;
+
+}  // namespace
+
+uint64_t DefaultPoolBytes(const runtime::DeviceProperties& device) {
+  return uint64_t{device.kind == runtime::DeviceKind::kHost ? 64u : 256u} << 20;
+}
+
+std::optional<double> SubjectTimes::Spread() const {
+  if (round_ns.count() < 2) return std::nullopt;
+  return (round_ns.Max() - round_ns.Min()) / round_ns.Percentile(50);
+}
+
+double CellTimes::BytesPerSecond(const SubjectTimes& subject) const {
+  const double ns = subject.MedianNs();
+  return ns > 0 ? static_cast<double>(kv_bytes) * 1e9 / ns : 0.0;
+}
+
+absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
+    runtime::Device& device, const AttentionShape& shape, std::vector<BenchCell> cells,
+    std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options) {
+  REPRISE_RETURN_IF_ERROR(CheckShape(shape));
+  REPRISE_RETURN_IF_ERROR(CheckCells(cells, options.max_context));
+  std::unique_ptr<AttentionBench> bench(
+      new AttentionBench(shape, std::move(cells), std::move(candidates), options));
+  REPRISE_ASSIGN_OR_RETURN(const Samples stamp_cost, MeasureStampCost(device));
+  bench->stamp_cost_ns_ = stamp_cost.Percentile(50);
+  REPRISE_ASSIGN_OR_RETURN(bench->stream_, device.CreateStream());
+  REPRISE_ASSIGN_OR_RETURN(bench->kernels_, kernels::KernelSet::Load(device, shape.dtype));
+  const auto limits = BufferLimits::For(bench->cells_, shape, options.max_context,
+                                        options.pool_bytes, bench->MaxCalls());
+  REPRISE_ASSIGN_OR_RETURN(
+      bench->buffers_,
+      AttentionBuffers::Create(device, *bench->stream_, *bench->kernels_, shape, limits));
+  return bench;
+}
+
+absl::Status AttentionBench::EnqueueCall(const GraphKey& key, uint32_t call) {
+  if (key.subject == 0)
+    return kernels::PageWalk(*stream_, *kernels_, buffers_->Walk(call), buffers_->max_pages());
+  const kernels::AttentionArgs args = buffers_->Attention(call);
+  const AttentionCall enqueued{.stream = *stream_,
+                               .kernels = *kernels_,
+                               .plan = buffers_->plan(),
+                               .attention = args,
+                               .mixed = key.mixed};
+  const AttentionCandidateEntry& candidate = *candidates_[key.subject - 1];
+  return key.plans ? candidate.enqueue_plan(enqueued) : candidate.enqueue_attention(enqueued);
+}
+
+absl::Status AttentionBench::EnqueueGraph(const GraphKey& key) {
+  if (key.subject != 0 && !key.plans) {
+    GraphKey plan = key;
+    plan.plans = true;
+    REPRISE_RETURN_IF_ERROR(EnqueueCall(plan, 0));
+  }
+  REPRISE_RETURN_IF_ERROR(kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps()}));
+  for (uint32_t call = 0; call < key.calls; ++call)
+    REPRISE_RETURN_IF_ERROR(EnqueueCall(key, key.plans ? 0 : call));
+  return kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps() + 1});
+}
+
+absl::StatusOr<runtime::CapturedGraph*> AttentionBench::Graph(const GraphKey& key) {
+  std::unique_ptr<runtime::CapturedGraph>& graph = graphs_[key];
+  if (graph != nullptr) return graph.get();
+  REPRISE_RETURN_IF_ERROR(stream_->BeginCapture());
+  if (const absl::Status status = EnqueueGraph(key); !status.ok()) {
+    stream_->AbortCapture();
+    return status;
+  }
+  REPRISE_ASSIGN_OR_RETURN(graph, stream_->EndCapture());
+  return graph.get();
+}
+
+absl::StatusOr<double> AttentionBench::ReadStamps(const GraphKey& key) {
+  uint64_t ns[2] = {};
+  REPRISE_RETURN_IF_ERROR(stream_->CopyToHost(ns, buffers_->stamps(), sizeof(ns)));
+  REPRISE_RETURN_IF_ERROR(stream_->Synchronize());
+  if (ns[1] < ns[0]) {
+    return absl::InternalError(
+        absl::StrCat("the device's clock went back by ", ns[0] - ns[1], " ns in a replay"));
+  }
+  // Even where a clock ticks slowly, nothing takes no time at all.
+  return std::max(static_cast<double>(ns[1] - ns[0]) - stamp_cost_ns_, 1.0) / key.calls;
+}
+
+absl::StatusOr<double> AttentionBench::Replay(const GraphKey& key) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::CapturedGraph * graph, Graph(key));
+  REPRISE_RETURN_IF_ERROR(graph->Replay(*stream_));
+  return ReadStamps(key);
+}
+
+absl::Status AttentionBench::Load(size_t cell, CellTimes* times) {
+  const BenchCell& batch = cells_[cell];
+  const uint32_t spacing = PageSpacing(batch, shape_, options_.pool_bytes, MaxCalls());
+  REPRISE_RETURN_IF_ERROR(buffers_->Load(*stream_, batch, spacing, options_.seed));
+  times->candidates.resize(candidates_.size());
+  if (times->calls == 0) REPRISE_RETURN_IF_ERROR(ChooseCalls(cell, times));
+  times->kv_bytes = batch.SeenTokens(shape_.window) * shape_.TokenBytes();
+  times->cycled_bytes = std::min(times->calls, spacing) * times->kv_bytes;
+  return absl::OkStatus();
+}
+
+// Calls enough to cycle over the pool and to fill a replay by the fastest subject, but not so many
+// that a replay of the slowest takes forever; a power of two, so that cells share graphs.
+absl::Status AttentionBench::ChooseCalls(size_t cell, CellTimes* times) {
+  if (options_.calls != 0) {
+    times->calls = options_.calls;
+    return absl::OkStatus();
+  }
+  double fastest = std::numeric_limits<double>::infinity(), slowest = 1.0;
+  for (size_t subject = 0; subject < num_subjects(); ++subject) {
+    const GraphKey key{.subject = subject, .mixed = subject != 0 && cells_[cell].mixed()};
+    REPRISE_RETURN_IF_ERROR(Replay(key).status());
+    REPRISE_ASSIGN_OR_RETURN(const double ns, Replay(key));
+    fastest = std::min(fastest, ns);
+    slowest = std::max(slowest, ns);
+  }
+  const uint32_t spacing = PageSpacing(cells_[cell], shape_, options_.pool_bytes, kMostCalls);
+  const double wanted = std::clamp<double>(kReplayNs / fastest, spacing, kMostCalls);
+  const double most = std::clamp<double>(kMostReplayNs / slowest, 1, kMostCalls);
+  const auto up = std::bit_ceil(static_cast<uint32_t>(std::ceil(wanted)));
+  times->calls = std::min(up, std::bit_floor(static_cast<uint32_t>(most)));
+  return absl::OkStatus();
+}
+
+absl::Status AttentionBench::Check(size_t cell, CellTimes* times) {
+  CellTimes next = *times;
+  REPRISE_RETURN_IF_ERROR(Load(cell, &next));
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    // Poisoned, so that what is not written shows.
+    const kernels::AttentionArgs args = buffers_->Attention(0);
+    const size_t out_bytes = size_t{cells_[cell].query_tokens()} *
+                             static_cast<size_t>(shape_.num_heads) *
+                             static_cast<size_t>(shape_.head_dim) * runtime::SizeOf(shape_.dtype);
+    REPRISE_RETURN_IF_ERROR(stream_->Fill(args.out, 0xff, out_bytes));
+    REPRISE_RETURN_IF_ERROR(Replay({.subject = i + 1, .mixed = cells_[cell].mixed()}).status());
+    REPRISE_ASSIGN_OR_RETURN(next.candidates[i].check,
+                             CheckAgainstReference(*stream_, *buffers_, shape_, cells_[cell],
+                                                   candidates_[i]->name, options_.seed));
+  }
+  *times = std::move(next);
+  return absl::OkStatus();
+}
+
+// One replay of each of a subject's graphs.
+absl::Status AttentionBench::ReplayAll(const GraphKey& key, CellTimes* round) {
+  SubjectTimes& times = TimesOf(key.subject, round);
+  REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
+  times.call_ns.Add(call_ns);
+  if (key.subject == 0) return absl::OkStatus();
+  GraphKey plan = key;
+  plan.plans = true;
+  plan.calls = kPlansOfAGraph;
+  REPRISE_ASSIGN_OR_RETURN(const double plan_ns, Replay(plan));
+  times.plan_ns.Add(plan_ns);
+  return absl::OkStatus();
+}
+
+absl::Status AttentionBench::Measure(size_t cell, const MeasuredReplays& measured,
+                                     CellTimes* times) {
+  CellTimes next = *times;
+  REPRISE_RETURN_IF_ERROR(Load(cell, &next));
+  CellTimes warmup, round;
+  warmup.candidates.resize(candidates_.size());
+  round.candidates.resize(candidates_.size());
+  const Clock::time_point end = Clock::now() + num_subjects() * kRoundTime;
+  for (uint32_t replay = 0; replay <= options_.replays; ++replay) {
+    if (replay > kLeastReplays && Clock::now() > end) {
+      REPRISE_RETURN_IF_ERROR(measured(options_.replays - replay + 1));
+      break;
+    }
+    // By turns, so that ratios are of one clock and one temperature.
+    for (size_t subject = 0; subject < num_subjects(); ++subject) {
+      const GraphKey key{
+          .subject = subject, .mixed = subject != 0 && cells_[cell].mixed(), .calls = next.calls};
+      REPRISE_RETURN_IF_ERROR(ReplayAll(key, replay == 0 ? &warmup : &round));
+    }
+    REPRISE_RETURN_IF_ERROR(measured(replay == 0 ? 0 : 1));
+  }
+  for (size_t subject = 0; subject < num_subjects(); ++subject) {
+    const SubjectTimes& of_round = TimesOf(subject, &round);
+    SubjectTimes& all = TimesOf(subject, &next);
+    all.call_ns.AddAll(of_round.call_ns);
+    all.plan_ns.AddAll(of_round.plan_ns);
+    all.round_ns.Add(of_round.MedianNs());
+  }
+  *times = std::move(next);
+  return absl::OkStatus();
+}
+
+absl::Status AttentionBench::SustainOne(const GraphKey& key, double seconds, Telemetry* telemetry,
+                                        const MeasuredReplays& measured, SubjectTimes* times) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::CapturedGraph * graph, Graph(key));
+  REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
+  const auto batch = static_cast<uint32_t>(
+      std::clamp(kSustainedBatchNs / (call_ns * key.calls), 1.0, kMostSustainedBatch));
+  SustainedTimes sustained;
+  const Clock::time_point start = Clock::now();
+  do {
+    for (uint32_t i = 0; i < batch; ++i) REPRISE_RETURN_IF_ERROR(graph->Replay(*stream_));
+    if (telemetry != nullptr) {  // while the device is busy
+      const TelemetrySample sample = telemetry->Read();
+      if (sample.sm_clock_mhz) sustained.sm_clock_mhz.Add(*sample.sm_clock_mhz);
+      if (sample.memory_clock_mhz) sustained.memory_clock_mhz.Add(*sample.memory_clock_mhz);
+      if (sample.power_w) sustained.power_w.Add(*sample.power_w);
+    }
+    REPRISE_ASSIGN_OR_RETURN(const double ns, ReadStamps(key));
+    sustained.call_ns.Add(ns);
+    sustained.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    REPRISE_RETURN_IF_ERROR(measured(0));
+  } while (sustained.seconds < seconds);
+  times->sustained = std::move(sustained);
+  return absl::OkStatus();
+}
+
+absl::Status AttentionBench::Sustain(size_t cell, double seconds, Telemetry* telemetry,
+                                     const MeasuredReplays& measured, CellTimes* times) {
+  CellTimes next = *times;
+  REPRISE_RETURN_IF_ERROR(Load(cell, &next));
+  for (size_t subject = 0; subject < num_subjects(); ++subject) {
+    const GraphKey key{
+        .subject = subject, .mixed = subject != 0 && cells_[cell].mixed(), .calls = next.calls};
+    REPRISE_RETURN_IF_ERROR(
+        SustainOne(key, seconds, telemetry, measured, &TimesOf(subject, &next)));
+  }
+  *times = std::move(next);
+  return absl::OkStatus();
+}
+
+}  // namespace reprise::tools

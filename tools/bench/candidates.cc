@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/candidates.h"
+
+#include <string>
+
+#include "kernels/attention/attention.h"
+#include "kernels/plan/plan.h"
+#include "runtime/status_macros.h"
+#include "tools/bench/name_list.h"
+
+namespace reprise::tools {
+namespace {
+
+using kernels::AttentionCandidate;
+using kernels::AttentionPhase;
+
+absl::Status EnqueueEnginePlan(const AttentionCall& call) {
+  return kernels::Plan(call.stream, call.kernels, call.plan);
+}
+
+// Both phases, as models/layers/attention_layer.cc enqueues them.
+template <AttentionCandidate kCandidate>
+absl::Status EnqueueAttention(const AttentionCall& call) {
+  kernels::AttentionArgs args = call.attention;
+  REPRISE_RETURN_IF_ERROR(
+      kernels::Attention(call.stream, call.kernels, args, AttentionPhase::kDecode, kCandidate));
+  if (!call.mixed) return absl::OkStatus();
+  const kernels::StepPlan& plan = call.plan.plan;
+  args.items = plan.prefill_items;
+  args.num_items = &plan.counts->num_prefill_items;
+  return kernels::Attention(call.stream, call.kernels, args, AttentionPhase::kPrefill, kCandidate);
+}
+
+constexpr AttentionCandidateEntry kCandidates[] = {
+    {"best", "what the engine runs: matrix units where they fit, else the portable kernel",
+     EnqueueEnginePlan, EnqueueAttention<AttentionCandidate::kBest>},
+    {"portable", "the reference kernel, everything everywhere", EnqueueEnginePlan,
+     EnqueueAttention<AttentionCandidate::kPortable>},
+};
+
+}  // namespace
+
+std::span<const AttentionCandidateEntry> AttentionCandidates() { return kCandidates; }
+
+absl::StatusOr<std::vector<const AttentionCandidateEntry*>> ParseCandidates(std::string_view text) {
+  std::vector<std::string> names;
+  for (const AttentionCandidateEntry& entry : kCandidates) names.emplace_back(entry.name);
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<size_t> chosen,
+                           ParseNameList("candidate", text, names));
+  std::vector<const AttentionCandidateEntry*> entries;
+  entries.reserve(chosen.size());
+  for (const size_t index : chosen) entries.push_back(&kCandidates[index]);
+  return entries;
+}
+
+}  // namespace reprise::tools

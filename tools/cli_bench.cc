@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise bench`: times one kind of kernel alone. `reprise bench attention`: paged attention over
+// batches of given lengths, beside the time to read the same pages.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "models/model_source.h"
+#include "runtime/status_macros.h"
+#include "tools/bench/attention_bench.h"
+#include "tools/bench/bench_report.h"
+#include "tools/bench/name_list.h"
+#include "tools/bench/svg_chart.h"
+#include "tools/cli.h"
+#include "tools/console.h"
+#include "tools/device_flags.h"
+#include "tools/engine_flags.h"
+#include "tools/profile/telemetry.h"
+#include "tools/record.h"
+#include "tools/signals.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr char kBenchExamples[] =
+    "Examples:\n"
+    "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
+    "\n"
+    "`reprise bench attention --help` says what it measures.";
+
+constexpr char kAttentionExamples[] =
+    "Examples:\n"
+    "  reprise bench attention --rows 1,8 --contexts 128,1k --check\n"
+    "  reprise bench attention --model examples/byte-llama --rows 4 --contexts 1k "
+    "--batch uniform,skewed --decode-share 0,50,100 --chunk 64\n"
+    "  reprise bench attention --device cuda --standard-cells --sustain 2 --json attention.json "
+    "--svg attention.svg\n"
+    "\n"
+    "docs/bench_attention.md says what each number is; docs/bench_attention.schema.json describes "
+    "the JSON.";
+
+struct AttentionFlags {
+  models::ModelSource source;
+  std::optional<int32_t> num_heads, num_kv_heads, head_dim;
+  std::optional<uint32_t> window;
+  std::optional<runtime::DType> dtype;
+  AttentionShape shape;
+  CellOptions cells;
+  bool standard_cells = false;
+  std::vector<const AttentionCandidateEntry*> candidates = {&AttentionCandidates()[0]};
+  AttentionBenchOptions bench;
+  bool check = false;
+  double sustain_seconds = 0;
+  DeviceFlags device;
+  std::string json_file, svg_file;
+};
+
+// The most rows of a batch, and tokens of a row.
+constexpr uint64_t kMaxRows = 1u << 16;
+constexpr uint64_t kMaxTokens = 1u << 20;
+
+auto CountsUpTo(uint64_t max) {
+  return [max](std::string_view text) -> absl::StatusOr<std::vector<uint32_t>> {
+    REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, 1, max));
+    return std::vector<uint32_t>(values.begin(), values.end());
+  };
+}
+
+// One count, such as 32k.
+absl::StatusOr<uint32_t> ParseCount(std::string_view text, uint64_t min, uint64_t max) {
+  REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, min, max));
+  if (values.size() == 1) return static_cast<uint32_t>(values[0]);
+  return absl::InvalidArgumentError(
+      absl::StrCat("count: got \"", std::string(text), "\", allowed: one number"));
+}
+
+absl::StatusOr<std::vector<BatchKind>> ParseBatchKinds(std::string_view text) {
+  std::vector<std::string> names;
+  for (const BatchKind kind : AllBatchKinds()) names.emplace_back(NameOf(kind));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<size_t> chosen, ParseNameList("batch", text, names));
+  std::vector<BatchKind> kinds;
+  for (const size_t index : chosen) kinds.push_back(AllBatchKinds()[index]);
+  return kinds;
+}
+
+absl::StatusOr<uint64_t> ParsePoolBytes(std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
+  if (bytes >= 1 && bytes <= uint64_t{1} << 40) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("size: got \"", std::string(text), "\", allowed: 1B to 1TiB"));
+}
+
+// The heads of a model where one is named; else those that were given, or Llama-3-8B's.
+absl::StatusOr<AttentionShape> ShapeOf(const AttentionFlags& flags) {
+  AttentionShape shape = flags.shape;
+  const bool named = !flags.source.directory.empty() || !flags.source.preset.empty();
+  if (named && (flags.num_heads || flags.num_kv_heads || flags.head_dim)) {
+    return UsageError(
+        "heads: got both a model and --heads, --kv-heads or --head-dim, allowed: one of them");
+  }
+  if (named) {
+    REPRISE_RETURN_IF_ERROR(CheckSource(flags.source));
+    REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model, models::ReadModelSpec(flags.source));
+    shape.model = model.name;
+    shape.num_heads = static_cast<int32_t>(model.num_heads);
+    shape.num_kv_heads = static_cast<int32_t>(model.num_kv_heads);
+    shape.head_dim = static_cast<int32_t>(model.head_dim);
+    shape.scale = static_cast<float>(model.attention_multiplier);
+    shape.window = static_cast<uint32_t>(model.sliding_window);
+    shape.dtype = model.checkpoint_dtype;
+  }
+  shape.num_heads = flags.num_heads.value_or(shape.num_heads);
+  shape.num_kv_heads = flags.num_kv_heads.value_or(shape.num_kv_heads);
+  shape.head_dim = flags.head_dim.value_or(shape.head_dim);
+  shape.window = flags.window.value_or(shape.window);
+  shape.dtype = flags.dtype.value_or(shape.dtype);
+  REPRISE_RETURN_IF_ERROR(CheckShape(shape));
+  return shape;
+}
+
+// Options of cells that do not go with the standard ones.
+constexpr const char* kCellOptions[] = {"--rows", "--contexts", "--batch", "--decode-share",
+                                        "--chunk"};
+
+absl::Status CheckFlags(const AttentionFlags& flags, const CLI::App& app) {
+  if (flags.svg_file == kStdoutFile) return UsageError("--svg: got \"-\", allowed: a file");
+  if (!flags.standard_cells) return absl::OkStatus();
+  for (const char* option : kCellOptions) {
+    if (app.count(option) == 0) continue;
+    return UsageError(
+        absl::StrCat("cells: got both --standard-cells and ", option, ", allowed: one of them"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAll(const Interrupt& interrupt, AttentionBench* bench, Console* console,
+                      std::vector<MeasuredCell>* cells) {
+  double worst = 0, allowed = 0;
+  for (MeasuredCell& cell : *cells) {
+    console->Progress(absl::StrCat("checking ", bench->cells()[cell.index].name), /*now=*/true);
+    REPRISE_RETURN_IF_ERROR(bench->Check(cell.index, &cell.times));
+    for (const SubjectTimes& candidate : cell.times.candidates) {
+      worst = std::max(worst, candidate.check->worst);
+      allowed = candidate.check->allowed;
+    }
+    REPRISE_RETURN_IF_ERROR(interrupt.status());
+  }
+  console->Note(absl::StrCat("checked: ", cells->size(), " cells, ", bench->candidates().size(),
+                             bench->candidates().size() == 1 ? " candidate" : " candidates",
+                             ", worst error ", worst, ", allowed: ", allowed));
+  return absl::OkStatus();
+}
+
+// Every cell in every round, one after the other. What ends it early leaves the rounds that are
+// complete.
+absl::Status MeasureRounds(const Interrupt& interrupt, AttentionBench* bench, Console* console,
+                           std::vector<MeasuredCell>* cells) {
+  const AttentionBenchOptions& options = bench->options();
+  const uint64_t total = uint64_t{options.rounds} * options.replays * cells->size();
+  uint64_t done = 0;
+  for (uint32_t round = 0; round < options.rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    for (MeasuredCell& cell : *cells) {
+      const auto measured = [&](uint32_t replays) {
+        done += replays;
+        console->Progress(absl::StrCat(
+            "bench ",
+            ProgressBar(static_cast<double>(done), static_cast<double>(total), 20, *console), " ",
+            FormatCount(done), " / ", FormatCount(total), " replays, round ", round + 1, " of ",
+            options.rounds, ", ", bench->cells()[cell.index].name));
+        return interrupt.status();
+      };
+      REPRISE_RETURN_IF_ERROR(bench->Measure(cell.index, measured, &cell.times));
+    }
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+    console->Note(absl::StrCat("measured: round ", round + 1, " of ", options.rounds, " in ",
+                               FormatDuration(took.count())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SustainAll(double seconds, const Interrupt& interrupt, Telemetry* telemetry,
+                        AttentionBench* bench, Console* console, std::vector<MeasuredCell>* cells) {
+  for (MeasuredCell& cell : *cells) {
+    const auto measured = [&](uint32_t) {
+      console->Progress(absl::StrCat("back to back for ", FormatDuration(seconds * 1e9), " each, ",
+                                     bench->cells()[cell.index].name));
+      return interrupt.status();
+    };
+    REPRISE_RETURN_IF_ERROR(bench->Sustain(cell.index, seconds, telemetry, measured, &cell.times));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Report(const AttentionFlags& flags, const std::vector<MeasuredCell>& cells,
+                    const BenchContext& context, const absl::Status& status,
+                    const Invocation& invocation) {
+  Console* console = invocation.console;
+  console->Print(CellsText(cells, context));
+  for (const MeasuredCell& cell : cells) {
+    const std::string warning = CellWarning(cell, context);
+    if (!warning.empty())
+      console->Note(absl::StrCat("reprise bench attention: warning: ", warning));
+  }
+  nlohmann::json json = RecordOf("bench attention", invocation);
+  json.update(BenchToJson(cells, context));
+  if (!status.ok()) json["error"] = std::string(status.message());
+  REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, json, console));
+  if (flags.svg_file.empty()) return absl::OkStatus();
+  return WriteText(flags.svg_file, ToSvg(BenchChart(cells, context)));
+}
+
+absl::Status MeasureAll(const AttentionFlags& flags, runtime::Device& device,
+                        const Invocation& invocation, AttentionBench* bench, Interrupt* interrupt) {
+  Console* console = invocation.console;
+  auto telemetry = Telemetry::Open(device.properties());
+  const BenchContext context{
+      .bench = *bench,
+      .device = device.properties(),
+      .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
+      .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
+      .sustain_seconds = flags.sustain_seconds,
+      .width = console->width()};
+  console->Print(BenchHeader(context));
+  interrupt->Arm();
+  std::vector<MeasuredCell> cells(bench->cells().size());
+  for (size_t i = 0; i < cells.size(); ++i) cells[i].index = i;
+  absl::Status status;
+  if (flags.check) status = CheckAll(*interrupt, bench, console, &cells);
+  if (status.ok()) status = MeasureRounds(*interrupt, bench, console, &cells);
+  if (status.ok() && flags.sustain_seconds > 0) {
+    status = SustainAll(flags.sustain_seconds, *interrupt,
+                        telemetry.ok() ? telemetry->get() : nullptr, bench, console, &cells);
+  }
+  console->ClearProgress();
+  std::erase_if(cells, [](const MeasuredCell& c) { return c.times.floor.round_ns.empty(); });
+  if (cells.empty()) return status;
+  const absl::Status reported = Report(flags, cells, context, status, invocation);
+  return status.ok() ? reported : status;
+}
+
+absl::Status RunAttention(AttentionFlags flags, const CLI::App& app, const Invocation& invocation) {
+  REPRISE_RETURN_IF_ERROR(CheckFlags(flags, app));
+  REPRISE_ASSIGN_OR_RETURN(const AttentionShape shape, ShapeOf(flags));
+  flags.cells.seed = flags.bench.seed;
+  std::vector<BenchCell> cells =
+      flags.standard_cells ? StandardCells(flags.bench.seed) : MakeCells(flags.cells);
+  REPRISE_RETURN_IF_ERROR(CheckCells(cells, flags.bench.max_context));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.svg_file, invocation.console));
+  Interrupt interrupt;
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Device> device,
+                           OpenDevice(flags.device, invocation.console));
+  if (flags.bench.pool_bytes == 0) flags.bench.pool_bytes = DefaultPoolBytes(device->properties());
+  invocation.console->Progress("filling memory", /*now=*/true);
+  REPRISE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<AttentionBench> bench,
+      AttentionBench::Create(*device, shape, std::move(cells), flags.candidates, flags.bench));
+  return MeasureAll(flags, *device, invocation, bench.get(), &interrupt);
+}
+
+auto UnsignedIn(uint64_t min, uint64_t max) {
+  return [min, max](std::string_view text) { return ParseUnsigned(text, min, max); };
+}
+
+void AddHeadOptions(CLI::App* app, AttentionFlags* flags) {
+  app->add_option("--model", flags->source.directory,
+                  "Heads, window and data type of this Hugging Face directory's config.json")
+      ->type_name("DIR");
+  AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
+            "The same of a published shape, such as llama-3.1-8b or qwen3-8b");
+  AddOption(app, "--heads", &flags->num_heads, UnsignedIn(1, 4096), "N", "32", "Query heads");
+  AddOption(app, "--kv-heads", &flags->num_kv_heads, UnsignedIn(1, 4096), "N", "8",
+            "KV heads: each serves as many query heads");
+  AddOption(app, "--head-dim", &flags->head_dim, UnsignedIn(1, 256), "N", "128",
+            "Elements of a head");
+  AddOption(app, "--window", &flags->window, UnsignedIn(0, 1u << 30), "N", "",
+            "Sliding window in tokens; 0: none (default: the model's)");
+  app->add_option_function<std::string>(
+         "--dtype",
+         [flags](const std::string& text) {
+           const auto dtype = ParseDType(text);
+           if (!dtype.ok()) throw OptionError("--dtype", dtype.status());
+           flags->dtype = *dtype;
+         },
+         "Data type of queries and KV: auto (the model's, else bf16), bf16, f16, f32")
+      ->type_name("TYPE")
+      ->default_str("auto");
+  AddOption(app, "--block-size", &flags->shape.block_size, UnsignedIn(1, 1u << 16), "N", "16",
+            "Tokens of a KV block");
+  NameOptionGroup(app, "Heads");
+}
+
+void AddCellOptions(CLI::App* app, AttentionFlags* flags) {
+  AddOption(app, "--rows", &flags->cells.rows, CountsUpTo(kMaxRows), "N,N,...", "1,8,64",
+            "Rows of a batch");
+  AddOption(app, "--contexts", &flags->cells.contexts, CountsUpTo(kMaxTokens), "N,N,...", "128,1k",
+            "Tokens in the KV of a batch's longest rows, such as 128,1k,8k");
+  AddOption(app, "--batch", &flags->cells.kinds, ParseBatchKinds, "KIND,...", "uniform",
+            "Lengths of the rows: uniform, log-uniform (from a 128th), skewed (one is long, the "
+            "others a 128th), sharegpt (lognormal, mean 559)");
+  AddOption(
+      app, "--decode-share", &flags->cells.decode_shares,
+      [](std::string_view text) -> absl::StatusOr<std::vector<uint32_t>> {
+        REPRISE_ASSIGN_OR_RETURN(const auto values, ParseUnsignedList(text, 0, 100));
+        return std::vector<uint32_t>(values.begin(), values.end());
+      },
+      "N,N,...", "100", "Percentages of rows that decode; the others bring a chunk of a prompt");
+  AddOption(
+      app, "--chunk", &flags->cells.chunk,
+      [](std::string_view text) { return ParseCount(text, 2, kMaxTokens); }, "N", "512",
+      "Query tokens of such a chunk, on top of the row's context");
+  app->add_flag("--standard-cells,--targets", flags->standard_cells,
+                "The cells that Reprise is judged by, instead of rows and contexts: uniform, "
+                "ragged, skewed, ShareGPT-like and mixed");
+  AddOption(
+      app, "--max-context", &flags->bench.max_context,
+      [](std::string_view text) { return ParseCount(text, 1, kMaxTokens); }, "N", "32k",
+      "Tokens of the longest row that the graphs are captured for");
+  NameOptionGroup(app, "Cells");
+}
+
+void AddMeasuringOptions(CLI::App* app, AttentionFlags* flags) {
+  std::string candidates = "Which kernels";
+  for (const AttentionCandidateEntry& entry : AttentionCandidates())
+    absl::StrAppend(&candidates, &entry == &AttentionCandidates()[0] ? ": " : "; ",
+                    std::string(entry.name), " (", std::string(entry.description), ")");
+  AddOption(app, "--candidates", &flags->candidates, ParseCandidates, "NAME,...",
+            std::string(AttentionCandidates()[0].name), candidates);
+  app->add_flag("--check", flags->check,
+                "Compare outputs with a double-precision reference before anything is timed");
+  AddOption(app, "--rounds", &flags->bench.rounds, UnsignedIn(1, 1000), "N", "3",
+            "Times that all cells are measured, one after the other");
+  AddOption(app, "--replays", &flags->bench.replays, UnsignedIn(1, 1u << 20), "N", "20",
+            "Measured replays of every graph, in every round");
+  AddOption(app, "--calls", &flags->bench.calls, UnsignedIn(1, 4096), "N", "",
+            "Calls of attention in a graph (default: as many as take a millisecond and read all "
+            "of --pool-bytes, at most 512)");
+  AddOption(app, "--pool-bytes", &flags->bench.pool_bytes, ParsePoolBytes, "SIZE", "",
+            "KV that calls cycle over, more than caches hold (default: 256MiB, host 64MiB)");
+  AddOption(
+      app, "--sustain", &flags->sustain_seconds,
+      [](std::string_view text) { return ParseDecimal(text, 0, 3600); }, "SECONDS", "0",
+      "Then replay every graph back to back for so long, and report clock and power");
+  AddOption(app, "--seed", &flags->bench.seed, UnsignedIn(0, UINT64_MAX), "N", "1",
+            "Of lengths and block tables");
+  app->add_option("--json", flags->json_file,
+                  "Write all figures to this file too; -: to stdout, and text to stderr")
+      ->type_name("FILE");
+  app->add_option("--svg", flags->svg_file, "Write a chart to this file too")->type_name("FILE");
+  NameOptionGroup(app, "Measuring");
+}
+
+}  // namespace
+
+Command AddBenchCommand(CLI::App* root) {
+  auto flags = std::make_shared<AttentionFlags>();
+  CLI::App* app = root->add_subcommand("bench", "Time one kind of kernel alone");
+  app->footer(kBenchExamples);
+  CLI::App* attention = app->add_subcommand(
+      "attention",
+      "Time paged attention alone over batches of given lengths, beside reading the same pages");
+  attention->footer(kAttentionExamples);
+  AddCellOptions(attention, flags.get());
+  AddHeadOptions(attention, flags.get());
+  AddMeasuringOptions(attention, flags.get());
+  AddDeviceOptions(attention, &flags->device);
+  NameOptionGroup(attention, "Device");
+  return {app, [app, attention, flags](const Invocation& invocation) {
+            if (attention->parsed()) return RunAttention(*flags, *attention, invocation);
+            invocation.console->Print(app->help("reprise"));
+            return absl::OkStatus();
+          }};
+}
+
+}  // namespace reprise::tools

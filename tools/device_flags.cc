@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/device_flags.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/catalog.h"
+#include "runtime/status_macros.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+// Whether there is a GPU, and code for it; else why not.
+bool HasHipDevice(const std::string& library, std::string* why) {
+  if (kernels::Catalog().hip_code_objects.empty()) {
+    *why = "this build carries no HIP code";
+    return false;
+  }
+  return runtime::CountHipDevices(why, library) > 0;
+}
+
+absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const DeviceFlags& flags, Console* console) {
+  runtime::DeviceOptions options{.ordinal = flags.choice.ordinal,
+                                 .host_threads = flags.host_threads,
+                                 .hip_library = flags.hip_library};
+  if (flags.choice.kind) {
+    options.kind = *flags.choice.kind;
+    return options;
+  }
+  std::string no_cuda;
+  std::string no_hip;
+  if (runtime::CountCudaDevices(&no_cuda) > 0) {
+    options.kind = runtime::DeviceKind::kCuda;
+    console->Note("device: cuda:0, because a usable GPU is there (--device auto)");
+  } else if (HasHipDevice(flags.hip_library, &no_hip)) {
+    options.kind = runtime::DeviceKind::kHip;
+    console->Note("device: hip:0, because a usable GPU is there (--device auto)");
+  } else {
+    options.kind = runtime::DeviceKind::kHost;
+    console->Note(absl::StrCat("device: host, because cuda: ", no_cuda, "; hip: ", no_hip,
+                               " (--device auto)"));
+  }
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
+  if (text == "auto") return DeviceChoice{};
+  if (text == "host") return DeviceChoice{.kind = runtime::DeviceKind::kHost};
+  for (const runtime::DeviceKind kind : {runtime::DeviceKind::kCuda, runtime::DeviceKind::kHip}) {
+    const std::string_view name = runtime::NameOf(kind);
+    if (!text.starts_with(name)) continue;
+    const std::string_view rest = text.substr(name.size());
+    if (rest.empty()) return DeviceChoice{.kind = kind};
+    if (rest[0] != ':') continue;
+    const absl::StatusOr<uint64_t> ordinal = ParseUnsigned(rest.substr(1), 0, 1023);
+    if (ordinal.ok()) return DeviceChoice{.kind = kind, .ordinal = static_cast<int>(*ordinal)};
+  }
+  return absl::InvalidArgumentError(absl::StrCat("device: got \"", std::string(text),
+                                                 "\", allowed: auto, host, cuda, cuda:N, hip, "
+                                                 "hip:N"));
+}
+
+void AddDeviceOptions(CLI::App* app, DeviceFlags* flags) {
+  AddOption(app, "--device", &flags->choice, ParseDeviceChoice, "DEVICE", "auto",
+            "auto (cuda or hip where it can be used, else host), host, cuda, cuda:N, hip or hip:N");
+  AddOption(
+      app, "--host-threads", &flags->host_threads,
+      [](std::string_view text) { return ParseUnsigned(text, 0, 1024); }, "N", "0",
+      "Worker threads of the host device; 0: one per core");
+  app->add_option("--hip-library", flags->hip_library,
+                  "HIP runtime library to open, by path or name (default: libamdhip64.so of ROCm "
+                  "7, 6, 5)")
+      ->type_name("PATH");
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Device>> OpenDevice(const DeviceFlags& flags,
+                                                            Console* console) {
+  REPRISE_ASSIGN_OR_RETURN(const runtime::DeviceOptions options, ChooseDevice(flags, console));
+  return runtime::Device::Create(options);
+}
+
+std::string DeviceText(const runtime::DeviceProperties& device) {
+  return absl::StrCat(std::string(runtime::NameOf(device.kind)), ":", device.ordinal, ", ",
+                      device.name, device.driver.empty() ? "" : ", driver ", device.driver);
+}
+
+nlohmann::json DeviceToJson(const runtime::DeviceProperties& device) {
+  return {{"kind", std::string(runtime::NameOf(device.kind))},
+          {"name", device.name},
+          {"driver", device.driver},
+          {"architecture", device.architecture},
+          {"multiprocessors", device.num_multiprocessors}};
+}
+
+}  // namespace reprise::tools
