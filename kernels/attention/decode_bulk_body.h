@@ -295,7 +295,7 @@ REPRISE_FN void InitBulkBarriers(const BulkShared<kHeadSize>& shared) {
 
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* base) {
-  const DecodeShare& share = a.shares[BlockX()];
+  const DecodeShare share = a.shares[BlockX()];
   const bool has_work = !(share.begin == share.end);  // not waited for yet
   const BulkShared<kHeadSize> shared{base};
   if (Warp() == 0) InitBulkBarriers(shared);
@@ -309,7 +309,7 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
   if (Warp() < kBulkWarps) {
     BulkConsumer<T, kHeadSize>(a, shared).Run();
   } else if (Warp() == kBulkWarps) {
-    BulkProducer<T, kHeadSize>(a, shared).Run();
+    BulkProducer<T, kHeadSize>(a, shared, share).Run();
   } else {
     CountBulkArrivals(a, shared);
   }

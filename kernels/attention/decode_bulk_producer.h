@@ -62,12 +62,8 @@ REPRISE_FN uint32_t ItemChunks(const BulkItem& item) {
 // A block's share, item after item. Every lane walks it alike.
 class ShareWalk {
  public:
-  REPRISE_FN explicit ShareWalk(const AttentionArgs& a) : a_(a) {
-    const DecodeShare& share = a.shares[BlockX()];
-    at_ = share.begin;
-    end_ = share.end;
-    row_ = share.row;
-  }
+  REPRISE_FN ShareWalk(const AttentionArgs& a, const DecodeShare& share)
+      : a_(a), at_(share.begin), end_(share.end), row_(share.row) {}
   // The item that comes next; one of no leaves at the end. Loads what may come behind it: nothing
   // waits for that before the next call.
   REPRISE_FN BulkItem Next() {
@@ -101,25 +97,30 @@ class ShareWalk {
 template <typename T, int kHeadSize>
 class BulkProducer {
  public:
-  REPRISE_FN BulkProducer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared)
+  REPRISE_FN BulkProducer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared,
+                          const DecodeShare& share)
       : a_(a),
         shared_(shared),
+        share_(share),
         block_size_(static_cast<uint32_t>(a.kv.block_size)),
         lane_(static_cast<uint32_t>(Lane())) {}
 
   REPRISE_FN void Run() {
-    ShareWalk walk(a_);
+    ShareWalk walk(a_, share_);
     BulkItem item = walk.Next();
     uint32_t page = Lookup(item, 0), count = 0;
     while (item.num_leaves != 0) {
       const BulkItem next = walk.Next();
       const uint32_t next_page = Lookup(next, 0);
-      Announce(item, count++);
       const uint32_t chunks = ItemChunks(item);
       for (uint32_t first = 0; first < chunks; first += kWarpSize) {
         const uint32_t here = page;
         if (first + kWarpSize < chunks) page = Lookup(item, first + kWarpSize);
-        Request(item, first, chunks, here);
+        const ChunkRequest request = RequestOf(item, first, here);
+        Request(request, 0, first, chunks);
+        if (first == 0) Announce(item, count++);  // the first requests are on their way
+        for (uint32_t lanes = kBulkWarps; lanes < kWarpSize; lanes += kBulkWarps)
+          Request(request, lanes, first, chunks);
       }
       chunks_before_ += (chunks + kBulkWarps - 1 - lane_ % kBulkWarps) / kBulkWarps;
       item = next;
@@ -198,18 +199,17 @@ class BulkProducer {
     return r;
   }
 
-  // Asks for chunks [first, first + kWarpSize) of the item, one per lane, whose blocks are `page`;
-  // four at a time, one for each warp that computes.
-  REPRISE_FN void Request(const BulkItem& item, uint32_t first, uint32_t chunks, uint32_t page) {
-    const ChunkRequest request = RequestOf(item, first, page);
-    for (uint32_t lanes = 0; lanes < kWarpSize && first + lanes < chunks; lanes += kBulkWarps) {
-      if (lane_ / kBulkWarps == lanes / kBulkWarps && first + lane_ < chunks) {
-        if (request.turn > 0)
-          BarrierWait(shared_.Barrier(kBarriers.empty + request.stage), request.turn - 1);
-        Copy(request);
-      }
-      SyncWarp();
+  // Asks for four chunks of the item, those of lanes [lanes, lanes + 4), one for each warp that
+  // computes.
+  REPRISE_FN void Request(const ChunkRequest& request, uint32_t lanes, uint32_t first,
+                          uint32_t chunks) {
+    if (first + lanes >= chunks) return;
+    if (lane_ / kBulkWarps == lanes / kBulkWarps && first + lane_ < chunks) {
+      if (request.turn > 0)
+        BarrierWait(shared_.Barrier(kBarriers.empty + request.stage), request.turn - 1);
+      Copy(request);
     }
+    SyncWarp();
   }
 
   REPRISE_FN void Copy(const ChunkRequest& r) const {
@@ -232,6 +232,7 @@ class BulkProducer {
 
   const AttentionArgs& a_;
   const BulkShared<kHeadSize>& shared_;
+  const DecodeShare& share_;
   const FastDivide block_size_;
   const uint32_t lane_;
   uint32_t chunks_before_ = 0;  // of warp lane % kBulkWarps, in items before

@@ -42,6 +42,14 @@ struct DecodeRow {
 };
 static_assert(sizeof(DecodeRow) == 48);
 
+// What dealing needs of a row.
+struct DealtRow {
+  uint32_t weight_before;  // of the rows before it
+  uint32_t weight;
+  uint32_t leaf_tokens;
+  uint32_t num_leaves;
+};
+
 // A leaf in the order of the deal, or the place behind the last: {number of entries, 0, 0}.
 struct DecodePlace {
   uint32_t entry;  // of the step

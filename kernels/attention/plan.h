@@ -72,7 +72,7 @@ constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
 
 // Shared memory that dealing takes.
 constexpr size_t DecodeDealBytes(uint64_t max_rows, uint32_t num_shares) {
-  return num_shares == 0 ? 0 : (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(uint32_t);
+  return num_shares == 0 ? 0 : (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(DealtRow);
 }
 
 // The first KV position that a query token at `position` sees.

@@ -85,8 +85,7 @@ REPRISE_FN DecodeRow CutRow(const AttentionPlanRule& rule, uint32_t position) {
 
 // The order of the deal, by weight.
 struct DecodeDeal {
-  const DecodeRow* rows;
-  const uint32_t* weight_before;  // of every entry, one KV head
+  const DealtRow* rows;  // of every entry
   uint32_t num_rows, num_kv_heads;
   uint64_t weight;  // of all
 
@@ -97,14 +96,14 @@ struct DecodeDeal {
     uint32_t low = 0, high = num_rows;  // the last entry that begins at or before it
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
-      if (uint64_t{weight_before[middle]} * num_kv_heads <= target) {
+      if (uint64_t{rows[middle].weight_before} * num_kv_heads <= target) {
         low = middle;
       } else {
         high = middle;
       }
     }
-    const DecodeRow& row = rows[low];
-    const auto in_row = static_cast<uint32_t>(target - uint64_t{weight_before[low]} * num_kv_heads);
+    const DealtRow row = rows[low];
+    const auto in_row = static_cast<uint32_t>(target - uint64_t{row.weight_before} * num_kv_heads);
     DecodePlace p{low, in_row / row.weight, 0, 0};
     p.leaf = CeilDiv(in_row - p.kv_head * row.weight, LeafWeight(row.leaf_tokens));
     if (p.leaf < row.num_leaves) return p;
@@ -116,17 +115,26 @@ struct DecodeDeal {
     }
     return p;
   }
+
+  // floor(weight * share / shares), shares below 2^16. Of 32 bits where they do: 64 are slow to
+  // divide.
+  REPRISE_FN uint64_t TargetOf(uint32_t share, uint32_t shares) const {
+    const uint64_t each =
+        weight >> 32 == 0 ? static_cast<uint32_t>(weight) / shares : weight / shares;
+    const auto left = static_cast<uint32_t>(weight - each * shares);
+    return each * share + left * share / shares;
+  }
 };
 
 // Deals the leaves of rows of one query token to rule.num_shares blocks. A share's weight differs
-// from the mean by less than a leaf's. query_start: as StepPlan's. scratch: [max_rows + num_shares
-// + 1] words and places, in shared memory (DecodeDealBytes).
+// from the mean by less than a leaf's. query_start: as StepPlan's. scratch: DecodeDealBytes of
+// shared memory.
 template <typename Rows>
 REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const Rows& rows,
                                  int num_rows, const uint32_t* query_start, DecodeRow* list,
                                  DecodeShare* shares, unsigned char* scratch) {
   auto* places = reinterpret_cast<DecodePlace*>(scratch);
-  auto* weight_before = reinterpret_cast<uint32_t*>(places + rule.num_shares + 1);
+  auto* dealt = reinterpret_cast<DealtRow*>(places + rule.num_shares + 1);
   const uint32_t row_weight = b.ExclusiveScan(
       num_rows,
       [&](int e) {
@@ -137,16 +145,14 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
           row.query = query_start[e];
         }
         list[e] = row;
+        dealt[e] = {0, row.weight, row.leaf_tokens, row.num_leaves};
         return row.weight;
       },
-      [&](int e, uint32_t before) { weight_before[e] = before; });
-  const DecodeDeal deal{list, weight_before, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
+      [&](int e, uint32_t before) { dealt[e].weight_before = before; });
+  const DecodeDeal deal{dealt, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
                         uint64_t{row_weight} * rule.num_kv_heads};
-  const uint64_t each = deal.weight / rule.num_shares;
-  const auto left = static_cast<uint32_t>(deal.weight - each * rule.num_shares);
   b.For(static_cast<int>(rule.num_shares) + 1, [&](int s) {
-    const auto share = static_cast<uint32_t>(s);
-    places[s] = deal.At(each * share + uint64_t{left} * share / rule.num_shares);
+    places[s] = deal.At(deal.TargetOf(static_cast<uint32_t>(s), rule.num_shares));
   });
   b.Sync();
   b.For(static_cast<int>(rule.num_shares), [&](int s) {

@@ -45,9 +45,12 @@ absl::Status PageWalk(runtime::Stream& stream, const KernelSet& kernels, const P
                       uint32_t max_pages) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args, max_pages));
   PageWalkArgs full = args;
-  full.token_vectors = static_cast<uint32_t>(TokenBytes(args.kv) / kVectorBytes);
-  const uint32_t run_vectors = full.token_vectors * static_cast<uint32_t>(args.kv.block_size);
-  full.run_groups = (run_vectors + kPageWalkVectors - 1) / kPageWalkVectors;
+  const auto block_size = static_cast<uint32_t>(args.kv.block_size);
+  const int64_t token = args.kv.swizzled ? kKvPanelBytes : TokenBytes(args.kv);
+  full.token_vectors = static_cast<uint32_t>(token / kVectorBytes);
+  full.panel_vectors = full.token_vectors * block_size;
+  full.run_vectors = static_cast<uint32_t>(TokenBytes(args.kv) / kVectorBytes) * block_size;
+  full.run_groups = (full.run_vectors + kPageWalkVectors - 1) / kPageWalkVectors;
   const LoadedKernel& kernel = kernels.Get(kPageWalk);
   return stream.Launch(
       kernel.kernel,

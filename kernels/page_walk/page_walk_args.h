@@ -38,7 +38,9 @@ struct PageWalkArgs {
   KvLayout kv = {};
   uint32_t pattern = 0;
   // Set by the launch.
-  uint32_t token_vectors = 0;  // 16-byte vectors of one token in a run
+  uint32_t token_vectors = 0;  // 16-byte vectors of one token in a panel (KvLayout), or in a run
+  uint32_t panel_vectors = 0;  // of a panel
+  uint32_t run_vectors = 0;    // of a run
   uint32_t run_groups = 0;     // groups of kPageWalkVectors vectors in a run, the last one partial
 };
 

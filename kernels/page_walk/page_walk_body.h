@@ -15,17 +15,21 @@ REPRISE_FN bool WalkGroup(const PageWalkArgs& a, uint32_t run, uint32_t group) {
   const uint32_t runs = 2 * static_cast<uint32_t>(a.kv.num_kv_heads);
   const uint32_t page = run / runs;
   const Vec<uint32_t, 4> raw = LoadVec<4>(reinterpret_cast<const uint32_t*>(a.pages + page));
+  // Of a panel; a layout without has one in a run.
   const uint32_t begin = raw.v[1] * a.token_vectors, end = raw.v[2] * a.token_vectors;
+  const bool whole = end - begin == a.panel_vectors;
   // The heads of V follow those of K.
-  const int64_t row = a.kv.Row(raw.v[0], kKeys, static_cast<int>(run - page * runs), 0);
-  const auto* data = static_cast<const uint32_t*>(a.kv_cache) + row * (a.token_vectors * 4);
+  const int64_t first = a.kv.HeadOffset(raw.v[0], kKeys, static_cast<int>(run - page * runs));
+  const auto* data = static_cast<const uint32_t*>(a.kv_cache) + first * a.kv.ElementBytes() / 4;
   Vec<uint32_t, 4> x[kPageWalkVectors];
   bool live = false;
   REPRISE_UNROLL
   for (int k = 0; k < kPageWalkVectors; ++k) {
     const uint32_t at = group + static_cast<uint32_t>(k) * a.run_groups;
     x[k] = Vec<uint32_t, 4>{};
-    if (at < begin || at >= end) continue;
+    if (at >= a.run_vectors) continue;
+    const uint32_t in_panel = whole ? begin : at % a.panel_vectors;
+    if (in_panel < begin || in_panel >= end) continue;
     x[k] = LoadVec<4>(data + at * 4);
     live = true;
   }

@@ -65,7 +65,11 @@ std::vector<uint32_t> OracleMatches(const PageWalkCase& c, const Walk& walk, uin
       std::vector<uint32_t> word(groups, 0);
       std::vector<bool> live(groups, false);
       const size_t base = (page.block * RunsOfPage(c) + run) * WordsOfRun(c);
-      for (size_t w = page.begin * WordsOfToken(c); w < page.end * WordsOfToken(c); ++w) {
+      // Words of one token in a row: all of them, or 128 bytes of each panel.
+      const size_t in_row = c.kv.swizzled ? 32 : WordsOfToken(c);
+      for (size_t w = 0; w < WordsOfRun(c); ++w) {
+        const size_t token = w / in_row % static_cast<size_t>(c.kv.block_size);
+        if (token < page.begin || token >= page.end) continue;
         word[w / 4 % groups] ^= walk.cache[base + w];
         live[w / 4 % groups] = true;
       }

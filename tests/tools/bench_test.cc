@@ -31,8 +31,8 @@ TEST(Candidates, AreFoundByNameAndSuggested) {
   EXPECT_THAT(ParseCandidates("potable"),
               StatusIs(kInvalid,
                        "candidate: got \"potable\"; did you mean \"portable\"? allowed: "
-                       "best, portable"));
-  EXPECT_THAT(ParseCandidates("best,"), StatusIs(kInvalid, "got \"\", allowed: best, portable"));
+                       "best, splits, portable"));
+  EXPECT_THAT(ParseCandidates("best,"), StatusIs(kInvalid, "got \"\", allowed: best, splits, portable"));
   EXPECT_THAT(ParseCandidates("best,best"), StatusIs(kInvalid, "got \"best\" twice"));
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/attention/attention.h"
 #include "kernels/fill/fill.h"
 #include "kernels/page_walk/page_walk.h"
 #include "runtime/status_macros.h"
@@ -71,7 +72,10 @@ kernels::KvLayout AttentionShape::kv() const {
 }
 
 kernels::AttentionPlanRule AttentionShape::rule() const {
-  return {.split = {},
+  const kernels::SplitRule split;
+  return {.split = split,
+          .leaf = {.max_leaves = split.max_splits},
+          .num_kv_heads = static_cast<uint32_t>(num_kv_heads),
           .prefill_q_tokens = kernels::PrefillQueryTokens(num_heads / num_kv_heads),
           .window = window};
 }
@@ -143,7 +147,11 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   const size_t rows = limits_.max_rows, tokens = limits_.max_query_tokens;
   const auto heads = static_cast<size_t>(shape_.num_heads);
   const size_t q_size = heads * static_cast<size_t>(shape_.head_dim);
-  const kernels::AttentionPlanRule rule = shape_.rule();
+  kv_layout_ = shape_.kv();
+  kernels::AttentionPlanRule& rule = plan_.attention;
+  rule = shape_.rule();
+  rule.num_shares = kernels::NumDecodeShares(kernels, shape_.num_heads, kv_layout_);
+  kv_layout_.swizzled = rule.num_shares != 0;
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
   buffers.Add(&plan.counts, 1, "counts");
@@ -158,6 +166,8 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&plan.sampled_entry, rows, "sampled_entry");
   buffers.Add(&plan.sampled_token, rows, "sampled_token");
   buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, rule.split), "decode_items");
+  buffers.Add(&plan.decode_rows, rows, "decode_rows");
+  buffers.Add(&plan.decode_shares, rule.num_shares, "decode_shares");
   buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.prefill_q_tokens),
               "prefill_items");
   kernels::ResidentRows& resident = plan_.rows;
@@ -173,6 +183,9 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
               "partial_out");
   buffers.Add(&attention_.partial_max, partials, "partial_max");
   buffers.Add(&attention_.partial_sum, partials, "partial_sum");
+  buffers.Add(&attention_.piece_leaves,
+              rows * rule.split.max_splits * static_cast<size_t>(shape_.num_kv_heads),
+              "piece_leaves");
   buffers.Add(&attention_.arrivals, rows * static_cast<size_t>(shape_.num_kv_heads), "arrivals");
   buffers.AddElements(&q_, tokens * q_size, shape_.dtype, "q");
   buffers.AddElements(&out_, tokens * q_size, shape_.dtype, "out");
@@ -196,8 +209,8 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   }
   REPRISE_ASSIGN_OR_RETURN(kv_, runtime::DeviceBuffer::Create(device, kv_bytes));
   REPRISE_ASSIGN_OR_RETURN(state_, plan.Allocate(device));
-  plan_.attention = shape_.rule();
   plan_.block_size = static_cast<uint32_t>(shape_.block_size);
+  plan_.max_rows = limits_.max_rows;
   attention_.q = q_;
   attention_.out = out_;
   attention_.items = plan_.plan.decode_items;
@@ -208,7 +221,9 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   attention_.max_blocks_per_row = plan_.rows.max_blocks_per_row;
   attention_.max_splits = plan_.attention.split.max_splits;
   attention_.num_heads = shape_.num_heads;
-  attention_.kv = shape_.kv();
+  attention_.kv = kv_layout_;
+  attention_.decode_rows = plan_.plan.decode_rows;
+  attention_.shares = plan_.plan.decode_shares;
   attention_.scale = shape_.softmax_scale();
   attention_.window = shape_.window;
   return absl::OkStatus();
@@ -283,7 +298,7 @@ kernels::PageWalkArgs AttentionBuffers::Walk(uint32_t call) const {
           .pages = walked_pages_,
           .num_pages = num_walked_,
           .matches = matches_,
-          .kv = shape_.kv(),
+          .kv = kv_layout_,
           .pattern = 0};
 }
 

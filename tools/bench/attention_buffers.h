@@ -35,7 +35,7 @@ struct AttentionShape {
   float scale = 0.0f;   // of the softmax; 0: 1 / sqrt(head_dim)
   uint32_t window = 0;  // sliding window in tokens; 0: none
 
-  kernels::KvLayout kv() const;
+  kernels::KvLayout kv() const;  // as a device without bulk copies lays it out
   kernels::AttentionPlanRule rule() const;
   float softmax_scale() const;
   // Of one block in one layer, K and V.
@@ -84,7 +84,7 @@ class AttentionBuffers {
   absl::Status Load(runtime::Stream& stream, const BenchCell& cell, uint32_t spacing,
                     uint64_t seed);
 
-  // Of every graph.
+  // Of every graph. Deals rows of one query token where the device has a kernel for that.
   const kernels::PlanArgs& plan() const { return plan_; }
   // Of call n: everything but the KV cache's address is the same.
   kernels::AttentionArgs Attention(uint32_t call) const;
@@ -107,6 +107,7 @@ class AttentionBuffers {
 
   const AttentionShape shape_;
   const BufferLimits limits_;
+  kernels::KvLayout kv_layout_;
   kernels::PlanArgs plan_;
   kernels::AttentionArgs attention_;
   kernels::WalkedPage* walked_pages_ = nullptr;

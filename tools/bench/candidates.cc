@@ -18,6 +18,13 @@ absl::Status EnqueueEnginePlan(const AttentionCall& call) {
   return kernels::Plan(call.stream, call.kernels, call.plan);
 }
 
+// Lists a work item per split, on every device.
+absl::Status EnqueueItemsPlan(const AttentionCall& call) {
+  kernels::PlanArgs plan = call.plan;
+  plan.attention.num_shares = 0;
+  return kernels::Plan(call.stream, call.kernels, plan);
+}
+
 // Both phases, as models/layers/attention_layer.cc enqueues them.
 template <AttentionCandidate kCandidate>
 absl::Status EnqueueAttention(const AttentionCall& call) {
@@ -31,11 +38,22 @@ absl::Status EnqueueAttention(const AttentionCall& call) {
   return kernels::Attention(call.stream, call.kernels, args, AttentionPhase::kPrefill, kCandidate);
 }
 
+template <AttentionCandidate kCandidate>
+absl::Status EnqueueOverItems(const AttentionCall& call) {
+  kernels::AttentionArgs args = call.attention;
+  args.shares = nullptr;
+  return EnqueueAttention<kCandidate>({call.stream, call.kernels, call.plan, args, call.mixed});
+}
+
 constexpr AttentionCandidateEntry kCandidates[] = {
-    {"best", "what the engine runs: matrix units where they fit, else the portable kernel",
+    {"best",
+     "what the engine runs: bulk copies with leaves dealt by weight, else matrix units, else the "
+     "portable kernel",
      EnqueueEnginePlan, EnqueueAttention<AttentionCandidate::kBest>},
-    {"portable", "the reference kernel, everything everywhere", EnqueueEnginePlan,
-     EnqueueAttention<AttentionCandidate::kPortable>},
+    {"splits", "matrix units where they fit, a work item per split, dealt in turns",
+     EnqueueItemsPlan, EnqueueOverItems<AttentionCandidate::kBest>},
+    {"portable", "the reference kernel, everything everywhere", EnqueueItemsPlan,
+     EnqueueOverItems<AttentionCandidate::kPortable>},
 };
 
 }  // namespace

@@ -107,14 +107,24 @@ absl::StatusOr<std::vector<double>> ReadHead(runtime::Stream& stream,
                                              const AttentionBuffers& buffers,
                                              const AttentionShape& shape, const Sample& sample,
                                              kernels::KvPart part) {
-  const kernels::KvLayout kv = shape.kv();
+  const kernels::KvLayout kv = buffers.Attention(0).kv;
   const int32_t kv_head = sample.head / (shape.num_heads / shape.num_kv_heads);
   Reader reader(stream, shape.dtype);
   for (const uint32_t block : buffers.blocks(sample.row)) {
-    reader.Add(buffers.Attention(0).kv_cache, kv.Offset(block, part, kv_head, 0, 0),
+    reader.Add(buffers.Attention(0).kv_cache, kv.HeadOffset(block, part, kv_head),
                static_cast<size_t>(kv.block_size) * static_cast<size_t>(kv.head_dim));
   }
-  return reader.Read();
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<double> stored, reader.Read());
+  std::vector<double> values;
+  const int64_t of_block = int64_t{kv.block_size} * kv.head_dim;
+  for (size_t first = 0; first < stored.size(); first += static_cast<size_t>(of_block)) {
+    for (int position = 0; position < kv.block_size; ++position) {
+      for (int d = 0; d < kv.head_dim; ++d)
+        values.push_back(stored[first + static_cast<size_t>(kv.RowOffset(position) +
+                                                            kv.DimOffset(position, d))]);
+    }
+  }
+  return values;
 }
 
 // softmax(scale * K q) V over positions [begin, end), and the same with |V|.

@@ -26,6 +26,8 @@ inline constexpr PageWalkCase kPageWalkCases[] = {
     {"f32", {2, 4, 16, runtime::DType::kF32}, 300},
     // More runs than a round for a block of the smallest grid.
     {"several_rounds", {16, 8, 1, runtime::DType::kBf16}, 1000},
+    {"swizzled", {2, 128, 16, runtime::DType::kBf16, true}, 31},
+    {"swizzled_blocks_of_24", {1, 192, 24, runtime::DType::kF16, true}, 10},
     {"large_blocks", {1, 64, 544, runtime::DType::kBf16}, 3},
 };
 
