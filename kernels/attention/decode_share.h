@@ -27,7 +27,7 @@ struct LeafRule {
   bool operator==(const LeafRule&) const = default;
 };
 
-// A row of one query token. Of other rows of a step only the weights count, and they are 0.
+// A row of one query token. One of another number has no leaves and no weight.
 struct DecodeRow {
   uint32_t row;          // resident row: whose block table
   uint32_t query;        // index of its query token in the step
@@ -66,7 +66,7 @@ struct DecodePlace {
 // less to wait for.
 struct DecodeShare {
   DecodePlace begin, end;  // equal: the block has nothing to do
-  DecodeRow row;           // of begin
+  DecodeRow row;           // of begin, where there is something to do
 };
 static_assert(sizeof(DecodeShare) == 80);
 

@@ -138,12 +138,10 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
   const uint32_t row_weight = b.ExclusiveScan(
       num_rows,
       [&](int e) {
-        DecodeRow row{};
-        if (rows.num_tokens(e) == 1) {
-          row = CutRow(rule, rows.context_before(e));
-          row.row = rows.row(e);
-          row.query = query_start[e];
-        }
+        DecodeRow row = CutRow(rule, rows.context_before(e));
+        row.row = rows.row(e);
+        row.query = query_start[e];
+        if (rows.num_tokens(e) != 1) row.num_leaves = row.weight = 0;
         list[e] = row;
         dealt[e] = {0, row.weight, row.leaf_tokens, row.num_leaves};
         return row.weight;
@@ -156,9 +154,11 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
   });
   b.Sync();
   b.For(static_cast<int>(rule.num_shares), [&](int s) {
-    DecodeShare share{places[s], places[s + 1], {}};
-    if (!(share.begin == share.end)) share.row = list[share.begin.entry];
-    shares[s] = share;
+    // A block with nothing to do looks at no row, so any will do.
+    const uint32_t entry = places[s].entry, last = deal.num_rows - 1;
+    shares[s].begin = places[s];
+    shares[s].end = places[s + 1];
+    if (deal.num_rows != 0) shares[s].row = list[entry < last ? entry : last];
   });
 }
 

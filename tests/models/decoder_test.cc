@@ -138,9 +138,10 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
     EXPECT_EQ(bytes["attention.partial_max"], heads * 4);
     EXPECT_EQ(bytes["attention.partial_sum"], heads * 4);
     EXPECT_EQ(bytes["attention.arrivals"], 3u * 2 * 4);
+    EXPECT_EQ(bytes["attention.piece_leaves"], heads / 4 * 2 * 4);
     EXPECT_EQ(bytes["linear.partials"], kernels::LinearPartialFloats(*kernels, 70) * 4);
     EXPECT_EQ(bytes["linear.counters"], kernels::LinearNumCounters(*kernels, 64) * 4);
-    EXPECT_EQ(bytes.size(), 8u);
+    EXPECT_EQ(bytes.size(), 9u);
   }
 }
 

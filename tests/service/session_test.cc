@@ -9,6 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "service/session_token.h"
 #include "tests/service/refusal.h"
 #include "tests/service/served_model.h"
@@ -179,7 +182,10 @@ TEST(Session, EndsWhenItsClientTakesNoAnswersForTooLong) {
   options.server.idle_timeout_ms = 400;
   ServedModel served(options);
   const uint32_t free_blocks = served.engine().pool().free_blocks;
-  StreamClient client(served.NewChannel());
+  grpc::ChannelArguments fixed_windows;  // of HTTP/2; gRPC would let them grow
+  fixed_windows.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  StreamClient client(grpc::CreateCustomChannel(served.address(),
+                                                grpc::InsecureChannelCredentials(), fixed_windows));
   client.StartRow(kRow, kPrompt, 32);
   EXPECT_LT(served.engine().pool().free_blocks, free_blocks);
   // More refusals than HTTP/2's windows take. Once the server reads no more either, sending blocks

@@ -246,7 +246,7 @@ void StepBench::ExpectStep(const OracleStep& step) {
 void StepBench::ExpectIdle() {
   mirror_.counts = PlanCounts{};
   mirror_.query_start[0] = 0;
-  std::fill(mirror_.decode_shares.begin(), mirror_.decode_shares.end(), kernels::DecodeShare{});
+  for (kernels::DecodeShare& share : mirror_.decode_shares) share.begin = share.end = {};
 }
 
 void StepBench::Check() {

@@ -202,12 +202,10 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uin
   std::vector<OracleLeaf> leaves;
   uint64_t weight = 0;
   for (uint32_t e = 0; e < num_tokens.size(); ++e) {
-    kernels::DecodeRow row{};
-    if (num_tokens[e] == 1) {
-      row = CutRow(rule, plan.context_before[e]);
-      row.row = slot[e];
-      row.query = plan.query_start[e];
-    }
+    kernels::DecodeRow row = CutRow(rule, plan.context_before[e]);
+    row.row = slot[e];
+    row.query = plan.query_start[e];
+    if (num_tokens[e] != 1) row.num_leaves = row.weight = 0;
     plan.decode_rows.push_back(row);
     for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
       for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
@@ -226,7 +224,8 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uin
   };
   for (uint32_t s = 0; s < rule.num_shares; ++s) {
     kernels::DecodeShare share{place(s), place(s + 1), {}};
-    if (!(share.begin == share.end)) share.row = plan.decode_rows[share.begin.entry];
+    if (!num_tokens.empty())
+      share.row = plan.decode_rows[std::min<size_t>(share.begin.entry, num_tokens.size() - 1)];
     plan.decode_shares.push_back(share);
   }
 }

@@ -158,7 +158,7 @@ TEST(AttentionBench, MeasuresFloorCandidatesAndPlans) {
   EXPECT_EQ(times.floor.round_ns.count(), 2u);
   EXPECT_TRUE(times.floor.Spread().has_value());
   EXPECT_TRUE(times.floor.plan_ns.empty());
-  ASSERT_EQ(times.candidates.size(), 2u);
+  ASSERT_EQ(times.candidates.size(), 3u);
   for (const SubjectTimes& candidate : times.candidates) {
     EXPECT_EQ(candidate.call_ns.count(), 4u);
     EXPECT_GT(candidate.plan_ns.Percentile(50), 0.0);
