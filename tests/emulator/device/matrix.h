@@ -47,7 +47,7 @@ inline uint32_t TransposeMatrix(uint32_t x) {
   uint16_t pair[2];
   for (int e = 0; e < 2; ++e) {
     const int row = Lane() % 4 * 2 + e, column = Lane() / 4;
-    const auto lane = static_cast<size_t>(row * 4 + column / 2);
+    const size_t lane = static_cast<size_t>(row) * 4 + static_cast<size_t>(column) / 2;
     std::memcpy(&pair[e], all + lane * emulator::kExchangeBytes + column % 2 * 2, 2);
   }
   return static_cast<uint32_t>(pair[0]) | (static_cast<uint32_t>(pair[1]) << 16);
