@@ -13,8 +13,6 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // Wider than any context, see WarpSoftmax::Mask.
 inline constexpr uint32_t kNoWindow = 1u << 31;
 

@@ -25,7 +25,7 @@ class BulkConsumer {
       : a_(a),
         shared_(shared),
         group_(a.num_heads / a.kv.num_kv_heads),
-        scale_log2_(a.scale * 1.4426950408889634f) {}
+        scale_log2_(a.scale * kLog2E) {}
 
   REPRISE_FN void Run() {
     uint32_t count = 0;

@@ -18,6 +18,9 @@ inline constexpr uint32_t kLeafMultiple = 64;
 // Leaves that are merged first, one after the other; then these, one after the other.
 inline constexpr uint32_t kNodeLeaves = 4;
 
+// Blocks that leaves are dealt to.
+inline constexpr uint32_t kMaxDecodeShares = 65535;
+
 // The rule by which a row of `kv_length` visible tokens is cut: leaves of `tokens`, or of more
 // where there would be over max_leaves. Both: of that row alone.
 struct LeafRule {

@@ -116,8 +116,8 @@ struct DecodeDeal {
     return p;
   }
 
-  // floor(weight * share / shares), shares below 2^16. Of 32 bits where they do: 64 are slow to
-  // divide.
+  // floor(weight * share / shares), shares at most kMaxDecodeShares. In 32 bits where they do,
+  // since 64 are slow to divide.
   REPRISE_FN uint64_t TargetOf(uint32_t share, uint32_t shares) const {
     const uint64_t each =
         weight >> 32 == 0 ? static_cast<uint32_t>(weight) / shares : weight / shares;

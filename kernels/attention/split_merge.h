@@ -27,14 +27,12 @@ REPRISE_FN int64_t PartialAt(const AttentionArgs& a, uint32_t entry, uint32_t sp
 }
 
 // Merges all splits of the group of heads in split order, a batch of independent loads at a time.
-// Thread `thread` of the `threads` that share the work.
 template <typename T>
-REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
-                              int thread, int threads) {
+REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group) {
   constexpr int kBatch = 8;
   const int columns = a.kv.head_dim / 4;
   const int splits = static_cast<int>(item.num_splits);
-  for (int i = thread; i < group * columns; i += threads) {
+  for (int i = ThreadX(); i < group * columns; i += BlockThreads()) {
     const int in_group = i / columns, column = (i - in_group * columns) * 4;
     const int head = static_cast<int>(item.kv_head) * group + in_group;
     const int64_t first = PartialAt(a, item.entry, 0, head);
@@ -86,7 +84,7 @@ struct MergedColumns {
   float max, sum;
 };
 // at: where `row` lies among the rows that are merged at a time.
-template <int kHeadSize, int kRows = MatrixMergeRows(kHeadSize)>
+template <int kHeadSize>
 REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int at, int column) {
   MergedColumns m{};
   m.max = -Infinity();
@@ -98,7 +96,8 @@ REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int 
   for (int w = 0; w < kMatrixWarps; ++w) {
     const float weight = Exp2(shared.max[w * kMatrixDecodeRows + row] - base);
     const auto x =
-        LoadVec<4>(shared.rows + (w * kRows + at) * MatrixMergeStride(kHeadSize) + column);
+        LoadVec<4>(shared.rows +
+                   (w * MatrixMergeRows(kHeadSize) + at) * MatrixMergeStride(kHeadSize) + column);
     m.sum += shared.sum[w * kMatrixDecodeRows + row] * weight;
     REPRISE_UNROLL
     for (int i = 0; i < 4; ++i) m.v.v[i] += x.v[i] * weight;
@@ -166,7 +165,7 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
   uint32_t* arrivals =
       a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
   if (ArriveIsLastFencedOnce(arrivals, item.num_splits, shared.flag))
-    MergeSplitsOf<T>(a, item, group, ThreadX(), BlockThreads());
+    MergeSplitsOf<T>(a, item, group);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -10,6 +10,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 // What to subtract before exp2: the maximum, or 0 for a row that has seen no token (all weights are
 // then 0, not NaN).
 REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max; }
@@ -17,8 +19,7 @@ REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max
 // Columns of an accumulator fragment that neighbour in memory, as one store.
 using ColumnRun = Vec<float, kColumnRun>;
 
-// Reader: how rows lie in shared memory, as TileReader (kernels/device/matrix.h).
-template <typename T, int kHeadSize, int kTokens, typename Reader = TileReader<kHeadSize / 8>>
+template <typename T, int kHeadSize, int kTokens>
 class WarpSoftmax {
  public:
   using Scores = MatrixD<16>[kTokens / 16];
@@ -42,7 +43,7 @@ class WarpSoftmax {
     }
   }
 
-  // s = scale_log2 * Q K^T. keys: shared address of kTokens rows.
+  // s = scale_log2 * Q K^T. keys: shared address of kTokens swizzled rows.
   REPRISE_FN void Score(uint32_t keys, float scale_log2, Scores& s) const {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) s[t].Clear();
@@ -110,7 +111,7 @@ class WarpSoftmax {
     }
   }
 
-  // acc += weights V. values: shared address of kTokens rows.
+  // acc += weights V. values: shared address of kTokens swizzled rows.
   REPRISE_FN void Accumulate(const Scores& s, uint32_t values) {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) {
@@ -149,7 +150,7 @@ class WarpSoftmax {
   // WMMA, whose lanes hold every operand twice.
   static constexpr bool kQueryInRegisters = kSteps * sizeof(MatrixA) <= 32 * sizeof(uint32_t);
 
-  Reader reader_;
+  TileReader<kHeadSize / 8> reader_;
   uint32_t query_ = 0;
   MatrixA q_[kQueryInRegisters ? kSteps : 1];
   MatrixD<16> acc_[kColumns];

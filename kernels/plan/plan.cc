@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/plan/plan.h"
 
+#include "absl/strings/str_cat.h"
 #include "kernels/launch_check.h"
 #include "kernels/plan/instances.h"
 #include "runtime/status_macros.h"
@@ -17,6 +18,9 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
     REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "num_kv_heads", rule.num_kv_heads, 1));
     REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_rows", args.max_rows, 1));
     REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_leaves", rule.leaf.max_leaves, 1));
+    if (rule.num_shares > kMaxDecodeShares)
+      return absl::InvalidArgumentError(absl::StrCat("plan: num_shares is ", rule.num_shares,
+                                                     "; allowed: at most ", kMaxDecodeShares));
     if (rule.leaf.tokens == 0 || rule.leaf.tokens % kLeafMultiple != 0)
       return absl::InvalidArgumentError(absl::StrCat("plan: tokens of a leaf are ",
                                                      rule.leaf.tokens, "; allowed: multiples of ",

@@ -135,7 +135,8 @@ class Commands:
             else:
                 out += [word, value]
         if command == "profile":
-            out += ["--iterations", "2", "--bandwidth-bytes", "1MiB"]
+            out += [] if "--iterations" in out else ["--iterations", "2"]
+            out += ["--bandwidth-bytes", "1MiB"]
         if command == "bench":
             out += ["--replays", "2", "--pool-bytes", "1MiB", "--calls", "2"]
             out += [] if "--rows" in out else ["--rows", "1,2", "--contexts", "32,64"]

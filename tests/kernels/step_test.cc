@@ -163,6 +163,20 @@ TEST_P(StepTest, RefusesImpossibleShapes) {
   plan.attention.prefill_q_tokens = 16;
   plan.attention.split.max_splits = 0;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_splits is 0"));
+  plan.attention.split = {};
+  plan.attention.num_shares = 65536;
+  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "num_kv_heads is 0"));
+  plan.attention.num_kv_heads = 8;
+  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_rows is 0"));
+  plan.max_rows = 1;
+  EXPECT_THAT(Plan(stream(), kernels(), plan),
+              StatusIs(kInvalid, "num_shares is 65536; allowed: at most 65535"));
+  plan.attention.num_shares = 3;
+  plan.attention.leaf.tokens = 100;
+  EXPECT_THAT(Plan(stream(), kernels(), plan),
+              StatusIs(kInvalid, "tokens of a leaf are 100; allowed: multiples of 64"));
+  plan.attention.leaf = {.max_leaves = 0};
+  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_leaves is 0"));
 }
 
 }  // namespace

@@ -227,6 +227,13 @@ INSTANTIATE_TEST_SUITE_P(
                        Frame(FrameType::kData, 0, 1, std::string_view("\0\xff\xff\xff\xff", 5));
               },
               "messages that have not come whole", true},
+        Flood{"SmallPieces",
+              [](uint32_t i) {
+                if (i > 0) return Frame(FrameType::kData, 0, 1, "x");
+                return CallHeaders(1, "/reprise.v1.StepService/Step") +
+                       Frame(FrameType::kData, 0, 1, std::string_view("\0\0\x20\0\0", 5));
+              },
+              "small pieces of messages", true},
         Flood{"HeadersWithoutEnd",
               [](uint32_t i) {
                 const std::string part(1000, 'x');
