@@ -45,7 +45,8 @@ void PrintUnit(const char* unit_name, const DeviceTraits& traits, bool last) {
       }
     }
   }
-  std::printf("    \"%s\": {\n      \"budget\": %d,\n", unit_name, kernels::InstanceBudget(traits.matrix_unit));
+  std::printf("    \"%s\": {\n      \"budget\": %d,\n", unit_name,
+              kernels::InstanceBudget(traits.matrix_unit));
   std::printf("      \"empty\": [%s],\n", empty.c_str());
   std::printf("      \"dynamic_shared_bytes\": {\n%s\n      }\n    }%s\n", present.c_str(),
               last ? "" : ",");

@@ -32,7 +32,8 @@ TEST(Candidates, AreFoundByNameAndSuggested) {
               StatusIs(kInvalid,
                        "candidate: got \"potable\"; did you mean \"portable\"? allowed: "
                        "best, splits, portable"));
-  EXPECT_THAT(ParseCandidates("best,"), StatusIs(kInvalid, "got \"\", allowed: best, splits, portable"));
+  EXPECT_THAT(ParseCandidates("best,"),
+              StatusIs(kInvalid, "got \"\", allowed: best, splits, portable"));
   EXPECT_THAT(ParseCandidates("best,best"), StatusIs(kInvalid, "got \"best\" twice"));
 }
 
