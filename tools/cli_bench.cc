@@ -316,7 +316,7 @@ void AddCellOptions(CLI::App* app, AttentionFlags* flags) {
       app, "--chunk", &flags->cells.chunk,
       [](std::string_view text) { return ParseCount(text, 2, kMaxTokens); }, "N", "512",
       "Query tokens of such a chunk, on top of the row's context");
-  app->add_flag("--standard-cells,--targets", flags->standard_cells,
+  app->add_flag("--standard-cells", flags->standard_cells,
                 "The cells that Reprise is judged by, instead of rows and contexts: uniform, "
                 "ragged, skewed, ShareGPT-like and mixed");
   AddOption(

@@ -56,8 +56,8 @@ REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionPlanRule& rule, con
 
 // ---- the deal of rows of one query token ----
 
-// What a leaf costs beyond its tokens, and tokens, in units of kBulkWarps chunks of one token each:
-// measured as the time of so many tokens.
+// A leaf weighs its tokens, in units of kWeightTokens, and kLeafOverhead for beginning and ending
+// it: as much as 64 tokens. Chosen, not tuned.
 inline constexpr uint32_t kWeightTokens = 16, kLeafOverhead = 4;
 
 REPRISE_FN uint32_t RoundUp(uint32_t x, uint32_t multiple) {
