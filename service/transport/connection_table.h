@@ -29,7 +29,8 @@ class ConnectionTable {
  public:
   static ConnectionTable& OfProcess();
 
-  // What identifies the socket behind `fd` as long as it is open; 0 when it is none.
+  // What identifies the socket behind `fd` as long as it is open; 0 when it is none. `fd` may be
+  // any number: closed, or opened again by another thread as something else.
   static uint64_t SocketId(int fd);
 
   // From now on meters what is read from `fd`. `on_cut` is called once, with the reason, by the
