@@ -19,6 +19,7 @@
 #include "engine/step/select.h"
 #include "engine/step/validate.h"
 #include "engine/step/write.h"
+#include "kernels/plan/plan.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -39,6 +40,8 @@ class DecodeEngine::Impl {
   const EngineInfo& info() const { return parts_->info; }
   PoolInfo pool() const;
   absl::Status health() const;
+  AttentionTreeInfo attention_tree() const;
+  absl::Status SetAttentionTree(std::string_view text);
   SessionInfo OpenSession(const SessionLimits& limits);
   bool IsOpen(SessionId id) const;
   absl::Status CloseSession(SessionId id);
@@ -96,6 +99,8 @@ class DecodeEngine::Impl {
   StepTicket next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status fault_ ABSL_GUARDED_BY(mutex_);
+  NamedAttentionTree tree_ ABSL_GUARDED_BY(mutex_);
+  uint64_t tree_version_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 
 DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
@@ -109,7 +114,8 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
       validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
       writer_(parts_->metadata_layout, info().limits.vocab_size, info().model.eos_token_ids, rows_),
-      in_flight_(info().limits.pipeline_depth) {
+      in_flight_(info().limits.pipeline_depth),
+      tree_(parts_->attention_tree) {
   ran_.reserve(info().limits.max_rows);
   for (InFlightStep& step : in_flight_) step.rows.reserve(info().limits.max_rows);
 }
@@ -213,6 +219,34 @@ absl::Status DecodeEngine::Impl::RefuseInFlight() const {
       absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
 }
 
+// ---- the attention tree ----
+
+AttentionTreeInfo DecodeEngine::Impl::attention_tree() const {
+  absl::MutexLock lock(&mutex_);
+  return {.version = tree_version_,
+          .batch_invariant = tree_.batch_invariant,
+          .text = AttentionTreeText(tree_),
+          .row_leaves = tree_.row_leaves,
+          .batch_leaves = tree_.batch_leaves};
+}
+
+absl::Status DecodeEngine::Impl::SetAttentionTree(std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(NamedAttentionTree next, ParseAttentionTree(text));
+  REPRISE_RETURN_IF_ERROR(parts_->CheckAttentionTree(next));
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  if (parts_->options.batch_invariant && next.tree.rows != tree_.tree.rows)
+    return absl::FailedPreconditionError(
+        "attention tree: its part about rows is another than that in force, so that rows would "
+        "change their bits; allowed: the same one, or an engine that is not batch invariant");
+  const absl::Status set = kernels::SetAttentionTree(*parts_->stream, *parts_->kernel_set,
+                                                     next.tree, parts_->state->attention_tree);
+  if (!set.ok()) return Fault(set);
+  tree_ = std::move(next);
+  ++tree_version_;
+  return absl::OkStatus();
+}
+
 // ---- steps ----
 
 absl::StatusOr<StepTicket> DecodeEngine::Impl::Submit(const StepRequest& request) {
@@ -270,8 +304,9 @@ void DecodeEngine::Impl::WriteStep(const StepRequest& request, Session& session,
   step->ticket = next_ticket_;
   step->session = request.session;
   step->sequence = request.sequence;
-  step->report =
-      StepReport{.rows = static_cast<uint32_t>(staged.runs.size()), .tokens = staged.num_tokens};
+  step->report = StepReport{.rows = static_cast<uint32_t>(staged.runs.size()),
+                            .tokens = staged.num_tokens,
+                            .attention_tree = tree_version_};
 }
 
 void DecodeEngine::Impl::NoteWritten(uint32_t slot, uint32_t begin, uint32_t count) {
@@ -378,6 +413,10 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
 
 const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
 PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
+AttentionTreeInfo DecodeEngine::attention_tree() const { return impl_->attention_tree(); }
+absl::Status DecodeEngine::SetAttentionTree(std::string_view text) {
+  return impl_->SetAttentionTree(text);
+}
 absl::Status DecodeEngine::health() const { return impl_->health(); }
 SessionInfo DecodeEngine::OpenSession(const SessionLimits& limits) {
   return impl_->OpenSession(limits);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,15 @@ struct MemoryInfo {
   uint64_t kv_cache_bytes = 0;
   uint64_t workspace_bytes = 0;  // activations, plan, resident rows
   uint64_t graphs_bytes = 0;     // the driver's share for captured graphs
+};
+
+// The tree by which attention's plan decides, from the step on that is submitted next.
+struct AttentionTreeInfo {
+  uint64_t version = 1;  // 1: what the engine started with; one more with every replacement
+  bool batch_invariant = true;
+  std::string text;  // docs/attention_tree.md
+  // Names of leaves, by the index that steps report.
+  std::vector<std::string> row_leaves, batch_leaves;
 };
 
 struct EngineInfo {

@@ -5,6 +5,7 @@
 #define REPRISE_ENGINE_ENGINE_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/dtype.h"
@@ -32,6 +33,12 @@ struct DecodeEngineOptions {
   std::vector<int64_t> mixed_buckets = {};
   uint32_t pipeline_depth = 2;  // steps in flight, 1..8
   LinearPolicy linear = LinearPolicy::kTuned;
+  // Text of the tree by which attention's plan decides (docs/attention_tree.md); empty: the default
+  // tree. It must be made for this device and model. DecodeEngine::SetAttentionTree replaces it.
+  std::string attention_tree = {};
+  // A row's bits do not depend on its neighbours. False: trees may cut rows by features of the
+  // whole batch, and may be replaced by any other while rows are resident.
+  bool batch_invariant = true;
   // Penalties, logit bias, allowed tokens and min_tokens. Costs device memory per row: 8 bytes per
   // token of the vocabulary (adjusted logits, token history), a bit for the mask, 4 KiB of biases.
   bool adjust_logits = true;

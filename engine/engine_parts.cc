@@ -6,6 +6,7 @@
 
 #include "engine/engine_setup.h"
 #include "engine/memory_fill.h"
+#include "kernels/plan/plan.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -58,7 +59,30 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   REPRISE_ASSIGN_OR_RETURN(state,
                            StepState::Create(device, *stream, *decoder, *kernel_set, info.limits));
   info.memory.workspace_bytes = state->bytes();
-  return absl::OkStatus();
+  return LoadAttentionTree();
+}
+
+absl::Status EngineParts::LoadAttentionTree() {
+  if (!options.attention_tree.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(attention_tree, ParseAttentionTree(options.attention_tree));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckAttentionTree(attention_tree));
+  return kernels::SetAttentionTree(*stream, *kernel_set, attention_tree.tree,
+                                   state->attention_tree);
+}
+
+absl::Status EngineParts::CheckAttentionTree(const NamedAttentionTree& named) const {
+  const kernels::AttentionPlanRule& rule = state->attention;
+  const auto geometry = models::KvGeometry::For(info.model, options.block_size, options.dtype);
+  return CheckTreeFits(named,
+                       {.device = info.device.name,
+                        .num_heads = info.model.num_heads,
+                        .kv = geometry.layout(),
+                        .window = rule.window},
+                       {.max_splits = rule.max_splits,
+                        .num_shares = rule.num_shares,
+                        .max_prompt_q_tokens = rule.prefill_q_tokens,
+                        .batch_invariant = options.batch_invariant});
 }
 
 absl::Status EngineParts::CreateRings() {

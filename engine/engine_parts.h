@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/attention_tree_text.h"
 #include "engine/diagnostics.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
@@ -39,6 +40,9 @@ class EngineParts {
   EngineParts(const EngineParts&) = delete;
   EngineParts& operator=(const EngineParts&) = delete;
 
+  // Whether a tree may serve this engine; CheckTreeFits's errors.
+  absl::Status CheckAttentionTree(const NamedAttentionTree& named) const;
+
   // In the order in which they are made; each may view those above it.
   runtime::Device& device;
   const EngineDiagnostics diagnostics;
@@ -49,6 +53,7 @@ class EngineParts {
   std::unique_ptr<models::Decoder> decoder;
   models::ModelWeights weights;
   std::unique_ptr<StepState> state;
+  NamedAttentionTree attention_tree;  // that the engine starts with
   kernels::StepEntryLayout metadata_layout;
   runtime::MappedRing metadata;
   runtime::MappedRing results;
@@ -61,6 +66,7 @@ class EngineParts {
 
   absl::Status Load(const models::ModelSource& source, const DecodeEngineOptions& asked,
                     const ProgressFn& progress);
+  absl::Status LoadAttentionTree();
   absl::Status CreateRings();
   absl::Status CreatePool();
   absl::Status FillPool();

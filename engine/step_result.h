@@ -76,6 +76,10 @@ struct StepReport {
   uint32_t tokens = 0;          // query tokens that ran
   uint32_t padding_rows = 0;    // decode buckets: capacity - rows; 0 for mixed buckets
   uint32_t padding_tokens = 0;  // bucket capacity in tokens - tokens
+  // The attention tree that was in force, and the leaf of its batch's part that the step came to;
+  // AttentionTreeInfo names it.
+  uint64_t attention_tree = 0;
+  uint32_t attention_leaf = 0;
 };
 
 struct StepResult {

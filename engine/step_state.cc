@@ -2,6 +2,7 @@
 #include "engine/step_state.h"
 
 #include "kernels/attention/attention.h"
+#include "kernels/plan/plan.h"
 #include "models/kv_pool.h"
 #include "runtime/status_macros.h"
 
@@ -43,13 +44,13 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   buffers.Add(&plan.prompt_entry, prompts, "plan.prompt_entry");
   buffers.Add(&plan.prompt_target, prompts, "plan.prompt_target");
   const bool dealt = attention.num_shares != 0;
-  buffers.Add(&plan.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.split),
+  buffers.Add(&plan.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.max_splits),
               "plan.decode_items");
   buffers.Add(&plan.decode_rows, dealt ? rows : 0, "plan.decode_rows");
   buffers.Add(&plan.decode_shares, attention.num_shares, "plan.decode_shares");
-  buffers.Add(&plan.prefill_items,
-              kernels::MaxPrefillItems(rows, tokens, attention.prefill_q_tokens),
-              "plan.prefill_items");
+  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(tokens), "plan.prefill_items");
+  buffers.Add(&plan.attention_leaf, rows, "plan.attention_leaf");
+  buffers.Add(&attention_tree, 1, "attention_tree");
 }
 
 void StepState::DeclareRows(const models::ModelSpec& spec, const kernels::StepLimits& limits,
@@ -109,6 +110,9 @@ absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(runtime::Device& de
   REPRISE_ASSIGN_OR_RETURN(state->activations_, activations.Allocate(device));
   for (const runtime::Arena* arena : {&state->state_, &state->activations_})
     REPRISE_RETURN_IF_ERROR(stream.Fill(arena->data(), 0, arena->bytes()));
+  state->attention.tree = state->attention_tree;
+  REPRISE_RETURN_IF_ERROR(
+      kernels::SetAttentionTree(stream, kernels, kernels::AttentionTree(), state->attention_tree));
   REPRISE_RETURN_IF_ERROR(stream.Synchronize());
   return state;
 }

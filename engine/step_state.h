@@ -38,6 +38,8 @@ class StepState {
 
   kernels::StepPlan plan;
   kernels::AttentionPlanRule attention;  // the decoder's, with what follows from the device
+  // What attention.tree points to: the default tree until another is copied there.
+  kernels::AttentionTree* attention_tree = nullptr;
   kernels::ResidentRows rows;
   uint32_t max_rows = 0;
   uint64_t* step_count = nullptr;

@@ -67,6 +67,7 @@ void StepReader::Read(const InFlightStep& step, StepResult* result) const {
   result->session = step.session;
   result->sequence = step.sequence;
   result->report = step.report;
+  result->report.attention_leaf = header.attention_leaf;
   result->ledger = step.ledger;
   result->ledger.device_ns = header.end_ns - header.begin_ns;
   result->ledger.total_ns = static_cast<uint64_t>(

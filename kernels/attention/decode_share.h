@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the rows of one query token are dealt to the blocks of the bulk decode kernel. A row's KV is
-// cut into leaves by a rule of that row alone; a leaf's result does not depend on who computes it,
+// cut into leaves by a SplitRule; a leaf's result does not depend on who computes it,
 // and results come together in one fixed order (decode_fold.h). So the deal may follow the whole
 // batch: every block gets a contiguous run of the leaves of all rows and KV heads, in the order
 // (row, KV head, leaf), of nearly the same weight. Computed once per step, on the device
@@ -20,15 +20,6 @@ inline constexpr uint32_t kNodeLeaves = 4;
 
 // Blocks that leaves are dealt to.
 inline constexpr uint32_t kMaxDecodeShares = 65535;
-
-// The rule by which a row of `kv_length` visible tokens is cut: leaves of `tokens`, or of more
-// where there would be over max_leaves. Both: of that row alone.
-struct LeafRule {
-  uint32_t tokens = 256;
-  uint32_t max_leaves = 32;
-
-  bool operator==(const LeafRule&) const = default;
-};
 
 // A row of one query token. One of another number has no leaves and no weight.
 struct DecodeRow {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention's plan: once per step the rows that run are cut into work items, which every layer's
-// attention follows. Here are the items, the rule by which rows are cut, and how many items there
-// can be; plan_body.h lists them on the device, as part of the plan kernel (kernels/plan/).
+// attention follows. Here are the items, and how many there can be; decision_tree.h says what is
+// decided, plan_body.h decides and lists on the device, as part of the plan kernel (kernels/plan/).
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_H_
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/decision_tree.h"
 #include "kernels/attention/decode_share.h"
 
 namespace reprise::kernels {
@@ -27,26 +28,15 @@ struct AttentionWorkItem {
 };
 static_assert(sizeof(AttentionWorkItem) == 32);
 
-// How a row's KV is cut into splits: a rule of that row alone, so that a row's bits never depend on
-// its neighbours. kv_length counts the tokens that the row sees, those in its sliding window. split
-// length = max(min_split_tokens, ceil(kv_length / max_splits) rounded up to split_multiple).
-struct SplitRule {
-  uint32_t min_split_tokens = 256;
-  uint32_t max_splits = 32;
-  uint32_t split_multiple = 64;
-
-  bool operator==(const SplitRule&) const = default;
-};
-
 // How the rows of a step become work: a row of more than one query token gives a prefill item per
 // group of them; rows of one are cut into leaves and dealt to num_shares blocks (decode_share.h)
-// or, where that is 0, give a decode item per split.
+// or, where that is 0, give a decode item per split. The tree says how rows are cut and dealt.
 struct AttentionPlanRule {
-  SplitRule split = {};
-  LeafRule leaf = {};
+  const AttentionTree* tree = nullptr;  // in device memory; one that CheckAttentionTree passes
+  uint32_t max_splits = SplitRule{}.max_splits;  // that there is room for
   uint32_t num_shares = 0;        // blocks of the bulk decode kernel's grid, see NumDecodeShares
   uint32_t num_kv_heads = 0;      // for the deal
-  uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item, see PrefillQueryTokens
+  uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item at most, PrefillQueryTokens
   uint32_t window = 0;            // sliding window in tokens, of all layers; 0: none
 
   bool operator==(const AttentionPlanRule&) const = default;
@@ -61,18 +51,19 @@ constexpr uint32_t PrefillQueryTokens(int64_t group) {
   return group >= kPrefillRows ? 1u : static_cast<uint32_t>(kPrefillRows / group);
 }
 
-// Work items of a step at most. Every row rounds its number of prefill items up once.
-constexpr uint64_t MaxDecodeItems(uint64_t max_rows, const SplitRule& rule) {
-  return max_rows * rule.max_splits;
+// Work items of a step at most, whatever the tree.
+constexpr uint64_t MaxDecodeItems(uint64_t max_rows, uint32_t max_splits) {
+  return max_rows * max_splits;
 }
-constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
-                                   uint32_t prefill_q_tokens) {
-  return max_step_tokens / prefill_q_tokens + max_rows;
-}
+constexpr uint64_t MaxPrefillItems(uint64_t max_step_tokens) { return max_step_tokens; }
 
-// Shared memory that dealing takes.
-constexpr size_t DecodeDealBytes(uint64_t max_rows, uint32_t num_shares) {
-  return num_shares == 0 ? 0 : (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(DealtRow);
+// Of the tree's copy in shared memory; rounded up, for what lies behind it.
+inline constexpr size_t kPlanTreeBytes = (sizeof(AttentionTree) + 15) / 16 * 16;
+
+// Shared memory that attention's part of the plan takes: the tree, and what dealing needs.
+constexpr size_t AttentionPlanBytes(uint64_t max_rows, uint32_t num_shares) {
+  const size_t deal = (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(DealtRow);
+  return kPlanTreeBytes + (num_shares == 0 ? 0 : deal);
 }
 
 // The first KV position that a query token at `position` sees.

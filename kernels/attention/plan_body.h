@@ -12,11 +12,97 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 REPRISE_FN uint32_t CeilDiv(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-// Tokens of one split of a row with `kv_length` tokens.
-REPRISE_FN uint32_t SplitLength(const SplitRule& rule, uint32_t kv_length) {
-  const uint32_t even = CeilDiv(kv_length, rule.max_splits);
-  const uint32_t rounded = CeilDiv(even, rule.split_multiple) * rule.split_multiple;
-  return rounded > rule.min_split_tokens ? rounded : rule.min_split_tokens;
+REPRISE_FN uint32_t RoundUp(uint32_t x, uint32_t multiple) {
+  return CeilDiv(x, multiple) * multiple;
+}
+
+// ---- what the tree decides by, and what it decides ----
+
+// KV tokens that the query tokens of a row see.
+REPRISE_FN uint32_t VisibleTokens(uint32_t window, uint32_t context_before, uint32_t num_tokens) {
+  return context_before + num_tokens - FirstSeen(window, context_before);
+}
+
+struct BatchFeatures {
+  uint32_t rows, decode_tokens, longest_decode, prompt_tokens;
+
+  REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
+    switch (feature) {
+      case AttentionFeature::kBatchRows:
+        return rows;
+      case AttentionFeature::kDecodeTokens:
+        return decode_tokens;
+      case AttentionFeature::kLongestDecode:
+        return longest_decode;
+      default:
+        return prompt_tokens;
+    }
+  }
+};
+
+struct RowFeatures {
+  const BatchFeatures& batch;
+  uint32_t visible_tokens, query_tokens;
+
+  REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
+    if (feature == AttentionFeature::kVisibleTokens) return visible_tokens;
+    return feature == AttentionFeature::kQueryTokens ? query_tokens : batch(feature);
+  }
+};
+
+// The tree at work on the rows of a step.
+template <typename Rows>
+struct AttentionDecisions {
+  const AttentionTree& tree;  // in shared memory
+  const Rows& rows;
+  uint32_t window;
+  BatchFeatures batch;
+
+  REPRISE_FN uint32_t RowLeaf(int e) const {
+    const uint32_t tokens = rows.num_tokens(e);
+    return tree.rows.LeafOf(
+        RowFeatures{batch, VisibleTokens(window, rows.context_before(e), tokens), tokens});
+  }
+  REPRISE_FN RowChoice OfRow(int e) const { return tree.rows.leaves[RowLeaf(e)]; }
+  REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
+  REPRISE_FN BatchChoice OfBatch() const { return tree.batch.leaves[BatchLeaf()]; }
+};
+
+// Copies the tree to shared memory; a Sync must follow before it is looked at.
+REPRISE_FN const AttentionTree& LoadTree(Block& b, const AttentionPlanRule& rule) {
+  auto* to = b.Shared<uint32_t>();
+  const auto* from = reinterpret_cast<const uint32_t*>(rule.tree);
+  b.For(static_cast<int>(sizeof(AttentionTree) / sizeof(uint32_t)),
+        [&](int i) { to[i] = from[i]; });
+  return *reinterpret_cast<const AttentionTree*>(to);
+}
+
+// Counts the batch where a node asks for it.
+template <typename Rows>
+REPRISE_FN AttentionDecisions<Rows> Decide(Block& b, const AttentionPlanRule& rule,
+                                           const AttentionTree& tree, const Rows& rows,
+                                           int num_rows) {
+  AttentionDecisions<Rows> d{tree, rows, rule.window, {}};
+  if (tree.asks_for_batch == 0) return d;
+  const auto visible = [&](int e) {
+    return rows.num_tokens(e) == 1 ? VisibleTokens(rule.window, rows.context_before(e), 1) : 0u;
+  };
+  const auto nothing = [](int, uint32_t) {};
+  d.batch.rows = static_cast<uint32_t>(num_rows);
+  d.batch.decode_tokens = b.ExclusiveScan(num_rows, visible, nothing);
+  d.batch.prompt_tokens = b.ExclusiveScan(
+      num_rows, [&](int e) { return rows.num_tokens(e) > 1 ? rows.num_tokens(e) : 0u; }, nothing);
+  const float longest = b.Max(num_rows, [&](int e) { return static_cast<float>(visible(e)); });
+  d.batch.longest_decode = longest > 0 ? static_cast<uint32_t>(longest) : 0;
+  return d;
+}
+
+// ---- items ----
+
+// Tokens of one split of a row with `visible` tokens.
+REPRISE_FN uint32_t SplitLength(const SplitRule& rule, uint32_t visible) {
+  const uint32_t even = RoundUp(CeilDiv(visible, rule.max_splits), rule.split_multiple);
+  return even > rule.min_split_tokens ? even : rule.min_split_tokens;
 }
 
 // The splits of a row of one query token: `count` ranges of `length` tokens from `begin` on, the
@@ -24,27 +110,28 @@ REPRISE_FN uint32_t SplitLength(const SplitRule& rule, uint32_t kv_length) {
 struct RowSplits {
   uint32_t begin, end, length, count;
 };
-REPRISE_FN RowSplits SplitsOf(const AttentionPlanRule& rule, uint32_t position) {
+REPRISE_FN RowSplits SplitsOf(const SplitRule& rule, uint32_t window, uint32_t position) {
   RowSplits s;
-  s.begin = FirstSeen(rule.window, position);
+  s.begin = FirstSeen(window, position);
   s.end = position + 1;
-  s.length = SplitLength(rule.split, s.end - s.begin);
+  s.length = SplitLength(rule, s.end - s.begin);
   s.count = CeilDiv(s.end - s.begin, s.length);
   return s;
 }
 
 // Rows of one query token: an item per split. Returns how many items there are.
 template <typename Rows>
-REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionPlanRule& rule, const Rows& rows,
-                                    int num_rows, AttentionWorkItem* items) {
+REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionDecisions<Rows>& decide, int num_rows,
+                                    AttentionWorkItem* items) {
+  const Rows& rows = decide.rows;
+  const auto splits_of = [&](int e) {
+    return SplitsOf(decide.OfRow(e).split, decide.window, rows.context_before(e));
+  };
   return b.ExclusiveScan(
-      num_rows,
-      [&](int e) {
-        return rows.num_tokens(e) == 1 ? SplitsOf(rule, rows.context_before(e)).count : 0u;
-      },
+      num_rows, [&](int e) { return rows.num_tokens(e) == 1 ? splits_of(e).count : 0u; },
       [&](int e, uint32_t first) {
         if (rows.num_tokens(e) != 1) return;
-        const RowSplits row = SplitsOf(rule, rows.context_before(e));
+        const RowSplits row = splits_of(e);
         for (uint32_t s = 0; s < row.count; ++s) {
           const uint32_t begin = row.begin + s * row.length;
           const uint32_t end = row.end - begin > row.length ? begin + row.length : row.end;
@@ -56,30 +143,25 @@ REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionPlanRule& rule, con
 
 // ---- the deal of rows of one query token ----
 
-// A leaf weighs its tokens, in units of kWeightTokens, and kLeafOverhead for beginning and ending
-// it: as much as 64 tokens. Chosen, not tuned.
-inline constexpr uint32_t kWeightTokens = 16, kLeafOverhead = 4;
-
-REPRISE_FN uint32_t RoundUp(uint32_t x, uint32_t multiple) {
-  return CeilDiv(x, multiple) * multiple;
-}
-REPRISE_FN uint32_t LeafWeight(uint32_t tokens) {
-  return RoundUp(tokens, kLeafMultiple) / kWeightTokens + kLeafOverhead;
+// A leaf weighs its tokens and what beginning and ending it does, in units of kWeightTokens.
+// overhead: BatchChoice.leaf_overhead.
+REPRISE_FN uint32_t LeafWeight(uint32_t tokens, uint32_t overhead) {
+  return (RoundUp(tokens, kLeafMultiple) + overhead) / kWeightTokens;
 }
 
 // How the rule cuts a row whose query token is at `position`.
-REPRISE_FN DecodeRow CutRow(const AttentionPlanRule& rule, uint32_t position) {
+REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t overhead, uint32_t window,
+                            uint32_t position) {
   DecodeRow r{};
-  r.kv_begin = FirstSeen(rule.window, position);
+  r.kv_begin = FirstSeen(window, position);
   r.kv_end = position + 1;
   r.origin = r.kv_begin / kLeafMultiple * kLeafMultiple;
   const uint32_t tokens = r.kv_end - r.origin;
-  const uint32_t even = RoundUp(CeilDiv(tokens, rule.leaf.max_leaves), kLeafMultiple);
-  r.leaf_tokens = even > rule.leaf.tokens ? even : rule.leaf.tokens;
+  r.leaf_tokens = SplitLength(rule, tokens);
   r.num_leaves = CeilDiv(tokens, r.leaf_tokens);
   const uint32_t before_last = r.num_leaves - 1;
-  r.weight =
-      before_last * LeafWeight(r.leaf_tokens) + LeafWeight(tokens - before_last * r.leaf_tokens);
+  r.weight = before_last * LeafWeight(r.leaf_tokens, overhead) +
+             LeafWeight(tokens - before_last * r.leaf_tokens, overhead);
   return r;
 }
 
@@ -87,7 +169,8 @@ REPRISE_FN DecodeRow CutRow(const AttentionPlanRule& rule, uint32_t position) {
 struct DecodeDeal {
   const DealtRow* rows;  // of every entry
   uint32_t num_rows, num_kv_heads;
-  uint64_t weight;  // of all
+  uint32_t overhead;  // of a leaf
+  uint64_t weight;    // of all
 
   // The first leaf that begins at or behind so much weight.
   REPRISE_FN DecodePlace At(uint64_t target) const {
@@ -105,7 +188,7 @@ struct DecodeDeal {
     const DealtRow row = rows[low];
     const auto in_row = static_cast<uint32_t>(target - uint64_t{row.weight_before} * num_kv_heads);
     DecodePlace p{low, in_row / row.weight, 0, 0};
-    p.leaf = CeilDiv(in_row - p.kv_head * row.weight, LeafWeight(row.leaf_tokens));
+    p.leaf = CeilDiv(in_row - p.kv_head * row.weight, LeafWeight(row.leaf_tokens, overhead));
     if (p.leaf < row.num_leaves) return p;
     p.leaf = 0;
     if (++p.kv_head < num_kv_heads) return p;
@@ -126,19 +209,24 @@ struct DecodeDeal {
   }
 };
 
-// Deals the leaves of rows of one query token to rule.num_shares blocks. A share's weight differs
-// from the mean by less than a leaf's. query_start: as StepPlan's. scratch: DecodeDealBytes of
-// shared memory.
+// Deals the leaves of rows of one query token to rule.num_shares blocks, or to the first of them,
+// as the tree says. A share's weight differs from the mean by less than a leaf's. query_start: as
+// StepPlan's. scratch: shared memory, AttentionPlanBytes without the tree.
 template <typename Rows>
-REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const Rows& rows,
-                                 int num_rows, const uint32_t* query_start, DecodeRow* list,
-                                 DecodeShare* shares, unsigned char* scratch) {
+REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule,
+                                 const AttentionDecisions<Rows>& decide, int num_rows,
+                                 const uint32_t* query_start, DecodeRow* list, DecodeShare* shares,
+                                 unsigned char* scratch) {
   auto* places = reinterpret_cast<DecodePlace*>(scratch);
   auto* dealt = reinterpret_cast<DealtRow*>(places + rule.num_shares + 1);
+  const Rows& rows = decide.rows;
+  const BatchChoice batch = decide.OfBatch();
+  const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
   const uint32_t row_weight = b.ExclusiveScan(
       num_rows,
       [&](int e) {
-        DecodeRow row = CutRow(rule, rows.context_before(e));
+        DecodeRow row =
+            CutRow(decide.OfRow(e).split, batch.leaf_overhead, rule.window, rows.context_before(e));
         row.row = rows.row(e);
         row.query = query_start[e];
         if (rows.num_tokens(e) != 1) row.num_leaves = row.weight = 0;
@@ -148,9 +236,10 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
       },
       [&](int e, uint32_t before) { dealt[e].weight_before = before; });
   const DecodeDeal deal{dealt, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
-                        uint64_t{row_weight} * rule.num_kv_heads};
+                        batch.leaf_overhead, uint64_t{row_weight} * rule.num_kv_heads};
   b.For(static_cast<int>(rule.num_shares) + 1, [&](int s) {
-    places[s] = deal.At(deal.TargetOf(static_cast<uint32_t>(s), rule.num_shares));
+    const auto share = static_cast<uint32_t>(s);
+    places[s] = deal.At(share < taking ? deal.TargetOf(share, taking) : deal.weight);
   });
   b.Sync();
   b.For(static_cast<int>(rule.num_shares), [&](int s) {
@@ -164,18 +253,25 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
 
 // Rows of more: an item per group of query tokens. Returns how many items there are.
 template <typename Rows>
-REPRISE_FN uint32_t PlanPrefillItems(Block& b, const AttentionPlanRule& rule, const Rows& rows,
-                                     int num_rows, AttentionWorkItem* items) {
-  const uint32_t most = rule.prefill_q_tokens;
+REPRISE_FN uint32_t PlanPrefillItems(Block& b, const AttentionPlanRule& rule,
+                                     const AttentionDecisions<Rows>& decide, int num_rows,
+                                     AttentionWorkItem* items) {
+  const Rows& rows = decide.rows;
+  const auto most_of = [&](int e) {
+    const uint32_t chosen = decide.OfRow(e).prompt_q_tokens;
+    return chosen != 0 ? chosen : rule.prefill_q_tokens;
+  };
   return b.ExclusiveScan(
       num_rows,
       [&](int e) {
         const uint32_t n = rows.num_tokens(e);
-        return n > 1 ? CeilDiv(n, most) : 0u;
+        return n > 1 ? CeilDiv(n, most_of(e)) : 0u;
       },
       [&](int e, uint32_t first) {
         const uint32_t n = rows.num_tokens(e);
-        for (uint32_t q = 0, i = first; n > 1 && q < n; q += most, ++i) {
+        if (n <= 1) return;
+        const uint32_t most = most_of(e);
+        for (uint32_t q = 0, i = first; q < n; q += most, ++i) {
           const uint32_t count = n - q < most ? n - q : most;
           const uint32_t position = rows.context_before(e) + q;
           items[i] = AttentionWorkItem{

@@ -14,8 +14,13 @@
 namespace reprise::kernels {
 
 // One block. Cost: O(rows + tokens + items) over its threads. Errors: InvalidArgument on a block
-// size or a rule of zero.
+// size or a rule of zero, or without a tree.
 absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanArgs& args);
+
+// Plans that are enqueued from here on decide by `tree`, which lies at `to` then. Copies it at the
+// launch: nothing of the caller's has to stay. `tree` must pass CheckAttentionTree.
+absl::Status SetAttentionTree(runtime::Stream& stream, const KernelSet& kernels,
+                              const AttentionTree& tree, AttentionTree* to);
 
 }  // namespace reprise::kernels
 

@@ -18,6 +18,11 @@ struct PlanArgs {
   uint32_t max_rows = 0;    // for a deal (AttentionPlanRule)
 };
 
+struct SetAttentionTreeArgs {
+  AttentionTree tree;
+  AttentionTree* to = nullptr;  // in device memory
+};
+
 }  // namespace reprise::kernels
 
 #endif  // REPRISE_KERNELS_PLAN_PLAN_ARGS_H_

@@ -25,6 +25,8 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const uint32_t num_rows = p.counts->num_rows;
   const int rows = static_cast<int>(num_rows);
 
+  // Asked for early, since it is not needed before long.
+  const AttentionTree& tree = LoadTree(b, a.attention);
   PlanRows(b, p, a.rows, rows);
   const uint32_t num_tokens = b.ExclusiveScan(
       rows, [&](int e) { return p.entries[e].num_tokens; },
@@ -36,14 +38,17 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
       p.prompt_target == nullptr ? 0 : PlanPromptLogprobs(b, p, rows, num_sampled);
 
   const PlannedRows planned{p};
+  b.Sync();  // the tree is there
+  const auto decide = Decide(b, a.attention, tree, planned, rows);
+  b.For(rows, [&](int e) { p.attention_leaf[e] = decide.RowLeaf(e); });
   uint32_t num_decode = 0;
   if (a.attention.num_shares == 0) {
-    num_decode = PlanDecodeItems(b, a.attention, planned, rows, p.decode_items);
+    num_decode = PlanDecodeItems(b, decide, rows, p.decode_items);
   } else {
-    PlanDecodeShares(b, a.attention, planned, rows, p.query_start, p.decode_rows, p.decode_shares,
-                     b.Shared<unsigned char>());
+    PlanDecodeShares(b, a.attention, decide, rows, p.query_start, p.decode_rows, p.decode_shares,
+                     b.Shared<unsigned char>(kPlanTreeBytes));
   }
-  const uint32_t num_prefill = PlanPrefillItems(b, a.attention, planned, rows, p.prefill_items);
+  const uint32_t num_prefill = PlanPrefillItems(b, a.attention, decide, rows, p.prefill_items);
   b.Once([&] {
     p.counts->num_tokens = num_tokens;  // without those of stopped rows
     p.counts->num_sampled = num_sampled;
@@ -51,7 +56,15 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
     p.counts->num_logits = num_sampled + num_prompt;
     p.counts->num_decode_items = num_decode;
     p.counts->num_prefill_items = num_prefill;
+    p.counts->attention_leaf = decide.BatchLeaf();
   });
+}
+
+REPRISE_FN void SetAttentionTreeBody(Block& b, const SetAttentionTreeArgs& a) {
+  const auto* from = reinterpret_cast<const uint32_t*>(&a.tree);
+  auto* to = reinterpret_cast<uint32_t*>(a.to);
+  b.For(static_cast<int>(sizeof(AttentionTree) / sizeof(uint32_t)),
+        [&](int i) { to[i] = from[i]; });
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -78,6 +78,7 @@ REPRISE_FN void PublishBody(Block& b, const PublishArgs& a) {
     header->begin_ns = counts.begin_ns;
     header->end_ns = b.ClockNs();
     header->num_rows = counts.num_rows;
+    header->attention_leaf = counts.attention_leaf;
     *a.step_count = counts.sequence;
   });
   b.PublishToHost(&header->sequence, counts.sequence);

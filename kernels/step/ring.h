@@ -157,7 +157,8 @@ struct ResultHeader {
   uint64_t begin_ns = 0;  // device clock at the first node
   uint64_t end_ns = 0;    // and at the publishing node
   uint32_t num_rows = 0;
-  uint32_t reserved[9] = {};
+  uint32_t attention_leaf = 0;  // PlanCounts.attention_leaf
+  uint32_t reserved[8] = {};
 };
 static_assert(sizeof(ResultHeader) == 64);
 

@@ -57,6 +57,8 @@ struct PlanCounts {
   uint32_t num_table_updates;
   uint32_t num_prompt_logprobs;  // given tokens whose likelihood is asked for
   uint32_t num_logits;           // rows of logits: num_sampled + num_prompt_logprobs
+  uint32_t attention_leaf;       // of AttentionTree.batch that the step came to
+  uint32_t unused;
 };
 
 // What the plan kernel lists, all in device memory. Entries are rows that run, in request order.
@@ -78,6 +80,7 @@ struct StepPlan {
                                      // result ring entry
   uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
   uint32_t* prompt_target = nullptr;           // [max_prompt_logprobs] the token that followed
+  uint32_t* attention_leaf = nullptr;          // [max_rows] of AttentionTree.rows
   AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]; not with a deal
   DecodeRow* decode_rows = nullptr;            // [max_rows] with a deal (AttentionPlanRule)
   DecodeShare* decode_shares = nullptr;        // [num_shares] likewise

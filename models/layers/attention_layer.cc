@@ -12,10 +12,7 @@
 namespace reprise::models {
 
 kernels::AttentionPlanRule AttentionLayer::plan_rule() const {
-  const kernels::SplitRule split;
-  return {.split = split,
-          .leaf = {.max_leaves = split.max_splits},
-          .prefill_q_tokens = kernels::PrefillQueryTokens(spec_.num_heads / spec_.num_kv_heads),
+  return {.prefill_q_tokens = kernels::PrefillQueryTokens(spec_.num_heads / spec_.num_kv_heads),
           .window = static_cast<uint32_t>(spec_.sliding_window)};
 }
 
@@ -42,14 +39,14 @@ void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
                             "qkv");
   activations.ShareElements(&q_, tokens * q_size, dtype, "q");
   activations.ShareElements(&attended_, tokens * q_size, dtype, "attention");
-  const size_t heads = rows * plan_rule().split.max_splits * static_cast<size_t>(spec_.num_heads);
+  const size_t heads = rows * plan_rule().max_splits * static_cast<size_t>(spec_.num_heads);
   runtime::BufferPlan& scratch = buffers.scratch;
   scratch.Share(&partial_out_, heads * static_cast<size_t>(spec_.head_dim),
                 "attention.partial_out");
   scratch.Share(&partial_max_, heads, "attention.partial_max");
   scratch.Share(&partial_sum_, heads, "attention.partial_sum");
   scratch.Share(&piece_leaves_,
-                rows * plan_rule().split.max_splits * static_cast<size_t>(spec_.num_kv_heads),
+                rows * plan_rule().max_splits * static_cast<size_t>(spec_.num_kv_heads),
                 "attention.piece_leaves");
   scratch.Share(&arrivals_, rows * static_cast<size_t>(spec_.num_kv_heads), "attention.arrivals");
   linear_.Declare(buffers, buffers.limits.max_step_tokens,
@@ -104,7 +101,7 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .decode_rows = plan.decode_rows,
                               .shares = plan.decode_shares,
                               .piece_leaves = piece_leaves_,
-                              .max_splits = plan_rule().split.max_splits,
+                              .max_splits = plan_rule().max_splits,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
                               .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,9 +63,10 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
       {"sampled_entry", s.plan.sampled_entry, rows * 4},
       {"sampled_token", s.plan.sampled_token, (rows + prompts) * 4},
       {"decode_items", s.plan.decode_items,
-       rows * attention.split.max_splits * sizeof(*s.plan.decode_items)},
-      {"prefill_items", s.plan.prefill_items,
-       (tokens / attention.prefill_q_tokens + rows) * sizeof(*s.plan.prefill_items)},
+       rows * attention.max_splits * sizeof(*s.plan.decode_items)},
+      {"prefill_items", s.plan.prefill_items, tokens * sizeof(*s.plan.prefill_items)},
+      {"attention_leaf", s.plan.attention_leaf, rows * 4},
+      {"attention_tree", s.attention_tree, sizeof(kernels::AttentionTree)},
       {"context_length", s.rows.context_length, rows * 4},
       {"last_token", s.rows.last_token, rows * 4},
       {"temperature", s.rows.temperature, rows * 4},
@@ -165,13 +167,25 @@ TEST_P(StepStateTest, BuffersHoldWhatTheyPromiseAndDoNotOverlap) {
   }
 }
 
-TEST_P(StepStateTest, StartsAtZero) {
+// Overwrites the default tree, which must be there, with zeros.
+void ClearTree(const StepState& state, const runtime::Arena& arena,
+               std::vector<unsigned char>& bytes) {
+  const kernels::AttentionTree tree;
+  const auto at = static_cast<size_t>(reinterpret_cast<const std::byte*>(state.attention_tree) -
+                                      static_cast<const std::byte*>(arena.data()));
+  if (at >= bytes.size()) return;  // in the other one
+  EXPECT_EQ(std::memcmp(bytes.data() + at, &tree, sizeof(tree)), 0);
+  std::memset(bytes.data() + at, 0, sizeof(tree));
+}
+
+TEST_P(StepStateTest, StartsAtZeroButForTheDefaultTree) {
   Made made;
   ASSERT_NO_FATAL_FAILURE(Make(DType::kBf16, kLimits[1], &made));
   for (const runtime::Arena* arena : {&made.state->state(), &made.state->activations()}) {
     std::vector<unsigned char> bytes(arena->bytes(), 1);
     ASSERT_OK(made.stream->CopyToHost(bytes.data(), arena->data(), bytes.size()));
     ASSERT_OK(made.stream->Synchronize());
+    ClearTree(*made.state, *arena, bytes);
     EXPECT_EQ(bytes, std::vector<unsigned char>(bytes.size(), 0));
   }
 }

@@ -232,12 +232,14 @@ class AttentionTest : public KernelTest {
   // The decode rows as a deal, of leaves so short that rows of the cases have several.
   void LaunchDealt(GuardedMemory& memory, AttentionArgs args, const AttentionCase& c,
                    uint32_t num_shares, Batch& batch) {
-    const kernels::AttentionPlanRule rule{
-        .leaf = {.tokens = kernels::kLeafMultiple, .max_leaves = c.split.max_splits},
-        .num_shares = num_shares,
-        .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
-        .window = c.window};
-    AddDecodeDeal(rule, batch.num_tokens, batch.slots, batch.plan);
+    const kernels::AttentionPlanRule rule{.num_shares = num_shares,
+                                          .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
+                                          .window = c.window};
+    kernels::AttentionTree tree;
+    tree.rows.leaves[0].split = {kernels::kLeafMultiple, c.split.max_splits,
+                                 kernels::kLeafMultiple};
+    WalkTree(tree, rule.window, batch.num_tokens, batch.plan);
+    AddDecodeDeal(rule, tree, batch.num_tokens, batch.slots, batch.plan);
     args.decode_rows = memory.Constant(batch.plan.decode_rows);
     args.shares = memory.Constant(batch.plan.decode_shares);
     EXPECT_OK(Attention(stream(), planned_kernels(), args, AttentionPhase::kDecode));

@@ -29,6 +29,10 @@ struct FamilyShape {
 };
 
 inline size_t NoSharedBytes(const kernels::DeviceTraits&, int) { return 0; }
+// Rows dealt to two blocks of each of 132 multiprocessors.
+inline size_t PlanBytes(const kernels::DeviceTraits& traits, int) {
+  return kernels::AttentionPlanBytes(256, traits.bulk_copy ? 264 : 0);
+}
 inline size_t FetchBytes(const kernels::DeviceTraits&, int) { return kernels::kFetchAheadBytes; }
 inline size_t RopeAppendNormedBytes(const kernels::DeviceTraits&, int) {
   return size_t{kTypicalHeads + kTypicalKvHeads} * kernels::kHeadNormLanes * sizeof(float);
@@ -62,7 +66,8 @@ inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits, i
 inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kFetch, FetchBytes},
     {&kernels::kPublish, NoSharedBytes},
-    {&kernels::kPlan, NoSharedBytes},
+    {&kernels::kPlan, PlanBytes},
+    {&kernels::kPlanSetTree, NoSharedBytes},
     {&kernels::kEmbedding, NoSharedBytes},
     {&kernels::kRmsNorm, NoSharedBytes},
     {&kernels::kLinearPortable, LinearPortableBytes},

@@ -63,7 +63,8 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
     for (uint32_t i = 0; i < c.num_steps; ++i) {
       const OracleStep step = steps.Next(rows);
       const OraclePlan plan =
-          PlanStep(step, c.block_size, c.split, c.prefill_q_tokens, c.window, rows);
+          PlanStep(step, c.block_size, {.prefill_q_tokens = c.prefill_q_tokens, .window = c.window},
+                   c.tree, rows);
       std::vector<uint32_t> token;
       std::vector<float> logprob;
       RandomSampled(c, random, &token, &logprob);
@@ -161,9 +162,9 @@ TEST_P(StepTest, RefusesImpossibleShapes) {
   plan.block_size = 16;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "prefill_q_tokens is 0"));
   plan.attention.prefill_q_tokens = 16;
-  plan.attention.split.max_splits = 0;
-  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_splits is 0"));
-  plan.attention.split = {};
+  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "there is no attention tree"));
+  const kernels::AttentionTree tree;
+  plan.attention.tree = &tree;  // nothing is launched that would look at it
   plan.attention.num_shares = 65536;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "num_kv_heads is 0"));
   plan.attention.num_kv_heads = 8;
@@ -171,12 +172,6 @@ TEST_P(StepTest, RefusesImpossibleShapes) {
   plan.max_rows = 1;
   EXPECT_THAT(Plan(stream(), kernels(), plan),
               StatusIs(kInvalid, "num_shares is 65536; allowed: at most 65535"));
-  plan.attention.num_shares = 3;
-  plan.attention.leaf.tokens = 100;
-  EXPECT_THAT(Plan(stream(), kernels(), plan),
-              StatusIs(kInvalid, "tokens of a leaf are 100; allowed: multiples of 64"));
-  plan.attention.leaf = {.max_leaves = 0};
-  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_leaves is 0"));
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
     EXPECT_EQ(bytes, expected);
     bytes.clear();
     for (const auto& region : scratch.regions()) bytes[std::string(region.name)] = region.bytes;
-    const size_t heads = 3 * kernels::SplitRule{}.max_splits * 4;
+    const size_t heads = 3 * kernels::AttentionPlanRule{}.max_splits * 4;
     EXPECT_EQ(bytes["rope"], 70u * 8 * 4);
     EXPECT_EQ(bytes["logits"], (3u + 2) * 11 * 4);
     EXPECT_EQ(bytes["attention.partial_out"], heads * 8 * 4);

@@ -86,8 +86,7 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   fetch_.ring = reinterpret_cast<const unsigned char*>(step_ring_.device());
   fetch_.depth = publish_.depth = c.depth;
   fetch_.step_count = publish_.step_count = step_count;
-  plan_.attention = {.split = c.split,
-                     .leaf = c.leaf,
+  plan_.attention = {.tree = memory_.Constant(std::vector<kernels::AttentionTree>{c.tree}),
                      .num_shares = c.num_shares,
                      .num_kv_heads = c.num_kv_heads,
                      .prefill_q_tokens = c.prefill_q_tokens,
@@ -122,12 +121,14 @@ kernels::StepPlan StepBench::MakePlan() {
   plan.sampled_entry = make(rows, mirror_.sampled_entry);
   plan.sampled_token = make(rows + c_.max_prompt_logprobs, mirror_.sampled_token);
   if (c_.num_shares == 0) {
-    plan.decode_items = make(rows * c_.split.max_splits, mirror_.decode_items);
+    plan.decode_items =
+        make(kernels::MaxDecodeItems(rows, plan_.attention.max_splits), mirror_.decode_items);
   } else {
     plan.decode_rows = make(rows, mirror_.decode_rows);
     plan.decode_shares = make(c_.num_shares, mirror_.decode_shares);
   }
-  plan.prefill_items = make(tokens / c_.prefill_q_tokens + rows, mirror_.prefill_items);
+  plan.prefill_items = make(kernels::MaxPrefillItems(tokens), mirror_.prefill_items);
+  plan.attention_leaf = make(rows, mirror_.attention_leaf);
   if (c_.vocab == 0) return plan;
   plan.logits_place = make(rows, mirror_.logits_place);
   plan.prompt_entry = make(c_.max_prompt_logprobs, mirror_.prompt_entry);
@@ -197,18 +198,10 @@ void StepBench::Launch() {
 }
 
 void StepBench::ExpectStep(const OracleStep& step) {
-  OraclePlan plan = PlanStep(step, c_.block_size, c_.split, c_.prefill_q_tokens, c_.window, rows_);
-  if (c_.num_shares != 0) {
-    plan.decode_items.clear();
-    std::vector<uint32_t> num_tokens, slot;
-    for (const kernels::RowEntry& row : plan.entries) {
-      num_tokens.push_back(row.num_tokens);
-      slot.push_back(row.slot);
-    }
-    AddDecodeDeal(plan_.attention, num_tokens, slot, plan);
-    Overwrite(mirror_.decode_rows, plan.decode_rows);
-    Overwrite(mirror_.decode_shares, plan.decode_shares);
-  }
+  const OraclePlan plan = PlanStep(step, c_.block_size, plan_.attention, c_.tree, rows_);
+  Overwrite(mirror_.decode_rows, plan.decode_rows);
+  Overwrite(mirror_.decode_shares, plan.decode_shares);
+  Overwrite(mirror_.attention_leaf, plan.attention_leaf);
   Overwrite(mirror_.entries, plan.entries);
   Overwrite(mirror_.given_tokens, step.given_tokens);
   Overwrite(mirror_.query_start, plan.query_start);
@@ -234,17 +227,23 @@ void StepBench::ExpectStep(const OracleStep& step) {
                     .num_prefill_items = size(plan.prefill_items),
                     .num_table_updates = size(step.table_updates),
                     .num_prompt_logprobs = size(plan.prompt_entry),
-                    .num_logits = size(plan.sampled_token)};
+                    .num_logits = size(plan.sampled_token),
+                    .attention_leaf = plan.batch_leaf,
+                    .unused = 0};
 
   const std::vector<RowResult> results = PublishStep(plan, sampled_token_, sampled_logprob_, rows_);
   std::byte* entry = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.entry_bytes;
   std::memcpy(entry + offsetof(ResultHeader, sequence), &count_, sizeof(count_));
   std::memcpy(entry + offsetof(ResultHeader, num_rows), &mirror_.counts.num_rows, sizeof(uint32_t));
+  std::memcpy(entry + offsetof(ResultHeader, attention_leaf), &plan.batch_leaf, sizeof(uint32_t));
   std::memcpy(entry + sizeof(ResultHeader), results.data(), results.size() * sizeof(RowResult));
 }
 
 void StepBench::ExpectIdle() {
   mirror_.counts = PlanCounts{};
+  OraclePlan plan;
+  WalkTree(c_.tree, c_.window, {}, plan);
+  mirror_.counts.attention_leaf = plan.batch_leaf;
   mirror_.query_start[0] = 0;
   for (kernels::DecodeShare& share : mirror_.decode_shares) share.begin = share.end = {};
 }
@@ -278,6 +277,7 @@ void StepBench::CheckPlan() {
     ExpectSame("decode_rows", memory_.Read(plan.decode_rows), mirror_.decode_rows);
     ExpectSame("decode_shares", memory_.Read(plan.decode_shares), mirror_.decode_shares);
   }
+  ExpectSame("attention_leaf", memory_.Read(plan.attention_leaf), mirror_.attention_leaf);
   ExpectSame("prefill_items", memory_.Read(plan.prefill_items), mirror_.prefill_items);
   if (c_.vocab == 0) return;
   CheckLogitsPlace();

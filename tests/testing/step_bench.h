@@ -48,6 +48,7 @@ class StepBench {
     std::vector<uint32_t> given_tokens, query_start, context_before;
     std::vector<uint32_t> token_id, token_position, token_block, token_offset;
     std::vector<uint32_t> sampled_entry, sampled_token, logits_place, prompt_entry, prompt_target;
+    std::vector<uint32_t> attention_leaf;
     std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
     std::vector<kernels::DecodeRow> decode_rows;
     std::vector<kernels::DecodeShare> decode_shares;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
 
 namespace reprise::testing {
 namespace {
 
+using kernels::AttentionFeature;
 using kernels::RowEntry;
 using kernels::RowLife;
 using kernels::RowResult;
@@ -137,6 +139,18 @@ uint32_t OracleStep::num_tokens() const {
   return n;
 }
 
+namespace {
+
+// The shortest multiple that cuts the row into at most max_splits pieces, or the least length if
+// that is longer.
+uint32_t LengthOfSplits(const SplitRule& split, uint32_t tokens) {
+  uint32_t length = split.split_multiple;
+  while (uint64_t{length} * split.max_splits < tokens) length += split.split_multiple;
+  return std::max(length, split.min_split_tokens);
+}
+
+}  // namespace
+
 void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
                        const SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan) {
@@ -155,11 +169,7 @@ void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, ui
   }
   const uint32_t first = window_begin(context_before);
   const uint32_t kv = context_before + 1 - first;
-  // The shortest multiple that cuts the row into at most max_splits pieces, or the least length if
-  // that is longer.
-  uint32_t length = split.split_multiple;
-  while (uint64_t{length} * split.max_splits < kv) length += split.split_multiple;
-  length = std::max(length, split.min_split_tokens);
+  const uint32_t length = LengthOfSplits(split, kv);
   const uint32_t first_item = static_cast<uint32_t>(plan.decode_items.size());
   for (uint32_t begin = 0; begin < kv; begin += length)
     plan.decode_items.push_back(
@@ -177,32 +187,75 @@ struct OracleLeaf {
   uint64_t begin;
 };
 
-// The weight of a leaf: 64 tokens begun weigh four, and four more for each leaf.
-uint32_t WeightOf(uint32_t tokens) { return (tokens + 63) / 64 * 4 + 4; }
+// The weight of a leaf, in 16 tokens: 64 tokens begun weigh four, and every leaf `overhead` tokens.
+uint32_t WeightOf(uint32_t tokens, uint32_t overhead) {
+  return (tokens + 63) / 64 * 4 + overhead / 16;
+}
 
-kernels::DecodeRow CutRow(const kernels::AttentionPlanRule& rule, uint32_t position) {
+kernels::DecodeRow CutRow(const SplitRule& split, uint32_t overhead, uint32_t window,
+                          uint32_t position) {
   kernels::DecodeRow row{};
   row.kv_end = position + 1;
-  if (rule.window != 0 && row.kv_end > rule.window) row.kv_begin = row.kv_end - rule.window;
+  if (window != 0 && row.kv_end > window) row.kv_begin = row.kv_end - window;
   row.origin = row.kv_begin - row.kv_begin % 64;
-  row.leaf_tokens = rule.leaf.tokens;
-  while (uint64_t{row.leaf_tokens} * rule.leaf.max_leaves < row.kv_end - row.origin)
-    row.leaf_tokens += 64;
+  row.leaf_tokens = LengthOfSplits(split, row.kv_end - row.origin);
   for (uint32_t begin = row.origin; begin < row.kv_end; begin += row.leaf_tokens) {
     ++row.num_leaves;
-    row.weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin));
+    row.weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin), overhead);
   }
   return row;
 }
 
+// Recursive, and from the definition of a node.
+template <typename Choice>
+uint32_t Walk(const kernels::ChoiceTree<Choice>& tree, kernels::TreeBranch branch,
+              const std::map<AttentionFeature, uint32_t>& features) {
+  if (branch.is_leaf()) return branch.index();
+  const kernels::TreeNode& node = tree.nodes[branch.index()];
+  return Walk(tree, features.at(node.feature) < node.threshold ? node.below : node.at_least,
+              features);
+}
+
 }  // namespace
 
-void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uint32_t>& num_tokens,
-                   const std::vector<uint32_t>& slot, OraclePlan& plan) {
+void WalkTree(const kernels::AttentionTree& tree, uint32_t window,
+              const std::vector<uint32_t>& num_tokens, OraclePlan& plan) {
+  const auto visible = [&](size_t e) {
+    const uint32_t before = plan.context_before[e];
+    const uint32_t hidden = window != 0 && before + 1 > window ? before + 1 - window : 0;
+    return before + num_tokens[e] - hidden;
+  };
+  std::map<AttentionFeature, uint32_t> features = {
+      {AttentionFeature::kBatchRows, static_cast<uint32_t>(num_tokens.size())},
+      {AttentionFeature::kDecodeTokens, 0},
+      {AttentionFeature::kLongestDecode, 0},
+      {AttentionFeature::kPromptTokens, 0}};
+  for (size_t e = 0; e < num_tokens.size(); ++e) {
+    if (num_tokens[e] > 1) features[AttentionFeature::kPromptTokens] += num_tokens[e];
+    if (num_tokens[e] != 1) continue;
+    features[AttentionFeature::kDecodeTokens] += visible(e);
+    uint32_t& longest = features[AttentionFeature::kLongestDecode];
+    longest = std::max(longest, visible(e));
+  }
+  plan.batch_leaf = Walk(tree.batch, tree.batch.root, features);
+  plan.attention_leaf.clear();
+  for (size_t e = 0; e < num_tokens.size(); ++e) {
+    features[AttentionFeature::kVisibleTokens] = visible(e);
+    features[AttentionFeature::kQueryTokens] = num_tokens[e];
+    plan.attention_leaf.push_back(Walk(tree.rows, tree.rows.root, features));
+  }
+}
+
+void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
+                   const std::vector<uint32_t>& num_tokens, const std::vector<uint32_t>& slot,
+                   OraclePlan& plan) {
+  const kernels::BatchChoice& batch = tree.batch.leaves[plan.batch_leaf];
   std::vector<OracleLeaf> leaves;
   uint64_t weight = 0;
   for (uint32_t e = 0; e < num_tokens.size(); ++e) {
-    kernels::DecodeRow row = CutRow(rule, plan.context_before[e]);
+    const SplitRule& split = tree.rows.leaves[plan.attention_leaf[e]].split;
+    kernels::DecodeRow row =
+        CutRow(split, batch.leaf_overhead, rule.window, plan.context_before[e]);
     row.row = slot[e];
     row.query = plan.query_start[e];
     if (num_tokens[e] != 1) row.num_leaves = row.weight = 0;
@@ -211,13 +264,14 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uin
       for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
         leaves.push_back({{e, head, leaf, 0}, weight});
         const uint32_t begin = row.origin + leaf * row.leaf_tokens;
-        weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin));
+        weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin), batch.leaf_overhead);
       }
     }
   }
   leaves.push_back({{static_cast<uint32_t>(num_tokens.size()), 0, 0, 0}, weight});
   const auto place = [&](uint32_t share) {
-    const uint64_t target = weight * share / rule.num_shares;
+    const uint64_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
+    const uint64_t target = weight * std::min<uint64_t>(share, taking) / taking;
     return std::find_if(leaves.begin(), leaves.end(),
                         [&](const OracleLeaf& leaf) { return leaf.begin >= target; })
         ->place;
@@ -270,20 +324,30 @@ void PlanPromptTokens(uint32_t e, const OracleStep& step, OraclePlan& plan) {
 
 }  // namespace
 
-OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const SplitRule& split,
-                    uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows) {
+OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
+                    const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
+                    OracleRows& rows) {
   Fetch(step, rows);
   OraclePlan plan;
+  std::vector<uint32_t> num_tokens, slot;
   for (uint32_t e = 0; e < step.rows.size(); ++e) {
     plan.entries.push_back(StartRow(step.rows[e], rows));
     const RowEntry& row = plan.entries[e];
+    num_tokens.push_back(row.num_tokens);
+    slot.push_back(row.slot);
     plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
     plan.context_before.push_back(rows.context_length[row.slot]);
     PlanRow(e, step, block_size, rows, plan);
-    if (row.num_tokens != 0)
-      AddAttentionItems(e, row.slot, plan.context_before[e], row.num_tokens, split,
-                        prefill_q_tokens, window, plan);
   }
+  WalkTree(tree, rule.window, num_tokens, plan);
+  for (uint32_t e = 0; e < num_tokens.size(); ++e) {
+    if (num_tokens[e] == 0 || (num_tokens[e] == 1 && rule.num_shares != 0)) continue;
+    const kernels::RowChoice& choice = tree.rows.leaves[plan.attention_leaf[e]];
+    AddAttentionItems(e, slot[e], plan.context_before[e], num_tokens[e], choice.split,
+                      choice.prompt_q_tokens != 0 ? choice.prompt_q_tokens : rule.prefill_q_tokens,
+                      rule.window, plan);
+  }
+  if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, plan);
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
   uint32_t place = 0;
   for (const uint32_t e : plan.sampled_entry) {

@@ -58,25 +58,35 @@ struct OraclePlan {
   std::vector<uint32_t> token_id, token_position, token_block, token_offset;
   std::vector<uint32_t> sampled_entry, sampled_token, logits_place;
   std::vector<uint32_t> prompt_entry, prompt_target;
+  std::vector<uint32_t> attention_leaf;  // of every entry
+  uint32_t batch_leaf = 0;
   std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
   std::vector<kernels::DecodeRow> decode_rows;
   std::vector<kernels::DecodeShare> decode_shares;
 };
 
 // The attention work of one row, appended. `entry` is its index in the step, `row` the resident
-// row.
+// row. split, prefill_q_tokens: of that row.
 void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
                        const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
 
-// The deal of the rows of one query token: decode_rows, one per entry, and decode_shares.
-// num_tokens, slot: of every entry; plan: has query_start and context_before.
-void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const std::vector<uint32_t>& num_tokens,
-                   const std::vector<uint32_t>& slot, OraclePlan& plan);
+// What the tree comes to for a step: attention_leaf and batch_leaf. num_tokens: of every entry;
+// plan: has context_before.
+void WalkTree(const kernels::AttentionTree& tree, uint32_t window,
+              const std::vector<uint32_t>& num_tokens, OraclePlan& plan);
 
-// Fetch + plan: updates `rows` (tables, sampling parameters, initial states, histories).
-OraclePlan PlanStep(const OracleStep& step, uint32_t block_size, const kernels::SplitRule& split,
-                    uint32_t prefill_q_tokens, uint32_t window, OracleRows& rows);
+// The deal of the rows of one query token: decode_rows, one per entry, and decode_shares.
+// num_tokens, slot: of every entry; plan: has query_start, context_before and leaves.
+void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
+                   const std::vector<uint32_t>& num_tokens, const std::vector<uint32_t>& slot,
+                   OraclePlan& plan);
+
+// Fetch + plan: updates `rows` (tables, sampling parameters, initial states, histories). A deal is
+// there if rule.num_shares is not 0, decode items if it is.
+OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
+                    const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
+                    OracleRows& rows);
 
 // Publish: updates `rows`, returns what goes to the result ring. token, logprob: one per sampled
 // row; kNoCandidate where no token could be sampled.

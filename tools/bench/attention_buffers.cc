@@ -11,6 +11,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/fill/fill.h"
 #include "kernels/page_walk/page_walk.h"
+#include "kernels/plan/plan.h"
 #include "runtime/status_macros.h"
 #include "tools/units.h"
 
@@ -72,10 +73,7 @@ kernels::KvLayout AttentionShape::kv() const {
 }
 
 kernels::AttentionPlanRule AttentionShape::rule() const {
-  const kernels::SplitRule split;
-  return {.split = split,
-          .leaf = {.max_leaves = split.max_splits},
-          .num_kv_heads = static_cast<uint32_t>(num_kv_heads),
+  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads),
           .prefill_q_tokens = kernels::PrefillQueryTokens(num_heads / num_kv_heads),
           .window = window};
 }
@@ -165,11 +163,12 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&plan.token_offset, tokens, "token_offset");
   buffers.Add(&plan.sampled_entry, rows, "sampled_entry");
   buffers.Add(&plan.sampled_token, rows, "sampled_token");
-  buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, rule.split), "decode_items");
+  buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, rule.max_splits), "decode_items");
   buffers.Add(&plan.decode_rows, rows, "decode_rows");
   buffers.Add(&plan.decode_shares, rule.num_shares, "decode_shares");
-  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.prefill_q_tokens),
-              "prefill_items");
+  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(tokens), "prefill_items");
+  buffers.Add(&plan.attention_leaf, rows, "attention_leaf");
+  buffers.Add(&tree_, 1, "attention_tree");
   kernels::ResidentRows& resident = plan_.rows;
   buffers.Add(&resident.context_length, rows, "context_length");
   buffers.Add(&resident.last_token, rows, "last_token");
@@ -178,14 +177,13 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&resident.life, rows, "life");
   buffers.Add(&resident.block_table, rows * table, "block_table");
   resident.max_blocks_per_row = table;
-  const size_t partials = rows * rule.split.max_splits * heads;
+  const size_t partials = rows * rule.max_splits * heads;
   buffers.Add(&attention_.partial_out, partials * static_cast<size_t>(shape_.head_dim),
               "partial_out");
   buffers.Add(&attention_.partial_max, partials, "partial_max");
   buffers.Add(&attention_.partial_sum, partials, "partial_sum");
   buffers.Add(&attention_.piece_leaves,
-              rows * rule.split.max_splits * static_cast<size_t>(shape_.num_kv_heads),
-              "piece_leaves");
+              rows * rule.max_splits * static_cast<size_t>(shape_.num_kv_heads), "piece_leaves");
   buffers.Add(&attention_.arrivals, rows * static_cast<size_t>(shape_.num_kv_heads), "arrivals");
   buffers.AddElements(&q_, tokens * q_size, shape_.dtype, "q");
   buffers.AddElements(&out_, tokens * q_size, shape_.dtype, "out");
@@ -211,6 +209,7 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   REPRISE_ASSIGN_OR_RETURN(state_, plan.Allocate(device));
   plan_.block_size = static_cast<uint32_t>(shape_.block_size);
   plan_.max_rows = limits_.max_rows;
+  plan_.attention.tree = tree_;
   attention_.q = q_;
   attention_.out = out_;
   attention_.items = plan_.plan.decode_items;
@@ -219,7 +218,7 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   attention_.context_before = plan_.plan.context_before;
   attention_.block_table = plan_.rows.block_table;
   attention_.max_blocks_per_row = plan_.rows.max_blocks_per_row;
-  attention_.max_splits = plan_.attention.split.max_splits;
+  attention_.max_splits = plan_.attention.max_splits;
   attention_.num_heads = shape_.num_heads;
   attention_.kv = kv_layout_;
   attention_.decode_rows = plan_.plan.decode_rows;
@@ -232,6 +231,8 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
 absl::Status AttentionBuffers::Fill(runtime::Stream& stream,
                                     const kernels::KernelSet& kernels) const {
   REPRISE_RETURN_IF_ERROR(stream.Fill(state_.data(), 0, state_.bytes()));
+  REPRISE_RETURN_IF_ERROR(
+      kernels::SetAttentionTree(stream, kernels, kernels::AttentionTree(), tree_));
   const size_t element = runtime::SizeOf(shape_.dtype);
   const auto q_count =
       static_cast<int64_t>(limits_.max_query_tokens) * shape_.num_heads * shape_.head_dim;

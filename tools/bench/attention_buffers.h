@@ -114,6 +114,7 @@ class AttentionBuffers {
   uint32_t* num_walked_ = nullptr;
   uint32_t* matches_ = nullptr;
   uint64_t* stamps_ = nullptr;
+  kernels::AttentionTree* tree_ = nullptr;
   void* q_ = nullptr;
   void* out_ = nullptr;
   std::vector<std::vector<uint32_t>> blocks_;

@@ -9,6 +9,46 @@
 
 namespace reprise::kernels {
 
+// A tree that cuts every row by one rule.
+constexpr AttentionTree OneLeaf(const SplitRule& split) {
+  AttentionTree tree;
+  tree.rows.leaves[0].split = split;
+  return tree;
+}
+
+// Trees in which every feature is asked for, with and without the batch's in that of rows.
+constexpr AttentionTree BushyTree(bool batch_invariant) {
+  using Branch = TreeBranch;
+  AttentionTree tree;
+  tree.asks_for_batch = 1;
+  tree.rows = {
+      .root = Branch::ToNode(0),
+      .num_nodes = 3,
+      .num_leaves = 4,
+      .nodes = {{AttentionFeature::kVisibleTokens, 150, Branch::ToLeaf(3), Branch::ToNode(1)},
+                {AttentionFeature::kQueryTokens, 4, Branch::ToNode(2), Branch::ToLeaf(0)},
+                {batch_invariant ? AttentionFeature::kVisibleTokens : AttentionFeature::kBatchRows,
+                 batch_invariant ? 400u : 4u, Branch::ToLeaf(2), Branch::ToLeaf(1)}},
+      .leaves = {{.split = {64, 4, 64}, .prompt_q_tokens = 3},
+                 {.split = {128, 32, 64}, .prompt_q_tokens = 2},
+                 {.split = {192, 8, 128}, .prompt_q_tokens = 1},
+                 {.split = {64, 32, 64}}}};
+  tree.batch = {
+      .root = Branch::ToNode(0),
+      .num_nodes = 4,
+      .num_leaves = 5,
+      .nodes = {{AttentionFeature::kPromptTokens, 5, Branch::ToNode(1), Branch::ToLeaf(0)},
+                {AttentionFeature::kLongestDecode, 200, Branch::ToLeaf(1), Branch::ToNode(2)},
+                {AttentionFeature::kDecodeTokens, 700, Branch::ToLeaf(2), Branch::ToNode(3)},
+                {AttentionFeature::kBatchRows, 4, Branch::ToLeaf(3), Branch::ToLeaf(4)}},
+      .leaves = {{.shares = 3, .leaf_overhead = 0},
+                 {.shares = 1, .leaf_overhead = 16},
+                 {.shares = 0, .leaf_overhead = 256},
+                 {.shares = 4, .leaf_overhead = 4096},
+                 {.shares = 5, .leaf_overhead = 64}}};
+  return tree;
+}
+
 struct StepCase {
   const char* name = "";
   uint32_t max_rows = 0;
@@ -17,7 +57,7 @@ struct StepCase {
   uint32_t block_size = 0;
   uint32_t prefill_q_tokens = 0;
   uint32_t depth = 0;  // entries of either ring
-  SplitRule split = {};
+  AttentionTree tree = {};
   uint32_t num_steps = 0;
   uint64_t first_count = 0;  // steps published before the first
   uint32_t window = 0;       // see AttentionPlanRule
@@ -28,71 +68,23 @@ struct StepCase {
   // Rows of one query token are dealt to so many blocks in place of items; see AttentionPlanRule.
   uint32_t num_shares = 0;
   uint32_t num_kv_heads = 0;
-  LeafRule leaf = {};
 };
 
 inline constexpr StepCase kStepCases[] = {
-    {"one_row",
-     1,
-     5,
-     40,
-     1,
-     2,
-     1,
-     {.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2},
-     30},
-    {"few_rows_odd",
-     5,
-     37,
-     9,
-     3,
-     4,
-     3,
-     {.min_split_tokens = 5, .max_splits = 7, .split_multiple = 3},
-     40},
-    {"past_32_bits",
-     4,
-     24,
-     8,
-     16,
-     16,
-     2,
-     {.min_split_tokens = 8, .max_splits = 4, .split_multiple = 4},
-     20,
-     0xfffffff9u},
-    {"many_rows",
-     64,
-     500,
-     30,
-     24,
-     64,
-     4,
-     {.min_split_tokens = 64, .max_splits = 8, .split_multiple = 64},
-     25},
-    {"window_odd",
-     9,
-     60,
-     20,
-     3,
-     4,
-     2,
-     {.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2},
-     40,
-     0,
-     11},
-    {"window_of_one", 3, 20, 12, 5, 3, 1, SplitRule{}, 20, 0, 1},
-    {"window_of_many_blocks",
-     20,
-     500,
-     40,
-     16,
-     16,
-     2,
-     {.min_split_tokens = 64, .max_splits = 4, .split_multiple = 64},
-     20,
-     0,
-     300},
-    {"more_rows_than_threads", 700, 2500, 20, 16, 16, 2, SplitRule{}, 6},
+    {"one_row", 1, 5, 40, 1, 2, 1,
+     OneLeaf({.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2}), 30},
+    {"few_rows_odd", 5, 37, 9, 3, 4, 3,
+     OneLeaf({.min_split_tokens = 5, .max_splits = 7, .split_multiple = 3}), 40},
+    {"past_32_bits", 4, 24, 8, 16, 16, 2,
+     OneLeaf({.min_split_tokens = 8, .max_splits = 4, .split_multiple = 4}), 20, 0xfffffff9u},
+    {"many_rows", 64, 500, 30, 24, 64, 4,
+     OneLeaf({.min_split_tokens = 64, .max_splits = 8, .split_multiple = 64}), 25},
+    {"window_odd", 9, 60, 20, 3, 4, 2,
+     OneLeaf({.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2}), 40, 0, 11},
+    {"window_of_one", 3, 20, 12, 5, 3, 1, AttentionTree{}, 20, 0, 1},
+    {"window_of_many_blocks", 20, 500, 40, 16, 16, 2,
+     OneLeaf({.min_split_tokens = 64, .max_splits = 4, .split_multiple = 64}), 20, 0, 300},
+    {"more_rows_than_threads", 700, 2500, 20, 16, 16, 2, AttentionTree{}, 6},
     {.name = "features_of_one_row",
      .max_rows = 1,
      .max_step_tokens = 6,
@@ -100,7 +92,7 @@ inline constexpr StepCase kStepCases[] = {
      .block_size = 3,
      .prefill_q_tokens = 4,
      .depth = 1,
-     .split = {.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2},
+     .tree = OneLeaf({.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2}),
      .num_steps = 60,
      .vocab = 5,
      .max_prompt_logprobs = 6},
@@ -111,7 +103,7 @@ inline constexpr StepCase kStepCases[] = {
      .block_size = 5,
      .prefill_q_tokens = 4,
      .depth = 3,
-     .split = {.min_split_tokens = 5, .max_splits = 7, .split_multiple = 3},
+     .tree = OneLeaf({.min_split_tokens = 5, .max_splits = 7, .split_multiple = 3}),
      .num_steps = 50,
      .window = 7,
      .vocab = 700,
@@ -123,7 +115,7 @@ inline constexpr StepCase kStepCases[] = {
      .block_size = 8,
      .prefill_q_tokens = 16,
      .depth = 2,
-     .split = {.min_split_tokens = 8, .max_splits = 4, .split_multiple = 4},
+     .tree = OneLeaf({.min_split_tokens = 8, .max_splits = 4, .split_multiple = 4}),
      .num_steps = 30,
      .vocab = 300,
      .max_prompt_logprobs = 50,
@@ -145,10 +137,10 @@ inline constexpr StepCase kStepCases[] = {
      .block_size = 16,
      .prefill_q_tokens = 4,
      .depth = 2,
+     .tree = OneLeaf({.min_split_tokens = 64, .max_splits = 8}),
      .num_steps = 30,
      .num_shares = 5,
-     .num_kv_heads = 2,
-     .leaf = {.tokens = 64, .max_leaves = 8}},
+     .num_kv_heads = 2},
     {.name = "dealt_to_many_blocks",
      .max_rows = 64,
      .max_step_tokens = 200,
@@ -156,11 +148,11 @@ inline constexpr StepCase kStepCases[] = {
      .block_size = 16,
      .prefill_q_tokens = 16,
      .depth = 3,
+     .tree = OneLeaf({.min_split_tokens = 128, .max_splits = 4}),
      .num_steps = 20,
      .window = 100,
      .num_shares = 264,
-     .num_kv_heads = 8,
-     .leaf = {.tokens = 128, .max_leaves = 4}},
+     .num_kv_heads = 8},
     {.name = "one_row_dealt_to_more_blocks_than_it_has_leaves",
      .max_rows = 1,
      .max_step_tokens = 5,
@@ -168,11 +160,42 @@ inline constexpr StepCase kStepCases[] = {
      .block_size = 3,
      .prefill_q_tokens = 2,
      .depth = 1,
+     .tree = OneLeaf({.min_split_tokens = 64, .max_splits = 32}),
      .num_steps = 40,
      .num_shares = 100,
-     .num_kv_heads = 1,
-     .leaf = {.tokens = 64, .max_leaves = 32}},
-};
+     .num_kv_heads = 1},
+    {.name = "tree_over_items",
+     .max_rows = 7,
+     .max_step_tokens = 40,
+     .max_blocks_per_row = 50,
+     .block_size = 16,
+     .prefill_q_tokens = 4,
+     .depth = 2,
+     .tree = BushyTree(true),
+     .num_steps = 60},
+    {.name = "tree_over_a_deal",
+     .max_rows = 7,
+     .max_step_tokens = 40,
+     .max_blocks_per_row = 50,
+     .block_size = 16,
+     .prefill_q_tokens = 4,
+     .depth = 2,
+     .tree = BushyTree(true),
+     .num_steps = 60,
+     .window = 450,
+     .num_shares = 5,
+     .num_kv_heads = 3},
+    {.name = "tree_that_asks_rows_for_the_batch",
+     .max_rows = 9,
+     .max_step_tokens = 30,
+     .max_blocks_per_row = 40,
+     .block_size = 16,
+     .prefill_q_tokens = 8,
+     .depth = 2,
+     .tree = BushyTree(false),
+     .num_steps = 60,
+     .num_shares = 6,
+     .num_kv_heads = 2}};
 
 }  // namespace reprise::kernels
 
