@@ -41,7 +41,7 @@ class DecodeEngine::Impl {
   PoolInfo pool() const;
   absl::Status health() const;
   AttentionTreeInfo attention_tree() const;
-  absl::Status SetAttentionTree(std::string_view text);
+  absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
   SessionInfo OpenSession(const SessionLimits& limits);
   bool IsOpen(SessionId id) const;
   absl::Status CloseSession(SessionId id);
@@ -230,7 +230,7 @@ AttentionTreeInfo DecodeEngine::Impl::attention_tree() const {
           .batch_leaves = tree_.batch_leaves};
 }
 
-absl::Status DecodeEngine::Impl::SetAttentionTree(std::string_view text) {
+absl::StatusOr<uint64_t> DecodeEngine::Impl::SetAttentionTree(std::string_view text) {
   REPRISE_ASSIGN_OR_RETURN(NamedAttentionTree next, ParseAttentionTree(text));
   REPRISE_RETURN_IF_ERROR(parts_->CheckAttentionTree(next));
   absl::MutexLock lock(&mutex_);
@@ -243,8 +243,7 @@ absl::Status DecodeEngine::Impl::SetAttentionTree(std::string_view text) {
                                                      next.tree, parts_->state->attention_tree);
   if (!set.ok()) return Fault(set);
   tree_ = std::move(next);
-  ++tree_version_;
-  return absl::OkStatus();
+  return ++tree_version_;
 }
 
 // ---- steps ----
@@ -414,7 +413,7 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
 const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
 PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
 AttentionTreeInfo DecodeEngine::attention_tree() const { return impl_->attention_tree(); }
-absl::Status DecodeEngine::SetAttentionTree(std::string_view text) {
+absl::StatusOr<uint64_t> DecodeEngine::SetAttentionTree(std::string_view text) {
   return impl_->SetAttentionTree(text);
 }
 absl::Status DecodeEngine::health() const { return impl_->health(); }

@@ -55,12 +55,12 @@ class DecodeEngine {
 
   AttentionTreeInfo attention_tree() const;
   // Replaces the tree by which attention's plan decides, for every step that is submitted from here
-  // on. Steps in flight are not waited for, and nothing is captured again. Errors (nothing
-  // changed): InvalidArgument for text that is no tree (what, got, allowed); FailedPrecondition for
-  // one that was made for something else or, in an engine that is batch invariant, whose part about
-  // rows is another than that in force, as that would change the bits of rows; Unavailable after a
-  // device fault.
-  absl::Status SetAttentionTree(std::string_view text);
+  // on, and returns its version. Steps in flight are not waited for, and nothing is captured again.
+  // Errors (nothing changed): InvalidArgument for text that is no tree (what, got, allowed);
+  // FailedPrecondition for one that was made for something else or, in an engine that is batch
+  // invariant, whose part about rows is another than that in force, as that would change the bits
+  // of rows; Unavailable after a device fault.
+  absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
 
   // A session owns rows and blocks, within `limits`.
   SessionInfo OpenSession(const SessionLimits& limits = {});

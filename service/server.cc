@@ -119,7 +119,8 @@ class Server::Impl {
                 .max_waiting_bytes = options.max_waiting_bytes,
                 .max_sessions = options.max_sessions,
                 .session = options.session_limits,
-                .idle_timeout_ms = options.idle_timeout_ms}),
+                .idle_timeout_ms = options.idle_timeout_ms,
+                .allow_attention_trees = options.allow_attention_trees}),
         health_([this] { return steps_.IsServing(); }) {}
   ~Impl() { Drain(milliseconds(0)); }
 

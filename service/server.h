@@ -42,6 +42,8 @@ struct ServerOptions {
   // A session without a stream message or unary call for this long is ended, and what it held is
   // free for others. 0: never.
   uint64_t idle_timeout_ms = 0;
+  // Whether clients may replace the tree by which attention's plan decides, for everyone.
+  bool allow_attention_trees = false;
   // Connections, and what may come in on each before it is a call.
   ConnectionLimits connections = {};
   // Calls of one connection at a time; those beyond it wait in the client.

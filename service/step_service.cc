@@ -45,6 +45,7 @@ struct StepService::Attached {
 
 StepService::StepService(const ServiceLimits& limits)
     : max_message_bytes_(limits.max_message_bytes),
+      allow_attention_trees_(limits.allow_attention_trees),
       sessions_(limits.max_sessions, limits.session),
       memory_(limits.max_waiting_bytes, limits.max_message_bytes) {
   if (limits.idle_timeout_ms == 0) return;
@@ -150,10 +151,18 @@ grpc::ServerUnaryReactor* StepService::Free(grpc::CallbackServerContext* context
   return Unary<v1::FreeRequest, v1::FreeResponse>(context, request, response, &StepService::Free);
 }
 
+grpc::ServerUnaryReactor* StepService::SetAttentionTree(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return Unary<v1::SetAttentionTreeRequest, v1::SetAttentionTreeResponse>(
+      context, request, response, &StepService::SetAttentionTree);
+}
+
 absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
   const engine::DecodeEngine& engine = attached()->host.engine;
-  DescribeToWire(engine.info(), engine.pool(), max_message_bytes_, response);
+  DescribeToWire(engine.info(), engine.pool(), engine.attention_tree(), max_message_bytes_,
+                 response);
   return absl::OkStatus();
 }
 
@@ -177,6 +186,18 @@ absl::Status StepService::Free(const v1::FreeRequest& request, v1::FreeResponse*
                                          static_cast<size_t>(request.blocks_size()));
   REPRISE_RETURN_IF_ERROR(engine.FreeBlocks(session->info.id, blocks));
   response->set_free_blocks(engine.pool().free_blocks);
+  return absl::OkStatus();
+}
+
+absl::Status StepService::SetAttentionTree(const v1::SetAttentionTreeRequest& request,
+                                           v1::SetAttentionTreeResponse* response) {
+  if (!allow_attention_trees_)
+    return absl::PermissionDeniedError(
+        "attention tree: this server takes none from clients; allowed where it is started with "
+        "--allow-attention-trees");
+  engine::DecodeEngine& engine = attached()->host.engine;
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t version, engine.SetAttentionTree(request.text()));
+  response->set_version(version);
   return absl::OkStatus();
 }
 

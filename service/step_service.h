@@ -33,12 +33,13 @@ struct ServiceLimits {
   uint32_t max_sessions = 0;
   engine::SessionLimits session = {};  // of each
   uint64_t idle_timeout_ms = 0;        // 0: none
+  bool allow_attention_trees = false;
 };
 
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
-        v1::StepService::WithRawCallbackMethod_Allocate<
-            v1::StepService::WithRawCallbackMethod_Free<v1::StepService::Service>>>>>;
+        v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
+            v1::StepService::WithRawCallbackMethod_SetAttentionTree<v1::StepService::Service>>>>>>;
 
 class StepService final : public RawStepService {
  public:
@@ -70,6 +71,9 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer* request,
                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SetAttentionTree(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) override;
 
  private:
   struct Attached;
@@ -78,6 +82,8 @@ class StepService final : public RawStepService {
   Attached* attached() const { return attached_.load(std::memory_order_acquire); }
   absl::Status Describe(const v1::DescribeRequest& request, v1::DescribeResponse* response);
   absl::Status Allocate(const v1::AllocateRequest& request, v1::AllocateResponse* response);
+  absl::Status SetAttentionTree(const v1::SetAttentionTreeRequest& request,
+                                v1::SetAttentionTreeResponse* response);
   absl::Status Free(const v1::FreeRequest& request, v1::FreeResponse* response);
   // Scans, parses, calls `handle`, serialises, finishes.
   template <typename Request, typename Response>
@@ -89,6 +95,7 @@ class StepService final : public RawStepService {
   void WatchIdle(std::chrono::milliseconds timeout);
 
   const uint64_t max_message_bytes_;
+  const bool allow_attention_trees_;
   Admission admission_;
   SessionRegistry sessions_;
   MemoryBudget memory_;

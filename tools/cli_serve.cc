@@ -228,6 +228,9 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
       app, "--max-sessions", &options->max_sessions,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 16); }, "N", "64",
       "Sessions open at a time");
+  app->add_flag(
+      "--allow-attention-trees", options->allow_attention_trees,
+      "Let clients replace the tree by which attention's plan decides (SetAttentionTree)");
   const auto limit = [](std::string_view text) { return ParseUnsigned(text, 0, ~uint32_t{0}); };
   AddOption(app, "--max-session-rows", &options->session_limits.max_rows, limit, "N", "0",
             "Rows that one session may have resident; 0: all there are");

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/attention_tree_text.h"
 #include "models/config/model_presets.h"
+#include "models/weights/file_input.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
 #include "tools/units.h"
@@ -100,6 +102,13 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--max-prompt-logprobs", &flags->engine.max_prompt_logprobs,
             UnsignedIn(0, 1u << 16), "N", "64",
             "Prompt tokens of a step whose likelihood may be asked for");
+  app->add_option("--attention-tree", flags->attention_tree_file,
+                  "Tree by which attention's plan decides, as `reprise tune attention` writes it "
+                  "(default: one rule for all)")
+      ->type_name("FILE");
+  app->add_flag_callback(
+      "--no-batch-invariance", [flags] { flags->engine.batch_invariant = false; },
+      "Let a tree cut rows by what runs beside them: their bits may depend on it then");
   app->add_flag("--poison", flags->diagnostics.poison,
                 "Fill what must never be read with NaN: slow, a test mode");
 }
@@ -177,13 +186,21 @@ absl::Status CheckSource(const models::ModelSource& source) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ReadAttentionTree(const std::string& path) {
+  return models::ReadFile(path, engine::kMaxAttentionTreeBytes);
+}
+
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console) {
   LoadedEngine loaded;
+  engine::DecodeEngineOptions options = flags.engine;
+  if (!flags.attention_tree_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(options.attention_tree, ReadAttentionTree(flags.attention_tree_file));
+  }
   REPRISE_ASSIGN_OR_RETURN(loaded.device, OpenDevice(flags.device, console));
   LoadProgressPrinter printer(console);
   absl::StatusOr<std::unique_ptr<engine::DecodeEngine>> engine =
-      engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, flags.engine,
-                                          flags.diagnostics, std::ref(printer));
+      engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, options, flags.diagnostics,
+                                          std::ref(printer));
   console->ClearProgress();
   REPRISE_RETURN_IF_ERROR(engine.status());
   loaded.engine = *std::move(engine);

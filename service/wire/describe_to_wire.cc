@@ -93,10 +93,19 @@ void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const cha
   }
 }
 
+void TreeToWire(const engine::AttentionTreeInfo& tree, v1::AttentionTree* wire) {
+  wire->set_version(tree.version);
+  wire->set_batch_invariant(tree.batch_invariant);
+  wire->set_text(tree.text);
+  wire->mutable_row_leaves()->Assign(tree.row_leaves.begin(), tree.row_leaves.end());
+  wire->mutable_batch_leaves()->Assign(tree.batch_leaves.begin(), tree.batch_leaves.end());
+}
+
 }  // namespace
 
 void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
-                    uint64_t max_message_bytes, v1::DescribeResponse* wire) {
+                    const engine::AttentionTreeInfo& tree, uint64_t max_message_bytes,
+                    v1::DescribeResponse* wire) {
   ModelToWire(info, wire->mutable_model());
   wire->mutable_pool()->set_block_size(pool.block_size);
   wire->mutable_pool()->set_num_blocks(pool.num_blocks);
@@ -118,6 +127,7 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->set_server_version(REPRISE_VERSION);
   wire->set_api_version("reprise.v1");
   wire->set_linear_policy(info.linear == engine::LinearPolicy::kTuned ? "tuned" : "portable");
+  TreeToWire(tree, wire->mutable_attention_tree());
 }
 
 }  // namespace reprise::service

@@ -12,7 +12,8 @@
 namespace reprise::service {
 
 void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
-                    uint64_t max_message_bytes, v1::DescribeResponse* wire);
+                    const engine::AttentionTreeInfo& tree, uint64_t max_message_bytes,
+                    v1::DescribeResponse* wire);
 
 }  // namespace reprise::service
 

@@ -93,6 +93,8 @@ void ReportToWire(const engine::StepReport& report, v1::StepReport* wire) {
   wire->set_tokens(report.tokens);
   wire->set_padding_rows(report.padding_rows);
   wire->set_padding_tokens(report.padding_tokens);
+  wire->set_attention_tree(report.attention_tree);
+  wire->set_attention_leaf(report.attention_leaf);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST_P(AttentionTreeTest, RefusesNonsenseAtTheStartAndLater) {
   const TestEngine tiny = MakeTestEngine(options);
   const auto expect_refused = [&](const std::string& text, absl::StatusCode code,
                                   const std::string& words) {
-    EXPECT_THAT(tiny.engine->SetAttentionTree(text), StatusIs(code, words));
+    EXPECT_THAT(tiny.engine->SetAttentionTree(text).status(), StatusIs(code, words));
     options.engine.attention_tree = text;
     models::ModelSource source;
     source.directory = tiny.directory->path();
@@ -127,9 +127,10 @@ TEST_P(AttentionTreeTest, RefusesNonsenseAtTheStartAndLater) {
 
 TEST_P(AttentionTreeTest, TheRowsPartIsThatOfTheStart) {
   const TestEngine tiny = MakeLongEngine(Text(kRows, kOneLeaf));
-  EXPECT_THAT(tiny.engine->SetAttentionTree(Text(kOneLeaf, kOneLeaf)),
+  EXPECT_THAT(tiny.engine->SetAttentionTree(Text(kOneLeaf, kOneLeaf)).status(),
               StatusIs(kPrecondition, "its part about rows is another"));
-  EXPECT_OK(tiny.engine->SetAttentionTree(Text(kRows, kBatch)));
+  ASSERT_OK_AND_ASSIGN(const uint64_t version, tiny.engine->SetAttentionTree(Text(kRows, kBatch)));
+  EXPECT_EQ(version, 2u);
   EXPECT_EQ(tiny.engine->attention_tree().version, 2u);
 
   const TestEngine free = MakeLongEngine("", /*batch_invariant=*/false);

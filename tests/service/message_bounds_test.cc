@@ -129,7 +129,9 @@ TEST(MessageBounds, HoldTheLargestResult) {
                    .rows = kLongest,
                    .tokens = kLongest,
                    .padding_rows = kLongest,
-                   .padding_tokens = kLongest};
+                   .padding_tokens = kLongest,
+                   .attention_tree = ~uint64_t{0},
+                   .attention_leaf = kLongest};
   const uint64_t long_ns = uint64_t{1} << 62;
   result.ledger = {.validate_ns = long_ns,
                    .ring_ns = long_ns,

@@ -37,7 +37,9 @@ engine::StepResult TwoRowResult() {
                    .rows = 2,
                    .tokens = 3,
                    .padding_rows = 0,
-                   .padding_tokens = 61};
+                   .padding_tokens = 61,
+                   .attention_tree = 3,
+                   .attention_leaf = 2};
   result.ledger = {.validate_ns = 1, .ring_ns = 2, .launch_ns = 3, .device_ns = 4, .total_ns = 100};
   return result;
 }
@@ -62,6 +64,8 @@ TEST(ResultToWire, CarriesEveryField) {
   EXPECT_EQ(wire.report().tokens(), 3u);
   EXPECT_EQ(wire.report().padding_rows(), 0u);
   EXPECT_EQ(wire.report().padding_tokens(), 61u);
+  EXPECT_EQ(wire.report().attention_tree(), 3u);
+  EXPECT_EQ(wire.report().attention_leaf(), 2u);
   EXPECT_EQ(wire.ledger().wire_ns(), 100u);
   EXPECT_EQ(wire.ledger().queue_ns(), 300u);
   EXPECT_EQ(wire.ledger().validate_ns(), 1u);
@@ -185,7 +189,12 @@ TEST(DescribeToWire, CarriesEveryField) {
   const engine::PoolInfo pool = {
       .block_size = 4, .num_blocks = 100, .free_blocks = 99, .bytes = 102400};
   v1::DescribeResponse wire;
-  DescribeToWire(info, pool, 4096, &wire);
+  const engine::AttentionTreeInfo tree = {.version = 5,
+                                          .batch_invariant = true,
+                                          .text = "a tree",
+                                          .row_leaves = {"all"},
+                                          .batch_leaves = {"few", "many"}};
+  DescribeToWire(info, pool, tree, 4096, &wire);
   EXPECT_EQ(wire.model().name(), "tiny");
   EXPECT_EQ(wire.model().architecture(), "llama");
   EXPECT_EQ(wire.model().vocab_size(), 97u);
@@ -234,6 +243,11 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.server_version(), REPRISE_VERSION);
   EXPECT_EQ(wire.api_version(), "reprise.v1");
   EXPECT_EQ(wire.linear_policy(), "portable");
+  EXPECT_EQ(wire.attention_tree().version(), 5u);
+  EXPECT_TRUE(wire.attention_tree().batch_invariant());
+  EXPECT_EQ(wire.attention_tree().text(), "a tree");
+  EXPECT_THAT(wire.attention_tree().row_leaves(), ElementsAre("all"));
+  EXPECT_THAT(wire.attention_tree().batch_leaves(), ElementsAre("few", "many"));
 }
 
 // A model's directory may have any bytes as its name; a client takes UTF-8 alone.
@@ -254,7 +268,7 @@ TEST(DescribeToWire, NamesAreUtf8WhateverTheirBytes) {
     engine::EngineInfo info = TinyInfo();
     info.model.name = name;
     v1::DescribeResponse wire;
-    DescribeToWire(info, {}, 0, &wire);
+    DescribeToWire(info, {}, {}, 0, &wire);
     EXPECT_EQ(wire.model().name(), told);
     v1::DescribeResponse parsed;
     EXPECT_TRUE(parsed.ParseFromString(wire.SerializeAsString()));
