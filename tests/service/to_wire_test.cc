@@ -317,7 +317,7 @@ TEST(WireSize, SteadyStateWithTheBlocksItTakesStaysUnderTheTarget) {
 }
 
 TEST(WireSize, ReplyTakesAboutThirteenBytesPerRow) {
-  const std::pair<uint32_t, size_t> sizes[] = {{1, 82}, {64, 843}, {256, 3278}};
+  const std::pair<uint32_t, size_t> sizes[] = {{1, 86}, {64, 847}, {256, 3282}};
   for (const auto& [rows, bytes] : sizes) {
     engine::StepResult result = TwoRowResult();
     result.sequence = 100000;
