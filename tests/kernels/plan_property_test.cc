@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds for attention's plan whatever the batch: everything is done exactly once, loads are
+// level, and a row is cut the same among any neighbours. step_test.cc compares every word of the
+// plan with an oracle; here are the properties that the oracle has to have, too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernel_set.h"
+#include "kernels/plan/plan.h"
+#include "runtime/device.h"
+#include "tests/testing/cases/step_cases.h"
+#include "tests/testing/number.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::DecodePlace;
+
+constexpr uint32_t kMaxRows = 40;
+constexpr uint32_t kMaxChunk = 90;
+constexpr uint32_t kMaxContext = 20000;
+constexpr uint32_t kBlockSize = 16;
+
+struct BatchRow {
+  uint32_t context_before = 0, num_tokens = 1;
+};
+using PlannedBatch = std::vector<BatchRow>;
+
+// The plan on the host device, whose memory is ours: all its lists, as vectors.
+class HostPlan {
+ public:
+  explicit HostPlan(const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree)
+      : tree_(tree) {
+    device_ = *runtime::Device::Create({.kind = runtime::DeviceKind::kHost, .host_threads = 1});
+    stream_ = *device_->CreateStream();
+    kernels_ = *kernels::KernelSet::Load(*device_, runtime::DType::kF32);
+    args_.attention = rule;
+    args_.attention.tree = &tree_;
+    args_.block_size = kBlockSize;
+    args_.max_rows = kMaxRows;
+    constexpr size_t kTokens = size_t{kMaxRows} * kMaxChunk;
+    kernels::StepPlan& plan = args_.plan;
+    plan.counts = &counts_;
+    plan.entries = Room(entries_, kMaxRows);
+    plan.given_tokens = Room(words_[0], kTokens + kMaxRows);
+    plan.query_start = Room(words_[1], kMaxRows + 1);
+    plan.context_before = Room(words_[2], kMaxRows);
+    plan.token_id = Room(words_[3], kTokens);
+    plan.token_position = Room(words_[4], kTokens);
+    plan.token_block = Room(words_[5], kTokens);
+    plan.token_offset = Room(words_[6], kTokens);
+    plan.sampled_entry = Room(words_[7], kMaxRows);
+    plan.sampled_token = Room(words_[8], kMaxRows);
+    plan.attention_leaf = Room(words_[9], kMaxRows);
+    plan.decode_items = Room(decode_items, kernels::MaxDecodeItems(kMaxRows, rule.max_splits));
+    plan.decode_rows = Room(decode_rows, kMaxRows);
+    plan.decode_shares = Room(decode_shares, rule.num_shares);
+    plan.prefill_items = Room(prefill_items, kernels::MaxPrefillItems(kTokens));
+    kernels::ResidentRows& rows = args_.rows;
+    rows.context_length = Room(words_[10], kMaxRows);
+    rows.last_token = Room(words_[11], kMaxRows);
+    rows.life = Room(life_, kMaxRows);
+    rows.max_blocks_per_row = (kMaxContext + kMaxChunk) / kBlockSize + 1;
+    rows.block_table = Room(words_[12], size_t{kMaxRows} * rows.max_blocks_per_row);
+  }
+
+  void Run(const PlannedBatch& batch) {
+    counts_ = {};
+    counts_.sequence = 1;
+    counts_.num_rows = static_cast<uint32_t>(batch.size());
+    for (uint32_t e = 0; e < batch.size(); ++e) {
+      const bool given = batch[e].num_tokens != 1;
+      args_.rows.context_length[e] = batch[e].context_before;
+      entries_[e] = {.slot = e,
+                     .flags = kernels::kRowSample | (given ? kernels::kRowTokensGiven : 0u),
+                     .num_tokens = batch[e].num_tokens,
+                     .given_offset = 0};
+    }
+    ASSERT_OK(Plan(*stream_, *kernels_, args_));
+    ASSERT_OK(stream_->Synchronize());
+  }
+
+  const kernels::PlanCounts& counts() const { return counts_; }
+  const kernels::AttentionTree& tree() const { return tree_; }
+
+  std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
+  std::vector<kernels::DecodeRow> decode_rows;
+  std::vector<kernels::DecodeShare> decode_shares;
+
+ private:
+  template <typename T>
+  static T* Room(std::vector<T>& values, size_t n) {
+    values.resize(n);
+    return values.data();
+  }
+
+  const kernels::AttentionTree tree_;
+  kernels::PlanCounts counts_ = {};
+  kernels::PlanArgs args_;
+  std::vector<kernels::RowEntry> entries_;
+  std::vector<kernels::RowLife> life_;
+  std::vector<uint32_t> words_[13];
+  std::unique_ptr<runtime::Device> device_;
+  std::unique_ptr<kernels::KernelSet> kernels_;
+  std::unique_ptr<runtime::Stream> stream_;
+};
+
+// Lengths as serving has them: short ones, long ones, borders of blocks and leaves; some chunks.
+PlannedBatch RandomBatch(Random& random) {
+  PlannedBatch batch(1 + random.Below(kMaxRows));
+  for (BatchRow& row : batch) {
+    const uint32_t border = 64u * (1 + random.Below(40));
+    const uint32_t contexts[] = {random.Below(200), random.Below(3000), random.Below(kMaxContext),
+                                 border - 1, border};
+    row.context_before = contexts[random.Below(5)];
+    if (random.Below(4) == 0) row.num_tokens = 2 + random.Below(kMaxChunk - 1);
+  }
+  return batch;
+}
+
+uint32_t FirstSeen(uint32_t window, uint32_t position) {
+  return window == 0 || position < window ? 0 : position + 1 - window;
+}
+
+// What a row is cut into, to be the same in every batch.
+using Cuts = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>>;
+void ExpectSameCuts(const BatchRow& row, const std::vector<uint32_t>& cuts, Cuts& all) {
+  const auto [found, is_new] = all.emplace(std::pair(row.context_before, row.num_tokens), cuts);
+  if (!is_new) {
+    EXPECT_EQ(found->second, cuts);
+  }
+}
+
+// ---- items ----
+
+void ExpectDecodeItemsCover(const HostPlan& plan, const PlannedBatch& batch, uint32_t window,
+                            Cuts& cuts) {
+  std::vector<std::vector<kernels::AttentionWorkItem>> of_row(batch.size());
+  for (uint32_t i = 0; i < plan.counts().num_decode_items; ++i)
+    of_row.at(plan.decode_items[i].entry).push_back(plan.decode_items[i]);
+  for (size_t e = 0; e < batch.size(); ++e) {
+    ASSERT_EQ(of_row[e].empty(), batch[e].num_tokens != 1);
+    uint32_t at = FirstSeen(window, batch[e].context_before), split = 0;
+    std::vector<uint32_t> ends;
+    for (const kernels::AttentionWorkItem& item : of_row[e]) {
+      EXPECT_EQ(item.kv_begin, at);
+      EXPECT_LT(item.kv_begin, item.kv_end);
+      EXPECT_EQ(item.split, split++);
+      EXPECT_EQ(item.num_splits, of_row[e].size());
+      at = item.kv_end;
+      ends.push_back(at);
+    }
+    if (batch[e].num_tokens == 1) {
+      EXPECT_EQ(at, batch[e].context_before + 1);
+    }
+    ExpectSameCuts(batch[e], ends, cuts);
+  }
+}
+
+void ExpectPrefillItemsCover(const HostPlan& plan, const PlannedBatch& batch, uint32_t window,
+                             uint32_t most) {
+  std::vector<uint32_t> done(batch.size());
+  for (uint32_t i = 0; i < plan.counts().num_prefill_items; ++i) {
+    const kernels::AttentionWorkItem& item = plan.prefill_items[i];
+    EXPECT_EQ(item.q_begin, done.at(item.entry));
+    EXPECT_GE(item.q_count, 1u);
+    EXPECT_LE(item.q_count, most);
+    const uint32_t position = batch[item.entry].context_before + item.q_begin;
+    EXPECT_EQ(item.kv_begin, FirstSeen(window, position));
+    EXPECT_EQ(item.kv_end, position + item.q_count);
+    done[item.entry] += item.q_count;
+  }
+  for (size_t e = 0; e < batch.size(); ++e)
+    EXPECT_EQ(done[e], batch[e].num_tokens == 1 ? 0 : batch[e].num_tokens);
+}
+
+// ---- a deal ----
+
+uint32_t WeightOf(const kernels::DecodeRow& row, uint32_t leaf, uint32_t overhead) {
+  const uint32_t begin = row.origin + leaf * row.leaf_tokens;
+  const uint32_t tokens = std::min(row.leaf_tokens, row.kv_end - begin);
+  return (tokens + 63) / 64 * 4 + overhead / 16;
+}
+
+// Every leaf of every KV head in exactly one share, in order.
+void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
+                               const kernels::AttentionPlanRule& rule) {
+  const kernels::BatchChoice& choice = plan.tree().batch.leaves[plan.counts().attention_leaf];
+  const uint32_t taking = choice.shares != 0 ? choice.shares : rule.num_shares;
+  size_t share = 0;
+  uint64_t total = 0;
+  uint32_t largest = 0;
+  std::vector<uint64_t> weights(rule.num_shares);
+  const auto next_share = [&](const DecodePlace& place) {
+    while (share < rule.num_shares && plan.decode_shares[share].end == place) ++share;
+  };
+  for (uint32_t e = 0; e < batch.size(); ++e) {
+    const kernels::DecodeRow& row = plan.decode_rows[e];
+    EXPECT_EQ(row.num_leaves == 0, batch[e].num_tokens != 1);
+    for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
+      for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
+        const DecodePlace place{e, head, leaf, 0};
+        next_share(place);
+        ASSERT_LT(share, taking) << "entry " << e << ", head " << head << ", leaf " << leaf;
+        if (weights[share] == 0) {
+          EXPECT_EQ(plan.decode_shares[share].begin, place);
+        }
+        const uint32_t weight = WeightOf(row, leaf, choice.leaf_overhead);
+        weights[share] += weight;
+        total += weight;
+        largest = std::max(largest, weight);
+      }
+    }
+  }
+  next_share({static_cast<uint32_t>(batch.size()), 0, 0, 0});
+  EXPECT_EQ(share, rule.num_shares);
+  for (uint32_t s = 0; s < taking; ++s)
+    EXPECT_LE(weights[s], (total + taking - 1) / taking + largest) << "share " << s;
+}
+
+void ExpectSameLeaves(const HostPlan& plan, const PlannedBatch& batch, Cuts& cuts) {
+  for (size_t e = 0; e < batch.size(); ++e) {
+    const kernels::DecodeRow& row = plan.decode_rows[e];
+    ExpectSameCuts(batch[e],
+                   {row.kv_begin, row.kv_end, row.origin, row.num_leaves == 0 ? 0 : row.leaf_tokens,
+                    row.num_leaves},
+                   cuts);
+  }
+}
+
+// num_shares, window
+class PlanPropertyTest : public ::testing::TestWithParam<std::tuple<uint32_t, uint32_t>> {};
+
+TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
+  const auto [num_shares, window] = GetParam();
+  for (const bool bushy : {false, true}) {
+    kernels::AttentionTree tree = bushy ? kernels::BushyTree(true) : kernels::AttentionTree();
+    kernels::AttentionPlanRule rule{
+        .num_shares = num_shares, .num_kv_heads = 3, .prefill_q_tokens = 16, .window = window};
+    HostPlan plan(rule, tree);
+    Random random(17 + num_shares + window);
+    Cuts cuts;
+    for (int i = 0; i < 300 && !HasFailure(); ++i) {
+      SCOPED_TRACE("batch " + std::to_string(i) + (bushy ? ", bushy" : ""));
+      const PlannedBatch batch = RandomBatch(random);
+      ASSERT_NO_FATAL_FAILURE(plan.Run(batch));
+      ExpectPrefillItemsCover(plan, batch, window, rule.prefill_q_tokens);
+      if (num_shares == 0) {
+        ExpectDecodeItemsCover(plan, batch, window, cuts);
+      } else {
+        ExpectDealIsWholeAndLevel(plan, batch, rule);
+        ExpectSameLeaves(plan, batch, cuts);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, PlanPropertyTest,
+                         ::testing::Combine(::testing::Values(0u, 6u, 264u),
+                                            ::testing::Values(0u, 500u)),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) + "_shares_window_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace reprise::testing
