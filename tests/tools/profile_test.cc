@@ -87,6 +87,7 @@ PointProfile Point() {
   point.rows = 2;
   point.context = 100;
   point.graph = "decode/2";
+  point.attention_leaf = "small";
   point.num_kernels = 8;
   point.num_profiled_kernels = 16;
   for (int i = 0; i < 3; ++i) {
@@ -154,6 +155,7 @@ TEST(ProfileOptions, RoundsShareTheStepsEvenly) {
 TEST(ProfileReport, SaysWhatWasMeasured) {
   const std::string text = PointText(Point(), Context());
   EXPECT_THAT(text, HasSubstr("2 rows of 100 tokens: decode/2, 8 kernels"));
+  EXPECT_THAT(text, HasSubstr("attention leaf \"small\""));
   // 400 stamped, less two stamps of 10; of 610 net in all; by call, by layer.
   EXPECT_THAT(text, HasSubstr("linear_x 8x4      2   400 ns  380 ns  62.3 %        190 ns         "
                               "190 ns\n"));

@@ -100,7 +100,8 @@ class PointMeasurement {
         rows_(rows),
         measured_(measured),
         profile_(profile),
-        window_(std::min(kWindowSteps, profile.context - 1)) {}
+        window_(std::min(kWindowSteps, profile.context - 1)),
+        leaves_(engine.attention_tree().batch_leaves) {}
 
   absl::Status WarmUp(uint32_t steps) {
     for (uint32_t done = 0; done < steps; done += window_)
@@ -158,6 +159,7 @@ class PointMeasurement {
     const int64_t window = engine_.info().model.sliding_window;
     attended_ += window > 0 ? std::min<double>(context, static_cast<double>(window)) : context;
     profile_.graph = std::string(result.report.graph);
+    profile_.attention_leaf = leaves_.at(result.report.attention_leaf);
     profile_.padding_rows = result.report.padding_rows;
     // Stale ones, read so that the pause before the next step is that of a stamped one.
     return profiler_.ReadStamps(profile_.rows, &stamps_);
@@ -190,6 +192,7 @@ class PointMeasurement {
   double context_ = 0;
   double attended_ = 0;
   engine::StepResult result_;
+  const std::vector<std::string> leaves_;
   engine::StepStamps stamps_;
 };
 

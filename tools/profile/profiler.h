@@ -63,6 +63,7 @@ struct PointProfile {
   uint32_t rows = 0;
   uint32_t context = 0;
   std::string graph;
+  std::string attention_leaf;  // the name of the attention tree's, that the last step came to
   uint32_t padding_rows = 0;
   int num_kernels = 0;
   int num_profiled_kernels = 0;  // of the profiled graph, stamps among them

@@ -164,7 +164,8 @@ std::string SpreadWarning(const PointProfile& point) {
 std::string PointText(const PointProfile& point, const ProfileContext& context) {
   return absl::StrCat(
       Paragraph(absl::StrCat(PointName(point), ": ", point.graph, ", ", point.num_kernels,
-                             " kernels, ", point.padding_rows, " rows of padding"),
+                             " kernels, ", point.padding_rows,
+                             " rows of padding, attention leaf \"", point.attention_leaf, "\""),
                 context.width),
       KernelTable(point, context), SumText(point, context), "\n");
 }
@@ -192,6 +193,7 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
           {"mean_context", point.mean_context},
           {"mean_attended", point.mean_attended},
           {"graph", point.graph},
+          {"attention_leaf", point.attention_leaf},
           {"padding_rows", point.padding_rows},
           {"kernels", point.num_kernels},
           {"round_replay_us", point.round_replay_ns.ValuesToJson(kNsToUs)},
