@@ -54,6 +54,7 @@ constexpr ChoiceField<RowChoice> kRowFields[] = {
     {"max_splits", [](RowChoice& c) -> uint32_t& { return c.split.max_splits; }},
     {"split_multiple", [](RowChoice& c) -> uint32_t& { return c.split.split_multiple; }},
     {"prompt_q_tokens", [](RowChoice& c) -> uint32_t& { return c.prompt_q_tokens; }},
+    {"prompt_splits", [](RowChoice& c) -> uint32_t& { return c.prompt_splits; }},
 };
 constexpr ChoiceField<BatchChoice> kBatchFields[] = {
     {"shares", [](BatchChoice& c) -> uint32_t& { return c.shares; }},

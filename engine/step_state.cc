@@ -48,7 +48,8 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
               "plan.decode_items");
   buffers.Add(&plan.decode_rows, dealt ? rows : 0, "plan.decode_rows");
   buffers.Add(&plan.decode_shares, attention.num_shares, "plan.decode_shares");
-  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(tokens), "plan.prefill_items");
+  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, attention.max_splits),
+              "plan.prefill_items");
   buffers.Add(&plan.attention_leaf, rows, "plan.attention_leaf");
   buffers.Add(&attention_tree, 1, "attention_tree");
 }

@@ -83,6 +83,9 @@ absl::Status CheckRowChoice(const std::string& leaf, const RowChoice& choice,
   if (choice.prompt_q_tokens > limits.max_prompt_q_tokens)
     return Refuse(leaf, "prompt_q_tokens", choice.prompt_q_tokens,
                   absl::StrCat("0 to ", limits.max_prompt_q_tokens));
+  if (choice.prompt_splits < 1 || choice.prompt_splits > limits.max_splits)
+    return Refuse(leaf, "prompt_splits", choice.prompt_splits,
+                  absl::StrCat("1 to ", limits.max_splits));
   return absl::OkStatus();
 }
 

@@ -64,6 +64,10 @@ struct SplitRule {
 struct RowChoice {
   SplitRule split = {};          // of rows of one query token
   uint32_t prompt_q_tokens = 0;  // query tokens of a work item of the others; 0: the kernel's most
+  // Into how many splits the KV of a row of several query tokens is cut at most, if one work item
+  // holds them all: by `split`, of lengths that are multiples of kPromptSplitMultiple, and no more
+  // splits than there is room for (AttentionPlanRule.max_splits). 1: not at all.
+  uint32_t prompt_splits = 1;
 
   constexpr bool operator==(const RowChoice&) const = default;
 };
@@ -82,6 +86,9 @@ inline constexpr uint32_t kWeightTokens = 16;
 // So that weights stay within 32 bits.
 inline constexpr uint32_t kMaxLeafOverhead = 4096;
 inline constexpr uint32_t kMaxSplitTokens = 1u << 20;
+// Where splits of rows of several query tokens begin and end: as far apart as the tiles that
+// prefill kernels take are wide, so that no tile lies in two.
+inline constexpr uint32_t kPromptSplitMultiple = 64;
 
 inline constexpr uint32_t kMaxTreeLeaves = 16;
 inline constexpr uint32_t kMaxTreeNodes = kMaxTreeLeaves - 1;

@@ -14,8 +14,8 @@
 namespace reprise::kernels {
 
 // A work item: query tokens [q_begin, q_begin + q_count) of one row against KV positions [kv_begin,
-// kv_end), for every KV head. num_splits > 1: its result is partial, and the last of the row's
-// splits to arrive merges them in the order of their index.
+// kv_end), for every KV head. num_splits > 1: it has all query tokens of its row, its result is
+// partial, and the last of the row's splits to arrive merges them in the order of their index.
 struct AttentionWorkItem {
   uint32_t entry;    // of the step: which of the rows that run
   uint32_t q_begin;  // query tokens are counted from the row's first
@@ -30,10 +30,12 @@ static_assert(sizeof(AttentionWorkItem) == 32);
 
 // How the rows of a step become work: a row of more than one query token gives a prefill item per
 // group of them; rows of one are cut into leaves and dealt to num_shares blocks (decode_share.h)
-// or, where that is 0, give a decode item per split. The tree says how rows are cut and dealt.
+// or, where that is 0, give a decode item per split. A row of a few query tokens may give an item
+// per split, too. The tree says how rows are cut and dealt.
 struct AttentionPlanRule {
   const AttentionTree* tree = nullptr;  // in device memory; one that CheckAttentionTree passes
-  uint32_t max_splits = SplitRule{}.max_splits;  // that there is room for
+  // Splits of a row that there is room for, times its query tokens.
+  uint32_t max_splits = SplitRule{}.max_splits;
   uint32_t num_shares = 0;        // blocks of the bulk decode kernel's grid, see NumDecodeShares
   uint32_t num_kv_heads = 0;      // for the deal
   uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item at most, PrefillQueryTokens
@@ -55,7 +57,11 @@ constexpr uint32_t PrefillQueryTokens(int64_t group) {
 constexpr uint64_t MaxDecodeItems(uint64_t max_rows, uint32_t max_splits) {
   return max_rows * max_splits;
 }
-constexpr uint64_t MaxPrefillItems(uint64_t max_step_tokens) { return max_step_tokens; }
+// An item per query token or, of a row that is cut, max_splits / 2.
+constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
+                                   uint32_t max_splits) {
+  return max_step_tokens + max_rows * (max_splits / 2);
+}
 
 // Of the tree's copy in shared memory; rounded up, for what lies behind it.
 inline constexpr size_t kPlanTreeBytes = (sizeof(AttentionTree) + 15) / 16 * 16;

@@ -251,32 +251,62 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule,
   });
 }
 
-// Rows of more: an item per group of query tokens. Returns how many items there are.
+// ---- rows of more than one query token ----
+
+// A row's items: one per group of q_tokens query tokens or, where one holds them all, one per split
+// of so many KV tokens, counted from origin.
+struct PromptCut {
+  uint32_t q_tokens, kv_begin, kv_end, origin, length, count;
+};
+REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, const RowChoice& choice,
+                               uint32_t context_before, uint32_t num_tokens) {
+  PromptCut c{};
+  c.q_tokens = choice.prompt_q_tokens != 0 ? choice.prompt_q_tokens : rule.prefill_q_tokens;
+  c.count = CeilDiv(num_tokens, c.q_tokens);
+  const uint32_t room = rule.max_splits / num_tokens;
+  const uint32_t most = choice.prompt_splits < room ? choice.prompt_splits : room;
+  if (c.count > 1 || most <= 1) return c;
+  c.kv_begin = FirstSeen(rule.window, context_before);
+  c.kv_end = context_before + num_tokens;
+  c.origin = c.kv_begin / kPromptSplitMultiple * kPromptSplitMultiple;
+  c.length = SplitLength(
+      {RoundUp(choice.split.min_split_tokens, kPromptSplitMultiple), most, kPromptSplitMultiple},
+      c.kv_end - c.origin);
+  c.count = CeilDiv(c.kv_end - c.origin, c.length);
+  return c;
+}
+
+// Returns how many items there are.
 template <typename Rows>
 REPRISE_FN uint32_t PlanPrefillItems(Block& b, const AttentionPlanRule& rule,
                                      const AttentionDecisions<Rows>& decide, int num_rows,
                                      AttentionWorkItem* items) {
   const Rows& rows = decide.rows;
-  const auto most_of = [&](int e) {
-    const uint32_t chosen = decide.OfRow(e).prompt_q_tokens;
-    return chosen != 0 ? chosen : rule.prefill_q_tokens;
+  const auto cut = [&](int e) {
+    return CutPrompt(rule, decide.OfRow(e), rows.context_before(e), rows.num_tokens(e));
   };
   return b.ExclusiveScan(
-      num_rows,
-      [&](int e) {
-        const uint32_t n = rows.num_tokens(e);
-        return n > 1 ? CeilDiv(n, most_of(e)) : 0u;
-      },
+      num_rows, [&](int e) { return rows.num_tokens(e) > 1 ? cut(e).count : 0u; },
       [&](int e, uint32_t first) {
         const uint32_t n = rows.num_tokens(e);
         if (n <= 1) return;
-        const uint32_t most = most_of(e);
-        for (uint32_t q = 0, i = first; q < n; q += most, ++i) {
-          const uint32_t count = n - q < most ? n - q : most;
-          const uint32_t position = rows.context_before(e) + q;
-          items[i] = AttentionWorkItem{
-              static_cast<uint32_t>(e), q, count, FirstSeen(rule.window, position),
-              position + count,         0, 1,     rows.row(e)};
+        const PromptCut c = cut(e);
+        for (uint32_t i = 0; i < c.count; ++i) {
+          AttentionWorkItem item{
+              static_cast<uint32_t>(e), 0, n, c.kv_begin, 0, i, c.count, rows.row(e)};
+          if (c.length == 0) {
+            item.q_begin = i * c.q_tokens;
+            item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;
+            item.kv_begin = FirstSeen(rule.window, rows.context_before(e) + item.q_begin);
+            item.kv_end = rows.context_before(e) + item.q_begin + item.q_count;
+            item.split = 0;
+            item.num_splits = 1;
+          } else {
+            if (i != 0) item.kv_begin = c.origin + i * c.length;
+            const uint32_t end = c.origin + (i + 1) * c.length;
+            item.kv_end = end < c.kv_end ? end : c.kv_end;
+          }
+          items[first + i] = item;
         }
       });
 }

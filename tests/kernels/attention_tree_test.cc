@@ -86,6 +86,8 @@ TEST(CheckAttentionTree, RefusesChoicesThatKernelsCannotDo) {
               StatusIs(kInvalid, "rows: leaf 1: max_splits is 0"));
   EXPECT_THAT(CheckSpoilt([](AttentionTree& t) { t.rows.leaves[3].prompt_q_tokens = 17; }),
               StatusIs(kInvalid, "rows: leaf 3: prompt_q_tokens is 17; allowed: 0 to 16"));
+  EXPECT_THAT(CheckSpoilt([](AttentionTree& t) { t.rows.leaves[0].prompt_splits = 0; }),
+              StatusIs(kInvalid, "rows: leaf 0: prompt_splits is 0; allowed: 1 to 32"));
   EXPECT_THAT(CheckSpoilt([](AttentionTree& t) { t.batch.leaves[4].shares = 265; }),
               StatusIs(kInvalid, "batch: leaf 4: shares is 265; allowed: 0 to 264"));
   EXPECT_THAT(CheckSpoilt([](AttentionTree& t) { t.batch.leaves[0].leaf_overhead = 8; }),

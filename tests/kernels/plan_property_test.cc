@@ -64,7 +64,8 @@ class HostPlan {
     plan.decode_items = Room(decode_items, kernels::MaxDecodeItems(kMaxRows, rule.max_splits));
     plan.decode_rows = Room(decode_rows, kMaxRows);
     plan.decode_shares = Room(decode_shares, rule.num_shares);
-    plan.prefill_items = Room(prefill_items, kernels::MaxPrefillItems(kTokens));
+    plan.prefill_items =
+        Room(prefill_items, kernels::MaxPrefillItems(kMaxRows, kTokens, rule.max_splits));
     kernels::ResidentRows& rows = args_.rows;
     rows.context_length = Room(words_[10], kMaxRows);
     rows.last_token = Room(words_[11], kMaxRows);
@@ -123,6 +124,7 @@ PlannedBatch RandomBatch(Random& random) {
                                  border - 1, border};
     row.context_before = contexts[random.Below(5)];
     if (random.Below(4) == 0) row.num_tokens = 2 + random.Below(kMaxChunk - 1);
+    if (random.Below(6) == 0) row.num_tokens = 2 + random.Below(8);  // to verify
   }
   return batch;
 }
@@ -166,11 +168,40 @@ void ExpectDecodeItemsCover(const HostPlan& plan, const PlannedBatch& batch, uin
   }
 }
 
-void ExpectPrefillItemsCover(const HostPlan& plan, const PlannedBatch& batch, uint32_t window,
-                             uint32_t most) {
+// Item i is a split of a row of several query tokens: it begins where the one before it ends.
+void ExpectSplitFollows(const HostPlan& plan, uint32_t i, const BatchRow& row, uint32_t window) {
+  const kernels::AttentionWorkItem& item = plan.prefill_items[i];
+  EXPECT_EQ(item.q_begin, 0u);
+  EXPECT_EQ(item.q_count, row.num_tokens);
+  EXPECT_LE(item.num_splits * row.num_tokens, kernels::AttentionPlanRule{}.max_splits);
+  EXPECT_LT(item.kv_begin, item.kv_end);
+  if (item.split == 0) {
+    EXPECT_EQ(item.kv_begin, FirstSeen(window, row.context_before));
+  } else {
+    const kernels::AttentionWorkItem& before = plan.prefill_items[i - 1];
+    EXPECT_EQ(before.entry, item.entry);
+    EXPECT_EQ(before.split + 1, item.split);
+    EXPECT_EQ(before.kv_end, item.kv_begin);
+    EXPECT_EQ(item.kv_begin % 64, 0u);
+  }
+  if (item.split + 1 == item.num_splits) {
+    EXPECT_EQ(item.kv_end, row.context_before + row.num_tokens);
+  }
+}
+
+// Returns how many of them are splits.
+uint32_t ExpectPrefillItemsCover(const HostPlan& plan, const PlannedBatch& batch, uint32_t window,
+                                 uint32_t most) {
   std::vector<uint32_t> done(batch.size());
+  uint32_t splits = 0;
   for (uint32_t i = 0; i < plan.counts().num_prefill_items; ++i) {
     const kernels::AttentionWorkItem& item = plan.prefill_items[i];
+    if (item.num_splits > 1) {
+      ExpectSplitFollows(plan, i, batch[item.entry], window);
+      done[item.entry] = item.q_count;
+      ++splits;
+      continue;
+    }
     EXPECT_EQ(item.q_begin, done.at(item.entry));
     EXPECT_GE(item.q_count, 1u);
     EXPECT_LE(item.q_count, most);
@@ -181,6 +212,7 @@ void ExpectPrefillItemsCover(const HostPlan& plan, const PlannedBatch& batch, ui
   }
   for (size_t e = 0; e < batch.size(); ++e)
     EXPECT_EQ(done[e], batch[e].num_tokens == 1 ? 0 : batch[e].num_tokens);
+  return splits;
 }
 
 // ---- a deal ----
@@ -249,11 +281,12 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
     HostPlan plan(rule, tree);
     Random random(17 + num_shares + window);
     Cuts cuts;
+    uint32_t splits = 0;
     for (int i = 0; i < 300 && !HasFailure(); ++i) {
       SCOPED_TRACE("batch " + std::to_string(i) + (bushy ? ", bushy" : ""));
       const PlannedBatch batch = RandomBatch(random);
       ASSERT_NO_FATAL_FAILURE(plan.Run(batch));
-      ExpectPrefillItemsCover(plan, batch, window, rule.prefill_q_tokens);
+      splits += ExpectPrefillItemsCover(plan, batch, window, rule.prefill_q_tokens);
       if (num_shares == 0) {
         ExpectDecodeItemsCover(plan, batch, window, cuts);
       } else {
@@ -261,6 +294,8 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
         ExpectSameLeaves(plan, batch, cuts);
       }
     }
+    // The default tree cuts no row of several query tokens.
+    EXPECT_EQ(splits > 100, bushy) << splits;
   }
 }
 

@@ -127,7 +127,8 @@ kernels::StepPlan StepBench::MakePlan() {
     plan.decode_rows = make(rows, mirror_.decode_rows);
     plan.decode_shares = make(c_.num_shares, mirror_.decode_shares);
   }
-  plan.prefill_items = make(kernels::MaxPrefillItems(tokens), mirror_.prefill_items);
+  plan.prefill_items = make(kernels::MaxPrefillItems(rows, tokens, plan_.attention.max_splits),
+                            mirror_.prefill_items);
   plan.attention_leaf = make(rows, mirror_.attention_leaf);
   if (c_.vocab == 0) return plan;
   plan.logits_place = make(rows, mirror_.logits_place);

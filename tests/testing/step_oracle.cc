@@ -179,6 +179,23 @@ void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, ui
     plan.decode_items[i].num_splits = num_splits;
 }
 
+void AddPromptSplits(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
+                     const SplitRule& split, uint32_t prompt_splits, uint32_t window,
+                     OraclePlan& plan) {
+  const uint32_t end = context_before + num_tokens;
+  const uint32_t hidden =
+      window != 0 && context_before + 1 > window ? context_before + 1 - window : 0;
+  const uint32_t origin = hidden - hidden % 64;
+  const uint32_t least = (split.min_split_tokens + 63) / 64 * 64;
+  const uint32_t length = LengthOfSplits({least, prompt_splits, 64}, end - origin);
+  const uint32_t count = (end - origin + length - 1) / length;
+  for (uint32_t s = 0; s < count; ++s) {
+    const uint32_t begin = origin + s * length;
+    plan.prefill_items.push_back({entry, 0, num_tokens, std::max(begin, hidden),
+                                  std::min(begin + length, end), s, count, row});
+  }
+}
+
 namespace {
 
 // A leaf, and the weight of all before it.
@@ -343,9 +360,16 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
   for (uint32_t e = 0; e < num_tokens.size(); ++e) {
     if (num_tokens[e] == 0 || (num_tokens[e] == 1 && rule.num_shares != 0)) continue;
     const kernels::RowChoice& choice = tree.rows.leaves[plan.attention_leaf[e]];
-    AddAttentionItems(e, slot[e], plan.context_before[e], num_tokens[e], choice.split,
-                      choice.prompt_q_tokens != 0 ? choice.prompt_q_tokens : rule.prefill_q_tokens,
+    const uint32_t q_tokens =
+        choice.prompt_q_tokens != 0 ? choice.prompt_q_tokens : rule.prefill_q_tokens;
+    const uint32_t splits = std::min(choice.prompt_splits, rule.max_splits / num_tokens[e]);
+    if (num_tokens[e] > 1 && num_tokens[e] <= q_tokens && splits > 1) {
+      AddPromptSplits(e, slot[e], plan.context_before[e], num_tokens[e], choice.split, splits,
                       rule.window, plan);
+    } else {
+      AddAttentionItems(e, slot[e], plan.context_before[e], num_tokens[e], choice.split, q_tokens,
+                        rule.window, plan);
+    }
   }
   if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, plan);
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));

@@ -70,6 +70,10 @@ struct OraclePlan {
 void AddAttentionItems(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
                        const kernels::SplitRule& split, uint32_t prefill_q_tokens, uint32_t window,
                        OraclePlan& plan);
+// The same of a row of several query tokens whose KV is cut into `prompt_splits` at most.
+void AddPromptSplits(uint32_t entry, uint32_t row, uint32_t context_before, uint32_t num_tokens,
+                     const kernels::SplitRule& split, uint32_t prompt_splits, uint32_t window,
+                     OraclePlan& plan);
 
 // What the tree comes to for a step: attention_leaf and batch_leaf. num_tokens: of every entry;
 // plan: has context_before.

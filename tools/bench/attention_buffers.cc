@@ -166,7 +166,8 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, rule.max_splits), "decode_items");
   buffers.Add(&plan.decode_rows, rows, "decode_rows");
   buffers.Add(&plan.decode_shares, rule.num_shares, "decode_shares");
-  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(tokens), "prefill_items");
+  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.max_splits),
+              "prefill_items");
   buffers.Add(&plan.attention_leaf, rows, "attention_leaf");
   buffers.Add(&tree_, 1, "attention_tree");
   kernels::ResidentRows& resident = plan_.rows;

@@ -30,9 +30,9 @@ constexpr AttentionTree BushyTree(bool batch_invariant) {
                 {batch_invariant ? AttentionFeature::kVisibleTokens : AttentionFeature::kBatchRows,
                  batch_invariant ? 400u : 4u, Branch::ToLeaf(2), Branch::ToLeaf(1)}},
       .leaves = {{.split = {64, 4, 64}, .prompt_q_tokens = 3},
-                 {.split = {128, 32, 64}, .prompt_q_tokens = 2},
-                 {.split = {192, 8, 128}, .prompt_q_tokens = 1},
-                 {.split = {64, 32, 64}}}};
+                 {.split = {128, 32, 64}, .prompt_q_tokens = 2, .prompt_splits = 16},
+                 {.split = {192, 8, 128}, .prompt_q_tokens = 4, .prompt_splits = 4},
+                 {.split = {64, 32, 64}, .prompt_splits = 32}}};
   tree.batch = {
       .root = Branch::ToNode(0),
       .num_nodes = 4,
@@ -172,7 +172,7 @@ inline constexpr StepCase kStepCases[] = {
      .prefill_q_tokens = 4,
      .depth = 2,
      .tree = BushyTree(true),
-     .num_steps = 60},
+     .num_steps = 30},
     {.name = "tree_over_a_deal",
      .max_rows = 7,
      .max_step_tokens = 40,
@@ -181,7 +181,7 @@ inline constexpr StepCase kStepCases[] = {
      .prefill_q_tokens = 4,
      .depth = 2,
      .tree = BushyTree(true),
-     .num_steps = 60,
+     .num_steps = 30,
      .window = 450,
      .num_shares = 5,
      .num_kv_heads = 3},
@@ -193,7 +193,7 @@ inline constexpr StepCase kStepCases[] = {
      .prefill_q_tokens = 8,
      .depth = 2,
      .tree = BushyTree(false),
-     .num_steps = 60,
+     .num_steps = 30,
      .num_shares = 6,
      .num_kv_heads = 2}};
 
