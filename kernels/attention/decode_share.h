@@ -21,8 +21,8 @@ inline constexpr uint32_t kNodeLeaves = 4;
 // Blocks that leaves are dealt to.
 inline constexpr uint32_t kMaxDecodeShares = 65535;
 
-// The rule by which a row of `kv_length` visible tokens is cut: leaves of `tokens`, or of more
-// where there would be over max_leaves. Both: of that row alone.
+// The rule by which a row is cut: leaves of `tokens`, or of more where the tokens that it sees
+// would make over max_leaves. It looks at that row alone.
 struct LeafRule {
   uint32_t tokens = 256;
   uint32_t max_leaves = 32;
@@ -39,11 +39,9 @@ struct DecodeRow {
   uint32_t origin;       // of the first leaf: kv_begin, rounded down to kLeafMultiple
   uint32_t leaf_tokens;  // of every leaf, counted from origin; the last ends at kv_end
   uint32_t num_leaves;
-  uint32_t weight;         // of one KV head, see LeafWeight
-  uint32_t weight_before;  // of the rows before it
-  uint32_t unused[3];
+  uint32_t weight;  // of one KV head, see LeafWeight
 };
-static_assert(sizeof(DecodeRow) == 48);
+static_assert(sizeof(DecodeRow) == 32);
 
 // What dealing needs of a row.
 struct DealtRow {
@@ -71,7 +69,7 @@ struct DecodeShare {
   DecodePlace begin, end;  // equal: the block has nothing to do
   DecodeRow row;           // of begin, where there is something to do
 };
-static_assert(sizeof(DecodeShare) == 80);
+static_assert(sizeof(DecodeShare) == 64);
 
 }  // namespace reprise::kernels
 
