@@ -43,12 +43,13 @@ struct AttentionArgs {
   // A query at position p sees positions in (p - window, p]; 0: all up to p. The items' ranges
   // begin where the window of their first query does.
   uint32_t window = 0;
-  // What is done to scores besides, in this order; uniform over a launch.
+  // What is done to scores besides, in this order; uniform over a launch. Scores are natural
+  // logarithms, as softmax has them.
   float softcap = 0.0f;  // s -> softcap * tanh(s / softcap); 0: none
   // [num_heads] f32: s -> s + slope * (position of the key - position of the query); nullptr: none
   const float* alibi_slopes = nullptr;
-  // [num_heads] f32: a score that joins the sum of its head's softmax and has no value; nullptr:
-  // none
+  // [num_heads] f32: a score that joins the sum of its head's softmax, once for every query token,
+  // and has no value; finite; nullptr: none
   const float* sinks = nullptr;
   // Portable candidate, set by the launch: query rows (query tokens x heads of a group) that a
   // block holds at a time, and the passes that the largest item takes so.

@@ -106,6 +106,35 @@ REPRISE_FN float ScaledDot(const float* q, const KvRow<T>& row, int head_dim) {
   return sum;
 }
 
+// The query head of row r of the pass.
+REPRISE_FN int HeadOfRow(const AttentionWork& w, int r) {
+  return w.kv_head * w.group + (w.first_row + r) % w.group;
+}
+
+// The score of row r with the key at `key`, from scale * q . k.
+REPRISE_FN float ScoreOf(const AttentionArgs& a, const AttentionWork& w, int r, uint32_t key,
+                         uint32_t query, float product) {
+  float s = product;
+  if (a.softcap != 0.0f) s = a.softcap * Tanh(s / a.softcap);
+  if (a.alibi_slopes != nullptr)
+    s += a.alibi_slopes[HeadOfRow(w, r)] * static_cast<float>(static_cast<int32_t>(key - query));
+  return s;
+}
+
+// What a row's weighted sum of V is divided by in the end, and the factor that goes before it: the
+// sum of its weights, which are relative to `max`, and 1; with a sink, which joins here and nowhere
+// else, both relative to the larger of the two, so that nothing overflows.
+struct Normalization {
+  float factor, sum;
+};
+REPRISE_FN Normalization NormalizationOf(const AttentionArgs& a, int head, float max, float sum) {
+  if (a.sinks == nullptr) return {1.0f, sum};
+  const float sink = a.sinks[head];
+  const float base = sink > max ? sink : max;
+  const float factor = Exp(max - base);
+  return {factor, sum * factor + Exp(sink - base)};
+}
+
 // One KV tile: scores, tiled softmax, weighted sum of V.
 template <typename T>
 REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork& w,
@@ -116,7 +145,8 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     const uint32_t p = kv0 + static_cast<uint32_t>(j);
     s.scores[r * kPortableKvTile + j] =
         p >= seen.first && p <= seen.last
-            ? ScaledDot(s.q + r * a.kv.head_dim, KvRow<T>(a, w, p, kKeys), a.kv.head_dim)
+            ? ScoreOf(a, w, r, p, seen.last,
+                      ScaledDot(s.q + r * a.kv.head_dim, KvRow<T>(a, w, p, kKeys), a.kv.head_dim))
             : -Infinity();
   });
   b.Sync();
@@ -184,9 +214,10 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
       acc += a.partial_out[at * a.kv.head_dim + d] * weight;
       sum += a.partial_sum[at] * weight;
     }
+    const Normalization of = NormalizationOf(a, head, top, sum);
     static_cast<T*>(
         a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.kv.head_dim + d] =
-        FromFloat<T>(acc / sum);
+        FromFloat<T>(acc * of.factor / of.sum);
   });
 }
 
@@ -194,8 +225,7 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
 REPRISE_FN int64_t RowElement(const AttentionArgs& a, const AttentionWork& w, int r, int d) {
   const int row = w.first_row + r;
   const int64_t t = w.first_q + static_cast<uint32_t>(row / w.group);
-  const int head = w.kv_head * w.group + row % w.group;
-  return (t * a.num_heads + head) * a.kv.head_dim + d;
+  return (t * a.num_heads + HeadOfRow(w, r)) * a.kv.head_dim + d;
 }
 
 template <typename T>
@@ -204,7 +234,8 @@ REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork&
   if (w.item.num_splits == 1) {
     b.For(w.rows * a.kv.head_dim, [&](int i) {
       const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
-      static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] / s.sum[r]);
+      const Normalization of = NormalizationOf(a, HeadOfRow(w, r), s.max[r], s.sum[r]);
+      static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] * of.factor / of.sum);
     });
     return;
   }

@@ -120,7 +120,7 @@ REPRISE_FN void FoldPieces(const AttentionArgs& a, const BulkItem& item, int gro
         row = Fold(row, sum);
       }
     }
-    StoreOutput4<T>(a, item.row.query, head, column, row.v, row.sum);
+    StoreOutput4<T>(a, item.row.query, head, column, row.v, row.max, row.sum);
   }
 }
 

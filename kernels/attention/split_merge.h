@@ -10,15 +10,17 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Four neighbouring columns of one head's result.
+// Four neighbouring columns of one head's result over all its tokens, from their weighted sum; max,
+// sum: what the weights are relative to, and their sum.
 template <typename T>
 REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, int column,
-                             const Vec<float, 4>& v, float sum) {
-  const float inverse = 1.0f / sum;
+                             const Vec<float, 4>& v, float max, float sum) {
+  const float normalizer = Normalizer(a, head, max, sum);
   T* out = static_cast<T*>(a.out) +
            (static_cast<int64_t>(token) * a.num_heads + head) * a.kv.head_dim + column;
   *reinterpret_cast<Vec<uint32_t, 2>*>(out) = {
-      {Pack2<T>(v.v[0] * inverse, v.v[1] * inverse), Pack2<T>(v.v[2] * inverse, v.v[3] * inverse)}};
+      {Pack2<T>(v.v[0] * normalizer, v.v[1] * normalizer),
+       Pack2<T>(v.v[2] * normalizer, v.v[3] * normalizer)}};
 }
 
 // Index of (entry, split, head) among the partials, in heads.
@@ -66,7 +68,7 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& it
         for (int i = 0; i < 4; ++i) v.v[i] += partial[j].v[i] * weight;
       }
     }
-    StoreOutput4<T>(a, item.first_q, head, column, v, sum);
+    StoreOutput4<T>(a, item.first_q, head, column, v, top, sum);
   }
 }
 
@@ -110,7 +112,7 @@ template <typename T>
 REPRISE_FN void StoreMerged(const AttentionArgs& a, const ResolvedWorkItem& item, int head,
                             int column, const MergedColumns& m) {
   if (item.num_splits == 1) {
-    StoreOutput4<T>(a, item.first_q, head, column, m.v, m.sum);
+    StoreOutput4<T>(a, item.first_q, head, column, m.v, m.max, m.sum);
     return;
   }
   const int64_t at = PartialAt(a, item.entry, item.split, head);

@@ -145,6 +145,66 @@ struct Batch {
   }
 };
 
+// A slope for every head, falling by powers of two as models have them, and one that rises with the
+// distance.
+std::vector<float> SlopesOf(const AttentionCase& c) {
+  std::vector<float> slopes;
+  for (int h = 0; h < c.num_heads; ++h)
+    slopes.push_back(static_cast<float>(std::exp2(-8.0 * (h + 1) / c.num_heads)));
+  slopes[static_cast<size_t>(c.head_dim) % slopes.size()] *= -0.25f;
+  return slopes;
+}
+
+// A sink for every head: near the scores, and so far above and below them that one of the two sums
+// vanishes, or would overflow.
+std::vector<float> SinksOf(const AttentionCase& c) {
+  constexpr float kSinks[] = {0.7f, -0.4f, 3.5f, 25.0f, 2.0f, -20.0f, 900.0f, -900.0f, 6.0f};
+  std::vector<float> sinks;
+  for (int h = 0; h < c.num_heads; ++h)
+    sinks.push_back(kSinks[static_cast<size_t>(h + c.head_dim / 16) % std::size(kSinks)]);
+  return sinks;
+}
+
+// The elements of all tokens of one head among `heads`.
+std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t head, size_t dim,
+                           size_t num_tokens) {
+  std::vector<double> out;
+  for (size_t t = 0; t < num_tokens; ++t) {
+    const auto begin = all.begin() + static_cast<ptrdiff_t>((t * heads + head) * dim);
+    out.insert(out.end(), begin, begin + static_cast<ptrdiff_t>(dim));
+  }
+  return out;
+}
+
+Expected OracleRow(const AttentionCase& c, const RowData& row, DType probabilities) {
+  const size_t dim = static_cast<size_t>(c.head_dim);
+  const size_t heads = static_cast<size_t>(c.num_heads);
+  const size_t kv_heads = static_cast<size_t>(c.num_kv_heads);
+  const std::vector<float> slopes = SlopesOf(c), sinks = SinksOf(c);
+  std::vector<std::vector<double>> k, v;
+  for (size_t h = 0; h < kv_heads; ++h) {
+    k.push_back(HeadOf(row.k, kv_heads, h, dim, row.length()));
+    v.push_back(HeadOf(row.v, kv_heads, h, dim, row.length()));
+  }
+  Expected expected;
+  for (size_t t = 0; t < row.num_tokens; ++t) {
+    const size_t length = row.context_before + t + 1;
+    const size_t visible = c.window == 0 ? length : std::min<size_t>(length, c.window);
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t kv = h / (heads / kv_heads);
+      OracleScores scores{.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim))),
+                          .softcap = c.softcap,
+                          .slope = c.alibi ? slopes[h] : 0.0};
+      if (c.sinks) scores.sink = sinks[h];
+      OracleAttentionHead(std::span(row.q).subspan((t * heads + h) * dim, dim),
+                          std::span(k[kv]).first(length * dim).last(visible * dim),
+                          std::span(v[kv]).first(length * dim).last(visible * dim), scores,
+                          probabilities, expected);
+    }
+  }
+  return expected;
+}
+
 class AttentionTest : public KernelTest {
  protected:
   // Both phases of a step over `rows`. Result: one output per row, as bytes.
@@ -197,10 +257,19 @@ class AttentionTest : public KernelTest {
   }
 
   // Tensor cores take probabilities in the storage format.
-  double ProbabilityEps(AttentionCandidate candidate) const {
+  DType ProbabilityFormat(AttentionCandidate candidate) const {
     const bool gpu = is_emulated() || GetParam().device == runtime::DeviceKind::kCuda;
-    const bool rounds = gpu && candidate == AttentionCandidate::kBest && dtype() != DType::kF32;
-    return rounds ? HalfUlp(dtype(), 1.0) : 0.0;
+    return gpu && candidate == AttentionCandidate::kBest ? dtype() : DType::kF32;
+  }
+
+  void ExpectOracle(const AttentionCase& c, const std::vector<RowData>& rows,
+                    AttentionCandidate candidate) {
+    const std::vector<std::vector<std::byte>> got = Run(c, rows, 1, candidate);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      SCOPED_TRACE(absl::StrCat(c.name, ", ", NameOf(candidate), ", row ", r));
+      ExpectNear(Decode(dtype(), got[r]), OracleRow(c, rows[r], ProbabilityFormat(candidate)),
+                 dtype());
+    }
   }
 
  private:
@@ -225,6 +294,9 @@ class AttentionTest : public KernelTest {
                                                   static_cast<size_t>(c.num_kv_heads));
     args.kv = batch.layout;
     args.window = c.window;
+    args.softcap = c.softcap;
+    if (c.alibi) args.alibi_slopes = memory.Constant(SlopesOf(c));
+    if (c.sinks) args.sinks = memory.Constant(SinksOf(c));
     args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
     return args;
   }
@@ -258,53 +330,17 @@ class AttentionTest : public KernelTest {
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 
-// The elements of all tokens of one head among `heads`.
-std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t head, size_t dim,
-                           size_t num_tokens) {
-  std::vector<double> out;
-  for (size_t t = 0; t < num_tokens; ++t) {
-    const auto begin = all.begin() + static_cast<ptrdiff_t>((t * heads + head) * dim);
-    out.insert(out.end(), begin, begin + static_cast<ptrdiff_t>(dim));
-  }
-  return out;
-}
-
-Expected OracleRow(const AttentionCase& c, const RowData& row, double probability_eps) {
-  const size_t dim = static_cast<size_t>(c.head_dim);
-  const size_t heads = static_cast<size_t>(c.num_heads);
-  const size_t kv_heads = static_cast<size_t>(c.num_kv_heads);
-  const double scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  std::vector<std::vector<double>> k, v;
-  for (size_t h = 0; h < kv_heads; ++h) {
-    k.push_back(HeadOf(row.k, kv_heads, h, dim, row.length()));
-    v.push_back(HeadOf(row.v, kv_heads, h, dim, row.length()));
-  }
-  Expected expected;
-  for (size_t t = 0; t < row.num_tokens; ++t) {
-    const size_t length = row.context_before + t + 1;
-    const size_t visible = c.window == 0 ? length : std::min<size_t>(length, c.window);
-    for (size_t h = 0; h < heads; ++h) {
-      const size_t kv = h / (heads / kv_heads);
-      OracleAttentionHead(std::span(row.q).subspan((t * heads + h) * dim, dim),
-                          std::span(k[kv]).first(length * dim).last(visible * dim),
-                          std::span(v[kv]).first(length * dim).last(visible * dim), scale,
-                          probability_eps, expected);
-    }
-  }
-  return expected;
-}
-
 TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
-    for (const AttentionCandidate candidate : kCandidates) {
-      const std::vector<std::vector<std::byte>> got = Run(c, rows, 1, candidate);
-      for (size_t r = 0; r < rows.size(); ++r) {
-        SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", row " + std::to_string(r));
-        ExpectNear(Decode(dtype(), got[r]), OracleRow(c, rows[r], ProbabilityEps(candidate)),
-                   dtype());
-      }
-    }
+    for (const AttentionCandidate candidate : kCandidates) ExpectOracle(c, rows, candidate);
+  }
+}
+
+TEST_P(AttentionTest, CapsSlopesAndSinksMatchTheOracle) {
+  for (const AttentionCase& c : kernels::kAttentionSwitchCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    for (const AttentionCandidate candidate : kCandidates) ExpectOracle(c, rows, candidate);
   }
 }
 

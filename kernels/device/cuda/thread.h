@@ -211,6 +211,11 @@ REPRISE_FN float Exp2(float x) {
 REPRISE_FN float Exp(float x) { return __expf(x); }
 REPRISE_FN float Log(float x) { return logf(x); }
 REPRISE_FN float Rsqrt(float x) { return rsqrtf(x); }
+REPRISE_FN float Reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 REPRISE_FN void SinCos(float x, float* s, float* c) { sincosf(x, s, c); }
 REPRISE_FN float Infinity() { return __int_as_float(0x7f800000); }
 REPRISE_FN uint32_t BitsOf(float x) { return __float_as_uint(x); }

@@ -173,6 +173,7 @@ REPRISE_FN float Exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 REPRISE_FN float Exp(float x) { return __builtin_amdgcn_exp2f(x * 1.4426950408889634f); }
 REPRISE_FN float Log(float x) { return __ocml_log_f32(x); }
 REPRISE_FN float Rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+REPRISE_FN float Reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 REPRISE_FN void SinCos(float x, float* s, float* c) {
   *s = __ocml_sin_f32(x);
   *c = __ocml_cos_f32(x);
