@@ -50,8 +50,10 @@ REPRISE_FN uint32_t RowPosition(const ResolvedWorkItem& item, int group, int r) 
 // The switches of a launch, on the scores of the tile that begins at `token`. row0: the warp's
 // first row. Rows beyond the item's count get the slope of some head of the group.
 template <typename Softmax>
-REPRISE_FN void AdjustScores(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
+REPRISE_FN void AdjustScores(const AttentionArgs& args, const ResolvedWorkItem& item, int group,
                              int row0, uint32_t token, typename Softmax::Scores& s) {
+  if (!HasScoreSwitches(args)) return;
+  const AttentionArgs& a = ReadAgain(args);
   if (a.softcap != 0.0f) Softmax::Cap(a, s);
   if (a.alibi_slopes == nullptr) return;
   REPRISE_UNROLL

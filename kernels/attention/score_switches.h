@@ -44,7 +44,8 @@ REPRISE_FN float AlibiBias(float slope, uint32_t key, uint32_t query) {
 // the sum of its weights, which are relative to `max`. A sink joins that sum here and nowhere else.
 // Rebased to the larger of the two, so that neither a sink far above all scores nor one far below
 // overflows.
-REPRISE_FN float Normalizer(const AttentionArgs& a, int head, float max, float sum) {
+REPRISE_FN float Normalizer(const AttentionArgs& args, int head, float max, float sum) {
+  const AttentionArgs& a = ReadAgain(args);
   if (a.sinks == nullptr) return 1.0f / sum;
   const float sink = a.sinks[head] * kLog2E;
   const float base = Max(max, sink);

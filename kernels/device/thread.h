@@ -39,7 +39,9 @@
 // A kernel: REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) defines it over
 // body(const Args&, unsigned char* shared); shared memory starts at a multiple of 1024 bytes. Where
 // the constant `fits` is false the kernel is empty, and body is not compiled. min_blocks: of a
-// multiprocessor; caps registers on CUDA.
+// multiprocessor; caps registers on CUDA. ReadAgain(args), of the kernel's own, is the same
+// arguments, read where they are used: under a branch that is seldom taken, so that nothing of them
+// takes a register before it.
 #ifndef REPRISE_KERNELS_DEVICE_THREAD_H_
 #define REPRISE_KERNELS_DEVICE_THREAD_H_
 

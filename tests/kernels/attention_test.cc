@@ -6,14 +6,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/device/traits.h"
 #include "tests/testing/cases/attention_cases.h"
@@ -21,6 +27,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/random_attention.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/step_oracle.h"
 
@@ -34,8 +41,6 @@ using kernels::AttentionPhase;
 using kernels::AttentionRow;
 using runtime::DType;
 
-constexpr AttentionCandidate kCandidates[] = {AttentionCandidate::kBest,
-                                              AttentionCandidate::kPortable};
 const char* NameOf(AttentionCandidate c) {
   return c == AttentionCandidate::kBest ? "best" : "portable";
 }
@@ -49,8 +54,9 @@ struct RowData {
   uint32_t length() const { return context_before + num_tokens; }
 };
 
-std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype) {
-  Random random(static_cast<uint64_t>(c.head_dim) * 131 + static_cast<uint64_t>(c.num_heads));
+std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype, uint64_t number = 0) {
+  Random random(number * 65521 + static_cast<uint64_t>(c.head_dim) * 131 +
+                static_cast<uint64_t>(c.num_heads));
   const size_t dim = static_cast<size_t>(c.head_dim);
   std::vector<RowData> rows;
   for (const AttentionRow& r : c.rows) {
@@ -242,9 +248,17 @@ class AttentionTest : public KernelTest {
     return result;
   }
 
+  // Those that may differ: an emulated GPU has the portable kernel alone for f32.
+  std::vector<AttentionCandidate> Candidates() const {
+    if (is_emulated() && dtype() == DType::kF32) return {AttentionCandidate::kPortable};
+    return {AttentionCandidate::kBest, AttentionCandidate::kPortable};
+  }
+
   // From here on launches plan for a device of so many multiprocessors.
   void LimitMultiprocessors(int count) {
-    ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
+    if (limited_ == nullptr) {
+      ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
+    }
     limited_->device.num_multiprocessors = count;
   }
   // From here on launches plan for a block with so much shared memory.
@@ -333,14 +347,43 @@ REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
-    for (const AttentionCandidate candidate : kCandidates) ExpectOracle(c, rows, candidate);
+    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
   }
 }
 
 TEST_P(AttentionTest, CapsSlopesAndSinksMatchTheOracle) {
   for (const AttentionCase& c : kernels::kAttentionSwitchCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
-    for (const AttentionCandidate candidate : kCandidates) ExpectOracle(c, rows, candidate);
+    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
+  }
+}
+
+// REPRISE_ATTENTION_CASES=<first number>[:<how many>] runs these cases in place of the usual ones:
+// a failure names its number, and the test that it is for. No two devices and dtypes draw the same.
+TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
+  const bool gpu = !is_emulated() && GetParam().device != runtime::DeviceKind::kHost;
+  const RandomAttentionLimits limits = gpu ? RandomAttentionLimits{5, 1500, 130, 20'000'000}
+                                       : is_emulated()
+                                           ? RandomAttentionLimits{}
+                                           : RandomAttentionLimits{4, 200, 30, 400'000};
+  uint64_t first = 1'000'000 * static_cast<uint64_t>(GetParam().emulated) +
+                   100'000 * static_cast<uint64_t>(GetParam().device) +
+                   10'000 * static_cast<uint64_t>(dtype());
+  uint64_t count = gpu ? 1000 : is_emulated() ? 60 : 100;
+  if (const char* const asked = std::getenv("REPRISE_ATTENTION_CASES"); asked != nullptr) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(asked, absl::MaxSplits(':', 1));
+    count = 1;
+    ASSERT_TRUE(absl::SimpleAtoi(parts.first, &first)) << asked;
+    ASSERT_TRUE(parts.second.empty() || absl::SimpleAtoi(parts.second, &count)) << asked;
+  }
+  for (uint64_t number = first; number < first + count && !HasFailure(); ++number) {
+    const RandomAttention random(number, limits);
+    SCOPED_TRACE(absl::StrCat("REPRISE_ATTENTION_CASES=", number, ": ", random.Text()));
+    LimitMultiprocessors(random.multiprocessors);
+    const std::vector<RowData> rows = MakeRows(random.shape, dtype(), number);
+    for (const AttentionCandidate candidate : Candidates())
+      ExpectOracle(random.shape, rows, candidate);
   }
 }
 
@@ -348,7 +391,7 @@ TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
-    for (const AttentionCandidate candidate : kCandidates) {
+    for (const AttentionCandidate candidate : Candidates()) {
       const std::vector<std::vector<std::byte>> together = Run(c, rows, 2, candidate);
       // Emulation is slow: every third row there.
       for (size_t r = 0; r < rows.size(); r += is_emulated() ? 3 : 1) {
@@ -399,7 +442,7 @@ TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
     for (const RowData& row : MakeRows(c, dtype())) {
       if (row.num_tokens < 8 || (is_emulated() && c.window == 0)) continue;
-      for (const AttentionCandidate candidate : kCandidates) {
+      for (const AttentionCandidate candidate : Candidates()) {
         SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", " +
                      std::to_string(row.num_tokens) + " tokens");
         const std::vector<std::byte> whole = Run(c, {row}, 1, candidate)[0];
@@ -524,6 +567,12 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
   args = good;
   args.kv.block_size = 0;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "block_size is 0"));
+  for (const float softcap : {-1.0f, INFINITY, NAN}) {
+    args = good;
+    args.softcap = softcap;
+    EXPECT_THAT(launch(args), StatusIs(kInvalid, absl::StrCat("softcap is ", softcap,
+                                                              "; allowed: 0 (none) and")));
+  }
   args = good;
   args.kv.head_dim = 264;
   EXPECT_THAT(launch(args), StatusIs(absl::StatusCode::kUnimplemented, "head_dim is 264"));

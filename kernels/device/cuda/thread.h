@@ -242,6 +242,12 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
 
 // ---- kernels ----
 
+// Arguments are operands in constant memory as it is.
+template <typename Args>
+REPRISE_FN const Args& ReadAgain(const Args& args) {
+  return args;
+}
+
 #define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) \
   extern "C" __global__ void __launch_bounds__(threads, min_blocks)        \
       name(const __grid_constant__ Args a) {                               \

@@ -192,6 +192,17 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
 
 // ---- kernels ----
 
+// The compiler loads all that a kernel uses of its arguments when it begins, and keeps it in scalar
+// registers, or in lanes of vector registers where there are too few. It cannot know that this is
+// where they lie: they are the kernel's only parameter.
+template <typename Args>
+REPRISE_FN const Args& ReadAgain(const Args&) {
+  auto* args =
+      (const __attribute__((address_space(4))) Args*)__builtin_amdgcn_kernarg_segment_ptr();
+  asm("" : "+s"(args));
+  return *(const Args*)args;
+}
+
 #define REPRISE_HIP_KERNEL(min_threads, max_threads) \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(min_threads, max_threads))) void
 #define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args)                     \

@@ -183,6 +183,11 @@ uint32_t Pack2(float low, float high) {
 
 // ---- kernels ----
 
+template <typename Args>
+REPRISE_FN const Args& ReadAgain(const Args& args) {
+  return args;
+}
+
 inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.warp_size),
                                                        static_cast<size_t>(kTraits.shared_bytes)};
 
