@@ -21,6 +21,11 @@ int32_t HeadDim(Random& random) {
   return random.Below(6) == 0 ? OneOf(random, kOdd) : OneOf(random, kCommon);
 }
 
+int32_t Group(Random& random) {
+  constexpr int32_t kCommon[] = {1, 2, 4, 8};
+  return random.Below(2) == 0 ? OneOf(random, kCommon) : static_cast<int32_t>(1 + random.Below(16));
+}
+
 int32_t BlockSize(Random& random) {
   constexpr int32_t kCommon[] = {16, 32, 48, 544}, kOdd[] = {1, 3, 24, 100};
   return random.Below(5) == 0 ? OneOf(random, kOdd) : OneOf(random, kCommon);
@@ -40,7 +45,7 @@ kernels::SplitRule Splits(Random& random) {
 // A length of one token, about a block, or any.
 uint32_t Length(Random& random, uint32_t block_size, uint32_t most) {
   const uint32_t lengths[] = {1, block_size - 1, block_size, block_size + 1};
-  const uint32_t length = random.Below(2) == 0 ? OneOf(random, lengths) : 1 + random.Below(most);
+  const uint32_t length = random.Below(3) == 0 ? OneOf(random, lengths) : 1 + random.Below(most);
   return length == 0 || length > most ? 1 + random.Below(most) : length;
 }
 
@@ -57,7 +62,7 @@ kernels::AttentionRow Row(Random& random, uint32_t block_size,
 
 RandomAttention::RandomAttention(uint64_t number, const RandomAttentionLimits& limits) : shape{} {
   Random random(number);
-  const auto group = static_cast<int32_t>(1 + random.Below(16));
+  const int32_t group = Group(random);
   shape.name = "random";
   shape.num_kv_heads = static_cast<int32_t>(1 + random.Below(group < 5 ? 3 : 2));
   shape.num_heads = group * shape.num_kv_heads;
