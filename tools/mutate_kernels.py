@@ -44,12 +44,18 @@ FAMILIES = [
      "*AttentionTest*_bf16:*LinearTest*_bf16"),
 ]
 
-SYNC = re.compile(
-    r"(?:\bb\.Sync\(\)|(?<!void )\bSyncBlock\(\)|(?<!void )\bSyncWarp\(\)"
-    r"|\bCopyAsyncWait<[^;]*>\(\)|\bCopyAsyncCommit\(\)|\bFenceDevice\(\));"
-)
-# An arrival at a counter, compared with how many are expected.
-ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\bAtomicAdd\(([^(),]+), 1u\)(?= ==)")
+# What orders accesses, of kernels/device/thread.h, and of bodies that wrap it. Not FenceBulkCopies,
+# FenceSystem and StoreToHost: they order what emulation has not got, another way into shared memory
+# and a host that watches.
+WITHOUT_ARGUMENTS = r"(?:\bb\.Sync|\bSyncBlock|\bSyncWarp|\bSyncMerge|\bCopyAsyncWait<[^;]*>" \
+                    r"|\bCopyAsyncCommit|\bFenceDevice)\(\)"
+ARGUMENTS = r"\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"
+WITH_ARGUMENTS = r"\b(?:BarrierInit|BarrierArrive|BarrierArriveExpectBytes|BarrierWait|SyncThreads)" \
+                 + ARGUMENTS
+SYNC = re.compile(rf"(?<!void )(?:{WITHOUT_ARGUMENTS}|{WITH_ARGUMENTS});")
+# An arrival at a counter: one that is compared with how many are expected, or of many at once.
+ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\b(?:AtomicAdd\(([^(),]+), (1u)\)(?= ==)"
+                     r"|AtomicAddAcquireRelease\(([^(),]+), ([^()]+)\))")
 
 # (file, in kernels/device where no folder is named; unit; what it says; what it is made to say):
 # lane maps, and orders that no barrier shows.
@@ -72,7 +78,7 @@ SWAPS = [
     ("matrix_wmma.h", "wmma", "SwapIf<1>(a.r, (i & 2) != 0);", ""),
     ("matrix_wmma.h", "wmma", "base[flip & 1u]", "base[0]"),
     ("matrix_wmma.h", "wmma", "chunk % kFlips * 16", "chunk % kFlips * 8"),
-    ("tests/emulator/device/matrix.h", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2",
+    ("tests/emulator/matrix_unit.cc", "mma", "2 * (i / 8) + 4 * (k / 8) + k % 2",
      "4 * (i / 8) + 2 * (k / 8) + k % 2"),
 ]
 
@@ -87,7 +93,7 @@ class Mutation:
     line: int
     text: str  # the whole file, mutated
     what: str
-    ops: tuple  # whose sources are compiled with it
+    ops: tuple  # whose sources are compiled with it; of a mutated source, that one
     unit: str
     tests: str
 
@@ -116,7 +122,9 @@ def removals():
                                    f"without {match.group()[:-1]}", ops, unit, tests)
             for match in ARRIVAL.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
-                mutated = text[: match.start()] + f"(*({match.group(1)}))++" + text[match.end():]
+                place, more = (group for group in match.groups() if group)
+                mutated = text[: match.start()] + f"(*({place}) += {more}) - {more}" \
+                    + text[match.end():]
                 yield Mutation(str(file.relative_to(ROOT)), line, mutated,
                                f"{match.group()} without an atomic", ops, "mma", tests)
 
@@ -132,8 +140,9 @@ def swaps():
         for op, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*LinearTest*_bf16")):
             if op == "linear" and any(piece in old for piece in ATTENTION_ALONE):
                 continue
-            yield Mutation(str(path.relative_to(ROOT)), line, text.replace(old, new),
-                           f"\"{old}\" as \"{new}\"", (op,), unit, tests)
+            name = str(path.relative_to(ROOT))
+            yield Mutation(name, line, text.replace(old, new), f"\"{old}\" as \"{new}\"",
+                           (name if path.suffix == ".cc" else op,), unit, tests)
 
 
 class Build:
@@ -152,16 +161,21 @@ class Build:
 
     def compile_command(self, op, unit, overlay, output):
         folder = f"tests/emulated/CMakeFiles/reprise_emulated_{unit}.dir/"
+        source = f"/{op}_kernels.cc"
+        if op.endswith(".cc"):
+            folder, source = f"{pathlib.Path(op).parent}/CMakeFiles/", f"/{op}"
         for entry in self.commands:
-            if folder in entry["command"] and entry["file"].endswith(f"/{op}_kernels.cc"):
+            if folder in entry["command"] and entry["file"].endswith(source):
                 words = shlex.split(entry["command"])
+                if op.endswith(".cc"):
+                    words[words.index(entry["file"])] = str(overlay / op)
                 words[words.index("-o") + 1] = str(output)
                 # -iquote comes before every -I, also for includes from included files. The first
                 # flag stands behind the compiler, and a compiler cache before it.
                 first = next(at for at, word in enumerate(words) if word.startswith("-"))
                 return [*words[:first], "-iquote", str(overlay),
                         *(word for word in words[first:] if word != "-Werror")]
-        sys.exit(f"mutate_kernels.py: the build has no {op}_kernels.cc in {folder}; was it "
+        sys.exit(f"mutate_kernels.py: the build has no {source[1:]} in {folder}; was it "
                  "configured with tests, without ThreadSanitizer?")
 
     def link_command(self, objects, output):
@@ -203,7 +217,7 @@ def caught(build, mutation, scratch):
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(mutation.text)
     program = scratch / "mutant_tests"
-    objects = [scratch / f"{op}_mutant.o" for op in mutation.ops]
+    objects = [scratch / f"{pathlib.Path(op).stem}_mutant.o" for op in mutation.ops]
     try:
         for op, obj in zip(mutation.ops, objects):
             compiled = subprocess.run(build.compile_command(op, mutation.unit, overlay, obj),

@@ -2,6 +2,7 @@
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/attention_shapes.h"
@@ -71,6 +72,9 @@ absl::Status CheckShapes(const AttentionArgs& args) {
   if (args.kv.head_dim > 256)
     return absl::UnimplementedError(
         absl::StrCat("attention: head_dim is ", args.kv.head_dim, "; allowed: at most 256"));
+  if (!std::isfinite(args.softcap) || args.softcap < 0.0f)
+    return absl::InvalidArgumentError(absl::StrCat("attention: softcap is ", args.softcap,
+                                                   "; allowed: 0 (none) and positive numbers"));
   return absl::OkStatus();
 }
 

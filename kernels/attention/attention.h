@@ -23,14 +23,22 @@ enum class AttentionCandidate : uint8_t { kBest, kPortable };
 // Which list a launch walks: items of one query token, or of several.
 enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 
-// out[t, h] = sum_p softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group] over KV positions
-// p <= position of token t, and p > that position - window where there is a window, f32 inside.
-// Partials of one row are merged in split order by whichever block finishes last: a row's bits
-// depend on the row alone. Never reads KV slots at or beyond a row's length, nor those before the
-// window of an item's first query. Errors: InvalidArgument on head counts; Unimplemented on a
-// head_dim over 256; FailedPrecondition where a block of the device has less shared memory than one
-// query row of the portable candidate takes (about 3 KB at head_dim 256), or where args.shares are
-// given and there is no bulk decode kernel.
+// out[t, h] = sum_p softmax_p(s_p) V[p, h / group] over KV positions p <= position of token t, and
+// p > that position - window where there is a window, f32 inside, where
+//
+//   s_p = scale * q[t, h] . K[p, h / group]
+//   softcap:       s_p = softcap * tanh(s_p / softcap)
+//   alibi_slopes:  s_p += alibi_slopes[h] * (p - position of token t)
+//   sinks:         a further score, sinks[h], counts in the softmax's sum and has no V
+//
+// Each is a switch of the launch: layers may differ, and any of them go together. Layers whose
+// windows differ need lists of their own. Partials of one row are merged in split order by
+// whichever block finishes last: a row's bits depend on the row alone. Never reads KV slots at or
+// beyond a row's length, nor those before the window of an item's first query.
+// Errors: InvalidArgument on head counts and on a softcap that is negative or not finite;
+// Unimplemented on a head_dim over 256; FailedPrecondition where a block of the device has less
+// shared memory than one query row of the portable candidate takes (about 3 KB at head_dim 256), or
+// where args.shares are given and there is no bulk decode kernel.
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);

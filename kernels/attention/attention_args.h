@@ -24,7 +24,7 @@ struct AttentionArgs {
   const uint32_t* block_table = nullptr;     // [max_rows, max_blocks_per_row]
   uint32_t max_blocks_per_row = 0;
 
-  // Partial results of items with num_splits > 1, at index entry * max_splits + split.
+  // Partial results of items with num_splits > 1, at PartialIndex.
   float* partial_out = nullptr;  // [max_rows * max_splits, num_heads, head_dim] not normalised
   float* partial_max =
       nullptr;  // [max_rows * max_splits, num_heads] running maximum of scaled scores
@@ -43,11 +43,27 @@ struct AttentionArgs {
   // A query at position p sees positions in (p - window, p]; 0: all up to p. The items' ranges
   // begin where the window of their first query does.
   uint32_t window = 0;
+  // What is done to scores besides, in this order; uniform over a launch. Scores are natural
+  // logarithms, as softmax has them.
+  float softcap = 0.0f;  // s -> softcap * tanh(s / softcap); 0: none
+  // [num_heads] f32: s -> s + slope * (position of the key - position of the query); nullptr: none
+  const float* alibi_slopes = nullptr;
+  // [num_heads] f32: a score that joins the sum of its head's softmax, once for every query token,
+  // and has no value; finite; nullptr: none
+  const float* sinks = nullptr;
   // Portable candidate, set by the launch: query rows (query tokens x heads of a group) that a
   // block holds at a time, and the passes that the largest item takes so.
   int32_t pass_rows = 0;
   int32_t num_passes = 0;
 };
+
+// Where the partial result of a split lies for one of the row's num_tokens query tokens and one
+// head. On host and device.
+constexpr int64_t PartialIndex(const AttentionArgs& a, uint32_t entry, uint32_t split,
+                               uint32_t num_tokens, uint32_t token, int head) {
+  return (static_cast<int64_t>(entry) * a.max_splits + split * num_tokens + token) * a.num_heads +
+         head;
+}
 
 }  // namespace reprise::kernels
 

@@ -89,7 +89,7 @@ struct MatrixSharedLayout {
   uint32_t merge = 0;  // [kMatrixWarps, MatrixMergeRows, MatrixMergeStride] f32, decode only
   uint32_t stats = 0;  // max and sum, [2, kMatrixWarps, kMatrixDecodeRows] f32, decode only
   uint32_t items = 0;  // [kMatrixItemsAtOnce] ResolvedWorkItem
-  uint32_t flag = 0;   // one word, decode only
+  uint32_t flag = 0;   // one word
   uint32_t bytes = 0;
 };
 
@@ -114,7 +114,8 @@ constexpr MatrixSharedLayout MatrixPrefillLayout(const DeviceTraits& traits, int
   l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixPrefillStages(traits, head_size)) *
                          kMatrixChunk * row;
   l.items = l.query + kPrefillRows * row;
-  l.bytes = l.items + kMatrixItemsAtOnce * static_cast<uint32_t>(sizeof(ResolvedWorkItem));
+  l.flag = l.items + kMatrixItemsAtOnce * static_cast<uint32_t>(sizeof(ResolvedWorkItem));
+  l.bytes = l.flag + 16;
   return l;
 }
 

@@ -42,6 +42,27 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const ResolvedWorkItem& it
   }
 }
 
+// KV position of the query token of row r; of the item's last one for rows beyond it.
+REPRISE_FN uint32_t RowPosition(const ResolvedWorkItem& item, int group, int r) {
+  return item.position + Min(item.q_count - 1, static_cast<uint32_t>(r / group));
+}
+
+// The switches of a launch, on the scores of the tile that begins at `token`. row0: the warp's
+// first row. Rows beyond the item's count get the slope of some head of the group.
+template <typename Softmax>
+REPRISE_FN void AdjustScores(const AttentionArgs& args, const ResolvedWorkItem& item, int group,
+                             int row0, uint32_t token, typename Softmax::Scores& s) {
+  if (!HasScoreSwitches(args)) return;
+  const AttentionArgs& a = ReadAgain(args);
+  if (a.softcap != 0.0f) Softmax::Cap(a, s);
+  if (a.alibi_slopes == nullptr) return;
+  REPRISE_UNROLL
+  for (int h = 0; h < kLaneRows; ++h) {
+    const int r = row0 + MatrixRow(h), head = static_cast<int>(item.kv_head) * group + r % group;
+    Softmax::AddAlibi(s, h, token, RowPosition(item, group, r), AlibiSlope(a, head));
+  }
+}
+
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char* shared) {
   constexpr MatrixSharedLayout kLayout = MatrixDecodeLayout(kTraits, kHeadSize);
@@ -61,7 +82,7 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
                         static_cast<uint32_t>(warp * kStages * kMatrixChunk * kHeadSize * 2);
   const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
   const int group = a.num_heads / a.kv.num_kv_heads;
-  const float scale_log2 = a.scale * kLog2E;
+  const float score_factor = ScoreFactor(a);
   Softmax softmax;
 
   const uint32_t stride = kMatrixItemsAtOnce * static_cast<uint32_t>(GridX());
@@ -78,7 +99,8 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
       uint32_t token = item.tile_origin + static_cast<uint32_t>(warp * kMatrixChunk);
       for (int c = 0; c < chunks; ++c, token += kMatrixWarps * kMatrixChunk) {
         typename Softmax::Scores s;
-        softmax.Score(stream.NextKeys(), scale_log2, s);
+        softmax.Score(stream.NextKeys(), score_factor, s);
+        AdjustScores<Softmax>(a, item, group, 0, token, s);
         if (token + kMatrixChunk - 1 > end) {
           uint32_t last[kLaneRows];
           REPRISE_UNROLL
@@ -104,7 +126,7 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const ResolvedWorkItem&
     const int64_t token = item.first_q + static_cast<uint32_t>(r / group);
     const int head = static_cast<int>(item.kv_head) * group + r % group;
     T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.kv.head_dim;
-    const float inverse = 1.0f / softmax.sum(h);
+    const float normalizer = Normalizer(a, head, softmax.max(h), softmax.sum(h));
     REPRISE_UNROLL
     for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
       const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
@@ -113,9 +135,33 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const ResolvedWorkItem&
       const ColumnRun x = softmax.acc(c, h, run);
       Vec<T, kColumnRun> y;
       REPRISE_UNROLL
-      for (int i = 0; i < kColumnRun; ++i) y.v[i] = FromFloat<T>(x.v[i] * inverse);
+      for (int i = 0; i < kColumnRun; ++i) y.v[i] = FromFloat<T>(x.v[i] * normalizer);
       StoreVec(out + column, y);
     }
+  }
+}
+
+// The same of a split, whose result is partial.
+template <int kHeadSize, typename Softmax>
+REPRISE_FN void StorePartialRows(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
+                                 int rows, int row0, const Softmax& softmax) {
+  REPRISE_UNROLL
+  for (int h = 0; h < kLaneRows; ++h) {
+    const int r = row0 + MatrixRow(h);
+    if (r >= rows) continue;
+    const int64_t at =
+        PartialIndex(a, item.entry, item.split, item.q_count, static_cast<uint32_t>(r / group),
+                     static_cast<int>(item.kv_head) * group + r % group);
+    REPRISE_UNROLL
+    for (int i = 0; i < kHeadSize / 16 * Softmax::kRuns; ++i) {
+      const int c = i / Softmax::kRuns, run = i % Softmax::kRuns;
+      const int column = Softmax::RunColumn(c, run);
+      if (column < a.kv.head_dim)
+        StoreVec(a.partial_out + at * a.kv.head_dim + column, softmax.acc(c, h, run));
+    }
+    if (MatrixColumn(0) != 0) continue;
+    a.partial_max[at] = softmax.max(h);
+    a.partial_sum[at] = softmax.sum(h);
   }
 }
 
@@ -131,7 +177,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
   auto* items = reinterpret_cast<ResolvedWorkItem*>(shared + kLayout.items);
   const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
   const int group = a.num_heads / a.kv.num_kv_heads;
-  const float scale_log2 = a.scale * kLog2E;
+  const float score_factor = ScoreFactor(a);
   const int row0 = Warp() * 16;
   const uint32_t window = a.window == 0 ? kNoWindow : a.window;
   Softmax softmax;
@@ -147,12 +193,6 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
       LoadQueryRows<T, kHeadSize, kPrefillRows>(a, item, group, rows, shared + kLayout.query);
       SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query + row0 * kHeadSize * 2));
-      uint32_t last[kLaneRows];
-      REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h) {
-        const uint32_t q = static_cast<uint32_t>((row0 + MatrixRow(h)) / group);
-        last[h] = Min(item.kv_end - 1, item.position + q);
-      }
       // Between these two, all rows see all tokens.
       const uint32_t seen_by_all = Min(item.kv_end - 1, item.position);
       const uint32_t last_position = item.position + item.q_count - 1;
@@ -170,16 +210,27 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
         const bool live = kHeadSize == 256 || token < warp_end;
         const uint32_t keys = stream.NextKeys();
         if (live) {
-          softmax.Score(keys, scale_log2, s);
-          if (token + kTile - 1 > seen_by_all || token < first_seen_by_all)
+          softmax.Score(keys, score_factor, s);
+          AdjustScores<Softmax>(a, item, group, row0, token, s);
+          if (token + kTile - 1 > seen_by_all || token < first_seen_by_all) {
+            uint32_t last[kLaneRows];
+            REPRISE_UNROLL
+            for (int h = 0; h < kLaneRows; ++h)
+              last[h] = RowPosition(item, group, row0 + MatrixRow(h));
             Softmax::Mask(s, token, last, window);
+          }
           softmax.Weigh(s);
         }
         const uint32_t values = stream.NextValues();
         if (live) softmax.Accumulate(s, values);
       }
       softmax.FinishSums();
-      StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
+      if (item.num_splits == 1) {
+        StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
+      } else {
+        StorePartialRows<kHeadSize>(a, item, group, rows, row0, softmax);
+        ArriveAndMerge<T>(a, item, group, reinterpret_cast<uint32_t*>(shared + kLayout.flag));
+      }
     }
   }
 }

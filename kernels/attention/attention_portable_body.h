@@ -106,6 +106,35 @@ REPRISE_FN float ScaledDot(const float* q, const KvRow<T>& row, int head_dim) {
   return sum;
 }
 
+// The query head of row r of the pass.
+REPRISE_FN int HeadOfRow(const AttentionWork& w, int r) {
+  return w.kv_head * w.group + (w.first_row + r) % w.group;
+}
+
+// The score of row r with the key at `key`, from scale * q . k.
+REPRISE_FN float ScoreOf(const AttentionArgs& a, const AttentionWork& w, int r, uint32_t key,
+                         uint32_t query, float product) {
+  float s = product;
+  if (a.softcap != 0.0f) s = a.softcap * Tanh(s / a.softcap);
+  if (a.alibi_slopes != nullptr)
+    s += a.alibi_slopes[HeadOfRow(w, r)] * static_cast<float>(static_cast<int32_t>(key - query));
+  return s;
+}
+
+// What a row's weighted sum of V is divided by in the end, and the factor that goes before it: the
+// sum of its weights, which are relative to `max`, and 1; with a sink, which joins here and nowhere
+// else, both relative to the larger of the two, so that nothing overflows.
+struct Normalization {
+  float factor, sum;
+};
+REPRISE_FN Normalization NormalizationOf(const AttentionArgs& a, int head, float max, float sum) {
+  if (a.sinks == nullptr) return {1.0f, sum};
+  const float sink = a.sinks[head];
+  const float base = sink > max ? sink : max;
+  const float factor = Exp(max - base);
+  return {factor, sum * factor + Exp(sink - base)};
+}
+
 // One KV tile: scores, tiled softmax, weighted sum of V.
 template <typename T>
 REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork& w,
@@ -116,7 +145,8 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     const uint32_t p = kv0 + static_cast<uint32_t>(j);
     s.scores[r * kPortableKvTile + j] =
         p >= seen.first && p <= seen.last
-            ? ScaledDot(s.q + r * a.kv.head_dim, KvRow<T>(a, w, p, kKeys), a.kv.head_dim)
+            ? ScoreOf(a, w, r, p, seen.last,
+                      ScaledDot(s.q + r * a.kv.head_dim, KvRow<T>(a, w, p, kKeys), a.kv.head_dim))
             : -Infinity();
   });
   b.Sync();
@@ -160,33 +190,31 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
   b.Sync();
 }
 
-// Index of (entry, split, head) among the partials, in heads.
-REPRISE_FN int64_t PartialIndex(const AttentionArgs& a, uint32_t entry, uint32_t split, int head) {
-  return (static_cast<int64_t>(entry) * a.max_splits + split) * a.num_heads + head;
-}
-
-// Merges all splits of a decode row's group of heads, in split order.
+// Merges all splits of a row's query tokens for one group of heads, in split order.
 template <typename T>
 REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWork& w) {
   const int first_head = w.kv_head * w.group;
-  const int splits = static_cast<int>(w.item.num_splits);
-  b.For(w.group * a.kv.head_dim, [&](int i) {
-    const int head = first_head + i / a.kv.head_dim, d = i % a.kv.head_dim;
+  const uint32_t splits = w.item.num_splits, tokens = w.item.q_count;
+  b.For(static_cast<int>(tokens) * w.group * a.kv.head_dim, [&](int i) {
+    const int row = i / a.kv.head_dim, d = i % a.kv.head_dim;
+    const int head = first_head + row % w.group;
+    const auto token = static_cast<uint32_t>(row / w.group);
     float top = -Infinity();
-    for (int s = 0; s < splits; ++s) {
-      const float m = a.partial_max[PartialIndex(a, w.item.entry, static_cast<uint32_t>(s), head)];
+    for (uint32_t s = 0; s < splits; ++s) {
+      const float m = a.partial_max[PartialIndex(a, w.item.entry, s, tokens, token, head)];
       top = m > top ? m : top;
     }
     float acc = 0.0f, sum = 0.0f;
-    for (int s = 0; s < splits; ++s) {
-      const int64_t at = PartialIndex(a, w.item.entry, static_cast<uint32_t>(s), head);
+    for (uint32_t s = 0; s < splits; ++s) {
+      const int64_t at = PartialIndex(a, w.item.entry, s, tokens, token, head);
       const float weight = Exp(a.partial_max[at] - top);
       acc += a.partial_out[at * a.kv.head_dim + d] * weight;
       sum += a.partial_sum[at] * weight;
     }
+    const Normalization of = NormalizationOf(a, head, top, sum);
     static_cast<T*>(
-        a.out)[(static_cast<int64_t>(w.first_q) * a.num_heads + head) * a.kv.head_dim + d] =
-        FromFloat<T>(acc / sum);
+        a.out)[(static_cast<int64_t>(w.first_q + token) * a.num_heads + head) * a.kv.head_dim + d] =
+        FromFloat<T>(acc * of.factor / of.sum);
   });
 }
 
@@ -194,8 +222,7 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
 REPRISE_FN int64_t RowElement(const AttentionArgs& a, const AttentionWork& w, int r, int d) {
   const int row = w.first_row + r;
   const int64_t t = w.first_q + static_cast<uint32_t>(row / w.group);
-  const int head = w.kv_head * w.group + row % w.group;
-  return (t * a.num_heads + head) * a.kv.head_dim + d;
+  return (t * a.num_heads + HeadOfRow(w, r)) * a.kv.head_dim + d;
 }
 
 template <typename T>
@@ -204,24 +231,26 @@ REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork&
   if (w.item.num_splits == 1) {
     b.For(w.rows * a.kv.head_dim, [&](int i) {
       const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
-      static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] / s.sum[r]);
+      const Normalization of = NormalizationOf(a, HeadOfRow(w, r), s.max[r], s.sum[r]);
+      static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] * of.factor / of.sum);
     });
     return;
   }
-  // A split is of one query token: its rows are heads, and it takes all passes.
-  const int first_head = w.kv_head * w.group + w.first_row;
   b.For(w.rows * a.kv.head_dim, [&](int i) {
     const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
-    const int64_t at = PartialIndex(a, w.item.entry, w.item.split, first_head + r);
+    const int64_t at = PartialIndex(a, w.item.entry, w.item.split, w.item.q_count,
+                                    static_cast<uint32_t>(TokenOfRow(w, r)), HeadOfRow(w, r));
     a.partial_out[at * a.kv.head_dim + d] = s.acc[i];
     if (d == 0) {
       a.partial_max[at] = s.max[r];
       a.partial_sum[at] = s.sum[r];
     }
   });
+  const uint32_t rows = w.item.q_count * static_cast<uint32_t>(w.group);
+  const auto pass_rows = static_cast<uint32_t>(a.pass_rows);
   uint32_t* arrivals =
       a.arrivals + static_cast<int64_t>(w.item.entry) * a.kv.num_kv_heads + w.kv_head;
-  if (b.ArriveIsLast(arrivals, w.item.num_splits * static_cast<uint32_t>(a.num_passes)))
+  if (b.ArriveIsLast(arrivals, w.item.num_splits * ((rows + pass_rows - 1) / pass_rows)))
     MergeSplits<T>(b, a, w);
 }
 

@@ -25,7 +25,7 @@ class BulkConsumer {
       : a_(a),
         shared_(shared),
         group_(a.num_heads / a.kv.num_kv_heads),
-        scale_log2_(a.scale * kLog2E) {}
+        score_factor_(ScoreFactor(a)) {}
 
   REPRISE_FN void Run() {
     uint32_t count = 0;
@@ -90,13 +90,29 @@ class BulkConsumer {
                                         end - token < kBulkChunk ? end - token : kBulkChunk};
       if (!seen.all()) ClearUnseen(chunk, seen);
       softmax_.Take(SharedAddress(shared_.Keys(chunk)), SharedAddress(shared_.Values(chunk)),
-                    scale_log2_, seen);
+                    score_factor_, seen, [&](float(&s)[4]) { AdjustScores(item, token, s); });
       SyncWarp();
       if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.empty + chunk));
       if (++stage_ == kStages) {
         stage_ = 0;
         ++turn_;
       }
+    }
+  }
+
+  // The launch's switches, on the scores of the chunk that begins at `token`.
+  REPRISE_FN void AdjustScores(const BulkItem& item, uint32_t token, float (&s)[4]) const {
+    if (a_.softcap != 0.0f) CapScores(a_, s);
+    if (a_.alibi_slopes == nullptr) return;
+    REPRISE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int head = Softmax::Head(i);
+      const float slope =
+          head < group_ ? AlibiSlope(a_, static_cast<int>(item.kv_head) * group_ + head) : 0.0f;
+      REPRISE_UNROLL
+      for (int h = 0; h < 2; ++h)
+        s[2 * h + i] += AlibiBias(slope, token + static_cast<uint32_t>(Softmax::Dimension(h)),
+                                  item.row.kv_end - 1);
     }
   }
 
@@ -214,7 +230,8 @@ class BulkConsumer {
   REPRISE_FN void StoreRow(const BulkItem& item, RowFold (&fold)[kPasses][kColumns]) {
     const int first = static_cast<int>(item.kv_head) * group_;
     ForColumns(fold, [&](int head, int column, const RowFold& mine) {
-      StoreOutput4<T>(a_, item.row.query, first + head, column, mine.row.v, mine.row.sum);
+      StoreOutput4<T>(a_, item.row.query, first + head, column, mine.row.v, mine.row.max,
+                      mine.row.sum);
     });
   }
   // Stores what was folded as a piece of `count` leaves, and starts over.
@@ -248,7 +265,7 @@ class BulkConsumer {
   const AttentionArgs& a_;
   const BulkShared<kHeadSize>& shared_;
   const int group_;
-  const float scale_log2_;
+  const float score_factor_;
   Softmax softmax_;
   int stage_ = 0;
   uint32_t turn_ = 0, merges_ = 0;

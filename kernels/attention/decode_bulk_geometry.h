@@ -48,6 +48,7 @@ struct BulkItem {
 
   constexpr bool is_whole_row() const { return num_leaves == row.num_leaves; }
 };
+static_assert(sizeof(BulkItem) == 48);
 
 // Byte offsets in dynamic shared memory.
 struct BulkSharedLayout {
@@ -99,7 +100,8 @@ constexpr BulkSharedLayout BulkLayout(int head_size) {
   l.bytes = l.barriers + static_cast<uint32_t>(BulkBarriersFor(head_size).count) * 8;
   return l;
 }
-static_assert(BulkLayout(64).barriers % 8 == 0 && BulkLayout(192).barriers % 8 == 0);
+static_assert(BulkLayout(64).barriers % 8 == 0 && BulkLayout(128).barriers % 8 == 0 &&
+              BulkLayout(192).barriers % 8 == 0 && BulkLayout(256).barriers % 8 == 0);
 
 // Whether a device has kernels for heads of so many elements.
 constexpr bool HasBulkHeadSize(const DeviceTraits& traits, int head_size) {

@@ -70,7 +70,7 @@ REPRISE_FN uint32_t* PieceLeaves(const AttentionArgs& a, const BulkItem& item, u
 
 REPRISE_FN void StorePiece(const AttentionArgs& a, const BulkItem& item, uint32_t leaf, int head,
                            int column, const FoldedColumns& x) {
-  const int64_t at = PartialAt(a, item.entry, leaf, head);
+  const int64_t at = PartialIndex(a, item.entry, leaf, 1, 0, head);
   StoreVec(a.partial_out + at * a.kv.head_dim + column, x.v);
   if (column != 0) return;
   a.partial_max[at] = x.max;
@@ -106,7 +106,7 @@ REPRISE_FN void FoldPieces(const AttentionArgs& a, const BulkItem& item, int gro
       for (uint32_t j = 0; j < kBatch; ++j) {
         const uint32_t leaf = first + j < end ? first + j : end - 1;
         count[j] = LoadFresh(PieceLeaves(a, item, leaf));
-        x[j] = LoadPiece(a, PartialAt(a, item.entry, leaf, head), column);
+        x[j] = LoadPiece(a, PartialIndex(a, item.entry, leaf, 1, 0, head), column);
       }
       REPRISE_UNROLL
       for (uint32_t node = 0; node < kBatch; node += kNodeLeaves) {
@@ -120,7 +120,7 @@ REPRISE_FN void FoldPieces(const AttentionArgs& a, const BulkItem& item, int gro
         row = Fold(row, sum);
       }
     }
-    StoreOutput4<T>(a, item.row.query, head, column, row.v, row.sum);
+    StoreOutput4<T>(a, item.row.query, head, column, row.v, row.max, row.sum);
   }
 }
 

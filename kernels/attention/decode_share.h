@@ -30,11 +30,9 @@ struct DecodeRow {
   uint32_t origin;       // of the first leaf: kv_begin, rounded down to kLeafMultiple
   uint32_t leaf_tokens;  // of every leaf, counted from origin; the last ends at kv_end
   uint32_t num_leaves;
-  uint32_t weight;         // of one KV head, see LeafWeight
-  uint32_t weight_before;  // of the rows before it
-  uint32_t unused[3];
+  uint32_t weight;  // of one KV head, see LeafWeight
 };
-static_assert(sizeof(DecodeRow) == 48);
+static_assert(sizeof(DecodeRow) == 32);
 
 // What dealing needs of a row.
 struct DealtRow {
@@ -62,7 +60,7 @@ struct DecodeShare {
   DecodePlace begin, end;  // equal: the block has nothing to do
   DecodeRow row;           // of begin, where there is something to do
 };
-static_assert(sizeof(DecodeShare) == 80);
+static_assert(sizeof(DecodeShare) == 64);
 
 }  // namespace reprise::kernels
 

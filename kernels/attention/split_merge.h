@@ -10,32 +10,32 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Four neighbouring columns of one head's result.
+// Four neighbouring columns of one head's result over all its tokens, from their weighted sum; max,
+// sum: what the weights are relative to, and their sum.
 template <typename T>
 REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, int column,
-                             const Vec<float, 4>& v, float sum) {
-  const float inverse = 1.0f / sum;
+                             const Vec<float, 4>& v, float max, float sum) {
+  const float normalizer = Normalizer(a, head, max, sum);
   T* out = static_cast<T*>(a.out) +
            (static_cast<int64_t>(token) * a.num_heads + head) * a.kv.head_dim + column;
   *reinterpret_cast<Vec<uint32_t, 2>*>(out) = {
-      {Pack2<T>(v.v[0] * inverse, v.v[1] * inverse), Pack2<T>(v.v[2] * inverse, v.v[3] * inverse)}};
+      {Pack2<T>(v.v[0] * normalizer, v.v[1] * normalizer),
+       Pack2<T>(v.v[2] * normalizer, v.v[3] * normalizer)}};
 }
 
-// Index of (entry, split, head) among the partials, in heads.
-REPRISE_FN int64_t PartialAt(const AttentionArgs& a, uint32_t entry, uint32_t split, int head) {
-  return (static_cast<int64_t>(entry) * a.max_splits + split) * a.num_heads + head;
-}
-
-// Merges all splits of the group of heads in split order, a batch of independent loads at a time.
+// Merges all splits of the row's query tokens for one group of heads in split order, a batch of
+// independent loads at a time.
 template <typename T>
 REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group) {
   constexpr int kBatch = 8;
-  const int columns = a.kv.head_dim / 4;
+  const int columns = a.kv.head_dim / 4, rows = static_cast<int>(item.q_count) * group;
   const int splits = static_cast<int>(item.num_splits);
-  for (int i = ThreadX(); i < group * columns; i += BlockThreads()) {
-    const int in_group = i / columns, column = (i - in_group * columns) * 4;
-    const int head = static_cast<int>(item.kv_head) * group + in_group;
-    const int64_t first = PartialAt(a, item.entry, 0, head);
+  const int64_t heads_of_split = static_cast<int64_t>(item.q_count) * a.num_heads;
+  for (int i = ThreadX(); i < rows * columns; i += BlockThreads()) {
+    const int row = i / columns, column = (i - row * columns) * 4;
+    const auto token = static_cast<uint32_t>(row / group);
+    const int head = static_cast<int>(item.kv_head) * group + row % group;
+    const int64_t first = PartialIndex(a, item.entry, 0, item.q_count, token, head);
     float top = -Infinity(), sum = 0.0f;
     Vec<float, 4> v{};
     for (int s0 = 0; s0 < splits; s0 += kBatch) {
@@ -45,7 +45,7 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& it
       REPRISE_UNROLL
       for (int j = 0; j < kBatch; ++j) {
         const bool live = s0 + j < splits;
-        const int64_t at = first + static_cast<int64_t>(live ? s0 + j : s0) * a.num_heads;
+        const int64_t at = first + (live ? s0 + j : s0) * heads_of_split;
         max[j] = live ? LoadFresh(a.partial_max + at) : -Infinity();
         partial_sum[j] = LoadFresh(a.partial_sum + at);
         partial[j] = LoadFresh(
@@ -66,8 +66,18 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& it
         for (int i = 0; i < 4; ++i) v.v[i] += partial[j].v[i] * weight;
       }
     }
-    StoreOutput4<T>(a, item.first_q, head, column, v, sum);
+    StoreOutput4<T>(a, item.first_q + token, head, column, v, top, sum);
   }
+}
+
+// After a split's partial results are written: the last of its row's to arrive merges them. Called
+// by every thread of the block; contains barriers. flag: a word of shared memory for this alone.
+template <typename T>
+REPRISE_FN void ArriveAndMerge(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
+                               uint32_t* flag) {
+  uint32_t* arrivals =
+      a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
+  if (ArriveIsLastFencedOnce(arrivals, item.num_splits, flag)) MergeSplitsOf<T>(a, item, group);
 }
 
 // Shared memory of the merge across warps.
@@ -110,10 +120,10 @@ template <typename T>
 REPRISE_FN void StoreMerged(const AttentionArgs& a, const ResolvedWorkItem& item, int head,
                             int column, const MergedColumns& m) {
   if (item.num_splits == 1) {
-    StoreOutput4<T>(a, item.first_q, head, column, m.v, m.sum);
+    StoreOutput4<T>(a, item.first_q, head, column, m.v, m.max, m.sum);
     return;
   }
-  const int64_t at = PartialAt(a, item.entry, item.split, head);
+  const int64_t at = PartialIndex(a, item.entry, item.split, 1, 0, head);
   StoreVec(a.partial_out + at * a.kv.head_dim + column, m.v);
   if (column == 0) {
     a.partial_max[at] = m.max;
@@ -161,11 +171,7 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
                      MergeWarps<kHeadSize>(shared, row0 + r, r, column));
     }
   }
-  if (item.num_splits == 1) return;
-  uint32_t* arrivals =
-      a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
-  if (ArriveIsLastFencedOnce(arrivals, item.num_splits, shared.flag))
-    MergeSplitsOf<T>(a, item, group);
+  if (item.num_splits != 1) ArriveAndMerge<T>(a, item, group, shared.flag);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

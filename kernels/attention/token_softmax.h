@@ -64,10 +64,14 @@ class TokenSoftmax {
   };
 
   // Takes a chunk: shared addresses of K and V in panels (KvLayout), multiples of 1024. Rows that
-  // do not count hold anything finite.
-  REPRISE_FN void Take(uint32_t keys, uint32_t values, float scale_log2, const Seen& seen) {
+  // do not count hold anything finite. adjust(s) makes scores of factor * q . k: s[2 h + i], of
+  // token Dimension(h) and head Head(i).
+  template <typename Adjust>
+  REPRISE_FN void Take(uint32_t keys, uint32_t values, float factor, const Seen& seen,
+                       Adjust adjust) {
     float s[4];
-    Score(keys, scale_log2, s);
+    Score(keys, factor, s);
+    adjust(s);
     if (!seen.all()) Hide(seen, s);
     const float top[2] = {Max(s[0], s[2]), Max(s[1], s[3])};
     if (AnyLane(top[0] > base_[0] + kBaseSlack || top[1] > base_[1] + kBaseSlack)) Raise(top);
@@ -106,7 +110,7 @@ class TokenSoftmax {
  private:
   // Tokens Dimension(h) of heads Head(i): s[2 h + i]. Even and odd steps are summed apart, so that
   // a product waits for the one before the last.
-  REPRISE_FN void Score(uint32_t keys, float scale_log2, float (&s)[4]) const {
+  REPRISE_FN void Score(uint32_t keys, float factor, float (&s)[4]) const {
     float odd[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     REPRISE_UNROLL
     for (float& x : s) x = 0.0f;
@@ -117,7 +121,7 @@ class TokenSoftmax {
       MmaSync16x8x16<T>(k % 2 == 0 ? s : odd, a, q_[k][0], q_[k][1]);
     }
     REPRISE_UNROLL
-    for (int i = 0; i < 4; ++i) s[i] = (s[i] + odd[i]) * scale_log2;
+    for (int i = 0; i < 4; ++i) s[i] = (s[i] + odd[i]) * factor;
   }
 
   REPRISE_FN static void Hide(const Seen& seen, float (&s)[4]) {

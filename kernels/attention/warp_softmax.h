@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one warp of the matrix-unit attention kernels computes: 16 query rows against tiles of K and
-// V in shared memory, with a running softmax. Scores are in units of log2: scale * log2(e) * q . k,
-// so that exp is exp2.
+// V in shared memory, with a running softmax. Scores are in units of log2, times log2(e), so that
+// exp is exp2.
 #ifndef REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 #define REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 
 #include "kernels/attention/attention_geometry.h"
+#include "kernels/attention/score_switches.h"
 #include "kernels/device/matrix.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
-
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 // What to subtract before exp2: the maximum, or 0 for a row that has seen no token (all weights are
 // then 0, not NaN).
@@ -43,8 +42,8 @@ class WarpSoftmax {
     }
   }
 
-  // s = scale_log2 * Q K^T. keys: shared address of kTokens swizzled rows.
-  REPRISE_FN void Score(uint32_t keys, float scale_log2, Scores& s) const {
+  // s = factor * Q K^T. keys: shared address of kTokens swizzled rows.
+  REPRISE_FN void Score(uint32_t keys, float factor, Scores& s) const {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) s[t].Clear();
     REPRISE_UNROLL
@@ -57,7 +56,26 @@ class WarpSoftmax {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) {
       REPRISE_UNROLL
-      for (int i = 0; i < MatrixD<16>::kSize; ++i) s[t].v[i] *= scale_log2;
+      for (int i = 0; i < MatrixD<16>::kSize; ++i) s[t].v[i] *= factor;
+    }
+  }
+
+  // Where the launch has a cap: of what Score gave with ScoreFactor.
+  REPRISE_FN static void Cap(const AttentionArgs& a, Scores& s) {
+    REPRISE_UNROLL
+    for (int t = 0; t < kTokens / 16; ++t) CapScores(a, s[t].v);
+  }
+
+  // Where the launch has ALiBi: of row MatrixRow(h), whose head has this slope and whose query
+  // token is at `position`; the tile's first token is `first`.
+  REPRISE_FN static void AddAlibi(Scores& s, int h, uint32_t first, uint32_t position,
+                                  float slope) {
+    REPRISE_UNROLL
+    for (int t = 0; t < kTokens / 16; ++t) {
+      REPRISE_UNROLL
+      for (int j = 0; j < kLaneColumns<16>; ++j)
+        s[t].v[At(h, j)] +=
+            AlibiBias(slope, first + static_cast<uint32_t>(t * 16 + MatrixColumn(j)), position);
     }
   }
 

@@ -32,14 +32,16 @@
 //
 // Host memory: LoadFromHost (16 bytes past every cache), FenceSystem, StoreToHost (release).
 //
-// Arithmetic: Exp2 (fast, 2 ulp), Exp, Log, Rsqrt, SinCos, Max, MultiplyAdd, MultiplyHigh,
-// Infinity, QuietNaN, BitsOf, FloatOf, and Pack2<T>: two floats rounded to 16 bits each, in one
-// register.
+// Arithmetic: Exp2 (fast, 2 ulp), Exp, Log, Tanh (4 ulp), Rsqrt, Reciprocal (fast, 1 ulp), SinCos,
+// Max, MultiplyAdd, MultiplyHigh, Infinity, QuietNaN, BitsOf, FloatOf, and Pack2<T>: two floats
+// rounded to 16 bits each, in one register.
 //
 // A kernel: REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) defines it over
 // body(const Args&, unsigned char* shared); shared memory starts at a multiple of 1024 bytes. Where
 // the constant `fits` is false the kernel is empty, and body is not compiled. min_blocks: of a
-// multiprocessor; caps registers on CUDA.
+// multiprocessor; caps registers on CUDA. ReadAgain(args), of the kernel's own, is the same
+// arguments, read where they are used: under a branch that is seldom taken, so that nothing of them
+// takes a register before it.
 #ifndef REPRISE_KERNELS_DEVICE_THREAD_H_
 #define REPRISE_KERNELS_DEVICE_THREAD_H_
 
@@ -63,6 +65,21 @@ REPRISE_FN uint32_t SwizzledOffset(uint32_t row, uint32_t chunk) {
   static_assert(kChunks == 4 || kChunks % 8 == 0);
   const uint32_t flip = kChunks == 4 ? (row >> 1) & 3u : row & 7u;
   return (row * kChunks + (chunk ^ flip)) * 16;
+}
+
+// Near 0, where 1 - 2 / (e^2x + 1) cancels, an odd polynomial. Both are computed: no lane waits for
+// another's branch. Far from 0 the exponential is 0 or infinite, which its reciprocal takes.
+REPRISE_FN float Tanh(float x) {
+  const float magnitude = x < 0.0f ? -x : x, square = x * x;
+  const float far =
+      MultiplyAdd(-2.0f, Reciprocal(Exp2(magnitude * 2.8853900817779268f) + 1.0f), 1.0f);
+  float p = -6.610227839e-03f;
+  p = MultiplyAdd(p, square, 2.130938867e-02f);
+  p = MultiplyAdd(p, square, -5.390942883e-02f);
+  p = MultiplyAdd(p, square, 1.333311373e-01f);
+  p = MultiplyAdd(p, square, -3.333333201e-01f);
+  const float near = MultiplyAdd(x * square, p, x);
+  return magnitude < 0.55f ? near : x < 0.0f ? -far : far;
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -275,8 +275,8 @@ TEST_P(AttentionLargeTest, ARowOf128kTokensMatchesTheOracle) {
         }
       }
       for (size_t h = 0; h < 4; ++h)
-        OracleAttentionHead(std::span(q).subspan((e * 4 + h) * 64, 64), k, v, 0.125,
-                            rounds ? HalfUlp(dtype(), 1.0) : 0.0, expected);
+        OracleAttentionHead(std::span(q).subspan((e * 4 + h) * 64, 64), k, v, {.scale = 0.125},
+                            rounds ? dtype() : DType::kF32, expected);
     }
     const auto got = Attend(step, layout, pool.data(), q_on_device, candidate);
     ExpectNear(Decode(dtype(), got), expected, dtype());

@@ -6,14 +6,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/device/traits.h"
 #include "tests/testing/cases/attention_cases.h"
@@ -21,6 +27,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/random_attention.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/step_oracle.h"
 
@@ -34,8 +41,6 @@ using kernels::AttentionPhase;
 using kernels::AttentionRow;
 using runtime::DType;
 
-constexpr AttentionCandidate kCandidates[] = {AttentionCandidate::kBest,
-                                              AttentionCandidate::kPortable};
 const char* NameOf(AttentionCandidate c) {
   return c == AttentionCandidate::kBest ? "best" : "portable";
 }
@@ -49,8 +54,9 @@ struct RowData {
   uint32_t length() const { return context_before + num_tokens; }
 };
 
-std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype) {
-  Random random(static_cast<uint64_t>(c.head_dim) * 131 + static_cast<uint64_t>(c.num_heads));
+std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype, uint64_t number = 0) {
+  Random random(number * 65521 + static_cast<uint64_t>(c.head_dim) * 131 +
+                static_cast<uint64_t>(c.num_heads));
   const size_t dim = static_cast<size_t>(c.head_dim);
   std::vector<RowData> rows;
   for (const AttentionRow& r : c.rows) {
@@ -140,10 +146,76 @@ struct Batch {
     num_tokens.push_back(row.num_tokens);
     slots.push_back(slot);
     q.insert(q.end(), row.q.begin(), row.q.end());
-    AddAttentionItems(e, slot, row.context_before, row.num_tokens, c.split,
-                      kernels::PrefillQueryTokens(c.num_heads / c.num_kv_heads), c.window, plan);
+    const uint32_t q_tokens = kernels::PrefillQueryTokens(c.num_heads / c.num_kv_heads);
+    const uint32_t splits = std::min(c.prompt_splits, c.split.max_splits / row.num_tokens);
+    if (row.num_tokens > 1 && row.num_tokens <= q_tokens && splits > 1) {
+      AddPromptSplits(e, slot, row.context_before, row.num_tokens, c.split, splits, c.window, plan);
+    } else {
+      AddAttentionItems(e, slot, row.context_before, row.num_tokens, c.split, q_tokens, c.window,
+                        plan);
+    }
   }
 };
+
+// A slope for every head, falling by powers of two as models have them, and one that rises with the
+// distance.
+std::vector<float> SlopesOf(const AttentionCase& c) {
+  std::vector<float> slopes;
+  for (int h = 0; h < c.num_heads; ++h)
+    slopes.push_back(static_cast<float>(std::exp2(-8.0 * (h + 1) / c.num_heads)));
+  slopes[static_cast<size_t>(c.head_dim) % slopes.size()] *= -0.25f;
+  return slopes;
+}
+
+// A sink for every head: near the scores, and so far above and below them that one of the two sums
+// vanishes, or would overflow.
+std::vector<float> SinksOf(const AttentionCase& c) {
+  constexpr float kSinks[] = {0.7f, -0.4f, 3.5f, 25.0f, 2.0f, -20.0f, 900.0f, -900.0f, 6.0f};
+  std::vector<float> sinks;
+  for (int h = 0; h < c.num_heads; ++h)
+    sinks.push_back(kSinks[static_cast<size_t>(h + c.head_dim / 16) % std::size(kSinks)]);
+  return sinks;
+}
+
+// The elements of all tokens of one head among `heads`.
+std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t head, size_t dim,
+                           size_t num_tokens) {
+  std::vector<double> out;
+  for (size_t t = 0; t < num_tokens; ++t) {
+    const auto begin = all.begin() + static_cast<ptrdiff_t>((t * heads + head) * dim);
+    out.insert(out.end(), begin, begin + static_cast<ptrdiff_t>(dim));
+  }
+  return out;
+}
+
+Expected OracleRow(const AttentionCase& c, const RowData& row, DType probabilities) {
+  const size_t dim = static_cast<size_t>(c.head_dim);
+  const size_t heads = static_cast<size_t>(c.num_heads);
+  const size_t kv_heads = static_cast<size_t>(c.num_kv_heads);
+  const std::vector<float> slopes = SlopesOf(c), sinks = SinksOf(c);
+  std::vector<std::vector<double>> k, v;
+  for (size_t h = 0; h < kv_heads; ++h) {
+    k.push_back(HeadOf(row.k, kv_heads, h, dim, row.length()));
+    v.push_back(HeadOf(row.v, kv_heads, h, dim, row.length()));
+  }
+  Expected expected;
+  for (size_t t = 0; t < row.num_tokens; ++t) {
+    const size_t length = row.context_before + t + 1;
+    const size_t visible = c.window == 0 ? length : std::min<size_t>(length, c.window);
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t kv = h / (heads / kv_heads);
+      OracleScores scores{.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim))),
+                          .softcap = c.softcap,
+                          .slope = c.alibi ? slopes[h] : 0.0};
+      if (c.sinks) scores.sink = sinks[h];
+      OracleAttentionHead(std::span(row.q).subspan((t * heads + h) * dim, dim),
+                          std::span(k[kv]).first(length * dim).last(visible * dim),
+                          std::span(v[kv]).first(length * dim).last(visible * dim), scores,
+                          probabilities, expected);
+    }
+  }
+  return expected;
+}
 
 class AttentionTest : public KernelTest {
  protected:
@@ -182,9 +254,17 @@ class AttentionTest : public KernelTest {
     return result;
   }
 
+  // Those that may differ: an emulated GPU has the portable kernel alone for f32.
+  std::vector<AttentionCandidate> Candidates() const {
+    if (is_emulated() && dtype() == DType::kF32) return {AttentionCandidate::kPortable};
+    return {AttentionCandidate::kBest, AttentionCandidate::kPortable};
+  }
+
   // From here on launches plan for a device of so many multiprocessors.
   void LimitMultiprocessors(int count) {
-    ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
+    if (limited_ == nullptr) {
+      ASSERT_OK_AND_ASSIGN(limited_, kernels::KernelSet::Load(device(), dtype()));
+    }
     limited_->device.num_multiprocessors = count;
   }
   // From here on launches plan for a block with so much shared memory.
@@ -197,10 +277,19 @@ class AttentionTest : public KernelTest {
   }
 
   // Tensor cores take probabilities in the storage format.
-  double ProbabilityEps(AttentionCandidate candidate) const {
+  DType ProbabilityFormat(AttentionCandidate candidate) const {
     const bool gpu = is_emulated() || GetParam().device == runtime::DeviceKind::kCuda;
-    const bool rounds = gpu && candidate == AttentionCandidate::kBest && dtype() != DType::kF32;
-    return rounds ? HalfUlp(dtype(), 1.0) : 0.0;
+    return gpu && candidate == AttentionCandidate::kBest ? dtype() : DType::kF32;
+  }
+
+  void ExpectOracle(const AttentionCase& c, const std::vector<RowData>& rows,
+                    AttentionCandidate candidate) {
+    const std::vector<std::vector<std::byte>> got = Run(c, rows, 1, candidate);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      SCOPED_TRACE(absl::StrCat(c.name, ", ", NameOf(candidate), ", row ", r));
+      ExpectNear(Decode(dtype(), got[r]), OracleRow(c, rows[r], ProbabilityFormat(candidate)),
+                 dtype());
+    }
   }
 
  private:
@@ -225,6 +314,9 @@ class AttentionTest : public KernelTest {
                                                   static_cast<size_t>(c.num_kv_heads));
     args.kv = batch.layout;
     args.window = c.window;
+    args.softcap = c.softcap;
+    if (c.alibi) args.alibi_slopes = memory.Constant(SlopesOf(c));
+    if (c.sinks) args.sinks = memory.Constant(SinksOf(c));
     args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
     return args;
   }
@@ -260,53 +352,45 @@ class AttentionTest : public KernelTest {
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 
-// The elements of all tokens of one head among `heads`.
-std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t head, size_t dim,
-                           size_t num_tokens) {
-  std::vector<double> out;
-  for (size_t t = 0; t < num_tokens; ++t) {
-    const auto begin = all.begin() + static_cast<ptrdiff_t>((t * heads + head) * dim);
-    out.insert(out.end(), begin, begin + static_cast<ptrdiff_t>(dim));
-  }
-  return out;
-}
-
-Expected OracleRow(const AttentionCase& c, const RowData& row, double probability_eps) {
-  const size_t dim = static_cast<size_t>(c.head_dim);
-  const size_t heads = static_cast<size_t>(c.num_heads);
-  const size_t kv_heads = static_cast<size_t>(c.num_kv_heads);
-  const double scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  std::vector<std::vector<double>> k, v;
-  for (size_t h = 0; h < kv_heads; ++h) {
-    k.push_back(HeadOf(row.k, kv_heads, h, dim, row.length()));
-    v.push_back(HeadOf(row.v, kv_heads, h, dim, row.length()));
-  }
-  Expected expected;
-  for (size_t t = 0; t < row.num_tokens; ++t) {
-    const size_t length = row.context_before + t + 1;
-    const size_t visible = c.window == 0 ? length : std::min<size_t>(length, c.window);
-    for (size_t h = 0; h < heads; ++h) {
-      const size_t kv = h / (heads / kv_heads);
-      OracleAttentionHead(std::span(row.q).subspan((t * heads + h) * dim, dim),
-                          std::span(k[kv]).first(length * dim).last(visible * dim),
-                          std::span(v[kv]).first(length * dim).last(visible * dim), scale,
-                          probability_eps, expected);
-    }
-  }
-  return expected;
-}
-
 TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
-    for (const AttentionCandidate candidate : kCandidates) {
-      const std::vector<std::vector<std::byte>> got = Run(c, rows, 1, candidate);
-      for (size_t r = 0; r < rows.size(); ++r) {
-        SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", row " + std::to_string(r));
-        ExpectNear(Decode(dtype(), got[r]), OracleRow(c, rows[r], ProbabilityEps(candidate)),
-                   dtype());
-      }
-    }
+    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
+  }
+}
+
+TEST_P(AttentionTest, CapsSlopesAndSinksMatchTheOracle) {
+  for (const AttentionCase& c : kernels::kAttentionSwitchCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
+  }
+}
+
+// REPRISE_ATTENTION_CASES=<first number>[:<how many>] runs these cases in place of the usual ones:
+// a failure names its number, and the test that it is for. No two devices and dtypes draw the same.
+TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
+  const bool gpu = !is_emulated() && GetParam().device != runtime::DeviceKind::kHost;
+  const RandomAttentionLimits limits = gpu ? RandomAttentionLimits{5, 1500, 130, 20'000'000}
+                                       : is_emulated() ? RandomAttentionLimits{}
+                                                       : RandomAttentionLimits{4, 200, 30, 400'000};
+  uint64_t first = 1'000'000 * static_cast<uint64_t>(GetParam().emulated) +
+                   100'000 * static_cast<uint64_t>(GetParam().device) +
+                   10'000 * static_cast<uint64_t>(dtype());
+  uint64_t count = gpu ? 1000 : is_emulated() ? 60 : 100;
+  if (const char* const asked = std::getenv("REPRISE_ATTENTION_CASES"); asked != nullptr) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(asked, absl::MaxSplits(':', 1));
+    count = 1;
+    ASSERT_TRUE(absl::SimpleAtoi(parts.first, &first)) << asked;
+    ASSERT_TRUE(parts.second.empty() || absl::SimpleAtoi(parts.second, &count)) << asked;
+  }
+  for (uint64_t number = first; number < first + count && !HasFailure(); ++number) {
+    const RandomAttention random(number, limits);
+    SCOPED_TRACE(absl::StrCat("REPRISE_ATTENTION_CASES=", number, ": ", random.Text()));
+    LimitMultiprocessors(random.multiprocessors);
+    const std::vector<RowData> rows = MakeRows(random.shape, dtype(), number);
+    for (const AttentionCandidate candidate : Candidates())
+      ExpectOracle(random.shape, rows, candidate);
   }
 }
 
@@ -314,7 +398,7 @@ TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
-    for (const AttentionCandidate candidate : kCandidates) {
+    for (const AttentionCandidate candidate : Candidates()) {
       const std::vector<std::vector<std::byte>> together = Run(c, rows, 2, candidate);
       // Emulation is slow: every third row there.
       for (size_t r = 0; r < rows.size(); r += is_emulated() ? 3 : 1) {
@@ -365,7 +449,7 @@ TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
     for (const RowData& row : MakeRows(c, dtype())) {
       if (row.num_tokens < 8 || (is_emulated() && c.window == 0)) continue;
-      for (const AttentionCandidate candidate : kCandidates) {
+      for (const AttentionCandidate candidate : Candidates()) {
         SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", " +
                      std::to_string(row.num_tokens) + " tokens");
         const std::vector<std::byte> whole = Run(c, {row}, 1, candidate)[0];
@@ -490,6 +574,12 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
   args = good;
   args.kv.block_size = 0;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "block_size is 0"));
+  for (const float softcap : {-1.0f, INFINITY, NAN}) {
+    args = good;
+    args.softcap = softcap;
+    EXPECT_THAT(launch(args), StatusIs(kInvalid, absl::StrCat("softcap is ", softcap,
+                                                              "; allowed: 0 (none) and")));
+  }
   args = good;
   args.kv.head_dim = 264;
   EXPECT_THAT(launch(args), StatusIs(absl::StatusCode::kUnimplemented, "head_dim is 264"));

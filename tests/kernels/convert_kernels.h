@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of tests alone, which convert arrays with the device layer's element types, so that its
-// conversions are checked as every kernel is: on the host, under emulation of every unit, on CUDA,
-// and compiled for AMD. Included once per device.
+// Kernels of tests alone, which convert arrays with the device layer's element types, and take the
+// tanh of one, so that both are checked as every kernel is: on the host, under emulation of every
+// unit, on CUDA, and compiled for AMD. Included once per device.
 #ifndef REPRISE_TESTS_KERNELS_CONVERT_KERNELS_H_
 #define REPRISE_TESTS_KERNELS_CONVERT_KERNELS_H_
 
@@ -10,8 +10,9 @@
 
 namespace reprise::testing {
 
-// `in` and the outputs: n elements, aligned to 16 bytes; n is a multiple of 16. Of 8-bit formats
-// `from_packs` gets the same once more, converted in packs of 16 bytes; others leave it alone.
+// in, out: n floats for the tanh. For conversions `in` and the outputs: n elements, aligned to 16
+// bytes; n is a multiple of 16. Of 8-bit formats `from_packs` gets the same once more, converted in
+// packs of 16 bytes; others leave it alone.
 struct ConvertArgs {
   const void* in;
   void* out;
@@ -50,6 +51,12 @@ REPRISE_FN void ConvertFromFloatBody(Block& b, const testing::ConvertArgs& a) {
   }
 }
 
+REPRISE_FN void TanhBody(Block& b, const testing::ConvertArgs& a) {
+  const float* in = static_cast<const float*>(a.in);
+  float* out = static_cast<float*>(a.out);
+  b.For(a.n, [&](int i) { out[i] = Tanh(in[i]); });
+}
+
 #define REPRISE_CONVERT_KERNELS(suffix, T)                                                     \
   REPRISE_BLOCK_KERNEL(reprise_test_##suffix##_to_f32, Threads(256), 0, ConvertToFloatBody<T>, \
                        testing::ConvertArgs)                                                   \
@@ -58,6 +65,7 @@ REPRISE_FN void ConvertFromFloatBody(Block& b, const testing::ConvertArgs& a) {
 // Kernels are defined in every source that includes this, each in a namespace of its own.
 // NOLINTNEXTLINE(misc-definitions-in-headers)
 REPRISE_FOR_EACH_CONVERTED(REPRISE_CONVERT_KERNELS)
+REPRISE_BLOCK_KERNEL(reprise_test_tanh, Threads(256), 0, TanhBody, testing::ConvertArgs)
 
 #if !defined(__CUDACC__) && !defined(__HIP__)
 #define REPRISE_CONVERT_DEFS(suffix, T)                                                   \
@@ -65,6 +73,7 @@ REPRISE_FOR_EACH_CONVERTED(REPRISE_CONVERT_KERNELS)
       runtime::KernelDef{"reprise_test_f32_to_" #suffix, &reprise_test_f32_to_##suffix},
 inline constexpr runtime::KernelDef kConvertKernels[] = {
     REPRISE_FOR_EACH_CONVERTED(REPRISE_CONVERT_DEFS)  //
+    runtime::KernelDef{"reprise_test_tanh", &reprise_test_tanh},
 };
 #endif
 

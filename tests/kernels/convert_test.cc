@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer's conversions (kernels/device/types.h, fp8.h) on every device, bit by bit
-// against the formats' definitions.
+// against the formats' definitions, and its tanh (thread.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -202,6 +202,24 @@ TEST_P(ConvertTest, FloatsBecomeTheNearest16BitFloatToTheBit) {
       }
     }
   }
+}
+
+TEST_P(ConvertTest, TanhIsWithinFourUnitsInTheLastPlace) {
+  std::vector<float> values = Sweep();
+  for (int i = -200'000; i <= 200'000; ++i) values.push_back(static_cast<float>(i) * 5e-5f);
+  const std::vector<float> got = Convert<float>("reprise_test_tanh", values, false);
+  double worst = 0.0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(std::isnan(got[i]), std::isnan(values[i])) << values[i];
+    if (std::isnan(values[i])) continue;
+    // Denormal numbers may count as zero.
+    const double want = std::tanh(double{values[i]});
+    if (std::fabs(want) < std::numeric_limits<float>::min()) continue;
+    ASSERT_LE(std::fabs(got[i]), 1.0f) << values[i];
+    worst = std::max(worst, std::fabs(got[i] - want) / (2 * HalfUlp(DType::kF32, want)));
+    ASSERT_LE(worst, 4.0) << "of " << values[i] << ": got " << got[i] << ", want " << want;
+  }
+  RecordProperty("worst_ulp", std::to_string(worst));
 }
 
 }  // namespace

@@ -135,39 +135,82 @@ Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
   return out;
 }
 
+namespace {
+
+// A score and how far a kernel's may lie from it.
+struct OracleScore {
+  double value, slack;
+};
+// behind: how many tokens the key lies behind the query.
+OracleScore ScoreOf(std::span<const double> q, std::span<const double> key, double behind,
+                    const OracleScores& scores) {
+  double dot = 0.0, magnitude = 0.0;
+  for (size_t d = 0; d < q.size(); ++d) {
+    dot += q[d] * key[d];
+    magnitude += std::fabs(q[d] * key[d]);
+  }
+  OracleScore s{scores.scale * dot, 2 * kEps * (static_cast<double>(q.size()) + 4) *
+                                        std::fabs(scores.scale) * magnitude};
+  if (scores.softcap != 0.0) {
+    // The slope of tanh is at most 1. Its own error is 4 units in the last place, and there are
+    // products around it.
+    s.value = scores.softcap * std::tanh(s.value / scores.softcap);
+    s.slack += 16 * kEps * std::fabs(s.value);
+  }
+  const double bias = -scores.slope * behind;
+  if (bias != 0.0) {
+    s.value += bias;
+    s.slack += 4 * kEps * (std::fabs(bias) + std::fabs(s.value));
+  }
+  return s;
+}
+
+}  // namespace
+
 void OracleAttentionHead(std::span<const double> q, std::span<const double> keys,
-                         std::span<const double> values, double scale, double probability_eps,
-                         Expected& out) {
+                         std::span<const double> values, const OracleScores& scores,
+                         DType probabilities, Expected& out) {
   const size_t dim = q.size(), n = keys.size() / dim;
+  // A probability that a kernel rounds is off by a part of itself, or where that is less by half
+  // the least number of its format; it is relative to the largest score then.
+  const bool rounds = probabilities != DType::kF32;
+  const double rounding = rounds ? HalfUlp(probabilities, 1.0) : 0.0;
+  const double least = rounds ? HalfUlp(probabilities, 0.0) : 0.0;
   std::vector<double> weight(n), weight_eps(n);
   double top = -INFINITY;
   for (size_t p = 0; p < n; ++p) {
-    double dot = 0.0, magnitude = 0.0;
-    for (size_t d = 0; d < dim; ++d) {
-      dot += q[d] * keys[p * dim + d];
-      magnitude += std::fabs(q[d] * keys[p * dim + d]);
-    }
-    weight[p] = scale * dot;
-    weight_eps[p] = 2 * kEps * (static_cast<double>(dim) + 4) * std::fabs(scale) * magnitude;
-    top = std::max(top, weight[p]);
+    const OracleScore s =
+        ScoreOf(q, keys.subspan(p * dim, dim), static_cast<double>(n - 1 - p), scores);
+    weight[p] = s.value;
+    weight_eps[p] = s.slack;
+    top = std::max(top, s.value);
   }
-  double sum = 0.0;
+  const double base = std::max(top, scores.sink.value_or(top));
+  // A score that is off shifts its weight by as much; a weight is one exponential times another
+  // where partial results are merged.
+  const auto exponential_eps = [](double x) { return 2 * ExpEps(x) + 2 * kEps * std::fabs(x); };
+  double sum = 0.0, sink = 0.0, sink_eps = 0.0;
   for (size_t p = 0; p < n; ++p) {
-    const double x = weight[p] - top;
-    // A score that is off shifts its weight by as much; a weight is one exponential times another
-    // where partial results are merged.
-    weight_eps[p] += 2 * ExpEps(x) + 2 * kEps * std::fabs(x) + probability_eps;
+    const double x = weight[p] - base;
+    weight_eps[p] += exponential_eps(x) + rounding;
     sum += weight[p] = std::exp(x);
   }
+  if (scores.sink) {
+    const double x = *scores.sink - base;
+    sink_eps = exponential_eps(x) + 2 * kEps * (std::fabs(*scores.sink) + std::fabs(base));
+    sum += sink = std::exp(x);
+  }
   // n products and sums, above and below, and the merging.
-  double sum_eps = 4 * kEps * (static_cast<double>(n) + 64);
+  double sum_eps = 4 * kEps * (static_cast<double>(n) + 64) + sink / sum * sink_eps;
   for (size_t p = 0; p < n; ++p) sum_eps += (weight[p] /= sum) * weight_eps[p];
+  const double least_weight = least * std::exp(top - base) / sum;
   for (size_t d = 0; d < dim; ++d) {
     double value = 0.0, slack = 0.0;
     for (size_t p = 0; p < n; ++p) {
       const double term = weight[p] * values[p * dim + d];
       value += term;
-      slack += std::fabs(term) * (weight_eps[p] + sum_eps);
+      slack += std::fabs(term) * (weight_eps[p] + sum_eps) +
+               std::fabs(values[p * dim + d]) * least_weight;
     }
     out.Add(value, slack);
   }

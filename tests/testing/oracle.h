@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -58,12 +59,21 @@ void OracleLinearOutput(std::span<const double> x, std::span<const double> w, do
 Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
                       std::span<const double> bias, size_t in_features, double scale);
 
-// One query head over n = keys.size() / q.size() KV tokens: softmax(scale * K q) V.
-// probability_eps: relative error of a probability where a kernel rounds it to its storage format
-// before the second product; 0 otherwise.
+// What scores are made of, in this order: scale * q . k; under a cap c * tanh(s / c); a slope times
+// how far the key lies behind the query (at most 0); and a sink, one more score that has no value.
+struct OracleScores {
+  double scale = 1.0;
+  double softcap = 0.0;  // 0: none
+  double slope = 0.0;
+  std::optional<double> sink = std::nullopt;
+};
+
+// One query head over n = keys.size() / q.size() KV tokens, of which the last is the query's own:
+// softmax(scores) V. probabilities: the format to which a kernel rounds probabilities before the
+// second product; f32 where it does not.
 void OracleAttentionHead(std::span<const double> q, std::span<const double> keys,
-                         std::span<const double> values, double scale, double probability_eps,
-                         Expected& out);
+                         std::span<const double> values, const OracleScores& scores,
+                         runtime::DType probabilities, Expected& out);
 
 // Lowest id of the largest logit.
 uint32_t OracleGreedy(std::span<const double> logits);

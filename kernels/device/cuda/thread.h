@@ -211,6 +211,11 @@ REPRISE_FN float Exp2(float x) {
 REPRISE_FN float Exp(float x) { return __expf(x); }
 REPRISE_FN float Log(float x) { return logf(x); }
 REPRISE_FN float Rsqrt(float x) { return rsqrtf(x); }
+REPRISE_FN float Reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 REPRISE_FN void SinCos(float x, float* s, float* c) { sincosf(x, s, c); }
 REPRISE_FN float Infinity() { return __int_as_float(0x7f800000); }
 REPRISE_FN uint32_t BitsOf(float x) { return __float_as_uint(x); }
@@ -236,6 +241,12 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
 }
 
 // ---- kernels ----
+
+// Arguments are operands in constant memory as it is.
+template <typename Args>
+REPRISE_FN const Args& ReadAgain(const Args& args) {
+  return args;
+}
 
 #define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) \
   extern "C" __global__ void __launch_bounds__(threads, min_blocks)        \

@@ -173,6 +173,7 @@ REPRISE_FN float Exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 REPRISE_FN float Exp(float x) { return __builtin_amdgcn_exp2f(x * 1.4426950408889634f); }
 REPRISE_FN float Log(float x) { return __ocml_log_f32(x); }
 REPRISE_FN float Rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+REPRISE_FN float Reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 REPRISE_FN void SinCos(float x, float* s, float* c) {
   *s = __ocml_sin_f32(x);
   *c = __ocml_cos_f32(x);
@@ -190,6 +191,17 @@ REPRISE_FN uint32_t Pack2(float low, float high) {
 }
 
 // ---- kernels ----
+
+// The compiler loads all that a kernel uses of its arguments when it begins, and keeps it in scalar
+// registers, or in lanes of vector registers where there are too few. It cannot know that this is
+// where they lie: they are the kernel's only parameter.
+template <typename Args>
+REPRISE_FN const Args& ReadAgain(const Args&) {
+  auto* args =
+      (const __attribute__((address_space(4))) Args*)__builtin_amdgcn_kernarg_segment_ptr();
+  asm("" : "+s"(args));
+  return *(const Args*)args;
+}
 
 #define REPRISE_HIP_KERNEL(min_threads, max_threads) \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(min_threads, max_threads))) void

@@ -13,6 +13,7 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 REPRISE_FN float Exp(float x) { return std::exp(x); }
 REPRISE_FN float Log(float x) { return std::log(x); }
+REPRISE_FN float Tanh(float x) { return std::tanh(x); }
 REPRISE_FN float Rsqrt(float x) { return 1.0f / std::sqrt(x); }
 REPRISE_FN void SinCos(float x, float* s, float* c) {
   *s = std::sin(x);

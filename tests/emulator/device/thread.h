@@ -164,6 +164,7 @@ inline float Exp2(float x) { return std::exp2(x); }
 inline float Exp(float x) { return std::exp(x); }
 inline float Log(float x) { return std::log(x); }
 inline float Rsqrt(float x) { return 1.0f / std::sqrt(x); }
+inline float Reciprocal(float x) { return 1.0f / x; }
 inline void SinCos(float x, float* s, float* c) {
   *s = std::sin(x);
   *c = std::cos(x);
@@ -181,6 +182,11 @@ uint32_t Pack2(float low, float high) {
 }
 
 // ---- kernels ----
+
+template <typename Args>
+REPRISE_FN const Args& ReadAgain(const Args& args) {
+  return args;
+}
 
 inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.warp_size),
                                                        static_cast<size_t>(kTraits.shared_bytes)};

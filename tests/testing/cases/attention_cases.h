@@ -24,7 +24,12 @@ struct AttentionCase {
   int32_t block_size;
   SplitRule split;
   std::span<const AttentionRow> rows;
-  uint32_t window = 0;  // see AttentionArgs
+  // See AttentionArgs.
+  uint32_t window = 0;
+  float softcap = 0.0f;
+  bool alibi = false, sinks = false;
+  // See RowChoice; there is room for split.max_splits.
+  uint32_t prompt_splits = 1;
 };
 
 // Small splits, so that short rows have several.
@@ -53,6 +58,24 @@ inline constexpr AttentionRow kWindowRows[] = {{0, 1},  {6, 1},   {7, 1},  {8, 1
 
 // Prompts beyond windows of 24 and 90 tokens: whole, and a chunk whose window begins within a tile.
 inline constexpr AttentionRow kLongChunkRows[] = {{0, 131}, {70, 75}};
+
+inline constexpr AttentionRow kSwitchRows[] = {{0, 1}, {40, 1}, {150, 1}, {0, 20}, {33, 9}};
+
+// Lengths of one token, a block less one, a block, one more, and two chunks over the end of one.
+inline constexpr AttentionRow kBlocksOf16[] = {{0, 1}, {14, 1}, {15, 1}, {16, 1}, {90, 1}, {12, 7}};
+inline constexpr AttentionRow kBlocksOf32[] = {{0, 1}, {30, 1}, {31, 1}, {32, 1}, {0, 3}, {29, 6}};
+inline constexpr AttentionRow kBlocksOf48[] = {{0, 1},  {46, 1},  {47, 1},
+                                               {48, 1}, {130, 1}, {44, 5}};
+inline constexpr AttentionRow kBlocksOf544[] = {{0, 1}, {542, 1}, {543, 1}, {544, 1}, {541, 5}};
+inline constexpr SplitRule kLongSplits = {
+    .min_split_tokens = 64, .max_splits = 12, .split_multiple = 64};
+
+// Drafted tokens to verify: few query tokens behind histories of less and more than a split, at its
+// borders, and of several.
+inline constexpr AttentionRow kVerifyRows[] = {{0, 2},   {61, 2},  {62, 2},  {63, 3},  {127, 1},
+                                               {130, 4}, {190, 2}, {300, 4}, {330, 8}, {200, 30}};
+inline constexpr SplitRule kVerifySplits = {
+    .min_split_tokens = 20, .max_splits = 32, .split_multiple = 4};
 
 inline constexpr AttentionCase kAttentionCases[] = {
     {"one_token", 1, 1, 8, 1, kSmallSplits, kOneToken},
@@ -103,6 +126,58 @@ inline constexpr AttentionCase kAttentionCases[] = {
      {.min_split_tokens = 64, .max_splits = 16, .split_multiple = 64},
      kLongDecodeRows,
      500},
+    {"gqa_mixed_switches_64", 4, 2, 64, 16, kOddSplits, kSwitchRows, 45, 4.0f, true, true},
+    {.name = "gqa_verify_64",
+     .num_heads = 4,
+     .num_kv_heads = 2,
+     .head_dim = 64,
+     .block_size = 16,
+     .split = kVerifySplits,
+     .rows = kVerifyRows,
+     .prompt_splits = 32},
+    {.name = "mqa_verify_128_window_and_switches",
+     .num_heads = 8,
+     .num_kv_heads = 1,
+     .head_dim = 128,
+     .block_size = 24,
+     .split = kVerifySplits,
+     .rows = kVerifyRows,
+     .window = 150,
+     .softcap = 6.0f,
+     .alibi = true,
+     .sinks = true,
+     .prompt_splits = 3},
+    {.name = "mqa_verify_256_in_passes",
+     .num_heads = 16,
+     .num_kv_heads = 1,
+     .head_dim = 256,
+     .block_size = 16,
+     .split = kVerifySplits,
+     .rows = kVerifyRows,
+     .prompt_splits = 32},
+};
+
+// Of the oracle alone: every kernel with each switch by itself, and with all of them. Heads of 64,
+// 128, 192 and 256 in groups of at most 8 and blocks of a multiple of 16 are the bulk decode
+// kernel's where there is one; all others are decoded on matrix units. Splits and leaves are short,
+// so that rows of two blocks have several.
+inline constexpr AttentionCase kAttentionSwitchCases[] = {
+    {"mha_64_cap", 2, 2, 64, 16, kSmallSplits, kBlocksOf16, 0, 2.0f},
+    {"mha_64_alibi", 2, 2, 64, 16, kSmallSplits, kBlocksOf16, 0, 0.0f, true},
+    {"mha_64_sinks", 2, 2, 64, 16, kSmallSplits, kBlocksOf16, 0, 0.0f, false, true},
+    {"mqa_128_groups_of_2", 2, 1, 128, 32, kOddSplits, kBlocksOf32, 20, 50.0f, true},
+    {"gqa_192_groups_of_4", 8, 2, 192, 48, kSmallSplits, kBlocksOf48, 0, 0.0f, true, true},
+    {"mqa_256_groups_of_5", 5, 1, 256, 16, kSmallSplits, kBlocksOf16, 0, 3.0f, false, true},
+    {"mqa_128_groups_of_8", 8, 1, 128, 48, kOddSplits, kBlocksOf48, 33, 0.0f, false, true},
+    {"mqa_64_groups_of_8", 8, 1, 64, 544, kLongSplits, kBlocksOf544, 0, 6.0f, true, true},
+    {"mqa_80_groups_of_12", 12, 1, 80, 16, kSmallSplits, kBlocksOf16, 0, 2.5f},
+    {"mqa_80_groups_of_16", 16, 1, 80, 32, kOddSplits, kBlocksOf32, 24, 0.0f, true},
+    {"mqa_96_groups_of_5", 5, 1, 96, 48, kSmallSplits, kBlocksOf48, 0, 0.0f, false, true},
+    {"gqa_96_groups_of_2", 4, 2, 96, 32, kOddSplits, kBlocksOf32, 0, 8.0f, true, true},
+    {"mqa_96_one_block", 3, 1, 96, 544, kLongSplits, kBlocksOf544, 300, 0.0f, true, true},
+    {"mqa_128_groups_of_16", 16, 1, 128, 16, kSmallSplits, kBlocksOf16, 9, 5.0f, true, true},
+    {"mqa_256_groups_of_12", 12, 1, 256, 32, kOddSplits, kBlocksOf32, 0, 30.0f, true, true},
+    {"mha_20_odd_dim", 3, 3, 20, 5, kSmallSplits, kBlocksOf16, 12, 1.5f, true, true},
 };
 
 }  // namespace reprise::kernels
