@@ -372,7 +372,7 @@ TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
   const bool gpu = !is_emulated() && GetParam().device != runtime::DeviceKind::kHost;
   const RandomAttentionLimits limits = gpu ? RandomAttentionLimits{5, 1500, 130, 20'000'000}
                                        : is_emulated() ? RandomAttentionLimits{}
-                                                       : RandomAttentionLimits{4, 200, 30, 400'000};
+                                                       : RandomAttentionLimits{3, 150, 20, 200'000};
   uint64_t first = 1'000'000 * static_cast<uint64_t>(GetParam().emulated) +
                    100'000 * static_cast<uint64_t>(GetParam().device) +
                    10'000 * static_cast<uint64_t>(dtype());
