@@ -12,8 +12,8 @@
 
 namespace reprise::engine {
 
-// Which kernels compute linear layers. With either, a row's bits do not depend on the batch; the
-// two differ from each other by rounding. Reported in EngineInfo.
+// Which kernels compute linear layers, and on the host attention. With either, a row's bits do not
+// depend on the batch; the two differ from each other by rounding. Reported in EngineInfo.
 enum class LinearPolicy : uint8_t {
   kTuned,     // the device's fastest: tensor cores, or the CPU's vector units
   kPortable,  // the reference kernels, the same source on every device; slow

@@ -43,6 +43,26 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
                        args);
 }
 
+// nullptr where there is none for such a call.
+const LoadedKernel* NativeKernel(const KernelSet& kernels, const AttentionArgs& args) {
+  const size_t bytes = NativeAttentionLayoutOf(args.kv.head_dim).bytes;
+  if (args.kv.swizzled || bytes > kernels.device.max_shared_bytes) return nullptr;
+  return kernels.Find(kAttentionNative);
+}
+
+absl::Status LaunchNative(runtime::Stream& stream, const KernelSet& kernels,
+                          const LoadedKernel& kernel, const AttentionArgs& args) {
+  // Many to a thread, so that one that is held up leaves its share to the others.
+  constexpr unsigned kBlocksPerThread = 32;
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = kBlocksPerThread * static_cast<unsigned>(kernels.device.num_multiprocessors),
+       .block = kernel.threads,
+       .shared_bytes = NativeAttentionLayoutOf(args.kv.head_dim).bytes,
+       .label = kernel.label()},
+      args);
+}
+
 absl::Status LaunchBulkDecode(runtime::Stream& stream, const KernelSet& kernels,
                               const AttentionArgs& args) {
   const LoadedKernel* const kernel = BulkDecodeKernel(kernels, args.num_heads, args.kv);
@@ -86,6 +106,10 @@ absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const 
   REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
   if (phase == AttentionPhase::kDecode && args.shares != nullptr)
     return LaunchBulkDecode(stream, kernels, args);
+  if (candidate == AttentionCandidate::kBest) {
+    if (const LoadedKernel* const native = NativeKernel(kernels, args))
+      return LaunchNative(stream, kernels, *native, args);
+  }
   if (candidate == AttentionCandidate::kBest && MatrixAttentionFits(kernels, args)) {
     const MatrixAttentionLaunch launch = MatrixAttentionLaunchFor(kernels, args, phase);
     return stream.Launch(launch.kernel, launch.shape, args);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention: decode rows and prefill chunks of one batch, causal, GQA/MQA/MHA, any block
 // size. Work comes from the plan's lists; the grid is static. Decode rows go through the bulk
-// decode kernel where args.shares are given, whatever the candidate; else through matrix units
-// where they fit, else through the portable kernel, which is the reference.
+// decode kernel where args.shares are given, whatever the candidate; else through the host's own
+// kernel there, through matrix units where they fit, else through the portable kernel, which is the
+// reference.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_H_
 

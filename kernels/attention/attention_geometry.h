@@ -39,6 +39,36 @@ constexpr int PortableAttentionPassRows(int rows, int head_dim, size_t shared_by
   return static_cast<int>((all + passes - 1) / passes);
 }
 
+// ---- the host's own ----
+
+inline constexpr int kNativeKvTile = 64;    // KV tokens of one tile
+inline constexpr int kNativePassRows = 64;  // query rows that a block holds at a time
+
+// Byte offsets in a block's shared memory, for any instruction set and format. A row is padded to
+// row_floats.
+struct NativeAttentionLayout {
+  uint32_t q = 0;        // [kNativePassRows, row_floats] f32
+  uint32_t sums = 0;     // the same
+  uint32_t scores = 0;   // [kNativePassRows, kNativeKvTile] f32
+  uint32_t weights = 0;  // [kNativePassRows, 16] f32, partial sums of a row's weights
+  uint32_t rows = 0;     // [kNativePassRows], 64 bytes: what is kept of a row
+  uint32_t staged = 0;  // [2, 2 (K, V), kNativeKvTile], 64 bytes: rows that are no longer than that
+  uint32_t bytes = 0;
+};
+
+constexpr NativeAttentionLayout NativeAttentionLayoutOf(int head_dim) {
+  constexpr uint32_t kRows = kNativePassRows, kTile = kNativeKvTile;
+  const auto row = static_cast<uint32_t>((head_dim + 31) / 32 * 32) * 4;
+  NativeAttentionLayout l;
+  l.sums = l.q + kRows * row;
+  l.scores = l.sums + kRows * row;
+  l.weights = l.scores + kRows * kTile * 4;
+  l.rows = l.weights + kRows * 64;
+  l.staged = l.rows + kRows * 64;
+  l.bytes = l.staged + 4 * kTile * 64;
+  return l;
+}
+
 // ---- matrix units ----
 
 inline constexpr int kMatrixWarps = 4;

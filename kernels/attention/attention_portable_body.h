@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax
 // over KV tiles in shared memory. An item whose query rows do not all fit there is done in passes,
-// each by whichever block comes to it; no row looks at another, so passes change no bits. The
-// host's native body too. Simple on purpose: the reference on every device, and f32 on GPUs.
+// each by whichever block comes to it; no row looks at another, so passes change no bits. Simple on
+// purpose: the reference on every device, and f32 on GPUs.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
 

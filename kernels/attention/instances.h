@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled kernels of paged attention: portable; per phase and format one for each padded head
-// size on matrix units; and with bulk copies one for each head size. Columns:
+// The compiled kernels of paged attention: portable; the host's own; per phase and format one for
+// each padded head size on matrix units; and with bulk copies one for each head size. Columns:
 // kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 #define REPRISE_KERNELS_ATTENTION_INSTANCES_H_
@@ -16,6 +16,12 @@
     AttentionArgs, Threads(256), 0, Bf16, None, Bf16, 0, OnEveryDevice)                            \
   X(reprise_attention_portable_f16, kAttentionPortable, Block, AttentionPortableBody<F16>,         \
     AttentionArgs, Threads(256), 0, F16, None, F16, 0, OnEveryDevice)                              \
+  X(reprise_attention_native_f32, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, F32,    \
+    None, F32, 0, OnHost)                                                                          \
+  X(reprise_attention_native_bf16, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, Bf16,  \
+    None, Bf16, 0, OnHost)                                                                         \
+  X(reprise_attention_native_f16, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, F16,    \
+    None, F16, 0, OnHost)                                                                          \
   X(reprise_attention_decode_matrix_bf16_32, kAttentionDecodeMatrix, Thread,                       \
     (AttentionDecodeMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,      \
     Bf16, 32, HasMatrixHeadSize)                                                                   \
@@ -92,6 +98,7 @@
 namespace reprise::kernels {
 
 inline constexpr KernelFamily kAttentionPortable = {"attention", "attention_portable"};
+inline constexpr KernelFamily kAttentionNative = {"attention", "attention_native"};
 inline constexpr KernelFamily kAttentionDecodeMatrix = {"attention", "attention_decode_matrix"};
 inline constexpr KernelFamily kAttentionDecodeBulk = {"attention", "attention_decode_bulk"};
 inline constexpr KernelFamily kAttentionPrefillMatrix = {"attention", "attention_prefill_matrix"};

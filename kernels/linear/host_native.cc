@@ -8,41 +8,26 @@
 // alone and among others. The vector width does enter.
 #include "kernels/linear/host_native.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 
+#include "kernels/device/host/instruction_sets.h"
 #include "kernels/device/types.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
 
-// Highway's headers alone are used. Its own run-time choice needs its shared library, and our
-// programs link none beyond libc and libm.
-#define HWY_IS_DEBUG_BUILD 0
-#if defined(__x86_64__)
-#define HWY_DISABLED_TARGETS HWY_SSSE3
-#else
-#define HWY_COMPILE_ONLY_STATIC
-#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear/host_native.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "kernels/device/host/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::on_host {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
 
 // What one pass over K computes, in registers: rows x features sums, the features' weights, one
 // vector of x. Any values give the same bits. One row takes 4 streams of weights everywhere: on a
@@ -55,59 +40,6 @@ constexpr int kBlockFeatures = 4;  // of 32 registers
 constexpr int kBlockFeatures = 2;  // of 16
 #endif
 constexpr int kOneRowFeatures = 4;
-
-// How elements of T become vectors of f32: a step takes kStep elements and yields kParts vectors.
-template <typename T>
-struct Elements;
-
-template <>
-struct Elements<float> {
-  static constexpr int kParts = 1;
-  static constexpr int kStep = static_cast<int>(hn::MaxLanes(D()));
-  template <int kPart>
-  static HWY_INLINE V Load(const float* p) {
-    return hn::LoadU(D(), p);
-  }
-};
-
-template <>
-struct Elements<F16> {
-  static constexpr int kParts = 1;
-  static constexpr int kStep = static_cast<int>(hn::MaxLanes(D()));
-  template <int kPart>
-  static HWY_INLINE V Load(const F16* p) {
-    const hn::Rebind<hwy::float16_t, D> d;
-    return hn::PromoteTo(D(), hn::LoadU(d, reinterpret_cast<const hwy::float16_t*>(p)));
-  }
-};
-
-template <>
-struct Elements<Bf16> {
-#if HWY_TARGET == HWY_SCALAR
-  static constexpr int kParts = 1;
-  static constexpr int kStep = 1;
-  template <int kPart>
-  static HWY_INLINE V Load(const Bf16* p) {
-    return hn::Set(D(), ToFloat(*p));
-  }
-#else
-  // Even elements, then odd ones: a 32-bit lane holds two, and either is a float after one
-  // instruction. x and weight are taken apart alike, so products meet as they should.
-  static constexpr int kParts = 2;
-  static constexpr int kStep = 2 * static_cast<int>(hn::MaxLanes(D()));
-  template <int kPart>
-  static HWY_INLINE V Load(const Bf16* p) {
-    const hn::RepartitionToNarrow<hn::RebindToUnsigned<D> > du16;
-    const hn::RebindToUnsigned<D> du32;
-    const auto pairs = hn::BitCast(du32, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p)));
-    if constexpr (kPart == 0) {
-      return hn::BitCast(D(), hn::ShiftLeft<16>(pairs));
-    } else {
-      return hn::BitCast(D(), hn::And(pairs, hn::Set(du32, 0xffff0000u)));
-    }
-  }
-#endif
-};
 
 template <int kRows, int kFeatures>
 using Sums = V[kRows][kFeatures];
@@ -239,55 +171,17 @@ HWY_AFTER_NAMESPACE();
 namespace reprise::kernels::on_host {
 namespace {
 
-// Whether the CPU and the operating system run everything that Highway's target of this name lets
-// the compiler use.
-bool RunsHere([[maybe_unused]] std::string_view name) {
-#if defined(__x86_64__)
-  const bool sse4 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
-                    __builtin_cpu_supports("aes");
-  if (name == "sse4") return sse4;
-  // Not every compiler's builtin knows F16C. It uses AVX's registers: AVX2's check covers the
-  // operating system.
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  const bool avx2 = sse4 && f16c && __builtin_cpu_supports("avx2") &&
-                    __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-                    __builtin_cpu_supports("bmi2");
-  if (name == "avx2") return avx2;
-  if (name == "avx512")
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-#endif
-  return true;  // what the compiler takes for granted everywhere
-}
-
-#define REPRISE_NATIVE_TARGET(name, ns)                                          \
-  NativeLinearTarget {                                                           \
-    name, &ns::ComputeTile<float>, &ns::ComputeTile<Bf16>, &ns::ComputeTile<F16> \
-  }
-
-// Best first; each runs wherever one before it does.
+#define REPRISE_LINEAR_TARGET(name, ns) \
+  NativeLinearTarget{name, &ns::ComputeTile<float>, &ns::ComputeTile<Bf16>, &ns::ComputeTile<F16>},
 constexpr NativeLinearTarget kTargets[] = {
-#if HWY_TARGETS & HWY_AVX3 & ~HWY_STATIC_TARGET
-    REPRISE_NATIVE_TARGET("avx512", N_AVX3),
-#endif
-#if HWY_TARGETS & HWY_AVX2 & ~HWY_STATIC_TARGET
-    REPRISE_NATIVE_TARGET("avx2", N_AVX2),
-#endif
-#if HWY_TARGETS & HWY_SSE4 & ~HWY_STATIC_TARGET
-    REPRISE_NATIVE_TARGET("sse4", N_SSE4),
-#endif
-    REPRISE_NATIVE_TARGET("baseline", HWY_NAMESPACE),
+    REPRISE_FOR_EACH_INSTRUCTION_SET(REPRISE_LINEAR_TARGET)  //
 };
 
 }  // namespace
 
 std::span<const NativeLinearTarget> NativeLinearTargets() {
-  static const std::span<const NativeLinearTarget> targets = [] {
-    size_t first = 0;
-    while (!RunsHere(kTargets[first].name)) ++first;
-    return std::span<const NativeLinearTarget>(kTargets).subspan(first);
-  }();
+  static const std::span<const NativeLinearTarget> targets =
+      RunnableHere<NativeLinearTarget>(kTargets);
   return targets;
 }
 

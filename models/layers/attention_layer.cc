@@ -106,13 +106,18 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),
                               .window = static_cast<uint32_t>(spec_.sliding_window)};
-  REPRISE_RETURN_IF_ERROR(
-      kernels::Attention(context.stream, context.kernels, args, kernels::AttentionPhase::kDecode));
+  // Where linear layers are the reference, so that a host computes as other devices do.
+  const auto candidate =
+      context.linear == kernels::LinearCandidate::kPortable && context.kernels.on_host()
+          ? kernels::AttentionCandidate::kPortable
+          : kernels::AttentionCandidate::kBest;
+  REPRISE_RETURN_IF_ERROR(kernels::Attention(context.stream, context.kernels, args,
+                                             kernels::AttentionPhase::kDecode, candidate));
   if (!context.shape.mixed) return absl::OkStatus();
   args.items = plan.prefill_items;
   args.num_items = &plan.counts->num_prefill_items;
   return kernels::Attention(context.stream, context.kernels, args,
-                            kernels::AttentionPhase::kPrefill);
+                            kernels::AttentionPhase::kPrefill, candidate);
 }
 
 void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {

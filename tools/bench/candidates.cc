@@ -47,10 +47,11 @@ absl::Status EnqueueOverItems(const AttentionCall& call) {
 
 constexpr AttentionCandidateEntry kCandidates[] = {
     {"best",
-     "what the engine runs: bulk copies with leaves dealt by weight, else matrix units, else the "
-     "portable kernel",
+     "what the engine runs: bulk copies with leaves dealt by weight, else matrix units, on the "
+     "host "
+     "its own kernel, else the portable kernel",
      EnqueueEnginePlan, EnqueueAttention<AttentionCandidate::kBest>},
-    {"splits", "matrix units where they fit, a work item per split, dealt in turns",
+    {"splits", "the same without bulk copies: a work item per split, dealt in turns",
      EnqueueItemsPlan, EnqueueOverItems<AttentionCandidate::kBest>},
     {"portable", "the reference kernel, everything everywhere", EnqueueItemsPlan,
      EnqueueOverItems<AttentionCandidate::kPortable>},

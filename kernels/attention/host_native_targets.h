@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instruction sets that the host's native attention is compiled for. The catalogue's entry
+// points (host_native.h) take the best one that the CPU runs; tests and benchmarks walk them all.
+#ifndef REPRISE_KERNELS_ATTENTION_HOST_NATIVE_TARGETS_H_
+#define REPRISE_KERNELS_ATTENTION_HOST_NATIVE_TARGETS_H_
+
+#include <span>
+
+#include "runtime/device.h"
+
+namespace reprise::kernels::on_host {
+
+// One instruction set. Entry points as in host_native.h.
+struct NativeAttentionTarget {
+  const char* name = nullptr;  // "avx512", "avx2", "sse4", "baseline"
+  runtime::HostKernelFn f32 = nullptr;
+  runtime::HostKernelFn bf16 = nullptr;
+  runtime::HostKernelFn f16 = nullptr;
+};
+
+// Those that this CPU and its operating system run, best first; never empty. Static storage.
+// Thread: any.
+std::span<const NativeAttentionTarget> NativeAttentionTargets();
+
+}  // namespace reprise::kernels::on_host
+
+#endif  // REPRISE_KERNELS_ATTENTION_HOST_NATIVE_TARGETS_H_
