@@ -25,6 +25,7 @@ using ::reprise::testing::RowPlan;
 using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
+using ::reprise::testing::TokenOf;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
@@ -159,6 +160,31 @@ TEST_P(AttentionTreeTest, ATreeIsInForceFromTheNextStepOn) {
   const std::vector<Token> changed = generate(kOneLeaf, kHundred);
   EXPECT_TRUE(std::equal(all.begin(), all.begin() + 11, changed.begin()));
   EXPECT_NE(all, changed);
+}
+
+// Four tokens given behind a history of 292, as drafted ones are to be verified, alone or beside
+// rows that decode: what is sampled after them.
+Token Verify(engine::DecodeEngine& engine, bool beside_others) {
+  EngineDriver driver(engine);
+  StepDraft draft{.chunks = {{.row = 9, .tokens = {5, 6, 7, 8}}}};
+  if (beside_others) {
+    for (const uint32_t row : {1u, 3u}) driver.Start(Plan(row), 20);
+    draft.continue_rows = {3, 1};
+  }
+  driver.Start({.row = 9, .prompt = RandomPrompt(77, 292)}, 20);
+  return TokenOf(driver.Step(draft).rows.front());
+}
+
+TEST_P(AttentionTreeTest, RowsOfAFewTokensAreCutWhereTheTreeSaysSo) {
+  const TestEngine plain = MakeLongEngine("");
+  const TestEngine cut = MakeLongEngine(
+      Text(R"({"leaf": "cut", "min_split_tokens": 64, "prompt_splits": 8})", kOneLeaf));
+  const Token whole = Verify(*plain.engine, false), in_splits = Verify(*cut.engine, false);
+  EXPECT_EQ(in_splits.id, whole.id);
+  EXPECT_NE(in_splits.logprob_bits, whole.logprob_bits) << "summed in another order";
+  EXPECT_NEAR(in_splits.logprob(), whole.logprob(),
+              GetParam().dtype == runtime::DType::kF32 ? 1e-4 : 0.1);
+  EXPECT_EQ(Verify(*cut.engine, true), in_splits);
 }
 
 // Another thread replaces the tree all the time; rows keep their bits, and steps know which tree
