@@ -115,51 +115,37 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
   }
 }
 
-// Writes the warp's rows of a prefill item.
+// Writes the warp's rows of a prefill item: of a split, as partial results.
 template <typename T, int kHeadSize, typename Softmax>
-REPRISE_FN void StorePrefillRows(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
+REPRISE_FN void StorePrefillRows(const AttentionArgs& args, const ResolvedWorkItem& item, int group,
                                  int rows, int row0, const Softmax& softmax) {
+  const AttentionArgs& a = ReadAgain(args);
+  const bool whole = item.num_splits == 1;
   REPRISE_UNROLL
   for (int h = 0; h < kLaneRows; ++h) {
     const int r = row0 + MatrixRow(h);
     if (r >= rows) continue;
-    const int64_t token = item.first_q + static_cast<uint32_t>(r / group);
+    const auto token = static_cast<uint32_t>(r / group);
     const int head = static_cast<int>(item.kv_head) * group + r % group;
-    T* out = static_cast<T*>(a.out) + (token * a.num_heads + head) * a.kv.head_dim;
-    const float normalizer = Normalizer(a, head, softmax.max(h), softmax.sum(h));
-    REPRISE_UNROLL
-    for (int at = 0; at < kHeadSize / 16 * Softmax::kRuns; ++at) {
-      const int c = at / Softmax::kRuns, run = at % Softmax::kRuns;
-      const int column = Softmax::RunColumn(c, run);
-      if (column >= a.kv.head_dim) continue;
-      const ColumnRun x = softmax.acc(c, h, run);
-      Vec<T, kColumnRun> y;
-      REPRISE_UNROLL
-      for (int i = 0; i < kColumnRun; ++i) y.v[i] = FromFloat<T>(x.v[i] * normalizer);
-      StoreVec(out + column, y);
-    }
-  }
-}
-
-// The same of a split, whose result is partial.
-template <int kHeadSize, typename Softmax>
-REPRISE_FN void StorePartialRows(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
-                                 int rows, int row0, const Softmax& softmax) {
-  REPRISE_UNROLL
-  for (int h = 0; h < kLaneRows; ++h) {
-    const int r = row0 + MatrixRow(h);
-    if (r >= rows) continue;
-    const int64_t at =
-        PartialIndex(a, item.entry, item.split, item.q_count, static_cast<uint32_t>(r / group),
-                     static_cast<int>(item.kv_head) * group + r % group);
+    const int64_t at = whole ? static_cast<int64_t>(item.first_q + token) * a.num_heads + head
+                             : PartialIndex(a, item.entry, item.split, item.q_count, token, head);
+    const float factor = whole ? Normalizer(a, head, softmax.max(h), softmax.sum(h)) : 1.0f;
     REPRISE_UNROLL
     for (int i = 0; i < kHeadSize / 16 * Softmax::kRuns; ++i) {
       const int c = i / Softmax::kRuns, run = i % Softmax::kRuns;
-      const int column = Softmax::RunColumn(c, run);
-      if (column < a.kv.head_dim)
-        StoreVec(a.partial_out + at * a.kv.head_dim + column, softmax.acc(c, h, run));
+      const int64_t element = at * a.kv.head_dim + Softmax::RunColumn(c, run);
+      if (Softmax::RunColumn(c, run) >= a.kv.head_dim) continue;
+      const ColumnRun x = softmax.acc(c, h, run);
+      if (whole) {
+        Vec<T, kColumnRun> y;
+        REPRISE_UNROLL
+        for (int j = 0; j < kColumnRun; ++j) y.v[j] = FromFloat<T>(x.v[j] * factor);
+        StoreVec(static_cast<T*>(a.out) + element, y);
+      } else {
+        StoreVec(a.partial_out + element, x);
+      }
     }
-    if (MatrixColumn(0) != 0) continue;
+    if (whole || MatrixColumn(0) != 0) continue;
     a.partial_max[at] = softmax.max(h);
     a.partial_sum[at] = softmax.sum(h);
   }
@@ -225,12 +211,10 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
         if (live) softmax.Accumulate(s, values);
       }
       softmax.FinishSums();
-      if (item.num_splits == 1) {
-        StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
-      } else {
-        StorePartialRows<kHeadSize>(a, item, group, rows, row0, softmax);
-        ArriveAndMerge<T>(a, item, group, reinterpret_cast<uint32_t*>(shared + kLayout.flag));
-      }
+      StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
+      if (item.num_splits != 1 &&
+          ArriveAsSplit(ReadAgain(a), item, reinterpret_cast<uint32_t*>(shared + kLayout.flag)))
+        MergeSplitsSeldom<T>(ReadAgain(a), item, group);
     }
   }
 }

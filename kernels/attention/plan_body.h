@@ -41,7 +41,7 @@ struct BatchFeatures {
 };
 
 struct RowFeatures {
-  const BatchFeatures& batch;
+  BatchFeatures batch;
   uint32_t visible_tokens, query_tokens;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {

@@ -70,14 +70,21 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& it
   }
 }
 
-// After a split's partial results are written: the last of its row's to arrive merges them. Called
-// by every thread of the block; contains barriers. flag: a word of shared memory for this alone.
+// The same where few items are split, and the kernel has no registers to spare for it.
 template <typename T>
-REPRISE_FN void ArriveAndMerge(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
-                               uint32_t* flag) {
+REPRISE_SELDOM_FN void MergeSplitsSeldom(const AttentionArgs& a, const ResolvedWorkItem& item,
+                                         int group) {
+  MergeSplitsOf<T>(a, item, group);
+}
+
+// After a split's partial results are written: whether it is the last of its row's to arrive, whose
+// block merges them. Called by every thread of the block; contains barriers. flag: a word of shared
+// memory for this alone.
+REPRISE_FN bool ArriveAsSplit(const AttentionArgs& a, const ResolvedWorkItem& item,
+                              uint32_t* flag) {
   uint32_t* arrivals =
       a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
-  if (ArriveIsLastFencedOnce(arrivals, item.num_splits, flag)) MergeSplitsOf<T>(a, item, group);
+  return ArriveIsLastFencedOnce(arrivals, item.num_splits, flag);
 }
 
 // Shared memory of the merge across warps.
@@ -171,7 +178,7 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
                      MergeWarps<kHeadSize>(shared, row0 + r, r, column));
     }
   }
-  if (item.num_splits != 1) ArriveAndMerge<T>(a, item, group, shared.flag);
+  if (item.num_splits != 1 && ArriveAsSplit(a, item, shared.flag)) MergeSplitsOf<T>(a, item, group);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -6,6 +6,8 @@
 //   REPRISE_DEVICE_NS        its namespace
 //   REPRISE_ON_GPU           1: block and thread style; 0: block style only, run by a worker
 //   REPRISE_FN               before every function of a body
+//   REPRISE_SELDOM_FN        in its place, where a call is not made often and should take no
+//                            registers of its caller's; of effect where calls are cheap, on CUDA
 //   REPRISE_UNROLL, REPRISE_UNROLL_BY(n)    before loops
 //   REPRISE_MATRIX_UNIT      its row in traits.h, a runtime::MatrixUnit
 //   REPRISE_BULK_COPY        1 where it has bulk copies to shared memory
@@ -29,6 +31,7 @@
 #define REPRISE_DEVICE_NS on_cuda
 #define REPRISE_ON_GPU 1
 #define REPRISE_FN __device__ __forceinline__
+#define REPRISE_SELDOM_FN __device__ __noinline__
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
 #define REPRISE_MATRIX_UNIT kMma
@@ -44,6 +47,7 @@
 #define REPRISE_DEVICE_NS on_hip
 #define REPRISE_ON_GPU 1
 #define REPRISE_FN __attribute__((device)) inline __attribute__((always_inline))
+#define REPRISE_SELDOM_FN REPRISE_FN
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
 #define REPRISE_BULK_COPY 0
@@ -60,6 +64,7 @@
 #define REPRISE_DEVICE_NS on_host
 #define REPRISE_ON_GPU 0
 #define REPRISE_FN inline
+#define REPRISE_SELDOM_FN inline
 #define REPRISE_UNROLL
 #define REPRISE_UNROLL_BY(n)
 #endif

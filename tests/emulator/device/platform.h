@@ -9,6 +9,7 @@
 #define REPRISE_ON_GPU 1
 // As on a GPU: two calls of one wrapper are two places of the program.
 #define REPRISE_FN inline __attribute__((always_inline))
+#define REPRISE_SELDOM_FN inline
 #define REPRISE_UNROLL
 #define REPRISE_UNROLL_BY(n)
 #define REPRISE_THREAD_HEADER "tests/emulator/device/thread.h"
