@@ -277,4 +277,30 @@ absl::Status AttentionBench::Sustain(size_t cell, double seconds, Telemetry* tel
   return absl::OkStatus();
 }
 
+absl::StatusOr<PreparedCell> AttentionBench::Prepare(size_t cell) {
+  REPRISE_RETURN_IF_ERROR(buffers_->SetTree(*stream_, *kernels_, tree_.tree));
+  CellTimes times;
+  REPRISE_RETURN_IF_ERROR(Load(cell, &times));
+  const GraphKey key{.subject = 1, .mixed = cells_[cell].mixed(), .calls = times.calls};
+  REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
+  return PreparedCell{.cell = cell, .calls = times.calls, .call_ns = call_ns};
+}
+
+absl::StatusOr<std::vector<Samples>> AttentionBench::TimeTrees(
+    const PreparedCell& prepared, std::span<const kernels::AttentionTree> trees, uint32_t replays,
+    const MeasuredReplays& measured) {
+  const GraphKey key{.subject = 1, .mixed = cells_[prepared.cell].mixed(), .calls = prepared.calls};
+  std::vector<Samples> samples(trees.size());
+  for (uint32_t round = 0; round <= replays; ++round) {
+    for (size_t i = 0; i < trees.size(); ++i) {
+      REPRISE_RETURN_IF_ERROR(buffers_->SetTree(*stream_, *kernels_, trees[i]));
+      REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
+      if (round > 0) samples[i].Add(call_ns);
+      REPRISE_RETURN_IF_ERROR(measured(1));
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(buffers_->SetTree(*stream_, *kernels_, tree_.tree));
+  return samples;
+}
+
 }  // namespace reprise::tools

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -77,6 +78,13 @@ struct CellTimes {
   double BytesPerSecond(const SubjectTimes& subject) const;
 };
 
+// A cell that TimeTrees finds loaded.
+struct PreparedCell {
+  size_t cell = 0;
+  uint32_t calls = 0;  // of a graph
+  double call_ns = 0;  // of one call of the first candidate, by the bench's tree: one replay
+};
+
 // Told how many replays of every graph were measured since it was last told; an error ends the
 // measurement.
 using MeasuredReplays = std::function<absl::Status(uint32_t)>;
@@ -109,6 +117,19 @@ class AttentionBench {
   // told of 0 replays. After an error `times` is as it was.
   absl::Status Sustain(size_t cell, double seconds, Telemetry* telemetry,
                        const MeasuredReplays& measured, CellTimes* times);
+
+  // Loads a cell, and finds out how many calls a replay of it should have.
+  absl::StatusOr<PreparedCell> Prepare(size_t cell);
+  // Times attention of the first candidate in the cell that was prepared last, decided by each of
+  // `trees`, which must keep to TreeLimitsOf: `replays` of each, by turns, after one that does not
+  // count. Samples are ns of one call, the plan not among them. Graphs are captured once, whatever
+  // the tree. `measured` is told of every replay. Errors: its own, the device's.
+  absl::StatusOr<std::vector<Samples>> TimeTrees(const PreparedCell& prepared,
+                                                 std::span<const kernels::AttentionTree> trees,
+                                                 uint32_t replays, const MeasuredReplays& measured);
+  // What trees have to keep to here.
+  kernels::AttentionTreeLimits tree_limits() const { return TreeLimitsOf(shape_, *kernels_); }
+  size_t num_graphs() const { return graphs_.size(); }
 
  private:
   // What a graph holds: calls of a subject (0: the page walk, i: candidate i - 1), or its plans.
