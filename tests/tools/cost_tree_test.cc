@@ -147,6 +147,12 @@ TEST(CostTree, TakesTheEarlierOfWhatCostsTheSame) {
   EXPECT_EQ(FitCostTree(alike, {.features = {kTokens, kRows}}).nodes[0].feature, kTokens);
 }
 
+TEST(CostTree, KeepsTheFirstCandidateWhereAnotherGainsTooLittle) {
+  const auto samples = Grid([](uint32_t, uint32_t) { return std::vector<double>{1.004, 1, 1}; });
+  EXPECT_EQ(FitCostTree(samples, {.features = {kTokens}}).leaves[0].index, 0u);
+  EXPECT_EQ(FitCostTree(samples, {.features = {kTokens}, .min_gain = 0}).leaves[0].index, 1u);
+}
+
 TEST(CostTree, MakesNoLeafOfTooFewSamples) {
   const std::vector<CostSample> samples = {Sample(1, 1, {9, 1}), Sample(2, 1, {1, 2}),
                                            Sample(3, 1, {1, 2}), Sample(4, 1, {1, 2})};

@@ -12,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/emulated/emulated_device.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/text_width.h"
 #include "tools/tune/tree_choices.h"
@@ -392,6 +393,41 @@ TEST_F(TimerTest, StopsWhereItIsInterrupted) {
   });
   EXPECT_THAT(timer.Time(0, trees_, 60), StatusIs(absl::StatusCode::kCancelled, "enough"));
   EXPECT_EQ(journal_->num_entries(), 0u);
+}
+
+// ---- on a device that deals rows ----
+
+TEST(DealingDevice, TakesEveryCandidateAndComputesTheSame) {
+  auto device = testing::CreateEmulatedDevice(runtime::MatrixUnit::kMma, {.host_threads = 4});
+  if (!device.ok()) GTEST_SKIP() << "needs the emulator: " << device.status();
+  const AttentionShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 64};
+  const AttentionBenchOptions options{.max_context = 256, .calls = 1, .pool_bytes = 1 << 12};
+  const std::vector<BenchCell> cells = {{.name = "x", .rows = {{199, 1}, {20, 1}, {70, 1}}}};
+  engine::NamedAttentionTree tree;
+  ASSERT_OK_AND_ASSIGN(
+      const auto bench,
+      AttentionBench::Create(**device, shape, cells, {&AttentionCandidates()[0]}, options));
+  const AttentionTreeLimits limits = bench->tree_limits();
+  if (limits.num_shares == 0) GTEST_SKIP() << "needs the bulk decode kernel";
+  EXPECT_EQ(DealCandidates(limits).size(), 16u);
+  std::vector<AttentionTree> trees;
+  for (const kernels::BatchChoice& choice : DealCandidates(limits)) {
+    trees.emplace_back().batch.leaves[0] = choice;
+    EXPECT_OK(kernels::CheckAttentionTree(trees.back(), limits));
+  }
+  ASSERT_OK_AND_ASSIGN(const PreparedCell prepared, bench->Prepare(0));
+  ASSERT_OK_AND_ASSIGN(const auto samples, bench->TimeTrees(prepared, trees, 1, [](uint32_t) {
+    return absl::OkStatus();
+  }));
+  for (const Samples& of_tree : samples) EXPECT_EQ(of_tree.count(), 1u);
+  for (const AttentionTree& candidate : trees) {
+    tree.tree = candidate;
+    ASSERT_OK_AND_ASSIGN(
+        const auto other,
+        AttentionBench::Create(**device, shape, cells, {&AttentionCandidates()[0]}, options, tree));
+    CellTimes times;
+    ASSERT_OK(other->Check(0, &times)) << NameOf(candidate.batch.leaves[0]);
+  }
 }
 
 }  // namespace

@@ -40,10 +40,12 @@ struct Choice {
   uint32_t candidate = 0;
   double cost = 0;
 };
-Choice Cheapest(const std::vector<double>& sums) {
-  Choice choice{0, sums[0]};
+// Of sums of costs. The first, unless another is cheaper by more than `least_gain`.
+Choice Cheapest(const std::vector<double>& sums, double least_gain) {
+  Choice choice{0, sums[0] - least_gain};
   for (uint32_t c = 1; c < sums.size(); ++c)
     if (sums[c] < choice.cost - kSame) choice = {c, sums[c]};
+  if (choice.candidate == 0) choice.cost = sums[0];
   return choice;
 }
 
@@ -82,12 +84,16 @@ class Fitter {
     auto leaf = std::make_unique<Grown>();
     std::vector<double> sums(num_candidates_);
     for (const size_t s : samples) Add(s, 1, sums);
-    const Choice choice = Cheapest(sums);
+    const Choice choice = CheapestOf(sums, samples.size());
     leaf->candidate = choice.candidate;
     leaf->cost = choice.cost;
     leaf->samples = std::move(samples);
     for (const AttentionFeature feature : options_.features) FindSplit(feature, leaf.get());
     return leaf;
+  }
+
+  Choice CheapestOf(const std::vector<double>& sums, size_t num_samples) const {
+    return Cheapest(sums, options_.min_gain * static_cast<double>(num_samples));
   }
 
   void Add(size_t sample, double sign, std::vector<double>& sums) const {
@@ -110,7 +116,8 @@ class Fitter {
       Add(order[i - 1], -1, high);
       const uint32_t a = Value(order[i - 1], feature), b = Value(order[i], feature);
       if (a == b || i < options_.min_samples || order.size() - i < options_.min_samples) continue;
-      const double gain = leaf->cost - Cheapest(low).cost - Cheapest(high).cost;
+      const double gain =
+          leaf->cost - CheapestOf(low, i).cost - CheapestOf(high, order.size() - i).cost;
       if (gain > (leaf->best ? leaf->best->gain : 0.0) + kSame)
         leaf->best = Split{feature, Threshold(a, b), gain};
     }

@@ -26,7 +26,8 @@ struct CostSample {
 // log(time / best time), by candidate: 0 for the best. times: at least one, all above 0.
 std::vector<double> CostsOf(std::span<const double> times);
 
-// A leaf of a fitted tree: the candidate of the lowest mean cost over the samples that come to it.
+// A leaf of a fitted tree: the candidate of the lowest mean cost over the samples that come to it,
+// or the first where that costs hardly more.
 struct ChosenCandidate {
   uint32_t index = 0;
 
@@ -37,7 +38,8 @@ using CostTree = kernels::ChoiceTree<ChosenCandidate>;
 struct CostTreeOptions {
   std::vector<kernels::AttentionFeature> features;  // that nodes may ask for
   size_t max_leaves = 6;                            // 1 to kernels::kMaxTreeLeaves
-  // What a split must take off the mean cost over all samples; 0.005: half a percent of time.
+  // What a split must take off the mean cost over all samples, and what another candidate than the
+  // first must take off the mean cost over those of its leaf; 0.005: half a percent of time.
   double min_gain = 0.005;
   // That come to each side of a split, so that no leaf is one sample's noise.
   size_t min_samples = 2;

@@ -59,12 +59,13 @@ class BatchMaker {
     AddUniform();
     AddPrompts();
     if (grid_.dealt) AddDeal();
-    for (std::vector<size_t>* list : {&batches_.rows, &batches_.prompts, &batches_.deal})
-      Spread(list);
     for (size_t i = 0; i < kNumHeldOut; ++i) Draw(i, /*chunks=*/false, &batches_.held_out);
     if (!batches_.prompts.empty())
       for (size_t i = 0; i < kNumHeldOutPrompts; ++i)
         Draw(i, /*chunks=*/true, &batches_.held_out_prompts);
+    for (std::vector<size_t>* list : {&batches_.rows, &batches_.prompts, &batches_.deal,
+                                      &batches_.held_out, &batches_.held_out_prompts})
+      Spread(list);
     return std::move(batches_);
   }
 
@@ -147,7 +148,10 @@ class BatchMaker {
     for (const size_t i : *list) at.push_back(Coordinates(batches_.cells[i]));
     std::vector<double> distance(at.size(), std::numeric_limits<double>::infinity());
     std::vector<size_t> order;
-    for (size_t next = 0; order.size() < at.size();) {
+    const auto size = [](const std::array<double, 4>& x) { return x[0] + x[1] + x[3]; };
+    const auto smallest = std::min_element(
+        at.begin(), at.end(), [&](const auto& a, const auto& b) { return size(a) < size(b); });
+    for (auto next = static_cast<size_t>(smallest - at.begin()); order.size() < at.size();) {
       order.push_back((*list)[next]);
       distance[next] = -1;
       for (size_t i = 0; i < at.size(); ++i) {
