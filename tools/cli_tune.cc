@@ -171,6 +171,8 @@ absl::Status Tune(const TuneFlags& flags, const TuneBatches& batches, runtime::D
     return tuned.status();
   }
   console->Print(TuneText(*tuned, console->width()));
+  const std::string warning = TuneWarning(*tuned);
+  if (!warning.empty()) console->Note(absl::StrCat("reprise tune attention: warning: ", warning));
   return WriteTree(flags, *tuned, *bench, device.properties(), invocation);
 }
 

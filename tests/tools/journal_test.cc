@@ -35,6 +35,7 @@ JournalEntry Entry(const std::string& cell, int choice, double ns) {
           .choice = {{"rows", choice}},
           .ns = ns,
           .replays = 5,
+          .spread = 0,
           .seconds = 0.25};
 }
 
@@ -67,6 +68,7 @@ TEST_F(JournalTest, GivesBackWhatAnEarlierRunWrote) {
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->ns, 1000.5);
   EXPECT_EQ(found->replays, 5u);
+  EXPECT_EQ(found->spread, 0.0);
   EXPECT_EQ(found->seconds, 0.25);
   EXPECT_EQ(journal->Find(Entry("y", 1, 0).cell, Entry("x", 1, 0).choice), nullptr);
   EXPECT_EQ(journal->Find(Entry("x", 1, 0).cell, Entry("x", 3, 0).choice), nullptr);

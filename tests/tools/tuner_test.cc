@@ -172,13 +172,14 @@ TEST(Choices, PromptsOfOneLeafNeedNoNode) {
 // rows half of the blocks.
 class FakeTimer : public TreeTimer {
  public:
-  FakeTimer(const TuneBatches& batches, double seconds) : batches_(batches), seconds_(seconds) {}
+  FakeTimer(const TuneBatches& batches, double seconds, double spread)
+      : batches_(batches), seconds_(seconds), spread_(spread) {}
 
   absl::StatusOr<TreeTimes> Time(size_t cell, std::span<const AttentionTree> trees,
                                  double most_seconds) override {
     if (seconds_ > most_seconds) return TreeTimes();
     ++times_asked_[cell];
-    TreeTimes times{{}, seconds_};
+    TreeTimes times{{}, seconds_, std::vector<double>(trees.size(), spread_)};
     for (const AttentionTree& tree : trees) times.ns.push_back(Ns(batches_.cells[cell], tree));
     return times;
   }
@@ -206,15 +207,15 @@ class FakeTimer : public TreeTimer {
   }
 
   const TuneBatches& batches_;
-  const double seconds_;
+  const double seconds_, spread_;
   std::map<size_t, int> times_asked_;
 };
 
 absl::StatusOr<TunedTree> TuneOnPaper(const TuneGrid& grid, const AttentionTreeLimits& limits,
                                       const TunerOptions& options, double seconds = 0.1,
-                                      size_t* num_cells = nullptr) {
+                                      size_t* num_cells = nullptr, double spread = 0.01) {
   const TuneBatches batches = MakeTuneBatches(grid);
-  FakeTimer timer(batches, seconds);
+  FakeTimer timer(batches, seconds, spread);
   auto tuned = TuneTree(batches, limits, 0, options, &timer, [](const TuneProgress& at) {
     EXPECT_LT(at.done, at.total);
     EXPECT_GE(at.seconds_left, 0);
@@ -302,6 +303,17 @@ TEST(Tuner, AsksRowsForTheBatchOnlyWhenItMay) {
   const nlohmann::json notes = TuneNotes(tuned, {{"command", "x"}}, {{"seed", 1}});
   EXPECT_EQ(notes["of_batch_invariant"]["batches"], 30);
   EXPECT_THAT(TuneText(tuned, kNoWidth), HasSubstr("asking rows for the batch: "));
+}
+
+// On a device that is busy with something else, the gain of a choice has to stand out.
+TEST(Tuner, TrustsNoGainThatReplaysDifferBy) {
+  ASSERT_OK_AND_ASSIGN(const TunedTree calm, TuneOnPaper({}, kNotDealing, {}));
+  EXPECT_GT(calm.tree.tree.rows.num_leaves, 1u);
+  EXPECT_EQ(TuneWarning(calm), "");
+  ASSERT_OK_AND_ASSIGN(const TunedTree busy,
+                       TuneOnPaper({}, kNotDealing, {}, 0.1, nullptr, /*spread=*/20));
+  EXPECT_EQ(busy.tree.tree, AttentionTree());
+  EXPECT_THAT(TuneWarning(busy), HasSubstr("replays of one candidate differ by 2000"));
 }
 
 TEST(Tuner, RefusesToFitOnNothing) {

@@ -29,11 +29,8 @@ absl::Status CannotWrite(const std::string& path, int error) {
 }
 
 json ToJson(const JournalEntry& entry) {
-  return {{"cell", entry.cell},
-          {"choice", entry.choice},
-          {"ns", entry.ns},
-          {"replays", entry.replays},
-          {"seconds", entry.seconds}};
+  return {{"cell", entry.cell},       {"choice", entry.choice}, {"ns", entry.ns},
+          {"replays", entry.replays}, {"spread", entry.spread}, {"seconds", entry.seconds}};
 }
 
 absl::StatusOr<JournalEntry> ReadEntry(std::string_view line, const std::string& where) {
@@ -48,6 +45,10 @@ absl::StatusOr<JournalEntry> ReadEntry(std::string_view line, const std::string&
   REPRISE_ASSIGN_OR_RETURN(entry.ns, fields.Positive("ns"));
   REPRISE_ASSIGN_OR_RETURN(const int64_t replays, fields.Integer("replays", 1, UINT32_MAX));
   entry.replays = static_cast<uint32_t>(replays);
+  const models::Json* const spread = fields.Find("spread");
+  if (spread == nullptr || !spread->is_number() || spread->get<double>() < 0)
+    return fields.Refuse("spread", "a number from 0 on");
+  entry.spread = spread->get<double>();
   REPRISE_ASSIGN_OR_RETURN(entry.seconds, fields.Positive("seconds"));
   return entry;
 }

@@ -27,6 +27,7 @@ struct JournalEntry {
   nlohmann::json choice;  // which tree
   double ns = 0;          // of one call: the median
   uint32_t replays = 0;   // that this is the median of
+  double spread = 0;      // of these replays: (p90 - p10) / median
   double seconds = 0;     // that measuring it took
 };
 

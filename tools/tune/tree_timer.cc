@@ -60,6 +60,7 @@ std::optional<TreeTimes> BenchTreeTimer::FromJournal(size_t cell,
     const JournalEntry* const entry = journal_.Find(key, choice);
     if (entry == nullptr) return std::nullopt;
     times.ns.push_back(entry->ns);
+    times.spread.push_back(entry->spread);
     times.seconds += entry->seconds;
   }
   return times;
@@ -87,19 +88,21 @@ absl::StatusOr<TreeTimes> BenchTreeTimer::Time(size_t cell,
   REPRISE_ASSIGN_OR_RETURN(const PreparedCell prepared, bench_.Prepare(cell));
   work.seconds = prepared.calls * prepared.call_ns * 1e-9;
   known_.push_back(work);
-  if (work.seconds * replays > most_seconds) return TreeTimes{{}, SecondsSince(begin)};
+  if (work.seconds * replays > most_seconds) return TreeTimes{{}, SecondsSince(begin), {}};
   const auto measured = [&](uint32_t) { return interrupted_(); };
   REPRISE_ASSIGN_OR_RETURN(const std::vector<Samples> samples,
                            bench_.TimeTrees(prepared, trees, replays_, measured));
-  TreeTimes times{{}, SecondsSince(begin)};
+  TreeTimes times{{}, SecondsSince(begin), {}};
   std::vector<JournalEntry> entries;
   const nlohmann::json key = CellToJournal(bench_.cells()[cell], bench_.shape().window);
   for (size_t i = 0; i < trees.size(); ++i) {
     times.ns.push_back(samples[i].Percentile(50));
+    times.spread.push_back((samples[i].Percentile(90) - samples[i].Percentile(10)) / times.ns[i]);
     entries.push_back({.cell = key,
                        .choice = choices[i],
                        .ns = times.ns[i],
                        .replays = replays_,
+                       .spread = times.spread[i],
                        .seconds = times.seconds / static_cast<double>(trees.size())});
   }
   num_measured_ += trees.size();

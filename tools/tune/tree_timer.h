@@ -20,8 +20,9 @@
 namespace reprise::tools {
 
 struct TreeTimes {
-  std::vector<double> ns;  // of one call, by tree; empty where it would have taken too long
-  double seconds = 0;      // that it took, or had taken in an earlier run
+  std::vector<double> ns;      // of one call, by tree; empty where it would have taken too long
+  double seconds = 0;          // that it took, or had taken in an earlier run
+  std::vector<double> spread;  // of replays, by tree: (p90 - p10) / median
 };
 
 class TreeTimer {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/profile/profiler.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
@@ -39,6 +40,7 @@ json StageToJson(const TuneStage& stage) {
           {"candidates", stage.num_candidates},
           {"most_rows", stage.most_rows},
           {"longest_row", stage.longest},
+          {"spread", stage.spread},
           {"seconds", std::round(stage.seconds * 10) / 10},
           {"mean_cost", stage.mean_cost},
           {"mean_cost_of_built_in", stage.mean_cost_first}};
@@ -106,6 +108,20 @@ std::string TuneText(const TunedTree& tuned, size_t width) {
     text += Paragraph(absl::StrCat("asking rows for the batch: ", ChangeText(*tuned.of_invariant),
                                    " than by the tree that does not"),
                       width);
+  return text;
+}
+
+std::string TuneWarning(const TunedTree& tuned) {
+  double spread = 0;
+  for (const TuneStage& stage : tuned.stages) spread = std::max(spread, stage.spread);
+  std::string text;
+  if (spread > kTrustedSpread)
+    text = absl::StrCat("replays of one candidate differ by ", FormatPercent(spread),
+                        " (more than ", FormatPercent(kTrustedSpread),
+                        "): something else uses the device, or its clocks change");
+  if (!tuned.of_before.empty() && MeanChange(tuned.of_before) > 0)
+    absl::StrAppend(&text, text.empty() ? "" : "; ",
+                    "on held-out batches the tree is no faster than the built-in one");
   return text;
 }
 

@@ -21,6 +21,10 @@ nlohmann::json TuneNotes(const TunedTree& tuned, const nlohmann::json& record,
 // width: columns to fit into.
 std::string TuneText(const TunedTree& tuned, size_t width);
 
+// Why the tree is not to be trusted: replays that differ by more than kTrustedSpread, or held-out
+// batches on which it is no faster than the built-in tree. "" for one that is.
+std::string TuneWarning(const TunedTree& tuned);
+
 }  // namespace reprise::tools
 
 #endif  // REPRISE_TOOLS_TUNE_TUNE_REPORT_H_

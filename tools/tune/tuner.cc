@@ -21,6 +21,10 @@ using kernels::AttentionTree;
 constexpr double kSplitsWeight = 4, kPromptsWeight = 1.5, kDealWeight = 3, kHeldOutWeight = 2.5,
                  kHeldOutPromptsWeight = 1;
 
+// What another choice must gain where replays differ: a part of their spread, by the root of the
+// number of batches. About twice the error of a mean of differences of medians of five replays.
+constexpr double kGainOfSpread = 0.5;
+
 // Trees to measure, each once.
 class TreeList {
  public:
@@ -130,6 +134,7 @@ class Tuner {
                                                 double weight) {
     std::vector<Measured> measured;
     TuneStage stage{.name = name, .num_candidates = trees.size()};
+    Samples spread;
     promised_ += Budget(weight);
     for (size_t i = 0; i < cells.size(); ++i) {
       Report(stage, i, cells.size(), cells[i], promised_);
@@ -147,7 +152,9 @@ class Tuner {
       stage.most_rows = std::max(stage.most_rows, static_cast<uint32_t>(cell.rows.size()));
       stage.longest = std::max(stage.longest, cell.longest());
       measured.push_back({cells[i], std::move(times.ns)});
+      for (const double of_tree : times.spread) spread.Add(of_tree);
     }
+    stage.spread = spread.Percentile(50);
     tuned_.stages.push_back(stage);
     return measured;
   }
@@ -166,11 +173,15 @@ class Tuner {
   }
 
   CostTree Fit(const std::vector<CostSample>& samples, std::vector<AttentionFeature> features) {
+    TuneStage& stage = tuned_.stages.back();
+    const double noise = samples.empty() ? 0.0
+                                         : kGainOfSpread * stage.spread /
+                                               std::sqrt(static_cast<double>(samples.size()));
     const CostTree tree = FitCostTree(samples, {.features = std::move(features),
                                                 .max_leaves = options_.max_leaves,
-                                                .min_gain = options_.min_gain});
-    tuned_.stages.back().mean_cost = MeanCost(tree, samples);
-    tuned_.stages.back().mean_cost_first = MeanCost(CostTree(), samples);
+                                                .min_gain = std::max(options_.min_gain, noise)});
+    stage.mean_cost = MeanCost(tree, samples);
+    stage.mean_cost_first = MeanCost(CostTree(), samples);
     return tree;
   }
 

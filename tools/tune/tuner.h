@@ -41,6 +41,7 @@ struct TuneStage {
   uint32_t most_rows = 0;      // of a batch that was measured
   uint32_t longest = 0;        // tokens, of a row in one
   double seconds = 0;          // that it took, earlier runs included
+  double spread = 0;           // of replays of one candidate in one batch: the median over all
   double mean_cost = 0;        // of what was fitted, over the batches that it was fitted on: log
   double mean_cost_first = 0;  // of the built-in choice, likewise
 };
