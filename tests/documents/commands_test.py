@@ -149,13 +149,13 @@ class Commands:
             out += ["--replays", "2", "--pool-bytes", "1MiB", "--calls", "2"]
             out += [] if "--rows" in out else ["--rows", "1,2", "--contexts", "32,64"]
         if command == "tune":
-            out += ["--replays", "1", "--pool-bytes", "64KiB", "--chunk", "32", "--max-leaves", "2"]
-            for option, value in (("--max-rows", "2"), ("--max-context", "96"), ("--budget", "2")):
+            small = {"--max-rows": "2", "--max-context": "96", "--budget": "2", "--replays": "1",
+                     "--pool-bytes": "64KiB", "--chunk": "32", "--max-leaves": "2",
+                     "--out": str(self.scratch / "tree.json")}  # fmt: skip
+            for option, value in small.items():
                 out += [] if option in out else [option, value]
-            if "--model" not in out:
+            if "--model" not in out and "--heads" not in out:
                 out += ["--model", "examples/byte-llama"]
-            if "--out" not in out:
-                out += ["--out", str(self.scratch / "tree.json")]
         if command in ("run", "serve", "profile", "bench", "tune") and "--device" not in out:
             out += ["--device", "host"]
         return out
