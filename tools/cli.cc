@@ -32,6 +32,7 @@ constexpr char kExamples[] =
     "  reprise health --wait 60s\n"
     "  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k\n"
     "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
+    "  reprise tune attention --device cuda --out tree.json --journal tune.jsonl\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n. `reprise help "
     "COMMAND` "
@@ -251,7 +252,8 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
                         "Print the version and the devices that this build knows");
   const std::vector<Command> commands = {AddServeCommand(&root),   AddSchedCommand(&root),
                                          AddRunCommand(&root),     AddHealthCommand(&root),
-                                         AddProfileCommand(&root), AddBenchCommand(&root)};
+                                         AddProfileCommand(&root), AddBenchCommand(&root),
+                                         AddTuneCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

@@ -61,6 +61,7 @@ Command AddSchedCommand(CLI::App* root);
 Command AddHealthCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
 Command AddBenchCommand(CLI::App* root);
+Command AddTuneCommand(CLI::App* root);
 
 // Adds an option whose text goes through `parse` (string_view to StatusOr of something that
 // converts to T). A refusal becomes a usage error that names the option. `type` is what help calls

@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/attention_bench.h"
+#include "tools/bench/bench_flags.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/name_list.h"
 #include "tools/bench/svg_chart.h"
+#include "tools/bench/tree_file.h"
 #include "tools/cli.h"
 #include "tools/console.h"
 #include "tools/device_flags.h"
-#include "tools/engine_flags.h"
 #include "tools/profile/telemetry.h"
 #include "tools/record.h"
 #include "tools/signals.h"
@@ -46,11 +46,7 @@ constexpr char kAttentionExamples[] =
     "the JSON.";
 
 struct AttentionFlags {
-  models::ModelSource source;
-  std::optional<int32_t> num_heads, num_kv_heads, head_dim;
-  std::optional<uint32_t> window;
-  std::optional<runtime::DType> dtype;
-  AttentionShape shape;
+  HeadFlags heads;
   CellOptions cells;
   bool standard_cells = false;
   std::vector<const AttentionCandidateEntry*> candidates = {&AttentionCandidates()[0]};
@@ -58,26 +54,11 @@ struct AttentionFlags {
   bool check = false;
   double sustain_seconds = 0;
   DeviceFlags device;
-  std::string json_file, svg_file;
+  std::string tree_file, json_file, svg_file;
 };
 
-// The most rows of a batch, and tokens of a row.
-constexpr uint64_t kMaxRows = 1u << 16;
-constexpr uint64_t kMaxTokens = 1u << 20;
-
 auto CountsUpTo(uint64_t max) {
-  return [max](std::string_view text) -> absl::StatusOr<std::vector<uint32_t>> {
-    REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, 1, max));
-    return std::vector<uint32_t>(values.begin(), values.end());
-  };
-}
-
-// One count, such as 32k.
-absl::StatusOr<uint32_t> ParseCount(std::string_view text, uint64_t min, uint64_t max) {
-  REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, min, max));
-  if (values.size() == 1) return static_cast<uint32_t>(values[0]);
-  return absl::InvalidArgumentError(
-      absl::StrCat("count: got \"", std::string(text), "\", allowed: one number"));
+  return [max](std::string_view text) { return ParseCounts(text, max); };
 }
 
 absl::StatusOr<std::vector<BatchKind>> ParseBatchKinds(std::string_view text) {
@@ -87,41 +68,6 @@ absl::StatusOr<std::vector<BatchKind>> ParseBatchKinds(std::string_view text) {
   std::vector<BatchKind> kinds;
   for (const size_t index : chosen) kinds.push_back(AllBatchKinds()[index]);
   return kinds;
-}
-
-absl::StatusOr<uint64_t> ParsePoolBytes(std::string_view text) {
-  REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
-  if (bytes >= 1 && bytes <= uint64_t{1} << 40) return bytes;
-  return absl::InvalidArgumentError(
-      absl::StrCat("size: got \"", std::string(text), "\", allowed: 1B to 1TiB"));
-}
-
-// The heads of a model where one is named; else those that were given, or Llama-3-8B's.
-absl::StatusOr<AttentionShape> ShapeOf(const AttentionFlags& flags) {
-  AttentionShape shape = flags.shape;
-  const bool named = !flags.source.directory.empty() || !flags.source.preset.empty();
-  if (named && (flags.num_heads || flags.num_kv_heads || flags.head_dim)) {
-    return UsageError(
-        "heads: got both a model and --heads, --kv-heads or --head-dim, allowed: one of them");
-  }
-  if (named) {
-    REPRISE_RETURN_IF_ERROR(CheckSource(flags.source));
-    REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model, models::ReadModelSpec(flags.source));
-    shape.model = model.name;
-    shape.num_heads = static_cast<int32_t>(model.num_heads);
-    shape.num_kv_heads = static_cast<int32_t>(model.num_kv_heads);
-    shape.head_dim = static_cast<int32_t>(model.head_dim);
-    shape.scale = static_cast<float>(model.attention_multiplier);
-    shape.window = static_cast<uint32_t>(model.sliding_window);
-    shape.dtype = model.checkpoint_dtype;
-  }
-  shape.num_heads = flags.num_heads.value_or(shape.num_heads);
-  shape.num_kv_heads = flags.num_kv_heads.value_or(shape.num_kv_heads);
-  shape.head_dim = flags.head_dim.value_or(shape.head_dim);
-  shape.window = flags.window.value_or(shape.window);
-  shape.dtype = flags.dtype.value_or(shape.dtype);
-  REPRISE_RETURN_IF_ERROR(CheckShape(shape));
-  return shape;
 }
 
 // Options of cells that do not go with the standard ones.
@@ -226,6 +172,7 @@ absl::Status MeasureAll(const AttentionFlags& flags, runtime::Device& device,
       .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
       .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
       .sustain_seconds = flags.sustain_seconds,
+      .tree_file = flags.tree_file,
       .width = console->width()};
   console->Print(BenchHeader(context));
   interrupt->Arm();
@@ -247,11 +194,15 @@ absl::Status MeasureAll(const AttentionFlags& flags, runtime::Device& device,
 
 absl::Status RunAttention(AttentionFlags flags, const CLI::App& app, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckFlags(flags, app));
-  REPRISE_ASSIGN_OR_RETURN(const AttentionShape shape, ShapeOf(flags));
+  REPRISE_ASSIGN_OR_RETURN(const AttentionShape shape, ShapeOf(flags.heads));
   flags.cells.seed = flags.bench.seed;
   std::vector<BenchCell> cells =
       flags.standard_cells ? StandardCells(flags.bench.seed) : MakeCells(flags.cells);
   REPRISE_RETURN_IF_ERROR(CheckCells(cells, flags.bench.max_context));
+  engine::NamedAttentionTree tree;
+  if (!flags.tree_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(tree, ReadAttentionTreeFile(flags.tree_file));
+  }
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.svg_file, invocation.console));
   Interrupt interrupt;
@@ -259,49 +210,17 @@ absl::Status RunAttention(AttentionFlags flags, const CLI::App& app, const Invoc
                            OpenDevice(flags.device, invocation.console));
   if (flags.bench.pool_bytes == 0) flags.bench.pool_bytes = DefaultPoolBytes(device->properties());
   invocation.console->Progress("filling memory", /*now=*/true);
-  REPRISE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<AttentionBench> bench,
-      AttentionBench::Create(*device, shape, std::move(cells), flags.candidates, flags.bench));
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<AttentionBench> bench,
+                           AttentionBench::Create(*device, shape, std::move(cells),
+                                                  flags.candidates, flags.bench, tree));
   return MeasureAll(flags, *device, invocation, bench.get(), &interrupt);
 }
 
-auto UnsignedIn(uint64_t min, uint64_t max) {
-  return [min, max](std::string_view text) { return ParseUnsigned(text, min, max); };
-}
-
-void AddHeadOptions(CLI::App* app, AttentionFlags* flags) {
-  app->add_option("--model", flags->source.directory,
-                  "Heads, window and data type of this Hugging Face directory's config.json")
-      ->type_name("DIR");
-  AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
-            "The same of a published shape, such as llama-3.1-8b or qwen3-8b");
-  AddOption(app, "--heads", &flags->num_heads, UnsignedIn(1, 4096), "N", "32", "Query heads");
-  AddOption(app, "--kv-heads", &flags->num_kv_heads, UnsignedIn(1, 4096), "N", "8",
-            "KV heads: each serves as many query heads");
-  AddOption(app, "--head-dim", &flags->head_dim, UnsignedIn(1, 256), "N", "128",
-            "Elements of a head");
-  AddOption(app, "--window", &flags->window, UnsignedIn(0, 1u << 30), "N", "",
-            "Sliding window in tokens; 0: none (default: the model's)");
-  app->add_option_function<std::string>(
-         "--dtype",
-         [flags](const std::string& text) {
-           const auto dtype = ParseDType(text);
-           if (!dtype.ok()) throw OptionError("--dtype", dtype.status());
-           flags->dtype = *dtype;
-         },
-         "Data type of queries and KV: auto (the model's, else bf16), bf16, f16, f32")
-      ->type_name("TYPE")
-      ->default_str("auto");
-  AddOption(app, "--block-size", &flags->shape.block_size, UnsignedIn(1, 1u << 16), "N", "16",
-            "Tokens of a KV block");
-  NameOptionGroup(app, "Heads");
-}
-
 void AddCellOptions(CLI::App* app, AttentionFlags* flags) {
-  AddOption(app, "--rows", &flags->cells.rows, CountsUpTo(kMaxRows), "N,N,...", "1,8,64",
+  AddOption(app, "--rows", &flags->cells.rows, CountsUpTo(kMostBatchRows), "N,N,...", "1,8,64",
             "Rows of a batch");
-  AddOption(app, "--contexts", &flags->cells.contexts, CountsUpTo(kMaxTokens), "N,N,...", "128,1k",
-            "Tokens in the KV of a batch's longest rows, such as 128,1k,8k");
+  AddOption(app, "--contexts", &flags->cells.contexts, CountsUpTo(kMostRowTokens), "N,N,...",
+            "128,1k", "Tokens in the KV of a batch's longest rows, such as 128,1k,8k");
   AddOption(app, "--batch", &flags->cells.kinds, ParseBatchKinds, "KIND,...", "uniform",
             "Lengths of the rows: uniform, log-uniform (from a 128th), skewed (one is long, the "
             "others a 128th), sharegpt (lognormal, mean 559)");
@@ -312,17 +231,13 @@ void AddCellOptions(CLI::App* app, AttentionFlags* flags) {
         return std::vector<uint32_t>(values.begin(), values.end());
       },
       "N,N,...", "100", "Percentages of rows that decode; the others bring a chunk of a prompt");
-  AddOption(
-      app, "--chunk", &flags->cells.chunk,
-      [](std::string_view text) { return ParseCount(text, 2, kMaxTokens); }, "N", "512",
-      "Query tokens of such a chunk, on top of the row's context");
+  AddOption(app, "--chunk", &flags->cells.chunk, CountIn(2, kMostRowTokens), "N", "512",
+            "Query tokens of such a chunk, on top of the row's context");
   app->add_flag("--standard-cells", flags->standard_cells,
                 "The cells that Reprise is judged by, instead of rows and contexts: uniform, "
                 "ragged, skewed, ShareGPT-like and mixed");
-  AddOption(
-      app, "--max-context", &flags->bench.max_context,
-      [](std::string_view text) { return ParseCount(text, 1, kMaxTokens); }, "N", "32k",
-      "Tokens of the longest row that the graphs are captured for");
+  AddOption(app, "--max-context", &flags->bench.max_context, CountIn(1, kMostRowTokens), "N", "32k",
+            "Tokens of the longest row that the graphs are captured for");
   NameOptionGroup(app, "Cells");
 }
 
@@ -333,6 +248,10 @@ void AddMeasuringOptions(CLI::App* app, AttentionFlags* flags) {
                     std::string(entry.name), " (", std::string(entry.description), ")");
   AddOption(app, "--candidates", &flags->candidates, ParseCandidates, "NAME,...",
             std::string(AttentionCandidates()[0].name), candidates);
+  app->add_option("--tree", flags->tree_file,
+                  "Attention tree that plans decide by, such as `reprise tune attention` writes "
+                  "(default: the built-in one)")
+      ->type_name("FILE");
   app->add_flag("--check", flags->check,
                 "Compare outputs with a double-precision reference before anything is timed");
   AddOption(app, "--rounds", &flags->bench.rounds, UnsignedIn(1, 1000), "N", "3",
@@ -368,7 +287,7 @@ Command AddBenchCommand(CLI::App* root) {
       "Time paged attention alone over batches of given lengths, beside reading the same pages");
   attention->footer(kAttentionExamples);
   AddCellOptions(attention, flags.get());
-  AddHeadOptions(attention, flags.get());
+  AddHeadOptions(attention, &flags->heads);
   AddMeasuringOptions(attention, flags.get());
   AddDeviceOptions(attention, &flags->device);
   NameOptionGroup(attention, "Device");

@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "engine/attention_tree_text.h"
 #include "models/config/model_presets.h"
-#include "models/weights/file_input.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
+#include "tools/bench/tree_file.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -186,15 +186,13 @@ absl::Status CheckSource(const models::ModelSource& source) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadAttentionTree(const std::string& path) {
-  return models::ReadFile(path, engine::kMaxAttentionTreeBytes);
-}
-
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console) {
   LoadedEngine loaded;
   engine::DecodeEngineOptions options = flags.engine;
   if (!flags.attention_tree_file.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(options.attention_tree, ReadAttentionTree(flags.attention_tree_file));
+    REPRISE_ASSIGN_OR_RETURN(const engine::NamedAttentionTree tree,
+                             ReadAttentionTreeFile(flags.attention_tree_file));
+    options.attention_tree = engine::AttentionTreeText(tree);
   }
   REPRISE_ASSIGN_OR_RETURN(loaded.device, OpenDevice(flags.device, console));
   LoadProgressPrinter printer(console);

@@ -44,10 +44,6 @@ struct LoadedEngine {
   std::unique_ptr<engine::DecodeEngine> engine;
 };
 
-// The text of a file. Errors name the path: NotFound, InvalidArgument where it is too large for a
-// tree, the system's.
-absl::StatusOr<std::string> ReadAttentionTree(const std::string& path);
-
 // Usage error unless exactly one of --model and --preset was given.
 absl::Status CheckSource(const models::ModelSource& source);
 

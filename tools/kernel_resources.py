@@ -42,7 +42,7 @@ SCRATCH_ALLOWANCE = (
     ("sm_.*", "reprise_attention_prefill_matrix_.*_256", 24),
     # Registers that the caller of a division routine keeps on its stack.
     ("sm_90a", "reprise_embedding_.*", 32),
-    ("sm_.*", "reprise_attention_portable_.*", 8),
+    ("sm_.*", "reprise_(plan|attention_portable_.*)", 8),
 )
 # Scalar registers kept in lanes of vector registers, no memory involved. CDNA has 102 of them.
 SPILLED_SCALARS_ALLOWANCE = (

@@ -109,7 +109,7 @@ class Commands:
     def smaller(self, words):
         """The same command with less work."""
         command = words[1]
-        i = 3 if command == "bench" else 2
+        i = 3 if command in ("bench", "tune") else 2
         out = [self.program, *words[1:i]]
         while i < len(words):
             word = words[i]
@@ -121,6 +121,14 @@ class Commands:
                 out += [word, "1,2" if command in ("profile", "bench") else "2"]
             elif word in ("--random-prompts", "--prompt-lengths"):
                 out += [word, "4..16" if ".." in value else "8"]
+            elif word == "--out" or word == "--journal":
+                out += [word, str(self.scratch / value)]
+            elif word in ("--max-rows", "--budget"):
+                out += [word, "2"]
+            elif word == "--max-context":
+                out += [word, "96"]
+            elif word == "--tree":
+                pass  # of another device
             elif word in ("--json", "--svg"):
                 out += [word, str(self.scratch / f"out.{word[2:]}")]
             elif word == "--listen" or word == "--address":
@@ -140,7 +148,15 @@ class Commands:
         if command == "bench":
             out += ["--replays", "2", "--pool-bytes", "1MiB", "--calls", "2"]
             out += [] if "--rows" in out else ["--rows", "1,2", "--contexts", "32,64"]
-        if command in ("run", "serve", "profile", "bench") and "--device" not in out:
+        if command == "tune":
+            small = {"--max-rows": "2", "--max-context": "96", "--budget": "2", "--replays": "1",
+                     "--pool-bytes": "64KiB", "--chunk": "32", "--max-leaves": "2",
+                     "--out": str(self.scratch / "tree.json")}  # fmt: skip
+            for option, value in small.items():
+                out += [] if option in out else [option, value]
+            if "--model" not in out and "--heads" not in out:
+                out += ["--model", "examples/byte-llama"]
+        if command in ("run", "serve", "profile", "bench", "tune") and "--device" not in out:
             out += ["--device", "host"]
         return out
 
@@ -288,7 +304,8 @@ def commands_of(source, document):
 
 
 def commands_of_help(program):
-    for name in ("", "serve", "sched", "run", "health", "profile", "bench", "bench attention"):
+    for name in ("", "serve", "sched", "run", "health", "profile", "bench", "bench attention",
+                 "tune", "tune attention"):
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

@@ -3,7 +3,9 @@
 // agree with each other, the chart, and what is refused before anything is measured.
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -43,6 +45,12 @@ class BenchProgram : public ::testing::Test {
   }
   std::string JsonFile() const { return directory_.path() + "/bench.json"; }
   std::string SvgFile() const { return directory_.path() + "/bench.svg"; }
+  // Its path.
+  std::string WriteFile(const std::string& name, const std::string& text) const {
+    const std::string path = directory_.path() + "/" + name;
+    std::ofstream(path) << text;
+    return path;
+  }
   json Bench(std::vector<std::string> arguments, std::string* text = nullptr) {
     arguments.insert(arguments.end(), {"--json", JsonFile()});
     Program program(arguments);
@@ -110,6 +118,56 @@ TEST_F(BenchProgram, TakesHeadsAndWindowOfAModel) {
   EXPECT_EQ(bench["cells"][0]["seen_tokens"], 60);
   EXPECT_EQ(bench["cells"][0]["longest"], 64);
   EXPECT_EQ(bench["cells"][0]["calls"], 3);
+}
+
+constexpr char kTree[] = R"({
+  "schema": "reprise-attention-tree/1",
+  "rows": {"ask": "visible_tokens", "below": 20,
+           "then": {"leaf": "short", "min_split_tokens": 64},
+           "else": {"leaf": "long", "min_split_tokens": 16, "split_multiple": 16}},
+  "batch": {"leaf": "all"},
+  "notes": {"anything": [1, 2]}
+})";
+
+TEST_F(BenchProgram, NamesTheLeavesOfATreeThatItIsGiven) {
+  const std::string file = WriteFile("tree.json", kTree);
+  std::string text;
+  const json bench = Bench(Small({"--tree", file, "--check"}), &text);
+  EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
+  EXPECT_EQ(bench["tree"]["file"], file);
+  EXPECT_EQ(bench["tree"]["tree"]["rows"]["then"]["leaf"], "short");
+  EXPECT_EQ(bench["tree"]["tree"].count("notes"), 0u);
+  EXPECT_EQ(bench["cells"][2]["name"], "b2 x 16");
+  EXPECT_EQ(bench["cells"][2]["leaves"],
+            json({{"batch", "all"},
+                  {"rows", {{{"leaf", "short"}, {"rows", 2}}, {{"leaf", "long"}, {"rows", 0}}}}}));
+  EXPECT_THAT(text, HasSubstr("row leaves"));
+  EXPECT_THAT(text, HasSubstr("2 short"));
+  EXPECT_THAT(text, HasSubstr("1 long"));
+}
+
+TEST_F(BenchProgram, RefusesTreesBeforeItMeasures) {
+  const std::string broken = WriteFile("broken.json", "{\"schema\": ");
+  const std::string other =
+      WriteFile("other.json", R"({"schema": "reprise-attention-tree/1", "made_for": {"heads": 5},
+                        "rows": {"leaf": "a"}, "batch": {"leaf": "b"}})");
+  const std::string dealt =
+      WriteFile("dealt.json", R"({"schema": "reprise-attention-tree/1", "rows": {"leaf": "a"},
+                        "batch": {"leaf": "b", "shares": 7}})");
+  const std::string large = WriteFile("large.json", std::string((64 << 10) + 1, ' '));
+  const std::vector<std::pair<std::string, std::string>> refusals = {
+      {"/no/such/tree.json", "/no/such/tree.json"},
+      {directory_.path(), "got a directory, allowed a regular file"},
+      {broken, "broken.json: attention tree"},
+      {other, "attention tree: made for heads 5, got 4"},
+      {dealt, "batch: leaf \"b\": shares is 7; allowed: 0 to 0"},
+      {large, "got 65537 bytes, allowed at most 65536"}};
+  for (const auto& [file, says] : refusals) {
+    Program program(Small({"--tree", file}));
+    EXPECT_EQ(program.Wait(), 1) << file;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(says));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+  }
 }
 
 TEST_F(BenchProgram, DrawsAChartThatAnXmlParserReads) {

@@ -51,8 +51,8 @@ void ExpectUsageError(const Refusal& refusal) {
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
-  for (const std::string command :
-       {"", "serve", "sched", "run", "health", "profile", "bench", "bench attention"}) {
+  for (const std::string command : {"", "serve", "sched", "run", "health", "profile", "bench",
+                                    "bench attention", "tune", "tune attention"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -158,7 +158,7 @@ TEST(CommandLine, VersionNamesTheDevicesOfThisBuild) {
 TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
   const std::vector<Refusal> refusals = {
       {{}, {"reprise: "}},
-      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile, bench"}},
+      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile, bench, tune"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},

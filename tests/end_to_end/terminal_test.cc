@@ -107,10 +107,27 @@ TEST_P(Terminal, BenchFits) {
     EXPECT_THAT(screen.text(), HasSubstr(word));
 }
 
+TEST_P(Terminal, TuneFits) {
+  TemporaryDirectory directory;
+  const Screen screen = Show({"tune",          "attention",
+                              "--device",      "host",
+                              "--heads",       "4",
+                              "--kv-heads",    "2",
+                              "--head-dim",    "16",
+                              "--max-rows",    "2",
+                              "--max-context", "64",
+                              "--replays",     "1",
+                              "--pool-bytes",  "16KiB",
+                              "--budget",      "1",
+                              "--out",         directory.path() + "/t"});
+  for (const char* word : {"fitted on", "regret", "measured:", "written:"})
+    EXPECT_THAT(screen.text(), HasSubstr(word));
+}
+
 // All of it but shell words that are longer than the terminal is wide.
 TEST_P(Terminal, HelpFits) {
-  for (const std::string command :
-       {"", "serve", "sched", "run", "health", "profile", "bench", "bench attention"}) {
+  for (const std::string command : {"", "serve", "sched", "run", "health", "profile", "bench",
+                                    "bench attention", "tune", "tune attention"}) {
     const std::vector<std::string> arguments =
         absl::StrSplit(command.empty() ? "help" : "help " + command, ' ');
     const Screen screen = Show(arguments);

@@ -168,6 +168,52 @@ TEST(AttentionBench, MeasuresFloorCandidatesAndPlans) {
   }
 }
 
+// Rows of 20 tokens or more in a leaf of their own.
+constexpr char kSmallTree[] = R"({
+  "schema": "reprise-attention-tree/1",
+  "rows": {"ask": "visible_tokens", "below": 20,
+           "then": {"leaf": "short", "min_split_tokens": 64},
+           "else": {"leaf": "long", "min_split_tokens": 16, "split_multiple": 16}},
+  "batch": {"ask": "batch_rows", "below": 2, "then": {"leaf": "one"}, "else": {"leaf": "many"}}
+})";
+
+TEST(AttentionBench, FindsTheLeavesThatACellComesTo) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto tree, engine::ParseAttentionTree(kSmallTree));
+  const std::vector<BenchCell> cells = {{.name = "one", .rows = {{4, 1}}},
+                                        {.name = "three", .rows = {{90, 1}, {18, 1}, {19, 1}}}};
+  ASSERT_OK_AND_ASSIGN(const auto bench, AttentionBench::Create(
+                                             *device, SmallShape(runtime::DType::kBf16), cells,
+                                             {&AttentionCandidates()[0], &AttentionCandidates()[2]},
+                                             kSmallOptions, tree));
+  EXPECT_EQ(bench->tree().row_leaves, tree.row_leaves);
+  CellTimes one, three;
+  ASSERT_OK(bench->Check(0, &one));
+  ASSERT_OK(bench->Check(1, &three));
+  EXPECT_EQ(one.leaves, (TakenLeaves{.batch = 0, .rows = {1, 0}}));
+  EXPECT_EQ(three.leaves, (TakenLeaves{.batch = 1, .rows = {1, 2}}));
+}
+
+TEST(AttentionBench, RefusesTreesThatAreNotForThisDeviceOrShape) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  const auto create = [&](const engine::NamedAttentionTree& tree) {
+    return AttentionBench::Create(*device, SmallShape(runtime::DType::kF32), SmallCells(),
+                                  {&AttentionCandidates()[0]}, kSmallOptions, tree)
+        .status();
+  };
+  engine::NamedAttentionTree tree;
+  tree.device = "another";
+  EXPECT_THAT(create(tree),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "made for device 'another', got '"));
+  tree.device.reset();
+  tree.head_dim = 128;
+  EXPECT_THAT(create(tree),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "made for head_dim 128, got 16"));
+  tree.head_dim.reset();
+  tree.tree.batch.leaves[0].shares = 4;
+  EXPECT_THAT(create(tree), StatusIs(kInvalid, "batch: leaf \"default\": shares is 4"));
+}
+
 TEST(AttentionBench, AnInterruptedRoundLeavesTheOnesBefore) {
   ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
   ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, SmallShape(runtime::DType::kF32)));

@@ -50,20 +50,28 @@ double CellTimes::BytesPerSecond(const SubjectTimes& subject) const {
 
 absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
     runtime::Device& device, const AttentionShape& shape, std::vector<BenchCell> cells,
-    std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options) {
+    std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options,
+    const engine::NamedAttentionTree& tree) {
   REPRISE_RETURN_IF_ERROR(CheckShape(shape));
   REPRISE_RETURN_IF_ERROR(CheckCells(cells, options.max_context));
   std::unique_ptr<AttentionBench> bench(
-      new AttentionBench(shape, std::move(cells), std::move(candidates), options));
+      new AttentionBench(shape, std::move(cells), std::move(candidates), options, tree));
   REPRISE_ASSIGN_OR_RETURN(const Samples stamp_cost, MeasureStampCost(device));
   bench->stamp_cost_ns_ = stamp_cost.Percentile(50);
   REPRISE_ASSIGN_OR_RETURN(bench->stream_, device.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(bench->kernels_, kernels::KernelSet::Load(device, shape.dtype));
+  REPRISE_RETURN_IF_ERROR(CheckTreeFits(tree,
+                                        {.device = device.properties().name,
+                                         .num_heads = shape.num_heads,
+                                         .kv = shape.kv(),
+                                         .window = shape.window},
+                                        TreeLimitsOf(shape, *bench->kernels_)));
   const auto limits = BufferLimits::For(bench->cells_, shape, options.max_context,
                                         options.pool_bytes, bench->MaxCalls());
   REPRISE_ASSIGN_OR_RETURN(
       bench->buffers_,
       AttentionBuffers::Create(device, *bench->stream_, *bench->kernels_, shape, limits));
+  REPRISE_RETURN_IF_ERROR(bench->buffers_->SetTree(*bench->stream_, *bench->kernels_, tree.tree));
   return bench;
 }
 
@@ -128,6 +136,7 @@ absl::Status AttentionBench::Load(size_t cell, CellTimes* times) {
   REPRISE_RETURN_IF_ERROR(buffers_->Load(*stream_, batch, spacing, options_.seed));
   times->candidates.resize(candidates_.size());
   if (times->calls == 0) REPRISE_RETURN_IF_ERROR(ChooseCalls(cell, times));
+  if (times->leaves.rows.empty()) REPRISE_RETURN_IF_ERROR(FindLeaves(cell, times));
   times->kv_bytes = batch.SeenTokens(shape_.window) * shape_.TokenBytes();
   times->cycled_bytes = std::min(times->calls, spacing) * times->kv_bytes;
   return absl::OkStatus();
@@ -153,6 +162,14 @@ absl::Status AttentionBench::ChooseCalls(size_t cell, CellTimes* times) {
   const double most = std::clamp<double>(kMostReplayNs / slowest, 1, kMostCalls);
   const auto up = std::bit_ceil(static_cast<uint32_t>(std::ceil(wanted)));
   times->calls = std::min(up, std::bit_floor(static_cast<uint32_t>(most)));
+  return absl::OkStatus();
+}
+
+absl::Status AttentionBench::FindLeaves(size_t cell, CellTimes* times) {
+  if (candidates_.empty()) return absl::OkStatus();
+  const GraphKey plan{.subject = 1, .plans = true, .mixed = cells_[cell].mixed()};
+  REPRISE_RETURN_IF_ERROR(Replay(plan).status());
+  REPRISE_ASSIGN_OR_RETURN(times->leaves, buffers_->ReadLeaves(*stream_, cells_[cell].rows.size()));
   return absl::OkStatus();
 }
 
@@ -258,6 +275,32 @@ absl::Status AttentionBench::Sustain(size_t cell, double seconds, Telemetry* tel
   }
   *times = std::move(next);
   return absl::OkStatus();
+}
+
+absl::StatusOr<PreparedCell> AttentionBench::Prepare(size_t cell) {
+  REPRISE_RETURN_IF_ERROR(buffers_->SetTree(*stream_, *kernels_, tree_.tree));
+  CellTimes times;
+  REPRISE_RETURN_IF_ERROR(Load(cell, &times));
+  const GraphKey key{.subject = 1, .mixed = cells_[cell].mixed(), .calls = times.calls};
+  REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
+  return PreparedCell{.cell = cell, .calls = times.calls, .call_ns = call_ns};
+}
+
+absl::StatusOr<std::vector<Samples>> AttentionBench::TimeTrees(
+    const PreparedCell& prepared, std::span<const kernels::AttentionTree> trees, uint32_t replays,
+    const MeasuredReplays& measured) {
+  const GraphKey key{.subject = 1, .mixed = cells_[prepared.cell].mixed(), .calls = prepared.calls};
+  std::vector<Samples> samples(trees.size());
+  for (uint32_t round = 0; round <= replays; ++round) {
+    for (size_t i = 0; i < trees.size(); ++i) {
+      REPRISE_RETURN_IF_ERROR(buffers_->SetTree(*stream_, *kernels_, trees[i]));
+      REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
+      if (round > 0) samples[i].Add(call_ns);
+      REPRISE_RETURN_IF_ERROR(measured(1));
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(buffers_->SetTree(*stream_, *kernels_, tree_.tree));
+  return samples;
 }
 
 }  // namespace reprise::tools

@@ -11,10 +11,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/attention_tree_text.h"
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
 #include "tools/bench/attention_buffers.h"
@@ -68,11 +70,19 @@ struct CellTimes {
   uint32_t calls = 0;         // of a graph
   uint64_t kv_bytes = 0;      // K and V of the tokens that the rows see, each once
   uint64_t cycled_bytes = 0;  // of KV that are read before the same come again
+  TakenLeaves leaves;         // of the bench's tree; those of all candidates are the same
   SubjectTimes floor;
   std::vector<SubjectTimes> candidates;  // in the order of the bench's
 
   // Bytes per second of the KV bytes, by the median.
   double BytesPerSecond(const SubjectTimes& subject) const;
+};
+
+// A cell that TimeTrees finds loaded.
+struct PreparedCell {
+  size_t cell = 0;
+  uint32_t calls = 0;  // of a graph
+  double call_ns = 0;  // of one call of the first candidate, by the bench's tree: one replay
 };
 
 // Told how many replays of every graph were measured since it was last told; an error ends the
@@ -81,11 +91,12 @@ using MeasuredReplays = std::function<absl::Status(uint32_t)>;
 
 class AttentionBench {
  public:
-  // `device` must outlive the bench. Errors: those of CheckShape and CheckCells, of the buffers,
-  // the device's.
+  // `device` must outlive the bench. All candidates decide by `tree`. Errors: those of CheckShape,
+  // CheckCells and CheckTreeFits, of the buffers, the device's.
   static absl::StatusOr<std::unique_ptr<AttentionBench>> Create(
       runtime::Device& device, const AttentionShape& shape, std::vector<BenchCell> cells,
-      std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options);
+      std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options,
+      const engine::NamedAttentionTree& tree = engine::NamedAttentionTree());
   AttentionBench(const AttentionBench&) = delete;
   AttentionBench& operator=(const AttentionBench&) = delete;
 
@@ -93,6 +104,7 @@ class AttentionBench {
   const std::vector<BenchCell>& cells() const { return cells_; }
   const std::vector<const AttentionCandidateEntry*>& candidates() const { return candidates_; }
   const AttentionBenchOptions& options() const { return options_; }
+  const engine::NamedAttentionTree& tree() const { return tree_; }
   uint64_t bytes() const { return buffers_->bytes(); }  // of device memory
   double stamp_cost_ns() const { return stamp_cost_ns_; }
 
@@ -105,6 +117,19 @@ class AttentionBench {
   // told of 0 replays. After an error `times` is as it was.
   absl::Status Sustain(size_t cell, double seconds, Telemetry* telemetry,
                        const MeasuredReplays& measured, CellTimes* times);
+
+  // Loads a cell, and finds out how many calls a replay of it should have.
+  absl::StatusOr<PreparedCell> Prepare(size_t cell);
+  // Times attention of the first candidate in the cell that was prepared last, decided by each of
+  // `trees`, which must keep to TreeLimitsOf: `replays` of each, by turns, after one that does not
+  // count. Samples are ns of one call, the plan not among them. Graphs are captured once, whatever
+  // the tree. `measured` is told of every replay. Errors: its own, the device's.
+  absl::StatusOr<std::vector<Samples>> TimeTrees(const PreparedCell& prepared,
+                                                 std::span<const kernels::AttentionTree> trees,
+                                                 uint32_t replays, const MeasuredReplays& measured);
+  // What trees have to keep to here.
+  kernels::AttentionTreeLimits tree_limits() const { return TreeLimitsOf(shape_, *kernels_); }
+  size_t num_graphs() const { return graphs_.size(); }
 
  private:
   // What a graph holds: calls of a subject (0: the page walk, i: candidate i - 1), or its plans.
@@ -119,11 +144,12 @@ class AttentionBench {
 
   AttentionBench(const AttentionShape& shape, std::vector<BenchCell> cells,
                  std::vector<const AttentionCandidateEntry*> candidates,
-                 const AttentionBenchOptions& options)
+                 const AttentionBenchOptions& options, const engine::NamedAttentionTree& tree)
       : shape_(shape),
         cells_(std::move(cells)),
         candidates_(std::move(candidates)),
-        options_(options) {}
+        options_(options),
+        tree_(tree) {}
 
   uint32_t MaxCalls() const { return options_.calls != 0 ? options_.calls : kMostCalls; }
   size_t num_subjects() const { return candidates_.size() + 1; }
@@ -132,6 +158,7 @@ class AttentionBench {
   }
   absl::Status Load(size_t cell, CellTimes* times);
   absl::Status ChooseCalls(size_t cell, CellTimes* times);
+  absl::Status FindLeaves(size_t cell, CellTimes* times);
   absl::StatusOr<runtime::CapturedGraph*> Graph(const GraphKey& key);
   absl::Status EnqueueGraph(const GraphKey& key);
   absl::Status EnqueueCall(const GraphKey& key, uint32_t call);
@@ -147,6 +174,7 @@ class AttentionBench {
   const std::vector<BenchCell> cells_;
   const std::vector<const AttentionCandidateEntry*> candidates_;
   const AttentionBenchOptions options_;
+  const engine::NamedAttentionTree tree_;
   double stamp_cost_ns_ = 0;
   std::unique_ptr<kernels::KernelSet> kernels_;
   std::unique_ptr<AttentionBuffers> buffers_;

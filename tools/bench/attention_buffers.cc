@@ -108,6 +108,15 @@ absl::Status CheckShape(const AttentionShape& shape) {
   return absl::OkStatus();
 }
 
+kernels::AttentionTreeLimits TreeLimitsOf(const AttentionShape& shape,
+                                          const kernels::KernelSet& kernels) {
+  const kernels::AttentionPlanRule rule = shape.rule();
+  return {.max_splits = rule.max_splits,
+          .num_shares = kernels::NumDecodeShares(kernels, shape.num_heads, shape.kv()),
+          .max_prompt_q_tokens = rule.prefill_q_tokens,
+          .batch_invariant = false};
+}
+
 uint32_t PageSpacing(const BenchCell& cell, const AttentionShape& shape, uint64_t pool_bytes,
                      uint32_t max_calls) {
   const uint64_t bytes = cell.Blocks(static_cast<uint32_t>(shape.block_size)) * shape.PageBytes();
@@ -148,7 +157,7 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   kv_layout_ = shape_.kv();
   kernels::AttentionPlanRule& rule = plan_.attention;
   rule = shape_.rule();
-  rule.num_shares = kernels::NumDecodeShares(kernels, shape_.num_heads, kv_layout_);
+  rule.num_shares = TreeLimitsOf(shape_, kernels).num_shares;
   kv_layout_.swizzled = rule.num_shares != 0;
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
@@ -283,6 +292,30 @@ absl::Status AttentionBuffers::Load(runtime::Stream& stream, const BenchCell& ce
   REPRISE_RETURN_IF_ERROR(
       stream.CopyToDevice(num_walked_, &loaded.num_pages, sizeof(loaded.num_pages)));
   return stream.Synchronize();
+}
+
+absl::Status AttentionBuffers::SetTree(runtime::Stream& stream, const kernels::KernelSet& kernels,
+                                       const kernels::AttentionTree& tree) {
+  num_row_leaves_ = tree.rows.num_leaves;
+  return kernels::SetAttentionTree(stream, kernels, tree, tree_);
+}
+
+absl::StatusOr<TakenLeaves> AttentionBuffers::ReadLeaves(runtime::Stream& stream,
+                                                         size_t num_rows) const {
+  kernels::PlanCounts counts{};
+  std::vector<uint32_t> leaf_of(num_rows);
+  REPRISE_RETURN_IF_ERROR(stream.CopyToHost(&counts, plan_.plan.counts, sizeof(counts)));
+  REPRISE_RETURN_IF_ERROR(stream.CopyToHost(leaf_of.data(), plan_.plan.attention_leaf,
+                                            leaf_of.size() * sizeof(uint32_t)));
+  REPRISE_RETURN_IF_ERROR(stream.Synchronize());
+  TakenLeaves taken{.batch = counts.attention_leaf, .rows = std::vector<uint32_t>(num_row_leaves_)};
+  for (const uint32_t leaf : leaf_of) {
+    if (leaf >= num_row_leaves_)
+      return absl::InternalError(
+          absl::StrCat("plan: a row came to leaf ", leaf, ", allowed: below ", num_row_leaves_));
+    ++taken.rows[leaf];
+  }
+  return taken;
 }
 
 void* AttentionBuffers::Page(uint32_t page) const {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/attention/attention_args.h"
+#include "kernels/attention/attention_tree.h"
 #include "kernels/kernel_set.h"
 #include "kernels/page_walk/page_walk_args.h"
 #include "kernels/plan/plan_args.h"
@@ -46,6 +47,19 @@ struct AttentionShape {
 
 // Errors: InvalidArgument with what, got, allowed.
 absl::Status CheckShape(const AttentionShape& shape);
+
+// What trees have to keep to on the device of `kernels`, but for batch invariance, which no
+// benchmark asks for.
+kernels::AttentionTreeLimits TreeLimitsOf(const AttentionShape& shape,
+                                          const kernels::KernelSet& kernels);
+
+// The leaves that a plan came to, by their index.
+struct TakenLeaves {
+  uint32_t batch = 0;          // of AttentionTree.batch
+  std::vector<uint32_t> rows;  // how many rows came to each leaf of AttentionTree.rows
+
+  bool operator==(const TakenLeaves&) const = default;
+};
 
 // What the memory is laid out for.
 struct BufferLimits {
@@ -84,6 +98,14 @@ class AttentionBuffers {
   absl::Status Load(runtime::Stream& stream, const BenchCell& cell, uint32_t spacing,
                     uint64_t seed);
 
+  // Plans that are enqueued from here on decide by `tree`, which must keep to TreeLimitsOf. By
+  // default: AttentionTree().
+  absl::Status SetTree(runtime::Stream& stream, const kernels::KernelSet& kernels,
+                       const kernels::AttentionTree& tree);
+  // What the plan that ran last, on `num_rows` rows and by the tree that was set last, came to.
+  // Waits for `stream`.
+  absl::StatusOr<TakenLeaves> ReadLeaves(runtime::Stream& stream, size_t num_rows) const;
+
   // Of every graph. Deals rows of one query token where the device has a kernel for that.
   const kernels::PlanArgs& plan() const { return plan_; }
   // Of call n: everything but the KV cache's address is the same.
@@ -115,6 +137,7 @@ class AttentionBuffers {
   uint32_t* matches_ = nullptr;
   uint64_t* stamps_ = nullptr;
   kernels::AttentionTree* tree_ = nullptr;
+  uint32_t num_row_leaves_ = 1;  // of the tree that was set last
   void* q_ = nullptr;
   void* out_ = nullptr;
   std::vector<std::vector<uint32_t>> blocks_;

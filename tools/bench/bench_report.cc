@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tools/device_flags.h"
 #include "tools/profile/profiler.h"
 #include "tools/table.h"
@@ -51,11 +52,29 @@ nlohmann::json TextOrNull(const std::string& text) {
   return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
 }
 
-std::string ShapeText(const AttentionShape& shape) {
-  return absl::StrCat(shape.num_heads, " heads of ", shape.head_dim, " on ", shape.num_kv_heads,
-                      " KV heads, ", std::string(runtime::NameOf(shape.dtype)), ", blocks of ",
-                      shape.block_size, shape.window == 0 ? "" : ", window of ",
-                      shape.window == 0 ? "" : absl::StrCat(shape.window));
+// Which leaf the batch of each cell came to, and its rows: "short", or "3 short, 29 long".
+std::string LeavesTable(const std::vector<MeasuredCell>& cells, const BenchContext& context) {
+  if (context.tree_file.empty()) return "";
+  const engine::NamedAttentionTree& tree = context.bench.tree();
+  Table table({"cell", "batch leaf", "row leaves"});
+  table.AlignLeft();
+  for (const MeasuredCell& cell : cells) {
+    const TakenLeaves& taken = cell.times.leaves;
+    std::vector<std::string> rows;
+    for (size_t leaf = 0; leaf < taken.rows.size(); ++leaf)
+      if (taken.rows[leaf] != 0)
+        rows.push_back(absl::StrCat(taken.rows[leaf], " ", tree.row_leaves[leaf]));
+    table.AddRow({context.bench.cells()[cell.index].name, tree.batch_leaves[taken.batch],
+                  absl::StrJoin(rows, ", ")});
+  }
+  return absl::StrCat("\n", table.ToString(context.width));
+}
+
+nlohmann::json LeavesToJson(const TakenLeaves& taken, const engine::NamedAttentionTree& tree) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (size_t leaf = 0; leaf < taken.rows.size(); ++leaf)
+    rows.push_back({{"leaf", tree.row_leaves[leaf]}, {"rows", taken.rows[leaf]}});
+  return {{"batch", tree.batch_leaves[taken.batch]}, {"rows", std::move(rows)}};
 }
 
 std::string SustainedTable(const std::vector<MeasuredCell>& cells, const BenchContext& context) {
@@ -142,6 +161,7 @@ nlohmann::json CellToJson(const MeasuredCell& measured, const BenchContext& cont
           {"kv_bytes", times.kv_bytes},
           {"calls", times.calls},
           {"cycled_bytes", times.cycled_bytes},
+          {"leaves", LeavesToJson(times.leaves, context.bench.tree())},
           {"floor", std::move(floor)},
           {"candidates", std::move(candidates)}};
 }
@@ -157,6 +177,20 @@ nlohmann::json SettingsToJson(const BenchContext& context) {
           {"sustain_s", context.sustain_seconds}};
 }
 
+nlohmann::json TreeToJson(const BenchContext& context) {
+  return {{"file", TextOrNull(context.tree_file)},
+          {"tree", nlohmann::json::parse(AttentionTreeText(context.bench.tree()))}};
+}
+
+}  // namespace
+
+std::string ShapeText(const AttentionShape& shape) {
+  return absl::StrCat(shape.num_heads, " heads of ", shape.head_dim, " on ", shape.num_kv_heads,
+                      " KV heads, ", std::string(runtime::NameOf(shape.dtype)), ", blocks of ",
+                      shape.block_size, shape.window == 0 ? "" : ", window of ",
+                      shape.window == 0 ? "" : absl::StrCat(shape.window));
+}
+
 nlohmann::json ShapeToJson(const AttentionShape& shape) {
   return {{"model", TextOrNull(shape.model)},
           {"heads", shape.num_heads},
@@ -167,14 +201,13 @@ nlohmann::json ShapeToJson(const AttentionShape& shape) {
           {"window", shape.window}};
 }
 
-}  // namespace
-
 std::string BenchHeader(const BenchContext& context) {
   const AttentionBench& bench = context.bench;
   Table table({});
   table.AlignLeft();
   if (!bench.shape().model.empty()) table.AddRow({"model", bench.shape().model});
   table.AddRow({"attention", ShapeText(bench.shape())});
+  if (!context.tree_file.empty()) table.AddRow({"tree", context.tree_file});
   table.AddRow({"captured for", absl::StrCat("rows of up to ",
                                              FormatCount(bench.options().max_context), " tokens")});
   table.AddRow({"device", DeviceText(context.device)});
@@ -202,7 +235,8 @@ std::string CellsText(const std::vector<MeasuredCell>& cells, const BenchContext
                     FormatBytes(times.kv_bytes), absl::StrCat(times.calls)});
     }
   }
-  return absl::StrCat(table.ToString(context.width), SustainedTable(cells, context));
+  return absl::StrCat(table.ToString(context.width), SustainedTable(cells, context),
+                      LeavesTable(cells, context));
 }
 
 std::string CellWarning(const MeasuredCell& cell, const BenchContext& context) {
@@ -230,6 +264,7 @@ nlohmann::json BenchToJson(const std::vector<MeasuredCell>& cells, const BenchCo
           {"shape", ShapeToJson(context.bench.shape())},
           {"device", DeviceToJson(context.device)},
           {"settings", SettingsToJson(context)},
+          {"tree", TreeToJson(context)},
           {"telemetry",
            {{"source", TextOrNull(context.telemetry)},
             {"why_none", TextOrNull(context.telemetry_why)}}},

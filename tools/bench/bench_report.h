@@ -22,6 +22,7 @@ struct BenchContext {
   std::string telemetry;      // the source of clocks and power, "" for none
   std::string telemetry_why;  // and why there is none
   double sustain_seconds = 0;
+  std::string tree_file;    // of the bench's tree, "" for the built-in one
   size_t width = kNoWidth;  // columns that tables should fit into
 };
 
@@ -31,10 +32,15 @@ struct MeasuredCell {
   CellTimes times;
 };
 
+// "32 heads of 128 on 8 KV heads, bf16, blocks of 16".
+std::string ShapeText(const AttentionShape& shape);
+nlohmann::json ShapeToJson(const AttentionShape& shape);
+
 // "heads", "device", ...; ends in a blank line.
 std::string BenchHeader(const BenchContext& context);
 // A line for the floor and for each candidate of every cell; below it, where anything was measured
-// back to back, the table of that.
+// back to back, the table of that; and where the tree comes from a file, the leaves that each cell
+// came to.
 std::string CellsText(const std::vector<MeasuredCell>& cells, const BenchContext& context);
 // Why figures of a cell are not to be trusted: rounds of the floor or of a candidate that differ by
 // more than kTrustedSpread. "" for one whose are.

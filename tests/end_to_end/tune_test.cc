@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise tune attention` as users run it: a tree that `bench attention --tree` takes, a run that
+// is continued, and what is refused before anything is measured.
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/attention_tree_text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/program.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::nlohmann::json;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+const std::vector<std::string> kHeads = {"--device",   "host", "--heads",    "4",
+                                         "--kv-heads", "2",    "--head-dim", "16"};
+
+class TuneProgram : public ::testing::Test {
+ protected:
+  static std::vector<std::string> Tune(const std::vector<std::string>& more,
+                                       const std::string& budget = "3") {
+    std::vector<std::string> all = {"tune", "attention"};
+    all.insert(all.end(), kHeads.begin(), kHeads.end());
+    all.insert(all.end(), {"--max-rows", "2", "--max-context", "96", "--chunk", "32"});
+    all.insert(all.end(), {"--pool-bytes", "16KiB", "--budget", budget});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::string File(const std::string& name) const { return directory_.path() + "/" + name; }
+  static size_t Lines(const std::string& path) {
+    const std::string text = ReadTextFile(path);
+    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(TuneProgram, WritesATreeThatBenchTakes) {
+  Program tune(Tune({"--out", File("tree.json"), "--replays", "2"}));
+  ASSERT_EQ(tune.Wait(std::chrono::seconds(120)), 0) << tune.stderr_text();
+  for (const char* part : {"rows are dealt", "fitted on", "regret", "measured: splits ",
+                           "held out: ", "than by the built-in tree"})
+    EXPECT_THAT(tune.stdout_text(), HasSubstr(part));
+  EXPECT_THAT(tune.stderr_text(), HasSubstr("written: "));
+  const std::string text = ReadTextFile(File("tree.json"));
+  ASSERT_OK_AND_ASSIGN(const auto named, engine::ParseAttentionTree(text));
+  EXPECT_TRUE(named.batch_invariant);
+  EXPECT_TRUE(named.device.has_value());
+  EXPECT_EQ(named.num_heads, 4);
+  EXPECT_EQ(named.num_kv_heads, 2);
+  EXPECT_EQ(named.head_dim, 16);
+  EXPECT_EQ(named.block_size, 16);
+  EXPECT_EQ(named.window, 0);
+  EXPECT_EQ(named.dtype, runtime::DType::kBf16);
+  const json notes = json::parse(text)["notes"];
+  EXPECT_EQ(notes["made_by"]["command"], "tune attention");
+  EXPECT_EQ(notes["made_by"]["argv"][1], "tune");
+  EXPECT_EQ(notes["settings"]["max_rows"], 2);
+  EXPECT_EQ(notes["swept"][0]["stage"], "splits");
+  EXPECT_GT(notes["swept"][0]["batches"], 0);
+  EXPECT_EQ(notes["leaves"].size(), named.row_leaves.size() + named.batch_leaves.size());
+  EXPECT_GT(notes["regret"]["batches"], 0);
+  EXPECT_GE(notes["regret"]["largest"], notes["regret"]["mean"]);
+  std::vector<std::string> arguments = {"bench", "attention", "--rows", "1", "--contexts", "32"};
+  arguments.insert(arguments.end(), kHeads.begin(), kHeads.end());
+  arguments.insert(arguments.end(), {"--max-context", "64", "--pool-bytes", "16KiB", "--replays",
+                                     "2", "--check", "--tree", File("tree.json")});
+  Program bench(arguments);
+  EXPECT_EQ(bench.Wait(std::chrono::seconds(60)), 0) << bench.stderr_text();
+  EXPECT_THAT(bench.stdout_text(), ContainsRegex("1 [0-9]+ x [0-9]+"));
+  // No other file is left.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 1);
+}
+
+TEST_F(TuneProgram, ContinuesAnEarlierRunFromItsJournal) {
+  const std::vector<std::string> options = {"--replays",    "2",     "--journal",
+                                            File("j"),      "--out", File("tree.json"),
+                                            "--max-memory", "64KiB"};
+  Program first(Tune(options));
+  ASSERT_EQ(first.Wait(std::chrono::seconds(120)), 0) << first.stderr_text();
+  const size_t lines = Lines(File("j"));
+  EXPECT_GT(lines, 20u);
+  // As if it had been cut off in the middle of a line.
+  const std::string whole = ReadTextFile(File("j"));
+  std::ofstream(File("j")) << whole.substr(0, whole.size() / 2);
+  Program second(Tune(options));
+  ASSERT_EQ(second.Wait(std::chrono::seconds(120)), 0) << second.stderr_text();
+  EXPECT_THAT(second.stderr_text(), ContainsRegex("continues: [0-9]+ measurements in "));
+  EXPECT_GT(Lines(File("j")), lines / 2);
+  std::vector<std::string> other = options;
+  other.insert(other.end(), {"--seed", "7"});
+  Program refused(Tune(other));
+  EXPECT_EQ(refused.Wait(std::chrono::seconds(60)), 1);
+  EXPECT_THAT(refused.stderr_text(), HasSubstr("was begun by another run: options.seed: 1, got 7"));
+}
+
+TEST_F(TuneProgram, AnInterruptedRunSaysHowToGoOn) {
+  Program tune(Tune({"--replays", "20", "--journal", File("j"), "--out", File("tree.json")}, "600"),
+               {.terminal_columns = 80});
+  ASSERT_TRUE(tune.AwaitOutput("3 / "));
+  tune.Signal(SIGINT);
+  EXPECT_EQ(tune.Wait(std::chrono::seconds(60)), 128 + SIGINT);
+  const std::string text = tune.terminal().screen().text();
+  EXPECT_THAT(text, HasSubstr("kept: "));
+  EXPECT_THAT(text, HasSubstr("the same command continues"));
+  EXPECT_THAT(text, HasSubstr("reprise tune attention: stopped by SIGINT"));
+  EXPECT_FALSE(std::filesystem::exists(File("tree.json")));
+  EXPECT_GT(Lines(File("j")), 10u);
+}
+
+TEST_F(TuneProgram, LetsRowsBeAskedForTheBatchWhereItMay) {
+  Program tune(Tune({"--out", File("tree.json"), "--replays", "1", "--no-batch-invariance",
+                     "--decode-share", "100"}));
+  ASSERT_EQ(tune.Wait(std::chrono::seconds(120)), 0) << tune.stderr_text();
+  const json tree = json::parse(ReadTextFile(File("tree.json")));
+  EXPECT_EQ(tree["batch_invariant"], false);
+  EXPECT_GT(tree["notes"]["of_batch_invariant"]["batches"], 0);
+  EXPECT_EQ(tree["notes"]["swept"].size(), 2u);
+  EXPECT_THAT(tune.stdout_text(), HasSubstr("asking rows for the batch: "));
+}
+
+TEST_F(TuneProgram, AloneShowsWhatCanBeTuned) {
+  Program program({"tune"});
+  EXPECT_EQ(program.Wait(), 0);
+  EXPECT_THAT(program.stdout_text(), HasSubstr("reprise tune attention"));
+}
+
+TEST_F(TuneProgram, RefusesWhatCannotBeDoneBeforeItMeasures) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    int exit_code;
+    std::string says;
+  };
+  const std::vector<std::string> out = {"--out", File("tree.json")};
+  const auto with_out = [&](std::vector<std::string> more) {
+    more.insert(more.end(), out.begin(), out.end());
+    return Tune(more);
+  };
+  std::ofstream(File("text")) << "hello\n";
+  const std::vector<Refusal> refusals = {
+      {Tune({}), 2, "--out: got nothing, allowed: a file"},
+      {Tune({"--out", "-"}), 2, "--out: got \"-\", allowed: a file"},
+      {Tune({"--out", "/no/such/dir/tree.json"}), 1, "cannot write \"/no/such/dir/tree.json\""},
+      {Tune({"--out", directory_.path()}), 1, "got a directory, allowed: a file"},
+      {with_out({"--journal", "/no/such/dir/j"}), 1, "cannot write \"/no/such/dir/j\""},
+      {with_out({"--journal", File("text")}), 1, "line 1"},
+      {with_out({"--max-leaves", "9"}), 2, "--max-leaves: got \"9\""},
+      {with_out({"--min-gain", "2"}), 2, "--min-gain: got \"2\""},
+      {with_out({"--decode-share", "101"}), 2, "--decode-share: got \"101\""},
+      {with_out({"--replays", "0"}), 2, "--replays: got \"0\""},
+      {with_out({"--budgt", "1"}), 2, "did you mean \"--budget\"?"},
+      {with_out({"--max-memory", "1B"}), 1, "batches: got none that fits"},
+      {with_out({"--preset", "llama-3.1-8b"}), 2, "got both a model and --heads"},
+      {{"tune", "atention"}, 2, "unknown command \"atention\"; did you mean \"attention\"?"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Program program(refusal.arguments);
+    EXPECT_EQ(program.Wait(), refusal.exit_code) << refusal.says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
+    EXPECT_THAT(program.stderr_text(), StartsWith("reprise tune"));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(File("tree.json")));
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of every command that times attention alone (`bench attention`, `tune attention`): the
+// heads, and how counts and sizes are written.
+#ifndef REPRISE_TOOLS_BENCH_BENCH_FLAGS_H_
+#define REPRISE_TOOLS_BENCH_BENCH_FLAGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/model_source.h"
+#include "runtime/dtype.h"
+#include "tools/bench/attention_buffers.h"
+#include "tools/cli.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+
+// The most rows of a batch, and tokens of a row.
+inline constexpr uint64_t kMostBatchRows = 1u << 16;
+inline constexpr uint64_t kMostRowTokens = 1u << 20;
+
+// Parsers for AddOption. Errors: InvalidArgument with got and allowed.
+inline auto UnsignedIn(uint64_t min, uint64_t max) {
+  return [min, max](std::string_view text) { return ParseUnsigned(text, min, max); };
+}
+// One count, such as 32k.
+absl::StatusOr<uint32_t> ParseCount(std::string_view text, uint64_t min, uint64_t max);
+inline auto CountIn(uint64_t min, uint64_t max) {
+  return [min, max](std::string_view text) { return ParseCount(text, min, max); };
+}
+// Counts from 1 on, such as 128,1k.
+absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text, uint64_t max);
+// 1B to 1TiB.
+absl::StatusOr<uint64_t> ParsePoolBytes(std::string_view text);
+
+// A model's heads, or numbers.
+struct HeadFlags {
+  models::ModelSource source;
+  std::optional<int32_t> num_heads, num_kv_heads, head_dim;
+  std::optional<uint32_t> window;
+  std::optional<runtime::DType> dtype;
+  int32_t block_size = AttentionShape().block_size;
+};
+
+// `flags` must outlive `app`.
+void AddHeadOptions(CLI::App* app, HeadFlags* flags);
+
+// The heads of a model where one is named; else those that were given, or Llama-3-8B's. Errors:
+// usage where both were given; those of the model's config and of CheckShape.
+absl::StatusOr<AttentionShape> ShapeOf(const HeadFlags& flags);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_BENCH_BENCH_FLAGS_H_
