@@ -127,8 +127,10 @@ class Commands:
                 out += [word, "2"]
             elif word == "--max-context":
                 out += [word, "96"]
-            elif word == "--tree":
+            elif word in ("--tree", "--attention-tree"):
                 pass  # of another device
+            elif word == "--replays":
+                out += [word, "2"]
             elif word in ("--json", "--svg"):
                 out += [word, str(self.scratch / f"out.{word[2:]}")]
             elif word == "--listen" or word == "--address":
@@ -144,9 +146,10 @@ class Commands:
                 out += [word, value]
         if command == "profile":
             out += [] if "--iterations" in out else ["--iterations", "2"]
-            out += ["--bandwidth-bytes", "1MiB"]
+            out += [] if "--bandwidth-bytes" in out else ["--bandwidth-bytes", "1MiB"]
         if command == "bench":
-            out += ["--replays", "2", "--pool-bytes", "1MiB", "--calls", "2"]
+            out += [] if "--replays" in out else ["--replays", "2"]
+            out += ["--pool-bytes", "1MiB", "--calls", "2"]
             out += [] if "--rows" in out else ["--rows", "1,2", "--contexts", "32,64"]
         if command == "tune":
             small = {"--max-rows": "2", "--max-context": "96", "--budget": "2", "--replays": "1",
