@@ -63,9 +63,10 @@ REPRISE_FN void TanhBody(Block& b, const testing::ConvertArgs& a) {
   REPRISE_BLOCK_KERNEL(reprise_test_f32_to_##suffix, Threads(256), 0, ConvertFromFloatBody<T>, \
                        testing::ConvertArgs)
 // Kernels are defined in every source that includes this, each in a namespace of its own.
-// NOLINTNEXTLINE(misc-definitions-in-headers)
+// NOLINTBEGIN(misc-definitions-in-headers)
 REPRISE_FOR_EACH_CONVERTED(REPRISE_CONVERT_KERNELS)
 REPRISE_BLOCK_KERNEL(reprise_test_tanh, Threads(256), 0, TanhBody, testing::ConvertArgs)
+// NOLINTEND(misc-definitions-in-headers)
 
 #if !defined(__CUDACC__) && !defined(__HIP__)
 #define REPRISE_CONVERT_DEFS(suffix, T)                                                   \

@@ -366,8 +366,9 @@ TEST_P(HostNativeAttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlo
 // `count` query tokens of a row, from its `first` on, as a row of their own.
 RowData ChunkOf(const AttentionCase& c, const RowData& row, uint32_t first, uint32_t count) {
   RowData chunk{row.context_before + first, count, {}, {}, row.v};
-  const auto token = static_cast<ptrdiff_t>(c.num_heads * c.head_dim);
-  const auto kv = static_cast<size_t>(c.num_kv_heads * c.head_dim) * chunk.length();
+  const ptrdiff_t token = ptrdiff_t{c.num_heads} * c.head_dim;
+  const size_t kv =
+      static_cast<size_t>(c.num_kv_heads) * static_cast<size_t>(c.head_dim) * chunk.length();
   chunk.q.assign(row.q.begin() + first * token, row.q.begin() + (first + count) * token);
   chunk.k.assign(row.k.begin(), row.k.begin() + static_cast<ptrdiff_t>(kv));
   chunk.v.resize(kv);
