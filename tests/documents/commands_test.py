@@ -131,6 +131,8 @@ class Commands:
                 pass  # of another device
             elif word == "--replays":
                 out += [word, "2"]
+            elif word == "--chunk":
+                out += [word, "16"]
             elif word in ("--json", "--svg"):
                 out += [word, str(self.scratch / f"out.{word[2:]}")]
             elif word == "--listen" or word == "--address":
