@@ -443,8 +443,8 @@ RowData ChunkOf(const AttentionCase& c, const RowData& row, uint32_t first, uint
   return chunk;
 }
 
-// A chunk of one token goes the way of decoding, so that none here is that short; and where the KV of
-// short chunks is cut, they are not what the whole is.
+// A chunk of one token goes the way of decoding, so that none here is that short; and where the KV
+// of short chunks is cut, they are not what the whole is.
 TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
