@@ -223,30 +223,24 @@ class Tuner {
     return absl::OkStatus();
   }
 
-  // By candidate: it alone in one part, the others as they are.
-  std::vector<AttentionTree> SplitTrees(FittedParts parts) const {
+  // By candidate, of so many: it alone in one part, the others as they are.
+  std::vector<AttentionTree> TreesOf(FittedParts parts, CostTree FittedParts::*part,
+                                     size_t num_candidates) const {
     std::vector<AttentionTree> trees;
-    for (size_t c = 0; c < SplitCandidates(limits_).size(); ++c) {
-      parts.splits = Always(c);
+    for (size_t c = 0; c < num_candidates; ++c) {
+      parts.*part = Always(c);
       trees.push_back(JoinParts(parts, limits_));
     }
     return trees;
   }
-  std::vector<AttentionTree> PromptTrees(FittedParts parts) const {
-    std::vector<AttentionTree> trees;
-    for (size_t c = 0; c < PromptCandidates(limits_).size(); ++c) {
-      parts.prompts = Always(c);
-      trees.push_back(JoinParts(parts, limits_));
-    }
-    return trees;
+  std::vector<AttentionTree> SplitTrees(const FittedParts& parts) const {
+    return TreesOf(parts, &FittedParts::splits, SplitCandidates(limits_).size());
   }
-  std::vector<AttentionTree> DealTrees(FittedParts parts) const {
-    std::vector<AttentionTree> trees;
-    for (size_t c = 0; c < DealCandidates(limits_).size(); ++c) {
-      parts.deal = Always(c);
-      trees.push_back(JoinParts(parts, limits_));
-    }
-    return trees;
+  std::vector<AttentionTree> PromptTrees(const FittedParts& parts) const {
+    return TreesOf(parts, &FittedParts::prompts, PromptCandidates(limits_).size());
+  }
+  std::vector<AttentionTree> DealTrees(const FittedParts& parts) const {
+    return TreesOf(parts, &FittedParts::deal, DealCandidates(limits_).size());
   }
 
   void NameTree() {
