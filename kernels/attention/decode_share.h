@@ -21,7 +21,7 @@ inline constexpr uint32_t kNodeLeaves = 4;
 // Blocks that leaves are dealt to.
 inline constexpr uint32_t kMaxDecodeShares = 65535;
 
-// A row of one query token. One of another number has no leaves and no weight.
+// A row of one query token. Of one of another number all but `query` is zero.
 struct DecodeRow {
   uint32_t row;          // resident row: whose block table
   uint32_t query;        // index of its query token in the step

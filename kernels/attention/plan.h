@@ -5,7 +5,6 @@
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/decision_tree.h"
@@ -61,15 +60,6 @@ constexpr uint64_t MaxDecodeItems(uint64_t max_rows, uint32_t max_splits) {
 constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
                                    uint32_t max_splits) {
   return max_step_tokens + max_rows * (max_splits / 2);
-}
-
-// Of the tree's copy in shared memory; rounded up, for what lies behind it.
-inline constexpr size_t kPlanTreeBytes = (sizeof(AttentionTree) + 15) / 16 * 16;
-
-// Shared memory that attention's part of the plan takes: the tree, and what dealing needs.
-constexpr size_t AttentionPlanBytes(uint64_t max_rows, uint32_t num_shares) {
-  const size_t deal = (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(DealtRow);
-  return kPlanTreeBytes + (num_shares == 0 ? 0 : deal);
 }
 
 // The first KV position that a query token at `position` sees.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention's part of the plan, block style: lists the work items of the rows that run. Rows come
-// as an object of three functions of an entry's index: num_tokens (query tokens), context_before
-// (KV tokens before them) and row (the resident row). plan/plan_body.h calls it.
+// Attention's part of the plan, block style: cuts the rows that run as the tree says, and lists or
+// deals the pieces. plan/plan_body.h calls it, most of it row by row.
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_BODY_H_
 
@@ -16,15 +15,23 @@ REPRISE_FN uint32_t RoundUp(uint32_t x, uint32_t multiple) {
   return CeilDiv(x, multiple) * multiple;
 }
 
+// A row that runs, as attention's plan sees it.
+struct QueryRow {
+  uint32_t row;             // resident
+  uint32_t num_tokens;      // query tokens; 0: nothing to do
+  uint32_t context_before;  // KV tokens before them
+
+  REPRISE_FN bool decodes() const { return num_tokens == 1; }
+  // KV tokens that the query tokens see.
+  REPRISE_FN uint32_t VisibleTokens(uint32_t window) const {
+    return context_before + num_tokens - FirstSeen(window, context_before);
+  }
+};
+
 // ---- what the tree decides by, and what it decides ----
 
-// KV tokens that the query tokens of a row see.
-REPRISE_FN uint32_t VisibleTokens(uint32_t window, uint32_t context_before, uint32_t num_tokens) {
-  return context_before + num_tokens - FirstSeen(window, context_before);
-}
-
 struct BatchFeatures {
-  uint32_t rows, decode_tokens, longest_decode, prompt_tokens;
+  uint32_t rows = 0, decode_tokens = 0, longest_decode = 0, prompt_tokens = 0;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
     switch (feature) {
@@ -39,9 +46,20 @@ struct BatchFeatures {
     }
   }
 };
+// What one row adds to them, and how rows are put together.
+REPRISE_FN BatchFeatures FeaturesOf(uint32_t window, const QueryRow& row) {
+  if (row.num_tokens > 1) return {1, 0, 0, row.num_tokens};
+  const uint32_t visible = row.decodes() ? row.VisibleTokens(window) : 0;
+  return {1, visible, visible, 0};
+}
+REPRISE_FN BatchFeatures Together(const BatchFeatures& x, const BatchFeatures& y) {
+  return {x.rows + y.rows, x.decode_tokens + y.decode_tokens,
+          x.longest_decode > y.longest_decode ? x.longest_decode : y.longest_decode,
+          x.prompt_tokens + y.prompt_tokens};
+}
 
 struct RowFeatures {
-  BatchFeatures batch;
+  const BatchFeatures& batch;
   uint32_t visible_tokens, query_tokens;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
@@ -50,51 +68,13 @@ struct RowFeatures {
   }
 };
 
-// The tree at work on the rows of a step.
-template <typename Rows>
-struct AttentionDecisions {
-  const AttentionTree& tree;  // in shared memory
-  const Rows& rows;
-  uint32_t window;
-  BatchFeatures batch;
-
-  REPRISE_FN uint32_t RowLeaf(int e) const {
-    const uint32_t tokens = rows.num_tokens(e);
-    return tree.rows.LeafOf(
-        RowFeatures{batch, VisibleTokens(window, rows.context_before(e), tokens), tokens});
-  }
-  REPRISE_FN RowChoice OfRow(int e) const { return tree.rows.leaves[RowLeaf(e)]; }
-  REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
-  REPRISE_FN BatchChoice OfBatch() const { return tree.batch.leaves[BatchLeaf()]; }
-};
-
 // Copies the tree to shared memory; a Sync must follow before it is looked at.
-REPRISE_FN const AttentionTree& LoadTree(Block& b, const AttentionPlanRule& rule) {
-  auto* to = b.Shared<uint32_t>();
+REPRISE_FN const AttentionTree& LoadTree(Block& b, const AttentionPlanRule& rule, void* shared) {
+  auto* to = static_cast<uint32_t*>(shared);
   const auto* from = reinterpret_cast<const uint32_t*>(rule.tree);
   b.For(static_cast<int>(sizeof(AttentionTree) / sizeof(uint32_t)),
         [&](int i) { to[i] = from[i]; });
-  return *reinterpret_cast<const AttentionTree*>(to);
-}
-
-// Counts the batch where a node asks for it.
-template <typename Rows>
-REPRISE_FN AttentionDecisions<Rows> Decide(Block& b, const AttentionPlanRule& rule,
-                                           const AttentionTree& tree, const Rows& rows,
-                                           int num_rows) {
-  AttentionDecisions<Rows> d{tree, rows, rule.window, {}};
-  if (tree.asks_for_batch == 0) return d;
-  const auto visible = [&](int e) {
-    return rows.num_tokens(e) == 1 ? VisibleTokens(rule.window, rows.context_before(e), 1) : 0u;
-  };
-  const auto nothing = [](int, uint32_t) {};
-  d.batch.rows = static_cast<uint32_t>(num_rows);
-  d.batch.decode_tokens = b.ExclusiveScan(num_rows, visible, nothing);
-  d.batch.prompt_tokens = b.ExclusiveScan(
-      num_rows, [&](int e) { return rows.num_tokens(e) > 1 ? rows.num_tokens(e) : 0u; }, nothing);
-  const float longest = b.Max(num_rows, [&](int e) { return static_cast<float>(visible(e)); });
-  d.batch.longest_decode = longest > 0 ? static_cast<uint32_t>(longest) : 0;
-  return d;
+  return *static_cast<const AttentionTree*>(shared);
 }
 
 // ---- items ----
@@ -119,26 +99,15 @@ REPRISE_FN RowSplits SplitsOf(const SplitRule& rule, uint32_t window, uint32_t p
   return s;
 }
 
-// Rows of one query token: an item per split. Returns how many items there are.
-template <typename Rows>
-REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionDecisions<Rows>& decide, int num_rows,
-                                    AttentionWorkItem* items) {
-  const Rows& rows = decide.rows;
-  const auto splits_of = [&](int e) {
-    return SplitsOf(decide.OfRow(e).split, decide.window, rows.context_before(e));
-  };
-  return b.ExclusiveScan(
-      num_rows, [&](int e) { return rows.num_tokens(e) == 1 ? splits_of(e).count : 0u; },
-      [&](int e, uint32_t first) {
-        if (rows.num_tokens(e) != 1) return;
-        const RowSplits row = splits_of(e);
-        for (uint32_t s = 0; s < row.count; ++s) {
-          const uint32_t begin = row.begin + s * row.length;
-          const uint32_t end = row.end - begin > row.length ? begin + row.length : row.end;
-          items[first + s] = AttentionWorkItem{
-              static_cast<uint32_t>(e), 0, 1, begin, end, s, row.count, rows.row(e)};
-        }
-      });
+// Lists the items of entry e, a row of one query token: one per split.
+REPRISE_FN void PlanDecodeItems(const QueryRow& row, int e, const RowSplits& splits,
+                                AttentionWorkItem* items) {
+  for (uint32_t s = 0; s < splits.count; ++s) {
+    const uint32_t begin = splits.begin + s * splits.length;
+    const uint32_t end = splits.end - begin > splits.length ? begin + splits.length : splits.end;
+    items[s] =
+        AttentionWorkItem{static_cast<uint32_t>(e), 0, 1, begin, end, s, splits.count, row.row};
+  }
 }
 
 // ---- the deal of rows of one query token ----
@@ -209,45 +178,23 @@ struct DecodeDeal {
   }
 };
 
-// Deals the leaves of rows of one query token to rule.num_shares blocks, or to the first of them,
-// as the tree says. A share's weight differs from the mean by less than a leaf's. query_start: as
-// StepPlan's. scratch: shared memory, AttentionPlanBytes without the tree.
-template <typename Rows>
-REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule,
-                                 const AttentionDecisions<Rows>& decide, int num_rows,
-                                 const uint32_t* query_start, DecodeRow* list, DecodeShare* shares,
-                                 unsigned char* scratch) {
-  auto* places = reinterpret_cast<DecodePlace*>(scratch);
-  auto* dealt = reinterpret_cast<DealtRow*>(places + rule.num_shares + 1);
-  const Rows& rows = decide.rows;
-  const BatchChoice batch = decide.OfBatch();
+// Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
+// them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
+// rows as they were cut, by entry.
+REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const BatchChoice& batch,
+                                 const DecodeDeal& deal, const DecodeRow* list,
+                                 DecodeShare* shares) {
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-  const uint32_t row_weight = b.ExclusiveScan(
-      num_rows,
-      [&](int e) {
-        DecodeRow row =
-            CutRow(decide.OfRow(e).split, batch.leaf_overhead, rule.window, rows.context_before(e));
-        row.row = rows.row(e);
-        row.query = query_start[e];
-        if (rows.num_tokens(e) != 1) row.num_leaves = row.weight = 0;
-        list[e] = row;
-        dealt[e] = {0, row.weight, row.leaf_tokens, row.num_leaves};
-        return row.weight;
-      },
-      [&](int e, uint32_t before) { dealt[e].weight_before = before; });
-  const DecodeDeal deal{dealt, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
-                        batch.leaf_overhead, uint64_t{row_weight} * rule.num_kv_heads};
-  b.For(static_cast<int>(rule.num_shares) + 1, [&](int s) {
-    const auto share = static_cast<uint32_t>(s);
-    places[s] = deal.At(share < taking ? deal.TargetOf(share, taking) : deal.weight);
-  });
-  b.Sync();
+  const auto place = [&](uint32_t share) {
+    return deal.At(share < taking ? deal.TargetOf(share, taking) : deal.weight);
+  };
   b.For(static_cast<int>(rule.num_shares), [&](int s) {
-    // A block with nothing to do looks at no row, so any will do.
-    const uint32_t entry = places[s].entry, last = deal.num_rows - 1;
-    shares[s].begin = places[s];
-    shares[s].end = places[s + 1];
-    if (deal.num_rows != 0) shares[s].row = list[entry < last ? entry : last];
+    DecodeShare share{};
+    share.begin = place(static_cast<uint32_t>(s));
+    share.end = place(static_cast<uint32_t>(s) + 1);
+    // A block with nothing to do looks at no row.
+    if (!(share.begin == share.end)) share.row = list[share.begin.entry];
+    shares[s] = share;
   });
 }
 
@@ -276,40 +223,64 @@ REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, const RowChoice& c
   return c;
 }
 
-// Returns how many items there are.
-template <typename Rows>
-REPRISE_FN uint32_t PlanPrefillItems(Block& b, const AttentionPlanRule& rule,
-                                     const AttentionDecisions<Rows>& decide, int num_rows,
-                                     AttentionWorkItem* items) {
-  const Rows& rows = decide.rows;
-  const auto cut = [&](int e) {
-    return CutPrompt(rule, decide.OfRow(e), rows.context_before(e), rows.num_tokens(e));
-  };
-  return b.ExclusiveScan(
-      num_rows, [&](int e) { return rows.num_tokens(e) > 1 ? cut(e).count : 0u; },
-      [&](int e, uint32_t first) {
-        const uint32_t n = rows.num_tokens(e);
-        if (n <= 1) return;
-        const PromptCut c = cut(e);
-        for (uint32_t i = 0; i < c.count; ++i) {
-          AttentionWorkItem item{
-              static_cast<uint32_t>(e), 0, n, c.kv_begin, 0, i, c.count, rows.row(e)};
-          if (c.length == 0) {
-            item.q_begin = i * c.q_tokens;
-            item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;
-            item.kv_begin = FirstSeen(rule.window, rows.context_before(e) + item.q_begin);
-            item.kv_end = rows.context_before(e) + item.q_begin + item.q_count;
-            item.split = 0;
-            item.num_splits = 1;
-          } else {
-            if (i != 0) item.kv_begin = c.origin + i * c.length;
-            const uint32_t end = c.origin + (i + 1) * c.length;
-            item.kv_end = end < c.kv_end ? end : c.kv_end;
-          }
-          items[first + i] = item;
-        }
-      });
+// Item i of entry e, a row of several query tokens.
+REPRISE_FN AttentionWorkItem PrefillItem(const AttentionPlanRule& rule, const QueryRow& row, int e,
+                                         const PromptCut& c, uint32_t i) {
+  const uint32_t n = row.num_tokens;
+  AttentionWorkItem item{static_cast<uint32_t>(e), 0, n, c.kv_begin, 0, i, c.count, row.row};
+  if (c.length == 0) {
+    item.q_begin = i * c.q_tokens;
+    item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;
+    item.kv_begin = FirstSeen(rule.window, row.context_before + item.q_begin);
+    item.kv_end = row.context_before + item.q_begin + item.q_count;
+    item.split = 0;
+    item.num_splits = 1;
+  } else {
+    if (i != 0) item.kv_begin = c.origin + i * c.length;
+    const uint32_t end = c.origin + (i + 1) * c.length;
+    item.kv_end = end < c.kv_end ? end : c.kv_end;
+  }
+  return item;
 }
+
+// ---- a row's work ----
+
+// What the tree makes of a row. Of one query token: leaves to deal where there is a deal, else
+// splits. Of several: `prompt`.
+struct RowWork {
+  uint32_t leaf;  // of AttentionTree.rows
+  DecodeRow dealt;
+  RowSplits splits;
+  PromptCut prompt;
+
+  // In units of the deal, or items of decode_items.
+  REPRISE_FN uint32_t decode_work() const { return dealt.weight + splits.count; }
+};
+
+struct AttentionDecisions {
+  const AttentionTree& tree;  // in shared memory
+  const AttentionPlanRule& rule;
+  BatchFeatures batch;
+
+  REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
+
+  // of_batch: the leaf of the batch.
+  REPRISE_FN RowWork WorkOf(const QueryRow& row, const BatchChoice& of_batch) const {
+    RowWork work{};
+    work.leaf =
+        tree.rows.LeafOf(RowFeatures{batch, row.VisibleTokens(rule.window), row.num_tokens});
+    const RowChoice& choice = tree.rows.leaves[work.leaf];
+    if (row.num_tokens > 1) {
+      work.prompt = CutPrompt(rule, choice, row.context_before, row.num_tokens);
+    } else if (row.decodes() && rule.num_shares == 0) {
+      work.splits = SplitsOf(choice.split, rule.window, row.context_before);
+    } else if (row.decodes()) {
+      work.dealt = CutRow(choice.split, of_batch.leaf_overhead, rule.window, row.context_before);
+      work.dealt.row = row.row;
+    }
+    return work;
+  }
+};
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 

@@ -11,51 +11,143 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// The rows that run, as attention's plan asks for them.
-struct PlannedRows {
-  const StepPlan& plan;
-
-  REPRISE_FN uint32_t num_tokens(int e) const { return plan.entries[e].num_tokens; }
-  REPRISE_FN uint32_t context_before(int e) const { return plan.context_before[e]; }
-  REPRISE_FN uint32_t row(int e) const { return plan.entries[e].slot; }
+// What is found of a row, and what of it is summed over the rows before: that says where its
+// entries of the lists begin.
+struct PlannedRow {
+  enum Count : uint8_t {
+    kTokens,
+    kSampled,
+    kReported,
+    kPromptLogprobs,
+    kDecodeWork,
+    kPrefillItems
+  };
+  Vec<uint32_t, 6> counts;
+  RunningRow row;
+  RowWork work;
 };
 
+REPRISE_FN QueryRow QueryRowOf(const RunningRow& row) {
+  return {row.slot, row.num_tokens, row.context_before};
+}
+
+REPRISE_FN PlannedRow PlanRow(const RunningRow& row, const AttentionDecisions& decide,
+                              const BatchChoice& of_batch) {
+  PlannedRow r;
+  r.row = row;
+  r.work = decide.WorkOf(QueryRowOf(row), of_batch);
+  r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
+               r.work.decode_work(), r.work.prompt.count}};
+  return r;
+}
+
+// The largest e with first[e] <= i, for ascending first[0..n) with first[0] == 0.
+REPRISE_FN uint32_t OwnerOf(const uint32_t* first, uint32_t n, uint32_t i) {
+  uint32_t low = 0, high = n;
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    if (first[middle] <= i) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Rows of several query tokens: their tokens and items, all threads together, where one thread a
+// row would take long.
+REPRISE_FN void PlanPrompts(Block& b, const PlanArgs& a, const AttentionDecisions& decide,
+                            const BatchChoice& of_batch, uint32_t num_rows, uint32_t num_tokens,
+                            uint32_t num_items, const uint32_t* first_token,
+                            const uint32_t* first_item) {
+  const StepPlan& p = a.plan;
+  b.For(static_cast<int>(num_tokens), [&](int t) {
+    const auto token = static_cast<uint32_t>(t);
+    const uint32_t e = OwnerOf(first_token, num_rows, token);
+    const RunningRow row = LoadRowAgain(p, static_cast<int>(e));
+    if (row.num_tokens > 1)
+      PlanToken(b, p, a.rows, a.block_size, row, token, token - first_token[e]);
+  });
+  b.For(static_cast<int>(num_items), [&](int i) {
+    const auto item = static_cast<uint32_t>(i);
+    const auto e = static_cast<int>(OwnerOf(first_item, num_rows, item));
+    const QueryRow row = QueryRowOf(LoadRowAgain(p, e));
+    p.prefill_items[i] =
+        PrefillItem(a.attention, row, e, decide.WorkOf(row, of_batch).prompt, item - first_item[e]);
+  });
+}
+
+// A chain of memory accesses and barriers as short as possible, since one block does it while the
+// device waits: a row is one thread's, in registers, and all sums over rows are one scan.
 REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const StepPlan& p = a.plan;
+  const AttentionPlanRule& rule = a.attention;
+  const PlanSharedLayout layout = PlanSharedLayoutOf(a.max_rows, rule.num_shares != 0);
+  auto* const dealt = b.Shared<DealtRow>(layout.dealt);
+  auto* const first_token = b.Shared<uint32_t>(layout.first_token);
+  auto* const first_item = b.Shared<uint32_t>(layout.first_item);
+
+  const AttentionTree& tree = LoadTree(b, rule, b.Shared<AttentionTree>(layout.tree));
   const uint32_t num_rows = p.counts->num_rows;
   const int rows = static_cast<int>(num_rows);
-
-  // Asked for early, since it is not needed before long.
-  const AttentionTree& tree = LoadTree(b, a.attention);
-  PlanRows(b, p, a.rows, rows);
-  const uint32_t num_tokens = b.ExclusiveScan(
-      rows, [&](int e) { return p.entries[e].num_tokens; },
-      [&](int e, uint32_t start) { p.query_start[e] = start; });
-  b.Once([&] { p.query_start[num_rows] = num_tokens; });  // for the kernels that follow
-  PlanTokens(b, p, a.rows, a.block_size, num_rows, num_tokens);
-  const uint32_t num_sampled = PlanSampled(b, p, rows);
-  const uint32_t num_prompt =
-      p.prompt_target == nullptr ? 0 : PlanPromptLogprobs(b, p, rows, num_sampled);
-
-  const PlannedRows planned{p};
   b.Sync();  // the tree is there
-  const auto decide = Decide(b, a.attention, tree, planned, rows);
-  b.For(rows, [&](int e) { p.attention_leaf[e] = decide.RowLeaf(e); });
-  uint32_t num_decode = 0;
-  if (a.attention.num_shares == 0) {
-    num_decode = PlanDecodeItems(b, decide, rows, p.decode_items);
-  } else {
-    PlanDecodeShares(b, a.attention, decide, rows, p.query_start, p.decode_rows, p.decode_shares,
-                     b.Shared<unsigned char>(kPlanTreeBytes));
+  AttentionDecisions decide{tree, rule, {}};
+  const bool counts_batch = tree.asks_for_batch != 0;
+  if (counts_batch) {
+    decide.batch = b.Combine(
+        rows, BatchFeatures{},
+        [&](int e) { return FeaturesOf(rule.window, QueryRowOf(LoadRow(p, a.rows, e))); },
+        Together);
   }
-  const uint32_t num_prefill = PlanPrefillItems(b, a.attention, decide, rows, p.prefill_items);
+  const BatchChoice of_batch = tree.batch.leaves[decide.BatchLeaf()];
+
+  const auto sums = b.ScanTogether(
+      rows,
+      [&](int e) {
+        const RunningRow row = counts_batch ? LoadRowAgain(p, e) : LoadRow(p, a.rows, e);
+        return PlanRow(row, decide, of_batch);
+      },
+      [&](int e, const PlannedRow& r, const Vec<uint32_t, 6>& before) {
+        const uint32_t token = before.v[PlannedRow::kTokens];
+        const uint32_t work = before.v[PlannedRow::kDecodeWork];
+        p.query_start[e] = first_token[e] = token;
+        first_item[e] = before.v[PlannedRow::kPrefillItems];
+        p.attention_leaf[e] = r.work.leaf;
+        PlanSampled(p, r.row, e, token, before.v[PlannedRow::kSampled],
+                    before.v[PlannedRow::kReported]);
+        if (r.row.num_tokens == 1) PlanToken(b, p, a.rows, a.block_size, r.row, token, 0);
+        if (rule.num_shares == 0) {
+          PlanDecodeItems(QueryRowOf(r.row), e, r.work.splits, p.decode_items + work);
+        } else {
+          DecodeRow cut = r.work.dealt;
+          cut.query = token;
+          p.decode_rows[e] = cut;
+          dealt[e] = {work, cut.weight, cut.leaf_tokens, cut.num_leaves};
+        }
+      });
+  const uint32_t num_tokens = sums.v[PlannedRow::kTokens];
+  const uint32_t num_sampled = sums.v[PlannedRow::kSampled];
+  const uint32_t num_prompt = p.prompt_target == nullptr ? 0 : sums.v[PlannedRow::kPromptLogprobs];
+  const uint32_t num_items = sums.v[PlannedRow::kPrefillItems];
+  const uint32_t decode_work = sums.v[PlannedRow::kDecodeWork];
+
+  if (rule.num_shares != 0) {
+    const DecodeDeal deal{dealt, num_rows, rule.num_kv_heads, of_batch.leaf_overhead,
+                          uint64_t{decode_work} * rule.num_kv_heads};
+    PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, p.decode_shares);
+  }
+  if (num_items != 0)
+    PlanPrompts(b, a, decide, of_batch, num_rows, num_tokens, num_items, first_token, first_item);
+  if (num_prompt != 0) PlanPromptLogprobs(b, p, rows, num_sampled);
   b.Once([&] {
-    p.counts->num_tokens = num_tokens;  // without those of stopped rows
+    p.query_start[num_rows] = num_tokens;  // for the kernels that follow
+    p.counts->num_tokens = num_tokens;     // without those of stopped rows
     p.counts->num_sampled = num_sampled;
     p.counts->num_prompt_logprobs = num_prompt;
     p.counts->num_logits = num_sampled + num_prompt;
-    p.counts->num_decode_items = num_decode;
-    p.counts->num_prefill_items = num_prefill;
+    p.counts->num_decode_items = rule.num_shares == 0 ? decode_work : 0;
+    p.counts->num_prefill_items = num_items;
     p.counts->attention_leaf = decide.BatchLeaf();
   });
 }

@@ -274,8 +274,8 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
     kernels::DecodeRow row =
         CutRow(split, batch.leaf_overhead, rule.window, plan.context_before[e]);
     row.row = slot[e];
+    if (num_tokens[e] != 1) row = {};
     row.query = plan.query_start[e];
-    if (num_tokens[e] != 1) row.num_leaves = row.weight = 0;
     plan.decode_rows.push_back(row);
     for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
       for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
@@ -295,8 +295,7 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
   };
   for (uint32_t s = 0; s < rule.num_shares; ++s) {
     kernels::DecodeShare share{place(s), place(s + 1), {}};
-    if (!num_tokens.empty())
-      share.row = plan.decode_rows[std::min<size_t>(share.begin.entry, num_tokens.size() - 1)];
+    if (!(share.begin == share.end)) share.row = plan.decode_rows[share.begin.entry];
     plan.decode_shares.push_back(share);
   }
 }
