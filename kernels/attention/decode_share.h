@@ -22,7 +22,7 @@ inline constexpr uint32_t kNodeLeaves = 4;
 inline constexpr uint32_t kMaxDecodeShares = 65535;
 
 // A row of one query token. Of one of another number all but `query` is zero.
-struct DecodeRow {
+struct alignas(16) DecodeRow {
   uint32_t row;          // resident row: whose block table
   uint32_t query;        // index of its query token in the step
   uint32_t kv_begin;     // first KV position that it sees
@@ -35,7 +35,7 @@ struct DecodeRow {
 static_assert(sizeof(DecodeRow) == 32);
 
 // What dealing needs of a row.
-struct DealtRow {
+struct alignas(16) DealtRow {
   uint32_t weight_before;  // of the rows before it
   uint32_t weight;
   uint32_t leaf_tokens;
@@ -43,7 +43,7 @@ struct DealtRow {
 };
 
 // A leaf in the order of the deal, or the place behind the last: {number of entries, 0, 0}.
-struct DecodePlace {
+struct alignas(16) DecodePlace {
   uint32_t entry;  // of the step
   uint32_t kv_head;
   uint32_t leaf;

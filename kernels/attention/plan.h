@@ -15,7 +15,7 @@ namespace reprise::kernels {
 // A work item: query tokens [q_begin, q_begin + q_count) of one row against KV positions [kv_begin,
 // kv_end), for every KV head. num_splits > 1: it has all query tokens of its row, its result is
 // partial, and the last of the row's splits to arrive merges them in the order of their index.
-struct AttentionWorkItem {
+struct alignas(16) AttentionWorkItem {
   uint32_t entry;    // of the step: which of the rows that run
   uint32_t q_begin;  // query tokens are counted from the row's first
   uint32_t q_count;

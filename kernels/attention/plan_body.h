@@ -99,15 +99,12 @@ REPRISE_FN RowSplits SplitsOf(const SplitRule& rule, uint32_t window, uint32_t p
   return s;
 }
 
-// Lists the items of entry e, a row of one query token: one per split.
-REPRISE_FN void PlanDecodeItems(const QueryRow& row, int e, const RowSplits& splits,
-                                AttentionWorkItem* items) {
-  for (uint32_t s = 0; s < splits.count; ++s) {
-    const uint32_t begin = splits.begin + s * splits.length;
-    const uint32_t end = splits.end - begin > splits.length ? begin + splits.length : splits.end;
-    items[s] =
-        AttentionWorkItem{static_cast<uint32_t>(e), 0, 1, begin, end, s, splits.count, row.row};
-  }
+// The item of split s of entry e, a row of one query token.
+REPRISE_FN AttentionWorkItem DecodeItem(const QueryRow& row, uint32_t e, const RowSplits& splits,
+                                        uint32_t s) {
+  const uint32_t begin = splits.begin + s * splits.length;
+  const uint32_t end = splits.end - begin > splits.length ? begin + splits.length : splits.end;
+  return {e, 0, 1, begin, end, s, splits.count, row.row};
 }
 
 // ---- the deal of rows of one query token ----
@@ -134,28 +131,29 @@ REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t overhead, uint32_t w
   return r;
 }
 
-// The order of the deal, by weight.
+// The order of the deal, by weight. Weight: the type that holds that of all rows and heads.
+template <typename Weight>
 struct DecodeDeal {
   const DealtRow* rows;  // of every entry
   uint32_t num_rows, num_kv_heads;
   uint32_t overhead;  // of a leaf
-  uint64_t weight;    // of all
+  Weight weight;      // of all
 
   // The first leaf that begins at or behind so much weight.
-  REPRISE_FN DecodePlace At(uint64_t target) const {
+  REPRISE_FN DecodePlace At(Weight target) const {
     const DecodePlace end{num_rows, 0, 0, 0};
     if (target >= weight) return end;
     uint32_t low = 0, high = num_rows;  // the last entry that begins at or before it
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
-      if (uint64_t{rows[middle].weight_before} * num_kv_heads <= target) {
+      if (Weight{rows[middle].weight_before} * num_kv_heads <= target) {
         low = middle;
       } else {
         high = middle;
       }
     }
     const DealtRow row = rows[low];
-    const auto in_row = static_cast<uint32_t>(target - uint64_t{row.weight_before} * num_kv_heads);
+    const auto in_row = static_cast<uint32_t>(target - Weight{row.weight_before} * num_kv_heads);
     DecodePlace p{low, in_row / row.weight, 0, 0};
     p.leaf = CeilDiv(in_row - p.kv_head * row.weight, LeafWeight(row.leaf_tokens, overhead));
     if (p.leaf < row.num_leaves) return p;
@@ -168,33 +166,56 @@ struct DecodeDeal {
     return p;
   }
 
-  // floor(weight * share / shares), shares at most kMaxDecodeShares. In 32 bits where they do,
-  // since 64 are slow to divide.
-  REPRISE_FN uint64_t TargetOf(uint32_t share, uint32_t shares) const {
-    const uint64_t each =
-        weight >> 32 == 0 ? static_cast<uint32_t>(weight) / shares : weight / shares;
-    const auto left = static_cast<uint32_t>(weight - each * shares);
-    return each * share + left * share / shares;
+  // Where the shares begin, and the last one ends: weights differ by one before leaves are rounded
+  // to. taking: blocks that get any.
+  REPRISE_FN void Places(Block& b, uint32_t num_shares, uint32_t taking,
+                         DecodePlace* places) const {
+    const Weight each = weight / taking;
+    const auto left = static_cast<uint32_t>(weight - each * taking);
+    b.For(static_cast<int>(num_shares) + 1, [&](int s) {
+      const auto share = static_cast<uint32_t>(s);
+      const Weight target = each * share + (share < left ? share : left);
+      places[s] = At(share < taking ? target : weight);
+    });
   }
 };
 
+// Wide weights are slow to divide, and seldom needed.
+REPRISE_SELDOM_FN void WidePlaces(Block& b, const DecodeDeal<uint64_t>& deal, uint32_t num_shares,
+                                  uint32_t taking, DecodePlace* places) {
+  deal.Places(b, num_shares, taking, places);
+}
+
 // Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
 // them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
-// rows as they were cut, by entry.
+// rows as they were cut, by entry. places: [num_shares + 1] shared memory.
 REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const BatchChoice& batch,
-                                 const DecodeDeal& deal, const DecodeRow* list,
-                                 DecodeShare* shares) {
+                                 const DecodeDeal<uint64_t>& deal, const DecodeRow* list,
+                                 DecodePlace* places, DecodeShare* shares) {
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-  const auto place = [&](uint32_t share) {
-    return deal.At(share < taking ? deal.TargetOf(share, taking) : deal.weight);
-  };
-  b.For(static_cast<int>(rule.num_shares), [&](int s) {
-    DecodeShare share{};
-    share.begin = place(static_cast<uint32_t>(s));
-    share.end = place(static_cast<uint32_t>(s) + 1);
-    // A block with nothing to do looks at no row.
-    if (!(share.begin == share.end)) share.row = list[share.begin.entry];
-    shares[s] = share;
+  if (deal.weight >> 32 == 0) {
+    const DecodeDeal<uint32_t> narrow{deal.rows, deal.num_rows, deal.num_kv_heads, deal.overhead,
+                                      static_cast<uint32_t>(deal.weight)};
+    narrow.Places(b, rule.num_shares, taking, places);
+  } else {
+    WidePlaces(b, deal, rule.num_shares, taking, places);
+  }
+  b.Sync();
+  // 16 bytes a thread, so that neighbours write side by side.
+  using Part = Vec<uint32_t, 4>;
+  constexpr int kParts = sizeof(DecodeShare) / sizeof(Part);
+  static_assert(kParts == 4 && sizeof(DecodePlace) == sizeof(Part));
+  b.For(static_cast<int>(rule.num_shares) * kParts, [&](int i) {
+    const int s = i / kParts, part = i % kParts;
+    const DecodePlace begin = places[s], end = places[s + 1];
+    const auto* from = reinterpret_cast<const Part*>(part == 0 ? &begin : &end);
+    Part x{};
+    if (part < 2) {
+      x = *from;
+    } else if (!(begin == end)) {  // a block with nothing to do looks at no row
+      x = reinterpret_cast<const Part*>(list + begin.entry)[part - 2];
+    }
+    reinterpret_cast<Part*>(shares + s)[part] = x;
   });
 }
 
@@ -224,10 +245,10 @@ REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, const RowChoice& c
 }
 
 // Item i of entry e, a row of several query tokens.
-REPRISE_FN AttentionWorkItem PrefillItem(const AttentionPlanRule& rule, const QueryRow& row, int e,
-                                         const PromptCut& c, uint32_t i) {
+REPRISE_FN AttentionWorkItem PrefillItem(const AttentionPlanRule& rule, const QueryRow& row,
+                                         uint32_t e, const PromptCut& c, uint32_t i) {
   const uint32_t n = row.num_tokens;
-  AttentionWorkItem item{static_cast<uint32_t>(e), 0, n, c.kv_begin, 0, i, c.count, row.row};
+  AttentionWorkItem item{e, 0, n, c.kv_begin, 0, i, c.count, row.row};
   if (c.length == 0) {
     item.q_begin = i * c.q_tokens;
     item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;

@@ -22,13 +22,16 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
       return absl::InvalidArgumentError(absl::StrCat("plan: num_shares is ", rule.num_shares,
                                                      "; allowed: at most ", kMaxDecodeShares));
   }
+  const size_t shared_bytes = PlanSharedLayoutOf(args.max_rows, rule.num_shares).bytes;
+  if (shared_bytes + kPlanStaticBytes > kernels.device.max_shared_bytes)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "plan: max_rows is ", args.max_rows, ", whose plan takes ", shared_bytes + kPlanStaticBytes,
+        " bytes of shared memory; '", kernels.device.name, "' has ",
+        kernels.device.max_shared_bytes, " bytes for a block"));
   const LoadedKernel& kernel = kernels.Get(kPlan);
   return stream.Launch(
       kernel.kernel,
-      {.grid_x = 1,
-       .block = kernel.threads,
-       .shared_bytes = PlanSharedLayoutOf(args.max_rows, rule.num_shares != 0).bytes,
-       .label = kernel.label()},
+      {.grid_x = 1, .block = kernel.threads, .shared_bytes = shared_bytes, .label = kernel.label()},
       args);
 }
 

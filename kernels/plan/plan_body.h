@@ -25,16 +25,19 @@ struct PlannedRow {
   Vec<uint32_t, 6> counts;
   RunningRow row;
   RowWork work;
+  PlannedToken token;  // of a row of one
 };
 
 REPRISE_FN QueryRow QueryRowOf(const RunningRow& row) {
   return {row.slot, row.num_tokens, row.context_before};
 }
 
-REPRISE_FN PlannedRow PlanRow(const RunningRow& row, const AttentionDecisions& decide,
-                              const BatchChoice& of_batch) {
+REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
+                              const AttentionDecisions& decide, const BatchChoice& of_batch) {
   PlannedRow r;
   r.row = row;
+  // Asked for before the sums, which take as long.
+  if (row.num_tokens == 1) r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
   r.work = decide.WorkOf(QueryRowOf(row), of_batch);
   r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
                r.work.decode_work(), r.work.prompt.count}};
@@ -55,59 +58,65 @@ REPRISE_FN uint32_t OwnerOf(const uint32_t* first, uint32_t n, uint32_t i) {
   return low;
 }
 
-// Rows of several query tokens: their tokens and items, all threads together, where one thread a
-// row would take long.
-REPRISE_FN void PlanPrompts(Block& b, const PlanArgs& a, const AttentionDecisions& decide,
-                            const BatchChoice& of_batch, uint32_t num_rows, uint32_t num_tokens,
-                            uint32_t num_items, const uint32_t* first_token,
-                            const uint32_t* first_item) {
-  const StepPlan& p = a.plan;
-  b.For(static_cast<int>(num_tokens), [&](int t) {
-    const auto token = static_cast<uint32_t>(t);
-    const uint32_t e = OwnerOf(first_token, num_rows, token);
-    const RunningRow row = LoadRowAgain(p, static_cast<int>(e));
-    if (row.num_tokens > 1)
-      PlanToken(b, p, a.rows, a.block_size, row, token, token - first_token[e]);
-  });
-  b.For(static_cast<int>(num_items), [&](int i) {
-    const auto item = static_cast<uint32_t>(i);
-    const auto e = static_cast<int>(OwnerOf(first_item, num_rows, item));
-    const QueryRow row = QueryRowOf(LoadRowAgain(p, e));
-    p.prefill_items[i] =
-        PrefillItem(a.attention, row, e, decide.WorkOf(row, of_batch).prompt, item - first_item[e]);
-  });
-}
+// Lists that rows have several entries of, all threads together, where one thread a row would take
+// long: tokens of rows of several, and work items.
+struct PlanLists {
+  const PlanArgs& a;
+  const AttentionDecisions& decide;
+  const BatchChoice& of_batch;
+  const RunningRow* running;
+  uint32_t num_rows;
+
+  REPRISE_FN void Tokens(Block& b, const uint32_t* first, uint32_t count) const {
+    b.For(static_cast<int>(count), [&](int t) {
+      const auto token = static_cast<uint32_t>(t);
+      const uint32_t e = OwnerOf(first, num_rows, token);
+      const RunningRow row = running[e];
+      if (row.num_tokens <= 1) return;
+      StoreToken(b, a.plan, a.rows, row, token,
+                 LoadToken(a.plan, a.rows, a.block_size, row, token - first[e]));
+    });
+  }
+  // item(row, entry, its work, which of its items).
+  template <typename Item>
+  REPRISE_FN void Items(Block& b, const uint32_t* first, uint32_t count, AttentionWorkItem* items,
+                        Item item) const {
+    b.For(static_cast<int>(count), [&](int i) {
+      const auto index = static_cast<uint32_t>(i);
+      const uint32_t e = OwnerOf(first, num_rows, index);
+      const QueryRow row = QueryRowOf(running[e]);
+      items[i] = item(row, e, decide.WorkOf(row, of_batch), index - first[e]);
+    });
+  }
+};
 
 // A chain of memory accesses and barriers as short as possible, since one block does it while the
 // device waits: a row is one thread's, in registers, and all sums over rows are one scan.
 REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const StepPlan& p = a.plan;
   const AttentionPlanRule& rule = a.attention;
-  const PlanSharedLayout layout = PlanSharedLayoutOf(a.max_rows, rule.num_shares != 0);
+  const PlanSharedLayout layout = PlanSharedLayoutOf(a.max_rows, rule.num_shares);
   auto* const dealt = b.Shared<DealtRow>(layout.dealt);
+  auto* const running = b.Shared<RunningRow>(layout.running);
   auto* const first_token = b.Shared<uint32_t>(layout.first_token);
   auto* const first_item = b.Shared<uint32_t>(layout.first_item);
+  auto* const first_split = b.Shared<uint32_t>(layout.first_split);
 
   const AttentionTree& tree = LoadTree(b, rule, b.Shared<AttentionTree>(layout.tree));
   const uint32_t num_rows = p.counts->num_rows;
   const int rows = static_cast<int>(num_rows);
+  b.For(rows, [&](int e) { running[e] = LoadRow(p, a.rows, e); });
   b.Sync();  // the tree is there
   AttentionDecisions decide{tree, rule, {}};
-  const bool counts_batch = tree.asks_for_batch != 0;
-  if (counts_batch) {
+  if (tree.asks_for_batch != 0) {
     decide.batch = b.Combine(
         rows, BatchFeatures{},
-        [&](int e) { return FeaturesOf(rule.window, QueryRowOf(LoadRow(p, a.rows, e))); },
-        Together);
+        [&](int e) { return FeaturesOf(rule.window, QueryRowOf(running[e])); }, Together);
   }
   const BatchChoice of_batch = tree.batch.leaves[decide.BatchLeaf()];
 
   const auto sums = b.ScanTogether(
-      rows,
-      [&](int e) {
-        const RunningRow row = counts_batch ? LoadRowAgain(p, e) : LoadRow(p, a.rows, e);
-        return PlanRow(row, decide, of_batch);
-      },
+      rows, [&](int e) { return PlanRow(a, running[e], decide, of_batch); },
       [&](int e, const PlannedRow& r, const Vec<uint32_t, 6>& before) {
         const uint32_t token = before.v[PlannedRow::kTokens];
         const uint32_t work = before.v[PlannedRow::kDecodeWork];
@@ -116,9 +125,9 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
         p.attention_leaf[e] = r.work.leaf;
         PlanSampled(p, r.row, e, token, before.v[PlannedRow::kSampled],
                     before.v[PlannedRow::kReported]);
-        if (r.row.num_tokens == 1) PlanToken(b, p, a.rows, a.block_size, r.row, token, 0);
+        if (r.row.num_tokens == 1) StoreToken(b, p, a.rows, r.row, token, r.token);
         if (rule.num_shares == 0) {
-          PlanDecodeItems(QueryRowOf(r.row), e, r.work.splits, p.decode_items + work);
+          first_split[e] = work;
         } else {
           DecodeRow cut = r.work.dealt;
           cut.query = token;
@@ -133,13 +142,26 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const uint32_t decode_work = sums.v[PlannedRow::kDecodeWork];
 
   if (rule.num_shares != 0) {
-    const DecodeDeal deal{dealt, num_rows, rule.num_kv_heads, of_batch.leaf_overhead,
-                          uint64_t{decode_work} * rule.num_kv_heads};
-    PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, p.decode_shares);
+    const DecodeDeal<uint64_t> deal{dealt, num_rows, rule.num_kv_heads, of_batch.leaf_overhead,
+                                    uint64_t{decode_work} * rule.num_kv_heads};
+    PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
+                     p.decode_shares);
   }
-  if (num_items != 0)
-    PlanPrompts(b, a, decide, of_batch, num_rows, num_tokens, num_items, first_token, first_item);
-  if (num_prompt != 0) PlanPromptLogprobs(b, p, rows, num_sampled);
+  const PlanLists lists{a, decide, of_batch, running, num_rows};
+  if (rule.num_shares == 0) {
+    lists.Items(b, first_split, decode_work, p.decode_items,
+                [](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
+                  return DecodeItem(row, e, work.splits, i);
+                });
+  }
+  if (num_items != 0) {
+    lists.Tokens(b, first_token, num_tokens);
+    lists.Items(b, first_item, num_items, p.prefill_items,
+                [&](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
+                  return PrefillItem(rule, row, e, work.prompt, i);
+                });
+  }
+  if (num_prompt != 0) PlanPromptLogprobs(b, p, running, rows, num_sampled);
   b.Once([&] {
     p.query_start[num_rows] = num_tokens;  // for the kernels that follow
     p.counts->num_tokens = num_tokens;     // without those of stopped rows

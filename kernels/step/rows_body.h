@@ -9,19 +9,6 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// A row that runs, as it stands before the step.
-struct RunningRow {
-  uint32_t slot, flags, given_offset;
-  uint32_t num_tokens;      // 0: it has stopped
-  uint32_t context_before;  // KV tokens
-};
-
-// What LoadRow has left of entry e.
-REPRISE_FN RunningRow LoadRowAgain(const StepPlan& p, int e) {
-  const RowEntry entry = p.entries[e];
-  return {entry.slot, entry.flags, entry.given_offset, entry.num_tokens, p.context_before[e]};
-}
-
 // Entry e: initial state where the host gives it, features, context before this step. A row that
 // has stopped is left with no token to run.
 REPRISE_FN RunningRow LoadRow(const StepPlan& p, const ResidentRows& resident, int e) {
@@ -66,21 +53,35 @@ REPRISE_FN void NoteGivenToken(Block& b, const ResidentRows& resident, uint32_t 
   }
 }
 
-// Token t of the step, which is the row's number `within`: id, position, KV slot.
-REPRISE_FN void PlanToken(Block& b, const StepPlan& p, const ResidentRows& resident,
-                          uint32_t block_size, const RunningRow& row, uint32_t t, uint32_t within) {
-  const uint32_t position = row.context_before + within;
+// A query token: what it is, and where it goes.
+struct PlannedToken {
+  uint32_t id, position, block, offset;
+};
+
+// The row's token number `within` of this step.
+REPRISE_FN PlannedToken LoadToken(const StepPlan& p, const ResidentRows& resident,
+                                  uint32_t block_size, const RunningRow& row, uint32_t within) {
+  PlannedToken token;
   const bool given = (row.flags & kRowTokensGiven) != 0;
-  const uint32_t token =
-      given ? p.given_tokens[row.given_offset + within] : resident.last_token[row.slot];
-  p.token_id[t] = token;
-  p.token_position[t] = position;
-  const uint32_t index = position / block_size;
-  p.token_block[t] =
+  token.id = given ? p.given_tokens[row.given_offset + within] : resident.last_token[row.slot];
+  token.position = row.context_before + within;
+  const uint32_t index = token.position / block_size;
+  token.block =
       resident.block_table[static_cast<uint64_t>(row.slot) * resident.max_blocks_per_row + index];
-  p.token_offset[t] = position - index * block_size;
-  if (given && (row.flags & (kFeaturePenalties << kRowFeatureShift)) != 0)
-    NoteGivenToken(b, resident, row.slot, token, position);
+  token.offset = token.position - index * block_size;
+  return token;
+}
+
+// It is token t of the step.
+REPRISE_FN void StoreToken(Block& b, const StepPlan& p, const ResidentRows& resident,
+                           const RunningRow& row, uint32_t t, const PlannedToken& token) {
+  p.token_id[t] = token.id;
+  p.token_position[t] = token.position;
+  p.token_block[t] = token.block;
+  p.token_offset[t] = token.offset;
+  constexpr uint32_t kPenalties = kFeaturePenalties << kRowFeatureShift;
+  if ((row.flags & kRowTokensGiven) != 0 && (row.flags & kPenalties) != 0)
+    NoteGivenToken(b, resident, row.slot, token.id, token.position);
 }
 
 // ---- rows that sample, in request order, and which of them report their logits ----
@@ -108,12 +109,13 @@ REPRISE_FN uint32_t NumPromptLogprobs(const RunningRow& row) {
   return row.num_tokens - ((row.flags & kRowNextGiven) != 0 ? 0u : 1u);
 }
 
-// Their logits come behind those of the sampled rows.
-REPRISE_FN void PlanPromptLogprobs(Block& b, const StepPlan& p, int rows, uint32_t num_sampled) {
+// Their logits come behind those of the sampled rows. running: [rows].
+REPRISE_FN void PlanPromptLogprobs(Block& b, const StepPlan& p, const RunningRow* running, int rows,
+                                   uint32_t num_sampled) {
   b.ExclusiveScan(
-      rows, [&](int e) { return NumPromptLogprobs(LoadRowAgain(p, e)); },
+      rows, [&](int e) { return NumPromptLogprobs(running[e]); },
       [&](int e, uint32_t first) {
-        const RunningRow row = LoadRowAgain(p, e);
+        const RunningRow row = running[e];
         for (uint32_t i = 0; i < NumPromptLogprobs(row); ++i) {
           p.sampled_token[num_sampled + first + i] = p.query_start[e] + i;
           p.prompt_entry[first + i] = static_cast<uint32_t>(e);

@@ -32,7 +32,7 @@ struct FamilyShape {
 inline size_t NoSharedBytes(const kernels::DeviceTraits&, int) { return 0; }
 // Rows dealt to two blocks of each of 132 multiprocessors.
 inline size_t PlanBytes(const kernels::DeviceTraits& traits, int) {
-  return kernels::PlanSharedLayoutOf(256, traits.bulk_copy).bytes;
+  return kernels::PlanSharedLayoutOf(256, traits.bulk_copy ? 264 : 0).bytes;
 }
 inline size_t FetchBytes(const kernels::DeviceTraits&, int) { return kernels::kFetchAheadBytes; }
 inline size_t RopeAppendNormedBytes(const kernels::DeviceTraits&, int) {

@@ -288,7 +288,9 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
   leaves.push_back({{static_cast<uint32_t>(num_tokens.size()), 0, 0, 0}, weight});
   const auto place = [&](uint32_t share) {
     const uint64_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-    const uint64_t target = weight * std::min<uint64_t>(share, taking) / taking;
+    const uint64_t target =
+        share >= taking ? weight
+                        : weight / taking * share + std::min<uint64_t>(share, weight % taking);
     return std::find_if(leaves.begin(), leaves.end(),
                         [&](const OracleLeaf& leaf) { return leaf.begin >= target; })
         ->place;
