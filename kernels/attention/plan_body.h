@@ -31,7 +31,7 @@ struct QueryRow {
 // ---- what the tree decides by, and what it decides ----
 
 struct BatchFeatures {
-  uint32_t rows = 0, decode_tokens = 0, longest_decode = 0, prompt_tokens = 0;
+  uint32_t rows, decode_tokens, longest_decode, prompt_tokens;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
     switch (feature) {
@@ -201,21 +201,18 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
     WidePlaces(b, deal, rule.num_shares, taking, places);
   }
   b.Sync();
-  // 16 bytes a thread, so that neighbours write side by side.
-  using Part = Vec<uint32_t, 4>;
-  constexpr int kParts = sizeof(DecodeShare) / sizeof(Part);
-  static_assert(kParts == 4 && sizeof(DecodePlace) == sizeof(Part));
-  b.For(static_cast<int>(rule.num_shares) * kParts, [&](int i) {
-    const int s = i / kParts, part = i % kParts;
+  // Two threads a share, 16 bytes at a time: each writes a place, and half of the row.
+  using Half = Vec<uint32_t, 4>;
+  static_assert(sizeof(DecodeShare) == 4 * sizeof(Half));
+  b.For(2 * static_cast<int>(rule.num_shares), [&](int i) {
+    const int s = i / 2, half = i % 2;
     const DecodePlace begin = places[s], end = places[s + 1];
-    const auto* from = reinterpret_cast<const Part*>(part == 0 ? &begin : &end);
-    Part x{};
-    if (part < 2) {
-      x = *from;
-    } else if (!(begin == end)) {  // a block with nothing to do looks at no row
-      x = reinterpret_cast<const Part*>(list + begin.entry)[part - 2];
-    }
-    reinterpret_cast<Part*>(shares + s)[part] = x;
+    // A block with nothing to do looks at no row.
+    Half of_row{};
+    if (!(begin == end)) of_row = reinterpret_cast<const Half*>(list + begin.entry)[half];
+    auto* const share = reinterpret_cast<Half*>(shares + s);
+    *reinterpret_cast<DecodePlace*>(share + half) = half == 0 ? begin : end;
+    share[2 + half] = of_row;
   });
 }
 

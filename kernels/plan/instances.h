@@ -6,7 +6,7 @@
 #include "kernels/kernel_instance.h"
 
 #define REPRISE_PLAN_INSTANCES(X)                                                           \
-  X(reprise_plan, kPlan, Block, PlanBody, PlanArgs, Threads(512), 0, None, None, None, 0,   \
+  X(reprise_plan, kPlan, Block, PlanBody, PlanArgs, Threads(640), 0, None, None, None, 0,   \
     OnEveryDevice)                                                                          \
   X(reprise_plan_set_tree, kPlanSetTree, Block, SetAttentionTreeBody, SetAttentionTreeArgs, \
     Threads(256), 0, None, None, None, 0, OnEveryDevice)

@@ -103,29 +103,39 @@ class Block {
     using Counts = decltype(Own::counts);
     constexpr int kCounts = sizeof(Counts) / sizeof(uint32_t);
     REPRISE_SHARED_ARRAY(Counts, warp_totals, kMaxWarps);
-    const int num_warps = BlockThreads() / kWarpSize;
+    REPRISE_SHARED(Counts, total);
     Counts carry{};
     for (int base = 0; base < n; base += BlockThreads()) {
       const int i = base + ThreadX();
+      const int warps = (n - base + kWarpSize - 1) / kWarpSize;  // that have any
       Own own{};
       if (i < n) own = get(i);
       Counts inclusive = own.counts;
-      ScanLanes(inclusive);
-      if (Lane() == kWarpSize - 1) warp_totals[Warp()] = inclusive;
-      SyncBlock();
-      // Every warp scans the warps' totals, a lane each.
-      Counts warps{};
-      if (Lane() < num_warps) warps = warp_totals[Lane()];
-      ScanLanes(warps);
-      Counts before;
-      REPRISE_UNROLL
-      for (int k = 0; k < kCounts; ++k) {
-        const uint32_t earlier = Shuffle(warps.v[k], Warp() == 0 ? 0 : Warp() - 1);
-        before.v[k] = carry.v[k] + (Warp() == 0 ? 0 : earlier) + inclusive.v[k] - own.counts.v[k];
-        carry.v[k] += Shuffle(warps.v[k], num_warps - 1);
+      if (Warp() < warps) {
+        ScanLanes(inclusive);
+        if (Lane() == kWarpSize - 1) warp_totals[Warp()] = inclusive;
       }
-      if (i < n) put(i, own, before);
       SyncBlock();
+      if (Warp() < warps) {
+        // A lane takes the total of a warp before.
+        Counts before{};
+        if (Lane() < Warp()) before = warp_totals[Lane()];
+        for (int d = kWarpSize / 2; d > 0; d >>= 1) {
+          REPRISE_UNROLL
+          for (uint32_t& count : before.v) count += ShuffleXor(count, d);
+        }
+        REPRISE_UNROLL
+        for (int k = 0; k < kCounts; ++k)
+          before.v[k] += carry.v[k] + inclusive.v[k] - own.counts.v[k];
+        if (i < n) put(i, own, before);
+        const bool is_last = i == n - 1 || ThreadX() == BlockThreads() - 1;
+        if (is_last) {
+          REPRISE_UNROLL
+          for (int k = 0; k < kCounts; ++k) total.v[k] = before.v[k] + own.counts.v[k];
+        }
+      }
+      SyncBlock();
+      carry = total;
     }
     return carry;
   }
