@@ -11,6 +11,7 @@
 #include <iterator>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +43,9 @@ using kernels::AttentionRow;
 using runtime::DType;
 
 const char* NameOf(AttentionCandidate c) {
-  return c == AttentionCandidate::kBest ? "best" : "portable";
+  return c == AttentionCandidate::kBest       ? "best"
+         : c == AttentionCandidate::kPortable ? "portable"
+                                              : "naive";
 }
 
 // What a row computes with, wherever it lies: its query tokens, and K and V of all its tokens, this
@@ -231,7 +234,7 @@ class AttentionTest : public KernelTest {
     Batch batch(c, rows, layout, seed);
     GuardedMemory memory(device(), stream());
     AttentionArgs args = MakeArgs(memory, c, batch);
-    if (num_shares != 0 && candidate == AttentionCandidate::kBest) {
+    if (num_shares != 0 && candidate == AttentionCandidate::kBest && !merges_apart_) {
       LaunchDealt(memory, args, c, num_shares, batch);
     } else {
       Launch(memory, args, batch.plan.decode_items, AttentionPhase::kDecode, candidate);
@@ -254,11 +257,15 @@ class AttentionTest : public KernelTest {
     return result;
   }
 
-  // Those that may differ: an emulated GPU has the portable kernel alone for f32.
+  // Those that engines run and that may differ: an emulated GPU has the portable kernel alone for
+  // f32.
   std::vector<AttentionCandidate> Candidates() const {
     if (is_emulated() && dtype() == DType::kF32) return {AttentionCandidate::kPortable};
     return {AttentionCandidate::kBest, AttentionCandidate::kPortable};
   }
+
+  // From here on splits are merged in a launch of their own.
+  void MergeApart() { merges_apart_ = true; }
 
   // From here on launches plan for a device of so many multiprocessors.
   void LimitMultiprocessors(int count) {
@@ -345,10 +352,15 @@ class AttentionTest : public KernelTest {
     impossible.entry = impossible.kv_end = impossible.q_count = Batch::kNothing;
     items.push_back(impossible);  // beyond the live count
     args.items = memory.Constant(items);
+    if (merges_apart_) args.arrivals = nullptr;
     EXPECT_OK(Attention(stream(), planned_kernels(), args, phase, candidate));
+    if (merges_apart_) {
+      EXPECT_OK(AttentionMerge(stream(), planned_kernels(), args, candidate));
+    }
   }
 
   std::unique_ptr<kernels::KernelSet> limited_;
+  bool merges_apart_ = false;
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 
@@ -361,6 +373,35 @@ TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
 
 TEST_P(AttentionTest, CapsSlopesAndSinksMatchTheOracle) {
   for (const AttentionCase& c : kernels::kAttentionSwitchCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
+  }
+}
+
+// Of all cases those that `names` has or, where that is empty, every one.
+std::vector<AttentionCase> CasesOf(const std::set<std::string_view>& names) {
+  std::vector<AttentionCase> found;
+  for (const std::span<const AttentionCase> cases :
+       {std::span<const AttentionCase>(kernels::kAttentionCases),
+        std::span<const AttentionCase>(kernels::kAttentionSwitchCases)})
+    for (const AttentionCase& c : cases)
+      if (names.empty() || names.contains(c.name)) found.push_back(c);
+  return found;
+}
+
+// Blocks of many threads are slow to emulate, one query row at a time slower still.
+TEST_P(AttentionTest, TheNaiveCandidateMatchesTheOracle) {
+  const std::set<std::string_view> few = {"mha_decode_8", "gqa_decode_odd_dim", "mha_64_sinks"};
+  for (const AttentionCase& c : CasesOf(is_emulated() ? few : std::set<std::string_view>()))
+    ExpectOracle(c, MakeRows(c, dtype()), AttentionCandidate::kNaive);
+}
+
+// Of decode rows and of chunks.
+TEST_P(AttentionTest, SplitsMergedInALaunchOfTheirOwnMatchTheOracle) {
+  MergeApart();
+  const std::set<std::string_view> few = {"gqa_decode_64", "gqa_long_decode_128", "gqa_verify_64",
+                                          "mha_64_sinks"};
+  for (const AttentionCase& c : CasesOf(is_emulated() ? few : std::set<std::string_view>())) {
     const std::vector<RowData> rows = MakeRows(c, dtype());
     for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
   }
@@ -540,6 +581,31 @@ TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
                    "one query row of head_dim 64 takes 1676 bytes of shared memory"));
     }
   }
+}
+
+TEST_P(AttentionTest, NaiveRefusesDevicesWithoutRoomForARow) {
+  AttentionArgs args;
+  args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
+  args.kv.head_dim = 64;
+  args.kv.dtype = dtype();
+  LimitSharedBytes(9471);
+  EXPECT_THAT(Attention(stream(), planned_kernels(), args, AttentionPhase::kDecode,
+                        AttentionCandidate::kNaive),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "one query row of head_dim 64 takes 9472 bytes of shared memory"));
+}
+
+TEST_P(AttentionTest, RefusesToMergeWhatLeavesNoPartialResults) {
+  AttentionArgs args;
+  args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
+  args.kv.head_dim = 64;
+  args.kv.dtype = dtype();
+  EXPECT_THAT(AttentionMerge(stream(), kernels(), args, AttentionCandidate::kNaive),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "a merge for the naive candidate"));
+  const kernels::DecodeShare share{};
+  args.shares = &share;
+  EXPECT_THAT(AttentionMerge(stream(), kernels(), args),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "a merge for decode shares"));
 }
 
 TEST_P(AttentionTest, RefusesADealWithoutAKernelForIt) {
