@@ -23,6 +23,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/device/traits.h"
+#include "kernels/stamp/stamp.h"
 #include "tests/testing/cases/attention_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -341,6 +342,10 @@ class AttentionTest : public KernelTest {
     AddDecodeDeal(rule, tree, batch.num_tokens, batch.slots, batch.plan);
     args.decode_rows = memory.Constant(batch.plan.decode_rows);
     args.shares = memory.Constant(batch.plan.decode_shares);
+    // As in a model, where another kernel comes behind the plan.
+    auto* const stamp = memory.Poisoned<uint64_t>(1);
+    EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));
+    args.reads_ahead = reads_ahead_ = !reads_ahead_;
     EXPECT_OK(Attention(stream(), planned_kernels(), args, AttentionPhase::kDecode));
   }
 
@@ -361,6 +366,7 @@ class AttentionTest : public KernelTest {
 
   std::unique_ptr<kernels::KernelSet> limited_;
   bool merges_apart_ = false;
+  bool reads_ahead_ = false;  // of the last launch of a deal: by turns
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 

@@ -117,7 +117,8 @@ absl::Status AttentionBench::EnqueueCall(const GraphKey& key, uint32_t call) {
     return kernels::PageWalk(*stream_, *kernels_, buffers_->Walk(call), buffers_->max_pages());
   }
   const size_t index = key.subject - 1;
-  const kernels::AttentionArgs args = buffers_->Attention(call);
+  kernels::AttentionArgs args = buffers_->Attention(call);
+  args.reads_ahead = !key.mixed;  // as in a model: a stamp or another layer comes behind the plan
   const kernels::PlanArgs plan =
       buffers_->plan(OwnTree(index) != nullptr ? static_cast<uint32_t>(index) + 1 : 0);
   const AttentionCall enqueued{.stream = *stream_,
