@@ -45,7 +45,7 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
 }
 
 // As many blocks of each as a multiprocessor of sm_90 holds.
-constexpr unsigned kNaiveBlocksPerMultiprocessor = 5;
+constexpr unsigned kNaiveBlocksPerMultiprocessor = 4;
 constexpr unsigned kMergeBlocksPerMultiprocessor = 8;
 
 // A row is a pass of its own.

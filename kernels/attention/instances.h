@@ -17,11 +17,11 @@
   X(reprise_attention_portable_f16, kAttentionPortable, Block, AttentionPortableBody<F16>,         \
     AttentionArgs, Threads(256), 0, F16, None, F16, 0, OnEveryDevice)                              \
   X(reprise_attention_naive_f32, kAttentionNaive, Block, AttentionNaiveBody<float>, AttentionArgs, \
-    Threads(256), 0, F32, None, F32, 0, OnEveryDevice)                                             \
+    Threads(256), 4, F32, None, F32, 0, OnEveryDevice)                                             \
   X(reprise_attention_naive_bf16, kAttentionNaive, Block, AttentionNaiveBody<Bf16>, AttentionArgs, \
-    Threads(256), 0, Bf16, None, Bf16, 0, OnEveryDevice)                                           \
+    Threads(256), 4, Bf16, None, Bf16, 0, OnEveryDevice)                                           \
   X(reprise_attention_naive_f16, kAttentionNaive, Block, AttentionNaiveBody<F16>, AttentionArgs,   \
-    Threads(256), 0, F16, None, F16, 0, OnEveryDevice)                                             \
+    Threads(256), 4, F16, None, F16, 0, OnEveryDevice)                                             \
   X(reprise_attention_merge_f32, kAttentionMerge, Block, AttentionMergeBody<float>,                \
     AttentionMergeArgs, Threads(256), 0, F32, None, F32, 0, OnEveryDevice)                         \
   X(reprise_attention_merge_bf16, kAttentionMerge, Block, AttentionMergeBody<Bf16>,                \

@@ -78,11 +78,10 @@ REPRISE_SELDOM_FN void MergeSplitsSeldom(const AttentionArgs& a, const ResolvedW
 }
 
 // After a split's partial results are written: whether it is the last of its row's to arrive, whose
-// block merges them; never, where nobody counts. Called by every thread of the block; contains
-// barriers where somebody does. flag: a word of shared memory for this alone.
+// block merges them. Called by every thread of the block; contains barriers. flag: a word of shared
+// memory for this alone. REQUIRES: there are arrivals.
 REPRISE_FN bool ArriveAsSplit(const AttentionArgs& a, const ResolvedWorkItem& item,
                               uint32_t* flag) {
-  if (a.arrivals == nullptr) return false;
   uint32_t* arrivals =
       a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
   return ArriveIsLastFencedOnce(arrivals, item.num_splits, flag);
@@ -179,7 +178,8 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
                      MergeWarps<kHeadSize>(shared, row0 + r, r, column));
     }
   }
-  if (item.num_splits != 1 && ArriveAsSplit(a, item, shared.flag)) MergeSplitsOf<T>(a, item, group);
+  if (item.num_splits != 1 && a.arrivals != nullptr && ArriveAsSplit(a, item, shared.flag))
+    MergeSplitsOf<T>(a, item, group);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
