@@ -39,6 +39,7 @@ constexpr char kAttentionExamples[] =
     "  reprise bench attention --rows 1,8 --contexts 128,1k --check\n"
     "  reprise bench attention --model examples/byte-llama --rows 4 --contexts 1k "
     "--batch uniform,skewed --decode-share 0,50,100 --chunk 64\n"
+    "  reprise bench attention --rows 1,8 --contexts 128,1k --ladder\n"
     "  reprise bench attention --device cuda --standard-cells --sustain 2 --json attention.json "
     "--svg attention.svg\n"
     "\n"
@@ -48,7 +49,7 @@ constexpr char kAttentionExamples[] =
 struct AttentionFlags {
   HeadFlags heads;
   CellOptions cells;
-  bool standard_cells = false;
+  bool standard_cells = false, ladder = false;
   std::vector<const AttentionCandidateEntry*> candidates = {&AttentionCandidates()[0]};
   AttentionBenchOptions bench;
   bool check = false;
@@ -76,6 +77,8 @@ constexpr const char* kCellOptions[] = {"--rows", "--contexts", "--batch", "--de
 
 absl::Status CheckFlags(const AttentionFlags& flags, const CLI::App& app) {
   if (flags.svg_file == kStdoutFile) return UsageError("--svg: got \"-\", allowed: a file");
+  if (flags.ladder && app.count("--candidates") != 0)
+    return UsageError("candidates: got both --ladder and --candidates, allowed: one of them");
   if (!flags.standard_cells) return absl::OkStatus();
   for (const char* option : kCellOptions) {
     if (app.count(option) == 0) continue;
@@ -196,6 +199,7 @@ absl::Status RunAttention(AttentionFlags flags, const CLI::App& app, const Invoc
   REPRISE_RETURN_IF_ERROR(CheckFlags(flags, app));
   REPRISE_ASSIGN_OR_RETURN(const AttentionShape shape, ShapeOf(flags.heads));
   flags.cells.seed = flags.bench.seed;
+  if (flags.ladder) flags.candidates = LadderCandidates();
   std::vector<BenchCell> cells =
       flags.standard_cells ? StandardCells(flags.bench.seed) : MakeCells(flags.cells);
   REPRISE_RETURN_IF_ERROR(CheckCells(cells, flags.bench.max_context));
@@ -248,6 +252,13 @@ void AddMeasuringOptions(CLI::App* app, AttentionFlags* flags) {
                     std::string(entry.name), " (", std::string(entry.description), ")");
   AddOption(app, "--candidates", &flags->candidates, ParseCandidates, "NAME,...",
             std::string(AttentionCandidates()[0].name), candidates);
+  std::string rungs;
+  for (const AttentionCandidateEntry* rung : LadderCandidates())
+    absl::StrAppend(&rungs, rungs.empty() ? "" : ", ", std::string(rung->name));
+  app->add_flag("--ladder", flags->ladder,
+                absl::StrCat("All rungs of the ladder, from the simplest kernel to what the engine "
+                             "runs: ",
+                             rungs));
   app->add_option("--tree", flags->tree_file,
                   "Attention tree that plans decide by, such as `reprise tune attention` writes "
                   "(default: the built-in one)")

@@ -135,6 +135,7 @@ absl::Status WriteTree(const TuneFlags& flags, const TunedTree& tuned, const Att
   settings["budget_s"] = flags.tuner.budget_seconds;
   settings["max_leaves"] = flags.tuner.max_leaves;
   settings["min_gain"] = flags.tuner.min_gain;
+  settings["cut_prompts"] = flags.tuner.cut_prompts;
   const nlohmann::json notes = TuneNotes(tuned, RecordOf("tune attention", invocation), settings);
   const std::string text =
       AttentionTreeText(MadeFor(tuned.tree, bench.shape(), device),
@@ -198,6 +199,7 @@ absl::Status RunTuneAttention(TuneFlags flags, const Invocation& invocation) {
       const std::unique_ptr<Journal> journal,
       Journal::Open(flags.journal_file, JournalHeader(flags, shape, device->properties(),
                                                       RecordOf("tune attention", invocation))));
+  flags.grid.cut_prompts = flags.tuner.cut_prompts;
   flags.grid.block_size = static_cast<uint32_t>(shape.block_size);
   flags.grid.max_blocks = flags.max_memory / shape.PageBytes();
   REPRISE_ASSIGN_OR_RETURN(flags.grid.dealt, DealsRows(*device, shape));
@@ -232,13 +234,15 @@ void AddBatchOptions(CLI::App* app, TuneFlags* flags) {
       "Percentages of rows that decode in batches with chunks of prompts; 100: no such batches");
   AddOption(app, "--chunk", &flags->grid.chunk, CountIn(2, kMostRowTokens), "N", "512",
             "Query tokens of the largest chunk");
+  app->add_flag("--standard-cells", flags->grid.standard,
+                "Also say what batch invariance costs in every cell that Reprise is judged by");
   NameOptionGroup(app, "Batches");
 }
 
 void AddMeasuringOptions(CLI::App* app, TuneFlags* flags) {
   AddOption(
       app, "--budget", &flags->tuner.budget_seconds,
-      [](std::string_view text) { return ParseDecimal(text, 0.1, 86400); }, "SECONDS", "300",
+      [](std::string_view text) { return ParseDecimal(text, 0.1, 86400); }, "SECONDS", "120",
       "Time to measure for, about; batches that do not fit into it are left out");
   AddOption(app, "--replays", &flags->replays, UnsignedIn(1, 1000), "N", "5",
             "Measured replays of every candidate in a batch");
@@ -262,6 +266,10 @@ void AddTreeOptions(CLI::App* app, TuneFlags* flags) {
       "What another leaf must take off the mean time");
   app->add_flag("!--no-batch-invariance", flags->tuner.batch_invariant,
                 "Let rows be asked for the batch too: a row's bits then depend on its neighbours");
+  app->add_flag(
+      "--cut-prompts", flags->tuner.cut_prompts,
+      "Let the KV of rows of a few query tokens be cut (prompt_splits): a row's bits then "
+      "depend on how its prompt came in chunks");
   NameOptionGroup(app, "Tree");
 }
 

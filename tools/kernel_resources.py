@@ -48,7 +48,7 @@ SCRATCH_ALLOWANCE = (
 SPILLED_SCALARS_ALLOWANCE = (
     ("gfx.*", "reprise_linear_matrix_.*", 64),
     ("gfx.*", "reprise_attention_decode_matrix_.*", 24),
-    ("gfx.*", "reprise_(plan|sample_final|attention_portable_.*)", 128),
+    ("gfx.*", "reprise_(plan|sample_final|attention_(portable|naive)_.*)", 128),
 )
 
 

@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The first row that matches a file counts.
 FAMILIES = [
     ("kernels/attention/attention_portable_body.h", ("attention",), "*AttentionTest*_f32"),
+    ("kernels/attention/attention_naive_body.h", ("attention",), "*AttentionTest.TheNaive*"),
     ("kernels/attention/*.h", ("attention",), "*AttentionTest*_bf16"),
     ("kernels/linear/linear_portable_body.h", ("linear",), "*LinearTest*_f32"),
     ("kernels/linear/*.h", ("linear",), "*LinearTest*_bf16"),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/attention_shapes.h"
@@ -43,6 +44,31 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
                        args);
 }
 
+// As many blocks of each as a multiprocessor of sm_90 holds.
+constexpr unsigned kNaiveBlocksPerMultiprocessor = 4;
+constexpr unsigned kMergeBlocksPerMultiprocessor = 8;
+
+// A row is a pass of its own.
+absl::Status LaunchNaive(runtime::Stream& stream, const KernelSet& kernels, AttentionArgs args,
+                         AttentionPhase phase) {
+  const size_t bytes = NaiveAttentionBytes(args.kv.head_dim);
+  if (bytes > kernels.device.max_shared_bytes)
+    return absl::FailedPreconditionError(
+        absl::StrCat("attention: one query row of head_dim ", args.kv.head_dim, " takes ", bytes,
+                     " bytes of shared memory; '", kernels.device.name, "' has ",
+                     kernels.device.max_shared_bytes, " bytes for a block"));
+  args.pass_rows = 1;
+  args.num_passes = MaxRows(args, phase);
+  const LoadedKernel& kernel = kernels.Get(kAttentionNaive);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = kNaiveBlocksPerMultiprocessor *
+                                  static_cast<unsigned>(kernels.device.num_multiprocessors),
+                        .block = kernel.threads,
+                        .shared_bytes = bytes,
+                        .label = kernel.label()},
+                       args);
+}
+
 // nullptr where there is none for such a call.
 const LoadedKernel* NativeKernel(const KernelSet& kernels, const AttentionArgs& args) {
   const size_t bytes = NativeAttentionLayoutOf(args.kv.head_dim).bytes;
@@ -72,6 +98,9 @@ absl::Status LaunchBulkDecode(runtime::Stream& stream, const KernelSet& kernels,
         " of dimension ", args.kv.head_dim, " in blocks of ", args.kv.block_size, " tokens, ",
         args.kv.swizzled ? "swizzled" : "not swizzled", "; '", kernels.device.name,
         "' has no kernel for that"));
+  if (args.arrivals == nullptr)
+    return absl::FailedPreconditionError(
+        "attention: decode shares without arrivals; allowed: both, a deal merges as it goes");
   return stream.Launch(kernel->kernel,
                        {.grid_x = NumDecodeShares(kernels, args.num_heads, args.kv),
                         .block = kernel->threads,
@@ -106,6 +135,7 @@ absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const 
   REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
   if (phase == AttentionPhase::kDecode && args.shares != nullptr)
     return LaunchBulkDecode(stream, kernels, args);
+  if (candidate == AttentionCandidate::kNaive) return LaunchNaive(stream, kernels, args, phase);
   if (candidate == AttentionCandidate::kBest) {
     if (const LoadedKernel* const native = NativeKernel(kernels, args))
       return LaunchNative(stream, kernels, *native, args);
@@ -115,6 +145,26 @@ absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const 
     return stream.Launch(launch.kernel, launch.shape, args);
   }
   return LaunchPortable(stream, kernels, args, phase);
+}
+
+absl::Status AttentionMerge(runtime::Stream& stream, const KernelSet& kernels,
+                            const AttentionArgs& args, AttentionCandidate candidate) {
+  REPRISE_RETURN_IF_ERROR(CheckShapes(args));
+  REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
+  if (args.shares != nullptr || candidate == AttentionCandidate::kNaive)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "attention: a merge for ", args.shares != nullptr ? "decode shares" : "the naive candidate",
+        "; allowed: for items of the others, which leave partial results"));
+  const bool portable =
+      candidate == AttentionCandidate::kPortable ||
+      (NativeKernel(kernels, args) == nullptr && !MatrixAttentionFits(kernels, args));
+  const LoadedKernel& kernel = kernels.Get(kAttentionMerge);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = kMergeBlocksPerMultiprocessor *
+                                  static_cast<unsigned>(kernels.device.num_multiprocessors),
+                        .block = kernel.threads,
+                        .label = kernel.label()},
+                       AttentionMergeArgs{args, portable ? 1.0f : std::numbers::ln2_v<float>});
 }
 
 }  // namespace reprise::kernels

@@ -3,7 +3,7 @@
 // size. Work comes from the plan's lists; the grid is static. Decode rows go through the bulk
 // decode kernel where args.shares are given, whatever the candidate; else through the host's own
 // kernel there, through matrix units where they fit, else through the portable kernel, which is the
-// reference.
+// reference. The naive candidate and the merge in a launch of its own are for benchmarks.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_H_
 
@@ -20,7 +20,8 @@ namespace reprise::kernels {
 // tokens. A cache that it reads is swizzled (KvLayout); kv.swizzled does not matter here.
 uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
 
-enum class AttentionCandidate : uint8_t { kBest, kPortable };
+// kNaive: one query token and one query head at a time; what the plan says of splits is left aside.
+enum class AttentionCandidate : uint8_t { kBest, kPortable, kNaive };
 // Which list a launch walks: items of one query token, or of several.
 enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 
@@ -38,11 +39,20 @@ enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 // beyond a row's length, nor those before the window of an item's first query.
 // Errors: InvalidArgument on head counts and on a softcap that is negative or not finite;
 // Unimplemented on a head_dim over 256; FailedPrecondition where a block of the device has less
-// shared memory than one query row of the portable candidate takes (about 3 KB at head_dim 256), or
-// where args.shares are given and there is no bulk decode kernel.
+// shared memory than one query row of the candidate takes (portable: about 3 KB at head_dim 256,
+// naive: 35 KB), or where args.shares are given and there is no bulk decode kernel or are no
+// args.arrivals.
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);
+
+// Merges, in a launch of its own, the splits that Attention with the same arguments and the same
+// candidate has left as partial results: args.arrivals were nullptr. What is not split stays as it
+// is. Errors: those of Attention; FailedPrecondition on args.shares, and for the naive candidate,
+// which splits nothing.
+absl::Status AttentionMerge(runtime::Stream& stream, const KernelSet& kernels,
+                            const AttentionArgs& args,
+                            AttentionCandidate candidate = AttentionCandidate::kBest);
 
 }  // namespace reprise::kernels
 

@@ -29,7 +29,9 @@ struct AttentionArgs {
   float* partial_max =
       nullptr;  // [max_rows * max_splits, num_heads] running maximum of scaled scores
   float* partial_sum = nullptr;  // [max_rows * max_splits, num_heads] sum exp(score - maximum)
-  uint32_t* arrivals = nullptr;  // [max_rows * num_kv_heads] zero before and after
+  // [max_rows * num_kv_heads] zero before and after; nullptr: the splits of items stay partial
+  // results, for AttentionMerge.
+  uint32_t* arrivals = nullptr;
   // Bulk decode kernel: the step's deal in place of items. Its partial results are pieces of leaves
   // (decode_fold.h), at index entry * max_splits + leaf.
   const DecodeRow* decode_rows = nullptr;  // [decode rows]
@@ -58,6 +60,13 @@ struct AttentionArgs {
   // block holds at a time, and the passes that the largest item takes so.
   int32_t pass_rows = 0;
   int32_t num_passes = 0;
+};
+
+// Merges the partial results that a launch without arrivals has left.
+struct AttentionMergeArgs {
+  AttentionArgs attention;  // of that launch; out and its items are what counts
+  // What partial maxima are in: natural logarithms by this.
+  float max_unit = 1.0f;
 };
 
 // Where the partial result of a split lies for one of the row's num_tokens query tokens and one

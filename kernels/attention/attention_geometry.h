@@ -39,6 +39,20 @@ constexpr int PortableAttentionPassRows(int rows, int head_dim, size_t shared_by
   return static_cast<int>((all + passes - 1) / passes);
 }
 
+// ---- naive ----
+
+inline constexpr int kNaiveKvTile = 128;  // KV tokens of one tile
+// Threads that share out the tokens of a tile for the same eight dimensions of the result.
+inline constexpr int kNaiveSlices = 16;
+
+// Dynamic shared memory, in bytes: the query, products by token and eight dimensions, a tile's
+// scores, and the slices' sums, in floats. Dimensions are rounded up to a multiple of eight.
+constexpr size_t NaiveAttentionBytes(int head_dim) {
+  const size_t packs = static_cast<size_t>(head_dim + 7) / 8;
+  return (packs * 8 + kNaiveKvTile * (packs + 1) + kNaiveKvTile + kNaiveSlices * packs * 8) *
+         sizeof(float);
+}
+
 // ---- the host's own ----
 
 inline constexpr int kNativeKvTile = 64;    // KV tokens of one tile

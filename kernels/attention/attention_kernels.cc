@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of paged attention. Compiled once per target.
+#include "kernels/attention/attention_merge_body.h"
+#include "kernels/attention/attention_naive_body.h"
 #include "kernels/attention/attention_portable_body.h"
 #include "kernels/attention/instances.h"
 #include "kernels/device/define_instances.h"

@@ -214,7 +214,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
       }
       softmax.FinishSums();
       StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
-      if (item.num_splits != 1 &&
+      if (item.num_splits != 1 && a.arrivals != nullptr &&
           ArriveAsSplit(ReadAgain(a), item, reinterpret_cast<uint32_t*>(shared + kLayout.flag)))
         MergeSplitsSeldom<T>(ReadAgain(a), item, group);
     }

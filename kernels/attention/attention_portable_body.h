@@ -190,9 +190,11 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
   b.Sync();
 }
 
-// Merges all splits of a row's query tokens for one group of heads, in split order.
+// Merges all splits of a row's query tokens for one group of heads, in split order. unit: as
+// AttentionMergeArgs.max_unit.
 template <typename T>
-REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWork& w) {
+REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWork& w,
+                            float unit = 1.0f) {
   const int first_head = w.kv_head * w.group;
   const uint32_t splits = w.item.num_splits, tokens = w.item.q_count;
   b.For(static_cast<int>(tokens) * w.group * a.kv.head_dim, [&](int i) {
@@ -207,11 +209,11 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
     float acc = 0.0f, sum = 0.0f;
     for (uint32_t s = 0; s < splits; ++s) {
       const int64_t at = PartialIndex(a, w.item.entry, s, tokens, token, head);
-      const float weight = Exp(a.partial_max[at] - top);
+      const float weight = Exp((a.partial_max[at] - top) * unit);
       acc += a.partial_out[at * a.kv.head_dim + d] * weight;
       sum += a.partial_sum[at] * weight;
     }
-    const Normalization of = NormalizationOf(a, head, top, sum);
+    const Normalization of = NormalizationOf(a, head, top * unit, sum);
     static_cast<T*>(
         a.out)[(static_cast<int64_t>(w.first_q + token) * a.num_heads + head) * a.kv.head_dim + d] =
         FromFloat<T>(acc * of.factor / of.sum);
@@ -246,6 +248,7 @@ REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork&
       a.partial_sum[at] = s.sum[r];
     }
   });
+  if (a.arrivals == nullptr) return;
   const uint32_t rows = w.item.q_count * static_cast<uint32_t>(w.group);
   const auto pass_rows = static_cast<uint32_t>(a.pass_rows);
   uint32_t* arrivals =

@@ -82,7 +82,7 @@ class Attending {
       const bool is_last = rows - first_row_ <= kNativePassRows;
       RunPass(work, is_last ? next : &work);
     }
-    if (item_.num_splits == 1) return;
+    if (item_.num_splits == 1 || a_.arrivals == nullptr) return;
     uint32_t* const arrivals =
         a_.arrivals + static_cast<int64_t>(item_.entry) * a_.kv.num_kv_heads + kv_head_;
     if (block.ArriveIsLast(arrivals, item_.num_splits))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled kernels of paged attention: portable; the host's own; per phase and format one for
-// each padded head size on matrix units; and with bulk copies one for each head size. Columns:
-// kernels/kernel_instance.h.
+// The compiled kernels of paged attention: portable; naive; the merge of splits; the host's own;
+// per phase and format one for each padded head size on matrix units; and with bulk copies one for
+// each head size. Columns: kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 #define REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 
@@ -16,6 +16,18 @@
     AttentionArgs, Threads(256), 0, Bf16, None, Bf16, 0, OnEveryDevice)                            \
   X(reprise_attention_portable_f16, kAttentionPortable, Block, AttentionPortableBody<F16>,         \
     AttentionArgs, Threads(256), 0, F16, None, F16, 0, OnEveryDevice)                              \
+  X(reprise_attention_naive_f32, kAttentionNaive, Block, AttentionNaiveBody<float>, AttentionArgs, \
+    Threads(256), 4, F32, None, F32, 0, OnEveryDevice)                                             \
+  X(reprise_attention_naive_bf16, kAttentionNaive, Block, AttentionNaiveBody<Bf16>, AttentionArgs, \
+    Threads(256), 4, Bf16, None, Bf16, 0, OnEveryDevice)                                           \
+  X(reprise_attention_naive_f16, kAttentionNaive, Block, AttentionNaiveBody<F16>, AttentionArgs,   \
+    Threads(256), 4, F16, None, F16, 0, OnEveryDevice)                                             \
+  X(reprise_attention_merge_f32, kAttentionMerge, Block, AttentionMergeBody<float>,                \
+    AttentionMergeArgs, Threads(256), 0, F32, None, F32, 0, OnEveryDevice)                         \
+  X(reprise_attention_merge_bf16, kAttentionMerge, Block, AttentionMergeBody<Bf16>,                \
+    AttentionMergeArgs, Threads(256), 0, Bf16, None, Bf16, 0, OnEveryDevice)                       \
+  X(reprise_attention_merge_f16, kAttentionMerge, Block, AttentionMergeBody<F16>,                  \
+    AttentionMergeArgs, Threads(256), 0, F16, None, F16, 0, OnEveryDevice)                         \
   X(reprise_attention_native_f32, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, F32,    \
     None, F32, 0, OnHost)                                                                          \
   X(reprise_attention_native_bf16, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, Bf16,  \
@@ -98,6 +110,8 @@
 namespace reprise::kernels {
 
 inline constexpr KernelFamily kAttentionPortable = {"attention", "attention_portable"};
+inline constexpr KernelFamily kAttentionNaive = {"attention", "attention_naive"};
+inline constexpr KernelFamily kAttentionMerge = {"attention", "attention_merge"};
 inline constexpr KernelFamily kAttentionNative = {"attention", "attention_native"};
 inline constexpr KernelFamily kAttentionDecodeMatrix = {"attention", "attention_decode_matrix"};
 inline constexpr KernelFamily kAttentionDecodeBulk = {"attention", "attention_decode_bulk"};

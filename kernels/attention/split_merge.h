@@ -79,7 +79,7 @@ REPRISE_SELDOM_FN void MergeSplitsSeldom(const AttentionArgs& a, const ResolvedW
 
 // After a split's partial results are written: whether it is the last of its row's to arrive, whose
 // block merges them. Called by every thread of the block; contains barriers. flag: a word of shared
-// memory for this alone.
+// memory for this alone. REQUIRES: there are arrivals.
 REPRISE_FN bool ArriveAsSplit(const AttentionArgs& a, const ResolvedWorkItem& item,
                               uint32_t* flag) {
   uint32_t* arrivals =
@@ -178,7 +178,8 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
                      MergeWarps<kHeadSize>(shared, row0 + r, r, column));
     }
   }
-  if (item.num_splits != 1 && ArriveAsSplit(a, item, shared.flag)) MergeSplitsOf<T>(a, item, group);
+  if (item.num_splits != 1 && a.arrivals != nullptr && ArriveAsSplit(a, item, shared.flag))
+    MergeSplitsOf<T>(a, item, group);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -120,6 +120,26 @@ TEST_F(BenchProgram, TakesHeadsAndWindowOfAModel) {
   EXPECT_EQ(bench["cells"][0]["calls"], 3);
 }
 
+TEST_F(BenchProgram, ClimbsTheLadder) {
+  const json bench = Bench(Small(
+      {"--ladder", "--check", "--decode-share", "100,50", "--chunk", "8", "--svg", SvgFile()}));
+  EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
+  std::vector<std::string> names;
+  for (const json& candidate : bench["candidates"]) {
+    names.push_back(candidate["name"]);
+    EXPECT_EQ(candidate["between_graphs"], names.back() == "partial-graph");
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre("naive", "q-blocks", "two-kernels", "tiles", "frozen",
+                                            "partial-graph", "best"));
+  EXPECT_EQ(bench["candidates"][0]["tree"]["rows"]["max_splits"], 1);
+  EXPECT_EQ(bench["candidates"][3]["tree"], nullptr);
+  EXPECT_EQ(bench["candidates"][4]["tree"]["rows"]["then"]["leaf"], "decode, as captured");
+  for (const json& cell : bench["cells"])
+    for (const json& candidate : cell["candidates"]) EXPECT_GT(candidate["us"]["p50"], 0);
+  const std::string svg = ReadTextFile(SvgFile());
+  for (const std::string& name : names) EXPECT_THAT(svg, HasSubstr(">" + name + "</text>"));
+}
+
 constexpr char kTree[] = R"({
   "schema": "reprise-attention-tree/1",
   "rows": {"ask": "visible_tokens", "below": 20,
@@ -223,6 +243,7 @@ TEST_F(BenchProgram, RefusesWhatCannotBeMeasuredBeforeItMeasures) {
       {Arguments({"--head-dim", "20"}), 1, "head size: got 20, allowed: multiples of 8"},
       {Arguments({"--preset", "llama-3.1-8b", "--heads", "4"}), 2, "got both a model and --heads"},
       {Arguments({"--preset", "gpt"}), 2, "got \"gpt\", allowed: llama-3.1-8b"},
+      {Arguments({"--candidates", "best", "--ladder"}), 2, "got both --ladder and --candidates"},
       {Arguments({"--candidates", "bst"}), 2, "got \"bst\"; did you mean \"best\"?"},
       {Arguments({"--batch", "skew"}), 2, "did you mean \"skewed\"?"},
       {Arguments({"--decode-share", "101"}), 2, "got \"101\""},

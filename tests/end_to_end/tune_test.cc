@@ -129,8 +129,38 @@ TEST_F(TuneProgram, LetsRowsBeAskedForTheBatchWhereItMay) {
   const json tree = json::parse(ReadTextFile(File("tree.json")));
   EXPECT_EQ(tree["batch_invariant"], false);
   EXPECT_GT(tree["notes"]["of_batch_invariant"]["batches"], 0);
-  EXPECT_EQ(tree["notes"]["swept"].size(), 2u);
+  EXPECT_EQ(tree["notes"]["swept"].size(), 3u);
   EXPECT_THAT(tune.stdout_text(), HasSubstr("asking rows for the batch: "));
+}
+
+TEST_F(TuneProgram, SaysWhatInvarianceCostsInTheStandardCellsThatFit) {
+  Program tune({"tune",          "attention",
+                "--device",      "host",
+                "--heads",       "1",
+                "--kv-heads",    "1",
+                "--head-dim",    "8",
+                "--max-rows",    "2",
+                "--max-context", "128",
+                "--chunk",       "32",
+                "--pool-bytes",  "16KiB",
+                "--budget",      "3",
+                "--replays",     "1",
+                "--cut-prompts", "--standard-cells",
+                "--out",         File("tree.json")});
+  ASSERT_EQ(tune.Wait(std::chrono::seconds(120)), 0) << tune.stderr_text();
+  for (const char* part : {"invariant us", "b1 x 128", "cost of invariance: held-out batches, "})
+    EXPECT_THAT(tune.stdout_text(), HasSubstr(part));
+  const json notes = json::parse(ReadTextFile(File("tree.json")))["notes"];
+  EXPECT_EQ(notes["settings"]["cut_prompts"], true);
+  size_t standard = 0;
+  for (const json& cost : notes["invariance"]) {
+    if (!cost["standard"]) continue;
+    ++standard;
+    EXPECT_NEAR(cost["us"].get<double>() / cost["best_us"].get<double>() - 1,
+                cost["cost"].get<double>(), 0.01);
+  }
+  EXPECT_GT(standard, 0u);
+  EXPECT_LE(standard, 4u);  // those of 128 tokens
 }
 
 TEST_F(TuneProgram, AloneShowsWhatCanBeTuned) {

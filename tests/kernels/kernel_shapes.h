@@ -53,6 +53,9 @@ inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits, int) {
                                                       static_cast<size_t>(traits.shared_bytes));
   return static_cast<size_t>(rows) * kernels::PortableAttentionRowBytes(kTypicalHeadDim);
 }
+inline size_t AttentionNaiveBytes(const kernels::DeviceTraits&, int) {
+  return kernels::NaiveAttentionBytes(kTypicalHeadDim);
+}
 inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
   return kernels::MatrixDecodeLayout(traits, tile).bytes;
 }
@@ -76,6 +79,8 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kRopeAppend, NoSharedBytes},
     {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
     {&kernels::kAttentionPortable, AttentionPortableBytes},
+    {&kernels::kAttentionNaive, AttentionNaiveBytes},
+    {&kernels::kAttentionMerge, NoSharedBytes},
     {&kernels::kAttentionDecodeMatrix, AttentionDecodeMatrixBytes},
     {&kernels::kAttentionDecodeBulk, AttentionDecodeBulkBytes},
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},

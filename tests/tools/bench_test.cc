@@ -31,9 +31,9 @@ TEST(Candidates, AreFoundByNameAndSuggested) {
   EXPECT_THAT(ParseCandidates("potable"),
               StatusIs(kInvalid,
                        "candidate: got \"potable\"; did you mean \"portable\"? allowed: "
-                       "best, splits, portable"));
+                       "best, splits, portable, naive, "));
   EXPECT_THAT(ParseCandidates("best,"),
-              StatusIs(kInvalid, "got \"\", allowed: best, splits, portable"));
+              StatusIs(kInvalid, "got \"\", allowed: best, splits, portable, naive, "));
   EXPECT_THAT(ParseCandidates("best,best"), StatusIs(kInvalid, "got \"best\" twice"));
 }
 
@@ -159,7 +159,7 @@ TEST(AttentionBench, MeasuresFloorCandidatesAndPlans) {
   EXPECT_EQ(times.floor.round_ns.count(), 2u);
   EXPECT_TRUE(times.floor.Spread().has_value());
   EXPECT_TRUE(times.floor.plan_ns.empty());
-  ASSERT_EQ(times.candidates.size(), 3u);
+  ASSERT_EQ(times.candidates.size(), AttentionCandidates().size());
   for (const SubjectTimes& candidate : times.candidates) {
     EXPECT_EQ(candidate.call_ns.count(), 4u);
     EXPECT_GT(candidate.plan_ns.Percentile(50), 0.0);
@@ -287,6 +287,18 @@ TEST(SvgChart, ShowsSeriesAxesAndLegendAndEscapesText) {
   // Marks of the logarithmic axis from 2 to 500, of the linear one to 5,000.
   for (const char* mark : {">2</text>", ">10</text>", ">500</text>", ">4500</text>"})
     EXPECT_THAT(svg, HasSubstr(mark));
+}
+
+// There are fewer colours than candidates.
+TEST(SvgChart, DrawsSeriesOfOneColourApart) {
+  Chart chart{.categories = {"a"}, .panels = {{.axis = "us"}}};
+  for (int i = 0; i < 9; ++i)
+    chart.panels[0].series.push_back({.name = std::to_string(i), .values = {1.0 + i}});
+  const std::string svg = ToSvg(chart);
+  for (const char* style :
+       {"fill=\"#0072b2\" stroke=\"#0072b2\"", "fill=\"#ffffff\" stroke=\"#0072b2\""})
+    EXPECT_THAT(svg, HasSubstr(style));
+  EXPECT_THAT(svg, Not(HasSubstr("fill=\"#ffffff\" stroke=\"#009e73\"")));
 }
 
 TEST(SvgChart, IsADocumentWithNothingToShow) {

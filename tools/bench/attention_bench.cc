@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/page_walk/page_walk.h"
+#include "kernels/plan/plan.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
 #include "tools/profile/bandwidth.h"
@@ -66,38 +67,81 @@ absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
                                          .kv = shape.kv(),
                                          .window = shape.window},
                                         TreeLimitsOf(shape, *bench->kernels_)));
-  const auto limits = BufferLimits::For(bench->cells_, shape, options.max_context,
-                                        options.pool_bytes, bench->MaxCalls());
+  auto limits = BufferLimits::For(bench->cells_, shape, options.max_context, options.pool_bytes,
+                                  bench->MaxCalls());
+  limits.num_trees += static_cast<uint32_t>(bench->candidates_.size());
   REPRISE_ASSIGN_OR_RETURN(
       bench->buffers_,
       AttentionBuffers::Create(device, *bench->stream_, *bench->kernels_, shape, limits));
   REPRISE_RETURN_IF_ERROR(bench->buffers_->SetTree(*bench->stream_, *bench->kernels_, tree.tree));
+  REPRISE_RETURN_IF_ERROR(bench->MakeOwnTrees());
   return bench;
 }
 
+absl::Status AttentionBench::MakeOwnTrees() {
+  uint32_t max_rows = 1;
+  for (const BenchCell& cell : cells_)
+    max_rows = std::max(max_rows, static_cast<uint32_t>(cell.rows.size()));
+  const uint32_t context = options_.max_context;
+  kernels::AttentionTreeLimits limits = tree_limits();
+  limits.num_shares = 0;  // such candidates list items
+  const CapturedFor captured{
+      .tree = tree_.tree,
+      .max_rows = max_rows,
+      .max_visible = shape_.window == 0 ? context : std::min(context, shape_.window),
+      .max_splits = limits.max_splits,
+      .num_kv_heads = static_cast<uint32_t>(shape_.num_kv_heads),
+      .block_size = static_cast<uint32_t>(shape_.block_size),
+      .num_multiprocessors = static_cast<uint32_t>(kernels_->device.num_multiprocessors)};
+  own_trees_.resize(candidates_.size());
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i]->tree == nullptr) continue;
+    own_trees_[i] = candidates_[i]->tree(captured);
+    REPRISE_RETURN_IF_ERROR(kernels::CheckAttentionTree(
+        own_trees_[i]->tree, limits, {own_trees_[i]->row_leaves, own_trees_[i]->batch_leaves}));
+    REPRISE_RETURN_IF_ERROR(
+        buffers_->SetTree(*stream_, *kernels_, own_trees_[i]->tree, static_cast<uint32_t>(i) + 1));
+  }
+  return absl::OkStatus();
+}
+
+const engine::NamedAttentionTree* AttentionBench::OwnTree(size_t candidate) const {
+  return own_trees_[candidate].has_value() ? &*own_trees_[candidate] : nullptr;
+}
+
 absl::Status AttentionBench::EnqueueCall(const GraphKey& key, uint32_t call) {
-  if (key.subject == 0)
+  if (key.part == Part::kPiece)
+    return kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps() + 2});
+  if (key.subject == 0) {
+    if (key.part == Part::kPlans) return kernels::Plan(*stream_, *kernels_, buffers_->plan(0));
     return kernels::PageWalk(*stream_, *kernels_, buffers_->Walk(call), buffers_->max_pages());
+  }
+  const size_t index = key.subject - 1;
   kernels::AttentionArgs args = buffers_->Attention(call);
   args.reads_ahead = !key.mixed;  // as in a model: a stamp or another layer comes behind the plan
+  const kernels::PlanArgs plan =
+      buffers_->plan(OwnTree(index) != nullptr ? static_cast<uint32_t>(index) + 1 : 0);
   const AttentionCall enqueued{.stream = *stream_,
                                .kernels = *kernels_,
-                               .plan = buffers_->plan(),
+                               .plan = plan,
                                .attention = args,
                                .mixed = key.mixed};
-  const AttentionCandidateEntry& candidate = *candidates_[key.subject - 1];
-  return key.plans ? candidate.enqueue_plan(enqueued) : candidate.enqueue_attention(enqueued);
+  const AttentionCandidateEntry& candidate = *candidates_[index];
+  return key.part == Part::kPlans ? candidate.enqueue_plan(enqueued)
+                                  : candidate.enqueue_attention(enqueued);
 }
 
 absl::Status AttentionBench::EnqueueGraph(const GraphKey& key) {
-  if (key.subject != 0 && !key.plans) {
+  if (key.part == Part::kPiece) return EnqueueCall(key, 0);
+  const bool plans = key.part == Part::kPlans;
+  if (key.subject != 0 && !plans) {
     GraphKey plan = key;
-    plan.plans = true;
+    plan.part = Part::kPlans;
     REPRISE_RETURN_IF_ERROR(EnqueueCall(plan, 0));
   }
   REPRISE_RETURN_IF_ERROR(kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps()}));
   for (uint32_t call = 0; call < key.calls; ++call)
-    REPRISE_RETURN_IF_ERROR(EnqueueCall(key, key.plans ? 0 : call));
+    REPRISE_RETURN_IF_ERROR(EnqueueCall(key, plans ? 0 : call));
   return kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps() + 1});
 }
 
@@ -125,9 +169,31 @@ absl::StatusOr<double> AttentionBench::ReadStamps(const GraphKey& key) {
   return std::max(static_cast<double>(ns[1] - ns[0]) - stamp_cost_ns_, 1.0) / key.calls;
 }
 
-absl::StatusOr<double> AttentionBench::Replay(const GraphKey& key) {
+// The stamps are those of a graph with the same calls. What the host takes to launch a call lies
+// between them where the device waits for it.
+absl::Status AttentionBench::StartBetweenGraphs(const GraphKey& key) {
+  REPRISE_ASSIGN_OR_RETURN(
+      runtime::CapturedGraph * plan,
+      Graph({.subject = key.subject, .part = Part::kPlans, .mixed = key.mixed}));
+  REPRISE_ASSIGN_OR_RETURN(runtime::CapturedGraph * piece, Graph({.part = Part::kPiece}));
+  REPRISE_RETURN_IF_ERROR(plan->Replay(*stream_));
+  REPRISE_RETURN_IF_ERROR(kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps()}));
+  for (uint32_t call = 0; call < key.calls; ++call) {
+    REPRISE_RETURN_IF_ERROR(piece->Replay(*stream_));
+    REPRISE_RETURN_IF_ERROR(EnqueueCall(key, call));
+  }
+  return kernels::Stamp(*stream_, *kernels_, {.out = buffers_->stamps() + 1});
+}
+
+absl::Status AttentionBench::Start(const GraphKey& key) {
+  if (key.subject != 0 && key.part == Part::kCalls && candidates_[key.subject - 1]->between_graphs)
+    return StartBetweenGraphs(key);
   REPRISE_ASSIGN_OR_RETURN(runtime::CapturedGraph * graph, Graph(key));
-  REPRISE_RETURN_IF_ERROR(graph->Replay(*stream_));
+  return graph->Replay(*stream_);
+}
+
+absl::StatusOr<double> AttentionBench::Replay(const GraphKey& key) {
+  REPRISE_RETURN_IF_ERROR(Start(key));
   return ReadStamps(key);
 }
 
@@ -167,9 +233,7 @@ absl::Status AttentionBench::ChooseCalls(size_t cell, CellTimes* times) {
 }
 
 absl::Status AttentionBench::FindLeaves(size_t cell, CellTimes* times) {
-  if (candidates_.empty()) return absl::OkStatus();
-  const GraphKey plan{.subject = 1, .plans = true, .mixed = cells_[cell].mixed()};
-  REPRISE_RETURN_IF_ERROR(Replay(plan).status());
+  REPRISE_RETURN_IF_ERROR(Replay({.part = Part::kPlans}).status());
   REPRISE_ASSIGN_OR_RETURN(times->leaves, buffers_->ReadLeaves(*stream_, cells_[cell].rows.size()));
   return absl::OkStatus();
 }
@@ -200,7 +264,7 @@ absl::Status AttentionBench::ReplayAll(const GraphKey& key, CellTimes* round) {
   times.call_ns.Add(call_ns);
   if (key.subject == 0) return absl::OkStatus();
   GraphKey plan = key;
-  plan.plans = true;
+  plan.part = Part::kPlans;
   plan.calls = kPlansOfAGraph;
   REPRISE_ASSIGN_OR_RETURN(const double plan_ns, Replay(plan));
   times.plan_ns.Add(plan_ns);
@@ -241,14 +305,13 @@ absl::Status AttentionBench::Measure(size_t cell, const MeasuredReplays& measure
 
 absl::Status AttentionBench::SustainOne(const GraphKey& key, double seconds, Telemetry* telemetry,
                                         const MeasuredReplays& measured, SubjectTimes* times) {
-  REPRISE_ASSIGN_OR_RETURN(runtime::CapturedGraph * graph, Graph(key));
   REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
   const auto batch = static_cast<uint32_t>(
       std::clamp(kSustainedBatchNs / (call_ns * key.calls), 1.0, kMostSustainedBatch));
   SustainedTimes sustained;
   const Clock::time_point start = Clock::now();
   do {
-    for (uint32_t i = 0; i < batch; ++i) REPRISE_RETURN_IF_ERROR(graph->Replay(*stream_));
+    for (uint32_t i = 0; i < batch; ++i) REPRISE_RETURN_IF_ERROR(Start(key));
     if (telemetry != nullptr) {  // while the device is busy
       const TelemetrySample sample = telemetry->Read();
       if (sample.sm_clock_mhz) sustained.sm_clock_mhz.Add(*sample.sm_clock_mhz);

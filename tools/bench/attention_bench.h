@@ -70,7 +70,7 @@ struct CellTimes {
   uint32_t calls = 0;         // of a graph
   uint64_t kv_bytes = 0;      // K and V of the tokens that the rows see, each once
   uint64_t cycled_bytes = 0;  // of KV that are read before the same come again
-  TakenLeaves leaves;         // of the bench's tree; those of all candidates are the same
+  TakenLeaves leaves;         // of the bench's tree
   SubjectTimes floor;
   std::vector<SubjectTimes> candidates;  // in the order of the bench's
 
@@ -91,8 +91,8 @@ using MeasuredReplays = std::function<absl::Status(uint32_t)>;
 
 class AttentionBench {
  public:
-  // `device` must outlive the bench. All candidates decide by `tree`. Errors: those of CheckShape,
-  // CheckCells and CheckTreeFits, of the buffers, the device's.
+  // `device` must outlive the bench. Candidates without a tree of their own decide by `tree`.
+  // Errors: those of CheckShape, CheckCells and CheckTreeFits, of the buffers, the device's.
   static absl::StatusOr<std::unique_ptr<AttentionBench>> Create(
       runtime::Device& device, const AttentionShape& shape, std::vector<BenchCell> cells,
       std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options,
@@ -105,6 +105,8 @@ class AttentionBench {
   const std::vector<const AttentionCandidateEntry*>& candidates() const { return candidates_; }
   const AttentionBenchOptions& options() const { return options_; }
   const engine::NamedAttentionTree& tree() const { return tree_; }
+  // Of a candidate; nullptr where it decides by tree().
+  const engine::NamedAttentionTree* OwnTree(size_t candidate) const;
   uint64_t bytes() const { return buffers_->bytes(); }  // of device memory
   double stamp_cost_ns() const { return stamp_cost_ns_; }
 
@@ -132,13 +134,16 @@ class AttentionBench {
   size_t num_graphs() const { return graphs_.size(); }
 
  private:
-  // What a graph holds: calls of a subject (0: the page walk, i: candidate i - 1), or its plans.
+  // What a graph holds: calls of a subject (0: the page walk, i: candidate i - 1); its plans, of
+  // the page walk those by the bench's tree; or, of candidates between graphs, what stands for the
+  // rest of a layer.
+  enum class Part : uint8_t { kCalls, kPlans, kPiece };
   struct GraphKey {
     size_t subject = 0;
-    bool plans = false;
+    Part part = Part::kCalls;
     bool mixed = false;
     uint32_t calls = 1;
-    auto AsTuple() const { return std::tuple(subject, plans, mixed, calls); }
+    auto AsTuple() const { return std::tuple(subject, part, mixed, calls); }
     bool operator<(const GraphKey& other) const { return AsTuple() < other.AsTuple(); }
   };
 
@@ -162,6 +167,10 @@ class AttentionBench {
   absl::StatusOr<runtime::CapturedGraph*> Graph(const GraphKey& key);
   absl::Status EnqueueGraph(const GraphKey& key);
   absl::Status EnqueueCall(const GraphKey& key, uint32_t call);
+  absl::Status MakeOwnTrees();
+  // Starts what `key` says: a replay of its graph or, between graphs, one launch after the other.
+  absl::Status Start(const GraphKey& key);
+  absl::Status StartBetweenGraphs(const GraphKey& key);
   // Device time of one replay, less a stamp's, by the number of what it repeats.
   absl::StatusOr<double> Replay(const GraphKey& key);
   // The same of what was replayed last; waits for it.
@@ -175,6 +184,7 @@ class AttentionBench {
   const std::vector<const AttentionCandidateEntry*> candidates_;
   const AttentionBenchOptions options_;
   const engine::NamedAttentionTree tree_;
+  std::vector<std::optional<engine::NamedAttentionTree>> own_trees_;  // by candidate
   double stamp_cost_ns_ = 0;
   std::unique_ptr<kernels::KernelSet> kernels_;
   std::unique_ptr<AttentionBuffers> buffers_;

@@ -178,7 +178,7 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.max_splits),
               "prefill_items");
   buffers.Add(&plan.attention_leaf, rows, "attention_leaf");
-  buffers.Add(&tree_, 1, "attention_tree");
+  buffers.Add(&tree_, limits_.num_trees, "attention_tree");
   kernels::ResidentRows& resident = plan_.rows;
   buffers.Add(&resident.context_length, rows, "context_length");
   buffers.Add(&resident.last_token, rows, "last_token");
@@ -200,7 +200,7 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&walked_pages_, limits_.max_pages, "walked_pages");
   buffers.Add(&num_walked_, 1, "num_walked");
   buffers.Add(&matches_, kernels::PageWalkGrid(kernels.device), "matches");
-  buffers.Add(&stamps_, 2, "stamps");
+  buffers.Add(&stamps_, 3, "stamps");
 }
 
 absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::BufferPlan& plan) {
@@ -219,7 +219,6 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   REPRISE_ASSIGN_OR_RETURN(state_, plan.Allocate(device));
   plan_.block_size = static_cast<uint32_t>(shape_.block_size);
   plan_.max_rows = limits_.max_rows;
-  plan_.attention.tree = tree_;
   attention_.q = q_;
   attention_.out = out_;
   attention_.items = plan_.plan.decode_items;
@@ -241,8 +240,9 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
 absl::Status AttentionBuffers::Fill(runtime::Stream& stream,
                                     const kernels::KernelSet& kernels) const {
   REPRISE_RETURN_IF_ERROR(stream.Fill(state_.data(), 0, state_.bytes()));
-  REPRISE_RETURN_IF_ERROR(
-      kernels::SetAttentionTree(stream, kernels, kernels::AttentionTree(), tree_));
+  for (uint32_t i = 0; i < limits_.num_trees; ++i)
+    REPRISE_RETURN_IF_ERROR(
+        kernels::SetAttentionTree(stream, kernels, kernels::AttentionTree(), tree_ + i));
   const size_t element = runtime::SizeOf(shape_.dtype);
   const auto q_count =
       static_cast<int64_t>(limits_.max_query_tokens) * shape_.num_heads * shape_.head_dim;
@@ -295,9 +295,15 @@ absl::Status AttentionBuffers::Load(runtime::Stream& stream, const BenchCell& ce
 }
 
 absl::Status AttentionBuffers::SetTree(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                                       const kernels::AttentionTree& tree) {
-  num_row_leaves_ = tree.rows.num_leaves;
-  return kernels::SetAttentionTree(stream, kernels, tree, tree_);
+                                       const kernels::AttentionTree& tree, uint32_t index) {
+  if (index == 0) num_row_leaves_ = tree.rows.num_leaves;
+  return kernels::SetAttentionTree(stream, kernels, tree, tree_ + index);
+}
+
+kernels::PlanArgs AttentionBuffers::plan(uint32_t tree) const {
+  kernels::PlanArgs args = plan_;
+  args.attention.tree = tree_ + tree;
+  return args;
 }
 
 absl::StatusOr<TakenLeaves> AttentionBuffers::ReadLeaves(runtime::Stream& stream,

@@ -69,6 +69,7 @@ struct BufferLimits {
   uint64_t max_pages = 1;        // of a cell
   uint64_t pool_pages = 1;       // in all
   uint32_t max_calls = 1;        // calls of a graph
+  uint32_t num_trees = 1;        // that plans decide by
 
   // For all of `cells`, of which each cycles over at least pool_bytes of KV where max_calls pages
   // apart suffice for that.
@@ -98,21 +99,21 @@ class AttentionBuffers {
   absl::Status Load(runtime::Stream& stream, const BenchCell& cell, uint32_t spacing,
                     uint64_t seed);
 
-  // Plans that are enqueued from here on decide by `tree`, which must keep to TreeLimitsOf. By
-  // default: AttentionTree().
+  // Plans by tree `index` that are enqueued from here on decide by `tree`, which must keep to
+  // TreeLimitsOf. By default: AttentionTree().
   absl::Status SetTree(runtime::Stream& stream, const kernels::KernelSet& kernels,
-                       const kernels::AttentionTree& tree);
-  // What the plan that ran last, on `num_rows` rows and by the tree that was set last, came to.
-  // Waits for `stream`.
+                       const kernels::AttentionTree& tree, uint32_t index = 0);
+  // What the plan that ran last, on `num_rows` rows and by tree 0, came to. Waits for `stream`.
   absl::StatusOr<TakenLeaves> ReadLeaves(runtime::Stream& stream, size_t num_rows) const;
 
-  // Of every graph. Deals rows of one query token where the device has a kernel for that.
-  const kernels::PlanArgs& plan() const { return plan_; }
+  // Of every graph, by one of the trees. Deals rows of one query token where the device has a
+  // kernel for that.
+  kernels::PlanArgs plan(uint32_t tree) const;
   // Of call n: everything but the KV cache's address is the same.
   kernels::AttentionArgs Attention(uint32_t call) const;
   kernels::PageWalkArgs Walk(uint32_t call) const;
   uint32_t max_pages() const { return static_cast<uint32_t>(limits_.max_pages); }
-  // [2] where graphs put their stamps.
+  // [3] where graphs put their stamps: of both ends of what is timed, and of nothing.
   uint64_t* stamps() const { return stamps_; }
 
   // The block table of the cell that was loaded last, of the row at `index` in the cell.
@@ -137,7 +138,7 @@ class AttentionBuffers {
   uint32_t* matches_ = nullptr;
   uint64_t* stamps_ = nullptr;
   kernels::AttentionTree* tree_ = nullptr;
-  uint32_t num_row_leaves_ = 1;  // of the tree that was set last
+  uint32_t num_row_leaves_ = 1;  // of tree 0
   void* q_ = nullptr;
   void* out_ = nullptr;
   std::vector<std::vector<uint32_t>> blocks_;

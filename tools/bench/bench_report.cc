@@ -256,9 +256,16 @@ std::string CellWarning(const MeasuredCell& cell, const BenchContext& context) {
 nlohmann::json BenchToJson(const std::vector<MeasuredCell>& cells, const BenchContext& context) {
   nlohmann::json list = nlohmann::json::array(), candidates = nlohmann::json::array();
   for (const MeasuredCell& cell : cells) list.push_back(CellToJson(cell, context));
-  for (const AttentionCandidateEntry* candidate : context.bench.candidates())
-    candidates.push_back({{"name", std::string(candidate->name)},
-                          {"description", std::string(candidate->description)}});
+  for (size_t i = 0; i < context.bench.candidates().size(); ++i) {
+    const AttentionCandidateEntry& candidate = *context.bench.candidates()[i];
+    const engine::NamedAttentionTree* const tree = context.bench.OwnTree(i);
+    candidates.push_back(
+        {{"name", std::string(candidate.name)},
+         {"description", std::string(candidate.description)},
+         {"between_graphs", candidate.between_graphs},
+         {"tree", tree == nullptr ? nlohmann::json(nullptr)
+                                  : nlohmann::json::parse(AttentionTreeText(*tree))}});
+  }
   return {{"schema", "reprise.bench_attention/1"},
           {"error", nullptr},
           {"shape", ShapeToJson(context.bench.shape())},

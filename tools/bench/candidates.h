@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/attention_tree_text.h"
 #include "kernels/attention/attention_args.h"
 #include "kernels/kernel_set.h"
 #include "kernels/plan/plan_args.h"
 #include "runtime/device.h"
+#include "tools/bench/ladder_trees.h"
 
 namespace reprise::tools {
 
@@ -29,16 +31,26 @@ struct AttentionCall {
 
 // Launches only. Attention reads what the plan of the same candidate has left.
 using EnqueueFn = absl::Status (*)(const AttentionCall& call);
+// A tree, of what is known when graphs are captured.
+using TreeFn = engine::NamedAttentionTree (*)(const CapturedFor& captured);
 
 struct AttentionCandidateEntry {
   std::string_view name;
   std::string_view description;
   EnqueueFn enqueue_plan = nullptr;       // once per step
   EnqueueFn enqueue_attention = nullptr;  // once per layer
+  TreeFn tree = nullptr;                  // what its plan decides by; nullptr: the benchmark's tree
+  // Attention is in no graph: its launches come one by one, between replays of small graphs that
+  // stand for the rest of a layer.
+  bool between_graphs = false;
+  bool is_rung = false;  // of the ladder
 };
 
 // In the order in which tables show them.
 std::span<const AttentionCandidateEntry> AttentionCandidates();
+
+// The rungs in their order, from the naive kernel to what the engine runs.
+std::vector<const AttentionCandidateEntry*> LadderCandidates();
 
 // "best,portable". Errors: InvalidArgument with what, got, a name that is near, allowed; and on a
 // name that comes twice.

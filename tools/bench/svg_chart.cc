@@ -22,6 +22,7 @@ constexpr double kSlope = 55, kCharacter = 6.8;
 constexpr double kPointRadius = 3.5;
 
 constexpr char kInk[] = "#222222";
+constexpr char kPaper[] = "#ffffff";
 constexpr char kGrid[] = "#dddddd";
 constexpr char kFloorColor[] = "#666666";
 // Told apart by people who see colours differently. Source: Okabe and Ito 2008.
@@ -33,11 +34,16 @@ std::string Number(double value) { return absl::StrFormat("%.1f", value); }
 // A label of an axis: no more digits than it needs.
 std::string Label(double value) { return absl::StrFormat("%.6g", value); }
 
-const char* ColorOf(const std::vector<ChartSeries>& series, size_t index) {
-  if (series[index].dashed) return kFloorColor;
+// Points are hollow from the second time on that a colour is used.
+struct SeriesStyle {
+  const char* color;
+  bool hollow = false;
+};
+SeriesStyle StyleOf(const std::vector<ChartSeries>& series, size_t index) {
+  if (series[index].dashed) return {kFloorColor};
   size_t color = 0;
   for (size_t i = 0; i < index; ++i) color += series[i].dashed ? 0 : 1;
-  return kColors[color % kColors.size()];
+  return {kColors[color % kColors.size()], color >= kColors.size()};
 }
 
 struct TextStyle {
@@ -59,9 +65,10 @@ class Canvas {
     absl::StrAppend(&out_, "<polyline points=\"", points, "\" fill=\"none\" stroke=\"", color,
                     "\" stroke-width=\"2\"", dashed ? " stroke-dasharray=\"7 4\"" : "", "/>\n");
   }
-  void Point(double x, double y, const char* color, const std::string& tip) {
+  void Point(double x, double y, const SeriesStyle& style, const std::string& tip) {
     absl::StrAppend(&out_, "<circle cx=\"", Number(x), "\" cy=\"", Number(y), "\" r=\"",
-                    Number(kPointRadius), "\" fill=\"", color, "\"><title>", EscapeXml(tip),
+                    Number(kPointRadius), "\" fill=\"", style.hollow ? kPaper : style.color,
+                    "\" stroke=\"", style.color, "\"><title>", EscapeXml(tip),
                     "</title></circle>\n");
   }
   void Text(double x, double y, const std::string& text, const TextStyle& style) {
@@ -165,8 +172,8 @@ class Drawing {
         Number(width_), "\" height=\"", Number(height_), "\" viewBox=\"0 0 ", Number(width_), " ",
         Number(height_),
         "\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" "
-        "fill=\"#ffffff\"/>\n",
-        canvas_.text(), "</svg>\n");
+        "fill=\"",
+        kPaper, "\"/>\n", canvas_.text(), "</svg>\n");
   }
 
  private:
@@ -181,13 +188,13 @@ class Drawing {
 
   void Legend(const std::vector<ChartSeries>& series) {
     for (size_t i = 0; i < series.size(); ++i) {
-      const char* color = ColorOf(series, i);
+      const SeriesStyle style = StyleOf(series, i);
       const double x = left_ + kLegendWidth * static_cast<double>(i % legend_columns_);
       const size_t line = i / legend_columns_;
       const double y = 72 + kLegendLine * static_cast<double>(line);
       canvas_.Path(absl::StrCat(Number(x), ",", Number(y), " ", Number(x + 30), ",", Number(y)),
-                   color, series[i].dashed);
-      canvas_.Point(x + 15, y, color, series[i].name);
+                   style.color, series[i].dashed);
+      canvas_.Point(x + 15, y, style, series[i].name);
       canvas_.Text(x + 38, y + 5, series[i].name, {});
     }
   }
@@ -204,16 +211,16 @@ class Drawing {
                  {.anchor = "middle", .rotate = -90});
     for (size_t i = 0; i < panel.series.size(); ++i) {
       const ChartSeries& series = panel.series[i];
-      const char* color = ColorOf(panel.series, i);
+      const SeriesStyle style = StyleOf(panel.series, i);
       std::string points;
       for (size_t c = 0; c < series.values.size() && c < chart_.categories.size(); ++c) {
         const double value = series.values[c];
         if (!std::isfinite(value) || value <= 0) continue;
         absl::StrAppend(&points, points.empty() ? "" : " ", Number(X(c)), ",", Number(y(value)));
-        canvas_.Point(X(c), y(value), color,
+        canvas_.Point(X(c), y(value), style,
                       absl::StrCat(series.name, ", ", chart_.categories[c], ": ", Label(value)));
       }
-      canvas_.Path(points, color, series.dashed);
+      canvas_.Path(points, style.color, series.dashed);
     }
   }
 

@@ -20,6 +20,7 @@ using kernels::TreeNode;
 
 constexpr uint32_t kMinSplitTokens[] = {64, 128, 256, 512, 1024};
 constexpr uint32_t kMaxSplits[] = {16, 32};
+constexpr uint32_t kPromptSplits[] = {2, 4, 8, 16};
 constexpr uint32_t kOverheads[] = {64, 0, 128, 256};
 
 template <typename T>
@@ -48,13 +49,14 @@ TreeBranch Append(const CostTree& from, const MakeChoice& make, ChoiceTree<Choic
 
 ChoiceTree<RowChoice> JoinRows(const FittedParts& parts, const AttentionTreeLimits& limits) {
   const std::vector<RowChoice> splits = SplitCandidates(limits);
-  const std::vector<uint32_t> prompts = PromptCandidates(limits);
-  const bool one = parts.prompts.num_leaves == 1;
+  const std::vector<PromptChoice> prompts = PromptCandidates(limits, /*cut=*/true);
+  const PromptChoice& first = prompts[parts.prompts.leaves[0].index];
+  const bool one = parts.prompts.num_leaves == 1 && first.splits == 1;
   ChoiceTree<RowChoice> rows;
   rows.num_leaves = 0;
   const auto split = [&](uint32_t index) {
     RowChoice choice = splits[index];
-    if (one) choice.prompt_q_tokens = prompts[parts.prompts.leaves[0].index];
+    if (one) choice.prompt_q_tokens = first.q_tokens;
     return choice;
   };
   if (one) {
@@ -68,7 +70,8 @@ ChoiceTree<RowChoice> JoinRows(const FittedParts& parts, const AttentionTreeLimi
       parts.prompts,
       [&](uint32_t index) {
         RowChoice choice = splits[0];
-        choice.prompt_q_tokens = prompts[index];
+        choice.prompt_q_tokens = prompts[index].q_tokens;
+        choice.prompt_splits = prompts[index].splits;
         return choice;
       },
       rows);
@@ -148,10 +151,15 @@ std::vector<RowChoice> SplitCandidates(const AttentionTreeLimits& limits) {
   return list;
 }
 
-std::vector<uint32_t> PromptCandidates(const AttentionTreeLimits& limits) {
-  std::vector<uint32_t> list = {0};
+std::vector<PromptChoice> PromptCandidates(const AttentionTreeLimits& limits, bool cut) {
+  std::vector<PromptChoice> list = {PromptChoice()};
   for (const uint32_t part : {2u, 4u})
-    if (limits.max_prompt_q_tokens / part >= 1) AddOnce(list, limits.max_prompt_q_tokens / part);
+    if (limits.max_prompt_q_tokens / part >= 1)
+      AddOnce(list, {.q_tokens = limits.max_prompt_q_tokens / part});
+  // An item of one query token leaves nothing to cut.
+  if (!cut || limits.max_prompt_q_tokens < 2) return list;
+  for (const uint32_t splits : kPromptSplits)
+    if (splits <= limits.max_splits / 2) AddOnce(list, {.splits = splits});
   return list;
 }
 
@@ -178,10 +186,44 @@ AttentionTree JoinParts(const FittedParts& parts, const AttentionTreeLimits& lim
   return tree;
 }
 
+namespace {
+
+std::vector<AttentionTree> TreesOf(FittedParts parts, CostTree FittedParts::*part,
+                                   size_t num_candidates, const AttentionTreeLimits& limits) {
+  std::vector<AttentionTree> trees;
+  for (size_t c = 0; c < num_candidates; ++c) {
+    parts.*part = CostTree();
+    (parts.*part).leaves[0].index = static_cast<uint32_t>(c);
+    trees.push_back(JoinParts(parts, limits));
+  }
+  return trees;
+}
+
+}  // namespace
+
+std::vector<AttentionTree> SplitTrees(const FittedParts& parts, const AttentionTreeLimits& limits) {
+  return TreesOf(parts, &FittedParts::splits, SplitCandidates(limits).size(), limits);
+}
+std::vector<AttentionTree> PromptTrees(const FittedParts& parts, const AttentionTreeLimits& limits,
+                                       bool cut) {
+  return TreesOf(parts, &FittedParts::prompts, PromptCandidates(limits, cut).size(), limits);
+}
+std::vector<AttentionTree> DealTrees(const FittedParts& parts, const AttentionTreeLimits& limits) {
+  return TreesOf(parts, &FittedParts::deal, DealCandidates(limits).size(), limits);
+}
+
 std::string NameOf(const RowChoice& choice) {
   std::string name = absl::StrCat(choice.split.min_split_tokens, " x ", choice.split.max_splits);
   if (choice.prompt_q_tokens != 0) absl::StrAppend(&name, ", prompts ", choice.prompt_q_tokens);
+  if (choice.prompt_splits != 1)
+    absl::StrAppend(&name, choice.prompt_q_tokens != 0 ? ", cut in " : ", prompts cut in ",
+                    choice.prompt_splits);
   return name;
+}
+
+std::string NameOf(const PromptChoice& choice) {
+  if (choice.splits != 1) return absl::StrCat("prompts cut in ", choice.splits);
+  return choice.q_tokens == 0 ? "prompts whole" : absl::StrCat("prompts ", choice.q_tokens);
 }
 
 std::string NameOf(const BatchChoice& choice) {

@@ -17,25 +17,45 @@ namespace reprise::tools {
 
 // The built-in choice first; all of them keep to `limits`.
 std::vector<kernels::RowChoice> SplitCandidates(const kernels::AttentionTreeLimits& limits);
-// Query tokens of a prompt's work item: the kernel's most (0), a half and a quarter of it.
-std::vector<uint32_t> PromptCandidates(const kernels::AttentionTreeLimits& limits);
+
+// How a row of several query tokens becomes work items: see RowChoice.
+struct PromptChoice {
+  uint32_t q_tokens = 0;
+  uint32_t splits = 1;
+
+  bool operator==(const PromptChoice&) const = default;
+};
+// Query tokens of a work item: the kernel's most (0), a half and a quarter of it. Behind them,
+// where `cut`, those that cut the KV of rows that fit one item.
+std::vector<PromptChoice> PromptCandidates(const kernels::AttentionTreeLimits& limits, bool cut);
 // One, where rows are not dealt.
 std::vector<kernels::BatchChoice> DealCandidates(const kernels::AttentionTreeLimits& limits);
 
 // Fitted parts, leaves being indices into candidates.
 struct FittedParts {
   CostTree splits;   // of rows of one query token
-  CostTree prompts;  // of the others
+  CostTree prompts;  // of the others, by PromptCandidates with cut ones
   CostTree deal;
 };
 
 // The tree of these parts. Rows are asked for their query tokens first where prompts have a tree of
-// more than one leaf; else the one choice for prompts stands in every leaf.
+// more than one leaf, or one that cuts them, by the built-in rule; else the one choice for prompts
+// stands in every leaf.
 kernels::AttentionTree JoinParts(const FittedParts& parts,
                                  const kernels::AttentionTreeLimits& limits);
+// By candidate: it alone in one part, the others as they are.
+std::vector<kernels::AttentionTree> SplitTrees(const FittedParts& parts,
+                                               const kernels::AttentionTreeLimits& limits);
+std::vector<kernels::AttentionTree> PromptTrees(const FittedParts& parts,
+                                                const kernels::AttentionTreeLimits& limits,
+                                                bool cut);
+std::vector<kernels::AttentionTree> DealTrees(const FittedParts& parts,
+                                              const kernels::AttentionTreeLimits& limits);
 
-// "256 x 32, prompts 8" ((smallest split) x (splits at most)); "all blocks, overhead 64".
+// "256 x 32, prompts 8, cut in 4" ((smallest split) x (splits at most)); "all blocks, overhead 64";
+// "prompts 8", "prompts whole", "prompts cut in 4".
 std::string NameOf(const kernels::RowChoice& choice);
+std::string NameOf(const PromptChoice& choice);
 std::string NameOf(const kernels::BatchChoice& choice);
 // The same with names for its leaves, each once: " (2)" behind the second of a name.
 engine::NamedAttentionTree NameLeaves(const kernels::AttentionTree& tree);

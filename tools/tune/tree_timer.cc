@@ -36,13 +36,15 @@ nlohmann::json CellToJournal(const BenchCell& cell, uint32_t window) {
           {"seen_tokens", cell.SeenTokens(window)}};
 }
 
-nlohmann::json TreeToJournal(const kernels::AttentionTree& tree) {
+nlohmann::json TreeToJournal(const kernels::AttentionTree& tree, uint32_t repeat) {
   engine::NamedAttentionTree named;
   named.tree = tree;
   named.row_leaves = Indices(tree.rows.num_leaves);
   named.batch_leaves = Indices(tree.batch.num_leaves);
   const nlohmann::json text = nlohmann::json::parse(AttentionTreeText(named));
-  return {{"rows", text["rows"]}, {"batch", text["batch"]}};
+  nlohmann::json json = {{"rows", text["rows"]}, {"batch", text["batch"]}};
+  if (repeat != 0) json["repeat"] = repeat;
+  return json;
 }
 
 BenchTreeTimer::ReplayCost BenchTreeTimer::WorkOf(const BenchCell& cell,
@@ -76,9 +78,9 @@ double BenchTreeTimer::LeastSeconds(const ReplayCost& work) const {
 
 absl::StatusOr<TreeTimes> BenchTreeTimer::Time(size_t cell,
                                                std::span<const kernels::AttentionTree> trees,
-                                               double most_seconds) {
+                                               double most_seconds, uint32_t repeat) {
   std::vector<nlohmann::json> choices;
-  for (const kernels::AttentionTree& tree : trees) choices.push_back(TreeToJournal(tree));
+  for (const kernels::AttentionTree& tree : trees) choices.push_back(TreeToJournal(tree, repeat));
   if (const auto times = FromJournal(cell, choices)) return *times;
   const auto replays = static_cast<double>(trees.size() * (replays_ + 1));
   ReplayCost work = WorkOf(bench_.cells()[cell], bench_.shape());

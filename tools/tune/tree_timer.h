@@ -28,17 +28,19 @@ struct TreeTimes {
 class TreeTimer {
  public:
   virtual ~TreeTimer() = default;
-  // Times the trees in a cell in turns, unless that would take more than `most_seconds`. Errors:
-  // the device's, the journal's; what `interrupted` says.
+  // Times the trees in a cell in turns, unless that would take more than `most_seconds`. What was
+  // measured is not measured again, but for another `repeat`. Errors: the device's, the journal's;
+  // what `interrupted` says.
   virtual absl::StatusOr<TreeTimes> Time(size_t cell, std::span<const kernels::AttentionTree> trees,
-                                         double most_seconds) = 0;
+                                         double most_seconds, uint32_t repeat) = 0;
 };
 
 // What a journal calls a cell: {"name", "rows", "decode_rows", "query_tokens", "longest",
 // "seen_tokens"}.
 nlohmann::json CellToJournal(const BenchCell& cell, uint32_t window);
-// And a tree: {"rows", "batch"} as an attention tree's file has them, leaves named by index.
-nlohmann::json TreeToJournal(const kernels::AttentionTree& tree);
+// And a tree: {"rows", "batch"} as an attention tree's file has them, leaves named by index; with
+// "repeat" where that is not 0.
+nlohmann::json TreeToJournal(const kernels::AttentionTree& tree, uint32_t repeat);
 
 // Asked after every replay; an error ends the measurement.
 using InterruptedFn = std::function<absl::Status()>;
@@ -55,7 +57,7 @@ class BenchTreeTimer : public TreeTimer {
         interrupted_(std::move(interrupted)) {}
 
   absl::StatusOr<TreeTimes> Time(size_t cell, std::span<const kernels::AttentionTree> trees,
-                                 double most_seconds) override;
+                                 double most_seconds, uint32_t repeat) override;
   // Trees in cells, of which measured here and not read from the journal.
   size_t num_measured() const { return num_measured_; }
 

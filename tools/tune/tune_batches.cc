@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -24,6 +25,8 @@ constexpr uint32_t kShortestRow = 128;
 constexpr uint32_t kLeastShapedRows = 4;
 constexpr size_t kNumHeldOut = 30, kNumHeldOutPrompts = 8;
 constexpr int kMostDraws = 64;
+// Query tokens of rows that may be cut.
+constexpr uint32_t kLeastCut = 2, kMostCut = 16;
 // How far apart kinds count as being, where sizes range from 0 to 1.
 constexpr double kKindDistance = 0.3;
 
@@ -58,11 +61,19 @@ class BatchMaker {
   TuneBatches Make() {
     AddUniform();
     AddPrompts();
+    const bool chunks = !batches_.prompts.empty();
+    const bool short_prompts = grid_.cut_prompts && grid_.max_context > kMostCut;
+    if (short_prompts) AddShortPrompts();
     if (grid_.dealt) AddDeal();
-    for (size_t i = 0; i < kNumHeldOut; ++i) Draw(i, /*chunks=*/false, &batches_.held_out);
-    if (!batches_.prompts.empty())
-      for (size_t i = 0; i < kNumHeldOutPrompts; ++i)
-        Draw(i, /*chunks=*/true, &batches_.held_out_prompts);
+    if (grid_.standard)
+      for (BenchCell& cell : StandardCells(grid_.seed)) Add(std::move(cell), &batches_.standard);
+    for (size_t i = 0; i < kNumHeldOut; ++i) Draw(i, std::nullopt, &batches_.held_out);
+    const ChunkDraw longer{std::max(2u, grid_.chunk / 8), grid_.chunk, ", chunks"};
+    for (size_t i = 0; chunks && i < kNumHeldOutPrompts; ++i)
+      Draw(i, longer, &batches_.held_out_prompts);
+    const ChunkDraw few{kLeastCut, kMostCut, ", a few query tokens"};
+    for (size_t i = 0; short_prompts && i < kNumHeldOutPrompts; ++i)
+      Draw(i, few, &batches_.held_out_prompts);
     for (std::vector<size_t>* list : {&batches_.rows, &batches_.prompts, &batches_.deal,
                                       &batches_.held_out, &batches_.held_out_prompts})
       Spread(list);
@@ -75,12 +86,13 @@ class BatchMaker {
            cell.Blocks(grid_.block_size) <= grid_.max_blocks;
   }
 
-  // Every cell is there once, whoever needs it.
+  // Every cell is there once, whoever needs it, and once in a list.
   void Add(BenchCell cell, std::vector<size_t>* list) {
     if (!Fits(cell)) return;
     const auto same = std::find_if(batches_.cells.begin(), batches_.cells.end(),
                                    [&](const BenchCell& c) { return c.name == cell.name; });
-    list->push_back(static_cast<size_t>(same - batches_.cells.begin()));
+    const auto index = static_cast<size_t>(same - batches_.cells.begin());
+    if (std::find(list->begin(), list->end(), index) == list->end()) list->push_back(index);
     if (same == batches_.cells.end()) batches_.cells.push_back(std::move(cell));
   }
   void AddAll(const CellOptions& options, std::vector<size_t>* list) {
@@ -111,6 +123,20 @@ class BatchMaker {
               .seed = grid_.seed},
              &batches_.prompts);
     std::erase_if(batches_.prompts, [&](size_t i) { return !batches_.cells[i].mixed(); });
+  }
+
+  void AddShortPrompts() {
+    const uint32_t most = grid_.max_context - kMostCut;
+    std::set<uint32_t> rows, contexts;
+    for (const uint32_t n : {1u, 8u}) rows.insert(std::min(n, grid_.max_rows));
+    for (const uint32_t n : {512u, 2048u, 8192u, 32768u}) contexts.insert(std::min(n, most));
+    for (uint32_t chunk = kLeastCut; chunk <= kMostCut; chunk *= 2)
+      AddAll({.rows = {rows.begin(), rows.end()},
+              .contexts = {contexts.begin(), contexts.end()},
+              .decode_shares = {0},
+              .chunk = chunk,
+              .seed = grid_.seed},
+             &batches_.prompts);
   }
 
   void AddDeal() {
@@ -195,7 +221,13 @@ class BatchMaker {
     return lengths;
   }
 
-  BenchCell DrawCell(size_t index, bool chunks) {
+  // Query tokens of a chunk that is drawn.
+  struct ChunkDraw {
+    uint32_t least, most;
+    const char* name;
+  };
+
+  BenchCell DrawCell(size_t index, const std::optional<ChunkDraw>& chunks) {
     static constexpr const char* kKinds[] = {"uniform", "ragged", "two lengths", "one long",
                                              "around a mean"};
     static constexpr BatchKind kAs[] = {BatchKind::kUniform, BatchKind::kLogUniform,
@@ -203,11 +235,11 @@ class BatchMaker {
                                         BatchKind::kShareGpt};
     const size_t kind = index % std::size(kKinds);
     const uint32_t rows = DrawCount(1, std::min(grid_.max_rows, chunks ? 16u : grid_.max_rows));
-    const uint32_t chunk = chunks ? DrawCount(std::max(2u, grid_.chunk / 8), grid_.chunk) : 0;
+    const uint32_t chunk = chunks ? DrawCount(chunks->least, chunks->most) : 0;
     const uint32_t share = chunks ? grid_.decode_shares[index % grid_.decode_shares.size()] : 100;
     BenchCell cell{
         .name = absl::StrCat("held out ", index + 1, ": ", rows, rows == 1 ? " row, " : " rows, ",
-                             kKinds[kind], chunks ? ", chunks" : ""),
+                             kKinds[kind], chunks ? chunks->name : ""),
         .kind = kAs[kind],
         .rows = {}};
     uint32_t left = chunks ? std::max(1u, rows - rows * std::min(share, 99u) / 100) : 0;
@@ -232,7 +264,7 @@ class BatchMaker {
                        [&](const BenchCell& other) { return sorted(other.rows) == rows; });
   }
 
-  void Draw(size_t index, bool chunks, std::vector<size_t>* list) {
+  void Draw(size_t index, const std::optional<ChunkDraw>& chunks, std::vector<size_t>* list) {
     for (int draw = 0; draw < kMostDraws; ++draw) {
       BenchCell cell = DrawCell(index, chunks);
       if (!Fits(cell) || IsFittedOn(cell)) continue;

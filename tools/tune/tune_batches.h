@@ -19,8 +19,10 @@ struct TuneGrid {
   uint32_t block_size = 16;
   // Percentages of rows that decode in batches with chunks of prompts; 100 adds none.
   std::vector<uint32_t> decode_shares = {50};
-  uint32_t chunk = 512;  // query tokens of a chunk at most
-  bool dealt = false;    // whether the deal is tuned, too
+  uint32_t chunk = 512;      // query tokens of a chunk at most
+  bool dealt = false;        // whether the deal is tuned, too
+  bool cut_prompts = false;  // whether cutting the KV of rows of a few query tokens is
+  bool standard = false;     // whether the standard cells are measured
   uint64_t seed = 1;
 };
 
@@ -29,11 +31,12 @@ struct TuneGrid {
 struct TuneBatches {
   std::vector<BenchCell> cells;
   std::vector<size_t> rows;     // uniform batches that decode
-  std::vector<size_t> prompts;  // uniform batches with chunks
+  std::vector<size_t> prompts;  // uniform batches with chunks, and of a few query tokens each
   std::vector<size_t> deal;     // decodes of every kind
   // Not fitted on: drawn at random by the seed, of other lengths, numbers of rows and kinds.
   std::vector<size_t> held_out;
   std::vector<size_t> held_out_prompts;
+  std::vector<size_t> standard;  // StandardCells that fit; not fitted on as such
 };
 
 TuneBatches MakeTuneBatches(const TuneGrid& grid);

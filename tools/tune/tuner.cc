@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "tools/tune/tree_choices.h"
+#include "tools/tune/tree_list.h"
 
 namespace reprise::tools {
 namespace {
@@ -19,39 +20,12 @@ using kernels::AttentionTree;
 
 // Parts of the budget, by their sum over the stages that there are.
 constexpr double kSplitsWeight = 4, kPromptsWeight = 1.5, kDealWeight = 3, kHeldOutWeight = 2.5,
-                 kHeldOutPromptsWeight = 1;
+                 kHeldOutPromptsWeight = 1, kStandardWeight = 1.5, kStandardPromptsWeight = 0.5,
+                 kInvarianceWeight = 1;
 
 // What another choice must gain where replays differ: a part of their spread, by the root of the
 // number of batches. About twice the error of a mean of differences of medians of five replays.
 constexpr double kGainOfSpread = 0.5;
-
-// Trees to measure, each once.
-class TreeList {
- public:
-  // Its index.
-  size_t Add(const AttentionTree& tree) {
-    const auto found = std::find(trees_.begin(), trees_.end(), tree);
-    const auto index = static_cast<size_t>(found - trees_.begin());
-    if (found == trees_.end()) trees_.push_back(tree);
-    return index;
-  }
-  std::vector<size_t> AddAll(const std::vector<AttentionTree>& trees) {
-    std::vector<size_t> indices;
-    for (const AttentionTree& tree : trees) indices.push_back(Add(tree));
-    return indices;
-  }
-  const std::vector<AttentionTree>& trees() const { return trees_; }
-
- private:
-  std::vector<AttentionTree> trees_;
-};
-
-// A candidate for everything.
-CostTree Always(size_t candidate) {
-  CostTree tree;
-  tree.leaves[0].index = static_cast<uint32_t>(candidate);
-  return tree;
-}
 
 template <typename Choice>
 uint32_t LeafFor(const kernels::ChoiceTree<Choice>& tree, const FeatureValues& features) {
@@ -86,7 +60,8 @@ class Tuner {
         options_(options),
         timer_(*timer),
         progress_(progress),
-        tunes_prompts_(!batches.prompts.empty() && PromptCandidates(limits).size() > 1),
+        tunes_prompts_(!batches.prompts.empty() &&
+                       PromptCandidates(limits, options.cut_prompts).size() > 1),
         tunes_deal_(!batches.deal.empty() && DealCandidates(limits).size() > 1) {}
 
   absl::StatusOr<TunedTree> Run() {
@@ -94,8 +69,10 @@ class Tuner {
     if (tunes_prompts_) REPRISE_RETURN_IF_ERROR(TunePrompts());
     if (tunes_deal_) REPRISE_RETURN_IF_ERROR(TuneDeal());
     NameTree();
+    REPRISE_RETURN_IF_ERROR(MeasureStandardCells());
     REPRISE_RETURN_IF_ERROR(HoldOut());
     if (tunes_prompts_) REPRISE_RETURN_IF_ERROR(HoldOutPrompts());
+    REPRISE_RETURN_IF_ERROR(MeasureInvariance());
     return std::move(tuned_);
   }
 
@@ -109,9 +86,11 @@ class Tuner {
   // ---- measuring ----
 
   double Budget(double weight) const {
-    const double all = kSplitsWeight + kHeldOutWeight +
-                       (tunes_prompts_ ? kPromptsWeight + kHeldOutPromptsWeight : 0.0) +
-                       (tunes_deal_ ? kDealWeight : 0.0);
+    const double all =
+        kSplitsWeight + kHeldOutWeight + kInvarianceWeight +
+        (batches_.standard.empty() ? 0.0 : kStandardWeight + kStandardPromptsWeight) +
+        (tunes_prompts_ ? kPromptsWeight + kHeldOutPromptsWeight : 0.0) +
+        (tunes_deal_ ? kDealWeight : 0.0);
     return options_.budget_seconds * weight / all;
   }
 
@@ -140,7 +119,7 @@ class Tuner {
       Report(stage, i, cells.size(), cells[i], promised_);
       const double most =
           measured.empty() ? std::numeric_limits<double>::infinity() : promised_ - spent_;
-      REPRISE_ASSIGN_OR_RETURN(TreeTimes times, timer_.Time(cells[i], trees, most));
+      REPRISE_ASSIGN_OR_RETURN(TreeTimes times, timer_.Time(cells[i], trees, most, 0));
       spent_ += times.seconds;
       stage.seconds += times.seconds;
       if (times.ns.empty()) {
@@ -172,75 +151,68 @@ class Tuner {
     return samples;
   }
 
-  CostTree Fit(const std::vector<CostSample>& samples, std::vector<AttentionFeature> features) {
-    TuneStage& stage = tuned_.stages.back();
+  CostTree Fit(const std::vector<CostSample>& samples,
+               std::vector<AttentionFeature> features) const {
+    const TuneStage& stage = tuned_.stages.back();
     const double noise = samples.empty() ? 0.0
                                          : kGainOfSpread * stage.spread /
                                                std::sqrt(static_cast<double>(samples.size()));
-    const CostTree tree = FitCostTree(samples, {.features = std::move(features),
-                                                .max_leaves = options_.max_leaves,
-                                                .min_gain = std::max(options_.min_gain, noise)});
+    return FitCostTree(samples, {.features = std::move(features),
+                                 .max_leaves = options_.max_leaves,
+                                 .min_gain = std::max(options_.min_gain, noise)});
+  }
+  // Says of the last stage what a tree that was fitted to it costs; returns the tree.
+  const CostTree& Fitted(const CostTree& tree, const std::vector<CostSample>& samples) {
+    TuneStage& stage = tuned_.stages.back();
     stage.mean_cost = MeanCost(tree, samples);
     stage.mean_cost_first = MeanCost(CostTree(), samples);
     return tree;
   }
 
+  // The parts of rows that the tuned tree has.
+  const FittedParts& OfRows() const { return options_.batch_invariant ? invariant_ : asking_; }
+
   absl::Status TuneSplits() {
     if (batches_.rows.empty()) return NoBatchFits();
-    REPRISE_ASSIGN_OR_RETURN(const std::vector<Measured> measured,
-                             Measure("splits", batches_.rows, SplitTrees(parts_), kSplitsWeight));
+    REPRISE_ASSIGN_OR_RETURN(
+        const std::vector<Measured> measured,
+        Measure("splits", batches_.rows, SplitTrees(parts_, limits_), kSplitsWeight));
     split_samples_ = SamplesOf(measured, /*decodes=*/true);
-    invariant_splits_ = Fit(split_samples_, {AttentionFeature::kVisibleTokens});
-    parts_.splits = invariant_splits_;
-    if (!options_.batch_invariant)
-      parts_.splits =
-          Fit(split_samples_, {AttentionFeature::kVisibleTokens, AttentionFeature::kBatchRows,
-                               AttentionFeature::kDecodeTokens, AttentionFeature::kLongestDecode});
+    invariant_.splits = Fit(split_samples_, {AttentionFeature::kVisibleTokens});
+    asking_.splits =
+        Fit(split_samples_, {AttentionFeature::kVisibleTokens, AttentionFeature::kBatchRows,
+                             AttentionFeature::kDecodeTokens, AttentionFeature::kLongestDecode});
+    parts_.splits = Fitted(OfRows().splits, split_samples_);
     return absl::OkStatus();
   }
 
   absl::Status TunePrompts() {
     REPRISE_ASSIGN_OR_RETURN(
         const std::vector<Measured> measured,
-        Measure("prompts", batches_.prompts, PromptTrees(parts_), kPromptsWeight));
+        Measure("prompts", batches_.prompts, PromptTrees(parts_, limits_, options_.cut_prompts),
+                kPromptsWeight));
     prompt_samples_ = SamplesOf(measured, /*decodes=*/false);
-    std::vector<AttentionFeature> features = {AttentionFeature::kVisibleTokens,
-                                              AttentionFeature::kQueryTokens};
-    if (!options_.batch_invariant)
-      features.insert(features.end(),
-                      {AttentionFeature::kBatchRows, AttentionFeature::kDecodeTokens,
-                       AttentionFeature::kPromptTokens});
-    parts_.prompts = Fit(prompt_samples_, std::move(features));
+    invariant_.prompts =
+        Fit(prompt_samples_, {AttentionFeature::kVisibleTokens, AttentionFeature::kQueryTokens});
+    asking_.prompts =
+        Fit(prompt_samples_, {AttentionFeature::kVisibleTokens, AttentionFeature::kQueryTokens,
+                              AttentionFeature::kBatchRows, AttentionFeature::kDecodeTokens,
+                              AttentionFeature::kPromptTokens});
+    parts_.prompts = Fitted(OfRows().prompts, prompt_samples_);
     return absl::OkStatus();
   }
 
   absl::Status TuneDeal() {
-    REPRISE_ASSIGN_OR_RETURN(const std::vector<Measured> measured,
-                             Measure("deal", batches_.deal, DealTrees(parts_), kDealWeight));
+    REPRISE_ASSIGN_OR_RETURN(
+        const std::vector<Measured> measured,
+        Measure("deal", batches_.deal, DealTrees(parts_, limits_), kDealWeight));
     deal_samples_ = SamplesOf(measured, /*decodes=*/true);
-    parts_.deal = Fit(deal_samples_, {AttentionFeature::kBatchRows, AttentionFeature::kDecodeTokens,
-                                      AttentionFeature::kLongestDecode});
+    parts_.deal =
+        Fitted(Fit(deal_samples_, {AttentionFeature::kBatchRows, AttentionFeature::kDecodeTokens,
+                                   AttentionFeature::kLongestDecode}),
+               deal_samples_);
+    invariant_.deal = asking_.deal = parts_.deal;
     return absl::OkStatus();
-  }
-
-  // By candidate, of so many: it alone in one part, the others as they are.
-  std::vector<AttentionTree> TreesOf(FittedParts parts, CostTree FittedParts::*part,
-                                     size_t num_candidates) const {
-    std::vector<AttentionTree> trees;
-    for (size_t c = 0; c < num_candidates; ++c) {
-      parts.*part = Always(c);
-      trees.push_back(JoinParts(parts, limits_));
-    }
-    return trees;
-  }
-  std::vector<AttentionTree> SplitTrees(const FittedParts& parts) const {
-    return TreesOf(parts, &FittedParts::splits, SplitCandidates(limits_).size());
-  }
-  std::vector<AttentionTree> PromptTrees(const FittedParts& parts) const {
-    return TreesOf(parts, &FittedParts::prompts, PromptCandidates(limits_).size());
-  }
-  std::vector<AttentionTree> DealTrees(const FittedParts& parts) const {
-    return TreesOf(parts, &FittedParts::deal, DealCandidates(limits_).size());
   }
 
   void NameTree() {
@@ -278,13 +250,11 @@ class Tuner {
     TreeList list;
     list.Add(tree);  // the first
     const size_t before = list.Add(AttentionTree());
-    const std::vector<size_t> splits = list.AddAll(SplitTrees(parts_));
-    const std::vector<size_t> deal = list.AddAll(DealTrees(parts_));
+    const std::vector<size_t> splits = list.AddAll(SplitTrees(parts_, limits_));
+    const std::vector<size_t> deal = list.AddAll(DealTrees(parts_, limits_));
     std::vector<size_t> all = splits;
     all.insert(all.end(), deal.begin(), deal.end());
-    FittedParts invariant_parts = parts_;
-    invariant_parts.splits = invariant_splits_;
-    const size_t invariant = list.Add(JoinParts(invariant_parts, limits_));
+    const InvarianceRivals rivals = AddRivals(/*splits=*/true, /*prompts=*/false, &list);
     if (!options_.batch_invariant) tuned_.of_invariant.emplace();
     REPRISE_ASSIGN_OR_RETURN(const std::vector<Measured> measured,
                              Measure("held out", batches_.held_out, list.trees(), kHeldOutWeight));
@@ -298,7 +268,8 @@ class Tuner {
       AddRegret(RegretOf(batch.ns, all), cell.name, &tuned_.regret);
       tuned_.of_before.Add(std::log(batch.ns[0] / batch.ns[before]));
       if (tuned_.of_invariant)
-        tuned_.of_invariant->Add(std::log(batch.ns[0] / batch.ns[invariant]));
+        tuned_.of_invariant->Add(std::log(batch.ns[0] / batch.ns[rivals.invariant]));
+      FindBest(batch, rivals, list, /*standard=*/false);
     }
     return absl::OkStatus();
   }
@@ -308,7 +279,9 @@ class Tuner {
     TreeList list;
     list.Add(tree);
     const size_t before = list.Add(AttentionTree());
-    const std::vector<size_t> prompts = list.AddAll(PromptTrees(parts_));
+    const std::vector<size_t> prompts =
+        list.AddAll(PromptTrees(parts_, limits_, options_.cut_prompts));
+    const InvarianceRivals rivals = AddRivals(/*splits=*/false, /*prompts=*/true, &list);
     REPRISE_ASSIGN_OR_RETURN(const std::vector<Measured> measured,
                              Measure("held out, with prompts", batches_.held_out_prompts,
                                      list.trees(), kHeldOutPromptsWeight));
@@ -319,7 +292,66 @@ class Tuner {
       AddRegret(regret, cell.name, &tuned_.leaves[leaf].regret);
       AddRegret(regret, cell.name, &tuned_.regret);
       tuned_.of_before.Add(std::log(batch.ns[0] / batch.ns[before]));
+      FindBest(batch, rivals, list, /*standard=*/false);
     }
+    return absl::OkStatus();
+  }
+
+  // ---- the cost of invariance ----
+
+  InvarianceRivals AddRivals(bool splits, bool prompts, TreeList* list) const {
+    InvarianceRivals rivals{.invariant = list->Add(JoinParts(invariant_, limits_)), .others = {}};
+    const auto add = [&](const std::vector<AttentionTree>& trees, const auto& candidates) {
+      for (size_t c = 0; c < trees.size(); ++c)
+        rivals.others.emplace_back(list->Add(trees[c]), NameOf(candidates[c]));
+    };
+    if (splits) add(SplitTrees(parts_, limits_), SplitCandidates(limits_));
+    if (prompts)
+      add(PromptTrees(parts_, limits_, options_.cut_prompts),
+          PromptCandidates(limits_, options_.cut_prompts));
+    rivals.others.emplace_back(list->Add(JoinParts(asking_, limits_)), "by a tree of the batch");
+    return rivals;
+  }
+
+  void FindBest(const Measured& batch, const InvarianceRivals& rivals, const TreeList& list,
+                bool standard) {
+    comparisons_.push_back(FindBestChoice(batch.cell, batch.ns, rivals, list));
+    comparisons_.back().cost.batch = batches_.cells[batch.cell].name;
+    comparisons_.back().cost.standard = standard;
+  }
+
+  // Those with prompts have other rivals.
+  absl::Status MeasureStandardCells() {
+    for (const bool prompts : {false, true}) {
+      std::vector<size_t> cells;
+      for (const size_t cell : batches_.standard)
+        if (batches_.cells[cell].mixed() == prompts) cells.push_back(cell);
+      if (cells.empty()) continue;
+      TreeList list;
+      const InvarianceRivals rivals = AddRivals(/*splits=*/true, prompts && tunes_prompts_, &list);
+      REPRISE_ASSIGN_OR_RETURN(
+          const std::vector<Measured> measured,
+          Measure(prompts ? "standard cells, with prompts" : "standard cells", cells, list.trees(),
+                  prompts ? kStandardPromptsWeight : kStandardWeight));
+      for (const Measured& batch : measured) FindBest(batch, rivals, list, /*standard=*/true);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureInvariance() {
+    promised_ += Budget(kInvarianceWeight);
+    TuneStage stage{.name = "invariance", .num_candidates = 2};
+    for (size_t i = 0; i < comparisons_.size(); ++i) {
+      Report(stage, i, comparisons_.size(), comparisons_[i].cell, promised_);
+      double seconds = 0;
+      REPRISE_ASSIGN_OR_RETURN(const bool compared, CompareAgain(&timer_, promised_ - spent_,
+                                                                 &comparisons_[i], &seconds));
+      spent_ += seconds;
+      stage.seconds += seconds;
+      ++(compared ? stage.num_batches : stage.num_left_out);
+      if (compared) tuned_.invariance.push_back(std::move(comparisons_[i].cost));
+    }
+    tuned_.stages.push_back(stage);
     return absl::OkStatus();
   }
 
@@ -330,10 +362,11 @@ class Tuner {
   TreeTimer& timer_;
   const TuneProgressFn& progress_;
   const bool tunes_prompts_, tunes_deal_;
-  double spent_ = 0;     // seconds
-  double promised_ = 0;  // of the budget, to the stages so far
-  FittedParts parts_;
-  CostTree invariant_splits_;
+  double spent_ = 0;                // seconds
+  double promised_ = 0;             // of the budget, to the stages so far
+  FittedParts parts_;               // of the tuned tree
+  FittedParts invariant_, asking_;  // of that which asks rows for themselves, or for the batch too
+  std::vector<InvarianceComparison> comparisons_;
   std::vector<CostSample> split_samples_, prompt_samples_, deal_samples_;
   TunedTree tuned_;
 };

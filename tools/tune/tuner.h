@@ -17,16 +17,20 @@
 #include "kernels/attention/attention_tree.h"
 #include "tools/samples.h"
 #include "tools/tune/cost_tree.h"
+#include "tools/tune/invariance_cost.h"
 #include "tools/tune/tree_timer.h"
 #include "tools/tune/tune_batches.h"
 
 namespace reprise::tools {
 
 struct TunerOptions {
-  double budget_seconds = 300;  // of measuring; a stage measures its first batch whatever it takes
+  double budget_seconds = 120;  // of measuring; a stage measures its first batch whatever it takes
   size_t max_leaves = 6;        // of each part, at most kMostPartLeaves
   double min_gain = 0.005;      // CostTreeOptions::min_gain
   bool batch_invariant = true;  // whether rows are asked for features of rows alone
+  // Whether the KV of rows of a few query tokens may be cut: a row's bits then depend on how its
+  // prompt came in chunks.
+  bool cut_prompts = false;
 };
 
 // Rows have two parts in one tree, of kernels::kMaxTreeLeaves together.
@@ -34,7 +38,7 @@ inline constexpr size_t kMostPartLeaves = kernels::kMaxTreeLeaves / 2;
 
 // A list of batches, measured by every candidate.
 struct TuneStage {
-  const char* name = "";       // "splits", "prompts", "deal", "held out"
+  const char* name = "";       // "splits", "prompts", "deal", "held out", ...
   size_t num_batches = 0;      // that were measured
   size_t num_left_out = 0;     // for want of time
   size_t num_candidates = 0;   // each of them in every batch
@@ -70,6 +74,7 @@ struct TunedTree {
   // Where rows may be asked for the batch: log(time / time by the tree that was fitted without
   // that), by held-out batch of decodes.
   std::optional<Samples> of_invariant;
+  std::vector<InvarianceCost> invariance;
 };
 
 // Where the tuner stands.
