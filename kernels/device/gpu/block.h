@@ -128,8 +128,7 @@ class Block {
         for (int k = 0; k < kCounts; ++k)
           before.v[k] += carry.v[k] + inclusive.v[k] - own.counts.v[k];
         if (i < n) put(i, own, before);
-        const bool is_last = i == n - 1 || ThreadX() == BlockThreads() - 1;
-        if (is_last) {
+        if (i == n - 1 || (i < n && ThreadX() == BlockThreads() - 1)) {
           REPRISE_UNROLL
           for (int k = 0; k < kCounts; ++k) total.v[k] = before.v[k] + own.counts.v[k];
         }
