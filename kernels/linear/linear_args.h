@@ -15,6 +15,9 @@ struct LinearArgs {
   uint32_t* counters = nullptr;        // [LinearNumCounters], zero before and after
   float scale = 1.0f;                  // the product is multiplied by this before the bias is added
   int32_t out_is_f32 = 0;
+  // Matrix units: the kernel that is enqueued just before this one writes neither num_rows nor the
+  // weight, which may be read without waiting for it.
+  bool reads_ahead = false;
 
   // Set by Linear, of its LinearWeights.
   const void* weight = nullptr;  // [out_features, in_features]

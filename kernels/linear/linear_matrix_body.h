@@ -80,8 +80,9 @@ struct MatrixLinear {
         first_row(row_tile * kTileRows),
         shared(SharedAddress(shared_base)) {}
 
-  // Starts the copies of one unit into a stage; zero outside the weight and beyond the live rows.
-  REPRISE_FN void Load(uint32_t tile, uint32_t chunk, int stage) const {
+  // Start the copies of one unit into a stage: of weights, zero outside them, and of tokens, zero
+  // beyond the live rows.
+  REPRISE_FN void LoadWeights(uint32_t tile, uint32_t chunk, int stage) const {
     const uint32_t base = shared + stage * kStageBytes;
     const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
     const int n0 = static_cast<int>(tile) * kMatrixTileFeatures;
@@ -95,13 +96,17 @@ struct MatrixLinear {
           valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8 : weight;
       CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
     }
+  }
+  REPRISE_FN void LoadTokens(uint32_t chunk, int stage) const {
+    const uint32_t base = shared + stage * kStageBytes + kWeightBytes;
+    const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
     const T* x = static_cast<const T*>(a.x);
     for (int at = ThreadX(); at < kTileRows * kRowChunks; at += kThreads) {
       const int r = at / kRowChunks, c = at % kRowChunks;
       const bool valid = first_row + r < rows && k0 + c * 8 < a.in_features;
       const T* from =
           valid ? x + static_cast<int64_t>(first_row + r) * a.in_features + k0 + c * 8 : x;
-      CopyAsync16OrZero(base + kWeightBytes + SwizzledOffset<kRowChunks>(r, c), from, valid);
+      CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
     }
   }
 
@@ -198,24 +203,47 @@ struct MatrixLinear {
     for (int f = 0; f < kFragments; ++f) acc[f].Clear();
   }
 
-  // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc).
+  // The place of a unit that is loaded next.
+  struct LoadPlace {
+    uint32_t unit, tile, chunk;
+    int stage = 0;
+  };
+  REPRISE_FN LoadPlace FirstLoad(uint32_t begin) const {
+    return {begin, begin / map.chunks, begin % map.chunks};
+  }
+  REPRISE_FN void Advance(LoadPlace& at) const {
+    ++at.unit;
+    if (++at.chunk == map.chunks) {
+      at.chunk = 0;
+      ++at.tile;
+    }
+    if (++at.stage == kStages) at.stage = 0;
+  }
+
+  // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc). The first
+  // weights are asked for before the kernel ahead of this one has ended.
   template <typename Done>
   REPRISE_FN void Stream(uint32_t begin, uint32_t end, Accumulators& acc, Done done) const {
-    uint32_t load_unit = begin, load_tile = begin / map.chunks, load_chunk = begin % map.chunks;
-    int load_stage = 0;
-    auto load_next = [&] {
-      if (load_unit < end) {
-        Load(load_tile, load_chunk, load_stage);
-        ++load_unit;
-        if (++load_chunk == map.chunks) {
-          load_chunk = 0;
-          ++load_tile;
-        }
-        if (++load_stage == kStages) load_stage = 0;
+    LoadPlace load = FirstLoad(begin);
+    for (int s = 0; s < kStages - 1 && load.unit < end; ++s, Advance(load))
+      LoadWeights(load.tile, load.chunk, load.stage);
+    BeginInOrder();
+    load = FirstLoad(begin);
+    for (int s = 0; s < kStages - 1; ++s) {
+      if (load.unit < end) {
+        LoadTokens(load.chunk, load.stage);
+        Advance(load);
+      }
+      CopyAsyncCommit();
+    }
+    const auto load_next = [&] {
+      if (load.unit < end) {
+        LoadWeights(load.tile, load.chunk, load.stage);
+        LoadTokens(load.chunk, load.stage);
+        Advance(load);
       }
       CopyAsyncCommit();
     };
-    for (int s = 0; s < kStages - 1; ++s) load_next();
     uint32_t tile = begin / map.chunks, tile_end = (tile + 1) * map.chunks;
     int stage = 0;
     for (uint32_t unit = begin; unit < end; ++unit) {
@@ -273,10 +301,13 @@ struct MatrixLinear {
 template <typename T, int kTileRows, bool kWhole>
 REPRISE_FN void MatrixLinearBody(const LinearArgs& a, unsigned char* shared) {
   constexpr int kStages = MatrixStages(kTraits, kTileRows);
-  BeginInOrder();
+  if (!a.reads_ahead) WaitForPrevious();
   const int rows = static_cast<int>(*a.num_rows);
   const int row_tile = BlockY();
-  if (row_tile * kTileRows >= rows) return;
+  if (row_tile * kTileRows >= rows) {
+    if (BlockX() == 0 && BlockY() == 0) WaitForPrevious();
+    return;
+  }
   const MatrixLinear<T, kTileRows, kStages> linear(a, rows, row_tile, shared);
   if constexpr (kWhole) {
     linear.RunWhole(static_cast<uint32_t>(BlockX()));

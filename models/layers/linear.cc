@@ -22,7 +22,9 @@ absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scr
                           .partials = scratch.partials,
                           .counters = scratch.counters,
                           .scale = call.scale,
-                          .out_is_f32 = call.out_is_f32 ? 1 : 0},
+                          .out_is_f32 = call.out_is_f32 ? 1 : 0,
+                          // Others come between the plan, which counts rows, and here.
+                          .reads_ahead = true},
                          call.max_rows, context.linear);
 }
 

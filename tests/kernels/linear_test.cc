@@ -15,6 +15,7 @@
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/stamp/stamp.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -87,13 +88,20 @@ class LinearTest : public KernelTest {
   // The output's bytes of rows [0, c.rows), computed with in.x's rows in this order.
   std::vector<std::byte> RowBytes(const LinearCase& c, const Input& in, LinearCandidate candidate) {
     GuardedMemory memory(device(), stream());
-    const Call call = MakeCall(memory, c, in);
+    Call call = MakeCall(memory, c, in);
+    // As in a model, where another kernel comes between the plan and this one.
+    auto* const stamp = memory.Poisoned<uint64_t>(1);
+    EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));
+    call.args.reads_ahead = reads_ahead_ = !reads_ahead_;
     EXPECT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows, candidate));
     memory.Check();
     std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
     bytes.resize(c.rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
     return bytes;
   }
+
+ private:
+  bool reads_ahead_ = false;  // of the last launch: by turns
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(LinearTest);
 
