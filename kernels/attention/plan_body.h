@@ -150,8 +150,7 @@ REPRISE_FN uint32_t LeafWeight(uint32_t tokens, uint32_t overhead) {
 }
 
 // How the rule cuts a row whose query token is at `position`.
-REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t overhead, uint32_t window,
-                            uint32_t position) {
+REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t window, uint32_t position) {
   DecodeRow r{};
   r.kv_begin = FirstSeen(window, position);
   r.kv_end = position + 1;
@@ -159,10 +158,15 @@ REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t overhead, uint32_t w
   const uint32_t tokens = r.kv_end - r.origin;
   r.leaf_tokens = SplitLength(rule, tokens);
   r.num_leaves = CeilDiv(tokens, r.leaf_tokens);
-  const uint32_t before_last = r.num_leaves - 1;
-  r.weight = before_last * LeafWeight(r.leaf_tokens, overhead) +
-             LeafWeight(tokens - before_last * r.leaf_tokens, overhead);
   return r;
+}
+
+// Of a row's own leaves, for one KV head.
+REPRISE_FN uint32_t RowWeight(const DecodeRow& r, uint32_t overhead) {
+  const uint32_t own = r.num_own_leaves();
+  if (own == 0) return 0;
+  const uint32_t last = r.kv_end - (r.origin + (r.num_leaves - 1) * r.leaf_tokens);
+  return (own - 1) * LeafWeight(r.leaf_tokens, overhead) + LeafWeight(last, overhead);
 }
 
 // The order of the deal, by weight.
@@ -225,14 +229,14 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule,
   const uint32_t row_weight = b.ExclusiveScan(
       num_rows,
       [&](int e) {
-        DecodeRow row =
-            CutRow(decide.OfRow(e).split, batch.leaf_overhead, rule.window, rows.context_before(e));
+        DecodeRow row = CutRow(decide.OfRow(e).split, rule.window, rows.context_before(e));
         row.row = rows.row(e);
         row.query = query_start[e];
-        if (rows.num_tokens(e) != 1) row.num_leaves = row.weight = 0;
+        if (rows.num_tokens(e) != 1) row.num_leaves = 0;
         list[e] = row;
-        dealt[e] = {0, row.weight, row.leaf_tokens, row.num_leaves};
-        return row.weight;
+        const uint32_t weight = RowWeight(row, batch.leaf_overhead);
+        dealt[e] = {0, weight, row.leaf_tokens, row.num_own_leaves()};
+        return weight;
       },
       [&](int e, uint32_t before) { dealt[e].weight_before = before; });
   const DecodeDeal deal{dealt, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
