@@ -68,9 +68,11 @@ constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
 // Of the tree's copy in shared memory; rounded up, for what lies behind it.
 inline constexpr size_t kPlanTreeBytes = (sizeof(AttentionTree) + 15) / 16 * 16;
 
-// Shared memory that attention's part of the plan takes: the tree, and what dealing needs.
+// Shared memory that attention's part of the plan takes: the tree, and what dealing needs: places,
+// rows and tiles, and what tiles read of each row.
 constexpr size_t AttentionPlanBytes(uint64_t max_rows, uint32_t num_shares) {
-  const size_t deal = (num_shares + 1) * sizeof(DecodePlace) + max_rows * sizeof(DealtRow);
+  const size_t deal = (num_shares + 1) * sizeof(DecodePlace) + 2 * max_rows * sizeof(DealtRow) +
+                      max_rows * sizeof(uint32_t);
   return kPlanTreeBytes + (num_shares == 0 ? 0 : deal);
 }
 

@@ -64,6 +64,10 @@ struct AttentionDecisions {
         RowFeatures{batch, VisibleTokens(window, rows.context_before(e), tokens), tokens});
   }
   REPRISE_FN RowChoice OfRow(int e) const { return tree.rows.leaves[RowLeaf(e)]; }
+  // Of a prefix, whoever shares it.
+  REPRISE_FN RowChoice OfPrefix(uint32_t tokens) const {
+    return tree.rows.leaves[tree.rows.LeafOf(RowFeatures{batch, tokens, 1})];
+  }
   REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
   REPRISE_FN BatchChoice OfBatch() const { return tree.batch.leaves[BatchLeaf()]; }
 };
@@ -149,11 +153,11 @@ REPRISE_FN uint32_t LeafWeight(uint32_t tokens, uint32_t overhead) {
   return (RoundUp(tokens, kLeafMultiple) + overhead) / kWeightTokens;
 }
 
-// How the rule cuts a row whose query token is at `position`.
-REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t window, uint32_t position) {
+// How the rule cuts a row that sees these KV positions.
+REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t kv_begin, uint32_t kv_end) {
   DecodeRow r{};
-  r.kv_begin = FirstSeen(window, position);
-  r.kv_end = position + 1;
+  r.kv_begin = kv_begin;
+  r.kv_end = kv_end;
   r.origin = r.kv_begin / kLeafMultiple * kLeafMultiple;
   const uint32_t tokens = r.kv_end - r.origin;
   r.leaf_tokens = SplitLength(rule, tokens);
@@ -169,9 +173,101 @@ REPRISE_FN uint32_t RowWeight(const DecodeRow& r, uint32_t overhead) {
   return (own - 1) * LeafWeight(r.leaf_tokens, overhead) + LeafWeight(last, overhead);
 }
 
+// Of the splits that there is room for, half are for a prefix that tiles read, and half for what
+// lies behind it.
+REPRISE_FN SplitRule HalfOf(SplitRule rule) {
+  rule.max_splits /= 2;
+  return rule;
+}
+
+// How a prefix is cut that tiles read: a rule of its length alone.
+template <typename Rows>
+REPRISE_FN DecodeRow CutPrefix(const AttentionDecisions<Rows>& decide, uint32_t tokens) {
+  return CutRow(HalfOf(decide.OfPrefix(tokens).split), 0, tokens);
+}
+
+// Entry e, of one query token. tile_tokens: the prefix of it that tiles read.
+template <typename Rows>
+REPRISE_FN DecodeRow CutEntry(const AttentionDecisions<Rows>& decide, int e, uint32_t tile_tokens) {
+  const SplitRule rule = decide.OfRow(e).split;
+  const uint32_t position = decide.rows.context_before(e);
+  if (tile_tokens == 0) return CutRow(rule, FirstSeen(decide.window, position), position + 1);
+  DecodeRow r = CutRow(HalfOf(rule), tile_tokens, position + 1);
+  const uint32_t before = CutPrefix(decide, tile_tokens).num_leaves;
+  r.first_leaf = static_cast<uint16_t>(before);
+  r.num_leaves += before;
+  r.origin -= before * r.leaf_tokens;
+  return r;
+}
+
+// The rows of a step that share their first tokens.
+struct PlannedPrefixes {
+  const PrefixMember* members;
+  int count;
+  uint32_t* listed;  // [count] see AttentionArgs.prefix_members
+};
+
+// What tiles read of a member's row: nothing where it does not see all of it, or where the tree
+// leaves no room for two parts.
+template <typename Rows>
+REPRISE_FN uint32_t TileTokens(const AttentionDecisions<Rows>& decide, const PrefixMember& member) {
+  const int e = static_cast<int>(member.entry);
+  const uint32_t tokens = TilePrefix(member.tokens), position = decide.rows.context_before(e);
+  const bool alone = decide.rows.num_tokens(e) != 1 || tokens == 0 || tokens > position ||
+                     FirstSeen(decide.window, position) != 0;
+  if (alone || decide.OfPrefix(tokens).split.max_splits < 2 || decide.OfRow(e).split.max_splits < 2)
+    return 0;
+  return tokens;
+}
+
+// A tile of the members from `first` on; without leaves where none of them takes part.
+template <typename Rows>
+REPRISE_FN DecodeRow TileOf(const AttentionDecisions<Rows>& decide, const PlannedPrefixes& prefixes,
+                            uint32_t tile_members, int first, const uint32_t* tile_tokens) {
+  const PrefixMember member = prefixes.members[first];
+  const uint32_t left = member.count - member.index;
+  const uint32_t count = left < tile_members ? left : tile_members;
+  DecodeRow tile{};
+  for (uint32_t m = 0; m < count && tile.num_leaves == 0; ++m) {
+    const uint32_t e = prefixes.members[first + static_cast<int>(m)].entry;
+    if (tile_tokens[e] == 0) continue;
+    tile = CutPrefix(decide, tile_tokens[e]);
+    tile.row = decide.rows.row(static_cast<int>(e));
+    tile.num_members = static_cast<uint16_t>(count);
+  }
+  tile.query = static_cast<uint32_t>(first);
+  return tile;
+}
+
+// Lists the tiles at `list`, and their members. tile_tokens: [entries] what tiles read of each
+// row, filled in. Returns how many tiles there are. A barrier is behind it.
+template <typename Rows>
+REPRISE_FN uint32_t PlanTiles(Block& b, const AttentionPlanRule& rule,
+                              const AttentionDecisions<Rows>& decide, int num_rows,
+                              const PlannedPrefixes& prefixes, DecodeRow* list,
+                              uint32_t* tile_tokens) {
+  b.For(num_rows, [&](int e) { tile_tokens[e] = 0; });
+  b.Sync();
+  b.For(prefixes.count, [&](int m) {
+    const PrefixMember member = prefixes.members[m];
+    const uint32_t tokens = TileTokens(decide, member);
+    tile_tokens[member.entry] = tokens;
+    prefixes.listed[m] = tokens != 0 ? member.entry : kNoMember;
+  });
+  b.Sync();
+  const auto begins = [&](int m) {
+    return prefixes.members[m].index % rule.tile_members == 0 ? 1u : 0u;
+  };
+  const uint32_t num_tiles = b.ExclusiveScan(prefixes.count, begins, [&](int m, uint32_t t) {
+    if (begins(m) != 0) list[t] = TileOf(decide, prefixes, rule.tile_members, m, tile_tokens);
+  });
+  b.Sync();
+  return num_tiles;
+}
+
 // The order of the deal, by weight.
 struct DecodeDeal {
-  const DealtRow* rows;  // of every entry
+  const DealtRow* rows;  // of every entry and tile
   uint32_t num_rows, num_kv_heads;
   uint32_t overhead;  // of a leaf
   uint64_t weight;    // of all
@@ -215,31 +311,43 @@ struct DecodeDeal {
 
 // Deals the leaves of rows of one query token to rule.num_shares blocks, or to the first of them,
 // as the tree says. A share's weight differs from the mean by less than a leaf's. query_start: as
-// StepPlan's. scratch: shared memory, AttentionPlanBytes without the tree.
+// StepPlan's. max_rows: of the list, which has room for as many tiles. scratch: shared memory,
+// AttentionPlanBytes without the tree.
 template <typename Rows>
 REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule,
                                  const AttentionDecisions<Rows>& decide, int num_rows,
-                                 const uint32_t* query_start, DecodeRow* list, DecodeShare* shares,
-                                 unsigned char* scratch) {
+                                 uint32_t max_rows, const uint32_t* query_start,
+                                 const PlannedPrefixes& prefixes, DecodeRow* list,
+                                 DecodeShare* shares, unsigned char* scratch) {
   auto* places = reinterpret_cast<DecodePlace*>(scratch);
   auto* dealt = reinterpret_cast<DealtRow*>(places + rule.num_shares + 1);
+  auto* tile_tokens = reinterpret_cast<uint32_t*>(dealt + 2 * uint64_t{max_rows});
   const Rows& rows = decide.rows;
+  const bool has_tiles = rule.tile_members != 0 && prefixes.count != 0;
+  const uint32_t num_tiles =
+      has_tiles ? PlanTiles(b, rule, decide, num_rows, prefixes, list + num_rows, tile_tokens) : 0;
+  const int num_dealt = num_rows + static_cast<int>(num_tiles);
   const BatchChoice batch = decide.OfBatch();
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
   const uint32_t row_weight = b.ExclusiveScan(
-      num_rows,
+      num_dealt,
       [&](int e) {
-        DecodeRow row = CutRow(decide.OfRow(e).split, rule.window, rows.context_before(e));
-        row.row = rows.row(e);
-        row.query = query_start[e];
-        if (rows.num_tokens(e) != 1) row.num_leaves = 0;
-        list[e] = row;
+        DecodeRow row;
+        if (e < num_rows) {
+          row = CutEntry(decide, e, has_tiles ? tile_tokens[e] : 0);
+          row.row = rows.row(e);
+          row.query = query_start[e];
+          if (rows.num_tokens(e) != 1) row.num_leaves = 0;
+          list[e] = row;
+        } else {
+          row = list[e];
+        }
         const uint32_t weight = RowWeight(row, batch.leaf_overhead);
         dealt[e] = {0, weight, row.leaf_tokens, row.num_own_leaves()};
         return weight;
       },
       [&](int e, uint32_t before) { dealt[e].weight_before = before; });
-  const DecodeDeal deal{dealt, static_cast<uint32_t>(num_rows), rule.num_kv_heads,
+  const DecodeDeal deal{dealt, static_cast<uint32_t>(num_dealt), rule.num_kv_heads,
                         batch.leaf_overhead, uint64_t{row_weight} * rule.num_kv_heads};
   b.For(static_cast<int>(rule.num_shares) + 1, [&](int s) {
     const auto share = static_cast<uint32_t>(s);

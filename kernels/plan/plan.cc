@@ -21,6 +21,9 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
     if (rule.num_shares > kMaxDecodeShares)
       return absl::InvalidArgumentError(absl::StrCat("plan: num_shares is ", rule.num_shares,
                                                      "; allowed: at most ", kMaxDecodeShares));
+    if (rule.max_splits > kMaxLeaves)
+      return absl::InvalidArgumentError(
+          absl::StrCat("plan: max_splits is ", rule.max_splits, "; allowed: at most ", kMaxLeaves));
   }
   const LoadedKernel& kernel = kernels.Get(kPlan);
   return stream.Launch(kernel.kernel,

@@ -45,8 +45,10 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   if (a.attention.num_shares == 0) {
     num_decode = PlanDecodeItems(b, decide, rows, p.decode_items);
   } else {
-    PlanDecodeShares(b, a.attention, decide, rows, p.query_start, p.decode_rows, p.decode_shares,
-                     b.Shared<unsigned char>(kPlanTreeBytes));
+    const PlannedPrefixes prefixes{p.prefix, static_cast<int>(p.counts->num_prefix_members),
+                                   p.prefix_members};
+    PlanDecodeShares(b, a.attention, decide, rows, a.max_rows, p.query_start, prefixes,
+                     p.decode_rows, p.decode_shares, b.Shared<unsigned char>(kPlanTreeBytes));
   }
   const uint32_t num_prefill = PlanPrefillItems(b, a.attention, decide, rows, p.prefill_items);
   b.Once([&] {

@@ -99,6 +99,7 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .partial_sum = partial_sum_,
                               .arrivals = arrivals_,
                               .decode_rows = plan.decode_rows,
+                              .prefix_members = plan.prefix_members,
                               .shares = plan.decode_shares,
                               .piece_leaves = piece_leaves_,
                               .max_splits = plan_rule().max_splits,

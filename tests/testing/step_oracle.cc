@@ -452,7 +452,7 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
                         rule.window, plan);
     }
   }
-  if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, {}, plan);
+  if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, step.prefix_members, plan);
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
   uint32_t place = 0;
   for (const uint32_t e : plan.sampled_entry) {

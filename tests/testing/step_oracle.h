@@ -45,6 +45,7 @@ struct OracleStep {
   std::vector<uint32_t> blocks;
   std::vector<kernels::SamplingUpdate> sampling_updates;
   std::vector<uint32_t> sampling_data;
+  std::vector<kernels::PrefixMember> prefix_members;
 
   uint32_t num_tokens() const;
 };

@@ -31,9 +31,9 @@ TEST(Candidates, AreFoundByNameAndSuggested) {
   EXPECT_THAT(ParseCandidates("potable"),
               StatusIs(kInvalid,
                        "candidate: got \"potable\"; did you mean \"portable\"? allowed: "
-                       "best, splits, portable"));
+                       "best, alone, splits, portable"));
   EXPECT_THAT(ParseCandidates("best,"),
-              StatusIs(kInvalid, "got \"\", allowed: best, splits, portable"));
+              StatusIs(kInvalid, "got \"\", allowed: best, alone, splits, portable"));
   EXPECT_THAT(ParseCandidates("best,best"), StatusIs(kInvalid, "got \"best\" twice"));
 }
 
@@ -62,11 +62,18 @@ AttentionShape SmallShape(runtime::DType dtype, uint32_t window = 0) {
 }
 
 std::vector<BenchCell> SmallCells() {
-  return MakeCells({.rows = {1, 3},
-                    .contexts = {5, 90},
-                    .kinds = {BatchKind::kUniform, BatchKind::kSkewed},
-                    .decode_shares = {0, 50, 100},
-                    .chunk = 9});
+  std::vector<BenchCell> cells = MakeCells({.rows = {1, 3},
+                                            .contexts = {5, 90},
+                                            .kinds = {BatchKind::kUniform, BatchKind::kSkewed},
+                                            .decode_shares = {0, 50, 100},
+                                            .chunk = 9});
+  for (BenchCell& cell : MakeCells({.rows = {3},
+                         .contexts = {90},
+                         .decode_shares = {50, 100},
+                         .chunk = 9,
+                         .shared_tokens = 32}))
+    cells.push_back(std::move(cell));
+  return cells;
 }
 
 constexpr AttentionBenchOptions kSmallOptions = {
@@ -159,7 +166,7 @@ TEST(AttentionBench, MeasuresFloorCandidatesAndPlans) {
   EXPECT_EQ(times.floor.round_ns.count(), 2u);
   EXPECT_TRUE(times.floor.Spread().has_value());
   EXPECT_TRUE(times.floor.plan_ns.empty());
-  ASSERT_EQ(times.candidates.size(), 3u);
+  ASSERT_EQ(times.candidates.size(), 4u);
   for (const SubjectTimes& candidate : times.candidates) {
     EXPECT_EQ(candidate.call_ns.count(), 4u);
     EXPECT_GT(candidate.plan_ns.Percentile(50), 0.0);

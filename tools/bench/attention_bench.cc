@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
     std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options,
     const engine::NamedAttentionTree& tree) {
   REPRISE_RETURN_IF_ERROR(CheckShape(shape));
-  REPRISE_RETURN_IF_ERROR(CheckCells(cells, options.max_context));
+  REPRISE_RETURN_IF_ERROR(
+      CheckCells(cells, options.max_context, static_cast<uint32_t>(shape.block_size)));
   std::unique_ptr<AttentionBench> bench(
       new AttentionBench(shape, std::move(cells), std::move(candidates), options, tree));
   REPRISE_ASSIGN_OR_RETURN(const Samples stamp_cost, MeasureStampCost(device));

@@ -18,6 +18,13 @@ absl::Status EnqueueEnginePlan(const AttentionCall& call) {
   return kernels::Plan(call.stream, call.kernels, call.plan);
 }
 
+// The same, for rows that share nothing.
+absl::Status EnqueueAlonePlan(const AttentionCall& call) {
+  kernels::PlanArgs plan = call.plan;
+  plan.attention.tile_members = 0;
+  return kernels::Plan(call.stream, call.kernels, plan);
+}
+
 // Lists a work item per split, on every device.
 absl::Status EnqueueItemsPlan(const AttentionCall& call) {
   kernels::PlanArgs plan = call.plan;
@@ -51,6 +58,8 @@ constexpr AttentionCandidateEntry kCandidates[] = {
      "host "
      "its own kernel, else the portable kernel",
      EnqueueEnginePlan, EnqueueAttention<AttentionCandidate::kBest>},
+    {"alone", "the same with every row attended alone, whatever it shares", EnqueueAlonePlan,
+     EnqueueAttention<AttentionCandidate::kBest>},
     {"splits", "the same without bulk copies: a work item per split, dealt in turns",
      EnqueueItemsPlan, EnqueueOverItems<AttentionCandidate::kBest>},
     {"portable", "the reference kernel, everything everywhere", EnqueueItemsPlan,
