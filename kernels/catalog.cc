@@ -24,9 +24,10 @@ REPRISE_FOR_EACH_INSTANCE(REPRISE_DECLARE)
 
 namespace {
 
-#define REPRISE_DEF_Block(symbol) KernelDef{#symbol, &on_host::symbol},
+// All device code waits: see thread.h.
+#define REPRISE_DEF_Block(symbol) KernelDef{#symbol, &on_host::symbol, true},
 #define REPRISE_DEF_Host(symbol) REPRISE_DEF_Block(symbol)
-#define REPRISE_DEF_Thread(symbol) KernelDef{#symbol, nullptr},
+#define REPRISE_DEF_Thread(symbol) KernelDef{#symbol, nullptr, true},
 #define REPRISE_DEF(symbol, family, Style, ...) REPRISE_DEF_##Style(symbol)
 constexpr KernelDef kKernels[] = {
     REPRISE_FOR_EACH_INSTANCE(REPRISE_DEF)  //

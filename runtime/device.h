@@ -86,6 +86,10 @@ using HostKernelFn = void (*)(const HostBlockContext& context, const void* args)
 struct KernelDef {
   std::string_view name;        // the extern "C" symbol in device code
   HostKernelFn host = nullptr;  // nullptr: not available on the host device
+  // Its device code waits itself until the kernel before it in the stream has ended (on CUDA
+  // griddepcontrol.wait), in at least one block of every launch, before it touches what that kernel
+  // or a later one touches. Where devices can, it begins while the other still runs.
+  bool waits_for_previous = false;
 };
 
 // All the code that one binary carries for its kernels. Views of static storage.

@@ -37,6 +37,9 @@ struct AttentionArgs {
   const DecodeShare* shares = nullptr;       // [blocks of its grid]; nullptr: items are there
   uint32_t* piece_leaves = nullptr;          // [max_rows * max_splits, num_kv_heads]
   uint32_t max_splits = 0;
+  // Bulk decode kernel: may read the deal, and KV of all tokens but the rows' newest, without
+  // waiting for the kernel that is enqueued just before this one, which writes none of them.
+  bool reads_ahead = false;
 
   int32_t num_heads = 0;  // of queries
   KvLayout kv = {};       // queries have its head_dim

@@ -70,6 +70,7 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
   using Stream = KvStream<kHeadSize, kStages, false>;
   using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
 
+  BeginInOrder();
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* items = reinterpret_cast<ResolvedWorkItem*>(shared + kLayout.items);
@@ -158,6 +159,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
   constexpr int kTile = Stream::kTokens;
   using Softmax = WarpSoftmax<T, kHeadSize, kTile>;
 
+  BeginInOrder();
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
   if (static_cast<uint32_t>(BlockX()) >= total) return;
   auto* items = reinterpret_cast<ResolvedWorkItem*>(shared + kLayout.items);

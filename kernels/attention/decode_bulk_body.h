@@ -30,6 +30,7 @@ class BulkConsumer {
         score_factor_(ScoreFactor(a)) {}
 
   REPRISE_FN void Run() {
+    BeginInOrder();
     uint32_t count = 0;
     for (;; ++count) {
       const int slot = Items::At(count);
@@ -296,6 +297,7 @@ template <int kHeadSize>
 REPRISE_FN void CountBulkArrivals(const AttentionArgs& a, const BulkShared<kHeadSize>& shared) {
   constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
   using Items = RingPlace<kBulkItems>;
+  WaitForPrevious();
   for (uint32_t count = 0;; ++count) {
     const int slot = Items::At(count);
     if (Lane() == 0) BarrierWait(shared.Barrier(kBarriers.item_full + slot), Items::Turn(count));
@@ -336,6 +338,7 @@ REPRISE_FN void InitBulkBarriers(const BulkShared<kHeadSize>& shared) {
 
 template <typename T, int kHeadSize>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* base) {
+  if (!a.reads_ahead) WaitForPrevious();
   const DecodeShare share = a.shares[BlockX()];
   const bool has_work = !(share.begin == share.end);  // not waited for yet
   const BulkShared<kHeadSize> shared{base};
@@ -346,7 +349,10 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
     *reinterpret_cast<Vec<uint32_t, 4>*>(shared.Query(0) + i) = {};
   FenceBulkCopies();
   SyncBlock();
-  if (!has_work) return;
+  if (!has_work) {
+    if (BlockX() == 0) WaitForPrevious();
+    return;
+  }
   if (Warp() < kBulkWarps) {
     BulkConsumer<T, kHeadSize>(a, shared).Run();
   } else if (Warp() == kBulkWarps) {

@@ -121,10 +121,15 @@ class BulkProducer {
         const uint32_t here = page;
         if (first + kWarpSize < chunks) page = Lookup(item, first + kWarpSize);
         const ChunkRequest request = RequestOf(item, first, here);
-        Request(request, 0, first, chunks);
-        if (first == 0) Announce(item, count++);  // the first requests are on their way
-        for (uint32_t lanes = kBulkWarps; lanes < kWarpSize; lanes += kBulkWarps)
-          Request(request, lanes, first, chunks);
+        uint32_t lanes = 0;
+        if (first == 0) {  // the first requests go ahead of the item
+          for (const uint32_t ahead = RequestsAhead(item, count); lanes < ahead;
+               lanes += kBulkWarps)
+            Request(request, lanes, first, chunks);
+          if (count == 0) WaitForPrevious();
+          Announce(item, count++);
+        }
+        for (; lanes < kWarpSize; lanes += kBulkWarps) Request(request, lanes, first, chunks);
       }
       chunks_before_ += (chunks + kBulkWarps - 1 - lane_ % kBulkWarps) / kBulkWarps;
       item = next;
@@ -139,6 +144,16 @@ class BulkProducer {
   using Stages = RingPlace<kStages>;
   using Items = RingPlace<kBulkItems>;
   using Queries = RingPlace<kBulkQueries>;
+
+  // How many chunks of an item are asked for before those who compute hear of it, a multiple of
+  // kBulkWarps. Of a block's first item all that the rings hold, but not the chunk of the row's
+  // newest token, which the kernel before this one may be writing.
+  REPRISE_FN static uint32_t RequestsAhead(const BulkItem& item, uint32_t count) {
+    if (count != 0) return kBulkWarps;
+    const uint32_t old = ItemChunks(item) - (ItemEnd(item) == item.row.kv_end ? 1 : 0);
+    constexpr uint32_t kHeld = kBulkWarps * kStages < kWarpSize ? kBulkWarps * kStages : kWarpSize;
+    return old < kHeld ? old / kBulkWarps * kBulkWarps : kHeld;
+  }
 
   // The block of the cache that holds the lane's chunk, of kWarpSize from `first` on.
   REPRISE_FN uint32_t Lookup(const BulkItem& item, uint32_t first) const {

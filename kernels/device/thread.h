@@ -11,6 +11,18 @@
 // ShuffleUp(x, by): 32- and 64-bit x, all lanes of the warp take part; orders nothing. AnyLane(x):
 // whether x is true in any lane, likewise.
 //
+// Kernels of a stream: WaitForPrevious returns once the kernel enqueued before this one has ended,
+// and what it wrote can be read. LetNextBegin: blocks of the next kernel may begin where there is
+// room for them, once every block of this one has called it, by any thread, or has ended. Where
+// kernels begin early, a kernel so begins before the one ahead of it has ended, and what it does
+// before it waits hides the other's end. The rules that make this safe:
+// - A thread waits before it touches what the kernel before wrote or reads, and before its block
+//   lets the next begin. What older kernels wrote can be read without waiting.
+// - Block 0 waits, in some thread, even where it has nothing to do: so no kernel ends before one
+//   that is older than it.
+// BeginInOrder does both at once; block style begins with it, a body in thread style calls it first
+// where it does not place the two itself.
+//
 // Shared memory: REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count).
 // SharedAddress(p) is its own 32-bit address, LoadShared<V> and StoreShared<V> go by it.
 //
@@ -66,6 +78,11 @@ REPRISE_FN uint32_t SwizzledOffset(uint32_t row, uint32_t chunk) {
   static_assert(kChunks == 4 || kChunks % 8 == 0);
   const uint32_t flip = kChunks == 4 ? (row >> 1) & 3u : row & 7u;
   return (row * kChunks + (chunk ^ flip)) * 16;
+}
+
+REPRISE_FN void BeginInOrder() {
+  WaitForPrevious();
+  LetNextBegin();
 }
 
 // Near 0, where 1 - 2 / (e^2x + 1) cancels, an odd polynomial. Both are computed: no lane waits for

@@ -273,6 +273,7 @@ struct MatrixLinear {
 template <typename T, int kTileRows, bool kWhole>
 REPRISE_FN void MatrixLinearBody(const LinearArgs& a, unsigned char* shared) {
   constexpr int kStages = MatrixStages(kTraits, kTileRows);
+  BeginInOrder();
   const int rows = static_cast<int>(*a.num_rows);
   const int row_tile = BlockY();
   if (row_tile * kTileRows >= rows) return;

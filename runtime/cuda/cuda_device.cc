@@ -180,7 +180,7 @@ class CudaVendor final : public GpuVendor {
                     "cudaFuncSetAttribute");
   }
   absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape, const void* args,
-                            size_t args_bytes, GpuStreamHandle stream) const override;
+                            size_t args_bytes, bool early, GpuStreamHandle stream) const override;
 };
 
 absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties) const {
@@ -302,6 +302,7 @@ absl::Status CudaVendor::KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* in
   REPRISE_RETURN_IF_ERROR(
       ToStatus(cudaFuncGetAttributes(&attributes, kernel.raw), "cudaFuncGetAttributes"));
   info->static_shared_bytes = attributes.sharedSizeBytes;
+  info->can_wait = attributes.ptxVersion >= 90;
   size_t offset = 0;
   return ToStatus(cudaFuncGetParamInfo(kernel.raw, 0, &offset, &info->args_bytes),
                   "cudaFuncGetParamInfo");
@@ -309,13 +310,18 @@ absl::Status CudaVendor::KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* in
 
 // The runtime knows the size of the argument from the code; GpuStream has compared it already.
 absl::Status CudaVendor::LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
-                                      const void* args, size_t /*args_bytes*/,
+                                      const void* args, size_t /*args_bytes*/, bool early,
                                       GpuStreamHandle stream) const {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.grid_x, shape.grid_y, 1);
   config.blockDim = dim3(shape.block, 1, 1);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = Native(stream);
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
   void* params[] = {const_cast<void*>(args)};
   return ToStatus(cudaLaunchKernelExC(&config, kernel.raw, params), "cudaLaunchKernelExC");
 }

@@ -89,7 +89,7 @@ class GpuDevice final : public Device {
                                                               absl::Status* why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The first of `candidates` that this device can run. NotFound when there is none.
-  absl::StatusOr<Kernel> LoadKernel(std::string_view name,
+  absl::StatusOr<Kernel> LoadKernel(const KernelDef& def,
                                     const std::vector<GpuKernelHandle>& candidates)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Missing(std::string_view name, const absl::Status& why) const;
@@ -178,7 +178,7 @@ absl::StatusOr<std::unique_ptr<KernelModule>> GpuDevice::Load(const KernelImage&
       return absl::InvalidArgumentError(
           absl::StrCat("kernel '", Abseil(name), "' is in the image twice"));
     }
-    auto kernel = LoadKernel(name, candidates[i]);
+    auto kernel = LoadKernel(image.kernels[i], candidates[i]);
     if (kernel.ok()) {
       entry->second.kernel = *kernel;
     } else if (absl::IsNotFound(kernel.status())) {
@@ -213,7 +213,7 @@ absl::StatusOr<std::vector<GpuLibraryHandle>> GpuDevice::LoadLibraries(const Ker
   return libraries;
 }
 
-absl::StatusOr<Kernel> GpuDevice::LoadKernel(std::string_view name,
+absl::StatusOr<Kernel> GpuDevice::LoadKernel(const KernelDef& def,
                                              const std::vector<GpuKernelHandle>& candidates) {
   absl::Status missing = absl::NotFoundError("it is in none of the image's code");
   for (const GpuKernelHandle handle : candidates) {
@@ -228,8 +228,9 @@ absl::StatusOr<Kernel> GpuDevice::LoadKernel(std::string_view name,
     REPRISE_RETURN_IF_ERROR(vendor().KernelSetMaxSharedBytes(handle, dynamic_bytes));
     kernels_.push_back({.handle = handle,
                         .args_bytes = info.args_bytes,
-                        .max_dynamic_shared_bytes = dynamic_bytes});
-    return Kernel{.handle = &kernels_.back(), .name = name};
+                        .max_dynamic_shared_bytes = dynamic_bytes,
+                        .begins_early = def.waits_for_previous && info.can_wait});
+    return Kernel{.handle = &kernels_.back(), .name = def.name};
   }
   return missing;
 }

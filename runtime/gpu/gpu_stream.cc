@@ -142,7 +142,8 @@ absl::Status GpuStream::Launch(const Kernel& kernel, const LaunchShape& shape, c
   }
   GpuDeviceGuard guard(context_);
   REPRISE_RETURN_IF_ERROR(guard.status());
-  absl::Status status = vendor().LaunchKernel(loaded.handle, shape, args, args_bytes, stream_);
+  absl::Status status =
+      vendor().LaunchKernel(loaded.handle, shape, args, args_bytes, loaded.begins_early, stream_);
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("kernel '", Abseil(kernel.name), "', grid ", shape.grid_x, " x ",

@@ -20,6 +20,7 @@ struct GpuKernel {
   GpuKernelHandle handle;
   size_t args_bytes = 0;                // of the one argument struct, as compiled; 0: unknown
   size_t max_dynamic_shared_bytes = 0;  // what the kernel's static shared memory leaves
+  bool begins_early = false;            // KernelDef::waits_for_previous, and its code can
 };
 
 // The device that streams, graphs and guards act on. Owned by GpuDevice, which outlives them.

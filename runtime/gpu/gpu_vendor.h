@@ -45,6 +45,7 @@ enum class GpuCopy { kHostToDevice, kDeviceToHost };
 struct GpuKernelInfo {
   size_t static_shared_bytes = 0;
   size_t args_bytes = 0;  // of its one parameter; 0 where the vendor cannot tell
+  bool can_wait = false;  // compiled where KernelDef::waits_for_previous is of effect
 };
 
 class GpuVendor {
@@ -109,9 +110,10 @@ class GpuVendor {
   virtual absl::Status KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* info) const = 0;
   // The most dynamic shared memory that launches of this kernel may ask for.
   virtual absl::Status KernelSetMaxSharedBytes(GpuKernelHandle kernel, size_t bytes) const = 0;
-  // `args`: the one argument struct, of `args_bytes` > 0; copied.
+  // `args`: the one argument struct, of `args_bytes` > 0; copied. early: the kernel may begin
+  // before the one before it has ended; only where GpuKernelInfo::can_wait.
   virtual absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
-                                    const void* args, size_t args_bytes,
+                                    const void* args, size_t args_bytes, bool early,
                                     GpuStreamHandle stream) const = 0;
 };
 

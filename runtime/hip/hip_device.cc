@@ -154,7 +154,7 @@ class HipVendor final : public GpuVendor {
     return absl::OkStatus();
   }
   absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape, const void* args,
-                            size_t args_bytes, GpuStreamHandle stream) const override;
+                            size_t args_bytes, bool early, GpuStreamHandle stream) const override;
 
  private:
   absl::Status ToStatus(int error, const char* call) const;
@@ -357,7 +357,7 @@ absl::Status HipVendor::KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* inf
 // form, an array of pointers, leaves the size to the code object's own word: a struct that host and
 // device code see differently would be read beyond its end.
 absl::Status HipVendor::LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
-                                     const void* args, size_t args_bytes,
+                                     const void* args, size_t args_bytes, bool /*early*/,
                                      GpuStreamHandle stream) const {
   void* extra[] = {hip::kLaunchParamBufferPointer, const_cast<void*>(args),
                    hip::kLaunchParamBufferSize, &args_bytes, hip::kLaunchParamEnd};

@@ -84,7 +84,7 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
   argument_ = argument;
   argument_begin_ = reinterpret_cast<uintptr_t>(argument);
   argument_bytes_ = argument_bytes;
-  Begin(context, limits.warp_size, turn.has_value() ? &turn->launch() : nullptr);
+  Begin(context, limits, turn.has_value() ? &turn->launch() : nullptr);
   arena_.Limit(limits.shared_bytes);
   running_block = {.private_begin = reinterpret_cast<uintptr_t>(private_.begin()),
                    .shared_begin = reinterpret_cast<uintptr_t>(arena_.begin()),
@@ -95,6 +95,8 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
   running_block = {};
   if (turn.has_value()) turn->launch().max_clock = order_.max_clock();
   if (failure_.empty()) failure_ = FindUnlanded();
+  if (failure_.empty() && !has_waited_ && context.block_x == 0 && context.block_y == 0)
+    failure_ = "block (0, 0) ended, and no thread of it had waited for the launch before";
   ForgetCopies();
   if (failure_.empty()) return;
   AbandonFibers();
@@ -118,8 +120,9 @@ void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
   }
 }
 
-void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned warp_size,
+void BlockRunner::Begin(const runtime::HostBlockContext& context, const BlockLimits& limits,
                         Launch* launch) {
+  const unsigned warp_size = limits.warp_size;
   num_threads_ = context.block_threads;
   warp_size_ = warp_size;
   while (threads_.size() < num_threads_) {
@@ -130,6 +133,7 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned warp_
   num_ready_ = 0;
   failure_.clear();
   uninitialised_.clear();
+  has_waited_ = !limits.waits_for_previous;
   for (unsigned i = 0; i < num_threads_; ++i) {
     Thread& thread = *threads_[i];
     thread.index = {.thread = i,
@@ -141,6 +145,7 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, unsigned warp_
                     .grid_y = context.grid_y};
     thread.exchange_slot = 0;
     thread.num_committed = 0;
+    thread.has_waited = !limits.waits_for_previous;
     MakeReady(i);
   }
   block_ = {};
@@ -276,6 +281,25 @@ void BlockRunner::FailConflict(AccessKind kind, size_t bytes, const Shadow::Conf
     WaitForGood(kind, bytes, conflict, place);
   }
   Fail([&] { return DescribeConflict(kind, bytes, conflict, place); });
+}
+
+void BlockRunner::LetNextBegin(Place place) {
+  if (current_->has_waited) return;
+  Fail([&] {
+    return absl::StrCat(NameOf(current_->index.thread), " lets the next launch begin at ",
+                        Describe(place), "\n  and has not waited for the one before");
+  });
+}
+
+void BlockRunner::FailTooEarly(AccessKind kind, size_t bytes,
+                               const GlobalShadow::Conflict& conflict, Place place) {
+  Fail([&] {
+    return absl::StrCat("too early at 0x", absl::Hex(conflict.address),
+                        ":\n  the launch before: ", conflict.earlier_wrote ? "write" : "read",
+                        " at ", Describe(conflict.earlier.place), "\n  ",
+                        DescribeSelf(kind, bytes, place),
+                        "\n  and the thread has not waited for that launch");
+  });
 }
 
 void BlockRunner::FailGlobalConflict(AccessKind kind, size_t bytes,

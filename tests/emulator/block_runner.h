@@ -74,6 +74,10 @@ class BlockRunner {
   void OrderByAtomic(const void* address);
   void Fence();
 
+  // The launch before has ended, as far as the current thread is concerned.
+  void WaitForPrevious() { current_->has_waited = has_waited_ = true; }
+  void LetNextBegin(Place place);
+
   // Checks an access to this block's arena before it is done; `offset` may be anywhere in it.
   template <AccessKind kKind>
   void Access(size_t offset, size_t bytes, Place place) {
@@ -96,6 +100,10 @@ class BlockRunner {
   void AccessGlobal(const void* address, size_t bytes, Place place) {
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (at - argument_begin_ < argument_bytes_) return;
+    if (!current_->has_waited) [[unlikely]] {
+      const GlobalShadow::Conflict early = global_->CompareWithPrevious(at, bytes, Writes(kKind));
+      if (early) FailTooEarly(kKind, bytes, early, place);
+    }
     const GlobalShadow::Conflict conflict = global_->Access<kKind>(at, bytes, place);
     if (conflict) [[unlikely]]
       FailGlobalConflict(kKind, bytes, conflict, place);
@@ -145,6 +153,7 @@ class BlockRunner {
     Place place = 0;     // of what it waits for
     unsigned exchange_slot = 0;
     uint32_t barrier = 0, phase = 0;  // waited for
+    bool has_waited = true;           // for the launch before
     uint32_t num_committed = 0;       // groups of copies
     std::vector<AsyncCopy> copies;    // not landed, in the order of their issue
   };
@@ -177,7 +186,7 @@ class BlockRunner {
   // ---- block_runner.cc ----
   [[noreturn]] void HandOver();
   void CheckShape(const runtime::HostBlockContext& context, const BlockLimits& limits) const;
-  void Begin(const runtime::HostBlockContext& context, unsigned warp_size, Launch* launch);
+  void Begin(const runtime::HostBlockContext& context, const BlockLimits& limits, Launch* launch);
   void ForgetCopies();
   void AbandonFibers();
   std::string FindUnlanded() const;
@@ -185,6 +194,8 @@ class BlockRunner {
   [[noreturn]] void FailOutOfBounds(AccessKind kind, size_t offset, size_t bytes, Place place);
   [[noreturn]] void FailConflict(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
                                  Place place);
+  [[noreturn]] void FailTooEarly(AccessKind kind, size_t bytes,
+                                 const GlobalShadow::Conflict& conflict, Place place);
   [[noreturn]] void FailGlobalConflict(AccessKind kind, size_t bytes,
                                        const GlobalShadow::Conflict& conflict, Place place);
   std::string DescribeConflict(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
@@ -250,6 +261,7 @@ class BlockRunner {
   std::vector<std::pair<size_t, size_t>> stamped_;  // ranges with marks of copies
   std::vector<std::pair<const void*, Order::Released>> atomics_;
 
+  bool has_waited_ = true;  // any thread, for the launch before
   bool abandoning_ = false;
   std::string uninitialised_;  // the first such read, of a thread that waits for good; "": none
   std::string failure_;        // "": none

@@ -96,4 +96,8 @@ void FenceDevice() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+void WaitForPrevious() { Runner().WaitForPrevious(); }
+
+void LetNextBegin() { Runner().LetNextBegin(REPRISE_CALLER); }
+
 }  // namespace reprise::emulator

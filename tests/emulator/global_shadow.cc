@@ -17,6 +17,7 @@ constexpr size_t kMaxPagesKept = 4096;
 }  // namespace
 
 void GlobalShadow::BeginLaunch() {
+  previous_begin_ = launch_begin_;
   if (pages_.size() > kMaxPagesKept) Forget();
 }
 
@@ -41,6 +42,22 @@ GlobalShadow::Page& GlobalShadow::FindPage(uintptr_t number) {
     page->number = number;
   }
   return *(recent_[number % recent_.size()] = page);
+}
+
+GlobalShadow::Conflict GlobalShadow::CompareWithPrevious(uintptr_t address, size_t bytes,
+                                                         bool writes) {
+  for (uintptr_t word = address / 4; word <= (address + bytes - 1) / 4; ++word) {
+    Page& page = PageOf(word);
+    const size_t i = word % kPageWords;
+    for (size_t m = 0; m < page.cells[i].size(); ++m) {
+      const Mark& mark = page.cells[i][m];
+      const bool wrote = m == kWrite || (page.IsSplit(i) && m % 2 == 0);
+      if (mark.epoch != 0 && mark.epoch >= previous_begin_ && IsStale(mark.epoch) &&
+          (wrote || writes))
+        return {mark, wrote, word * 4};
+    }
+  }
+  return {};
 }
 
 void GlobalShadow::Split(Page& page, size_t i) {

@@ -50,6 +50,10 @@ class GlobalShadow {
     launch_begin_ = grid_.first_epoch();
   }
 
+  // What an access of a thread that has not waited for the launch before conflicts with there.
+  // Words are compared whole.
+  Conflict CompareWithPrevious(uintptr_t address, size_t bytes, bool writes);
+
   // An access of the current thread. Nothing is noted of an access that conflicts.
   template <AccessKind kKind>
   Conflict Access(uintptr_t address, size_t bytes, Place place) {
@@ -176,7 +180,7 @@ class GlobalShadow {
 
   const GridOrder& grid_;
   const Order* order_ = nullptr;
-  Epoch launch_begin_ = 0;
+  Epoch launch_begin_ = 0, previous_begin_ = 0;
   std::array<Page*, 256> recent_ = {};
   absl::flat_hash_map<uintptr_t, Page*> pages_;
   std::vector<void*> chunks_;  // of kChunkPages pages each

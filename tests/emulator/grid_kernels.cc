@@ -126,6 +126,21 @@ void PassAlong(void* args) {
   }
 }
 
+void WriteAfterWaiting(void* args) {
+  using Wait = WaitArgs::Mistake;
+  const WaitArgs& a = *static_cast<const WaitArgs*>(args);
+  const uint32_t* const last = a.words + Self().grid_x;
+  if (a.mistake == Wait::kReadsFirst) ReadPartial(last);
+  const bool writes = Self().thread == 0;
+  if (a.mistake == Wait::kWritesFirst && writes) WritePartial(a.words + Self().block_x, 1);
+  if (a.mistake == Wait::kLetsBeginFirst) emulator::LetNextBegin();
+  if (a.mistake == Wait::kBlock0Leaves && Self().block_x == 0) return;
+  emulator::WaitForPrevious();
+  emulator::LetNextBegin();
+  if (writes) WritePartial(a.words + Self().block_x, 1);
+  ReadPartial(last);
+}
+
 void ShiftInBlock(void* args) {
   const GridRaceArgs& a = RaceArgsOf(args);
   const unsigned t = Self().thread;

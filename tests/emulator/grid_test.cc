@@ -207,6 +207,40 @@ TEST_F(GridRaces, AreNoneBetweenLaunches) {
   }
 }
 
+TEST_F(GridRaces, WithTheLaunchBeforeAreFoundWhereAThreadHasNotWaited) {
+  using Wait = WaitArgs::Mistake;
+  constexpr unsigned kNumBlocks = 3;
+  const BlockShape waits{.threads = 32, .waits_for_previous = true};
+  std::vector<uint32_t> words(kNumBlocks + 1), others(kNumBlocks + 1);
+  const auto run = [&](Wait mistake, std::vector<uint32_t>& before) {
+    // The launch before writes its words, all but the last, and reads that.
+    WaitArgs previous{.words = before.data()};
+    EXPECT_EQ(ErrorOfGrid(&WriteAfterWaiting, &previous, waits, kNumBlocks, 1), "");
+    WaitArgs args{.words = words.data(), .mistake = mistake};
+    return ErrorOfGrid(&WriteAfterWaiting, &args, waits, kNumBlocks, 2);
+  };
+  EXPECT_EQ(run(Wait::kNone, words), "");
+  EXPECT_EQ(run(Wait::kReadsFirst, words), "");  // so did the launch before
+  EXPECT_THAT(run(Wait::kWritesFirst, words),
+              AllOf(HasSubstr("too early"), HasSubstr("WritePartial"), HasSubstr("not waited")));
+  EXPECT_EQ(run(Wait::kReadsFirst, others), "");
+  EXPECT_EQ(run(Wait::kWritesFirst, others), "");
+  EXPECT_THAT(run(Wait::kLetsBeginFirst, others), HasSubstr("lets the next launch begin"));
+  EXPECT_THAT(run(Wait::kBlock0Leaves, others), HasSubstr("block (0, 0) ended"));
+
+  // What the launch before wrote.
+  GridRaceArgs writer{.words = words.data() + kNumBlocks, .conflicting = true};
+  EXPECT_EQ(ErrorOf(&StoreToOneWord, &writer, {.threads = 32}), "");
+  WaitArgs args{.words = words.data(), .mistake = Wait::kReadsFirst};
+  EXPECT_THAT(ErrorOfGrid(&WriteAfterWaiting, &args, waits, kNumBlocks, 1),
+              AllOf(HasSubstr("too early"), HasSubstr("launch before: write")));
+  // And the one before that.
+  WaitArgs between{.words = others.data()};
+  EXPECT_EQ(ErrorOf(&StoreToOneWord, &writer, {.threads = 32}), "");
+  EXPECT_EQ(ErrorOfGrid(&WriteAfterWaiting, &between, waits, kNumBlocks, 1), "");
+  EXPECT_EQ(ErrorOfGrid(&WriteAfterWaiting, &args, waits, kNumBlocks, 1), "");
+}
+
 TEST_F(GridRaces, AreNoneLeftByALaunchThatFailed) {
   std::vector<uint32_t> words(8);
   GridRaceArgs args{.words = words.data(), .conflicting = true};

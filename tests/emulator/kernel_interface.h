@@ -87,12 +87,21 @@ uint32_t AtomicOr(uint32_t* address, uint32_t value);   // relaxed
 uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value);
 void FenceDevice();
 
+// ---- kernels of a stream ----
+
+// Whether kernels overlap is not emulated: what would go wrong is found. A thread of a kernel whose
+// limits say waits_for_previous may, until it has waited, touch nothing that the launch before
+// touched, where one of the two writes.
+void WaitForPrevious();
+void LetNextBegin();
+
 // ---- running ----
 
 // What of a GPU bounds its blocks.
 struct BlockLimits {
   unsigned warp_size = 0;
   size_t shared_bytes = 0;  // dynamic and static together; static ones count in steps of 1024
+  bool waits_for_previous = false;  // runtime::KernelDef's
 };
 
 // Runs one block: context.block_threads fibers (a multiple of the warp size), each calling

@@ -87,6 +87,20 @@ void ShiftInBlock(void* args);      // threads of one block; conflicting: withou
 void CountInBlock(void* args);      // the same by fences and atomics; conflicting: without fences
 void ReadParameters(void* args);    // of a launch, by all
 
+// A launch that waits for the one before: every block writes its word and reads a word behind all
+// of them.
+struct WaitArgs {
+  uint32_t* words = nullptr;  // [blocks + 1]
+  enum class Mistake : uint8_t {
+    kNone,
+    kReadsFirst,      // the last word, then waits
+    kWritesFirst,     // its own, then waits
+    kLetsBeginFirst,  // lets the next begin, then waits
+    kBlock0Leaves,    // without waiting
+  } mistake = Mistake::kNone;
+};
+void WriteAfterWaiting(void* args);
+
 // ---- misuse_kernels.cc ----
 
 void BarrierInBranch(void* args);        // two barriers, half of the block at each

@@ -21,6 +21,7 @@ struct BlockShape {
   unsigned warp_size = 32;
   size_t shared_bytes = 0;
   size_t shared_limit_bytes = 2 << 20;  // dynamic and static memory
+  bool waits_for_previous = false;      // runtime::KernelDef's
 };
 
 // What RunBlock throws, or "".
@@ -34,7 +35,8 @@ inline std::string ErrorOf(void (*body)(void*), void* args, const BlockShape& sh
                                           .shared = nullptr,
                                           .shared_bytes = shape.shared_bytes};
   try {
-    emulator::RunBlock(context, {shape.warp_size, shape.shared_limit_bytes}, body, args);
+    emulator::RunBlock(
+        context, {shape.warp_size, shape.shared_limit_bytes, shape.waits_for_previous}, body, args);
   } catch (const std::exception& e) {
     return e.what();
   }

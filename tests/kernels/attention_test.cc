@@ -22,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/device/traits.h"
+#include "kernels/stamp/stamp.h"
 #include "tests/testing/cases/attention_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -377,6 +378,10 @@ class AttentionTest : public KernelTest {
     if (!batch.members.empty()) args.prefix_members = memory.Constant(batch.plan.prefix_members);
     for (const kernels::DecodeRow& row : batch.plan.decode_rows) num_tiles_ += row.is_tile();
     args.shares = memory.Constant(batch.plan.decode_shares);
+    // As in a model, where another kernel comes behind the plan.
+    auto* const stamp = memory.Poisoned<uint64_t>(1);
+    EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));
+    args.reads_ahead = reads_ahead_ = !reads_ahead_;
     EXPECT_OK(Attention(stream(), planned_kernels(), args, AttentionPhase::kDecode));
   }
 
@@ -392,6 +397,7 @@ class AttentionTest : public KernelTest {
   }
 
   std::unique_ptr<kernels::KernelSet> limited_;
+  bool reads_ahead_ = false;  // of the last launch of a deal: by turns
 
  protected:
   size_t num_tiles_ = 0;  // of all launches

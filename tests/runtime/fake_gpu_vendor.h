@@ -37,6 +37,7 @@ struct FakeGpu {
   };
 
   int num_devices = 2;
+  bool code_can_wait = false;  // GpuKernelInfo::can_wait, of all kernels
   int current = 0;
   size_t total_bytes = size_t{1} << 30;
   size_t free_bytes = size_t{1} << 29;
@@ -52,7 +53,8 @@ struct FakeGpu {
   std::map<void*, Recording> captures;  // of capturing streams
   std::map<void*, Recording> graphs;    // alive
   std::vector<std::unique_ptr<Kernel>> kernels;
-  std::vector<std::string> launched;  // kernel names, and "graph"
+  std::vector<std::string> launched;        // kernel names, and "graph"
+  std::vector<std::string> launched_early;  // or captured so
   uintptr_t next_handle = 1;
 
   void* NewHandle() { return reinterpret_cast<void*>(next_handle++); }
@@ -257,6 +259,7 @@ class FakeGpuVendor final : public GpuVendor {
     absl::Status status = Enter("KernelGetInfo");
     if (!status.ok()) return status;
     *info = Get(kernel).info;
+    info->can_wait = gpu_.code_can_wait;
     return Get(kernel).has_code ? status
                                 : absl::NotFoundError("fakeKernelGetInfo: no kernel image");
   }
@@ -265,9 +268,10 @@ class FakeGpuVendor final : public GpuVendor {
     return Enter("KernelSetMaxSharedBytes");
   }
   absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape&, const void*, size_t,
-                            GpuStreamHandle stream) const override {
+                            bool early, GpuStreamHandle stream) const override {
     absl::Status status = Enter("LaunchKernel");
     if (!status.ok()) return status;
+    if (early) gpu_.launched_early.push_back(Get(kernel).name);
     if (const auto it = gpu_.captures.find(stream.raw); it != gpu_.captures.end()) {
       ++it->second.num_kernels;
     } else {

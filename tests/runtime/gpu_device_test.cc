@@ -213,6 +213,23 @@ TEST_F(GpuDeviceTest, LaunchChecksArgumentSizeAndSharedMemoryAgainstTheCode) {
   EXPECT_THAT(gpu_.launched, ElementsAre("add"));
 }
 
+TEST_F(GpuDeviceTest, KernelsBeginEarlyIfTheyAndTheirCodeWaitForThePrevious) {
+  MakeDevice();
+  constexpr KernelDef kDefs[] = {{.name = "add", .waits_for_previous = true}, {.name = "mul"}};
+  for (const bool can_wait : {false, true}) {
+    gpu_.code_can_wait = can_wait;
+    const std::span<const std::byte> fatbins[] = {Bytes(kFatbinA), Bytes(kFatbinB)};
+    ASSERT_OK_AND_ASSIGN(const auto module,
+                         device_->Load({.kernels = kDefs, .cuda_fatbins = fatbins}));
+    ASSERT_OK_AND_ASSIGN(auto stream, device_->CreateStream());
+    EXPECT_OK(stream->Launch(*module->Find("add"), {}, Args{1}));
+    EXPECT_OK(stream->Launch(*module->Find("mul"), {}, Args{2}));
+    ASSERT_OK(stream->Synchronize());
+    EXPECT_EQ(gpu_.launched_early.size(), can_wait ? 1u : 0u);
+  }
+  EXPECT_THAT(gpu_.launched_early, ElementsAre("add"));
+}
+
 TEST_F(GpuDeviceTest, DriversLaunchErrorNamesTheKernelAndTheShape) {
   MakeDevice();
   const auto module = Load();

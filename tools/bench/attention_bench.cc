@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
 absl::Status AttentionBench::EnqueueCall(const GraphKey& key, uint32_t call) {
   if (key.subject == 0)
     return kernels::PageWalk(*stream_, *kernels_, buffers_->Walk(call), buffers_->max_pages());
-  const kernels::AttentionArgs args = buffers_->Attention(call);
+  kernels::AttentionArgs args = buffers_->Attention(call);
+  args.reads_ahead = !key.mixed;  // as in a model: a stamp or another layer comes behind the plan
   const AttentionCall enqueued{.stream = *stream_,
                                .kernels = *kernels_,
                                .plan = buffers_->plan(),

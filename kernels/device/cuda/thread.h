@@ -40,6 +40,20 @@ REPRISE_FN V ShuffleUp(V x, int by) {
 
 REPRISE_FN bool AnyLane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
 
+// ---- kernels of a stream ----
+
+// No-ops where the kernel was not launched to begin early.
+REPRISE_FN void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+REPRISE_FN void LetNextBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // ---- shared memory ----
 
 #define REPRISE_SHARED(type, name) __shared__ type name
@@ -264,6 +278,7 @@ REPRISE_FN const Args& ReadAgain(const Args& args) {
   extern "C" __global__ void __launch_bounds__(threads.Max(kTraits), min_blocks) \
       name(const __grid_constant__ Args a) {                                     \
     extern __shared__ __align__(1024) unsigned char reprise_shared[];            \
+    BeginInOrder();                                                              \
     Block b(reprise_shared);                                                     \
     body(b, a);                                                                  \
   }

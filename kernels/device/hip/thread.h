@@ -42,6 +42,11 @@ REPRISE_FN int Lane() {
 }
 REPRISE_FN int Warp() { return ThreadX() / kWarpSize; }
 
+// ---- kernels of a stream: none begins early ----
+
+REPRISE_FN void WaitForPrevious() {}
+REPRISE_FN void LetNextBegin() {}
+
 // ---- synchronisation ----
 
 REPRISE_FN void SyncBlock() {

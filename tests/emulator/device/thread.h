@@ -61,6 +61,11 @@ inline bool AnyLane(bool x) {
   return any;
 }
 
+// ---- kernels of a stream ----
+
+REPRISE_FN void WaitForPrevious() { emulator::WaitForPrevious(); }
+REPRISE_FN void LetNextBegin() { emulator::LetNextBegin(); }
+
 // ---- shared memory ----
 
 #define REPRISE_SHARED(type, name)      \
@@ -191,8 +196,10 @@ REPRISE_FN const Args& ReadAgain(const Args& args) {
   return args;
 }
 
-inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTraits.warp_size),
-                                                       static_cast<size_t>(kTraits.shared_bytes)};
+inline constexpr emulator::BlockLimits kBlockLimits = {
+    .warp_size = static_cast<unsigned>(kTraits.warp_size),
+    .shared_bytes = static_cast<size_t>(kTraits.shared_bytes),
+    .waits_for_previous = true};
 
 // The condition stands inside the lambda: g++ compiles a lambda's body also where it is discarded.
 #define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args)     \
@@ -211,6 +218,7 @@ inline constexpr emulator::BlockLimits kBlockLimits = {static_cast<unsigned>(kTr
     emulator::RunBlock(                                                         \
         context, kBlockLimits,                                                  \
         [](void* a) {                                                           \
+          BeginInOrder();                                                       \
           Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared())); \
           body(b, *static_cast<const Args*>(a));                                \
         },                                                                      \
