@@ -21,7 +21,7 @@ enum class AttentionFeature : uint32_t {
   // Of the batch:
   kBatchRows,      // rows that run
   kDecodeTokens,   // visible tokens of all rows of one query token
-  kLongestDecode,  // of the longest such row; above 2^24 rounded to 24 bits
+  kLongestDecode,  // of the longest such row
   kPromptTokens,   // query tokens of all rows of more
 };
 inline constexpr uint32_t kNumAttentionFeatures = 6;

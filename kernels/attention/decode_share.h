@@ -31,8 +31,9 @@ inline constexpr uint32_t kMaxDecodeShares = 65535;
 // Of a tile's members: nobody, a row that does not run or goes alone in this step.
 inline constexpr uint32_t kNoMember = 0xffffffffu;
 
-// A row of one query token, or a tile. One of another number of query tokens has no leaves.
-struct DecodeRow {
+// A row of one query token, or a tile. Of a row of another number, and of a tile in which no member
+// takes part, all but `query` is zero.
+struct alignas(16) DecodeRow {
   uint32_t row;          // resident row: whose block table
   uint32_t query;        // index of its query token in the step; of a tile: of its first member
                          // among AttentionArgs.prefix_members
@@ -66,7 +67,7 @@ static_assert(sizeof(PrefixMember) == 16);
 constexpr uint32_t TilePrefix(uint32_t tokens) { return tokens / kLeafMultiple * kLeafMultiple; }
 
 // What dealing needs of a row.
-struct DealtRow {
+struct alignas(16) DealtRow {
   uint32_t weight_before;  // of the rows before it
   uint32_t weight;
   uint32_t leaf_tokens;
@@ -74,7 +75,7 @@ struct DealtRow {
 };
 
 // A leaf in the order of the deal, or the place behind the last: {number of rows and tiles, 0, 0}.
-struct DecodePlace {
+struct alignas(16) DecodePlace {
   uint32_t entry;  // in the list of rows: an entry of the step or, behind these, a tile
   uint32_t kv_head;
   uint32_t leaf;  // of its own ones

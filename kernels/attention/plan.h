@@ -5,7 +5,6 @@
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/decision_tree.h"
@@ -16,7 +15,7 @@ namespace reprise::kernels {
 // A work item: query tokens [q_begin, q_begin + q_count) of one row against KV positions [kv_begin,
 // kv_end), for every KV head. num_splits > 1: it has all query tokens of its row, its result is
 // partial, and the last of the row's splits to arrive merges them in the order of their index.
-struct AttentionWorkItem {
+struct alignas(16) AttentionWorkItem {
   uint32_t entry;    // of the step: which of the rows that run
   uint32_t q_begin;  // query tokens are counted from the row's first
   uint32_t q_count;
@@ -63,17 +62,6 @@ constexpr uint64_t MaxDecodeItems(uint64_t max_rows, uint32_t max_splits) {
 constexpr uint64_t MaxPrefillItems(uint64_t max_rows, uint64_t max_step_tokens,
                                    uint32_t max_splits) {
   return max_step_tokens + max_rows * (max_splits / 2);
-}
-
-// Of the tree's copy in shared memory; rounded up, for what lies behind it.
-inline constexpr size_t kPlanTreeBytes = (sizeof(AttentionTree) + 15) / 16 * 16;
-
-// Shared memory that attention's part of the plan takes: the tree, and what dealing needs: places,
-// rows and tiles, and what tiles read of each row.
-constexpr size_t AttentionPlanBytes(uint64_t max_rows, uint32_t num_shares) {
-  const size_t deal = (num_shares + 1) * sizeof(DecodePlace) + 2 * max_rows * sizeof(DealtRow) +
-                      max_rows * sizeof(uint32_t);
-  return kPlanTreeBytes + (num_shares == 0 ? 0 : deal);
 }
 
 // The first KV position that a query token at `position` sees.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention's part of the plan, block style: lists the work items of the rows that run. Rows come
-// as an object of three functions of an entry's index: num_tokens (query tokens), context_before
-// (KV tokens before them) and row (the resident row). plan/plan_body.h calls it.
+// Attention's part of the plan, block style: cuts the rows that run as the tree says, and lists or
+// deals the pieces. plan/plan_body.h calls it, most of it row by row.
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_BODY_H_
 
@@ -16,15 +15,23 @@ REPRISE_FN uint32_t RoundUp(uint32_t x, uint32_t multiple) {
   return CeilDiv(x, multiple) * multiple;
 }
 
+// A row that runs, as attention's plan sees it.
+struct QueryRow {
+  uint32_t row;             // resident
+  uint32_t num_tokens;      // query tokens; 0: nothing to do
+  uint32_t context_before;  // KV tokens before them
+
+  REPRISE_FN bool decodes() const { return num_tokens == 1; }
+  // KV tokens that the query tokens see.
+  REPRISE_FN uint32_t VisibleTokens(uint32_t window) const {
+    return context_before + num_tokens - FirstSeen(window, context_before);
+  }
+};
+
 // ---- what the tree decides by, and what it decides ----
 
-// KV tokens that the query tokens of a row see.
-REPRISE_FN uint32_t VisibleTokens(uint32_t window, uint32_t context_before, uint32_t num_tokens) {
-  return context_before + num_tokens - FirstSeen(window, context_before);
-}
-
 struct BatchFeatures {
-  uint32_t rows, decode_tokens, longest_decode, prompt_tokens;
+  uint32_t rows = 0, decode_tokens = 0, longest_decode = 0, prompt_tokens = 0;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
     switch (feature) {
@@ -39,9 +46,20 @@ struct BatchFeatures {
     }
   }
 };
+// What one row adds to them, and how rows are put together.
+REPRISE_FN BatchFeatures FeaturesOf(uint32_t window, const QueryRow& row) {
+  if (row.num_tokens > 1) return {1, 0, 0, row.num_tokens};
+  const uint32_t visible = row.decodes() ? row.VisibleTokens(window) : 0;
+  return {1, visible, visible, 0};
+}
+REPRISE_FN BatchFeatures Together(const BatchFeatures& x, const BatchFeatures& y) {
+  return {x.rows + y.rows, x.decode_tokens + y.decode_tokens,
+          x.longest_decode > y.longest_decode ? x.longest_decode : y.longest_decode,
+          x.prompt_tokens + y.prompt_tokens};
+}
 
 struct RowFeatures {
-  BatchFeatures batch;
+  const BatchFeatures& batch;
   uint32_t visible_tokens, query_tokens;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
@@ -50,55 +68,13 @@ struct RowFeatures {
   }
 };
 
-// The tree at work on the rows of a step.
-template <typename Rows>
-struct AttentionDecisions {
-  const AttentionTree& tree;  // in shared memory
-  const Rows& rows;
-  uint32_t window;
-  BatchFeatures batch;
-
-  REPRISE_FN uint32_t RowLeaf(int e) const {
-    const uint32_t tokens = rows.num_tokens(e);
-    return tree.rows.LeafOf(
-        RowFeatures{batch, VisibleTokens(window, rows.context_before(e), tokens), tokens});
-  }
-  REPRISE_FN RowChoice OfRow(int e) const { return tree.rows.leaves[RowLeaf(e)]; }
-  // Of a prefix, whoever shares it.
-  REPRISE_FN RowChoice OfPrefix(uint32_t tokens) const {
-    return tree.rows.leaves[tree.rows.LeafOf(RowFeatures{batch, tokens, 1})];
-  }
-  REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
-  REPRISE_FN BatchChoice OfBatch() const { return tree.batch.leaves[BatchLeaf()]; }
-};
-
 // Copies the tree to shared memory; a Sync must follow before it is looked at.
-REPRISE_FN const AttentionTree& LoadTree(Block& b, const AttentionPlanRule& rule) {
-  auto* to = b.Shared<uint32_t>();
+REPRISE_FN const AttentionTree& LoadTree(Block& b, const AttentionPlanRule& rule, void* shared) {
+  auto* to = static_cast<uint32_t*>(shared);
   const auto* from = reinterpret_cast<const uint32_t*>(rule.tree);
   b.For(static_cast<int>(sizeof(AttentionTree) / sizeof(uint32_t)),
         [&](int i) { to[i] = from[i]; });
-  return *reinterpret_cast<const AttentionTree*>(to);
-}
-
-// Counts the batch where a node asks for it.
-template <typename Rows>
-REPRISE_FN AttentionDecisions<Rows> Decide(Block& b, const AttentionPlanRule& rule,
-                                           const AttentionTree& tree, const Rows& rows,
-                                           int num_rows) {
-  AttentionDecisions<Rows> d{tree, rows, rule.window, {}};
-  if (tree.asks_for_batch == 0) return d;
-  const auto visible = [&](int e) {
-    return rows.num_tokens(e) == 1 ? VisibleTokens(rule.window, rows.context_before(e), 1) : 0u;
-  };
-  const auto nothing = [](int, uint32_t) {};
-  d.batch.rows = static_cast<uint32_t>(num_rows);
-  d.batch.decode_tokens = b.ExclusiveScan(num_rows, visible, nothing);
-  d.batch.prompt_tokens = b.ExclusiveScan(
-      num_rows, [&](int e) { return rows.num_tokens(e) > 1 ? rows.num_tokens(e) : 0u; }, nothing);
-  const float longest = b.Max(num_rows, [&](int e) { return static_cast<float>(visible(e)); });
-  d.batch.longest_decode = longest > 0 ? static_cast<uint32_t>(longest) : 0;
-  return d;
+  return *static_cast<const AttentionTree*>(shared);
 }
 
 // ---- items ----
@@ -123,26 +99,12 @@ REPRISE_FN RowSplits SplitsOf(const SplitRule& rule, uint32_t window, uint32_t p
   return s;
 }
 
-// Rows of one query token: an item per split. Returns how many items there are.
-template <typename Rows>
-REPRISE_FN uint32_t PlanDecodeItems(Block& b, const AttentionDecisions<Rows>& decide, int num_rows,
-                                    AttentionWorkItem* items) {
-  const Rows& rows = decide.rows;
-  const auto splits_of = [&](int e) {
-    return SplitsOf(decide.OfRow(e).split, decide.window, rows.context_before(e));
-  };
-  return b.ExclusiveScan(
-      num_rows, [&](int e) { return rows.num_tokens(e) == 1 ? splits_of(e).count : 0u; },
-      [&](int e, uint32_t first) {
-        if (rows.num_tokens(e) != 1) return;
-        const RowSplits row = splits_of(e);
-        for (uint32_t s = 0; s < row.count; ++s) {
-          const uint32_t begin = row.begin + s * row.length;
-          const uint32_t end = row.end - begin > row.length ? begin + row.length : row.end;
-          items[first + s] = AttentionWorkItem{
-              static_cast<uint32_t>(e), 0, 1, begin, end, s, row.count, rows.row(e)};
-        }
-      });
+// The item of split s of entry e, a row of one query token.
+REPRISE_FN AttentionWorkItem DecodeItem(const QueryRow& row, uint32_t e, const RowSplits& splits,
+                                        uint32_t s) {
+  const uint32_t begin = splits.begin + s * splits.length;
+  const uint32_t end = splits.end - begin > splits.length ? begin + splits.length : splits.end;
+  return {e, 0, 1, begin, end, s, splits.count, row.row};
 }
 
 // ---- the deal of rows of one query token ----
@@ -180,113 +142,29 @@ REPRISE_FN SplitRule HalfOf(SplitRule rule) {
   return rule;
 }
 
-// How a prefix is cut that tiles read: a rule of its length alone.
-template <typename Rows>
-REPRISE_FN DecodeRow CutPrefix(const AttentionDecisions<Rows>& decide, uint32_t tokens) {
-  return CutRow(HalfOf(decide.OfPrefix(tokens).split), 0, tokens);
-}
-
-// Entry e, of one query token. tile_tokens: the prefix of it that tiles read.
-template <typename Rows>
-REPRISE_FN DecodeRow CutEntry(const AttentionDecisions<Rows>& decide, int e, uint32_t tile_tokens) {
-  const SplitRule rule = decide.OfRow(e).split;
-  const uint32_t position = decide.rows.context_before(e);
-  if (tile_tokens == 0) return CutRow(rule, FirstSeen(decide.window, position), position + 1);
-  DecodeRow r = CutRow(HalfOf(rule), tile_tokens, position + 1);
-  const uint32_t before = CutPrefix(decide, tile_tokens).num_leaves;
-  r.first_leaf = static_cast<uint16_t>(before);
-  r.num_leaves += before;
-  r.origin -= before * r.leaf_tokens;
-  return r;
-}
-
-// The rows of a step that share their first tokens.
-struct PlannedPrefixes {
-  const PrefixMember* members;
-  int count;
-  uint32_t* listed;  // [count] see AttentionArgs.prefix_members
-};
-
-// What tiles read of a member's row: nothing where it does not see all of it, or where the tree
-// leaves no room for two parts.
-template <typename Rows>
-REPRISE_FN uint32_t TileTokens(const AttentionDecisions<Rows>& decide, const PrefixMember& member) {
-  const int e = static_cast<int>(member.entry);
-  const uint32_t tokens = TilePrefix(member.tokens), position = decide.rows.context_before(e);
-  const bool alone = decide.rows.num_tokens(e) != 1 || tokens == 0 || tokens > position ||
-                     FirstSeen(decide.window, position) != 0;
-  if (alone || decide.OfPrefix(tokens).split.max_splits < 2 || decide.OfRow(e).split.max_splits < 2)
-    return 0;
-  return tokens;
-}
-
-// A tile of the members from `first` on; without leaves where none of them takes part.
-template <typename Rows>
-REPRISE_FN DecodeRow TileOf(const AttentionDecisions<Rows>& decide, const PlannedPrefixes& prefixes,
-                            uint32_t tile_members, int first, const uint32_t* tile_tokens) {
-  const PrefixMember member = prefixes.members[first];
-  const uint32_t left = member.count - member.index;
-  const uint32_t count = left < tile_members ? left : tile_members;
-  DecodeRow tile{};
-  for (uint32_t m = 0; m < count && tile.num_leaves == 0; ++m) {
-    const uint32_t e = prefixes.members[first + static_cast<int>(m)].entry;
-    if (tile_tokens[e] == 0) continue;
-    tile = CutPrefix(decide, tile_tokens[e]);
-    tile.row = decide.rows.row(static_cast<int>(e));
-    tile.num_members = static_cast<uint16_t>(count);
-  }
-  tile.query = static_cast<uint32_t>(first);
-  return tile;
-}
-
-// Lists the tiles at `list`, and their members. tile_tokens: [entries] what tiles read of each
-// row, filled in. Returns how many tiles there are. A barrier is behind it.
-template <typename Rows>
-REPRISE_FN uint32_t PlanTiles(Block& b, const AttentionPlanRule& rule,
-                              const AttentionDecisions<Rows>& decide, int num_rows,
-                              const PlannedPrefixes& prefixes, DecodeRow* list,
-                              uint32_t* tile_tokens) {
-  b.For(num_rows, [&](int e) { tile_tokens[e] = 0; });
-  b.Sync();
-  b.For(prefixes.count, [&](int m) {
-    const PrefixMember member = prefixes.members[m];
-    const uint32_t tokens = TileTokens(decide, member);
-    tile_tokens[member.entry] = tokens;
-    prefixes.listed[m] = tokens != 0 ? member.entry : kNoMember;
-  });
-  b.Sync();
-  const auto begins = [&](int m) {
-    return prefixes.members[m].index % rule.tile_members == 0 ? 1u : 0u;
-  };
-  const uint32_t num_tiles = b.ExclusiveScan(prefixes.count, begins, [&](int m, uint32_t t) {
-    if (begins(m) != 0) list[t] = TileOf(decide, prefixes, rule.tile_members, m, tile_tokens);
-  });
-  b.Sync();
-  return num_tiles;
-}
-
-// The order of the deal, by weight.
+// The order of the deal, by weight. Weight: the type that holds that of all rows and heads.
+template <typename Weight>
 struct DecodeDeal {
   const DealtRow* rows;  // of every entry and tile
   uint32_t num_rows, num_kv_heads;
   uint32_t overhead;  // of a leaf
-  uint64_t weight;    // of all
+  Weight weight;      // of all
 
   // The first leaf that begins at or behind so much weight.
-  REPRISE_FN DecodePlace At(uint64_t target) const {
+  REPRISE_FN DecodePlace At(Weight target) const {
     const DecodePlace end{num_rows, 0, 0, 0};
     if (target >= weight) return end;
     uint32_t low = 0, high = num_rows;  // the last entry that begins at or before it
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
-      if (uint64_t{rows[middle].weight_before} * num_kv_heads <= target) {
+      if (Weight{rows[middle].weight_before} * num_kv_heads <= target) {
         low = middle;
       } else {
         high = middle;
       }
     }
     const DealtRow row = rows[low];
-    const auto in_row = static_cast<uint32_t>(target - uint64_t{row.weight_before} * num_kv_heads);
+    const auto in_row = static_cast<uint32_t>(target - Weight{row.weight_before} * num_kv_heads);
     DecodePlace p{low, in_row / row.weight, 0, 0};
     p.leaf = CeilDiv(in_row - p.kv_head * row.weight, LeafWeight(row.leaf_tokens, overhead));
     if (p.leaf < row.num_leaves) return p;
@@ -299,67 +177,57 @@ struct DecodeDeal {
     return p;
   }
 
-  // floor(weight * share / shares), shares at most kMaxDecodeShares. In 32 bits where they do,
-  // since 64 are slow to divide.
-  REPRISE_FN uint64_t TargetOf(uint32_t share, uint32_t shares) const {
-    const uint64_t each =
-        weight >> 32 == 0 ? static_cast<uint32_t>(weight) / shares : weight / shares;
-    const auto left = static_cast<uint32_t>(weight - each * shares);
-    return each * share + left * share / shares;
+  // Where the shares begin, and the last one ends: weights differ by one before leaves are rounded
+  // to. taking: blocks that get any.
+  REPRISE_FN void Places(Block& b, uint32_t num_shares, uint32_t taking,
+                         DecodePlace* places) const {
+    const Weight each = weight / taking;
+    const auto left = static_cast<uint32_t>(weight - each * taking);
+    b.For(static_cast<int>(num_shares) + 1, [&](int s) {
+      const auto share = static_cast<uint32_t>(s);
+      const Weight target = each * share + (share < left ? share : left);
+      places[s] = At(share < taking ? target : weight);
+    });
   }
 };
 
-// Deals the leaves of rows of one query token to rule.num_shares blocks, or to the first of them,
-// as the tree says. A share's weight differs from the mean by less than a leaf's. query_start: as
-// StepPlan's. max_rows: of the list, which has room for as many tiles. scratch: shared memory,
-// AttentionPlanBytes without the tree.
-template <typename Rows>
-REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule,
-                                 const AttentionDecisions<Rows>& decide, int num_rows,
-                                 uint32_t max_rows, const uint32_t* query_start,
-                                 const PlannedPrefixes& prefixes, DecodeRow* list,
-                                 DecodeShare* shares, unsigned char* scratch) {
-  auto* places = reinterpret_cast<DecodePlace*>(scratch);
-  auto* dealt = reinterpret_cast<DealtRow*>(places + rule.num_shares + 1);
-  auto* tile_tokens = reinterpret_cast<uint32_t*>(dealt + 2 * uint64_t{max_rows});
-  const Rows& rows = decide.rows;
-  const bool has_tiles = rule.tile_members != 0 && prefixes.count != 0;
-  const uint32_t num_tiles =
-      has_tiles ? PlanTiles(b, rule, decide, num_rows, prefixes, list + num_rows, tile_tokens) : 0;
-  const int num_dealt = num_rows + static_cast<int>(num_tiles);
-  const BatchChoice batch = decide.OfBatch();
+// Wide weights are slow to divide, and seldom needed.
+REPRISE_SELDOM_FN void WidePlaces(Block& b, const DecodeDeal<uint64_t>& deal, uint32_t num_shares,
+                                  uint32_t taking, DecodePlace* places) {
+  deal.Places(b, num_shares, taking, places);
+}
+
+// Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
+// them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
+// rows as they were cut, by entry. places: [num_shares + 1] shared memory.
+REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const BatchChoice& batch,
+                                 const DecodeDeal<uint64_t>& deal, const DecodeRow* list,
+                                 DecodePlace* places, DecodeShare* shares) {
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-  const uint32_t row_weight = b.ExclusiveScan(
-      num_dealt,
-      [&](int e) {
-        DecodeRow row;
-        if (e < num_rows) {
-          row = CutEntry(decide, e, has_tiles ? tile_tokens[e] : 0);
-          row.row = rows.row(e);
-          row.query = query_start[e];
-          if (rows.num_tokens(e) != 1) row.num_leaves = 0;
-          list[e] = row;
-        } else {
-          row = list[e];
-        }
-        const uint32_t weight = RowWeight(row, batch.leaf_overhead);
-        dealt[e] = {0, weight, row.leaf_tokens, row.num_own_leaves()};
-        return weight;
-      },
-      [&](int e, uint32_t before) { dealt[e].weight_before = before; });
-  const DecodeDeal deal{dealt, static_cast<uint32_t>(num_dealt), rule.num_kv_heads,
-                        batch.leaf_overhead, uint64_t{row_weight} * rule.num_kv_heads};
-  b.For(static_cast<int>(rule.num_shares) + 1, [&](int s) {
-    const auto share = static_cast<uint32_t>(s);
-    places[s] = deal.At(share < taking ? deal.TargetOf(share, taking) : deal.weight);
-  });
+  if (deal.weight >> 32 == 0) {
+    const DecodeDeal<uint32_t> narrow{deal.rows, deal.num_rows, deal.num_kv_heads, deal.overhead,
+                                      static_cast<uint32_t>(deal.weight)};
+    narrow.Places(b, rule.num_shares, taking, places);
+  } else {
+    WidePlaces(b, deal, rule.num_shares, taking, places);
+  }
   b.Sync();
-  b.For(static_cast<int>(rule.num_shares), [&](int s) {
-    // A block with nothing to do looks at no row, so any will do.
-    const uint32_t entry = places[s].entry, last = deal.num_rows - 1;
-    shares[s].begin = places[s];
-    shares[s].end = places[s + 1];
-    if (deal.num_rows != 0) shares[s].row = list[entry < last ? entry : last];
+  // 16 bytes a thread, so that neighbours write side by side.
+  using Part = Vec<uint32_t, 4>;
+  constexpr int kParts = sizeof(DecodeShare) / sizeof(Part);
+  static_assert(kParts == 4 && sizeof(DecodePlace) == sizeof(Part));
+  b.For(static_cast<int>(rule.num_shares) * kParts, [&](int i) {
+    const int s = i / kParts, part = i % kParts;
+    const DecodePlace begin = places[s], end = places[s + 1];
+    Part x{};
+    if (part < 2) {
+      const DecodePlace place =
+          part == 0 ? begin : end;  // not by an address: it stays in registers
+      x = {{place.entry, place.kv_head, place.leaf, place.unused}};
+    } else if (!(begin == end)) {  // a block with nothing to do looks at no row
+      x = reinterpret_cast<const Part*>(list + begin.entry)[part - 2];
+    }
+    reinterpret_cast<Part*>(shares + s)[part] = x;
   });
 }
 
@@ -388,40 +256,166 @@ REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, const RowChoice& c
   return c;
 }
 
-// Returns how many items there are.
-template <typename Rows>
-REPRISE_FN uint32_t PlanPrefillItems(Block& b, const AttentionPlanRule& rule,
-                                     const AttentionDecisions<Rows>& decide, int num_rows,
-                                     AttentionWorkItem* items) {
-  const Rows& rows = decide.rows;
-  const auto cut = [&](int e) {
-    return CutPrompt(rule, decide.OfRow(e), rows.context_before(e), rows.num_tokens(e));
-  };
-  return b.ExclusiveScan(
-      num_rows, [&](int e) { return rows.num_tokens(e) > 1 ? cut(e).count : 0u; },
-      [&](int e, uint32_t first) {
-        const uint32_t n = rows.num_tokens(e);
-        if (n <= 1) return;
-        const PromptCut c = cut(e);
-        for (uint32_t i = 0; i < c.count; ++i) {
-          AttentionWorkItem item{
-              static_cast<uint32_t>(e), 0, n, c.kv_begin, 0, i, c.count, rows.row(e)};
-          if (c.length == 0) {
-            item.q_begin = i * c.q_tokens;
-            item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;
-            item.kv_begin = FirstSeen(rule.window, rows.context_before(e) + item.q_begin);
-            item.kv_end = rows.context_before(e) + item.q_begin + item.q_count;
-            item.split = 0;
-            item.num_splits = 1;
-          } else {
-            if (i != 0) item.kv_begin = c.origin + i * c.length;
-            const uint32_t end = c.origin + (i + 1) * c.length;
-            item.kv_end = end < c.kv_end ? end : c.kv_end;
-          }
-          items[first + i] = item;
-        }
-      });
+// Item i of entry e, a row of several query tokens.
+REPRISE_FN AttentionWorkItem PrefillItem(const AttentionPlanRule& rule, const QueryRow& row,
+                                         uint32_t e, const PromptCut& c, uint32_t i) {
+  const uint32_t n = row.num_tokens;
+  AttentionWorkItem item{e, 0, n, c.kv_begin, 0, i, c.count, row.row};
+  if (c.length == 0) {
+    item.q_begin = i * c.q_tokens;
+    item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;
+    item.kv_begin = FirstSeen(rule.window, row.context_before + item.q_begin);
+    item.kv_end = row.context_before + item.q_begin + item.q_count;
+    item.split = 0;
+    item.num_splits = 1;
+  } else {
+    if (i != 0) item.kv_begin = c.origin + i * c.length;
+    const uint32_t end = c.origin + (i + 1) * c.length;
+    item.kv_end = end < c.kv_end ? end : c.kv_end;
+  }
+  return item;
 }
+
+// ---- a row's work ----
+
+// What the tree makes of a row. Of one query token: leaves to deal where there is a deal, else
+// splits. Of several: `prompt`.
+struct RowWork {
+  uint32_t leaf;  // of AttentionTree.rows
+  DecodeRow dealt;
+  uint32_t weight;  // of `dealt`
+  RowSplits splits;
+  PromptCut prompt;
+
+  // In units of the deal, or items of decode_items.
+  REPRISE_FN uint32_t decode_work() const { return weight + splits.count; }
+};
+
+struct AttentionDecisions {
+  const AttentionTree& tree;  // in shared memory
+  const AttentionPlanRule& rule;
+  BatchFeatures batch;
+
+  REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
+
+  REPRISE_FN uint32_t LeafOf(const QueryRow& row) const {
+    return tree.rows.LeafOf(RowFeatures{batch, row.VisibleTokens(rule.window), row.num_tokens});
+  }
+  // How a prefix is cut that tiles read, whoever shares it: a rule of its length alone.
+  REPRISE_FN SplitRule SplitOfPrefix(uint32_t tokens) const {
+    return tree.rows.leaves[tree.rows.LeafOf(RowFeatures{batch, tokens, 1})].split;
+  }
+  REPRISE_FN DecodeRow CutPrefix(uint32_t tokens) const {
+    return CutRow(HalfOf(SplitOfPrefix(tokens)), 0, tokens);
+  }
+
+  // tile_tokens: the prefix of the row that tiles read; what lies behind it is the row's own.
+  REPRISE_FN DecodeRow CutBehind(const SplitRule& split, uint32_t tile_tokens,
+                                 uint32_t position) const {
+    if (tile_tokens == 0) return CutRow(split, FirstSeen(rule.window, position), position + 1);
+    DecodeRow r = CutRow(HalfOf(split), tile_tokens, position + 1);
+    const uint32_t before = CutPrefix(tile_tokens).num_leaves;
+    r.first_leaf = static_cast<uint16_t>(before);
+    r.num_leaves += before;
+    r.origin -= before * r.leaf_tokens;
+    return r;
+  }
+
+  // of_batch: the leaf of the batch. tile_tokens: as CutBehind's.
+  REPRISE_FN RowWork WorkOf(const QueryRow& row, const BatchChoice& of_batch,
+                            uint32_t tile_tokens) const {
+    RowWork work{};
+    work.leaf = LeafOf(row);
+    const RowChoice& choice = tree.rows.leaves[work.leaf];
+    if (row.num_tokens > 1) {
+      work.prompt = CutPrompt(rule, choice, row.context_before, row.num_tokens);
+    } else if (row.decodes() && rule.num_shares == 0) {
+      work.splits = SplitsOf(choice.split, rule.window, row.context_before);
+    } else if (row.decodes()) {
+      work.dealt = CutBehind(choice.split, tile_tokens, row.context_before);
+      work.dealt.row = row.row;
+      work.weight = RowWeight(work.dealt, of_batch.leaf_overhead);
+    }
+    return work;
+  }
+};
+
+// ---- tiles ----
+
+// The rows of a step that share their first tokens, and what becomes of them. row(e): the QueryRow
+// of an entry.
+template <typename RowOf>
+struct TilePlan {
+  const AttentionDecisions& decide;
+  const PrefixMember* members;
+  int count;
+  RowOf row;
+  uint32_t* tile_tokens;  // [entries] what tiles read of each row
+
+  // Nothing of a row that does not see all of it, nor where the tree leaves no room for two parts.
+  REPRISE_FN uint32_t TokensOf(const PrefixMember& member) const {
+    const QueryRow r = row(static_cast<int>(member.entry));
+    const uint32_t tokens = TilePrefix(member.tokens);
+    const bool alone = !r.decodes() || tokens == 0 || tokens > r.context_before ||
+                       FirstSeen(decide.rule.window, r.context_before) != 0;
+    if (alone || decide.SplitOfPrefix(tokens).max_splits < 2 ||
+        decide.tree.rows.leaves[decide.LeafOf(r)].split.max_splits < 2)
+      return 0;
+    return tokens;
+  }
+
+  // Fills in tile_tokens and AttentionArgs.prefix_members. A barrier is behind it.
+  REPRISE_FN void Choose(Block& b, int num_rows, uint32_t* listed) const {
+    b.For(num_rows, [&](int e) { tile_tokens[e] = 0; });
+    b.Sync();
+    b.For(count, [&](int m) {
+      const PrefixMember member = members[m];
+      const uint32_t tokens = TokensOf(member);
+      tile_tokens[member.entry] = tokens;
+      listed[m] = tokens != 0 ? member.entry : kNoMember;
+    });
+    b.Sync();
+  }
+
+  // The tile of the members from `first` on.
+  REPRISE_FN DecodeRow TileOf(int first) const {
+    const PrefixMember member = members[first];
+    const uint32_t left = member.count - member.index, most = decide.rule.tile_members;
+    const uint32_t num_members = left < most ? left : most;
+    DecodeRow tile{};
+    for (uint32_t m = 0; m < num_members && tile.num_leaves == 0; ++m) {
+      const uint32_t e = members[first + static_cast<int>(m)].entry;
+      if (tile_tokens[e] == 0) continue;
+      tile = decide.CutPrefix(tile_tokens[e]);
+      tile.row = row(static_cast<int>(e)).row;
+      tile.num_members = static_cast<uint16_t>(num_members);
+    }
+    tile.query = static_cast<uint32_t>(first);
+    return tile;
+  }
+
+  // Lists the tiles, behind the rows in both lists; weight: of the rows before, to which that of
+  // the tiles is added. Returns how many there are. A barrier is behind it.
+  REPRISE_FN uint32_t List(Block& b, uint32_t overhead, DecodeRow* list, DealtRow* dealt,
+                           uint32_t* weight) const {
+    const uint32_t most = decide.rule.tile_members;
+    const auto begins = [&](int m) { return members[m].index % most == 0 ? 1u : 0u; };
+    const uint32_t num_tiles = b.ExclusiveScan(count, begins, [&](int m, uint32_t t) {
+      if (begins(m) != 0) list[t] = TileOf(m);
+    });
+    b.Sync();
+    const uint32_t rows_weight = *weight;
+    *weight += b.ExclusiveScan(
+        static_cast<int>(num_tiles), [&](int t) { return RowWeight(list[t], overhead); },
+        [&](int t, uint32_t before) {
+          const DecodeRow tile = list[t];
+          dealt[t] = {rows_weight + before, RowWeight(tile, overhead), tile.leaf_tokens,
+                      tile.num_leaves};
+        });
+    b.Sync();
+    return num_tiles;
+  }
+};
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 

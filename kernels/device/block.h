@@ -16,8 +16,8 @@
 //
 // Rules: a value written in one For and read by other threads in the next needs b.Sync() between
 // them; locals outside a For must be the same in every thread; every thread of the block reaches
-// every Sync, Sum, Max, Scan. Reductions have one fixed order per (n, threads), so they never
-// depend on the rest of the batch.
+// every Sync, Sum, Max, Scan, Combine. Reductions have one fixed order per (n, threads), so they
+// never depend on the rest of the batch.
 //
 // This page is the contract of Block; gpu/block.h and host/block.h provide it.
 //
@@ -38,6 +38,14 @@
 //                  depend on put. An i falls to the thread that For gives it to, and a Sync follows
 //                  the last put: what a For wrote for an i needs no Sync before the scan reads it
 //                  for that i, and what put writes needs none after the scan
+//
+//   ScanTogether(n, get, put)
+//                  the same of several sums at once: get(i) returns a struct whose `counts`, a
+//                  Vec<uint32_t, k>, is summed; put(i, what get(i) returned, the sums). Returns the
+//                  sums of all
+//   Combine(n, none, get, op)
+//                  op over get(i) of all i, in every thread; a struct of 32-bit words, op exact and
+//                  in any order, none its neutral element
 //
 //   ArriveIsLast(counter, expected)
 //                  called by every block that contributes to one result, after its writes: true in

@@ -11,53 +11,181 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// The rows that run, as attention's plan asks for them.
-struct PlannedRows {
-  const StepPlan& plan;
-
-  REPRISE_FN uint32_t num_tokens(int e) const { return plan.entries[e].num_tokens; }
-  REPRISE_FN uint32_t context_before(int e) const { return plan.context_before[e]; }
-  REPRISE_FN uint32_t row(int e) const { return plan.entries[e].slot; }
+// What is found of a row, and what of it is summed over the rows before: that says where its
+// entries of the lists begin.
+struct PlannedRow {
+  enum Count : uint8_t {
+    kTokens,
+    kSampled,
+    kReported,
+    kPromptLogprobs,
+    kDecodeWork,
+    kPrefillItems
+  };
+  Vec<uint32_t, 6> counts;
+  RunningRow row;
+  RowWork work;
+  PlannedToken token;  // of a row of one
 };
 
+REPRISE_FN QueryRow QueryRowOf(const RunningRow& row) {
+  return {row.slot, row.num_tokens, row.context_before};
+}
+
+REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
+                              const AttentionDecisions& decide, const BatchChoice& of_batch,
+                              uint32_t tile_tokens) {
+  PlannedRow r;
+  r.row = row;
+  // Asked for before the sums, which take as long.
+  if (row.num_tokens == 1) r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
+  r.work = decide.WorkOf(QueryRowOf(row), of_batch, tile_tokens);
+  r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
+               r.work.decode_work(), r.work.prompt.count}};
+  return r;
+}
+
+// The largest e with first[e] <= i, for ascending first[0..n) with first[0] == 0.
+REPRISE_FN uint32_t OwnerOf(const uint32_t* first, uint32_t n, uint32_t i) {
+  uint32_t low = 0, high = n;
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    if (first[middle] <= i) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Lists that rows have several entries of, all threads together, where one thread a row would take
+// long: tokens of rows of several, and work items.
+struct PlanLists {
+  const PlanArgs& a;
+  const AttentionDecisions& decide;
+  const BatchChoice& of_batch;
+  const RunningRow* running;
+  uint32_t num_rows;
+
+  REPRISE_FN void Tokens(Block& b, const uint32_t* first, uint32_t count) const {
+    b.For(static_cast<int>(count), [&](int t) {
+      const auto token = static_cast<uint32_t>(t);
+      const uint32_t e = OwnerOf(first, num_rows, token);
+      const RunningRow row = running[e];
+      if (row.num_tokens <= 1) return;
+      StoreToken(b, a.plan, a.rows, row, token,
+                 LoadToken(a.plan, a.rows, a.block_size, row, token - first[e]));
+    });
+  }
+  // item(row, entry, its work, which of its items).
+  template <typename Item>
+  REPRISE_FN void Items(Block& b, const uint32_t* first, uint32_t count, AttentionWorkItem* items,
+                        Item item) const {
+    b.For(static_cast<int>(count), [&](int i) {
+      const auto index = static_cast<uint32_t>(i);
+      const uint32_t e = OwnerOf(first, num_rows, index);
+      const QueryRow row = QueryRowOf(running[e]);
+      items[i] = item(row, e, decide.WorkOf(row, of_batch, 0), index - first[e]);
+    });
+  }
+};
+
+// A chain of memory accesses and barriers as short as possible, since one block does it while the
+// device waits: a row is one thread's, in registers, and all sums over rows are one scan.
 REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const StepPlan& p = a.plan;
+  const AttentionPlanRule& rule = a.attention;
+  const PlanSharedLayout layout = PlanSharedLayoutOf(a.max_rows, rule.num_shares);
+  auto* const dealt = b.Shared<DealtRow>(layout.dealt);
+  auto* const running = b.Shared<RunningRow>(layout.running);
+  auto* const first_token = b.Shared<uint32_t>(layout.first_token);
+  auto* const first_item = b.Shared<uint32_t>(layout.first_item);
+  auto* const first_split = b.Shared<uint32_t>(layout.first_split);
+
+  const AttentionTree& tree = LoadTree(b, rule, b.Shared<AttentionTree>(layout.tree));
   const uint32_t num_rows = p.counts->num_rows;
   const int rows = static_cast<int>(num_rows);
-
-  // Asked for early, since it is not needed before long.
-  const AttentionTree& tree = LoadTree(b, a.attention);
-  PlanRows(b, p, a.rows, rows);
-  const uint32_t num_tokens = b.ExclusiveScan(
-      rows, [&](int e) { return p.entries[e].num_tokens; },
-      [&](int e, uint32_t start) { p.query_start[e] = start; });
-  b.Once([&] { p.query_start[num_rows] = num_tokens; });  // for the kernels that follow
-  PlanTokens(b, p, a.rows, a.block_size, num_rows, num_tokens);
-  const uint32_t num_sampled = PlanSampled(b, p, rows);
-  const uint32_t num_prompt =
-      p.prompt_target == nullptr ? 0 : PlanPromptLogprobs(b, p, rows, num_sampled);
-
-  const PlannedRows planned{p};
+  b.For(rows, [&](int e) { running[e] = LoadRow(p, a.rows, e); });
   b.Sync();  // the tree is there
-  const auto decide = Decide(b, a.attention, tree, planned, rows);
-  b.For(rows, [&](int e) { p.attention_leaf[e] = decide.RowLeaf(e); });
-  uint32_t num_decode = 0;
-  if (a.attention.num_shares == 0) {
-    num_decode = PlanDecodeItems(b, decide, rows, p.decode_items);
-  } else {
-    const PlannedPrefixes prefixes{p.prefix, static_cast<int>(p.counts->num_prefix_members),
-                                   p.prefix_members};
-    PlanDecodeShares(b, a.attention, decide, rows, a.max_rows, p.query_start, prefixes,
-                     p.decode_rows, p.decode_shares, b.Shared<unsigned char>(kPlanTreeBytes));
+  AttentionDecisions decide{tree, rule, {}};
+  if (tree.asks_for_batch != 0) {
+    decide.batch = b.Combine(
+        rows, BatchFeatures{},
+        [&](int e) { return FeaturesOf(rule.window, QueryRowOf(running[e])); }, Together);
   }
-  const uint32_t num_prefill = PlanPrefillItems(b, a.attention, decide, rows, p.prefill_items);
+  const BatchChoice of_batch = tree.batch.leaves[decide.BatchLeaf()];
+
+  const int num_members =
+      rule.tile_members == 0 ? 0 : static_cast<int>(p.counts->num_prefix_members);
+  const bool has_tiles = rule.num_shares != 0 && num_members != 0;
+  auto* const tile_tokens = b.Shared<uint32_t>(layout.tile_tokens);
+  const auto row_of = [&](int e) { return QueryRowOf(running[e]); };
+  const TilePlan<decltype(row_of)> tiles{decide, p.prefix, num_members, row_of, tile_tokens};
+  if (has_tiles) tiles.Choose(b, rows, p.prefix_members);
+
+  const auto sums = b.ScanTogether(
+      rows,
+      [&](int e) {
+        return PlanRow(a, running[e], decide, of_batch, has_tiles ? tile_tokens[e] : 0);
+      },
+      [&](int e, const PlannedRow& r, const Vec<uint32_t, 6>& before) {
+        const uint32_t token = before.v[PlannedRow::kTokens];
+        const uint32_t work = before.v[PlannedRow::kDecodeWork];
+        p.query_start[e] = first_token[e] = token;
+        first_item[e] = before.v[PlannedRow::kPrefillItems];
+        p.attention_leaf[e] = r.work.leaf;
+        PlanSampled(p, r.row, e, token, before.v[PlannedRow::kSampled],
+                    before.v[PlannedRow::kReported]);
+        if (r.row.num_tokens == 1) StoreToken(b, p, a.rows, r.row, token, r.token);
+        if (rule.num_shares == 0) {
+          first_split[e] = work;
+        } else {
+          DecodeRow cut = r.work.dealt;
+          cut.query = token;
+          p.decode_rows[e] = cut;
+          dealt[e] = {work, r.work.weight, cut.leaf_tokens, cut.num_own_leaves()};
+        }
+      });
+  const uint32_t num_tokens = sums.v[PlannedRow::kTokens];
+  const uint32_t num_sampled = sums.v[PlannedRow::kSampled];
+  const uint32_t num_prompt = p.prompt_target == nullptr ? 0 : sums.v[PlannedRow::kPromptLogprobs];
+  const uint32_t num_items = sums.v[PlannedRow::kPrefillItems];
+  const uint32_t decode_work = sums.v[PlannedRow::kDecodeWork];
+
+  if (rule.num_shares != 0) {
+    uint32_t num_dealt = num_rows, weight = decode_work;
+    if (has_tiles)
+      num_dealt += tiles.List(b, of_batch.leaf_overhead, p.decode_rows + num_rows, dealt + num_rows,
+                              &weight);
+    const DecodeDeal<uint64_t> deal{dealt, num_dealt, rule.num_kv_heads, of_batch.leaf_overhead,
+                                    uint64_t{weight} * rule.num_kv_heads};
+    PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
+                     p.decode_shares);
+  }
+  const PlanLists lists{a, decide, of_batch, running, num_rows};
+  if (rule.num_shares == 0) {
+    lists.Items(b, first_split, decode_work, p.decode_items,
+                [](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
+                  return DecodeItem(row, e, work.splits, i);
+                });
+  }
+  if (num_items != 0) {
+    lists.Tokens(b, first_token, num_tokens);
+    lists.Items(b, first_item, num_items, p.prefill_items,
+                [&](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
+                  return PrefillItem(rule, row, e, work.prompt, i);
+                });
+  }
+  if (num_prompt != 0) PlanPromptLogprobs(b, p, running, rows, num_sampled);
   b.Once([&] {
-    p.counts->num_tokens = num_tokens;  // without those of stopped rows
+    p.query_start[num_rows] = num_tokens;  // for the kernels that follow
+    p.counts->num_tokens = num_tokens;     // without those of stopped rows
     p.counts->num_sampled = num_sampled;
     p.counts->num_prompt_logprobs = num_prompt;
     p.counts->num_logits = num_sampled + num_prompt;
-    p.counts->num_decode_items = num_decode;
-    p.counts->num_prefill_items = num_prefill;
+    p.counts->num_decode_items = rule.num_shares == 0 ? decode_work : 0;
+    p.counts->num_prefill_items = num_items;
     p.counts->attention_leaf = decide.BatchLeaf();
   });
 }

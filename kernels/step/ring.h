@@ -57,7 +57,7 @@ constexpr uint32_t kFeaturesThatAdjust =
     kFeaturePenalties | kFeatureBias | kFeatureMask | kFeatureMinTokens;
 
 // One row that runs in this step.
-struct RowEntry {
+struct alignas(16) RowEntry {
   uint32_t slot = 0;            // resident row
   uint32_t flags = 0;           // RowEntryFlags
   uint32_t num_tokens = 0;      // query length, >= 1

@@ -13,13 +13,20 @@
 namespace reprise::kernels {
 
 // What of a row changes as it runs.
-struct RowLife {
+struct alignas(16) RowLife {
   uint32_t features;    // RowFeatures
   uint32_t generated;   // tokens sampled since the row was added
   FinishReason finish;  // a row that has stopped does nothing
   uint32_t reserved;
 };
 static_assert(sizeof(RowLife) == 16);
+
+// A row that runs, as it stands before the step: what the plan keeps of it.
+struct RunningRow {
+  uint32_t slot, flags, given_offset;
+  uint32_t num_tokens;      // 0: it has stopped
+  uint32_t context_before;  // KV tokens
+};
 
 // The token history of a row: per token how often it was sampled, and whether the prompt has it.
 constexpr uint32_t kHistoryPrompt = 1u << 31;

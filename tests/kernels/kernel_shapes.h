@@ -12,6 +12,7 @@
 #include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/catalog.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/plan/plan_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "kernels/sample/sample_geometry.h"
 #include "kernels/step/fetch_args.h"
@@ -31,7 +32,7 @@ struct FamilyShape {
 inline size_t NoSharedBytes(const kernels::DeviceTraits&, int) { return 0; }
 // Rows dealt to two blocks of each of 132 multiprocessors.
 inline size_t PlanBytes(const kernels::DeviceTraits& traits, int) {
-  return kernels::AttentionPlanBytes(256, traits.bulk_copy ? 264 : 0);
+  return kernels::PlanSharedLayoutOf(256, traits.bulk_copy ? 264 : 0).bytes;
 }
 inline size_t FetchBytes(const kernels::DeviceTraits&, int) { return kernels::kFetchAheadBytes; }
 inline size_t RopeAppendNormedBytes(const kernels::DeviceTraits&, int) {

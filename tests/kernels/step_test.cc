@@ -162,14 +162,14 @@ TEST_P(StepTest, RefusesImpossibleShapes) {
   plan.block_size = 16;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "prefill_q_tokens is 0"));
   plan.attention.prefill_q_tokens = 16;
+  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_rows is 0"));
+  plan.max_rows = 1;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "there is no attention tree"));
   const kernels::AttentionTree tree;
   plan.attention.tree = &tree;  // nothing is launched that would look at it
   plan.attention.num_shares = 65536;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "num_kv_heads is 0"));
   plan.attention.num_kv_heads = 8;
-  EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_rows is 0"));
-  plan.max_rows = 1;
   EXPECT_THAT(Plan(stream(), kernels(), plan),
               StatusIs(kInvalid, "num_shares is 65536; allowed: at most 65535"));
 }

@@ -253,7 +253,7 @@ void StepBench::ExpectIdle() {
   WalkTree(c_.tree, c_.window, {}, plan);
   mirror_.counts.attention_leaf = plan.batch_leaf;
   mirror_.query_start[0] = 0;
-  for (kernels::DecodeShare& share : mirror_.decode_shares) share.begin = share.end = {};
+  std::fill(mirror_.decode_shares.begin(), mirror_.decode_shares.end(), kernels::DecodeShare{});
 }
 
 void StepBench::Check() {

@@ -347,8 +347,8 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
       row = CutRow(split, rule.window != 0 && end > rule.window ? end - rule.window : 0, end);
     }
     row.row = slot[e];
+    if (num_tokens[e] != 1) row = {};
     row.query = plan.query_start[e];
-    if (num_tokens[e] != 1) row.num_leaves = 0;
     plan.decode_rows.push_back(row);
   }
   AddTiles(rule, members, prefixes, slot, plan);
@@ -368,16 +368,16 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
   leaves.push_back({{static_cast<uint32_t>(plan.decode_rows.size()), 0, 0, 0}, weight});
   const auto place = [&](uint32_t share) {
     const uint64_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-    const uint64_t target = weight * std::min<uint64_t>(share, taking) / taking;
+    const uint64_t target =
+        share >= taking ? weight
+                        : weight / taking * share + std::min<uint64_t>(share, weight % taking);
     return std::find_if(leaves.begin(), leaves.end(),
                         [&](const OracleLeaf& leaf) { return leaf.begin >= target; })
         ->place;
   };
   for (uint32_t s = 0; s < rule.num_shares; ++s) {
     kernels::DecodeShare share{place(s), place(s + 1), {}};
-    if (!plan.decode_rows.empty())
-      share.row =
-          plan.decode_rows[std::min<size_t>(share.begin.entry, plan.decode_rows.size() - 1)];
+    if (!(share.begin == share.end)) share.row = plan.decode_rows[share.begin.entry];
     plan.decode_shares.push_back(share);
   }
 }

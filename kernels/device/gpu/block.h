@@ -97,6 +97,44 @@ class Block {
     }
     return carry;
   }
+  template <typename Get, typename Put>
+  REPRISE_FN auto ScanTogether(int n, Get get, Put put) const {
+    using Own = decltype(get(0));
+    using Counts = decltype(Own::counts);
+    constexpr int kCounts = sizeof(Counts) / sizeof(uint32_t);
+    REPRISE_SHARED_ARRAY(Counts, warp_totals, kMaxWarps);
+    const int num_warps = BlockThreads() / kWarpSize;
+    Counts carry{};
+    for (int base = 0; base < n; base += BlockThreads()) {
+      const int i = base + ThreadX();
+      Own own{};
+      if (i < n) own = get(i);
+      Counts inclusive = own.counts;
+      ScanLanes(inclusive);
+      if (Lane() == kWarpSize - 1) warp_totals[Warp()] = inclusive;
+      SyncBlock();
+      // Every warp scans the warps' totals, a lane each.
+      Counts warps{};
+      if (Lane() < num_warps) warps = warp_totals[Lane()];
+      ScanLanes(warps);
+      Counts before;
+      REPRISE_UNROLL
+      for (int k = 0; k < kCounts; ++k) {
+        const uint32_t earlier = Shuffle(warps.v[k], Warp() == 0 ? 0 : Warp() - 1);
+        before.v[k] = carry.v[k] + (Warp() == 0 ? 0 : earlier) + inclusive.v[k] - own.counts.v[k];
+        carry.v[k] += Shuffle(warps.v[k], num_warps - 1);
+      }
+      if (i < n) put(i, own, before);
+      SyncBlock();
+    }
+    return carry;
+  }
+  template <typename V, typename Get, typename Op>
+  REPRISE_FN V Combine(int n, V none, Get get, Op op) const {
+    V v = none;
+    for (int i = ThreadX(); i < n; i += BlockThreads()) v = op(v, get(i));
+    return Reduce(v, none, op);
+  }
 
   REPRISE_FN bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
     return REPRISE_DEVICE_NS::ArriveIsLast(counter, 0, expected);
@@ -137,9 +175,27 @@ class Block {
     for (int d = kMaxWarps / 2; d > 0; d >>= 1) v = op(v, FromLane(v, d));
     return v;
   }
-  REPRISE_FN static float FromLane(float v, int mask) { return ShuffleXor(v, mask); }
-  REPRISE_FN static ValueIndex FromLane(const ValueIndex& v, int mask) {
-    return {ShuffleXor(v.value, mask), ShuffleXor(v.index, mask)};
+  // Of a number, or of a struct of 32-bit words.
+  template <typename V>
+  REPRISE_FN static V FromLane(const V& v, int mask) {
+    uint32_t words[sizeof(V) / sizeof(uint32_t)];
+    __builtin_memcpy(words, &v, sizeof(V));
+    REPRISE_UNROLL
+    for (uint32_t& word : words) word = ShuffleXor(word, mask);
+    V theirs;
+    __builtin_memcpy(&theirs, words, sizeof(V));
+    return theirs;
+  }
+  // Sums over the lanes up to the own.
+  template <typename Counts>
+  REPRISE_FN static void ScanLanes(Counts& counts) {
+    for (int d = 1; d < kWarpSize; d <<= 1) {
+      REPRISE_UNROLL
+      for (uint32_t& count : counts.v) {
+        const uint32_t up = ShuffleUp(count, d);
+        if (Lane() >= d) count += up;
+      }
+    }
   }
 
   unsigned char* shared_;

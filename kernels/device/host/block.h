@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "kernels/device/host/math.h"
 #include "runtime/device.h"
@@ -81,6 +82,23 @@ class Block {
       sum += own;
     }
     return sum;
+  }
+  template <typename Get, typename Put>
+  auto ScanTogether(int n, Get get, Put put) const {
+    using Counts = decltype(get(0).counts);
+    Counts sums{};
+    for (int i = 0; i < n; ++i) {
+      const auto own = get(i);
+      put(i, own, sums);
+      for (size_t k = 0; k < std::size(sums.v); ++k) sums.v[k] += own.counts.v[k];
+    }
+    return sums;
+  }
+  template <typename V, typename Get, typename Op>
+  V Combine(int n, V none, Get get, Op op) const {
+    V v = none;
+    for (int i = 0; i < n; ++i) v = op(v, get(i));
+    return v;
   }
 
   bool ArriveIsLast(uint32_t* counter, uint32_t expected) const {
