@@ -23,6 +23,9 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
   }
   for (const StepDraft::Mask& mask : draft.masks)
     masks_.push_back({.row = mask.row, .allowed_tokens = mask.allowed_tokens});
+  for (const StepDraft::Prefix& prefix : draft.prefixes)
+    prefixes_.push_back(
+        {.group = prefix.group, .num_blocks = prefix.num_blocks, .rows = prefix.rows});
   request_ = {.session = session.id,
               .epoch = session.epoch,
               .sequence = sequence,
@@ -30,6 +33,7 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
               .add = add_,
               .append = append_,
               .masks = masks_,
+              .prefixes = prefixes_,
               .chunks = chunks_,
               .continue_rows = draft.continue_rows,
               .continue_all = draft.continue_all,

@@ -36,6 +36,11 @@ struct StepDraft {
     uint32_t row = 0;
     std::vector<std::byte> allowed_tokens = {};
   };
+  struct Prefix {
+    uint32_t group = 0;
+    uint32_t num_blocks = 0;
+    std::vector<uint32_t> rows = {};
+  };
   struct Chunk {
     uint32_t row = 0;
     std::vector<uint32_t> tokens = {};
@@ -52,6 +57,7 @@ struct StepDraft {
   bool continue_all = false;
   ExecutionMode mode = ExecutionMode::kReplay;
   std::vector<Mask> masks = {};
+  std::vector<Prefix> prefixes = {};
 };
 
 // The request that a draft stands for. Valid as long as the draft is, unchanged.
@@ -68,6 +74,7 @@ class DraftView {
   std::vector<RowAppend> append_;
   std::vector<RowChunk> chunks_;
   std::vector<RowMask> masks_;
+  std::vector<PrefixGroup> prefixes_;
   StepRequest request_;
 };
 

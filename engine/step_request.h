@@ -5,7 +5,7 @@
 // A step names rows. A row is one sequence being generated; it stays resident on the device between
 // steps (block table, context length, last token, sampling state). Row ids are the caller's own
 // numbers, unique within its session. Within one step the operations apply in this order: drop,
-// add, append, masks, then the rows that run (chunks, continues).
+// add, append, masks, prefixes, then the rows that run (chunks, continues).
 #ifndef REPRISE_ENGINE_STEP_REQUEST_H_
 #define REPRISE_ENGINE_STEP_REQUEST_H_
 
@@ -48,6 +48,19 @@ struct RowAppend {
   std::span<const uint32_t> blocks;
 };
 
+// From this step on, rows whose block tables begin with the same num_blocks blocks, which hold
+// tokens of theirs, are a group: where the device can, their attention reads these blocks once for
+// several rows, as long as each runs one query token in a step. The rows of a group that runs
+// already are named by the group's number, with its number of blocks; they keep to it until they
+// are dropped or named again.
+// A row's bits depend on num_blocks, and not on the group's other rows, nor on whether there are
+// any; they differ from those of a row of no group.
+struct PrefixGroup {
+  uint32_t group = 0;       // the caller's number, unique within its session; 0: of no group
+  uint32_t num_blocks = 0;  // 0 for group 0 alone
+  std::span<const uint32_t> rows;
+};
+
 // Runs `tokens` at the row's next positions. With `sample`, a next token is sampled after the last
 // of them and the row may continue from it; without, the row waits for its next chunk (chunked
 // prefill).
@@ -77,6 +90,7 @@ struct StepRequest {
   std::span<const RowAdd> add;
   std::span<const RowAppend> append;
   std::span<const RowMask> masks = {};
+  std::span<const PrefixGroup> prefixes = {};
   std::span<const RowChunk> chunks;
   // Rows that run one decode token from their last sampled token. `continue_all`: every resident
   // row of the session whose last run sampled, that is not known to have stopped, and that no chunk

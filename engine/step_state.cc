@@ -22,8 +22,9 @@ void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::Kernel
   max_rows = limits.max_rows;
   attention = decoder.attention_plan();
   attention.num_kv_heads = static_cast<uint32_t>(spec.num_kv_heads);
-  attention.num_shares =
-      kernels::NumDecodeShares(kernels, static_cast<int32_t>(spec.num_heads), geometry.layout());
+  const auto heads = static_cast<int32_t>(spec.num_heads);
+  attention.num_shares = kernels::NumDecodeShares(kernels, heads, geometry.layout());
+  attention.tile_members = kernels::TileMembers(kernels, heads, geometry.layout());
 }
 
 void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers) {
@@ -32,6 +33,7 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   buffers.Add(&plan.counts, 1, "plan.counts");
   buffers.Add(&plan.entries, rows, "plan.entries");
   buffers.Add(&plan.given_tokens, tokens + rows, "plan.given_tokens");
+  buffers.Add(&plan.prefix, rows, "plan.prefix");
   buffers.Add(&plan.query_start, rows + 1, "plan.query_start");
   buffers.Add(&plan.context_before, rows, "plan.context_before");
   buffers.Add(&plan.token_id, tokens, "plan.token_id");
@@ -46,7 +48,8 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   const bool dealt = attention.num_shares != 0;
   buffers.Add(&plan.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.max_splits),
               "plan.decode_items");
-  buffers.Add(&plan.decode_rows, dealt ? rows : 0, "plan.decode_rows");
+  buffers.Add(&plan.decode_rows, dealt ? 2 * rows : 0, "plan.decode_rows");
+  buffers.Add(&plan.prefix_members, dealt ? rows : 0, "plan.prefix_members");
   buffers.Add(&plan.decode_shares, attention.num_shares, "plan.decode_shares");
   buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, attention.max_splits),
               "plan.prefill_items");

@@ -8,8 +8,8 @@ constexpr uint64_t kVarint = 5;  // bytes of an id, position or count of 32 bits
 constexpr uint64_t kFloat = 4;
 // Of a message: its own fields, the report, the ledger, the headers of columns.
 constexpr uint64_t kMessage = 1024;
-// Of a row that is dropped, added, appended to and run: all but tables, tokens and what counts as
-// sampling bytes. 211 when every field is there at its longest.
+// Of a row that is dropped, added, appended to, of a prefix group and run: all but tables, tokens
+// and what counts as sampling bytes. 232 when every field is there at its longest.
 constexpr uint64_t kStepRow = 256;
 // Of a row in all columns but top_token and top_logprob: 33, and 20 for a prompt token.
 constexpr uint64_t kResultRow = 40;

@@ -72,8 +72,8 @@ absl::StatusOr<std::vector<BatchKind>> ParseBatchKinds(std::string_view text) {
 }
 
 // Options of cells that do not go with the standard ones.
-constexpr const char* kCellOptions[] = {"--rows", "--contexts", "--batch", "--decode-share",
-                                        "--chunk"};
+constexpr const char* kCellOptions[] = {"--rows",         "--contexts", "--batch",
+                                        "--decode-share", "--chunk",    "--shared-prefix"};
 
 absl::Status CheckFlags(const AttentionFlags& flags, const CLI::App& app) {
   if (flags.svg_file == kStdoutFile) return UsageError("--svg: got \"-\", allowed: a file");
@@ -202,7 +202,8 @@ absl::Status RunAttention(AttentionFlags flags, const CLI::App& app, const Invoc
   if (flags.ladder) flags.candidates = LadderCandidates();
   std::vector<BenchCell> cells =
       flags.standard_cells ? StandardCells(flags.bench.seed) : MakeCells(flags.cells);
-  REPRISE_RETURN_IF_ERROR(CheckCells(cells, flags.bench.max_context));
+  REPRISE_RETURN_IF_ERROR(
+      CheckCells(cells, flags.bench.max_context, static_cast<uint32_t>(shape.block_size)));
   engine::NamedAttentionTree tree;
   if (!flags.tree_file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(tree, ReadAttentionTreeFile(flags.tree_file));
@@ -237,6 +238,8 @@ void AddCellOptions(CLI::App* app, AttentionFlags* flags) {
       "N,N,...", "100", "Percentages of rows that decode; the others bring a chunk of a prompt");
   AddOption(app, "--chunk", &flags->cells.chunk, CountIn(2, kMostRowTokens), "N", "512",
             "Query tokens of such a chunk, on top of the row's context");
+  AddOption(app, "--shared-prefix", &flags->cells.shared_tokens, CountIn(0, kMostRowTokens), "N",
+            "0", "Tokens that all rows of a batch begin with, in the same blocks");
   app->add_flag("--standard-cells", flags->standard_cells,
                 "The cells that Reprise is judged by, instead of rows and contexts: uniform, "
                 "ragged, skewed, ShareGPT-like and mixed");

@@ -29,6 +29,8 @@ struct RowState {
   uint32_t num_samples = 0;     // sampled once every submitted step has run, if it does not stop
   uint32_t features = 0;        // kernels::RowFeatures
   bool needs_features = false;  // the device does not know its present features yet
+  uint32_t prefix_group = 0;    // PrefixGroup; 0: none
+  uint32_t prefix_blocks = 0;
   SamplingParams sampling;      // without the arrays that it viewed
   uint32_t previous = kNoSlot;  // neighbours among the session's rows, in the order of adding
   uint32_t next = kNoSlot;

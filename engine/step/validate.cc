@@ -22,6 +22,7 @@ StepValidator::StepValidator(const kernels::StepLimits& limits,
   staged_.drop_slots.reserve(rows.max_rows());
   staged_.append_targets.reserve(rows.max_rows());
   staged_.mask_slots.reserve(rows.max_rows());
+  staged_.prefix_rows.reserve(rows.max_rows());
   add_notes_.reserve(rows.max_rows());
   counts_.reserve(4096);
 }
@@ -58,6 +59,7 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   staged_.drop_slots.clear();
   staged_.append_targets.clear();
   staged_.mask_slots.clear();
+  staged_.prefix_rows.clear();
   sampling_words_ = 0;
   skips_stopped_ = false;
   staged_.num_tokens = 0;
@@ -68,13 +70,15 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   REPRISE_RETURN_IF_ERROR(StageAdds(request));
   REPRISE_RETURN_IF_ERROR(StageAppends(request));
   REPRISE_RETURN_IF_ERROR(StageMasks(request));
+  REPRISE_RETURN_IF_ERROR(StagePrefixes(request, list));
   REPRISE_RETURN_IF_ERROR(StageChunks(request));
   REPRISE_RETURN_IF_ERROR(StageContinues(request, list));
   // A continue_all that only finds rows that have stopped may have been sent before that was known.
   if (staged_.runs.empty() && !skips_stopped_ && request.drop.empty() && request.add.empty() &&
-      request.append.empty() && request.masks.empty()) {
+      request.append.empty() && request.masks.empty() && request.prefixes.empty()) {
     return absl::InvalidArgumentError(
-        "the step names no row; allowed: at least one drop, add, append, mask, chunk or continue");
+        "the step names no row; allowed: at least one drop, add, append, mask, prefix, chunk or "
+        "continue");
   }
   if (staged_.num_tokens > limits_.max_step_tokens) {
     return absl::OutOfRangeError(absl::StrCat("the step has ", staged_.num_tokens,

@@ -50,6 +50,7 @@ struct StagedStep {
   std::vector<uint32_t> drop_slots;    // by request.drop index
   std::vector<RowRef> append_targets;  // by request.append index
   std::vector<uint32_t> mask_slots;    // by request.masks index
+  std::vector<RowRef> prefix_rows;     // of all request.prefixes, one after the other
   uint32_t num_tokens = 0;
   uint32_t num_given_tokens = 0;
   // A decode bucket serves: every run has one query token and no prompt_logprobs.
@@ -79,10 +80,12 @@ class StepValidator {
     bool runs = false;
     uint32_t append = kNoSlot;
     bool masked = false;
+    bool grouped = false;  // named by a prefix group
   };
   struct AddNote {
     bool runs = false;
     uint32_t append = kNoSlot;
+    bool grouped = false;
   };
 
   SlotNote& Note(uint32_t slot);
@@ -94,6 +97,11 @@ class StepValidator {
   absl::Status StageAdds(const StepRequest& request);
   absl::Status StageAppends(const StepRequest& request);
   absl::Status StageMasks(const StepRequest& request);
+  absl::Status StagePrefixes(const StepRequest& request, const RowList& list);
+  // The rows of request.prefixes[index], of which `refs` says where they are, against one another
+  // and the group's other rows.
+  absl::Status CheckPrefix(const StepRequest& request, const RowList& list, size_t index,
+                           std::span<const RowRef> refs);
   absl::Status StageChunks(const StepRequest& request);
   absl::Status CheckHistory(const RowAdd& add) const;
   // The blocks hold what the row counts on: tokens that the session itself has written.

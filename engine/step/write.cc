@@ -18,14 +18,16 @@ std::byte* Put(std::byte* to, std::span<const T> values) {
 
 }  // namespace
 
-StepWriter::StepWriter(const kernels::StepEntryLayout& layout, uint32_t vocab_size,
-                       std::span<const uint32_t> eos_token_ids, RowTable& rows)
+StepWriter::StepWriter(const kernels::StepEntryLayout& layout, uint32_t block_size,
+                       uint32_t vocab_size, std::span<const uint32_t> eos_token_ids, RowTable& rows)
     : layout_(layout),
+      block_size_(block_size),
       vocab_size_(vocab_size),
       eos_token_ids_(eos_token_ids.begin(), eos_token_ids.end()),
       rows_(rows) {
   added_slots_.reserve(rows.max_rows());
   ran_slots_.reserve(rows.max_rows());
+  members_.reserve(rows.max_rows());
 }
 
 void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence,
@@ -42,6 +44,7 @@ void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uin
     WriteTable(target, rows_.state(target).table_length, request.append[i].blocks);
   }
   WriteMasks(request, staged);
+  ApplyPrefixes(request, staged);
   ran->clear();
   ran_slots_.clear();
   for (const StagedRun& run : staged.runs) {
@@ -50,6 +53,7 @@ void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uin
     ran->push_back(run.row);
     ran_slots_.push_back(target);
   }
+  WritePrefixMembers(staged);
   std::memcpy(ring_entry_, &header_, sizeof(header_));
 }
 
@@ -142,6 +146,42 @@ void StepWriter::WriteMasks(const StepRequest& request, const StagedStep& staged
     if (!allowed.empty())
       Put(AddSamplingUpdate(staged.mask_slots[i], kernels::kUpdateMask, MaskWords(vocab_size_)),
           allowed);
+  }
+}
+
+void StepWriter::ApplyPrefixes(const StepRequest& request, const StagedStep& staged) {
+  size_t next = 0;
+  for (const PrefixGroup& prefix : request.prefixes) {
+    for (size_t i = 0; i < prefix.rows.size(); ++i) {
+      const RowRef& ref = staged.prefix_rows[next++];
+      RowState& state = rows_.state(ref.add != kNoSlot ? added_slots_[ref.add] : ref.slot);
+      state.prefix_group = prefix.group;
+      state.prefix_blocks = prefix.num_blocks;
+    }
+  }
+}
+
+void StepWriter::WritePrefixMembers(const StagedStep& staged) {
+  members_.clear();
+  for (size_t e = 0; e < staged.runs.size(); ++e) {
+    const StagedRun& run = staged.runs[e];
+    const uint64_t group = rows_.state(ran_slots_[e]).prefix_group;
+    if (group != 0 && run.num_tokens == 1 && !run.stopped) members_.push_back(group << 32 | e);
+  }
+  if (!std::ranges::is_sorted(members_)) std::ranges::sort(members_);
+  header_.num_prefix_members = static_cast<uint32_t>(members_.size());
+  for (size_t begin = 0, end = 0; begin < members_.size(); begin = end) {
+    while (end < members_.size() && members_[end] >> 32 == members_[begin] >> 32) ++end;
+    for (size_t m = begin; m < end; ++m) {
+      const auto entry = static_cast<uint32_t>(members_[m]);
+      const kernels::PrefixMember member{
+          .entry = entry,
+          .tokens = rows_.state(ran_slots_[entry]).prefix_blocks * block_size_,
+          .index = static_cast<uint32_t>(m - begin),
+          .count = static_cast<uint32_t>(end - begin)};
+      std::memcpy(ring_entry_ + layout_.prefix_members + m * sizeof(member), &member,
+                  sizeof(member));
+    }
   }
 }
 

@@ -17,8 +17,9 @@ namespace reprise::engine {
 
 class StepWriter {
  public:
-  // `vocab_size` and `eos_token_ids`: the model's. A view of `rows`.
-  StepWriter(const kernels::StepEntryLayout& layout, uint32_t vocab_size,
+  // block_size: tokens of a KV block. `vocab_size` and `eos_token_ids`: the model's. A view of
+  // `rows`.
+  StepWriter(const kernels::StepEntryLayout& layout, uint32_t block_size, uint32_t vocab_size,
              std::span<const uint32_t> eos_token_ids, RowTable& rows);
 
   // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
@@ -36,15 +37,20 @@ class StepWriter {
   void WriteRun(const StagedRun& run, uint32_t slot);
   void WriteSampling(const RowAdd& add, uint32_t slot);
   void WriteMasks(const StepRequest& request, const StagedStep& staged);
+  void ApplyPrefixes(const StepRequest& request, const StagedStep& staged);
+  // The groups of the rows that run, each one's members in request order.
+  void WritePrefixMembers(const StagedStep& staged);
   // The place of `words` words of sampling data for the row, to be filled in.
   std::byte* AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind, size_t words);
 
   const kernels::StepEntryLayout layout_;
+  const uint32_t block_size_;
   const uint32_t vocab_size_;
   const std::vector<uint32_t> eos_token_ids_;
   RowTable& rows_;
   std::vector<uint32_t> added_slots_;  // by request.add index
   std::vector<uint32_t> ran_slots_;
+  std::vector<uint64_t> members_;  // group, entry
 
   // Cursor of the ring entry being written.
   std::byte* ring_entry_ = nullptr;

@@ -20,6 +20,10 @@ namespace reprise::kernels {
 // tokens. A cache that it reads is swizzled (KvLayout); kv.swizzled does not matter here.
 uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
 
+// Rows of a tile of that kernel, for AttentionPlanRule.tile_members: so many that share their first
+// tokens read them once. 0 where there is no such kernel.
+uint32_t TileMembers(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
+
 // kNaive: one query token and one query head at a time; what the plan says of splits is left aside.
 enum class AttentionCandidate : uint8_t { kBest, kPortable, kNaive };
 // Which list a launch walks: items of one query token, or of several.

@@ -34,9 +34,10 @@ struct AttentionArgs {
   uint32_t* arrivals = nullptr;
   // Bulk decode kernel: the step's deal in place of items. Its partial results are pieces of leaves
   // (decode_fold.h), at index entry * max_splits + leaf.
-  const DecodeRow* decode_rows = nullptr;  // [decode rows]
-  const DecodeShare* shares = nullptr;     // [blocks of its grid]; nullptr: items are there
-  uint32_t* piece_leaves = nullptr;        // [max_rows * max_splits, num_kv_heads]
+  const DecodeRow* decode_rows = nullptr;    // [entries + tiles]
+  const uint32_t* prefix_members = nullptr;  // of tiles: the entries of the rows, or kNoMember
+  const DecodeShare* shares = nullptr;       // [blocks of its grid]; nullptr: items are there
+  uint32_t* piece_leaves = nullptr;          // [max_rows * max_splits, num_kv_heads]
   uint32_t max_splits = 0;
   // Bulk decode kernel: may read the deal, and KV of all tokens but the rows' newest, without
   // waiting for the kernel that is enqueued just before this one, which writes none of them.

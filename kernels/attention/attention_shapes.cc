@@ -78,6 +78,11 @@ uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLa
                                BulkBlocksPerMultiprocessor(kv.head_dim));
 }
 
+uint32_t TileMembers(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv) {
+  if (BulkDecodeKernel(kernels, num_heads, kv) == nullptr) return 0;
+  return static_cast<uint32_t>(BulkTileMembers(num_heads / kv.num_kv_heads));
+}
+
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
                                                AttentionPhase phase) {
   const LoadedKernel& kernel = *Choose(kernels, phase, args.kv.head_dim);

@@ -6,12 +6,14 @@
 // a row's bits depend on the row alone (decode_fold.h).
 //
 // The warps share out a leaf's chunks of 16 tokens, each with a ring of its own, and merge behind
-// every leaf. Arrivals are slow while memory is busy: those who compute go on meanwhile, and look
-// an item later whether they were the row's last.
+// every leaf; of tiles, every warp takes all chunks (decode_bulk_tile.h). Arrivals are slow while
+// memory is busy: those who compute go on meanwhile, and look an item later whether they were the
+// row's last.
 #ifndef REPRISE_KERNELS_ATTENTION_DECODE_BULK_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_DECODE_BULK_BODY_H_
 
 #include "kernels/attention/decode_bulk_producer.h"
+#include "kernels/attention/decode_bulk_tile.h"
 #include "kernels/attention/decode_fold.h"
 #include "kernels/attention/token_softmax.h"
 
@@ -35,7 +37,11 @@ class BulkConsumer {
       BarrierWait(shared_.Barrier(kBarriers.item_full + slot), Items::Turn(count));
       const BulkItem item = shared_.items()[slot];
       if (item.num_leaves == 0) break;
-      RunItem(item, count);
+      if (item.is_tile()) {
+        RunTile(item, count);
+      } else {
+        RunItem(item, count);
+      }
       SyncWarp();
       if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.stored + slot));
       if (count > 0) FinishItem(count - 1);
@@ -78,6 +84,16 @@ class BulkConsumer {
     if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.query_empty + query));
   }
 
+  REPRISE_FN void RunTile(const BulkItem& item, uint32_t count) {
+    const uint32_t* const places = shared_.Places(Items::At(count));
+    BulkTile<T, kHeadSize>(a_, shared_, item).Run(places, score_factor_, softmax_);
+    const uint32_t place = places[Warp()] + ItemChunks(item) / kBulkWarps;
+    stage_ = RingPlace<kStages>::At(place);
+    turn_ = RingPlace<kStages>::Turn(place);
+    SyncWarp();
+    if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.query_empty + Queries::At(count)));
+  }
+
   // The warp's chunks of a leaf.
   REPRISE_FN void RunLeaf(const BulkItem& item, uint32_t leaf) {
     const uint32_t origin = item.row.origin + leaf * item.row.leaf_tokens;
@@ -93,7 +109,7 @@ class BulkConsumer {
       softmax_.Take(SharedAddress(shared_.Keys(chunk)), SharedAddress(shared_.Values(chunk)),
                     score_factor_, seen, [&](float(&s)[4]) { AdjustScores(item, token, s); });
       SyncWarp();
-      if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.empty + chunk));
+      if (Lane() == 0) BarrierArriveTimes(shared_.Barrier(kBarriers.empty + chunk), kBulkWarps);
       if (++stage_ == kStages) {
         stage_ = 0;
         ++turn_;
@@ -246,13 +262,17 @@ class BulkConsumer {
     });
   }
 
-  // Once the item's arrival is known: whoever was the row's last puts its pieces together.
+  // Once the item's arrival is known: whoever was a row's last puts its pieces together.
   REPRISE_FN void FinishItem(uint32_t count) {
     const int slot = Items::At(count);
     const BulkItem item = shared_.items()[slot];
     if (!item.is_whole_row()) {
       BarrierWait(shared_.Barrier(kBarriers.arrived + slot), Items::Turn(count));
-      if (shared_.last()[slot] != 0) FoldPieces<T>(a_, item, group_, ThreadX());
+      uint32_t last = shared_.last()[slot];
+      for (uint32_t member = 0; last != 0; ++member, last >>= 1) {
+        if ((last & 1u) == 0) continue;
+        FoldPieces<T>(a_, item.is_tile() ? MemberItem(a_, item, member) : item, group_, ThreadX());
+      }
     }
     SyncWarp();
     if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.item_empty + slot));
@@ -272,34 +292,38 @@ class BulkConsumer {
   uint32_t turn_ = 0, merges_ = 0;
 };
 
-// One lane counts the leaves of every item that is part of a row, once they are stored.
+// Counts the leaves of every item that is part of a row or of several, once they are stored.
 template <int kHeadSize>
 REPRISE_FN void CountBulkArrivals(const AttentionArgs& a, const BulkShared<kHeadSize>& shared) {
   constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
   using Items = RingPlace<kBulkItems>;
-  if (Lane() != 0) return;
   WaitForPrevious();
   for (uint32_t count = 0;; ++count) {
     const int slot = Items::At(count);
-    BarrierWait(shared.Barrier(kBarriers.item_full + slot), Items::Turn(count));
+    if (Lane() == 0) BarrierWait(shared.Barrier(kBarriers.item_full + slot), Items::Turn(count));
+    SyncWarp();
     const BulkItem item = shared.items()[slot];
     if (item.num_leaves == 0) return;
-    BarrierWait(shared.Barrier(kBarriers.stored + slot), Items::Turn(count));
-    if (!item.is_whole_row()) {
-      uint32_t* const arrivals =
-          a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
-      const uint32_t before = AtomicAddAcquireRelease(arrivals, item.num_leaves);
-      const bool last = before + item.num_leaves == item.row.num_leaves;
-      if (last) *arrivals = 0;
-      shared.last()[slot] = last ? 1u : 0u;
+    if (Lane() == 0) BarrierWait(shared.Barrier(kBarriers.stored + slot), Items::Turn(count));
+    SyncWarp();
+    uint32_t last = 0;
+    if (item.is_tile()) {
+      last = CountTileArrivals(a, item);
+    } else if (Lane() == 0 && !item.is_whole_row()) {
+      last = CountArrival(a, item) ? 1u : 0u;
     }
-    BarrierArrive(shared.Barrier(kBarriers.arrived + slot));
-    BarrierArrive(shared.Barrier(kBarriers.item_empty + slot));
+    SyncWarp();  // the item has been read
+    if (Lane() == 0) {
+      shared.last()[slot] = last;
+      BarrierArrive(shared.Barrier(kBarriers.arrived + slot));
+      BarrierArrive(shared.Barrier(kBarriers.item_empty + slot));
+    }
   }
 }
 
 // How many arrivals complete a phase.
 REPRISE_FN uint32_t BulkArrivals(const BulkBarriers& barriers, int index) {
+  if (index >= barriers.empty && index < barriers.item_full) return kBulkWarps;
   if (index >= barriers.item_empty && index < barriers.query_empty) return kBulkWarps + 1;
   if (index >= barriers.query_empty && index < barriers.arrived) return kBulkWarps;
   return index == barriers.merge ? kBulkComputeThreads : 1;

@@ -38,15 +38,21 @@ constexpr uint32_t BulkTileBytes(int head_size) { return kBulkChunk * BulkRowByt
 inline constexpr int kBulkMergeRows = 4;
 constexpr int BulkMergeStride(int head_size) { return head_size + 4; }
 
-// A run of leaves of one row and KV head.
+// Members of a tile: every warp that computes takes as many as its columns hold.
+constexpr int BulkWarpMembers(int group) { return kBulkMaxGroup / group; }
+constexpr int BulkTileMembers(int group) { return kBulkWarps * BulkWarpMembers(group); }
+static_assert(BulkTileMembers(1) <= 32);  // one for each lane that counts arrivals
+
+// A run of leaves of one row or tile and KV head.
 struct BulkItem {
   uint32_t num_leaves;  // of the item; 0: there is no further item
-  uint32_t leaf;        // the first
+  uint32_t leaf;        // the first, among all of the row's
   uint32_t kv_head;
-  uint32_t entry;  // of the step
+  uint32_t entry;  // in the list of rows
   DecodeRow row;
 
-  constexpr bool is_whole_row() const { return num_leaves == row.num_leaves; }
+  constexpr bool is_tile() const { return row.is_tile(); }
+  constexpr bool is_whole_row() const { return num_leaves == row.num_leaves && !is_tile(); }
 };
 static_assert(sizeof(BulkItem) == 48);
 
@@ -58,7 +64,9 @@ struct BulkSharedLayout {
   uint32_t max = 0;       // [kBulkWarps, kBulkMaxGroup] f32
   uint32_t sum = 0;       // the same
   uint32_t items = 0;     // [kBulkItems] BulkItem
-  uint32_t last = 0;      // [kBulkItems] words: whether the item was its row's last to arrive
+  uint32_t places = 0;    // [kBulkItems, kBulkWarps] words: of tiles, where they begin in the rings
+  uint32_t last = 0;      // [kBulkItems] words: whether the item was its row's last to arrive; of
+                          // tiles, a bit for every member
   uint32_t barriers = 0;  // BulkBarriers
   uint32_t bytes = 0;
 };
@@ -95,7 +103,8 @@ constexpr BulkSharedLayout BulkLayout(int head_size) {
       l.merge + kBulkWarps * kBulkMergeRows * 4 * static_cast<uint32_t>(BulkMergeStride(head_size));
   l.sum = l.max + kBulkWarps * kBulkMaxGroup * 4;
   l.items = l.sum + kBulkWarps * kBulkMaxGroup * 4;
-  l.last = l.items + kBulkItems * static_cast<uint32_t>(sizeof(BulkItem));
+  l.places = l.items + kBulkItems * static_cast<uint32_t>(sizeof(BulkItem));
+  l.last = l.places + kBulkItems * kBulkWarps * 4;
   l.barriers = l.last + kBulkItems * 4;
   l.bytes = l.barriers + static_cast<uint32_t>(BulkBarriersFor(head_size).count) * 8;
   return l;

@@ -31,6 +31,10 @@ struct BulkShared {
   REPRISE_FN float* max() const { return reinterpret_cast<float*>(base + kLayout.max); }
   REPRISE_FN float* sum() const { return reinterpret_cast<float*>(base + kLayout.sum); }
   REPRISE_FN BulkItem* items() const { return reinterpret_cast<BulkItem*>(base + kLayout.items); }
+  // Chunks that went through each warp's ring before a tile.
+  REPRISE_FN uint32_t* Places(int slot) const {
+    return reinterpret_cast<uint32_t*>(base + kLayout.places) + slot * kBulkWarps;
+  }
   REPRISE_FN uint32_t* last() const { return reinterpret_cast<uint32_t*>(base + kLayout.last); }
   // `index`: of kBarriers, plus the place in the ring.
   REPRISE_FN uint64_t* Barrier(int index) const {
@@ -71,8 +75,8 @@ class ShareWalk {
     while (row_.num_leaves == 0 && !(at_ == end_)) NextEntry();
     if (at_ == end_) return BulkItem{0, 0, 0, 0, row_};
     const bool is_last = at_.entry == end_.entry && at_.kv_head == end_.kv_head;
-    const BulkItem item{(is_last ? end_.leaf : row_.num_leaves) - at_.leaf, at_.leaf, at_.kv_head,
-                        at_.entry, row_};
+    const BulkItem item{(is_last ? end_.leaf : row_.num_own_leaves()) - at_.leaf,
+                        row_.first_leaf + at_.leaf, at_.kv_head, at_.entry, row_};
     if (is_last) {
       at_ = end_;
     } else {
@@ -160,20 +164,25 @@ class BulkProducer {
                           block_size_.Quotient(token, &in_block)];
   }
 
-  // Hands the item to those who compute, and asks for its queries. An item without leaves says that
-  // there are no more.
+  // Hands the item to those who compute, and asks for its queries; those of a tile are loaded by
+  // whom they are for. An item without leaves says that there are no more.
   REPRISE_FN void Announce(const BulkItem& item, uint32_t count) {
+    const int slot = Items::At(count), query = Queries::At(count);
+    if (lane_ == 0 && Items::Turn(count) > 0)
+      BarrierWait(shared_.Barrier(kBarriers.item_empty + slot), Items::Turn(count) - 1);
+    if (item.is_tile()) {
+      SyncWarp();
+      if (lane_ < kBulkWarps) shared_.Places(slot)[lane_] = chunks_before_;
+      SyncWarp();
+    }
     if (lane_ == 0) {
-      const int slot = Items::At(count), query = Queries::At(count);
       uint64_t* const full = shared_.Barrier(kBarriers.item_full + slot);
-      if (Items::Turn(count) > 0)
-        BarrierWait(shared_.Barrier(kBarriers.item_empty + slot), Items::Turn(count) - 1);
       shared_.items()[slot] = item;
-      if (item.num_leaves == 0) {
+      if (item.num_leaves != 0 && Queries::Turn(count) > 0)
+        BarrierWait(shared_.Barrier(kBarriers.query_empty + query), Queries::Turn(count) - 1);
+      if (item.num_leaves == 0 || item.is_tile()) {
         BarrierArrive(full);
       } else {
-        if (Queries::Turn(count) > 0)
-          BarrierWait(shared_.Barrier(kBarriers.query_empty + query), Queries::Turn(count) - 1);
         const int group = a_.num_heads / a_.kv.num_kv_heads;
         const uint32_t bytes = static_cast<uint32_t>(group) * BulkRowBytes(kHeadSize);
         const int64_t head = static_cast<int64_t>(item.row.query) * a_.num_heads +
@@ -193,6 +202,7 @@ class BulkProducer {
     uint32_t first;  // of them
     int stage;
     uint32_t turn;
+    bool again;  // other tiles may read it, too
   };
   // Of the lane's chunk, of kWarpSize from `first` on, whose block is `page`.
   REPRISE_FN ChunkRequest RequestOf(const BulkItem& item, uint32_t first, uint32_t page) const {
@@ -211,6 +221,7 @@ class BulkProducer {
              a_.kv.RowOffset(in_block + r.first);
     r.stage = static_cast<int>(lane_ % kBulkWarps) * kStages + Stages::At(count);
     r.turn = Stages::Turn(count);
+    r.again = item.is_tile();
     return r;
   }
 
@@ -232,16 +243,23 @@ class BulkProducer {
     if (r.rows == 0) return BarrierArrive(full);
     BarrierArriveExpectBytes(full, 2 * r.rows * BulkRowBytes(kHeadSize));
     const T* const values = r.keys + a_.kv.HeadOffset(0, kValues, 0);
+    const auto copy = [&](unsigned char* to, const T* from, uint32_t bytes) {
+      if (r.again) {
+        CopyBulk(to, from, bytes, full);
+      } else {
+        CopyBulkOnce(to, from, bytes, full);
+      }
+    };
     if (r.rows == kBulkChunk && a_.kv.block_size == kBulkChunk) {
-      CopyBulkOnce(shared_.Keys(r.stage), r.keys, BulkTileBytes(kHeadSize), full);
-      CopyBulkOnce(shared_.Values(r.stage), values, BulkTileBytes(kHeadSize), full);
+      copy(shared_.Keys(r.stage), r.keys, BulkTileBytes(kHeadSize));
+      copy(shared_.Values(r.stage), values, BulkTileBytes(kHeadSize));
       return;
     }
     for (int panel = 0; panel < kHeadSize / 64; ++panel) {
       const int64_t offset = static_cast<int64_t>(panel) * a_.kv.block_size * 64;
       const uint32_t at = (static_cast<uint32_t>(panel) * kBulkChunk + r.first) * kKvPanelBytes;
-      CopyBulkOnce(shared_.Keys(r.stage) + at, r.keys + offset, r.rows * kKvPanelBytes, full);
-      CopyBulkOnce(shared_.Values(r.stage) + at, values + offset, r.rows * kKvPanelBytes, full);
+      copy(shared_.Keys(r.stage) + at, r.keys + offset, r.rows * kKvPanelBytes);
+      copy(shared_.Values(r.stage) + at, values + offset, r.rows * kKvPanelBytes);
     }
   }
 

@@ -68,6 +68,17 @@ REPRISE_FN uint32_t* PieceLeaves(const AttentionArgs& a, const BulkItem& item, u
          item.kv_head;
 }
 
+// Counts the item's leaves, which have been stored: whether they were the row's last. The counter
+// is 0 again after the last.
+REPRISE_FN bool CountArrival(const AttentionArgs& a, const BulkItem& item) {
+  uint32_t* const arrivals =
+      a.arrivals + static_cast<int64_t>(item.entry) * a.kv.num_kv_heads + item.kv_head;
+  const uint32_t before = AtomicAddAcquireRelease(arrivals, item.num_leaves);
+  const bool last = before + item.num_leaves == item.row.num_leaves;
+  if (last) *arrivals = 0;
+  return last;
+}
+
 REPRISE_FN void StorePiece(const AttentionArgs& a, const BulkItem& item, uint32_t leaf, int head,
                            int column, const FoldedColumns& x) {
   const int64_t at = PartialIndex(a, item.entry, leaf, 1, 0, head);

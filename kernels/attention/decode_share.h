@@ -5,6 +5,13 @@
 // batch: every block gets a contiguous run of the leaves of all rows and KV heads, in the order
 // (row, KV head, leaf), of nearly the same weight. Computed once per step, on the device
 // (plan_body.h).
+//
+// Rows of a group that share the KV of their first tokens have these read once for a tile of rows
+// in place of once for every row. A tile stands in the list of rows behind them, as a row whose
+// leaves are those of the prefix; its results are pieces (decode_fold.h) of every member's. The
+// members' own leaves begin where the prefix ends, and are numbered behind those of the prefix.
+// How a prefix is cut follows from its length alone, so that a row's bits depend on its own lengths
+// and on that of its prefix, and not on who shares it.
 #ifndef REPRISE_KERNELS_ATTENTION_DECODE_SHARE_H_
 #define REPRISE_KERNELS_ATTENTION_DECODE_SHARE_H_
 
@@ -21,32 +28,57 @@ inline constexpr uint32_t kNodeLeaves = 4;
 // Blocks that leaves are dealt to.
 inline constexpr uint32_t kMaxDecodeShares = 65535;
 
-// A row of one query token. Of one of another number all but `query` is zero.
+// Of a tile's members: nobody, a row that does not run or goes alone in this step.
+inline constexpr uint32_t kNoMember = 0xffffffffu;
+
+// A row of one query token, or a tile. Of a row of another number, and of a tile in which no member
+// takes part, all but `query` is zero.
 struct alignas(16) DecodeRow {
   uint32_t row;          // resident row: whose block table
-  uint32_t query;        // index of its query token in the step
+  uint32_t query;        // index of its query token in the step; of a tile: of its first member
+                         // among AttentionArgs.prefix_members
   uint32_t kv_begin;     // first KV position that it sees
   uint32_t kv_end;       // one behind the last: that of the query token
-  uint32_t origin;       // of the first leaf: kv_begin, rounded down to kLeafMultiple
-  uint32_t leaf_tokens;  // of every leaf, counted from origin; the last ends at kv_end
-  uint32_t num_leaves;
-  uint32_t weight;  // of one KV head, see LeafWeight
+  uint32_t origin;       // of leaf 0, a multiple of kLeafMultiple: where own leaves begin, less
+                         // first_leaf leaves, modulo 2^32
+  uint32_t leaf_tokens;  // of every own leaf, counted from origin; the last ends at kv_end
+  uint32_t num_leaves;   // of the prefix, and its own
+  uint16_t first_leaf;   // the first of its own: how many the prefix has
+  uint16_t num_members;  // of a tile; 0: a row
+
+  constexpr bool is_tile() const { return num_members != 0; }
+  constexpr uint32_t num_own_leaves() const { return num_leaves - first_leaf; }
 };
 static_assert(sizeof(DecodeRow) == 32);
+// So that leaves are counted in 16 bits.
+inline constexpr uint32_t kMaxLeaves = 65535;
+
+// A row that shares the KV of its first tokens. Members of a group follow one another; a row is in
+// one group at most.
+struct PrefixMember {
+  uint32_t entry = 0;   // of the step
+  uint32_t tokens = 0;  // that the group shares, whole blocks
+  uint32_t index = 0;   // in the group
+  uint32_t count = 0;   // of the group's members in the step
+};
+static_assert(sizeof(PrefixMember) == 16);
+
+// How many of so many shared tokens are read once: whole multiples of what leaves begin at.
+constexpr uint32_t TilePrefix(uint32_t tokens) { return tokens / kLeafMultiple * kLeafMultiple; }
 
 // What dealing needs of a row.
 struct alignas(16) DealtRow {
   uint32_t weight_before;  // of the rows before it
   uint32_t weight;
   uint32_t leaf_tokens;
-  uint32_t num_leaves;
+  uint32_t num_leaves;  // of its own
 };
 
-// A leaf in the order of the deal, or the place behind the last: {number of entries, 0, 0}.
+// A leaf in the order of the deal, or the place behind the last: {number of rows and tiles, 0, 0}.
 struct alignas(16) DecodePlace {
-  uint32_t entry;  // of the step
+  uint32_t entry;  // in the list of rows: an entry of the step or, behind these, a tile
   uint32_t kv_head;
-  uint32_t leaf;
+  uint32_t leaf;  // of its own ones
   uint32_t unused;
 
   constexpr bool operator==(const DecodePlace& other) const {

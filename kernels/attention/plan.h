@@ -35,8 +35,10 @@ struct AttentionPlanRule {
   const AttentionTree* tree = nullptr;  // in device memory; one that CheckAttentionTree passes
   // Splits of a row that there is room for, times its query tokens.
   uint32_t max_splits = SplitRule{}.max_splits;
-  uint32_t num_shares = 0;        // blocks of the bulk decode kernel's grid, see NumDecodeShares
-  uint32_t num_kv_heads = 0;      // for the deal
+  uint32_t num_shares = 0;    // blocks of the bulk decode kernel's grid, see NumDecodeShares
+  uint32_t num_kv_heads = 0;  // for the deal
+  // Rows of a tile, BulkTileMembers; 0: every row is attended alone, whatever it shares.
+  uint32_t tile_members = 0;
   uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item at most, PrefillQueryTokens
   uint32_t window = 0;            // sliding window in tokens, of all layers; 0: none
 

@@ -115,26 +115,37 @@ REPRISE_FN uint32_t LeafWeight(uint32_t tokens, uint32_t overhead) {
   return (RoundUp(tokens, kLeafMultiple) + overhead) / kWeightTokens;
 }
 
-// How the rule cuts a row whose query token is at `position`.
-REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t overhead, uint32_t window,
-                            uint32_t position) {
+// How the rule cuts a row that sees these KV positions.
+REPRISE_FN DecodeRow CutRow(const SplitRule& rule, uint32_t kv_begin, uint32_t kv_end) {
   DecodeRow r{};
-  r.kv_begin = FirstSeen(window, position);
-  r.kv_end = position + 1;
+  r.kv_begin = kv_begin;
+  r.kv_end = kv_end;
   r.origin = r.kv_begin / kLeafMultiple * kLeafMultiple;
   const uint32_t tokens = r.kv_end - r.origin;
   r.leaf_tokens = SplitLength(rule, tokens);
   r.num_leaves = CeilDiv(tokens, r.leaf_tokens);
-  const uint32_t before_last = r.num_leaves - 1;
-  r.weight = before_last * LeafWeight(r.leaf_tokens, overhead) +
-             LeafWeight(tokens - before_last * r.leaf_tokens, overhead);
   return r;
+}
+
+// Of a row's own leaves, for one KV head.
+REPRISE_FN uint32_t RowWeight(const DecodeRow& r, uint32_t overhead) {
+  const uint32_t own = r.num_own_leaves();
+  if (own == 0) return 0;
+  const uint32_t last = r.kv_end - (r.origin + (r.num_leaves - 1) * r.leaf_tokens);
+  return (own - 1) * LeafWeight(r.leaf_tokens, overhead) + LeafWeight(last, overhead);
+}
+
+// Of the splits that there is room for, half are for a prefix that tiles read, and half for what
+// lies behind it.
+REPRISE_FN SplitRule HalfOf(SplitRule rule) {
+  rule.max_splits /= 2;
+  return rule;
 }
 
 // The order of the deal, by weight. Weight: the type that holds that of all rows and heads.
 template <typename Weight>
 struct DecodeDeal {
-  const DealtRow* rows;  // of every entry
+  const DealtRow* rows;  // of every entry and tile
   uint32_t num_rows, num_kv_heads;
   uint32_t overhead;  // of a leaf
   Weight weight;      // of all
@@ -268,11 +279,12 @@ REPRISE_FN AttentionWorkItem PrefillItem(const AttentionPlanRule& rule, const Qu
 struct RowWork {
   uint32_t leaf;  // of AttentionTree.rows
   DecodeRow dealt;
+  uint32_t weight;  // of `dealt`
   RowSplits splits;
   PromptCut prompt;
 
   // In units of the deal, or items of decode_items.
-  REPRISE_FN uint32_t decode_work() const { return dealt.weight + splits.count; }
+  REPRISE_FN uint32_t decode_work() const { return weight + splits.count; }
 };
 
 struct AttentionDecisions {
@@ -282,21 +294,122 @@ struct AttentionDecisions {
 
   REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
 
-  // of_batch: the leaf of the batch.
-  REPRISE_FN RowWork WorkOf(const QueryRow& row, const BatchChoice& of_batch) const {
+  REPRISE_FN uint32_t LeafOf(const QueryRow& row) const {
+    return tree.rows.LeafOf(RowFeatures{batch, row.VisibleTokens(rule.window), row.num_tokens});
+  }
+  // How a prefix is cut that tiles read, whoever shares it: a rule of its length alone.
+  REPRISE_FN SplitRule SplitOfPrefix(uint32_t tokens) const {
+    return tree.rows.leaves[tree.rows.LeafOf(RowFeatures{batch, tokens, 1})].split;
+  }
+  REPRISE_FN DecodeRow CutPrefix(uint32_t tokens) const {
+    return CutRow(HalfOf(SplitOfPrefix(tokens)), 0, tokens);
+  }
+
+  // tile_tokens: the prefix of the row that tiles read; what lies behind it is the row's own.
+  REPRISE_FN DecodeRow CutBehind(const SplitRule& split, uint32_t tile_tokens,
+                                 uint32_t position) const {
+    if (tile_tokens == 0) return CutRow(split, FirstSeen(rule.window, position), position + 1);
+    DecodeRow r = CutRow(HalfOf(split), tile_tokens, position + 1);
+    const uint32_t before = CutPrefix(tile_tokens).num_leaves;
+    r.first_leaf = static_cast<uint16_t>(before);
+    r.num_leaves += before;
+    r.origin -= before * r.leaf_tokens;
+    return r;
+  }
+
+  // of_batch: the leaf of the batch. tile_tokens: as CutBehind's.
+  REPRISE_FN RowWork WorkOf(const QueryRow& row, const BatchChoice& of_batch,
+                            uint32_t tile_tokens) const {
     RowWork work{};
-    work.leaf =
-        tree.rows.LeafOf(RowFeatures{batch, row.VisibleTokens(rule.window), row.num_tokens});
+    work.leaf = LeafOf(row);
     const RowChoice& choice = tree.rows.leaves[work.leaf];
     if (row.num_tokens > 1) {
       work.prompt = CutPrompt(rule, choice, row.context_before, row.num_tokens);
     } else if (row.decodes() && rule.num_shares == 0) {
       work.splits = SplitsOf(choice.split, rule.window, row.context_before);
     } else if (row.decodes()) {
-      work.dealt = CutRow(choice.split, of_batch.leaf_overhead, rule.window, row.context_before);
+      work.dealt = CutBehind(choice.split, tile_tokens, row.context_before);
       work.dealt.row = row.row;
+      work.weight = RowWeight(work.dealt, of_batch.leaf_overhead);
     }
     return work;
+  }
+};
+
+// ---- tiles ----
+
+// The rows of a step that share their first tokens, and what becomes of them. row(e): the QueryRow
+// of an entry.
+template <typename RowOf>
+struct TilePlan {
+  const AttentionDecisions& decide;
+  const PrefixMember* members;
+  int count;
+  RowOf row;
+  uint32_t* tile_tokens;  // [entries] what tiles read of each row
+
+  // Nothing of a row that does not see all of it, nor where the tree leaves no room for two parts.
+  REPRISE_FN uint32_t TokensOf(const PrefixMember& member) const {
+    const QueryRow r = row(static_cast<int>(member.entry));
+    const uint32_t tokens = TilePrefix(member.tokens);
+    const bool alone = !r.decodes() || tokens == 0 || tokens > r.context_before ||
+                       FirstSeen(decide.rule.window, r.context_before) != 0;
+    if (alone || decide.SplitOfPrefix(tokens).max_splits < 2 ||
+        decide.tree.rows.leaves[decide.LeafOf(r)].split.max_splits < 2)
+      return 0;
+    return tokens;
+  }
+
+  // Fills in tile_tokens and AttentionArgs.prefix_members. A barrier is behind it.
+  REPRISE_FN void Choose(Block& b, int num_rows, uint32_t* listed) const {
+    b.For(num_rows, [&](int e) { tile_tokens[e] = 0; });
+    b.Sync();
+    b.For(count, [&](int m) {
+      const PrefixMember member = members[m];
+      const uint32_t tokens = TokensOf(member);
+      tile_tokens[member.entry] = tokens;
+      listed[m] = tokens != 0 ? member.entry : kNoMember;
+    });
+    b.Sync();
+  }
+
+  // The tile of the members from `first` on.
+  REPRISE_FN DecodeRow TileOf(int first) const {
+    const PrefixMember member = members[first];
+    const uint32_t left = member.count - member.index, most = decide.rule.tile_members;
+    const uint32_t num_members = left < most ? left : most;
+    DecodeRow tile{};
+    for (uint32_t m = 0; m < num_members && tile.num_leaves == 0; ++m) {
+      const uint32_t e = members[first + static_cast<int>(m)].entry;
+      if (tile_tokens[e] == 0) continue;
+      tile = decide.CutPrefix(tile_tokens[e]);
+      tile.row = row(static_cast<int>(e)).row;
+      tile.num_members = static_cast<uint16_t>(num_members);
+    }
+    tile.query = static_cast<uint32_t>(first);
+    return tile;
+  }
+
+  // Lists the tiles, behind the rows in both lists; weight: of the rows before, to which that of
+  // the tiles is added. Returns how many there are. A barrier is behind it.
+  REPRISE_FN uint32_t List(Block& b, uint32_t overhead, DecodeRow* list, DealtRow* dealt,
+                           uint32_t* weight) const {
+    const uint32_t most = decide.rule.tile_members;
+    const auto begins = [&](int m) { return members[m].index % most == 0 ? 1u : 0u; };
+    const uint32_t num_tiles = b.ExclusiveScan(count, begins, [&](int m, uint32_t t) {
+      if (begins(m) != 0) list[t] = TileOf(m);
+    });
+    b.Sync();
+    const uint32_t rows_weight = *weight;
+    *weight += b.ExclusiveScan(
+        static_cast<int>(num_tiles), [&](int t) { return RowWeight(list[t], overhead); },
+        [&](int t, uint32_t before) {
+          const DecodeRow tile = list[t];
+          dealt[t] = {rows_weight + before, RowWeight(tile, overhead), tile.leaf_tokens,
+                      tile.num_leaves};
+        });
+    b.Sync();
+    return num_tiles;
   }
 };
 

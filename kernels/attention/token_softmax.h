@@ -6,7 +6,7 @@
 //
 // Weights are relative to a base that follows the running maximum from afar: it is raised only when
 // a score exceeds it by more than kBaseSlack, so most chunks rescale nothing. When it is raised
-// follows from the scores alone.
+// follows from the head's own scores alone.
 #ifndef REPRISE_KERNELS_ATTENTION_TOKEN_SOFTMAX_H_
 #define REPRISE_KERNELS_ATTENTION_TOKEN_SOFTMAX_H_
 
@@ -45,6 +45,23 @@ class TokenSoftmax {
       q_[k + 1][0] = r[2];
       q_[k + 1][1] = r[3];
     }
+    Clear();
+  }
+
+  // Takes the lane's column of query rows, Column(), from global memory; nullptr: zeros.
+  REPRISE_FN void LoadColumn(const T* query) {
+    const auto* const from = reinterpret_cast<const uint32_t*>(query) + (Lane() & 3);
+    REPRISE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      REPRISE_UNROLL
+      for (int half = 0; half < 2; ++half)
+        q_[k][half] = query == nullptr ? 0u : from[8 * k + 4 * half];
+    }
+  }
+  REPRISE_FN static int Column() { return Lane() >> 2; }
+
+  // Starts over with the same queries.
+  REPRISE_FN void Clear() {
     REPRISE_UNROLL
     for (int k = 0; k < kSteps; ++k) {
       REPRISE_UNROLL
@@ -132,13 +149,15 @@ class TokenSoftmax {
     }
   }
 
-  // Raises the bases to the heads' largest scores so far.
+  // Raises the bases of the heads that need it to their largest scores so far. The other heads are
+  // multiplied by one.
   REPRISE_FN void Raise(const float (&tops)[2]) {
     REPRISE_UNROLL
     for (int i = 0; i < 2; ++i) {
       float top = Max(tops[i], base_[i]);
       REPRISE_UNROLL
       for (int mask = 4; mask < kWarpSize; mask <<= 1) top = Max(top, ShuffleXor(top, mask));
+      if (!(top > base_[i] + kBaseSlack)) top = base_[i];
       const float rescale = Exp2(base_[i] - SoftmaxBase(top));
       base_[i] = top;
       sum_[i] *= rescale;

@@ -31,8 +31,9 @@
 // for others after a barrier that follows the wait. Where the hardware has no such copies they run
 // at once; a correct program cannot tell the difference.
 //
-// Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveExpectBytes, BarrierWait and
-// CopyBulk, where kHasSharedBarriers (targets with mma.sync; bulk copies where REPRISE_BULK_COPY).
+// Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveTimes (as so many arrivals),
+// BarrierArriveExpectBytes, BarrierWait and CopyBulk, where kHasSharedBarriers (targets with
+// mma.sync; bulk copies and arrivals for several where REPRISE_BULK_COPY).
 // SyncThreads(n, barrier, turn): a barrier of the n threads that call it, whole warps, the same
 // ones every time; turn counts them, and `barrier` was initialised with n arrivals. One per block.
 // CopyBulkOnce is for what is read once: it is the first to leave the cache. Plain stores to shared

@@ -21,6 +21,9 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
     if (rule.num_shares > kMaxDecodeShares)
       return absl::InvalidArgumentError(absl::StrCat("plan: num_shares is ", rule.num_shares,
                                                      "; allowed: at most ", kMaxDecodeShares));
+    if (rule.max_splits > kMaxLeaves)
+      return absl::InvalidArgumentError(
+          absl::StrCat("plan: max_splits is ", rule.max_splits, "; allowed: at most ", kMaxLeaves));
   }
   const size_t shared_bytes = PlanSharedLayoutOf(args.max_rows, rule.num_shares).bytes;
   if (shared_bytes + kPlanStaticBytes > kernels.device.max_shared_bytes)

@@ -28,7 +28,8 @@ struct PlanSharedLayout {
   uint32_t tree = 0;         // AttentionTree
   uint32_t running = 0;      // [max_rows] RunningRow
   uint32_t places = 0;       // [num_shares + 1] DecodePlace, where there is a deal
-  uint32_t dealt = 0;        // [max_rows] DealtRow, likewise
+  uint32_t dealt = 0;        // [2 max_rows] DealtRow, likewise: of rows, then of tiles
+  uint32_t tile_tokens = 0;  // [max_rows] likewise: what tiles read of a row
   uint32_t first_token = 0;  // [max_rows]
   uint32_t first_item = 0;   // [max_rows] of prefill_items
   uint32_t first_split = 0;  // [max_rows] of decode_items
@@ -40,8 +41,9 @@ constexpr PlanSharedLayout PlanSharedLayoutOf(uint32_t max_rows, uint32_t num_sh
   PlanSharedLayout l;
   l.places = (sizeof(AttentionTree) + 15) / 16 * 16;
   l.dealt = l.places + (deals ? (num_shares + 1) * static_cast<uint32_t>(sizeof(DecodePlace)) : 0);
-  l.running = l.dealt + (deals ? max_rows * static_cast<uint32_t>(sizeof(DealtRow)) : 0);
-  l.first_token = l.running + max_rows * static_cast<uint32_t>(sizeof(RunningRow));
+  l.running = l.dealt + (deals ? 2 * max_rows * static_cast<uint32_t>(sizeof(DealtRow)) : 0);
+  l.tile_tokens = l.running + max_rows * static_cast<uint32_t>(sizeof(RunningRow));
+  l.first_token = l.tile_tokens + (deals ? words : 0);
   l.first_item = l.first_token + words;
   l.first_split = l.first_item + words;
   l.bytes = size_t{l.first_split} + words;

@@ -33,12 +33,13 @@ REPRISE_FN QueryRow QueryRowOf(const RunningRow& row) {
 }
 
 REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
-                              const AttentionDecisions& decide, const BatchChoice& of_batch) {
+                              const AttentionDecisions& decide, const BatchChoice& of_batch,
+                              uint32_t tile_tokens) {
   PlannedRow r;
   r.row = row;
   // Asked for before the sums, which take as long.
   if (row.num_tokens == 1) r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
-  r.work = decide.WorkOf(QueryRowOf(row), of_batch);
+  r.work = decide.WorkOf(QueryRowOf(row), of_batch, tile_tokens);
   r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
                r.work.decode_work(), r.work.prompt.count}};
   return r;
@@ -85,7 +86,7 @@ struct PlanLists {
       const auto index = static_cast<uint32_t>(i);
       const uint32_t e = OwnerOf(first, num_rows, index);
       const QueryRow row = QueryRowOf(running[e]);
-      items[i] = item(row, e, decide.WorkOf(row, of_batch), index - first[e]);
+      items[i] = item(row, e, decide.WorkOf(row, of_batch, 0), index - first[e]);
     });
   }
 };
@@ -115,8 +116,19 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   }
   const BatchChoice of_batch = tree.batch.leaves[decide.BatchLeaf()];
 
+  const int num_members =
+      rule.tile_members == 0 ? 0 : static_cast<int>(p.counts->num_prefix_members);
+  const bool has_tiles = rule.num_shares != 0 && num_members != 0;
+  auto* const tile_tokens = b.Shared<uint32_t>(layout.tile_tokens);
+  const auto row_of = [&](int e) { return QueryRowOf(running[e]); };
+  const TilePlan<decltype(row_of)> tiles{decide, p.prefix, num_members, row_of, tile_tokens};
+  if (has_tiles) tiles.Choose(b, rows, p.prefix_members);
+
   const auto sums = b.ScanTogether(
-      rows, [&](int e) { return PlanRow(a, running[e], decide, of_batch); },
+      rows,
+      [&](int e) {
+        return PlanRow(a, running[e], decide, of_batch, has_tiles ? tile_tokens[e] : 0);
+      },
       [&](int e, const PlannedRow& r, const Vec<uint32_t, 6>& before) {
         const uint32_t token = before.v[PlannedRow::kTokens];
         const uint32_t work = before.v[PlannedRow::kDecodeWork];
@@ -132,7 +144,7 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
           DecodeRow cut = r.work.dealt;
           cut.query = token;
           p.decode_rows[e] = cut;
-          dealt[e] = {work, cut.weight, cut.leaf_tokens, cut.num_leaves};
+          dealt[e] = {work, r.work.weight, cut.leaf_tokens, cut.num_own_leaves()};
         }
       });
   const uint32_t num_tokens = sums.v[PlannedRow::kTokens];
@@ -142,8 +154,12 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const uint32_t decode_work = sums.v[PlannedRow::kDecodeWork];
 
   if (rule.num_shares != 0) {
-    const DecodeDeal<uint64_t> deal{dealt, num_rows, rule.num_kv_heads, of_batch.leaf_overhead,
-                                    uint64_t{decode_work} * rule.num_kv_heads};
+    uint32_t num_dealt = num_rows, weight = decode_work;
+    if (has_tiles)
+      num_dealt += tiles.List(b, of_batch.leaf_overhead, p.decode_rows + num_rows, dealt + num_rows,
+                              &weight);
+    const DecodeDeal<uint64_t> deal{dealt, num_dealt, rule.num_kv_heads, of_batch.leaf_overhead,
+                                    uint64_t{weight} * rule.num_kv_heads};
     PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
                      p.decode_shares);
   }

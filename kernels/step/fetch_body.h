@@ -111,6 +111,7 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
       counts.num_rows = live ? header.num_rows : 0;
       counts.num_tokens = live ? header.num_tokens : 0;
       counts.num_table_updates = static_cast<uint32_t>(num_updates);
+      counts.num_prefix_members = live ? header.num_prefix_members : 0;
       *a.plan.counts = counts;
     });
     constexpr int kRowWords = sizeof(RowEntry) / 4;
@@ -125,6 +126,10 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
     if (live)
       StageFromHost(b, ring_entry + a.layout.tokens, a.plan.given_tokens,
                     static_cast<int>(header.num_given_tokens));
+    if (live && header.num_prefix_members != 0)
+      StageFromHost(b, ring_entry + a.layout.prefix_members,
+                    reinterpret_cast<uint32_t*>(a.plan.prefix),
+                    static_cast<int>(header.num_prefix_members * sizeof(PrefixMember) / 4));
   }
   for (int u = b.x(); u < num_updates; u += b.grid_x()) {
     b.Sync();  // the update before has been read

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/decode_share.h"
 #include "kernels/step/finish_reason.h"
 
 namespace reprise::kernels {
@@ -22,7 +23,8 @@ struct StepHeader {
   uint32_t num_given_tokens = 0;  // of these, ids that lie in the ring entry
   uint32_t num_table_updates = 0;
   uint32_t num_sampling_updates = 0;
-  uint32_t reserved[9] = {};
+  uint32_t num_prefix_members = 0;
+  uint32_t reserved[8] = {};
 };
 static_assert(sizeof(StepHeader) == 64);
 
@@ -129,6 +131,7 @@ struct StepEntryLayout {
   uint64_t blocks = 0;
   uint64_t sampling_updates = 0;
   uint64_t sampling_data = 0;
+  uint64_t prefix_members = 0;  // PrefixMember
   uint64_t bytes = 0;
 
   static constexpr uint64_t RoundUp(uint64_t x) { return (x + 63) / 64 * 64; }
@@ -144,7 +147,8 @@ struct StepEntryLayout {
     l.sampling_updates = RoundUp(l.blocks + max_rows * max_blocks_per_row * sizeof(uint32_t));
     l.sampling_data =
         RoundUp(l.sampling_updates + kSamplingUpdatesPerRow * max_rows * sizeof(SamplingUpdate));
-    l.bytes = RoundUp(l.sampling_data + sampling_words * sizeof(uint32_t));
+    l.prefix_members = RoundUp(l.sampling_data + sampling_words * sizeof(uint32_t));
+    l.bytes = RoundUp(l.prefix_members + max_rows * sizeof(PrefixMember));
     return l;
   }
 };

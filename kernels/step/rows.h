@@ -65,7 +65,7 @@ struct PlanCounts {
   uint32_t num_prompt_logprobs;  // given tokens whose likelihood is asked for
   uint32_t num_logits;           // rows of logits: num_sampled + num_prompt_logprobs
   uint32_t attention_leaf;       // of AttentionTree.batch that the step came to
-  uint32_t unused;
+  uint32_t num_prefix_members;
 };
 
 // What the plan kernel lists, all in device memory. Entries are rows that run, in request order.
@@ -73,6 +73,7 @@ struct StepPlan {
   PlanCounts* counts = nullptr;
   RowEntry* entries = nullptr;         // [max_rows] staged from the ring
   uint32_t* given_tokens = nullptr;    // [max_step_tokens + max_rows] staged from the ring
+  PrefixMember* prefix = nullptr;      // [max_rows] staged from the ring
   uint32_t* query_start = nullptr;     // [max_rows + 1]
   uint32_t* context_before = nullptr;  // [max_rows] KV tokens before this step
   uint32_t* token_id = nullptr;        // [max_step_tokens]
@@ -89,7 +90,8 @@ struct StepPlan {
   uint32_t* prompt_target = nullptr;           // [max_prompt_logprobs] the token that followed
   uint32_t* attention_leaf = nullptr;          // [max_rows] of AttentionTree.rows
   AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]; not with a deal
-  DecodeRow* decode_rows = nullptr;            // [max_rows] with a deal (AttentionPlanRule)
+  DecodeRow* decode_rows = nullptr;            // [2 max_rows] with a deal (AttentionPlanRule)
+  uint32_t* prefix_members = nullptr;          // [max_rows] likewise, see AttentionArgs
   DecodeShare* decode_shares = nullptr;        // [num_shares] likewise
   AttentionWorkItem* prefill_items = nullptr;  // [MaxPrefillItems]
 };

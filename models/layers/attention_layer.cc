@@ -99,12 +99,13 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .partial_sum = partial_sum_,
                               .arrivals = arrivals_,
                               .decode_rows = plan.decode_rows,
+                              .prefix_members = plan.prefix_members,
                               .shares = plan.decode_shares,
                               .piece_leaves = piece_leaves_,
                               .max_splits = plan_rule().max_splits,
-                              // Rope and append come between the plan and here. A row of one token
-                              // may count as context what another row's prompt brings in this step.
-                              .reads_ahead = !context.shape.mixed,
+                              // Rope and append come between the plan and here, and what rows count
+                              // as context was written by earlier steps.
+                              .reads_ahead = true,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
                               .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),

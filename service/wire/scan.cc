@@ -22,7 +22,7 @@ using google::protobuf::internal::WireFormatLite;
 // Longest `session` that is looked at; SessionToken has fewer bytes.
 constexpr uint32_t kMaxSessionBytes = 64;
 
-// Repeated fields of messages that one message can hold, at any depth: StepRequest has four.
+// Repeated fields of messages that one message can hold, at any depth: StepRequest has five.
 constexpr size_t kMaxCountedFields = 8;
 
 class Scanner {

@@ -142,12 +142,18 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   for (const v1::SetAllowedTokens& mask : wire.masks()) {
     scratch->masks.push_back({.row = mask.row(), .allowed_tokens = View(mask.allowed_tokens())});
   }
+  scratch->prefixes.clear();
+  for (const v1::PrefixGroup& prefix : wire.prefixes()) {
+    scratch->prefixes.push_back(
+        {.group = prefix.group(), .num_blocks = prefix.num_blocks(), .rows = View(prefix.rows())});
+  }
   REPRISE_RETURN_IF_ERROR(ModeFromWire(wire.mode(), &step->mode));
   step->sequence = wire.sequence();
   step->drop = View(wire.drop());
   step->add = scratch->add;
   step->append = scratch->append;
   step->masks = scratch->masks;
+  step->prefixes = scratch->prefixes;
   step->chunks = scratch->chunks;
   step->continue_rows = View(wire.continue_rows());
   step->continue_all = wire.continue_all();

@@ -21,6 +21,7 @@ struct StepScratch {
   std::vector<engine::RowAppend> append;
   std::vector<engine::RowChunk> chunks;
   std::vector<engine::RowMask> masks;
+  std::vector<engine::PrefixGroup> prefixes;
   std::vector<engine::TokenBias> biases;  // of all added rows
 };
 

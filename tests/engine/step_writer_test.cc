@@ -35,6 +35,7 @@ struct Entry {
   std::vector<kernels::TableUpdate> updates;
   std::vector<uint32_t> tokens;
   std::vector<uint32_t> blocks;  // of all updates
+  std::vector<kernels::PrefixMember> members;
 
   std::vector<uint32_t> BlocksOf(const kernels::TableUpdate& update) const {
     return {blocks.begin() + update.offset, blocks.begin() + update.offset + update.count};
@@ -59,7 +60,7 @@ class Bench {
                     .max_context_length = 4 * max_blocks,
                     .max_step_tokens = max_step_tokens},
                    {}, rows, ledger),
-        writer_(layout_, 50, {}, rows) {
+        writer_(layout_, 4, 50, {}, rows) {
     std::vector<uint32_t> all;
     EXPECT_OK(ledger.Allocate(1, 199, &all));
   }
@@ -94,6 +95,8 @@ class Bench {
               layout_.tokens);
     EXPECT_LE(layout_.tokens + entry.tokens.size() * 4, layout_.blocks);
     EXPECT_LE(layout_.blocks + num_blocks * 4, layout_.bytes);
+    entry.members = Read<kernels::PrefixMember>(bytes + layout_.prefix_members,
+                                                entry.header.num_prefix_members);
     return entry;
   }
 
@@ -109,6 +112,36 @@ class Bench {
   StepValidator validator_;
   StepWriter writer_;
 };
+
+// Of rows that run one token, group by group, in request order.
+TEST(StepWriter, ListsTheMembersOfEveryGroupThatRuns) {
+  Bench bench(6, 16, 6);
+  const auto add = [](uint32_t row, uint32_t own) {
+    return StepDraft::Add{.row = row, .blocks = {1, 2, own}, .context_length = 8};
+  };
+  StepDraft step{.add = {add(1, 10), add(2, 11), add(3, 12), add(4, 13), add(5, 14), add(6, 15)},
+                 .prefixes = {{.group = 7, .num_blocks = 2, .rows = {1, 3, 6, 5}},
+                              {.group = 2, .num_blocks = 1, .rows = {2}}}};
+  for (const uint32_t row : {1u, 2u, 3u, 4u, 5u, 6u})
+    step.chunks.push_back({.row = row, .tokens = {3}});
+  step.chunks[4].tokens = {3, 4};
+  const Entry entry = bench.Write(step);
+  ASSERT_THAT(entry.members, SizeIs(4));
+  const auto expect = [&](size_t m, kernels::PrefixMember want) {
+    EXPECT_EQ(entry.members[m].entry, want.entry);
+    EXPECT_EQ(entry.members[m].tokens, want.tokens);
+    EXPECT_EQ(entry.members[m].index, want.index);
+    EXPECT_EQ(entry.members[m].count, want.count);
+  };
+  expect(0, {.entry = 1, .tokens = 4, .index = 0, .count = 1});
+  expect(1, {.entry = 0, .tokens = 8, .index = 0, .count = 3});
+  expect(2, {.entry = 2, .tokens = 8, .index = 1, .count = 3});
+  expect(3, {.entry = 5, .tokens = 8, .index = 2, .count = 3});
+  // They stay in their groups.
+  EXPECT_THAT(bench.Write({.continue_rows = {6, 4, 5}}, 2).members, SizeIs(2));
+  EXPECT_THAT(bench.Write({.continue_rows = {6, 4, 5}, .prefixes = {{.rows = {5, 6}}}}, 3).members,
+              IsEmpty());
+}
 
 TEST(StepWriter, WritesAddedRowsWithTheirInitialState) {
   Bench bench;

@@ -108,7 +108,7 @@ class AttentionLargeTest : public KernelTest {
     }
     const kernels::AttentionTree tree;
     WalkTree(tree, 0, step.num_tokens, plan);
-    if (rule.num_shares != 0) AddDecodeDeal(rule, tree, step.num_tokens, slots, plan);
+    if (rule.num_shares != 0) AddDecodeDeal(rule, tree, step.num_tokens, slots, {}, plan);
     return plan;
   }
 

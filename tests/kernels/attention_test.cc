@@ -53,8 +53,9 @@ const char* NameOf(AttentionCandidate c) {
 // step's included.
 struct RowData {
   uint32_t context_before = 0, num_tokens = 0;
-  std::vector<double> q;     // [num_tokens, heads, dim]
-  std::vector<double> k, v;  // [length, kv_heads, dim]
+  std::vector<double> q;                  // [num_tokens, heads, dim]
+  std::vector<double> k, v;               // [length, kv_heads, dim]
+  uint32_t group = 0, shared_tokens = 0;  // see AttentionRow
   uint32_t length() const { return context_before + num_tokens; }
 };
 
@@ -64,11 +65,19 @@ std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype, uint64_t numb
   const size_t dim = static_cast<size_t>(c.head_dim);
   std::vector<RowData> rows;
   for (const AttentionRow& r : c.rows) {
-    RowData row{r.context_before, r.num_tokens, {}, {}, {}};
+    RowData row{r.context_before, r.num_tokens, {}, {}, {}, r.group, r.shared_tokens};
     const size_t kv = row.length() * static_cast<size_t>(c.num_kv_heads) * dim;
     row.q = random.Tensor(dtype, row.num_tokens * static_cast<size_t>(c.num_heads) * dim, 2.0);
     row.k = random.Tensor(dtype, kv);
     row.v = random.Tensor(dtype, kv);
+    const auto first = std::find_if(rows.begin(), rows.end(), [&](const RowData& other) {
+      return r.group != 0 && other.group == r.group;
+    });
+    if (first != rows.end()) {
+      const auto shared = static_cast<ptrdiff_t>(kv / row.length() * r.shared_tokens);
+      std::copy_n(first->k.begin(), shared, row.k.begin());
+      std::copy_n(first->v.begin(), shared, row.v.begin());
+    }
     rows.push_back(std::move(row));
   }
   return rows;
@@ -88,6 +97,7 @@ struct Batch {
   kernels::KvLayout layout;
   OraclePlan plan;                          // query_start, context_before, items
   std::vector<uint32_t> num_tokens, slots;  // of the rows
+  std::vector<kernels::PrefixMember> members;
 
   Batch(const AttentionCase& c, const std::vector<RowData>& rows, const kernels::KvLayout& kv,
         uint64_t seed) {
@@ -107,7 +117,11 @@ struct Batch {
     std::vector<uint32_t> block = random.Permutation(num_blocks);
     for (uint32_t e = 0; e < rows.size(); ++e) {
       uint32_t* table = block_table.data() + size_t{slot[e]} * max_blocks_per_row;
-      for (uint32_t i = 0; i * block_size < rows[e].length(); ++i) {
+      const uint32_t first_of_group = FirstOfGroup(rows, e);
+      std::copy_n(block_table.data() + size_t{slot[first_of_group]} * max_blocks_per_row,
+                  rows[e].shared_tokens / block_size, table);
+      for (uint32_t i = first_of_group == e ? 0 : rows[e].shared_tokens / block_size;
+           i * block_size < rows[e].length(); ++i) {
         table[i] = block.back();
         block.pop_back();
       }
@@ -119,6 +133,7 @@ struct Batch {
       AddToPlan(c, e, slot[e], rows[e]);
     }
     q.resize(q.size() + kSpareTokens * TokenElements(c), NAN);
+    ListMembers(rows);
   }
 
   static size_t TokenElements(const AttentionCase& c) {
@@ -130,6 +145,26 @@ struct Batch {
   }
 
  private:
+  // The row itself where it is of no group.
+  static uint32_t FirstOfGroup(const std::vector<RowData>& rows, uint32_t e) {
+    uint32_t first = 0;
+    while (first < e && (rows[e].group == 0 || rows[first].group != rows[e].group)) ++first;
+    return first;
+  }
+  void ListMembers(const std::vector<RowData>& rows) {
+    for (uint32_t first = 0; first < rows.size(); ++first) {
+      if (rows[first].group == 0 || FirstOfGroup(rows, first) != first) continue;
+      const size_t begin = members.size();
+      for (uint32_t e = first; e < rows.size(); ++e) {
+        if (rows[e].group == rows[first].group)
+          members.push_back({.entry = e,
+                             .tokens = rows[e].shared_tokens,
+                             .index = static_cast<uint32_t>(members.size() - begin)});
+      }
+      for (size_t m = begin; m < members.size(); ++m)
+        members[m].count = static_cast<uint32_t>(members.size() - begin);
+    }
+  }
   void StoreToken(const AttentionCase& c, const RowData& row, uint32_t position, uint32_t block,
                   uint32_t offset) {
     for (int h = 0; h < c.num_kv_heads; ++h) {
@@ -226,10 +261,7 @@ class AttentionTest : public KernelTest {
   // Both phases of a step over `rows`. Result: one output per row, as bytes.
   std::vector<std::vector<std::byte>> Run(const AttentionCase& c, const std::vector<RowData>& rows,
                                           uint64_t seed, AttentionCandidate candidate) {
-    kernels::KvLayout layout{.num_kv_heads = c.num_kv_heads,
-                             .head_dim = c.head_dim,
-                             .block_size = c.block_size,
-                             .dtype = dtype()};
+    kernels::KvLayout layout = LayoutOf(c);
     const uint32_t num_shares = NumDecodeShares(planned_kernels(), c.num_heads, layout);
     layout.swizzled = num_shares != 0;
     Batch batch(c, rows, layout, seed);
@@ -256,6 +288,13 @@ class AttentionTest : public KernelTest {
     EXPECT_TRUE(std::all_of(at, out.end(), [](std::byte b) { return b == std::byte{0xff}; }))
         << "output beyond the live tokens was written";
     return result;
+  }
+
+  kernels::KvLayout LayoutOf(const AttentionCase& c) const {
+    return {.num_kv_heads = c.num_kv_heads,
+            .head_dim = c.head_dim,
+            .block_size = c.block_size,
+            .dtype = dtype()};
   }
 
   // Those that engines run and that may differ: an emulated GPU has the portable kernel alone for
@@ -332,15 +371,19 @@ class AttentionTest : public KernelTest {
   // The decode rows as a deal, of leaves so short that rows of the cases have several.
   void LaunchDealt(GuardedMemory& memory, AttentionArgs args, const AttentionCase& c,
                    uint32_t num_shares, Batch& batch) {
-    const kernels::AttentionPlanRule rule{.num_shares = num_shares,
-                                          .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
-                                          .window = c.window};
+    const kernels::AttentionPlanRule rule{
+        .num_shares = num_shares,
+        .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
+        .tile_members = TileMembers(planned_kernels(), c.num_heads, batch.layout),
+        .window = c.window};
     kernels::AttentionTree tree;
     tree.rows.leaves[0].split = {kernels::kLeafMultiple, c.split.max_splits,
                                  kernels::kLeafMultiple};
     WalkTree(tree, rule.window, batch.num_tokens, batch.plan);
-    AddDecodeDeal(rule, tree, batch.num_tokens, batch.slots, batch.plan);
+    AddDecodeDeal(rule, tree, batch.num_tokens, batch.slots, batch.members, batch.plan);
     args.decode_rows = memory.Constant(batch.plan.decode_rows);
+    if (!batch.members.empty()) args.prefix_members = memory.Constant(batch.plan.prefix_members);
+    for (const kernels::DecodeRow& row : batch.plan.decode_rows) num_tiles_ += row.is_tile();
     args.shares = memory.Constant(batch.plan.decode_shares);
     // As in a model, where another kernel comes behind the plan.
     auto* const stamp = memory.Poisoned<uint64_t>(1);
@@ -367,6 +410,9 @@ class AttentionTest : public KernelTest {
   std::unique_ptr<kernels::KernelSet> limited_;
   bool merges_apart_ = false;
   bool reads_ahead_ = false;  // of the last launch of a deal: by turns
+
+ protected:
+  size_t num_tiles_ = 0;  // of all launches
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
 
@@ -460,11 +506,7 @@ TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
 TEST_P(AttentionTest, ARowsBitsDoNotDependOnHowItsLeavesAreDealt) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
-    const kernels::KvLayout layout{.num_kv_heads = c.num_kv_heads,
-                                   .head_dim = c.head_dim,
-                                   .block_size = c.block_size,
-                                   .dtype = dtype()};
-    if (NumDecodeShares(kernels(), c.num_heads, layout) == 0) continue;
+    if (NumDecodeShares(kernels(), c.num_heads, LayoutOf(c)) == 0) continue;
     const std::vector<RowData> rows = MakeRows(c, dtype());
     std::vector<std::vector<std::byte>> first;
     for (const int multiprocessors : {1, 2, 3, 5, 29}) {
@@ -473,6 +515,45 @@ TEST_P(AttentionTest, ARowsBitsDoNotDependOnHowItsLeavesAreDealt) {
       const auto got = Run(c, rows, 1, AttentionCandidate::kBest);
       if (first.empty()) first = got;
       EXPECT_TRUE(got == first);
+    }
+  }
+}
+
+// Where there is no kernel that reads shared tokens once, rows are attended alone.
+TEST_P(AttentionTest, RowsThatShareTheirFirstTokensMatchTheOracle) {
+  for (const AttentionCase& c : kernels::kAttentionPrefixCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    for (const int multiprocessors : {1, 3}) {
+      LimitMultiprocessors(multiprocessors);
+      num_tiles_ = 0;
+      ExpectOracle(c, rows, AttentionCandidate::kBest);
+      const bool dealt = NumDecodeShares(planned_kernels(), c.num_heads, LayoutOf(c)) != 0;
+      EXPECT_EQ(num_tiles_ != 0, dealt);
+    }
+  }
+}
+
+// Neither on who shares its first tokens, nor whether anybody does; nor on the blocks that compute.
+TEST_P(AttentionTest, ASharingRowsBitsDependOnItsOwnLengthsAlone) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  for (const AttentionCase& c : kernels::kAttentionPrefixCases) {
+    const std::vector<RowData> rows = MakeRows(c, dtype());
+    LimitMultiprocessors(2);
+    const auto together = Run(c, rows, 2, AttentionCandidate::kBest);
+    for (const int multiprocessors : {1, 5}) {
+      LimitMultiprocessors(multiprocessors);
+      EXPECT_TRUE(Run(c, rows, 3, AttentionCandidate::kBest) == together)
+          << c.name << ", " << multiprocessors << " multiprocessors";
+    }
+    for (size_t r = 0; r < rows.size(); r += is_emulated() ? 3 : 1) {
+      SCOPED_TRACE(absl::StrCat(c.name, ", row ", r));
+      EXPECT_EQ(Run(c, {rows[r]}, 3 + r, AttentionCandidate::kBest)[0], together[r]);
+      // Among some of the others, in another place of its group.
+      std::vector<RowData> some;
+      for (size_t other = 0; other < rows.size(); other += 2)
+        if (other != r) some.push_back(rows[other]);
+      some.push_back(rows[r]);
+      EXPECT_EQ(Run(c, some, 5 + r, AttentionCandidate::kBest).back(), together[r]);
     }
   }
 }

@@ -30,8 +30,12 @@ constexpr uint32_t kMaxChunk = 90;
 constexpr uint32_t kMaxContext = 20000;
 constexpr uint32_t kBlockSize = 16;
 
+constexpr uint32_t kTileMembers = 4;
+constexpr uint32_t kGroups = 3;
+
 struct BatchRow {
   uint32_t context_before = 0, num_tokens = 1;
+  uint32_t group = 0, prefix_tokens = 0;  // shared with the others of the group; group 0: none
 };
 using PlannedBatch = std::vector<BatchRow>;
 
@@ -62,7 +66,9 @@ class HostPlan {
     plan.sampled_token = Room(words_[8], kMaxRows);
     plan.attention_leaf = Room(words_[9], kMaxRows);
     plan.decode_items = Room(decode_items, kernels::MaxDecodeItems(kMaxRows, rule.max_splits));
-    plan.decode_rows = Room(decode_rows, kMaxRows);
+    plan.prefix = Room(members, kMaxRows);
+    plan.prefix_members = Room(tile_members, kMaxRows);
+    plan.decode_rows = Room(decode_rows, 2 * kMaxRows);
     plan.decode_shares = Room(decode_shares, rule.num_shares);
     plan.prefill_items =
         Room(prefill_items, kernels::MaxPrefillItems(kMaxRows, kTokens, rule.max_splits));
@@ -86,6 +92,7 @@ class HostPlan {
                      .num_tokens = batch[e].num_tokens,
                      .given_offset = 0};
     }
+    for (uint32_t group = 1; group <= kGroups; ++group) ListMembers(batch, group);
     ASSERT_OK(Plan(*stream_, *kernels_, args_));
     ASSERT_OK(stream_->Synchronize());
   }
@@ -96,8 +103,20 @@ class HostPlan {
   std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
   std::vector<kernels::DecodeRow> decode_rows;
   std::vector<kernels::DecodeShare> decode_shares;
+  std::vector<kernels::PrefixMember> members;
+  std::vector<uint32_t> tile_members;
 
  private:
+  void ListMembers(const PlannedBatch& batch, uint32_t group) {
+    const auto count = static_cast<uint32_t>(std::count_if(
+        batch.begin(), batch.end(), [&](const BatchRow& row) { return row.group == group; }));
+    uint32_t index = 0;
+    for (uint32_t e = 0; e < batch.size(); ++e) {
+      if (batch[e].group != group) continue;
+      members[counts_.num_prefix_members++] = {
+          .entry = e, .tokens = batch[e].prefix_tokens, .index = index++, .count = count};
+    }
+  }
   template <typename T>
   static T* Room(std::vector<T>& values, size_t n) {
     values.resize(n);
@@ -126,6 +145,12 @@ PlannedBatch RandomBatch(Random& random) {
     if (random.Below(4) == 0) row.num_tokens = 2 + random.Below(kMaxChunk - 1);
     if (random.Below(6) == 0) row.num_tokens = 2 + random.Below(8);  // to verify
   }
+  // Few prefixes, so that rows of equal lengths come with and without.
+  const bool shares = random.Below(2) == 0;
+  for (BatchRow& row : batch) {
+    row.group = shares ? random.Below(kGroups + 1) : 0;
+    row.prefix_tokens = row.group == 0 ? 0 : 16 * (3u << row.group);
+  }
   return batch;
 }
 
@@ -134,9 +159,10 @@ uint32_t FirstSeen(uint32_t window, uint32_t position) {
 }
 
 // What a row is cut into, to be the same in every batch.
-using Cuts = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>>;
+using Cuts = std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>>;
 void ExpectSameCuts(const BatchRow& row, const std::vector<uint32_t>& cuts, Cuts& all) {
-  const auto [found, is_new] = all.emplace(std::pair(row.context_before, row.num_tokens), cuts);
+  const auto [found, is_new] =
+      all.emplace(std::tuple(row.context_before, row.num_tokens, row.prefix_tokens), cuts);
   if (!is_new) {
     EXPECT_EQ(found->second, cuts);
   }
@@ -218,9 +244,60 @@ uint32_t ExpectPrefillItemsCover(const HostPlan& plan, const PlannedBatch& batch
 // ---- a deal ----
 
 uint32_t WeightOf(const kernels::DecodeRow& row, uint32_t leaf, uint32_t overhead) {
-  const uint32_t begin = row.origin + leaf * row.leaf_tokens;
+  const uint32_t begin = row.origin + (row.first_leaf + leaf) * row.leaf_tokens;
   const uint32_t tokens = std::min(row.leaf_tokens, row.kv_end - begin);
   return (tokens + 63) / 64 * 4 + overhead / 16;
+}
+
+uint32_t NumTiles(const HostPlan& plan, const kernels::AttentionPlanRule& rule) {
+  uint32_t tiles = 0;
+  for (uint32_t m = 0; m < plan.counts().num_prefix_members && rule.tile_members != 0; ++m)
+    tiles += plan.members[m].index % rule.tile_members == 0;
+  return tiles;
+}
+
+// Every row sees every token once: in leaves of its own, or in those of one tile that it is a
+// member of. Returns how many rows are in tiles.
+uint32_t ExpectTilesCoverPrefixes(const HostPlan& plan, const PlannedBatch& batch,
+                                  const kernels::AttentionPlanRule& rule) {
+  std::vector<uint32_t> tiled(batch.size());  // tokens
+  const auto num_rows = static_cast<uint32_t>(batch.size());
+  for (uint32_t t = num_rows; t < num_rows + NumTiles(plan, rule); ++t) {
+    const kernels::DecodeRow& tile = plan.decode_rows[t];
+    if (tile.num_leaves == 0) continue;
+    EXPECT_TRUE(tile.is_tile());
+    EXPECT_LE(tile.num_members, rule.tile_members);
+    EXPECT_EQ(tile.first_leaf, 0u);
+    EXPECT_EQ(tile.kv_begin, 0u);
+    EXPECT_EQ(tile.kv_end % 64, 0u);
+    EXPECT_EQ(tile.num_leaves, (tile.kv_end + tile.leaf_tokens - 1) / tile.leaf_tokens);
+    bool has_table = false;
+    for (uint32_t m = tile.query; m < tile.query + tile.num_members; ++m) {
+      const uint32_t e = plan.tile_members[m];
+      if (e == kernels::kNoMember) continue;
+      EXPECT_EQ(batch.at(e).group, batch[plan.members[tile.query].entry].group);
+      EXPECT_EQ(tiled[e], 0u) << "entry " << e << " is in two tiles";
+      EXPECT_EQ(plan.decode_rows[e].first_leaf, tile.num_leaves);
+      tiled[e] = tile.kv_end;
+      has_table |= tile.row == e;  // slots are entries here
+    }
+    EXPECT_TRUE(has_table);
+  }
+  uint32_t count = 0;
+  for (uint32_t e = 0; e < batch.size(); ++e) {
+    const kernels::DecodeRow& row = plan.decode_rows[e];
+    if (row.num_leaves == 0) continue;
+    const uint32_t begin = FirstSeen(rule.window, batch[e].context_before);
+    EXPECT_LE(row.num_leaves, kernels::AttentionPlanRule{}.max_splits);
+    EXPECT_EQ(row.kv_end, batch[e].context_before + 1);
+    EXPECT_EQ(row.kv_begin, tiled[e] != 0 ? tiled[e] : begin);
+    EXPECT_EQ(row.origin + row.first_leaf * row.leaf_tokens, row.kv_begin / 64 * 64);
+    EXPECT_EQ(row.num_own_leaves(),
+              (row.kv_end - row.kv_begin / 64 * 64 + row.leaf_tokens - 1) / row.leaf_tokens);
+    EXPECT_LE(tiled[e], batch[e].prefix_tokens);
+    count += tiled[e] != 0;
+  }
+  return count;
 }
 
 // Every leaf of every KV head in exactly one share, in order.
@@ -235,11 +312,15 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
   const auto next_share = [&](const DecodePlace& place) {
     while (share < rule.num_shares && plan.decode_shares[share].end == place) ++share;
   };
-  for (uint32_t e = 0; e < batch.size(); ++e) {
+  const auto num_rows = static_cast<uint32_t>(batch.size());
+  const uint32_t end = num_rows + NumTiles(plan, rule);
+  for (uint32_t e = 0; e < end; ++e) {
     const kernels::DecodeRow& row = plan.decode_rows[e];
-    EXPECT_EQ(row.num_leaves == 0, batch[e].num_tokens != 1);
+    if (e < num_rows) {
+      EXPECT_EQ(row.num_leaves == 0, batch[e].num_tokens != 1);
+    }
     for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
-      for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
+      for (uint32_t leaf = 0; leaf < row.num_own_leaves(); ++leaf) {
         const DecodePlace place{e, head, leaf, 0};
         next_share(place);
         ASSERT_LT(share, taking) << "entry " << e << ", head " << head << ", leaf " << leaf;
@@ -253,7 +334,7 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
       }
     }
   }
-  next_share({static_cast<uint32_t>(batch.size()), 0, 0, 0});
+  next_share({end, 0, 0, 0});
   EXPECT_EQ(share, rule.num_shares);
   for (uint32_t s = 0; s < taking; ++s)
     EXPECT_LE(weights[s], (total + taking - 1) / taking + largest) << "share " << s;
@@ -264,7 +345,7 @@ void ExpectSameLeaves(const HostPlan& plan, const PlannedBatch& batch, Cuts& cut
     const kernels::DecodeRow& row = plan.decode_rows[e];
     ExpectSameCuts(batch[e],
                    {row.kv_begin, row.kv_end, row.origin, row.num_leaves == 0 ? 0 : row.leaf_tokens,
-                    row.num_leaves},
+                    row.num_leaves, row.first_leaf},
                    cuts);
   }
 }
@@ -276,12 +357,15 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
   const auto [num_shares, window] = GetParam();
   for (const bool bushy : {false, true}) {
     kernels::AttentionTree tree = bushy ? kernels::BushyTree(true) : kernels::AttentionTree();
-    kernels::AttentionPlanRule rule{
-        .num_shares = num_shares, .num_kv_heads = 3, .prefill_q_tokens = 16, .window = window};
+    kernels::AttentionPlanRule rule{.num_shares = num_shares,
+                                    .num_kv_heads = 3,
+                                    .tile_members = kTileMembers,
+                                    .prefill_q_tokens = 16,
+                                    .window = window};
     HostPlan plan(rule, tree);
     Random random(17 + num_shares + window);
     Cuts cuts;
-    uint32_t splits = 0;
+    uint32_t splits = 0, tiled = 0;
     for (int i = 0; i < 300 && !HasFailure(); ++i) {
       SCOPED_TRACE("batch " + std::to_string(i) + (bushy ? ", bushy" : ""));
       const PlannedBatch batch = RandomBatch(random);
@@ -291,11 +375,13 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
         ExpectDecodeItemsCover(plan, batch, window, cuts);
       } else {
         ExpectDealIsWholeAndLevel(plan, batch, rule);
+        tiled += ExpectTilesCoverPrefixes(plan, batch, rule);
         ExpectSameLeaves(plan, batch, cuts);
       }
     }
     // The default tree cuts no row of several query tokens.
     EXPECT_EQ(splits > 100, bushy) << splits;
+    EXPECT_EQ(tiled > 50, num_shares != 0) << tiled;
   }
 }
 

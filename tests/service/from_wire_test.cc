@@ -184,6 +184,11 @@ TEST(StepFromWire, CarriesEverySamplingField) {
   v1::SetAllowedTokens* mask = wire.add_masks();
   mask->set_row(9);
   mask->set_allowed_tokens(std::string("\x01", 1));
+  v1::PrefixGroup* prefix = wire.add_prefixes();
+  prefix->set_group(11);
+  prefix->set_num_blocks(12);
+  prefix->add_rows(13);
+  prefix->add_rows(14);
   wire.mutable_chunks(1)->set_prompt_logprobs(true);
   wire.mutable_chunks(1)->set_next_token(0);
   StepScratch scratch;
@@ -213,6 +218,10 @@ TEST(StepFromWire, CarriesEverySamplingField) {
   ASSERT_EQ(step.masks.size(), 1u);
   EXPECT_EQ(step.masks[0].row, 9u);
   EXPECT_THAT(step.masks[0].allowed_tokens, ElementsAre(std::byte{1}));
+  ASSERT_EQ(step.prefixes.size(), 1u);
+  EXPECT_EQ(step.prefixes[0].group, 11u);
+  EXPECT_EQ(step.prefixes[0].num_blocks, 12u);
+  EXPECT_THAT(step.prefixes[0].rows, ElementsAre(13, 14));
   EXPECT_FALSE(step.chunks[0].prompt_logprobs);
   EXPECT_FALSE(step.chunks[0].next_token.has_value());
   EXPECT_TRUE(step.chunks[1].prompt_logprobs);

@@ -73,6 +73,10 @@ void FillStep(const kernels::StepLimits& limits, uint32_t vocab_size, v1::StepRe
     chunk->set_next_token(kLongest);
     for (uint32_t t = 0; t < limits.max_step_tokens / limits.max_rows; ++t)
       chunk->add_tokens(kLongest);
+    v1::PrefixGroup* prefix = step->add_prefixes();
+    prefix->set_group(kLongest);
+    prefix->set_num_blocks(kLongest);
+    prefix->add_rows(kLongest);
   }
   for (uint32_t t = 0; t < limits.max_context_length; ++t)
     step->mutable_add(0)->add_history(kLongest);

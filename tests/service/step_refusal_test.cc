@@ -49,6 +49,14 @@ v1::Chunk* RunChunk(v1::StepRequest& step, uint32_t row, std::initializer_list<u
   return chunk;
 }
 
+void SetPrefix(v1::StepRequest& step, uint32_t group, uint32_t num_blocks,
+               std::initializer_list<uint32_t> rows) {
+  v1::PrefixGroup* prefix = step.add_prefixes();
+  prefix->set_group(group);
+  prefix->set_num_blocks(num_blocks);
+  for (const uint32_t row : rows) prefix->add_rows(row);
+}
+
 // A client with a resident row that can continue, another client whose row generates, and blocks of
 // both.
 class BadSteps : public ::testing::TestWithParam<BadStep> {
@@ -166,51 +174,65 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Rows, BadSteps,
-    ::testing::Values(BadStep{"MoreRowsThanMaxRows", kExhausted,
-                              [](v1::StepRequest& step, const Scene&) {
-                                // Two are resident: kRow of either session.
-                                for (uint32_t row = 0; row < kMaxRows - 1; ++row)
-                                  Add(step, 100 + row, {});
-                              }},
-                      BadStep{
-                          "UnknownRowInContinue", kNotFound,
-                          [](v1::StepRequest& step, const Scene&) { step.add_continue_rows(77); }},
-                      BadStep{"RowAddedThatIsResident", kAlreadyThere,
-                              [](v1::StepRequest& step, const Scene& scene) {
-                                Add(step, kRow, {scene.own[0]});
-                                RunChunk(step, kRow, {1});
-                              }},
-                      BadStep{"UnknownRowInChunk", kNotFound,
-                              [](v1::StepRequest& step, const Scene&) { RunChunk(step, 77, {1}); }},
-                      BadStep{"UnknownRowInDrop", kNotFound,
-                              [](v1::StepRequest& step, const Scene&) { step.add_drop(77); }},
-                      BadStep{"UnknownRowInAppend", kNotFound,
-                              [](v1::StepRequest& step, const Scene& scene) {
-                                v1::AppendBlocks* append = step.add_append();
-                                append->set_row(77);
-                                append->add_blocks(scene.own[0]);
-                              }},
-                      BadStep{"RowContinuedTwice", kInvalid,
-                              [](v1::StepRequest& step, const Scene&) {
-                                step.add_continue_rows(kRow);
-                                step.add_continue_rows(kRow);
-                              }},
-                      BadStep{"RowRunByChunkAndContinue", kInvalid,
-                              [](v1::StepRequest& step, const Scene&) {
-                                RunChunk(step, kRow, {1});
-                                step.add_continue_rows(kRow);
-                              }},
-                      BadStep{"ContinueAllAndRowsByName", kInvalid,
-                              [](v1::StepRequest& step, const Scene&) {
-                                step.set_continue_all(true);
-                                step.add_continue_rows(kRow);
-                              }},
-                      BadStep{"NothingToDo", kInvalid, [](v1::StepRequest&, const Scene&) {}},
-                      BadStep{"RowWithNothingToContinueFrom", kPrecondition,
-                              [](v1::StepRequest& step, const Scene& scene) {
-                                Add(step, kNewRow, {scene.own[0]});
-                                step.add_continue_rows(kNewRow);
-                              }}),
+    ::testing::Values(
+        BadStep{"MoreRowsThanMaxRows", kExhausted,
+                [](v1::StepRequest& step, const Scene&) {
+                  // Two are resident: kRow of either session.
+                  for (uint32_t row = 0; row < kMaxRows - 1; ++row) Add(step, 100 + row, {});
+                }},
+        BadStep{"UnknownRowInContinue", kNotFound,
+                [](v1::StepRequest& step, const Scene&) { step.add_continue_rows(77); }},
+        BadStep{"RowAddedThatIsResident", kAlreadyThere,
+                [](v1::StepRequest& step, const Scene& scene) {
+                  Add(step, kRow, {scene.own[0]});
+                  RunChunk(step, kRow, {1});
+                }},
+        BadStep{"UnknownRowInChunk", kNotFound,
+                [](v1::StepRequest& step, const Scene&) { RunChunk(step, 77, {1}); }},
+        BadStep{"UnknownRowInDrop", kNotFound,
+                [](v1::StepRequest& step, const Scene&) { step.add_drop(77); }},
+        BadStep{"UnknownRowInAppend", kNotFound,
+                [](v1::StepRequest& step, const Scene& scene) {
+                  v1::AppendBlocks* append = step.add_append();
+                  append->set_row(77);
+                  append->add_blocks(scene.own[0]);
+                }},
+        BadStep{"UnknownRowInPrefix", kNotFound,
+                [](v1::StepRequest& step, const Scene&) { SetPrefix(step, 1, 1, {77}); }},
+        BadStep{
+            "PrefixBeyondTheContext", kRange,
+            [](v1::StepRequest& step, const Scene&) { SetPrefix(step, 1, 4294967295u, {kRow}); }},
+        BadStep{"PrefixOfNoBlocks", kInvalid,
+                [](v1::StepRequest& step, const Scene&) { SetPrefix(step, 1, 0, {kRow}); }},
+        BadStep{"PrefixOfAnotherTable", kPrecondition,
+                [](v1::StepRequest& step, const Scene& scene) {
+                  // Two rows of one step that have nothing in common.
+                  const auto context = static_cast<uint32_t>(kPrompt.size() + 1);
+                  Add(step, kNewRow, {scene.own[0], scene.own[1], scene.own[2]})
+                      ->set_context_length(context);
+                  SetPrefix(step, 1, 1, {kRow, kNewRow});
+                }},
+        BadStep{"RowContinuedTwice", kInvalid,
+                [](v1::StepRequest& step, const Scene&) {
+                  step.add_continue_rows(kRow);
+                  step.add_continue_rows(kRow);
+                }},
+        BadStep{"RowRunByChunkAndContinue", kInvalid,
+                [](v1::StepRequest& step, const Scene&) {
+                  RunChunk(step, kRow, {1});
+                  step.add_continue_rows(kRow);
+                }},
+        BadStep{"ContinueAllAndRowsByName", kInvalid,
+                [](v1::StepRequest& step, const Scene&) {
+                  step.set_continue_all(true);
+                  step.add_continue_rows(kRow);
+                }},
+        BadStep{"NothingToDo", kInvalid, [](v1::StepRequest&, const Scene&) {}},
+        BadStep{"RowWithNothingToContinueFrom", kPrecondition,
+                [](v1::StepRequest& step, const Scene& scene) {
+                  Add(step, kNewRow, {scene.own[0]});
+                  step.add_continue_rows(kNewRow);
+                }}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(Values, BadSteps,

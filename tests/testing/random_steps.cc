@@ -56,7 +56,25 @@ OracleStep RandomSteps::Next(const OracleRows& rows) {
   // Parameters may come without their row.
   for (uint32_t i = num_rows; i < c_.max_rows; ++i)
     if (random_.Below(8) == 0) UpdateSampling(slots[i], 3, false, step);
+  if (c_.tile_members != 0) AddPrefixes(step);
   return step;
+}
+
+// Three groups, one of them large, with prefixes that many rows are too short for.
+void RandomSteps::AddPrefixes(OracleStep& step) {
+  constexpr uint32_t kGroups = 3;
+  std::vector<uint32_t> of_group[kGroups];
+  for (uint32_t e = 0; e < step.rows.size(); ++e) {
+    const uint32_t group = random_.Below(8);
+    if (group < 7) of_group[group < kGroups ? group : 0].push_back(e);
+  }
+  for (const std::vector<uint32_t>& rows : of_group) {
+    const uint32_t tokens = (1 + random_.Below(c_.max_blocks_per_row / 2)) * c_.block_size;
+    const auto count = static_cast<uint32_t>(rows.size());
+    for (uint32_t i = 0; i < count; ++i)
+      step.prefix_members.push_back(
+          {.entry = rows[i], .tokens = tokens, .index = i, .count = count});
+  }
 }
 
 void RandomSteps::AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows, OracleStep& step) {

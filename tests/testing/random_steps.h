@@ -38,6 +38,7 @@ class RandomSteps {
   void GiveTokens(uint32_t most, kernels::RowEntry& entry, OracleStep& step);
   void GiveBlocks(uint32_t slot, uint32_t length, OracleStep& step);
   void GiveFeatures(uint32_t slot, kernels::RowEntry& entry, OracleStep& step);
+  void AddPrefixes(OracleStep& step);
   // Each kind with a probability of one in `odds`. `fresh`: the row is new.
   void UpdateSampling(uint32_t slot, uint32_t odds, bool fresh, OracleStep& step);
   std::vector<uint32_t> DataOf(kernels::SamplingUpdateKind kind, bool fresh, Written& written);

@@ -89,6 +89,7 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   plan_.attention = {.tree = memory_.Constant(std::vector<kernels::AttentionTree>{c.tree}),
                      .num_shares = c.num_shares,
                      .num_kv_heads = c.num_kv_heads,
+                     .tile_members = c.tile_members,
                      .prefill_q_tokens = c.prefill_q_tokens,
                      .window = c.window};
   plan_.block_size = c.block_size;
@@ -112,6 +113,7 @@ kernels::StepPlan StepBench::MakePlan() {
   mirror_.counts = PoisonedVector<PlanCounts>(1)[0];
   plan.entries = make(rows, mirror_.entries);
   plan.given_tokens = make(tokens + rows, mirror_.given_tokens);
+  plan.prefix = make(rows, mirror_.prefix);
   plan.query_start = make(rows + 1, mirror_.query_start);
   plan.context_before = make(rows, mirror_.context_before);
   plan.token_id = make(tokens, mirror_.token_id);
@@ -124,7 +126,8 @@ kernels::StepPlan StepBench::MakePlan() {
     plan.decode_items =
         make(kernels::MaxDecodeItems(rows, plan_.attention.max_splits), mirror_.decode_items);
   } else {
-    plan.decode_rows = make(rows, mirror_.decode_rows);
+    plan.decode_rows = make(2 * rows, mirror_.decode_rows);
+    plan.prefix_members = make(rows, mirror_.listed_members);
     plan.decode_shares = make(c_.num_shares, mirror_.decode_shares);
   }
   plan.prefill_items = make(kernels::MaxPrefillItems(rows, tokens, plan_.attention.max_splits),
@@ -172,6 +175,7 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step) {
   put(fetch_.layout.blocks, step.blocks);
   put(fetch_.layout.sampling_updates, step.sampling_updates);
   put(fetch_.layout.sampling_data, step.sampling_data);
+  put(fetch_.layout.prefix_members, step.prefix_members);
   StepHeader header;
   header.sequence = sequence;
   header.num_rows = static_cast<uint32_t>(step.rows.size());
@@ -179,6 +183,7 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step) {
   header.num_given_tokens = static_cast<uint32_t>(step.given_tokens.size());
   header.num_table_updates = static_cast<uint32_t>(step.table_updates.size());
   header.num_sampling_updates = static_cast<uint32_t>(step.sampling_updates.size());
+  header.num_prefix_members = static_cast<uint32_t>(step.prefix_members.size());
   std::memcpy(entry, &header, sizeof(header));
 }
 
@@ -202,6 +207,8 @@ void StepBench::ExpectStep(const OracleStep& step) {
   const OraclePlan plan = PlanStep(step, c_.block_size, plan_.attention, c_.tree, rows_);
   Overwrite(mirror_.decode_rows, plan.decode_rows);
   Overwrite(mirror_.decode_shares, plan.decode_shares);
+  Overwrite(mirror_.prefix, step.prefix_members);
+  Overwrite(mirror_.listed_members, plan.prefix_members);
   Overwrite(mirror_.attention_leaf, plan.attention_leaf);
   Overwrite(mirror_.entries, plan.entries);
   Overwrite(mirror_.given_tokens, step.given_tokens);
@@ -230,7 +237,7 @@ void StepBench::ExpectStep(const OracleStep& step) {
                     .num_prompt_logprobs = size(plan.prompt_entry),
                     .num_logits = size(plan.sampled_token),
                     .attention_leaf = plan.batch_leaf,
-                    .unused = 0};
+                    .num_prefix_members = size(step.prefix_members)};
 
   const std::vector<RowResult> results = PublishStep(plan, sampled_token_, sampled_logprob_, rows_);
   std::byte* entry = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.entry_bytes;
@@ -277,7 +284,9 @@ void StepBench::CheckPlan() {
   } else {
     ExpectSame("decode_rows", memory_.Read(plan.decode_rows), mirror_.decode_rows);
     ExpectSame("decode_shares", memory_.Read(plan.decode_shares), mirror_.decode_shares);
+    ExpectSame("prefix_members", memory_.Read(plan.prefix_members), mirror_.listed_members);
   }
+  ExpectSame("prefix", memory_.Read(plan.prefix), mirror_.prefix);
   ExpectSame("attention_leaf", memory_.Read(plan.attention_leaf), mirror_.attention_leaf);
   ExpectSame("prefill_items", memory_.Read(plan.prefill_items), mirror_.prefill_items);
   if (c_.vocab == 0) return;

@@ -52,6 +52,8 @@ class StepBench {
     std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
     std::vector<kernels::DecodeRow> decode_rows;
     std::vector<kernels::DecodeShare> decode_shares;
+    std::vector<kernels::PrefixMember> prefix;
+    std::vector<uint32_t> listed_members;
     kernels::PlanCounts counts;
     std::vector<std::byte> ring;
   };

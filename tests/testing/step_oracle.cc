@@ -209,18 +209,20 @@ uint32_t WeightOf(uint32_t tokens, uint32_t overhead) {
   return (tokens + 63) / 64 * 4 + overhead / 16;
 }
 
-kernels::DecodeRow CutRow(const SplitRule& split, uint32_t overhead, uint32_t window,
-                          uint32_t position) {
+kernels::DecodeRow CutRow(const SplitRule& split, uint32_t kv_begin, uint32_t kv_end) {
   kernels::DecodeRow row{};
-  row.kv_end = position + 1;
-  if (window != 0 && row.kv_end > window) row.kv_begin = row.kv_end - window;
-  row.origin = row.kv_begin - row.kv_begin % 64;
-  row.leaf_tokens = LengthOfSplits(split, row.kv_end - row.origin);
-  for (uint32_t begin = row.origin; begin < row.kv_end; begin += row.leaf_tokens) {
-    ++row.num_leaves;
-    row.weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin), overhead);
-  }
+  row.kv_begin = kv_begin;
+  row.kv_end = kv_end;
+  row.origin = kv_begin - kv_begin % 64;
+  row.leaf_tokens = LengthOfSplits(split, kv_end - row.origin);
+  for (uint32_t begin = row.origin; begin < kv_end; begin += row.leaf_tokens) ++row.num_leaves;
   return row;
+}
+
+// Half of the splits are for the prefix, half for what lies behind it.
+SplitRule Half(SplitRule split) {
+  split.max_splits /= 2;
+  return split;
 }
 
 // Recursive, and from the definition of a node.
@@ -233,15 +235,15 @@ uint32_t Walk(const kernels::ChoiceTree<Choice>& tree, kernels::TreeBranch branc
               features);
 }
 
-}  // namespace
+uint32_t VisibleTokens(uint32_t window, uint32_t before, uint32_t num_tokens) {
+  const uint32_t hidden = window != 0 && before + 1 > window ? before + 1 - window : 0;
+  return before + num_tokens - hidden;
+}
 
-void WalkTree(const kernels::AttentionTree& tree, uint32_t window,
-              const std::vector<uint32_t>& num_tokens, OraclePlan& plan) {
-  const auto visible = [&](size_t e) {
-    const uint32_t before = plan.context_before[e];
-    const uint32_t hidden = window != 0 && before + 1 > window ? before + 1 - window : 0;
-    return before + num_tokens[e] - hidden;
-  };
+// Of the whole batch.
+std::map<AttentionFeature, uint32_t> FeaturesOfBatch(uint32_t window,
+                                                     const std::vector<uint32_t>& num_tokens,
+                                                     const OraclePlan& plan) {
   std::map<AttentionFeature, uint32_t> features = {
       {AttentionFeature::kBatchRows, static_cast<uint32_t>(num_tokens.size())},
       {AttentionFeature::kDecodeTokens, 0},
@@ -250,42 +252,120 @@ void WalkTree(const kernels::AttentionTree& tree, uint32_t window,
   for (size_t e = 0; e < num_tokens.size(); ++e) {
     if (num_tokens[e] > 1) features[AttentionFeature::kPromptTokens] += num_tokens[e];
     if (num_tokens[e] != 1) continue;
-    features[AttentionFeature::kDecodeTokens] += visible(e);
+    const uint32_t visible = VisibleTokens(window, plan.context_before[e], 1);
+    features[AttentionFeature::kDecodeTokens] += visible;
     uint32_t& longest = features[AttentionFeature::kLongestDecode];
-    longest = std::max(longest, visible(e));
+    longest = std::max(longest, visible);
   }
+  return features;
+}
+
+}  // namespace
+
+void WalkTree(const kernels::AttentionTree& tree, uint32_t window,
+              const std::vector<uint32_t>& num_tokens, OraclePlan& plan) {
+  std::map<AttentionFeature, uint32_t> features = FeaturesOfBatch(window, num_tokens, plan);
   plan.batch_leaf = Walk(tree.batch, tree.batch.root, features);
   plan.attention_leaf.clear();
   for (size_t e = 0; e < num_tokens.size(); ++e) {
-    features[AttentionFeature::kVisibleTokens] = visible(e);
+    features[AttentionFeature::kVisibleTokens] =
+        VisibleTokens(window, plan.context_before[e], num_tokens[e]);
     features[AttentionFeature::kQueryTokens] = num_tokens[e];
     plan.attention_leaf.push_back(Walk(tree.rows, tree.rows.root, features));
   }
 }
 
+namespace {
+
+// The prefix of every entry that is read by tiles, cut; num_leaves is 0 where there is none.
+std::vector<kernels::DecodeRow> CutPrefixes(const kernels::AttentionPlanRule& rule,
+                                            const kernels::AttentionTree& tree,
+                                            const std::vector<uint32_t>& num_tokens,
+                                            const std::vector<kernels::PrefixMember>& members,
+                                            const OraclePlan& plan) {
+  std::map<AttentionFeature, uint32_t> features = FeaturesOfBatch(rule.window, num_tokens, plan);
+  std::vector<kernels::DecodeRow> prefixes(num_tokens.size());
+  if (rule.tile_members == 0) return prefixes;
+  for (const kernels::PrefixMember& member : members) {
+    const uint32_t e = member.entry, tokens = member.tokens - member.tokens % 64;
+    const uint32_t position = plan.context_before[e];
+    features[AttentionFeature::kVisibleTokens] = tokens;
+    features[AttentionFeature::kQueryTokens] = 1;
+    const SplitRule& split = tree.rows.leaves[Walk(tree.rows, tree.rows.root, features)].split;
+    const SplitRule& own = tree.rows.leaves[plan.attention_leaf[e]].split;
+    if (num_tokens[e] == 1 && tokens != 0 && tokens <= position &&
+        (rule.window == 0 || position < rule.window) && split.max_splits > 1 && own.max_splits > 1)
+      prefixes[e] = CutRow(Half(split), 0, tokens);
+  }
+  return prefixes;
+}
+
+// Lists the tiles and their members.
+void AddTiles(const kernels::AttentionPlanRule& rule,
+              const std::vector<kernels::PrefixMember>& members,
+              const std::vector<kernels::DecodeRow>& prefixes, const std::vector<uint32_t>& slot,
+              OraclePlan& plan) {
+  if (rule.tile_members == 0) return;
+  for (uint32_t m = 0; m < members.size(); ++m) {
+    const uint32_t e = members[m].entry;
+    const bool takes_part = prefixes[e].num_leaves != 0;
+    plan.prefix_members.push_back(takes_part ? e : kernels::kNoMember);
+    if (members[m].index % rule.tile_members == 0) {
+      kernels::DecodeRow& tile = plan.decode_rows.emplace_back();
+      tile.query = m;
+    }
+    kernels::DecodeRow& tile = plan.decode_rows.back();
+    if (takes_part && tile.num_leaves == 0) {
+      const uint32_t first = tile.query, index = members[first].index;
+      tile = prefixes[e];
+      tile.row = slot[e];
+      tile.query = first;
+      tile.num_members =
+          static_cast<uint16_t>(std::min(rule.tile_members, members[first].count - index));
+    }
+  }
+}
+
+}  // namespace
+
 void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
                    const std::vector<uint32_t>& num_tokens, const std::vector<uint32_t>& slot,
-                   OraclePlan& plan) {
+                   const std::vector<kernels::PrefixMember>& members, OraclePlan& plan) {
   const kernels::BatchChoice& batch = tree.batch.leaves[plan.batch_leaf];
-  std::vector<OracleLeaf> leaves;
-  uint64_t weight = 0;
+  const std::vector<kernels::DecodeRow> prefixes =
+      CutPrefixes(rule, tree, num_tokens, members, plan);
   for (uint32_t e = 0; e < num_tokens.size(); ++e) {
     const SplitRule& split = tree.rows.leaves[plan.attention_leaf[e]].split;
-    kernels::DecodeRow row =
-        CutRow(split, batch.leaf_overhead, rule.window, plan.context_before[e]);
+    const uint32_t end = plan.context_before[e] + 1;
+    kernels::DecodeRow row;
+    if (const kernels::DecodeRow& prefix = prefixes[e]; prefix.num_leaves != 0) {
+      row = CutRow(Half(split), prefix.kv_end, end);
+      row.first_leaf = static_cast<uint16_t>(prefix.num_leaves);
+      row.num_leaves += prefix.num_leaves;
+      row.origin -= prefix.num_leaves * row.leaf_tokens;
+    } else {
+      row = CutRow(split, rule.window != 0 && end > rule.window ? end - rule.window : 0, end);
+    }
     row.row = slot[e];
     if (num_tokens[e] != 1) row = {};
     row.query = plan.query_start[e];
     plan.decode_rows.push_back(row);
+  }
+  AddTiles(rule, members, prefixes, slot, plan);
+
+  std::vector<OracleLeaf> leaves;
+  uint64_t weight = 0;
+  for (uint32_t e = 0; e < plan.decode_rows.size(); ++e) {
+    const kernels::DecodeRow& row = plan.decode_rows[e];
     for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
-      for (uint32_t leaf = 0; leaf < row.num_leaves; ++leaf) {
-        leaves.push_back({{e, head, leaf, 0}, weight});
+      for (uint32_t leaf = row.first_leaf; leaf < row.num_leaves; ++leaf) {
+        leaves.push_back({{e, head, leaf - row.first_leaf, 0}, weight});
         const uint32_t begin = row.origin + leaf * row.leaf_tokens;
         weight += WeightOf(std::min(row.leaf_tokens, row.kv_end - begin), batch.leaf_overhead);
       }
     }
   }
-  leaves.push_back({{static_cast<uint32_t>(num_tokens.size()), 0, 0, 0}, weight});
+  leaves.push_back({{static_cast<uint32_t>(plan.decode_rows.size()), 0, 0, 0}, weight});
   const auto place = [&](uint32_t share) {
     const uint64_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
     const uint64_t target =
@@ -372,7 +452,7 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
                         rule.window, plan);
     }
   }
-  if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, plan);
+  if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, step.prefix_members, plan);
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
   uint32_t place = 0;
   for (const uint32_t e : plan.sampled_entry) {

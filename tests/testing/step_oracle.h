@@ -45,6 +45,7 @@ struct OracleStep {
   std::vector<uint32_t> blocks;
   std::vector<kernels::SamplingUpdate> sampling_updates;
   std::vector<uint32_t> sampling_data;
+  std::vector<kernels::PrefixMember> prefix_members;
 
   uint32_t num_tokens() const;
 };
@@ -61,7 +62,8 @@ struct OraclePlan {
   std::vector<uint32_t> attention_leaf;  // of every entry
   uint32_t batch_leaf = 0;
   std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
-  std::vector<kernels::DecodeRow> decode_rows;
+  std::vector<kernels::DecodeRow> decode_rows;  // of every entry, then of tiles
+  std::vector<uint32_t> prefix_members;
   std::vector<kernels::DecodeShare> decode_shares;
 };
 
@@ -80,11 +82,12 @@ void AddPromptSplits(uint32_t entry, uint32_t row, uint32_t context_before, uint
 void WalkTree(const kernels::AttentionTree& tree, uint32_t window,
               const std::vector<uint32_t>& num_tokens, OraclePlan& plan);
 
-// The deal of the rows of one query token: decode_rows, one per entry, and decode_shares.
-// num_tokens, slot: of every entry; plan: has query_start, context_before and leaves.
+// The deal of the rows of one query token: decode_rows, one per entry and tile, prefix_members and
+// decode_shares. num_tokens, slot: of every entry; members: of the step's prefixes; plan: has
+// query_start, context_before and leaves.
 void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
                    const std::vector<uint32_t>& num_tokens, const std::vector<uint32_t>& slot,
-                   OraclePlan& plan);
+                   const std::vector<kernels::PrefixMember>& members, OraclePlan& plan);
 
 // Fetch + plan: updates `rows` (tables, sampling parameters, initial states, histories). A deal is
 // there if rule.num_shares is not 0, decode items if it is.

@@ -111,6 +111,21 @@ TEST(Cells, WindowsHideTokensAndBlocksRoundUp) {
   EXPECT_EQ(cell.Blocks(16), 7 + 4 + 1u);
 }
 
+TEST(Cells, SharedTokensCountOnce) {
+  const auto cells = MakeCells({.rows = {3}, .contexts = {100}, .shared_tokens = 64});
+  ASSERT_EQ(cells.size(), 1u);
+  EXPECT_EQ(cells[0].name, "b3 x 100 sharing 64");
+  EXPECT_EQ(cells[0].SeenTokens(0), 64 + 3 * 36u);
+  EXPECT_EQ(cells[0].SeenTokens(60), 24 + 3 * 36u);
+  EXPECT_EQ(cells[0].SeenTokens(20), 3 * 20u);
+  EXPECT_EQ(cells[0].Blocks(16), 4 + 3 * 3u);
+  EXPECT_OK(CheckCells(cells, 100, 16));
+  EXPECT_THAT(CheckCells(cells, 100, 48),
+              StatusIs(absl::StatusCode::kInvalidArgument, "has 64, allowed: whole blocks"));
+  EXPECT_THAT(CheckCells(MakeCells({.rows = {3}, .contexts = {64}, .shared_tokens = 64}), 100),
+              StatusIs(absl::StatusCode::kOutOfRange, "a row with 63 tokens before its step"));
+}
+
 TEST(Cells, StandardOnesAreAllThereAndFit) {
   const auto cells = StandardCells(1);
   EXPECT_EQ(cells.size(), 21u);

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/kernel_test.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/bench/attention_bench.h"
 #include "tools/bench/bench_report.h"
@@ -31,9 +32,9 @@ TEST(Candidates, AreFoundByNameAndSuggested) {
   EXPECT_THAT(ParseCandidates("potable"),
               StatusIs(kInvalid,
                        "candidate: got \"potable\"; did you mean \"portable\"? allowed: "
-                       "best, splits, portable, naive, "));
+                       "best, alone, splits, portable, naive, "));
   EXPECT_THAT(ParseCandidates("best,"),
-              StatusIs(kInvalid, "got \"\", allowed: best, splits, portable, naive, "));
+              StatusIs(kInvalid, "got \"\", allowed: best, alone, splits, portable, naive, "));
   EXPECT_THAT(ParseCandidates("best,best"), StatusIs(kInvalid, "got \"best\" twice"));
 }
 
@@ -62,11 +63,18 @@ AttentionShape SmallShape(runtime::DType dtype, uint32_t window = 0) {
 }
 
 std::vector<BenchCell> SmallCells() {
-  return MakeCells({.rows = {1, 3},
-                    .contexts = {5, 90},
-                    .kinds = {BatchKind::kUniform, BatchKind::kSkewed},
-                    .decode_shares = {0, 50, 100},
-                    .chunk = 9});
+  std::vector<BenchCell> cells = MakeCells({.rows = {1, 3},
+                                            .contexts = {5, 90},
+                                            .kinds = {BatchKind::kUniform, BatchKind::kSkewed},
+                                            .decode_shares = {0, 50, 100},
+                                            .chunk = 9});
+  for (BenchCell& cell : MakeCells({.rows = {3},
+                         .contexts = {90},
+                         .decode_shares = {50, 100},
+                         .chunk = 9,
+                         .shared_tokens = 32}))
+    cells.push_back(std::move(cell));
+  return cells;
 }
 
 constexpr AttentionBenchOptions kSmallOptions = {
@@ -99,6 +107,28 @@ TEST_P(BenchDType, EveryCandidateMatchesTheReferenceInEveryCell) {
         EXPECT_LE(candidate.check->worst, candidate.check->allowed);
       }
     }
+  }
+}
+
+// Where a device reads shared tokens once.
+TEST(SharedPrefix, MatchesTheReferenceInTilesAndAlone) {
+  auto device = testing::MakeTestDevice(
+      {.dtype = runtime::DType::kBf16, .emulated = runtime::MatrixUnit::kMma});
+  if (!device.ok()) GTEST_SKIP() << device.status().message();
+  const AttentionShape shape{.num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
+  const std::vector<BenchCell> cells =
+      MakeCells({.rows = {3, 10}, .contexts = {150}, .shared_tokens = 128});
+  ASSERT_OK_AND_ASSIGN(const auto candidates, ParseCandidates("best,alone"));
+  ASSERT_OK_AND_ASSIGN(
+      const auto bench,
+      AttentionBench::Create(
+          **device, shape, cells, candidates,
+          {.max_context = 160, .rounds = 1, .replays = 1, .calls = 1, .pool_bytes = 1 << 20}));
+  for (size_t cell = 0; cell < cells.size(); ++cell) {
+    CellTimes times;
+    ASSERT_OK(bench->Check(cell, &times));
+    EXPECT_NE(times.candidates[0].check->worst, times.candidates[1].check->worst)
+        << "tiles round otherwise";
   }
 }
 

@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
     std::vector<const AttentionCandidateEntry*> candidates, const AttentionBenchOptions& options,
     const engine::NamedAttentionTree& tree) {
   REPRISE_RETURN_IF_ERROR(CheckShape(shape));
-  REPRISE_RETURN_IF_ERROR(CheckCells(cells, options.max_context));
+  REPRISE_RETURN_IF_ERROR(
+      CheckCells(cells, options.max_context, static_cast<uint32_t>(shape.block_size)));
   std::unique_ptr<AttentionBench> bench(
       new AttentionBench(shape, std::move(cells), std::move(candidates), options, tree));
   REPRISE_ASSIGN_OR_RETURN(const Samples stamp_cost, MeasureStampCost(device));
@@ -118,7 +119,7 @@ absl::Status AttentionBench::EnqueueCall(const GraphKey& key, uint32_t call) {
   }
   const size_t index = key.subject - 1;
   kernels::AttentionArgs args = buffers_->Attention(call);
-  args.reads_ahead = !key.mixed;  // as in a model: a stamp or another layer comes behind the plan
+  args.reads_ahead = true;  // as in a model: a stamp or another layer comes behind the plan
   const kernels::PlanArgs plan =
       buffers_->plan(OwnTree(index) != nullptr ? static_cast<uint32_t>(index) + 1 : 0);
   const AttentionCall enqueued{.stream = *stream_,

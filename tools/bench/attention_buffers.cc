@@ -41,16 +41,18 @@ absl::Status Refuse(const char* what, int64_t got, const std::string& allowed) {
 struct LoadedCell {
   kernels::PlanCounts counts{};
   std::vector<kernels::RowEntry> entries;
+  std::vector<kernels::PrefixMember> prefix;
   std::vector<uint32_t> context_length;  // by slot
   std::vector<uint32_t> block_table;     // by slot
   std::vector<kernels::WalkedPage> pages;
   uint32_t num_pages = 0;
 };
 
-void AddWalkedPages(const BatchRow& row, const AttentionShape& shape,
+// Those from token `begin` on.
+void AddWalkedPages(const BatchRow& row, const AttentionShape& shape, uint32_t begin,
                     const std::vector<uint32_t>& blocks, LoadedCell& cell) {
   const auto size = static_cast<uint32_t>(shape.block_size);
-  const uint32_t seen = kernels::FirstSeen(shape.window, row.history);
+  const uint32_t seen = std::max(begin, kernels::FirstSeen(shape.window, row.history));
   for (uint32_t i = seen / size; i < blocks.size(); ++i) {
     const uint32_t first = i * size;
     cell.pages.push_back({.block = blocks[i],
@@ -158,12 +160,14 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   kernels::AttentionPlanRule& rule = plan_.attention;
   rule = shape_.rule();
   rule.num_shares = TreeLimitsOf(shape_, kernels).num_shares;
+  rule.tile_members = kernels::TileMembers(kernels, shape_.num_heads, shape_.kv());
   kv_layout_.swizzled = rule.num_shares != 0;
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
   buffers.Add(&plan.counts, 1, "counts");
   buffers.Add(&plan.entries, rows, "entries");
   buffers.Add(&plan.given_tokens, tokens + rows, "given_tokens");
+  buffers.Add(&plan.prefix, rows, "prefix");
   buffers.Add(&plan.query_start, rows + 1, "query_start");
   buffers.Add(&plan.context_before, rows, "context_before");
   buffers.Add(&plan.token_id, tokens, "token_id");
@@ -173,7 +177,8 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&plan.sampled_entry, rows, "sampled_entry");
   buffers.Add(&plan.sampled_token, rows, "sampled_token");
   buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, rule.max_splits), "decode_items");
-  buffers.Add(&plan.decode_rows, rows, "decode_rows");
+  buffers.Add(&plan.decode_rows, 2 * rows, "decode_rows");
+  buffers.Add(&plan.prefix_members, rows, "prefix_members");
   buffers.Add(&plan.decode_shares, rule.num_shares, "decode_shares");
   buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.max_splits),
               "prefill_items");
@@ -231,6 +236,7 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   attention_.num_heads = shape_.num_heads;
   attention_.kv = kv_layout_;
   attention_.decode_rows = plan_.plan.decode_rows;
+  attention_.prefix_members = plan_.plan.prefix_members;
   attention_.shares = plan_.plan.decode_shares;
   attention_.scale = shape_.softmax_scale();
   attention_.window = shape_.window;
@@ -268,7 +274,9 @@ absl::Status AttentionBuffers::Load(runtime::Stream& stream, const BenchCell& ce
   uint32_t given = 0;
   for (size_t e = 0; e < cell.rows.size(); ++e) {
     const BatchRow& row = cell.rows[e];
-    for (uint32_t i = 0; i < BlocksOf(row.length(), block_size); ++i) {
+    const uint32_t shared = e == 0 ? 0 : cell.shared_tokens / block_size;
+    blocks_[e].assign(blocks_[0].begin(), blocks_[0].begin() + shared);
+    for (uint32_t i = shared; i < BlocksOf(row.length(), block_size); ++i) {
       blocks_[e].push_back(page.back() * spacing);
       page.pop_back();
     }
@@ -280,12 +288,19 @@ absl::Status AttentionBuffers::Load(runtime::Stream& stream, const BenchCell& ce
     loaded.entries.push_back(
         {.slot = slot[e], .flags = flags, .num_tokens = row.query_tokens, .given_offset = given});
     if (!row.decodes()) given += row.query_tokens;
-    AddWalkedPages(row, shape_, blocks_[e], loaded);
+    AddWalkedPages(row, shape_, shared * block_size, blocks_[e], loaded);
+    if (cell.shared_tokens == 0 || !row.decodes()) continue;
+    loaded.prefix.push_back({.entry = static_cast<uint32_t>(e),
+                             .tokens = cell.shared_tokens,
+                             .index = static_cast<uint32_t>(loaded.prefix.size()),
+                             .count = cell.num_decode_rows()});
   }
+  loaded.counts.num_prefix_members = static_cast<uint32_t>(loaded.prefix.size());
   loaded.num_pages = static_cast<uint32_t>(loaded.pages.size());
   REPRISE_RETURN_IF_ERROR(
       stream.CopyToDevice(plan_.plan.counts, &loaded.counts, sizeof(loaded.counts)));
   REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.plan.entries, loaded.entries));
+  REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.plan.prefix, loaded.prefix));
   REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.rows.context_length, loaded.context_length));
   REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.rows.block_table, loaded.block_table));
   REPRISE_RETURN_IF_ERROR(Upload(stream, walked_pages_, loaded.pages));

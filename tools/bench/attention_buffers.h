@@ -95,7 +95,8 @@ class AttentionBuffers {
   AttentionBuffers& operator=(const AttentionBuffers&) = delete;
 
   // Writes the lengths of a cell's rows, their block tables (pages `spacing` apart, in a random
-  // order) and the list of live pages. Rows lie in random slots. Waits until it is done.
+  // order), that they share what they share, and the list of live pages, each once. Rows lie in
+  // random slots. Waits until it is done.
   absl::Status Load(runtime::Stream& stream, const BenchCell& cell, uint32_t spacing,
                     uint64_t seed);
 

@@ -62,18 +62,22 @@ std::string ShortCount(uint32_t count) {
   return absl::StrCat(count);
 }
 
-std::string CellName(uint32_t rows, uint32_t context, BatchKind kind, uint32_t decode_share,
-                     uint32_t chunk) {
+std::string CellName(const CellOptions& options, uint32_t rows, uint32_t context, BatchKind kind,
+                     uint32_t decode_share) {
   std::string name = absl::StrCat("b", rows, " x ", ShortCount(context));
   if (kind != BatchKind::kUniform) absl::StrAppend(&name, " ", std::string(NameOf(kind)));
+  if (options.shared_tokens != 0)
+    absl::StrAppend(&name, " sharing ", ShortCount(options.shared_tokens));
   if (decode_share == 100) return name;
-  return absl::StrCat(name, ", ", decode_share, " % decode + ", ShortCount(chunk));
+  return absl::StrCat(name, ", ", decode_share, " % decode + ", ShortCount(options.chunk));
 }
 
 BenchCell MakeCell(const CellOptions& options, uint32_t rows, uint32_t context, BatchKind kind,
                    uint32_t decode_share) {
-  BenchCell cell{
-      .name = CellName(rows, context, kind, decode_share, options.chunk), .kind = kind, .rows = {}};
+  BenchCell cell{.name = CellName(options, rows, context, kind, decode_share),
+                 .kind = kind,
+                 .rows = {},
+                 .shared_tokens = options.shared_tokens};
   const uint32_t num_decode = (rows * decode_share + 50) / 100;
   // Lengths come in a random order, so these are any rows.
   for (const uint32_t length : BatchLengths(kind, rows, context, options.seed)) {
@@ -132,13 +136,19 @@ uint32_t BenchCell::longest() const {
 
 uint64_t BenchCell::SeenTokens(uint32_t window) const {
   uint64_t sum = 0;
-  for (const BatchRow& row : rows) sum += row.length() - kernels::FirstSeen(window, row.history);
-  return sum;
+  uint32_t first_shared = shared_tokens;  // that any row sees
+  for (const BatchRow& row : rows) {
+    const uint32_t first = kernels::FirstSeen(window, row.history);
+    sum += row.length() - std::max(first, shared_tokens);
+    first_shared = std::min(first_shared, first);
+  }
+  return sum + shared_tokens - first_shared;
 }
 
 uint64_t BenchCell::Blocks(uint32_t block_size) const {
   uint64_t sum = 0;
   for (const BatchRow& row : rows) sum += (row.length() + block_size - 1) / block_size;
+  if (!rows.empty()) sum -= (rows.size() - 1) * (shared_tokens / block_size);
   return sum;
 }
 
@@ -194,9 +204,22 @@ std::vector<BenchCell> StandardCells(uint64_t seed) {
   return cells;
 }
 
-absl::Status CheckCells(const std::vector<BenchCell>& cells, uint32_t max_context) {
+absl::Status CheckCells(const std::vector<BenchCell>& cells, uint32_t max_context,
+                        uint32_t block_size) {
   std::set<std::string> names;
   for (const BenchCell& cell : cells) {
+    if (cell.shared_tokens % block_size != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shared tokens: cell \"", cell.name, "\" has ", cell.shared_tokens,
+                       ", allowed: whole blocks, multiples of ", block_size));
+    }
+    for (const BatchRow& row : cell.rows) {
+      if (row.history < cell.shared_tokens) {
+        return absl::OutOfRangeError(absl::StrCat(
+            "shared tokens: cell \"", cell.name, "\" has ", cell.shared_tokens, " and a row with ",
+            row.history, " tokens before its step, allowed: at most that"));
+      }
+    }
     if (cell.longest() > max_context) {
       return absl::OutOfRangeError(absl::StrCat("context: cell \"", cell.name, "\" has a row of ",
                                                 cell.longest(), " tokens, allowed: at most ",

@@ -51,14 +51,15 @@ struct BenchCell {
   std::string name = {};  // "b8 x 4k"
   BatchKind kind = BatchKind::kUniform;
   std::vector<BatchRow> rows = {};
+  uint32_t shared_tokens = 0;  // that all rows begin with, in the same blocks
 
   uint32_t query_tokens() const;
   uint32_t num_decode_rows() const;
   uint32_t longest() const;  // tokens of the longest row
   // Whether a row has several query tokens, so that a step needs attention's second phase.
   bool mixed() const { return num_decode_rows() < rows.size(); }
-  // Tokens whose K and V the rows see between them, each row's own once: those in the window of its
-  // first query token and after. window 0: all.
+  // Tokens whose K and V the rows see between them, each once: a row's own, and those that are
+  // shared, in the window of its first query token and after. window 0: all.
   uint64_t SeenTokens(uint32_t window) const;
   // Blocks that hold all tokens of the rows.
   uint64_t Blocks(uint32_t block_size) const;
@@ -72,6 +73,7 @@ struct CellOptions {
   // history.
   std::vector<uint32_t> decode_shares = {100};
   uint32_t chunk = 512;
+  uint32_t shared_tokens = 0;  // BenchCell::shared_tokens
   uint64_t seed = 1;
 };
 
@@ -88,8 +90,10 @@ std::vector<BenchCell> MakeCells(const CellOptions& options);
 std::vector<BenchCell> StandardCells(uint64_t seed);
 
 // Errors: OutOfRange names the cell, got and allowed, where its longest row or its query tokens are
-// too many; InvalidArgument when two cells have one name.
-absl::Status CheckCells(const std::vector<BenchCell>& cells, uint32_t max_context);
+// too many, or its shared tokens more than a row's history; InvalidArgument when these are not
+// whole blocks, and when two cells have one name.
+absl::Status CheckCells(const std::vector<BenchCell>& cells, uint32_t max_context,
+                        uint32_t block_size = 1);
 
 }  // namespace reprise::tools
 

@@ -156,6 +156,7 @@ nlohmann::json CellToJson(const MeasuredCell& measured, const BenchContext& cont
           {"decode_rows", cell.num_decode_rows()},
           {"query_tokens", cell.query_tokens()},
           {"longest", cell.longest()},
+          {"shared_tokens", cell.shared_tokens},
           {"lengths", std::move(lengths)},
           {"seen_tokens", cell.SeenTokens(context.bench.shape().window)},
           {"kv_bytes", times.kv_bytes},

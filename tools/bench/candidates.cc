@@ -18,6 +18,13 @@ absl::Status EnqueueEnginePlan(const AttentionCall& call) {
   return kernels::Plan(call.stream, call.kernels, call.plan);
 }
 
+// The same, for rows that share nothing.
+absl::Status EnqueueAlonePlan(const AttentionCall& call) {
+  kernels::PlanArgs plan = call.plan;
+  plan.attention.tile_members = 0;
+  return kernels::Plan(call.stream, call.kernels, plan);
+}
+
 // Lists a work item per split, on every device.
 absl::Status EnqueueItemsPlan(const AttentionCall& call) {
   kernels::PlanArgs plan = call.plan;
@@ -68,6 +75,10 @@ constexpr AttentionCandidateEntry kCandidates[] = {
      .enqueue_plan = EnqueueEnginePlan,
      .enqueue_attention = EnqueueAttention<AttentionCandidate::kBest>,
      .is_rung = true},
+    {.name = "alone",
+     .description = "the same with every row attended alone, whatever it shares",
+     .enqueue_plan = EnqueueAlonePlan,
+     .enqueue_attention = EnqueueAttention<AttentionCandidate::kBest>},
     {.name = "splits",
      .description = "the same without bulk copies: a work item per split, dealt in turns",
      .enqueue_plan = EnqueueItemsPlan,

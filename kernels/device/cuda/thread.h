@@ -129,6 +129,12 @@ REPRISE_FN void SyncThreads(int threads, uint64_t* /*barrier*/, uint32_t /*turn*
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
 }
 #if REPRISE_BULK_COPY
+REPRISE_FN void BarrierArriveTimes(uint64_t* barrier, uint32_t times) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0], %1; }" ::"r"(
+                   SharedAddress(barrier)),
+               "r"(times)
+               : "memory");
+}
 REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(
                    SharedAddress(barrier)),

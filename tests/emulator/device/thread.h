@@ -108,6 +108,9 @@ REPRISE_FN void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
   emulator::BarrierInit(barrier, arrivals);
 }
 REPRISE_FN void BarrierArrive(uint64_t* barrier) { emulator::BarrierArrive(barrier); }
+REPRISE_FN void BarrierArriveTimes(uint64_t* barrier, uint32_t times) {
+  for (uint32_t i = 0; i < times; ++i) emulator::BarrierArrive(barrier);
+}
 REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
   emulator::BarrierArriveExpectBytes(barrier, bytes);
 }

@@ -10,10 +10,13 @@
 
 namespace reprise::kernels {
 
-// One row of a step: KV tokens before it, query tokens in it.
+// One row of a step: KV tokens before it, query tokens in it. Rows of one group, other than 0,
+// share the KV of their first shared_tokens tokens, whole blocks.
 struct AttentionRow {
   uint32_t context_before;
   uint32_t num_tokens;
+  uint32_t group = 0;
+  uint32_t shared_tokens = 0;
 };
 
 struct AttentionCase {
@@ -178,6 +181,37 @@ inline constexpr AttentionCase kAttentionSwitchCases[] = {
     {"mqa_128_groups_of_16", 16, 1, 128, 16, kSmallSplits, kBlocksOf16, 9, 5.0f, true, true},
     {"mqa_256_groups_of_12", 12, 1, 256, 32, kOddSplits, kBlocksOf32, 0, 30.0f, true, true},
     {"mha_20_odd_dim", 3, 3, 20, 5, kSmallSplits, kBlocksOf16, 12, 1.5f, true, true},
+};
+
+// Groups of two rows, of more than fit a tile, and of one; rows of no group between them; rows that
+// end with the prefix and behind it, one that is not as long as the prefix, and a chunk, which both
+// go alone.
+inline constexpr AttentionRow kTwoSharing[] = {{130, 1, 1, 128}, {64, 1}, {150, 1, 1, 128}};
+inline constexpr AttentionRow kManySharing[] = {
+    {70, 1, 1, 64}, {64, 1, 1, 64}, {65, 1, 1, 64},  {80, 1, 1, 64}, {91, 1, 1, 64},
+    {77, 1, 1, 64}, {140, 1},       {66, 1, 1, 64},  {72, 1, 1, 64}, {85, 1, 1, 64},
+    {69, 1, 1, 64}, {73, 1, 1, 64}, {128, 1, 1, 64}, {64, 1, 1, 64}, {99, 1, 1, 64},
+    {68, 1, 1, 64}, {71, 1, 1, 64}, {74, 1, 1, 64},  {75, 1, 1, 64}, {76, 1, 1, 64}};
+inline constexpr AttentionRow kGroupsSharing[] = {
+    {400, 1, 1, 336}, {200, 1, 2, 192}, {63, 1},          {336, 1, 1, 336}, {192, 1, 2, 192},
+    {210, 1, 2, 192}, {100, 1, 3, 96},  {350, 1, 1, 336}, {340, 3, 1, 336}, {300, 1, 2, 192}};
+inline constexpr AttentionRow kLongSharing[] = {
+    {1100, 1, 1, 1088}, {1500, 1, 1, 1088}, {1088, 1, 1, 1088}, {1090, 1, 1, 1088}};
+inline constexpr SplitRule kSharedSplits = {
+    .min_split_tokens = 64, .max_splits = 10, .split_multiple = 64};
+
+inline constexpr AttentionCase kAttentionPrefixCases[] = {
+    {"mha_64", 2, 2, 64, 16, kSharedSplits, kTwoSharing},
+    {"mha_64_many", 1, 1, 64, 32, kSharedSplits, kManySharing},
+    {"gqa_64_groups_of_2_many", 4, 2, 64, 16, kSharedSplits, kManySharing, 0, 2.0f, true, true},
+    {"mqa_128_groups_of_4", 4, 1, 128, 16, kSharedSplits, kManySharing},
+    {"mqa_128_groups_of_4_switches", 4, 1, 128, 48, kSharedSplits, kGroupsSharing, 0, 20.0f, true,
+     true},
+    {"gqa_128_groups_of_3_window", 6, 2, 128, 16, kSharedSplits, kGroupsSharing, 205},
+    {"mqa_128_groups_of_8", 8, 1, 128, 16, kSharedSplits, kGroupsSharing, 0, 0.0f, true, true},
+    {"mqa_128_groups_of_4_long", 4, 1, 128, 64, kSharedSplits, kLongSharing},
+    {"mqa_192_groups_of_5", 5, 1, 192, 16, kSharedSplits, kGroupsSharing, 0, 3.0f},
+    {"mqa_256_groups_of_2", 2, 1, 256, 16, kSharedSplits, kTwoSharing, 0, 0.0f, true},
 };
 
 }  // namespace reprise::kernels

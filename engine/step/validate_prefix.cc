@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of StepValidator that judges prefix groups. What a group's rows share is compared block
+// by block with their tables: a row never reads blocks that are not in its own.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/step/validate.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::engine {
+
+absl::Status StepValidator::StagePrefixes(const StepRequest& request, const RowList& list) {
+  for (size_t i = 0; i < request.prefixes.size(); ++i) {
+    const PrefixGroup& prefix = request.prefixes[i];
+    for (size_t j = 0; j < i; ++j) {
+      if (request.prefixes[j].group == prefix.group)
+        return absl::InvalidArgumentError(
+            absl::StrCat("prefix: group ", prefix.group, " is named twice"));
+    }
+    if (prefix.rows.empty())
+      return absl::InvalidArgumentError(
+          absl::StrCat("prefix: group ", prefix.group, " gets 0 rows; allowed: at least 1"));
+    if ((prefix.group == 0) != (prefix.num_blocks == 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("prefix: group ", prefix.group, ": num_blocks is ", prefix.num_blocks,
+                       "; allowed: 0 for group 0, of no prefix, and at least 1 for others"));
+    }
+    for (const uint32_t row : prefix.rows) {
+      RowRef ref;
+      REPRISE_RETURN_IF_ERROR(Resolve(request, row, &ref));
+      bool& grouped = ref.add != kNoSlot ? add_notes_[ref.add].grouped : Note(ref.slot).grouped;
+      if (grouped)
+        return absl::InvalidArgumentError(absl::StrCat("prefix: row ", row, " is named twice"));
+      grouped = true;
+      staged_.prefix_rows.push_back(ref);
+    }
+  }
+  // Now that it is known who leaves a group.
+  size_t first = 0;
+  for (size_t i = 0; i < request.prefixes.size(); ++i) {
+    const size_t count = request.prefixes[i].rows.size();
+    REPRISE_RETURN_IF_ERROR(CheckPrefix(
+        request, list, i, std::span<const RowRef>(staged_.prefix_rows).subspan(first, count)));
+    first += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepValidator::CheckPrefix(const StepRequest& request, const RowList& list,
+                                        size_t index, std::span<const RowRef> refs) {
+  const PrefixGroup& prefix = request.prefixes[index];
+  if (prefix.group == 0) return absl::OkStatus();
+  // Who the rows are compared with: somebody who stays in the group or, in a new one, its first.
+  uint32_t model = prefix.rows.front();
+  std::span<const uint32_t> shared;
+  for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
+    const RowState& state = rows_.state(slot);
+    if (state.prefix_group != prefix.group || Note(slot).dropped || Note(slot).grouped) continue;
+    if (state.prefix_blocks != prefix.num_blocks) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "prefix: group ", prefix.group, ": num_blocks is ", prefix.num_blocks, "; allowed: ",
+          state.prefix_blocks, ", that of row ", state.row, ", which is in the group"));
+    }
+    model = state.row;
+    shared = rows_.table(slot).first(prefix.num_blocks);
+    break;
+  }
+  for (size_t r = 0; r < refs.size(); ++r) {
+    const RowRef& ref = refs[r];
+    const bool added = ref.add != kNoSlot;
+    const uint32_t context =
+        added ? request.add[ref.add].context_length : rows_.state(ref.slot).context_length;
+    if (uint64_t{prefix.num_blocks} * limits_.block_size > context) {
+      return absl::OutOfRangeError(absl::StrCat(
+          "prefix: group ", prefix.group, ": row ", prefix.rows[r], " has a context of ", context,
+          " tokens before this step, ", context / limits_.block_size,
+          " whole blocks; num_blocks is ", prefix.num_blocks));
+    }
+    // Blocks of its context were there before this step's appends.
+    const std::span<const uint32_t> blocks =
+        (added ? request.add[ref.add].blocks : std::span<const uint32_t>(rows_.table(ref.slot)))
+            .first(prefix.num_blocks);
+    if (shared.empty()) shared = blocks;
+    const auto [theirs, own] = std::ranges::mismatch(shared, blocks);
+    if (own != blocks.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "prefix: group ", prefix.group, ": row ", prefix.rows[r], " has block ", *own,
+          " at place ", own - blocks.begin(), " of its table, row ", model, " has block ", *theirs,
+          "; allowed: rows with the same first ", prefix.num_blocks, " blocks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace reprise::engine

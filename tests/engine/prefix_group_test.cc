@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that share their first blocks, in whole engines: what a declaration may say, and that a row
+// goes on as it would alone, to the bit, whoever is in its group.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/decode_engine.h"
+#include "tests/testing/engine_driver.h"
+#include "tests/testing/engine_test.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::engine {
+namespace {
+
+using ::reprise::runtime::DeviceKind;
+using ::reprise::runtime::DType;
+using ::reprise::runtime::MatrixUnit;
+using ::reprise::testing::EngineDriver;
+using ::reprise::testing::KernelTestParam;
+using ::reprise::testing::MakeTestEngine;
+using ::reprise::testing::RandomPrompt;
+using ::reprise::testing::StatusIs;
+using ::reprise::testing::StepDraft;
+using ::reprise::testing::TestEngine;
+using ::reprise::testing::TestEngineOptions;
+using ::reprise::testing::Token;
+
+constexpr uint32_t kBlockSize = 16, kSharedBlocks = 8, kShared = kSharedBlocks * kBlockSize;
+constexpr uint32_t kGroup = 9;
+
+// Rows 1, 2, ... over one prefix, each with some tokens of its own.
+class SharingRows {
+ public:
+  explicit SharingRows(DecodeEngine& engine) : driver(engine) {
+    shared = driver.Allocate(kSharedBlocks);
+    // Whoever writes the prefix need not stay.
+    driver.Step({.add = {{.row = 100, .blocks = shared}},
+                 .chunks = {{.row = 100, .tokens = RandomPrompt(1, kShared), .sample = false}}});
+    driver.Step({.drop = {100}});
+  }
+
+  void Add(uint32_t row) {
+    std::vector<uint32_t> blocks = shared;
+    for (const uint32_t block : driver.AllocateFor(60)) blocks.push_back(block);
+    driver.Step({.add = {{.row = row, .blocks = blocks, .context_length = kShared}},
+                 .chunks = {{.row = row, .tokens = RandomPrompt(row, 2 + row)}}});
+  }
+
+  EngineDriver driver;
+  std::vector<uint32_t> shared;
+};
+
+class PrefixGroupTest : public ::testing::TestWithParam<KernelTestParam> {
+ protected:
+  void SetUp() override {
+    TestEngineOptions options{.dtype = GetParam().dtype};
+    options.model = {.hidden_size = 64, .num_layers = 2, .num_heads = 4, .head_dim = 64};
+    options.engine.block_size = kBlockSize;
+    options.engine.kv_cache_bytes = uint64_t{16} << 20;
+    options.engine.decode_buckets = {4};
+    options.engine.mixed_buckets = {256};
+    auto device = testing::MakeTestDevice(GetParam());
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    made_ = MakeTestEngine(options, *std::move(device));
+  }
+
+  // The tokens of row 1 over a few steps, with `others` beside it; in one group with them or not.
+  std::vector<Token> Serve(uint32_t others, bool grouped,
+                           ExecutionMode mode = ExecutionMode::kReplay) {
+    SharingRows rows(*made_.engine);
+    StepDraft first{.continue_all = true, .mode = mode};
+    StepDraft::Prefix prefix{.group = kGroup, .num_blocks = kSharedBlocks};
+    // Row 1 in different places of the group.
+    for (uint32_t row = 1 + others; row >= 1; --row) {
+      rows.Add(row);
+      prefix.rows.push_back(row);
+    }
+    if (grouped) first.prefixes = {prefix};
+    rows.driver.Step(first);
+    for (int i = 0; i < 3; ++i) rows.driver.Step({.continue_all = true, .mode = mode});
+    return rows.driver.tokens(1);
+  }
+
+  bool has_tiles() const { return GetParam().dtype == DType::kBf16; }
+
+  TestEngine made_;
+};
+INSTANTIATE_TEST_SUITE_P(EveryDevice, PrefixGroupTest,
+                         ::testing::Values(KernelTestParam{DeviceKind::kHost, DType::kF32},
+                                           KernelTestParam{DeviceKind::kCuda, DType::kBf16},
+                                           KernelTestParam{.dtype = DType::kBf16,
+                                                           .emulated = MatrixUnit::kMma}),
+                         testing::NameOfParam);
+
+TEST_P(PrefixGroupTest, RowsGoOnAsTheyWouldAlone) {
+  const std::vector<Token> alone = Serve(2, /*grouped=*/false), got = Serve(2, /*grouped=*/true);
+  ASSERT_EQ(got.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(got[i].id, alone[i].id);
+    EXPECT_NEAR(got[i].logprob(), alone[i].logprob(), 0.05);
+  }
+  // Where tiles read the prefix, rounding shows it; elsewhere nothing is done otherwise.
+  EXPECT_EQ(got == alone, !has_tiles());
+}
+
+TEST_P(PrefixGroupTest, ARowsBitsDoNotDependOnItsGroup) {
+  const std::vector<Token> got = Serve(2, /*grouped=*/true);
+  EXPECT_EQ(Serve(0, /*grouped=*/true), got);
+  EXPECT_EQ(Serve(1, /*grouped=*/true), got);
+  EXPECT_EQ(Serve(2, /*grouped=*/true, ExecutionMode::kEager), got);
+}
+
+// Rows join and leave a group while others run; a row that has left is as one that never was in it.
+TEST_P(PrefixGroupTest, RowsJoinAndLeave) {
+  const std::vector<Token> alone = Serve(0, /*grouped=*/false), shared = Serve(0, true);
+  SharingRows rows(*made_.engine);
+  EngineDriver& driver = rows.driver;
+  rows.Add(1);
+  rows.Add(2);
+  driver.Step({.continue_all = true,
+               .prefixes = {{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {2}}}});
+  rows.Add(3);
+  driver.Step({.continue_rows = {3},
+               .prefixes = {{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {3}}}});
+  // A group lives as long as one of its rows: the number is free again then.
+  driver.Step({.drop = {2}, .continue_rows = {3}, .prefixes = {{.rows = {3}}}});
+  driver.Step(
+      {.continue_rows = {1, 3}, .prefixes = {{.group = kGroup, .num_blocks = 2, .rows = {3}}}});
+  driver.Step({.continue_rows = {1, 3}});
+  EXPECT_EQ(driver.tokens(1),
+            (std::vector<Token>{alone.begin(), alone.begin() + 4}));  // never in a group
+}
+
+TEST_P(PrefixGroupTest, RefusesWhatIsNotShared) {
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+  SharingRows rows(*made_.engine);
+  EngineDriver& driver = rows.driver;
+  rows.Add(1);
+  rows.Add(2);
+  // Row 3 has other blocks, with the same tokens.
+  driver.Step({.add = {{.row = 3, .blocks = driver.AllocateFor(kShared + 40)}},
+               .chunks = {{.row = 3, .tokens = RandomPrompt(1, kShared)}}});
+  const auto refusal = [&](std::vector<StepDraft::Prefix> prefixes) {
+    return driver.TryStep({.continue_all = true, .prefixes = std::move(prefixes)}).status();
+  };
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8, .rows = {1, 3}}}),
+              StatusIs(kPrecondition, "group 1: row 3 has block"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 9, .rows = {1, 2}}}),
+              StatusIs(absl::StatusCode::kOutOfRange, "whole blocks; num_blocks is 9"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 0xffffffffu, .rows = {1}}}),
+              StatusIs(absl::StatusCode::kOutOfRange, "num_blocks is 4294967295"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8}}), StatusIs(kInvalid, "gets 0 rows"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 0, .rows = {1}}}),
+              StatusIs(kInvalid, "num_blocks is 0; allowed: 0 for group 0"));
+  EXPECT_THAT(refusal({{.group = 0, .num_blocks = 8, .rows = {1}}}),
+              StatusIs(kInvalid, "num_blocks is 8; allowed: 0 for group 0"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8, .rows = {1, 1}}}),
+              StatusIs(kInvalid, "row 1 is named twice"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8, .rows = {1}},
+                       {.group = 2, .num_blocks = 8, .rows = {1}}}),
+              StatusIs(kInvalid, "row 1 is named twice"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8, .rows = {1}},
+                       {.group = 1, .num_blocks = 8, .rows = {2}}}),
+              StatusIs(kInvalid, "group 1 is named twice"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8, .rows = {77}}}),
+              StatusIs(absl::StatusCode::kNotFound, "row 77"));
+  driver.Step({.prefixes = {{.group = 1, .num_blocks = 8, .rows = {1}}}});
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 7, .rows = {2}}}),
+              StatusIs(kPrecondition, "num_blocks is 7; allowed: 8, that of row 1"));
+  EXPECT_THAT(refusal({{.group = 1, .num_blocks = 8, .rows = {3}}}),
+              StatusIs(kPrecondition, "row 1 has block"));
+  EXPECT_THAT(driver
+                  .TryStep({.add = {{.row = 4,
+                                     .blocks = {rows.shared.begin(), rows.shared.begin() + 4},
+                                     .context_length = 64}},
+                            .prefixes = {{.group = 1, .num_blocks = 8, .rows = {4}}}})
+                  .status(),
+              StatusIs(absl::StatusCode::kOutOfRange, "row 4 has a context of 64 tokens"));
+  // All may be said anew, in a step that changes who stays.
+  ASSERT_OK(refusal(
+      {{.group = 1, .num_blocks = 7, .rows = {1, 2}}, {.group = 2, .num_blocks = 8, .rows = {3}}}));
+}
+
+}  // namespace
+}  // namespace reprise::engine
