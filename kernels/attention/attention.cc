@@ -34,7 +34,7 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
         row_bytes + kPortableStaticBytes, " bytes of shared memory; '", kernels.device.name,
         "' has ", kernels.device.max_shared_bytes, " bytes for a block"));
   args.num_passes = (rows + args.pass_rows - 1) / args.pass_rows;
-  const LoadedKernel& kernel = kernels.Get(kAttentionPortable);
+  const LoadedKernel& kernel = *kernels.Find(kAttentionPortable, 0, args.kv.dtype);
   return stream.Launch(kernel.kernel,
                        {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
                         .block = kernel.threads,
@@ -47,7 +47,7 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
 const LoadedKernel* NativeKernel(const KernelSet& kernels, const AttentionArgs& args) {
   const size_t bytes = NativeAttentionLayoutOf(args.kv.head_dim).bytes;
   if (args.kv.swizzled || bytes > kernels.device.max_shared_bytes) return nullptr;
-  return kernels.Find(kAttentionNative);
+  return kernels.Find(kAttentionNative, 0, args.kv.dtype);
 }
 
 absl::Status LaunchNative(runtime::Stream& stream, const KernelSet& kernels,
@@ -103,7 +103,8 @@ absl::Status CheckShapes(const AttentionArgs& args) {
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
-  REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
+  REPRISE_RETURN_IF_ERROR(
+      CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype, args.scales));
   if (phase == AttentionPhase::kDecode && args.shares != nullptr)
     return LaunchBulkDecode(stream, kernels, args);
   if (candidate == AttentionCandidate::kBest) {

@@ -55,6 +55,8 @@ struct AttentionArgs {
   // block holds at a time, and the passes that the largest item takes so.
   int32_t pass_rows = 0;
   int32_t num_passes = 0;
+
+  KvScales scales = {};  // of KV of 8 bits; none otherwise
 };
 
 // Where the partial result of a split lies for one of the row's num_tokens query tokens and one

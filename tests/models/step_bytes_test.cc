@@ -15,7 +15,7 @@ namespace {
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
 
 StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double context) {
-  return *BytesOfDecodeStep(spec, dtype, rows, context);
+  return *BytesOfDecodeStep(spec, dtype, dtype, rows, context);
 }
 
 ModelSpec TinySpec() {
