@@ -23,13 +23,13 @@
   X(reprise_attention_native_f16, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, F16,    \
     None, F16, 0, OnHost)                                                                          \
   X(reprise_attention_portable_f32_fp8, kAttentionPortable, Block,                                 \
-    AttentionPortableFp8Body<float>, AttentionArgs, Threads(256), 3, F32, None, Fp8, 0,            \
+    AttentionPortableFp8Body<float>, AttentionArgs, Threads(256), 2, F32, None, Fp8, 0,            \
     OnEveryDevice)                                                                                 \
   X(reprise_attention_portable_bf16_fp8, kAttentionPortable, Block,                                \
-    AttentionPortableFp8Body<Bf16>, AttentionArgs, Threads(256), 3, Bf16, None, Fp8, 0,            \
+    AttentionPortableFp8Body<Bf16>, AttentionArgs, Threads(256), 2, Bf16, None, Fp8, 0,            \
     OnEveryDevice)                                                                                 \
   X(reprise_attention_portable_f16_fp8, kAttentionPortable, Block, AttentionPortableFp8Body<F16>,  \
-    AttentionArgs, Threads(256), 3, F16, None, Fp8, 0, OnEveryDevice)                              \
+    AttentionArgs, Threads(256), 2, F16, None, Fp8, 0, OnEveryDevice)                              \
   X(reprise_attention_native_f32_fp8, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0,     \
     F32, None, Fp8, 0, OnHost)                                                                     \
   X(reprise_attention_native_bf16_fp8, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0,    \

@@ -47,24 +47,22 @@ class WarpSoftmax {
 
   // s = factor * Q K^T. keys: shared address of kTokens swizzled rows.
   REPRISE_FN void Score(uint32_t keys, float factor, Scores& s) const {
+    constexpr int kStride = kIsFp8<K> ? 2 : 1;  // steps at a time
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) s[t].Clear();
     REPRISE_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
-      if constexpr (kIsFp8<K>) {
-        if (k % 2 != 0) continue;
-        REPRISE_UNROLL
-        for (int t = 0; t < kTokens / 16; ++t) {
+    for (int k = 0; k < kSteps; k += kStride) {
+      const MatrixA q = Query(k), next = kStride == 2 ? Query(k + kStride - 1) : q;
+      REPRISE_UNROLL
+      for (int t = 0; t < kTokens / 16; ++t) {
+        if constexpr (kIsFp8<K>) {
           MatrixB<16> b[2];
           bytes_.template B<T>(keys, t * 16, k / 2, b);
-          Multiply<T>(s[t], Query(k), b[0]);
-          Multiply<T>(s[t], Query(k + 1), b[1]);
-        }
-      } else {
-        const MatrixA q = Query(k);
-        REPRISE_UNROLL
-        for (int t = 0; t < kTokens / 16; ++t)
+          Multiply<T>(s[t], q, b[0]);
+          Multiply<T>(s[t], next, b[1]);
+        } else {
           Multiply<T>(s[t], q, reader_.template B<16>(keys, t * 16, k));
+        }
       }
     }
     REPRISE_UNROLL

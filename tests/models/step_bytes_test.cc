@@ -49,6 +49,15 @@ TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
   EXPECT_EQ(bytes.total(), 624u + 240 + 48 + 1800);
 }
 
+TEST(StepBytes, OfAKvCacheOfEightBitsAreHalf) {
+  const StepBytes whole = Bytes(TinySpec(), kBf16, 3, 5);
+  const StepBytes half = *BytesOfDecodeStep(TinySpec(), kBf16, runtime::DType::kE4m3, 3, 5);
+  EXPECT_EQ(half.kv_read, whole.kv_read / 2);
+  EXPECT_EQ(half.kv_written, whole.kv_written / 2);
+  EXPECT_EQ(half.weights, whole.weights);
+  EXPECT_EQ(half.activations, whole.activations);
+}
+
 TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {
   ModelSpec spec = TinySpec();
   const StepBytes plain = Bytes(spec, kBf16, 3, 5);
