@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/decode_engine.h"
+#include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/kernel_test.h"
@@ -25,6 +26,7 @@ using ::reprise::testing::Distance;
 using ::reprise::testing::LikelihoodOf;
 using ::reprise::testing::MakeTestEngine;
 using ::reprise::testing::RandomPrompt;
+using ::reprise::testing::StatusIs;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::TestEngineOptions;
 
