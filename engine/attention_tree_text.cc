@@ -25,7 +25,8 @@ constexpr std::string_view kSchema = "reprise-attention-tree/1";
 constexpr int64_t kMaxWord = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxNameBytes = 64;
 constexpr runtime::DType kDTypes[] = {runtime::DType::kBf16, runtime::DType::kF16,
-                                      runtime::DType::kF32};
+                                      runtime::DType::kF32, runtime::DType::kE4m3,
+                                      runtime::DType::kE5m2};
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -197,7 +198,8 @@ absl::Status ReadMadeFor(const Json& text, NamedAttentionTree* named) {
   REPRISE_ASSIGN_OR_RETURN(const std::string dtype, fields.StringOr("dtype", ""));
   for (const runtime::DType candidate : kDTypes)
     if (runtime::NameOf(candidate) == dtype) named->dtype = candidate;
-  return named->dtype.has_value() ? absl::OkStatus() : fields.Refuse("dtype", "bf16, f16, f32");
+  return named->dtype.has_value() ? absl::OkStatus()
+                                  : fields.Refuse("dtype", "bf16, f16, f32, fp8_e4m3, fp8_e5m2");
 }
 
 // ---- to text ----

@@ -40,7 +40,7 @@ struct NamedAttentionTree {
   std::optional<std::string> device = {};
   std::optional<int64_t> num_heads = {}, num_kv_heads = {}, head_dim = {}, block_size = {},
                          window = {};
-  std::optional<runtime::DType> dtype = {};
+  std::optional<runtime::DType> dtype = {};  // of the KV cache
 };
 
 // Errors: InvalidArgument with the path in the text, what, got, allowed. Sizes and numbers are such

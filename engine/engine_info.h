@@ -46,7 +46,8 @@ struct AttentionTreeInfo {
 struct EngineInfo {
   models::ModelSpec model;
   runtime::DeviceProperties device;
-  runtime::DType dtype = runtime::DType::kBf16;
+  runtime::DType dtype = runtime::DType::kBf16;     // of compute
+  runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
   LinearPolicy linear = LinearPolicy::kTuned;
   kernels::StepLimits limits;
   MemoryInfo memory;

@@ -5,6 +5,7 @@
 #define REPRISE_ENGINE_ENGINE_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,13 @@ enum class LinearPolicy : uint8_t {
 };
 
 struct DecodeEngineOptions {
-  runtime::DType dtype = runtime::DType::kBf16;  // compute and KV dtype
+  runtime::DType dtype = runtime::DType::kBf16;  // of compute: bf16, f16 or f32
   bool dtype_from_checkpoint = true;             // use the checkpoint's dtype instead of `dtype`
-  uint32_t block_size = 16;                      // tokens of a KV block; any value >= 1
+  // Of the KV cache: the compute dtype, or fp8_e4m3 or fp8_e5m2, which take half or a quarter of
+  // its memory. Unset: what the checkpoint was calibrated for, else the compute dtype. Scales of 8
+  // bits are the checkpoint's, else 1 (docs/models.md).
+  std::optional<runtime::DType> kv_dtype = {};
+  uint32_t block_size = 16;  // tokens of a KV block; any value >= 1
   // Of the pool; 0: what memory_fraction of the device leaves (host: 256 MiB).
   uint64_t kv_cache_bytes = 0;
   double memory_fraction = 0.9;              // of the device's memory that Reprise may use in all

@@ -47,17 +47,19 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   options = std::move(resolved.options);
   info.device = device.properties();
   info.dtype = options.dtype;
+  info.kv_dtype = *options.kv_dtype;
   info.linear = options.linear;
   info.limits = resolved.limits;
   REPRISE_ASSIGN_OR_RETURN(stream, device.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernel_set, kernels::KernelSet::Load(device, options.dtype));
   REPRISE_ASSIGN_OR_RETURN(decoder, models::Decoder::Create(info.model));
-  REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, *decoder, *kernel_set, progress));
+  REPRISE_ASSIGN_OR_RETURN(
+      weights, LoadWeights(device, source, *decoder, *kernel_set, info.kv_dtype, progress));
   info.memory.weights_bytes = weights.bytes();
   info.load_ns = NanosecondsSince(begin);
 
-  REPRISE_ASSIGN_OR_RETURN(state,
-                           StepState::Create(device, *stream, *decoder, *kernel_set, info.limits));
+  REPRISE_ASSIGN_OR_RETURN(
+      state, StepState::Create(device, *stream, *decoder, *kernel_set, info.kv_dtype, info.limits));
   info.memory.workspace_bytes = state->bytes();
   return LoadAttentionTree();
 }
@@ -73,7 +75,7 @@ absl::Status EngineParts::LoadAttentionTree() {
 
 absl::Status EngineParts::CheckAttentionTree(const NamedAttentionTree& named) const {
   const kernels::AttentionPlanRule& rule = state->attention;
-  const auto geometry = models::KvGeometry::For(info.model, options.block_size, options.dtype);
+  const auto geometry = models::KvGeometry::For(info.model, options.block_size, info.kv_dtype);
   return CheckTreeFits(named,
                        {.device = info.device.name,
                         .num_heads = info.model.num_heads,
@@ -98,7 +100,7 @@ absl::Status EngineParts::CreateRings() {
 }
 
 absl::Status EngineParts::CreatePool() {
-  auto geometry = models::KvGeometry::For(info.model, options.block_size, options.dtype);
+  auto geometry = models::KvGeometry::For(info.model, options.block_size, info.kv_dtype);
   geometry.swizzled = state->attention.num_shares != 0;
   uint64_t graphs_bytes = 0;
   if (options.kv_cache_bytes == 0 && device.kind() != runtime::DeviceKind::kHost) {

@@ -22,6 +22,17 @@ absl::Status CheckRange(const char* option, int64_t got, int64_t min, int64_t ma
       absl::StrCat(option, " is ", got, "; allowed: ", min, " to ", max));
 }
 
+absl::Status CheckDTypes(runtime::DType dtype, runtime::DType kv_dtype) {
+  const std::string compute(runtime::NameOf(dtype));
+  if (runtime::IsFp8(dtype))
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype is ", compute, "; allowed: bf16, f16, f32"));
+  if (kv_dtype == dtype || runtime::IsFp8(kv_dtype)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("kv_dtype is ", std::string(runtime::NameOf(kv_dtype)), "; allowed: ", compute,
+                   " (the compute dtype), fp8_e4m3, fp8_e5m2"));
+}
+
 absl::Status CheckOptions(const DecodeEngineOptions& options) {
   REPRISE_RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
@@ -63,17 +74,16 @@ kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSp
 
 }  // namespace
 
-absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
-                                                 const models::ModelSource& source,
-                                                 models::Decoder& decoder,
-                                                 const kernels::KernelSet& kernels,
-                                                 const ProgressFn& progress) {
-  const models::WeightPlan plan = decoder.PlanWeights(kernels.dtype);
+absl::StatusOr<models::ModelWeights> LoadWeights(
+    runtime::Device& device, const models::ModelSource& source, models::Decoder& decoder,
+    const kernels::KernelSet& kernels, runtime::DType kv_dtype, const ProgressFn& progress) {
+  const models::WeightPlan plan = decoder.PlanWeights(kernels.dtype, kv_dtype);
   if (source.directory.empty()) {
-    auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType, int64_t count,
+    auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType dtype, int64_t count,
                            uint64_t seed, float stddev) {
-      return kernels::RandomFill(stream, kernels,
-                                 {.out = dst, .count = count, .seed = seed, .stddev = stddev});
+      return kernels::RandomFill(
+          stream, kernels,
+          {.out = dst, .dtype = dtype, .count = count, .seed = seed, .stddev = stddev});
     };
     return models::ModelWeights::Random(device, plan, source.random_seed, fill);
   }
@@ -93,6 +103,8 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
   DecodeEngineOptions& o = r.options;
   const bool host = device.kind == runtime::DeviceKind::kHost;
   if (o.dtype_from_checkpoint) o.dtype = spec.checkpoint_dtype;
+  if (!o.kv_dtype) o.kv_dtype = spec.kv_cache_dtype.value_or(o.dtype);
+  REPRISE_RETURN_IF_ERROR(CheckDTypes(o.dtype, *o.kv_dtype));
   const auto model_limit =
       static_cast<uint32_t>(std::min<int64_t>(spec.max_position_embeddings, 1 << 30));
   if (o.max_context_length == 0) o.max_context_length = model_limit;

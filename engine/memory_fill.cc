@@ -20,13 +20,15 @@ absl::Status PoisonPool(runtime::Stream& stream, const kernels::KernelSet& kerne
                         const models::KvPool& pool) {
   for (int64_t layer = 0; layer < pool.geometry().num_layers; ++layer)
     REPRISE_RETURN_IF_ERROR(kernels::NanFill(
-        stream, kernels, {.out = pool.Layer(layer), .count = LayerElements(pool)}));
+        stream, kernels,
+        {.out = pool.Layer(layer), .dtype = pool.geometry().dtype, .count = LayerElements(pool)}));
   return absl::OkStatus();
 }
 
 absl::Status FillBlocks(runtime::Stream& stream, const kernels::KernelSet& kernels,
                         const models::KvPool& pool, std::span<const uint32_t> blocks, float value) {
   kernels::BlockFillArgs args = {.out = pool.Layer(0),
+                                 .dtype = pool.geometry().dtype,
                                  .layer_elements = LayerElements(pool),
                                  .block_elements = pool.geometry().BlockElements(),
                                  .layers = static_cast<int32_t>(pool.geometry().num_layers),
@@ -47,6 +49,7 @@ absl::Status PoisonActivations(runtime::Stream& stream, const kernels::KernelSet
   return kernels::NanFill(
       stream, kernels,
       {.out = activations.data(),
+       .dtype = kernels.dtype,
        .count = static_cast<int64_t>(activations.bytes() / runtime::SizeOf(kernels.dtype))});
 }
 
@@ -55,6 +58,7 @@ absl::Status RandomFillPool(runtime::Stream& stream, const kernels::KernelSet& k
   for (int64_t layer = 0; layer < pool.geometry().num_layers; ++layer)
     REPRISE_RETURN_IF_ERROR(kernels::RandomFill(stream, kernels,
                                                 {.out = pool.Layer(layer),
+                                                 .dtype = pool.geometry().dtype,
                                                  .count = LayerElements(pool),
                                                  .seed = static_cast<uint64_t>(layer)}));
   return absl::OkStatus();

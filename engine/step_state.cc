@@ -16,9 +16,9 @@ uint32_t MaskWords(const models::ModelSpec& spec) {
 }  // namespace
 
 void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::KernelSet& kernels,
-                           const kernels::StepLimits& limits) {
+                           runtime::DType kv_dtype, const kernels::StepLimits& limits) {
   const models::ModelSpec& spec = decoder.spec();
-  const auto geometry = models::KvGeometry::For(spec, limits.block_size, kernels.dtype);
+  const auto geometry = models::KvGeometry::For(spec, limits.block_size, kv_dtype);
   max_rows = limits.max_rows;
   attention = decoder.attention_plan();
   attention.num_kv_heads = static_cast<uint32_t>(spec.num_kv_heads);
@@ -97,14 +97,12 @@ void StepState::DeclareSampling(const models::ModelSpec& spec, const kernels::St
       limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
 }
 
-absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(runtime::Device& device,
-                                                             runtime::Stream& stream,
-                                                             models::Decoder& decoder,
-                                                             const kernels::KernelSet& kernels,
-                                                             const kernels::StepLimits& limits) {
+absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(
+    runtime::Device& device, runtime::Stream& stream, models::Decoder& decoder,
+    const kernels::KernelSet& kernels, runtime::DType kv_dtype, const kernels::StepLimits& limits) {
   std::unique_ptr<StepState> state(new StepState());
   runtime::BufferPlan buffers, activations;
-  state->ChoosePlan(decoder, kernels, limits);
+  state->ChoosePlan(decoder, kernels, kv_dtype, limits);
   state->DeclarePlan(limits, buffers);
   state->DeclareRows(decoder.spec(), limits, buffers);
   decoder.DeclareBuffers(

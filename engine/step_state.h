@@ -26,10 +26,12 @@ class StepState {
  public:
   // Allocates the state and the decoder's buffers; clears what must start at zero (row state,
   // counters, the step count) on `stream`, and waits for it. `decoder` is bound to the buffers.
+  // kv_dtype: of the KV cache.
   static absl::StatusOr<std::unique_ptr<StepState>> Create(runtime::Device& device,
                                                            runtime::Stream& stream,
                                                            models::Decoder& decoder,
                                                            const kernels::KernelSet& kernels,
+                                                           runtime::DType kv_dtype,
                                                            const kernels::StepLimits& limits);
   StepState(const StepState&) = delete;
   StepState& operator=(const StepState&) = delete;
@@ -64,7 +66,7 @@ class StepState {
   StepState() = default;
   // By what rule the plan works, on this device.
   void ChoosePlan(const models::Decoder& decoder, const kernels::KernelSet& kernels,
-                  const kernels::StepLimits& limits);
+                  runtime::DType kv_dtype, const kernels::StepLimits& limits);
   void DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers);
   void DeclareRows(const models::ModelSpec& spec, const kernels::StepLimits& limits,
                    runtime::BufferPlan& buffers);

@@ -12,7 +12,8 @@
 //   body, Args  the function that is compiled, and the struct that a launch copies
 //   threads     of a block: Threads(n), ThreadsUpTo(n) where the launch chooses, or Warps(n)
 //   min_blocks  that a multiprocessor must have room for; a bound on registers on NVIDIA. 0: none
-//   Activation, Weight, Kv   the formats that it reads or writes: F32, Bf16, F16 or None
+//   Activation, Weight, Kv   the formats that it reads or writes: F32, Bf16, F16 or None; Kv: Fp8
+//               too, E4M3 or E5M2, as the launch says
 //   tile        rows of a tile, or the size of a head; 0 where instances do not differ by it
 //   fits        a constexpr function of (DeviceTraits, tile): whether a device has the instance
 //
@@ -41,8 +42,9 @@ struct KernelFamily {
 
 enum class KernelStyle : uint8_t { kBlock, kThread, kHost };
 
-// The format of activations or of KV.
-enum class ElementFormat : uint8_t { kNone = 0, kF32, kBf16, kF16 };
+// The format of activations or of KV. kFp8: of KV alone, both 8-bit formats; one instance takes
+// either.
+enum class ElementFormat : uint8_t { kNone = 0, kF32, kBf16, kF16, kFp8 };
 
 constexpr ElementFormat ElementFormatOf(runtime::DType dtype) {
   switch (dtype) {
@@ -52,11 +54,14 @@ constexpr ElementFormat ElementFormatOf(runtime::DType dtype) {
       return ElementFormat::kBf16;
     case runtime::DType::kF16:
       return ElementFormat::kF16;
+    case runtime::DType::kE4m3:
+    case runtime::DType::kE5m2:
+      return ElementFormat::kFp8;
   }
   return ElementFormat::kNone;
 }
 
-// "none", "f32", "bf16", "f16".
+// "none", "f32", "bf16", "f16", "fp8".
 constexpr std::string_view NameOf(ElementFormat format) {
   switch (format) {
     case ElementFormat::kNone:
@@ -67,6 +72,8 @@ constexpr std::string_view NameOf(ElementFormat format) {
       return "bf16";
     case ElementFormat::kF16:
       return "f16";
+    case ElementFormat::kFp8:
+      return "fp8";
   }
   return "unknown";
 }

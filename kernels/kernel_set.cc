@@ -45,6 +45,14 @@ const LoadedKernel* KernelSet::Find(const KernelFamily& family, int tile) const 
   return nullptr;
 }
 
+const LoadedKernel* KernelSet::Find(const KernelFamily& family, int tile, runtime::DType kv) const {
+  for (const LoadedKernel& loaded : loaded_)
+    if (loaded.instance->family == &family && loaded.instance->tile == tile &&
+        loaded.instance->kv == ElementFormatOf(kv))
+      return &loaded;
+  return nullptr;
+}
+
 const LoadedKernel& KernelSet::Get(const KernelFamily& family, int tile) const {
   const LoadedKernel* const found = Find(family, tile);
   REPRISE_CHECK(found != nullptr);

@@ -35,6 +35,8 @@ class KernelSet {
   const LoadedKernel* Find(const KernelInstance& instance) const;
   // The first instance of a family with that tile; nullptr where there is none. No allocation.
   const LoadedKernel* Find(const KernelFamily& family, int tile = 0) const;
+  // Of those, the one that takes KV of `kv`.
+  const LoadedKernel* Find(const KernelFamily& family, int tile, runtime::DType kv) const;
   // REQUIRES: there is one, as there is of every family in block style.
   const LoadedKernel& Get(const KernelFamily& family, int tile = 0) const;
   // In the catalogue's order.

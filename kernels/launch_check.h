@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/attention/kv_layout.h"
 #include "kernels/kernel_set.h"
 
 namespace reprise::kernels {
@@ -19,9 +20,15 @@ inline absl::Status CheckAtLeast(const char* op, const char* what, int64_t got, 
       absl::StrCat(op, ": ", what, " is ", got, "; allowed: at least ", min));
 }
 
-// Unimplemented "<op>: KV is <got> ...; allowed: <what instances of the family have>".
+// Unimplemented "<op>: KV is <got> ...; allowed: <what instances of the family have>";
+// InvalidArgument on scales where KV has none.
 inline absl::Status CheckKvFormat(const char* op, const KernelSet& kernels,
-                                  const KernelFamily& family, runtime::DType kv) {
+                                  const KernelFamily& family, runtime::DType kv,
+                                  const KvScales& scales) {
+  if (scales.any() && !runtime::IsFp8(kv))
+    return absl::InvalidArgumentError(absl::StrCat(op, ": got scales for KV of ",
+                                                   std::string(runtime::NameOf(kv)),
+                                                   "; allowed: with fp8_e4m3 and fp8_e5m2"));
   std::string allowed;
   for (const LoadedKernel& loaded : kernels.loaded()) {
     if (loaded.instance->family != &family) continue;

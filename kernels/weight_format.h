@@ -22,6 +22,9 @@ constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
       return WeightFormat::kBf16;
     case runtime::DType::kF16:
       return WeightFormat::kF16;
+    case runtime::DType::kE4m3:
+    case runtime::DType::kE5m2:
+      break;  // of the KV cache alone
   }
   return WeightFormat::kNone;
 }

@@ -79,8 +79,8 @@ absl::Status Decoder::CheckAttentionPlans() {
   return absl::OkStatus();
 }
 
-WeightPlan Decoder::PlanWeights(runtime::DType dtype) {
-  WeightPlan plan(dtype, spec_.architecture);
+WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype) {
+  WeightPlan plan(dtype, kv_dtype.value_or(dtype), spec_.architecture);
   for (const auto& layer : layers_) layer->DeclareWeights(plan);
   return plan;
 }
@@ -108,9 +108,12 @@ absl::Status Decoder::Enqueue(const DecoderInputs& inputs) const {
   return absl::OkStatus();
 }
 
-StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, uint64_t rows, double context) const {
-  const StepTraffic traffic{
-      .rows = rows, .context = context, .element_bytes = runtime::SizeOf(dtype)};
+StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
+                                     double context) const {
+  const StepTraffic traffic{.rows = rows,
+                            .context = context,
+                            .element_bytes = runtime::SizeOf(dtype),
+                            .kv_element_bytes = runtime::SizeOf(kv_dtype)};
   StepBytes bytes{.weights = static_cast<uint64_t>(elements_read_) * traffic.element_bytes};
   for (const auto& layer : layers_) layer->AddBytes(traffic, &bytes);
   return bytes;
@@ -123,9 +126,10 @@ int64_t NumParameters(const ModelSpec& spec) {
 }
 
 absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
-                                            uint64_t rows, double context) {
+                                            runtime::DType kv_dtype, uint64_t rows,
+                                            double context) {
   REPRISE_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(spec));
-  return decoder->BytesOfDecodeStep(dtype, rows, context);
+  return decoder->BytesOfDecodeStep(dtype, kv_dtype, rows, context);
 }
 
 }  // namespace reprise::models

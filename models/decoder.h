@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,9 @@ class Decoder {
 
   // The weights of all layers. Forgets the addresses of a plan that was bound before; binding the
   // new one sets them, so that the decoder must outlive the plan.
-  WeightPlan PlanWeights(runtime::DType dtype);
+  // kv_dtype: of the KV cache; unset: dtype.
+  WeightPlan PlanWeights(runtime::DType dtype,
+                         std::optional<runtime::DType> kv_dtype = std::nullopt);
   // Declares the activations that layers hand each other, and every layer's own buffers.
   void DeclareBuffers(const LayerBuffers& buffers);
   // Embedding, layers, logits. Launches only. REQUIRES: weights are bound, buffers allocated.
@@ -52,7 +55,8 @@ class Decoder {
   float* logits() const { return activations_.logits; }
   // What the plan of a step lists work by.
   const kernels::AttentionPlanRule& attention_plan() const { return attention_plan_; }
-  StepBytes BytesOfDecodeStep(runtime::DType dtype, uint64_t rows, double context) const;
+  StepBytes BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
+                              double context) const;
 
  private:
   explicit Decoder(const ModelSpec& spec) : spec_(spec) {}
@@ -75,7 +79,7 @@ int64_t NumParameters(const ModelSpec& spec);
 
 // Bytes of one decode step; see step_bytes.h. Errors: those of Decoder::Create.
 absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
-                                            uint64_t rows, double context);
+                                            runtime::DType kv_dtype, uint64_t rows, double context);
 
 }  // namespace reprise::models
 

@@ -13,8 +13,9 @@ namespace reprise::models {
 // them. `context` may be the mean of several steps.
 struct StepTraffic {
   uint64_t rows = 0;
-  double context = 0.0;        // tokens
-  uint64_t element_bytes = 0;  // of the compute dtype
+  double context = 0.0;           // tokens
+  uint64_t element_bytes = 0;     // of the compute dtype
+  uint64_t kv_element_bytes = 0;  // of the KV cache
 };
 
 // Bytes of one step. All matrices, norms and biases count once, whatever the number of rows; of the

@@ -10,12 +10,15 @@
 
 namespace reprise::runtime {
 
-enum class DType : uint8_t { kF32 = 0, kBf16 = 1, kF16 = 2 };
+// The 8-bit formats are those of the KV cache alone; float_convert.h says what they hold.
+enum class DType : uint8_t { kF32 = 0, kBf16 = 1, kF16 = 2, kE4m3 = 3, kE5m2 = 4 };
+
+constexpr bool IsFp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 
 // Bytes of one element.
-constexpr size_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr size_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : IsFp8(dtype) ? 1 : 2; }
 
-// "f32", "bf16", "f16".
+// "f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2".
 constexpr std::string_view NameOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -24,6 +27,10 @@ constexpr std::string_view NameOf(DType dtype) {
       return "bf16";
     case DType::kF16:
       return "f16";
+    case DType::kE4m3:
+      return "fp8_e4m3";
+    case DType::kE5m2:
+      return "fp8_e5m2";
   }
   return "unknown";
 }

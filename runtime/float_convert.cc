@@ -22,6 +22,16 @@ struct F16 {
   static float Load(uint16_t bits) { return F16ToFloat(bits); }
   static uint16_t Store(float value) { return FloatToF16(value); }
 };
+struct E4m3 {
+  using Storage = uint8_t;
+  static float Load(uint8_t bits) { return E4m3ToFloat(bits); }
+  static uint8_t Store(float value) { return FloatToE4m3(value); }
+};
+struct E5m2 {
+  using Storage = uint8_t;
+  static float Load(uint8_t bits) { return E5m2ToFloat(bits); }
+  static uint8_t Store(float value) { return FloatToE5m2(value); }
+};
 
 // Elements go through memcpy because a tensor in a mapped file starts at any byte.
 template <typename From, typename To>
@@ -43,6 +53,10 @@ void ConvertFrom(DType to, const std::byte* src, std::byte* dst, size_t count) {
       return Convert<From, Bf16>(src, dst, count);
     case DType::kF16:
       return Convert<From, F16>(src, dst, count);
+    case DType::kE4m3:
+      return Convert<From, E4m3>(src, dst, count);
+    case DType::kE5m2:
+      return Convert<From, E5m2>(src, dst, count);
   }
 }
 
@@ -61,6 +75,10 @@ void ConvertElements(DType from, DType to, const std::byte* src, std::byte* dst,
       return ConvertFrom<Bf16>(to, src, dst, count);
     case DType::kF16:
       return ConvertFrom<F16>(to, src, dst, count);
+    case DType::kE4m3:
+      return ConvertFrom<E4m3>(to, src, dst, count);
+    case DType::kE5m2:
+      return ConvertFrom<E5m2>(to, src, dst, count);
   }
 }
 

@@ -107,7 +107,7 @@ constexpr float E4m3ToFloat(uint8_t bits) {
 constexpr float E5m2ToFloat(uint8_t bits) { return F16ToFloat(static_cast<uint16_t>(bits << 8)); }
 
 // dst[i] = src[i] converted, i < count. Neither needs alignment; they must not overlap.
-// Between the two half formats by way of f32, which holds both exactly: one rounding.
+// Always by way of f32, which holds every other format exactly: one rounding.
 void ConvertElements(DType from, DType to, const std::byte* src, std::byte* dst, size_t count);
 
 }  // namespace reprise::runtime

@@ -58,7 +58,8 @@ absl::Status FitPool(ProfileFlags* flags) {
                            models::ReadModelSpec(flags->engine.source));
   REPRISE_ASSIGN_OR_RETURN(const engine::ResolvedOptions resolved,
                            engine::ResolveOptions(engine, model, {}));
-  const auto geometry = models::KvGeometry::For(model, engine.block_size, resolved.options.dtype);
+  const auto geometry =
+      models::KvGeometry::For(model, engine.block_size, *resolved.options.kv_dtype);
   const std::vector<int64_t>& buckets = resolved.options.decode_buckets;
   const uint64_t pool_blocks = engine.kv_cache_bytes / geometry.BlockBytes();
   if (engine.kv_cache_bytes != 0 && pool_blocks < 2) return absl::OkStatus();  // the engine says it

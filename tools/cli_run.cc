@@ -47,10 +47,10 @@ Floor FloorOf(const engine::EngineInfo& info, double bandwidth) {
   if (!model.tie_word_embeddings) {
     weights -= static_cast<double>(model.vocab_size * model.hidden_size) * element;
   }
-  return {
-      .weights_bytes = weights,
-      .kv_bytes_per_token = 2.0 * static_cast<double>(model.kv_size() * model.num_layers) * element,
-      .bandwidth = bandwidth};
+  return {.weights_bytes = weights,
+          .kv_bytes_per_token = 2.0 * static_cast<double>(model.kv_size() * model.num_layers) *
+                                static_cast<double>(runtime::SizeOf(info.kv_dtype)),
+          .bandwidth = bandwidth};
 }
 
 StatsOptions StatsOptionsOf(const RunFlags& flags, const engine::EngineInfo& info) {

@@ -126,15 +126,17 @@ absl::StatusOr<WorkloadOptions> WorkloadOf(const SchedFlags& flags) {
 
 std::string ServerText(const v1::DescribeResponse& server, const std::string& address) {
   return absl::StrCat("connected to ", address, ": ", server.model().name(), " (",
-                      server.model().dtype(), ") on ", server.device().kind(), " (",
-                      server.device().name(), "), ", FormatCount(server.limits().max_rows()),
-                      " rows, ", FormatCount(server.pool().free_blocks()), " free blocks of ",
+                      server.model().dtype(), ", KV ", server.model().kv_dtype(), ") on ",
+                      server.device().kind(), " (", server.device().name(), "), ",
+                      FormatCount(server.limits().max_rows()), " rows, ",
+                      FormatCount(server.pool().free_blocks()), " free blocks of ",
                       server.pool().block_size(), " tokens");
 }
 
 nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
   return {{"model", server.model().name()},
           {"dtype", server.model().dtype()},
+          {"kv_dtype", server.model().kv_dtype()},
           {"device", {{"kind", server.device().kind()}, {"name", server.device().name()}}},
           {"linear", server.linear_policy()},
           {"version", server.server_version()}};

@@ -106,7 +106,7 @@ engine::NamedAttentionTree MadeFor(engine::NamedAttentionTree tree, const Attent
   tree.head_dim = shape.head_dim;
   tree.block_size = shape.block_size;
   tree.window = shape.window;
-  tree.dtype = shape.dtype;
+  tree.dtype = shape.kv_dtype();
   return tree;
 }
 

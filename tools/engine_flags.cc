@@ -64,9 +64,12 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
            flags->engine.dtype_from_checkpoint = !dtype->has_value();
            flags->engine.dtype = dtype->value_or(runtime::DType::kBf16);
          },
-         "Data type of compute and of the KV cache: auto (the checkpoint's), bf16, f16, f32")
+         "Data type of compute: auto (the checkpoint's), bf16, f16, f32")
       ->type_name("TYPE")
       ->default_str("auto");
+  AddOption(app, "--kv-dtype", &flags->engine.kv_dtype, ParseKvDType, "TYPE", "auto",
+            "Data type of the KV cache: auto (what the checkpoint was calibrated for, else that of "
+            "compute), fp8_e4m3, fp8_e5m2, or that of compute by name");
 }
 
 void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
@@ -165,6 +168,15 @@ absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text) 
     if (text == runtime::NameOf(dtype)) return std::optional<runtime::DType>(dtype);
   }
   return Refuse("dtype", text, "auto, bf16, f16, f32");
+}
+
+absl::StatusOr<std::optional<runtime::DType>> ParseKvDType(std::string_view text) {
+  for (runtime::DType dtype : {runtime::DType::kE4m3, runtime::DType::kE5m2}) {
+    if (text == runtime::NameOf(dtype)) return std::optional<runtime::DType>(dtype);
+  }
+  auto dtype = ParseDType(text);
+  if (dtype.ok()) return dtype;
+  return Refuse("kv dtype", text, "auto, bf16, f16, f32, fp8_e4m3, fp8_e5m2");
 }
 
 void AddEngineOptions(CLI::App* app, EngineFlags* flags) {

@@ -34,6 +34,8 @@ struct EngineFlags {
 absl::StatusOr<std::string> ParsePreset(std::string_view text);
 // "bf16", "f16", "f32", and "auto", which is unset: the checkpoint's own. Errors: as above.
 absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text);
+// Those, "fp8_e4m3" and "fp8_e5m2"; "auto" is unset. Errors: as above.
+absl::StatusOr<std::optional<runtime::DType>> ParseKvDType(std::string_view text);
 
 // `flags` must outlive `app`.
 void AddEngineOptions(CLI::App* app, EngineFlags* flags);

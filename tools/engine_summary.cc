@@ -48,7 +48,8 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
   table.AlignLeft();
   table.AddRow({"model", ModelText(info.model)});
   table.AddRow({"device", DeviceText(info.device)});
-  table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), ", linear ",
+  table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), ", KV cache ",
+                                        std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
                                         std::string(NameOf(info.linear)))});
   table.AddRow({"memory", absl::StrCat("weights ", FormatBytes(info.memory.weights_bytes),
                                        ", KV cache ", FormatBytes(info.memory.kv_cache_bytes),
@@ -109,6 +110,7 @@ nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {
             {"parameters", models::NumParameters(info.model)}}},
           {"device", DeviceToJson(info.device)},
           {"dtype", std::string(runtime::NameOf(info.dtype))},
+          {"kv_dtype", std::string(runtime::NameOf(info.kv_dtype))},
           {"linear", std::string(NameOf(info.linear))},
           {"memory_bytes",
            {{"weights", info.memory.weights_bytes},

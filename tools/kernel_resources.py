@@ -43,10 +43,14 @@ SCRATCH_ALLOWANCE = (
     # Registers that the caller of a division routine keeps on its stack.
     ("sm_90a", "reprise_embedding_.*", 32),
     ("sm_.*", "reprise_(plan|attention_portable_.*)", 8),
+    # Out of scalar registers: the scales of KV of 8 bits are two more pointers.
+    ("gfx9.*", "reprise_attention_prefill_matrix_.*_fp8_.*", 36),
 )
 # Scalar registers kept in lanes of vector registers, no memory involved. CDNA has 102 of them.
 SPILLED_SCALARS_ALLOWANCE = (
     ("gfx.*", "reprise_linear_matrix_.*", 64),
+    # Two bodies in one kernel, one for each format of 8 bits.
+    ("gfx.*", "reprise_attention_portable_.*_fp8", 160),
     ("gfx.*", "reprise_attention_decode_matrix_.*", 24),
     ("gfx.*", "reprise_(plan|sample_final|attention_(portable|naive)_.*)", 128),
 )

@@ -35,7 +35,7 @@ absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, A
         row_bytes + kPortableStaticBytes, " bytes of shared memory; '", kernels.device.name,
         "' has ", kernels.device.max_shared_bytes, " bytes for a block"));
   args.num_passes = (rows + args.pass_rows - 1) / args.pass_rows;
-  const LoadedKernel& kernel = kernels.Get(kAttentionPortable);
+  const LoadedKernel& kernel = *kernels.Find(kAttentionPortable, 0, args.kv.dtype);
   return stream.Launch(kernel.kernel,
                        {.grid_x = 2 * static_cast<unsigned>(kernels.device.num_multiprocessors),
                         .block = kernel.threads,
@@ -57,6 +57,8 @@ absl::Status LaunchNaive(runtime::Stream& stream, const KernelSet& kernels, Atte
         absl::StrCat("attention: one query row of head_dim ", args.kv.head_dim, " takes ", bytes,
                      " bytes of shared memory; '", kernels.device.name, "' has ",
                      kernels.device.max_shared_bytes, " bytes for a block"));
+  REPRISE_RETURN_IF_ERROR(
+      CheckKvFormat("attention, naive", kernels, kAttentionNaive, args.kv.dtype, args.scales));
   args.pass_rows = 1;
   args.num_passes = MaxRows(args, phase);
   const LoadedKernel& kernel = kernels.Get(kAttentionNaive);
@@ -73,7 +75,7 @@ absl::Status LaunchNaive(runtime::Stream& stream, const KernelSet& kernels, Atte
 const LoadedKernel* NativeKernel(const KernelSet& kernels, const AttentionArgs& args) {
   const size_t bytes = NativeAttentionLayoutOf(args.kv.head_dim).bytes;
   if (args.kv.swizzled || bytes > kernels.device.max_shared_bytes) return nullptr;
-  return kernels.Find(kAttentionNative);
+  return kernels.Find(kAttentionNative, 0, args.kv.dtype);
 }
 
 absl::Status LaunchNative(runtime::Stream& stream, const KernelSet& kernels,
@@ -132,7 +134,8 @@ absl::Status CheckShapes(const AttentionArgs& args) {
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
-  REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
+  REPRISE_RETURN_IF_ERROR(
+      CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype, args.scales));
   if (phase == AttentionPhase::kDecode && args.shares != nullptr)
     return LaunchBulkDecode(stream, kernels, args);
   if (candidate == AttentionCandidate::kNaive) return LaunchNaive(stream, kernels, args, phase);
@@ -150,7 +153,8 @@ absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const 
 absl::Status AttentionMerge(runtime::Stream& stream, const KernelSet& kernels,
                             const AttentionArgs& args, AttentionCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckShapes(args));
-  REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention", kernels, kAttentionPortable, args.kv.dtype));
+  REPRISE_RETURN_IF_ERROR(CheckKvFormat("attention, merge of splits", kernels, kAttentionMerge,
+                                        args.kv.dtype, args.scales));
   if (args.shares != nullptr || candidate == AttentionCandidate::kNaive)
     return absl::FailedPreconditionError(absl::StrCat(
         "attention: a merge for ", args.shares != nullptr ? "decode shares" : "the naive candidate",

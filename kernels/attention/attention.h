@@ -37,15 +37,18 @@ enum class AttentionPhase : uint8_t { kDecode, kPrefill };
 //   alibi_slopes:  s_p += alibi_slopes[h] * (p - position of token t)
 //   sinks:         a further score, sinks[h], counts in the softmax's sum and has no V
 //
+// KV is of q's type, or of 8 bits: K and V are what is stored times the scale of their KV head
+// then.
+//
 // Each is a switch of the launch: layers may differ, and any of them go together. Layers whose
 // windows differ need lists of their own. Partials of one row are merged in split order by
 // whichever block finishes last: a row's bits depend on the row alone. Never reads KV slots at or
 // beyond a row's length, nor those before the window of an item's first query.
-// Errors: InvalidArgument on head counts and on a softcap that is negative or not finite;
-// Unimplemented on a head_dim over 256; FailedPrecondition where a block of the device has less
-// shared memory than one query row of the candidate takes (portable: about 3 KB at head_dim 256,
-// naive: 35 KB), or where args.shares are given and there is no bulk decode kernel or are no
-// args.arrivals.
+// Errors: InvalidArgument on head counts, on a softcap that is negative or not finite, and on
+// scales of KV that has none; Unimplemented on a head_dim over 256 and on KV that the candidate has
+// no kernel for; FailedPrecondition where a block of the device has less shared memory than one
+// query row of the candidate takes (portable: about 3 KB at head_dim 256, naive: 35 KB), or where
+// args.shares are given and there is no bulk decode kernel or are no args.arrivals.
 absl::Status Attention(runtime::Stream& stream, const KernelSet& kernels, const AttentionArgs& args,
                        AttentionPhase phase,
                        AttentionCandidate candidate = AttentionCandidate::kBest);

@@ -61,6 +61,8 @@ struct AttentionArgs {
   // block holds at a time, and the passes that the largest item takes so.
   int32_t pass_rows = 0;
   int32_t num_passes = 0;
+
+  KvScales scales = {};  // of KV of 8 bits; none otherwise
 };
 
 // Merges the partial results that a launch without arrivals has left.

@@ -107,7 +107,8 @@ struct ResolvedWorkItem {
 // Kernels are compiled for a few head sizes, the tile of an instance; a smaller head is padded with
 // zeros in shared memory.
 
-// A warp's ring in the decode kernel, in stages of kMatrixChunk rows of K or of V. With
+// A warp's ring in the decode kernel, in stages of kMatrixChunk rows of K or of V, for heads of so
+// many elements of 16 bits; twice as many of 8 have as many stages. With
 // asynchronous copies 24 KB, less for small heads, so that two blocks fit a multiprocessor of sm_90
 // and hold well over the 36 KB in flight that its share of the memory's latency asks for. Without:
 // three, one being read, one complete, one being written.
@@ -137,11 +138,14 @@ struct MatrixSharedLayout {
   uint32_t bytes = 0;
 };
 
-constexpr MatrixSharedLayout MatrixDecodeLayout(const DeviceTraits& traits, int head_size) {
+// element_bytes: of KV; queries have two.
+constexpr MatrixSharedLayout MatrixDecodeLayout(const DeviceTraits& traits, int head_size,
+                                                int element_bytes = 2) {
   const uint32_t row = static_cast<uint32_t>(head_size) * 2;
+  const int kv_row = head_size * element_bytes;
   MatrixSharedLayout l;
-  l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixDecodeStages(traits, head_size)) *
-                         kMatrixChunk * row;
+  l.query = l.ring + kMatrixWarps * kMatrixChunk *
+                         static_cast<uint32_t>(MatrixDecodeStages(traits, kv_row / 2) * kv_row);
   l.merge = l.query + kMatrixDecodeRows * row;
   l.stats = l.merge +
             kMatrixWarps * 4 *
@@ -152,11 +156,13 @@ constexpr MatrixSharedLayout MatrixDecodeLayout(const DeviceTraits& traits, int 
   return l;
 }
 
-constexpr MatrixSharedLayout MatrixPrefillLayout(const DeviceTraits& traits, int head_size) {
+constexpr MatrixSharedLayout MatrixPrefillLayout(const DeviceTraits& traits, int head_size,
+                                                 int element_bytes = 2) {
   const uint32_t row = static_cast<uint32_t>(head_size) * 2;
+  const int kv_row = head_size * element_bytes;
   MatrixSharedLayout l;
-  l.query = l.ring + kMatrixWarps * static_cast<uint32_t>(MatrixPrefillStages(traits, head_size)) *
-                         kMatrixChunk * row;
+  l.query = l.ring + kMatrixWarps * kMatrixChunk *
+                         static_cast<uint32_t>(MatrixPrefillStages(traits, kv_row / 2) * kv_row);
   l.items = l.query + kPrefillRows * row;
   l.flag = l.items + kMatrixItemsAtOnce * static_cast<uint32_t>(sizeof(ResolvedWorkItem));
   l.bytes = l.flag + 16;
@@ -167,6 +173,11 @@ constexpr MatrixSharedLayout MatrixPrefillLayout(const DeviceTraits& traits, int
 constexpr bool HasMatrixHeadSize(const DeviceTraits& traits, int head_size) {
   return static_cast<int>(MatrixDecodeLayout(traits, head_size).bytes) <= traits.shared_bytes &&
          static_cast<int>(MatrixPrefillLayout(traits, head_size).bytes) <= traits.shared_bytes;
+}
+// Of KV of 8 bits.
+constexpr bool HasMatrixFp8HeadSize(const DeviceTraits& traits, int head_size) {
+  return static_cast<int>(MatrixDecodeLayout(traits, head_size, 1).bytes) <= traits.shared_bytes &&
+         static_cast<int>(MatrixPrefillLayout(traits, head_size, 1).bytes) <= traits.shared_bytes;
 }
 
 }  // namespace reprise::kernels

@@ -19,8 +19,10 @@ inline constexpr uint32_t kNoWindow = 1u << 31;
 REPRISE_FN uint32_t Min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // Query rows of an item into shared memory, swizzled: row r is token r / group, head r % group;
-// rows at or beyond `rows` and columns beyond head_dim are zeros. No barrier.
-template <typename T, int kHeadSize, int kRows>
+// rows at or beyond `rows` and columns beyond head_dim are zeros. No barrier. kInterleaved: columns
+// in the order in which fragments of 8-bit elements have them (device/matrix.h), pairs of them in
+// turn from the first and the second half of 16.
+template <typename T, int kHeadSize, int kRows, bool kInterleaved = false>
 REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
                               int rows, unsigned char* shared) {
   constexpr int kChunks = kHeadSize / 8, kThreads = Warps(kMatrixWarps).Max(kTraits);
@@ -33,8 +35,17 @@ REPRISE_FN void LoadQueryRows(const AttentionArgs& a, const ResolvedWorkItem& it
     if (r < rows && chunk * 8 < a.kv.head_dim) {
       const int64_t token = item.first_q + static_cast<uint32_t>(r / group);
       const int head = static_cast<int>(item.kv_head) * group + r % group;
-      x = LoadVec<4>(reinterpret_cast<const uint32_t*>(
-          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.kv.head_dim + chunk * 8));
+      const T* const row =
+          static_cast<const T*>(a.q) + (token * a.num_heads + head) * a.kv.head_dim;
+      if constexpr (kInterleaved) {
+        const auto* const pairs = reinterpret_cast<const uint32_t*>(row + chunk / 2 * 16);
+        const Vec<uint32_t, 4> first = LoadVec<4>(pairs), second = LoadVec<4>(pairs + 4);
+        const bool odd = chunk % 2 != 0;
+        x = {{odd ? first.v[1] : first.v[0], odd ? first.v[3] : first.v[2],
+              odd ? second.v[1] : second.v[0], odd ? second.v[3] : second.v[2]}};
+      } else {
+        x = LoadVec<4>(reinterpret_cast<const uint32_t*>(row + chunk * 8));
+      }
     }
     *reinterpret_cast<Vec<uint32_t, 4>*>(
         shared + SwizzledOffset<kChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk))) =
@@ -63,12 +74,14 @@ REPRISE_FN void AdjustScores(const AttentionArgs& args, const ResolvedWorkItem& 
   }
 }
 
-template <typename T, int kHeadSize>
+// T: of queries and output; K: of KV.
+template <typename T, int kHeadSize, typename K = T>
 REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char* shared) {
-  constexpr MatrixSharedLayout kLayout = MatrixDecodeLayout(kTraits, kHeadSize);
-  constexpr int kStages = MatrixDecodeStages(kTraits, kHeadSize);
-  using Stream = KvStream<kHeadSize, kStages, false>;
-  using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
+  constexpr int kElement = sizeof(K);
+  constexpr MatrixSharedLayout kLayout = MatrixDecodeLayout(kTraits, kHeadSize, kElement);
+  constexpr int kStages = MatrixDecodeStages(kTraits, kHeadSize * kElement / 2);
+  using Stream = KvStream<kHeadSize, kStages, false, kElement>;
+  using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk, K>;
 
   BeginInOrder();
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
@@ -80,7 +93,7 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
                               reinterpret_cast<uint32_t*>(shared + kLayout.flag)};
   const int warp = Warp();
   const uint32_t ring = SharedAddress(shared + kLayout.ring) +
-                        static_cast<uint32_t>(warp * kStages * kMatrixChunk * kHeadSize * 2);
+                        static_cast<uint32_t>(warp * kStages * kMatrixChunk * kHeadSize * kElement);
   const FastDivide block_size(static_cast<uint32_t>(a.kv.block_size));
   const int group = a.num_heads / a.kv.num_kv_heads;
   const float score_factor = ScoreFactor(a);
@@ -92,7 +105,9 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
     Stream stream(a, block_size, items, num_items, ring);
     for (int i = 0; i < num_items; ++i) {
       const ResolvedWorkItem& item = items[i];
-      LoadQueryRows<T, kHeadSize, kMatrixDecodeRows>(a, item, group, group, shared + kLayout.query);
+      LoadQueryRows<T, kHeadSize, kMatrixDecodeRows, kIsFp8<K> && kFp8Interleaves>(
+          a, item, group, group, shared + kLayout.query);
+      const float factor = ScoreFactorOf<K>(a, score_factor, item.kv_head);
       SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query));
       const int chunks = Stream::NumChunks(item);
@@ -100,7 +115,7 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
       uint32_t token = item.tile_origin + static_cast<uint32_t>(warp * kMatrixChunk);
       for (int c = 0; c < chunks; ++c, token += kMatrixWarps * kMatrixChunk) {
         typename Softmax::Scores s;
-        softmax.Score(stream.NextKeys(), score_factor, s);
+        softmax.Score(stream.NextKeys(), factor, s);
         AdjustScores<Softmax>(a, item, group, 0, token, s);
         if (token + kMatrixChunk - 1 > end) {
           uint32_t last[kLaneRows];
@@ -117,7 +132,7 @@ REPRISE_FN void AttentionDecodeMatrixBody(const AttentionArgs& a, unsigned char*
 }
 
 // Writes the warp's rows of a prefill item: of a split, as partial results.
-template <typename T, int kHeadSize, typename Softmax>
+template <typename T, int kHeadSize, typename K, typename Softmax>
 REPRISE_FN void StorePrefillRows(const AttentionArgs& args, const ResolvedWorkItem& item, int group,
                                  int rows, int row0, const Softmax& softmax) {
   const AttentionArgs& a = ReadAgain(args);
@@ -130,7 +145,7 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& args, const ResolvedWorkIt
     const int head = static_cast<int>(item.kv_head) * group + r % group;
     const int64_t at = whole ? static_cast<int64_t>(item.first_q + token) * a.num_heads + head
                              : PartialIndex(a, item.entry, item.split, item.q_count, token, head);
-    const float factor = whole ? Normalizer(a, head, softmax.max(h), softmax.sum(h)) : 1.0f;
+    const float factor = whole ? NormalizerOf<K>(a, head, softmax.max(h), softmax.sum(h)) : 1.0f;
     REPRISE_UNROLL
     for (int i = 0; i < kHeadSize / 16 * Softmax::kRuns; ++i) {
       const int c = i / Softmax::kRuns, run = i % Softmax::kRuns;
@@ -152,12 +167,14 @@ REPRISE_FN void StorePrefillRows(const AttentionArgs& args, const ResolvedWorkIt
   }
 }
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, typename K = T>
 REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char* shared) {
-  constexpr MatrixSharedLayout kLayout = MatrixPrefillLayout(kTraits, kHeadSize);
-  using Stream = KvStream<kHeadSize, MatrixPrefillStages(kTraits, kHeadSize), true>;
+  constexpr int kElement = sizeof(K);
+  constexpr MatrixSharedLayout kLayout = MatrixPrefillLayout(kTraits, kHeadSize, kElement);
+  using Stream =
+      KvStream<kHeadSize, MatrixPrefillStages(kTraits, kHeadSize * kElement / 2), true, kElement>;
   constexpr int kTile = Stream::kTokens;
-  using Softmax = WarpSoftmax<T, kHeadSize, kTile>;
+  using Softmax = WarpSoftmax<T, kHeadSize, kTile, K>;
 
   BeginInOrder();
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads);
@@ -178,7 +195,9 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
       const ResolvedWorkItem& item = items[i];
       const int rows = static_cast<int>(item.q_count) * group;
       SyncBlock();  // the query rows before may still be read
-      LoadQueryRows<T, kHeadSize, kPrefillRows>(a, item, group, rows, shared + kLayout.query);
+      LoadQueryRows<T, kHeadSize, kPrefillRows, kIsFp8<K> && kFp8Interleaves>(
+          a, item, group, rows, shared + kLayout.query);
+      const float factor = ScoreFactorOf<K>(a, score_factor, item.kv_head);
       SyncBlock();
       softmax.Begin(SharedAddress(shared + kLayout.query + row0 * kHeadSize * 2));
       // Between these two, all rows see all tokens.
@@ -198,7 +217,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
         const bool live = kHeadSize == 256 || token < warp_end;
         const uint32_t keys = stream.NextKeys();
         if (live) {
-          softmax.Score(keys, score_factor, s);
+          softmax.Score(keys, factor, s);
           AdjustScores<Softmax>(a, item, group, row0, token, s);
           if (token + kTile - 1 > seen_by_all || token < first_seen_by_all) {
             uint32_t last[kLaneRows];
@@ -213,10 +232,10 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
         if (live) softmax.Accumulate(s, values);
       }
       softmax.FinishSums();
-      StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
+      StorePrefillRows<T, kHeadSize, K>(a, item, group, rows, row0, softmax);
       if (item.num_splits != 1 && a.arrivals != nullptr &&
           ArriveAsSplit(ReadAgain(a), item, reinterpret_cast<uint32_t*>(shared + kLayout.flag)))
-        MergeSplitsSeldom<T>(ReadAgain(a), item, group);
+        MergeSplitsSeldom<T, K>(ReadAgain(a), item, group);
     }
   }
 }

@@ -23,7 +23,7 @@ REPRISE_FN void AttentionMergeBody(Block& b, const AttentionMergeArgs& merge) {
     w.kv_head = static_cast<int>(index % heads);  // in groups of one query head
     w.group = 1;
     w.first_q = a.query_start[w.item.entry] + w.item.q_begin;
-    MergeSplits<T>(b, a, w, merge.max_unit);
+    MergeSplits<T, T>(b, a, w, merge.max_unit);
   }
 }
 

@@ -115,7 +115,7 @@ REPRISE_FN void AttendNaively(Block& b, const AttentionArgs& a, const AttentionW
     TakeNaiveTile<T>(b, a, w, s, kv0, left < kNaiveKvTile ? static_cast<int>(left) : kNaiveKvTile,
                      seen.last, softmax);
   }
-  const Normalization of = NormalizationOf(a, HeadOfRow(w, 0), softmax.max, softmax.sum);
+  const Normalization of = NormalizationOf<T>(a, HeadOfRow(w, 0), softmax.max, softmax.sum);
   b.For(head_dim, [&](int d) {
     const int c = d / kPortableLanes, l = d - c * kPortableLanes;
     float sum = 0.0f;

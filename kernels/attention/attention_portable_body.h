@@ -2,13 +2,16 @@
 // Paged attention, portable candidate, block style: one (item, KV head) at a time, tiled softmax
 // over KV tiles in shared memory. An item whose query rows do not all fit there is done in passes,
 // each by whichever block comes to it; no row looks at another, so passes change no bits. Simple on
-// purpose: the reference on every device, and f32 on GPUs.
+// purpose: the reference on every device, f32 on GPUs, and shapes that other kernels do not take.
+// T: of queries and output; K: of the cache. Scales of 8-bit elements are applied where they cost
+// nothing: K's to the queries, V's to the sums.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_PORTABLE_BODY_H_
 
 #include "kernels/attention/attention_args.h"
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/device/block.h"
+#include "kernels/device/fp8.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -68,20 +71,20 @@ REPRISE_FN AttentionWork WorkOf(const AttentionArgs& a, uint32_t w) {
 REPRISE_FN int TokenOfRow(const AttentionWork& w, int r) { return (w.first_row + r) / w.group; }
 
 // The row of a KV position, K or V, in the layer's cache.
-template <typename T>
+template <typename K>
 struct KvRow {
   REPRISE_FN KvRow(const AttentionArgs& a, const AttentionWork& w, uint32_t position, KvPart part)
       : layout(a.kv), in_block(position % static_cast<uint32_t>(a.kv.block_size)) {
     const int64_t block = w.table[position / static_cast<uint32_t>(a.kv.block_size)];
-    first = static_cast<const T*>(a.kv_cache) + layout.HeadOffset(block, part, w.kv_head) +
-            layout.RowOffset(in_block);
+    first = static_cast<const K*>(a.kv_cache) + layout.HeadOffset(block, part, w.kv_head) +
+            layout.RowOffset(in_block, sizeof(K));
   }
   // Dimension d, a multiple of kPortableLanes, and the kPortableLanes - 1 after it.
-  REPRISE_FN const T* At(int d) const { return first + layout.DimOffset(in_block, d); }
+  REPRISE_FN const K* At(int d) const { return first + layout.DimOffset(in_block, d, sizeof(K)); }
 
   const KvLayout& layout;
   uint32_t in_block;
-  const T* first;
+  const K* first;
 };
 
 // The KV positions [first, last] that a query token at `position` sees.
@@ -92,11 +95,11 @@ REPRISE_FN SeenRange SeenFrom(const AttentionArgs& a, uint32_t position) {
   return {FirstSeen(a.window, position), position};
 }
 
-template <typename T>
-REPRISE_FN float ScaledDot(const float* q, const KvRow<T>& row, int head_dim) {
+template <typename K>
+REPRISE_FN float ScaledDot(const float* q, const KvRow<K>& row, int head_dim) {
   float lanes[kPortableLanes] = {};
   for (int d = 0; d + kPortableLanes <= head_dim; d += kPortableLanes) {
-    const T* k = row.At(d);
+    const K* k = row.At(d);
     for (int l = 0; l < kPortableLanes; ++l) lanes[l] += q[d + l] * ToFloat(k[l]);
   }
   float sum = 0.0f;
@@ -121,22 +124,32 @@ REPRISE_FN float ScoreOf(const AttentionArgs& a, const AttentionWork& w, int r, 
   return s;
 }
 
+// What an element of K or V of a query head is worth, as stored.
+template <typename K>
+REPRISE_FN float ElementScale(const AttentionArgs& a, int part, int head) {
+  if constexpr (kIsFp8<K>) return a.scales.Of(part, head / (a.num_heads / a.kv.num_kv_heads));
+  return 1.0f;
+}
+
 // What a row's weighted sum of V is divided by in the end, and the factor that goes before it: the
-// sum of its weights, which are relative to `max`, and 1; with a sink, which joins here and nowhere
-// else, both relative to the larger of the two, so that nothing overflows.
+// sum of its weights, which are relative to `max`, and what V's elements are worth; with a sink,
+// which joins here and nowhere else, both relative to the larger of the two, so that nothing
+// overflows.
 struct Normalization {
   float factor, sum;
 };
+template <typename K>
 REPRISE_FN Normalization NormalizationOf(const AttentionArgs& a, int head, float max, float sum) {
-  if (a.sinks == nullptr) return {1.0f, sum};
+  const float worth = ElementScale<K>(a, kValues, head);
+  if (a.sinks == nullptr) return {worth, sum};
   const float sink = a.sinks[head];
   const float base = sink > max ? sink : max;
   const float factor = Exp(max - base);
-  return {factor, sum * factor + Exp(sink - base)};
+  return {factor * worth, sum * factor + Exp(sink - base)};
 }
 
 // One KV tile: scores, tiled softmax, weighted sum of V.
-template <typename T>
+template <typename K>
 REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork& w,
                            const PortableAttentionShared& s, uint32_t kv0, int n) {
   b.For(w.rows * n, [&](int i) {
@@ -146,7 +159,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     s.scores[r * kPortableKvTile + j] =
         p >= seen.first && p <= seen.last
             ? ScoreOf(a, w, r, p, seen.last,
-                      ScaledDot(s.q + r * a.kv.head_dim, KvRow<T>(a, w, p, kKeys), a.kv.head_dim))
+                      ScaledDot(s.q + r * a.kv.head_dim, KvRow<K>(a, w, p, kKeys), a.kv.head_dim))
             : -Infinity();
   });
   b.Sync();
@@ -178,7 +191,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
     // Only tokens that the row sees: a weight of zero does not undo a NaN.
     const int first = seen.first > kv0 ? static_cast<int>(seen.first - kv0) : 0;
     for (int j = first; j < n && kv0 + static_cast<uint32_t>(j) <= seen.last; ++j) {
-      const T* v = KvRow<T>(a, w, kv0 + static_cast<uint32_t>(j), kValues).At(d0);
+      const K* v = KvRow<K>(a, w, kv0 + static_cast<uint32_t>(j), kValues).At(d0);
       if (lanes == kPortableLanes) {
         for (int l = 0; l < kPortableLanes; ++l) sum[l] += p[j] * ToFloat(v[l]);
       } else {
@@ -192,7 +205,7 @@ REPRISE_FN void AttendTile(Block& b, const AttentionArgs& a, const AttentionWork
 
 // Merges all splits of a row's query tokens for one group of heads, in split order. unit: as
 // AttentionMergeArgs.max_unit.
-template <typename T>
+template <typename T, typename K>
 REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWork& w,
                             float unit = 1.0f) {
   const int first_head = w.kv_head * w.group;
@@ -213,7 +226,7 @@ REPRISE_FN void MergeSplits(Block& b, const AttentionArgs& a, const AttentionWor
       acc += a.partial_out[at * a.kv.head_dim + d] * weight;
       sum += a.partial_sum[at] * weight;
     }
-    const Normalization of = NormalizationOf(a, head, top * unit, sum);
+    const Normalization of = NormalizationOf<K>(a, head, top * unit, sum);
     static_cast<T*>(
         a.out)[(static_cast<int64_t>(w.first_q + token) * a.num_heads + head) * a.kv.head_dim + d] =
         FromFloat<T>(acc * of.factor / of.sum);
@@ -227,13 +240,13 @@ REPRISE_FN int64_t RowElement(const AttentionArgs& a, const AttentionWork& w, in
   return (t * a.num_heads + HeadOfRow(w, r)) * a.kv.head_dim + d;
 }
 
-template <typename T>
+template <typename T, typename K>
 REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork& w,
                           const PortableAttentionShared& s) {
   if (w.item.num_splits == 1) {
     b.For(w.rows * a.kv.head_dim, [&](int i) {
       const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
-      const Normalization of = NormalizationOf(a, HeadOfRow(w, r), s.max[r], s.sum[r]);
+      const Normalization of = NormalizationOf<K>(a, HeadOfRow(w, r), s.max[r], s.sum[r]);
       static_cast<T*>(a.out)[RowElement(a, w, r, d)] = FromFloat<T>(s.acc[i] * of.factor / of.sum);
     });
     return;
@@ -254,11 +267,11 @@ REPRISE_FN void StoreWork(Block& b, const AttentionArgs& a, const AttentionWork&
   uint32_t* arrivals =
       a.arrivals + static_cast<int64_t>(w.item.entry) * a.kv.num_kv_heads + w.kv_head;
   if (b.ArriveIsLast(arrivals, w.item.num_splits * ((rows + pass_rows - 1) / pass_rows)))
-    MergeSplits<T>(b, a, w);
+    MergeSplits<T, K>(b, a, w);
 }
 
-template <typename T>
-REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
+template <typename T, typename K>
+REPRISE_FN void AttentionPortableOver(Block& b, const AttentionArgs& a) {
   const uint32_t total = *a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads * a.num_passes);
   for (uint32_t index = static_cast<uint32_t>(b.x()); index < total;
        index += static_cast<uint32_t>(b.grid_x())) {
@@ -268,7 +281,8 @@ REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
         PortableAttentionShared::At(b.Shared<float>(), w.rows, a.kv.head_dim);
     b.For(w.rows * a.kv.head_dim, [&](int i) {
       const int r = i / a.kv.head_dim, d = i - r * a.kv.head_dim;
-      s.q[i] = a.scale * ToFloat(static_cast<const T*>(a.q)[RowElement(a, w, r, d)]);
+      s.q[i] = a.scale * ElementScale<K>(a, kKeys, HeadOfRow(w, r)) *
+               ToFloat(static_cast<const T*>(a.q)[RowElement(a, w, r, d)]);
       s.acc[i] = 0.0f;
     });
     b.For(w.rows, [&](int r) {
@@ -284,11 +298,24 @@ REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
                                : w.item.kv_begin / kPortableKvTile * kPortableKvTile;
     for (uint32_t kv0 = begin; kv0 < w.item.kv_end; kv0 += kPortableKvTile) {
       const uint32_t left = w.item.kv_end - kv0;
-      AttendTile<T>(b, a, w, s, kv0,
+      AttendTile<K>(b, a, w, s, kv0,
                     left < kPortableKvTile ? static_cast<int>(left) : kPortableKvTile);
     }
-    StoreWork<T>(b, a, w, s);
+    StoreWork<T, K>(b, a, w, s);
     b.Sync();
+  }
+}
+
+template <typename T>
+REPRISE_FN void AttentionPortableBody(Block& b, const AttentionArgs& a) {
+  AttentionPortableOver<T, T>(b, a);
+}
+template <typename T>
+REPRISE_FN void AttentionPortableFp8Body(Block& b, const AttentionArgs& a) {
+  if (a.kv.dtype == runtime::DType::kE4m3) {
+    AttentionPortableOver<T, E4m3>(b, a);
+  } else {
+    AttentionPortableOver<T, E5m2>(b, a);
   }
 }
 

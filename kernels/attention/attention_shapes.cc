@@ -18,11 +18,14 @@ const KernelFamily& FamilyOf(AttentionPhase phase) {
   return phase == AttentionPhase::kDecode ? kAttentionDecodeMatrix : kAttentionPrefillMatrix;
 }
 
-// The loaded instance of a phase with the smallest head size that holds head_dim; nullptr: none.
-const LoadedKernel* Choose(const KernelSet& kernels, AttentionPhase phase, int head_dim) {
+// The loaded instance of a phase with the smallest head size that holds heads of `kv`; nullptr:
+// none.
+const LoadedKernel* Choose(const KernelSet& kernels, AttentionPhase phase, const KvLayout& kv) {
   const LoadedKernel* best = nullptr;
   for (const KernelInstance& instance : kAttentionInstances) {
-    if (instance.family != &FamilyOf(phase) || instance.tile < head_dim) continue;
+    if (instance.family != &FamilyOf(phase) || instance.tile < kv.head_dim ||
+        instance.kv != ElementFormatOf(kv.dtype))
+      continue;
     const LoadedKernel* const kernel = kernels.Find(instance);
     if (kernel != nullptr && (best == nullptr || instance.tile < best->instance->tile))
       best = kernel;
@@ -30,9 +33,12 @@ const LoadedKernel* Choose(const KernelSet& kernels, AttentionPhase phase, int h
   return best;
 }
 
-constexpr uint32_t SharedBytes(const DeviceTraits& traits, int head_size, AttentionPhase phase) {
-  return phase == AttentionPhase::kDecode ? MatrixDecodeLayout(traits, head_size).bytes
-                                          : MatrixPrefillLayout(traits, head_size).bytes;
+constexpr uint32_t SharedBytes(const DeviceTraits& traits, const KernelInstance& instance,
+                               AttentionPhase phase) {
+  const int element_bytes = instance.kv == ElementFormat::kFp8 ? 1 : 2;
+  return phase == AttentionPhase::kDecode
+             ? MatrixDecodeLayout(traits, instance.tile, element_bytes).bytes
+             : MatrixPrefillLayout(traits, instance.tile, element_bytes).bytes;
 }
 
 // Half of a multiprocessor of sm_90, less the kilobyte that every block costs.
@@ -40,14 +46,16 @@ constexpr uint32_t kHalfOfSm90 = 228 * 1024 / 2 - 1024;
 static_assert(std::ranges::all_of(kAttentionInstances, [](const KernelInstance& instance) {
   // By name: under a sanitizer, g++ does not take a comparison of addresses for a constant.
   return instance.family->name != kAttentionDecodeMatrix.name ||
-         SharedBytes(TraitsOf(runtime::MatrixUnit::kMma), instance.tile, AttentionPhase::kDecode) <=
+         SharedBytes(TraitsOf(runtime::MatrixUnit::kMma), instance, AttentionPhase::kDecode) <=
              kHalfOfSm90;
 }));
 
 }  // namespace
 
 bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
-  if (args.kv.head_dim % 8 != 0 || args.num_heads / args.kv.num_kv_heads > kMatrixMaxGroup)
+  // Chunks of whole elements; of 8 bits E4M3 alone.
+  if (args.kv.dtype == runtime::DType::kE5m2 || args.kv.head_dim % args.kv.ChunkElements() != 0 ||
+      args.num_heads / args.kv.num_kv_heads > kMatrixMaxGroup)
     return false;
   if (!IsAligned16(args.q) || !IsAligned16(args.kv_cache) || !IsAligned16(args.out) ||
       !IsAligned16(args.partial_out))
@@ -55,8 +63,8 @@ bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
   return std::ranges::all_of(
       std::initializer_list<AttentionPhase>{AttentionPhase::kDecode, AttentionPhase::kPrefill},
       [&](AttentionPhase phase) {
-        const LoadedKernel* const kernel = Choose(kernels, phase, args.kv.head_dim);
-        return kernel != nullptr && SharedBytes(kernels.traits(), kernel->instance->tile, phase) <=
+        const LoadedKernel* const kernel = Choose(kernels, phase, args.kv);
+        return kernel != nullptr && SharedBytes(kernels.traits(), *kernel->instance, phase) <=
                                         kernels.device.max_shared_bytes;
       });
 }
@@ -66,7 +74,7 @@ const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads
   if (num_heads / kv.num_kv_heads > kBulkMaxGroup || kv.block_size % kBulkChunk != 0 ||
       !kv.CanSwizzle())
     return nullptr;
-  const LoadedKernel* const kernel = kernels.Find(kAttentionDecodeBulk, kv.head_dim);
+  const LoadedKernel* const kernel = kernels.Find(kAttentionDecodeBulk, kv.head_dim, kv.dtype);
   if (kernel == nullptr || BulkLayout(kv.head_dim).bytes > kernels.device.max_shared_bytes)
     return nullptr;
   return kernel;
@@ -85,8 +93,8 @@ uint32_t TileMembers(const KernelSet& kernels, int32_t num_heads, const KvLayout
 
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
                                                AttentionPhase phase) {
-  const LoadedKernel& kernel = *Choose(kernels, phase, args.kv.head_dim);
-  const size_t shared_bytes = SharedBytes(kernels.traits(), kernel.instance->tile, phase);
+  const LoadedKernel& kernel = *Choose(kernels, phase, args.kv);
+  const size_t shared_bytes = SharedBytes(kernels.traits(), *kernel.instance, phase);
   // As many blocks as run at once, two per multiprocessor at most.
   const bool two = 2 * (shared_bytes + 1024) <= kernels.device.shared_bytes_per_multiprocessor;
   const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);

@@ -218,7 +218,7 @@ class BulkProducer {
     block_size_.Quotient(origin, &in_block);
     r.keys = static_cast<const T*>(a_.kv_cache) +
              a_.kv.HeadOffset(page, kKeys, static_cast<int>(item.kv_head)) +
-             a_.kv.RowOffset(in_block + r.first);
+             a_.kv.RowOffset(in_block + r.first, sizeof(T));
     r.stage = static_cast<int>(lane_ % kBulkWarps) * kStages + Stages::At(count);
     r.turn = Stages::Turn(count);
     r.again = item.is_tile();

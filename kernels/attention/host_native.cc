@@ -24,6 +24,7 @@
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/host_native_targets.h"
 #include "kernels/device/block.h"
+#include "kernels/device/fp8.h"
 #include "kernels/device/host/instruction_sets.h"
 #include "kernels/device/types.h"
 
@@ -48,16 +49,16 @@ struct Work {
   int kv_head;
 };
 
-// Attention of one block.
-template <typename T>
+// Attention of one block. T: of queries and output; K: of the cache.
+template <typename T, typename K>
 class Attending {
  public:
   Attending(const AttentionArgs& a, std::byte* shared)
       : a_(a),
         head_dim_(a.kv.head_dim),
         group_(a.num_heads / a.kv.num_kv_heads),
-        is_staged_(head_dim_ < Steps<T>::kStep),
-        steps_(std::max(head_dim_, Steps<T>::kStep)),
+        is_staged_(head_dim_ < Steps<K>::kStep),
+        steps_(std::max(head_dim_, Steps<K>::kStep)),
         rule_(ScoreRule::Of(a)) {
     const NativeAttentionLayout l = NativeAttentionLayoutOf(head_dim_);
     const auto floats = [&](uint32_t offset) { return reinterpret_cast<float*>(shared + offset); };
@@ -66,7 +67,7 @@ class Attending {
     scores_ = floats(l.scores);
     weights_ = floats(l.weights);
     rows_ = reinterpret_cast<RowState*>(shared + l.rows);
-    staged_ = reinterpret_cast<T*>(shared + l.staged);
+    staged_ = reinterpret_cast<K*>(shared + l.staged);
     if (is_staged_) std::memset(shared + l.staged, 0, l.bytes - l.staged);
   }
 
@@ -94,8 +95,8 @@ class Attending {
   // nearest within.
   struct Tile {
     int begin = 0, end = 0;
-    const T* k[kTile];
-    const T* v[kTile];
+    const K* k[kTile];
+    const K* v[kTile];
   };
 
   int HeadOf(int r) const { return kv_head_ * group_ + (first_row_ + r) % group_; }
@@ -140,15 +141,22 @@ class Attending {
     }
   }
 
+  // What an element of K or V is worth, as stored: this costs nothing where it joins a query's
+  // factor, or a row's last.
+  float ElementScale(int part, int kv_head) const {
+    return kIsFp8<K> ? a_.scales.Of(part, kv_head) : 1.0f;
+  }
+
   void LoadQueries() {
     const int row_floats = steps_.RowFloats();
+    const float factor = rule_.q_factor * ElementScale(kKeys, kv_head_);
     for (int r = 0; r < num_rows_; ++r) {
       rows_[r] = RowState();
       const uint32_t position = position_ + static_cast<uint32_t>(TokenOf(r));
       rows_[r].first_seen = std::max(FirstSeen(a_.window, position), item_.kv_begin);
       rows_[r].end_seen = std::min(position + 1, item_.kv_end);
       const T* const from = static_cast<const T*>(a_.q) + RowElement(r);
-      LoadStepped(steps_, from, head_dim_, rule_.q_factor, q_ + r * row_floats);
+      LoadStepped(steps_, from, head_dim_, factor, q_ + r * row_floats);
     }
     std::fill(sums_, sums_ + num_rows_ * row_floats, 0.0f);
     std::fill(weights_, weights_ + num_rows_ * kLanes, 0.0f);
@@ -189,7 +197,7 @@ class Attending {
     AddValues(tile, first, end, ahead != nullptr ? ahead->k : nullptr);
   }
 
-  void AddValues(const Tile& tile, int r, int end, const T* const* ahead) {
+  void AddValues(const Tile& tile, int r, int end, const K* const* ahead) {
     const auto add = [&]<int kRows>() HWY_ATTR {
       AddValuesSeen<kRows>(steps_, tile.v, scores_ + r * kTile, rows_ + r,
                            sums_ + r * static_cast<ptrdiff_t>(steps_.RowFloats()), ahead);
@@ -210,13 +218,13 @@ class Attending {
     uint32_t p = std::max(item.kv_begin, kv0);
     tile.begin = static_cast<int>(p - kv0);
     tile.end = static_cast<int>(end - kv0);
-    const auto* const cache = static_cast<const T*>(a_.kv_cache);
+    const auto* const cache = static_cast<const K*>(a_.kv_cache);
     for (int t = tile.begin; p < end;) {
       const uint32_t in_block = p % block_size;
       const int64_t block = table[p / block_size];
       const int64_t first = static_cast<int64_t>(in_block) * head_dim_;
-      const T* k = cache + a_.kv.HeadOffset(block, kKeys, work.kv_head) + first;
-      const T* v = cache + a_.kv.HeadOffset(block, kValues, work.kv_head) + first;
+      const K* k = cache + a_.kv.HeadOffset(block, kKeys, work.kv_head) + first;
+      const K* v = cache + a_.kv.HeadOffset(block, kValues, work.kv_head) + first;
       const uint32_t run = std::min(block_size - in_block, end - p);
       p += run;
       for (const int to = t + static_cast<int>(run); t < to; ++t, k += head_dim_, v += head_dim_) {
@@ -225,7 +233,7 @@ class Attending {
       }
     }
     if (is_staged_) StageTile(tile);
-    for (const T** rows : {tile.k, tile.v}) {
+    for (const K** rows : {tile.k, tile.v}) {
       std::fill(rows, rows + tile.begin, rows[tile.begin]);
       std::fill(rows + tile.end, rows + kTile, rows[tile.end - 1]);
     }
@@ -233,10 +241,10 @@ class Attending {
 
   // Rows that are shorter than a step, with zeros behind them.
   void StageTile(Tile& tile) {
-    const size_t bytes = static_cast<size_t>(head_dim_) * sizeof(T);
-    T* k = staged_ + (&tile - tiles_) * 2 * kTile * Steps<T>::kStep;
-    T* v = k + kTile * Steps<T>::kStep;
-    for (int t = tile.begin; t < tile.end; ++t, k += Steps<T>::kStep, v += Steps<T>::kStep) {
+    const size_t bytes = static_cast<size_t>(head_dim_) * sizeof(K);
+    K* k = staged_ + (&tile - tiles_) * 2 * kTile * Steps<K>::kStep;
+    K* v = k + kTile * Steps<K>::kStep;
+    for (int t = tile.begin; t < tile.end; ++t, k += Steps<K>::kStep, v += Steps<K>::kStep) {
       std::memcpy(k, tile.k[t], bytes);
       std::memcpy(v, tile.v[t], bytes);
       tile.k[t] = k;
@@ -250,11 +258,12 @@ class Attending {
     float factor, divisor;
   };
   Normalizer NormalizerOf(int head, float max, float weights) const {
-    if (a_.sinks == nullptr) return {1.0f, weights};
+    const float worth = ElementScale(kValues, head / group_);
+    if (a_.sinks == nullptr) return {worth, weights};
     const float sink = a_.sinks[head] * kLog2E;
     const float top = std::max(max, sink);
     const float factor = Exp2(max - top);
-    return {factor, weights * factor + Exp2(sink - top)};
+    return {factor * worth, weights * factor + Exp2(sink - top)};
   }
 
   float WeightsOf(int r) const {
@@ -302,11 +311,11 @@ class Attending {
   const AttentionArgs& a_;
   const int head_dim_, group_;
   const bool is_staged_;
-  const Steps<T> steps_;
+  const Steps<K> steps_;
   const ScoreRule rule_;
   float *q_, *sums_, *scores_, *weights_;
   RowState* rows_;
-  T* staged_;
+  K* staged_;
 
   AttentionWorkItem item_ = {};
   int kv_head_ = 0;
@@ -317,14 +326,14 @@ class Attending {
   Tile tiles_[2];
 };
 
-template <typename T>
-HWY_NOINLINE void Attend(const runtime::HostBlockContext& context, const void* args) {
+template <typename T, typename K>
+HWY_NOINLINE void AttendOver(const runtime::HostBlockContext& context, const void* args) {
   const AttentionArgs& a = *static_cast<const AttentionArgs*>(args);
   const Block block(context);
   const auto heads = static_cast<uint32_t>(a.kv.num_kv_heads);
   const uint32_t total = *a.num_items * heads;
   if (context.block_x >= total) return;
-  Attending<T> attending(a, context.shared);
+  Attending<T, K> attending(a, context.shared);
   const auto work = [&](uint32_t i) {
     return Work{a.items + i / heads, static_cast<int>(i % heads)};
   };
@@ -332,6 +341,19 @@ HWY_NOINLINE void Attend(const runtime::HostBlockContext& context, const void* a
     const bool is_last = total - i <= context.grid_x;
     const Work next = work(is_last ? i : i + context.grid_x);
     attending.Run(block, work(i), is_last ? nullptr : &next);
+  }
+}
+
+template <typename T>
+void Attend(const runtime::HostBlockContext& context, const void* args) {
+  AttendOver<T, T>(context, args);
+}
+template <typename T>
+void AttendFp8(const runtime::HostBlockContext& context, const void* args) {
+  if (static_cast<const AttentionArgs*>(args)->kv.dtype == runtime::DType::kE4m3) {
+    AttendOver<T, E4m3>(context, args);
+  } else {
+    AttendOver<T, E5m2>(context, args);
   }
 }
 
@@ -343,8 +365,14 @@ HWY_AFTER_NAMESPACE();
 namespace reprise::kernels::on_host {
 namespace {
 
-#define REPRISE_ATTENTION_TARGET(name, ns) \
-  NativeAttentionTarget{name, &ns::Attend<float>, &ns::Attend<Bf16>, &ns::Attend<F16>},
+#define REPRISE_ATTENTION_TARGET(name, ns)     \
+  NativeAttentionTarget{name,                  \
+                        &ns::Attend<float>,    \
+                        &ns::Attend<Bf16>,     \
+                        &ns::Attend<F16>,      \
+                        &ns::AttendFp8<float>, \
+                        &ns::AttendFp8<Bf16>,  \
+                        &ns::AttendFp8<F16>},
 constexpr NativeAttentionTarget kTargets[] = {
     REPRISE_FOR_EACH_INSTRUCTION_SET(REPRISE_ATTENTION_TARGET)  //
 };
@@ -365,6 +393,15 @@ void reprise_attention_native_bf16(const runtime::HostBlockContext& context, con
 }
 void reprise_attention_native_f16(const runtime::HostBlockContext& context, const void* args) {
   NativeAttentionTargets().front().f16(context, args);
+}
+void reprise_attention_native_f32_fp8(const runtime::HostBlockContext& context, const void* args) {
+  NativeAttentionTargets().front().f32_fp8(context, args);
+}
+void reprise_attention_native_bf16_fp8(const runtime::HostBlockContext& context, const void* args) {
+  NativeAttentionTargets().front().bf16_fp8(context, args);
+}
+void reprise_attention_native_f16_fp8(const runtime::HostBlockContext& context, const void* args) {
+  NativeAttentionTargets().front().f16_fp8(context, args);
 }
 
 }  // namespace reprise::kernels::on_host

@@ -13,6 +13,9 @@ namespace reprise::kernels::on_host {
 void reprise_attention_native_f32(const runtime::HostBlockContext& context, const void* args);
 void reprise_attention_native_bf16(const runtime::HostBlockContext& context, const void* args);
 void reprise_attention_native_f16(const runtime::HostBlockContext& context, const void* args);
+void reprise_attention_native_f32_fp8(const runtime::HostBlockContext& context, const void* args);
+void reprise_attention_native_bf16_fp8(const runtime::HostBlockContext& context, const void* args);
+void reprise_attention_native_f16_fp8(const runtime::HostBlockContext& context, const void* args);
 
 }  // namespace reprise::kernels::on_host
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/device/host/elements-inl.h"
@@ -42,20 +43,45 @@ HWY_INLINE void PrefetchRow(const Steps<T>& steps, const T* row) {
   for (int i = 0; i < end; i += 64) __builtin_prefetch(bytes + i);
 }
 
-// A row of T, times `factor`, in steps and parts as dots take it: zero where the last step repeats
-// elements of the one before it.
+// The first `count` elements of a row of T, times `factor`, in natural order.
 template <typename T>
-HWY_INLINE void LoadStepped(const Steps<T>& steps, const T* from, int head_dim, float factor,
-                            float* to) {
-  constexpr int kStep = Elements<T>::kStep, kParts = Elements<T>::kParts;
+HWY_INLINE void LoadNatural(const T* from, int count, float factor, float* to) {
+  constexpr int kStep = Elements<T>::kStep;
   const D d;
   const V by = hn::Set(d, factor);
+  int i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    const V even = hn::Mul(Elements<T>::template Load<0>(from + i), by);
+    if constexpr (Elements<T>::kParts == 2) {
+      const V odd = hn::Mul(Elements<T>::template Load<1>(from + i), by);
+      hn::StoreInterleaved2(even, odd, d, to + i);
+    } else {
+      hn::StoreU(even, d, to + i);
+    }
+  }
+  for (; i < count; ++i) to[i] = ToFloat(from[i]) * factor;
+}
+
+// A row of T, times `factor`, in steps and parts as dots with K take it: zero where the last step
+// repeats elements of the one before it.
+template <typename K, typename T>
+HWY_INLINE void LoadStepped(const Steps<K>& steps, const T* from, int head_dim, float factor,
+                            float* to) {
+  constexpr int kStep = Elements<K>::kStep, kParts = Elements<K>::kParts;
   int s = 0;
-  for (; (s + 1) * kStep <= head_dim; ++s) {
-    hn::Store(hn::Mul(Elements<T>::template Load<0>(from + s * kStep), by), d, to + s * kStep);
-    if constexpr (kParts == 2)
-      hn::Store(hn::Mul(Elements<T>::template Load<1>(from + s * kStep), by), d,
-                to + s * kStep + kLanes);
+  if constexpr (!std::is_same_v<K, T>) {
+    static_assert(kParts == 1);
+    s = head_dim / kStep;
+    LoadNatural(from, s * kStep, factor, to);
+  } else {
+    const D d;
+    const V by = hn::Set(d, factor);
+    for (; (s + 1) * kStep <= head_dim; ++s) {
+      hn::Store(hn::Mul(Elements<T>::template Load<0>(from + s * kStep), by), d, to + s * kStep);
+      if constexpr (kParts == 2)
+        hn::Store(hn::Mul(Elements<T>::template Load<1>(from + s * kStep), by), d,
+                  to + s * kStep + kLanes);
+    }
   }
   if (s == steps.count) return;
   float* const last = to + s * kStep;

@@ -16,6 +16,10 @@ struct NativeAttentionTarget {
   runtime::HostKernelFn f32 = nullptr;
   runtime::HostKernelFn bf16 = nullptr;
   runtime::HostKernelFn f16 = nullptr;
+  // Over KV of 8 bits.
+  runtime::HostKernelFn f32_fp8 = nullptr;
+  runtime::HostKernelFn bf16_fp8 = nullptr;
+  runtime::HostKernelFn f16_fp8 = nullptr;
 };
 
 // Those that this CPU and its operating system run, best first; never empty. Static storage.

@@ -34,6 +34,20 @@
     None, Bf16, 0, OnHost)                                                                         \
   X(reprise_attention_native_f16, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0, F16,    \
     None, F16, 0, OnHost)                                                                          \
+  X(reprise_attention_portable_f32_fp8, kAttentionPortable, Block,                                 \
+    AttentionPortableFp8Body<float>, AttentionArgs, Threads(256), 2, F32, None, Fp8, 0,            \
+    OnEveryDevice)                                                                                 \
+  X(reprise_attention_portable_bf16_fp8, kAttentionPortable, Block,                                \
+    AttentionPortableFp8Body<Bf16>, AttentionArgs, Threads(256), 2, Bf16, None, Fp8, 0,            \
+    OnEveryDevice)                                                                                 \
+  X(reprise_attention_portable_f16_fp8, kAttentionPortable, Block, AttentionPortableFp8Body<F16>,  \
+    AttentionArgs, Threads(256), 2, F16, None, Fp8, 0, OnEveryDevice)                              \
+  X(reprise_attention_native_f32_fp8, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0,     \
+    F32, None, Fp8, 0, OnHost)                                                                     \
+  X(reprise_attention_native_bf16_fp8, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0,    \
+    Bf16, None, Fp8, 0, OnHost)                                                                    \
+  X(reprise_attention_native_f16_fp8, kAttentionNative, Host, -, AttentionArgs, Threads(1), 0,     \
+    F16, None, Fp8, 0, OnHost)                                                                     \
   X(reprise_attention_decode_matrix_bf16_32, kAttentionDecodeMatrix, Thread,                       \
     (AttentionDecodeMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,      \
     Bf16, 32, HasMatrixHeadSize)                                                                   \
@@ -58,6 +72,30 @@
   X(reprise_attention_decode_matrix_f16_256, kAttentionDecodeMatrix, Thread,                       \
     (AttentionDecodeMatrixBody<F16, 256>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, F16,  \
     256, HasMatrixHeadSize)                                                                        \
+  X(reprise_attention_decode_matrix_bf16_fp8_64, kAttentionDecodeMatrix, Thread,                   \
+    (AttentionDecodeMatrixBody<Bf16, 64, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16,      \
+    None, Fp8, 64, HasMatrixFp8HeadSize)                                                           \
+  X(reprise_attention_prefill_matrix_bf16_fp8_64, kAttentionPrefillMatrix, Thread,                 \
+    (AttentionPrefillMatrixBody<Bf16, 64, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16,     \
+    None, Fp8, 64, HasMatrixFp8HeadSize)                                                           \
+  X(reprise_attention_decode_matrix_bf16_fp8_128, kAttentionDecodeMatrix, Thread,                  \
+    (AttentionDecodeMatrixBody<Bf16, 128, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16,     \
+    None, Fp8, 128, HasMatrixFp8HeadSize)                                                          \
+  X(reprise_attention_prefill_matrix_bf16_fp8_128, kAttentionPrefillMatrix, Thread,                \
+    (AttentionPrefillMatrixBody<Bf16, 128, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16,    \
+    None, Fp8, 128, HasMatrixFp8HeadSize)                                                          \
+  X(reprise_attention_decode_matrix_f16_fp8_64, kAttentionDecodeMatrix, Thread,                    \
+    (AttentionDecodeMatrixBody<F16, 64, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None,  \
+    Fp8, 64, HasMatrixFp8HeadSize)                                                                 \
+  X(reprise_attention_prefill_matrix_f16_fp8_64, kAttentionPrefillMatrix, Thread,                  \
+    (AttentionPrefillMatrixBody<F16, 64, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, \
+    Fp8, 64, HasMatrixFp8HeadSize)                                                                 \
+  X(reprise_attention_decode_matrix_f16_fp8_128, kAttentionDecodeMatrix, Thread,                   \
+    (AttentionDecodeMatrixBody<F16, 128, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, F16, None, \
+    Fp8, 128, HasMatrixFp8HeadSize)                                                                \
+  X(reprise_attention_prefill_matrix_f16_fp8_128, kAttentionPrefillMatrix, Thread,                 \
+    (AttentionPrefillMatrixBody<F16, 128, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, F16,      \
+    None, Fp8, 128, HasMatrixFp8HeadSize)                                                          \
   X(reprise_attention_decode_bulk_bf16_64, kAttentionDecodeBulk, Thread,                           \
     (AttentionDecodeBulkBody<Bf16, 64>), AttentionArgs, Threads(kBulkThreads), 2, Bf16, None,      \
     Bf16, 64, HasBulkHeadSize)                                                                     \

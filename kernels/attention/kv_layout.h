@@ -18,6 +18,20 @@ namespace reprise::kernels {
 
 enum KvPart : int32_t { kKeys = 0, kValues = 1 };
 
+// What elements of 8 bits stand for: a number is a stored element times the scale of its KV head,
+// the same for all tokens. A model with one scale for a layer repeats it.
+struct KvScales {
+  const float* k = nullptr;  // [num_kv_heads] f32, finite and above 0; nullptr: all 1
+  const float* v = nullptr;  // the same for V
+
+  constexpr bool any() const { return k != nullptr || v != nullptr; }
+  // Of a part of a head.
+  constexpr float Of(int part, int kv_head) const {
+    const float* const scales = part == kKeys ? k : v;
+    return scales != nullptr ? scales[kv_head] : 1.0f;
+  }
+};
+
 inline constexpr int32_t kKvChunkBytes = 16;
 inline constexpr int32_t kKvPanelBytes = 128;
 
@@ -28,9 +42,9 @@ struct KvLayout {
   runtime::DType dtype = runtime::DType::kBf16;
   bool swizzled = false;  // only where CanSwizzle
 
-  // Elements of 16 bits in rows of whole panels.
+  // Elements of 16 or 8 bits in rows of whole panels.
   constexpr bool CanSwizzle() const {
-    return ElementBytes() == 2 && head_dim % PanelElements() == 0;
+    return ElementBytes() <= 2 && head_dim % PanelElements() == 0;
   }
 
   // The element at which dimension `dim` of the token at `position` in the block lies, counted from
@@ -42,17 +56,25 @@ struct KvLayout {
   constexpr int64_t HeadOffset(int64_t block, int part, int head) const {
     return ((block * 2 + part) * num_kv_heads + head) * block_size * head_dim;
   }
-  // Where a position's row begins, from there.
+  // Where a position's row begins, from there. Who knows the bytes of an element says so: a kernel
+  // then divides by constants.
+  constexpr int64_t RowOffset(int64_t position, int32_t element_bytes) const {
+    return position * (swizzled ? kKvPanelBytes / element_bytes : head_dim);
+  }
   constexpr int64_t RowOffset(int64_t position) const {
-    return position * (swizzled ? PanelElements() : head_dim);
+    return RowOffset(position, ElementBytes());
   }
   // A dimension, from there. Chunks stay whole.
-  constexpr int64_t DimOffset(int64_t position, int dim) const {
+  constexpr int64_t DimOffset(int64_t position, int dim, int32_t element_bytes) const {
     if (!swizzled) return dim;
-    const int panel = dim / PanelElements(), in_panel = dim % PanelElements();
-    const int chunk = in_panel / ChunkElements() ^ static_cast<int>(position % 8);
-    return static_cast<int64_t>(panel) * block_size * PanelElements() + chunk * ChunkElements() +
-           in_panel % ChunkElements();
+    const int of_panel = kKvPanelBytes / element_bytes, of_chunk = kKvChunkBytes / element_bytes;
+    const int panel = dim / of_panel, in_panel = dim % of_panel;
+    const int chunk = in_panel / of_chunk ^ static_cast<int>(position % 8);
+    return static_cast<int64_t>(panel) * block_size * of_panel + chunk * of_chunk +
+           in_panel % of_chunk;
+  }
+  constexpr int64_t DimOffset(int64_t position, int dim) const {
+    return DimOffset(position, dim, ElementBytes());
   }
   // Elements of one block, K and V.
   constexpr int64_t BlockElements() const { return HeadOffset(1, kKeys, 0); }

@@ -70,7 +70,7 @@ class FastDivide {
 // tokens), and every warp has as many chunks as the tile count. Otherwise each warp has a ring of
 // its own, waits for nobody and skips chunks past the end. Tokens outside [kv_begin, kv_end) and
 // columns at or beyond head_dim read as zeros, and memory there is not touched.
-template <int kHeadSize, int kStages, bool kTogether>
+template <int kHeadSize, int kStages, bool kTogether, int kElementBytes = 2>
 class KvStream {
  public:
   static constexpr int kTokens =
@@ -106,8 +106,7 @@ class KvStream {
   REPRISE_FN uint32_t NextValues() { return Next<1>(); }
 
  private:
-  static constexpr uint32_t kElementBytes = 2;
-  static constexpr int kRowBytes = kHeadSize * static_cast<int>(kElementBytes);
+  static constexpr int kRowBytes = kHeadSize * kElementBytes;
   static constexpr int kBatch = kWarpSize / kMatrixChunk;  // chunks that are looked up together
   static constexpr uint32_t kStageBytes = kTokens * kRowBytes;
 
@@ -184,7 +183,7 @@ class KvStream {
     address_ = 0;
     if (next_row_ != kNoRow) {
       const int64_t first = a_.kv.HeadOffset(next_block_, kKeys, static_cast<int>(next_head_)) +
-                            a_.kv.RowOffset(next_row_);
+                            a_.kv.RowOffset(next_row_, kElementBytes);
       address_ =
           (reinterpret_cast<uint64_t>(a_.kv_cache) + static_cast<uint64_t>(first) * kElementBytes) |
           (a_.kv.swizzled ? next_row_ & 7u : 0u);
@@ -194,10 +193,10 @@ class KvStream {
 
   // The warp copies one chunk's rows; `offset` in bytes leads from K to V.
   REPRISE_FN void CopyChunk(uint64_t offset) {
-    constexpr int kPacks = kHeadSize / 8;  // of 16 bytes in a row
+    constexpr int kPacks = kRowBytes / 16;  // of 16 bytes in a row
     constexpr int kRowsAtOnce = kWarpSize / kPacks;
     const int pack = Lane() % kPacks;
-    const bool in_head = pack * 8 < a_.kv.head_dim;
+    const bool in_head = pack * (16 / kElementBytes) < a_.kv.head_dim;
     // Where the pack's panel lies in a row; plain rows are panels without a gap.
     const uint32_t panel = static_cast<uint32_t>(pack / 8) * kKvPanelBytes *
                            static_cast<uint32_t>(a_.kv.swizzled ? a_.kv.block_size : 1);

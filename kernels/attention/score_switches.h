@@ -8,6 +8,7 @@
 #define REPRISE_KERNELS_ATTENTION_SCORE_SWITCHES_H_
 
 #include "kernels/attention/attention_args.h"
+#include "kernels/device/fp8_halves.h"
 #include "kernels/device/thread.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -23,6 +24,14 @@ REPRISE_FN bool HasScoreSwitches(const AttentionArgs& a) {
 // the cap's tanh, whose factor is of units of log2 then.
 REPRISE_FN float ScoreFactor(const AttentionArgs& a) {
   return a.softcap == 0.0f ? a.scale * kLog2E : a.scale * Reciprocal(a.softcap);
+}
+
+// The same over K of a KV head's elements as they are stored.
+template <typename K>
+REPRISE_FN float ScoreFactorOf(const AttentionArgs& a, float factor, uint32_t kv_head) {
+  if constexpr (kIsFp8<K>)
+    return factor * (a.scales.Of(kKeys, static_cast<int>(kv_head)) * kHalvesWorth);
+  return factor;
 }
 
 template <int kCount>
@@ -51,6 +60,18 @@ REPRISE_FN float Normalizer(const AttentionArgs& args, int head, float max, floa
   const float base = Max(max, sink);
   const float weight = Exp2(max - base);
   return weight / (sum * weight + Exp2(sink - base));
+}
+
+// The same over V as it is stored.
+template <typename K>
+REPRISE_FN float NormalizerOf(const AttentionArgs& args, int head, float max, float sum) {
+  const float normalizer = Normalizer(args, head, max, sum);
+  if constexpr (kIsFp8<K>) {
+    const AttentionArgs& a = ReadAgain(args);
+    const int kv_head = head / (a.num_heads / a.kv.num_kv_heads);
+    return normalizer * (a.scales.Of(kValues, kv_head) * kHalvesWorth);
+  }
+  return normalizer;
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -12,10 +12,10 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Four neighbouring columns of one head's result over all its tokens, from their weighted sum; max,
 // sum: what the weights are relative to, and their sum.
-template <typename T>
+template <typename T, typename K = T>
 REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, int column,
                              const Vec<float, 4>& v, float max, float sum) {
-  const float normalizer = Normalizer(a, head, max, sum);
+  const float normalizer = NormalizerOf<K>(a, head, max, sum);
   T* out = static_cast<T*>(a.out) +
            (static_cast<int64_t>(token) * a.num_heads + head) * a.kv.head_dim + column;
   *reinterpret_cast<Vec<uint32_t, 2>*>(out) = {
@@ -25,7 +25,7 @@ REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, i
 
 // Merges all splits of the row's query tokens for one group of heads in split order, a batch of
 // independent loads at a time.
-template <typename T>
+template <typename T, typename K = T>
 REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group) {
   constexpr int kBatch = 8;
   const int columns = a.kv.head_dim / 4, rows = static_cast<int>(item.q_count) * group;
@@ -66,15 +66,15 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& it
         for (int i = 0; i < 4; ++i) v.v[i] += partial[j].v[i] * weight;
       }
     }
-    StoreOutput4<T>(a, item.first_q + token, head, column, v, top, sum);
+    StoreOutput4<T, K>(a, item.first_q + token, head, column, v, top, sum);
   }
 }
 
 // The same where few items are split, and the kernel has no registers to spare for it.
-template <typename T>
+template <typename T, typename K = T>
 REPRISE_SELDOM_FN void MergeSplitsSeldom(const AttentionArgs& a, const ResolvedWorkItem& item,
                                          int group) {
-  MergeSplitsOf<T>(a, item, group);
+  MergeSplitsOf<T, K>(a, item, group);
 }
 
 // After a split's partial results are written: whether it is the last of its row's to arrive, whose
@@ -123,11 +123,11 @@ REPRISE_FN MergedColumns MergeWarps(const WarpMergeShared& shared, int row, int 
 }
 
 // Stores a finished row's columns, or a split's partial result.
-template <typename T>
+template <typename T, typename K>
 REPRISE_FN void StoreMerged(const AttentionArgs& a, const ResolvedWorkItem& item, int head,
                             int column, const MergedColumns& m) {
   if (item.num_splits == 1) {
-    StoreOutput4<T>(a, item.first_q, head, column, m.v, m.max, m.sum);
+    StoreOutput4<T, K>(a, item.first_q, head, column, m.v, m.max, m.sum);
     return;
   }
   const int64_t at = PartialIndex(a, item.entry, item.split, 1, 0, head);
@@ -141,11 +141,11 @@ REPRISE_FN void StoreMerged(const AttentionArgs& a, const ResolvedWorkItem& item
 // Ends a decode item: warps merge in warp order through shared memory, MatrixMergeRows rows at a
 // time; the last split to arrive merges the row. Contains barriers, at least one before anything
 // that the caller does next.
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, typename K>
 REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
-                             WarpSoftmax<T, kHeadSize, kMatrixChunk>& warp_result,
+                             WarpSoftmax<T, kHeadSize, kMatrixChunk, K>& warp_result,
                              const WarpMergeShared& shared) {
-  using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk>;
+  using Softmax = WarpSoftmax<T, kHeadSize, kMatrixChunk, K>;
   constexpr int kRows = MatrixMergeRows(kHeadSize);
   const int warp = Warp();
   warp_result.FinishSums();
@@ -174,12 +174,12 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
     for (int i = ThreadX(); i < rows * (kHeadSize / 4); i += BlockThreads()) {
       const int r = i / (kHeadSize / 4), column = i % (kHeadSize / 4) * 4;
       if (column >= a.kv.head_dim) continue;
-      StoreMerged<T>(a, item, static_cast<int>(item.kv_head) * group + row0 + r, column,
-                     MergeWarps<kHeadSize>(shared, row0 + r, r, column));
+      StoreMerged<T, K>(a, item, static_cast<int>(item.kv_head) * group + row0 + r, column,
+                        MergeWarps<kHeadSize>(shared, row0 + r, r, column));
     }
   }
   if (item.num_splits != 1 && a.arrivals != nullptr && ArriveAsSplit(a, item, shared.flag))
-    MergeSplitsOf<T>(a, item, group);
+    MergeSplitsOf<T, K>(a, item, group);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

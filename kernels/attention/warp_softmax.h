@@ -5,6 +5,8 @@
 #ifndef REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 #define REPRISE_KERNELS_ATTENTION_WARP_SOFTMAX_H_
 
+#include <type_traits>
+
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/score_switches.h"
 #include "kernels/device/matrix.h"
@@ -18,7 +20,8 @@ REPRISE_FN float SoftmaxBase(float max) { return max == -Infinity() ? 0.0f : max
 // Columns of an accumulator fragment that neighbour in memory, as one store.
 using ColumnRun = Vec<float, kColumnRun>;
 
-template <typename T, int kHeadSize, int kTokens>
+// T: of queries. K: of K and V, T or E4m3; of the latter, V's product is of f16.
+template <typename T, int kHeadSize, int kTokens, typename K = T>
 class WarpSoftmax {
  public:
   using Scores = MatrixD<16>[kTokens / 16];
@@ -44,14 +47,23 @@ class WarpSoftmax {
 
   // s = factor * Q K^T. keys: shared address of kTokens swizzled rows.
   REPRISE_FN void Score(uint32_t keys, float factor, Scores& s) const {
+    constexpr int kStride = kIsFp8<K> ? 2 : 1;  // steps at a time
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) s[t].Clear();
     REPRISE_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
-      const MatrixA q = kQueryInRegisters ? q_[kQueryInRegisters ? k : 0] : reader_.A(query_, 0, k);
+    for (int k = 0; k < kSteps; k += kStride) {
+      const MatrixA q = Query(k), next = kStride == 2 ? Query(k + kStride - 1) : q;
       REPRISE_UNROLL
-      for (int t = 0; t < kTokens / 16; ++t)
-        Multiply<T>(s[t], q, reader_.template B<16>(keys, t * 16, k));
+      for (int t = 0; t < kTokens / 16; ++t) {
+        if constexpr (kIsFp8<K>) {
+          MatrixB<16> b[2];
+          bytes_.template B<T>(keys, t * 16, k / 2, b);
+          Multiply<T>(s[t], q, b[0]);
+          Multiply<T>(s[t], next, b[1]);
+        } else {
+          Multiply<T>(s[t], q, reader_.template B<16>(keys, t * 16, k));
+        }
+      }
     }
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) {
@@ -133,10 +145,21 @@ class WarpSoftmax {
   REPRISE_FN void Accumulate(const Scores& s, uint32_t values) {
     REPRISE_UNROLL
     for (int t = 0; t < kTokens / 16; ++t) {
-      const MatrixA p = ToOperand<T>(s[t]);
-      REPRISE_UNROLL
-      for (int c = 0; c < kColumns; ++c)
-        Multiply<T>(acc_[c], p, reader_.BTransposed(values, t * 16, c));
+      if constexpr (kIsFp8<K>) {
+        const MatrixA p = ToOperand<F16>(s[t]);
+        REPRISE_UNROLL
+        for (int c = 0; c < kColumns; c += 2) {
+          MatrixB<16> b[2];
+          bytes_.BTransposed(values, t * 16, c / 2, b);
+          Multiply<F16>(acc_[c], p, b[0]);
+          Multiply<F16>(acc_[c + 1], p, b[1]);
+        }
+      } else {
+        const MatrixA p = ToOperand<T>(s[t]);
+        REPRISE_UNROLL
+        for (int c = 0; c < kColumns; ++c)
+          Multiply<T>(acc_[c], p, reader_.BTransposed(values, t * 16, c));
+      }
     }
   }
 
@@ -155,10 +178,12 @@ class WarpSoftmax {
   REPRISE_FN ColumnRun acc(int c, int h, int run) const {
     ColumnRun x;
     REPRISE_UNROLL
-    for (int i = 0; i < kColumnRun; ++i) x.v[i] = acc_[c].v[At(h, run * kColumnRun + i)];
+    for (int i = 0; i < kColumnRun; ++i)
+      x.v[i] = acc_[c].v[At(h, kInterleaved ? i * kRuns + run : run * kColumnRun + i)];
     return x;
   }
   REPRISE_FN static int RunColumn(int c, int run) {
+    if constexpr (kInterleaved) return c * 16 + 2 * MatrixColumn(0) + kColumnRun * run;
     return c * 16 + MatrixColumn(run * kColumnRun);
   }
 
@@ -167,8 +192,16 @@ class WarpSoftmax {
   // Where they leave room for the accumulator: not at head size 256 with mma.sync, nor at 128 with
   // WMMA, whose lanes hold every operand twice.
   static constexpr bool kQueryInRegisters = kSteps * sizeof(MatrixA) <= 32 * sizeof(uint32_t);
+  static constexpr bool kInterleaved = kIsFp8<K> && kFp8Interleaves;
+
+  struct Nothing {};
+
+  REPRISE_FN MatrixA Query(int k) const {
+    return kQueryInRegisters ? q_[kQueryInRegisters ? k : 0] : reader_.A(query_, 0, k);
+  }
 
   TileReader<kHeadSize / 8> reader_;
+  std::conditional_t<kIsFp8<K>, Fp8TileReader<kHeadSize / 16>, Nothing> bytes_;
   uint32_t query_ = 0;
   MatrixA q_[kQueryInRegisters ? kSteps : 1];
   MatrixD<16> acc_[kColumns];

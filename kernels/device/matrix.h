@@ -20,11 +20,23 @@
 //   reader.BTransposed(tile, row0, n)  B[i, j] = tile[row0 + i, 16 n + j]
 //   ToOperand<T>(d)                    D as the A of the next product, rounded to T
 //
+// Tiles of 8-bit elements (E4m3), rows of kChunks 16-byte chunks likewise, two steps at a time:
+//
+//   Fp8TileReader<kChunks> bytes;
+//   bytes.B<T>(tile, row0, pair, b)            b[s]: as B<16> of step k = 2 pair + s, as T
+//   bytes.BTransposed(tile, row0, pair, b)     b[s]: as BTransposed of n = 2 pair + s, as F16
+//
+// Where kFp8Interleaves, columns of a step come in another order, the same for all rows: column 4 q
+// + i of B is row 2 q + i % 2 + 8 (i / 2) of b[s], so that A has to bring its columns in that order
+// too; and of BTransposed column 4 q + i is column 2 q + i / 2 + 8 (i % 2) of D. Values are worth
+// kHalvesWorth of what they stand for (fp8_halves.h).
+//
 // tile: shared address, a multiple of the row size. row0: a multiple of 16 (8 for B<8>). A tile's
 // row is a column of B, but for BTransposed.
 #ifndef REPRISE_KERNELS_DEVICE_MATRIX_H_
 #define REPRISE_KERNELS_DEVICE_MATRIX_H_
 
+#include "kernels/device/fp8_halves.h"
 #include "kernels/device/matrix_accumulator.h"
 #include "kernels/device/thread.h"
 

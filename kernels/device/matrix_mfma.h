@@ -93,6 +93,44 @@ class TileReader {
   uint32_t first_;  // the lane's 8 bytes in the first 16 rows x 16 columns
 };
 
+inline constexpr bool kFp8Interleaves = false;
+
+template <int kChunks>
+class Fp8TileReader {
+ public:
+  template <typename T>
+  REPRISE_FN void B(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < 2; ++s) {
+      const uint32_t x =
+          LoadShared<uint32_t>(tile +
+                               SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + q,
+                                                       2 * static_cast<uint32_t>(pair) + s) +
+                               4 * g);
+      b[s].r[0] = HalvesAs<T>(E4m3Halves<0, 1>(x));
+      b[s].r[1] = HalvesAs<T>(E4m3Halves<2, 3>(x));
+    }
+  }
+  REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < 2; ++s) {
+      uint32_t x = 0;
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j)
+        x |= static_cast<uint32_t>(LoadShared<uint8_t>(
+                 tile +
+                 SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + 4 * g + j,
+                                         2 * static_cast<uint32_t>(pair) + s) +
+                 q))
+             << (8 * j);
+      b[s].r[0] = E4m3Halves<0, 1>(x);
+      b[s].r[1] = E4m3Halves<2, 3>(x);
+    }
+  }
+};
+
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
 #endif  // REPRISE_KERNELS_DEVICE_MATRIX_MFMA_H_

@@ -91,6 +91,41 @@ class TileReader {
   uint32_t columns_first_;  // 00 01 10 11
 };
 
+inline constexpr bool kFp8Interleaves = true;
+
+// A load of 16-bit elements brings a lane two neighbouring bytes of each. Of B those are four of a
+// row, one fragment; transposed they are of two columns, one of even ones, one of odd ones.
+template <int kChunks>
+class Fp8TileReader {
+ public:
+  template <typename T>
+  REPRISE_FN void B(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
+    const MatrixA x = reader_.A(tile, row0, pair);
+    REPRISE_UNROLL
+    for (int s = 0; s < 2; ++s) {
+      REPRISE_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        b[s].r[2 * i] = HalvesAs<T>(E4m3Halves<0, 1>(x.r[2 * s + i]));
+        b[s].r[2 * i + 1] = HalvesAs<T>(E4m3Halves<2, 3>(x.r[2 * s + i]));
+      }
+    }
+  }
+  REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
+    const MatrixB<16> x = reader_.BTransposed(tile, row0, pair);
+    REPRISE_UNROLL
+    for (int s = 0; s < 2; ++s) {
+      REPRISE_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        b[s].r[i] = E4m3Halves<0, 2>(x.r[2 * s + i]);
+        b[s].r[2 + i] = E4m3Halves<1, 3>(x.r[2 * s + i]);
+      }
+    }
+  }
+
+ private:
+  TileReader<kChunks> reader_;
+};
+
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
 #endif  // REPRISE_KERNELS_DEVICE_MATRIX_MMA_H_

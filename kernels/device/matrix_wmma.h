@@ -139,6 +139,45 @@ class TileReader {
   uint32_t column_[2];  // column q of a row that flips an even chunk, an odd one
 };
 
+inline constexpr bool kFp8Interleaves = false;
+
+template <int kChunks>
+class Fp8TileReader {
+ public:
+  template <typename T>
+  REPRISE_FN void B(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < 2; ++s) {
+      const Vec<uint32_t, 4> x = LoadShared<Vec<uint32_t, 4>>(
+          tile + SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + q,
+                                         2 * static_cast<uint32_t>(pair) + s));
+      REPRISE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        b[s].r[2 * i] = HalvesAs<T>(E4m3Halves<0, 1>(x.v[i]));
+        b[s].r[2 * i + 1] = HalvesAs<T>(E4m3Halves<2, 3>(x.v[i]));
+      }
+    }
+  }
+  REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < 2; ++s) {
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < 16; k += 2) {
+        uint32_t x[2];
+        REPRISE_UNROLL
+        for (uint32_t j = 0; j < 2; ++j)
+          x[j] = LoadShared<uint8_t>(tile +
+                                     SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + k + j,
+                                                             2 * static_cast<uint32_t>(pair) + s) +
+                                     q);
+        b[s].r[k / 2] = E4m3Halves<0, 1>(x[0] | x[1] << 8);
+      }
+    }
+  }
+};
+
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
 #endif  // REPRISE_KERNELS_DEVICE_MATRIX_WMMA_H_

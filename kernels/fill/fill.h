@@ -18,7 +18,8 @@ absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
 // out[i] = quiet NaN.
 absl::Status NanFill(runtime::Stream& stream, const KernelSet& kernels, const NanFillArgs& args);
 // Every element of the named blocks, in all layers, becomes args.value: one launch. Errors:
-// InvalidArgument unless 1 to kMaxFillBlocks blocks are named.
+// InvalidArgument unless 1 to kMaxFillBlocks blocks are named. All: on a dtype that is neither of 8
+// bits nor that of `kernels`.
 absl::Status BlockFill(runtime::Stream& stream, const KernelSet& kernels,
                        const BlockFillArgs& args);
 

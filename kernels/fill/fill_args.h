@@ -5,20 +5,26 @@
 
 #include <cstdint>
 
+#include "runtime/dtype.h"
+
 namespace reprise::kernels {
 
 // Elements that a block fills at a time.
 constexpr int32_t kFillPiece = 4096;
 
+// Args name the type of what they fill: the compute dtype, or one of 8 bits.
+
 struct RandomFillArgs {
-  void* out = nullptr;  // [count] T
+  void* out = nullptr;  // [count] of `dtype`
+  runtime::DType dtype = runtime::DType::kF32;
   int64_t count = 0;
   uint64_t seed = 0;
   float stddev = 1.0f;
 };
 
 struct NanFillArgs {
-  void* out = nullptr;  // [count] T
+  void* out = nullptr;  // [count] of `dtype`
+  runtime::DType dtype = runtime::DType::kF32;
   int64_t count = 0;
 };
 
@@ -26,7 +32,8 @@ struct NanFillArgs {
 constexpr int32_t kMaxFillBlocks = 256;
 
 struct BlockFillArgs {
-  void* out = nullptr;  // [layers, layer_elements] T, a layer in blocks of block_elements
+  void* out = nullptr;  // [layers, layer_elements] of `dtype`, a layer in blocks of block_elements
+  runtime::DType dtype = runtime::DType::kF32;
   int64_t layer_elements = 0;
   int64_t block_elements = 0;
   int32_t layers = 0;

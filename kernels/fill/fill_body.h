@@ -4,6 +4,7 @@
 #define REPRISE_KERNELS_FILL_FILL_BODY_H_
 
 #include "kernels/device/block.h"
+#include "kernels/device/fp8.h"
 #include "kernels/device/philox.h"
 #include "kernels/fill/fill_args.h"
 
@@ -48,6 +49,25 @@ REPRISE_FN void BlockFillBody(Block& b, const BlockFillArgs& a) {
              static_cast<int64_t>(a.block[block]) * a.block_elements + base;
     const int64_t left = a.block_elements - base;
     b.For(left < kFillPiece ? static_cast<int>(left) : kFillPiece, [&](int e) { out[e] = value; });
+  }
+}
+
+// Over 8-bit elements of either format.
+REPRISE_FN void RandomFillFp8Body(Block& b, const RandomFillArgs& a) {
+  if (a.dtype == runtime::DType::kE4m3) {
+    RandomFillBody<E4m3>(b, a);
+  } else {
+    RandomFillBody<E5m2>(b, a);
+  }
+}
+REPRISE_FN void NanFillFp8Body(Block& b, const NanFillArgs& a) {
+  NanFillBody<E4m3>(b, a);  // whose NaN is one of E5M2 too
+}
+REPRISE_FN void BlockFillFp8Body(Block& b, const BlockFillArgs& a) {
+  if (a.dtype == runtime::DType::kE4m3) {
+    BlockFillBody<E4m3>(b, a);
+  } else {
+    BlockFillBody<E5m2>(b, a);
   }
 }
 

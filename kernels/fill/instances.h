@@ -23,7 +23,13 @@
   X(reprise_block_fill_bf16, kBlockFill, Block, BlockFillBody<Bf16>, BlockFillArgs, Threads(256),  \
     0, Bf16, None, None, 0, OnEveryDevice)                                                         \
   X(reprise_block_fill_f16, kBlockFill, Block, BlockFillBody<F16>, BlockFillArgs, Threads(256), 0, \
-    F16, None, None, 0, OnEveryDevice)
+    F16, None, None, 0, OnEveryDevice)                                                             \
+  X(reprise_random_fill_fp8, kRandomFill, Block, RandomFillFp8Body, RandomFillArgs, Threads(256),  \
+    0, None, None, Fp8, 0, OnEveryDevice)                                                          \
+  X(reprise_nan_fill_fp8, kNanFill, Block, NanFillFp8Body, NanFillArgs, Threads(256), 0, None,     \
+    None, Fp8, 0, OnEveryDevice)                                                                   \
+  X(reprise_block_fill_fp8, kBlockFill, Block, BlockFillFp8Body, BlockFillArgs, Threads(256), 0,   \
+    None, None, Fp8, 0, OnEveryDevice)
 
 namespace reprise::kernels {
 

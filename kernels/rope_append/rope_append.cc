@@ -40,11 +40,12 @@ absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
                      " alone; allowed: q_norm and k_norm, or neither"));
   const bool normed = args.q_norm != nullptr;
   const KernelFamily& family = normed ? kRopeAppendNormed : kRopeAppend;
-  REPRISE_RETURN_IF_ERROR(CheckKvFormat("rope_append", kernels, family, args.kv.dtype));
+  REPRISE_RETURN_IF_ERROR(
+      CheckKvFormat("rope_append", kernels, family, args.kv.dtype, args.scales));
   const auto heads =
       static_cast<size_t>(args.num_heads) + static_cast<size_t>(args.kv.num_kv_heads);
   const size_t shared_bytes = normed ? heads * kHeadNormLanes * sizeof(float) : 0;
-  const LoadedKernel& kernel = kernels.Get(family);
+  const LoadedKernel& kernel = *kernels.Find(family, 0, args.kv.dtype);
   const unsigned threads = BlockThreads(kernel, args, runtime::SizeOf(kernels.dtype), max_tokens);
   return stream.Launch(kernel.kernel,
                        {.grid_x = max_tokens,

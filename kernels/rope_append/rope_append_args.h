@@ -23,6 +23,7 @@ struct RopeAppendArgs {
   const void* q_norm = nullptr;
   const void* k_norm = nullptr;
   float norm_eps = 0.0f;
+  KvScales scales = {};  // of KV of 8 bits; none otherwise
 };
 
 // Partial sums that a head's squares are added in, where heads are normed.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of rope + KV append, block style: one block per token.
+// Body of rope + KV append, block style: one block per token. T: of qkv and q; K: of the cache.
 #ifndef REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_BODY_H_
 #define REPRISE_KERNELS_ROPE_APPEND_ROPE_APPEND_BODY_H_
 
+#include <type_traits>
+
 #include "kernels/device/block.h"
+#include "kernels/device/fp8.h"
 #include "kernels/rope_append/rope_append_args.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -42,7 +45,20 @@ REPRISE_FN void ScaleBy(float (&x)[kWidth], float scale, const Vec<T, kWidth>& w
   for (int j = 0; j < kWidth; ++j) x[j] *= scale * ToFloat(weight.v[j]);
 }
 
-template <typename T, int kWidth, bool kNorm>
+// A pack of K or V as 8-bit elements: x / scale, rounded once.
+template <typename K, int kWidth>
+REPRISE_FN void StoreStored(K* to, const float (&x)[kWidth], float scale) {
+  if constexpr (kWidth == 1) {
+    *to = FromFloat<K>(x[0] / scale);
+  } else {
+    Vec<float, kWidth> y;
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j) y.v[j] = x[j] / scale;
+    StoreVec(to, FromFloats<K>(y));
+  }
+}
+
+template <typename T, typename K, int kWidth, bool kNorm>
 REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
   const int half = a.kv.head_dim / 2;
   const int packs = half / kWidth;  // of half a head
@@ -50,7 +66,7 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
       static_cast<int64_t>(a.num_heads + 2 * a.kv.num_kv_heads) * a.kv.head_dim;
   const T* in = static_cast<const T*>(a.qkv) + t * qkv_size;
   T* q_out = static_cast<T*>(a.q_out) + t * a.num_heads * a.kv.head_dim;
-  T* cache = static_cast<T*>(a.kv_cache);
+  K* cache = static_cast<K*>(a.kv_cache);
   const float* rope = a.rope + t * half * 2;
   const int64_t block = a.token_block[t], offset = a.token_offset[t];
   float* parts = b.Shared<float>();
@@ -62,13 +78,13 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
     const int head = i / packs, d = (i - head * packs) * kWidth;
     const T* x = in + static_cast<int64_t>(head) * a.kv.head_dim + d;
     Vec<T, kWidth> x0 = LoadVec<kWidth>(x), x1 = LoadVec<kWidth>(x + half);
+    float f0[kWidth], f1[kWidth];
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j) {
+      f0[j] = ToFloat(x0.v[j]);
+      f1[j] = ToFloat(x1.v[j]);
+    }
     if (head < rotated) {
-      float f0[kWidth], f1[kWidth];
-      REPRISE_UNROLL
-      for (int j = 0; j < kWidth; ++j) {
-        f0[j] = ToFloat(x0.v[j]);
-        f1[j] = ToFloat(x1.v[j]);
-      }
       if constexpr (kNorm) {
         const T* w = static_cast<const T*>(head < a.num_heads ? a.q_norm : a.k_norm) + d;
         const float scale = HeadScale(a, parts, head);
@@ -79,8 +95,9 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
       REPRISE_UNROLL
       for (int j = 0; j < kWidth; ++j) {
         const float c = cs.v[2 * j], s = cs.v[2 * j + 1];
-        x0.v[j] = FromFloat<T>(f0[j] * c - f1[j] * s);
-        x1.v[j] = FromFloat<T>(f1[j] * c + f0[j] * s);
+        const float y0 = f0[j] * c - f1[j] * s, y1 = f1[j] * c + f0[j] * s;
+        x0.v[j] = FromFloat<T>(f0[j] = y0);
+        x1.v[j] = FromFloat<T>(f1[j] = y1);
       }
     }
     if (head < a.num_heads) {
@@ -90,32 +107,47 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
     } else {
       const int part = head < rotated ? kKeys : kValues;
       const int kv_head = head - a.num_heads - part * a.kv.num_kv_heads;
-      T* y = cache + a.kv.HeadOffset(block, part, kv_head) + a.kv.RowOffset(offset);
-      StoreVec(y + a.kv.DimOffset(offset, d), x0);
-      StoreVec(y + a.kv.DimOffset(offset, d + half), x1);
+      K* y = cache + a.kv.HeadOffset(block, part, kv_head) + a.kv.RowOffset(offset, sizeof(K));
+      if constexpr (kIsFp8<K>) {
+        const float scale = a.scales.Of(part, kv_head);
+        StoreStored(y + a.kv.DimOffset(offset, d, sizeof(K)), f0, scale);
+        StoreStored(y + a.kv.DimOffset(offset, d + half, sizeof(K)), f1, scale);
+      } else {
+        static_assert(std::is_same_v<K, T>);
+        StoreVec(y + a.kv.DimOffset(offset, d, sizeof(K)), x0);
+        StoreVec(y + a.kv.DimOffset(offset, d + half, sizeof(K)), x1);
+      }
     }
   });
 }
 
-template <typename T, bool kNorm>
+template <typename T, typename K, bool kNorm>
 REPRISE_FN void RopeAppendBody(Block& b, const RopeAppendArgs& a) {
   constexpr int kPack = 16 / sizeof(T);
   const uint32_t t = static_cast<uint32_t>(b.x());
   if (t >= *a.num_tokens) return;
   if (a.kv.head_dim % (2 * kPack) == 0) {
-    RopeAppendToken<T, kPack, kNorm>(b, a, t);
+    RopeAppendToken<T, K, kPack, kNorm>(b, a, t);
   } else {
-    RopeAppendToken<T, 1, kNorm>(b, a, t);
+    RopeAppendToken<T, K, 1, kNorm>(b, a, t);
   }
 }
 
 template <typename T>
 REPRISE_FN void RopeAppendPlainBody(Block& b, const RopeAppendArgs& a) {
-  RopeAppendBody<T, false>(b, a);
+  RopeAppendBody<T, T, false>(b, a);
 }
 template <typename T>
 REPRISE_FN void RopeAppendNormedBody(Block& b, const RopeAppendArgs& a) {
-  RopeAppendBody<T, true>(b, a);
+  RopeAppendBody<T, T, true>(b, a);
+}
+template <typename T, bool kNorm>
+REPRISE_FN void RopeAppendFp8Body(Block& b, const RopeAppendArgs& a) {
+  if (a.kv.dtype == runtime::DType::kE4m3) {
+    RopeAppendBody<T, E4m3, kNorm>(b, a);
+  } else {
+    RopeAppendBody<T, E5m2, kNorm>(b, a);
+  }
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -34,6 +34,7 @@ constexpr FieldRule kSharedFields[] = {
     {"rope_parameters", kConsumed},  // transformers 5
     {"torch_dtype", kConsumed},      // transformers 4
     {"dtype", kConsumed},            // transformers 5
+    {"quantization_config", kConsumed},
 
     // Would change the computation: allowed only at the value that does not.
     {"hidden_act", kNeutral, R"(["silu"])"},
@@ -44,7 +45,6 @@ constexpr FieldRule kSharedFields[] = {
     {"use_sliding_window", kNeutral, "[false]"},
     {"use_bidirectional_attention", kNeutral, "[false]"},
     {"is_causal", kNeutral, "[true]"},
-    {"quantization_config", kNeutral, "[]"},
     {"quantization", kNeutral, "[]"},
     {"compression_config", kNeutral, "[]"},
     {"auto_map", kNeutral, "[{}]"},  // names Python code that replaces the model's own

@@ -6,6 +6,7 @@
 #define REPRISE_MODELS_CONFIG_MODEL_SPEC_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,8 @@ struct ModelSpec {
   double logits_scaling = 1.0;  // logits are divided by this
   std::vector<uint32_t> eos_token_ids;
   runtime::DType checkpoint_dtype = runtime::DType::kBf16;
+  // That the checkpoint was calibrated for; unset: it says nothing of it.
+  std::optional<runtime::DType> kv_cache_dtype = std::nullopt;
   TokenEncoding token_encoding = TokenEncoding::kOpaque;
 
   int64_t q_size() const { return num_heads * head_dim; }

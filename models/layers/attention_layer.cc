@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention/attention.h"
@@ -26,8 +28,24 @@ void AttentionLayer::DeclareWeights(WeightPlan& weights) {
     weights.Norm(&q_norm_, absl::StrCat(name_, ".q_norm.weight"), spec_.head_dim);
     weights.Norm(&k_norm_, absl::StrCat(name_, ".k_norm.weight"), spec_.head_dim);
   }
+  DeclareScales(weights, "k", &scales_.k);
+  DeclareScales(weights, "v", &scales_.v);
   weights.Linear(&o_, {{absl::StrCat(name_, ".o_proj"), spec_.hidden_size}}, spec_.q_size(),
                  spec_.o_bias);
+}
+
+// Names as vLLM and compressed-tensors write them. Of other caches than those of 8 bits a
+// checkpoint may have them all the same.
+void AttentionLayer::DeclareScales(WeightPlan& weights, const char* part, const float** out) const {
+  std::vector<std::string> names = {absl::StrCat(name_, ".", part, "_scale"),
+                                    absl::StrCat(name_, ".", part, "_proj.", part, "_scale"),
+                                    absl::StrCat(name_, ".", part, "_proj.output_scale")};
+  *out = nullptr;
+  if (runtime::IsFp8(weights.kv_dtype())) {
+    weights.Scales(out, std::move(names), spec_.num_kv_heads);
+  } else {
+    weights.Unread(std::move(names));
+  }
 }
 
 void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
@@ -79,7 +97,8 @@ absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) cons
                               .kv = context.kv.geometry().layout(),
                               .q_norm = q_norm_,
                               .k_norm = k_norm_,
-                              .norm_eps = static_cast<float>(spec_.rms_norm_eps)},
+                              .norm_eps = static_cast<float>(spec_.rms_norm_eps),
+                              .scales = scales_},
                              context.shape.max_tokens);
 }
 
@@ -109,7 +128,8 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
                               .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),
-                              .window = static_cast<uint32_t>(spec_.sliding_window)};
+                              .window = static_cast<uint32_t>(spec_.sliding_window),
+                              .scales = scales_};
   // Where linear layers are the reference, so that a host computes as other devices do.
   const auto candidate =
       context.linear == kernels::LinearCandidate::kPortable && context.kernels.on_host()
@@ -128,7 +148,7 @@ void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) cons
   const auto hidden = static_cast<uint64_t>(spec_.hidden_size);
   const auto q = static_cast<uint64_t>(spec_.q_size());
   const auto qkv = static_cast<uint64_t>(spec_.qkv_size());
-  const uint64_t kv_bytes = 2 * static_cast<uint64_t>(spec_.kv_size()) * traffic.element_bytes;
+  const uint64_t kv_bytes = 2 * static_cast<uint64_t>(spec_.kv_size()) * traffic.kv_element_bytes;
   double seen = traffic.context;
   if (spec_.sliding_window > 0) seen = std::min(seen, static_cast<double>(spec_.sliding_window));
   bytes->kv_read +=

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/attention/kv_layout.h"
 #include "kernels/attention/plan.h"
 #include "kernels/linear/linear_weights.h"
 #include "models/config/model_spec.h"
@@ -33,8 +34,10 @@ class AttentionLayer final : public Layer {
   const kernels::LinearWeights& o() const { return o_; }
   const void* q_norm() const { return q_norm_; }  // [head_dim], or nullptr: heads are not normed
   const void* k_norm() const { return k_norm_; }  // the same for k
+  const kernels::KvScales& scales() const { return scales_; }  // none but of a KV cache of 8 bits
 
  private:
+  void DeclareScales(WeightPlan& weights, const char* part, const float** out) const;
   absl::Status EnqueueRopeAppend(const LayerContext& context) const;
   absl::Status EnqueueAttention(const LayerContext& context) const;
 
@@ -45,6 +48,7 @@ class AttentionLayer final : public Layer {
   kernels::LinearWeights qkv_, o_;
   const void* q_norm_ = nullptr;
   const void* k_norm_ = nullptr;
+  kernels::KvScales scales_;
 
   // Activations, [max_step_tokens, ...].
   void* qkv_out_ = nullptr;   // [tokens, qkv_size]

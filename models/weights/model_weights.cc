@@ -4,6 +4,7 @@
 #include "models/weights/model_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -56,9 +57,53 @@ absl::Status CheckTied(const Checkpoint& checkpoint, const TiedTensor& tied) {
                    "', allowed only a copy of it, because the config says tie_word_embeddings"));
 }
 
+// The values of a tensor of scales: one for all, or one each.
+absl::Status ReadScales(const std::string& name, const TensorView& view,
+                        std::vector<float>& values) {
+  int64_t count = 1;
+  for (const int64_t size : view.shape) count *= size;
+  if (count != 1 && count != static_cast<int64_t>(values.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': got shape ",
+                                                   ShowShape(view.shape), ", allowed [], [1] ",
+                                                   "and [", values.size(), "]"));
+  }
+  std::vector<float> read(static_cast<size_t>(count));
+  runtime::ConvertElements(view.dtype, runtime::DType::kF32, view.data.data(),
+                           reinterpret_cast<std::byte*>(read.data()), read.size());
+  for (const float scale : read) {
+    if (std::isfinite(scale) && scale > 0.0f) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", name, "': got scale ", scale, ", allowed finite numbers above 0"));
+  }
+  for (size_t i = 0; i < values.size(); ++i) values[i] = read[count == 1 ? 0 : i];
+  return absl::OkStatus();
+}
+
+// What the plan computes, with the scales that the checkpoint has.
+absl::StatusOr<std::vector<WeightPlan::ComputedValues>> ComputedOf(const Checkpoint& checkpoint,
+                                                                   const WeightPlan& plan) {
+  std::vector<WeightPlan::ComputedValues> computed = plan.computed();
+  for (WeightPlan::ComputedValues& values : computed) {
+    std::string found;
+    for (const std::string& name : values.names) {
+      const TensorView* const view = checkpoint.Find(name);
+      if (view == nullptr) continue;
+      if (!found.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("tensor '", name, "': got it and '", found, "', allowed one of them"));
+      }
+      found = name;
+      REPRISE_RETURN_IF_ERROR(ReadScales(name, *view, values.values));
+    }
+  }
+  return computed;
+}
+
 absl::Status CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan) {
-  absl::flat_hash_set<std::string> known;
+  absl::flat_hash_set<std::string> known(plan.unread().begin(), plan.unread().end());
   for (const WeightSlot& slot : plan.slots()) known.insert(slot.name);
+  for (const WeightPlan::ComputedValues& values : plan.computed())
+    known.insert(values.names.begin(), values.names.end());
   for (const TiedTensor& tied : plan.tied()) {
     known.insert(tied.name);
     REPRISE_RETURN_IF_ERROR(CheckTied(checkpoint, tied));
@@ -111,13 +156,14 @@ absl::Status FillRegions(runtime::Stream& stream, const WeightPlan& plan, std::b
   return absl::OkStatus();
 }
 
-absl::Status FillComputed(runtime::Device& device, const WeightPlan& plan, std::byte* base) {
+absl::Status FillComputed(runtime::Device& device,
+                          const std::vector<WeightPlan::ComputedValues>& computed,
+                          std::byte* base) {
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Stream> stream, device.CreateStream());
-  const std::vector<WeightPlan::ComputedValues> computed = plan.computed();
   absl::Status status;
-  for (const auto& [offset, values] : computed)
+  for (const WeightPlan::ComputedValues& of : computed)
     status.Update(
-        stream->CopyToDevice(base + offset, values.data(), values.size() * sizeof(float)));
+        stream->CopyToDevice(base + of.offset, of.values.data(), of.values.size() * sizeof(float)));
   // Also after an error: `computed` must not go while a copy still reads it.
   status.Update(stream->Synchronize());
   return status;
@@ -135,6 +181,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     views.push_back(view);
   }
   REPRISE_RETURN_IF_ERROR(CheckLeftovers(checkpoint, plan));
+  REPRISE_ASSIGN_OR_RETURN(const auto computed, ComputedOf(checkpoint, plan));
   REPRISE_ASSIGN_OR_RETURN(runtime::DeviceBuffer buffer,
                            runtime::DeviceBuffer::Create(device, plan.bytes()));
   auto* base = buffer.as<std::byte>();
@@ -144,7 +191,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
   // The files' pages would add up to the weights' size a second time.
   REPRISE_RETURN_IF_ERROR(
       UploadWeights(device, uploads, plan.dtype(), progress, {.release = &ReleasePages}));
-  REPRISE_RETURN_IF_ERROR(FillComputed(device, plan, base));
+  REPRISE_RETURN_IF_ERROR(FillComputed(device, computed, base));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
 }
@@ -164,7 +211,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
   // Also after an error: `ones` must not go while a copy still reads it.
   filled.Update(stream->Synchronize());
   REPRISE_RETURN_IF_ERROR(filled);
-  REPRISE_RETURN_IF_ERROR(FillComputed(device, plan, base));
+  REPRISE_RETURN_IF_ERROR(FillComputed(device, plan.computed(), base));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
 }

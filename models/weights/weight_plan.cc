@@ -90,14 +90,24 @@ void WeightPlan::TiedLinear(kernels::LinearWeights* out, std::string name,
 
 void WeightPlan::Computed(const float** out, std::vector<float> values) {
   *out = nullptr;
-  declared_values_.push_back({out, std::move(values)});
+  declared_values_.push_back({out, std::move(values), {}});
+}
+
+void WeightPlan::Scales(const float** out, std::vector<std::string> names, int64_t size) {
+  *out = nullptr;
+  declared_values_.push_back(
+      {out, std::vector<float>(static_cast<size_t>(size), 1.0f), std::move(names)});
+}
+
+void WeightPlan::Unread(std::vector<std::string> names) {
+  unread_.insert(unread_.end(), names.begin(), names.end());
 }
 
 std::vector<WeightPlan::ComputedValues> WeightPlan::computed() const {
   std::vector<ComputedValues> all;
   size_t end = end_;
   for (const DeclaredValues& declared : declared_values_) {
-    all.push_back({Align(end), declared.values});
+    all.push_back({Align(end), declared.values, declared.names});
     end = all.back().offset + declared.values.size() * sizeof(float);
   }
   return all;

@@ -50,9 +50,10 @@ struct TiedTensor {
 
 class WeightPlan {
  public:
-  // `dtype`: of every region, the compute dtype. `architecture`: for messages.
-  WeightPlan(runtime::DType dtype, std::string architecture)
-      : dtype_(dtype), architecture_(std::move(architecture)) {}
+  // `dtype`: of every region, the compute dtype. `kv_dtype`: of the KV cache. `architecture`: for
+  // messages.
+  WeightPlan(runtime::DType dtype, runtime::DType kv_dtype, std::string architecture)
+      : dtype_(dtype), kv_dtype_(kv_dtype), architecture_(std::move(architecture)) {}
 
   // Each `out` must still be there when the plan is bound. Names are whole; of a Part
   // "<name>.weight" and, with biases, "<name>.bias".
@@ -70,10 +71,16 @@ class WeightPlan {
   void TiedLinear(kernels::LinearWeights* out, std::string name, const std::string& table);
   // Numbers that follow from the config, f32 whatever the dtype; behind all regions.
   void Computed(const float** out, std::vector<float> values);
+  // [size] factors, f32 whatever the dtype; behind all regions. Of a checkpoint that has a tensor
+  // of one of the names they are its values: one for all, or one each. 1 where there is none.
+  void Scales(const float** out, std::vector<std::string> names, int64_t size);
+  // Tensors that a checkpoint may have and that nobody reads.
+  void Unread(std::vector<std::string> names);
 
   // OK, or InvalidArgument: more parameters than can be addressed.
   const absl::Status& status() const { return status_; }
   runtime::DType dtype() const { return dtype_; }
+  runtime::DType kv_dtype() const { return kv_dtype_; }
   const std::string& architecture() const { return architecture_; }
   // Of the buffer, exactly.
   size_t bytes() const;
@@ -81,15 +88,17 @@ class WeightPlan {
   const std::vector<WeightRegion>& regions() const { return regions_; }
   const std::vector<WeightSlot>& slots() const { return slots_; }
   const std::vector<TiedTensor>& tied() const { return tied_; }
+  const std::vector<std::string>& unread() const { return unread_; }
   // Of all slots: the model's parameters.
   int64_t num_parameters() const { return num_parameters_; }
   // Of what a step reads whole, however many rows it has: everything but tables, and a tied matrix.
   int64_t elements_read() const { return elements_read_; }
 
-  // Computed numbers and where they go, bytes.
+  // Numbers that are no parameters, and where they go, bytes. names: of Scales.
   struct ComputedValues {
     size_t offset;
     std::vector<float> values;
+    std::vector<std::string> names;
   };
   std::vector<ComputedValues> computed() const;
 
@@ -102,16 +111,18 @@ class WeightPlan {
   void BindAt(const void** out, size_t offset);
   size_t Bytes(int64_t count) const { return static_cast<size_t>(count) * runtime::SizeOf(dtype_); }
 
-  const runtime::DType dtype_;
+  const runtime::DType dtype_, kv_dtype_;
   const std::string architecture_;
   absl::Status status_;
   std::vector<WeightRegion> regions_;
   std::vector<WeightSlot> slots_;
   std::vector<TiedTensor> tied_;
+  std::vector<std::string> unread_;
   std::vector<std::function<void(const std::byte*)>> bindings_;
   struct DeclaredValues {
     const float** out;
     std::vector<float> values;
+    std::vector<std::string> names;
   };
   std::vector<DeclaredValues> declared_values_;
   size_t end_ = 0;  // of the regions

@@ -77,6 +77,18 @@ TEST_F(BenchProgram, WritesWhatTheSchemaDescribes) {
   EXPECT_EQ(candidate["sustained"]["power_w"], nullptr);
 }
 
+TEST_F(BenchProgram, MeasuresKvOfEightBits) {
+  const json bench = Bench(Small(
+      {"--check", "--candidates", "best,portable", "--dtype", "bf16", "--kv-dtype", "fp8_e4m3"}));
+  EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
+  EXPECT_EQ(bench["shape"]["dtype"], "bf16");
+  EXPECT_EQ(bench["shape"]["kv_dtype"], "fp8_e4m3");
+  // 2 (K, V) * 2 heads * 16 elements of a byte.
+  const json& cell = bench["cells"][0];
+  EXPECT_EQ(cell["kv_bytes"], cell["seen_tokens"].get<int>() * 64);
+  EXPECT_GE(cell["candidates"][0]["check"]["pairs"], 2);
+}
+
 TEST_F(BenchProgram, FiguresAgreeWithEachOther) {
   const json bench = Bench(Small({"--seed", "3"}));
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());

@@ -177,6 +177,8 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"run", "--model", "a", "--prompt", "x", "--device", "hip0"}, {"got \"hip0\""}},
       {{"run", "--model", "a", "--prompt", "x", "--device", "hip:x"}, {"got \"hip:x\""}},
       {{"serve", "--model", "a", "--dtype", "int8"}, {"got \"int8\"", "bf16"}},
+      {{"serve", "--model", "a", "--kv-dtype", "fp8"},
+       {"--kv-dtype: got \"fp8\", allowed: auto, bf16, f16, f32, fp8_e4m3, fp8_e5m2"}},
       {{"serve", "--model", "a", "--linear", "fast"}, {"got \"fast\"", "tuned, portable"}},
       {{"serve", "--model", "a", "--listen", "here"}, {"got \"here\"", "unix:/path"}},
       {{"serve", "--model", "a", "--drain-timeout", "10"}, {"got \"10\"", "30s"}},

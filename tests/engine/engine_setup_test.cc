@@ -89,6 +89,33 @@ TEST(ResolveOptions, KeepsWhatIsSet) {
   EXPECT_THAT(r.options.decode_buckets, ElementsAre(40, 3));
 }
 
+TEST(ResolveOptions, TheKvCacheHasTheComputeTypeUnlessItIsAskedForAnother) {
+  using runtime::DType;
+  ASSERT_OK_AND_ASSIGN(const ResolvedOptions plain,
+                       Resolve({.dtype = DType::kF16, .dtype_from_checkpoint = false}));
+  EXPECT_EQ(plain.options.kv_dtype, DType::kF16);
+  for (const DType kv_dtype : {DType::kF16, DType::kE4m3, DType::kE5m2}) {
+    ASSERT_OK_AND_ASSIGN(
+        const ResolvedOptions r,
+        Resolve({.dtype = DType::kF16, .dtype_from_checkpoint = false, .kv_dtype = kv_dtype}));
+    EXPECT_EQ(r.options.kv_dtype, kv_dtype);
+  }
+  EXPECT_THAT(
+      Resolve({.dtype = DType::kF16, .dtype_from_checkpoint = false, .kv_dtype = DType::kF32}),
+      StatusIs(kInvalid, "kv_dtype is f32; allowed: f16 (the compute dtype), fp8_e4m3"));
+  EXPECT_THAT(Resolve({.dtype = DType::kE4m3, .dtype_from_checkpoint = false}),
+              StatusIs(kInvalid, "dtype is fp8_e4m3; allowed: bf16, f16, f32"));
+  models::ModelSpec calibrated = Spec();
+  calibrated.kv_cache_dtype = DType::kE4m3;
+  const DeviceProperties host = Properties(DeviceKind::kHost);
+  ASSERT_OK_AND_ASSIGN(const ResolvedOptions asked, ResolveOptions({}, calibrated, host));
+  EXPECT_EQ(asked.options.dtype, DType::kF16);
+  EXPECT_EQ(asked.options.kv_dtype, DType::kE4m3);
+  ASSERT_OK_AND_ASSIGN(const ResolvedOptions other,
+                       ResolveOptions({.kv_dtype = DType::kF16}, calibrated, host));
+  EXPECT_EQ(other.options.kv_dtype, DType::kF16);
+}
+
 struct BadOption {
   std::string name;
   std::function<void(DecodeEngineOptions&)> spoil;

@@ -55,7 +55,7 @@ class InvarianceTest : public testing::EngineTest {
   }
   TestEngine MakeWideEngine() const { return MakeTestEngine(WideOptions()); }
 };
-REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(InvarianceTest);
+REPRISE_FOR_EVERY_DEVICE_DTYPE_AND_KV(InvarianceTest);
 
 // Rows of different lengths, half of them sampled.
 RowPlan Plan(uint32_t row) {

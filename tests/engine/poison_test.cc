@@ -44,7 +44,7 @@ class PoisonTest : public testing::EngineTest {
     return options;
   }
 };
-REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(PoisonTest);
+REPRISE_FOR_EVERY_DEVICE_DTYPE_AND_KV(PoisonTest);
 
 // The log-probability that a row over these blocks samples when it claims `context_length` tokens
 // in them. Whatever token it is, it is an id of the vocabulary.
@@ -178,10 +178,10 @@ TEST_P(PoisonTest, ScratchBlockAndActivationsAreFilled) {
   const auto is_fill = [](const RecordedLaunch& launch) {
     return launch.kernel.find("nan_fill") != std::string::npos;
   };
-  const size_t element = runtime::SizeOf(GetParam().dtype);
   size_t bytes = 0;
   for (const RecordedLaunch& launch : device.TakeLaunches())
-    if (is_fill(launch)) bytes += static_cast<size_t>(FillOf(launch).count) * element;
+    if (is_fill(launch))
+      bytes += static_cast<size_t>(FillOf(launch).count) * runtime::SizeOf(FillOf(launch).dtype);
   EXPECT_EQ(bytes, tiny.engine->pool().bytes);
 
   EngineDriver driver(*tiny.engine);

@@ -120,8 +120,9 @@ class StepStateTest : public ::testing::TestWithParam<runtime::DeviceKind> {
     ASSERT_OK_AND_ASSIGN(made->stream, made->device->CreateStream());
     ASSERT_OK_AND_ASSIGN(made->kernels, kernels::KernelSet::Load(*made->device, dtype));
     ASSERT_OK_AND_ASSIGN(made->decoder, models::Decoder::Create(Spec()));
-    ASSERT_OK_AND_ASSIGN(made->state, StepState::Create(*made->device, *made->stream,
-                                                        *made->decoder, *made->kernels, limits));
+    ASSERT_OK_AND_ASSIGN(
+        made->state, StepState::Create(*made->device, *made->stream, *made->decoder, *made->kernels,
+                                       dtype, limits));
   }
 };
 REPRISE_ON_EVERY_DEVICE(StepStateTest);

@@ -45,8 +45,8 @@ class ProfiledGraphsTest : public testing::KernelTest {
   EnqueueFn Fills(float* out) const {
     return [this, out](runtime::Stream& stream, const Bucket& bucket) {
       for (int64_t i = 0; i < bucket.capacity; ++i)
-        REPRISE_RETURN_IF_ERROR(
-            kernels::RandomFill(stream, kernels(), {.out = out + i, .count = 1, .seed = 1}));
+        REPRISE_RETURN_IF_ERROR(kernels::RandomFill(
+            stream, kernels(), {.out = out + i, .dtype = kernels().dtype, .count = 1, .seed = 1}));
       return absl::OkStatus();
     };
   }
@@ -84,7 +84,8 @@ TEST_P(ProfiledGraphsTest, RefusesWorkThatChangesItsLaunches) {
   int change = 1;
   const auto enqueue = [&](runtime::Stream& s, const Bucket&) {
     for (int i = 0; i < launches; ++i)
-      REPRISE_RETURN_IF_ERROR(kernels::NanFill(s, kernels(), {.out = out + i, .count = 1}));
+      REPRISE_RETURN_IF_ERROR(
+          kernels::NanFill(s, kernels(), {.out = out + i, .dtype = kernels().dtype, .count = 1}));
     launches += change;
     return absl::OkStatus();
   };

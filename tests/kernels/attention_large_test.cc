@@ -243,8 +243,9 @@ TEST_P(AttentionLargeTest, ARowOf128kTokensMatchesTheOracle) {
       const auto pool,
       runtime::DeviceBuffer::Create(
           device(), pages * static_cast<uint64_t>(plain.BlockElements()) * SizeOf(dtype())));
-  ASSERT_OK(RandomFill(stream(), kernels(),
-                       {.out = pool.data(), .count = pages * plain.BlockElements(), .seed = 3}));
+  ASSERT_OK(RandomFill(
+      stream(), kernels(),
+      {.out = pool.data(), .dtype = dtype(), .count = pages * plain.BlockElements(), .seed = 3}));
   std::vector<std::byte> bytes(pool.bytes());
   ASSERT_OK(stream().CopyToHost(bytes.data(), pool.data(), bytes.size()));
   ASSERT_OK(stream().Synchronize());

@@ -50,7 +50,7 @@ const char* NameOf(AttentionCandidate c) {
 }
 
 // What a row computes with, wherever it lies: its query tokens, and K and V of all its tokens, this
-// step's included.
+// step's included, as they are stored.
 struct RowData {
   uint32_t context_before = 0, num_tokens = 0;
   std::vector<double> q;                  // [num_tokens, heads, dim]
@@ -59,7 +59,8 @@ struct RowData {
   uint32_t length() const { return context_before + num_tokens; }
 };
 
-std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype, uint64_t number = 0) {
+std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype, DType kv_dtype,
+                              uint64_t number = 0) {
   Random random(number * 65521 + static_cast<uint64_t>(c.head_dim) * 131 +
                 static_cast<uint64_t>(c.num_heads));
   const size_t dim = static_cast<size_t>(c.head_dim);
@@ -68,8 +69,8 @@ std::vector<RowData> MakeRows(const AttentionCase& c, DType dtype, uint64_t numb
     RowData row{r.context_before, r.num_tokens, {}, {}, {}, r.group, r.shared_tokens};
     const size_t kv = row.length() * static_cast<size_t>(c.num_kv_heads) * dim;
     row.q = random.Tensor(dtype, row.num_tokens * static_cast<size_t>(c.num_heads) * dim, 2.0);
-    row.k = random.Tensor(dtype, kv);
-    row.v = random.Tensor(dtype, kv);
+    row.k = random.Tensor(kv_dtype, kv);
+    row.v = random.Tensor(kv_dtype, kv);
     const auto first = std::find_if(rows.begin(), rows.end(), [&](const RowData& other) {
       return r.group != 0 && other.group == r.group;
     });
@@ -216,6 +217,22 @@ std::vector<float> SinksOf(const AttentionCase& c) {
   return sinks;
 }
 
+// What a stored element of K or V is worth, by KV head: all different, far from 1 and from each
+// other. Of other caches than those of 8 bits: 1.
+std::vector<float> ScalesOf(const AttentionCase& c, DType kv_dtype, int part) {
+  constexpr float kScales[] = {0.83f, 0.061f, 1.37f, 0.0029f, 1.0f, 2.6f};
+  std::vector<float> scales(static_cast<size_t>(c.num_kv_heads), 1.0f);
+  if (!runtime::IsFp8(kv_dtype)) return scales;
+  for (size_t h = 0; h < scales.size(); ++h)
+    scales[h] = kScales[(h + static_cast<size_t>(c.head_dim + 3 * part)) % std::size(kScales)];
+  return scales;
+}
+
+std::vector<double> Times(std::vector<double> x, double factor) {
+  for (double& value : x) value *= factor;
+  return x;
+}
+
 // The elements of all tokens of one head among `heads`.
 std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t head, size_t dim,
                            size_t num_tokens) {
@@ -227,15 +244,18 @@ std::vector<double> HeadOf(const std::vector<double>& all, size_t heads, size_t 
   return out;
 }
 
-Expected OracleRow(const AttentionCase& c, const RowData& row, DType probabilities) {
+Expected OracleRow(const AttentionCase& c, const RowData& row, DType kv_dtype,
+                   DType probabilities) {
   const size_t dim = static_cast<size_t>(c.head_dim);
   const size_t heads = static_cast<size_t>(c.num_heads);
   const size_t kv_heads = static_cast<size_t>(c.num_kv_heads);
   const std::vector<float> slopes = SlopesOf(c), sinks = SinksOf(c);
+  const std::vector<float> k_scales = ScalesOf(c, kv_dtype, kernels::kKeys);
+  const std::vector<float> v_scales = ScalesOf(c, kv_dtype, kernels::kValues);
   std::vector<std::vector<double>> k, v;
   for (size_t h = 0; h < kv_heads; ++h) {
-    k.push_back(HeadOf(row.k, kv_heads, h, dim, row.length()));
-    v.push_back(HeadOf(row.v, kv_heads, h, dim, row.length()));
+    k.push_back(Times(HeadOf(row.k, kv_heads, h, dim, row.length()), k_scales[h]));
+    v.push_back(Times(HeadOf(row.v, kv_heads, h, dim, row.length()), v_scales[h]));
   }
   Expected expected;
   for (size_t t = 0; t < row.num_tokens; ++t) {
@@ -294,7 +314,7 @@ class AttentionTest : public KernelTest {
     return {.num_kv_heads = c.num_kv_heads,
             .head_dim = c.head_dim,
             .block_size = c.block_size,
-            .dtype = dtype()};
+            .dtype = kv_dtype()};
   }
 
   // Those that engines run and that may differ: an emulated GPU has the portable kernel alone for
@@ -323,10 +343,12 @@ class AttentionTest : public KernelTest {
     return limited_ != nullptr ? *limited_ : kernels();
   }
 
-  // Tensor cores take probabilities in the storage format.
+  // Tensor cores take probabilities in the storage format, and beside V of 8 bits in f16.
   DType ProbabilityFormat(AttentionCandidate candidate) const {
     const bool gpu = is_emulated() || GetParam().device == runtime::DeviceKind::kCuda;
-    return gpu && candidate == AttentionCandidate::kBest ? dtype() : DType::kF32;
+    if (!gpu || candidate != AttentionCandidate::kBest || dtype() == DType::kF32)
+      return DType::kF32;
+    return runtime::IsFp8(kv_dtype()) ? DType::kF16 : dtype();
   }
 
   void ExpectOracle(const AttentionCase& c, const std::vector<RowData>& rows,
@@ -334,8 +356,8 @@ class AttentionTest : public KernelTest {
     const std::vector<std::vector<std::byte>> got = Run(c, rows, 1, candidate);
     for (size_t r = 0; r < rows.size(); ++r) {
       SCOPED_TRACE(absl::StrCat(c.name, ", ", NameOf(candidate), ", row ", r));
-      ExpectNear(Decode(dtype(), got[r]), OracleRow(c, rows[r], ProbabilityFormat(candidate)),
-                 dtype());
+      ExpectNear(Decode(dtype(), got[r]),
+                 OracleRow(c, rows[r], kv_dtype(), ProbabilityFormat(candidate)), dtype());
     }
   }
 
@@ -343,7 +365,7 @@ class AttentionTest : public KernelTest {
   AttentionArgs MakeArgs(GuardedMemory& memory, const AttentionCase& c, const Batch& batch) {
     AttentionArgs args;
     args.q = memory.ConstantTensor(dtype(), batch.q);
-    args.kv_cache = memory.ConstantTensor(dtype(), batch.cache);
+    args.kv_cache = memory.ConstantTensor(kv_dtype(), batch.cache);
     args.out = memory.Poisoned(batch.q.size() * SizeOf(dtype()));
     args.query_start = memory.Constant(batch.plan.query_start);
     args.context_before = memory.Constant(batch.plan.context_before);
@@ -360,6 +382,9 @@ class AttentionTest : public KernelTest {
     args.piece_leaves = memory.Poisoned<uint32_t>(partials / static_cast<size_t>(c.num_heads) *
                                                   static_cast<size_t>(c.num_kv_heads));
     args.kv = batch.layout;
+    if (runtime::IsFp8(kv_dtype()))
+      args.scales = {memory.Constant(ScalesOf(c, kv_dtype(), kernels::kKeys)),
+                     memory.Constant(ScalesOf(c, kv_dtype(), kernels::kValues))};
     args.window = c.window;
     args.softcap = c.softcap;
     if (c.alibi) args.alibi_slopes = memory.Constant(SlopesOf(c));
@@ -414,18 +439,18 @@ class AttentionTest : public KernelTest {
  protected:
   size_t num_tiles_ = 0;  // of all launches
 };
-REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(AttentionTest);
+REPRISE_FOR_EVERY_DEVICE_DTYPE_AND_KV(AttentionTest);
 
 TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
   for (const AttentionCase& c : kernels::kAttentionCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
   }
 }
 
 TEST_P(AttentionTest, CapsSlopesAndSinksMatchTheOracle) {
   for (const AttentionCase& c : kernels::kAttentionSwitchCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
   }
 }
@@ -443,18 +468,20 @@ std::vector<AttentionCase> CasesOf(const std::set<std::string_view>& names) {
 
 // Blocks of many threads are slow to emulate, one query row at a time slower still.
 TEST_P(AttentionTest, TheNaiveCandidateMatchesTheOracle) {
+  if (kv_dtype() != dtype()) GTEST_SKIP() << "the ladder's kernels read KV of the queries' type";
   const std::set<std::string_view> few = {"mha_decode_8", "gqa_decode_odd_dim", "mha_64_sinks"};
   for (const AttentionCase& c : CasesOf(is_emulated() ? few : std::set<std::string_view>()))
-    ExpectOracle(c, MakeRows(c, dtype()), AttentionCandidate::kNaive);
+    ExpectOracle(c, MakeRows(c, dtype(), kv_dtype()), AttentionCandidate::kNaive);
 }
 
 // Of decode rows and of chunks.
 TEST_P(AttentionTest, SplitsMergedInALaunchOfTheirOwnMatchTheOracle) {
+  if (kv_dtype() != dtype()) GTEST_SKIP() << "the ladder's kernels read KV of the queries' type";
   MergeApart();
   const std::set<std::string_view> few = {"gqa_decode_64", "gqa_long_decode_128", "gqa_verify_64",
                                           "mha_64_sinks"};
   for (const AttentionCase& c : CasesOf(is_emulated() ? few : std::set<std::string_view>())) {
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
   }
 }
@@ -468,7 +495,8 @@ TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
                                                        : RandomAttentionLimits{3, 150, 20, 200'000};
   uint64_t first = 1'000'000 * static_cast<uint64_t>(GetParam().emulated) +
                    100'000 * static_cast<uint64_t>(GetParam().device) +
-                   10'000 * static_cast<uint64_t>(dtype());
+                   10'000 * static_cast<uint64_t>(dtype()) +
+                   2'000 * static_cast<uint64_t>(GetParam().kv.value_or(DType::kF32));
   uint64_t count = gpu ? 1000 : is_emulated() ? 60 : 100;
   if (const char* const asked = std::getenv("REPRISE_ATTENTION_CASES"); asked != nullptr) {
     const std::pair<std::string, std::string> parts =
@@ -481,7 +509,7 @@ TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
     const RandomAttention random(number, limits);
     SCOPED_TRACE(absl::StrCat("REPRISE_ATTENTION_CASES=", number, ": ", random.Text()));
     LimitMultiprocessors(random.multiprocessors);
-    const std::vector<RowData> rows = MakeRows(random.shape, dtype(), number);
+    const std::vector<RowData> rows = MakeRows(random.shape, dtype(), kv_dtype(), number);
     for (const AttentionCandidate candidate : Candidates())
       ExpectOracle(random.shape, rows, candidate);
   }
@@ -490,7 +518,7 @@ TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
 TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     for (const AttentionCandidate candidate : Candidates()) {
       const std::vector<std::vector<std::byte>> together = Run(c, rows, 2, candidate);
       // Emulation is slow: every third row there.
@@ -507,7 +535,7 @@ TEST_P(AttentionTest, ARowsBitsDoNotDependOnHowItsLeavesAreDealt) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
     if (NumDecodeShares(kernels(), c.num_heads, LayoutOf(c)) == 0) continue;
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     std::vector<std::vector<std::byte>> first;
     for (const int multiprocessors : {1, 2, 3, 5, 29}) {
       SCOPED_TRACE(absl::StrCat(c.name, ", ", multiprocessors, " multiprocessors"));
@@ -522,7 +550,7 @@ TEST_P(AttentionTest, ARowsBitsDoNotDependOnHowItsLeavesAreDealt) {
 // Where there is no kernel that reads shared tokens once, rows are attended alone.
 TEST_P(AttentionTest, RowsThatShareTheirFirstTokensMatchTheOracle) {
   for (const AttentionCase& c : kernels::kAttentionPrefixCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     for (const int multiprocessors : {1, 3}) {
       LimitMultiprocessors(multiprocessors);
       num_tiles_ = 0;
@@ -537,7 +565,7 @@ TEST_P(AttentionTest, RowsThatShareTheirFirstTokensMatchTheOracle) {
 TEST_P(AttentionTest, ASharingRowsBitsDependOnItsOwnLengthsAlone) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionPrefixCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     LimitMultiprocessors(2);
     const auto together = Run(c, rows, 2, AttentionCandidate::kBest);
     for (const int multiprocessors : {1, 5}) {
@@ -577,7 +605,7 @@ TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
     if (c.prompt_splits > 1) continue;
-    for (const RowData& row : MakeRows(c, dtype())) {
+    for (const RowData& row : MakeRows(c, dtype(), kv_dtype())) {
       if (row.num_tokens < 8 || (is_emulated() && c.window == 0)) continue;
       for (const AttentionCandidate candidate : Candidates()) {
         SCOPED_TRACE(std::string(c.name) + ", " + NameOf(candidate) + ", " +
@@ -604,7 +632,7 @@ TEST_P(AttentionTest, AWindowAtLeastAsLongAsARowChangesNothing) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   for (const AttentionCase& c : kernels::kAttentionCases) {
     if (c.window != 0) continue;
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     AttentionCase wide = c;
     for (const RowData& row : rows) wide.window = std::max(wide.window, row.length());
     EXPECT_EQ(Run(wide, rows, 1, AttentionCandidate::kPortable),
@@ -620,7 +648,7 @@ TEST_P(AttentionTest, PassesChangeNoBits) {
     if (is_emulated() && name != "mqa_decode_24_wide_group" && name != "gqa_prefill_odd_dim")
       continue;
     LimitSharedBytes(device().properties().max_shared_bytes);
-    const std::vector<RowData> rows = MakeRows(c, dtype());
+    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     const auto whole = Run(c, rows, 1, AttentionCandidate::kPortable);
     for (const size_t pass_rows : {1, 3}) {
       LimitSharedBytes(kernels::kPortableStaticBytes +
@@ -658,7 +686,7 @@ TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
   AttentionArgs args;
   args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
   args.kv.head_dim = 64;
-  args.kv.dtype = dtype();
+  args.kv.dtype = kv_dtype();
   for (const AttentionPhase phase : {AttentionPhase::kDecode, AttentionPhase::kPrefill}) {
     for (const size_t bytes : {0, 1023, 1675}) {
       LimitSharedBytes(bytes);
@@ -701,7 +729,7 @@ TEST_P(AttentionTest, RefusesADealWithoutAKernelForIt) {
   args.num_heads = 9;
   args.max_splits = 1;
   args.shares = &share;
-  args.kv = {.num_kv_heads = 1, .head_dim = 128, .block_size = 16, .dtype = dtype()};
+  args.kv = {.num_kv_heads = 1, .head_dim = 128, .block_size = 16, .dtype = kv_dtype()};
   EXPECT_EQ(NumDecodeShares(kernels(), args.num_heads, args.kv), 0u);  // a group of 9
   EXPECT_THAT(Attention(stream(), kernels(), args, AttentionPhase::kDecode),
               StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -714,7 +742,7 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
   good.kv.num_kv_heads = 2;
   good.kv.head_dim = 64;
   good.kv.block_size = 16;
-  good.kv.dtype = dtype();
+  good.kv.dtype = kv_dtype();
   good.max_splits = 1;
   const auto launch = [&](const AttentionArgs& args) {
     return Attention(stream(), kernels(), args, AttentionPhase::kDecode);
@@ -746,8 +774,15 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
     EXPECT_THAT(launch(args),
                 StatusIs(absl::StatusCode::kUnimplemented,
                          absl::StrCat("attention: KV is ", got, " with activations of ", allowed,
-                                      "; allowed: ", allowed)));
+                                      "; allowed: ", allowed, ", fp8")));
   }
+  if (runtime::IsFp8(kv_dtype())) return;
+  const float scale = 1.0f;
+  args = good;
+  args.scales.v = &scale;
+  EXPECT_THAT(launch(args),
+              StatusIs(kInvalid, absl::StrCat("attention: got scales for KV of ",
+                                              std::string(runtime::NameOf(dtype())))));
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
     if (activation != "none") absl::StrAppend(&name, "_", activation);
     // Weights that are not of the format of activations.
     if (weight != "none" && weight != activation) absl::StrAppend(&name, "_", weight);
+    if (instance.kv == kernels::ElementFormat::kFp8)
+      absl::StrAppend(&name, "_", std::string(NameOf(instance.kv)));
     if (instance.tile != 0) absl::StrAppend(&name, "_", instance.tile);
     if (instance.family == &kernels::kLinearMatrix && instance.tile == 0) name += "_whole";
     EXPECT_EQ(instance.symbol, name);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "tests/testing/cases/fill_cases.h"
@@ -19,14 +20,19 @@ namespace reprise::testing {
 namespace {
 
 using kernels::FillCase;
+using runtime::DType;
 
 class FillTest : public KernelTest {
  protected:
-  std::vector<std::byte> RandomBytes(int64_t count, uint64_t seed, float stddev) {
+  // Of the compute dtype and of 8 bits.
+  std::vector<DType> Filled() const { return {dtype(), DType::kE4m3, DType::kE5m2}; }
+
+  std::vector<std::byte> RandomBytes(DType of, int64_t count, uint64_t seed, float stddev) {
     GuardedMemory memory(device(), stream());
-    void* out = memory.Poisoned(static_cast<size_t>(count) * SizeOf(dtype()));
-    EXPECT_OK(RandomFill(stream(), kernels(),
-                         {.out = out, .count = count, .seed = seed, .stddev = stddev}));
+    void* out = memory.Poisoned(static_cast<size_t>(count) * SizeOf(of));
+    EXPECT_OK(
+        RandomFill(stream(), kernels(),
+                   {.out = out, .dtype = of, .count = count, .seed = seed, .stddev = stddev}));
     memory.Check();
     return memory.ReadBytes(out);
   }
@@ -48,14 +54,15 @@ TEST_P(FillTest, RandomFillMatchesTheOracle) {
       // Four sums of numbers below 2, and two products.
       expected.Add(scale * sum, scale * 16 * 0x1p-24);
     }
-    ExpectNear(Decode(dtype(), RandomBytes(c.count, kSeed, c.stddev)), expected, dtype());
+    for (const DType of : Filled())
+      ExpectNear(Decode(of, RandomBytes(of, c.count, kSeed, c.stddev)), expected, of);
   }
 }
 
 TEST_P(FillTest, RandomFillHasTheMeanAndDeviationItPromises) {
   constexpr int64_t kCount = 200000;
   constexpr double kStddev = 0.25;
-  const std::vector<double> x = Decode(dtype(), RandomBytes(kCount, 7, kStddev));
+  const std::vector<double> x = Decode(dtype(), RandomBytes(dtype(), kCount, 7, kStddev));
   double sum = 0.0, squares = 0.0;
   for (const double v : x) {
     sum += v;
@@ -71,24 +78,25 @@ TEST_P(FillTest, RandomFillHasTheMeanAndDeviationItPromises) {
 }
 
 TEST_P(FillTest, RandomFillIsAFunctionOfSeedAndIndex) {
-  const std::vector<std::byte> first = RandomBytes(5000, kSeed, 1.0f);
-  EXPECT_EQ(RandomBytes(5000, kSeed, 1.0f), first);
-  EXPECT_NE(RandomBytes(5000, kSeed + 1, 1.0f), first);
-  const std::vector<std::byte> longer = RandomBytes(20000, kSeed, 1.0f);
+  const std::vector<std::byte> first = RandomBytes(dtype(), 5000, kSeed, 1.0f);
+  EXPECT_EQ(RandomBytes(dtype(), 5000, kSeed, 1.0f), first);
+  EXPECT_NE(RandomBytes(dtype(), 5000, kSeed + 1, 1.0f), first);
+  const std::vector<std::byte> longer = RandomBytes(dtype(), 20000, kSeed, 1.0f);
   EXPECT_TRUE(std::equal(first.begin(), first.end(), longer.begin()));
 }
 
 TEST_P(FillTest, NanFillWritesNothingButNan) {
   for (const FillCase& c : kernels::kFillCases) {
-    SCOPED_TRACE(c.name);
-    GuardedMemory memory(device(), stream());
-    void* out =
-        memory.VariableTensor(dtype(), std::vector<double>(static_cast<size_t>(c.count), 1.0));
-    ASSERT_OK(NanFill(stream(), kernels(), {.out = out, .count = c.count}));
-    memory.Check();
-    size_t num_numbers = 0;
-    for (const double x : memory.ReadTensor(dtype(), out)) num_numbers += !std::isnan(x);
-    EXPECT_EQ(num_numbers, 0u);
+    for (const DType of : Filled()) {
+      SCOPED_TRACE(std::string(c.name) + ", " + std::string(NameOf(of)));
+      GuardedMemory memory(device(), stream());
+      void* out = memory.VariableTensor(of, std::vector<double>(static_cast<size_t>(c.count), 1.0));
+      ASSERT_OK(NanFill(stream(), kernels(), {.out = out, .dtype = of, .count = c.count}));
+      memory.Check();
+      size_t num_numbers = 0;
+      for (const double x : memory.ReadTensor(of, out)) num_numbers += !std::isnan(x);
+      EXPECT_EQ(num_numbers, 0u);
+    }
   }
 }
 
@@ -97,12 +105,14 @@ TEST_P(FillTest, BlockFillWritesTheNamedBlocksInEveryLayerAlone) {
   constexpr int kLayers = 3, kBlocks = 7;
   // Less than a piece, one, and more than one.
   for (const int64_t elements : {int64_t{1}, int64_t{4096}, int64_t{4100}}) {
-    for (const double value : {0.0, 2.0}) {
-      SCOPED_TRACE(elements);
+    for (const DType of : Filled()) {
+      const double value = of == DType::kE5m2 ? 0.0 : 2.0;
+      SCOPED_TRACE(std::to_string(elements) + ", " + std::string(NameOf(of)));
       GuardedMemory memory(device(), stream());
       void* pool = memory.VariableTensor(
-          dtype(), std::vector<double>(static_cast<size_t>(elements) * kLayers * kBlocks, 1.0));
+          of, std::vector<double>(static_cast<size_t>(elements) * kLayers * kBlocks, 1.0));
       kernels::BlockFillArgs args = {.out = pool,
+                                     .dtype = of,
                                      .layer_elements = elements * kBlocks,
                                      .block_elements = elements,
                                      .layers = kLayers,
@@ -111,7 +121,7 @@ TEST_P(FillTest, BlockFillWritesTheNamedBlocksInEveryLayerAlone) {
                                      .block = {6, 0, 3}};
       ASSERT_OK(BlockFill(stream(), kernels(), args));
       memory.Check();
-      const std::vector<double> got = memory.ReadTensor(dtype(), pool);
+      const std::vector<double> got = memory.ReadTensor(of, pool);
       size_t num_wrong = 0;
       for (size_t i = 0; i < got.size(); ++i) {
         const size_t block = i / static_cast<size_t>(elements) % kBlocks;
@@ -129,6 +139,7 @@ TEST_P(FillTest, BlockFillTakesAsManyBlocksAsItSays) {
   GuardedMemory memory(device(), stream());
   void* pool = memory.VariableTensor(dtype(), std::vector<double>(kElements * kBlocks, 1.0));
   kernels::BlockFillArgs args = {.out = pool,
+                                 .dtype = dtype(),
                                  .layer_elements = kElements * kBlocks,
                                  .block_elements = kElements,
                                  .layers = 1,
@@ -153,6 +164,20 @@ TEST_P(FillTest, RefusesToFillNothing) {
   EXPECT_THAT(BlockFill(stream(), kernels(), {.count = 1}), StatusIs(kInvalid, "layers is 0"));
   EXPECT_THAT(BlockFill(stream(), kernels(), {.layers = 1, .count = 1}),
               StatusIs(kInvalid, "block_elements is 0"));
+}
+
+TEST_P(FillTest, RefusesElementsOfAnotherType) {
+  const DType other = dtype() == DType::kF32 ? DType::kBf16 : DType::kF32;
+  const std::string message = "dtype is " + std::string(NameOf(other)) +
+                              "; allowed: " + std::string(NameOf(dtype())) + ", fp8_e4m3, fp8_e5m2";
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(RandomFill(stream(), kernels(), {.dtype = other, .count = 1}),
+              StatusIs(kInvalid, "random_fill: " + message));
+  EXPECT_THAT(NanFill(stream(), kernels(), {.dtype = other, .count = 1}),
+              StatusIs(kInvalid, "nan_fill: " + message));
+  EXPECT_THAT(BlockFill(stream(), kernels(),
+                        {.dtype = other, .block_elements = 1, .layers = 1, .count = 1}),
+              StatusIs(kInvalid, "block_fill: " + message));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ using kernels::KernelInstance;
 
 size_t SharedBytes(const DeviceTraits& traits, const KernelInstance& instance) {
   for (const FamilyShape& shape : kFamilyShapes)
-    if (shape.family == instance.family) return shape.shared_bytes(traits, instance.tile);
+    if (shape.family == instance.family) return shape.shared_bytes(traits, instance);
   REPRISE_CHECK(false);  // a family that is missing there
   return 0;
 }

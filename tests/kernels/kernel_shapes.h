@@ -21,49 +21,62 @@ namespace reprise::testing {
 
 inline constexpr int kTypicalHeads = 32, kTypicalKvHeads = 8, kTypicalHeadDim = 128;
 
-// Bytes for an instance of such a tile, on a device of such traits.
-using SharedBytesFn = size_t (*)(const kernels::DeviceTraits& traits, int tile);
+// Bytes for an instance, on a device of such traits.
+using SharedBytesFn = size_t (*)(const kernels::DeviceTraits& traits,
+                                 const kernels::KernelInstance& instance);
 
 struct FamilyShape {
   const kernels::KernelFamily* family = nullptr;
   SharedBytesFn shared_bytes = nullptr;
 };
 
-inline size_t NoSharedBytes(const kernels::DeviceTraits&, int) { return 0; }
+inline size_t NoSharedBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
+  return 0;
+}
 // Rows dealt to two blocks of each of 132 multiprocessors.
-inline size_t PlanBytes(const kernels::DeviceTraits& traits, int) {
+inline size_t PlanBytes(const kernels::DeviceTraits& traits, const kernels::KernelInstance&) {
   return kernels::PlanSharedLayoutOf(256, traits.bulk_copy ? 264 : 0).bytes;
 }
-inline size_t FetchBytes(const kernels::DeviceTraits&, int) { return kernels::kFetchAheadBytes; }
-inline size_t RopeAppendNormedBytes(const kernels::DeviceTraits&, int) {
+inline size_t FetchBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
+  return kernels::kFetchAheadBytes;
+}
+inline size_t RopeAppendNormedBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
   return size_t{kTypicalHeads + kTypicalKvHeads} * kernels::kHeadNormLanes * sizeof(float);
 }
-inline size_t SampleFinalBytes(const kernels::DeviceTraits&, int) {
+inline size_t SampleFinalBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
   return sizeof(kernels::ReportScratch);
 }
-inline size_t LinearPortableBytes(const kernels::DeviceTraits&, int) {
+inline size_t LinearPortableBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
   return kernels::kPortableSharedBytes;
 }
-inline size_t LinearMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
-  const int rows = tile != 0 ? tile : kernels::MatrixMaxSplitRows(traits);
+inline size_t LinearMatrixBytes(const kernels::DeviceTraits& traits,
+                                const kernels::KernelInstance& instance) {
+  const int rows = instance.tile != 0 ? instance.tile : kernels::MatrixMaxSplitRows(traits);
   return static_cast<size_t>(kernels::MatrixSharedBytes(traits, rows));
 }
-inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits, int) {
+inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits,
+                                     const kernels::KernelInstance&) {
   const int rows = kernels::PortableAttentionPassRows(kernels::kPrefillRows, kTypicalHeadDim,
                                                       static_cast<size_t>(traits.shared_bytes));
   return static_cast<size_t>(rows) * kernels::PortableAttentionRowBytes(kTypicalHeadDim);
 }
-inline size_t AttentionNaiveBytes(const kernels::DeviceTraits&, int) {
+inline size_t AttentionNaiveBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
   return kernels::NaiveAttentionBytes(kTypicalHeadDim);
 }
-inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
-  return kernels::MatrixDecodeLayout(traits, tile).bytes;
+inline int KvBytes(const kernels::KernelInstance& instance) {
+  return instance.kv == kernels::ElementFormat::kFp8 ? 1 : 2;
 }
-inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&, int tile) {
-  return kernels::BulkLayout(tile).bytes;
+inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits,
+                                         const kernels::KernelInstance& instance) {
+  return kernels::MatrixDecodeLayout(traits, instance.tile, KvBytes(instance)).bytes;
 }
-inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
-  return kernels::MatrixPrefillLayout(traits, tile).bytes;
+inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&,
+                                       const kernels::KernelInstance& instance) {
+  return kernels::BulkLayout(instance.tile).bytes;
+}
+inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits,
+                                          const kernels::KernelInstance& instance) {
+  return kernels::MatrixPrefillLayout(traits, instance.tile, KvBytes(instance)).bytes;
 }
 
 // Without the host's own kernels, which are no GPU code.

@@ -49,6 +49,25 @@ TEST(KvLayout, SwizzledIsPanelPositionChunk) {
   }
 }
 
+// Panels are of 128 bytes and chunks of 16, however many elements that is.
+TEST(KvLayout, EightBitElementsSwizzleInPanelsOf128) {
+  constexpr KvLayout kLayout{.num_kv_heads = 1,
+                             .head_dim = 256,
+                             .block_size = 24,
+                             .dtype = runtime::DType::kE4m3,
+                             .swizzled = true};
+  static_assert(kLayout.CanSwizzle());
+  EXPECT_EQ(kLayout.BlockElements(), 2 * 24 * 256);
+  for (int position = 0; position < 24; ++position) {
+    for (int dim = 0; dim < 256; ++dim) {
+      const int chunk = dim % 128 / 16 ^ position % 8;
+      EXPECT_EQ(kLayout.Offset(0, kernels::kKeys, 0, position, dim),
+                dim / 128 * 24 * 128 + position * 128 + chunk * 16 + dim % 16);
+    }
+  }
+  EXPECT_FALSE((KvLayout{.head_dim = 64, .dtype = runtime::DType::kE4m3}.CanSwizzle()));
+}
+
 TEST(KvLayout, SwizzlesWholePanelsOf16BitElements) {
   EXPECT_TRUE(KvLayout{.head_dim = 64}.CanSwizzle());
   EXPECT_FALSE(KvLayout{.head_dim = 80}.CanSwizzle());

@@ -133,9 +133,12 @@ TEST_P(LinearTest, MatchesTheOracleAtTheTimedShapes) {
     const std::vector<double> x = random.Tensor(dtype(), c.rows * k);
     GuardedMemory memory(device(), stream());
     void* weight = memory.Poisoned(n * k * SizeOf(dtype()));
-    ASSERT_OK(RandomFill(
-        stream(), kernels(),
-        {.out = weight, .count = static_cast<int64_t>(n * k), .seed = 1, .stddev = 0.02f}));
+    ASSERT_OK(RandomFill(stream(), kernels(),
+                         {.out = weight,
+                          .dtype = dtype(),
+                          .count = static_cast<int64_t>(n * k),
+                          .seed = 1,
+                          .stddev = 0.02f}));
     Input in({.name = "", .in_features = 1, .out_features = 1, .rows = 0, .max_rows = 0}, dtype());
     in.x = x;
     Call call = MakeCall(memory, c, in);

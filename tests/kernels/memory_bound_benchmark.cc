@@ -48,6 +48,7 @@ class Bench {
     void* data = Keep(elements * 2);
     Check(RandomFill(*stream_, *kernels_,
                      {.out = data,
+                      .dtype = kernels_->dtype,
                       .count = static_cast<int64_t>(elements),
                       .seed = buffers_.size(),
                       .stddev = 1.0f}));
@@ -175,6 +176,7 @@ void BlockClear(benchmark::State& state) {
   constexpr uint32_t kPoolBlocks = 4096;
   constexpr int64_t kBlockElements = int64_t{2} * kKvHeads * kBlockSize * kHeadDim;
   BlockFillArgs args{.out = bench.Random(kLayers * kPoolBlocks * size_t{kBlockElements}),
+                     .dtype = bench.kernels().dtype,
                      .layer_elements = kPoolBlocks * kBlockElements,
                      .block_elements = kBlockElements,
                      .layers = kLayers,

@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/cases/rope_append_cases.h"
@@ -76,7 +78,36 @@ struct Input {
 };
 
 using RopeAppendTest = KernelTest;
-REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(RopeAppendTest);
+REPRISE_FOR_EVERY_DEVICE_DTYPE_AND_KV(RopeAppendTest);
+
+// What a stored element of K or V is worth, by KV head; empty: 1.
+struct Scales {
+  std::vector<float> k, v;
+  static Scales Of(size_t kv_heads, DType kv_dtype) {
+    Scales scales;
+    for (size_t h = 0; runtime::IsFp8(kv_dtype) && h < kv_heads; ++h) {
+      scales.k.push_back(0.017f * static_cast<float>(h + 1));
+      scales.v.push_back(0.9f / static_cast<float>(h + 1));
+    }
+    return scales;
+  }
+};
+
+// Values over a scale, as they are stored: beyond the largest number that number.
+Expected Stored(const Expected& x, double scale, DType kv_dtype) {
+  Expected out;
+  for (size_t i = 0; i < x.value.size(); ++i) {
+    const double y = x.value[i] / scale;
+    out.Add(std::fabs(y) > RoundTo(kv_dtype, INFINITY) ? RoundTo(kv_dtype, y) : y,
+            (x.slack[i] + 0x1p-23 * std::fabs(x.value[i])) / scale);
+  }
+  return out;
+}
+Expected Exactly(std::span<const double> x) {
+  Expected out;
+  for (const double value : x) out.Add(value, 0.0);
+  return out;
+}
 
 void ExpectQ(const Input& in, const std::vector<double>& q_out, DType dtype) {
   Expected expected;
@@ -90,17 +121,21 @@ void ExpectQ(const Input& in, const std::vector<double>& q_out, DType dtype) {
 }
 
 // K and V of every token in their places, and nothing anywhere else.
-void ExpectCache(const Input& in, std::vector<double> cache, DType dtype) {
+void ExpectCache(const Input& in, std::vector<double> cache, DType kv_dtype, const Scales& scales) {
   for (size_t t = 0; t < in.tokens; ++t) {
     for (size_t h = 0; h < in.kv_heads; ++h) {
       const std::span<double> k = std::span(cache).subspan(in.CacheAt(t, 0, h), in.dim);
       const std::span<double> v = std::span(cache).subspan(in.CacheAt(t, 1, h), in.dim);
-      ExpectNear(k, in.Rotated(t, in.heads + h), dtype);
       const std::span<const double> v_in = in.Head(t, in.heads + in.kv_heads + h);
-      for (size_t d = 0; d < in.dim; ++d) {
-        EXPECT_EQ(v[d], v_in[d]) << "token " << t << " head " << h << " element " << d;
-        k[d] = v[d] = NAN;
+      if (scales.k.empty()) {
+        ExpectNear(k, in.Rotated(t, in.heads + h), kv_dtype);
+        for (size_t d = 0; d < in.dim; ++d)
+          EXPECT_EQ(v[d], v_in[d]) << "token " << t << " head " << h << " element " << d;
+      } else {
+        ExpectNear(k, Stored(in.Rotated(t, in.heads + h), scales.k[h], kv_dtype), kv_dtype);
+        ExpectNear(v, Stored(Exactly(v_in), scales.v[h], kv_dtype), kv_dtype);
       }
+      for (size_t d = 0; d < in.dim; ++d) k[d] = v[d] = NAN;
     }
   }
   size_t num_touched = 0;
@@ -120,8 +155,8 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
     RopeAppendArgs args;
     args.qkv = memory.ConstantTensor(dtype(), in.qkv);
     args.q_out = memory.Poisoned(c.max_tokens * in.heads * in.dim * SizeOf(dtype()));
-    args.kv_cache =
-        memory.Poisoned(in.num_blocks * 2 * in.kv_heads * in.block_size * in.dim * SizeOf(dtype()));
+    args.kv_cache = memory.Poisoned(in.num_blocks * 2 * in.kv_heads * in.block_size * in.dim *
+                                    SizeOf(kv_dtype()));
     args.rope = static_cast<const float*>(memory.ConstantTensor(DType::kF32, in.rope));
     args.token_block = memory.Constant(block);
     args.token_offset = memory.Constant(offset);
@@ -130,7 +165,9 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
     args.kv.num_kv_heads = c.num_kv_heads;
     args.kv.head_dim = c.head_dim;
     args.kv.block_size = c.block_size;
-    args.kv.dtype = dtype();
+    args.kv.dtype = kv_dtype();
+    const Scales scales = Scales::Of(in.kv_heads, kv_dtype());
+    if (!scales.k.empty()) args.scales = {memory.Constant(scales.k), memory.Constant(scales.v)};
     if (c.norm) {
       args.q_norm = memory.ConstantTensor(dtype(), in.q_norm);
       args.k_norm = memory.ConstantTensor(dtype(), in.k_norm);
@@ -139,7 +176,69 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
     ASSERT_OK(RopeAppend(stream(), kernels(), args, c.max_tokens));
     memory.Check();
     ExpectQ(in, memory.ReadTensor(dtype(), args.q_out), dtype());
-    ExpectCache(in, memory.ReadTensor(dtype(), args.kv_cache), dtype());
+    ExpectCache(in, memory.ReadTensor(kv_dtype(), args.kv_cache), kv_dtype(), scales);
+  }
+}
+
+// Both widths of a pack, and heads that are normed and are not: ties go to even, what is too large
+// saturates, infinities too, and NaN stays NaN.
+TEST_P(RopeAppendTest, EightBitElementsRoundSaturateAndKeepNan) {
+  if (!runtime::IsFp8(kv_dtype())) GTEST_SKIP() << "needs KV of 8 bits";
+  const double largest = RoundTo(kv_dtype(), INFINITY);
+  const double step = 2.0 * HalfUlp(kv_dtype(), 1.0), least = 2.0 * HalfUlp(kv_dtype(), 0.0);
+  // Of V, which no rope turns, over a scale of 4; and what is stored.
+  const std::vector<std::pair<double, double>> values = {
+      {0.0, 0.0},
+      {1.0 + 0.5 * step, 1.0},                     // a tie, down to even
+      {1.0 + 1.5 * step, 1.0 + 2.0 * step},        // up
+      {-(1.0 + 1.5 * step), -(1.0 + 2.0 * step)},  //
+      {1.0 + 0.75 * step, 1.0 + step},             //
+      {0.5 * least, 0.0},                          // ties among subnormal numbers
+      {1.5 * least, 2.0 * least},                  //
+      {-0.75 * least, -least},                     //
+      {largest, largest},
+      {1.05 * largest, largest},
+      {-2.0 * largest, -largest},
+      {16000.0, RoundTo(kv_dtype(), 16000.0)},  // finite in f16, times 4 too
+      {INFINITY, largest},
+      {-INFINITY, -largest},
+      {NAN, NAN},
+      {3.0, 3.0}};
+  for (const size_t dim : {size_t{16}, size_t{2}}) {
+    SCOPED_TRACE(dim);
+    const size_t tokens = values.size() / dim;
+    std::vector<double> qkv(tokens * 3 * dim, 1.0);
+    for (size_t i = 0; i < values.size(); ++i)
+      qkv[i / dim * 3 * dim + 2 * dim + i % dim] = RoundTo(dtype(), 4.0 * values[i].first);
+    GuardedMemory memory(device(), stream());
+    RopeAppendArgs args;
+    std::vector<uint32_t> zeros(tokens, 0), offset(tokens);
+    std::iota(offset.begin(), offset.end(), 0u);
+    args.qkv = memory.ConstantTensor(dtype(), qkv);
+    args.q_out = memory.Poisoned(tokens * dim * SizeOf(dtype()));
+    args.kv_cache = memory.Poisoned(2 * tokens * dim);
+    args.rope = memory.Constant(std::vector<float>(tokens * dim, 0.5f));
+    args.token_block = memory.Constant(zeros);
+    args.token_offset = memory.Constant(offset);
+    args.num_tokens = memory.Constant(std::vector<uint32_t>{static_cast<uint32_t>(tokens)});
+    args.num_heads = 1;
+    args.kv = {1, static_cast<int32_t>(dim), static_cast<int32_t>(tokens), kv_dtype()};
+    args.scales.v = memory.Constant(std::vector<float>{4.0f});
+    ASSERT_OK(RopeAppend(stream(), kernels(), args, static_cast<uint32_t>(tokens)));
+    memory.Check();
+    const std::vector<double> cache = memory.ReadTensor(kv_dtype(), args.kv_cache);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double x = RoundTo(dtype(), 4.0 * values[i].first) / 4.0;
+      // Some compute dtypes do not hold a tie.
+      const double want = x == values[i].first ? values[i].second : RoundTo(kv_dtype(), x);
+      const double got = cache[values.size() + i];
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+          << "element " << i << ": got " << got << ", want " << want;
+      EXPECT_EQ(std::signbit(got), !std::isnan(want) && std::signbit(want)) << i;
+    }
+    // K: rotated by equal cosine and sine, (0.5 - 0.5, 0.5 + 0.5), and without a scale.
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(cache[i], i % dim < dim / 2 ? 0.0 : 1.0) << i;
   }
 }
 
@@ -148,7 +247,7 @@ TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
   RopeAppendArgs good;
   good.num_heads = good.kv.num_kv_heads = good.kv.block_size = 1;
   good.kv.head_dim = 8;
-  good.kv.dtype = dtype();
+  good.kv.dtype = kv_dtype();
   EXPECT_THAT(RopeAppend(stream(), kernels(), good, 0), StatusIs(kInvalid, "max_tokens is 0"));
   RopeAppendArgs odd = good;
   odd.kv.head_dim = 7;
@@ -165,7 +264,13 @@ TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
   other_kv.kv.dtype = dtype() == DType::kF32 ? DType::kBf16 : DType::kF32;
   EXPECT_THAT(RopeAppend(stream(), kernels(), other_kv, 1),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       "allowed: " + std::string(runtime::NameOf(dtype()))));
+                       "allowed: " + std::string(runtime::NameOf(dtype())) + ", fp8"));
+  RopeAppendArgs scaled = good;
+  scaled.kv.dtype = dtype();
+  scaled.scales.k = weight;
+  EXPECT_THAT(RopeAppend(stream(), kernels(), scaled, 1),
+              StatusIs(kInvalid, "rope_append: got scales for KV of " +
+                                     std::string(runtime::NameOf(dtype()))));
 }
 
 }  // namespace

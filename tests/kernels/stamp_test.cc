@@ -43,12 +43,14 @@ TEST_P(StampTest, CountsNanosecondsOfTheWorkBetween) {
   GuardedMemory memory(device(), stream());
   auto* words = memory.Poisoned<uint64_t>(2);
   void* filled = memory.Poisoned(kCount * sizeof(float));
-  ASSERT_OK(RandomFill(stream(), kernels(), {.out = filled, .count = kCount, .seed = 1}));
+  ASSERT_OK(RandomFill(stream(), kernels(),
+                       {.out = filled, .dtype = kernels().dtype, .count = kCount, .seed = 1}));
   ASSERT_OK(stream().Synchronize());
   const uint64_t begin = HostNs();
   ASSERT_OK(Stamp(stream(), kernels(), {.out = words}));
   for (int i = 0; i < 8; ++i)
-    ASSERT_OK(RandomFill(stream(), kernels(), {.out = filled, .count = kCount, .seed = 1}));
+    ASSERT_OK(RandomFill(stream(), kernels(),
+                         {.out = filled, .dtype = kernels().dtype, .count = kCount, .seed = 1}));
   ASSERT_OK(Stamp(stream(), kernels(), {.out = words + 1}));
   ASSERT_OK(stream().Synchronize());
   const uint64_t host_ns = HostNs() - begin;

@@ -159,6 +159,64 @@ TEST(HfConfig, AcceptsWhatOtherProgramsLeaveInConfigs) {
                   .ok());
 }
 
+// As llm-compressor writes one that has calibrated the KV cache alone.
+Json KvCacheQuantization() {
+  return {{"quant_method", "compressed-tensors"},
+          {"config_groups", Json::object()},
+          {"format", "dense"},
+          {"ignore", {"lm_head"}},
+          {"quantization_status", "frozen"},
+          {"global_compression_ratio", nullptr},
+          {"kv_cache_scheme",
+           {{"num_bits", 8},
+            {"type", "float"},
+            {"strategy", "tensor"},
+            {"dynamic", false},
+            {"symmetric", true},
+            {"observer", "minmax"}}}};
+}
+
+TEST(HfConfig, AKvCacheSchemeAsksForEightBits) {
+  const auto dtype_with = [](const Json& quantization) {
+    return ParseHfConfig(With(kLlama, {{"quantization_config", quantization}}))->kv_cache_dtype;
+  };
+  EXPECT_EQ(dtype_with(nullptr), std::nullopt);
+  Json config = KvCacheQuantization();
+  EXPECT_EQ(dtype_with(config), runtime::DType::kE4m3);
+  config["kv_cache_scheme"]["strategy"] = "attn_head";
+  EXPECT_EQ(dtype_with(config), runtime::DType::kE4m3);
+  config["kv_cache_scheme"] = nullptr;
+  EXPECT_EQ(dtype_with(config), std::nullopt);
+}
+
+TEST(HfConfig, RefusesOtherQuantizationByField) {
+  const auto refuse = [](const Json& config, std::initializer_list<const char*> parts) {
+    ExpectInvalid(StatusWith({{"quantization_config", config}}), parts);
+  };
+  const auto changed = [](const char* field, const Json& value) {
+    Json config = KvCacheQuantization();
+    config[field] = value;
+    return config;
+  };
+  const auto scheme = [](const char* field, const Json& value) {
+    Json config = KvCacheQuantization();
+    config["kv_cache_scheme"][field] = value;
+    return config;
+  };
+  refuse("fp8", {"quantization_config", "got \"fp8\"", "allowed an object"});
+  refuse(changed("quant_method", "fp8"), {"quantization_config.quant_method", "got \"fp8\""});
+  refuse(changed("config_groups", {{"group_0", {{"weights", nullptr}}}}),
+         {"quantization_config.config_groups", "weights must not be quantised"});
+  refuse(changed("surprise", 1), {"quantization_config.surprise", "got 1"});
+  refuse(changed("kv_cache_scheme", "fp8"), {"kv_cache_scheme", "allowed an object, or null"});
+  refuse(scheme("num_bits", 4), {"kv_cache_scheme.num_bits", "got 4"});
+  refuse(scheme("type", "int"), {"kv_cache_scheme.type", "got \"int\"", "'float'"});
+  refuse(scheme("symmetric", false), {"kv_cache_scheme.symmetric", "got false"});
+  refuse(scheme("dynamic", true), {"kv_cache_scheme.dynamic", "got true"});
+  refuse(scheme("strategy", "channel"), {"kv_cache_scheme.strategy", "'tensor' or 'attn_head'"});
+  refuse(scheme("surprise", 1), {"kv_cache_scheme.surprise", "got 1"});
+}
+
 TEST(HfConfig, RefusesAnUnknownFieldByName) {
   ExpectInvalid(StatusWith({{"use_flux_capacitor", 88}}), {"\"use_flux_capacitor\"", "got 88"});
   ExpectInvalid(StatusWith({{"attention_multiplier", 0.5}}), {"\"attention_multiplier\""});

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -318,6 +319,60 @@ TEST_F(ModelWeightsTest, SavedRopeFrequenciesAreInert) {
   tensors.push_back(
       {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, std::string(4, '\0')});
   EXPECT_TRUE(LoadStatus(MinimalSpec(), *Open(tensors)).ok());
+}
+
+// What attention of block 0 has as scales of K after the tensors are added, with a KV cache of 8
+// bits.
+class KvScalesTest : public ModelWeightsTest {
+ protected:
+  absl::StatusOr<std::vector<float>> KScales(const std::vector<FileTensor>& added,
+                                             runtime::DType kv_dtype = runtime::DType::kE4m3) {
+    std::vector<FileTensor> tensors = MinimalTensors();
+    tensors.insert(tensors.end(), added.begin(), added.end());
+    const auto checkpoint = Open(tensors);
+    ModelSpec spec = MinimalSpec();
+    REPRISE_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(spec));
+    const WeightPlan plan = decoder->PlanWeights(runtime::DType::kF32, kv_dtype);
+    REPRISE_ASSIGN_OR_RETURN(const ModelWeights weights,
+                             ModelWeights::Load(device(), plan, *checkpoint));
+    EXPECT_EQ(weights.bytes(), plan.bytes());
+    const auto& attention = dynamic_cast<const AttentionLayer&>(*decoder->layers()[2]);
+    EXPECT_EQ(attention.scales().v != nullptr, attention.scales().k != nullptr);
+    if (!attention.scales().any()) return std::vector<float>();
+    EXPECT_EQ(Read(attention.scales().v, runtime::DType::kF32, spec.num_kv_heads),
+              std::vector<float>(static_cast<size_t>(spec.num_kv_heads), 1.0f));
+    return Read(attention.scales().k, runtime::DType::kF32, spec.num_kv_heads);
+  }
+  static FileTensor Scales(const std::string& name, const std::vector<int64_t>& shape,
+                           const std::vector<float>& values) {
+    return {"model.layers.0.self_attn." + name, "F32", shape, BytesOf(values)};
+  }
+};
+
+TEST_F(KvScalesTest, HaveTheNamesAndShapesThatAreInUse) {
+  const auto heads = static_cast<size_t>(MinimalSpec().num_kv_heads);
+  const std::vector<float> ones(heads, 1.0f), halves(heads, 0.5f);
+  EXPECT_EQ(*KScales({}), ones);
+  for (const char* name : {"k_scale", "k_proj.k_scale", "k_proj.output_scale"}) {
+    EXPECT_EQ(*KScales({Scales(name, {}, {0.5f})}), halves) << name;
+    EXPECT_EQ(*KScales({Scales(name, {1}, {0.5f})}), halves) << name;
+    EXPECT_EQ(*KScales({Scales(name, {static_cast<int64_t>(heads)}, halves)}), halves) << name;
+  }
+  // Nobody reads them where KV is not of 8 bits.
+  EXPECT_EQ(*KScales({Scales("k_scale", {}, {-1.0f})}, runtime::DType::kF32), std::vector<float>());
+}
+
+TEST_F(KvScalesTest, AreRefusedByName) {
+  ExpectInvalid(KScales({Scales("k_scale", {}, {0.0f})}).status(),
+                {"self_attn.k_scale", "got scale 0", "finite numbers above 0"});
+  ExpectInvalid(KScales({Scales("k_scale", {}, {INFINITY})}).status(), {"got scale inf"});
+  ExpectInvalid(KScales({Scales("k_scale", {7}, std::vector<float>(7, 1.0f))}).status(),
+                {"self_attn.k_scale", "got shape [7], allowed [], [1]"});
+  ExpectInvalid(
+      KScales({Scales("k_scale", {}, {1.0f}), Scales("k_proj.k_scale", {}, {1.0f})}).status(),
+      {"k_proj.k_scale", "got it and 'model.layers.0.self_attn.k_scale', allowed one of them"});
+  ExpectInvalid(KScales({Scales("kv_scale", {}, {1.0f})}).status(),
+                {"kv_scale", "allowed only tensors"});
 }
 
 TEST_F(ModelWeightsTest, ATiedHeadMayBeThereOnlyAsACopy) {

@@ -15,7 +15,7 @@ namespace {
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
 
 StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double context) {
-  return *BytesOfDecodeStep(spec, dtype, rows, context);
+  return *BytesOfDecodeStep(spec, dtype, dtype, rows, context);
 }
 
 ModelSpec TinySpec() {
@@ -47,6 +47,15 @@ TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
   // In f32: cosines and sines of 2 once out and twice in, logits of 10 out and in: 26.
   EXPECT_EQ(bytes.activations, 3u * (248 * 2 + 26 * 4));
   EXPECT_EQ(bytes.total(), 624u + 240 + 48 + 1800);
+}
+
+TEST(StepBytes, OfAKvCacheOfEightBitsAreHalf) {
+  const StepBytes whole = Bytes(TinySpec(), kBf16, 3, 5);
+  const StepBytes half = *BytesOfDecodeStep(TinySpec(), kBf16, runtime::DType::kE4m3, 3, 5);
+  EXPECT_EQ(half.kv_read, whole.kv_read / 2);
+  EXPECT_EQ(half.kv_written, whole.kv_written / 2);
+  EXPECT_EQ(half.weights, whole.weights);
+  EXPECT_EQ(half.activations, whole.activations);
 }
 
 TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {

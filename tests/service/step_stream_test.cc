@@ -36,6 +36,7 @@ TEST(Describe, SaysWhatIsServed) {
   EXPECT_EQ(described.model().architecture(), "llama");
   EXPECT_EQ(described.model().vocab_size(), kVocab);
   EXPECT_EQ(described.model().dtype(), "f32");
+  EXPECT_EQ(described.model().kv_dtype(), "f32");
   EXPECT_THAT(described.model().eos_token_ids(), ElementsAre(2));
   EXPECT_EQ(described.pool().block_size(), kBlockSize);
   EXPECT_GT(described.pool().num_blocks(), kMaxContext / kBlockSize);

@@ -169,6 +169,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   info.device.driver = "580";
   info.device.total_bytes = 1000;
   info.dtype = runtime::DType::kF32;
+  info.kv_dtype = runtime::DType::kE4m3;
   info.linear = engine::LinearPolicy::kPortable;
   info.limits = {.max_rows = 8,
                  .max_context_length = 64,
@@ -201,6 +202,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.model().max_position_embeddings(), 256u);
   EXPECT_THAT(wire.model().eos_token_ids(), ElementsAre(2, 3));
   EXPECT_EQ(wire.model().dtype(), "f32");
+  EXPECT_EQ(wire.model().kv_dtype(), "fp8_e4m3");
   EXPECT_EQ(wire.model().num_layers(), 2u);
   EXPECT_EQ(wire.model().hidden_size(), 32u);
   EXPECT_EQ(wire.model().num_heads(), 4u);

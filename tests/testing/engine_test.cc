@@ -58,9 +58,11 @@ void EngineTest::SetUp() {
 TestEngineOptions EngineTest::Options() const {
   const bool host = GetParam().device == runtime::DeviceKind::kHost;
   // A bound of one microsecond shuffles the blocks and never sleeps.
-  return {.device = {.kind = GetParam().device, .host_threads = host ? 3 : 0},
-          .delays = {.max_us = 1},
-          .dtype = GetParam().dtype};
+  TestEngineOptions options{.device = {.kind = GetParam().device, .host_threads = host ? 3 : 0},
+                            .delays = {.max_us = 1},
+                            .dtype = GetParam().dtype};
+  options.engine.kv_dtype = GetParam().kv;
+  return options;
 }
 
 std::vector<uint32_t> RandomPrompt(uint64_t seed, uint32_t count, uint32_t vocab) {

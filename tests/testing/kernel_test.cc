@@ -32,14 +32,14 @@ std::vector<KernelTestParam> EveryDeviceWith(std::initializer_list<runtime::DTyp
 }  // namespace
 
 void PrintTo(const KernelTestParam& param, std::ostream* os) {
+  const bool emulated = param.emulated != MatrixUnit::kNone;
+  if (!emulated || param.device != runtime::DeviceKind::kHost)
+    *os << TestNameOf(param.device) << "_";
 #if REPRISE_WITH_EMULATOR
-  if (param.emulated != MatrixUnit::kNone) {
-    if (param.device != runtime::DeviceKind::kHost) *os << TestNameOf(param.device) << "_";
-    *os << "emulated_" << NameOf(param.emulated) << "_" << runtime::NameOf(param.dtype);
-    return;
-  }
+  if (emulated) *os << "emulated_" << NameOf(param.emulated) << "_";
 #endif
-  *os << TestNameOf(param.device) << "_" << runtime::NameOf(param.dtype);
+  *os << runtime::NameOf(param.dtype);
+  if (param.kv) *os << "_kv_" << runtime::NameOf(*param.kv);
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param) {
@@ -60,6 +60,24 @@ absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTest
 
 std::vector<KernelTestParam> EveryDeviceAndDType() {
   return EveryDeviceWith({runtime::DType::kF32, runtime::DType::kBf16, runtime::DType::kF16});
+}
+
+std::vector<KernelTestParam> EveryDeviceDTypeAndKv() {
+  std::vector<KernelTestParam> params = EveryDeviceAndDType();
+  for (KernelTestParam param : EveryDeviceAndDType()) {
+    for (const runtime::DType kv : {runtime::DType::kE4m3, runtime::DType::kE5m2}) {
+      // Emulation is slow: there what has kernels of its own, and one that has not.
+      const bool emulated = param.emulated != MatrixUnit::kNone;
+      const bool one_of_its_kind =
+          param.emulated == MatrixUnit::kMma && param.dtype == runtime::DType::kBf16;
+      if (emulated && !one_of_its_kind &&
+          (kv == runtime::DType::kE5m2 || param.dtype == runtime::DType::kF32))
+        continue;
+      param.kv = kv;
+      params.push_back(param);
+    }
+  }
+  return params;
 }
 
 std::vector<KernelTestParam> EveryKernelTestDevice() {

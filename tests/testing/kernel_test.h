@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -31,12 +32,14 @@ namespace reprise::testing {
 struct KernelTestParam {
   runtime::DeviceKind device = runtime::DeviceKind::kHost;
   runtime::DType dtype = runtime::DType::kF32;
+  // Of the KV cache; unset: dtype.
+  std::optional<runtime::DType> kv = std::nullopt;
   // Not kNone: a GPU with such a unit, emulated on the host device, or as the code that the hip
   // device finds in the fake library.
   runtime::MatrixUnit emulated = runtime::MatrixUnit::kNone;
 };
 
-// "host_bf16", "emulated_mma_bf16".
+// "host_bf16", "emulated_mma_bf16", "host_bf16_kv_fp8_e4m3".
 void PrintTo(const KernelTestParam& param, std::ostream* os);
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
 
@@ -44,6 +47,8 @@ std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
 absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param);
 
 std::vector<KernelTestParam> EveryDeviceAndDType();
+// The same, and with KV caches of 8 bits; under emulation some of them.
+std::vector<KernelTestParam> EveryDeviceDTypeAndKv();
 std::vector<KernelTestParam> EveryKernelTestDevice();  // f32
 
 class KernelTest : public ::testing::TestWithParam<KernelTestParam> {
@@ -51,6 +56,7 @@ class KernelTest : public ::testing::TestWithParam<KernelTestParam> {
   void SetUp() override;
 
   runtime::DType dtype() const { return GetParam().dtype; }
+  runtime::DType kv_dtype() const { return GetParam().kv.value_or(dtype()); }
   bool is_emulated() const { return GetParam().emulated != runtime::MatrixUnit::kNone; }
   runtime::Device& device() { return *device_; }
   runtime::Stream& stream() { return *stream_; }
@@ -81,6 +87,11 @@ void ExpectNear(std::span<const double> got, const Expected& expected, runtime::
 #define REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(suite)                                          \
   INSTANTIATE_TEST_SUITE_P(EveryDevice, suite,                                             \
                            ::testing::ValuesIn(::reprise::testing::EveryDeviceAndDType()), \
+                           ::reprise::testing::NameOfParam)
+
+#define REPRISE_FOR_EVERY_DEVICE_DTYPE_AND_KV(suite)                                         \
+  INSTANTIATE_TEST_SUITE_P(EveryDevice, suite,                                               \
+                           ::testing::ValuesIn(::reprise::testing::EveryDeviceDTypeAndKv()), \
                            ::reprise::testing::NameOfParam)
 
 // For ops that know no dtype.

@@ -14,9 +14,12 @@ namespace {
 using runtime::DType;
 
 struct Format {
-  int significand_bits;  // without the hidden one
-  int min_exponent;      // of the smallest normal number
-  int max_exponent;      // of the largest number
+  int significand_bits;             // without the hidden one
+  int min_exponent;                 // of the smallest normal number
+  int max_exponent;                 // of the largest number
+  double largest = 0.0;             // of 8-bit formats: what lies beyond becomes this
+  bool all_ones_is_number = false;  // numbers reach into the last exponent, as in E4M3
+  int exponent_bits() const { return max_exponent == 127 ? 8 : all_ones_is_number ? 4 : 5; }
 };
 
 Format FormatOf(DType dtype) {
@@ -27,6 +30,10 @@ Format FormatOf(DType dtype) {
       return {7, -126, 127};
     case DType::kF16:
       return {10, -14, 15};
+    case DType::kE4m3:
+      return {3, -6, 8, 448.0, true};
+    case DType::kE5m2:
+      return {2, -14, 15, 57344.0};
   }
   return {};
 }
@@ -39,9 +46,10 @@ double Ulp(const Format& format, double value) {
 
 // Bits of a value that the format holds.
 uint64_t BitsOf(const Format& format, double value) {
-  const int exponent_bits = format.max_exponent == 15 ? 5 : 8;
+  const int exponent_bits = format.exponent_bits();
   const uint64_t all_ones = (uint64_t{1} << exponent_bits) - 1;
   const uint64_t sign = uint64_t{std::signbit(value)} << (exponent_bits + format.significand_bits);
+  if (std::isnan(value) && format.largest != 0.0) return 0x7f;
   if (std::isnan(value))
     return sign | all_ones << format.significand_bits |
            uint64_t{1} << (format.significand_bits - 1);
@@ -55,12 +63,14 @@ uint64_t BitsOf(const Format& format, double value) {
 }
 
 double ValueOf(const Format& format, uint64_t bits) {
-  const int exponent_bits = format.max_exponent == 15 ? 5 : 8;
+  const int exponent_bits = format.exponent_bits();
   const uint64_t all_ones = (uint64_t{1} << exponent_bits) - 1;
   const uint64_t fraction = bits & ((uint64_t{1} << format.significand_bits) - 1);
   const uint64_t exponent = bits >> format.significand_bits & all_ones;
   const double sign = (bits >> (format.significand_bits + exponent_bits) & 1) != 0 ? -1.0 : 1.0;
-  if (exponent == all_ones)
+  if (format.all_ones_is_number && (bits & 0x7f) == 0x7f)
+    return std::numeric_limits<double>::quiet_NaN();
+  if (exponent == all_ones && !format.all_ones_is_number)
     return fraction != 0 ? std::numeric_limits<double>::quiet_NaN()
                          : sign * std::numeric_limits<double>::infinity();
   const double hidden = exponent == 0 ? 0.0 : std::ldexp(1.0, format.significand_bits);
@@ -72,8 +82,10 @@ double ValueOf(const Format& format, uint64_t bits) {
 }  // namespace
 
 double RoundTo(DType dtype, double value) {
-  if (!std::isfinite(value)) return value;
   const Format format = FormatOf(dtype);
+  if (format.largest != 0.0 && std::fabs(value) > format.largest)
+    return std::copysign(format.largest, value);
+  if (!std::isfinite(value)) return value;
   const double ulp = Ulp(format, value);
   const double rounded = std::nearbyint(value / ulp) * ulp;
   return std::ldexp(1.0, format.max_exponent + 1) <= std::fabs(rounded)

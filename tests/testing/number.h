@@ -14,7 +14,8 @@
 
 namespace reprise::testing {
 
-// The nearest value of the format, ties to even; beyond the largest one infinity. NaN stays.
+// The nearest value of the format, ties to even; beyond the largest one infinity or, of 8 bits, the
+// largest. NaN stays.
 double RoundTo(runtime::DType dtype, double value);
 
 // Half the distance between neighbours in the format at |value|: what one rounding may add.

@@ -41,8 +41,8 @@ absl::Status StepProbe::Start() {
                                    .max_context_length = options_.max_context_length,
                                    .max_blocks_per_row = max_blocks,
                                    .max_step_tokens = options_.max_step_tokens};
-  REPRISE_ASSIGN_OR_RETURN(
-      state_, engine::StepState::Create(device_, *stream_, *decoder_, *kernels_, limits));
+  REPRISE_ASSIGN_OR_RETURN(state_, engine::StepState::Create(device_, *stream_, *decoder_,
+                                                             *kernels_, options_.dtype, limits));
   const auto layout =
       kernels::StepEntryLayout::For(options_.max_rows, options_.max_step_tokens, max_blocks);
   REPRISE_ASSIGN_OR_RETURN(metadata_, runtime::MappedRing::Create(device_, 1, layout.bytes));

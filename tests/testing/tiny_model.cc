@@ -66,6 +66,15 @@ class SafetensorsWriter {
   }
   void AddNorm(std::string_view name, int64_t size) { Add(name, {size}, 1.0f, 0.2f); }
   void AddBias(std::string_view name, int64_t size) { Add(name, {size}, 0.0f, 0.2f); }
+  // A number, or a list of them; none: no tensor.
+  void AddScales(std::string_view name, const std::vector<float>& scales) {
+    if (scales.empty()) return;
+    const size_t begin = data_.size();
+    for (const float scale : scales) AppendElement(data_, dtype_, scale);
+    std::vector<int64_t> shape;
+    if (scales.size() > 1) shape.push_back(static_cast<int64_t>(scales.size()));
+    AddEntry(name, shape, begin);
+  }
 
   // u64 header length, JSON header padded with spaces to a multiple of 8, data.
   std::string Finish() {
@@ -86,6 +95,10 @@ class SafetensorsWriter {
     for (int64_t i = 0; i < count; ++i) {
       AppendElement(data_, dtype_, mean + amplitude * random_.Next());
     }
+    AddEntry(name, shape, begin);
+  }
+  // Of what was appended from `begin` on.
+  void AddEntry(std::string_view name, const std::vector<int64_t>& shape, size_t begin) {
     const char* dtype = dtype_ == DType::kF32 ? "F32" : dtype_ == DType::kBf16 ? "BF16" : "F16";
     absl::StrAppend(&header_, header_.empty() ? "" : ",", "\"",
                     absl::string_view(name.data(), name.size()), "\":{\"dtype\":\"", dtype,
@@ -183,6 +196,8 @@ std::string Weights(const TinyModelOptions& o) {
       writer.AddNorm(layer + "self_attn.k_norm.weight", o.head_dim);
     }
     AddLinear(writer, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
+    writer.AddScales(layer + "self_attn.k_scale", o.k_scales);
+    writer.AddScales(layer + "self_attn.v_proj.v_scale", o.v_scales);
     writer.AddNorm(layer + "post_attention_layernorm.weight", o.hidden_size);
     AddLinear(writer, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
     AddLinear(writer, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);

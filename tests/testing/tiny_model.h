@@ -33,6 +33,8 @@ struct TinyModelOptions {
   runtime::DType dtype = runtime::DType::kF32;
   uint64_t seed = 1;           // the same options give the same bytes on every machine
   int64_t sliding_window = 0;  // 0: none. Not for llama and granite
+  // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.
+  std::vector<float> k_scales = {}, v_scales = {};
 };
 
 // Writes the two files into `directory`, creating it; existing ones are replaced. Returns

@@ -70,8 +70,10 @@ absl::Status Upload(runtime::Stream& stream, T* to, const std::vector<T>& values
 }  // namespace
 
 kernels::KvLayout AttentionShape::kv() const {
-  return {
-      .num_kv_heads = num_kv_heads, .head_dim = head_dim, .block_size = block_size, .dtype = dtype};
+  return {.num_kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .block_size = block_size,
+          .dtype = kv_dtype()};
 }
 
 kernels::AttentionPlanRule AttentionShape::rule() const {
@@ -86,7 +88,7 @@ float AttentionShape::softmax_scale() const {
 
 uint64_t AttentionShape::TokenBytes() const {
   return uint64_t{2} * static_cast<uint64_t>(num_kv_heads) * static_cast<uint64_t>(head_dim) *
-         runtime::SizeOf(dtype);
+         runtime::SizeOf(kv_dtype());
 }
 
 uint64_t AttentionShape::PageBytes() const {
@@ -98,12 +100,17 @@ absl::Status CheckShape(const AttentionShape& shape) {
   if (shape.num_heads < 1 || shape.num_heads % shape.num_kv_heads != 0)
     return Refuse("heads", shape.num_heads,
                   absl::StrCat("multiples of the KV heads, ", shape.num_kv_heads));
-  const auto multiple = static_cast<int32_t>(kRowBytes / runtime::SizeOf(shape.dtype));
+  if (shape.kv_dtype() != shape.dtype && !runtime::IsFp8(shape.kv_dtype()))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv dtype: got ", std::string(runtime::NameOf(shape.kv_dtype())), ", allowed: ",
+        std::string(runtime::NameOf(shape.dtype)), " (that of queries), fp8_e4m3, fp8_e5m2"));
+  const auto multiple = static_cast<int32_t>(kRowBytes / runtime::SizeOf(shape.kv_dtype()));
   if (shape.head_dim < 1 || shape.head_dim > kMaxHeadDim || shape.head_dim % multiple != 0)
-    return Refuse("head size", shape.head_dim,
-                  absl::StrCat("multiples of ", multiple, " (", kRowBytes, " bytes of ",
-                               std::string(runtime::NameOf(shape.dtype)), ") up to ", kMaxHeadDim));
-  const auto token = static_cast<int64_t>(runtime::SizeOf(shape.dtype)) * shape.head_dim;
+    return Refuse(
+        "head size", shape.head_dim,
+        absl::StrCat("multiples of ", multiple, " (", kRowBytes, " bytes of ",
+                     std::string(runtime::NameOf(shape.kv_dtype())), ") up to ", kMaxHeadDim));
+  const auto token = static_cast<int64_t>(runtime::SizeOf(shape.kv_dtype())) * shape.head_dim;
   const int64_t most = kernels::kPageWalkMaxRunBytes / token;
   if (shape.block_size < 1 || shape.block_size > most)
     return Refuse("block size", shape.block_size, absl::StrCat("1 to ", most));
@@ -249,14 +256,16 @@ absl::Status AttentionBuffers::Fill(runtime::Stream& stream,
   for (uint32_t i = 0; i < limits_.num_trees; ++i)
     REPRISE_RETURN_IF_ERROR(
         kernels::SetAttentionTree(stream, kernels, kernels::AttentionTree(), tree_ + i));
-  const size_t element = runtime::SizeOf(shape_.dtype);
+  const size_t element = runtime::SizeOf(shape_.kv_dtype());
   const auto q_count =
       static_cast<int64_t>(limits_.max_query_tokens) * shape_.num_heads * shape_.head_dim;
-  REPRISE_RETURN_IF_ERROR(
-      kernels::RandomFill(stream, kernels, {.out = q_, .count = q_count, .seed = 1}));
   REPRISE_RETURN_IF_ERROR(kernels::RandomFill(
-      stream, kernels,
-      {.out = kv_.data(), .count = static_cast<int64_t>(kv_.bytes() / element), .seed = 2}));
+      stream, kernels, {.out = q_, .dtype = shape_.dtype, .count = q_count, .seed = 1}));
+  REPRISE_RETURN_IF_ERROR(kernels::RandomFill(stream, kernels,
+                                              {.out = kv_.data(),
+                                               .dtype = shape_.kv_dtype(),
+                                               .count = static_cast<int64_t>(kv_.bytes() / element),
+                                               .seed = 2}));
   return stream.Synchronize();
 }
 

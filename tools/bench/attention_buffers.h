@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,12 @@ struct AttentionShape {
   int32_t num_kv_heads = 8;
   int32_t head_dim = 128;
   int32_t block_size = 16;
-  runtime::DType dtype = runtime::DType::kBf16;
-  float scale = 0.0f;   // of the softmax; 0: 1 / sqrt(head_dim)
-  uint32_t window = 0;  // sliding window in tokens; 0: none
+  runtime::DType dtype = runtime::DType::kBf16;  // of queries and output
+  std::optional<runtime::DType> kv_format = {};  // of KV; unset: dtype
+  float scale = 0.0f;                            // of the softmax; 0: 1 / sqrt(head_dim)
+  uint32_t window = 0;                           // sliding window in tokens; 0: none
 
+  runtime::DType kv_dtype() const { return kv_format.value_or(dtype); }
   kernels::KvLayout kv() const;  // as a device without bulk copies lays it out
   kernels::AttentionPlanRule rule() const;
   float softmax_scale() const;

@@ -46,12 +46,14 @@ absl::StatusOr<AttentionShape> ShapeOf(const HeadFlags& flags) {
     shape.scale = static_cast<float>(model.attention_multiplier);
     shape.window = static_cast<uint32_t>(model.sliding_window);
     shape.dtype = model.checkpoint_dtype;
+    shape.kv_format = model.kv_cache_dtype;
   }
   shape.num_heads = flags.num_heads.value_or(shape.num_heads);
   shape.num_kv_heads = flags.num_kv_heads.value_or(shape.num_kv_heads);
   shape.head_dim = flags.head_dim.value_or(shape.head_dim);
   shape.window = flags.window.value_or(shape.window);
   shape.dtype = flags.dtype.value_or(shape.dtype);
+  if (flags.kv_dtype) shape.kv_format = flags.kv_dtype;
   REPRISE_RETURN_IF_ERROR(CheckShape(shape));
   return shape;
 }
@@ -76,9 +78,13 @@ void AddHeadOptions(CLI::App* app, HeadFlags* flags) {
            if (!dtype.ok()) throw OptionError("--dtype", dtype.status());
            flags->dtype = *dtype;
          },
-         "Data type of queries and KV: auto (the model's, else bf16), bf16, f16, f32")
+         "Data type of queries: auto (the model's, else bf16), bf16, f16, f32")
       ->type_name("TYPE")
       ->default_str("auto");
+  AddOption(
+      app, "--kv-dtype", &flags->kv_dtype, ParseKvDType, "TYPE", "auto",
+      "Data type of KV: auto (the model's, else that of queries), fp8_e4m3, fp8_e5m2, or that "
+      "of queries by name");
   AddOption(app, "--block-size", &flags->block_size, UnsignedIn(1, 1u << 16), "N", "16",
             "Tokens of a KV block");
   NameOptionGroup(app, "Heads");

@@ -41,7 +41,7 @@ struct HeadFlags {
   models::ModelSource source;
   std::optional<int32_t> num_heads, num_kv_heads, head_dim;
   std::optional<uint32_t> window;
-  std::optional<runtime::DType> dtype;
+  std::optional<runtime::DType> dtype, kv_dtype;
   int32_t block_size = AttentionShape().block_size;
 };
 

@@ -187,8 +187,11 @@ nlohmann::json TreeToJson(const BenchContext& context) {
 
 std::string ShapeText(const AttentionShape& shape) {
   return absl::StrCat(shape.num_heads, " heads of ", shape.head_dim, " on ", shape.num_kv_heads,
-                      " KV heads, ", std::string(runtime::NameOf(shape.dtype)), ", blocks of ",
-                      shape.block_size, shape.window == 0 ? "" : ", window of ",
+                      " KV heads, ", std::string(runtime::NameOf(shape.dtype)),
+                      shape.kv_dtype() == shape.dtype
+                          ? ""
+                          : absl::StrCat(" over ", std::string(runtime::NameOf(shape.kv_dtype()))),
+                      ", blocks of ", shape.block_size, shape.window == 0 ? "" : ", window of ",
                       shape.window == 0 ? "" : absl::StrCat(shape.window));
 }
 
@@ -199,6 +202,7 @@ nlohmann::json ShapeToJson(const AttentionShape& shape) {
           {"head_dim", shape.head_dim},
           {"block_size", shape.block_size},
           {"dtype", std::string(runtime::NameOf(shape.dtype))},
+          {"kv_dtype", std::string(runtime::NameOf(shape.kv_dtype()))},
           {"window", shape.window}};
 }
 

@@ -33,6 +33,10 @@ double Decode(DType dtype, const std::byte* at) {
     std::memcpy(&value, at, sizeof(value));
     return value;
   }
+  if (runtime::IsFp8(dtype)) {
+    const auto bits = std::to_integer<uint8_t>(*at);
+    return dtype == DType::kE4m3 ? runtime::E4m3ToFloat(bits) : runtime::E5m2ToFloat(bits);
+  }
   uint16_t bits = 0;
   std::memcpy(&bits, at, sizeof(bits));
   return dtype == DType::kBf16 ? runtime::Bf16ToFloat(bits) : runtime::F16ToFloat(bits);
@@ -109,7 +113,7 @@ absl::StatusOr<std::vector<double>> ReadHead(runtime::Stream& stream,
                                              kernels::KvPart part) {
   const kernels::KvLayout kv = buffers.Attention(0).kv;
   const int32_t kv_head = sample.head / (shape.num_heads / shape.num_kv_heads);
-  Reader reader(stream, shape.dtype);
+  Reader reader(stream, kv.dtype);
   for (const uint32_t block : buffers.blocks(sample.row)) {
     reader.Add(buffers.Attention(0).kv_cache, kv.HeadOffset(block, part, kv_head),
                static_cast<size_t>(kv.block_size) * static_cast<size_t>(kv.head_dim));
@@ -189,6 +193,9 @@ double AllowedError(DType dtype) {
       return 0x1p-6;
     case DType::kF16:
       return 0x1p-9;
+    case DType::kE4m3:
+    case DType::kE5m2:
+      break;  // of KV alone, never of an output
   }
   return 0;
 }

@@ -278,9 +278,9 @@ absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
   REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round)));
   next.num_kernels = KernelsOf(engine_.info(), next.graph);
-  REPRISE_ASSIGN_OR_RETURN(
-      next.bytes, models::BytesOfDecodeStep(engine_.info().model, engine_.info().dtype, next.rows,
-                                            next.mean_attended));
+  REPRISE_ASSIGN_OR_RETURN(next.bytes, models::BytesOfDecodeStep(
+                                           engine_.info().model, engine_.info().dtype,
+                                           engine_.info().kv_dtype, next.rows, next.mean_attended));
   *profile = std::move(next);
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/device/fp8.h"
 #include "kernels/device/types.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -73,6 +74,43 @@ struct Elements<Bf16> {
     }
   }
 #endif
+};
+
+template <>
+struct Elements<E4m3> {
+  static constexpr int kParts = 1;
+  static constexpr int kStep = static_cast<int>(hn::MaxLanes(D()));
+  // No float on the way is subnormal: CPUs are slow with those.
+  template <int kPart>
+  static HWY_INLINE V Load(const E4m3* p) {
+    const D d;
+    const hn::RebindToUnsigned<D> du;
+    const hn::Rebind<uint8_t, D> bytes;
+    const auto code = hn::PromoteTo(du, hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(p)));
+    const auto magnitude = hn::And(code, hn::Set(du, 0x7fu));
+    const V normal = hn::BitCast(d, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
+    const V least = hn::Set(d, 0x1p-6f);  // below it there is no hidden one
+    const V y = hn::IfThenElse(
+        hn::Lt(normal, least), hn::Sub(hn::Add(normal, normal), least),
+        hn::IfThenElse(hn::Gt(normal, hn::Set(d, 448.0f)), hn::Set(d, __builtin_nanf("")), normal));
+    const auto sign = hn::ShiftLeft<24>(hn::Xor(code, magnitude));
+    return hn::Or(y, hn::BitCast(d, sign));
+  }
+};
+
+// The upper half of an f16.
+template <>
+struct Elements<E5m2> {
+  static constexpr int kParts = 1;
+  static constexpr int kStep = static_cast<int>(hn::MaxLanes(D()));
+  template <int kPart>
+  static HWY_INLINE V Load(const E5m2* p) {
+    const hn::Rebind<uint8_t, D> bytes;
+    const hn::Rebind<uint16_t, D> halves;
+    const auto code = hn::PromoteTo(halves, hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(p)));
+    const hn::Rebind<hwy::float16_t, D> d16;
+    return hn::PromoteTo(D(), hn::BitCast(d16, hn::ShiftLeft<8>(code)));
+  }
 };
 
 }  // namespace HWY_NAMESPACE
