@@ -19,8 +19,9 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// The four warps that compute.
-template <typename T, int kHeadSize>
+// The four warps that compute. kTiles: of a block whose share comes to tiles; the others are spared
+// what only tiles ask for.
+template <typename T, int kHeadSize, bool kTiles>
 class BulkConsumer {
  public:
   REPRISE_FN BulkConsumer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared)
@@ -37,7 +38,7 @@ class BulkConsumer {
       BarrierWait(shared_.Barrier(kBarriers.item_full + slot), Items::Turn(count));
       const BulkItem item = shared_.items()[slot];
       if (item.num_leaves == 0) break;
-      if (item.is_tile()) {
+      if (kTiles && item.is_tile()) {
         RunTile(item, count);
       } else {
         RunItem(item, count);
@@ -109,7 +110,7 @@ class BulkConsumer {
       softmax_.Take(SharedAddress(shared_.Keys(chunk)), SharedAddress(shared_.Values(chunk)),
                     score_factor_, seen, [&](float(&s)[4]) { AdjustScores(item, token, s); });
       SyncWarp();
-      if (Lane() == 0) BarrierArriveTimes(shared_.Barrier(kBarriers.empty + chunk), kBulkWarps);
+      if (Lane() == 0) FreeChunk(shared_.Barrier(kBarriers.empty + chunk));
       if (++stage_ == kStages) {
         stage_ = 0;
         ++turn_;
@@ -268,14 +269,26 @@ class BulkConsumer {
     const BulkItem item = shared_.items()[slot];
     if (!item.is_whole_row()) {
       BarrierWait(shared_.Barrier(kBarriers.arrived + slot), Items::Turn(count));
-      uint32_t last = shared_.last()[slot];
-      for (uint32_t member = 0; last != 0; ++member, last >>= 1) {
-        if ((last & 1u) == 0) continue;
-        FoldPieces<T>(a_, item.is_tile() ? MemberItem(a_, item, member) : item, group_, ThreadX());
+      const uint32_t last = shared_.last()[slot];
+      if (kTiles && item.is_tile()) {
+        for (uint32_t member = 0; last >> member != 0; ++member)
+          if ((last >> member & 1u) != 0)
+            FoldPieces<T>(a_, MemberItem(a_, item, member), group_, ThreadX());
+      } else if (last != 0) {
+        FoldPieces<T>(a_, item, group_, ThreadX());
       }
     }
     SyncWarp();
     if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.item_empty + slot));
+  }
+
+  // Of tiles all warps have to arrive.
+  REPRISE_FN static void FreeChunk(uint64_t* empty) {
+    if constexpr (kTiles) {
+      BarrierArriveTimes(empty, kBulkWarps);
+    } else {
+      BarrierArrive(empty);
+    }
   }
 
   // A barrier of the four warps.
@@ -292,48 +305,59 @@ class BulkConsumer {
   uint32_t turn_ = 0, merges_ = 0;
 };
 
-// Counts the leaves of every item that is part of a row or of several, once they are stored.
-template <int kHeadSize>
+// One lane counts the leaves of every item that is part of a row, once they are stored; of tiles, a
+// lane for every member.
+template <int kHeadSize, bool kTiles>
 REPRISE_FN void CountBulkArrivals(const AttentionArgs& a, const BulkShared<kHeadSize>& shared) {
   constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
   using Items = RingPlace<kBulkItems>;
+  if (!kTiles && Lane() != 0) return;
   WaitForPrevious();
   for (uint32_t count = 0;; ++count) {
     const int slot = Items::At(count);
-    if (Lane() == 0) BarrierWait(shared.Barrier(kBarriers.item_full + slot), Items::Turn(count));
-    SyncWarp();
+    BarrierWait(shared.Barrier(kBarriers.item_full + slot), Items::Turn(count));
     const BulkItem item = shared.items()[slot];
     if (item.num_leaves == 0) return;
-    if (Lane() == 0) BarrierWait(shared.Barrier(kBarriers.stored + slot), Items::Turn(count));
-    SyncWarp();
+    BarrierWait(shared.Barrier(kBarriers.stored + slot), Items::Turn(count));
     uint32_t last = 0;
-    if (item.is_tile()) {
+    if (kTiles && item.is_tile()) {
       last = CountTileArrivals(a, item);
     } else if (Lane() == 0 && !item.is_whole_row()) {
       last = CountArrival(a, item) ? 1u : 0u;
     }
-    SyncWarp();  // the item has been read
-    if (Lane() == 0) {
-      shared.last()[slot] = last;
-      BarrierArrive(shared.Barrier(kBarriers.arrived + slot));
-      BarrierArrive(shared.Barrier(kBarriers.item_empty + slot));
-    }
+    if constexpr (kTiles) SyncWarp();  // the item has been read
+    if (Lane() != 0) continue;
+    shared.last()[slot] = last;
+    BarrierArrive(shared.Barrier(kBarriers.arrived + slot));
+    BarrierArrive(shared.Barrier(kBarriers.item_empty + slot));
   }
 }
 
 // How many arrivals complete a phase.
-REPRISE_FN uint32_t BulkArrivals(const BulkBarriers& barriers, int index) {
-  if (index >= barriers.empty && index < barriers.item_full) return kBulkWarps;
+REPRISE_FN uint32_t BulkArrivals(const BulkBarriers& barriers, int index, bool tiles) {
+  if (index >= barriers.empty && index < barriers.item_full) return tiles ? kBulkWarps : 1;
   if (index >= barriers.item_empty && index < barriers.query_empty) return kBulkWarps + 1;
   if (index >= barriers.query_empty && index < barriers.arrived) return kBulkWarps;
   return index == barriers.merge ? kBulkComputeThreads : 1;
 }
 
 template <int kHeadSize>
-REPRISE_FN void InitBulkBarriers(const BulkShared<kHeadSize>& shared) {
+REPRISE_FN void InitBulkBarriers(const BulkShared<kHeadSize>& shared, bool tiles) {
   constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
   for (int i = Lane(); i < kBarriers.count; i += kWarpSize)
-    BarrierInit(shared.Barrier(i), BulkArrivals(kBarriers, i));
+    BarrierInit(shared.Barrier(i), BulkArrivals(kBarriers, i, tiles));
+}
+
+template <typename T, int kHeadSize, bool kTiles>
+REPRISE_FN void RunBulkShare(const AttentionArgs& a, const BulkShared<kHeadSize>& shared,
+                             const DecodeShare& share) {
+  if (Warp() < kBulkWarps) {
+    BulkConsumer<T, kHeadSize, kTiles>(a, shared).Run();
+  } else if (Warp() == kBulkWarps) {
+    BulkProducer<T, kHeadSize, kTiles>(a, shared, share).Run();
+  } else {
+    CountBulkArrivals<kHeadSize, kTiles>(a, shared);
+  }
 }
 
 template <typename T, int kHeadSize>
@@ -342,7 +366,7 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
   const DecodeShare share = a.shares[BlockX()];
   const bool has_work = !(share.begin == share.end);  // not waited for yet
   const BulkShared<kHeadSize> shared{base};
-  if (Warp() == 0) InitBulkBarriers(shared);
+  if (Warp() == 0) InitBulkBarriers(shared, share.begin.tiles != 0);
   // Query rows beyond the group are read and never used.
   constexpr uint32_t kQueryBytes = kBulkQueries * kBulkMaxGroup * BulkRowBytes(kHeadSize);
   for (uint32_t i = static_cast<uint32_t>(ThreadX()) * 16; i < kQueryBytes; i += kBulkThreads * 16)
@@ -353,12 +377,10 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
     if (BlockX() == 0) WaitForPrevious();
     return;
   }
-  if (Warp() < kBulkWarps) {
-    BulkConsumer<T, kHeadSize>(a, shared).Run();
-  } else if (Warp() == kBulkWarps) {
-    BulkProducer<T, kHeadSize>(a, shared, share).Run();
+  if (share.begin.tiles != 0) {
+    RunBulkShare<T, kHeadSize, true>(a, shared, share);
   } else {
-    CountBulkArrivals(a, shared);
+    RunBulkShare<T, kHeadSize, false>(a, shared, share);
   }
 }
 

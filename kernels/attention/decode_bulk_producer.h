@@ -98,7 +98,8 @@ class ShareWalk {
   DecodeRow row_;
 };
 
-template <typename T, int kHeadSize>
+// kTiles: as BulkConsumer's.
+template <typename T, int kHeadSize, bool kTiles>
 class BulkProducer {
  public:
   REPRISE_FN BulkProducer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared,
@@ -168,11 +169,12 @@ class BulkProducer {
   // whom they are for. An item without leaves says that there are no more.
   REPRISE_FN void Announce(const BulkItem& item, uint32_t count) {
     const int slot = Items::At(count), query = Queries::At(count);
+    const bool is_tile = kTiles && item.is_tile();
     if (lane_ == 0 && Items::Turn(count) > 0)
       BarrierWait(shared_.Barrier(kBarriers.item_empty + slot), Items::Turn(count) - 1);
-    if (item.is_tile()) {
+    if constexpr (kTiles) {
       SyncWarp();
-      if (lane_ < kBulkWarps) shared_.Places(slot)[lane_] = chunks_before_;
+      if (is_tile && lane_ < kBulkWarps) shared_.Places(slot)[lane_] = chunks_before_;
       SyncWarp();
     }
     if (lane_ == 0) {
@@ -180,7 +182,7 @@ class BulkProducer {
       shared_.items()[slot] = item;
       if (item.num_leaves != 0 && Queries::Turn(count) > 0)
         BarrierWait(shared_.Barrier(kBarriers.query_empty + query), Queries::Turn(count) - 1);
-      if (item.num_leaves == 0 || item.is_tile()) {
+      if (item.num_leaves == 0 || is_tile) {
         BarrierArrive(full);
       } else {
         const int group = a_.num_heads / a_.kv.num_kv_heads;
@@ -221,7 +223,7 @@ class BulkProducer {
              a_.kv.RowOffset(in_block + r.first, sizeof(T));
     r.stage = static_cast<int>(lane_ % kBulkWarps) * kStages + Stages::At(count);
     r.turn = Stages::Turn(count);
-    r.again = item.is_tile();
+    r.again = kTiles && item.is_tile();
     return r;
   }
 
@@ -244,7 +246,7 @@ class BulkProducer {
     BarrierArriveExpectBytes(full, 2 * r.rows * BulkRowBytes(kHeadSize));
     const T* const values = r.keys + a_.kv.HeadOffset(0, kValues, 0);
     const auto copy = [&](unsigned char* to, const T* from, uint32_t bytes) {
-      if (r.again) {
+      if (kTiles && r.again) {
         CopyBulk(to, from, bytes, full);
       } else {
         CopyBulkOnce(to, from, bytes, full);

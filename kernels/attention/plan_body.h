@@ -199,10 +199,11 @@ REPRISE_SELDOM_FN void WidePlaces(Block& b, const DecodeDeal<uint64_t>& deal, ui
 
 // Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
 // them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
-// rows as they were cut, by entry. places: [num_shares + 1] shared memory.
+// rows as they were cut, by entry; tiles stand behind num_entries of them. places: [num_shares + 1]
+// shared memory.
 REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const BatchChoice& batch,
-                                 const DecodeDeal<uint64_t>& deal, const DecodeRow* list,
-                                 DecodePlace* places, DecodeShare* shares) {
+                                 const DecodeDeal<uint64_t>& deal, uint32_t num_entries,
+                                 const DecodeRow* list, DecodePlace* places, DecodeShare* shares) {
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
   if (deal.weight >> 32 == 0) {
     const DecodeDeal<uint32_t> narrow{deal.rows, deal.num_rows, deal.num_kv_heads, deal.overhead,
@@ -217,7 +218,10 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
   static_assert(sizeof(DecodeShare) == 4 * sizeof(Half));
   b.For(2 * static_cast<int>(rule.num_shares), [&](int i) {
     const int s = i / 2, half = i % 2;
-    const DecodePlace begin = places[s], end = places[s + 1];
+    DecodePlace begin = places[s];
+    const DecodePlace end = places[s + 1];
+    const bool in_tiles = end.kv_head != 0 || end.leaf != 0 || end.entry > num_entries;
+    if (end.entry >= num_entries && in_tiles) begin.tiles = 1;
     // A block with nothing to do looks at no row.
     Half of_row{};
     if (!(begin == end)) of_row = reinterpret_cast<const Half*>(list + begin.entry)[half];
@@ -351,7 +355,8 @@ struct TilePlan {
   // Nothing of a row that does not see all of it, nor where the tree leaves no room for two parts.
   REPRISE_FN uint32_t TokensOf(const PrefixMember& member) const {
     const QueryRow r = row(static_cast<int>(member.entry));
-    const uint32_t tokens = TilePrefix(member.tokens);
+    const uint32_t tokens =
+        member.tokens >= decide.rule.min_tile_tokens ? TilePrefix(member.tokens) : 0;
     const bool alone = !r.decodes() || tokens == 0 || tokens > r.context_before ||
                        FirstSeen(decide.rule.window, r.context_before) != 0;
     if (alone || decide.SplitOfPrefix(tokens).max_splits < 2 ||

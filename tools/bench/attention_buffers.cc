@@ -168,6 +168,7 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   rule = shape_.rule();
   rule.num_shares = TreeLimitsOf(shape_, kernels).num_shares;
   rule.tile_members = kernels::TileMembers(kernels, shape_.num_heads, shape_.kv());
+  rule.min_tile_tokens = 0;  // what rows are told to share is what is measured
   kv_layout_.swizzled = rule.num_shares != 0;
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
