@@ -42,7 +42,7 @@ function(reprise_compile_cuda source fatbin)
     DEPFILE "${fatbin}.d"
     DEPENDS "${source}"
     COMMAND "${REPRISE_NVCC}" -x cu -fatbin -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
-            -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}" ${gencode}
+            --compress-mode=none -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}" ${gencode}
             -MD -MF "${fatbin}.d" -MT "${fatbin}" -o "${fatbin}" "${source}"
     COMMENT "Building CUDA fat binary of ${name}"
     VERBATIM)

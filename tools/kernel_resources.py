@@ -42,6 +42,7 @@ SCRATCH_ALLOWANCE = (
     ("sm_.*", "reprise_attention_prefill_matrix_.*_256", 24),
     # Registers that the caller of a division routine keeps on its stack.
     ("sm_90a", "reprise_embedding_.*", 32),
+    ("sm_.*", "reprise_rope_append_.*_fp8", 48),
     ("sm_.*", "reprise_(plan|attention_portable_.*)", 8),
     # Out of scalar registers: the scales of KV of 8 bits are two more pointers.
     ("gfx9.*", "reprise_attention_prefill_matrix_.*_fp8_.*", 36),
@@ -50,8 +51,9 @@ SCRATCH_ALLOWANCE = (
 SPILLED_SCALARS_ALLOWANCE = (
     ("gfx.*", "reprise_linear_matrix_.*", 64),
     # Two bodies in one kernel, one for each format of 8 bits.
-    ("gfx.*", "reprise_attention_portable_.*_fp8", 160),
-    ("gfx.*", "reprise_attention_decode_matrix_.*", 24),
+    ("gfx.*", "reprise_attention_portable_.*_fp8", 165),
+    ("gfx.*", "reprise_attention_decode_matrix_.*", 28),
+    ("gfx9.*", "reprise_attention_prefill_matrix_.*", 6),
     ("gfx.*", "reprise_(plan|sample_final|attention_(portable|naive)_.*)", 128),
 )
 

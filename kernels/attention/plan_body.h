@@ -59,7 +59,7 @@ REPRISE_FN BatchFeatures Together(const BatchFeatures& x, const BatchFeatures& y
 }
 
 struct RowFeatures {
-  const BatchFeatures& batch;
+  BatchFeatures batch;
   uint32_t visible_tokens, query_tokens;
 
   REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
@@ -191,12 +191,6 @@ struct DecodeDeal {
   }
 };
 
-// Wide weights are slow to divide, and seldom needed.
-REPRISE_SELDOM_FN void WidePlaces(Block& b, const DecodeDeal<uint64_t>& deal, uint32_t num_shares,
-                                  uint32_t taking, DecodePlace* places) {
-  deal.Places(b, num_shares, taking, places);
-}
-
 // Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
 // them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
 // rows as they were cut, by entry; tiles stand behind num_entries of them. places: [num_shares + 1]
@@ -205,12 +199,12 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
                                  const DecodeDeal<uint64_t>& deal, uint32_t num_entries,
                                  const DecodeRow* list, DecodePlace* places, DecodeShare* shares) {
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-  if (deal.weight >> 32 == 0) {
+  if (deal.weight >> 32 == 0) {  // wide weights are slow to divide, and seldom needed
     const DecodeDeal<uint32_t> narrow{deal.rows, deal.num_rows, deal.num_kv_heads, deal.overhead,
                                       static_cast<uint32_t>(deal.weight)};
     narrow.Places(b, rule.num_shares, taking, places);
   } else {
-    WidePlaces(b, deal, rule.num_shares, taking, places);
+    deal.Places(b, rule.num_shares, taking, places);
   }
   b.Sync();
   // Two threads a share, 16 bytes at a time: each writes a place, and half of the row.
@@ -223,11 +217,15 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
     const bool in_tiles = end.kv_head != 0 || end.leaf != 0 || end.entry > num_entries;
     if (end.entry >= num_entries && in_tiles) begin.tiles = 1;
     // A block with nothing to do looks at no row.
-    Half of_row{};
-    if (!(begin == end)) of_row = reinterpret_cast<const Half*>(list + begin.entry)[half];
+    const bool works = !(begin == end);
+    const auto* const row = reinterpret_cast<const uint32_t*>(list + (works ? begin.entry : 0));
+    const auto of_row = LoadVec<4>(row + 4 * half);
     auto* const share = reinterpret_cast<Half*>(shares + s);
-    *reinterpret_cast<DecodePlace*>(share + half) = half == 0 ? begin : end;
-    share[2 + half] = of_row;
+    // Word by word: a place that is chosen by its address would lie in memory.
+    share[half] = {{half == 0 ? begin.entry : end.entry, half == 0 ? begin.kv_head : end.kv_head,
+                    half == 0 ? begin.leaf : end.leaf, half == 0 ? begin.tiles : end.tiles}};
+    share[2 + half] = {{works ? of_row.v[0] : 0, works ? of_row.v[1] : 0, works ? of_row.v[2] : 0,
+                        works ? of_row.v[3] : 0}};
   });
 }
 
