@@ -170,8 +170,11 @@ class BulkProducer {
   REPRISE_FN void Announce(const BulkItem& item, uint32_t count) {
     const int slot = Items::At(count), query = Queries::At(count);
     const bool is_tile = kTiles && item.is_tile();
-    if (lane_ == 0 && Items::Turn(count) > 0)
+    if (lane_ == 0 && Items::Turn(count) > 0) {
       BarrierWait(shared_.Barrier(kBarriers.item_empty + slot), Items::Turn(count) - 1);
+      // Over by now. Of whole rows nobody else waits for it, and every phase should have a waiter.
+      BarrierWait(shared_.Barrier(kBarriers.arrived + slot), Items::Turn(count) - 1);
+    }
     if constexpr (kTiles) {
       SyncWarp();
       if (is_tile && lane_ < kBulkWarps) shared_.Places(slot)[lane_] = chunks_before_;
