@@ -34,6 +34,7 @@ OTHER_LINES = ("find_package(",)
 SMALLER = {
     "--device": "host",
     "--contexts": "32,64",
+    "--shared-prefix": "16",
     "--max-new-tokens": "4",
     "--kv-cache": "64MiB",
     "--requests": "4",
