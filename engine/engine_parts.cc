@@ -60,7 +60,6 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
 
   REPRISE_ASSIGN_OR_RETURN(
       state, StepState::Create(device, *stream, *decoder, *kernel_set, info.kv_dtype, info.limits));
-  state->attention.min_tile_tokens = options.min_shared_tokens;
   info.memory.workspace_bytes = state->bytes();
   return LoadAttentionTree();
 }

@@ -62,6 +62,7 @@ kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSp
       .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
       .max_prompt_tokens = static_cast<uint32_t>(widest_mixed),
       .pipeline_depth = o.pipeline_depth,
+      .min_shared_tokens = o.min_shared_tokens,
       .adjust_logits = o.adjust_logits,
       .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
       .max_prompt_logprobs = o.max_prompt_logprobs,

@@ -24,7 +24,9 @@ void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::Kernel
   attention.num_kv_heads = static_cast<uint32_t>(spec.num_kv_heads);
   const auto heads = static_cast<int32_t>(spec.num_heads);
   attention.num_shares = kernels::NumDecodeShares(kernels, heads, geometry.layout());
-  attention.tile_members = kernels::TileMembers(kernels, heads, geometry.layout());
+  attention.min_tile_tokens = limits.min_shared_tokens;
+  if (limits.min_shared_tokens != 0)
+    attention.tile_members = kernels::TileMembers(kernels, heads, geometry.layout());
 }
 
 void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers) {
@@ -49,7 +51,7 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   buffers.Add(&plan.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.max_splits),
               "plan.decode_items");
   buffers.Add(&plan.decode_rows, dealt ? 2 * rows : 0, "plan.decode_rows");
-  buffers.Add(&plan.prefix_members, dealt ? rows : 0, "plan.prefix_members");
+  buffers.Add(&plan.prefix_members, attention.tile_members != 0 ? rows : 0, "plan.prefix_members");
   buffers.Add(&plan.decode_shares, attention.num_shares, "plan.decode_shares");
   buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, attention.max_splits),
               "plan.prefill_items");

@@ -112,6 +112,10 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
   app->add_flag_callback(
       "--no-batch-invariance", [flags] { flags->engine.batch_invariant = false; },
       "Let a tree cut rows by what runs beside them: their bits may depend on it then");
+  AddOption(app, "--min-shared-tokens", &flags->engine.min_shared_tokens, UnsignedIn(0, 1u << 30),
+            "N", "0",
+            "Read a prefix that rows share once for several of them where it has so many tokens, "
+            "such as 4096; 0: for each row");
   app->add_flag("--poison", flags->diagnostics.poison,
                 "Fill what must never be read with NaN: slow, a test mode");
 }

@@ -93,7 +93,8 @@ absl::Status LaunchNative(runtime::Stream& stream, const KernelSet& kernels,
 
 absl::Status LaunchBulkDecode(runtime::Stream& stream, const KernelSet& kernels,
                               const AttentionArgs& args) {
-  const LoadedKernel* const kernel = BulkDecodeKernel(kernels, args.num_heads, args.kv);
+  const LoadedKernel* const kernel =
+      BulkDecodeKernel(kernels, args.num_heads, args.kv, args.prefix_members != nullptr);
   if (kernel == nullptr || !args.kv.swizzled)
     return absl::FailedPreconditionError(absl::StrCat(
         "attention: decode shares for ", args.num_heads, " heads over ", args.kv.num_kv_heads,

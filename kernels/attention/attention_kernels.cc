@@ -15,7 +15,7 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 #if REPRISE_ON_GPU && !REPRISE_BULK_COPY
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, bool kTiles>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs&, unsigned char*) {}
 #endif
 

@@ -70,24 +70,25 @@ bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
 }
 
 const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads,
-                                     const KvLayout& kv) {
+                                     const KvLayout& kv, bool tiles) {
   if (num_heads / kv.num_kv_heads > kBulkMaxGroup || kv.block_size % kBulkChunk != 0 ||
       !kv.CanSwizzle())
     return nullptr;
-  const LoadedKernel* const kernel = kernels.Find(kAttentionDecodeBulk, kv.head_dim, kv.dtype);
+  const KernelFamily& family = tiles ? kAttentionDecodeBulkTiles : kAttentionDecodeBulk;
+  const LoadedKernel* const kernel = kernels.Find(family, kv.head_dim, kv.dtype);
   if (kernel == nullptr || BulkLayout(kv.head_dim).bytes > kernels.device.max_shared_bytes)
     return nullptr;
   return kernel;
 }
 
 uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv) {
-  if (BulkDecodeKernel(kernels, num_heads, kv) == nullptr) return 0;
+  if (BulkDecodeKernel(kernels, num_heads, kv, false) == nullptr) return 0;
   return static_cast<uint32_t>(kernels.device.num_multiprocessors *
                                BulkBlocksPerMultiprocessor(kv.head_dim));
 }
 
 uint32_t TileMembers(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv) {
-  if (BulkDecodeKernel(kernels, num_heads, kv) == nullptr) return 0;
+  if (BulkDecodeKernel(kernels, num_heads, kv, true) == nullptr) return 0;
   return static_cast<uint32_t>(BulkTileMembers(num_heads / kv.num_kv_heads));
 }
 

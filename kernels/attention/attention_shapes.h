@@ -21,7 +21,7 @@ struct MatrixAttentionLaunch {
 
 // The instance of the bulk decode kernel for such a call; nullptr where there is none.
 const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads,
-                                     const KvLayout& kv);
+                                     const KvLayout& kv, bool tiles);
 
 // REQUIRES: MatrixAttentionFits.
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,

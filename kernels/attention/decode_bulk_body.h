@@ -19,8 +19,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// The four warps that compute. kTiles: of a block whose share comes to tiles; the others are spared
-// what only tiles ask for.
+// The four warps that compute. kTiles: whether shares come to tiles, which kernels without are
+// spared: where other kernels ran before, much of a short launch's time is the loading of code.
 template <typename T, int kHeadSize, bool kTiles>
 class BulkConsumer {
  public:
@@ -349,24 +349,12 @@ REPRISE_FN void InitBulkBarriers(const BulkShared<kHeadSize>& shared, bool tiles
 }
 
 template <typename T, int kHeadSize, bool kTiles>
-REPRISE_FN void RunBulkShare(const AttentionArgs& a, const BulkShared<kHeadSize>& shared,
-                             const DecodeShare& share) {
-  if (Warp() < kBulkWarps) {
-    BulkConsumer<T, kHeadSize, kTiles>(a, shared).Run();
-  } else if (Warp() == kBulkWarps) {
-    BulkProducer<T, kHeadSize, kTiles>(a, shared, share).Run();
-  } else {
-    CountBulkArrivals<kHeadSize, kTiles>(a, shared);
-  }
-}
-
-template <typename T, int kHeadSize>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* base) {
   if (!a.reads_ahead) WaitForPrevious();
   const DecodeShare share = a.shares[BlockX()];
   const bool has_work = !(share.begin == share.end);  // not waited for yet
   const BulkShared<kHeadSize> shared{base};
-  if (Warp() == 0) InitBulkBarriers(shared, share.begin.tiles != 0);
+  if (Warp() == 0) InitBulkBarriers(shared, kTiles);
   // Query rows beyond the group are read and never used.
   constexpr uint32_t kQueryBytes = kBulkQueries * kBulkMaxGroup * BulkRowBytes(kHeadSize);
   for (uint32_t i = static_cast<uint32_t>(ThreadX()) * 16; i < kQueryBytes; i += kBulkThreads * 16)
@@ -377,10 +365,12 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
     if (BlockX() == 0) WaitForPrevious();
     return;
   }
-  if (share.begin.tiles != 0) {
-    RunBulkShare<T, kHeadSize, true>(a, shared, share);
+  if (Warp() < kBulkWarps) {
+    BulkConsumer<T, kHeadSize, kTiles>(a, shared).Run();
+  } else if (Warp() == kBulkWarps) {
+    BulkProducer<T, kHeadSize, kTiles>(a, shared, share).Run();
   } else {
-    RunBulkShare<T, kHeadSize, false>(a, shared, share);
+    CountBulkArrivals<kHeadSize, kTiles>(a, shared);
   }
 }
 

@@ -63,9 +63,6 @@ struct PrefixMember {
 };
 static_assert(sizeof(PrefixMember) == 16);
 
-// From how many shared tokens on tiles take less time than rows that are attended alone: a warp
-// takes all chunks of a tile's leaf, one after the other.
-inline constexpr uint32_t kMinTileTokens = 2048;
 // How many of so many shared tokens are read once: whole multiples of what leaves begin at.
 constexpr uint32_t TilePrefix(uint32_t tokens) { return tokens / kLeafMultiple * kLeafMultiple; }
 
@@ -81,8 +78,8 @@ struct alignas(16) DealtRow {
 struct alignas(16) DecodePlace {
   uint32_t entry;  // in the list of rows: an entry of the step or, behind these, a tile
   uint32_t kv_head;
-  uint32_t leaf;   // of its own ones
-  uint32_t tiles;  // of where a share begins: whether it comes to tiles; else 0
+  uint32_t leaf;  // of its own ones
+  uint32_t unused;
 
   constexpr bool operator==(const DecodePlace& other) const {
     return entry == other.entry && kv_head == other.kv_head && leaf == other.leaf;

@@ -97,29 +97,53 @@
     (AttentionPrefillMatrixBody<F16, 128, E4m3>), AttentionArgs, Warps(kMatrixWarps), 2, F16,      \
     None, Fp8, 128, HasMatrixFp8HeadSize)                                                          \
   X(reprise_attention_decode_bulk_bf16_64, kAttentionDecodeBulk, Thread,                           \
-    (AttentionDecodeBulkBody<Bf16, 64>), AttentionArgs, Threads(kBulkThreads), 2, Bf16, None,      \
-    Bf16, 64, HasBulkHeadSize)                                                                     \
+    (AttentionDecodeBulkBody<Bf16, 64, false>), AttentionArgs, Threads(kBulkThreads), 2, Bf16,     \
+    None, Bf16, 64, HasBulkHeadSize)                                                               \
   X(reprise_attention_decode_bulk_bf16_128, kAttentionDecodeBulk, Thread,                          \
-    (AttentionDecodeBulkBody<Bf16, 128>), AttentionArgs, Threads(kBulkThreads), 2, Bf16, None,     \
-    Bf16, 128, HasBulkHeadSize)                                                                    \
+    (AttentionDecodeBulkBody<Bf16, 128, false>), AttentionArgs, Threads(kBulkThreads), 2, Bf16,    \
+    None, Bf16, 128, HasBulkHeadSize)                                                              \
   X(reprise_attention_decode_bulk_bf16_192, kAttentionDecodeBulk, Thread,                          \
-    (AttentionDecodeBulkBody<Bf16, 192>), AttentionArgs, Threads(kBulkThreads), 1, Bf16, None,     \
-    Bf16, 192, HasBulkHeadSize)                                                                    \
+    (AttentionDecodeBulkBody<Bf16, 192, false>), AttentionArgs, Threads(kBulkThreads), 1, Bf16,    \
+    None, Bf16, 192, HasBulkHeadSize)                                                              \
   X(reprise_attention_decode_bulk_bf16_256, kAttentionDecodeBulk, Thread,                          \
-    (AttentionDecodeBulkBody<Bf16, 256>), AttentionArgs, Threads(kBulkThreads), 1, Bf16, None,     \
-    Bf16, 256, HasBulkHeadSize)                                                                    \
+    (AttentionDecodeBulkBody<Bf16, 256, false>), AttentionArgs, Threads(kBulkThreads), 1, Bf16,    \
+    None, Bf16, 256, HasBulkHeadSize)                                                              \
   X(reprise_attention_decode_bulk_f16_64, kAttentionDecodeBulk, Thread,                            \
-    (AttentionDecodeBulkBody<F16, 64>), AttentionArgs, Threads(kBulkThreads), 2, F16, None, F16,   \
-    64, HasBulkHeadSize)                                                                           \
+    (AttentionDecodeBulkBody<F16, 64, false>), AttentionArgs, Threads(kBulkThreads), 2, F16, None, \
+    F16, 64, HasBulkHeadSize)                                                                      \
   X(reprise_attention_decode_bulk_f16_128, kAttentionDecodeBulk, Thread,                           \
-    (AttentionDecodeBulkBody<F16, 128>), AttentionArgs, Threads(kBulkThreads), 2, F16, None, F16,  \
-    128, HasBulkHeadSize)                                                                          \
+    (AttentionDecodeBulkBody<F16, 128, false>), AttentionArgs, Threads(kBulkThreads), 2, F16,      \
+    None, F16, 128, HasBulkHeadSize)                                                               \
   X(reprise_attention_decode_bulk_f16_192, kAttentionDecodeBulk, Thread,                           \
-    (AttentionDecodeBulkBody<F16, 192>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, F16,  \
-    192, HasBulkHeadSize)                                                                          \
+    (AttentionDecodeBulkBody<F16, 192, false>), AttentionArgs, Threads(kBulkThreads), 1, F16,      \
+    None, F16, 192, HasBulkHeadSize)                                                               \
   X(reprise_attention_decode_bulk_f16_256, kAttentionDecodeBulk, Thread,                           \
-    (AttentionDecodeBulkBody<F16, 256>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, F16,  \
-    256, HasBulkHeadSize)                                                                          \
+    (AttentionDecodeBulkBody<F16, 256, false>), AttentionArgs, Threads(kBulkThreads), 1, F16,      \
+    None, F16, 256, HasBulkHeadSize)                                                               \
+  X(reprise_attention_decode_bulk_tiles_bf16_64, kAttentionDecodeBulkTiles, Thread,                \
+    (AttentionDecodeBulkBody<Bf16, 64, true>), AttentionArgs, Threads(kBulkThreads), 2, Bf16,      \
+    None, Bf16, 64, HasBulkHeadSize)                                                               \
+  X(reprise_attention_decode_bulk_tiles_bf16_128, kAttentionDecodeBulkTiles, Thread,               \
+    (AttentionDecodeBulkBody<Bf16, 128, true>), AttentionArgs, Threads(kBulkThreads), 2, Bf16,     \
+    None, Bf16, 128, HasBulkHeadSize)                                                              \
+  X(reprise_attention_decode_bulk_tiles_bf16_192, kAttentionDecodeBulkTiles, Thread,               \
+    (AttentionDecodeBulkBody<Bf16, 192, true>), AttentionArgs, Threads(kBulkThreads), 1, Bf16,     \
+    None, Bf16, 192, HasBulkHeadSize)                                                              \
+  X(reprise_attention_decode_bulk_tiles_bf16_256, kAttentionDecodeBulkTiles, Thread,               \
+    (AttentionDecodeBulkBody<Bf16, 256, true>), AttentionArgs, Threads(kBulkThreads), 1, Bf16,     \
+    None, Bf16, 256, HasBulkHeadSize)                                                              \
+  X(reprise_attention_decode_bulk_tiles_f16_64, kAttentionDecodeBulkTiles, Thread,                 \
+    (AttentionDecodeBulkBody<F16, 64, true>), AttentionArgs, Threads(kBulkThreads), 2, F16, None,  \
+    F16, 64, HasBulkHeadSize)                                                                      \
+  X(reprise_attention_decode_bulk_tiles_f16_128, kAttentionDecodeBulkTiles, Thread,                \
+    (AttentionDecodeBulkBody<F16, 128, true>), AttentionArgs, Threads(kBulkThreads), 2, F16, None, \
+    F16, 128, HasBulkHeadSize)                                                                     \
+  X(reprise_attention_decode_bulk_tiles_f16_192, kAttentionDecodeBulkTiles, Thread,                \
+    (AttentionDecodeBulkBody<F16, 192, true>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, \
+    F16, 192, HasBulkHeadSize)                                                                     \
+  X(reprise_attention_decode_bulk_tiles_f16_256, kAttentionDecodeBulkTiles, Thread,                \
+    (AttentionDecodeBulkBody<F16, 256, true>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, \
+    F16, 256, HasBulkHeadSize)                                                                     \
   X(reprise_attention_prefill_matrix_bf16_32, kAttentionPrefillMatrix, Thread,                     \
     (AttentionPrefillMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
     Bf16, 32, HasMatrixHeadSize)                                                                   \
@@ -153,6 +177,8 @@ inline constexpr KernelFamily kAttentionMerge = {"attention", "attention_merge"}
 inline constexpr KernelFamily kAttentionNative = {"attention", "attention_native"};
 inline constexpr KernelFamily kAttentionDecodeMatrix = {"attention", "attention_decode_matrix"};
 inline constexpr KernelFamily kAttentionDecodeBulk = {"attention", "attention_decode_bulk"};
+inline constexpr KernelFamily kAttentionDecodeBulkTiles = {"attention",
+                                                           "attention_decode_bulk_tiles"};
 inline constexpr KernelFamily kAttentionPrefillMatrix = {"attention", "attention_prefill_matrix"};
 
 inline constexpr KernelInstance kAttentionInstances[] = {

@@ -39,7 +39,7 @@ struct AttentionPlanRule {
   uint32_t num_kv_heads = 0;  // for the deal
   // Rows of a tile, BulkTileMembers; 0: every row is attended alone, whatever it shares.
   uint32_t tile_members = 0;
-  uint32_t min_tile_tokens = kMinTileTokens;  // of a group that goes in tiles: what it shares
+  uint32_t min_tile_tokens = 0;   // of a group that goes in tiles: what it shares at least
   uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item at most, PrefillQueryTokens
   uint32_t window = 0;            // sliding window in tokens, of all layers; 0: none
 

@@ -193,11 +193,10 @@ struct DecodeDeal {
 
 // Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
 // them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
-// rows as they were cut, by entry; tiles stand behind num_entries of them. places: [num_shares + 1]
-// shared memory.
+// rows as they were cut, by entry, and tiles behind them. places: [num_shares + 1] shared memory.
 REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const BatchChoice& batch,
-                                 const DecodeDeal<uint64_t>& deal, uint32_t num_entries,
-                                 const DecodeRow* list, DecodePlace* places, DecodeShare* shares) {
+                                 const DecodeDeal<uint64_t>& deal, const DecodeRow* list,
+                                 DecodePlace* places, DecodeShare* shares) {
   const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
   if (deal.weight >> 32 == 0) {  // wide weights are slow to divide, and seldom needed
     const DecodeDeal<uint32_t> narrow{deal.rows, deal.num_rows, deal.num_kv_heads, deal.overhead,
@@ -212,10 +211,8 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
   static_assert(sizeof(DecodeShare) == 4 * sizeof(Half));
   b.For(2 * static_cast<int>(rule.num_shares), [&](int i) {
     const int s = i / 2, half = i % 2;
-    DecodePlace begin = places[s];
+    const DecodePlace begin = places[s];
     const DecodePlace end = places[s + 1];
-    const bool in_tiles = end.kv_head != 0 || end.leaf != 0 || end.entry > num_entries;
-    if (end.entry >= num_entries && in_tiles) begin.tiles = 1;
     // A block with nothing to do looks at no row.
     const bool works = !(begin == end);
     const auto* const row = reinterpret_cast<const uint32_t*>(list + (works ? begin.entry : 0));
@@ -223,7 +220,7 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const 
     auto* const share = reinterpret_cast<Half*>(shares + s);
     // Word by word: a place that is chosen by its address would lie in memory.
     share[half] = {{half == 0 ? begin.entry : end.entry, half == 0 ? begin.kv_head : end.kv_head,
-                    half == 0 ? begin.leaf : end.leaf, half == 0 ? begin.tiles : end.tiles}};
+                    half == 0 ? begin.leaf : end.leaf, 0}};
     share[2 + half] = {{works ? of_row.v[0] : 0, works ? of_row.v[1] : 0, works ? of_row.v[2] : 0,
                         works ? of_row.v[3] : 0}};
   });

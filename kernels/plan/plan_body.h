@@ -160,8 +160,8 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
                               &weight);
     const DecodeDeal<uint64_t> deal{dealt, num_dealt, rule.num_kv_heads, of_batch.leaf_overhead,
                                     uint64_t{weight} * rule.num_kv_heads};
-    PlanDecodeShares(b, rule, of_batch, deal, num_rows, p.decode_rows,
-                     b.Shared<DecodePlace>(layout.places), p.decode_shares);
+    PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
+                     p.decode_shares);
   }
   const PlanLists lists{a, decide, of_batch, running, num_rows};
   if (rule.num_shares == 0) {

@@ -19,6 +19,7 @@ struct StepLimits {
   uint32_t max_step_tokens = 0;    // query tokens of one step: the largest bucket
   uint32_t max_prompt_tokens = 0;  // of these in a step with chunks: the largest mixed bucket
   uint32_t pipeline_depth = 0;     // steps in flight
+  uint32_t min_shared_tokens = 0;  // see DecodeEngineOptions
   // Of sampling. A 0 or false among these switches off what it bounds.
   bool adjust_logits = false;        // penalties, logit bias, allowed tokens and min_tokens
   uint32_t max_logit_rows = 0;       // rows of a step that return their logits

@@ -61,7 +61,7 @@ class PrefixGroupTest : public ::testing::TestWithParam<KernelTestParam> {
     TestEngineOptions options{.dtype = GetParam().dtype};
     options.model = {.hidden_size = 64, .num_layers = 2, .num_heads = 4, .head_dim = 64};
     options.engine.block_size = kBlockSize;
-    options.engine.min_shared_tokens = 0;
+    options.engine.min_shared_tokens = 1;
     options.engine.kv_cache_bytes = uint64_t{16} << 20;
     options.engine.decode_buckets = {4};
     options.engine.mixed_buckets = {256};

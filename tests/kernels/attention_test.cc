@@ -408,7 +408,6 @@ class AttentionTest : public KernelTest {
         .num_shares = num_shares,
         .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
         .tile_members = TileMembers(planned_kernels(), c.num_heads, batch.layout),
-        .min_tile_tokens = 0,
         .window = c.window};
     kernels::AttentionTree tree;
     tree.rows.leaves[0].split = {kernels::kLeafMultiple, c.split.max_splits,

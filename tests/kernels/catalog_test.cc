@@ -89,7 +89,9 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
     std::set<std::string_view> missing;
     for (const KernelInstance& instance : AllInstances())
       if (instance.style != kernels::KernelStyle::kHost && !instance.Fits(kernels::TraitsOf(unit)))
-        if (instance.family != &kernels::kAttentionDecodeBulk) missing.insert(instance.symbol);
+        if (instance.family != &kernels::kAttentionDecodeBulk &&
+            instance.family != &kernels::kAttentionDecodeBulkTiles)
+          missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
                              "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
                              "reprise_linear_matrix_bf16_128", "reprise_linear_matrix_f16_128",
@@ -159,6 +161,8 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
       }
     }
   }
+  for (const kernels::AttentionCase& c : kernels::kAttentionPrefixCases)
+    if (has_bulk(c)) worked.emplace(&kernels::kAttentionDecodeBulkTiles, c.head_dim);
   for (const kernels::LinearCase& c : kernels::kLinearCases)
     if (c.rows != 0) worked.insert(smallest(kernels::kLinearMatrix, static_cast<int>(c.max_rows)));
   for (const KernelInstance& instance : AllInstances())

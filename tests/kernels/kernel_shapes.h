@@ -96,6 +96,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kAttentionMerge, NoSharedBytes},
     {&kernels::kAttentionDecodeMatrix, AttentionDecodeMatrixBytes},
     {&kernels::kAttentionDecodeBulk, AttentionDecodeBulkBytes},
+    {&kernels::kAttentionDecodeBulkTiles, AttentionDecodeBulkBytes},
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
     {&kernels::kSiluMul, NoSharedBytes},
     {&kernels::kSamplePartial, NoSharedBytes},

@@ -360,7 +360,6 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
     kernels::AttentionPlanRule rule{.num_shares = num_shares,
                                     .num_kv_heads = 3,
                                     .tile_members = kTileMembers,
-                                    .min_tile_tokens = 0,
                                     .prefill_q_tokens = 16,
                                     .window = window};
     HostPlan plan(rule, tree);

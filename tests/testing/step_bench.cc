@@ -90,7 +90,6 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
                      .num_shares = c.num_shares,
                      .num_kv_heads = c.num_kv_heads,
                      .tile_members = c.tile_members,
-                     .min_tile_tokens = 0,
                      .prefill_q_tokens = c.prefill_q_tokens,
                      .window = c.window};
   plan_.block_size = c.block_size;

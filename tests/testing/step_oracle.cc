@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <tuple>
 
 namespace reprise::testing {
 namespace {
@@ -379,9 +378,6 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
   for (uint32_t s = 0; s < rule.num_shares; ++s) {
     kernels::DecodeShare share{place(s), place(s + 1), {}};
     if (!(share.begin == share.end)) share.row = plan.decode_rows[share.begin.entry];
-    const auto entries = static_cast<uint32_t>(num_tokens.size());
-    const auto [entry, kv_head, leaf, unused] = share.end;
-    if (std::tuple(entry, kv_head, leaf) > std::tuple(entries, 0u, 0u)) share.begin.tiles = 1;
     plan.decode_shares.push_back(share);
   }
 }

@@ -141,6 +141,7 @@ BufferLimits BufferLimits::For(const std::vector<BenchCell>& cells, const Attent
     limits.max_rows = std::max(limits.max_rows, static_cast<uint32_t>(cell.rows.size()));
     limits.max_query_tokens = std::max(limits.max_query_tokens, cell.query_tokens());
     limits.max_pages = std::max(limits.max_pages, pages);
+    limits.shares_prefixes |= cell.shared_tokens != 0;
     limits.pool_pages =
         std::max(limits.pool_pages,
                  pages * PageSpacing(cell, shape, pool_bytes, max_calls) + limits.max_calls);
@@ -167,8 +168,8 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   kernels::AttentionPlanRule& rule = plan_.attention;
   rule = shape_.rule();
   rule.num_shares = TreeLimitsOf(shape_, kernels).num_shares;
-  rule.tile_members = kernels::TileMembers(kernels, shape_.num_heads, shape_.kv());
-  rule.min_tile_tokens = 0;  // what rows are told to share is what is measured
+  if (limits_.shares_prefixes)
+    rule.tile_members = kernels::TileMembers(kernels, shape_.num_heads, shape_.kv());
   kv_layout_.swizzled = rule.num_shares != 0;
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
@@ -244,7 +245,7 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   attention_.num_heads = shape_.num_heads;
   attention_.kv = kv_layout_;
   attention_.decode_rows = plan_.plan.decode_rows;
-  attention_.prefix_members = plan_.plan.prefix_members;
+  if (plan_.attention.tile_members != 0) attention_.prefix_members = plan_.plan.prefix_members;
   attention_.shares = plan_.plan.decode_shares;
   attention_.scale = shape_.softmax_scale();
   attention_.window = shape_.window;

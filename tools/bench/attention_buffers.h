@@ -73,6 +73,7 @@ struct BufferLimits {
   uint64_t pool_pages = 1;       // in all
   uint32_t max_calls = 1;        // calls of a graph
   uint32_t num_trees = 1;        // that plans decide by
+  bool shares_prefixes = false;  // whether rows of any cell do
 
   // For all of `cells`, of which each cycles over at least pool_bytes of KV where max_calls pages
   // apart suffice for that.

@@ -56,6 +56,14 @@ absl::Status EnqueueOverItems(const AttentionCall& call) {
   return EnqueueAttention<kCandidate>({call.stream, call.kernels, call.plan, args, call.mixed});
 }
 
+// By the kernel that engines run where prefixes are not to be shared.
+absl::Status EnqueueAlone(const AttentionCall& call) {
+  kernels::AttentionArgs args = call.attention;
+  args.prefix_members = nullptr;
+  return EnqueueAttention<AttentionCandidate::kBest>(
+      {call.stream, call.kernels, call.plan, args, call.mixed});
+}
+
 // Decode rows by a launch for the splits and one that merges them. Chunks of prompts, which such
 // kernels do not split, as over items.
 absl::Status EnqueueTwoKernels(const AttentionCall& call) {
@@ -78,7 +86,7 @@ constexpr AttentionCandidateEntry kCandidates[] = {
     {.name = "alone",
      .description = "the same with every row attended alone, whatever it shares",
      .enqueue_plan = EnqueueAlonePlan,
-     .enqueue_attention = EnqueueAttention<AttentionCandidate::kBest>},
+     .enqueue_attention = EnqueueAlone},
     {.name = "splits",
      .description = "the same without bulk copies: a work item per split, dealt in turns",
      .enqueue_plan = EnqueueItemsPlan,
