@@ -216,7 +216,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
       StorePrefillRows<T, kHeadSize>(a, item, group, rows, row0, softmax);
       if (item.num_splits != 1 && a.arrivals != nullptr &&
           ArriveAsSplit(ReadAgain(a), item, reinterpret_cast<uint32_t*>(shared + kLayout.flag)))
-        MergeSplitsSeldom<T>(ReadAgain(a), item, group);
+        MergeSplitsSeldom<T>(ReadAgain(a), item, group, BlockThreads());
     }
   }
 }

@@ -89,4 +89,13 @@ void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d) {
   bf16 ? Wmma<true>(all, lane, d) : Wmma<false>(all, lane, d);
 }
 
+float DotProduct(bool bf16, float d, const uint16_t (&row)[kDepth],
+                 const uint16_t (&column)[kDepth]) {
+  double sum = d;
+  for (int k = 0; k < kDepth; ++k)
+    sum += bf16 ? double{runtime::Bf16ToFloat(row[k])} * runtime::Bf16ToFloat(column[k])
+                : double{runtime::F16ToFloat(row[k])} * runtime::F16ToFloat(column[k]);
+  return static_cast<float>(sum);
+}
+
 }  // namespace reprise::emulator

@@ -10,6 +10,7 @@
 #define REPRISE_TESTS_EMULATOR_MATRIX_UNIT_H_
 
 #include <cstddef>
+#include <cstdint>
 
 namespace reprise::emulator {
 
@@ -25,6 +26,9 @@ void MultiplyMfma(bool bf16, const std::byte* all, int lane, float* d);
 // reads A and B of both halves of the warp and wants them equal; which half it takes for what is
 // not promised, so each element here takes A from its own half and B from the other.
 void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d);
+
+// d + the product of 16 elements of a row of A and of a column of B, bf16 or f16.
+float DotProduct(bool bf16, float d, const uint16_t (&row)[16], const uint16_t (&column)[16]);
 
 }  // namespace reprise::emulator
 

@@ -10,6 +10,7 @@
 
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/decode_bulk_geometry.h"
+#include "kernels/attention/prefill_group_geometry.h"
 #include "kernels/catalog.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/plan/plan_args.h"
@@ -62,6 +63,9 @@ inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits, in
 inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&, int tile) {
   return kernels::BulkLayout(tile).bytes;
 }
+inline size_t AttentionPrefillGroupBytes(const kernels::DeviceTraits&, int tile) {
+  return kernels::GroupLayout(tile).bytes;
+}
 inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits, int tile) {
   return kernels::MatrixPrefillLayout(traits, tile).bytes;
 }
@@ -83,6 +87,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kAttentionMerge, NoSharedBytes},
     {&kernels::kAttentionDecodeMatrix, AttentionDecodeMatrixBytes},
     {&kernels::kAttentionDecodeBulk, AttentionDecodeBulkBytes},
+    {&kernels::kAttentionPrefillGroup, AttentionPrefillGroupBytes},
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
     {&kernels::kSiluMul, NoSharedBytes},
     {&kernels::kSamplePartial, NoSharedBytes},
