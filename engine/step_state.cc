@@ -22,8 +22,12 @@ void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::Kernel
   max_rows = limits.max_rows;
   attention = decoder.attention_plan();
   attention.num_kv_heads = static_cast<uint32_t>(spec.num_kv_heads);
-  attention.num_shares =
-      kernels::NumDecodeShares(kernels, static_cast<int32_t>(spec.num_heads), geometry.layout());
+  const auto num_heads = static_cast<int32_t>(spec.num_heads);
+  kernels::KvLayout layout = geometry.layout();
+  attention.num_shares = kernels::NumDecodeShares(kernels, num_heads, layout);
+  layout.swizzled = attention.num_shares != 0;
+  attention.prefill_q_tokens = kernels::PrefillQueryTokens(
+      spec.num_heads / spec.num_kv_heads, kernels::NumPrefillRows(kernels, num_heads, layout));
 }
 
 void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers) {

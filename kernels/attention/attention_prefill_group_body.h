@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged prefill attention on products of warpgroups, thread style: for heads of whole panels in a
 // swizzled cache, whose pages are operands as bulk copies bring them. A block has two warpgroups of
-// 64 query rows each, and a warp that requests KV ahead of them (prefill_group_producer.h). Each
+// 64 query rows each, and four warps that request KV ahead of them (prefill_group_producer.h). Each
 // warpgroup asks for the scores of a tile, then for the weighted sum of the tile before, and works
 // on the scores while that sum runs; the two warpgroups fill each other's gaps. Static grid: no
 // block waits for another, and a row's bits depend on its work items alone.
@@ -10,162 +10,9 @@
 
 #include "kernels/attention/attention_matrix_body.h"
 #include "kernels/attention/prefill_group_producer.h"
-#include "kernels/device/matrix_group.h"
+#include "kernels/attention/prefill_group_softmax.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
-
-// What a thread holds of its warpgroup's 64 rows: the running softmax, and its products.
-template <typename T, int kHeadSize>
-class GroupSoftmax {
- public:
-  using Warp = WarpSoftmax<T, kHeadSize, kGroupTile>;
-  using Scores = typename Warp::Scores;
-  static constexpr int kSums = kHeadSize / 16;  // fragments
-
-  REPRISE_FN void Begin() {
-    REPRISE_UNROLL
-    for (int c = 0; c < kSums; ++c) acc_[c].Clear();
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h) {
-      max_[h] = -Infinity();
-      sum_[h] = 0.0f;
-    }
-  }
-
-  // Starts scores = Q K^T.
-  REPRISE_FN void StartScores(uint32_t query, uint32_t keys) {
-    products_.Begin();
-    REPRISE_UNROLL
-    for (int k = 0; k < kHeadSize / 16; ++k) {
-      const uint32_t panel = static_cast<uint32_t>(k / 4), step = static_cast<uint32_t>(k % 4) * 32;
-      products_.template MultiplyRows<T>(scores_,
-                                         query + panel * kPrefillGroupRows * kKvPanelBytes + step,
-                                         keys + panel * GroupPanelBytes() + step, k != 0);
-    }
-    products_.Commit();
-  }
-  // Starts adding weights V to the sums.
-  REPRISE_FN void StartSums(uint32_t values) {
-    products_.Begin();
-    REPRISE_UNROLL
-    for (int t = 0; t < kGroupTile / 16; ++t)
-      products_.template MultiplyColumns<T>(acc_, weights_[t],
-                                            values + static_cast<uint32_t>(t) * 16 * kKvPanelBytes,
-                                            GroupPanelBytes());
-    products_.Commit();
-  }
-  // Where sums were started after them: the scores alone are waited for.
-  REPRISE_FN void WaitForScores(bool sums_run) {
-    if (sums_run) {
-      products_.template Wait<1>(scores_);
-    } else {
-      products_.template Wait<0>(scores_);
-    }
-  }
-  REPRISE_FN void WaitForSums() { products_.template Wait<0>(acc_); }
-
-  // Hides columns of the tile but [begin[h], end[h]) from row MatrixRow(h). Both count from the
-  // lane's first column, so that what an element is compared with is a constant.
-  REPRISE_FN void Mask(const int (&begin)[kLaneRows], const int (&end)[kLaneRows]) {
-    REPRISE_UNROLL
-    for (int t = 0; t < kGroupTile / 16; ++t) {
-      REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<16>; ++j) {
-          const int column = t * 16 + MatrixColumn(j) - MatrixColumn(0);
-          if (column < begin[h] || column >= end[h]) scores_[t].v[At(h, j)] = -Infinity();
-        }
-      }
-    }
-  }
-
-  // ALiBi's part, for row MatrixRow(h); first: of the lane's first column, from the query's token.
-  REPRISE_FN void AddAlibi(int h, uint32_t first, float slope) {
-    REPRISE_UNROLL
-    for (int t = 0; t < kGroupTile / 16; ++t) {
-      REPRISE_UNROLL
-      for (int j = 0; j < kLaneColumns<16>; ++j)
-        scores_[t].v[At(h, j)] += AlibiBias(
-            slope, first + static_cast<uint32_t>(t * 16 + MatrixColumn(j) - MatrixColumn(0)), 0);
-    }
-  }
-
-  // Turns scores, times a factor above 0, into weights relative to the running maximum.
-  REPRISE_FN void Weigh(float factor) {
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h) {
-      float top = -Infinity();
-      REPRISE_UNROLL
-      for (int t = 0; t < kGroupTile / 16; ++t) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<16>; ++j) top = Max(top, scores_[t].v[At(h, j)]);
-      }
-      top = Max(max_[h], ReduceRow(top, [](float x, float y) { return Max(x, y); }) * factor);
-      const float base = SoftmaxBase(top);
-      rescale_[h] = Exp2(max_[h] - base);
-      max_[h] = top;
-      float sum = 0.0f;
-      REPRISE_UNROLL
-      for (int t = 0; t < kGroupTile / 16; ++t) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<16>; ++j) {
-          float& x = scores_[t].v[At(h, j)];
-          x = Exp2(MultiplyAdd(x, factor, -base));
-          sum += x;
-        }
-      }
-      sum_[h] = MultiplyAdd(sum_[h], rescale_[h], sum);
-    }
-  }
-  // Once no sums run: makes them relative to the new maximum, and the weights operands.
-  REPRISE_FN void TakeWeights() {
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h) {
-      REPRISE_UNROLL
-      for (int c = 0; c < kSums; ++c) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<16>; ++j) acc_[c].v[At(h, j)] *= rescale_[h];
-      }
-    }
-    REPRISE_UNROLL
-    for (int t = 0; t < kGroupTile / 16; ++t) weights_[t] = ToOperand<T>(scores_[t]);
-  }
-
-  // The rows' sums, complete in every lane. Call once, after the last tile.
-  REPRISE_FN void FinishSums() {
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h)
-      sum_[h] = ReduceRow(sum_[h], [](float x, float y) { return x + y; });
-  }
-
-  // Of row MatrixRow(h).
-  REPRISE_FN float max(int h) const { return max_[h]; }
-  REPRISE_FN float sum(int h) const { return sum_[h]; }
-  // f(column, sums) for all that the lane has of row MatrixRow(h), not normalised; columns count
-  // from the lane's first.
-  template <typename F>
-  REPRISE_FN void ForRuns(int h, F f) const {
-    REPRISE_UNROLL
-    for (int i = 0; i < kSums * kRuns; ++i) {
-      const int c = i / kRuns, run = i % kRuns * kColumnRun;
-      ColumnRun x;
-      REPRISE_UNROLL
-      for (int j = 0; j < kColumnRun; ++j) x.v[j] = acc_[c].v[At(h, run + j)];
-      f(c * 16 + MatrixColumn(run) - MatrixColumn(0), x);
-    }
-  }
-  REPRISE_FN Scores& scores() { return scores_; }
-
- private:
-  static constexpr int kRuns = Warp::kRuns;
-
-  GroupProducts products_;
-  Scores scores_;
-  MatrixA weights_[kGroupTile / 16];
-  MatrixD<16> acc_[kSums];
-  float max_[kLaneRows], sum_[kLaneRows], rescale_[kLaneRows];
-};
 
 // The eight warps that compute.
 template <typename T, int kHeadSize>
@@ -260,24 +107,32 @@ class GroupConsumer {
                            static_cast<uint32_t>(row0_ / kGroupRows) * kGroupRows * kKvPanelBytes;
     uint32_t token = item.tile_origin;
     AwaitKeys();
+    AwaitTurn();
     softmax.StartScores(query, SharedAddress(shared_.Keys(Stages::At(keys_))));
+    EndTurn();
     softmax.WaitForScores(false);
     ReleaseKeys();
     Weigh(item, sight, token, softmax);
     softmax.TakeWeights();
+    if (mine > 1) AwaitKeys();
     for (uint32_t tile = 1; tile < mine; ++tile) {
       token += kGroupTile;
-      AwaitKeys();
+      AwaitTurn();
       softmax.StartScores(query, SharedAddress(shared_.Keys(Stages::At(keys_))));
+      softmax.Rescale();
       AwaitValues();
       softmax.StartSums(SharedAddress(shared_.Values(Stages::At(values_))));
+      EndTurn();
       softmax.WaitForScores(true);
       ReleaseKeys();
       Weigh(item, sight, token, softmax);
+      // A loop in the code here keeps the compiler from waiting for the sums first.
+      if (tile + 1 < mine) AwaitKeys();
       softmax.WaitForSums();
       ReleaseValues();
       softmax.TakeWeights();
     }
+    softmax.Rescale();
     AwaitValues();
     softmax.StartSums(SharedAddress(shared_.Values(Stages::At(values_))));
     softmax.WaitForSums();
@@ -390,6 +245,8 @@ class GroupConsumer {
   // A tile that the warpgroup does not look at. It waits all the same: a barrier's arrivals are of
   // one turn.
   REPRISE_FN void PassTile() {
+    AwaitTurn();
+    EndTurn();
     AwaitKeys();
     ReleaseKeys();
     AwaitValues();
@@ -397,6 +254,19 @@ class GroupConsumer {
   }
 
   // ---- barriers of those who compute ----
+
+  // The warpgroups ask for products in turn, tile after tile: one's softmax falls into the other's
+  // products.
+  REPRISE_FN void AwaitTurn() const {
+    const uint32_t warpgroup = static_cast<uint32_t>(row0_ / kGroupRows);
+    if (warpgroup + turns_ > 0)
+      BarrierWait(shared_.Barrier(kBarriers.turn + row0_ / kGroupRows), turns_ + warpgroup - 1);
+  }
+  REPRISE_FN void EndTurn() {
+    ++turns_;
+    SyncWarp();
+    if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.turn + 1 - row0_ / kGroupRows));
+  }
 
   REPRISE_FN void SyncWarpgroup() {
     uint64_t* const barrier = shared_.Barrier(kBarriers.query + row0_ / kGroupRows);
@@ -427,16 +297,18 @@ class GroupConsumer {
   const uint32_t window_;
   const float score_factor_;
   uint32_t keys_ = 0, values_ = 0;  // tiles so far
-  uint32_t meetings_ = 0, merges_ = 0;
+  uint32_t turns_ = 0, meetings_ = 0, merges_ = 0;
 };
 
 // How many arrivals complete a phase.
 REPRISE_FN uint32_t GroupArrivals(const GroupBarriers& barriers, int index) {
-  const bool of_warps = (index >= barriers.keys_empty && index < barriers.values_full) ||
-                        (index >= barriers.values_empty && index < barriers.item_full) ||
-                        (index >= barriers.item_empty && index < barriers.query);
-  if (of_warps) return kGroupComputeWarps;
-  if (index < barriers.query) return 1;
+  if (index < barriers.keys_empty) return kGroupRequestWarps / 2;
+  if (index < barriers.values_full) return kGroupComputeWarps;
+  if (index < barriers.values_empty) return kGroupRequestWarps / 2;
+  if (index < barriers.item_full) return kGroupComputeWarps;
+  if (index < barriers.item_empty) return 1;
+  if (index < barriers.turn) return kGroupComputeWarps;
+  if (index < barriers.query) return kGroupWarps;
   return index == barriers.merge ? kGroupComputeThreads : kGroupWarps * kWarpSize;
 }
 
@@ -454,7 +326,7 @@ REPRISE_FN void AttentionPrefillGroupBody(const AttentionArgs& a, unsigned char*
   SyncBlock();
   if (Warp() >= kGroupComputeWarps) {
     GiveRegisters<kGroupRequestRegisters>();
-    if (Warp() == kGroupComputeWarps) GroupProducer<T, kHeadSize>(a, shared).Run();
+    GroupProducer<T, kHeadSize>(a, shared).Run();
   } else {
     TakeRegisters<kGroupComputeRegisters>();
     GroupConsumer<T, kHeadSize>(a, shared).Run();

@@ -82,7 +82,7 @@ uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLa
 const LoadedKernel* GroupPrefillKernel(const KernelSet& kernels, int32_t num_heads,
                                        const KvLayout& kv) {
   if (num_heads / kv.num_kv_heads > kMatrixMaxGroup || kv.block_size % kGroupChunk != 0 ||
-      !kv.swizzled || !kv.CanSwizzle())
+      !kv.swizzled || kv.dtype != kernels.dtype)
     return nullptr;
   const LoadedKernel* const kernel = kernels.Find(kAttentionPrefillGroup, kv.head_dim);
   if (kernel == nullptr || GroupLayout(kv.head_dim).bytes > kernels.device.max_shared_bytes)

@@ -11,10 +11,12 @@
 
 namespace reprise::kernels {
 
-// Two warpgroups that compute, of 64 query rows each, and one whose first warp requests KV.
+// Two warpgroups that compute, of 64 query rows each, and four warps that request
+// KV.
 inline constexpr int kGroupComputeWarps = 8;
 inline constexpr int kGroupComputeThreads = 32 * kGroupComputeWarps;
-inline constexpr int kGroupThreads = kGroupComputeThreads + 128;
+inline constexpr int kGroupRequestWarps = 4;
+inline constexpr int kGroupThreads = kGroupComputeThreads + 32 * kGroupRequestWarps;
 // Registers of their threads: those who compute hold a tile's scores, weights and sums at once.
 inline constexpr int kGroupComputeRegisters = 216;
 inline constexpr int kGroupRequestRegisters = 72;
@@ -36,6 +38,7 @@ constexpr uint32_t GroupTileBytes(int head_size) {
 struct GroupBarriers {
   int keys_full, keys_empty, values_full, values_empty;  // [stages]
   int item_full, item_empty;                             // [kGroupItems]
+  int turn;                                              // [2] a warpgroup's, by the other's warps
   int query;                                             // [2] of a warpgroup's threads
   int merge;                                             // [1] of the threads that compute
   int count;
@@ -48,7 +51,8 @@ constexpr GroupBarriers GroupBarriersFor(int head_size) {
   b.values_empty = b.values_full + stages;
   b.item_full = b.values_empty + stages;
   b.item_empty = b.item_full + kGroupItems;
-  b.query = b.item_empty + kGroupItems;
+  b.turn = b.item_empty + kGroupItems;
+  b.query = b.turn + 2;
   b.merge = b.query + 2;
   b.count = b.merge + 1;
   return b;

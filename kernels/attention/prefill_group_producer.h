@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The warp of a group prefill block that requests KV: it walks the block's work items, and asks for
-// every tile of K and of V as soon as there is room for it. Page indices and the next item are
-// loaded ahead. Part of attention_prefill_group_body.h.
+// The four warps of a group prefill block that request KV: they walk the block's work items, and
+// ask for every tile of K and of V as soon as there is room for it. Page indices and the next item
+// are loaded ahead. Two of them ask for K and two for V, each for half of a tile: a warp issues the
+// copies of its lanes one by one, too slowly for one warp alone; and K need not wait for room for
+// the V before it. Part of attention_prefill_group_body.h.
 #ifndef REPRISE_KERNELS_ATTENTION_PREFILL_GROUP_PRODUCER_H_
 #define REPRISE_KERNELS_ATTENTION_PREFILL_GROUP_PRODUCER_H_
 
@@ -50,7 +52,9 @@ class GroupProducer {
       : a_(a),
         shared_(shared),
         block_size_(static_cast<uint32_t>(a.kv.block_size)),
+        part_((Warp() - kGroupComputeWarps) % 2 == 0 ? kKeys : kValues),
         lane_(static_cast<uint32_t>(Lane())),
+        first_row_(static_cast<uint32_t>((Warp() - kGroupComputeWarps) / 2) * kRows),
         total_(*a.num_items * static_cast<uint32_t>(a.kv.num_kv_heads)) {}
 
   REPRISE_FN void Run() {
@@ -76,7 +80,9 @@ class GroupProducer {
  private:
   static constexpr GroupBarriers kBarriers = GroupShared<kHeadSize>::kBarriers;
   static constexpr int kStages = GroupShared<kHeadSize>::kStages;
-  static constexpr uint32_t kChunks = kGroupTile / kGroupChunk;
+  // A warp's part of a tile.
+  static constexpr uint32_t kRows = 2 * kGroupTile / kGroupRequestWarps;
+  static constexpr uint32_t kChunks = kRows / kGroupChunk;
   using Stages = RingPlace<kStages>;
   using Items = RingPlace<kGroupItems>;
 
@@ -106,17 +112,20 @@ class GroupProducer {
 
   // The block of the cache that holds the lane's chunk of a tile.
   REPRISE_FN uint32_t Lookup(const ResolvedWorkItem& item, uint32_t tile) const {
-    const uint32_t token = item.tile_origin + tile * kGroupTile + lane_ % kChunks * kGroupChunk;
+    const uint32_t token = item.tile_origin + tile * kGroupTile + ChunkRow();
     if (item.q_count == 0 || token >= item.kv_end || token + kGroupChunk <= item.kv_begin) return 0;
     uint32_t in_block;
     return a_.block_table[static_cast<uint64_t>(item.row) * a_.max_blocks_per_row +
                           block_size_.Quotient(token, &in_block)];
   }
 
+  // The first row of the lane's chunk.
+  REPRISE_FN uint32_t ChunkRow() const { return first_row_ + lane_ % kChunks * kGroupChunk; }
+
   // Hands the item to those who compute. One without query tokens says that there are no more.
   REPRISE_FN void Announce(const ResolvedWorkItem& item, uint32_t count) {
     const int slot = Items::At(count);
-    if (lane_ == 0) {
+    if (first_row_ == 0 && part_ == kKeys && lane_ == 0) {
       if (Items::Turn(count) > 0)
         BarrierWait(shared_.Barrier(kBarriers.item_empty + slot), Items::Turn(count) - 1);
       shared_.items()[slot] = item;
@@ -125,66 +134,72 @@ class GroupProducer {
     SyncWarp();
   }
 
-  // Asks for a tile's K, then for its V; `page` holds the lane's chunk.
+  // Asks for the warp's part of a tile; `page` holds the lane's chunk.
   REPRISE_FN void Request(const ResolvedWorkItem& item, uint32_t tile, uint32_t page) {
     const int stage = Stages::At(tiles_);
     const uint32_t origin = item.tile_origin + tile * kGroupTile;
-    const uint32_t chunk = lane_ % kChunks * kGroupChunk, panel = lane_ / kChunks;
-    // Rows of the tile that exist, and of the lane's chunk.
-    const uint32_t begin = item.kv_begin > origin ? item.kv_begin - origin : 0;
-    const uint32_t end = Smaller(item.kv_end - origin, kGroupTile);
-    const uint32_t first = begin > chunk ? begin : chunk;
-    const uint32_t last = Smaller(end, chunk + kGroupChunk);
+    const uint32_t chunk = ChunkRow(), panel = lane_ / kChunks;
+    // Rows that exist: of the tile, of the warp's part, and of the lane's chunk.
+    const Rows all{item.kv_begin > origin ? item.kv_begin - origin : 0, item.kv_end - origin};
+    const Rows mine = all.Within(first_row_, kRows), piece = all.Within(chunk, kGroupChunk);
     uint32_t in_block;
     block_size_.Quotient(origin + chunk, &in_block);
-    const T* const keys =
+    const T* const from =
         static_cast<const T*>(a_.kv_cache) +
-        a_.kv.HeadOffset(page, kKeys, static_cast<int>(item.kv_head)) +
-        a_.kv.RowOffset(in_block + first - chunk) +
+        a_.kv.HeadOffset(page, part_, static_cast<int>(item.kv_head)) +
+        a_.kv.RowOffset(in_block + piece.begin - chunk) +
         static_cast<int64_t>(panel) * a_.kv.block_size * (kKvPanelBytes / int{sizeof(T)});
-    const Piece piece{panel * GroupPanelBytes() + first * kKvPanelBytes,
-                      panel < kHeadSize / 64 && last > first ? (last - first) * kKvPanelBytes : 0};
-    Copy(shared_.Keys(stage), keys, piece, begin, end, kBarriers.keys_full + stage,
-         kBarriers.keys_empty + stage);
-    Copy(shared_.Values(stage), keys + a_.kv.HeadOffset(0, kValues, 0), piece, begin, end,
-         kBarriers.values_full + stage, kBarriers.values_empty + stage);
+    const uint32_t at = panel * GroupPanelBytes() + piece.begin * kKvPanelBytes;
+    const uint32_t bytes = panel < kHeadSize / 64 ? piece.count() * kKvPanelBytes : 0;
+    const bool keys = part_ == kKeys;
+    Copy(keys ? shared_.Keys(stage) : shared_.Values(stage), from, at, bytes, mine,
+         (keys ? kBarriers.keys_full : kBarriers.values_full) + stage,
+         (keys ? kBarriers.keys_empty : kBarriers.values_empty) + stage);
     ++tiles_;
   }
 
-  // Of a tile, what the lane asks for.
-  struct Piece {
-    uint32_t at, bytes;
+  // Of a tile.
+  struct Rows {
+    uint32_t begin, end;
+    REPRISE_FN uint32_t count() const { return end - begin; }
+    // Those of [first, first + n); none: `first`, and none.
+    REPRISE_FN Rows Within(uint32_t first, uint32_t n) const {
+      const uint32_t b = begin > first ? begin : first, e = end < first + n ? end : first + n;
+      return b < e ? Rows{b, e} : Rows{first, first};
+    }
   };
-  REPRISE_FN void Copy(unsigned char* to, const T* from, const Piece& piece, uint32_t begin,
-                       uint32_t end, int full, int empty) {
+
+  // at, bytes: what the lane asks for.
+  REPRISE_FN void Copy(unsigned char* tile, const T* from, uint32_t at, uint32_t bytes,
+                       const Rows& mine, int full, int empty) {
     if (Stages::Turn(tiles_) > 0) BarrierWait(shared_.Barrier(empty), Stages::Turn(tiles_) - 1);
-    if (end - begin != kGroupTile) ClearOthers(to, begin, end);
+    if (mine.count() != kRows) ClearOthers(tile, mine);
     SyncWarp();
     if (lane_ == 0)
-      BarrierArriveExpectBytes(shared_.Barrier(full), (end - begin) * kHeadSize * sizeof(T));
+      BarrierArriveExpectBytes(shared_.Barrier(full), mine.count() * BulkRowBytes(kHeadSize));
     SyncWarp();
-    if (piece.bytes != 0) CopyBulk(to + piece.at, from, piece.bytes, shared_.Barrier(full));
+    if (bytes != 0) CopyBulk(tile + at, from, bytes, shared_.Barrier(full));
   }
 
-  // Zeros in the rows of a tile that do not exist: a weight of zero does not undo a NaN.
-  REPRISE_FN void ClearOthers(unsigned char* tile, uint32_t begin, uint32_t end) const {
+  // Zeros in those of the warp's rows that do not exist: a weight of zero does not undo a NaN.
+  REPRISE_FN void ClearOthers(unsigned char* tile, const Rows& mine) const {
     constexpr uint32_t kChunksOfRow = kKvPanelBytes / kKvChunkBytes;
-    for (uint32_t i = lane_; i < kGroupTile * kChunksOfRow; i += kWarpSize) {
-      const uint32_t row = i / kChunksOfRow;
-      if (row >= begin && row < end) continue;
+    for (uint32_t i = lane_; i < kRows * kChunksOfRow; i += kWarpSize) {
+      const uint32_t row = first_row_ + i / kChunksOfRow;
+      if (row >= mine.begin && row < mine.end) continue;
       for (uint32_t panel = 0; panel < kHeadSize / 64; ++panel)
         *reinterpret_cast<Vec<uint32_t, 4>*>(tile + panel * GroupPanelBytes() +
-                                             i * kKvChunkBytes) = {};
+                                             row * kKvPanelBytes +
+                                             i % kChunksOfRow * kKvChunkBytes) = {};
     }
     FenceBulkCopies();
   }
 
-  REPRISE_FN static uint32_t Smaller(uint32_t x, uint32_t y) { return x < y ? x : y; }
-
   const AttentionArgs& a_;
   const GroupShared<kHeadSize>& shared_;
   const FastDivide block_size_;
-  const uint32_t lane_, total_;
+  const KvPart part_;
+  const uint32_t lane_, first_row_, total_;
   uint32_t tiles_ = 0;  // requested so far
 };
 

@@ -94,6 +94,27 @@ TEST_P(AttentionTest, ARowsBitsDoNotDependOnHowItsLeavesAreDealt) {
   }
 }
 
+// Where there are products of warpgroups, heads of whole panels in a swizzled cache go there.
+TEST_P(AttentionTest, PrefillItemsHaveTheRowsOfTheKernelThatRuns) {
+  const bool has = kernels().traits().group_products && dtype() != DType::kF32;
+  for (const int head_dim : {64, 96, 128, 256}) {
+    for (const int block_size : {8, 16, 48}) {
+      for (const bool swizzled : {false, true}) {
+        const kernels::KvLayout layout{.num_kv_heads = 2,
+                                       .head_dim = head_dim,
+                                       .block_size = block_size,
+                                       .dtype = dtype(),
+                                       .swizzled = swizzled};
+        const bool fits = has && swizzled && block_size != 8 && head_dim != 96 && head_dim != 256;
+        EXPECT_EQ(NumPrefillRows(kernels(), 8, layout),
+                  fits ? kernels::kPrefillGroupRows : kernels::kPrefillRows)
+            << head_dim << " in blocks of " << block_size;
+        EXPECT_EQ(NumPrefillRows(kernels(), 2 * 17, layout), kernels::kPrefillRows);
+      }
+    }
+  }
+}
+
 // `count` query tokens of a row, from its `first` on, as a chunk of their own.
 RowData ChunkOf(const AttentionCase& c, const RowData& row, uint32_t first, uint32_t count) {
   const size_t token = Batch::TokenElements(c);

@@ -73,9 +73,7 @@ kernels::KvLayout AttentionShape::kv() const {
 }
 
 kernels::AttentionPlanRule AttentionShape::rule() const {
-  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads),
-          .prefill_q_tokens = kernels::PrefillQueryTokens(num_heads / num_kv_heads),
-          .window = window};
+  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads), .window = window};
 }
 
 float AttentionShape::softmax_scale() const {
@@ -111,9 +109,14 @@ absl::Status CheckShape(const AttentionShape& shape) {
 kernels::AttentionTreeLimits TreeLimitsOf(const AttentionShape& shape,
                                           const kernels::KernelSet& kernels) {
   const kernels::AttentionPlanRule rule = shape.rule();
+  kernels::KvLayout kv = shape.kv();
+  const uint32_t num_shares = kernels::NumDecodeShares(kernels, shape.num_heads, kv);
+  kv.swizzled = num_shares != 0;
   return {.max_splits = rule.max_splits,
-          .num_shares = kernels::NumDecodeShares(kernels, shape.num_heads, shape.kv()),
-          .max_prompt_q_tokens = rule.prefill_q_tokens,
+          .num_shares = num_shares,
+          .max_prompt_q_tokens =
+              kernels::PrefillQueryTokens(shape.num_heads / shape.num_kv_heads,
+                                          kernels::NumPrefillRows(kernels, shape.num_heads, kv)),
           .batch_invariant = false};
 }
 
@@ -157,7 +160,9 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   kv_layout_ = shape_.kv();
   kernels::AttentionPlanRule& rule = plan_.attention;
   rule = shape_.rule();
-  rule.num_shares = TreeLimitsOf(shape_, kernels).num_shares;
+  const kernels::AttentionTreeLimits of_kernels = TreeLimitsOf(shape_, kernels);
+  rule.num_shares = of_kernels.num_shares;
+  rule.prefill_q_tokens = of_kernels.max_prompt_q_tokens;
   kv_layout_.swizzled = rule.num_shares != 0;
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
