@@ -27,8 +27,25 @@ void MultiplyMfma(bool bf16, const std::byte* all, int lane, float* d);
 // not promised, so each element here takes A from its own half and B from the other.
 void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d);
 
-// d + the product of 16 elements of a row of A and of a column of B, bf16 or f16.
-float DotProduct(bool bf16, float d, const uint16_t (&row)[16], const uint16_t (&column)[16]);
+// A product of a warpgroup, as one of its warps sees it: 16 rows of A. Rows in shared memory are of
+// 128 bytes, with 16-byte chunk c at c ^ (row % 8).
+struct GroupOperands {
+  bool bf16, by_rows, add;
+  int columns;
+  // by_rows: the warp's first row of A, and row 0 of B, a column of the product; of each 16
+  // elements, two chunks from these on.
+  const std::byte* a;
+  int a_chunk, b_chunk;
+  // Else: rows lane / 4 of A and the one 8 further, and the first of 16 rows of B, whose column j
+  // is element j % 64 of panel j / 64.
+  uint16_t rows[2][16];
+  const std::byte* b;
+  size_t panel_bytes;
+};
+// all: what Exchange returned, a[0..3] of m16n8k16.
+void TakeRowsOfA(const std::byte* all, int lane, GroupOperands& operands);
+// d: the lane's elements, columns / 8 times the four of m16n8k16.
+void MultiplyGroup(const GroupOperands& operands, int lane, float* d);
 
 }  // namespace reprise::emulator
 
