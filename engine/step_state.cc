@@ -22,11 +22,15 @@ void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::Kernel
   max_rows = limits.max_rows;
   attention = decoder.attention_plan();
   attention.num_kv_heads = static_cast<uint32_t>(spec.num_kv_heads);
-  const auto heads = static_cast<int32_t>(spec.num_heads);
-  attention.num_shares = kernels::NumDecodeShares(kernels, heads, geometry.layout());
+  const auto num_heads = static_cast<int32_t>(spec.num_heads);
+  kernels::KvLayout layout = geometry.layout();
+  attention.num_shares = kernels::NumDecodeShares(kernels, num_heads, layout);
+  layout.swizzled = attention.num_shares != 0;
+  attention.prefill_q_tokens = kernels::PrefillQueryTokens(
+      spec.num_heads / spec.num_kv_heads, kernels::NumPrefillRows(kernels, num_heads, layout));
   attention.min_tile_tokens = limits.min_shared_tokens;
   if (limits.min_shared_tokens != 0)
-    attention.tile_members = kernels::TileMembers(kernels, heads, geometry.layout());
+    attention.tile_members = kernels::TileMembers(kernels, num_heads, layout);
 }
 
 void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers) {

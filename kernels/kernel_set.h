@@ -48,8 +48,8 @@ class KernelSet {
   DeviceTraits traits() const {
     DeviceTraits traits = TraitsOf(device.matrix_unit);
     traits.warp_size = device.warp_size;
-    const bool old_cuda = device.compute_capability != 0 && device.compute_capability < 90;
-    return old_cuda ? WithoutBulkCopy(traits) : traits;
+    if (device.compute_capability == 0 || device.compute_capability == 90) return traits;
+    return device.compute_capability < 90 ? WithoutBulkCopy(traits) : WithoutGroupProducts(traits);
   }
 
   runtime::DType dtype = runtime::DType::kF32;

@@ -36,7 +36,7 @@ class Kernel:
 
 def is_matrix_kernel(name):
     """Whether a kernel must use matrix instructions."""
-    return re.fullmatch(r"reprise_(linear|attention_\w+)_matrix_\w+", name) is not None
+    return re.fullmatch(r"reprise_(linear|attention_\w+)_(matrix|group)_\w+", name) is not None
 
 
 # ---- ELF, 64 bits, little endian ----
@@ -80,7 +80,9 @@ def _string_at(data, offset):
 # Attributes in .nv.info, as `cuobjdump --dump-resource-usage` reports them.
 _MAX_THREADS, _FRAME_SIZE, _REGISTER_COUNT = 0x05, 0x11, 0x2F
 _SIZED = 4  # format of an attribute that carries its size and that many bytes
-_HMMA = 0x23C  # low 12 bits of the 128-bit instruction word, sm_80 to sm_90
+# Low 12 bits of the 128-bit instruction word.
+_HMMA = 0x23C  # sm_80 to sm_90
+_HGMMA = 0x5A7  # sm_90a
 
 
 def _attributes(data):
@@ -146,7 +148,7 @@ def _read_cubin(data, target, what):
                 static_shared_bytes=max(0, shared[5] - reserved) if shared else 0,
                 scratch_bytes=frames.get(name, 0),
                 spilled_scalars=0,
-                matrix_instructions=sum(low & 0xFFF == _HMMA for low,
+                matrix_instructions=sum(low & 0xFFF in (_HMMA, _HGMMA) for low,
                                         _ in struct.iter_unpack("<QQ", text)),
                 code_bytes=len(text),
             )

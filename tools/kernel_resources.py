@@ -68,7 +68,10 @@ def allowance(table, target, name):
 def matrix_unit(target):
     """Row of kernels/device/traits.h; the key of reprise_kernel_shapes' output."""
     if target.startswith("sm_"):
-        return "mma" if int(target[3:].rstrip("af")) >= 90 else "mma_without_bulk_copy"
+        capability = int(target[3:].rstrip("af"))
+        if capability < 90:
+            return "mma_without_bulk_copy"
+        return "mma" if capability == 90 else "mma_without_group_products"
     return "mfma" if target.startswith("gfx9") else "wmma"
 
 

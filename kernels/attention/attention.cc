@@ -16,9 +16,11 @@ namespace reprise::kernels {
 namespace {
 
 // Query tokens x group heads of the largest item of a phase.
-int MaxRows(const AttentionArgs& args, AttentionPhase phase) {
+int MaxRows(const KernelSet& kernels, const AttentionArgs& args, AttentionPhase phase) {
   const int group = args.num_heads / args.kv.num_kv_heads;
-  return phase == AttentionPhase::kDecode ? group : std::max(group, kPrefillRows);
+  return phase == AttentionPhase::kDecode
+             ? group
+             : std::max(group, NumPrefillRows(kernels, args.num_heads, args.kv));
 }
 
 // The grid is static: what the device runs at once, whatever the batch. Passes depend on shapes and
@@ -26,7 +28,7 @@ int MaxRows(const AttentionArgs& args, AttentionPhase phase) {
 absl::Status LaunchPortable(runtime::Stream& stream, const KernelSet& kernels, AttentionArgs args,
                             AttentionPhase phase) {
   const size_t row_bytes = PortableAttentionRowBytes(args.kv.head_dim);
-  const int rows = MaxRows(args, phase);
+  const int rows = MaxRows(kernels, args, phase);
   args.pass_rows =
       PortableAttentionPassRows(rows, args.kv.head_dim, kernels.device.max_shared_bytes);
   if (args.pass_rows == 0)
@@ -60,7 +62,7 @@ absl::Status LaunchNaive(runtime::Stream& stream, const KernelSet& kernels, Atte
   REPRISE_RETURN_IF_ERROR(
       CheckKvFormat("attention, naive", kernels, kAttentionNaive, args.kv.dtype, args.scales));
   args.pass_rows = 1;
-  args.num_passes = MaxRows(args, phase);
+  args.num_passes = MaxRows(kernels, args, phase);
   const LoadedKernel& kernel = kernels.Get(kAttentionNaive);
   return stream.Launch(kernel.kernel,
                        {.grid_x = kNaiveBlocksPerMultiprocessor *

@@ -24,6 +24,12 @@ uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLa
 // tokens read them once. 0 where there is no such kernel.
 uint32_t TileMembers(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
 
+// Query rows of one prefill item at most, for PrefillQueryTokens: kPrefillGroupRows where the
+// prefill kernel on products of warpgroups runs, which wants a device that has them, 16-bit
+// elements in a cache that is swizzled, heads of 64 or 128, groups of at most 16, and blocks of a
+// multiple of 16 tokens; else kPrefillRows. Launches of a step have one such number.
+int32_t NumPrefillRows(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
+
 // kNaive: one query token and one query head at a time; what the plan says of splits is left aside.
 enum class AttentionCandidate : uint8_t { kBest, kPortable, kNaive };
 // Which list a launch walks: items of one query token, or of several.

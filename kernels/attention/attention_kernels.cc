@@ -10,6 +10,9 @@
 #if REPRISE_BULK_COPY
 #include "kernels/attention/decode_bulk_body.h"
 #endif
+#if REPRISE_GROUP_PRODUCTS
+#include "kernels/attention/attention_prefill_group_body.h"
+#endif
 #endif
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -17,6 +20,10 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 #if REPRISE_ON_GPU && !REPRISE_BULK_COPY
 template <typename T, int kHeadSize, bool kTiles>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs&, unsigned char*) {}
+#endif
+#if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
+template <typename T, int kHeadSize>
+REPRISE_FN void AttentionPrefillGroupBody(const AttentionArgs&, unsigned char*) {}
 #endif
 
 REPRISE_ATTENTION_INSTANCES(REPRISE_DEFINE_INSTANCE)

@@ -235,7 +235,7 @@ REPRISE_FN void AttentionPrefillMatrixBody(const AttentionArgs& a, unsigned char
       StorePrefillRows<T, kHeadSize, K>(a, item, group, rows, row0, softmax);
       if (item.num_splits != 1 && a.arrivals != nullptr &&
           ArriveAsSplit(ReadAgain(a), item, reinterpret_cast<uint32_t*>(shared + kLayout.flag)))
-        MergeSplitsSeldom<T, K>(ReadAgain(a), item, group);
+        MergeSplitsSeldom<T, K>(ReadAgain(a), item, group, BlockThreads());
     }
   }
 }

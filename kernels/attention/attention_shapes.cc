@@ -8,6 +8,7 @@
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/instances.h"
+#include "kernels/attention/prefill_group_geometry.h"
 
 namespace reprise::kernels {
 namespace {
@@ -92,13 +93,37 @@ uint32_t TileMembers(const KernelSet& kernels, int32_t num_heads, const KvLayout
   return static_cast<uint32_t>(BulkTileMembers(num_heads / kv.num_kv_heads));
 }
 
+const LoadedKernel* GroupPrefillKernel(const KernelSet& kernels, int32_t num_heads,
+                                       const KvLayout& kv) {
+  if (num_heads / kv.num_kv_heads > kMatrixMaxGroup || kv.block_size % kGroupChunk != 0 ||
+      !kv.swizzled || kv.dtype != kernels.dtype)
+    return nullptr;
+  const LoadedKernel* const kernel = kernels.Find(kAttentionPrefillGroup, kv.head_dim, kv.dtype);
+  if (kernel == nullptr || GroupLayout(kv.head_dim).bytes > kernels.device.max_shared_bytes)
+    return nullptr;
+  return kernel;
+}
+
+int32_t NumPrefillRows(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv) {
+  return GroupPrefillKernel(kernels, num_heads, kv) != nullptr ? kPrefillGroupRows : kPrefillRows;
+}
+
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
                                                AttentionPhase phase) {
+  const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
+  if (phase == AttentionPhase::kPrefill) {
+    const LoadedKernel* const group = GroupPrefillKernel(kernels, args.num_heads, args.kv);
+    if (group != nullptr)
+      return {.kernel = group->kernel,
+              .shape = {.grid_x = sms,
+                        .block = group->threads,
+                        .shared_bytes = GroupLayout(args.kv.head_dim).bytes,
+                        .label = group->label()}};
+  }
   const LoadedKernel& kernel = *Choose(kernels, phase, args.kv);
   const size_t shared_bytes = SharedBytes(kernels.traits(), *kernel.instance, phase);
   // As many blocks as run at once, two per multiprocessor at most.
   const bool two = 2 * (shared_bytes + 1024) <= kernels.device.shared_bytes_per_multiprocessor;
-  const unsigned sms = static_cast<unsigned>(kernels.device.num_multiprocessors);
   return {.kernel = kernel.kernel,
           .shape = {.grid_x = (two ? 2 : 1) * sms,
                     .block = kernel.threads,

@@ -23,6 +23,11 @@ struct MatrixAttentionLaunch {
 const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads,
                                      const KvLayout& kv, bool tiles);
 
+// The instance of the prefill kernel on products of warpgroups for such a call; nullptr where there
+// is none. Where there is, it takes a prefill launch that MatrixAttentionFits.
+const LoadedKernel* GroupPrefillKernel(const KernelSet& kernels, int32_t num_heads,
+                                       const KvLayout& kv);
+
 // REQUIRES: MatrixAttentionFits.
 MatrixAttentionLaunch MatrixAttentionLaunchFor(const KernelSet& kernels, const AttentionArgs& args,
                                                AttentionPhase phase);

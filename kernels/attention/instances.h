@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiled kernels of paged attention: portable; naive; the merge of splits; the host's own;
-// per phase and format one for each padded head size on matrix units; and with bulk copies one for
-// each head size. Columns: kernels/kernel_instance.h.
+// per phase and format one for each padded head size on matrix units; with bulk copies, and with
+// products of warpgroups, one for each head size. Columns: kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 #define REPRISE_KERNELS_ATTENTION_INSTANCES_H_
 
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/decode_bulk_geometry.h"
+#include "kernels/attention/prefill_group_geometry.h"
 #include "kernels/kernel_instance.h"
 
 #define REPRISE_ATTENTION_INSTANCES(X)                                                             \
@@ -144,6 +145,18 @@
   X(reprise_attention_decode_bulk_tiles_f16_256, kAttentionDecodeBulkTiles, Thread,                \
     (AttentionDecodeBulkBody<F16, 256, true>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, \
     F16, 256, HasBulkHeadSize)                                                                     \
+  X(reprise_attention_prefill_group_bf16_64, kAttentionPrefillGroup, Thread,                       \
+    (AttentionPrefillGroupBody<Bf16, 64>), AttentionArgs, Threads(kGroupThreads), 1, Bf16, None,   \
+    Bf16, 64, HasGroupHeadSize)                                                                    \
+  X(reprise_attention_prefill_group_bf16_128, kAttentionPrefillGroup, Thread,                      \
+    (AttentionPrefillGroupBody<Bf16, 128>), AttentionArgs, Threads(kGroupThreads), 1, Bf16, None,  \
+    Bf16, 128, HasGroupHeadSize)                                                                   \
+  X(reprise_attention_prefill_group_f16_64, kAttentionPrefillGroup, Thread,                        \
+    (AttentionPrefillGroupBody<F16, 64>), AttentionArgs, Threads(kGroupThreads), 1, F16, None,     \
+    F16, 64, HasGroupHeadSize)                                                                     \
+  X(reprise_attention_prefill_group_f16_128, kAttentionPrefillGroup, Thread,                       \
+    (AttentionPrefillGroupBody<F16, 128>), AttentionArgs, Threads(kGroupThreads), 1, F16, None,    \
+    F16, 128, HasGroupHeadSize)                                                                    \
   X(reprise_attention_prefill_matrix_bf16_32, kAttentionPrefillMatrix, Thread,                     \
     (AttentionPrefillMatrixBody<Bf16, 32>), AttentionArgs, Warps(kMatrixWarps), 2, Bf16, None,     \
     Bf16, 32, HasMatrixHeadSize)                                                                   \
@@ -179,6 +192,7 @@ inline constexpr KernelFamily kAttentionDecodeMatrix = {"attention", "attention_
 inline constexpr KernelFamily kAttentionDecodeBulk = {"attention", "attention_decode_bulk"};
 inline constexpr KernelFamily kAttentionDecodeBulkTiles = {"attention",
                                                            "attention_decode_bulk_tiles"};
+inline constexpr KernelFamily kAttentionPrefillGroup = {"attention", "attention_prefill_group"};
 inline constexpr KernelFamily kAttentionPrefillMatrix = {"attention", "attention_prefill_matrix"};
 
 inline constexpr KernelInstance kAttentionInstances[] = {

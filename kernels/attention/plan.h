@@ -49,10 +49,12 @@ struct AttentionPlanRule {
 // Query rows, that is query tokens x heads of a group, that one prefill item holds at most where a
 // group has no more heads than that.
 constexpr int32_t kPrefillRows = 64;
+// The same of the prefill kernel on products of warpgroups, see NumPrefillRows.
+constexpr int32_t kPrefillGroupRows = 128;
 
 // The tile rule: query tokens of one prefill item. group: query heads of one KV head.
-constexpr uint32_t PrefillQueryTokens(int64_t group) {
-  return group >= kPrefillRows ? 1u : static_cast<uint32_t>(kPrefillRows / group);
+constexpr uint32_t PrefillQueryTokens(int64_t group, int32_t rows = kPrefillRows) {
+  return group >= rows ? 1u : static_cast<uint32_t>(rows / group);
 }
 
 // Work items of a step at most, whatever the tree.

@@ -24,14 +24,15 @@ REPRISE_FN void StoreOutput4(const AttentionArgs& a, uint32_t token, int head, i
 }
 
 // Merges all splits of the row's query tokens for one group of heads in split order, a batch of
-// independent loads at a time.
+// independent loads at a time. Called by threads [0, threads) of the block.
 template <typename T, typename K = T>
-REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group) {
+REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& item, int group,
+                              int threads) {
   constexpr int kBatch = 8;
   const int columns = a.kv.head_dim / 4, rows = static_cast<int>(item.q_count) * group;
   const int splits = static_cast<int>(item.num_splits);
   const int64_t heads_of_split = static_cast<int64_t>(item.q_count) * a.num_heads;
-  for (int i = ThreadX(); i < rows * columns; i += BlockThreads()) {
+  for (int i = ThreadX(); i < rows * columns; i += threads) {
     const int row = i / columns, column = (i - row * columns) * 4;
     const auto token = static_cast<uint32_t>(row / group);
     const int head = static_cast<int>(item.kv_head) * group + row % group;
@@ -73,8 +74,8 @@ REPRISE_FN void MergeSplitsOf(const AttentionArgs& a, const ResolvedWorkItem& it
 // The same where few items are split, and the kernel has no registers to spare for it.
 template <typename T, typename K = T>
 REPRISE_SELDOM_FN void MergeSplitsSeldom(const AttentionArgs& a, const ResolvedWorkItem& item,
-                                         int group) {
-  MergeSplitsOf<T, K>(a, item, group);
+                                         int group, int threads) {
+  MergeSplitsOf<T, K>(a, item, group, threads);
 }
 
 // After a split's partial results are written: whether it is the last of its row's to arrive, whose
@@ -179,7 +180,7 @@ REPRISE_FN void FinishDecode(const AttentionArgs& a, const ResolvedWorkItem& ite
     }
   }
   if (item.num_splits != 1 && a.arrivals != nullptr && ArriveAsSplit(a, item, shared.flag))
-    MergeSplitsOf<T, K>(a, item, group);
+    MergeSplitsOf<T, K>(a, item, group, BlockThreads());
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -11,11 +11,13 @@
 //   REPRISE_UNROLL, REPRISE_UNROLL_BY(n)    before loops
 //   REPRISE_MATRIX_UNIT      its row in traits.h, a runtime::MatrixUnit
 //   REPRISE_BULK_COPY        1 where it has bulk copies to shared memory
+//   REPRISE_GROUP_PRODUCTS   1 where it has products of a warpgroup
 //   REPRISE_THREAD_HEADER    where it provides the contract of thread.h
 //   REPRISE_MATRIX_HEADER    where it provides the instructions that its fragments are made of
 //   REPRISE_FRAGMENT_HEADER  where fragments of that unit provide the contract of matrix.h
+//   REPRISE_GROUP_HEADER     where it provides the contract of matrix_group.h, if it does
 //
-// The last five on GPUs only. Targets here: on_cuda (nvcc), on_hip (clang -x hip, one pass per
+// The last seven on GPUs only. Targets here: on_cuda (nvcc), on_hip (clang -x hip, one pass per
 // architecture) and on_host (the CPU). A build that brings another target, as that of the tests
 // does, defines REPRISE_TARGET_HEADER as the name of a header that says all this.
 #ifndef REPRISE_KERNELS_DEVICE_PLATFORM_H_
@@ -40,6 +42,14 @@
 #else
 #define REPRISE_BULK_COPY 0
 #endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define REPRISE_GROUP_PRODUCTS 1
+#elif __CUDA_ARCH__ == 900
+#error "compiled for sm_90; allowed: sm_90a, whose kernels devices of 9.0 are taken to have"
+#else
+#define REPRISE_GROUP_PRODUCTS 0
+#endif
+#define REPRISE_GROUP_HEADER "kernels/device/cuda/matrix_group.h"
 #define REPRISE_THREAD_HEADER "kernels/device/cuda/thread.h"
 #define REPRISE_MATRIX_HEADER "kernels/device/cuda/matrix.h"
 #define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_mma.h"
@@ -51,6 +61,7 @@
 #define REPRISE_UNROLL _Pragma("unroll")
 #define REPRISE_UNROLL_BY(n) REPRISE_PRAGMA(unroll n)
 #define REPRISE_BULK_COPY 0
+#define REPRISE_GROUP_PRODUCTS 0
 #define REPRISE_THREAD_HEADER "kernels/device/hip/thread.h"
 #define REPRISE_MATRIX_HEADER "kernels/device/hip/matrix.h"
 #if defined(__GFX9__)

@@ -15,39 +15,49 @@ namespace reprise::kernels {
 struct DeviceTraits {
   runtime::MatrixUnit matrix_unit = runtime::MatrixUnit::kNone;
   int warp_size = 1;
-  int matrix_columns = 0;   // of the narrowest fragment of D; all have 16 rows and 16 of K
-  int shared_bytes = 0;     // of one block, dynamic and static together
-  bool async_copy = false;  // copies to shared memory run beside the thread
-  bool bulk_copy = false;   // and whole ranges of it, counted by barriers there (CopyBulk)
+  int matrix_columns = 0;       // of the narrowest fragment of D; all have 16 rows and 16 of K
+  int shared_bytes = 0;         // of one block, dynamic and static together
+  bool async_copy = false;      // copies to shared memory run beside the thread
+  bool bulk_copy = false;       // and whole ranges of it, counted by barriers there (CopyBulk)
+  bool group_products = false;  // warpgroups multiply out of shared memory (matrix_group.h)
 };
 
 // Of CUDA the shared memory that every device from sm_80 on has (163 KB), and bulk copies, which
-// are there from sm_90 on (WithoutBulkCopy); of AMD, LDS of a workgroup is 64 KB on all CDNA and
+// are there from sm_90 on (WithoutBulkCopy), and products of a warpgroup, which sm_90 alone has
+// (WithoutGroupProducts); of AMD, LDS of a workgroup is 64 KB on all CDNA and
 // RDNA that we compile for.
 constexpr DeviceTraits TraitsOf(runtime::MatrixUnit unit) {
   switch (unit) {
     case runtime::MatrixUnit::kMma:
-      return {unit, 32, 8, 163 * 1024, true, true};
+      return {unit, 32, 8, 163 * 1024, true, true, true};
     case runtime::MatrixUnit::kMfma:
-      return {unit, 64, 16, 64 * 1024, false, false};
+      return {unit, 64, 16, 64 * 1024, false, false, false};
     case runtime::MatrixUnit::kWmma:
-      return {unit, 32, 16, 64 * 1024, false, false};
+      return {unit, 32, 16, 64 * 1024, false, false, false};
     case runtime::MatrixUnit::kNone:
       break;
   }
   return {};
 }
 
+constexpr DeviceTraits WithoutGroupProducts(DeviceTraits traits) {
+  traits.group_products = false;
+  return traits;
+}
+// What has none has no products of a warpgroup either.
 constexpr DeviceTraits WithoutBulkCopy(DeviceTraits traits) {
   traits.bulk_copy = false;
-  return traits;
+  return WithoutGroupProducts(traits);
 }
 
 #if REPRISE_ON_GPU
 namespace REPRISE_DEVICE_NS {
 
-#if REPRISE_BULK_COPY
+#if REPRISE_GROUP_PRODUCTS
 inline constexpr DeviceTraits kTraits = TraitsOf(runtime::MatrixUnit::REPRISE_MATRIX_UNIT);
+#elif REPRISE_BULK_COPY
+inline constexpr DeviceTraits kTraits =
+    WithoutGroupProducts(TraitsOf(runtime::MatrixUnit::REPRISE_MATRIX_UNIT));
 #else
 inline constexpr DeviceTraits kTraits =
     WithoutBulkCopy(TraitsOf(runtime::MatrixUnit::REPRISE_MATRIX_UNIT));

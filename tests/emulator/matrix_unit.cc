@@ -89,4 +89,42 @@ void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d) {
   bf16 ? Wmma<true>(all, lane, d) : Wmma<false>(all, lane, d);
 }
 
+void TakeRowsOfA(const std::byte* all, int lane, GroupOperands& operands) {
+  for (int h = 0; h < 2; ++h) {
+    for (int k = 0; k < kDepth; ++k) {
+      // As in Mma.
+      const size_t from = static_cast<size_t>(lane / 4 * 4 + k % 8 / 2) * kExchangeBytes;
+      std::memcpy(&operands.rows[h][k], all + from + (2 * h + 4 * (k / 8) + k % 2) * 2, 2);
+    }
+  }
+}
+
+void MultiplyGroup(const GroupOperands& o, int lane, float* d) {
+  const auto load = [&](const std::byte* panel, int row, int element) {
+    uint16_t bits;
+    const int chunk = (element / 8) ^ (row % 8);
+    std::memcpy(&bits, panel + row * 128 + chunk * 16 + element % 8 * 2, sizeof(bits));
+    return bits;
+  };
+  const auto value = [&](uint16_t bits) {
+    return double{o.bf16 ? runtime::Bf16ToFloat(bits) : runtime::F16ToFloat(bits)};
+  };
+  double rows[2][kDepth];
+  for (int h = 0; h < 2; ++h)
+    for (int k = 0; k < kDepth; ++k)
+      rows[h][k] = value(o.by_rows ? load(o.a, lane / 4 + 8 * h, o.a_chunk * 8 + k) : o.rows[h][k]);
+  for (int n = 0; n < o.columns / 8; ++n) {
+    double column[2][kDepth];
+    for (int e = 0; e < 2; ++e) {
+      const int j = n * 8 + lane % 4 * 2 + e;
+      for (int k = 0; k < kDepth; ++k)
+        column[e][k] =
+            value(o.by_rows ? load(o.b, j, o.b_chunk * 8 + k)
+                            : load(o.b + static_cast<size_t>(j / 64) * o.panel_bytes, k, j % 64));
+    }
+    for (int e = 0; e < 4; ++e)
+      d[n * 4 + e] = Accumulate(o.add ? d[n * 4 + e] : 0.0f, rows[e / 2], column[e % 2]);
+  }
+}
+
 }  // namespace reprise::emulator

@@ -10,6 +10,7 @@
 #define REPRISE_TESTS_EMULATOR_MATRIX_UNIT_H_
 
 #include <cstddef>
+#include <cstdint>
 
 namespace reprise::emulator {
 
@@ -25,6 +26,26 @@ void MultiplyMfma(bool bf16, const std::byte* all, int lane, float* d);
 // reads A and B of both halves of the warp and wants them equal; which half it takes for what is
 // not promised, so each element here takes A from its own half and B from the other.
 void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d);
+
+// A product of a warpgroup, as one of its warps sees it: 16 rows of A. Rows in shared memory are of
+// 128 bytes, with 16-byte chunk c at c ^ (row % 8).
+struct GroupOperands {
+  bool bf16, by_rows, add;
+  int columns;
+  // by_rows: the warp's first row of A, and row 0 of B, a column of the product; of each 16
+  // elements, two chunks from these on.
+  const std::byte* a;
+  int a_chunk, b_chunk;
+  // Else: rows lane / 4 of A and the one 8 further, and the first of 16 rows of B, whose column j
+  // is element j % 64 of panel j / 64.
+  uint16_t rows[2][16];
+  const std::byte* b;
+  size_t panel_bytes;
+};
+// all: what Exchange returned, a[0..3] of m16n8k16.
+void TakeRowsOfA(const std::byte* all, int lane, GroupOperands& operands);
+// d: the lane's elements, columns / 8 times the four of m16n8k16.
+void MultiplyGroup(const GroupOperands& operands, int lane, float* d);
 
 }  // namespace reprise::emulator
 

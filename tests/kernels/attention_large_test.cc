@@ -61,7 +61,10 @@ class AttentionLargeTest : public KernelTest {
     const size_t dim = static_cast<size_t>(layout.head_dim);
     const kernels::AttentionPlanRule rule{
         .num_shares = layout.swizzled ? NumDecodeShares(kernels(), step.num_heads, layout) : 0,
-        .num_kv_heads = static_cast<uint32_t>(layout.num_kv_heads)};
+        .num_kv_heads = static_cast<uint32_t>(layout.num_kv_heads),
+        .prefill_q_tokens =
+            kernels::PrefillQueryTokens(step.num_heads / layout.num_kv_heads,
+                                        NumPrefillRows(kernels(), step.num_heads, layout))};
     AttentionArgs args;
     args.q = q;
     args.kv_cache = pool;
@@ -98,13 +101,12 @@ class AttentionLargeTest : public KernelTest {
     std::vector<uint32_t> slots(step.num_tokens.size());
     std::iota(slots.begin(), slots.end(), 0u);
     uint32_t start = 0;
-    const uint32_t group = static_cast<uint32_t>(step.num_heads) / rule.num_kv_heads;
     for (uint32_t e = 0; e < slots.size(); ++e) {
       plan.query_start.push_back(start);
       plan.context_before.push_back(step.context_before[e]);
       start += step.num_tokens[e];
-      AddAttentionItems(e, e, step.context_before[e], step.num_tokens[e], {},
-                        kernels::PrefillQueryTokens(group), 0, plan);
+      AddAttentionItems(e, e, step.context_before[e], step.num_tokens[e], {}, rule.prefill_q_tokens,
+                        0, plan);
     }
     const kernels::AttentionTree tree;
     WalkTree(tree, 0, step.num_tokens, plan);

@@ -96,12 +96,15 @@ struct Batch {
   std::vector<uint32_t> block_table;
   std::vector<double> q, cache;
   kernels::KvLayout layout;
+  uint32_t q_tokens;                        // of a prefill item
   OraclePlan plan;                          // query_start, context_before, items
   std::vector<uint32_t> num_tokens, slots;  // of the rows
   std::vector<kernels::PrefixMember> members;
 
+  // prefill_rows: query rows of a prefill item at most, NumPrefillRows.
   Batch(const AttentionCase& c, const std::vector<RowData>& rows, const kernels::KvLayout& kv,
-        uint64_t seed) {
+        int32_t prefill_rows, uint64_t seed)
+      : q_tokens(kernels::PrefillQueryTokens(c.num_heads / c.num_kv_heads, prefill_rows)) {
     Random random(seed);
     max_rows = rows.size() + kSpareRows;
     const uint32_t block_size = static_cast<uint32_t>(c.block_size);
@@ -186,7 +189,6 @@ struct Batch {
     num_tokens.push_back(row.num_tokens);
     slots.push_back(slot);
     q.insert(q.end(), row.q.begin(), row.q.end());
-    const uint32_t q_tokens = kernels::PrefillQueryTokens(c.num_heads / c.num_kv_heads);
     const uint32_t splits = std::min(c.prompt_splits, c.split.max_splits / row.num_tokens);
     if (row.num_tokens > 1 && row.num_tokens <= q_tokens && splits > 1) {
       AddPromptSplits(e, slot, row.context_before, row.num_tokens, c.split, splits, c.window, plan);
@@ -284,7 +286,7 @@ class AttentionTest : public KernelTest {
     kernels::KvLayout layout = LayoutOf(c);
     const uint32_t num_shares = NumDecodeShares(planned_kernels(), c.num_heads, layout);
     layout.swizzled = num_shares != 0;
-    Batch batch(c, rows, layout, seed);
+    Batch batch(c, rows, layout, NumPrefillRows(planned_kernels(), c.num_heads, layout), seed);
     GuardedMemory memory(device(), stream());
     AttentionArgs args = MakeArgs(memory, c, batch);
     if (num_shares != 0 && candidate == AttentionCandidate::kBest && !merges_apart_) {
@@ -594,6 +596,27 @@ TEST_P(AttentionTest, ASharingRowsBitsDependOnItsOwnLengthsAlone) {
         if (other != r) some.push_back(rows[other]);
       some.push_back(rows[r]);
       EXPECT_EQ(Run(c, some, 5 + r, AttentionCandidate::kBest).back(), together[r]);
+    }
+  }
+}
+
+// Where there are products of warpgroups, heads of whole panels in a swizzled cache go there.
+TEST_P(AttentionTest, PrefillItemsHaveTheRowsOfTheKernelThatRuns) {
+  const bool has = kernels().traits().group_products && dtype() != DType::kF32;
+  for (const int head_dim : {64, 96, 128, 256}) {
+    for (const int block_size : {8, 16, 48}) {
+      for (const bool swizzled : {false, true}) {
+        const kernels::KvLayout layout{.num_kv_heads = 2,
+                                       .head_dim = head_dim,
+                                       .block_size = block_size,
+                                       .dtype = dtype(),
+                                       .swizzled = swizzled};
+        const bool fits = has && swizzled && block_size != 8 && head_dim != 96 && head_dim != 256;
+        EXPECT_EQ(NumPrefillRows(kernels(), 8, layout),
+                  fits ? kernels::kPrefillGroupRows : kernels::kPrefillRows)
+            << head_dim << " in blocks of " << block_size;
+        EXPECT_EQ(NumPrefillRows(kernels(), 2 * 17, layout), kernels::kPrefillRows);
+      }
     }
   }
 }

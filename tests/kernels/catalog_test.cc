@@ -90,7 +90,8 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
     for (const KernelInstance& instance : AllInstances())
       if (instance.style != kernels::KernelStyle::kHost && !instance.Fits(kernels::TraitsOf(unit)))
         if (instance.family != &kernels::kAttentionDecodeBulk &&
-            instance.family != &kernels::kAttentionDecodeBulkTiles)
+            instance.family != &kernels::kAttentionDecodeBulkTiles &&
+            instance.family != &kernels::kAttentionPrefillGroup)
           missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
                              "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
@@ -131,9 +132,9 @@ TEST(Catalog, EveryKernelThatFitsAUnitIsEmulated) {
 }
 
 // An instance that is launched with nothing to do alone would pass every test. Which instance a
-// case is for, on a device that has all of them: the bulk decode kernel's where its shape has one,
-// or the smallest head size that holds it, and by its rows' query tokens; the smallest tile of
-// rows, `whole` beyond the widest.
+// case is for, on a device that has all of them: the bulk decode kernel's, or that of products of
+// warpgroups, where its shape has one, or the smallest head size that holds it, and by its rows'
+// query tokens; the smallest tile of rows, `whole` beyond the widest.
 TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
   using Instance = std::pair<const kernels::KernelFamily*, int>;
   std::set<Instance> worked, compiled;
@@ -152,7 +153,9 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
   };
   for (const kernels::AttentionCase& c : kernels::kAttentionCases) {
     for (const kernels::AttentionRow& row : c.rows) {
-      if (row.num_tokens > 1) {
+      if (row.num_tokens > 1 && has_bulk(c) && c.head_dim <= 128) {
+        worked.emplace(&kernels::kAttentionPrefillGroup, c.head_dim);
+      } else if (row.num_tokens > 1) {
         worked.insert(smallest(kernels::kAttentionPrefillMatrix, c.head_dim));
       } else if (has_bulk(c)) {
         worked.emplace(&kernels::kAttentionDecodeBulk, c.head_dim);

@@ -58,6 +58,7 @@ void PrintUnit(const char* unit_name, const DeviceTraits& traits, bool last) {
 int main() {
   using reprise::kernels::TraitsOf;
   using reprise::kernels::WithoutBulkCopy;
+  using reprise::kernels::WithoutGroupProducts;
   using reprise::runtime::MatrixUnit;
   using reprise::testing::PrintUnit;
   std::printf("{\n  \"launch\": \"Llama-3.1-8B: %d heads of %d on %d KV heads\",\n",
@@ -65,6 +66,7 @@ int main() {
               reprise::testing::kTypicalKvHeads);
   std::printf("  \"units\": {\n");
   PrintUnit("mma", TraitsOf(MatrixUnit::kMma), false);
+  PrintUnit("mma_without_group_products", WithoutGroupProducts(TraitsOf(MatrixUnit::kMma)), false);
   PrintUnit("mma_without_bulk_copy", WithoutBulkCopy(TraitsOf(MatrixUnit::kMma)), false);
   PrintUnit("mfma", TraitsOf(MatrixUnit::kMfma), false);
   PrintUnit("wmma", TraitsOf(MatrixUnit::kWmma), true);

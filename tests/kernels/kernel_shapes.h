@@ -10,6 +10,7 @@
 
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/attention/decode_bulk_geometry.h"
+#include "kernels/attention/prefill_group_geometry.h"
 #include "kernels/catalog.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/plan/plan_args.h"
@@ -74,6 +75,10 @@ inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&,
                                        const kernels::KernelInstance& instance) {
   return kernels::BulkLayout(instance.tile).bytes;
 }
+inline size_t AttentionPrefillGroupBytes(const kernels::DeviceTraits&,
+                                         const kernels::KernelInstance& instance) {
+  return kernels::GroupLayout(instance.tile).bytes;
+}
 inline size_t AttentionPrefillMatrixBytes(const kernels::DeviceTraits& traits,
                                           const kernels::KernelInstance& instance) {
   return kernels::MatrixPrefillLayout(traits, instance.tile, KvBytes(instance)).bytes;
@@ -97,6 +102,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kAttentionDecodeMatrix, AttentionDecodeMatrixBytes},
     {&kernels::kAttentionDecodeBulk, AttentionDecodeBulkBytes},
     {&kernels::kAttentionDecodeBulkTiles, AttentionDecodeBulkBytes},
+    {&kernels::kAttentionPrefillGroup, AttentionPrefillGroupBytes},
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
     {&kernels::kSiluMul, NoSharedBytes},
     {&kernels::kSamplePartial, NoSharedBytes},

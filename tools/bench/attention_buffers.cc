@@ -77,9 +77,7 @@ kernels::KvLayout AttentionShape::kv() const {
 }
 
 kernels::AttentionPlanRule AttentionShape::rule() const {
-  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads),
-          .prefill_q_tokens = kernels::PrefillQueryTokens(num_heads / num_kv_heads),
-          .window = window};
+  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads), .window = window};
 }
 
 float AttentionShape::softmax_scale() const {
@@ -120,9 +118,14 @@ absl::Status CheckShape(const AttentionShape& shape) {
 kernels::AttentionTreeLimits TreeLimitsOf(const AttentionShape& shape,
                                           const kernels::KernelSet& kernels) {
   const kernels::AttentionPlanRule rule = shape.rule();
+  kernels::KvLayout kv = shape.kv();
+  const uint32_t num_shares = kernels::NumDecodeShares(kernels, shape.num_heads, kv);
+  kv.swizzled = num_shares != 0;
   return {.max_splits = rule.max_splits,
-          .num_shares = kernels::NumDecodeShares(kernels, shape.num_heads, shape.kv()),
-          .max_prompt_q_tokens = rule.prefill_q_tokens,
+          .num_shares = num_shares,
+          .max_prompt_q_tokens =
+              kernels::PrefillQueryTokens(shape.num_heads / shape.num_kv_heads,
+                                          kernels::NumPrefillRows(kernels, shape.num_heads, kv)),
           .batch_invariant = false};
 }
 
@@ -167,7 +170,9 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   kv_layout_ = shape_.kv();
   kernels::AttentionPlanRule& rule = plan_.attention;
   rule = shape_.rule();
-  rule.num_shares = TreeLimitsOf(shape_, kernels).num_shares;
+  const kernels::AttentionTreeLimits of_kernels = TreeLimitsOf(shape_, kernels);
+  rule.num_shares = of_kernels.num_shares;
+  rule.prefill_q_tokens = of_kernels.max_prompt_q_tokens;
   if (limits_.shares_prefixes)
     rule.tile_members = kernels::TileMembers(kernels, shape_.num_heads, shape_.kv());
   kv_layout_.swizzled = rule.num_shares != 0;

@@ -8,6 +8,12 @@
 
 namespace reprise::kernels::on_cuda {
 
+// x, of which the compiler knows nothing: it finds no part of what follows ahead of a loop.
+REPRISE_FN uint32_t Opaque(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the addresses of the rows of matrix i.
 // r[i] of lane l: matrix i, row l / 4, elements 2 (l % 4) and the next.
 REPRISE_FN void LoadMatrix4(uint32_t (&r)[4], uint32_t shared) {

@@ -17,16 +17,20 @@
 
 #if defined(REPRISE_EMULATE_MMA)
 #define REPRISE_BULK_COPY 1
+#define REPRISE_GROUP_PRODUCTS 1
+#define REPRISE_GROUP_HEADER "tests/emulator/device/matrix_group.h"
 #define REPRISE_DEVICE_NS on_mma
 #define REPRISE_MATRIX_UNIT kMma
 #define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_mma.h"
 #elif defined(REPRISE_EMULATE_MFMA)
 #define REPRISE_BULK_COPY 0
+#define REPRISE_GROUP_PRODUCTS 0
 #define REPRISE_DEVICE_NS on_mfma
 #define REPRISE_MATRIX_UNIT kMfma
 #define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_mfma.h"
 #elif defined(REPRISE_EMULATE_WMMA)
 #define REPRISE_BULK_COPY 0
+#define REPRISE_GROUP_PRODUCTS 0
 #define REPRISE_DEVICE_NS on_wmma
 #define REPRISE_MATRIX_UNIT kWmma
 #define REPRISE_FRAGMENT_HEADER "kernels/device/matrix_wmma.h"

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a warpgroup on Hopper (wgmma, sm_90a); the contract is in matrix_group.h. Source: PTX
+// ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+#ifndef REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_
+#define REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_
+
+#include "kernels/device/matrix.h"
+
+namespace reprise::kernels::on_cuda {
+
+// The eight values of fragment c as operands.
+#define REPRISE_GROUP_D8(c)                                                            \
+  "+f"(d[c].v[0]), "+f"(d[c].v[1]), "+f"(d[c].v[2]), "+f"(d[c].v[3]), "+f"(d[c].v[4]), \
+      "+f"(d[c].v[5]), "+f"(d[c].v[6]), "+f"(d[c].v[7])
+#define REPRISE_GROUP_D32 \
+  REPRISE_GROUP_D8(0), REPRISE_GROUP_D8(1), REPRISE_GROUP_D8(2), REPRISE_GROUP_D8(3)
+#define REPRISE_GROUP_D64                                                           \
+  REPRISE_GROUP_D32, REPRISE_GROUP_D8(4), REPRISE_GROUP_D8(5), REPRISE_GROUP_D8(6), \
+      REPRISE_GROUP_D8(7)
+#define REPRISE_GROUP_R32                                                   \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+#define REPRISE_GROUP_R64                                                            \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+
+#define REPRISE_GROUP_ROWS_128(type)                                                     \
+  asm volatile(                                                                          \
+      "{ .reg .pred add; setp.ne.b32 add, %66, 0; "                                      \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " REPRISE_GROUP_R64 \
+      "%64, %65, add, 1, 1, 0, 0; }"                                                     \
+      : REPRISE_GROUP_D64                                                                \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_COLUMNS_128(type)                                                           \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " REPRISE_GROUP_R64 \
+               "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                           \
+               : REPRISE_GROUP_D64                                                                \
+               : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b))
+#define REPRISE_GROUP_COLUMNS_64(type)                                                           \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " REPRISE_GROUP_R32 \
+               "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                          \
+               : REPRISE_GROUP_D32                                                               \
+               : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b))
+
+template <int kRegisters>
+REPRISE_FN void GiveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+REPRISE_FN void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+class GroupProducts {
+ public:
+  REPRISE_FN void Begin() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+  REPRISE_FN void Commit() const { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+  template <int kPending>
+  REPRISE_FN void Wait(MatrixD<16> (&d)[8]) const {
+    asm volatile("wgmma.wait_group.sync.aligned %64;"
+                 : REPRISE_GROUP_D64
+                 : "n"(kPending)
+                 : "memory");
+  }
+  template <int kPending>
+  REPRISE_FN void Wait(MatrixD<16> (&d)[4]) const {
+    asm volatile("wgmma.wait_group.sync.aligned %32;"
+                 : REPRISE_GROUP_D32
+                 : "n"(kPending)
+                 : "memory");
+  }
+
+  template <typename T>
+  REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[8], uint32_t a, uint32_t b, bool add) const {
+    const uint64_t of_a = Panels(a, 16), of_b = Panels(b, 16);
+    if constexpr (std::is_same_v<T, Bf16>) {
+      REPRISE_GROUP_ROWS_128("bf16");
+    } else {
+      REPRISE_GROUP_ROWS_128("f16");
+    }
+  }
+  template <typename T>
+  REPRISE_FN void MultiplyColumns(MatrixD<16> (&d)[8], const MatrixA& a, uint32_t b,
+                                  uint32_t panel_bytes) const {
+    const uint64_t of_b = Panels(b, panel_bytes);
+    if constexpr (std::is_same_v<T, Bf16>) {
+      REPRISE_GROUP_COLUMNS_128("bf16");
+    } else {
+      REPRISE_GROUP_COLUMNS_128("f16");
+    }
+  }
+  template <typename T>
+  REPRISE_FN void MultiplyColumns(MatrixD<16> (&d)[4], const MatrixA& a, uint32_t b,
+                                  uint32_t panel_bytes) const {
+    const uint64_t of_b = Panels(b, panel_bytes);
+    if constexpr (std::is_same_v<T, Bf16>) {
+      REPRISE_GROUP_COLUMNS_64("bf16");
+    } else {
+      REPRISE_GROUP_COLUMNS_64("f16");
+    }
+  }
+
+ private:
+  // A matrix descriptor, in units of 16 bytes: where it begins, how far panels are apart (by rows
+  // that is not looked at), eight rows of a panel, and swizzling by 128 bytes.
+  REPRISE_FN static uint64_t Panels(uint32_t address, uint32_t panel_bytes) {
+    constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 / 16} << 32;
+    return kSwizzle128 | kEightRows | static_cast<uint64_t>(panel_bytes / 16) << 16 |
+           (address & 0x3ffffu) >> 4;
+  }
+};
+
+#undef REPRISE_GROUP_ROWS_128
+#undef REPRISE_GROUP_COLUMNS_128
+#undef REPRISE_GROUP_COLUMNS_64
+#undef REPRISE_GROUP_D8
+#undef REPRISE_GROUP_D32
+#undef REPRISE_GROUP_D64
+#undef REPRISE_GROUP_R32
+#undef REPRISE_GROUP_R64
+
+}  // namespace reprise::kernels::on_cuda
+
+#endif  // REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a warpgroup: D[64, N] += A[64, 16] B[16, N] by four warps together, the first of
+// which has an index that is a multiple of four; 16-bit elements, f32 sums, N 64 or 128. They run
+// beside the threads until they are waited for, and read B, and A too, from shared memory by
+// themselves. Where REPRISE_GROUP_PRODUCTS.
+//
+// D lies as MatrixD<16>[N / 16] of mma.sync (matrix_mma.h), and so does A in registers: warp w of
+// the warpgroup has rows 16 w .. 16 w + 15, columns 16 c .. in element c, and ToOperand makes a D
+// the A of the next product.
+//
+// Operands in shared memory lie in panels: rows of 64 elements, 128 bytes, the first at a multiple
+// of 1024 bytes, with 16-byte chunk c of row r at c ^ (r % 8). So do pages of a swizzled KvLayout.
+//
+//   GroupProducts products;     // of the thread
+//   products.Begin();
+//   products.MultiplyRows<T>(d, a + 32 * k, b + 32 * k, k != 0);
+//   products.Commit();
+//   products.Wait<0>(d);
+//
+//   Begin()                     before the first product after registers of D or A were written
+//   MultiplyRows<T>(d, a, b, add)
+//                               A[i, :] = row i of panel `a`, B[:, j] = row j of panel `b`. a, b:
+//                               shared address of the panel's first row, plus 32 bytes for each 16
+//                               elements along the rows. add: false starts a sum
+//   MultiplyColumns<T>(d, a, b, panel_bytes)
+//                               B[i, j] = row i, element j % 64 of panel j / 64; panels are
+//                               panel_bytes apart. b: shared address of the first of 16 rows, a
+//                               multiple of 1024. a: MatrixA
+//   Commit()                    closes a group of products
+//   Wait<n>(d)                  all but the n newest groups are done, those of `d` among them
+//
+//   GiveRegisters<n>(), TakeRegisters<n>()
+//                               from here on the warpgroup's threads have n registers, fewer or
+//                               more than the kernel began with; what some give up, others can take
+//
+// All threads of the warpgroup call each alike. Until the wait, D and A in registers and what is
+// read of shared memory stay untouched. What threads stored to shared memory is there for products
+// after a FenceBulkCopies by those who stored and a barrier; what bulk copies brought, after their
+// barrier.
+#ifndef REPRISE_KERNELS_DEVICE_MATRIX_GROUP_H_
+#define REPRISE_KERNELS_DEVICE_MATRIX_GROUP_H_
+
+#include "kernels/device/matrix.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+inline constexpr int kGroupWarps = 4;
+inline constexpr int kGroupRows = 16 * kGroupWarps;
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#include REPRISE_GROUP_HEADER
+
+#endif  // REPRISE_KERNELS_DEVICE_MATRIX_GROUP_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a warpgroup, emulated; the contract is in kernels/device/matrix_group.h. Every lane
+// computes its own elements, in double, rounded once per 16 elements of the sums. What a product
+// reads of shared memory is read when it is asked for, where a copy that was not waited for is
+// found, and again when it is waited for, where the product is done: sums that are looked at too
+// early are the old ones, and memory that is given away too early is a race.
+#ifndef REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_GROUP_H_
+#define REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_GROUP_H_
+
+#include "kernels/device/matrix.h"
+#include "tests/emulator/matrix_unit.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+template <int kRegisters>
+void GiveRegisters() {}
+template <int kRegisters>
+void TakeRegisters() {}
+
+class GroupProducts {
+ public:
+  void Begin() const {}
+  void Commit() { ++num_groups_; }
+  template <int kPending, int kFragments>
+  void Wait(MatrixD<16> (&)[kFragments]) {
+    SyncWarp();
+    int done = 0;
+    for (; done < num_products_ && products_[done].group + kPending < num_groups_; ++done)
+      Finish(products_[done]);
+    for (int i = done; i < num_products_; ++i) products_[i - done] = products_[i];
+    num_products_ -= done;
+  }
+
+  template <typename T, int kFragments>
+  void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b, bool add) {
+    Product& product = Ask<T>(d, b);
+    product.a = a;
+    product.operands.by_rows = true;
+    product.operands.add = add;
+    Touch(product);
+  }
+  template <typename T, int kFragments>
+  void MultiplyColumns(MatrixD<16> (&d)[kFragments], const MatrixA& a, uint32_t b,
+                       uint32_t panel_bytes) {
+    Product& product = Ask<T>(d, b);
+    product.operands.by_rows = false;
+    product.operands.add = true;
+    product.operands.panel_bytes = panel_bytes;
+    emulator::TakeRowsOfA(emulator::Exchange(a.r, sizeof(a.r)), Lane(), product.operands);
+    Touch(product);
+  }
+
+ private:
+  // Products of a tile's scores and of its sums, of heads of 128.
+  static constexpr int kMostProducts = 16;
+
+  struct Product {
+    int group;
+    float* d;
+    uint32_t a, b;
+    emulator::GroupOperands operands;
+  };
+
+  template <typename T, int kFragments>
+  Product& Ask(MatrixD<16> (&d)[kFragments], uint32_t b) {
+    static_assert(sizeof(d) == kFragments * 8 * sizeof(float));
+    if (num_products_ == kMostProducts) __builtin_trap();
+    Product& product = products_[num_products_++];
+    product.group = num_groups_;
+    product.d = d[0].v;
+    product.b = b;
+    product.operands.bf16 = kIsBf16<T>;
+    product.operands.columns = kFragments * 16;
+    return product;
+  }
+
+  static void TouchChunk(uint32_t address) {
+    [[maybe_unused]] const volatile uint64_t x = LoadShared<uint64_t>(address);
+    [[maybe_unused]] const volatile uint64_t y = LoadShared<uint64_t>(address + 8);
+  }
+  // The lanes of a warp share out what it reads.
+  static void Touch(const Product& product) {
+    const uint32_t lane = static_cast<uint32_t>(Lane());
+    const uint32_t columns = static_cast<uint32_t>(product.operands.columns);
+    if (!product.operands.by_rows) {
+      for (uint32_t i = lane; i < 2 * columns; i += kWarpSize)
+        TouchChunk(product.b + i / 128 * product.operands.panel_bytes + i % 128 * 16);
+      return;
+    }
+    for (uint32_t i = lane; i < 2 * columns; i += kWarpSize) TouchRow(product.b, i / 2, i % 2);
+    TouchRow(product.a, static_cast<uint32_t>(Warp() % kGroupWarps * 16) + lane / 2, lane % 2);
+  }
+  static void TouchRow(uint32_t operand, uint32_t row, uint32_t chunk) {
+    const uint32_t at = operand % 128 / 16 + chunk;
+    TouchChunk(operand / 1024 * 1024 + row * 128 + (at ^ (row % 8)) * 16);
+  }
+
+  static void Finish(Product& product) {
+    Touch(product);
+    emulator::GroupOperands& operands = product.operands;
+    operands.b = emulator::SharedPointer(product.b / 1024 * 1024);
+    operands.b_chunk = static_cast<int>(product.b % 128 / 16);
+    if (operands.by_rows) {
+      operands.a =
+          emulator::SharedPointer(product.a / 1024 * 1024) + Warp() % kGroupWarps * 16 * 128;
+      operands.a_chunk = static_cast<int>(product.a % 128 / 16);
+    }
+    emulator::MultiplyGroup(operands, Lane(), product.d);
+  }
+
+  Product products_[kMostProducts];
+  int num_products_ = 0, num_groups_ = 0;
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_GROUP_H_
