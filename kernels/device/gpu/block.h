@@ -101,7 +101,7 @@ class Block {
   REPRISE_FN auto ScanTogether(int n, Get get, Put put) const {
     using Own = decltype(get(0));
     using Counts = decltype(Own::counts);
-    constexpr int kCounts = sizeof(Counts) / sizeof(uint32_t);
+    constexpr int kCounts = sizeof(Counts::v) / sizeof(uint32_t);  // not of the padding behind
     REPRISE_SHARED_ARRAY(Counts, warp_totals, kMaxWarps);
     REPRISE_SHARED(Counts, total);
     Counts carry{};
