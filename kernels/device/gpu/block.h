@@ -134,7 +134,8 @@ class Block {
         }
       }
       SyncBlock();
-      carry = total;
+      REPRISE_UNROLL
+      for (int k = 0; k < kCounts; ++k) carry.v[k] = total.v[k];
     }
     return carry;
   }
