@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// AttentionTest: launches of attention over rows of a case, beside the oracle, on every device.
+#ifndef REPRISE_TESTS_KERNELS_ATTENTION_FIXTURE_H_
+#define REPRISE_TESTS_KERNELS_ATTENTION_FIXTURE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+#include "kernels/kernel_set.h"
+#include "runtime/dtype.h"
+#include "tests/kernels/attention_batch.h"
+#include "tests/testing/cases/attention_cases.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/kernel_test.h"
+
+namespace reprise::testing {
+
+const char* NameOf(kernels::AttentionCandidate c);
+
+class AttentionTest : public KernelTest {
+ protected:
+  // Both phases of a step over `rows`. Result: one output per row, as bytes.
+  std::vector<std::vector<std::byte>> Run(const kernels::AttentionCase& c,
+                                          const std::vector<RowData>& rows, uint64_t seed,
+                                          kernels::AttentionCandidate candidate);
+
+  kernels::KvLayout LayoutOf(const kernels::AttentionCase& c) const {
+    return {.num_kv_heads = c.num_kv_heads,
+            .head_dim = c.head_dim,
+            .block_size = c.block_size,
+            .dtype = kv_dtype()};
+  }
+
+  // Those that engines run and that may differ: an emulated GPU has the portable kernel alone for
+  // f32.
+  std::vector<kernels::AttentionCandidate> Candidates() const;
+
+  // From here on splits are merged in a launch of their own.
+  void MergeApart() { merges_apart_ = true; }
+
+  // Of the emulated combinations with KV of 8 bits those that differ from others in nothing but the
+  // type of queries, or run the portable kernel: emulation is slow.
+  bool IsLesserFp8() const {
+    return is_emulated() && kv_dtype() != dtype() &&
+           (dtype() != runtime::DType::kBf16 || kv_dtype() != runtime::DType::kE4m3);
+  }
+  static constexpr char kLesserFp8[] = "other combinations cover what differs";
+
+  // From here on launches plan for a device of so many multiprocessors.
+  void LimitMultiprocessors(int count);
+  // From here on launches plan for a block with so much shared memory.
+  void LimitSharedBytes(size_t bytes);
+  const kernels::KernelSet& planned_kernels() const {
+    return limited_ != nullptr ? *limited_ : kernels();
+  }
+
+  // Tensor cores take probabilities in the storage format, and beside V of 8 bits in f16.
+  runtime::DType ProbabilityFormat(kernels::AttentionCandidate candidate) const;
+
+  void ExpectOracle(const kernels::AttentionCase& c, const std::vector<RowData>& rows,
+                    kernels::AttentionCandidate candidate);
+
+  size_t num_tiles_ = 0;  // of all launches
+
+ private:
+  kernels::AttentionArgs MakeArgs(GuardedMemory& memory, const kernels::AttentionCase& c,
+                                  const AttentionBatch& batch);
+
+  // The decode rows as a deal, of leaves so short that rows of the cases have several.
+  void LaunchDealt(GuardedMemory& memory, kernels::AttentionArgs args,
+                   const kernels::AttentionCase& c, uint32_t num_shares, AttentionBatch& batch);
+
+  void Launch(GuardedMemory& memory, kernels::AttentionArgs args,
+              std::vector<kernels::AttentionWorkItem> items, kernels::AttentionPhase phase,
+              kernels::AttentionCandidate candidate);
+
+  std::unique_ptr<kernels::KernelSet> limited_;
+  bool merges_apart_ = false;
+  bool reads_ahead_ = false;  // of the last launch of a deal: by turns
+};
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_KERNELS_ATTENTION_FIXTURE_H_
