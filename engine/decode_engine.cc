@@ -113,8 +113,8 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
       // Distinguishes this engine's sessions from those of one before it at the same address.
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
       validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
-      writer_(parts_->metadata_layout, info().limits.block_size, info().limits.vocab_size,
-              info().model.eos_token_ids, rows_),
+      writer_(parts_->metadata_layout, info().limits.block_size, info().limits.min_shared_tokens,
+              info().limits.vocab_size, info().model.eos_token_ids, rows_),
       in_flight_(info().limits.pipeline_depth),
       tree_(parts_->attention_tree) {
   ran_.reserve(info().limits.max_rows);

@@ -49,7 +49,7 @@ struct EngineInfo {
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
   LinearPolicy linear = LinearPolicy::kTuned;
-  kernels::StepLimits limits;
+  kernels::StepLimits limits;  // min_shared_tokens: 0 where no kernel reads shared tokens once
   MemoryInfo memory;
   std::vector<graphs::CapturedBucket> decode_buckets;  // capacity in rows
   std::vector<graphs::CapturedBucket> mixed_buckets;   // capacity in query tokens

@@ -44,10 +44,11 @@ struct DecodeEngineOptions {
   // A row's bits do not depend on its neighbours. False: trees may cut rows by features of the
   // whole batch, and may be replaced by any other while rows are resident.
   bool batch_invariant = true;
-  // From how many tokens on a group's shared prefix (StepDraft::prefixes) is read once for its
+  // From how many tokens on a group's shared prefix (StepRequest::prefixes) is read once for its
   // rows; rows of a group that shares fewer are attended alone, which is faster for short prefixes.
   // 0: always alone. Otherwise graphs hold a decode kernel that takes some per cent longer where
-  // nothing is shared.
+  // nothing is shared. Always alone, too, where the device has no such kernel for the model's heads
+  // and its KV: EngineInfo.limits says 0 then.
   uint32_t min_shared_tokens = 0;
   // Penalties, logit bias, allowed tokens and min_tokens. Costs device memory per row: 8 bytes per
   // token of the vocabulary (adjusted logits, token history), a bit for the mask, 4 KiB of biases.

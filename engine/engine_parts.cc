@@ -60,6 +60,7 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
 
   REPRISE_ASSIGN_OR_RETURN(
       state, StepState::Create(device, *stream, *decoder, *kernel_set, info.kv_dtype, info.limits));
+  if (state->attention.tile_members == 0) info.limits.min_shared_tokens = 0;
   info.memory.workspace_bytes = state->bytes();
   return LoadAttentionTree();
 }

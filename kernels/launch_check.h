@@ -4,12 +4,9 @@
 #define REPRISE_KERNELS_LAUNCH_CHECK_H_
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/attention/kv_layout.h"
-#include "kernels/kernel_set.h"
 
 namespace reprise::kernels {
 
@@ -18,27 +15,6 @@ inline absl::Status CheckAtLeast(const char* op, const char* what, int64_t got, 
   if (got >= min) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(op, ": ", what, " is ", got, "; allowed: at least ", min));
-}
-
-// Unimplemented "<op>: KV is <got> ...; allowed: <what instances of the family have>";
-// InvalidArgument on scales where KV has none.
-inline absl::Status CheckKvFormat(const char* op, const KernelSet& kernels,
-                                  const KernelFamily& family, runtime::DType kv,
-                                  const KvScales& scales) {
-  if (scales.any() && !runtime::IsFp8(kv))
-    return absl::InvalidArgumentError(absl::StrCat(op, ": got scales for KV of ",
-                                                   std::string(runtime::NameOf(kv)),
-                                                   "; allowed: with fp8_e4m3 and fp8_e5m2"));
-  std::string allowed;
-  for (const LoadedKernel& loaded : kernels.loaded()) {
-    if (loaded.instance->family != &family) continue;
-    if (loaded.instance->kv == ElementFormatOf(kv)) return absl::OkStatus();
-    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ",
-                    std::string(NameOf(loaded.instance->kv)));
-  }
-  return absl::UnimplementedError(
-      absl::StrCat(op, ": KV is ", std::string(runtime::NameOf(kv)), " with activations of ",
-                   std::string(runtime::NameOf(kernels.dtype)), "; allowed: ", allowed));
 }
 
 }  // namespace reprise::kernels

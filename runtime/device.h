@@ -87,8 +87,8 @@ struct KernelDef {
   std::string_view name;        // the extern "C" symbol in device code
   HostKernelFn host = nullptr;  // nullptr: not available on the host device
   // Its device code waits itself until the kernel before it in the stream has ended (on CUDA
-  // griddepcontrol.wait), in at least one block of every launch, before it touches what that kernel
-  // or a later one touches. Where devices can, it begins while the other still runs.
+  // griddepcontrol.wait), in at least one block of every launch; until then it writes nothing, and
+  // reads nothing that that kernel writes. Where devices can, it begins while the other still runs.
   bool waits_for_previous = false;
 };
 

@@ -12,26 +12,33 @@ struct F32 {
   static float Load(float value) { return value; }
   static float Store(float value) { return value; }
 };
-struct Bf16 {
-  using Storage = uint16_t;
-  static float Load(uint16_t bits) { return Bf16ToFloat(bits); }
-  static uint16_t Store(float value) { return FloatToBf16(value); }
+template <typename Bits, auto kLoad, auto kStore>
+struct Format {
+  using Storage = Bits;
+  static float Load(Bits bits) { return kLoad(bits); }
+  static Bits Store(float value) { return kStore(value); }
 };
-struct F16 {
-  using Storage = uint16_t;
-  static float Load(uint16_t bits) { return F16ToFloat(bits); }
-  static uint16_t Store(float value) { return FloatToF16(value); }
-};
-struct E4m3 {
-  using Storage = uint8_t;
-  static float Load(uint8_t bits) { return E4m3ToFloat(bits); }
-  static uint8_t Store(float value) { return FloatToE4m3(value); }
-};
-struct E5m2 {
-  using Storage = uint8_t;
-  static float Load(uint8_t bits) { return E5m2ToFloat(bits); }
-  static uint8_t Store(float value) { return FloatToE5m2(value); }
-};
+using Bf16 = Format<uint16_t, Bf16ToFloat, FloatToBf16>;
+using F16 = Format<uint16_t, F16ToFloat, FloatToF16>;
+using E4m3 = Format<uint8_t, E4m3ToFloat, FloatToE4m3>;
+using E5m2 = Format<uint8_t, E5m2ToFloat, FloatToE5m2>;
+
+// f(the format).
+template <typename F>
+void ForFormat(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(F32{});
+    case DType::kBf16:
+      return f(Bf16{});
+    case DType::kF16:
+      return f(F16{});
+    case DType::kE4m3:
+      return f(E4m3{});
+    case DType::kE5m2:
+      return f(E5m2{});
+  }
+}
 
 // Elements go through memcpy because a tensor in a mapped file starts at any byte.
 template <typename From, typename To>
@@ -44,22 +51,6 @@ void Convert(const std::byte* src, std::byte* dst, size_t count) {
   }
 }
 
-template <typename From>
-void ConvertFrom(DType to, const std::byte* src, std::byte* dst, size_t count) {
-  switch (to) {
-    case DType::kF32:
-      return Convert<From, F32>(src, dst, count);
-    case DType::kBf16:
-      return Convert<From, Bf16>(src, dst, count);
-    case DType::kF16:
-      return Convert<From, F16>(src, dst, count);
-    case DType::kE4m3:
-      return Convert<From, E4m3>(src, dst, count);
-    case DType::kE5m2:
-      return Convert<From, E5m2>(src, dst, count);
-  }
-}
-
 }  // namespace
 
 void ConvertElements(DType from, DType to, const std::byte* src, std::byte* dst, size_t count) {
@@ -68,18 +59,9 @@ void ConvertElements(DType from, DType to, const std::byte* src, std::byte* dst,
     std::memcpy(dst, src, count * SizeOf(from));
     return;
   }
-  switch (from) {
-    case DType::kF32:
-      return ConvertFrom<F32>(to, src, dst, count);
-    case DType::kBf16:
-      return ConvertFrom<Bf16>(to, src, dst, count);
-    case DType::kF16:
-      return ConvertFrom<F16>(to, src, dst, count);
-    case DType::kE4m3:
-      return ConvertFrom<E4m3>(to, src, dst, count);
-    case DType::kE5m2:
-      return ConvertFrom<E5m2>(to, src, dst, count);
-  }
+  ForFormat(from, [&](auto in) {
+    ForFormat(to, [&](auto out) { Convert<decltype(in), decltype(out)>(src, dst, count); });
+  });
 }
 
 }  // namespace reprise::runtime

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/dtype.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/attention_bench.h"
 #include "tools/bench/bench_flags.h"
@@ -84,6 +85,22 @@ absl::Status CheckFlags(const AttentionFlags& flags, const CLI::App& app) {
     if (app.count(option) == 0) continue;
     return UsageError(
         absl::StrCat("cells: got both --standard-cells and ", option, ", allowed: one of them"));
+  }
+  return absl::OkStatus();
+}
+
+// Graphs of such candidates could not be captured.
+absl::Status CheckCandidates(const std::vector<const AttentionCandidateEntry*>& candidates,
+                             const AttentionShape& shape) {
+  if (!runtime::IsFp8(shape.kv_dtype())) return absl::OkStatus();
+  std::string allowed;
+  for (const AttentionCandidateEntry& entry : AttentionCandidates())
+    if (entry.takes_fp8)
+      absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", std::string(entry.name));
+  for (const AttentionCandidateEntry* candidate : candidates) {
+    if (candidate->takes_fp8) continue;
+    return UsageError(absl::StrCat("candidates: ", std::string(candidate->name),
+                                   " has no kernel for KV of 8 bits; allowed: ", allowed));
   }
   return absl::OkStatus();
 }
@@ -200,6 +217,7 @@ absl::Status RunAttention(AttentionFlags flags, const CLI::App& app, const Invoc
   REPRISE_ASSIGN_OR_RETURN(const AttentionShape shape, ShapeOf(flags.heads));
   flags.cells.seed = flags.bench.seed;
   if (flags.ladder) flags.candidates = LadderCandidates();
+  REPRISE_RETURN_IF_ERROR(CheckCandidates(flags.candidates, shape));
   std::vector<BenchCell> cells =
       flags.standard_cells ? StandardCells(flags.bench.seed) : MakeCells(flags.cells);
   REPRISE_RETURN_IF_ERROR(
@@ -264,7 +282,7 @@ void AddMeasuringOptions(CLI::App* app, AttentionFlags* flags) {
                              rungs));
   app->add_option("--tree", flags->tree_file,
                   "Attention tree that plans decide by, such as `reprise tune attention` writes "
-                  "(default: the built-in one)")
+                  "(default: the built-in one); naive, q-blocks and two-kernels have their own")
       ->type_name("FILE");
   app->add_flag("--check", flags->check,
                 "Compare outputs with a double-precision reference before anything is timed");

@@ -155,6 +155,15 @@ class LoadProgressPrinter {
   bool finished_ = false;
 };
 
+// --min-shared-tokens was asked for, and nothing comes of it.
+std::string NoSharedReadsText(const engine::EngineInfo& info) {
+  return absl::StrCat("min-shared-tokens: without effect, because '", info.device.name,
+                      "' has no kernel that reads a prefix once for ", info.model.num_heads, "/",
+                      info.model.num_kv_heads, " heads of ", info.model.head_dim,
+                      " and a KV cache of ", std::string(runtime::NameOf(info.kv_dtype)),
+                      " in blocks of ", info.limits.block_size, " tokens");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ParsePreset(std::string_view text) {
@@ -218,6 +227,8 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
   console->ClearProgress();
   REPRISE_RETURN_IF_ERROR(engine.status());
   loaded.engine = *std::move(engine);
+  if (options.min_shared_tokens != 0 && loaded.engine->info().limits.min_shared_tokens == 0)
+    console->Note(NoSharedReadsText(loaded.engine->info()));
   return loaded;
 }
 

@@ -62,6 +62,12 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
                               FormatCount(info.limits.max_context_length), " tokens of context, ",
                               FormatCount(info.limits.max_step_tokens),
                               " tokens a step, pipeline depth ", info.limits.pipeline_depth)});
+  const uint32_t min_shared = info.limits.min_shared_tokens;
+  table.AddRow({"prefixes", min_shared == 0
+                                ? "each row reads them for itself"
+                                : absl::StrCat("those that are declared to be shared are read once "
+                                               "from ",
+                                               FormatCount(min_shared), " tokens on")});
   table.AddRow({"start-up",
                 absl::StrCat("load ", FormatDuration(static_cast<double>(info.load_ns)),
                              ", capture ", FormatDuration(static_cast<double>(info.capture_ns)))});

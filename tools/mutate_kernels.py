@@ -33,6 +33,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAMILIES = [
     ("kernels/attention/attention_portable_body.h", ("attention",), "*AttentionTest*_f32"),
     ("kernels/attention/attention_naive_body.h", ("attention",), "*AttentionTest.TheNaive*"),
+    ("kernels/attention/plan_body.h", ("plan",), "*StepTest*"),
+    ("kernels/plan/*.h", ("plan",), "*StepTest*"),
     ("kernels/attention/*.h", ("attention",), "*AttentionTest*_bf16"),
     ("kernels/linear/linear_portable_body.h", ("linear",), "*LinearTest*_f32"),
     ("kernels/linear/*.h", ("linear",), "*LinearTest*_bf16"),
@@ -49,10 +51,10 @@ FAMILIES = [
 # FenceSystem and StoreToHost: they order what emulation has not got, another way into shared memory
 # and a host that watches.
 WITHOUT_ARGUMENTS = r"(?:\bb\.Sync|\bSyncBlock|\bSyncWarp|\bSyncMerge|\bCopyAsyncWait<[^;]*>" \
-                    r"|\bCopyAsyncCommit|\bFenceDevice)\(\)"
+                    r"|\bCopyAsyncCommit|\bFenceDevice|\bWaitForPrevious|\bBeginInOrder)\(\)"
 ARGUMENTS = r"\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"
-WITH_ARGUMENTS = r"\b(?:BarrierInit|BarrierArrive|BarrierArriveExpectBytes|BarrierWait|SyncThreads)" \
-                 + ARGUMENTS
+WITH_ARGUMENTS = r"\b(?:BarrierInit|BarrierArrive|BarrierArriveTimes|BarrierArriveExpectBytes" \
+                 r"|BarrierWait|SyncThreads)" + ARGUMENTS
 SYNC = re.compile(rf"(?<!void )(?:{WITHOUT_ARGUMENTS}|{WITH_ARGUMENTS});")
 # An arrival at a counter: one that is compared with how many are expected, or of many at once.
 ARRIVAL = re.compile(r"(?:REPRISE_DEVICE_NS::)?\b(?:AtomicAdd\(([^(),]+), (1u)\)(?= ==)"

@@ -24,6 +24,8 @@ StepValidator::StepValidator(const kernels::StepLimits& limits,
   staged_.mask_slots.reserve(rows.max_rows());
   staged_.prefix_rows.reserve(rows.max_rows());
   add_notes_.reserve(rows.max_rows());
+  groups_.reserve(rows.max_rows());
+  staying_.reserve(rows.max_rows());
   counts_.reserve(4096);
 }
 

@@ -98,10 +98,11 @@ class StepValidator {
   absl::Status StageAppends(const StepRequest& request);
   absl::Status StageMasks(const StepRequest& request);
   absl::Status StagePrefixes(const StepRequest& request, const RowList& list);
+  // Of every group that the request names, a row that stays in it. It is known who leaves.
+  void FindMembersWhoStay(const StepRequest& request, const RowList& list);
   // The rows of request.prefixes[index], of which `refs` says where they are, against one another
   // and the group's other rows.
-  absl::Status CheckPrefix(const StepRequest& request, const RowList& list, size_t index,
-                           std::span<const RowRef> refs);
+  absl::Status CheckPrefix(const StepRequest& request, size_t index, std::span<const RowRef> refs);
   absl::Status StageChunks(const StepRequest& request);
   absl::Status CheckHistory(const RowAdd& add) const;
   // The blocks hold what the row counts on: tokens that the session itself has written.
@@ -132,6 +133,8 @@ class StepValidator {
   uint64_t stamp_ = 0;
   std::vector<SlotNote> slot_notes_;    // by slot
   std::vector<AddNote> add_notes_;      // by request.add index
+  std::vector<uint64_t> groups_;        // group << 32 | request.prefixes index, ascending
+  std::vector<uint32_t> staying_;       // by request.prefixes index: a slot, or kNoSlot
   std::vector<uint64_t> block_stamps_;  // by block id: table_stamp_ of the table that last named it
   uint64_t table_stamp_ = 0;
   std::vector<uint64_t> token_stamps_;  // by token id: bias_stamp_ of the list that last named it

@@ -10,13 +10,17 @@
 namespace reprise::engine {
 
 absl::Status StepValidator::StagePrefixes(const StepRequest& request, const RowList& list) {
-  for (size_t i = 0; i < request.prefixes.size(); ++i) {
-    const PrefixGroup& prefix = request.prefixes[i];
-    for (size_t j = 0; j < i; ++j) {
-      if (request.prefixes[j].group == prefix.group)
-        return absl::InvalidArgumentError(
-            absl::StrCat("prefix: group ", prefix.group, " is named twice"));
-    }
+  if (request.prefixes.empty()) return absl::OkStatus();
+  groups_.clear();
+  for (size_t i = 0; i < request.prefixes.size(); ++i)
+    groups_.push_back(uint64_t{request.prefixes[i].group} << 32 | i);
+  std::ranges::sort(groups_);
+  const auto twice = std::ranges::adjacent_find(
+      groups_, [](uint64_t x, uint64_t y) { return x >> 32 == y >> 32; });
+  if (twice != groups_.end())
+    return absl::InvalidArgumentError(
+        absl::StrCat("prefix: group ", *twice >> 32, " is named twice"));
+  for (const PrefixGroup& prefix : request.prefixes) {
     if (prefix.rows.empty())
       return absl::InvalidArgumentError(
           absl::StrCat("prefix: group ", prefix.group, " gets 0 rows; allowed: at least 1"));
@@ -35,27 +39,38 @@ absl::Status StepValidator::StagePrefixes(const StepRequest& request, const RowL
       staged_.prefix_rows.push_back(ref);
     }
   }
-  // Now that it is known who leaves a group.
+  FindMembersWhoStay(request, list);
   size_t first = 0;
   for (size_t i = 0; i < request.prefixes.size(); ++i) {
     const size_t count = request.prefixes[i].rows.size();
     REPRISE_RETURN_IF_ERROR(CheckPrefix(
-        request, list, i, std::span<const RowRef>(staged_.prefix_rows).subspan(first, count)));
+        request, i, std::span<const RowRef>(staged_.prefix_rows).subspan(first, count)));
     first += count;
   }
   return absl::OkStatus();
 }
 
-absl::Status StepValidator::CheckPrefix(const StepRequest& request, const RowList& list,
-                                        size_t index, std::span<const RowRef> refs) {
+void StepValidator::FindMembersWhoStay(const StepRequest& request, const RowList& list) {
+  staying_.assign(request.prefixes.size(), kNoSlot);
+  for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
+    const uint64_t group = rows_.state(slot).prefix_group;
+    if (group == 0 || Note(slot).dropped || Note(slot).grouped) continue;
+    const auto at = std::ranges::lower_bound(groups_, group << 32);
+    if (at == groups_.end() || *at >> 32 != group) continue;
+    uint32_t& staying = staying_[static_cast<uint32_t>(*at)];
+    if (staying == kNoSlot) staying = slot;
+  }
+}
+
+absl::Status StepValidator::CheckPrefix(const StepRequest& request, size_t index,
+                                        std::span<const RowRef> refs) {
   const PrefixGroup& prefix = request.prefixes[index];
   if (prefix.group == 0) return absl::OkStatus();
   // Who the rows are compared with: somebody who stays in the group or, in a new one, its first.
   uint32_t model = prefix.rows.front();
   std::span<const uint32_t> shared;
-  for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
+  if (const uint32_t slot = staying_[index]; slot != kNoSlot) {
     const RowState& state = rows_.state(slot);
-    if (state.prefix_group != prefix.group || Note(slot).dropped || Note(slot).grouped) continue;
     if (state.prefix_blocks != prefix.num_blocks) {
       return absl::FailedPreconditionError(absl::StrCat(
           "prefix: group ", prefix.group, ": num_blocks is ", prefix.num_blocks, "; allowed: ",
@@ -63,7 +78,6 @@ absl::Status StepValidator::CheckPrefix(const StepRequest& request, const RowLis
     }
     model = state.row;
     shared = rows_.table(slot).first(prefix.num_blocks);
-    break;
   }
   for (size_t r = 0; r < refs.size(); ++r) {
     const RowRef& ref = refs[r];

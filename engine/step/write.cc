@@ -19,9 +19,11 @@ std::byte* Put(std::byte* to, std::span<const T> values) {
 }  // namespace
 
 StepWriter::StepWriter(const kernels::StepEntryLayout& layout, uint32_t block_size,
-                       uint32_t vocab_size, std::span<const uint32_t> eos_token_ids, RowTable& rows)
+                       uint32_t min_shared_tokens, uint32_t vocab_size,
+                       std::span<const uint32_t> eos_token_ids, RowTable& rows)
     : layout_(layout),
       block_size_(block_size),
+      min_shared_tokens_(min_shared_tokens),
       vocab_size_(vocab_size),
       eos_token_ids_(eos_token_ids.begin(), eos_token_ids.end()),
       rows_(rows) {
@@ -165,8 +167,11 @@ void StepWriter::WritePrefixMembers(const StagedStep& staged) {
   members_.clear();
   for (size_t e = 0; e < staged.runs.size(); ++e) {
     const StagedRun& run = staged.runs[e];
-    const uint64_t group = rows_.state(ran_slots_[e]).prefix_group;
-    if (group != 0 && run.num_tokens == 1 && !run.stopped) members_.push_back(group << 32 | e);
+    const RowState& state = rows_.state(ran_slots_[e]);
+    const bool shares = state.prefix_group != 0 && min_shared_tokens_ != 0 &&
+                        uint64_t{state.prefix_blocks} * block_size_ >= min_shared_tokens_;
+    if (shares && run.num_tokens == 1 && !run.stopped)
+      members_.push_back(uint64_t{state.prefix_group} << 32 | e);
   }
   if (!std::ranges::is_sorted(members_)) std::ranges::sort(members_);
   header_.num_prefix_members = static_cast<uint32_t>(members_.size());

@@ -17,9 +17,10 @@ namespace reprise::engine {
 
 class StepWriter {
  public:
-  // block_size: tokens of a KV block. `vocab_size` and `eos_token_ids`: the model's. A view of
-  // `rows`.
-  StepWriter(const kernels::StepEntryLayout& layout, uint32_t block_size, uint32_t vocab_size,
+  // block_size: tokens of a KV block. min_shared_tokens: of prefixes that are read once, 0: none
+  // is. `vocab_size` and `eos_token_ids`: the model's. A view of `rows`.
+  StepWriter(const kernels::StepEntryLayout& layout, uint32_t block_size,
+             uint32_t min_shared_tokens, uint32_t vocab_size,
              std::span<const uint32_t> eos_token_ids, RowTable& rows);
 
   // Applies drops, adds and appends to the mirror, advances the lengths of the rows that run, and
@@ -38,13 +39,14 @@ class StepWriter {
   void WriteSampling(const RowAdd& add, uint32_t slot);
   void WriteMasks(const StepRequest& request, const StagedStep& staged);
   void ApplyPrefixes(const StepRequest& request, const StagedStep& staged);
-  // The groups of the rows that run, each one's members in request order.
+  // The groups of the rows that run and whose prefix is long enough, each one's members in request
+  // order.
   void WritePrefixMembers(const StagedStep& staged);
   // The place of `words` words of sampling data for the row, to be filled in.
   std::byte* AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind, size_t words);
 
   const kernels::StepEntryLayout layout_;
-  const uint32_t block_size_;
+  const uint32_t block_size_, min_shared_tokens_;
   const uint32_t vocab_size_;
   const std::vector<uint32_t> eos_token_ids_;
   RowTable& rows_;

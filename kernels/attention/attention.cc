@@ -9,6 +9,7 @@
 #include "kernels/attention/attention_shapes.h"
 #include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/instances.h"
+#include "kernels/attention/kv_check.h"
 #include "kernels/launch_check.h"
 #include "runtime/status_macros.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which matrix-unit attention kernel fits a call, and its launch shape. Host side of
-// attention_matrix_body.h.
+// Which attention kernel on matrix units fits a call, and its launch shape. Host side of
+// attention_matrix_body.h, decode_bulk_body.h and attention_prefill_group_body.h.
 #ifndef REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
 #define REPRISE_KERNELS_ATTENTION_ATTENTION_SHAPES_H_
 
@@ -10,8 +10,9 @@
 
 namespace reprise::kernels {
 
-// True on devices with matrix units, for bf16 and f16, when head_dim is a multiple of 8 (16-byte
-// rows) up to the largest head size that fits the device, and a group has at most 16 heads.
+// True on devices with matrix units, for queries of bf16 and f16 and KV of these or E4M3, when rows
+// of a head are whole multiples of 16 bytes (head_dim of 8, with E4M3 of 16) up to the largest head
+// size that fits the device, and a group has at most 16 heads.
 bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args);
 
 struct MatrixAttentionLaunch {

@@ -271,9 +271,9 @@ class BulkConsumer {
       BarrierWait(shared_.Barrier(kBarriers.arrived + slot), Items::Turn(count));
       const uint32_t last = shared_.last()[slot];
       if (kTiles && item.is_tile()) {
-        for (uint32_t member = 0; last >> member != 0; ++member)
-          if ((last >> member & 1u) != 0)
-            FoldPieces<T>(a_, MemberItem(a_, item, member), group_, ThreadX());
+        uint32_t member = 0;
+        for (uint32_t left = last; left != 0; left >>= 1, ++member)
+          if ((left & 1u) != 0) FoldPieces<T>(a_, MemberItem(a_, item, member), group_, ThreadX());
       } else if (last != 0) {
         FoldPieces<T>(a_, item, group_, ThreadX());
       }

@@ -9,6 +9,7 @@
 #include "kernels/attention/attention_args.h"
 #include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/kv_stream.h"
+#include "kernels/attention/ring_place.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -42,13 +43,6 @@ struct BulkShared {
   }
 
   unsigned char* base;
-};
-
-// Places of a ring of kSlots in turn, and which turn it is: what a barrier's phase counts.
-template <int kSlots>
-struct RingPlace {
-  REPRISE_FN static int At(uint32_t count) { return static_cast<int>(count % kSlots); }
-  REPRISE_FN static uint32_t Turn(uint32_t count) { return count / kSlots; }
 };
 
 // The first token of an item, a multiple of kLeafMultiple, and how many chunks it has.

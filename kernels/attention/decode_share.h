@@ -79,7 +79,7 @@ struct alignas(16) DecodePlace {
   uint32_t entry;  // in the list of rows: an entry of the step or, behind these, a tile
   uint32_t kv_head;
   uint32_t leaf;  // of its own ones
-  uint32_t unused;
+  uint32_t zero;  // in place of padding: places are moved, and compared, as 16 bytes
 
   constexpr bool operator==(const DecodePlace& other) const {
     return entry == other.entry && kv_head == other.kv_head && leaf == other.leaf;

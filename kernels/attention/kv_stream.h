@@ -11,10 +11,31 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
+// Work item w: an item of the plan for one KV head. Its first tile begins at a multiple of
+// kTileMultiple: where tiles begin decides how sums round, and that must not follow from where a
+// window lets a chunk of a prompt begin.
+template <uint32_t kTileMultiple>
+REPRISE_FN ResolvedWorkItem ResolveItem(const AttentionArgs& a, uint32_t w) {
+  const uint32_t heads = static_cast<uint32_t>(a.kv.num_kv_heads);
+  const uint32_t index = w / heads;
+  const AttentionWorkItem planned = a.items[index];
+  ResolvedWorkItem item;
+  item.kv_begin = planned.kv_begin;
+  item.kv_end = planned.kv_end;
+  item.tile_origin = planned.kv_begin / kTileMultiple * kTileMultiple;
+  item.kv_head = w - index * heads;
+  item.row = planned.row;
+  item.entry = planned.entry;
+  item.split = planned.split;
+  item.num_splits = planned.num_splits;
+  item.first_q = a.query_start[planned.entry] + planned.q_begin;
+  item.position = a.context_before[planned.entry] + planned.q_begin;
+  item.q_count = planned.q_count;
+  return item;
+}
+
 // Resolves the block's next work items, w = first + i * grid < total, into shared memory: one lane
-// each, so that all of them cost one chain of dependent loads. Their first tile begins at a
-// multiple of kTileMultiple: where tiles begin decides how sums round, and that must not follow
-// from where a window lets a chunk of a prompt begin. Returns how many. Contains barriers.
+// each, so that all of them cost one chain of dependent loads. Returns how many. Contains barriers.
 template <uint32_t kTileMultiple>
 REPRISE_FN int ResolveItems(const AttentionArgs& a, uint32_t first, uint32_t total,
                             ResolvedWorkItem* items) {
@@ -22,25 +43,7 @@ REPRISE_FN int ResolveItems(const AttentionArgs& a, uint32_t first, uint32_t tot
   const uint32_t left = (total - first + grid - 1) / grid;
   const uint32_t n = left < kMatrixItemsAtOnce ? left : kMatrixItemsAtOnce;
   SyncBlock();  // the items before may still be read
-  if (thread < n) {
-    const uint32_t w = first + thread * grid;
-    const uint32_t heads = static_cast<uint32_t>(a.kv.num_kv_heads);
-    const uint32_t index = w / heads;
-    const AttentionWorkItem planned = a.items[index];
-    ResolvedWorkItem item;
-    item.kv_begin = planned.kv_begin;
-    item.kv_end = planned.kv_end;
-    item.tile_origin = planned.kv_begin / kTileMultiple * kTileMultiple;
-    item.kv_head = w - index * heads;
-    item.row = planned.row;
-    item.entry = planned.entry;
-    item.split = planned.split;
-    item.num_splits = planned.num_splits;
-    item.first_q = a.query_start[planned.entry] + planned.q_begin;
-    item.position = a.context_before[planned.entry] + planned.q_begin;
-    item.q_count = planned.q_count;
-    items[thread] = item;
-  }
+  if (thread < n) items[thread] = ResolveItem<kTileMultiple>(a, first + thread * grid);
   SyncBlock();
   return static_cast<int>(n);
 }

@@ -8,9 +8,9 @@
 #define REPRISE_KERNELS_ATTENTION_PREFILL_GROUP_PRODUCER_H_
 
 #include "kernels/attention/attention_args.h"
-#include "kernels/attention/decode_bulk_producer.h"
 #include "kernels/attention/kv_stream.h"
 #include "kernels/attention/prefill_group_geometry.h"
+#include "kernels/attention/ring_place.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -92,22 +92,7 @@ class GroupProducer {
   REPRISE_FN ResolvedWorkItem Resolve(uint32_t count) const {
     const auto grid = static_cast<uint32_t>(GridX()), block = static_cast<uint32_t>(BlockX());
     const uint32_t w = count * grid + (count % 2 == 0 ? block : grid - 1 - block);
-    ResolvedWorkItem item{};
-    if (w >= total_) return item;
-    const auto heads = static_cast<uint32_t>(a_.kv.num_kv_heads);
-    const AttentionWorkItem planned = a_.items[w / heads];
-    item.kv_begin = planned.kv_begin;
-    item.kv_end = planned.kv_end;
-    item.tile_origin = planned.kv_begin / kGroupTile * kGroupTile;
-    item.kv_head = w % heads;
-    item.row = planned.row;
-    item.entry = planned.entry;
-    item.split = planned.split;
-    item.num_splits = planned.num_splits;
-    item.first_q = a_.query_start[planned.entry] + planned.q_begin;
-    item.position = a_.context_before[planned.entry] + planned.q_begin;
-    item.q_count = planned.q_count;
-    return item;
+    return w < total_ ? ResolveItem<kGroupTile>(a_, w) : ResolvedWorkItem{};
   }
 
   // The block of the cache that holds the lane's chunk of a tile.
@@ -176,7 +161,8 @@ class GroupProducer {
     if (mine.count() != kRows) ClearOthers(tile, mine);
     SyncWarp();
     if (lane_ == 0)
-      BarrierArriveExpectBytes(shared_.Barrier(full), mine.count() * BulkRowBytes(kHeadSize));
+      BarrierArriveExpectBytes(shared_.Barrier(full),
+                               mine.count() * kHeadSize * static_cast<uint32_t>(sizeof(T)));
     SyncWarp();
     if (bytes != 0) CopyBulk(tile + at, from, bytes, shared_.Barrier(full));
   }

@@ -134,11 +134,7 @@ class GroupSoftmax {
   }
 
   // The rows' sums, complete in every lane. Call once, after the last tile.
-  REPRISE_FN void FinishSums() {
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h)
-      sum_[h] = ReduceRow(sum_[h], [](float x, float y) { return x + y; });
-  }
+  REPRISE_FN void FinishSums() { FinishRowSums(sum_); }
 
   // Of row MatrixRow(h).
   REPRISE_FN float max(int h) const { return max_[h]; }

@@ -55,6 +55,13 @@ REPRISE_FN float ReduceRow(float x, Op op) {
   return x;
 }
 
+// Makes the lanes' sums those of whole rows.
+REPRISE_FN void FinishRowSums(float (&sum)[kLaneRows]) {
+  REPRISE_UNROLL
+  for (int h = 0; h < kLaneRows; ++h)
+    sum[h] = ReduceRow(sum[h], [](float x, float y) { return x + y; });
+}
+
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS
 
 #endif  // REPRISE_KERNELS_DEVICE_MATRIX_H_

@@ -16,8 +16,8 @@
 // room for them, once every block of this one has called it, by any thread, or has ended. Where
 // kernels begin early, a kernel so begins before the one ahead of it has ended, and what it does
 // before it waits hides the other's end. The rules that make this safe:
-// - A thread waits before it touches what the kernel before wrote or reads, and before its block
-//   lets the next begin. What older kernels wrote can be read without waiting.
+// - Until it has waited, a thread writes nothing, and reads nothing that the kernel before writes.
+//   It waits before its block lets the next begin. What older kernels wrote can be read at once.
 // - Block 0 waits, in some thread, even where it has nothing to do: so no kernel ends before one
 //   that is older than it.
 // BeginInOrder does both at once; block style begins with it, a body in thread style calls it first

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/kv_check.h"
 #include "kernels/launch_check.h"
 #include "kernels/rope_append/instances.h"
 #include "runtime/status_macros.h"

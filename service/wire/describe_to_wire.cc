@@ -78,6 +78,7 @@ void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1
   wire->set_max_logprobs(limits.max_logprobs);
   wire->set_max_step_bytes(MaxStepBytes(limits));
   wire->set_max_result_bytes(MaxResultBytes(limits));
+  wire->set_min_shared_tokens(limits.min_shared_tokens);
 }
 
 void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,

@@ -217,6 +217,17 @@ TEST_F(TinyGeneration, SaysWhereTimeWentAndWhatWasReplayed) {
   }
 }
 
+TEST_F(TinyGeneration, SaysThatNoPrefixIsReadOnceWhereThereIsNoKernelForIt) {
+  ServedProgram served(model_, {"--min-shared-tokens", "64"});
+  ASSERT_TRUE(served.ready());
+  EXPECT_TRUE(served.program().AwaitOutput("each row reads them for itself"));
+  EXPECT_THAT(served.program().stderr_text(), HasSubstr("min-shared-tokens: without effect"));
+  ServedProgram silent(model_);
+  ASSERT_TRUE(silent.ready());
+  EXPECT_TRUE(silent.program().AwaitOutput("each row reads them for itself"));
+  EXPECT_THAT(silent.program().stderr_text(), Not(HasSubstr("min-shared-tokens")));
+}
+
 TEST_F(TinyGeneration, StopsOnTermLeavingNoSocketBehind) {
   ServedProgram served(model_);
   ASSERT_TRUE(served.ready());

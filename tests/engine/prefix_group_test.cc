@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/decode_engine.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -57,21 +59,25 @@ class SharingRows {
 
 class PrefixGroupTest : public ::testing::TestWithParam<KernelTestParam> {
  protected:
-  void SetUp() override {
+  void SetUp() override { MakeEngine(1); }
+
+  // Skips the test where there is no such device.
+  void MakeEngine(uint32_t min_shared_tokens) {
     TestEngineOptions options{.dtype = GetParam().dtype};
     options.model = {.hidden_size = 64, .num_layers = 2, .num_heads = 4, .head_dim = 64};
     options.engine.block_size = kBlockSize;
-    options.engine.min_shared_tokens = 1;
+    options.engine.min_shared_tokens = min_shared_tokens;
     options.engine.kv_cache_bytes = uint64_t{16} << 20;
     options.engine.decode_buckets = {4};
     options.engine.mixed_buckets = {256};
+    made_.engine.reset();  // before its device
     auto device = testing::MakeTestDevice(GetParam());
     if (!device.ok()) GTEST_SKIP() << device.status().message();
     made_ = MakeTestEngine(options, *std::move(device));
   }
 
-  // The tokens of row 1 over a few steps, with `others` beside it; in one group with them or not.
-  std::vector<Token> Serve(uint32_t others, bool grouped,
+  // The tokens of `of` over a few steps of rows 1 to 1 + others, in one group or in none.
+  std::vector<Token> Serve(uint32_t others, bool grouped, uint32_t of = 1,
                            ExecutionMode mode = ExecutionMode::kReplay) {
     SharingRows rows(*made_.engine);
     StepDraft first{.continue_all = true, .mode = mode};
@@ -84,7 +90,7 @@ class PrefixGroupTest : public ::testing::TestWithParam<KernelTestParam> {
     if (grouped) first.prefixes = {prefix};
     rows.driver.Step(first);
     for (int i = 0; i < 3; ++i) rows.driver.Step({.continue_all = true, .mode = mode});
-    return rows.driver.tokens(1);
+    return rows.driver.tokens(of);
   }
 
   bool has_tiles() const { return GetParam().dtype == DType::kBf16; }
@@ -113,28 +119,76 @@ TEST_P(PrefixGroupTest, ARowsBitsDoNotDependOnItsGroup) {
   const std::vector<Token> got = Serve(2, /*grouped=*/true);
   EXPECT_EQ(Serve(0, /*grouped=*/true), got);
   EXPECT_EQ(Serve(1, /*grouped=*/true), got);
-  EXPECT_EQ(Serve(2, /*grouped=*/true, ExecutionMode::kEager), got);
+  EXPECT_EQ(Serve(2, /*grouped=*/true, /*of=*/1, ExecutionMode::kEager), got);
 }
 
-// Rows join and leave a group while others run; a row that has left is as one that never was in it.
+std::vector<Token> First(size_t count, const std::vector<Token>& tokens) {
+  return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+// Rows join and leave a group while others run; a row that has left is attended alone.
 TEST_P(PrefixGroupTest, RowsJoinAndLeave) {
-  const std::vector<Token> alone = Serve(0, /*grouped=*/false), shared = Serve(0, true);
+  const StepDraft::Prefix none{.rows = {3}};
+  const auto group = [](uint32_t row) {
+    return StepDraft::Prefix{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {row}};
+  };
   SharingRows rows(*made_.engine);
   EngineDriver& driver = rows.driver;
   rows.Add(1);
   rows.Add(2);
-  driver.Step({.continue_all = true,
-               .prefixes = {{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {2}}}});
+  driver.Step({.continue_all = true, .prefixes = {group(2)}});
   rows.Add(3);
-  driver.Step({.continue_rows = {3},
-               .prefixes = {{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {3}}}});
+  driver.Step({.continue_rows = {3}, .prefixes = {group(3)}});
   // A group lives as long as one of its rows: the number is free again then.
-  driver.Step({.drop = {2}, .continue_rows = {3}, .prefixes = {{.rows = {3}}}});
+  driver.Step({.drop = {2}, .continue_rows = {3}, .prefixes = {none}});
+  // Shorter than any that is read once.
   driver.Step(
       {.continue_rows = {1, 3}, .prefixes = {{.group = kGroup, .num_blocks = 2, .rows = {3}}}});
   driver.Step({.continue_rows = {1, 3}});
-  EXPECT_EQ(driver.tokens(1),
-            (std::vector<Token>{alone.begin(), alone.begin() + 4}));  // never in a group
+  EXPECT_EQ(driver.tokens(1), First(4, Serve(0, /*grouped=*/false)));  // never in a group
+  EXPECT_EQ(driver.tokens(2), First(2, Serve(1, /*grouped=*/true, /*of=*/2)));
+
+  const std::vector<Token>& left = driver.tokens(3);
+  const std::vector<Token> stayed = Serve(2, /*grouped=*/true, /*of=*/3);
+  EXPECT_EQ(First(2, left), First(2, stayed));
+  EXPECT_EQ(left == stayed, !has_tiles());
+  // As where nobody else is, and no group after it has left.
+  SharingRows only(*made_.engine);
+  only.Add(3);
+  only.driver.Step({.continue_rows = {3}, .prefixes = {group(3)}});
+  only.driver.Step({.continue_rows = {3}, .prefixes = {none}});
+  only.driver.ContinueAll(2);
+  EXPECT_EQ(left, only.driver.tokens(3));
+}
+
+TEST_P(PrefixGroupTest, PrefixesAreReadOnceFromTheThresholdOn) {
+  const auto told = [&] { return made_.engine->info().limits.min_shared_tokens; };
+  MakeEngine(kShared);
+  EXPECT_EQ(told(), has_tiles() ? kShared : 0);
+  const std::vector<Token> alone = Serve(1, /*grouped=*/false);
+  EXPECT_EQ(Serve(1, /*grouped=*/true) == alone, !has_tiles());
+  MakeEngine(kShared + 1);
+  EXPECT_EQ(told(), has_tiles() ? kShared + 1 : 0);
+  EXPECT_EQ(Serve(1, /*grouped=*/true), alone);
+}
+
+// Another deal of the same leaves, tiles among them.
+TEST_P(PrefixGroupTest, ADealThatIsReplacedBetweenStepsChangesNothing) {
+  const std::vector<Token> expected = Serve(1, /*grouped=*/true);
+  SharingRows rows(*made_.engine);
+  rows.Add(2);
+  rows.Add(1);
+  StepDraft step{.continue_all = true,
+                 .prefixes = {{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {2, 1}}}};
+  // Where rows are not dealt, a tree may name no blocks that they are dealt to.
+  for (const uint32_t shares : {0u, has_tiles() ? 3u : 0u, has_tiles() ? 1u : 0u, 0u}) {
+    ASSERT_OK(made_.engine->SetAttentionTree(absl::StrCat(
+        R"({"schema": "reprise-attention-tree/1", "rows": {"leaf": "default"},)",
+        R"("batch": {"leaf": "default", "leaf_overhead": 256, "shares": )", shares, "}}")));
+    rows.driver.Step(step);
+    step.prefixes.clear();
+  }
+  EXPECT_EQ(rows.driver.tokens(1), expected);
 }
 
 TEST_P(PrefixGroupTest, RefusesWhatIsNotShared) {

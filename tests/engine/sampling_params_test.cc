@@ -140,7 +140,7 @@ class EntryBench {
         rows(4, 6),
         ledger(100, kAnyContext),
         validator(Limits(), kEos, rows, ledger),
-        writer(layout, 4, kVocab, kEos, rows) {
+        writer(layout, 4, 0, kVocab, kEos, rows) {
     std::vector<uint32_t> all;
     EXPECT_OK(ledger.Allocate(1, 99, &all));
   }

@@ -52,7 +52,7 @@ struct Bench {
                    .max_step_tokens = kMaxStepTokens},
                   {}, rows, ledger),
         layout(kernels::StepEntryLayout::For(kMaxRows, kMaxStepTokens, kMaxBlocks)),
-        writer(layout, kBlockSize, kVocab, {}, rows),
+        writer(layout, kBlockSize, 0, kVocab, {}, rows),
         entry(layout.bytes) {}
 
   std::vector<uint32_t> Allocate(SessionId session, uint32_t count) {

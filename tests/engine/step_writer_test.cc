@@ -51,7 +51,8 @@ std::vector<T> Read(const std::byte* from, size_t count) {
 
 class Bench {
  public:
-  explicit Bench(uint32_t max_rows = 4, uint32_t max_step_tokens = 16, uint32_t max_blocks = 6)
+  explicit Bench(uint32_t max_rows = 4, uint32_t max_step_tokens = 16, uint32_t max_blocks = 6,
+                 uint32_t min_shared_tokens = 1)
       : layout_(kernels::StepEntryLayout::For(max_rows, max_step_tokens, max_blocks)),
         rows(max_rows, max_blocks),
         ledger(200, kAnyContext),
@@ -60,7 +61,7 @@ class Bench {
                     .max_context_length = 4 * max_blocks,
                     .max_step_tokens = max_step_tokens},
                    {}, rows, ledger),
-        writer_(layout_, 4, 50, {}, rows) {
+        writer_(layout_, 4, min_shared_tokens, 50, {}, rows) {
     std::vector<uint32_t> all;
     EXPECT_OK(ledger.Allocate(1, 199, &all));
   }
@@ -141,6 +142,25 @@ TEST(StepWriter, ListsTheMembersOfEveryGroupThatRuns) {
   EXPECT_THAT(bench.Write({.continue_rows = {6, 4, 5}}, 2).members, SizeIs(2));
   EXPECT_THAT(bench.Write({.continue_rows = {6, 4, 5}, .prefixes = {{.rows = {5, 6}}}}, 3).members,
               IsEmpty());
+}
+
+// The others go alone anyway.
+TEST(StepWriter, ListsNoMembersOfShorterPrefixesThanAreReadOnce) {
+  const auto members = [](uint32_t min_shared_tokens) {
+    Bench bench(4, 16, 6, min_shared_tokens);
+    StepDraft step{.prefixes = {{.group = 1, .num_blocks = 2, .rows = {1, 2}},
+                                {.group = 2, .num_blocks = 1, .rows = {3}}}};
+    for (const uint32_t row : {1u, 2u, 3u}) {
+      step.add.push_back({.row = row, .blocks = {1, 2, 10 + row}, .context_length = 8});
+      step.chunks.push_back({.row = row, .tokens = {3}});
+    }
+    return bench.Write(step).members.size();
+  };
+  EXPECT_EQ(members(4), 3u);
+  EXPECT_EQ(members(5), 2u);
+  EXPECT_EQ(members(8), 2u);
+  EXPECT_EQ(members(9), 0u);
+  EXPECT_EQ(members(0), 0u);
 }
 
 TEST(StepWriter, WritesAddedRowsWithTheirInitialState) {

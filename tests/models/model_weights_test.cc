@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "models/config/hf_config.h"
@@ -321,16 +324,26 @@ TEST_F(ModelWeightsTest, SavedRopeFrequenciesAreInert) {
   EXPECT_TRUE(LoadStatus(MinimalSpec(), *Open(tensors)).ok());
 }
 
-// What attention of block 0 has as scales of K after the tensors are added, with a KV cache of 8
-// bits.
+// What attention of block 0 has as scales after tensors are added to those of a model of two KV
+// heads, with a KV cache of 8 bits.
 class KvScalesTest : public ModelWeightsTest {
  protected:
-  absl::StatusOr<std::vector<float>> KScales(const std::vector<FileTensor>& added,
-                                             runtime::DType kv_dtype = runtime::DType::kE4m3) {
+  struct KvScales {
+    std::vector<float> k = {}, v = {};
+  };
+  absl::StatusOr<KvScales> Load(const std::vector<FileTensor>& added,
+                                runtime::DType kv_dtype = runtime::DType::kE4m3) {
     std::vector<FileTensor> tensors = MinimalTensors();
+    for (FileTensor& tensor : tensors) {
+      if (!tensor.name.ends_with("k_proj.weight") && !tensor.name.ends_with("v_proj.weight"))
+        continue;
+      tensor.shape[0] *= 2;
+      tensor.data += tensor.data;
+    }
     tensors.insert(tensors.end(), added.begin(), added.end());
     const auto checkpoint = Open(tensors);
     ModelSpec spec = MinimalSpec();
+    spec.num_kv_heads = 2;
     REPRISE_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(spec));
     const WeightPlan plan = decoder->PlanWeights(runtime::DType::kF32, kv_dtype);
     REPRISE_ASSIGN_OR_RETURN(const ModelWeights weights,
@@ -338,10 +351,22 @@ class KvScalesTest : public ModelWeightsTest {
     EXPECT_EQ(weights.bytes(), plan.bytes());
     const auto& attention = dynamic_cast<const AttentionLayer&>(*decoder->layers()[2]);
     EXPECT_EQ(attention.scales().v != nullptr, attention.scales().k != nullptr);
-    if (!attention.scales().any()) return std::vector<float>();
-    EXPECT_EQ(Read(attention.scales().v, runtime::DType::kF32, spec.num_kv_heads),
-              std::vector<float>(static_cast<size_t>(spec.num_kv_heads), 1.0f));
-    return Read(attention.scales().k, runtime::DType::kF32, spec.num_kv_heads);
+    if (!attention.scales().any()) return KvScales();
+    return KvScales{.k = Read(attention.scales().k, runtime::DType::kF32, spec.num_kv_heads),
+                    .v = Read(attention.scales().v, runtime::DType::kF32, spec.num_kv_heads)};
+  }
+  void ExpectScales(const std::vector<FileTensor>& added, const std::vector<float>& k,
+                    const std::vector<float>& v) {
+    SCOPED_TRACE(added.empty() ? "none" : added.front().name);
+    const absl::StatusOr<KvScales> scales = Load(added);
+    ASSERT_TRUE(scales.ok()) << scales.status();
+    EXPECT_EQ(scales->k, k);
+    EXPECT_EQ(scales->v, v);
+  }
+
+  // Of K or of V: "k" or "v".
+  static std::vector<std::string> Names(const std::string& part) {
+    return {part + "_scale", part + "_proj." + part + "_scale", part + "_proj.output_scale"};
   }
   static FileTensor Scales(const std::string& name, const std::vector<int64_t>& shape,
                            const std::vector<float>& values) {
@@ -350,28 +375,56 @@ class KvScalesTest : public ModelWeightsTest {
 };
 
 TEST_F(KvScalesTest, HaveTheNamesAndShapesThatAreInUse) {
-  const auto heads = static_cast<size_t>(MinimalSpec().num_kv_heads);
-  const std::vector<float> ones(heads, 1.0f), halves(heads, 0.5f);
-  EXPECT_EQ(*KScales({}), ones);
-  for (const char* name : {"k_scale", "k_proj.k_scale", "k_proj.output_scale"}) {
-    EXPECT_EQ(*KScales({Scales(name, {}, {0.5f})}), halves) << name;
-    EXPECT_EQ(*KScales({Scales(name, {1}, {0.5f})}), halves) << name;
-    EXPECT_EQ(*KScales({Scales(name, {static_cast<int64_t>(heads)}, halves)}), halves) << name;
+  const std::vector<float> ones = {1, 1}, halves = {0.5f, 0.5f}, each = {0.5f, 0.25f};
+  ExpectScales({}, ones, ones);
+  for (const std::string part : {"k", "v"}) {
+    const auto expect = [&](const FileTensor& tensor, const std::vector<float>& scales) {
+      ExpectScales({tensor}, part == "k" ? scales : ones, part == "v" ? scales : ones);
+    };
+    for (const std::string& name : Names(part)) {
+      expect(Scales(name, {}, {0.5f}), halves);
+      expect(Scales(name, {1}, {0.5f}), halves);
+      expect(Scales(name, {2}, each), each);
+    }
+    FileTensor bf16 = Scales(Names(part)[0], {2}, {});
+    bf16.dtype = "BF16";
+    bf16.data = BytesOf(std::vector<uint16_t>{0x3f00, 0x3e80});
+    expect(bf16, each);
   }
-  // Nobody reads them where KV is not of 8 bits.
-  EXPECT_EQ(*KScales({Scales("k_scale", {}, {-1.0f})}, runtime::DType::kF32), std::vector<float>());
+  ExpectScales({Scales("k_scale", {}, {0.5f}), Scales("v_proj.output_scale", {2}, each)}, halves,
+               each);
+}
+
+// Where KV is not of 8 bits.
+TEST_F(KvScalesTest, AreReadByNobodyWhoHasNoUseForThem) {
+  for (const std::string part : {"k", "v"}) {
+    for (const std::string& name : Names(part)) {
+      const auto scales = Load({Scales(name, {}, {-1.0f})}, runtime::DType::kF32);
+      ASSERT_TRUE(scales.ok()) << scales.status();
+      EXPECT_TRUE(scales->k.empty() && scales->v.empty());
+    }
+  }
 }
 
 TEST_F(KvScalesTest, AreRefusedByName) {
-  ExpectInvalid(KScales({Scales("k_scale", {}, {0.0f})}).status(),
-                {"self_attn.k_scale", "got scale 0", "finite numbers above 0"});
-  ExpectInvalid(KScales({Scales("k_scale", {}, {INFINITY})}).status(), {"got scale inf"});
-  ExpectInvalid(KScales({Scales("k_scale", {7}, std::vector<float>(7, 1.0f))}).status(),
-                {"self_attn.k_scale", "got shape [7], allowed [], [1]"});
-  ExpectInvalid(
-      KScales({Scales("k_scale", {}, {1.0f}), Scales("k_proj.k_scale", {}, {1.0f})}).status(),
-      {"k_proj.k_scale", "got it and 'model.layers.0.self_attn.k_scale', allowed one of them"});
-  ExpectInvalid(KScales({Scales("kv_scale", {}, {1.0f})}).status(),
+  for (const std::string part : {"k", "v"}) {
+    const std::vector<std::string> names = Names(part);
+    for (const std::string& name : names) {
+      ExpectInvalid(Load({Scales(name, {}, {0.0f})}).status(),
+                    {name.c_str(), "got scale 0", "finite numbers above 0"});
+      ExpectInvalid(Load({Scales(name, {}, {-1.0f})}).status(), {"got scale -1"});
+      ExpectInvalid(Load({Scales(name, {}, {INFINITY})}).status(), {"got scale inf"});
+      ExpectInvalid(Load({Scales(name, {}, {NAN})}).status(), {name.c_str(), "got scale nan"});
+      ExpectInvalid(Load({Scales(name, {2}, {1.0f, NAN})}).status(), {"got scale nan"});
+      ExpectInvalid(Load({Scales(name, {7}, std::vector<float>(7, 1.0f))}).status(),
+                    {name.c_str(), "got shape [7], allowed [], [1] and [2]"});
+    }
+    const std::string first = "got it and 'model.layers.0.self_attn." + names[0] + "'";
+    for (const std::string& other : {names[1], names[2]})
+      ExpectInvalid(Load({Scales(names[0], {}, {1.0f}), Scales(other, {}, {1.0f})}).status(),
+                    {other.c_str(), first.c_str(), "allowed one of them"});
+  }
+  ExpectInvalid(Load({Scales("kv_scale", {}, {1.0f})}).status(),
                 {"kv_scale", "allowed only tensors"});
 }
 

@@ -16,6 +16,7 @@
 namespace reprise::service {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr uint32_t kNewRow = 4;
@@ -32,6 +33,7 @@ struct BadStep {
   std::string name;
   grpc::StatusCode code;
   std::function<void(v1::StepRequest&, const Scene&)> spoil;
+  std::string says = {};  // a part of the message; empty: not compared
 };
 
 v1::AddRow* Add(v1::StepRequest& step, uint32_t row, std::initializer_list<uint32_t> blocks) {
@@ -89,6 +91,7 @@ TEST_P(BadSteps, AreRefusedAndChangeNothing) {
     const v1::StepError error = client_.Refused(bad);
     EXPECT_EQ(error.code(), GetParam().code) << error.message();
     EXPECT_THAT(error.message(), Not(::testing::IsEmpty()));
+    EXPECT_THAT(error.message(), HasSubstr(GetParam().says));
     OtherSpeaks(3);
   }
   // The refused client's row goes on where it was, with the same sequence number.
@@ -211,7 +214,8 @@ INSTANTIATE_TEST_SUITE_P(
                   Add(step, kNewRow, {scene.own[0], scene.own[1], scene.own[2]})
                       ->set_context_length(context);
                   SetPrefix(step, 1, 1, {kRow, kNewRow});
-                }},
+                },
+                "prefix: group 1: row 4 has block"},
         BadStep{"RowContinuedTwice", kInvalid,
                 [](v1::StepRequest& step, const Scene&) {
                   step.add_continue_rows(kRow);
@@ -233,6 +237,34 @@ INSTANTIATE_TEST_SUITE_P(
                   Add(step, kNewRow, {scene.own[0]});
                   step.add_continue_rows(kNewRow);
                 }}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Prefixes, BadSteps,
+    ::testing::Values(
+        BadStep{"OfBlocksForNoGroup", kInvalid,
+                [](v1::StepRequest& step, const Scene&) { SetPrefix(step, 0, 1, {kRow}); },
+                "prefix: group 0: num_blocks is 1; allowed: 0 for group 0"},
+        BadStep{"OfNoRows", kInvalid,
+                [](v1::StepRequest& step, const Scene&) { SetPrefix(step, 1, 1, {}); },
+                "prefix: group 1 gets 0 rows"},
+        BadStep{"OfARowTwice", kInvalid,
+                [](v1::StepRequest& step, const Scene&) {
+                  SetPrefix(step, 1, 1, {kRow, kRow});
+                },
+                "prefix: row 3 is named twice"},
+        BadStep{"OfAGroupTwice", kInvalid,
+                [](v1::StepRequest& step, const Scene&) {
+                  SetPrefix(step, 1, 1, {kRow});
+                  SetPrefix(step, 1, 1, {kRow});
+                },
+                "prefix: group 1 is named twice"},
+        BadStep{"OfMoreGroupsThanThereCanBe", kRange,
+                [](v1::StepRequest& step, const Scene&) {
+                  for (uint32_t group = 1; group <= 2 * kMaxRows + 1; ++group)
+                    SetPrefix(step, group, 1, {kRow});
+                },
+                "prefixes: got more than 12 entries"}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(Values, BadSteps,

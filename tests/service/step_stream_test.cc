@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,6 +47,7 @@ TEST(Describe, SaysWhatIsServed) {
   EXPECT_EQ(described.limits().max_context_length(), kMaxContext);
   EXPECT_EQ(described.limits().pipeline_depth(), 2u);
   EXPECT_EQ(described.limits().max_message_bytes(), 4u << 20);
+  EXPECT_EQ(described.limits().min_shared_tokens(), 0u);
   EXPECT_EQ(described.device().kind(), "host");
   EXPECT_EQ(described.api_version(), "reprise.v1");
   std::set<std::string> kinds;
@@ -64,6 +67,63 @@ TEST(StepStream, SpeaksTheEnginesTokens) {
   for (const uint32_t token : Continue(client, kRow, 20)) tokens.push_back(token);
   EXPECT_EQ(tokens, served.Reference(kPrompt, 21));
   EXPECT_TRUE(client.Finish().ok());
+}
+
+// Runs the step; what its rows sample, by row.
+void Collect(StreamClient& client, const v1::StepRequest& step,
+             std::map<uint32_t, std::vector<uint32_t>>* tokens) {
+  const v1::StepResponse response = client.Step(step);
+  for (int i = 0; i < response.rows().row_size(); ++i)
+    (*tokens)[response.rows().row(i)].push_back(response.rows().token(i));
+}
+
+// Adds a row that has `context_length` tokens of the prompt, and runs the others.
+void AddRow(v1::StepRequest& step, uint32_t row, std::span<const uint32_t> blocks,
+            std::span<const uint32_t> prompt, uint32_t context_length) {
+  v1::AddRow* add = step.add_add();
+  add->set_row(row);
+  add->mutable_blocks()->Add(blocks.begin(), blocks.end());
+  add->set_context_length(context_length);
+  const std::span<const uint32_t> others = prompt.subspan(context_length);
+  v1::Chunk* chunk = step.add_chunks();
+  chunk->set_row(row);
+  chunk->mutable_tokens()->Add(others.begin(), others.end());
+  chunk->set_sample(true);
+}
+
+TEST(StepStream, GroupsOfTwoSessionsMayHaveOneNumber) {
+  ServedModel served;
+  StreamClient clients[] = {StreamClient(served.NewChannel()), StreamClient(served.NewChannel())};
+  const std::vector<uint32_t> prompts[] = {kPrompt, {64, 1, 17, 88, 35}};
+  std::map<uint32_t, std::vector<uint32_t>> tokens[2];
+  for (size_t c = 0; c < 2; ++c) {
+    // Two rows over the prompt's first block.
+    std::vector<uint32_t> blocks = clients[c].Allocate(10);
+    v1::StepRequest step = clients[c].NewStep();
+    AddRow(step, kRow, std::span(blocks).first(5), prompts[c], 0);
+    Collect(clients[c], step, &tokens[c]);
+    step = clients[c].NewStep();
+    blocks[5] = blocks[0];
+    AddRow(step, kRow + 1, std::span(blocks).last(5), prompts[c], kBlockSize);
+    v1::PrefixGroup* prefix = step.add_prefixes();
+    prefix->set_group(1);
+    prefix->set_num_blocks(1);
+    prefix->add_rows(kRow);
+    prefix->add_rows(kRow + 1);
+    Collect(clients[c], step, &tokens[c]);
+  }
+  for (int i = 0; i < 5; ++i) {
+    for (size_t c = 0; c < 2; ++c) {
+      v1::StepRequest step = clients[c].NewStep();
+      step.set_continue_all(true);
+      Collect(clients[c], step, &tokens[c]);
+    }
+  }
+  for (size_t c = 0; c < 2; ++c) {
+    const std::vector<uint32_t> expected = served.Reference(prompts[c], 6);
+    EXPECT_EQ(tokens[c][kRow], expected);
+    EXPECT_EQ(tokens[c][kRow + 1], expected);
+  }
 }
 
 TEST(StepStream, SessionLeftOutIsTheStreamsOwn) {

@@ -175,7 +175,8 @@ TEST(DescribeToWire, CarriesEveryField) {
                  .max_context_length = 64,
                  .max_blocks_per_row = 16,
                  .max_step_tokens = 32,
-                 .pipeline_depth = 2};
+                 .pipeline_depth = 2,
+                 .min_shared_tokens = 48};
   info.memory = {.weights_bytes = 1, .kv_cache_bytes = 2, .workspace_bytes = 3, .graphs_bytes = 4};
   info.decode_buckets = {{.bucket = {.index = 0, .capacity = 8, .name = "decode/8"},
                           .num_kernel_nodes = 30,
@@ -223,6 +224,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.limits().max_message_bytes(), 4096u);
   EXPECT_EQ(wire.limits().max_step_bytes(), MaxStepBytes(info.limits));
   EXPECT_EQ(wire.limits().max_result_bytes(), MaxResultBytes(info.limits));
+  EXPECT_EQ(wire.limits().min_shared_tokens(), 48u);
   ASSERT_EQ(wire.buckets_size(), 2);
   EXPECT_EQ(wire.buckets(0).name(), "decode/8");
   EXPECT_EQ(wire.buckets(0).kind(), "decode");

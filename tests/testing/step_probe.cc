@@ -64,7 +64,7 @@ absl::Status StepProbe::Start() {
   ledger_ = std::make_unique<engine::BlockLedger>(num_blocks);
   validator_ = std::make_unique<engine::StepValidator>(limits, std::span<const uint32_t>(), *rows_,
                                                        *ledger_);
-  writer_ = std::make_unique<engine::StepWriter>(layout, limits.block_size, limits.vocab_size,
+  writer_ = std::make_unique<engine::StepWriter>(layout, limits.block_size, 1, limits.vocab_size,
                                                  std::span<const uint32_t>(), *rows_);
   // Blocks are handed out in a random order: no table names neighbours.
   std::vector<uint32_t> all;

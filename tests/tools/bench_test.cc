@@ -110,6 +110,26 @@ TEST_P(BenchDType, EveryCandidateMatchesTheReferenceInEveryCell) {
   }
 }
 
+TEST(Candidates, TakeKvOfEightBitsAsTheirTableSays) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  AttentionShape shape = SmallShape(runtime::DType::kBf16);
+  shape.kv_format = runtime::DType::kE4m3;
+  const std::vector<BenchCell> cells =
+      MakeCells({.rows = {3}, .contexts = {90}, .decode_shares = {50}, .chunk = 9});
+  for (const AttentionCandidateEntry& entry : AttentionCandidates()) {
+    ASSERT_OK_AND_ASSIGN(const auto bench,
+                         AttentionBench::Create(*device, shape, cells, {&entry}, kSmallOptions));
+    CellTimes times;
+    const absl::Status checked = bench->Check(0, &times);
+    if (entry.takes_fp8) {
+      EXPECT_OK(checked) << entry.name;
+    } else {
+      EXPECT_THAT(checked, StatusIs(absl::StatusCode::kUnimplemented, "KV is fp8_e4m3"))
+          << entry.name;
+    }
+  }
+}
+
 // Where a device reads shared tokens once.
 TEST(SharedPrefix, MatchesTheReferenceInTilesAndAlone) {
   auto device = testing::MakeTestDevice(

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -127,6 +128,7 @@ TEST(TuneBatches, HaveTheStandardCellsInTheirOrder) {
     EXPECT_EQ(batches.cells[batches.standard[i]].rows, cells[i].rows);
   }
   EXPECT_LT(MakeTuneBatches({.max_context = 4096, .standard = true}).standard.size(), cells.size());
+  EXPECT_EQ(MakeTuneBatches({.max_rows = 8, .standard = true}).standard.size(), 8u);
 }
 
 TEST(Features, CountWhatThePlanCounts) {
@@ -155,9 +157,13 @@ TEST(Choices, BeginWithTheBuiltInOneAndKeepToTheLimits) {
   EXPECT_EQ(PromptCandidates({.max_splits = 8, .max_prompt_q_tokens = 16}, true).size(), 5u);
   EXPECT_THAT(PromptCandidates({.max_prompt_q_tokens = 1}, true), ElementsAre(PromptChoice{0}));
   const auto deal = DealCandidates(kDealing);
-  EXPECT_EQ(deal.size(), 16u);
+  EXPECT_EQ(deal.size(), 20u);
   EXPECT_EQ(deal[0], kernels::BatchChoice());
-  EXPECT_EQ(std::count_if(deal.begin(), deal.end(), [](auto c) { return c.shares == 150; }), 4);
+  for (const uint32_t shares : {0u, 200u, 150u, 100u, 50u})
+    EXPECT_EQ(std::count_if(deal.begin(), deal.end(), [&](auto c) { return c.shares == shares; }),
+              4);
+  EXPECT_EQ(NameOf(deal[0]), "even, overhead 64");
+  EXPECT_EQ(NameOf(kernels::BatchChoice{.shares = 200}), "200 blocks, overhead 64");
   EXPECT_EQ(DealCandidates(kNotDealing).size(), 1u);
 }
 
@@ -420,6 +426,25 @@ TEST(Tuner, TakesNoLuckForTheCostOfInvariance) {
   }
 }
 
+// Batches that have no faster choice take no time, so a short budget leaves out the others alone.
+TEST(Tuner, SaysHowManyFasterChoicesItHadNoTimeFor) {
+  constexpr char kLeftOut[] = " with a faster choice left out for want of time";
+  ASSERT_OK_AND_ASSIGN(const TunedTree hurried,
+                       TuneOnPaper({}, kNotDealing, {.budget_seconds = 10}, {.luck = 0.3}));
+  EXPECT_GT(hurried.invariance_left_out, 10u);
+  EXPECT_EQ(hurried.stages.back().num_left_out, hurried.invariance_left_out);
+  size_t held_out = 0;
+  for (const TuneStage& stage : hurried.stages)
+    if (std::string_view(stage.name).starts_with("held out")) held_out += stage.num_batches;
+  EXPECT_EQ(hurried.invariance.size() + hurried.invariance_left_out, held_out);
+  EXPECT_THAT(TuneText(hurried, kNoWidth),
+              HasSubstr("; " + std::to_string(hurried.invariance_left_out) + kLeftOut));
+  EXPECT_EQ(TuneNotes(hurried, {}, {})["invariance_left_out"], hurried.invariance_left_out);
+  ASSERT_OK_AND_ASSIGN(const TunedTree unhurried, TuneOnPaper({}, kNotDealing, {}, {.luck = 0.3}));
+  EXPECT_EQ(unhurried.invariance_left_out, 0u);
+  EXPECT_THAT(TuneText(unhurried, kNoWidth), Not(HasSubstr(kLeftOut)));
+}
+
 TEST(Tuner, LeavesTheStandardCellsOutWhereItIsNotAsked) {
   ASSERT_OK_AND_ASSIGN(const TunedTree tuned, TuneOnPaper({}, kNotDealing, {}));
   EXPECT_EQ(tuned.invariance.size(), 38u);
@@ -566,7 +591,7 @@ TEST(DealingDevice, TakesEveryCandidateAndComputesTheSame) {
       AttentionBench::Create(**device, shape, cells, {&AttentionCandidates()[0]}, options));
   const AttentionTreeLimits limits = bench->tree_limits();
   if (limits.num_shares == 0) GTEST_SKIP() << "needs the bulk decode kernel";
-  EXPECT_EQ(DealCandidates(limits).size(), 16u);
+  EXPECT_EQ(DealCandidates(limits).size(), 20u);
   std::vector<AttentionTree> trees;
   for (const kernels::BatchChoice& choice : DealCandidates(limits)) {
     trees.emplace_back().batch.leaves[0] = choice;

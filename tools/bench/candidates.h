@@ -40,6 +40,7 @@ struct AttentionCandidateEntry {
   EnqueueFn enqueue_plan = nullptr;       // once per step
   EnqueueFn enqueue_attention = nullptr;  // once per layer
   TreeFn tree = nullptr;                  // what its plan decides by; nullptr: the benchmark's tree
+  bool takes_fp8 = true;                  // whether it has kernels for KV of 8 bits
   // Attention is in no graph: its launches come one by one, between replays of small graphs that
   // stand for the rest of a layer.
   bool between_graphs = false;

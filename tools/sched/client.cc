@@ -82,12 +82,6 @@ void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
     row->set_row(append.row);
     Assign(append.blocks, row->mutable_blocks());
   }
-  for (const engine::StepDraft::Prefix& prefix : step.prefixes) {
-    v1::PrefixGroup* group = wire->add_prefixes();
-    group->set_group(prefix.group);
-    group->set_num_blocks(prefix.num_blocks);
-    Assign(prefix.rows, group->mutable_rows());
-  }
   for (const engine::StepDraft::Mask& mask : step.masks) {
     v1::SetAllowedTokens* row = wire->add_masks();
     row->set_row(mask.row);
@@ -351,6 +345,7 @@ ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
                  .max_blocks_per_row = limits.max_blocks_per_row(),
                  .max_step_tokens = limits.max_step_tokens(),
                  .pipeline_depth = std::max(1u, limits.pipeline_depth()),
+                 .min_shared_tokens = limits.min_shared_tokens(),
                  .adjust_logits = limits.adjust_logits(),
                  .max_logit_rows = limits.max_logit_rows(),
                  .max_prompt_logprobs = limits.max_prompt_logprobs(),

@@ -166,7 +166,7 @@ std::vector<PromptChoice> PromptCandidates(const AttentionTreeLimits& limits, bo
 std::vector<BatchChoice> DealCandidates(const AttentionTreeLimits& limits) {
   std::vector<BatchChoice> list = {BatchChoice()};
   if (limits.num_shares == 0) return list;
-  for (const uint32_t quarters : {0u, 3u, 2u, 1u}) {
+  for (const uint32_t quarters : {0u, 4u, 3u, 2u, 1u}) {
     const auto shares = static_cast<uint32_t>(uint64_t{limits.num_shares} * quarters / 4);
     if (quarters != 0 && shares == 0) continue;
     for (const uint32_t overhead : kOverheads)
@@ -227,8 +227,8 @@ std::string NameOf(const PromptChoice& choice) {
 }
 
 std::string NameOf(const BatchChoice& choice) {
-  return absl::StrCat(choice.shares == 0 ? "all" : absl::StrCat(choice.shares),
-                      " blocks, overhead ", choice.leaf_overhead);
+  return absl::StrCat(choice.shares == 0 ? "even" : absl::StrCat(choice.shares, " blocks"),
+                      ", overhead ", choice.leaf_overhead);
 }
 
 engine::NamedAttentionTree NameLeaves(const AttentionTree& tree) {

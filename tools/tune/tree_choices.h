@@ -28,7 +28,8 @@ struct PromptChoice {
 // Query tokens of a work item: the kernel's most (0), a half and a quarter of it. Behind them,
 // where `cut`, those that cut the KV of rows that fit one item.
 std::vector<PromptChoice> PromptCandidates(const kernels::AttentionTreeLimits& limits, bool cut);
-// One, where rows are not dealt.
+// To as many blocks as the plan finds even (shares 0), to the whole grid, three quarters of it, a
+// half and a quarter. One, where rows are not dealt.
 std::vector<kernels::BatchChoice> DealCandidates(const kernels::AttentionTreeLimits& limits);
 
 // Fitted parts, leaves being indices into candidates.
@@ -52,8 +53,8 @@ std::vector<kernels::AttentionTree> PromptTrees(const FittedParts& parts,
 std::vector<kernels::AttentionTree> DealTrees(const FittedParts& parts,
                                               const kernels::AttentionTreeLimits& limits);
 
-// "256 x 32, prompts 8, cut in 4" ((smallest split) x (splits at most)); "all blocks, overhead 64";
-// "prompts 8", "prompts whole", "prompts cut in 4".
+// "256 x 32, prompts 8, cut in 4" ((smallest split) x (splits at most)); "even, overhead 64", "132
+// blocks, overhead 64"; "prompts 8", "prompts whole", "prompts cut in 4".
 std::string NameOf(const kernels::RowChoice& choice);
 std::string NameOf(const PromptChoice& choice);
 std::string NameOf(const kernels::BatchChoice& choice);

@@ -82,7 +82,8 @@ class BatchMaker {
 
  private:
   bool Fits(const BenchCell& cell) const {
-    return cell.longest() <= grid_.max_context && cell.query_tokens() <= kMaxQueryTokens &&
+    return cell.rows.size() <= grid_.max_rows && cell.longest() <= grid_.max_context &&
+           cell.query_tokens() <= kMaxQueryTokens &&
            cell.Blocks(grid_.block_size) <= grid_.max_blocks;
   }
 

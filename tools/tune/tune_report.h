@@ -13,12 +13,13 @@
 namespace reprise::tools {
 
 // The notes: {"made_by": `record` (RecordOf), "settings": `settings`, "swept", "leaves", "regret",
-// "of_built_in", "of_batch_invariant", "invariance"}.
+// "of_built_in", "of_batch_invariant", "invariance", "invariance_left_out"}.
 nlohmann::json TuneNotes(const TunedTree& tuned, const nlohmann::json& record,
                          const nlohmann::json& settings);
 
 // The leaves, when each is taken, and their regret; the cost of invariance in the standard cells
-// that were measured; below it lines over all held-out batches. width: columns to fit into.
+// that were measured; below it lines over all held-out batches, and how many were left out. width:
+// columns to fit into.
 std::string TuneText(const TunedTree& tuned, size_t width);
 
 // Why the tree is not to be trusted: replays that differ by more than kTrustedSpread, or held-out

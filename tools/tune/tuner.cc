@@ -351,6 +351,7 @@ class Tuner {
       ++(compared ? stage.num_batches : stage.num_left_out);
       if (compared) tuned_.invariance.push_back(std::move(comparisons_[i].cost));
     }
+    tuned_.invariance_left_out = stage.num_left_out;
     tuned_.stages.push_back(stage);
     return absl::OkStatus();
   }

@@ -75,6 +75,9 @@ struct TunedTree {
   // that), by held-out batch of decodes.
   std::optional<Samples> of_invariant;
   std::vector<InvarianceCost> invariance;
+  // Batches that are not among these: a choice was faster at first sight, and there was no time to
+  // measure it again.
+  size_t invariance_left_out = 0;
 };
 
 // Where the tuner stands.

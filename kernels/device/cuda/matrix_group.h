@@ -44,6 +44,14 @@ namespace reprise::kernels::on_cuda {
                : REPRISE_GROUP_D32                                                               \
                : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b))
 
+// One of these, by the type of the operands.
+#define REPRISE_GROUP_OF(T, instruction)   \
+  if constexpr (std::is_same_v<T, Bf16>) { \
+    instruction("bf16");                   \
+  } else {                                 \
+    instruction("f16");                    \
+  }
+
 template <int kRegisters>
 REPRISE_FN void GiveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -76,30 +84,17 @@ class GroupProducts {
   template <typename T>
   REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[8], uint32_t a, uint32_t b, bool add) const {
     const uint64_t of_a = Panels(a, 16), of_b = Panels(b, 16);
-    if constexpr (std::is_same_v<T, Bf16>) {
-      REPRISE_GROUP_ROWS_128("bf16");
-    } else {
-      REPRISE_GROUP_ROWS_128("f16");
-    }
+    REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_128)
   }
-  template <typename T>
-  REPRISE_FN void MultiplyColumns(MatrixD<16> (&d)[8], const MatrixA& a, uint32_t b,
+  template <typename T, int kFragments>
+  REPRISE_FN void MultiplyColumns(MatrixD<16> (&d)[kFragments], const MatrixA& a, uint32_t b,
                                   uint32_t panel_bytes) const {
+    static_assert(kFragments == 4 || kFragments == 8);
     const uint64_t of_b = Panels(b, panel_bytes);
-    if constexpr (std::is_same_v<T, Bf16>) {
-      REPRISE_GROUP_COLUMNS_128("bf16");
+    if constexpr (kFragments == 8) {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_COLUMNS_128)
     } else {
-      REPRISE_GROUP_COLUMNS_128("f16");
-    }
-  }
-  template <typename T>
-  REPRISE_FN void MultiplyColumns(MatrixD<16> (&d)[4], const MatrixA& a, uint32_t b,
-                                  uint32_t panel_bytes) const {
-    const uint64_t of_b = Panels(b, panel_bytes);
-    if constexpr (std::is_same_v<T, Bf16>) {
-      REPRISE_GROUP_COLUMNS_64("bf16");
-    } else {
-      REPRISE_GROUP_COLUMNS_64("f16");
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_COLUMNS_64)
     }
   }
 
@@ -113,6 +108,7 @@ class GroupProducts {
   }
 };
 
+#undef REPRISE_GROUP_OF
 #undef REPRISE_GROUP_ROWS_128
 #undef REPRISE_GROUP_COLUMNS_128
 #undef REPRISE_GROUP_COLUMNS_64

@@ -3,6 +3,7 @@
 #ifndef REPRISE_TESTS_TESTING_CASES_ATTENTION_CASES_H_
 #define REPRISE_TESTS_TESTING_CASES_ATTENTION_CASES_H_
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -192,6 +193,12 @@ inline constexpr AttentionRow kManySharing[] = {
     {77, 1, 1, 64}, {140, 1},       {66, 1, 1, 64},  {72, 1, 1, 64}, {85, 1, 1, 64},
     {69, 1, 1, 64}, {73, 1, 1, 64}, {128, 1, 1, 64}, {64, 1, 1, 64}, {99, 1, 1, 64},
     {68, 1, 1, 64}, {71, 1, 1, 64}, {74, 1, 1, 64},  {75, 1, 1, 64}, {76, 1, 1, 64}};
+// More than the 32 members of a full tile, where every query head has a KV head of its own.
+inline constexpr auto kFullTileSharing = [] {
+  std::array<AttentionRow, 34> rows{};
+  for (uint32_t i = 0; i < rows.size(); ++i) rows[i] = {64 + 5 * i % 21, 1, 1, 64};
+  return rows;
+}();
 inline constexpr AttentionRow kGroupsSharing[] = {
     {400, 1, 1, 336}, {200, 1, 2, 192}, {63, 1},          {336, 1, 1, 336}, {192, 1, 2, 192},
     {210, 1, 2, 192}, {100, 1, 3, 96},  {350, 1, 1, 336}, {340, 3, 1, 336}, {300, 1, 2, 192}};
@@ -203,6 +210,7 @@ inline constexpr SplitRule kSharedSplits = {
 inline constexpr AttentionCase kAttentionPrefixCases[] = {
     {"mha_64", 2, 2, 64, 16, kSharedSplits, kTwoSharing},
     {"mha_64_many", 1, 1, 64, 32, kSharedSplits, kManySharing},
+    {"mha_64_full_tile", 1, 1, 64, 16, kSharedSplits, kFullTileSharing},
     {"gqa_64_groups_of_2_many", 4, 2, 64, 16, kSharedSplits, kManySharing, 0, 2.0f, true, true},
     {"mqa_128_groups_of_4", 4, 1, 128, 16, kSharedSplits, kManySharing},
     {"mqa_128_groups_of_4_switches", 4, 1, 128, 48, kSharedSplits, kGroupsSharing, 0, 20.0f, true,
