@@ -74,7 +74,8 @@ struct RowChoice {
 
 // A leaf of the batch's tree. Changes no bits.
 struct BatchChoice {
-  uint32_t shares = 0;  // blocks that decode rows are dealt to; 0: all of the grid
+  // Blocks that decode rows are dealt to; 0: as many as come out even (NumTaking, plan_body.h).
+  uint32_t shares = 0;
   // What beginning and ending a leaf of KV weighs in the deal, in tokens; a multiple of
   // kWeightTokens.
   uint32_t leaf_overhead = 64;
@@ -86,8 +87,9 @@ inline constexpr uint32_t kWeightTokens = 16;
 // So that weights stay within 32 bits.
 inline constexpr uint32_t kMaxLeafOverhead = 4096;
 inline constexpr uint32_t kMaxSplitTokens = 1u << 20;
-// Where splits of rows of several query tokens begin and end: as far apart as the tiles that
-// prefill kernels take are wide, so that no tile lies in two.
+// Where splits of rows of several query tokens begin and end: as far apart as the tiles of
+// attention_matrix_body.h are wide. A tile of the prefill kernel on products of warpgroups, twice
+// as wide, may lie in two: each masks the other's half.
 inline constexpr uint32_t kPromptSplitMultiple = 64;
 
 inline constexpr uint32_t kMaxTreeLeaves = 16;

@@ -177,27 +177,68 @@ struct DecodeDeal {
     return p;
   }
 
-  // Where the shares begin, and the last one ends: weights differ by one before leaves are rounded
-  // to. taking: blocks that get any.
+  // Where the shares begin, and the last one ends: share s at s / taking of the weight. taking:
+  // blocks that get any.
   REPRISE_FN void Places(Block& b, uint32_t num_shares, uint32_t taking,
                          DecodePlace* places) const {
     const Weight each = weight / taking;
     const auto left = static_cast<uint32_t>(weight - each * taking);
     b.For(static_cast<int>(num_shares) + 1, [&](int s) {
       const auto share = static_cast<uint32_t>(s);
-      const Weight target = each * share + (share < left ? share : left);
+      Weight target = each * share;
+      if (left != 0 && share < taking) target += left * share / taking;
       places[s] = At(share < taking ? target : weight);
     });
   }
 };
 
-// Deals the leaves of all rows of one query token to rule.num_shares blocks, or to the first of
-// them, as the tree says. A share's weight differs from the mean by less than a leaf's. list: the
-// rows as they were cut, by entry, and tiles behind them. places: [num_shares + 1] shared memory.
-REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, const BatchChoice& batch,
+// What rows of one query token are to the deal, for one KV head.
+struct DealtTotals {
+  uint32_t rows, leaves, weight;
+};
+
+// Rows of no more tokens than this, on average, take less time than putting their parts together.
+inline constexpr uint32_t kWholeRowTokens = 512;
+
+// How many blocks take part where the tree does not say. A row that is cut between blocks costs
+// time: its parts go to memory and are put together there. So the deal is made to come out even:
+//   few leaves     every leaf has a block, and every other block none, which was faster than leaves
+//                  spread over the whole grid;
+//   short rows     every row and KV head has a block, if there are enough;
+//   otherwise      the largest part of a row (the whole, a half, a quarter and so on) that goes
+//                  evenly into at least 15/16 of the blocks; all of them where there is none.
+// All on average: rows of other lengths are dealt by weight as ever. See
+// docs/benchmarks/attention.md for what that gains. All threads have to call it.
+REPRISE_FN uint32_t NumTaking(Block& b, const AttentionPlanRule& rule, uint32_t overhead,
+                              const DealtTotals& dealt) {
+  const uint32_t shares = rule.num_shares, heads = rule.num_kv_heads;
+  const uint32_t rows = dealt.rows * heads, leaves = dealt.leaves * heads;
+  if (rows == 0) return shares;
+  if (4 * leaves <= shares) return 2 * leaves;
+  const uint32_t tokens = dealt.weight - dealt.leaves * (overhead / kWeightTokens);
+  if (rows <= shares && tokens <= dealt.rows * (kWholeRowTokens / kWeightTokens)) return rows;
+  constexpr int kHalvings = 8;
+  const uint32_t none = shares | uint32_t{kHalvings} << 16;
+  const uint32_t even = b.Combine(
+      kHalvings, none,
+      [&](int i) {
+        const uint32_t parts = rows << i;
+        const uint32_t each = CeilDiv(parts, shares);
+        const uint32_t taking = parts / each;
+        const bool fits =
+            dealt.rows << i <= dealt.leaves && taking * each == parts && 16 * taking >= 15 * shares;
+        return fits ? taking | static_cast<uint32_t>(i) << 16 : none;
+      },
+      [](uint32_t x, uint32_t y) { return x >> 16 < y >> 16 ? x : y; });
+  return even & 0xffffu;
+}
+
+// Deals the leaves of all rows of one query token to the first `taking` of rule.num_shares blocks.
+// A share's weight differs from the mean by less than a leaf's. list: the rows as they were cut, by
+// entry, and tiles behind them. places: [num_shares + 1] shared memory.
+REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, uint32_t taking,
                                  const DecodeDeal<uint64_t>& deal, const DecodeRow* list,
                                  DecodePlace* places, DecodeShare* shares) {
-  const uint32_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
   if (deal.weight >> 32 == 0) {  // wide weights are slow to divide, and seldom needed
     const DecodeDeal<uint32_t> narrow{deal.rows, deal.num_rows, deal.num_kv_heads, deal.overhead,
                                       static_cast<uint32_t>(deal.weight)};

@@ -20,9 +20,11 @@ struct PlannedRow {
     kReported,
     kPromptLogprobs,
     kDecodeWork,
-    kPrefillItems
+    kPrefillItems,
+    kDecodeRows,   // that are dealt
+    kDecodeLeaves  // their own
   };
-  Vec<uint32_t, 6> counts;
+  Vec<uint32_t, 8> counts;
   RunningRow row;
   RowWork work;
   PlannedToken token;  // of a row of one
@@ -41,7 +43,8 @@ REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
   if (row.num_tokens == 1) r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
   r.work = decide.WorkOf(QueryRowOf(row), of_batch, tile_tokens);
   r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
-               r.work.decode_work(), r.work.prompt.count}};
+               r.work.decode_work(), r.work.prompt.count, r.work.weight != 0 ? 1u : 0u,
+               r.work.dealt.num_own_leaves()}};
   return r;
 }
 
@@ -129,7 +132,7 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
       [&](int e) {
         return PlanRow(a, running[e], decide, of_batch, has_tiles ? tile_tokens[e] : 0);
       },
-      [&](int e, const PlannedRow& r, const Vec<uint32_t, 6>& before) {
+      [&](int e, const PlannedRow& r, const Vec<uint32_t, 8>& before) {
         const uint32_t token = before.v[PlannedRow::kTokens];
         const uint32_t work = before.v[PlannedRow::kDecodeWork];
         p.query_start[e] = first_token[e] = token;
@@ -160,7 +163,13 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
                               &weight);
     const DecodeDeal<uint64_t> deal{dealt, num_dealt, rule.num_kv_heads, of_batch.leaf_overhead,
                                     uint64_t{weight} * rule.num_kv_heads};
-    PlanDecodeShares(b, rule, of_batch, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
+    uint32_t taking = of_batch.shares;
+    if (taking == 0 && has_tiles) taking = rule.num_shares;
+    if (taking == 0)
+      taking = NumTaking(
+          b, rule, of_batch.leaf_overhead,
+          {sums.v[PlannedRow::kDecodeRows], sums.v[PlannedRow::kDecodeLeaves], decode_work});
+    PlanDecodeShares(b, rule, taking, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
                      p.decode_shares);
   }
   const PlanLists lists{a, decide, of_batch, running, num_rows};

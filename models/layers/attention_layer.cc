@@ -14,8 +14,7 @@
 namespace reprise::models {
 
 kernels::AttentionPlanRule AttentionLayer::plan_rule() const {
-  return {.prefill_q_tokens = kernels::PrefillQueryTokens(spec_.num_heads / spec_.num_kv_heads),
-          .window = static_cast<uint32_t>(spec_.sliding_window)};
+  return {.window = static_cast<uint32_t>(spec_.sliding_window)};
 }
 
 void AttentionLayer::DeclareWeights(WeightPlan& weights) {

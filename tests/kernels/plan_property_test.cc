@@ -295,9 +295,30 @@ uint32_t ExpectTilesCoverPrefixes(const HostPlan& plan, const PlannedBatch& batc
     EXPECT_EQ(row.num_own_leaves(),
               (row.kv_end - row.kv_begin / 64 * 64 + row.leaf_tokens - 1) / row.leaf_tokens);
     EXPECT_LE(tiled[e], batch[e].prefix_tokens);
+    if (tiled[e] != 0) {
+      EXPECT_GE(batch[e].prefix_tokens, rule.min_tile_tokens);
+    }
     count += tiled[e] != 0;
   }
   return count;
+}
+
+// What is dealt, of every KV head.
+struct DealtSums {
+  uint64_t rows = 0, leaves = 0, tokens = 0, weight = 0;
+};
+
+// What a share of the deal may weigh but for one leaf. Where the tree leaves it to the plan how
+// many blocks take part, they are twice as many as there are few leaves, as many as there are short
+// rows, or at least 15/16 of the grid.
+uint64_t FairWeight(const kernels::AttentionPlanRule& rule, const kernels::BatchChoice& choice,
+                    const DealtSums& sums) {
+  uint64_t least = choice.shares;
+  if (least == 0) least = 15 * rule.num_shares / 16;
+  if (choice.shares == 0 && sums.rows != 0 && sums.tokens <= 512 * sums.rows)
+    least = std::min(least, sums.rows);
+  if (choice.shares == 0 && sums.leaves != 0) least = std::min(least, 2 * sums.leaves);
+  return (sums.weight + least - 1) / least;
 }
 
 // Every leaf of every KV head in exactly one share, in order.
@@ -306,7 +327,7 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
   const kernels::BatchChoice& choice = plan.tree().batch.leaves[plan.counts().attention_leaf];
   const uint32_t taking = choice.shares != 0 ? choice.shares : rule.num_shares;
   size_t share = 0;
-  uint64_t total = 0;
+  DealtSums sums;
   uint32_t largest = 0;
   std::vector<uint64_t> weights(rule.num_shares);
   const auto next_share = [&](const DecodePlace& place) {
@@ -320,6 +341,9 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
       EXPECT_EQ(row.num_leaves == 0, batch[e].num_tokens != 1);
     }
     for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
+      sums.rows += row.num_leaves != 0;
+      sums.leaves += row.num_own_leaves();
+      sums.tokens += row.kv_end - row.kv_begin;
       for (uint32_t leaf = 0; leaf < row.num_own_leaves(); ++leaf) {
         const DecodePlace place{e, head, leaf, 0};
         next_share(place);
@@ -329,7 +353,7 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
         }
         const uint32_t weight = WeightOf(row, leaf, choice.leaf_overhead);
         weights[share] += weight;
-        total += weight;
+        sums.weight += weight;
         largest = std::max(largest, weight);
       }
     }
@@ -337,7 +361,7 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
   next_share({end, 0, 0, 0});
   EXPECT_EQ(share, rule.num_shares);
   for (uint32_t s = 0; s < taking; ++s)
-    EXPECT_LE(weights[s], (total + taking - 1) / taking + largest) << "share " << s;
+    EXPECT_LE(weights[s], FairWeight(rule, choice, sums) + largest) << "share " << s;
 }
 
 void ExpectSameLeaves(const HostPlan& plan, const PlannedBatch& batch, Cuts& cuts) {
@@ -360,6 +384,7 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
     kernels::AttentionPlanRule rule{.num_shares = num_shares,
                                     .num_kv_heads = 3,
                                     .tile_members = kTileMembers,
+                                    .min_tile_tokens = 97,  // more than the shortest prefix has
                                     .prefill_q_tokens = 16,
                                     .window = window};
     HostPlan plan(rule, tree);
@@ -381,8 +406,54 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
     }
     // The default tree cuts no row of several query tokens.
     EXPECT_EQ(splits > 100, bushy) << splits;
-    EXPECT_EQ(tiled > 50, num_shares != 0) << tiled;
+    EXPECT_EQ(tiled > 25, num_shares != 0) << tiled;
   }
+}
+
+TEST(PlanRule, PrefillItemsHoldAsManyQueryTokensAsTheirRowsAllow) {
+  for (const int32_t rows : {kernels::kPrefillRows, kernels::kPrefillGroupRows}) {
+    EXPECT_EQ(kernels::PrefillQueryTokens(3, rows), static_cast<uint32_t>(rows / 3));
+    EXPECT_EQ(kernels::PrefillQueryTokens(1, rows), static_cast<uint32_t>(rows));
+    EXPECT_EQ(kernels::PrefillQueryTokens(2 * rows, rows), 1u);
+  }
+}
+
+// A batch of equal rows, and what becomes of it on 264 blocks: those that work have as many leaves
+// each.
+struct EvenBatch {
+  uint32_t rows, tokens, working, leaves;
+};
+
+TEST(PlanEvenness, EqualRowsComeOutEven) {
+  constexpr EvenBatch kBatches[] = {
+      {1, 1, 8, 1},       {1, 1024, 32, 1},   {8, 128, 64, 1},     // a leaf each, far apart
+      {8, 512, 64, 2},    {20, 512, 160, 2},                       // short rows, whole
+      {32, 1024, 256, 4}, {31, 1024, 248, 4}, {33, 1024, 264, 4},  // whole rows
+      {8, 4096, 256, 4},  {16, 1024, 256, 2},                      // a quarter, a half
+      {40, 1024, 256, 5}, {1, 4096, 128, 1}};                      // leaves
+  const kernels::AttentionPlanRule rule{
+      .num_shares = 264, .num_kv_heads = 8, .prefill_q_tokens = 16};
+  HostPlan plan(rule, kernels::AttentionTree());
+  for (const EvenBatch& even : kBatches) {
+    SCOPED_TRACE(std::to_string(even.rows) + " rows of " + std::to_string(even.tokens));
+    const PlannedBatch batch(even.rows, {.context_before = even.tokens - 1});
+    ASSERT_NO_FATAL_FAILURE(plan.Run(batch));
+    ExpectDealIsWholeAndLevel(plan, batch, rule);
+    const uint32_t of_row = plan.decode_rows[0].num_leaves;
+    const auto place = [&](const DecodePlace& p) {
+      return (p.entry * rule.num_kv_heads + p.kv_head) * of_row + p.leaf;
+    };
+    uint32_t working = 0;
+    for (const kernels::DecodeShare& share : plan.decode_shares) {
+      if (share.begin == share.end) continue;
+      ++working;
+      EXPECT_EQ(place(share.end) - place(share.begin), even.leaves);
+    }
+    EXPECT_EQ(working, even.working);
+  }
+  // Few leaves lie in every other block.
+  ASSERT_NO_FATAL_FAILURE(plan.Run(PlannedBatch(1, {.context_before = 0})));
+  EXPECT_TRUE(plan.decode_shares[1].begin == plan.decode_shares[1].end);
 }
 
 INSTANTIATE_TEST_SUITE_P(, PlanPropertyTest,

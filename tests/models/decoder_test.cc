@@ -145,17 +145,5 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
   }
 }
 
-TEST(Decoder, PrefillItemsHoldAsManyQueryTokensAsTheirRowsAllow) {
-  const auto tokens = [](int64_t heads, int64_t kv_heads) {
-    ModelSpec spec = SmallSpec();
-    spec.num_heads = heads;
-    spec.num_kv_heads = kv_heads;
-    return (*Decoder::Create(spec))->attention_plan().prefill_q_tokens;
-  };
-  EXPECT_EQ(tokens(6, 2), kernels::kPrefillRows / 3u);
-  EXPECT_EQ(tokens(6, 6), static_cast<uint32_t>(kernels::kPrefillRows));
-  EXPECT_EQ(tokens(2 * kernels::kPrefillRows, 1), 1u);
-}
-
 }  // namespace
 }  // namespace reprise::models

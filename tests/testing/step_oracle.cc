@@ -326,6 +326,32 @@ void AddTiles(const kernels::AttentionPlanRule& rule,
   }
 }
 
+// How many blocks take part where the tree leaves it to the plan and there are no tiles.
+uint32_t SharesTaking(const kernels::AttentionPlanRule& rule,
+                      const std::vector<kernels::DecodeRow>& dealt) {
+  uint64_t rows = 0, leaves = 0, tokens = 0;  // of every KV head; tokens in whole multiples of 64
+  for (const kernels::DecodeRow& row : dealt) {
+    if (row.num_leaves == 0) continue;
+    rows += rule.num_kv_heads;
+    leaves += uint64_t{rule.num_kv_heads} * row.num_leaves;
+    tokens += uint64_t{rule.num_kv_heads} * ((row.kv_end - row.origin + 63) / 64 * 64);
+  }
+  const uint64_t shares = rule.num_shares;
+  if (rows == 0) return rule.num_shares;
+  if (leaves <= shares / 4) return static_cast<uint32_t>(2 * leaves);
+  if (rows <= shares && tokens <= 512 * rows) return static_cast<uint32_t>(rows);
+  for (uint64_t parts = 1; parts <= 128 && parts * rows <= leaves; parts *= 2) {
+    // So many parts each; the fewest that all can be dealt with.
+    uint64_t each = 1;
+    while (each * shares < parts * rows) ++each;
+    const uint64_t taking = parts * rows / each;
+    if (parts * rows % each == 0 &&
+        static_cast<double>(taking) >= 0.9375 * static_cast<double>(shares))
+      return static_cast<uint32_t>(taking);
+  }
+  return rule.num_shares;
+}
+
 }  // namespace
 
 void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
@@ -366,11 +392,12 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
     }
   }
   leaves.push_back({{static_cast<uint32_t>(plan.decode_rows.size()), 0, 0, 0}, weight});
+  const bool has_tiles = plan.decode_rows.size() > num_tokens.size();
+  const uint64_t taking = batch.shares != 0 ? batch.shares
+                          : has_tiles       ? rule.num_shares
+                                            : SharesTaking(rule, plan.decode_rows);
   const auto place = [&](uint32_t share) {
-    const uint64_t taking = batch.shares != 0 ? batch.shares : rule.num_shares;
-    const uint64_t target =
-        share >= taking ? weight
-                        : weight / taking * share + std::min<uint64_t>(share, weight % taking);
+    const uint64_t target = share >= taking ? weight : weight * share / taking;
     return std::find_if(leaves.begin(), leaves.end(),
                         [&](const OracleLeaf& leaf) { return leaf.begin >= target; })
         ->place;
