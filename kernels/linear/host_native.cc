@@ -5,7 +5,8 @@
 //
 // Order of K: an output has one vector of partial sums, walked in ascending K, added up lane by
 // lane at the end. Neither the number of rows nor the blocking enters, so a row's bits are the same
-// alone and among others. The vector width does enter.
+// alone and among others. The vector width does enter, and so do instructions that multiply bf16:
+// they take subnormal numbers as zero.
 #include "kernels/linear/host_native.h"
 
 #include <algorithm>
@@ -40,132 +41,52 @@ constexpr int kBlockFeatures = 4;  // of 32 registers
 constexpr int kBlockFeatures = 2;  // of 16
 #endif
 constexpr int kOneRowFeatures = 4;
+// Of x, what is multiplied with all weights of a tile before the next.
+constexpr int64_t kRowBytesAtOnce = 512 << 10;
 
-template <int kRows, int kFeatures>
-using Sums = V[kRows][kFeatures];
-
-// sums += products of the elements at x[r] + k and w[f] + k, one part of a step.
-template <int kPart, int kRows, int kFeatures, typename T>
-HWY_INLINE void AddPart(const T* const* x, const T* const* w, ptrdiff_t k,
-                        Sums<kRows, kFeatures>& sums) {
-  V weights[kFeatures];
-#pragma GCC unroll 8
-  for (int f = 0; f < kFeatures; ++f) weights[f] = Elements<T>::template Load<kPart>(w[f] + k);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const V activation = Elements<T>::template Load<kPart>(x[r] + k);
-#pragma GCC unroll 8
-    for (int f = 0; f < kFeatures; ++f) sums[r][f] = hn::MulAdd(activation, weights[f], sums[r][f]);
-  }
-}
-
-template <int kRows, int kFeatures, typename T>
-HWY_INLINE void AddStep(const T* const* x, const T* const* w, ptrdiff_t k,
-                        Sums<kRows, kFeatures>& sums) {
-  AddPart<0, kRows, kFeatures>(x, w, k, sums);
-  if constexpr (Elements<T>::kParts == 2) AddPart<1, kRows, kFeatures>(x, w, k, sums);
-}
-
-// The last n < kStep elements, from copies that zeros fill up.
-template <int kRows, int kFeatures, typename T>
-HWY_INLINE void AddTail(const T* const* x, const T* const* w, ptrdiff_t k, int n,
-                        Sums<kRows, kFeatures>& sums) {
-  constexpr int kStep = Elements<T>::kStep;
-  T x_tail[kRows][kStep] = {};
-  T w_tail[kFeatures][kStep] = {};
-  const T* xs[kRows];
-  const T* ws[kFeatures];
-  for (int r = 0; r < kRows; ++r) {
-    std::memcpy(x_tail[r], x[r] + k, static_cast<size_t>(n) * sizeof(T));
-    xs[r] = x_tail[r];
-  }
-  for (int f = 0; f < kFeatures; ++f) {
-    std::memcpy(w_tail[f], w[f] + k, static_cast<size_t>(n) * sizeof(T));
-    ws[f] = w_tail[f];
-  }
-  AddStep<kRows, kFeatures>(xs, ws, 0, sums);
-}
-
-// One bias and one rounding per output; the only place that computes them, so that no blocking can
-// round another way.
+// Products of floats, one after the other.
 template <typename T>
-HWY_NOINLINE void StoreOutput(const LinearArgs& a, int64_t row, int feature, float dot) {
-  float y = dot * a.scale;
-  if (a.bias != nullptr) y += ToFloat(static_cast<const T*>(a.bias)[feature]);
-  const int64_t at = row * a.out_features + feature;
-  if (a.out_is_f32 != 0) {
-    static_cast<float*>(a.out)[at] = y;
-  } else {
-    static_cast<T*>(a.out)[at] = FromFloat<T>(y);
-  }
-}
+struct Products : Elements<T> {
+  static HWY_INLINE V Add(V x, V w, V sum) { return hn::MulAdd(x, w, sum); }
+};
 
-// Rows [row, row + kRows) x features [feature, feature + kFeatures). Those at or beyond num_rows or
-// out_features repeat the last one and are not stored.
-template <typename T, int kRows, int kFeatures>
-HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t num_rows, int feature) {
-  const int k = a.in_features;
-  const T* x[kRows];
-  const T* w[kFeatures];
-  for (int r = 0; r < kRows; ++r)
-    x[r] = static_cast<const T*>(a.x) + std::min<int64_t>(row + r, num_rows - 1) * k;
-  for (int f = 0; f < kFeatures; ++f)
-    w[f] = static_cast<const T*>(a.weight) +
-           static_cast<int64_t>(std::min(feature + f, a.out_features - 1)) * k;
-
-  Sums<kRows, kFeatures> sums;
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int f = 0; f < kFeatures; ++f) sums[r][f] = hn::Zero(D());
-  }
-  constexpr int kStep = Elements<T>::kStep;
-  ptrdiff_t i = 0;
-  for (; i + kStep <= k; i += kStep) AddStep<kRows, kFeatures>(x, w, i, sums);
-  if (i < k) AddTail<kRows, kFeatures>(x, w, i, k - static_cast<int>(i), sums);
-
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int f = 0; f < kFeatures; ++f) {
-      if (row + r < num_rows && feature + f < a.out_features)
-        StoreOutput<T>(a, row + r, feature + f, hn::GetLane(hn::SumOfLanes(D(), sums[r][f])));
-    }
-  }
-}
-
-// kFeatures features, all rows: the weights come from memory for the first rows and from the cache
-// for the others.
-template <typename T, int kFeatures>
-HWY_INLINE void ComputeRows(const LinearArgs& a, int64_t num_rows, int feature) {
-  int64_t row = 0;
-  for (; num_rows - row > 2; row += kBlockRows)
-    ComputeBlock<T, kBlockRows, kFeatures>(a, row, num_rows, feature);
-  if (num_rows - row == 2) {
-    ComputeBlock<T, 2, kFeatures>(a, row, num_rows, feature);
-  } else if (num_rows - row == 1) {
-    ComputeBlock<T, 1, kFeatures>(a, row, num_rows, feature);
-  }
-}
-
-template <typename T>
-HWY_NOINLINE void ComputeTile(const runtime::HostBlockContext& context, const void* args) {
-  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
-  const int64_t num_rows = *a.num_rows;
-  const int begin = static_cast<int>(context.block_x) * kNativeTileFeatures;
-  const int end = std::min(begin + kNativeTileFeatures, a.out_features);
-  if (num_rows == 1) {
-    for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f);
-  } else {
-    for (int f = begin; f < end; f += kBlockFeatures)
-      ComputeRows<T, kBlockFeatures>(a, num_rows, f);
-  }
-}
+#include "kernels/linear/host_native_tile-inl.h"
 
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::on_host
 HWY_AFTER_NAMESPACE();
+
+#if HWY_TARGET == HWY_AVX3
+// The same with instructions that add two products of bf16 at once, which Highway does not know
+// yet.
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512bf16")
+namespace reprise::kernels::on_host {
+namespace HWY_NAMESPACE {
+namespace dot {
+
+template <typename T>
+struct Products;
+
+template <>
+struct Products<Bf16> {
+  static constexpr int kParts = 1;
+  static constexpr int kStep = 32;
+  template <int kPart>
+  static HWY_INLINE __m512bh Load(const Bf16* p) {
+    return __builtin_bit_cast(__m512bh, _mm512_loadu_si512(p));
+  }
+  static HWY_INLINE V Add(__m512bh x, __m512bh w, V sum) {
+    return V{_mm512_dpbf16_ps(sum.raw, x, w)};
+  }
+};
+
+#include "kernels/linear/host_native_tile-inl.h"
+
+}  // namespace dot
+}  // namespace HWY_NAMESPACE
+}  // namespace reprise::kernels::on_host
+HWY_POP_ATTRIBUTES
+#endif
 
 #if HWY_ONCE
 namespace reprise::kernels::on_host {
@@ -174,6 +95,10 @@ namespace {
 #define REPRISE_LINEAR_TARGET(name, ns) \
   NativeLinearTarget{name, &ns::ComputeTile<float>, &ns::ComputeTile<Bf16>, &ns::ComputeTile<F16>},
 constexpr NativeLinearTarget kTargets[] = {
+#if HWY_TARGETS & HWY_AVX3 & ~HWY_STATIC_TARGET
+    {"avx512_bf16", &N_AVX3::ComputeTile<float>, &N_AVX3::dot::ComputeTile<Bf16>,
+     &N_AVX3::ComputeTile<F16>},
+#endif
     REPRISE_FOR_EACH_INSTRUCTION_SET(REPRISE_LINEAR_TARGET)  //
 };
 

@@ -12,7 +12,7 @@ namespace reprise::kernels::on_host {
 
 // One instruction set. Entry points as in host_native.h.
 struct NativeLinearTarget {
-  const char* name = nullptr;  // "avx512", "avx2", "sse4", "baseline"
+  const char* name = nullptr;  // "avx512_bf16", "avx512", "avx2", "sse4", "baseline"
   runtime::HostKernelFn f32 = nullptr;
   runtime::HostKernelFn bf16 = nullptr;
   runtime::HostKernelFn f16 = nullptr;

@@ -20,9 +20,11 @@ bool RunsInstructionSet([[maybe_unused]] std::string_view name) {
                     __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                     __builtin_cpu_supports("bmi2");
   if (name == "avx2") return avx2;
-  if (name == "avx512")
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw");
+  if (name == "avx512") return avx512;
+  if (name == "avx512_bf16") return avx512 && __builtin_cpu_supports("avx512bf16");
 #endif
   return true;  // what the compiler takes for granted everywhere
 }

@@ -46,7 +46,7 @@
 namespace reprise::kernels::on_host {
 
 // Whether the CPU and the operating system run everything that Highway's target of this name lets
-// the compiler use; true of "baseline".
+// the compiler use, and for "avx512_bf16" its products of bf16, too; true of "baseline".
 bool RunsInstructionSet(std::string_view name);
 
 // Those of `targets`, best first, from the first one on that runs here. The last one must.

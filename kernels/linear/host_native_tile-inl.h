@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of the host's native linear: the part of host_native.cc that is compiled for each way to
+// multiply, in a namespace that has Products<T> and what this page uses of Highway. So it has no
+// guard, and includes nothing.
+//
+// Products<T> takes kStep elements of K at a time, in kParts parts: Load<part>(p) reads a part, and
+// Add(x, w, sum) adds the products of two to a vector of sums.
+
+template <int kRows, int kFeatures>
+using Sums = V[kRows][kFeatures];
+
+// sums += products of the elements at x[r] + k and w[f] + k, one part of a step.
+template <int kPart, int kRows, int kFeatures, typename T>
+HWY_INLINE void AddPart(const T* const* x, const T* const* w, ptrdiff_t k,
+                        Sums<kRows, kFeatures>& sums) {
+  using P = Products<T>;
+  decltype(P::template Load<kPart>(w[0])) weights[kFeatures];
+#pragma GCC unroll 8
+  for (int f = 0; f < kFeatures; ++f) weights[f] = P::template Load<kPart>(w[f] + k);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const auto activation = P::template Load<kPart>(x[r] + k);
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) sums[r][f] = P::Add(activation, weights[f], sums[r][f]);
+  }
+}
+
+template <int kRows, int kFeatures, typename T>
+HWY_INLINE void AddStep(const T* const* x, const T* const* w, ptrdiff_t k,
+                        Sums<kRows, kFeatures>& sums) {
+  AddPart<0, kRows, kFeatures>(x, w, k, sums);
+  if constexpr (Products<T>::kParts == 2) AddPart<1, kRows, kFeatures>(x, w, k, sums);
+}
+
+// The last n < kStep elements, from copies that zeros fill up.
+template <int kRows, int kFeatures, typename T>
+HWY_INLINE void AddTail(const T* const* x, const T* const* w, ptrdiff_t k, int n,
+                        Sums<kRows, kFeatures>& sums) {
+  constexpr int kStep = Products<T>::kStep;
+  T x_tail[kRows][kStep] = {};
+  T w_tail[kFeatures][kStep] = {};
+  const T* xs[kRows];
+  const T* ws[kFeatures];
+  for (int r = 0; r < kRows; ++r) {
+    std::memcpy(x_tail[r], x[r] + k, static_cast<size_t>(n) * sizeof(T));
+    xs[r] = x_tail[r];
+  }
+  for (int f = 0; f < kFeatures; ++f) {
+    std::memcpy(w_tail[f], w[f] + k, static_cast<size_t>(n) * sizeof(T));
+    ws[f] = w_tail[f];
+  }
+  AddStep<kRows, kFeatures>(xs, ws, 0, sums);
+}
+
+// One bias and one rounding per output; the only place that computes them, so that no blocking can
+// round another way.
+template <typename T>
+HWY_NOINLINE void StoreOutput(const LinearArgs& a, int64_t row, int feature, float dot) {
+  float y = dot * a.scale;
+  if (a.bias != nullptr) y += ToFloat(static_cast<const T*>(a.bias)[feature]);
+  const int64_t at = row * a.out_features + feature;
+  if (a.out_is_f32 != 0) {
+    static_cast<float*>(a.out)[at] = y;
+  } else {
+    static_cast<T*>(a.out)[at] = FromFloat<T>(y);
+  }
+}
+
+// Rows [row, row + kRows) x features [feature, feature + kFeatures). Rows at or beyond row_end and
+// features that there are not repeat the last one and are not stored.
+template <typename T, int kRows, int kFeatures>
+HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end, int feature) {
+  const int k = a.in_features;
+  const T* x[kRows];
+  const T* w[kFeatures];
+  for (int r = 0; r < kRows; ++r)
+    x[r] = static_cast<const T*>(a.x) + std::min<int64_t>(row + r, row_end - 1) * k;
+  for (int f = 0; f < kFeatures; ++f)
+    w[f] = static_cast<const T*>(a.weight) +
+           static_cast<int64_t>(std::min(feature + f, a.out_features - 1)) * k;
+
+  Sums<kRows, kFeatures> sums;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) sums[r][f] = hn::Zero(D());
+  }
+  constexpr int kStep = Products<T>::kStep;
+  ptrdiff_t i = 0;
+  for (; i + kStep <= k; i += kStep) AddStep<kRows, kFeatures>(x, w, i, sums);
+  if (i < k) AddTail<kRows, kFeatures>(x, w, i, k - static_cast<int>(i), sums);
+
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) {
+      if (row + r < row_end && feature + f < a.out_features)
+        StoreOutput<T>(a, row + r, feature + f, hn::GetLane(hn::SumOfLanes(D(), sums[r][f])));
+    }
+  }
+}
+
+// kFeatures features, rows [row, end).
+template <typename T, int kFeatures>
+HWY_INLINE void ComputeRows(const LinearArgs& a, int64_t row, int64_t end, int feature) {
+  for (; end - row > 2; row += kBlockRows)
+    ComputeBlock<T, kBlockRows, kFeatures>(a, row, end, feature);
+  if (end - row == 2) {
+    ComputeBlock<T, 2, kFeatures>(a, row, end, feature);
+  } else if (end - row == 1) {
+    ComputeBlock<T, 1, kFeatures>(a, row, end, feature);
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeTile(const runtime::HostBlockContext& context, const void* args) {
+  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
+  const int64_t num_rows = *a.num_rows;
+  const int begin = static_cast<int>(context.block_x) * kNativeTileFeatures;
+  const int end = std::min(begin + kNativeTileFeatures, a.out_features);
+  if (num_rows == 1) {
+    for (int f = begin; f < end; f += kOneRowFeatures)
+      ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f);
+    return;
+  }
+  // As many rows at a time as the second cache holds beside the tile's weights: these come from
+  // memory for the first of them, and from the cache for the others.
+  const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
+  const int64_t step = std::max<int64_t>(fit / kBlockRows, 1) * kBlockRows;
+  for (int64_t row = 0; row < num_rows; row += step)
+    for (int f = begin; f < end; f += kBlockFeatures)
+      ComputeRows<T, kBlockFeatures>(a, row, std::min(row + step, num_rows), f);
+}
