@@ -217,20 +217,24 @@ REPRISE_FN uint32_t NumTaking(Block& b, const AttentionPlanRule& rule, uint32_t 
   if (4 * leaves <= shares) return 2 * leaves;
   const uint32_t tokens = dealt.weight - dealt.leaves * (overhead / kWeightTokens);
   if (rows <= shares && tokens <= dealt.rows * (kWholeRowTokens / kWeightTokens)) return rows;
+  // How often rows are halved, and below it how many blocks that takes: the smallest word counts.
+  struct Even {
+    uint32_t word;
+  };
   constexpr int kHalvings = 8;
-  const uint32_t none = shares | uint32_t{kHalvings} << 16;
-  const uint32_t even = b.Combine(
-      kHalvings, none,
+  const uint32_t none = uint32_t{kHalvings} << 16 | shares;
+  const Even even = b.Combine(
+      kHalvings, Even{none},
       [&](int i) {
         const uint32_t parts = rows << i;
         const uint32_t each = CeilDiv(parts, shares);
         const uint32_t taking = parts / each;
         const bool fits =
             dealt.rows << i <= dealt.leaves && taking * each == parts && 16 * taking >= 15 * shares;
-        return fits ? taking | static_cast<uint32_t>(i) << 16 : none;
+        return Even{fits ? static_cast<uint32_t>(i) << 16 | taking : none};
       },
-      [](uint32_t x, uint32_t y) { return x >> 16 < y >> 16 ? x : y; });
-  return even & 0xffffu;
+      [](const Even& x, const Even& y) { return Even{x.word < y.word ? x.word : y.word}; });
+  return even.word & 0xffffu;
 }
 
 // Deals the leaves of all rows of one query token to the first `taking` of rule.num_shares blocks.
