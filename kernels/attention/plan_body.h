@@ -194,34 +194,36 @@ struct DecodeDeal {
 
 // What rows of one query token are to the deal, for one KV head.
 struct DealtTotals {
-  uint32_t rows, leaves, weight;
+  uint32_t rows, long_rows, leaves;  // long: of more than kWholeRowTokens
 };
 
-// Rows of no more tokens than this, on average, take less time than putting their parts together.
+// Rows of no more tokens than this take less time than putting their parts together.
 inline constexpr uint32_t kWholeRowTokens = 512;
+REPRISE_FN bool IsLong(const DecodeRow& r) {
+  return r.kv_end - (r.origin + r.first_leaf * r.leaf_tokens) > kWholeRowTokens;
+}
 
 // How many blocks take part where the tree does not say. A row that is cut between blocks costs
 // time: its parts go to memory and are put together there. So the deal is made to come out even:
-//   few leaves     every leaf has a block, and every other block none, which was faster than leaves
-//                  spread over the whole grid;
-//   short rows     every row and KV head has a block, if there are enough;
+//   few leaves     no more than a quarter of the grid: the first quarter of it, where every leaf
+//                  has a block, which was faster than the same leaves all over the grid;
+//   short rows     all of them are, and no more than blocks: every row and KV head has a block;
 //   otherwise      the largest part of a row (the whole, a half, a quarter and so on) that goes
-//                  evenly into at least 15/16 of the blocks; all of them where there is none.
-// All on average: rows of other lengths are dealt by weight as ever. See
-// docs/benchmarks/attention.md for what that gains. All threads have to call it.
-REPRISE_FN uint32_t NumTaking(Block& b, const AttentionPlanRule& rule, uint32_t overhead,
-                              const DealtTotals& dealt) {
+//                  evenly into at least 15/16 of the blocks, as if all rows had as many leaves; all
+//                  blocks where there is none.
+// Rows of other lengths than most are dealt by weight as ever. docs/benchmarks/attention.md says
+// what it gains. All threads have to call it.
+REPRISE_FN uint32_t NumTaking(Block& b, const AttentionPlanRule& rule, const DealtTotals& dealt) {
   const uint32_t shares = rule.num_shares, heads = rule.num_kv_heads;
   const uint32_t rows = dealt.rows * heads, leaves = dealt.leaves * heads;
-  if (rows == 0) return shares;
-  if (4 * leaves <= shares) return 2 * leaves;
-  const uint32_t tokens = dealt.weight - dealt.leaves * (overhead / kWeightTokens);
-  if (rows <= shares && tokens <= dealt.rows * (kWholeRowTokens / kWeightTokens)) return rows;
+  constexpr int kHalvings = 8;
+  if (rows == 0 || rows >= 1u << (32 - kHalvings)) return shares;
+  if (leaves <= shares / 4) return shares / 4;
+  if (dealt.long_rows == 0 && rows <= shares) return rows;
   // How often rows are halved, and below it how many blocks that takes: the smallest word counts.
   struct Even {
     uint32_t word;
   };
-  constexpr int kHalvings = 8;
   const uint32_t none = uint32_t{kHalvings} << 16 | shares;
   const Even even = b.Combine(
       kHalvings, Even{none},

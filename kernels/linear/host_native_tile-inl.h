@@ -123,8 +123,7 @@ HWY_NOINLINE void ComputeTile(const runtime::HostBlockContext& context, const vo
       ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f);
     return;
   }
-  // As many rows at a time as the second cache holds beside the tile's weights: these come from
-  // memory for the first of them, and from the cache for the others.
+  // So many rows at a time that the second cache can hold them while the tile's features pass by.
   const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
   const int64_t step = std::max<int64_t>(fit / kBlockRows, 1) * kBlockRows;
   for (int64_t row = 0; row < num_rows; row += step)

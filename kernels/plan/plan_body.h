@@ -21,8 +21,8 @@ struct PlannedRow {
     kPromptLogprobs,
     kDecodeWork,
     kPrefillItems,
-    kDecodeRows,   // that are dealt
-    kDecodeLeaves  // their own
+    kDealtRows,   // in the upper half those that are long
+    kDealtLeaves  // their own
   };
   Vec<uint32_t, 8> counts;
   RunningRow row;
@@ -34,6 +34,12 @@ REPRISE_FN QueryRow QueryRowOf(const RunningRow& row) {
   return {row.slot, row.num_tokens, row.context_before};
 }
 
+// As kDealtRows counts them. There are fewer than 2^16 rows: they fit shared memory.
+REPRISE_FN uint32_t DealtRows(const RowWork& work) {
+  if (work.weight == 0) return 0;
+  return IsLong(work.dealt) ? 1u << 16 | 1u : 1u;
+}
+
 REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
                               const AttentionDecisions& decide, const BatchChoice& of_batch,
                               uint32_t tile_tokens) {
@@ -43,7 +49,7 @@ REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
   if (row.num_tokens == 1) r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
   r.work = decide.WorkOf(QueryRowOf(row), of_batch, tile_tokens);
   r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
-               r.work.decode_work(), r.work.prompt.count, r.work.weight != 0 ? 1u : 0u,
+               r.work.decode_work(), r.work.prompt.count, DealtRows(r.work),
                r.work.dealt.num_own_leaves()}};
   return r;
 }
@@ -164,11 +170,12 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
     const DecodeDeal<uint64_t> deal{dealt, num_dealt, rule.num_kv_heads, of_batch.leaf_overhead,
                                     uint64_t{weight} * rule.num_kv_heads};
     uint32_t taking = of_batch.shares;
-    if (taking == 0 && has_tiles) taking = rule.num_shares;
-    if (taking == 0)
+    if (taking == 0 && weight != decode_work) taking = rule.num_shares;  // tiles are dealt, too
+    if (taking == 0) {
+      const uint32_t dealt_rows = sums.v[PlannedRow::kDealtRows];
       taking = NumTaking(
-          b, rule, of_batch.leaf_overhead,
-          {sums.v[PlannedRow::kDecodeRows], sums.v[PlannedRow::kDecodeLeaves], decode_work});
+          b, rule, {dealt_rows & 0xffffu, dealt_rows >> 16, sums.v[PlannedRow::kDealtLeaves]});
+    }
     PlanDecodeShares(b, rule, taking, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
                      p.decode_shares);
   }

@@ -305,19 +305,19 @@ uint32_t ExpectTilesCoverPrefixes(const HostPlan& plan, const PlannedBatch& batc
 
 // What is dealt, of every KV head.
 struct DealtSums {
-  uint64_t rows = 0, leaves = 0, tokens = 0, weight = 0;
+  uint64_t rows = 0, leaves = 0, weight = 0;
+  bool all_short = true;
 };
 
 // What a share of the deal may weigh but for one leaf. Where the tree leaves it to the plan how
-// many blocks take part, they are twice as many as there are few leaves, as many as there are short
+// many blocks take part, they are a quarter of the grid for few leaves, as many as there are short
 // rows, or at least 15/16 of the grid.
 uint64_t FairWeight(const kernels::AttentionPlanRule& rule, const kernels::BatchChoice& choice,
                     const DealtSums& sums) {
-  uint64_t least = choice.shares;
-  if (least == 0) least = 15 * rule.num_shares / 16;
-  if (choice.shares == 0 && sums.rows != 0 && sums.tokens <= 512 * sums.rows)
-    least = std::min(least, sums.rows);
-  if (choice.shares == 0 && sums.leaves != 0) least = std::min(least, 2 * sums.leaves);
+  uint64_t least = choice.shares != 0 ? choice.shares : 15 * rule.num_shares / 16;
+  if (choice.shares == 0 && sums.rows != 0 && sums.all_short) least = std::min(least, sums.rows);
+  if (choice.shares == 0 && sums.leaves <= rule.num_shares / 4)
+    least = std::max(1u, rule.num_shares / 4);
   return (sums.weight + least - 1) / least;
 }
 
@@ -343,7 +343,7 @@ void ExpectDealIsWholeAndLevel(const HostPlan& plan, const PlannedBatch& batch,
     for (uint32_t head = 0; head < rule.num_kv_heads; ++head) {
       sums.rows += row.num_leaves != 0;
       sums.leaves += row.num_own_leaves();
-      sums.tokens += row.kv_end - row.kv_begin;
+      sums.all_short &= row.kv_end - row.kv_begin / 64 * 64 <= 512;
       for (uint32_t leaf = 0; leaf < row.num_own_leaves(); ++leaf) {
         const DecodePlace place{e, head, leaf, 0};
         next_share(place);
@@ -419,18 +419,18 @@ TEST(PlanRule, PrefillItemsHoldAsManyQueryTokensAsTheirRowsAllow) {
 }
 
 // A batch of equal rows, and what becomes of it on 264 blocks: those that work have as many leaves
-// each.
+// each; 0: not as many.
 struct EvenBatch {
   uint32_t rows, tokens, working, leaves;
 };
 
 TEST(PlanEvenness, EqualRowsComeOutEven) {
   constexpr EvenBatch kBatches[] = {
-      {1, 1, 8, 1},       {1, 1024, 32, 1},   {8, 128, 64, 1},     // a leaf each, far apart
+      {1, 1, 8, 1},       {1, 1024, 32, 1},   {8, 128, 64, 1},     // a leaf each
       {8, 512, 64, 2},    {20, 512, 160, 2},                       // short rows, whole
       {32, 1024, 256, 4}, {31, 1024, 248, 4}, {33, 1024, 264, 4},  // whole rows
-      {8, 4096, 256, 4},  {16, 1024, 256, 2},                      // a quarter, a half
-      {40, 1024, 256, 5}, {1, 4096, 128, 1}};                      // leaves
+      {8, 4096, 256, 4},  {16, 1024, 256, 2}, {40, 1024, 256, 5},  // parts of rows
+      {1, 4096, 128, 1},  {30, 1024, 264, 0}, {39, 1024, 264, 0}};
   const kernels::AttentionPlanRule rule{
       .num_shares = 264, .num_kv_heads = 8, .prefill_q_tokens = 16};
   HostPlan plan(rule, kernels::AttentionTree());
@@ -447,13 +447,30 @@ TEST(PlanEvenness, EqualRowsComeOutEven) {
     for (const kernels::DecodeShare& share : plan.decode_shares) {
       if (share.begin == share.end) continue;
       ++working;
-      EXPECT_EQ(place(share.end) - place(share.begin), even.leaves);
+      if (even.leaves != 0) {
+        EXPECT_EQ(place(share.end) - place(share.begin), even.leaves);
+      }
     }
     EXPECT_EQ(working, even.working);
   }
-  // Few leaves lie in every other block.
-  ASSERT_NO_FATAL_FAILURE(plan.Run(PlannedBatch(1, {.context_before = 0})));
-  EXPECT_TRUE(plan.decode_shares[1].begin == plan.decode_shares[1].end);
+}
+
+// Few leaves lie in the first blocks; one long row among short ones is cut as if it were alone.
+TEST(PlanEvenness, UnequalRowsTakeWhatTheyNeed) {
+  const kernels::AttentionPlanRule rule{
+      .num_shares = 264, .num_kv_heads = 8, .prefill_q_tokens = 16};
+  HostPlan plan(rule, kernels::AttentionTree());
+  ASSERT_NO_FATAL_FAILURE(plan.Run(PlannedBatch(1, {.context_before = 1023})));
+  for (size_t s = rule.num_shares / 4; s < rule.num_shares; ++s)
+    EXPECT_TRUE(plan.decode_shares[s].begin == plan.decode_shares[s].end) << s;
+  PlannedBatch batch(5, {.context_before = 63});
+  batch[2].context_before = 2239;
+  ASSERT_NO_FATAL_FAILURE(plan.Run(batch));
+  for (const kernels::DecodeShare& share : plan.decode_shares) {
+    if (share.begin == share.end || share.begin.entry != 2 || share.end.entry != 2) continue;
+    EXPECT_EQ(share.begin.kv_head * 9 + share.begin.leaf + 1,
+              share.end.kv_head * 9 + share.end.leaf);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, PlanPropertyTest,

@@ -326,20 +326,21 @@ void AddTiles(const kernels::AttentionPlanRule& rule,
   }
 }
 
-// How many blocks take part where the tree leaves it to the plan and there are no tiles.
+// How many blocks take part where the tree leaves it to the plan and no tile is dealt.
 uint32_t SharesTaking(const kernels::AttentionPlanRule& rule,
                       const std::vector<kernels::DecodeRow>& dealt) {
-  uint64_t rows = 0, leaves = 0, tokens = 0;  // of every KV head; tokens in whole multiples of 64
+  uint64_t rows = 0, leaves = 0;  // of every KV head
+  bool all_short = true;
   for (const kernels::DecodeRow& row : dealt) {
     if (row.num_leaves == 0) continue;
     rows += rule.num_kv_heads;
     leaves += uint64_t{rule.num_kv_heads} * row.num_leaves;
-    tokens += uint64_t{rule.num_kv_heads} * ((row.kv_end - row.origin + 63) / 64 * 64);
+    all_short &= row.kv_end - row.origin <= 512;
   }
   const uint64_t shares = rule.num_shares;
   if (rows == 0) return rule.num_shares;
-  if (leaves <= shares / 4) return static_cast<uint32_t>(2 * leaves);
-  if (rows <= shares && tokens <= 512 * rows) return static_cast<uint32_t>(rows);
+  if (leaves <= shares / 4) return rule.num_shares / 4;
+  if (rows <= shares && all_short) return static_cast<uint32_t>(rows);
   for (uint64_t parts = 1; parts <= 128 && parts * rows <= leaves; parts *= 2) {
     // So many parts each; the fewest that all can be dealt with.
     uint64_t each = 1;
@@ -392,7 +393,9 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
     }
   }
   leaves.push_back({{static_cast<uint32_t>(plan.decode_rows.size()), 0, 0, 0}, weight});
-  const bool has_tiles = plan.decode_rows.size() > num_tokens.size();
+  const bool has_tiles =
+      std::any_of(plan.decode_rows.begin(), plan.decode_rows.end(),
+                  [](const kernels::DecodeRow& row) { return row.num_members != 0; });
   const uint64_t taking = batch.shares != 0 ? batch.shares
                           : has_tiles       ? rule.num_shares
                                             : SharesTaking(rule, plan.decode_rows);

@@ -82,6 +82,12 @@ void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
     row->set_row(append.row);
     Assign(append.blocks, row->mutable_blocks());
   }
+  for (const engine::StepDraft::Prefix& prefix : step.prefixes) {
+    v1::PrefixGroup* group = wire->add_prefixes();
+    group->set_group(prefix.group);
+    group->set_num_blocks(prefix.num_blocks);
+    Assign(prefix.rows, group->mutable_rows());
+  }
   for (const engine::StepDraft::Mask& mask : step.masks) {
     v1::SetAllowedTokens* row = wire->add_masks();
     row->set_row(mask.row);

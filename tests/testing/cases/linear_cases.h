@@ -45,10 +45,8 @@ inline constexpr LinearCase kLinearCases[] = {
 // Shapes of decode steps: what benchmarks measure; tests check a sample of
 // their outputs.
 inline constexpr LinearCase kLinearTimedCases[] = {
-    {"4096x4096_rows1", 4096, 4096, 1, 1},
-    {"4096x4096_rows8", 4096, 4096, 8, 8},
-    {"4096x4096_rows64", 4096, 4096, 64, 64},
-    {"4096x4096_rows512", 4096, 4096, 512, 512},
+    {"4096x4096_rows1", 4096, 4096, 1, 1},    {"4096x4096_rows8", 4096, 4096, 8, 8},
+    {"4096x4096_rows64", 4096, 4096, 64, 64}, {"4096x4096_rows512", 4096, 4096, 512, 512},
     {"14336x4096_rows1", 14336, 4096, 1, 1},
 };
 
