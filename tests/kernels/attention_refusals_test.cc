@@ -42,11 +42,17 @@ TEST(PortableAttention, PassesOfEveryHeadSizeFitEveryUnit) {
   EXPECT_EQ(kernels::PortableAttentionPassRows(20, 256, 64 << 10), 20);
 }
 
-TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
+// The least that a launch looks at.
+AttentionArgs OneHead(DType kv_dtype) {
   AttentionArgs args;
   args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
   args.kv.head_dim = 64;
-  args.kv.dtype = kv_dtype();
+  args.kv.dtype = kv_dtype;
+  return args;
+}
+
+TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
+  AttentionArgs args = OneHead(kv_dtype());
   for (const AttentionPhase phase : {AttentionPhase::kDecode, AttentionPhase::kPrefill}) {
     for (const size_t bytes : {0, 1023, 1675}) {
       LimitSharedBytes(bytes);
@@ -59,10 +65,7 @@ TEST_P(AttentionTest, RefusesDevicesWithoutRoomForARow) {
 }
 
 TEST_P(AttentionTest, NaiveRefusesDevicesWithoutRoomForARow) {
-  AttentionArgs args;
-  args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
-  args.kv.head_dim = 64;
-  args.kv.dtype = dtype();
+  AttentionArgs args = OneHead(dtype());
   LimitSharedBytes(9471);
   EXPECT_THAT(Attention(stream(), planned_kernels(), args, AttentionPhase::kDecode,
                         AttentionCandidate::kNaive),
@@ -71,10 +74,7 @@ TEST_P(AttentionTest, NaiveRefusesDevicesWithoutRoomForARow) {
 }
 
 TEST_P(AttentionTest, RefusesToMergeWhatLeavesNoPartialResults) {
-  AttentionArgs args;
-  args.num_heads = args.kv.num_kv_heads = args.kv.block_size = args.max_splits = 1;
-  args.kv.head_dim = 64;
-  args.kv.dtype = dtype();
+  AttentionArgs args = OneHead(dtype());
   EXPECT_THAT(AttentionMerge(stream(), kernels(), args, AttentionCandidate::kNaive),
               StatusIs(absl::StatusCode::kFailedPrecondition, "a merge for the naive candidate"));
   const kernels::DecodeShare share{};
