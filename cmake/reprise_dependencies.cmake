@@ -36,6 +36,13 @@ if(REPRISE_BUILD_SERVICE)
   find_package(Protobuf REQUIRED)
   find_package(gRPC CONFIG REQUIRED)
   find_package(CLI11 CONFIG REQUIRED)
+  # HTTP for metrics. Its package file names the shared libraries; these two need nothing else.
+  find_library(REPRISE_EVENT_EXTRA_LIBRARY event_extra REQUIRED)
+  find_library(REPRISE_EVENT_CORE_LIBRARY event_core REQUIRED)
+  mark_as_advanced(REPRISE_EVENT_EXTRA_LIBRARY REPRISE_EVENT_CORE_LIBRARY)
+  add_library(reprise_libevent INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(reprise_libevent INTERFACE "${REPRISE_EVENT_EXTRA_LIBRARY}"
+                                                   "${REPRISE_EVENT_CORE_LIBRARY}")
 endif()
 if(REPRISE_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)

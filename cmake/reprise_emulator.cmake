@@ -13,6 +13,12 @@ if(NOT REPRISE_SANITIZE)
        -fsanitize=thread -U__SANITIZE_THREAD__
        -include "${PROJECT_SOURCE_DIR}/tests/emulator/instrumented_library.h")
 endif()
+if(REPRISE_SANITIZE MATCHES "address")
+  # AddressSanitizer's second stack, which finds uses of a frame that is gone, is a few megabytes
+  # for each fiber, all of them touched in turn: half of the time of the kernels' tests. Kernels
+  # keep no address of a frame.
+  list(APPEND REPRISE_EMULATED_FLAGS --param=asan-use-after-return=0)
+endif()
 
 # reprise_emulated_kernels(<target> UNIT mma|mfma|wmma SOURCES file.cc ...)
 # Adds sources that hold emulated kernels to a target of this folder, and links the emulator. UNIT:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,8 @@
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
 #include "engine/state/session_table.h"
+#include "engine/step/launch_builder.h"
+#include "engine/step/launch_totals.h"
 #include "engine/step/read.h"
 #include "engine/step/select.h"
 #include "engine/step/validate.h"
@@ -39,16 +42,20 @@ class DecodeEngine::Impl {
 
   const EngineInfo& info() const { return parts_->info; }
   PoolInfo pool() const;
+  uint32_t num_resident_rows() const;
   absl::Status health() const;
   AttentionTreeInfo attention_tree() const;
   absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
-  SessionInfo OpenSession(const SessionLimits& limits);
+  AccountId OpenAccount(const SessionLimits& limits);
+  SessionInfo OpenSession(const SessionLimits& limits, AccountId account);
   bool IsOpen(SessionId id) const;
+  absl::StatusOr<SessionUse> session_use(SessionId id) const;
   absl::Status CloseSession(SessionId id);
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId id, uint32_t count);
   absl::Status FreeBlocks(SessionId id, std::span<const uint32_t> blocks);
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
-  absl::Status Wait(StepTicket ticket, StepResult* result);
+  absl::StatusOr<StepTicket> SubmitJoint(std::span<JointRequest> requests);
+  absl::Status Wait(StepTicket ticket, std::span<StepResult> results);
   absl::Status Step(const StepRequest& request, StepGraphs::Form form, StepResult* result);
   absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
@@ -68,19 +75,18 @@ class DecodeEngine::Impl {
   InFlightStep& StepOf(StepTicket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return in_flight_[(ticket - 1) % in_flight_.size()];
   }
-  absl::StatusOr<StepTicket> SubmitLocked(const StepRequest& request, StepGraphs::Form form,
+  absl::StatusOr<StepTicket> SubmitLocked(std::span<JointRequest> requests, StepGraphs::Form form,
                                           Clock::time_point entered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Writes the staged step as `next_ticket_`; its rows count as run on the host's mirror.
-  void WriteStep(const StepRequest& request, Session& session, InFlightStep* step)
+  absl::StatusOr<StepTicket> SubmitOne(const StepRequest& request, StepGraphs::Form form,
+                                       Clock::time_point entered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The row in `slot` writes tokens at positions from `begin` on.
-  void NoteWritten(uint32_t slot, uint32_t begin, uint32_t count)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Launch(ExecutionMode mode, const StepGraphs::Target& target, InFlightStep* step)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Enqueues all replays of what `launch_` holds.
+  absl::Status Launch(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status LaunchReplay(ExecutionMode mode, const StepGraphs::Target& target,
+                            InFlightReplay* replay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Rows that stopped in the step are known to have, from here on.
-  void NoteStopped(const InFlightStep& step, const StepResult& result)
+  void NoteStopped(const InFlightStep& step, size_t request, const StepResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<const EngineParts> parts_;
@@ -92,10 +98,11 @@ class DecodeEngine::Impl {
   SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
   StepValidator validator_ ABSL_GUARDED_BY(mutex_);
   StepWriter writer_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint32_t> ran_ ABSL_GUARDED_BY(mutex_);            // scratch of Submit
+  LaunchBuilder launch_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> clear_ ABSL_GUARDED_BY(mutex_);          // scratch of AllocateBlocks
   std::vector<InFlightStep> in_flight_ ABSL_GUARDED_BY(mutex_);  // ring by ticket
   StepTicket next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t next_replay_ ABSL_GUARDED_BY(mutex_) = 1;
   StepTicket next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status fault_ ABSL_GUARDED_BY(mutex_);
@@ -115,10 +122,20 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
       validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
       writer_(parts_->metadata_layout, info().limits.block_size, info().limits.min_shared_tokens,
               info().limits.vocab_size, info().model.eos_token_ids, rows_),
+      launch_({.limits = info().limits,
+               .rows = rows_,
+               .ledger = ledger_,
+               .sessions = sessions_,
+               .validator = validator_,
+               .writer = writer_,
+               .graphs = *parts_->graphs}),
       in_flight_(info().limits.pipeline_depth),
       tree_(parts_->attention_tree) {
-  ran_.reserve(info().limits.max_rows);
-  for (InFlightStep& step : in_flight_) step.rows.reserve(info().limits.max_rows);
+  for (InFlightStep& step : in_flight_) {
+    step.requests.reserve(kMaxJointRequests);
+    step.first.rows.reserve(info().limits.max_rows);
+    step.repeat.rows.reserve(info().limits.max_rows);
+  }
 }
 
 // ---- sessions and blocks ----
@@ -131,14 +148,29 @@ PoolInfo DecodeEngine::Impl::pool() const {
           .bytes = parts_->pool.bytes()};
 }
 
-SessionInfo DecodeEngine::Impl::OpenSession(const SessionLimits& limits) {
+uint32_t DecodeEngine::Impl::num_resident_rows() const {
   absl::MutexLock lock(&mutex_);
-  return sessions_.Open(limits);
+  return rows_.max_rows() - rows_.num_free();
+}
+
+AccountId DecodeEngine::Impl::OpenAccount(const SessionLimits& limits) {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.OpenAccount(limits);
+}
+
+SessionInfo DecodeEngine::Impl::OpenSession(const SessionLimits& limits, AccountId account) {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.Open(limits, account);
 }
 
 bool DecodeEngine::Impl::IsOpen(SessionId id) const {
   absl::MutexLock lock(&mutex_);
   return sessions_.IsOpen(id);
+}
+
+absl::StatusOr<SessionUse> DecodeEngine::Impl::session_use(SessionId id) const {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.Use(id);
 }
 
 absl::Status DecodeEngine::Impl::CloseSession(SessionId id) {
@@ -155,7 +187,7 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::AllocateBlocks(Session
   REPRISE_RETURN_IF_ERROR(session->CheckBlocks(count));
   std::vector<uint32_t> blocks;
   REPRISE_RETURN_IF_ERROR(ledger_.Allocate(id, count, &blocks));
-  session->num_blocks += count;
+  session->AddBlocks(count);
   REPRISE_RETURN_IF_ERROR(ClearOthersTokens(blocks));
   return blocks;
 }
@@ -164,7 +196,7 @@ absl::Status DecodeEngine::Impl::ClearOthersTokens(std::span<const uint32_t> blo
   clear_.clear();
   for (const uint32_t block : blocks)
     if (ledger_.HasOthersTokens(block)) clear_.push_back(block);
-  if (clear_.empty() || !fault_.ok()) return absl::OkStatus();
+  if (clear_.empty() || !fault_.ok() || parts_->simulated != nullptr) return absl::OkStatus();
   const absl::Status status =
       FillBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, clear_, 0.0f);
   if (!status.ok()) return Fault(status);
@@ -176,7 +208,7 @@ absl::Status DecodeEngine::Impl::FreeBlocks(SessionId id, std::span<const uint32
   absl::MutexLock lock(&mutex_);
   REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
   REPRISE_RETURN_IF_ERROR(ledger_.Free(id, blocks));
-  session->num_blocks -= static_cast<uint32_t>(blocks.size());
+  session->RemoveBlocks(static_cast<uint32_t>(blocks.size()));
   return PoisonFreed(blocks);
 }
 
@@ -210,14 +242,14 @@ absl::Status DecodeEngine::Impl::RefuseFault() const {
 absl::Status DecodeEngine::Impl::RefuseFullPipeline() const {
   const uint32_t depth = info().limits.pipeline_depth;
   if (next_ticket_ - next_wait_ < depth) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(depth, " steps are in flight, the pipeline's depth; wait for the oldest first"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      depth, " requests are in flight, the pipeline's depth; wait for the oldest first"));
 }
 
 absl::Status DecodeEngine::Impl::RefuseInFlight() const {
   if (next_ticket_ == next_wait_) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(next_ticket_ - next_wait_, " steps are in flight; allowed: none"));
+      absl::StrCat(next_ticket_ - next_wait_, " requests in flight; allowed: none"));
 }
 
 // ---- the attention tree ----
@@ -252,123 +284,144 @@ absl::StatusOr<uint64_t> DecodeEngine::Impl::SetAttentionTree(std::string_view t
 absl::StatusOr<StepTicket> DecodeEngine::Impl::Submit(const StepRequest& request) {
   const Clock::time_point entered = Clock::now();
   absl::MutexLock lock(&mutex_);
-  return SubmitLocked(request, StepGraphs::Form::kPlain, entered);
+  return SubmitOne(request, StepGraphs::Form::kPlain, entered);
 }
 
-absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(const StepRequest& request,
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitJoint(std::span<JointRequest> requests) {
+  const Clock::time_point entered = Clock::now();
+  absl::MutexLock lock(&mutex_);
+  return SubmitLocked(requests, StepGraphs::Form::kPlain, entered);
+}
+
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitOne(const StepRequest& request,
+                                                         StepGraphs::Form form,
+                                                         Clock::time_point entered) {
+  JointRequest one{.request = &request};
+  REPRISE_ASSIGN_OR_RETURN(const StepTicket ticket, SubmitLocked({&one, 1}, form, entered));
+  if (ticket == 0) return one.status;
+  return ticket;
+}
+
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(std::span<JointRequest> requests,
                                                             StepGraphs::Form form,
                                                             Clock::time_point entered) {
   REPRISE_RETURN_IF_ERROR(RefuseFault());
-  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(request.session));
-  REPRISE_RETURN_IF_ERROR(session->CheckOrder(request));
-  REPRISE_RETURN_IF_ERROR(RefuseFullPipeline());
-  REPRISE_RETURN_IF_ERROR(validator_.Validate(request, session->rows, session->limits.max_rows));
-  const absl::StatusOr<StepGraphs::Target> target = parts_->graphs->Pick(validator_.staged(), form);
-  if (!target.ok()) {
-    validator_.Abandon();
-    return target.status();
-  }
-
-  const Clock::time_point validated = Clock::now();
   InFlightStep& step = StepOf(next_ticket_);
-  WriteStep(request, *session, &step);
+  launch_.Begin({.ticket = next_ticket_,
+                 .first_replay = next_replay_,
+                 .step = &step,
+                 .ring_entry = parts_->metadata.HostEntry(next_ticket_ - 1),
+                 .attention_tree = tree_version_,
+                 .form = form,
+                 .full = RefuseFullPipeline()});
+  for (JointRequest& joint : requests)
+    launch_.Add(joint, &joint == requests.data() ? entered : Clock::now());
+  if (launch_.empty()) return StepTicket{0};
+
   step.submitted = entered;
+  launch_.Finish();
   const Clock::time_point written = Clock::now();
   // The mirror has moved on: a launch that fails leaves host and device apart, which is a fault.
-  const absl::Status launched = Launch(request.mode, *target, &step);
+  const absl::Status launched = Launch(&step);
   if (!launched.ok()) return Fault(launched);
-  step.ledger = StepLedger{.validate_ns = Nanoseconds(validated - entered),
-                           .ring_ns = Nanoseconds(written - validated),
-                           .launch_ns = Nanoseconds(Clock::now() - written)};
-  session->NoteLaunch();
+  const uint64_t launch_ns = Nanoseconds(Clock::now() - written);
+  for (InFlightRequest& request : step.requests) {
+    request.ledger.launch_ns = launch_ns;
+    (*sessions_.Find(request.session))->NoteLaunch();
+  }
+  next_replay_ += step.num_replays;
   return next_ticket_++;
 }
 
-void DecodeEngine::Impl::WriteStep(const StepRequest& request, Session& session,
-                                   InFlightStep* step) {
-  const StagedStep& staged = validator_.staged();
-  writer_.Write(request, staged, next_ticket_, session.rows,
-                parts_->metadata.HostEntry(next_ticket_ - 1), &ran_);
-  step->rows.clear();
-  for (size_t i = 0; i < ran_.size(); ++i) {
-    const StagedRun& run = staged.runs[i];
-    const uint32_t slot = writer_.ran_slots()[i];
-    step->rows.push_back({.row = ran_[i],
-                          .slot = slot,
-                          .generation = rows_.state(slot).generation,
-                          .context_before = run.context_before,
-                          .num_tokens = run.num_tokens,
-                          .num_prompt_logprobs = run.num_prompt_logprobs()});
-    if (!run.stopped) NoteWritten(slot, run.context_before, run.num_tokens);
-  }
-  step->ticket = next_ticket_;
-  step->session = request.session;
-  step->sequence = request.sequence;
-  step->report = StepReport{.rows = static_cast<uint32_t>(staged.runs.size()),
-                            .tokens = staged.num_tokens,
-                            .attention_tree = tree_version_};
+absl::Status DecodeEngine::Impl::Launch(InFlightStep* step) {
+  REPRISE_RETURN_IF_ERROR(LaunchReplay(launch_.mode(), launch_.first(), &step->first));
+  for (uint32_t i = 1; i < step->num_replays; ++i)
+    REPRISE_RETURN_IF_ERROR(LaunchReplay(launch_.mode(), launch_.repeat(), &step->repeat));
+  return absl::OkStatus();
 }
 
-void DecodeEngine::Impl::NoteWritten(uint32_t slot, uint32_t begin, uint32_t count) {
-  const uint32_t block_size = info().limits.block_size;
-  const std::span<const uint32_t> table = rows_.table(slot);
-  const uint32_t end = begin + count;
-  for (uint32_t i = begin / block_size; i * block_size < end; ++i)
-    ledger_.NoteWritten(table[i], std::min(block_size, end - i * block_size));
-}
-
-absl::Status DecodeEngine::Impl::Launch(ExecutionMode mode, const StepGraphs::Target& target,
-                                        InFlightStep* step) {
+absl::Status DecodeEngine::Impl::LaunchReplay(ExecutionMode mode, const StepGraphs::Target& target,
+                                              InFlightReplay* replay) {
   if (parts_->diagnostics.poison)
     REPRISE_RETURN_IF_ERROR(
         PoisonActivations(*parts_->stream, *parts_->kernel_set, *parts_->state));
   const bool eager = mode == ExecutionMode::kEager;
   REPRISE_ASSIGN_OR_RETURN(
-      const graphs::ReplayReport replay,
+      const graphs::ReplayReport ran,
       eager ? target.graphs->RunEager(target.size) : target.graphs->Replay(target.size));
-  StepReport& report = step->report;
-  report.graph = replay.graph;
+  StepReport& report = replay->report;
+  report.graph = ran.graph;
   report.replayed = !eager;
-  report.padding_tokens = static_cast<uint32_t>(replay.capacity) - report.tokens;
-  step->decode = target.decode;
-  report.padding_rows = step->decode ? report.padding_tokens : 0;
+  report.padding_tokens = static_cast<uint32_t>(ran.capacity) - report.tokens;
+  replay->decode = target.decode;
+  report.padding_rows = replay->decode ? report.padding_tokens : 0;
   return absl::OkStatus();
 }
 
-absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, StepResult* result) {
+absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, std::span<StepResult> results) {
+  uint64_t first_replay = 0;
+  uint32_t num_replays = 0;
   {
     absl::MutexLock lock(&mutex_);
     if (ticket != next_wait_ || ticket >= next_ticket_ || waiting_) {
       return absl::FailedPreconditionError(
-          absl::StrCat("waits for step ", ticket, "; allowed: the oldest in flight",
+          absl::StrCat("waits for request ", ticket, "; allowed: the oldest in flight",
                        next_wait_ < next_ticket_ ? absl::StrCat(", ", next_wait_) : ", none is",
                        ", by one thread"));
     }
     if (!fault_.ok()) return fault_;
+    if (const size_t num_requests = StepOf(ticket).requests.size();
+        num_requests != results.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("waits for ", num_requests,
+                                                     " requests that were submitted together with ",
+                                                     results.size(), " results; allowed: as many"));
+    }
     waiting_ = true;
+    first_replay = StepOf(ticket).first_replay;
+    num_replays = StepOf(ticket).num_replays;
   }
-  const absl::Status published = reader_.Await(ticket);  // without the lock
+  const absl::Status published =
+      reader_.Await(ticket, first_replay, num_replays);  // without the lock
 
   absl::MutexLock lock(&mutex_);
   waiting_ = false;
   if (!published.ok()) return Fault(published);
-  const InFlightStep& step = StepOf(ticket);
-  reader_.Read(step, result);
-  NoteStopped(step, *result);
+  InFlightStep& step = StepOf(ticket);
+  absl::Status read;
+  try {
+    reader_.Read(step, results);
+  } catch (const std::bad_alloc&) {
+    // The step has run: what it did stands, what it brought is lost.
+    read = absl::ResourceExhaustedError("out of memory for the step's result, which is lost");
+  }
   ++next_wait_;
   std::vector<uint32_t> freed;
-  sessions_.EndStep(step.session, parts_->diagnostics.poison ? &freed : nullptr);
-  return PoisonFreed(freed);
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (read.ok()) {
+      NoteStopped(step, r, results[r]);
+      results[r].refused_rows = std::move(step.requests[r].refused_rows);
+    }
+    sessions_.EndStep(step.requests[r].session, parts_->diagnostics.poison ? &freed : nullptr);
+  }
+  REPRISE_RETURN_IF_ERROR(PoisonFreed(freed));
+  return read;
 }
 
-void DecodeEngine::Impl::NoteStopped(const InFlightStep& step, const StepResult& result) {
-  for (size_t i = 0; i < step.rows.size(); ++i) {
-    if (result.rows[i].finish == FinishReason::kNone) continue;
-    RowState& state = rows_.state(step.rows[i].slot);
-    // The slot may be another row's by now.
-    if (state.generation != step.rows[i].generation) continue;
-    state.stopped = true;
-    state.context_length = result.rows[i].context_length;
+void DecodeEngine::Impl::NoteStopped(const InFlightStep& step, size_t request,
+                                     const StepResult& result) {
+  size_t next = 0;  // of result.rows
+  for (uint32_t i = 0; i < step.requests[request].num_replays; ++i) {
+    const InFlightRequest::Range& rows = step.requests[request].rows(i);
+    for (uint32_t j = rows.begin; j < rows.begin + rows.count; ++j) {
+      const InFlightRow& row = step.replay(i).rows[j];
+      const RowOutcome& outcome = result.rows[next++];
+      if (outcome.finish == FinishReason::kNone) continue;
+      RowState& state = rows_.state(row.slot);
+      // The slot may be another row's by now.
+      if (state.generation != row.generation) continue;
+      state.stopped = true;
+      state.context_length = outcome.context_length;
+    }
   }
 }
 
@@ -380,9 +433,9 @@ absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepGraphs::Fo
     absl::MutexLock lock(&mutex_);
     // After a fault SubmitLocked names it; the steps that were in flight then stay there.
     if (fault_.ok()) REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-    REPRISE_ASSIGN_OR_RETURN(ticket, SubmitLocked(request, form, entered));
+    REPRISE_ASSIGN_OR_RETURN(ticket, SubmitOne(request, form, entered));
   }
-  return Wait(ticket, result);
+  return Wait(ticket, {result, 1});
 }
 
 // ---- measuring ----
@@ -413,15 +466,23 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
 
 const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
 PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
+uint32_t DecodeEngine::num_resident_rows() const { return impl_->num_resident_rows(); }
 AttentionTreeInfo DecodeEngine::attention_tree() const { return impl_->attention_tree(); }
 absl::StatusOr<uint64_t> DecodeEngine::SetAttentionTree(std::string_view text) {
   return impl_->SetAttentionTree(text);
 }
 absl::Status DecodeEngine::health() const { return impl_->health(); }
-SessionInfo DecodeEngine::OpenSession(const SessionLimits& limits) {
-  return impl_->OpenSession(limits);
+AccountId DecodeEngine::OpenAccount(const SessionLimits& limits) {
+  return impl_->OpenAccount(limits);
+}
+
+SessionInfo DecodeEngine::OpenSession(const SessionLimits& limits, AccountId account) {
+  return impl_->OpenSession(limits, account);
 }
 bool DecodeEngine::IsOpen(SessionId session) const { return impl_->IsOpen(session); }
+absl::StatusOr<SessionUse> DecodeEngine::session_use(SessionId session) const {
+  return impl_->session_use(session);
+}
 absl::Status DecodeEngine::CloseSession(SessionId session) { return impl_->CloseSession(session); }
 absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AllocateBlocks(SessionId session,
                                                                    uint32_t count) {
@@ -433,8 +494,14 @@ absl::Status DecodeEngine::FreeBlocks(SessionId session, std::span<const uint32_
 absl::StatusOr<StepTicket> DecodeEngine::Submit(const StepRequest& request) {
   return impl_->Submit(request);
 }
+absl::StatusOr<StepTicket> DecodeEngine::SubmitJoint(std::span<JointRequest> requests) {
+  return impl_->SubmitJoint(requests);
+}
 absl::Status DecodeEngine::Wait(StepTicket ticket, StepResult* result) {
-  return impl_->Wait(ticket, result);
+  return impl_->Wait(ticket, {result, 1});
+}
+absl::Status DecodeEngine::WaitJoint(StepTicket ticket, std::span<StepResult> results) {
+  return impl_->Wait(ticket, results);
 }
 absl::Status DecodeEngine::Step(const StepRequest& request, StepResult* result) {
   return impl_->Step(request, StepGraphs::Form::kPlain, result);
@@ -448,6 +515,16 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> CreateEngineWithDiagnostics(
   if (diagnostics.poison && diagnostics.random_kv_cache)
     return absl::InvalidArgumentError(
         "poison and random_kv_cache are both set; allowed: at most one of them");
+  if (diagnostics.simulation != nullptr) {
+    if (diagnostics.poison || diagnostics.random_kv_cache)
+      return absl::InvalidArgumentError(
+          "simulation: got poison or random_kv_cache beside it, whose memory is not there; "
+          "allowed: neither");
+    if (device.kind() != runtime::DeviceKind::kHost)
+      return absl::FailedPreconditionError(absl::StrCat("simulation: got a device of kind ",
+                                                        std::string(runtime::NameOf(device.kind())),
+                                                        "; allowed: host"));
+  }
   REPRISE_ASSIGN_OR_RETURN(auto parts,
                            EngineParts::Create(device, source, options, diagnostics, progress));
   return std::unique_ptr<DecodeEngine>(
@@ -460,6 +537,10 @@ absl::Status EngineProfiler::Capture(std::span<const uint32_t> rows) {
 absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result) {
   if (request.mode != ExecutionMode::kReplay)
     return absl::InvalidArgumentError("a profiled step is to run eagerly; allowed: kReplay");
+  if (request.num_steps != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a profiled step has num_steps ", request.num_steps, "; allowed: 1"));
+  }
   return engine_.impl_->Step(request, StepGraphs::Form::kProfiled, result);
 }
 absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {

@@ -7,11 +7,27 @@
 //   REPRISE_ASSIGN_OR_RETURN(auto blocks, engine->AllocateBlocks(session.id, 4));
 //   REPRISE_RETURN_IF_ERROR(engine->Step(request, &result));
 //
-// Pipelining: Submit returns after the graph launch; up to `limits.pipeline_depth` steps may be in
-// flight. Step n+1 may be submitted before step n's result is read. Results are taken in submission
-// order. Threads: every method may be called from any thread. Submit calls are serialised inside;
+// Pipelining: Submit returns after the graph launch; up to `limits.pipeline_depth` requests may be
+// in flight. Request n+1 may be submitted before request n's result is read. Results are taken in
+// submission order.
+//
+// Several steps per request: with `options.max_steps_per_request` of 8, say,
+//
+//   request.num_steps = 8;  // request.append has brought blocks for 8 tokens of each row
+//   REPRISE_RETURN_IF_ERROR(engine->Step(request, &result));
+//   auto row = result.rows.begin();
+//   for (const SingleStep& step : result.steps)
+//     for (uint32_t i = 0; i < step.num_rows; ++i, ++row) Use(*row);
+//
+// launches 8 graphs at once and gives the tokens that 8 requests of one step would, to the bit. A
+// row that stops does nothing in later steps; one whose blocks are full pauses, and goes on with a
+// later request that appends some. Last steps in which no row has room or budget for a token are
+// not launched, so the result may have fewer steps than num_steps.
+//
+// Threads: every method may be called from any thread. Submit calls are serialised inside;
 // Wait may block in one thread while another submits. Errors never change any row: a refused step
-// leaves rows, blocks and sequence numbers as they were.
+// leaves rows, blocks and sequence numbers as they were. With StepRequest::isolate_bad_rows a row
+// whose entry is wrong is refused alone, and the rest of the request runs.
 #ifndef REPRISE_ENGINE_DECODE_ENGINE_H_
 #define REPRISE_ENGINE_DECODE_ENGINE_H_
 
@@ -50,6 +66,8 @@ class DecodeEngine {
 
   const EngineInfo& info() const;
   PoolInfo pool() const;
+  // Rows of all sessions that are resident right now.
+  uint32_t num_resident_rows() const;
   // OK, or the sticky fault after which every step is refused.
   absl::Status health() const;
 
@@ -62,10 +80,16 @@ class DecodeEngine {
   // of rows; Unavailable after a device fault.
   absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
 
-  // A session owns rows and blocks, within `limits`.
-  SessionInfo OpenSession(const SessionLimits& limits = {});
+  // Sessions that are opened with this account hold no more than `limits` together, besides their
+  // own. Accounts last as long as the engine.
+  AccountId OpenAccount(const SessionLimits& limits);
+  // A session owns rows and blocks, within `limits` and those of its account. REQUIRES: `account`
+  // is 0 (none) or was opened.
+  SessionInfo OpenSession(const SessionLimits& limits = {}, AccountId account = 0);
   // Whether the session was opened and not closed since.
   bool IsOpen(SessionId session) const;
+  // Errors: NotFound, also when it is being closed.
+  absl::StatusOr<SessionUse> session_use(SessionId session) const;
   // Drops the session's rows and frees its blocks, after its steps in flight. Errors: NotFound.
   absl::Status CloseSession(SessionId session);
   // Block ids, never 0. What another session wrote in them is cleared, in order with steps, before
@@ -76,17 +100,31 @@ class DecodeEngine {
   // named twice), FailedPrecondition (a resident row's table names it).
   absl::Status FreeBlocks(SessionId session, std::span<const uint32_t> blocks);
 
-  // Validates, writes the metadata ring, launches one graph. Allocates nothing, synchronises
-  // nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition epoch, sequence,
-  // row has nothing to continue from, context that the session has not written; InvalidArgument
-  // tokens, sampling, tables, duplicates; PermissionDenied a block of another session;
-  // ResourceExhausted rows or pipeline depth; OutOfRange context, step tokens, counts and sizes of
-  // sampling; Unavailable after a device fault.
+  // Validates, writes the metadata ring, launches one graph per step. Allocates nothing,
+  // synchronises nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition
+  // epoch, sequence, row has nothing to continue from, context that the session has not written;
+  // InvalidArgument tokens, sampling, tables, duplicates, several steps of a row that returns its
+  // logits; PermissionDenied a block of another session; ResourceExhausted rows or pipeline depth;
+  // OutOfRange context, num_steps, step tokens, counts and sizes of sampling; Unavailable after a
+  // device fault.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
+  // Submits requests of different sessions as one: one graph launch per step runs the rows of all,
+  // each with the bits that it would have alone. Takes them in order; says of each what became of
+  // it. One that cannot share a launch with those taken before it is left: of a session that one of
+  // these is of; of another num_steps; a mode other than replay beside anything; together beyond a
+  // limit of one step, or beyond what a graph has room for; the 65th. Refusals are Submit's, a full
+  // pipeline's among them. The ticket stands for those taken; 0: none was. Errors, of all of them:
+  // Unavailable after a device fault (nothing changed); the device's own when the launch fails,
+  // which is such a fault. In an engine that is not batch invariant a row's bits depend on what
+  // runs beside it here as in any step.
+  absl::StatusOr<StepTicket> SubmitJoint(std::span<JointRequest> requests);
   // Blocks until the step's result is there. `ticket` must be the oldest in flight. Errors:
   // FailedPrecondition (order), DeadlineExceeded (watchdog), Internal (device fault); the two last
   // are sticky.
   absl::Status Wait(StepTicket ticket, StepResult* result);
+  // The same of a SubmitJoint: one result for each request that was taken, in order. Errors, too:
+  // InvalidArgument (another number of results).
+  absl::Status WaitJoint(StepTicket ticket, std::span<StepResult> results);
   // Submit and Wait. FailedPrecondition while other steps are in flight.
   absl::Status Step(const StepRequest& request, StepResult* result);
 

@@ -48,7 +48,7 @@ struct EngineInfo {
   runtime::DeviceProperties device;
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
-  LinearPolicy linear = LinearPolicy::kTuned;
+  LinearPolicy linear = LinearPolicy::kRowMajor;    // what runs: never kTuned
   kernels::StepLimits limits;  // min_shared_tokens: 0 where no kernel reads shared tokens once
   MemoryInfo memory;
   std::vector<graphs::CapturedBucket> decode_buckets;  // capacity in rows

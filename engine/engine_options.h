@@ -7,18 +7,36 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/dtype.h"
 
 namespace reprise::engine {
 
-// Which kernels compute linear layers, and on the host attention. With either, a row's bits do not
-// depend on the batch; the two differ from each other by rounding. Reported in EngineInfo.
+// Which kernels compute linear layers, and on the host attention. With each, a row's bits do not
+// depend on the batch; they differ from each other by rounding. EngineInfo tells the one that runs.
 enum class LinearPolicy : uint8_t {
-  kTuned,     // the device's fastest: tensor cores, or the CPU's vector units
+  kTuned,     // what was measured to be faster: kPacked on sm_90 with bf16 or f16, else kRowMajor
+  kRowMajor,  // matrix units, or the CPU's vector units, over weights as they are published
+  kPacked,    // weights lie in the order in which they are read (kernels/packed_layout.h):
+              // bf16 and f16 on GPUs with matrix units; no second copy
   kPortable,  // the reference kernels, the same source on every device; slow
 };
+// "tuned", "row-major", "packed", "portable".
+constexpr std::string_view NameOf(LinearPolicy policy) {
+  switch (policy) {
+    case LinearPolicy::kTuned:
+      return "tuned";
+    case LinearPolicy::kRowMajor:
+      return "row-major";
+    case LinearPolicy::kPacked:
+      return "packed";
+    case LinearPolicy::kPortable:
+      return "portable";
+  }
+  return "unknown";
+}
 
 struct DecodeEngineOptions {
   runtime::DType dtype = runtime::DType::kBf16;  // of compute: bf16, f16 or f32
@@ -36,7 +54,11 @@ struct DecodeEngineOptions {
   std::vector<int64_t> decode_buckets = {};  // rows; empty: powers of two up to max_rows
   // Query tokens; empty: 64, 256 and 1024 (host), or 256, 512, 1024 and 2048 (GPUs).
   std::vector<int64_t> mixed_buckets = {};
-  uint32_t pipeline_depth = 2;  // steps in flight, 1..8
+  uint32_t pipeline_depth = 2;  // step requests in flight, 1..8
+  // StepRequest::num_steps at most, 1..32. The result ring has an entry for each step in flight, so
+  // that it takes so many times the pinned memory: pipeline_depth x (16 bytes x max_rows + 272 x
+  // (max_rows + max_prompt_logprobs) + 4 x vocabulary x max_logit_rows).
+  uint32_t max_steps_per_request = 1;
   LinearPolicy linear = LinearPolicy::kTuned;
   // Text of the tree by which attention's plan decides (docs/attention_tree.md); empty: the default
   // tree. It must be made for this device and model. DecodeEngine::SetAttentionTree replaces it.
@@ -54,7 +76,7 @@ struct DecodeEngineOptions {
   // token of the vocabulary (adjusted logits, token history), a bit for the mask, 4 KiB of biases.
   bool adjust_logits = true;
   // Rows of a step that may return their logits; each takes 4 bytes x vocabulary x pipeline_depth
-  // of pinned memory.
+  // x max_steps_per_request of pinned memory.
   uint32_t max_logit_rows = 4;
   // Prompt tokens of a step whose likelihood may be asked for; each takes 4 bytes x vocabulary of
   // logits.

@@ -45,7 +45,10 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   REPRISE_ASSIGN_OR_RETURN(ResolvedOptions resolved,
                            ResolveOptions(asked, info.model, device.properties()));
   options = std::move(resolved.options);
+  options.linear = ResolveLinear(options, device.properties());
+  REPRISE_RETURN_IF_ERROR(CheckLinear(options, device.properties()));
   info.device = device.properties();
+  if (diagnostics.simulation != nullptr) info.device.name = diagnostics.simulation->device_name;
   info.dtype = options.dtype;
   info.kv_dtype = *options.kv_dtype;
   info.linear = options.linear;
@@ -53,9 +56,7 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   REPRISE_ASSIGN_OR_RETURN(stream, device.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernel_set, kernels::KernelSet::Load(device, options.dtype));
   REPRISE_ASSIGN_OR_RETURN(decoder, models::Decoder::Create(info.model));
-  REPRISE_ASSIGN_OR_RETURN(
-      weights, LoadWeights(device, source, *decoder, *kernel_set, info.kv_dtype, progress));
-  info.memory.weights_bytes = weights.bytes();
+  REPRISE_RETURN_IF_ERROR(LoadModelWeights(source, progress));
   info.load_ns = NanosecondsSince(begin);
 
   REPRISE_ASSIGN_OR_RETURN(
@@ -63,6 +64,18 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   if (state->attention.tile_members == 0) info.limits.min_shared_tokens = 0;
   info.memory.workspace_bytes = state->bytes();
   return LoadAttentionTree();
+}
+
+absl::Status EngineParts::LoadModelWeights(const models::ModelSource& source,
+                                           const ProgressFn& progress) {
+  if (diagnostics.simulation != nullptr) {
+    // Layers declare their buffers behind this; nothing reads the weights.
+    return decoder->PlanWeights(kernel_set->dtype, info.kv_dtype).status();
+  }
+  REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, *decoder, *kernel_set,
+                                                info.kv_dtype, info.linear, progress));
+  info.memory.weights_bytes = weights.bytes();
+  return absl::OkStatus();
 }
 
 absl::Status EngineParts::LoadAttentionTree() {
@@ -95,8 +108,10 @@ absl::Status EngineParts::CreateRings() {
                                                   limits.max_sampling_bytes / sizeof(uint32_t));
   REPRISE_ASSIGN_OR_RETURN(
       metadata, runtime::MappedRing::Create(device, limits.pipeline_depth, metadata_layout.bytes));
-  REPRISE_ASSIGN_OR_RETURN(results, runtime::MappedRing::Create(device, limits.pipeline_depth,
-                                                                state->result_layout.bytes));
+  REPRISE_ASSIGN_OR_RETURN(
+      results,
+      runtime::MappedRing::Create(device, limits.pipeline_depth * limits.max_steps_per_request,
+                                  state->result_layout.bytes));
   return absl::OkStatus();
 }
 
@@ -112,7 +127,16 @@ absl::Status EngineParts::CreatePool() {
   }
   REPRISE_ASSIGN_OR_RETURN(const uint64_t blocks,
                            NumPoolBlocks(device, options, geometry, graphs_bytes));
-  REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::Create(device, geometry, blocks));
+  if (diagnostics.simulation != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::CreateWithoutMemory(geometry, blocks));
+    const models::ModelSpec& model = info.model;
+    simulated = std::make_unique<SimulatedDecoder>(
+        *diagnostics.simulation, *state, decoder->logits(),
+        info.limits.max_rows + info.limits.max_prompt_logprobs,
+        static_cast<uint32_t>(model.vocab_size), state->attention.window);
+  } else {
+    REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::Create(device, geometry, blocks));
+  }
   info.memory.kv_cache_bytes = pool.bytes();
   return absl::OkStatus();
 }
@@ -146,7 +170,8 @@ StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
            .pool = program_pool,
            .state = *state,
            .metadata = metadata,
-           .results = results},
+           .results = results,
+           .simulated = simulated.get()},
           metadata_layout,
           linear};
 }

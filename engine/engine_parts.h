@@ -58,6 +58,7 @@ class EngineParts {
   runtime::MappedRing metadata;
   runtime::MappedRing results;
   models::KvPool pool;
+  std::unique_ptr<SimulatedDecoder> simulated;  // nullptr: the decoder runs
   std::unique_ptr<StepGraphs> graphs;
 
  private:
@@ -66,6 +67,7 @@ class EngineParts {
 
   absl::Status Load(const models::ModelSource& source, const DecodeEngineOptions& asked,
                     const ProgressFn& progress);
+  absl::Status LoadModelWeights(const models::ModelSource& source, const ProgressFn& progress);
   absl::Status LoadAttentionTree();
   absl::Status CreateRings();
   absl::Status CreatePool();

@@ -37,8 +37,8 @@ class EngineProfiler {
   // Unavailable after a device fault; those of the capture.
   absl::Status Capture(std::span<const uint32_t> rows);
   // DecodeEngine::Step through the profiled graph of the step's rows. Errors: as there;
-  // InvalidArgument a mode other than kReplay; FailedPrecondition a row of several query tokens, or
-  // without that graph.
+  // InvalidArgument a mode other than kReplay, or several steps; FailedPrecondition a row of
+  // several query tokens, or without that graph.
   absl::Status Step(const StepRequest& request, StepResult* result);
   // The stamps of the last step if it was a profiled one of so many rows. Waits for the device.
   // Errors: FailedPrecondition while steps are in flight, or without that graph.

@@ -7,6 +7,7 @@
 #include "engine/step/sampling.h"
 #include "graphs/graph_manager.h"
 #include "kernels/fill/fill.h"
+#include "kernels/linear/linear.h"
 #include "models/weights/checkpoint.h"
 #include "runtime/byte_count.h"
 #include "runtime/status_macros.h"
@@ -37,6 +38,8 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
   REPRISE_RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("pipeline_depth", options.pipeline_depth, 1, 8));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_steps_per_request", options.max_steps_per_request, 1,
+                                     kernels::kMaxStepsPerRequest));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_logit_rows", options.max_logit_rows, 0, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_prompt_logprobs", options.max_prompt_logprobs, 0, 65536));
   if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
@@ -62,6 +65,7 @@ kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSp
       .max_step_tokens = static_cast<uint32_t>(std::max(widest_decode, widest_mixed)),
       .max_prompt_tokens = static_cast<uint32_t>(widest_mixed),
       .pipeline_depth = o.pipeline_depth,
+      .max_steps_per_request = o.max_steps_per_request,
       .min_shared_tokens = o.min_shared_tokens,
       .adjust_logits = o.adjust_logits,
       .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
@@ -73,12 +77,23 @@ kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSp
   return limits;
 }
 
+kernels::WeightLayout LayoutOf(LinearPolicy linear, const kernels::KernelSet& kernels) {
+  if (linear != LinearPolicy::kPacked) return kernels::WeightLayout::kRowMajor;
+  const bool pairs =
+      kernels::LinearTakesPairs(kernels, 2 * kernels::kPairRun, kernels::kPackedChunk);
+  return pairs ? kernels::WeightLayout::kPackedPairs : kernels::WeightLayout::kPacked;
+}
+
 }  // namespace
 
-absl::StatusOr<models::ModelWeights> LoadWeights(
-    runtime::Device& device, const models::ModelSource& source, models::Decoder& decoder,
-    const kernels::KernelSet& kernels, runtime::DType kv_dtype, const ProgressFn& progress) {
-  const models::WeightPlan plan = decoder.PlanWeights(kernels.dtype, kv_dtype);
+absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
+                                                 const models::ModelSource& source,
+                                                 models::Decoder& decoder,
+                                                 const kernels::KernelSet& kernels,
+                                                 runtime::DType kv_dtype, LinearPolicy linear,
+                                                 const ProgressFn& progress) {
+  const models::WeightPlan plan =
+      decoder.PlanWeights(kernels.dtype, kv_dtype, LayoutOf(linear, kernels));
   if (source.directory.empty()) {
     auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType dtype, int64_t count,
                            uint64_t seed, float stddev) {
@@ -117,6 +132,26 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
 
   r.limits = LimitsOf(o, spec);
   return r;
+}
+
+LinearPolicy ResolveLinear(const DecodeEngineOptions& options,
+                           const runtime::DeviceProperties& device) {
+  if (options.linear != LinearPolicy::kTuned) return options.linear;
+  const bool packed =
+      device.compute_capability == 90 && kernels::CanPack(kernels::WeightFormatOf(options.dtype));
+  return packed ? LinearPolicy::kPacked : LinearPolicy::kRowMajor;
+}
+
+absl::Status CheckLinear(const DecodeEngineOptions& options,
+                         const runtime::DeviceProperties& device) {
+  if (options.linear != LinearPolicy::kPacked) return absl::OkStatus();
+  if (device.matrix_unit != runtime::MatrixUnit::kNone &&
+      kernels::CanPack(kernels::WeightFormatOf(options.dtype)))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "linear is packed with ", std::string(runtime::NameOf(options.dtype)), " on ", device.name,
+      device.matrix_unit == runtime::MatrixUnit::kNone ? ", which has no matrix units" : "",
+      "; allowed: packed with bf16 and f16 on devices with matrix units, tuned, portable"));
 }
 
 absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,

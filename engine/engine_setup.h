@@ -23,9 +23,12 @@
 namespace reprise::engine {
 
 // Binds the decoder's weights. Errors: those of Checkpoint::Open and ModelWeights.
-absl::StatusOr<models::ModelWeights> LoadWeights(
-    runtime::Device& device, const models::ModelSource& source, models::Decoder& decoder,
-    const kernels::KernelSet& kernels, runtime::DType kv_dtype, const ProgressFn& progress);
+absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
+                                                 const models::ModelSource& source,
+                                                 models::Decoder& decoder,
+                                                 const kernels::KernelSet& kernels,
+                                                 runtime::DType kv_dtype, LinearPolicy linear,
+                                                 const ProgressFn& progress);
 
 // Blocks of the pool. kv_cache_bytes decides where it is set; otherwise what is left of
 // memory_fraction of the device once `graphs_bytes` are set aside for captured graphs (256 MiB on

@@ -4,6 +4,7 @@
 #ifndef REPRISE_ENGINE_RESOLVED_OPTIONS_H_
 #define REPRISE_ENGINE_RESOLVED_OPTIONS_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine_options.h"
 #include "kernels/step/step_limits.h"
@@ -22,6 +23,15 @@ struct ResolvedOptions {
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
                                                const models::ModelSpec& spec,
                                                const runtime::DeviceProperties& device);
+
+// What kTuned stands for on a device that is open; any other policy is what it is.
+LinearPolicy ResolveLinear(const DecodeEngineOptions& options,
+                           const runtime::DeviceProperties& device);
+
+// Whether a device that is open has kernels for resolved options' linear layers. Errors:
+// InvalidArgument with option, got, allowed.
+absl::Status CheckLinear(const DecodeEngineOptions& options,
+                         const runtime::DeviceProperties& device);
 
 }  // namespace reprise::engine
 

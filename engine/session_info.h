@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session is named: what OpenSession returns, and what every step of the session carries; and
-// what a session may hold.
+// How a session is named: what OpenSession returns, and what every step of the session carries;
+// what a session may hold, and several of one account together.
 #ifndef REPRISE_ENGINE_SESSION_INFO_H_
 #define REPRISE_ENGINE_SESSION_INFO_H_
 
@@ -15,7 +15,18 @@ struct SessionInfo {
   uint64_t epoch = 0;
 };
 
-// What one session may hold at a time, of what all share. 0: as much as there is.
+// What a session holds and has done.
+struct SessionUse {
+  uint32_t num_rows = 0;       // resident
+  uint32_t num_blocks = 0;     // KV blocks
+  uint64_t last_sequence = 0;  // of the request that was submitted last; 0: none was
+};
+
+// Names sessions that are limited together. 0: those that are not.
+using AccountId = uint32_t;
+
+// What one session, or all of an account together, may hold at a time of what all share. 0: as much
+// as there is.
 struct SessionLimits {
   uint32_t max_rows = 0;    // resident rows
   uint32_t max_blocks = 0;  // KV blocks

@@ -37,7 +37,9 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
               .chunks = chunks_,
               .continue_rows = draft.continue_rows,
               .continue_all = draft.continue_all,
-              .mode = draft.mode};
+              .mode = draft.mode,
+              .num_steps = draft.num_steps,
+              .isolate_bad_rows = draft.isolate_bad_rows};
 }
 
 }  // namespace reprise::engine

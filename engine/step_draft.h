@@ -58,6 +58,8 @@ struct StepDraft {
   ExecutionMode mode = ExecutionMode::kReplay;
   std::vector<Mask> masks = {};
   std::vector<Prefix> prefixes = {};
+  uint32_t num_steps = 1;
+  bool isolate_bad_rows = false;
 };
 
 // The request that a draft stands for. Valid as long as the draft is, unchanged.

@@ -11,15 +11,23 @@ namespace reprise::engine {
 
 absl::Status StepProgram::Enqueue(runtime::Stream& stream, const models::StepShape& shape) const {
   REPRISE_RETURN_IF_ERROR(EnqueueFetchAndPlan(stream));
-  REPRISE_RETURN_IF_ERROR(parts_.decoder.Enqueue({.stream = stream,
-                                                  .kernels = parts_.kernels,
-                                                  .shape = shape,
-                                                  .plan = parts_.state.plan,
-                                                  .rows = parts_.state.rows,
-                                                  .kv = parts_.pool,
-                                                  .linear = linear_}));
+  REPRISE_RETURN_IF_ERROR(EnqueueDecoder(stream, shape));
   REPRISE_RETURN_IF_ERROR(EnqueueSample(stream, shape));
+  // Behind sampling, whose work on the host is part of the time that is waited for.
+  if (parts_.simulated != nullptr) REPRISE_RETURN_IF_ERROR(parts_.simulated->EnqueueWait(stream));
   return EnqueuePublish(stream);
+}
+
+absl::Status StepProgram::EnqueueDecoder(runtime::Stream& stream,
+                                         const models::StepShape& shape) const {
+  if (parts_.simulated != nullptr) return parts_.simulated->EnqueueTokens(stream);
+  return parts_.decoder.Enqueue({.stream = stream,
+                                 .kernels = parts_.kernels,
+                                 .shape = shape,
+                                 .plan = parts_.state.plan,
+                                 .rows = parts_.state.rows,
+                                 .kv = parts_.pool,
+                                 .linear = linear_});
 }
 
 absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
@@ -28,7 +36,7 @@ absl::Status StepProgram::EnqueueFetchAndPlan(runtime::Stream& stream) const {
                                          {.ring = parts_.metadata.device_base(),
                                           .layout = metadata_layout_,
                                           .depth = parts_.metadata.depth(),
-                                          .step_count = s.step_count,
+                                          .progress = s.progress,
                                           .plan = s.plan,
                                           .rows = s.rows}));
   return kernels::Plan(stream, parts_.kernels,
@@ -73,7 +81,7 @@ absl::Status StepProgram::EnqueuePublish(runtime::Stream& stream) const {
                            .ring = parts_.results.device_base(),
                            .entry_bytes = parts_.results.entry_bytes(),
                            .depth = parts_.results.depth(),
-                           .step_count = s.step_count});
+                           .progress = s.progress});
 }
 
 }  // namespace reprise::engine

@@ -6,6 +6,7 @@
 #define REPRISE_ENGINE_STEP_PROGRAM_H_
 
 #include "absl/status/status.h"
+#include "engine/simulation/simulation.h"
 #include "engine/step_state.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear.h"
@@ -24,6 +25,7 @@ struct StepProgramParts {
   const StepState& state;
   const runtime::MappedRing& metadata;
   const runtime::MappedRing& results;
+  SimulatedDecoder* simulated = nullptr;  // in the decoder's place
 };
 
 class StepProgram {
@@ -37,6 +39,7 @@ class StepProgram {
 
  private:
   absl::Status EnqueueFetchAndPlan(runtime::Stream& stream) const;
+  absl::Status EnqueueDecoder(runtime::Stream& stream, const models::StepShape& shape) const;
   absl::Status EnqueueSample(runtime::Stream& stream, const models::StepShape& shape) const;
   absl::Status EnqueuePublish(runtime::Stream& stream) const;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRequest: what a caller asks of one step, as plain structs that view the caller's arrays.
+// StepRequest: what a caller asks of one step, or of several in a row, as plain structs that view
+// the caller's arrays.
 // step_result.h has what it learns, step_draft.h the same with arrays of its own.
 //
 // A step names rows. A row is one sequence being generated; it stays resident on the device between
@@ -14,6 +15,7 @@
 #include <optional>
 #include <span>
 
+#include "absl/status/status.h"
 #include "engine/sampling_params.h"
 #include "engine/session_info.h"
 
@@ -99,6 +101,41 @@ struct StepRequest {
   std::span<const uint32_t> continue_rows;
   bool continue_all = false;
   ExecutionMode mode = ExecutionMode::kReplay;
+  // How many steps the request runs, 1 to limits.max_steps_per_request. The first is what is said
+  // above. In later steps every row that samples in the first continues, as if so many requests
+  // had named it in continue_rows, with the same bits; all of them are launched at once. The device
+  // decides what becomes of a row: one that has stopped does nothing, and one that has no room for
+  // its next token pauses (RowStatus). A row that has paused goes on with a request that appends
+  // blocks. Last steps in which no row has room or max_new_tokens left for a token are not run: the
+  // result has fewer. The request takes one sequence number and one place in the pipeline. Blocks
+  // that these tokens may go to must be the row's alone. With more than 1 no row may return its
+  // logits.
+  uint32_t num_steps = 1;
+  // A row with an entry that is wrong is refused alone: all that the request says of the row is
+  // left out, nothing of the row changes, the result names it (StepResult::refused_rows), and the
+  // rest runs. Where false, the whole request is refused. What is no row's fault refuses all of it
+  // in either case: order, num_steps, limits of what is left, prefix groups that are wrong in
+  // themselves, more than max_rows bad rows. A row that is named twice where once is allowed is one
+  // bad row. Of rows that would write to one block none runs. In a new prefix group a row is bad
+  // whose table differs from that of the group's first row.
+  bool isolate_bad_rows = false;
+};
+
+// Requests that one SubmitJoint takes at most.
+inline constexpr uint32_t kMaxJointRequests = 64;
+
+// One of the requests that DecodeEngine::SubmitJoint is to run in one replay.
+struct JointRequest {
+  enum class Outcome : uint8_t {
+    kTaken,    // submitted
+    kRefused,  // by `status`, as Submit would; nothing of it has changed
+    // Does not fit beside those taken before it, by its kind or by a limit; nothing of it has
+    // changed, and it may be submitted behind them.
+    kLeft,
+  };
+  const StepRequest* request = nullptr;
+  Outcome outcome = Outcome::kLeft;
+  absl::Status status = {};
 };
 
 }  // namespace reprise::engine

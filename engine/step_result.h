@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/session_info.h"
 #include "kernels/step/finish_reason.h"
 
@@ -20,6 +21,9 @@ using kernels::FinishReason;
 enum class RowStatus : uint8_t {
   kRan = 0,      // ran; `sampled` says whether a token came out
   kStopped = 1,  // had stopped on the device in an earlier step and did nothing
+  // Had no room for its next token, in its block table or below max_context_length, and did
+  // nothing. Only in later steps of a request.
+  kPaused = 2,
 };
 
 // One of the likeliest tokens, likeliest first (equal logits: lower id first).
@@ -42,7 +46,7 @@ struct PromptLogprob {
   TopRange top = {};
 };
 
-// One row that ran, in request order: chunks first, then continues.
+// One row that ran in a step, in request order: chunks first, then continues.
 struct RowOutcome {
   uint32_t row = 0;
   RowStatus status = RowStatus::kRan;
@@ -59,38 +63,61 @@ struct RowOutcome {
   bool has_logits = false;  // its logits are in StepResult::logits, behind those of rows before it
 };
 
-// Where the step's time went, nanoseconds.
+// A row that was refused alone: StepRequest::isolate_bad_rows.
+struct RefusedRow {
+  uint32_t row = 0;
+  absl::Status status;  // as DecodeEngine::Submit would refuse the request for it
+};
+
+// Where the request's time went, nanoseconds.
 struct StepLedger {
   uint64_t validate_ns = 0;  // host: checking the request and planning on the host's mirror
   uint64_t ring_ns = 0;      // host: writing the metadata ring
-  uint64_t launch_ns = 0;    // host: the one graph launch
-  uint64_t device_ns = 0;    // device clock: first node's start to the publishing node
+  uint64_t launch_ns = 0;    // host: one graph launch per step
+  uint64_t device_ns = 0;    // device clock: first node's start to the publishing node of the last
   uint64_t total_ns = 0;     // host: Submit entered to result seen by Wait
 };
 
 struct StepReport {
   // For instance "decode/8" or "mixed/256"; valid as long as the engine is.
   std::string_view graph = {};
-  bool replayed = false;        // false only for ExecutionMode::kEager
-  uint32_t rows = 0;            // rows that ran
-  uint32_t tokens = 0;          // query tokens that ran
-  uint32_t padding_rows = 0;    // decode buckets: capacity - rows; 0 for mixed buckets
-  uint32_t padding_tokens = 0;  // bucket capacity in tokens - tokens
+  bool replayed = false;  // false only for ExecutionMode::kEager
+  uint32_t rows = 0;      // rows that ran
+  uint32_t tokens = 0;    // query tokens that ran
+  // Of requests of other sessions that ran in the same replay (SubmitJoint).
+  uint32_t other_rows = 0;
+  uint32_t other_tokens = 0;
+  // Of these requests it is the first: it stands for the replay where replays are counted.
+  bool is_first = true;
+  uint32_t padding_rows = 0;    // decode buckets: capacity - all rows; 0 for mixed ones
+  uint32_t padding_tokens = 0;  // bucket capacity in tokens - all tokens
   // The attention tree that was in force, and the leaf of its batch's part that the step came to;
   // AttentionTreeInfo names it.
   uint64_t attention_tree = 0;
   uint32_t attention_leaf = 0;
 };
 
+// One step of a request.
+struct SingleStep {
+  uint32_t num_rows = 0;  // of StepResult::rows, behind those of the steps before it
+  StepReport report;
+  uint64_t device_ns = 0;  // as StepLedger's, of this step alone
+};
+
 struct StepResult {
   SessionId session = 0;
   uint64_t sequence = 0;
   // Capacities are kept when a result is reused.
-  std::vector<RowOutcome> rows;
+  std::vector<RowOutcome> rows;  // of all steps, one step after another
+  // In order: num_steps of the request, or fewer, at least 1: last steps in which no row could have
+  // run, by its room and its max_new_tokens, are not launched.
+  std::vector<SingleStep> steps = {};
   std::vector<TokenLogprob> top_logprobs = {};
   std::vector<PromptLogprob> prompt_logprobs = {};
   std::vector<float> logits = {};  // vocab_size for each row that has_logits
-  StepReport report;
+  // With isolate_bad_rows: those that did not take part, each once. They have no entry in `rows`.
+  std::vector<RefusedRow> refused_rows = {};
+  StepReport report;  // of the first step
   StepLedger ledger;
 };
 

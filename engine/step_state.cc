@@ -72,7 +72,7 @@ void StepState::DeclareRows(const models::ModelSpec& spec, const kernels::StepLi
   buffers.Add(&rows.temperature, max_rows, "rows.temperature");
   buffers.Add(&rows.seed, max_rows, "rows.seed");
   buffers.Add(&rows.block_table, max_rows * limits.max_blocks_per_row, "rows.block_table");
-  buffers.Add(&step_count, 1, "step_count");
+  buffers.Add(&progress, 1, "progress");
   buffers.Add(&rows.life, max_rows, "rows.life");
   buffers.Add(&rows.sampling, max_rows, "rows.sampling");
   buffers.Add(&rows.stop_token, max_rows * kernels::kMaxStopTokens, "rows.stop_token");

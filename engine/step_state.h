@@ -44,7 +44,7 @@ class StepState {
   kernels::AttentionTree* attention_tree = nullptr;
   kernels::ResidentRows rows;
   uint32_t max_rows = 0;
-  uint64_t* step_count = nullptr;
+  kernels::StepProgress* progress = nullptr;
 
   // Sampling; see SampleArgs.
   kernels::SamplePartial* sample_partials = nullptr;

@@ -79,8 +79,9 @@ absl::Status Decoder::CheckAttentionPlans() {
   return absl::OkStatus();
 }
 
-WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype) {
-  WeightPlan plan(dtype, kv_dtype.value_or(dtype), spec_.architecture);
+WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype,
+                                kernels::WeightLayout layout) {
+  WeightPlan plan(dtype, kv_dtype.value_or(dtype), layout, spec_.architecture);
   for (const auto& layer : layers_) layer->DeclareWeights(plan);
   return plan;
 }

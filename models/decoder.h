@@ -43,10 +43,12 @@ class Decoder {
 
   // The weights of all layers. Forgets the addresses of a plan that was bound before; binding the
   // new one sets them, so that the decoder must outlive the plan.
-  // kv_dtype: of the KV cache; unset: dtype.
+  // kv_dtype: of the KV cache; unset: dtype. layout: WeightPlan's.
   WeightPlan PlanWeights(runtime::DType dtype,
-                         std::optional<runtime::DType> kv_dtype = std::nullopt);
-  // Declares the activations that layers hand each other, and every layer's own buffers.
+                         std::optional<runtime::DType> kv_dtype = std::nullopt,
+                         kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor);
+  // Declares the activations that layers hand each other, and every layer's own buffers. Behind
+  // PlanWeights.
   void DeclareBuffers(const LayerBuffers& buffers);
   // Embedding, layers, logits. Launches only. REQUIRES: weights are bound, buffers allocated.
   absl::Status Enqueue(const DecoderInputs& inputs) const;

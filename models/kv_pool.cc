@@ -8,8 +8,8 @@
 
 namespace reprise::models {
 
-absl::StatusOr<KvPool> KvPool::Create(runtime::Device& device, const KvGeometry& geometry,
-                                      uint64_t num_blocks) {
+absl::StatusOr<KvPool> KvPool::CreateWithoutMemory(const KvGeometry& geometry,
+                                                   uint64_t num_blocks) {
   constexpr uint64_t kMaxBlocks = uint64_t{1} << 31;
   if (geometry.num_layers < 1 || geometry.num_kv_heads < 1 || geometry.head_dim < 1 ||
       geometry.block_size < 1) {
@@ -29,8 +29,13 @@ absl::StatusOr<KvPool> KvPool::Create(runtime::Device& device, const KvGeometry&
   KvPool pool;
   pool.geometry_ = geometry;
   pool.num_blocks_ = static_cast<uint32_t>(num_blocks);
-  REPRISE_ASSIGN_OR_RETURN(
-      pool.buffer_, runtime::DeviceBuffer::Create(device, geometry.BlockBytes() * num_blocks));
+  return pool;
+}
+
+absl::StatusOr<KvPool> KvPool::Create(runtime::Device& device, const KvGeometry& geometry,
+                                      uint64_t num_blocks) {
+  REPRISE_ASSIGN_OR_RETURN(KvPool pool, CreateWithoutMemory(geometry, num_blocks));
+  REPRISE_ASSIGN_OR_RETURN(pool.buffer_, runtime::DeviceBuffer::Create(device, pool.bytes()));
   return pool;
 }
 

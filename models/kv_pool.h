@@ -51,10 +51,15 @@ class KvPool {
   // more) or more than 2^31; ResourceExhausted (asked, free).
   static absl::StatusOr<KvPool> Create(runtime::Device& device, const KvGeometry& geometry,
                                        uint64_t num_blocks);
+  // A pool of which nothing may be read or written, for steps that compute nothing. Errors: as
+  // above, but for ResourceExhausted where the device has no room.
+  static absl::StatusOr<KvPool> CreateWithoutMemory(const KvGeometry& geometry,
+                                                    uint64_t num_blocks);
 
   const KvGeometry& geometry() const { return geometry_; }
   uint32_t num_blocks() const { return num_blocks_; }
-  uint64_t bytes() const { return buffer_.bytes(); }
+  // What its blocks take, or would take.
+  uint64_t bytes() const { return geometry_.BlockBytes() * num_blocks_; }
   // First element of a layer.
   void* Layer(int64_t layer) const {
     return buffer_.as<std::byte>() + LayerBytes() * static_cast<uint64_t>(layer);

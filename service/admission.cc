@@ -73,6 +73,15 @@ void Admission::EndIdleStreams(uint64_t since_ns) {
   for (const auto& stream : streams) stream->EndIfIdle(since_ns);
 }
 
+void Admission::CutLostStreams(uint64_t since_ns) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    streams = ConnectedStreams();
+  }
+  for (const auto& stream : streams) stream->CutIfLost(since_ns);
+}
+
 std::vector<std::shared_ptr<Admission::Stream>> Admission::ConnectedStreams() const {
   std::vector<std::shared_ptr<Stream>> streams;
   for (const auto& [key, stream] : streams_) {

@@ -30,6 +30,9 @@ class Admission {
     // Ends if nothing was asked of it since `since_ns` (NowNs()) and nothing is unanswered, or if
     // its client has not taken an answer that was written before then.
     virtual void EndIfIdle(uint64_t since_ns) = 0;
+    // Ends without any more word to its client if it has lost its session to another stream, or to
+    // an administrator, before `since_ns`, and its client has not taken an answer since then.
+    virtual void CutIfLost(uint64_t since_ns) = 0;
   };
 
   // Unavailable while draining.
@@ -47,6 +50,7 @@ class Admission {
 
   // Tells every connected stream.
   void EndIdleStreams(uint64_t since_ns);
+  void CutLostStreams(uint64_t since_ns);
 
   // From now on nothing is admitted, and every connected stream is told to drain.
   void Drain();

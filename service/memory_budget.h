@@ -53,6 +53,7 @@ class MemoryBudget {
   // What one stream may have charged before it is read no further: a quarter of the whole, and no
   // less than its largest message takes.
   uint64_t bytes_per_stream() const { return bytes_per_stream_; }
+  uint64_t bytes() const { return bytes_; }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:

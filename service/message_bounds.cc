@@ -14,6 +14,10 @@ constexpr uint64_t kStepRow = 256;
 // Of a row in all columns but top_token and top_logprob: 33, and 20 for a prompt token.
 constexpr uint64_t kResultRow = 40;
 constexpr uint64_t kPromptToken = 24;
+// Of a step in a request of several: its report and the rest.
+constexpr uint64_t kSingleStep = 96;
+// Of a row that is refused alone, without its message.
+constexpr uint64_t kRowError = 24;
 
 }  // namespace
 
@@ -26,8 +30,11 @@ uint64_t MaxStepBytes(const kernels::StepLimits& limits) {
 
 uint64_t MaxResultBytes(const kernels::StepLimits& limits) {
   const uint64_t likeliest = limits.max_logprobs * (kVarint + kFloat);
-  return kMessage + limits.max_rows * (kResultRow + likeliest) +
+  // Rows that return their logits, and chunks, are in a request's first step alone.
+  const uint64_t step = kSingleStep + limits.max_rows * (kResultRow + likeliest);
+  return kMessage + limits.max_steps_per_request * step +
          limits.max_prompt_logprobs * (kPromptToken + likeliest) +
+         limits.max_rows * (kRowError + kMaxRowErrorBytes) +
          limits.max_logit_rows * uint64_t{limits.vocab_size} * kFloat;
 }
 

@@ -5,11 +5,15 @@
 #ifndef REPRISE_SERVICE_MESSAGE_BOUNDS_H_
 #define REPRISE_SERVICE_MESSAGE_BOUNDS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/step/step_limits.h"
 
 namespace reprise::service {
+
+// Of RowError.message; what is beyond is cut off.
+inline constexpr size_t kMaxRowErrorBytes = 256;
 
 // Bytes of one stream message with a step that uses every limit at once: an upper bound.
 uint64_t MaxStepBytes(const kernels::StepLimits& limits);

@@ -10,6 +10,8 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/support/status.h"
+#include "service/out_of_memory.h"
+#include "service/status.h"
 
 namespace reprise::service {
 namespace {
@@ -73,7 +75,14 @@ void AnswerWithExtensionNumbers(const DescriptorPool& pool, const std::string& t
 class Conversation final
     : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
-  Conversation() { StartRead(&request_); }
+  // Ends at once where the call is not allowed.
+  explicit Conversation(const absl::Status& allowed) {
+    if (allowed.ok()) {
+      StartRead(&request_);
+    } else {
+      Finish(ToGrpcStatus(allowed));
+    }
+  }
   void OnReadDone(bool ok) override {
     if (!ok) {
       Finish(grpc::Status::OK);
@@ -145,8 +154,17 @@ ServerReflectionResponse Reflect(const ServerReflectionRequest& request) {
 }
 
 grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>*
-ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* /*context*/) {
-  return new Conversation();
+ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
+  return new Conversation(CatchOutOfMemory([&] { return check_(*context); }));
+}
+
+OldReflectionService::OldReflectionService(ReflectionService& reflection) {
+  // As generated code does it for the service's own messages.
+  MarkMethodCallback(
+      0, new grpc::internal::CallbackBidiHandler<ServerReflectionRequest, ServerReflectionResponse>(
+             [&reflection](grpc::CallbackServerContext* context) {
+               return reflection.ServerReflectionInfo(context);
+             }));
 }
 
 }  // namespace reprise::service

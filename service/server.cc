@@ -15,18 +15,25 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/resource_quota.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "runtime/status_macros.h"
+#include "service/acceptors.h"
+#include "service/access_log/access_log.h"
+#include "service/clock.h"
+#include "service/exposure.h"
 #include "service/health_service.h"
+#include "service/identity/callers.h"
+#include "service/metrics/metrics_endpoint.h"
+#include "service/metrics/render_metrics.h"
+#include "service/record/recorder.h"
 #include "service/reflection_service.h"
 #include "service/step_service.h"
+#include "service/transport/connection_counters.h"
 #include "service/transport/listen_address.h"
 #include "service/transport/listener.h"
 #include "service/transport/listening_socket.h"
+#include "service/transport/tls_files.h"
 
 namespace reprise::service {
 namespace {
@@ -55,9 +62,8 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenOnAll(const std::vector<std::
 // A client may ping as often as this, with calls or without, which is what clients call keepalive;
 // one that goes on faster is disconnected.
 constexpr int kMinClientPingIntervalMs = 1000;
-// For a connection to become one of HTTP/2.
+// For a connection to become one of HTTP/2, with TLS's handshake before that.
 constexpr int kHandshakeTimeoutMs = 10000;
-constexpr int kMaxReflectionThreads = 16;
 // What is left to stop once all steps are answered: connections that idle, short calls.
 constexpr milliseconds kStopTimeout(250);
 
@@ -93,10 +99,20 @@ absl::Status CheckOptions(const ServerOptions& options) {
                                                    options.max_calls_per_connection,
                                                    ", allowed 1 to ", kMax));
   }
+  if (options.joint.max_requests < 1 || options.joint.max_requests > JointLimits::kMaxRequests) {
+    return absl::InvalidArgumentError(absl::StrCat("joint.max_requests: got ",
+                                                   options.joint.max_requests, ", allowed 1 to ",
+                                                   JointLimits::kMaxRequests));
+  }
   if (options.max_sessions < 1) {
     return absl::InvalidArgumentError("max_sessions: got 0, allowed 1 or more");
   }
   constexpr uint64_t kMaxIdleTimeoutMs = uint64_t{365} * 24 * 3600 * 1000;
+  if (options.max_resume_grace_ms > kMaxIdleTimeoutMs) {
+    return absl::InvalidArgumentError(absl::StrCat("max_resume_grace_ms: got ",
+                                                   options.max_resume_grace_ms, ", allowed 0 to ",
+                                                   kMaxIdleTimeoutMs));
+  }
   const uint64_t idle_ms = options.idle_timeout_ms;
   if (idle_ms != 0 && (idle_ms < 4 || idle_ms > kMaxIdleTimeoutMs)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -106,7 +122,8 @@ absl::Status CheckOptions(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("keepalive_ms: got ", options.keepalive_ms, ", allowed 0 to ", kMax));
   }
-  return absl::OkStatus();
+  REPRISE_RETURN_IF_ERROR(CheckIdentities(options.identities));
+  return CheckTlsOptions(options);
 }
 
 }  // namespace
@@ -115,53 +132,70 @@ class Server::Impl {
  public:
   explicit Impl(const ServerOptions& options)
       : drain_timeout_(options.drain_timeout_ms),
+        callers_(options.identities),
         steps_({.max_message_bytes = options.max_message_bytes,
                 .max_waiting_bytes = options.max_waiting_bytes,
                 .max_sessions = options.max_sessions,
                 .session = options.session_limits,
                 .idle_timeout_ms = options.idle_timeout_ms,
-                .allow_attention_trees = options.allow_attention_trees}),
-        health_([this] { return steps_.IsServing(); }) {}
+                .max_resume_grace_ms = options.max_resume_grace_ms,
+                .allow_attention_trees = options.allow_attention_trees,
+                .allow_administration = options.allow_administration,
+                .joint = options.joint},
+               callers_),
+        health_([this] { return steps_.IsServing(); }),
+        reflection_([this](const grpc::CallbackServerContext& context) {
+          const absl::Status status =
+              callers_.Authorize(context, Role::kObserve, "ServerReflectionInfo").status();
+          steps_.telemetry().NoteDenied(status);
+          return status;
+        }),
+        old_reflection_(reflection_) {}
   ~Impl() { Drain(milliseconds(0)); }
 
   absl::Status Listen(const ServerOptions& options) {
+    // What may be refused comes first, and what would stay behind on disk last.
+    TlsTexts tls;
+    if (!options.tls.certificate.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(tls, ReadTlsFiles(options.tls));
+    }
     REPRISE_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenOnAll(options.listen));
-    for (const ListeningSocket& socket : sockets) {
+    REPRISE_RETURN_IF_ERROR(CheckExposure(options, sockets));
+    std::vector<ListeningSocket> metrics_sockets;
+    if (!options.metrics_listen.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(metrics_sockets, ListenOnAll({options.metrics_listen}));
+      REPRISE_RETURN_IF_ERROR(CheckMetricsExposure(options, metrics_sockets));
+    }
+    if (!options.access_log.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(access_log_, AccessLog::Open({.path = options.access_log}));
+      steps_.telemetry().SetAccessLog(access_log_.get());
+    }
+    if (!options.record.directory.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(recorder_, Recorder::Open(options.record, options.report));
+      steps_.SetRecorder(recorder_.get());
+    }
+    for (ListeningSocket& socket : sockets) {
+      socket.is_encrypted = !socket.is_unix && !options.tls.certificate.empty();
       if (addresses_.empty() || addresses_.back() != socket.address) {
         addresses_.push_back(socket.address);
       }
     }
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    grpc::ServerBuilder builder;
-    // The listener is ours; gRPC is handed connections.
-    connections_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
-    SetChannelArguments(options, &builder);
-    // Reflection under its older name comes with gRPC and takes a thread for each call.
-    grpc::ResourceQuota quota("reprise");
-    quota.SetMaxThreads(kMaxReflectionThreads);
-    builder.SetResourceQuota(quota);
-    builder.RegisterService(&steps_);
-    builder.RegisterService(&health_);
-    builder.RegisterService(&reflection_);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return absl::UnavailableError("cannot serve: gRPC did not start");
+    REPRISE_RETURN_IF_ERROR(StartGrpc(options, tls));
     ConnectionLimits limits = options.connections;
     limits.frames.max_unfinished_bytes = std::max<uint64_t>(
         limits.frames.max_unfinished_bytes, uint64_t{4} * options.max_message_bytes);
     limits.frames.max_calls_before_settings =
         std::max(limits.frames.max_calls_before_settings, options.max_calls_per_connection);
+    const auto accept = [this, keepalive_ms = options.keepalive_ms](
+                            FileDescriptor fd, const ListeningSocket& listening) {
+      HandOver(std::move(fd), listening, keepalive_ms);
+    };
     REPRISE_ASSIGN_OR_RETURN(
-        listener_,
-        Listener::Start(std::move(sockets), {.limits = limits,
-                                             .accept =
-                                                 [this, keepalive_ms = options.keepalive_ms](
-                                                     FileDescriptor fd, int listening) {
-                                                   HandOver(std::move(fd), listening, keepalive_ms);
-                                                 },
-                                             .report = options.report}));
-    return absl::OkStatus();
+        listener_, Listener::Start(std::move(sockets), {.limits = limits,
+                                                        .accept = accept,
+                                                        .report = options.report,
+                                                        .counters = connection_counters_}));
+    return ServeMetrics(options, std::move(metrics_sockets));
   }
 
   void AttachEngine(engine::DecodeEngine& engine) {
@@ -170,20 +204,57 @@ class Server::Impl {
   }
 
   const std::vector<std::string>& addresses() const { return addresses_; }
+  std::string metrics_address() const { return metrics_ == nullptr ? "" : metrics_->address(); }
   bool Drain() { return Drain(drain_timeout_); }
 
  private:
+  absl::Status ServeMetrics(const ServerOptions& options, std::vector<ListeningSocket> sockets) {
+    if (sockets.empty()) return absl::OkStatus();
+    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+    const MetricsSources sources = {
+        .telemetry = steps_.telemetry(),
+        .connections = *connection_counters_,
+        .start_time_ns = static_cast<uint64_t>(std::chrono::nanoseconds(since_1970).count()),
+        .version = REPRISE_VERSION,
+        .commit = options.commit};
+    const auto render = [this, sources, started_ns = NowNs()] {
+      MetricsSources now = sources;
+      now.host = steps_.host();
+      now.serving = steps_.IsServing();
+      now.uptime_ns = NowNs() - started_ns;
+      return RenderMetrics(now);
+    };
+    REPRISE_ASSIGN_OR_RETURN(
+        metrics_, MetricsEndpoint::Start({.listen = {}, .render = render}, std::move(sockets)));
+    return absl::OkStatus();
+  }
+
+  // The listener is ours; gRPC is handed connections.
+  absl::Status StartGrpc(const ServerOptions& options, const TlsTexts& tls) {
+    grpc::ServerBuilder builder;
+    acceptors_.AddTo(&builder, options.identities, tls);
+    SetChannelArguments(options, &builder);
+    builder.RegisterService(&steps_);
+    builder.RegisterService(&health_);
+    builder.RegisterService(&reflection_);
+    builder.RegisterService(&old_reflection_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return absl::UnavailableError("cannot serve: gRPC did not start");
+    return absl::OkStatus();
+  }
+
   // A connection that was accepted, to gRPC.
-  void HandOver(FileDescriptor fd, int listening, uint32_t keepalive_ms) {
+  void HandOver(FileDescriptor fd, const ListeningSocket& listening, uint32_t keepalive_ms) {
     // Bytes that nobody acknowledges for as long end a connection of TCP, as pings without an
     // answer do; fails on a unix socket, which needs none of it.
     if (keepalive_ms > 0) {
       ::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &keepalive_ms, sizeof(keepalive_ms));
     }
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = listening;
+    auto& acceptor = acceptors_.Of(fd, listening);
+    connection.listener_fd = listening.fd.get();
     connection.fd = fd.Release();
-    connections_->HandleNewConnection(&connection);
+    acceptor.HandleNewConnection(&connection);
   }
 
   bool Drain(milliseconds timeout) {
@@ -206,14 +277,21 @@ class Server::Impl {
   }
 
   const milliseconds drain_timeout_;
+  std::unique_ptr<AccessLog> access_log_;
+  std::unique_ptr<Recorder> recorder_;
+  Callers callers_;
   StepService steps_;
   HealthService health_;
   ReflectionService reflection_;
+  OldReflectionService old_reflection_;
   std::vector<std::string> addresses_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  Acceptors acceptors_{callers_};
   std::mutex mutex_;
   std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);  // reset when stopped
   std::unique_ptr<Listener> listener_;
+  const std::shared_ptr<ConnectionCounters> connection_counters_ =
+      std::make_shared<ConnectionCounters>();
+  std::unique_ptr<MetricsEndpoint> metrics_;  // goes first: it reads the others
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -230,6 +308,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 void Server::AttachEngine(engine::DecodeEngine& engine) { impl_->AttachEngine(engine); }
 
 const std::vector<std::string>& Server::addresses() const { return impl_->addresses(); }
+
+std::string Server::metrics_address() const { return impl_->metrics_address(); }
 
 bool Server::Drain() { return impl_->Drain(); }
 

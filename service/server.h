@@ -21,13 +21,23 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "service/identity/identity.h"
+#include "service/joint_limits.h"
+#include "service/record/record_options.h"
 #include "service/transport/connection_limits.h"
+#include "service/transport/tls_files.h"
 
 namespace reprise::service {
 
 struct ServerOptions {
   // "unix:/path" or "host:port" (IPv6 in brackets); port 0 takes a free one.
   std::vector<std::string> listen;
+  // Who may use the server. None: whoever reaches it, as one identity with all roles.
+  std::vector<Identity> identities = {};
+  // TLS on every TCP address. Empty: none.
+  TlsFiles tls = {};
+  // Start on TCP addresses that other hosts reach without both TLS and identities.
+  bool allow_anyone = false;
   // Of one message to the server; a larger one ends its call with RESOURCE_EXHAUSTED. An engine
   // with many rows, long tables or a large vocabulary takes steps beyond the default: MaxStepBytes
   // in message_bounds.h, which Describe tells beside this.
@@ -42,8 +52,17 @@ struct ServerOptions {
   // A session without a stream message or unary call for this long is ended, and what it held is
   // free for others. 0: never.
   uint64_t idle_timeout_ms = 0;
-  // Whether clients may replace the tree by which attention's plan decides, for everyone.
+  // Longest that a session outlives a stream that is lost, where its client asks for it. 0: none
+  // does.
+  uint64_t max_resume_grace_ms = 30000;
+  // Whether clients may replace the tree by which attention's plan decides, for everyone. With
+  // identities their roles say so.
   bool allow_attention_trees = false;
+  // Whether whoever reaches the server may list and evict sessions. With identities their roles say
+  // so.
+  bool allow_administration = false;
+  // Which steps of different sessions run in one replay.
+  JointLimits joint = {};
   // Connections, and what may come in on each before it is a call.
   ConnectionLimits connections = {};
   // Calls of one connection at a time; those beyond it wait in the client.
@@ -54,8 +73,19 @@ struct ServerOptions {
   // comes within as long again: what a client held that vanished without closing its connection is
   // freed then. 0: never.
   uint32_t keepalive_ms = 20000;
-  // Told of connections that were refused or cut off, once in ten seconds at most, on a
-  // thread of the server's. May be empty.
+  // Where GET /metrics is answered over plain HTTP, to whoever can connect, as `listen`; "":
+  // nowhere. Where other hosts reach it, allow_anyone is needed, whatever else there is.
+  std::string metrics_listen = {};
+  // A line of JSON for each step request and session is appended to this file, "-": stderr; "":
+  // nowhere. See AccessLog.
+  std::string access_log = {};
+  // Sessions are recorded where `record.directory` is set: who may read it reads what clients asked
+  // and were answered. See Recorder.
+  RecordOptions record = {};
+  // What the program was built from, for reprise_build_info.
+  std::string commit = {};
+  // Told of connections that were refused or cut off, once in ten seconds at most, and of
+  // recordings that stopped, on threads of the server's. May be empty.
   std::function<void(const std::string&)> report = {};
 };
 
@@ -63,10 +93,13 @@ class Server {
  public:
   // Listens on every address. Until AttachEngine, StepService calls answer UNAVAILABLE ("loading")
   // and health NOT_SERVING. Errors name the address: InvalidArgument (no address, or one that is
-  // malformed), AlreadyExists (someone listens there already), FailedPrecondition (the path is a
-  // file that is not a socket; the process's limit of file descriptors leaves too few connections),
-  // NotFound (its directory is missing), PermissionDenied, Unavailable
-  // (anything else). A socket file on which nobody listens is removed first.
+  // malformed; options of TLS that do not go together; identities that CheckIdentities refuses),
+  // AlreadyExists (someone listens there already), FailedPrecondition (the path is a file that is
+  // not a socket; the process's limit of file descriptors leaves too few connections; other hosts
+  // reach the address, and it has not both TLS and identities, or answers metrics), NotFound (its
+  // directory is missing), PermissionDenied, Unavailable (anything else); of a file of TLS: see
+  // ReadTlsFiles; of `access_log`: LogFile::Open's; of `record`: Recorder::Open's. A socket file on
+  // which nobody listens is removed first.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Drains without patience if Drain was not called; removes socket files.
   ~Server();
@@ -78,6 +111,8 @@ class Server {
 
   // Addresses as given, with port 0 replaced by the port taken.
   const std::vector<std::string>& addresses() const;
+  // The same of metrics_listen; "" where there is none.
+  std::string metrics_address() const;
 
   // Health turns NOT_SERVING; new streams and steps answer UNAVAILABLE ("draining"); steps accepted
   // before are finished and answered, then their streams end; then the server stops. Returns when

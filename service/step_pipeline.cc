@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/step_pipeline.h"
 
-#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "runtime/status_macros.h"
@@ -11,25 +11,37 @@
 namespace reprise::service {
 namespace {
 
-// What a step counts at least: validating, launching and answering it takes time as well.
-constexpr uint64_t kLeastStepNs = 20'000;
+uint64_t NumGivenTokens(const engine::StepRequest& request) {
+  uint64_t count = 0;
+  for (const engine::RowChunk& chunk : request.chunks) count += chunk.tokens.size();
+  return count;
+}
 
 absl::Status Stopping() { return absl::UnavailableError("the server is stopping"); }
 
 }  // namespace
 
-StepPipeline::StepPipeline(engine::DecodeEngine& engine, std::function<void()> on_fault)
+StepPipeline::StepPipeline(engine::DecodeEngine& engine, const JointLimits& joint,
+                           std::function<void()> on_fault)
     : engine_(engine),
+      joint_limits_(joint),
       on_fault_(std::move(on_fault)),
       in_flight_(engine.info().limits.pipeline_depth),
-      pump_([this] { Pump(); }) {}
+      gather_(joint.max_requests > 1 ? joint.max_wait_us * 1000 : 0),
+      results_(joint.max_requests) {
+  for (InFlight& step : in_flight_) step.jobs.reserve(joint.max_requests);
+  finished_.reserve(joint.max_requests);
+  joint_.reserve(joint.max_requests);
+  requests_.reserve(joint.max_requests);
+  pump_ = std::thread([this] { Pump(); });
+}
 
 StepPipeline::~StepPipeline() {
   JobList refused;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    while (StepQueue* queue = PickQueue()) Refuse(TakeJob(*queue), Stopping(), &refused);
+    while (StepJob* job = turns_.TakeNext()) Refuse(job, Stopping(), &refused);
   }
   work_.notify_one();
   FinishRefused(&refused);
@@ -43,7 +55,8 @@ void StepPipeline::Enqueue(StepJob* job, StepQueue& queue) {
     if (stopping_) {
       Refuse(job, Stopping(), &refused);
     } else {
-      AddJob(job, queue);
+      turns_.Add(job, queue);
+      gather_.NoteCame(queue.pace_, NowNs());
       SubmitWaiting(&refused);
     }
   }
@@ -53,54 +66,27 @@ void StepPipeline::Enqueue(StepJob* job, StepQueue& queue) {
 
 // ---- queues ----
 
-void StepPipeline::AddJob(StepJob* job, StepQueue& queue) {
-  job->queue_ = &queue;
-  if (queue.waiting_.empty()) {
-    // Time in which a session asked for nothing gives it no claim on what others ask for now. What
-    // it has in flight is not counted yet, so it starts that much behind.
-    const uint64_t in_flight_ns = std::min(turn_ns_, queue.in_flight_ * queue.last_step_ns_);
-    queue.served_ns_ = std::max(queue.served_ns_, turn_ns_ - in_flight_ns);
-    queue.previous_ = nullptr;
-    queue.next_ = first_waiting_;
-    if (first_waiting_ != nullptr) first_waiting_->previous_ = &queue;
-    first_waiting_ = &queue;
-  }
-  queue.waiting_.PushBack(job);
-}
-
-StepJob* StepPipeline::TakeJob(StepQueue& queue) {
-  StepJob* job = queue.waiting_.PopFront();
-  if (!queue.waiting_.empty()) return job;
-  (queue.previous_ == nullptr ? first_waiting_ : queue.previous_->next_) = queue.next_;
-  if (queue.next_ != nullptr) queue.next_->previous_ = queue.previous_;
-  return job;
-}
-
-StepQueue* StepPipeline::PickQueue() {
-  StepQueue* picked = first_waiting_;
-  for (StepQueue* queue = picked; queue != nullptr; queue = queue->next_) {
-    const uint64_t served_ns = queue->ServedAfterNextNs();
-    const uint64_t least_ns = picked->ServedAfterNextNs();
-    // Of equals the one whose step has waited longest.
-    if (served_ns < least_ns ||
-        (served_ns == least_ns && queue->waiting_.front()->times.converted_ns <
-                                      picked->waiting_.front()->times.converted_ns))
-      picked = queue;
-  }
-  return picked;
+WaitingSteps StepPipeline::waiting() const {
+  std::lock_guard lock(mutex_);
+  WaitingSteps waiting = turns_.Look(NowNs());
+  waiting.launches = num_in_flight_;
+  for (size_t i = 0; i < num_in_flight_; ++i)
+    waiting.in_flight += in_flight_[(oldest_ + i) % in_flight_.size()].jobs.size();
+  return waiting;
 }
 
 void StepPipeline::TakeAllJobs(StepQueue& queue, JobList* withdrawn) {
-  while (!queue.waiting_.empty()) {
-    Refuse(TakeJob(queue), absl::AbortedError("the session's stream ended before this step ran"),
-           withdrawn);
+  while (StepJob* job = turns_.Take(queue)) {
+    gather_.NoteRefused(queue.pace_);
+    Refuse(job, absl::AbortedError("the session's stream ended before this step ran"), withdrawn);
   }
 }
 
-void StepPipeline::NoteServed(StepQueue& queue, const absl::Status& status, uint64_t device_ns) {
-  --queue.in_flight_;
-  queue.last_step_ns_ = std::max(status.ok() ? device_ns : 0, kLeastStepNs);
-  queue.served_ns_ += queue.last_step_ns_;
+void StepPipeline::NoteServed(StepJob& job, const engine::StepResult* result) {
+  const uint64_t num_steps = result != nullptr ? result->steps.size() : 1;
+  const uint64_t device_ns = result != nullptr ? result->ledger.device_ns : 0;
+  gather_.NoteAnswered(job.queue_->pace_, NowNs(), device_ns / num_steps);
+  turns_.NoteServed(job, num_steps, device_ns);
 }
 
 void StepPipeline::Withdraw(StepQueue& queue) {
@@ -118,6 +104,7 @@ void StepPipeline::CloseSession(engine::SessionId session, StepQueue& queue) {
     // Both under the lock: none of its jobs can come to the engine between the two.
     std::lock_guard lock(mutex_);
     TakeAllJobs(queue, &withdrawn);
+    gather_.Forget(queue.pace_);
     // NotFound means that nothing is left to close; a fault is the engine's health to tell.
     engine_.CloseSession(session).IgnoreError();
   }
@@ -142,65 +129,160 @@ void StepPipeline::FinishRefused(JobList* refused) {
 // ---- steps ----
 
 void StepPipeline::SubmitWaiting(JobList* refused) {
+  hold_until_ns_ = 0;
   while (num_in_flight_ < in_flight_.size()) {
-    StepQueue* queue = PickQueue();
-    if (queue == nullptr) return;
-    turn_ns_ = std::max(turn_ns_, queue->served_ns_);
-    Submit(TakeJob(*queue), refused);
+    StepJob* next = turns_.Next();
+    if (next == nullptr) return;
+    ListJoint(next);
+    const uint32_t kind = KindOf(next->request);
+    // A launch that is full waits for nobody.
+    if (kind != 0 && joint_.size() < joint_limits_.max_requests) {
+      hold_until_ns_ = gather_.HoldUntil(NowNs(), kind);
+      if (hold_until_ns_ != 0) return;
+    }
+    SubmitJoint(refused);
   }
 }
 
-void StepPipeline::Submit(StepJob* job, JobList* refused) {
-  job->times.submitted_ns = NowNs();
+uint32_t StepPipeline::KindOf(const engine::StepRequest& request) const {
+  const bool alone = joint_limits_.max_requests == 1 ||
+                     request.mode != engine::ExecutionMode::kReplay ||
+                     NumGivenTokens(request) > joint_limits_.max_given_tokens;
+  return alone ? 0 : request.num_steps;
+}
+
+void StepPipeline::ListJoint(StepJob* next) {
+  const uint32_t kind = KindOf(next->request);
+  const size_t most = kind == 0 ? 1 : joint_limits_.max_requests;
+  turns_.ListJoint(
+      next, most,
+      [this, kind](const StepJob& job) { return kind != 0 && KindOf(job.request) == kind; },
+      &joint_);
+  uint64_t num_tokens = 0;
+  std::erase_if(joint_, [this, &num_tokens](const StepJob* job) {
+    const uint64_t own = NumGivenTokens(job->request);
+    const bool fits = num_tokens == 0 || num_tokens + own <= joint_limits_.max_given_tokens;
+    if (fits) num_tokens += own;
+    return !fits;
+  });
+}
+
+void StepPipeline::RefuseUnwanted(JobList* refused) {
+  size_t kept = 0;
+  for (StepJob* job : joint_) {
+    absl::Status wanted = CatchOutOfMemory([job] { return job->CheckWanted(); });
+    if (wanted.ok()) {
+      joint_[kept++] = job;
+    } else {
+      RefuseNow(job, std::move(wanted), refused);
+    }
+  }
+  joint_.resize(kept);
+}
+
+void StepPipeline::RefuseNow(StepJob* job, absl::Status status, JobList* refused) {
+  turns_.TakeTurn(*job);
+  StepTurns::NoteRefused(*job);
+  gather_.NoteRefused(job->queue_->pace_);
+  Refuse(job, std::move(status), refused);
+}
+
+void StepPipeline::SubmitJoint(JobList* refused) {
+  const uint64_t now_ns = NowNs();
+  for (StepJob* job : joint_) job->times.submitted_ns = now_ns;
+  RefuseUnwanted(refused);
+  if (joint_.empty()) return;
+  requests_.clear();
+  for (const StepJob* job : joint_) requests_.push_back({.request = &job->request});
   engine::StepTicket ticket = 0;
   absl::Status submitted = CatchOutOfMemory([&]() -> absl::Status {
-    REPRISE_RETURN_IF_ERROR(job->CheckWanted());
-    REPRISE_ASSIGN_OR_RETURN(ticket, engine_.Submit(job->request));
+    REPRISE_ASSIGN_OR_RETURN(ticket, engine_.SubmitJoint(requests_));
     return absl::OkStatus();
   });
-  if (!submitted.ok()) {
-    job->queue_->served_ns_ += kLeastStepNs;
-    return Refuse(job, std::move(submitted), refused);
+  // The others' turns come.
+  if (!submitted.ok()) return RefuseNow(joint_.front(), std::move(submitted), refused);
+  InFlight& step = in_flight_[(oldest_ + num_in_flight_) % in_flight_.size()];
+  if (ticket != 0) {
+    step.ticket = ticket;
+    step.jobs.clear();
+    ++num_in_flight_;
   }
-  ++job->queue_->in_flight_;
-  in_flight_[(oldest_ + num_in_flight_) % in_flight_.size()] = {ticket, job};
-  ++num_in_flight_;
+  for (size_t i = 0; i < joint_.size(); ++i) {
+    StepJob* job = joint_[i];
+    switch (requests_[i].outcome) {
+      case engine::JointRequest::Outcome::kTaken:
+        step.jobs.empty() ? turns_.TakeTurn(*job) : turns_.TakeAlong(*job);
+        StepTurns::NoteSubmitted(*job);
+        gather_.NoteSubmitted(job->queue_->pace_, KindOf(job->request));
+        step.jobs.push_back(job);
+        break;
+      case engine::JointRequest::Outcome::kRefused:
+        RefuseNow(job, std::move(requests_[i].status), refused);
+        break;
+      case engine::JointRequest::Outcome::kLeft:
+        break;
+    }
+  }
 }
 
 void StepPipeline::Pump() {
-  while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      work_.wait(lock, [this] { return stopping_ || num_in_flight_ != 0; });
-      if (num_in_flight_ == 0) return;
+  while (AwaitInFlight()) FinishOldest();
+}
+
+bool StepPipeline::AwaitInFlight() {
+  std::unique_lock lock(mutex_);
+  while (num_in_flight_ == 0) {
+    if (stopping_) return false;
+    if (hold_until_ns_ == 0) {
+      work_.wait(lock);
+      continue;
     }
-    FinishOldest();
+    const uint64_t now_ns = NowNs();
+    if (now_ns < hold_until_ns_) {
+      work_.wait_for(lock, std::chrono::nanoseconds(hold_until_ns_ - now_ns));
+      continue;
+    }
+    JobList refused;
+    SubmitWaiting(&refused);
+    lock.unlock();
+    FinishRefused(&refused);
+    lock.lock();
   }
+  return true;
 }
 
 void StepPipeline::FinishOldest() {
-  InFlight oldest;
+  engine::StepTicket ticket = 0;
   {
     std::lock_guard lock(mutex_);
-    oldest = in_flight_[oldest_];
+    ticket = in_flight_[oldest_].ticket;
+    finished_ = in_flight_[oldest_].jobs;
   }
-  absl::Status status = CatchOutOfMemory([&] { return engine_.Wait(oldest.ticket, &result_); });
-  oldest.job->times.result_ns = NowNs();
+  const size_t num_jobs = finished_.size();
+  absl::Status status = CatchOutOfMemory([&] {
+    return engine_.WaitJoint(ticket, {results_.data(), num_jobs});
+  });
+  const uint64_t result_ns = NowNs();
   // A step behind the one that failed is lost to the same fault, whatever its own Wait says.
   if (const absl::Status fault = engine_.health(); !status.ok() && !fault.ok()) status = fault;
+  const auto result_of = [&](size_t i) { return status.ok() ? &results_[i] : nullptr; };
   JobList refused;
   {
     std::lock_guard lock(mutex_);
     oldest_ = (oldest_ + 1) % in_flight_.size();
     --num_in_flight_;
-    NoteServed(*oldest.job->queue_, status, result_.ledger.device_ns);
+    for (size_t i = 0; i < num_jobs; ++i) {
+      finished_[i]->times.result_ns = result_ns;
+      NoteServed(*finished_[i], result_of(i));
+    }
     // The next step goes in before this one is answered: an idle device costs more than a later
     // reply.
     SubmitWaiting(&refused);
   }
   // Before the answer: whoever learns of the fault from it finds health changed already.
   if (!status.ok()) on_fault_();
-  oldest.job->Finished(status, status.ok() ? &result_ : nullptr);
+  for (size_t i = 0; i < num_jobs; ++i) finished_[i]->Finished(status, result_of(i));
+  finished_.clear();
   FinishRefused(&refused);
 }
 

@@ -3,9 +3,11 @@
 // the rest, and takes results off with one thread. It knows neither gRPC nor wire messages: steps 3
 // to 7 of the way of a step happen below Enqueue and above Finished.
 //
-// Order: a session's steps run in the order in which they came. Among sessions with steps that
-// wait, the next one is that which has had the least time of the device since it began to ask; so a
-// session that asks for little waits for the steps in flight and not for what others have queued.
+// Order: step_turns.h. A session that asks for little waits for the steps in flight and not for
+// what others of its priority have queued.
+//
+// Steps of several sessions that wait together run in one replay, within JointLimits; step_gather.h
+// says when one waits for others to come.
 //
 // Threads: every method from any thread. Finished is called with no lock of the pipeline held.
 #ifndef REPRISE_SERVICE_STEP_PIPELINE_H_
@@ -23,7 +25,10 @@
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
 #include "engine/step_result.h"
+#include "service/joint_limits.h"
+#include "service/step_gather.h"
 #include "service/step_queue.h"
+#include "service/step_turns.h"
 
 namespace reprise::service {
 
@@ -31,7 +36,8 @@ class StepPipeline {
  public:
   // `engine` must outlive the pipeline. `on_fault` is called, on the pipeline's thread, when a step
   // was lost to a device fault.
-  StepPipeline(engine::DecodeEngine& engine, std::function<void()> on_fault);
+  StepPipeline(engine::DecodeEngine& engine, const JointLimits& joint,
+               std::function<void()> on_fault);
   // Takes in-flight steps to their end; queued ones are finished as Unavailable.
   ~StepPipeline();
   StepPipeline(const StepPipeline&) = delete;
@@ -46,45 +52,61 @@ class StepPipeline {
   // ended, and withdraws its queued jobs.
   void CloseSession(engine::SessionId session, StepQueue& queue);
 
+  // Looks at the sessions that wait, and holds the lock for as long.
+  WaitingSteps waiting() const;
+
  private:
   struct InFlight {
     engine::StepTicket ticket = 0;
-    StepJob* job = nullptr;
+    std::vector<StepJob*> jobs;
   };
 
-  // Moves queued jobs into the engine while there is room. Adds those that are refused to
-  // `refused`.
+  // Moves queued jobs into the engine while there is room, or holds them until hold_until_ns_. Adds
+  // those that are refused to `refused`.
   void SubmitWaiting(JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Submit(StepJob* job, JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The queue whose turn it is; nullptr when nothing waits.
-  StepQueue* PickQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddJob(StepJob* job, StepQueue& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  StepJob* TakeJob(StepQueue& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // To joint_: `next`, whose turn it is, and others that may be one launch with it.
+  void ListJoint(StepJob* next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes or refuses the first of joint_ at least.
+  void SubmitJoint(JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Refuses what nobody waits for any more, and what does not stay in joint_.
+  void RefuseUnwanted(JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RefuseNow(StepJob* job, absl::Status status, JobList* refused)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Requests of one kind may run beside each other; 0: it runs alone.
+  uint32_t KindOf(const engine::StepRequest& request) const;
   void TakeAllJobs(StepQueue& queue, JobList* withdrawn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The queue of a step that has ended: what it took of the device.
-  static void NoteServed(StepQueue& queue, const absl::Status& status, uint64_t device_ns);
+  // A request has ended: what it took of the device counts for its session and identity.
+  // result: nullptr where it was lost.
+  void NoteServed(StepJob& job, const engine::StepResult* result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Refuse(StepJob* job, absl::Status status, JobList* refused);
   static void FinishRefused(JobList* refused);
   void Pump();
+  // False when the pipeline stops.
+  bool AwaitInFlight();
   void FinishOldest();
 
   engine::DecodeEngine& engine_;
+  const JointLimits joint_limits_;
   const std::function<void()> on_fault_;
 
   // std::mutex and not absl::Mutex: the distribution's Abseil is not instrumented, so
   // ThreadSanitizer cannot see into the latter.
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable work_;
-  StepQueue* first_waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // served_ns_ of the queue that ran last, before that turn. A queue that comes back from having
-  // nothing to do starts there.
-  uint64_t turn_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  StepTurns turns_ ABSL_GUARDED_BY(mutex_);
   std::vector<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);  // ring of pipeline_depth
   size_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  StepGather gather_ ABSL_GUARDED_BY(mutex_);
+  uint64_t hold_until_ns_ ABSL_GUARDED_BY(mutex_) = 0;                  // as StepGather::HoldUntil
+  std::vector<StepJob*> joint_ ABSL_GUARDED_BY(mutex_);                 // scratch of SubmitWaiting
+  std::vector<engine::JointRequest> requests_ ABSL_GUARDED_BY(mutex_);  // likewise
 
-  engine::StepResult result_;  // of the pump thread
+  // Of the pump thread.
+  std::vector<StepJob*> finished_;
+  std::vector<engine::StepResult> results_;
   std::thread pump_;
 };
 

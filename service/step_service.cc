@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/step_service.h"
 
+#include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,8 +12,9 @@
 #include "runtime/check.h"
 #include "runtime/status_macros.h"
 #include "service/clock.h"
+#include "service/end_session.h"
 #include "service/out_of_memory.h"
-#include "service/service_host.h"
+#include "service/session_admin.h"
 #include "service/status.h"
 #include "service/step_stream.h"
 #include "service/unary_step.h"
@@ -32,25 +35,57 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
+// How often what is over is looked for.
+constexpr std::chrono::milliseconds kLookPeriod(250);
+// For a client whose stream has lost its session to be told why.
+constexpr uint64_t kLostStreamNs = 1'000'000'000;
+
+std::vector<std::string> GraphsOf(const engine::EngineInfo& info) {
+  std::vector<std::string> names;
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    for (const graphs::CapturedBucket& captured : *buckets) names.push_back(captured.bucket.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 struct StepService::Attached {
   Attached(engine::DecodeEngine& engine, StepService& service, std::function<void()> on_fault)
-      : pipeline(engine, std::move(on_fault)),
-        host{engine, pipeline, service.sessions_, service.admission_, service.memory_} {}
+      : pipeline(engine,
+                 engine.attention_tree().batch_invariant ? service.joint_
+                                                         : JointLimits{.max_requests = 1},
+                 std::move(on_fault)),
+        host{engine,
+             pipeline,
+             service.sessions_,
+             service.admission_,
+             service.memory_,
+             service.telemetry_,
+             service.max_resume_grace_ms_,
+             service.recorder_} {
+    for (Account& account : service.callers_.accounts()) {
+      const Quota& quota = account.identity.quota;
+      account.engine_account =
+          engine.OpenAccount({.max_rows = quota.max_rows, .max_blocks = quota.max_blocks});
+    }
+  }
 
   StepPipeline pipeline;
   const ServiceHost host;
 };
 
-StepService::StepService(const ServiceLimits& limits)
+StepService::StepService(const ServiceLimits& limits, Callers& callers)
     : max_message_bytes_(limits.max_message_bytes),
+      max_resume_grace_ms_(limits.max_resume_grace_ms),
       allow_attention_trees_(limits.allow_attention_trees),
-      sessions_(limits.max_sessions, limits.session),
-      memory_(limits.max_waiting_bytes, limits.max_message_bytes) {
-  if (limits.idle_timeout_ms == 0) return;
+      allow_administration_(limits.allow_administration),
+      joint_(limits.joint),
+      callers_(callers),
+      memory_(limits.max_waiting_bytes, limits.max_message_bytes),
+      sessions_(limits.max_sessions, limits.session) {
   const std::chrono::milliseconds timeout(limits.idle_timeout_ms);
-  idle_watcher_ = std::thread([this, timeout] { WatchIdle(timeout); });
+  watcher_ = std::thread([this, timeout] { Watch(timeout); });
 }
 
 // gRPC has called every stream's OnDone by now; its own locks say so, which no tool can see that
@@ -61,23 +96,42 @@ StepService::~StepService() {
     stopping_ = true;
   }
   stopping_changed_.notify_all();
-  if (idle_watcher_.joinable()) idle_watcher_.join();
+  watcher_.join();
   admission_.Settle();
 }
 
-void StepService::WatchIdle(std::chrono::milliseconds timeout) {
+void StepService::Watch(std::chrono::milliseconds timeout) {
   const auto timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
+  const std::chrono::milliseconds period =
+      timeout.count() == 0 ? kLookPeriod : std::min(kLookPeriod, timeout / 4);
   std::unique_lock lock(mutex_);
-  while (!stopping_changed_.wait_for(lock, timeout / 4, [this] { return stopping_; })) {
+  while (!stopping_changed_.wait_for(lock, period, [this] { return stopping_; })) {
+    lock.unlock();
     const uint64_t now_ns = NowNs();
-    if (now_ns > timeout_ns) admission_.EndIdleStreams(now_ns - timeout_ns);
+    if (timeout_ns != 0 && now_ns > timeout_ns) admission_.EndIdleStreams(now_ns - timeout_ns);
+    admission_.CutLostStreams(now_ns - kLostStreamNs);
+    EndExpiredSessions();
+    lock.lock();
   }
+}
+
+void StepService::EndExpiredSessions() {
+  const Attached* serving = attached();
+  if (serving == nullptr) return;
+  for (const std::shared_ptr<ServedSession>& session : sessions_.TakeExpired(NowNs()))
+    EndSession(serving->host, *session, SessionEnd::kExpired);
 }
 
 void StepService::Attach(engine::DecodeEngine& engine, std::function<void()> on_fault) {
   REPRISE_CHECK(owned_ == nullptr);
+  telemetry_.SetGraphs(GraphsOf(engine.info()));
   owned_ = std::make_unique<Attached>(engine, *this, std::move(on_fault));
   attached_.store(owned_.get(), std::memory_order_release);
+}
+
+const ServiceHost* StepService::host() const {
+  const Attached* serving = attached();
+  return serving == nullptr ? nullptr : &serving->host;
 }
 
 bool StepService::IsServing() const {
@@ -86,79 +140,125 @@ bool StepService::IsServing() const {
          serving->host.engine.health().ok();
 }
 
-void StepService::Drain() { admission_.Drain(); }
+// Nobody can come back to a session that is detached.
+void StepService::Drain() {
+  const std::vector<std::shared_ptr<ServedSession>> detached = sessions_.Drain();
+  admission_.Drain();
+  for (const std::shared_ptr<ServedSession>& session : detached)
+    EndSession(attached()->host, *session, SessionEnd::kDrained);
+}
 
 bool StepService::WaitIdle(std::chrono::steady_clock::time_point deadline) {
   return admission_.WaitIdle(deadline);
 }
 
+// Strangers are not told how far loading has come.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepService::StepStream(
     grpc::CallbackServerContext* context) {
+  Account* account = nullptr;
+  const absl::Status allowed = CatchOutOfMemory([&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(account, callers_.Authorize(*context, Role::kStep, "StepStream"));
+    return absl::OkStatus();
+  });
+  if (!allowed.ok()) {
+    telemetry_.NoteDenied(allowed);
+    return service::StepStream::Refuse(allowed);
+  }
   Attached* serving = attached();
   if (serving == nullptr) return service::StepStream::Refuse(Loading());
-  return service::StepStream::Start(serving->host, *context);
+  return service::StepStream::Start(serving->host, *account, *context);
 }
 
 grpc::ServerUnaryReactor* StepService::Step(grpc::CallbackServerContext* context,
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* response) {
+  Account* account = nullptr;
+  const absl::Status allowed = CatchOutOfMemory([&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(account, callers_.Authorize(*context, Role::kStep, "Step"));
+    return absl::OkStatus();
+  });
+  if (!allowed.ok()) {
+    telemetry_.NoteDenied(allowed);
+    return Finish(context, allowed);
+  }
   Attached* serving = attached();
   if (serving == nullptr) return Finish(context, Loading());
-  return UnaryStep::Start(serving->host, context->deadline(), *request, response);
+  return UnaryStep::Start(serving->host, *account, *context, *request, response);
 }
 
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* StepService::Unary(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-    grpc::ByteBuffer* response, absl::Status (StepService::*handle)(const Request&, Response*)) {
-  const Attached* serving = attached();
-  if (serving == nullptr) return Finish(context, Loading());
-  const absl::Status status = CatchOutOfMemory([&] {
+grpc::ServerUnaryReactor* StepService::Unary(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response,
+                                             const UnaryMethod<Request, Response>& method) {
+  const absl::Status status = CatchOutOfMemory([&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(const Account* account,
+                             callers_.Authorize(*context, method.role, method.name));
+    const Attached* serving = attached();
+    if (serving == nullptr) return Loading();
     WireHead head;
     Request wire_request;
     Response wire_response;
     REPRISE_RETURN_IF_ERROR(
         ScanWire(*request, *Request::descriptor(), serving->host.max_entries(), &head));
     if constexpr (requires { wire_request.session(); })
-      REPRISE_RETURN_IF_ERROR(sessions_.Find(head.session).status());
+      REPRISE_RETURN_IF_ERROR(sessions_.Find(head.session, *account).status());
     REPRISE_ASSIGN_OR_RETURN(const MemoryBudget::Charge charge,
                              memory_.ChargeMessage(request->Length(), head.num_entries));
     REPRISE_RETURN_IF_ERROR(ParseWire(*request, &wire_request));
-    REPRISE_RETURN_IF_ERROR((this->*handle)(wire_request, &wire_response));
+    REPRISE_RETURN_IF_ERROR((this->*method.handle)(*account, wire_request, &wire_response));
     *response = SerializeWire(wire_response);
     return absl::OkStatus();
   });
+  telemetry_.NoteDenied(status);
   return Finish(context, status);
 }
 
 grpc::ServerUnaryReactor* StepService::Describe(grpc::CallbackServerContext* context,
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
-  return Unary<v1::DescribeRequest, v1::DescribeResponse>(context, request, response,
-                                                          &StepService::Describe);
+  return Unary<v1::DescribeRequest, v1::DescribeResponse>(
+      context, request, response, {"Describe", Role::kObserve, &StepService::Describe});
 }
 
 grpc::ServerUnaryReactor* StepService::Allocate(grpc::CallbackServerContext* context,
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
-  return Unary<v1::AllocateRequest, v1::AllocateResponse>(context, request, response,
-                                                          &StepService::Allocate);
+  return Unary<v1::AllocateRequest, v1::AllocateResponse>(
+      context, request, response, {"Allocate", Role::kStep, &StepService::Allocate});
 }
 
 grpc::ServerUnaryReactor* StepService::Free(grpc::CallbackServerContext* context,
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* response) {
-  return Unary<v1::FreeRequest, v1::FreeResponse>(context, request, response, &StepService::Free);
+  return Unary<v1::FreeRequest, v1::FreeResponse>(context, request, response,
+                                                  {"Free", Role::kStep, &StepService::Free});
 }
 
 grpc::ServerUnaryReactor* StepService::SetAttentionTree(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* response) {
   return Unary<v1::SetAttentionTreeRequest, v1::SetAttentionTreeResponse>(
-      context, request, response, &StepService::SetAttentionTree);
+      context, request, response,
+      {"SetAttentionTree", Role::kAdminister, &StepService::SetAttentionTree});
 }
 
-absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
+grpc::ServerUnaryReactor* StepService::ListSessions(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Unary<v1::ListSessionsRequest, v1::ListSessionsResponse>(
+      context, request, response, {"ListSessions", Role::kAdminister, &StepService::ListSessions});
+}
+
+grpc::ServerUnaryReactor* StepService::EvictSession(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Unary<v1::EvictSessionRequest, v1::EvictSessionResponse>(
+      context, request, response, {"EvictSession", Role::kAdminister, &StepService::EvictSession});
+}
+
+absl::Status StepService::Describe(const Account& /*account*/,
+                                   const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
   const engine::DecodeEngine& engine = attached()->host.engine;
   DescribeToWire(engine.info(), engine.pool(), engine.attention_tree(), max_message_bytes_,
@@ -166,32 +266,41 @@ absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
   return absl::OkStatus();
 }
 
-absl::Status StepService::Allocate(const v1::AllocateRequest& request,
+absl::Status StepService::Allocate(const Account& account, const v1::AllocateRequest& request,
                                    v1::AllocateResponse* response) {
   engine::DecodeEngine& engine = attached()->host.engine;
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session()));
+                           sessions_.Find(request.session(), account));
+  SessionRecording* recording = session->recording.get();
+  const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
                            engine.AllocateBlocks(session->info.id, request.count()));
   response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
   response->set_free_blocks(engine.pool().free_blocks);
+  if (recording != nullptr) recording->AddAllocate(request, *response);
   return absl::OkStatus();
 }
 
-absl::Status StepService::Free(const v1::FreeRequest& request, v1::FreeResponse* response) {
+absl::Status StepService::Free(const Account& account, const v1::FreeRequest& request,
+                               v1::FreeResponse* response) {
   engine::DecodeEngine& engine = attached()->host.engine;
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session()));
+                           sessions_.Find(request.session(), account));
   const std::span<const uint32_t> blocks(request.blocks().data(),
                                          static_cast<size_t>(request.blocks_size()));
+  SessionRecording* recording = session->recording.get();
+  const SessionRecording::PoolLock order(recording);
   REPRISE_RETURN_IF_ERROR(engine.FreeBlocks(session->info.id, blocks));
+  if (recording != nullptr) recording->AddFree(request);
   response->set_free_blocks(engine.pool().free_blocks);
   return absl::OkStatus();
 }
 
-absl::Status StepService::SetAttentionTree(const v1::SetAttentionTreeRequest& request,
+absl::Status StepService::SetAttentionTree(const Account& /*account*/,
+                                           const v1::SetAttentionTreeRequest& request,
                                            v1::SetAttentionTreeResponse* response) {
-  if (!allow_attention_trees_)
+  // Of an identity the role has been asked for.
+  if (!callers_.has_identities() && !allow_attention_trees_)
     return absl::PermissionDeniedError(
         "attention tree: this server takes none from clients; allowed where it is started with "
         "--allow-attention-trees");
@@ -199,6 +308,27 @@ absl::Status StepService::SetAttentionTree(const v1::SetAttentionTreeRequest& re
   REPRISE_ASSIGN_OR_RETURN(const uint64_t version, engine.SetAttentionTree(request.text()));
   response->set_version(version);
   return absl::OkStatus();
+}
+
+absl::Status StepService::CheckAdministration() const {
+  if (callers_.has_identities() || allow_administration_) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      "sessions: this server has no administrators; allowed where it has identities with that "
+      "role, or is started with --allow-administration");
+}
+
+absl::Status StepService::ListSessions(const Account& /*account*/,
+                                       const v1::ListSessionsRequest& request,
+                                       v1::ListSessionsResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckAdministration());
+  return service::ListSessions(attached()->host, request, response);
+}
+
+absl::Status StepService::EvictSession(const Account& /*account*/,
+                                       const v1::EvictSessionRequest& request,
+                                       v1::EvictSessionResponse* /*response*/) {
+  REPRISE_RETURN_IF_ERROR(CheckAdministration());
+  return service::EvictSession(attached()->host, request);
 }
 
 }  // namespace reprise::service

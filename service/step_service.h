@@ -21,8 +21,13 @@
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.grpc.pb.h"
 #include "service/admission.h"
+#include "service/identity/callers.h"
+#include "service/joint_limits.h"
 #include "service/memory_budget.h"
+#include "service/record/recorder.h"
+#include "service/service_host.h"
 #include "service/session_registry.h"
+#include "service/telemetry.h"
 
 namespace reprise::service {
 
@@ -33,22 +38,36 @@ struct ServiceLimits {
   uint32_t max_sessions = 0;
   engine::SessionLimits session = {};  // of each
   uint64_t idle_timeout_ms = 0;        // 0: none
+  uint64_t max_resume_grace_ms = 0;
   bool allow_attention_trees = false;
+  bool allow_administration = false;
+  JointLimits joint = {};
 };
 
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
         v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
-            v1::StepService::WithRawCallbackMethod_SetAttentionTree<v1::StepService::Service>>>>>>;
+            v1::StepService::WithRawCallbackMethod_SetAttentionTree<
+                v1::StepService::WithRawCallbackMethod_ListSessions<
+                    v1::StepService::WithRawCallbackMethod_EvictSession<
+                        v1::StepService::Service>>>>>>>>;
 
 class StepService final : public RawStepService {
  public:
-  explicit StepService(const ServiceLimits& limits);
+  // `callers` must outlive the service.
+  StepService(const ServiceLimits& limits, Callers& callers);
   // After the gRPC server has shut down.
   ~StepService() override;
 
   // Serves `engine`, which must outlive this service. Once only. `on_fault`: see StepPipeline.
   void Attach(engine::DecodeEngine& engine, std::function<void()> on_fault);
+  // What metrics read: nullptr while loading; lives as long as the service.
+  const ServiceHost* host() const;
+  Telemetry& telemetry() { return telemetry_; }
+  // Records sessions from here on. `recorder` must outlive the service. Before Attach, by the
+  // owner.
+  void SetRecorder(Recorder* recorder) { recorder_ = recorder; }
+
   // Attached, not draining, and the device works.
   bool IsServing() const;
 
@@ -74,38 +93,68 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* SetAttentionTree(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* EvictSession(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
 
  private:
   struct Attached;
 
   // nullptr while loading.
   Attached* attached() const { return attached_.load(std::memory_order_acquire); }
-  absl::Status Describe(const v1::DescribeRequest& request, v1::DescribeResponse* response);
-  absl::Status Allocate(const v1::AllocateRequest& request, v1::AllocateResponse* response);
-  absl::Status SetAttentionTree(const v1::SetAttentionTreeRequest& request,
+  absl::Status Describe(const Account& account, const v1::DescribeRequest& request,
+                        v1::DescribeResponse* response);
+  absl::Status Allocate(const Account& account, const v1::AllocateRequest& request,
+                        v1::AllocateResponse* response);
+  absl::Status SetAttentionTree(const Account& account, const v1::SetAttentionTreeRequest& request,
                                 v1::SetAttentionTreeResponse* response);
-  absl::Status Free(const v1::FreeRequest& request, v1::FreeResponse* response);
-  // Scans, parses, calls `handle`, serialises, finishes.
+  absl::Status Free(const Account& account, const v1::FreeRequest& request,
+                    v1::FreeResponse* response);
+  // Of servers without identities; elsewhere the role has been asked for.
+  absl::Status CheckAdministration() const;
+  absl::Status ListSessions(const Account& account, const v1::ListSessionsRequest& request,
+                            v1::ListSessionsResponse* response);
+  absl::Status EvictSession(const Account& account, const v1::EvictSessionRequest& request,
+                            v1::EvictSessionResponse* response);
+  // A method that needs `role`, and what it does for a caller who has it.
+  template <typename Request, typename Response>
+  struct UnaryMethod {
+    const char* name;
+    Role role;
+    absl::Status (StepService::*handle)(const Account&, const Request&, Response*);
+  };
+  // Looks who asks, scans, parses, calls the method, serialises, finishes.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                  absl::Status (StepService::*handle)(const Request&, Response*));
+                                  const UnaryMethod<Request, Response>& method);
 
-  // Ends idle streams until the service goes.
-  void WatchIdle(std::chrono::milliseconds timeout);
+  // Ends idle streams, streams that have lost their sessions, and sessions whose grace time is
+  // over, until the service goes. `timeout`: of idle streams, 0: none.
+  void Watch(std::chrono::milliseconds timeout);
+  void EndExpiredSessions();
 
   const uint64_t max_message_bytes_;
+  const uint64_t max_resume_grace_ms_;
   const bool allow_attention_trees_;
+  const bool allow_administration_;
+  const JointLimits joint_;
+  Callers& callers_;
   Admission admission_;
-  SessionRegistry sessions_;
   MemoryBudget memory_;
+  SessionRegistry sessions_;
+  Telemetry telemetry_;
+  Recorder* recorder_ = nullptr;
   std::unique_ptr<Attached> owned_;  // written once, published by attached_
   std::atomic<Attached*> attached_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread idle_watcher_;  // where there is a timeout
+  std::thread watcher_;
 };
 
 }  // namespace reprise::service

@@ -9,6 +9,7 @@
 #include "service/clock.h"
 #include "service/out_of_memory.h"
 #include "service/status.h"
+#include "service/step_exchange.h"
 #include "service/wire/message.h"
 #include "service/wire/result_to_wire.h"
 #include "service/wire/scan.h"
@@ -16,8 +17,6 @@
 
 namespace reprise::service {
 namespace {
-
-constexpr size_t kMaxClientBytes = 256;
 
 // An exchange whose message or answer took more is not kept for the next one.
 constexpr int kMaxKeptBytes = 64 << 10;
@@ -35,6 +34,8 @@ const char* NameOf(const v1::StepStreamRequest& message) {
       return "open";
     case v1::StepStreamRequest::kStep:
       return "step";
+    case v1::StepStreamRequest::kResume:
+      return "resume";
     case v1::StepStreamRequest::MESSAGE_NOT_SET:
       return "nothing";
   }
@@ -43,35 +44,9 @@ const char* NameOf(const v1::StepStreamRequest& message) {
 
 }  // namespace
 
-struct StepStream::Exchange final : public StepJob {
-  void Finished(const absl::Status& status, const engine::StepResult* result) override {
-    // The stream may be freed as soon as its last exchange is answered, so this call holds it.
-    const std::shared_ptr<StepStream> holder = std::move(stream);
-    const absl::Status written = CatchOutOfMemory([&] {
-      if (status.ok()) {
-        ResultToWire(*result, times, message.step().omit_rows(), response.mutable_step());
-      } else {
-        ErrorToWire(sequence, status, response.mutable_error());
-      }
-      answer_charge = holder->host_.memory.ChargeAnswer(response.ByteSizeLong());
-      return absl::OkStatus();
-    });
-    holder->Answered(this, written);
-  }
-
-  std::shared_ptr<StepStream> stream;  // set while the pipeline has this job
-  uint64_t sequence = 0;               // of the step; 0 where the message is none
-  MemoryBudget::Charge charge;         // of the message
-  MemoryBudget::Charge answer_charge;  // once there is an answer
-  v1::StepStreamRequest message;
-  StepScratch scratch;
-  v1::StepStreamResponse response;
-  bool answered = false;  // guarded by the stream's mutex
-};
-
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Start(
-    const ServiceHost& host, grpc::CallbackServerContext& context) {
-  auto stream = std::make_shared<StepStream>(host, context);
+    const ServiceHost& host, Account& account, grpc::CallbackServerContext& context) {
+  auto stream = std::make_shared<StepStream>(host, account, context);
   const absl::Status joined = host.admission.Join(stream);
   if (!joined.ok()) return Refuse(joined);
   std::lock_guard lock(stream->mutex_);
@@ -85,12 +60,41 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StepStream::Refuse(
   return new RefusedStream(status);
 }
 
-StepStream::StepStream(const ServiceHost& host, grpc::CallbackServerContext& context)
-    : host_(host), context_(context) {
+StepStream::StepStream(const ServiceHost& host, Account& account,
+                       grpc::CallbackServerContext& context)
+    : host_(host),
+      account_(account),
+      context_(context),
+      origin_(OriginOf(context, account.log_name())) {
   spare_.reserve(host_.max_unanswered());
 }
 
 StepStream::~StepStream() = default;
+
+void StepStream::Exchange::Finished(const absl::Status& status, const engine::StepResult* result) {
+  // The stream may be freed as soon as its last exchange is answered, so this call holds it.
+  const std::shared_ptr<StepStream> holder = std::move(stream);
+  const absl::Status written = CatchOutOfMemory([&] {
+    if (status.ok()) {
+      ResultToWire(*result, times, message.step().omit_rows(), response.mutable_step());
+      TraceToWire(trace, response.mutable_step());
+      if (SessionRecording* recording = holder->session_->recording.get())
+        recording->AddStep(times.submitted_ns, message.mutable_step(), response.mutable_step());
+    } else {
+      ErrorToWire(sequence, status, response.mutable_error());
+      TraceToWire(trace, response.mutable_error());
+    }
+    answer_charge = holder->host_.memory.ChargeAnswer(response.ByteSizeLong());
+    return absl::OkStatus();
+  });
+  if (status.ok()) holder->session_->NoteResult(result->report);
+  holder->host_.telemetry.NoteStep({.call = holder->origin_,
+                                    .trace = trace,
+                                    .session = holder->session_->info.id,
+                                    .sequence = sequence},
+                                   *this, status, result);
+  holder->Answered(this, written);
+}
 
 // ---- messages ----
 
@@ -125,12 +129,13 @@ void StepStream::HandleMessage(uint64_t received_ns) {
     opened = opened_;
     if (opened) session_->last_asked_ns.store(received_ns, std::memory_order_relaxed);
   }
-  exchange->times.received_ns = received_ns;
+  exchange->times = {.received_ns = received_ns};
+  exchange->trace = origin_.trace;
   absl::Status parsed = CatchOutOfMemory([&] { return Parse(*exchange); });
   if (opened) {
     HandleStep(std::move(exchange), std::move(parsed));
   } else {
-    HandleOpen(std::move(exchange), std::move(parsed));
+    HandleFirst(std::move(exchange), std::move(parsed));
   }
 }
 
@@ -152,35 +157,6 @@ std::unique_ptr<StepStream::Exchange> StepStream::TakeSpare() {
   return exchange;
 }
 
-void StepStream::HandleOpen(std::unique_ptr<Exchange> exchange, absl::Status parsed) {
-  if (parsed.ok()) parsed = OpenSession(exchange->message);
-  std::lock_guard lock(mutex_);
-  if (!parsed.ok()) {
-    ending_ = true;
-    end_ = std::move(parsed);
-    return;
-  }
-  opened_ = true;
-  exchange->response.mutable_opened()->set_session(session_->token.bytes().data(),
-                                                   session_->token.bytes().size());
-  exchange->answered = true;
-  exchanges_.push_back(std::move(exchange));
-  charged_bytes_ += exchanges_.back()->charge.bytes();
-}
-
-absl::Status StepStream::OpenSession(const v1::StepStreamRequest& message) {
-  if (!message.has_open()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("first message of a StepStream: got ", NameOf(message), ", allowed open"));
-  }
-  if (message.open().client().size() > kMaxClientBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open.client: got ", message.open().client().size(), " bytes, allowed ", kMaxClientBytes));
-  }
-  REPRISE_ASSIGN_OR_RETURN(session_, host_.sessions.Open(host_.engine));
-  return absl::OkStatus();
-}
-
 void StepStream::HandleStep(std::unique_ptr<Exchange> exchange, absl::Status parsed) {
   absl::Status ready =
       parsed.ok() ? CatchOutOfMemory([&] { return Convert(*exchange); }) : std::move(parsed);
@@ -192,6 +168,7 @@ void StepStream::HandleStep(std::unique_ptr<Exchange> exchange, absl::Status par
     if (ending_) ready = end_;  // drained while this message was read
     job->stream = shared_from_this();
     exchanges_.push_back(std::move(exchange));
+    ++num_unanswered_;
     charged_bytes_ += job->charge.bytes();
   }
   if (ready.ok()) {
@@ -207,6 +184,8 @@ absl::Status StepStream::Convert(Exchange& exchange) const {
     return absl::FailedPreconditionError(
         absl::StrCat("message of an open StepStream: got ", NameOf(message), ", allowed step"));
   }
+  const TraceId own = TraceId::FromBytes(message.step().trace_id());
+  if (!own.empty()) exchange.trace = own;
   if (!message.step().session().empty() && !session_->token.Is(message.step().session())) {
     return absl::PermissionDeniedError(
         "session: got a token of another session or of none, allowed none or the stream's own");
@@ -222,24 +201,28 @@ absl::Status StepStream::Convert(Exchange& exchange) const {
 void StepStream::Answered(Exchange* exchange, const absl::Status& written) {
   std::lock_guard lock(mutex_);
   exchange->answered = true;
+  exchange->is_lost = !written.ok();
+  --num_unanswered_;
   charged_bytes_ += exchange->answer_charge.bytes();
   if (!written.ok()) Break(written);
   Advance();
 }
 
 void StepStream::Break(const absl::Status& status) {
-  broken_ = true;
+  broken_ = is_lost_ = true;
   ending_ = true;
   if (end_.ok()) end_ = status;
 }
 
 void StepStream::Advance() {
+  if (!finished_ && !writing_ && !broken_ && !exchanges_.empty() && exchanges_.front()->answered)
+    WriteFront();
+  ReleaseIfLost();
   if (finished_) return;
-  if (!writing_ && !broken_ && !exchanges_.empty() && exchanges_.front()->answered) WriteFront();
   if (!writing_ && broken_) {
     while (!exchanges_.empty() && exchanges_.front()->answered) PopFront();
   }
-  if (!reading_ && !ending_ && exchanges_.size() < host_.max_unanswered() &&
+  if (!reading_ && !ending_ && !waits_ && exchanges_.size() < host_.max_unanswered() &&
       charged_bytes_ < host_.memory.bytes_per_stream()) {
     reading_ = true;
     read_bytes_.Clear();
@@ -248,17 +231,11 @@ void StepStream::Advance() {
   if (ending_ && !writing_ && !cancelling_ && exchanges_.empty()) {
     finished_ = true;
     const grpc::Status status = ToGrpcStatus(end_);
-    // Whoever sees the end of the stream finds its blocks free.
-    CloseSession();
+    // Whoever sees the end of the stream finds its blocks free. A stream that is lost looks like
+    // one that was closed until its call is over, which matters where its session may outlive it.
+    if (has_session_ && (!end_.ok() || session_->grace_ns == 0)) ReleaseSession(false);
     Finish(status);
   }
-}
-
-void StepStream::CloseSession() {
-  if (!opened_ || closed_) return;
-  closed_ = true;
-  host_.sessions.Forget(*session_);
-  host_.pipeline.CloseSession(session_->info.id, session_->queue);
 }
 
 void StepStream::PopFront() {
@@ -270,23 +247,36 @@ void StepStream::PopFront() {
   exchange->charge = {};
   exchange->answer_charge = {};
   exchange->sequence = 0;
-  exchange->answered = false;
+  exchange->answered = exchange->encoded = exchange->is_lost = false;
+  exchange->bytes = grpc::Slice();
   spare_.push_back(std::move(exchange));
 }
 
 void StepStream::WriteFront() {
   Exchange& exchange = *exchanges_.front();
-  const absl::Status serialized = CatchOutOfMemory([&] {
-    if (exchange.response.has_step()) {
-      SetReplyTimes(exchange.times, NowNs(), exchange.response.mutable_step()->mutable_ledger());
-    }
-    write_bytes_ = SerializeWire(exchange.response);
+  const absl::Status encoded = CatchOutOfMemory([&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(Encode(exchange));
+    write_bytes_ = grpc::ByteBuffer(&exchange.bytes, 1);
     return absl::OkStatus();
   });
-  if (!serialized.ok()) return Break(serialized);
+  if (!encoded.ok()) return Break(encoded);
   writing_ = true;
   write_started_ns_ = NowNs();
   StartWrite(&write_bytes_);
+}
+
+absl::Status StepStream::Encode(Exchange& exchange) {
+  if (exchange.encoded) return absl::OkStatus();
+  return CatchOutOfMemory([&] {
+    const bool is_step = exchange.response.has_step();
+    if (is_step)
+      SetReplyTimes(exchange.times, NowNs(), exchange.response.mutable_step()->mutable_ledger());
+    exchange.bytes = SerializeToSlice(exchange.response);
+    exchange.encoded = true;
+    if (is_step && has_session_ && session_->grace_ns != 0)
+      session_->kept.Add(exchange.sequence, exchange.bytes, host_.memory);
+    return absl::OkStatus();
+  });
 }
 
 void StepStream::OnWriteDone(bool ok) {
@@ -295,67 +285,10 @@ void StepStream::OnWriteDone(bool ok) {
   write_bytes_.Clear();
   PopFront();
   if (!ok) {  // OnCancel follows, and withdraws what is queued
-    broken_ = true;
+    broken_ = is_lost_ = true;
     ending_ = true;
   }
   Advance();
-}
-
-// ---- the end ----
-
-void StepStream::OnCancel() {
-  bool opened = false;
-  {
-    std::lock_guard lock(mutex_);
-    Break(absl::CancelledError("the client ended the call"));
-    opened = opened_;
-  }
-  if (opened) host_.pipeline.Withdraw(session_->queue);
-  std::lock_guard lock(mutex_);
-  Advance();
-}
-
-void StepStream::Drain() {
-  std::lock_guard lock(mutex_);
-  if (!ending_) end_ = absl::UnavailableError("draining: the server is stopping");
-  ending_ = true;
-  Advance();
-}
-
-void StepStream::EndIfIdle(uint64_t since_ns) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!writing_ || write_started_ns_ >= since_ns) return EndIfNothingWasAsked(since_ns);
-    // Nothing can be written behind that answer, not even why the call ends.
-    Break(absl::CancelledError("the client takes no answers"));
-    cancelling_ = true;
-  }
-  // Not with the lock held: this may run the call's reactions.
-  context_.TryCancel();
-  std::lock_guard lock(mutex_);
-  cancelling_ = false;
-  Advance();
-}
-
-void StepStream::EndIfNothingWasAsked(uint64_t since_ns) {
-  const uint64_t asked_ns =
-      opened_ ? session_->last_asked_ns.load(std::memory_order_relaxed) : started_ns_;
-  if (ending_ || !exchanges_.empty() || asked_ns > since_ns) return;
-  if (opened_ && session_->answers.IsBusy()) return;
-  ending_ = true;
-  end_ = absl::AbortedError("the session was idle for longer than this server allows");
-  Advance();
-}
-
-void StepStream::OnDone() {
-  std::shared_ptr<StepStream> self;
-  {
-    // Waits for whoever ended the call to let go of the stream.
-    std::lock_guard lock(mutex_);
-    self = std::move(self_);
-    CloseSession();
-  }
-  host_.admission.Leave(this);
 }
 
 }  // namespace reprise::service

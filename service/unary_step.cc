@@ -28,19 +28,26 @@ absl::Status HashOf(const grpc::ByteBuffer& bytes, uint64_t* hash) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* UnaryStep::Start(const ServiceHost& host,
-                                           std::chrono::system_clock::time_point deadline,
+grpc::ServerUnaryReactor* UnaryStep::Start(const ServiceHost& host, const Account& account,
+                                           const grpc::CallbackServerContext& context,
                                            const grpc::ByteBuffer& request,
                                            grpc::ByteBuffer* response) {
-  auto* step = new UnaryStep(host, deadline, response);
-  const absl::Status handled = CatchOutOfMemory([&] { return step->Handle(request); });
-  if (!handled.ok()) step->Finish(ToGrpcStatus(handled));
+  auto* step = new UnaryStep(host, account, context, response);
+  const absl::Status handled = CatchOutOfMemory([&] { return step->Handle(account, request); });
+  if (!handled.ok()) {
+    host.telemetry.NoteStep(step->origin(), *step, handled, nullptr);
+    step->Finish(ToGrpcStatus(handled));
+  }
   return step;
 }
 
-UnaryStep::UnaryStep(const ServiceHost& host, std::chrono::system_clock::time_point deadline,
-                     grpc::ByteBuffer* response)
-    : host_(host), deadline_(deadline), response_bytes_(response) {
+UnaryStep::UnaryStep(const ServiceHost& host, const Account& account,
+                     const grpc::CallbackServerContext& context, grpc::ByteBuffer* response)
+    : host_(host),
+      deadline_(context.deadline()),
+      response_bytes_(response),
+      origin_(OriginOf(context, account.log_name())),
+      trace_(origin_.trace) {
   times.received_ns = NowNs();
 }
 
@@ -48,20 +55,24 @@ UnaryStep::~UnaryStep() {
   if (admitted_) host_.admission.EndStep(session_->info.id);
 }
 
-absl::Status UnaryStep::Handle(const grpc::ByteBuffer& bytes) {
+absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& bytes) {
   WireHead head;
-  REPRISE_RETURN_IF_ERROR(
-      ScanWire(bytes, *v1::StepRequest::descriptor(), host_.max_entries(), &head));
+  const absl::Status scanned =
+      ScanWire(bytes, *v1::StepRequest::descriptor(), host_.max_entries(), &head);
+  sent_.sequence = head.sequence;
+  REPRISE_RETURN_IF_ERROR(scanned);
   REPRISE_RETURN_IF_ERROR(host_.admission.CheckAdmitting());
-  REPRISE_ASSIGN_OR_RETURN(session_, host_.sessions.Find(head.session));
+  REPRISE_ASSIGN_OR_RETURN(session_, host_.sessions.Find(head.session, account));
   REPRISE_RETURN_IF_ERROR(host_.admission.BeginStep(session_->info.id, host_.max_unanswered()));
   admitted_ = true;
-  sent_.sequence = head.sequence;
   num_entries_ = head.num_entries;
   REPRISE_RETURN_IF_ERROR(HashOf(bytes, &sent_.fingerprint));
   REPRISE_ASSIGN_OR_RETURN(const UnaryAnswers::Claim claim,
                            session_->answers.Begin(sent_, this, response_bytes_));
-  if (claim == UnaryAnswers::Claim::kAnswered) Finish(grpc::Status::OK);
+  if (claim == UnaryAnswers::Claim::kAnswered) {
+    host_.telemetry.NoteRepeated(origin(), absl::OkStatus());
+    Finish(grpc::Status::OK);
+  }
   if (claim != UnaryAnswers::Claim::kRun) return absl::OkStatus();
   const absl::Status converted = CatchOutOfMemory([&] { return Convert(bytes); });
   if (converted.ok()) {
@@ -75,6 +86,8 @@ absl::Status UnaryStep::Handle(const grpc::ByteBuffer& bytes) {
 absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
   REPRISE_ASSIGN_OR_RETURN(charge_, host_.memory.ChargeMessage(bytes.Length(), num_entries_));
   REPRISE_RETURN_IF_ERROR(ParseWire(bytes, &message_));
+  const TraceId own = TraceId::FromBytes(message_.trace_id());
+  if (!own.empty()) trace_ = own;
   REPRISE_RETURN_IF_ERROR(StepFromWire(message_, &scratch_, &request));
   request.session = session_->info.id;
   request.epoch = session_->info.epoch;
@@ -98,6 +111,9 @@ absl::Status UnaryStep::CheckWanted() {
 absl::Status UnaryStep::Serialize(const engine::StepResult& result) {
   v1::StepResponse response;
   ResultToWire(result, times, message_.omit_rows(), &response);
+  TraceToWire(trace_, &response);
+  if (SessionRecording* recording = session_->recording.get())
+    recording->AddStep(times.submitted_ns, &message_, &response);
   SetReplyTimes(times, NowNs(), response.mutable_ledger());
   *response_bytes_ = SerializeWire(response);
   return absl::OkStatus();
@@ -107,6 +123,8 @@ void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* r
   const std::lock_guard lock(mutex_);
   absl::Status answered = status;
   if (status.ok()) answered = CatchOutOfMemory([&] { return Serialize(*result); });
+  if (answered.ok()) session_->NoteResult(result->report);
+  host_.telemetry.NoteStep(origin(), *this, answered, answered.ok() ? result : nullptr);
   // A call that repeats this one may have come after this one was found to be unwanted.
   Tell(unwanted_ ? absl::AbortedError("the call that sent this step first ended before it was "
                                       "launched; nothing has changed; send it again")
@@ -116,6 +134,13 @@ void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* r
   Finish(ToGrpcStatus(answered));
 }
 
+StepOrigin UnaryStep::origin() const {
+  return {.call = origin_,
+          .trace = trace_,
+          .session = session_ == nullptr ? 0 : session_->info.id,
+          .sequence = sent_.sequence};
+}
+
 void UnaryStep::Tell(const absl::Status& status, const grpc::ByteBuffer* answer) {
   for (UnaryWaiter* waiter : session_->answers.Finish(sent_, answer, host_.memory))
     waiter->Answer(status, answer);
@@ -123,6 +148,7 @@ void UnaryStep::Tell(const absl::Status& status, const grpc::ByteBuffer* answer)
 
 void UnaryStep::Answer(const absl::Status& status, const grpc::ByteBuffer* answer) {
   const std::lock_guard lock(mutex_);
+  host_.telemetry.NoteRepeated(origin(), status);
   if (status.ok()) *response_bytes_ = *answer;
   Finish(ToGrpcStatus(status));
 }

@@ -16,6 +16,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.pb.h"
+#include "service/call_origin.h"
 #include "service/service_host.h"
 #include "service/session_registry.h"
 #include "service/step_queue.h"
@@ -27,9 +28,9 @@ namespace reprise::service {
 
 class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public UnaryWaiter {
  public:
-  // The reactor of a new call. `request` and `response` live until it is over.
-  static grpc::ServerUnaryReactor* Start(const ServiceHost& host,
-                                         std::chrono::system_clock::time_point deadline,
+  // The reactor of a new call, of `account`. `request` and `response` live until it is over.
+  static grpc::ServerUnaryReactor* Start(const ServiceHost& host, const Account& account,
+                                         const grpc::CallbackServerContext& context,
                                          const grpc::ByteBuffer& request,
                                          grpc::ByteBuffer* response);
   ~UnaryStep() override;
@@ -52,20 +53,23 @@ class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public 
   void Answer(const absl::Status& status, const grpc::ByteBuffer* answer) override;
 
  private:
-  UnaryStep(const ServiceHost& host, std::chrono::system_clock::time_point deadline,
-            grpc::ByteBuffer* response);
+  UnaryStep(const ServiceHost& host, const Account& account,
+            const grpc::CallbackServerContext& context, grpc::ByteBuffer* response);
 
   // Errors end the call.
-  absl::Status Handle(const grpc::ByteBuffer& bytes);
+  absl::Status Handle(const Account& account, const grpc::ByteBuffer& bytes);
   // Errors leave the step unqueued.
   absl::Status Convert(const grpc::ByteBuffer& bytes);
   absl::Status Serialize(const engine::StepResult& result);
+  StepOrigin origin() const;
   // Ends the step in the session's UnaryAnswers; `answer` is nullptr where it was refused.
   void Tell(const absl::Status& status, const grpc::ByteBuffer* answer);
 
   const ServiceHost host_;
   const std::chrono::system_clock::time_point deadline_;
   grpc::ByteBuffer* const response_bytes_;
+  const CallOrigin origin_;
+  TraceId trace_;  // the step's own, or the call's
   std::atomic<bool> cancelled_ = false;
   std::mutex mutex_;  // held while the call is ended
   std::shared_ptr<ServedSession> session_;

@@ -13,6 +13,8 @@ namespace reprise::tools {
 
 // Where `serve` listens and the others connect when nothing else is said.
 inline constexpr std::string_view kDefaultAddress = "127.0.0.1:50061";
+// Where `top` looks for metrics when nothing else is said; `serve` has them where it is told to.
+inline constexpr std::string_view kDefaultMetricsAddress = "127.0.0.1:50062";
 
 // "unix:/path" (at most 107 bytes of path), "host:port" or "[v6]:port"; returns it unchanged.
 // Errors: InvalidArgument with what, got, allowed.

@@ -59,9 +59,17 @@ Command AddServeCommand(CLI::App* root);
 Command AddRunCommand(CLI::App* root);
 Command AddSchedCommand(CLI::App* root);
 Command AddHealthCommand(CLI::App* root);
+Command AddTopCommand(CLI::App* root);
+Command AddSessionsCommand(CLI::App* root);
+Command AddReplayCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
 Command AddBenchCommand(CLI::App* root);
 Command AddTuneCommand(CLI::App* root);
+
+// What can be timed: each adds its subcommand to `bench`.
+Command AddBenchAttentionCommand(CLI::App* bench);
+Command AddBenchLinearCommand(CLI::App* bench);
+Command AddBenchStepCommand(CLI::App* bench);
 
 // Adds an option whose text goes through `parse` (string_view to StatusOr of something that
 // converts to T). A refusal becomes a usage error that names the option. `type` is what help calls

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
-#include "tools/address.h"
 #include "tools/cli.h"
 #include "tools/connection.h"
+#include "tools/connection_flags.h"
 #include "tools/console.h"
 #include "tools/units.h"
 
@@ -23,14 +23,16 @@ constexpr char kExamples[] =
     "Exits with 0 when the server says SERVING: it has loaded, captured, and can run steps.";
 
 struct HealthFlags {
-  std::string address{kDefaultAddress};
+  ConnectionOptions connection;
   std::chrono::nanoseconds wait{0};
 };
 
 absl::Status Health(const HealthFlags& flags, Console* console) {
-  REPRISE_RETURN_IF_ERROR(
-      WaitUntilServing(OpenChannel(flags.address), flags.address, flags.wait, nullptr));
-  console->Print(absl::StrCat("SERVING on ", flags.address, "\n"));
+  const std::string& address = flags.connection.address;
+  REPRISE_RETURN_IF_ERROR(CheckConnectionOptions(flags.connection));
+  REPRISE_ASSIGN_OR_RETURN(const Connection connection, Connection::Open(flags.connection));
+  REPRISE_RETURN_IF_ERROR(WaitUntilServing(connection.channel(), address, flags.wait, nullptr));
+  console->Print(absl::StrCat("SERVING on ", address, "\n"));
   return absl::OkStatus();
 }
 
@@ -40,10 +42,10 @@ Command AddHealthCommand(CLI::App* root) {
   auto flags = std::make_shared<HealthFlags>();
   CLI::App* app = root->add_subcommand("health", "Ask a server whether it is ready");
   app->footer(kExamples);
-  AddOption(app, "--address", &flags->address, ParseAddress, "ADDRESS",
-            std::string(kDefaultAddress), "Of the server: HOST:PORT or unix:PATH");
+  AddAddressOption(app, &flags->connection);
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "0s",
             "Wait this long for it to become ready");
+  AddProofOptions(app, &flags->connection);
   return {app,
           [flags](const Invocation& invocation) { return Health(*flags, invocation.console); }};
 }

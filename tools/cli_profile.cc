@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/resolved_options.h"
-#include "models/kv_pool.h"
-#include "models/model_source.h"
 #include "runtime/status_macros.h"
+#include "tools/bench/bench_flags.h"
+#include "tools/bench/report_parts.h"
 #include "tools/cli.h"
 #include "tools/console.h"
 #include "tools/device_flags.h"
 #include "tools/engine_flags.h"
 #include "tools/profile/bandwidth.h"
+#include "tools/profile/decode_points.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
 #include "tools/profile/telemetry.h"
@@ -36,8 +36,6 @@ constexpr char kExamples[] =
     "\n"
     "docs/profile.md says what each number is; docs/profile.schema.json describes the JSON.";
 
-constexpr uint32_t kBandwidthPasses = 8;
-
 struct ProfileFlags {
   EngineFlags engine;
   ProfileOptions profile;
@@ -48,35 +46,6 @@ struct ProfileFlags {
 absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
   REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, 1, 1u << 30));
   return std::vector<uint32_t>(values.begin(), values.end());
-}
-
-// Refuses what cannot be measured before anything is loaded, and lets a pool of no given size be as
-// large as the largest point needs.
-absl::Status FitPool(ProfileFlags* flags) {
-  engine::DecodeEngineOptions& engine = flags->engine.engine;
-  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model,
-                           models::ReadModelSpec(flags->engine.source));
-  REPRISE_ASSIGN_OR_RETURN(const engine::ResolvedOptions resolved,
-                           engine::ResolveOptions(engine, model, {}));
-  const auto geometry =
-      models::KvGeometry::For(model, engine.block_size, *resolved.options.kv_dtype);
-  const std::vector<int64_t>& buckets = resolved.options.decode_buckets;
-  const uint64_t pool_blocks = engine.kv_cache_bytes / geometry.BlockBytes();
-  if (engine.kv_cache_bytes != 0 && pool_blocks < 2) return absl::OkStatus();  // the engine says it
-  REPRISE_RETURN_IF_ERROR(
-      CheckPoints(flags->profile, resolved.limits,
-                  static_cast<uint32_t>(*std::max_element(buckets.begin(), buckets.end())),
-                  engine.block_size, pool_blocks == 0 ? 0 : pool_blocks - 1));
-  if (engine.kv_cache_bytes == 0) {
-    // And the scratch block.
-    engine.kv_cache_bytes =
-        (BlocksNeeded(flags->profile, engine.block_size) + 1) * geometry.BlockBytes();
-  }
-  return absl::OkStatus();
-}
-
-nlohmann::json TextOrNull(const std::string& text) {
-  return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
 }
 
 nlohmann::json ProfileToJson(const ProfileFlags& flags, const LoadedEngine& loaded,
@@ -102,16 +71,14 @@ nlohmann::json ProfileToJson(const ProfileFlags& flags, const LoadedEngine& load
   return json;
 }
 
-std::vector<PointProfile> PointsOf(const ProfileOptions& options) {
-  std::vector<PointProfile> points;
-  for (const uint32_t rows : options.rows) {
-    for (const uint32_t context : options.contexts) {
-      PointProfile& point = points.emplace_back();
-      point.rows = rows;
-      point.context = context;
-    }
+std::vector<PointProfile> ProfilesOf(const ProfileOptions& options) {
+  std::vector<PointProfile> profiles;
+  for (const DecodePoint& point : PointsOf(options)) {
+    PointProfile& profile = profiles.emplace_back();
+    profile.rows = point.rows;
+    profile.context = point.context;
   }
-  return points;
+  return profiles;
 }
 
 // Every point in every round. What ends it early leaves the rounds that are complete.
@@ -184,7 +151,7 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
   REPRISE_RETURN_IF_ERROR(MeasureDevice(flags, loaded, console, &context));
   console->Print(ProfileHeader(context));
   interrupt->Arm();
-  std::vector<PointProfile> points = PointsOf(flags.profile);
+  std::vector<PointProfile> points = ProfilesOf(flags.profile);
   const absl::Status status = MeasureRounds(flags.profile, *interrupt, &profiler, console, &points);
   console->ClearProgress();
   std::erase_if(points, [](const PointProfile& p) { return p.round_replay_ns.empty(); });
@@ -204,7 +171,7 @@ absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
         "allowed: no --poison");
   }
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
-  REPRISE_RETURN_IF_ERROR(FitPool(&flags));
+  REPRISE_RETURN_IF_ERROR(FitPool(PointsOf(flags.profile), &flags.engine));
   flags.profile.rounds = std::min(flags.profile.rounds, flags.profile.iterations);
   flags.engine.diagnostics.random_kv_cache = true;
   Interrupt interrupt;
@@ -229,15 +196,7 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
       app, "--warmup", &flags->profile.warmup,
       [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 20); }, "N", "16",
       "Steps before them, in every round");
-  AddOption(
-      app, "--bandwidth-bytes", &flags->bandwidth_bytes,
-      [](std::string_view text) -> absl::StatusOr<uint64_t> {
-        REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
-        if (bytes >= uint64_t{1} << 20 && bytes <= uint64_t{1} << 40) return bytes;
-        return absl::InvalidArgumentError(
-            absl::StrCat("size: got \"", std::string(text), "\", allowed: 1MiB to 1TiB"));
-      },
-      "SIZE", "", "Memory that the bandwidth is measured over (default: 4GiB, host 512MiB)");
+  AddBandwidthOption(app, &flags->bandwidth_bytes);
   app->add_option("--json", flags->json_file,
                   "Write all figures to this file too; -: to stdout, and text to stderr")
       ->type_name("FILE");

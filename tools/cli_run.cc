@@ -70,7 +70,9 @@ absl::Status Run(const RunFlags& flags, const Invocation& invocation) {
                         .shows_text = ShowsText(flags.generate),
                         .json_file = flags.generate.json_file,
                         .server = ServerInfoOf(*loaded.engine),
-                        .batcher = {.prefill_first = true, .eager = flags.generate.eager},
+                        .batcher = {.prefill_first = true,
+                                    .eager = flags.generate.eager,
+                                    .steps_per_request = flags.generate.steps_per_request},
                         .stats = StatsOptionsOf(flags, loaded.engine->info()),
                         .channel = &channel,
                         .source = &channel,
@@ -99,8 +101,11 @@ Command AddRunCommand(CLI::App* root) {
   AddOption(app, "--bandwidth", &flags->bandwidth, ParseBandwidth, "SIZE/s", "",
             "Memory bandwidth, such as 4.70TB/s: shows each decode step beside its floor")
       ->group("Measuring");
-  AddEngineOptions(app, &flags->engine);
-  return {app, [flags](const Invocation& invocation) { return Run(*flags, invocation); }};
+  AddEngineOptions(app, &flags->engine, /*offers_simulation=*/true);
+  return {app, [flags](const Invocation& invocation) {
+            flags->engine.engine.max_steps_per_request = flags->generate.steps_per_request;
+            return Run(*flags, invocation);
+          }};
 }
 
 }  // namespace reprise::tools

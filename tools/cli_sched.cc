@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
-#include "tools/address.h"
 #include "tools/cli.h"
+#include "tools/connection_flags.h"
 #include "tools/generate.h"
 #include "tools/generate_flags.h"
 #include "tools/record.h"
@@ -46,7 +46,7 @@ constexpr char kPromptSources[] =
 constexpr std::chrono::seconds kDrainTime(5);
 
 struct SchedFlags {
-  std::string address{kDefaultAddress};
+  ConnectionOptions connection;
   std::chrono::nanoseconds wait = std::chrono::seconds(5);
   std::chrono::nanoseconds timeout{0};
   GenerateFlags generate;
@@ -145,7 +145,7 @@ nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
 absl::StatusOr<std::unique_ptr<GrpcClient>> Connect(const SchedFlags& flags,
                                                     const Interrupt& interrupt) {
   absl::StatusOr<std::unique_ptr<GrpcClient>> client =
-      GrpcClient::Connect({.address = flags.address,
+      GrpcClient::Connect({.connection = flags.connection,
                            .name = absl::StrCat("reprise sched ", REPRISE_VERSION),
                            .wait = flags.wait,
                            .timeout = flags.timeout,
@@ -155,12 +155,17 @@ absl::StatusOr<std::unique_ptr<GrpcClient>> Connect(const SchedFlags& flags,
 }
 
 absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
+  if (flags.batcher.eager && flags.batcher.steps_per_request != 1) {
+    return UsageError(absl::StrCat("steps-per-request: got ", flags.batcher.steps_per_request,
+                                   " with --eager, allowed with it: 1"));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckConnectionOptions(flags.connection));
   REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client, Connect(flags, interrupt));
   const DrainLimit limit(client.get(), &interrupt.requested());
-  invocation.console->Note(ServerText(client->description(), flags.address));
+  invocation.console->Note(ServerText(client->description(), flags.connection.address));
   Generation generation{.workload = workload,
                         .shows_text = ShowsText(flags.generate),
                         .json_file = flags.generate.json_file,
@@ -178,13 +183,13 @@ absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
   return Generate(std::move(generation), &interrupt, invocation.console);
 }
 
-void AddConnectionOptions(CLI::App* app, SchedFlags* flags) {
-  AddOption(app, "--address", &flags->address, ParseAddress, "ADDRESS",
-            std::string(kDefaultAddress), "Address of the server: HOST:PORT or unix:PATH");
+void AddServerOptions(CLI::App* app, SchedFlags* flags) {
+  AddAddressOption(app, &flags->connection);
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "5s",
             "Wait this long for the server to become ready");
   AddOption(app, "--timeout", &flags->timeout, ParseDuration, "TIME", "0",
             "Give up when the whole run takes longer; 0: never");
+  AddProofOptions(app, &flags->connection);
 }
 
 void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
@@ -228,7 +233,7 @@ Command AddSchedCommand(CLI::App* root) {
   auto flags = std::make_shared<SchedFlags>();
   CLI::App* app = root->add_subcommand("sched", "Drive a server: the reference external scheduler");
   app->footer(kExamples);
-  AddConnectionOptions(app, flags.get());
+  AddServerOptions(app, flags.get());
   NameOptionGroup(app, "Server");
   AddWorkloadOptions(app, flags.get());
   AddGenerateOptions(app, &flags->generate);
@@ -236,6 +241,7 @@ Command AddSchedCommand(CLI::App* root) {
   NameOptionGroup(app, "Scheduling");
   return {app, [flags](const Invocation& invocation) {
             flags->batcher.eager = flags->generate.eager;
+            flags->batcher.steps_per_request = flags->generate.steps_per_request;
             // Small enough that prompts are cut into chunks, so that a demo shows it.
             if (flags->demo && flags->batcher.step_tokens == 0) flags->batcher.step_tokens = 64;
             return Sched(*flags, invocation);

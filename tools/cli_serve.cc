@@ -14,13 +14,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/resolved_options.h"
+#include "kernels/step/step_limits.h"
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
+#include "service/identity/identity_file.h"
 #include "service/message_bounds.h"
 #include "service/server.h"
 #include "service/transport/listen_address.h"
 #include "tools/address.h"
 #include "tools/cli.h"
+#include "tools/connection_flags.h"
 #include "tools/console.h"
 #include "tools/engine_flags.h"
 #include "tools/signals.h"
@@ -42,13 +45,18 @@ constexpr char kExamples[] =
 
 constexpr std::chrono::seconds kHealthInterval(1);
 
+// Some tokens for a round trip, and other sessions wait a few steps longer at most.
+constexpr uint32_t kDefaultStepsPerRequest = 8;
+
 constexpr uint64_t kMinDefaultMessage = uint64_t{4} << 20;
 constexpr uint64_t kMaxMessage = uint64_t{1} << 30;
 
 struct ServeFlags {
   EngineFlags engine;
   service::ServerOptions server;
+  std::string identities_file;
   uint32_t max_message_bytes = 0;  // 0: what the model's largest step needs
+  bool json_notes = false;
 };
 
 // A message limit that every step within the engine's limits fits, before there is an engine or a
@@ -78,6 +86,8 @@ absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* conso
 // What the main thread is told by the signal thread and the server's.
 class ServeState {
  public:
+  explicit ServeState(bool json_notes) : json_notes_(json_notes) {}
+
   // The signal thread. The first signal of a serving server asks for a drain; any other ends the
   // process here and now.
   void OnSignal(int signal, int count) {
@@ -88,7 +98,10 @@ class ServeState {
       return;
     }
     for (const service::SocketFile& file : sockets_) service::RemoveSocketFile(file);
-    std::fprintf(stderr, "\nreprise serve: %s: exits at once\n", NameOfSignal(signal).data());
+    const std::string note =
+        absl::StrCat("reprise serve: ", std::string(NameOfSignal(signal)), ": exits at once");
+    const std::string text = json_notes_ ? JsonNote(note) : absl::StrCat("\n", note, "\n");
+    std::fputs(text.c_str(), stderr);
     std::_Exit(ExitCodeOfSignal(signal));
   }
 
@@ -125,6 +138,7 @@ class ServeState {
 
  private:
   static constexpr size_t kMaxReports = 16;
+  const bool json_notes_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool serving_ = false;
@@ -151,13 +165,34 @@ std::string AwaitStop(const engine::DecodeEngine& engine, ServeState* state, Con
   }
 }
 
-absl::Status Serve(const ServeFlags& flags, Console& console) {
-  ServeState state;
+// A summary for people on stdout; where notes are JSON, a note alone.
+void TellServing(const engine::DecodeEngine& engine, const service::Server& server,
+                 Console* console) {
+  const std::string metrics = server.metrics_address();
+  const std::string serving = absl::StrCat("serving on ", absl::StrJoin(server.addresses(), ", "));
+  if (console->writes_json()) {
+    console->Note(absl::StrCat("reprise serve: ", serving,
+                               metrics.empty() ? "" : absl::StrCat("; metrics on ", metrics)));
+    return;
+  }
+  console->Print(absl::StrCat(EngineSummary(engine, console->width()), "\n", serving, "\n",
+                              metrics.empty() ? "" : absl::StrCat("metrics on ", metrics, "\n")));
+}
+
+absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& console) {
+  if (flags.json_notes) console.WriteNotesAsJson();
+  ServeState state(flags.json_notes);
   SignalWatcher watcher([&state](int signal, int count) { state.OnSignal(signal, count); });
   // The sockets come before the model: whether they are free shows in milliseconds, not after a
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.engine.device));
   service::ServerOptions options = flags.server;
+  options.commit = commit;
+  options.record.source = flags.engine.source;
+  if (!flags.identities_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(options.identities, service::ReadIdentities(flags.identities_file));
+  }
   REPRISE_ASSIGN_OR_RETURN(options.max_message_bytes, MaxMessageBytes(flags, &console));
   options.report = [&state](const std::string& what) { state.AddReport(what); };
   // The engine outlives the server that uses it.
@@ -165,11 +200,11 @@ absl::Status Serve(const ServeFlags& flags, Console& console) {
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
                            service::Server::Start(options));
   state.OwnSockets(server->addresses());
+  state.OwnSockets({server->metrics_address()});
   REPRISE_ASSIGN_OR_RETURN(loaded, LoadEngine(flags.engine, &console));
   server->AttachEngine(*loaded.engine);
   state.SetServing();
-  console.Print(absl::StrCat(EngineSummary(*loaded.engine, console.width()), "\nserving on ",
-                             absl::StrJoin(server->addresses(), ", "), "\n"));
+  TellServing(*loaded.engine, *server, &console);
 
   const std::string signal = AwaitStop(*loaded.engine, &state, &console);
   console.Note(absl::StrCat("reprise serve: ", signal,
@@ -200,6 +235,57 @@ void AddListenOption(CLI::App* app, ServeFlags* flags) {
       ->default_str(std::string(kDefaultAddress));
 }
 
+// Seeing what it does.
+void AddTelemetryOptions(CLI::App* app, ServeFlags* flags) {
+  AddOption(
+      app, "--metrics", &flags->server.metrics_listen,
+      [](std::string_view text) -> absl::StatusOr<std::string> {
+        REPRISE_ASSIGN_OR_RETURN(const service::ListenAddress address,
+                                 service::ParseListenAddress(text));
+        return address.text;
+      },
+      "ADDRESS", "",
+      "Answer GET /metrics for Prometheus there, HOST:PORT or unix:PATH, over plain HTTP and to "
+      "whoever can connect; an address that other hosts reach needs --allow-anyone");
+  app->add_option("--access-log", flags->server.access_log,
+                  "Append a line of JSON for each step request and session; -: to stderr")
+      ->type_name("FILE");
+  AddFileOption(app, "--record", &flags->server.record.directory,
+                "Record every session to a file in this directory, for `reprise replay`: prompts "
+                "and answers, readable by this user alone")
+      ->type_name("DIR");
+  AddOption(
+      app, "--record-limit", &flags->server.record.limit_bytes,
+      [](std::string_view text) { return ParseBytes(text); }, "SIZE", "1GiB",
+      "Of all recordings in that directory, earlier ones included; recording stops there and "
+      "serving goes on");
+  AddOption(
+      app, "--log-format", &flags->json_notes,
+      [](std::string_view text) -> absl::StatusOr<bool> {
+        if (text == "text" || text == "json") return text == "json";
+        return absl::InvalidArgumentError(
+            absl::StrCat("format: got \"", std::string(text), "\", allowed: text, json"));
+      },
+      "FORMAT", "text", "Of what the server notes on stderr: text, or json, a line each");
+}
+
+// Who may connect, and how they prove it.
+void AddIdentityOptions(CLI::App* app, ServeFlags* flags) {
+  service::ServerOptions* options = &flags->server;
+  AddFileOption(app, "--identities", &flags->identities_file,
+                "A file of who may use the server, how they prove it, and what they get (default: "
+                "everyone who reaches it may do everything)");
+  AddFileOption(app, "--tls-certificate", &options->tls.certificate,
+                "TLS on every TCP address, with this certificate");
+  AddFileOption(app, "--tls-key", &options->tls.key, "Its key");
+  AddFileOption(app, "--tls-client-ca", &options->tls.client_ca,
+                "The certificates that vouch for those of clients");
+  app->add_flag(
+      "--allow-anyone", options->allow_anyone,
+      "Serve on addresses that other hosts reach without both TLS and identities, and answer "
+      "metrics there");
+}
+
 // What clients may take of the server.
 void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   service::ServerOptions* options = &flags->server;
@@ -225,12 +311,31 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
             connections, "N", "0",
             "Of them, those of one host, or process on a unix socket; 0: half");
   AddOption(
+      app, "--max-steps-per-request", &flags->engine.engine.max_steps_per_request,
+      [](std::string_view text) { return ParseUnsigned(text, 1, kernels::kMaxStepsPerRequest); },
+      "K", absl::StrCat(kDefaultStepsPerRequest),
+      "Steps that one request may run on the device, between which nobody else's do");
+  AddOption(
+      app, "--max-joint-requests", &options->joint.max_requests,
+      [](std::string_view text) {
+        return ParseUnsigned(text, 1, service::JointLimits::kMaxRequests);
+      },
+      "N", "64", "Step requests of different sessions that may run in one replay; 1: each alone");
+  AddOption(
+      app, "--max-joint-tokens", &options->joint.max_given_tokens,
+      [](std::string_view text) { return ParseUnsigned(text, 0, ~uint32_t{0}); }, "N", "64",
+      "Prompt tokens that these may bring together; a request with more runs alone");
+  AddOption(
       app, "--max-sessions", &options->max_sessions,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 16); }, "N", "64",
       "Sessions open at a time");
   app->add_flag(
       "--allow-attention-trees", options->allow_attention_trees,
-      "Let clients replace the tree by which attention's plan decides (SetAttentionTree)");
+      "Let clients replace the tree by which attention's plan decides (SetAttentionTree); with "
+      "--identities their role says so");
+  app->add_flag("--allow-administration", options->allow_administration,
+                "Let whoever reaches the server list and evict sessions; with --identities their "
+                "role says so");
   const auto limit = [](std::string_view text) { return ParseUnsigned(text, 0, ~uint32_t{0}); };
   AddOption(app, "--max-session-rows", &options->session_limits.max_rows, limit, "N", "0",
             "Rows that one session may have resident; 0: all there are");
@@ -247,6 +352,19 @@ void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
   };
   AddOption(app, "--idle-timeout", &options->idle_timeout_ms, milliseconds, "TIME", "0s",
             "End sessions of which nothing was asked for so long; 0: never");
+  AddOption(app, "--resume-grace", &options->max_resume_grace_ms, milliseconds, "TIME", "30s",
+            "Longest that a session outlives a lost connection, where its client asks for it; 0: "
+            "not at all");
+  AddOption(
+      app, "--gather-time", &options->joint.max_wait_us,
+      [](std::string_view text) -> absl::StatusOr<uint64_t> {
+        REPRISE_ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, ParseDuration(text));
+        return static_cast<uint64_t>(
+            std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+      },
+      "TIME", "500us",
+      "Longest that a step waits for those of other sessions that are about to come, to run in one "
+      "replay with them, and at most a tenth of a step; 0: never");
   AddOption(app, "--drain-timeout", &options->drain_timeout_ms, milliseconds, "TIME", "10s",
             "How long a stop waits for accepted steps");
 }
@@ -255,16 +373,21 @@ void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
 
 Command AddServeCommand(CLI::App* root) {
   auto flags = std::make_shared<ServeFlags>();
+  flags->engine.engine.max_steps_per_request = kDefaultStepsPerRequest;
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kExamples);
   AddListenOption(app, flags.get());
+  AddTelemetryOptions(app, flags.get());
   AddLimitOptions(app, flags.get());
   AddTimeOptions(app, flags.get());
   NameOptionGroup(app, "Server");
-  AddEngineOptions(app, &flags->engine);
-  return {app,
-          [flags](const Invocation& invocation) { return Serve(*flags, *invocation.console); }};
+  AddIdentityOptions(app, flags.get());
+  NameOptionGroup(app, "Identity");
+  AddEngineOptions(app, &flags->engine, /*offers_simulation=*/true);
+  return {app, [flags](const Invocation& invocation) {
+            return Serve(*flags, invocation.commit, *invocation.console);
+          }};
 }
 
 }  // namespace reprise::tools

@@ -2,13 +2,20 @@
 #include "tools/connection.h"
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
+#include "runtime/status_macros.h"
+#include "service/identity/private_file.h"
+#include "service/identity/token_digest.h"
+#include "service/transport/tls_files.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -50,9 +57,39 @@ absl::Status Describe(const grpc::Status& status, HealthCheckResponse::ServingSt
   return FromGrpc(status, absl::StrCat("health check of the server at ", address));
 }
 
-}  // namespace
+using service::FileKind;
+using service::ReadPrivateFile;
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
+    const ConnectionOptions& options) {
+  if (options.tls_ca.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions tls;
+  REPRISE_ASSIGN_OR_RETURN(tls.pem_root_certs,
+                           ReadPrivateFile("TLS CA", options.tls_ca, FileKind::kTrusted));
+  REPRISE_RETURN_IF_ERROR(
+      service::CheckCertificate(absl::StrCat("TLS CA file ", options.tls_ca), tls.pem_root_certs));
+  if (!options.tls_certificate.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(
+        const service::TlsTexts own,
+        service::ReadTlsFiles({.certificate = options.tls_certificate, .key = options.tls_key}));
+    tls.pem_cert_chain = own.certificate;
+    tls.pem_private_key = own.key;
+  }
+  return grpc::SslCredentials(tls);
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  REPRISE_ASSIGN_OR_RETURN(const std::string text,
+                           ReadPrivateFile("token", path, FileKind::kSecret));
+  const std::string token(absl::StripTrailingAsciiWhitespace(text));
+  if (service::IsBearerToken(token)) return token;
+  return absl::InvalidArgumentError(
+      absl::StrCat("token file ", path, ": got no token, allowed: one line of 1 to ",
+                   service::TokenDigest::kMaxTokenBytes, " letters, digits and - . _ ~ + / ="));
+}
+
+std::shared_ptr<grpc::Channel> OpenChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A server that is starting up is found soon after it listens.
@@ -60,7 +97,25 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+}  // namespace
+
+absl::StatusOr<Connection> Connection::Open(const ConnectionOptions& options) {
+  Connection connection;
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials,
+                           CredentialsOf(options));
+  if (!options.token_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(const std::string token, ReadToken(options.token_file));
+    connection.authorization_ = absl::StrCat("Bearer ", token);
+  }
+  connection.channel_ = OpenChannel(options.address, credentials);
+  return connection;
+}
+
+void Connection::Prove(grpc::ClientContext* context) const {
+  if (!authorization_.empty()) context->AddMetadata("authorization", authorization_);
 }
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& what) {

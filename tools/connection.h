@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reaching a server: the channel, the standard health check, and errors that say which server and
-// why. What is said over the channel is sched/client.h's business.
+// Reaching a server: the channel, what proves who the client is, the standard health check, and
+// errors that say which server and why. What is said over the channel is sched/client.h's business.
 #ifndef REPRISE_TOOLS_CONNECTION_H_
 #define REPRISE_TOOLS_CONNECTION_H_
 
@@ -10,14 +10,36 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
 
 namespace reprise::tools {
 
-// A channel to `address` (see address.h), in plain text and without any proxy. Connects when it is
-// first used.
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
+// Files may be "": none.
+struct ConnectionOptions {
+  std::string address = {};  // see address.h
+  std::string tls_ca = {};   // what the server's certificate is checked by; none: plain text
+  std::string tls_certificate = {};  // the client's own, over TLS
+  std::string tls_key = {};
+  std::string token_file = {};  // a bearer's token, sent with every call
+};
+
+class Connection {
+ public:
+  // Without any proxy. Connects when it is first used. Errors name the file that cannot be read,
+  // that others may write or, of secrets, read, or that is not what it should be.
+  static absl::StatusOr<Connection> Open(const ConnectionOptions& options);
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Makes the call one of the token's identity. Before the call starts.
+  void Prove(grpc::ClientContext* context) const;
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+  std::string authorization_;  // "": none
+};
 
 // Same code, "`what`: message".
 absl::Status FromGrpc(const grpc::Status& status, const std::string& what);

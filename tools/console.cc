@@ -9,6 +9,8 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "service/utc_time.h"
 
 namespace reprise::tools {
 namespace {
@@ -52,6 +54,7 @@ void Console::Write(std::string_view bytes, std::FILE* file) {
 
 void Console::Note(std::string_view line) {
   ClearProgress();
+  if (json_notes_) return Write(JsonNote(line), stderr);
   if (stderr_is_terminal_ && (text_ == stderr || stdout_is_terminal_)) EndLine();
   Write(Paragraph(line, stderr_is_terminal_ ? TerminalWidth(STDERR_FILENO) : kNoWidth), stderr);
 }
@@ -85,6 +88,12 @@ size_t Console::width() const {
 
 // One column is left for the cursor.
 size_t Console::progress_width() const { return TerminalWidth(STDERR_FILENO) - 1; }
+
+std::string JsonNote(std::string_view message) {
+  const nlohmann::ordered_json note = {
+      {"time", service::UtcText(service::UtcNowNs())}, {"event", "note"}, {"message", message}};
+  return note.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
 
 std::string ProgressBar(double done, double total, size_t width) {
   const double share = total <= 0 ? 0.0 : std::clamp(done / total, 0.0, 1.0);

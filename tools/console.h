@@ -30,6 +30,9 @@ class Console {
   void EndLine();
   // To stderr, one line; on a terminal, broken at words where it is too long.
   void Note(std::string_view line);
+  // From here on notes are lines of JSON: JsonNote.
+  void WriteNotesAsJson() { json_notes_ = true; }
+  bool writes_json() const { return json_notes_; }
   // Redraws the progress line, at most ten times a second unless `now`; longer lines are cut to the
   // terminal's width.
   void Progress(const std::string& line, bool now = false);
@@ -56,11 +59,15 @@ class Console {
   bool stderr_is_terminal_;
   bool stdout_is_terminal_;
   std::FILE* text_ = stdout;
+  bool json_notes_ = false;
   bool line_open_ = false;  // the last text ended inside a line
   absl::Status status_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point last_draw_;
 };
+
+// {"time":"2026-11-23T09:15:02.000123Z","event":"note","message":"..."} and a newline.
+std::string JsonNote(std::string_view message);
 
 // "[########............]", `width` columns inside the brackets. done <= total; an empty bar when
 // total is 0.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/catalog.h"
 #include "runtime/status_macros.h"
+#include "tools/connection_flags.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -46,8 +47,10 @@ absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const DeviceFlags& flags, Co
 
 }  // namespace
 
-absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
+absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text, bool offers_simulation) {
   if (text == "auto") return DeviceChoice{};
+  if (text == "sim" && offers_simulation)
+    return DeviceChoice{.kind = runtime::DeviceKind::kHost, .simulated = true};
   if (text == "host") return DeviceChoice{.kind = runtime::DeviceKind::kHost};
   for (const runtime::DeviceKind kind : {runtime::DeviceKind::kCuda, runtime::DeviceKind::kHip}) {
     const std::string_view name = runtime::NameOf(kind);
@@ -60,12 +63,24 @@ absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text) {
   }
   return absl::InvalidArgumentError(absl::StrCat("device: got \"", std::string(text),
                                                  "\", allowed: auto, host, cuda, cuda:N, hip, "
-                                                 "hip:N"));
+                                                 "hip:N",
+                                                 offers_simulation ? ", sim" : ""));
 }
 
-void AddDeviceOptions(CLI::App* app, DeviceFlags* flags) {
-  AddOption(app, "--device", &flags->choice, ParseDeviceChoice, "DEVICE", "auto",
-            "auto (cuda or hip where it can be used, else host), host, cuda, cuda:N, hip or hip:N");
+void AddDeviceOptions(CLI::App* app, DeviceFlags* flags, bool offers_simulation) {
+  AddOption(
+      app, "--device", &flags->choice,
+      [offers_simulation](std::string_view text) {
+        return ParseDeviceChoice(text, offers_simulation);
+      },
+      "DEVICE", "auto",
+      absl::StrCat(
+          "auto (cuda or hip where it can be used, else host), host, cuda, cuda:N, hip",
+          offers_simulation ? ", hip:N, or sim (measured times and made-up tokens)" : " or hip:N"));
+  if (offers_simulation) {
+    AddFileOption(app, "--profile", &flags->profile_file,
+                  "What a step costs the simulated device: JSON of `reprise profile`");
+  }
   AddOption(
       app, "--host-threads", &flags->host_threads,
       [](std::string_view text) { return ParseUnsigned(text, 0, 1024); }, "N", "0",
@@ -74,6 +89,13 @@ void AddDeviceOptions(CLI::App* app, DeviceFlags* flags) {
                   "HIP runtime library to open, by path or name (default: libamdhip64.so of ROCm "
                   "7, 6, 5)")
       ->type_name("PATH");
+}
+
+absl::Status CheckDeviceFlags(const DeviceFlags& flags) {
+  if (flags.choice.simulated == !flags.profile_file.empty()) return absl::OkStatus();
+  return UsageError(flags.choice.simulated
+                        ? "device: got sim without --profile, allowed: with --profile FILE"
+                        : "profile: got --profile without --device sim, allowed: with it");
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Device>> OpenDevice(const DeviceFlags& flags,

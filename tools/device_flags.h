@@ -20,20 +20,26 @@ namespace reprise::tools {
 struct DeviceChoice {
   std::optional<runtime::DeviceKind> kind;  // unset: auto
   int ordinal = 0;
+  bool simulated = false;  // by `kind`, which is host then
 };
 
-// "auto", "host", "cuda", "cuda:1", "hip", "hip:1". Errors: InvalidArgument with what, got,
-// allowed.
-absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text);
+// "auto", "host", "cuda", "cuda:1", "hip", "hip:1"; "sim" where that is offered. Errors:
+// InvalidArgument with what, got, allowed.
+absl::StatusOr<DeviceChoice> ParseDeviceChoice(std::string_view text,
+                                               bool offers_simulation = false);
 
 struct DeviceFlags {
   DeviceChoice choice;
   int host_threads = 0;
-  std::string hip_library;  // as runtime::DeviceOptions::hip_library
+  std::string hip_library;   // as runtime::DeviceOptions::hip_library
+  std::string profile_file;  // of a simulated device; see simulated_device.h
 };
 
-// `flags` must outlive `app`.
-void AddDeviceOptions(CLI::App* app, DeviceFlags* flags);
+// `flags` must outlive `app`. offers_simulation: with --device sim and --profile, for commands that
+// serve or generate.
+void AddDeviceOptions(CLI::App* app, DeviceFlags* flags, bool offers_simulation = false);
+// Usage error unless a simulated device was given a profile, and no other one.
+absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
 // Picks the device, and says on stderr which and why where it was left open. Errors: the device's.
 absl::StatusOr<std::unique_ptr<runtime::Device>> OpenDevice(const DeviceFlags& flags,

@@ -14,6 +14,7 @@
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/tree_file.h"
+#include "tools/simulated_device.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -29,12 +30,6 @@ auto UnsignedIn(uint64_t min, uint64_t max) {
 absl::Status Refuse(std::string_view what, std::string_view got, std::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(what), ": got \"", std::string(got),
                                                  "\", allowed: ", std::string(allowed)));
-}
-
-absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text) {
-  if (text == "tuned") return engine::LinearPolicy::kTuned;
-  if (text == "portable") return engine::LinearPolicy::kPortable;
-  return Refuse("linear", text, "tuned, portable");
 }
 
 absl::StatusOr<uint64_t> ParseCacheBytes(std::string_view text) {
@@ -79,8 +74,11 @@ void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
       app, "--memory-fraction", &flags->engine.memory_fraction,
       [](std::string_view text) { return ParseDecimal(text, 0.01, 1.0); }, "F", "0.9",
       "Share of the device's memory to use in all, with --kv-cache auto");
-  AddOption(app, "--linear", &flags->engine.linear, ParseLinear, "POLICY", "tuned",
-            "tuned (the device's fastest kernels) or portable (the reference kernels, slow)");
+  AddOption(
+      app, "--linear", &flags->engine.linear, ParseLinear, "POLICY", "tuned",
+      "tuned (what is faster: packed on sm_90, else row-major), row-major (weights as they are "
+      "published), packed (weights in the order in which they are read; GPUs, bf16 and f16) "
+      "or portable (the reference kernels, slow)");
 }
 
 void AddStepOptions(CLI::App* app, EngineFlags* flags) {
@@ -192,10 +190,18 @@ absl::StatusOr<std::optional<runtime::DType>> ParseKvDType(std::string_view text
   return Refuse("kv dtype", text, "auto, bf16, f16, f32, fp8_e4m3, fp8_e5m2");
 }
 
-void AddEngineOptions(CLI::App* app, EngineFlags* flags) {
+absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text) {
+  using engine::LinearPolicy;
+  for (const auto policy : {LinearPolicy::kTuned, LinearPolicy::kRowMajor, LinearPolicy::kPacked,
+                            LinearPolicy::kPortable})
+    if (text == engine::NameOf(policy)) return policy;
+  return Refuse("linear", text, "tuned, row-major, packed, portable");
+}
+
+void AddEngineOptions(CLI::App* app, EngineFlags* flags, bool offers_simulation) {
   AddModelOptions(app, flags);
   NameOptionGroup(app, "Model");
-  AddDeviceOptions(app, &flags->device);
+  AddDeviceOptions(app, &flags->device, offers_simulation);
   AddMemoryOptions(app, flags);
   NameOptionGroup(app, "Device");
   AddStepOptions(app, flags);
@@ -213,7 +219,15 @@ absl::Status CheckSource(const models::ModelSource& source) {
 
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console) {
   LoadedEngine loaded;
+  REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.device));
   engine::DecodeEngineOptions options = flags.engine;
+  engine::EngineDiagnostics diagnostics = flags.diagnostics;
+  if (flags.device.choice.simulated) {
+    REPRISE_ASSIGN_OR_RETURN(const SimulatedDevice simulated,
+                             ReadSimulatedDevice(flags.device.profile_file));
+    REPRISE_RETURN_IF_ERROR(simulated.Apply(flags.source, &options, &diagnostics));
+    loaded.simulation = simulated.simulation;
+  }
   if (!flags.attention_tree_file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(const engine::NamedAttentionTree tree,
                              ReadAttentionTreeFile(flags.attention_tree_file));
@@ -222,7 +236,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
   REPRISE_ASSIGN_OR_RETURN(loaded.device, OpenDevice(flags.device, console));
   LoadProgressPrinter printer(console);
   absl::StatusOr<std::unique_ptr<engine::DecodeEngine>> engine =
-      engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, options, flags.diagnostics,
+      engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, options, diagnostics,
                                           std::ref(printer));
   console->ClearProgress();
   REPRISE_RETURN_IF_ERROR(engine.status());

@@ -37,11 +37,15 @@ absl::StatusOr<std::optional<runtime::DType>> ParseDType(std::string_view text);
 // Those, "fp8_e4m3" and "fp8_e5m2"; "auto" is unset. Errors: as above.
 absl::StatusOr<std::optional<runtime::DType>> ParseKvDType(std::string_view text);
 
-// `flags` must outlive `app`.
-void AddEngineOptions(CLI::App* app, EngineFlags* flags);
+// "tuned", "packed", "portable". Errors: as above.
+absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text);
 
-// The engine goes before its device.
+// `flags` must outlive `app`. offers_simulation: see AddDeviceOptions.
+void AddEngineOptions(CLI::App* app, EngineFlags* flags, bool offers_simulation = false);
+
+// The engine goes before its device, and what simulates one.
 struct LoadedEngine {
+  std::shared_ptr<const engine::Simulation> simulation;  // nullptr: the device is real
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<engine::DecodeEngine> engine;
 };

@@ -18,10 +18,6 @@ namespace {
 using engine::EngineInfo;
 using graphs::CapturedBucket;
 
-std::string_view NameOf(engine::LinearPolicy policy) {
-  return policy == engine::LinearPolicy::kTuned ? "tuned" : "portable";
-}
-
 std::string ModelText(const models::ModelSpec& model) {
   return absl::StrCat(model.name, ": ", model.architecture, ", ",
                       FormatCount(static_cast<uint64_t>(models::NumParameters(model))),
@@ -50,7 +46,7 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
   table.AddRow({"device", DeviceText(info.device)});
   table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), ", KV cache ",
                                         std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
-                                        std::string(NameOf(info.linear)))});
+                                        std::string(engine::NameOf(info.linear)))});
   table.AddRow({"memory", absl::StrCat("weights ", FormatBytes(info.memory.weights_bytes),
                                        ", KV cache ", FormatBytes(info.memory.kv_cache_bytes),
                                        ", workspace ", FormatBytes(info.memory.workspace_bytes),

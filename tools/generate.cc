@@ -43,6 +43,7 @@ void PrintFigures(const std::vector<Request>& requests, const Stats& stats, Cons
 
 absl::Status Generate(Generation generation, Interrupt* interrupt, Console* console) {
   const ServerInfo& server = generation.server;
+  REPRISE_RETURN_IF_ERROR(CheckBatcherOptions(server, generation.batcher));
   REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
                            MakeWorkload(generation.workload, server));
   BlockManager blocks(generation.source, {});

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/step/step_limits.h"
 #include "runtime/status_macros.h"
 #include "tools/units.h"
 
@@ -167,6 +168,12 @@ void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
   AddSamplingOptions(app, &flags->workload);
   NameOptionGroup(app, "Generation");
   app->add_flag("--eager", flags->eager, "Launch kernel by kernel instead of replaying graphs");
+  AddOption(
+      app, "--steps-per-request", &flags->steps_per_request,
+      [](std::string_view text) { return ParseUnsigned(text, 1, kernels::kMaxStepsPerRequest); },
+      "K", "1",
+      "Decode steps that one request runs, one after another on the device: tokens come K at a "
+      "time, for less work of the host");
   app->add_flag("--quiet", flags->quiet, "Print the tables, not the text");
   AddOption(
       app, "--warmup", &flags->warmup_steps,

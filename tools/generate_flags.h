@@ -15,6 +15,7 @@ namespace reprise::tools {
 struct GenerateFlags {
   WorkloadOptions workload;
   bool eager = false;
+  uint32_t steps_per_request = 1;
   bool quiet = false;  // no generated text
   uint64_t warmup_steps = 0;
   std::string json_file;

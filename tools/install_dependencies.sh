@@ -26,6 +26,7 @@ build_packages=(
   libabsl-dev
   libc-ares-dev
   libcli11-dev
+  libevent-dev
   libgrpc++-dev
   libhwy-dev
   libprotobuf-dev
@@ -47,9 +48,11 @@ test_packages=(
   libgtest-dev
   lld-19
   llvm-19
+  openssl
   pkgconf
   python3
   python3-grpcio
+  python3-prometheus-client
   rocm-device-libs
   shellcheck
 )

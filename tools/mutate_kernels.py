@@ -90,6 +90,15 @@ ATTENTION_ALONE = ("16 * (q >> 2)", "static_cast<uint32_t>(n) + (q >> 3)", "2 * 
                    "base[flip")
 
 
+# By which units a file's mutations are run, where mma alone would not do.
+UNITS = {
+    # What all block kernels share must hold for warps of 64 as well.
+    "block.h": ("mma", "mfma"),
+    # Behind mma's other kernels of packed weights, the op never chooses it.
+    "linear_packed_body.h": ("mfma",),
+}
+
+
 @dataclasses.dataclass
 class Mutation:
     path: str  # in the tree
@@ -119,8 +128,7 @@ def removals():
                 if "void Sync() const" in code:
                     continue
                 mutated = text[: match.start()] + ";" + text[match.end():]
-                # What all block kernels share must hold for warps of 64 as well.
-                for unit in ("mma", "mfma") if file.name == "block.h" else ("mma",):
+                for unit in UNITS.get(file.name, ("mma",)):
                     yield Mutation(str(file.relative_to(ROOT)), line, mutated,
                                    f"without {match.group()[:-1]}", ops, unit, tests)
             for match in ARRIVAL.finditer(text):

@@ -129,6 +129,8 @@ run_plain() {
 run_sanitized() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1:${ASAN_OPTIONS:-}"
   export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
+  local leaks="suppressions=${PWD}/cmake/lsan_suppressions.txt:print_suppressions=0"
+  export LSAN_OPTIONS="${leaks}:${LSAN_OPTIONS:-}"
   stage "Building for AddressSanitizer and UndefinedBehaviorSanitizer"
   cmake --preset asan
   cmake --build --preset asan
@@ -139,9 +141,9 @@ run_sanitized() {
   cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests \
     reprise_models_tests reprise_engine_tests reprise_service_tests
   stage "Running the tests of runtime, graphs, models, engine and service under ThreadSanitizer"
-  # The Python client drives the program, which is not built here.
+  # These drive the program, which is not built here.
   run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \
-    --exclude-regex '^service\.PythonClient\.'
+    --exclude-regex '^service\.(PythonClient|MetricsParser)\.'
 }
 
 stage "Installing what is missing"

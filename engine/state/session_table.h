@@ -7,6 +7,7 @@
 #define REPRISE_ENGINE_STATE_SESSION_TABLE_H_
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,6 +20,14 @@
 
 namespace reprise::engine {
 
+// What sessions of one account hold together; those that are being closed count until they are
+// gone.
+struct SessionAccount {
+  SessionLimits limits;
+  uint32_t num_rows = 0;
+  uint32_t num_blocks = 0;
+};
+
 struct Session {
   uint64_t epoch = 0;
   uint64_t next_sequence = 1;
@@ -27,9 +36,19 @@ struct Session {
   RowList rows;
   uint32_t num_blocks = 0;  // that it holds
   SessionLimits limits;
+  SessionAccount* account = nullptr;  // never nullptr of one that was opened
 
-  // OK when it may hold so many blocks more. Errors: ResourceExhausted (asked, held, allowed).
+  // OK when it, and its account, may hold so many blocks more. Errors: ResourceExhausted (asked,
+  // held, allowed).
   absl::Status CheckBlocks(uint32_t count) const;
+  // OK when its account has room for a step that adds and drops so many rows. Errors:
+  // ResourceExhausted (asked, held, allowed).
+  absl::Status CheckAccountRows(size_t num_added, size_t num_dropped) const;
+  // It was given blocks, or has given them back.
+  void AddBlocks(uint32_t count);
+  void RemoveBlocks(uint32_t count);
+  // `rows` has changed since it had `count_before`.
+  void NoteRows(uint32_t count_before) { account->num_rows += rows.count - count_before; }
   // Errors: FailedPrecondition on another epoch, or a sequence that is not the next.
   absl::Status CheckOrder(const StepRequest& request) const;
   // A step was launched.
@@ -40,11 +59,15 @@ class SessionTable {
  public:
   // Views of both; sessions' epochs count up from `first_epoch`.
   SessionTable(RowTable& rows, BlockLedger& ledger, uint64_t first_epoch)
-      : rows_(rows), ledger_(ledger), next_epoch_(first_epoch) {}
+      : rows_(rows), ledger_(ledger), accounts_(1), next_epoch_(first_epoch) {}
 
-  SessionInfo Open(const SessionLimits& limits);
+  AccountId OpenAccount(const SessionLimits& limits);
+  // REQUIRES: `account` is 0 or one that OpenAccount returned; any other aborts.
+  SessionInfo Open(const SessionLimits& limits, AccountId account);
   // Neither closed nor being closed.
   bool IsOpen(SessionId id) const;
+  // Errors: NotFound, also when it is being closed.
+  absl::StatusOr<SessionUse> Use(SessionId id) const;
   // Valid until the next Open, Close or EndStep. Errors: NotFound, also when it is being closed.
   absl::StatusOr<Session*> Find(SessionId id);
   // Both append the ids of blocks that became free with the session's end to `freed`, which may be
@@ -59,6 +82,7 @@ class SessionTable {
 
   RowTable& rows_;
   BlockLedger& ledger_;
+  std::deque<SessionAccount> accounts_;  // by id; sessions view them; the first has no limits
   absl::flat_hash_map<SessionId, Session> sessions_;
   SessionId next_session_ = 1;
   uint64_t next_epoch_;

@@ -2,8 +2,10 @@
 #include "engine/step/read.h"
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
 
 namespace reprise::engine {
 namespace {
@@ -31,6 +33,11 @@ ReportView ReadReport(const kernels::ResultEntryLayout& layout, const std::byte*
   return {.logprob = report.logprob, .rank = report.rank, .top = top};
 }
 
+RowStatus StatusOf(uint32_t flags) {
+  if ((flags & kernels::kResultStopped) != 0) return RowStatus::kStopped;
+  return (flags & kernels::kResultPaused) != 0 ? RowStatus::kPaused : RowStatus::kRan;
+}
+
 }  // namespace
 
 StepReader::StepReader(runtime::Stream& stream, const runtime::MappedRing& results,
@@ -42,8 +49,19 @@ StepReader::StepReader(runtime::Stream& stream, const runtime::MappedRing& resul
       vocab_size_(vocab_size),
       watchdog_timeout_ms_(watchdog_timeout_ms) {}
 
-absl::Status StepReader::Await(StepTicket ticket) const {
-  const auto published = [this, ticket] { return results_.Poll(ticket - 1) == ticket; };
+absl::Status StepReader::Await(StepTicket ticket, uint64_t first_replay,
+                               uint32_t num_replays) const {
+  for (uint32_t i = 0; i < num_replays; ++i) {
+    const absl::Status published = AwaitReplay(first_replay + i);
+    if (published.ok()) continue;
+    return absl::Status(published.code(), absl::StrCat("request ", ticket, ", step ", i + 1, " of ",
+                                                       num_replays, ": ", published.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepReader::AwaitReplay(uint64_t replay) const {
+  const auto published = [this, replay] { return results_.Poll(replay - 1) == replay; };
   const Clock::time_point give_up = Clock::now() + std::chrono::milliseconds(watchdog_timeout_ms_);
   // Until then the device is trusted; from then on it is asked how it is, now and again.
   while (!stream_.WaitUntil(published, Clock::now() + std::chrono::milliseconds(10))) {
@@ -51,59 +69,104 @@ absl::Status StepReader::Await(StepTicket ticket) const {
     if (!state.ok() && !absl::IsUnavailable(state))
       return absl::InternalError(absl::StrCat("device fault: ", state.message()));
     // Idle, and still nothing published: the step did not see its metadata.
-    if (state.ok() && !published())
-      return absl::InternalError(absl::StrCat("step ", ticket, " ended without a result"));
+    if (state.ok() && !published()) return absl::InternalError("ended without a result");
     if (Clock::now() > give_up)
       return absl::DeadlineExceededError(
-          absl::StrCat("step ", ticket, " has no result after ", watchdog_timeout_ms_, " ms"));
+          absl::StrCat("no result after ", watchdog_timeout_ms_, " ms"));
   }
   return absl::OkStatus();
 }
 
-void StepReader::Read(const InFlightStep& step, StepResult* result) const {
-  const std::byte* ring_entry = results_.HostEntry(step.ticket - 1);
-  kernels::ResultHeader header;
-  std::memcpy(&header, ring_entry, sizeof(header));
-  result->session = step.session;
-  result->sequence = step.sequence;
-  result->report = step.report;
-  result->report.attention_leaf = header.attention_leaf;
-  result->ledger = step.ledger;
-  result->ledger.device_ns = header.end_ns - header.begin_ns;
-  result->ledger.total_ns = static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - step.submitted).count());
-  result->rows.clear();
-  result->top_logprobs.clear();
-  result->prompt_logprobs.clear();
-  result->logits.clear();
-  uint32_t num_sampled = 0;
-  for (size_t i = 0; i < step.rows.size(); ++i) {
-    ReadRow(step.rows[i], ring_entry, static_cast<uint32_t>(i), num_sampled, result);
-    num_sampled += result->rows.back().sampled ? 1 : 0;
-    if (result->rows.back().status != RowStatus::kStopped) continue;
-    // It had a place in the graph and did nothing there.
-    StepReport& report = result->report;
-    --report.rows;
-    report.tokens -= step.rows[i].num_tokens;
-    report.padding_tokens += step.rows[i].num_tokens;
-    report.padding_rows += step.decode ? 1 : 0;
+void StepReader::Read(const InFlightStep& step, std::span<StepResult> results) const {
+  for (size_t r = 0; r < results.size(); ++r) {
+    StepResult& result = results[r];
+    result.session = step.requests[r].session;
+    result.sequence = step.requests[r].sequence;
+    result.ledger = step.requests[r].ledger;
+    result.rows.clear();
+    result.steps.clear();
+    result.top_logprobs.clear();
+    result.prompt_logprobs.clear();
+    result.logits.clear();
   }
-  ReadPromptLogprobs(step, ring_entry, num_sampled, result);
+  for (uint32_t i = 0; i < step.num_replays; ++i) ReadReplay(step, i, results);
+  const uint64_t begin_ns = HeaderOf(step, 0).begin_ns;
+  const Clock::time_point now = Clock::now();
+  for (size_t r = 0; r < results.size(); ++r) {
+    StepResult& result = results[r];
+    const uint32_t last = step.requests[r].num_replays - 1;
+    result.report = result.steps.front().report;
+    result.ledger.device_ns = HeaderOf(step, last).end_ns - begin_ns;
+    result.ledger.total_ns = static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now - step.submitted).count());
+  }
+}
+
+kernels::ResultHeader StepReader::HeaderOf(const InFlightStep& step, uint32_t replay) const {
+  kernels::ResultHeader header;
+  std::memcpy(&header, results_.HostEntry(step.first_replay - 1 + replay), sizeof(header));
+  return header;
+}
+
+void StepReader::ReadReplay(const InFlightStep& step, uint32_t index,
+                            std::span<StepResult> results) const {
+  const InFlightReplay& replay = step.replay(index);
+  const std::byte* const ring_entry = results_.HostEntry(step.first_replay - 1 + index);
+  const kernels::ResultHeader header = HeaderOf(step, index);
+  const std::byte* logits = ring_entry + layout_.logits;
+  StepReport all{};  // what ran
+  bool is_first = true;
+  uint32_t num_reports = 0;
+  // Of a request with fewer replays, rows have no room in later ones, and do nothing there.
+  const auto has_replay = [&](size_t r) { return index < step.requests[r].num_replays; };
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (!has_replay(r)) continue;
+    const InFlightRequest::Range& rows = step.requests[r].rows(index);
+    SingleStep& outcome = results[r].steps.emplace_back();
+    outcome = {.num_rows = rows.count,
+               .report = replay.report,
+               .device_ns = header.end_ns - header.begin_ns};
+    StepReport& report = outcome.report;
+    report.attention_leaf = header.attention_leaf;
+    report.rows = report.tokens = 0;
+    report.is_first = std::exchange(is_first, false);
+    for (uint32_t i = rows.begin; i < rows.begin + rows.count; ++i) {
+      ReadRow(replay.rows[i], ring_entry, i, num_reports, logits, &results[r]);
+      const RowOutcome& row = results[r].rows.back();
+      num_reports += row.sampled ? 1 : 0;
+      if (row.has_logits) logits += vocab_size_ * sizeof(float);
+      if (row.status != RowStatus::kRan) continue;
+      ++report.rows;
+      report.tokens += replay.rows[i].num_tokens;
+    }
+    all.rows += report.rows;
+    all.tokens += report.tokens;
+  }
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (!has_replay(r)) continue;
+    StepReport& report = results[r].steps.back().report;
+    report.other_rows = all.rows - report.rows;
+    report.other_tokens = all.tokens - report.tokens;
+    // Rows that did nothing had a place in the graph.
+    report.padding_tokens += replay.report.tokens - all.tokens;
+    if (replay.decode) report.padding_rows += replay.report.rows - all.rows;
+    num_reports = ReadPromptLogprobs(replay, step.requests[r].rows(index), ring_entry, num_reports,
+                                     &results[r]);
+  }
 }
 
 void StepReader::ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index,
-                         uint32_t report, StepResult* result) const {
+                         uint32_t report, const std::byte* logits, StepResult* result) const {
   kernels::RowResult got;
   std::memcpy(&got, ring_entry + sizeof(kernels::ResultHeader) + index * sizeof(got), sizeof(got));
   RowOutcome& out = result->rows.emplace_back();
-  out = {
-      .row = row.row,
-      .status = (got.flags & kernels::kResultStopped) != 0 ? RowStatus::kStopped : RowStatus::kRan,
-      .sampled = (got.flags & kernels::kResultSampled) != 0,
-      .token = got.token,
-      .logprob = got.logprob,
-      .context_length = got.context_length,
-      .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift)};
+  out = {.row = row.row,
+         .status = StatusOf(got.flags),
+         .sampled = (got.flags & kernels::kResultSampled) != 0,
+         .token = got.token,
+         .logprob = got.logprob,
+         .context_length = got.context_length,
+         .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift)};
   if ((got.flags & kernels::kResultLogprobs) != 0) {
     const ReportView view = ReadReport(layout_, ring_entry, report, result);
     out.rank = view.rank;
@@ -112,18 +175,20 @@ void StepReader::ReadRow(const InFlightRow& row, const std::byte* ring_entry, ui
   if ((got.flags & kernels::kResultLogits) != 0) {
     const size_t begin = result->logits.size();
     result->logits.resize(begin + vocab_size_);
-    std::memcpy(result->logits.data() + begin, ring_entry + layout_.logits + begin * sizeof(float),
-                vocab_size_ * sizeof(float));
+    std::memcpy(result->logits.data() + begin, logits, vocab_size_ * sizeof(float));
     out.has_logits = true;
   }
 }
 
-void StepReader::ReadPromptLogprobs(const InFlightStep& step, const std::byte* ring_entry,
-                                    uint32_t first_report, StepResult* result) const {
+uint32_t StepReader::ReadPromptLogprobs(const InFlightReplay& replay,
+                                        const InFlightRequest::Range& rows,
+                                        const std::byte* ring_entry, uint32_t first_report,
+                                        StepResult* result) const {
   uint32_t report = first_report;
-  for (size_t i = 0; i < step.rows.size(); ++i) {
-    const InFlightRow& row = step.rows[i];
-    if (result->rows[i].status == RowStatus::kStopped) continue;
+  const size_t first_outcome = result->rows.size() - rows.count;
+  for (uint32_t i = 0; i < rows.count; ++i) {
+    const InFlightRow& row = replay.rows[rows.begin + i];
+    if (result->rows[first_outcome + i].status != RowStatus::kRan) continue;
     for (uint32_t j = 0; j < row.num_prompt_logprobs; ++j) {
       const ReportView view = ReadReport(layout_, ring_entry, report++, result);
       result->prompt_logprobs.push_back({.row = row.row,
@@ -133,6 +198,7 @@ void StepReader::ReadPromptLogprobs(const InFlightStep& step, const std::byte* r
                                          .top = view.top});
     }
   }
+  return report;
 }
 
 }  // namespace reprise::engine

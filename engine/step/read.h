@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,16 +30,41 @@ struct InFlightRow {
   uint32_t num_prompt_logprobs = 0;
 };
 
-// A step between Submit and Wait.
-struct InFlightStep {
-  StepTicket ticket = 0;  // its ring entries are those of step ticket - 1
-  SessionId session = 0;
-  uint64_t sequence = 0;
+// A replay that was launched.
+struct InFlightReplay {
   std::vector<InFlightRow> rows;  // in result order
   bool decode = false;            // a decode graph
   StepReport report;              // every row counts as one that runs
-  StepLedger ledger;              // the host's part until the launch
+};
+
+// A request of a launch, and where its rows are among those of the replays.
+struct InFlightRequest {
+  struct Range {
+    uint32_t begin = 0;
+    uint32_t count = 0;
+  };
+  SessionId session = 0;
+  uint64_t sequence = 0;
+  uint32_t num_replays = 1;  // of those of the launch, the first ones
+  Range first;
+  Range repeat;
+  StepLedger ledger = {};  // the host's part until the last launch
+  std::vector<RefusedRow> refused_rows = {};
+
+  const Range& rows(uint32_t replay) const { return replay == 0 ? first : repeat; }
+};
+
+// What was launched for one request, or for several together, between Submit and Wait.
+struct InFlightStep {
+  StepTicket ticket = 0;      // its metadata is in the entry of ticket - 1
+  uint64_t first_replay = 0;  // its number; its results are in the entry of first_replay - 1
+  uint32_t num_replays = 1;
+  std::vector<InFlightRequest> requests;
+  InFlightReplay first;
+  InFlightReplay repeat;  // each later one
   std::chrono::steady_clock::time_point submitted;
+
+  const InFlightReplay& replay(uint32_t index) const { return index == 0 ? first : repeat; }
 };
 
 class StepReader {
@@ -48,18 +74,26 @@ class StepReader {
              const kernels::ResultEntryLayout& layout, uint32_t vocab_size,
              uint64_t watchdog_timeout_ms);
 
-  // Blocks until the step is published. Errors: Internal (device fault, or the device is idle and
-  // has published nothing), DeadlineExceeded (watchdog). Thread: any, one at a time.
-  absl::Status Await(StepTicket ticket) const;
-  // The whole result. REQUIRES: Await(step.ticket) was OK.
-  void Read(const InFlightStep& step, StepResult* result) const;
+  // Blocks until these replays are published, the steps of request `ticket`, which errors name.
+  // Errors: Internal (device fault, or the device is idle and has published nothing),
+  // DeadlineExceeded (watchdog, for each of them). Thread: any, one at a time.
+  absl::Status Await(StepTicket ticket, uint64_t first_replay, uint32_t num_replays) const;
+  // The whole result of each request. REQUIRES: Await was OK for the step's replays.
+  void Read(const InFlightStep& step, std::span<StepResult> results) const;
 
  private:
-  // A row's part of the result: `report` is that of its sampled token.
+  absl::Status AwaitReplay(uint64_t replay) const;
+  kernels::ResultHeader HeaderOf(const InFlightStep& step, uint32_t replay) const;
+  // Appends the rows and the outcome of one replay to the results of the requests that it is of.
+  void ReadReplay(const InFlightStep& step, uint32_t index, std::span<StepResult> results) const;
+  // A row's part of the result: `report` is that of its sampled token, `logits` where its logits
+  // are, if it returns them.
   void ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index, uint32_t report,
-               StepResult* result) const;
-  void ReadPromptLogprobs(const InFlightStep& step, const std::byte* ring_entry,
-                          uint32_t first_report, StepResult* result) const;
+               const std::byte* logits, StepResult* result) const;
+  // Of the rows of one request, which are the result's last. Returns the report behind theirs.
+  uint32_t ReadPromptLogprobs(const InFlightReplay& replay, const InFlightRequest::Range& rows,
+                              const std::byte* ring_entry, uint32_t first_report,
+                              StepResult* result) const;
 
   runtime::Stream& stream_;
   const runtime::MappedRing& results_;

@@ -71,18 +71,27 @@ absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,
   return graphs * g.mixed_->captured()[0].device_bytes;
 }
 
-absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const StagedStep& staged, Form form) {
-  const auto rows = static_cast<int64_t>(staged.runs.size());
+absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const LaunchTotals& launch, Form form) {
+  const int64_t rows = launch.num_rows;
   // A step that only drops, adds or appends replays the smallest decode graph; no row runs in it.
   const int64_t at_least_one = std::max<int64_t>(rows, 1);
-  if (form == Form::kProfiled) return PickProfiled(staged.all_single ? at_least_one : 0);
-  if (staged.all_single && at_least_one <= decode_->table().max_capacity())
-    return Target{.graphs = decode_.get(), .size = at_least_one, .decode = true};
-  if (static_cast<int64_t>(staged.num_tokens) <= mixed_->table().max_capacity())
-    return Target{.graphs = mixed_.get(), .size = staged.num_tokens, .decode = false};
-  return absl::OutOfRangeError(absl::StrCat(
-      "the step has ", staged.num_tokens, " query tokens in ", rows, " rows; allowed: at most ",
-      mixed_->table().max_capacity(), " in the largest mixed bucket"));
+  if (form == Form::kProfiled) return PickProfiled(launch.all_single ? at_least_one : 0);
+  if (launch.all_single) return PickSingle(at_least_one);
+  return PickMixed(launch.num_tokens, rows);
+}
+
+absl::StatusOr<StepGraphs::Target> StepGraphs::PickSingle(int64_t rows) {
+  if (rows <= decode_->table().max_capacity())
+    return Target{.graphs = decode_.get(), .size = rows, .decode = true};
+  return PickMixed(rows, rows);
+}
+
+absl::StatusOr<StepGraphs::Target> StepGraphs::PickMixed(int64_t tokens, int64_t rows) {
+  if (tokens <= mixed_->table().max_capacity())
+    return Target{.graphs = mixed_.get(), .size = tokens, .decode = false};
+  return absl::OutOfRangeError(
+      absl::StrCat("the step has ", tokens, " query tokens in ", rows, " rows; allowed: at most ",
+                   mixed_->table().max_capacity(), " in the largest mixed bucket"));
 }
 
 absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(int64_t rows) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
 // mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. It picks the
-// smallest graph that serves a step: step 4 of the way of a step. Threads: one at a time, as for
+// smallest graph that serves a launch: step 4 of the way of a step. Threads: one at a time, as for
 // GraphManager; what was captured at start may be read from any thread.
 #ifndef REPRISE_ENGINE_STEP_SELECT_H_
 #define REPRISE_ENGINE_STEP_SELECT_H_
@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
-#include "engine/step/validate.h"
+#include "engine/step/launch_totals.h"
 #include "engine/step_program.h"
 #include "engine/step_stamps.h"
 #include "graphs/graph_manager.h"
@@ -49,7 +49,9 @@ class StepGraphs {
   enum class Form : uint8_t { kPlain, kProfiled };
   // Errors: OutOfRange beyond the largest mixed bucket; FailedPrecondition for a profiled step that
   // is no decode step or has no profiled graph.
-  absl::StatusOr<Target> Pick(const StagedStep& staged, Form form);
+  absl::StatusOr<Target> Pick(const LaunchTotals& launch, Form form);
+  // The plain graphs for so many rows of one query token. Errors: OutOfRange likewise.
+  absl::StatusOr<Target> PickSingle(int64_t rows);
 
   std::span<const graphs::CapturedBucket> decode_buckets() const { return decode_->captured(); }
   std::span<const graphs::CapturedBucket> mixed_buckets() const { return mixed_->captured(); }
@@ -65,6 +67,7 @@ class StepGraphs {
       : stream_(stream), program_(program), max_rows_(max_rows) {}
   absl::StatusOr<std::unique_ptr<graphs::GraphManager>> CaptureKind(
       bool mixed, graphs::GraphManagerOptions options);
+  absl::StatusOr<Target> PickMixed(int64_t tokens, int64_t rows);
   // The profiled graph of the decode bucket that serves `rows`. Errors: FailedPrecondition without
   // it.
   absl::StatusOr<Target> PickProfiled(int64_t rows);

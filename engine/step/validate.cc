@@ -31,6 +31,16 @@ StepValidator::StepValidator(const kernels::StepLimits& limits,
 
 absl::Status StepValidator::Validate(const StepRequest& request, const RowList& list,
                                      uint32_t max_rows) {
+  refused_.clear();
+  refused_ids_.clear();
+  blamed_.clear();
+  isolates_ = request.isolate_bad_rows;
+  if (isolates_) return ValidateIsolated(request, list, max_rows);
+  return Attempt(request, list, max_rows);
+}
+
+absl::Status StepValidator::Attempt(const StepRequest& request, const RowList& list,
+                                    uint32_t max_rows) {
   counts_.clear();
   absl::Status status;
   try {
@@ -57,27 +67,37 @@ void StepValidator::Abandon() { UndoCounts(); }
 
 absl::Status StepValidator::Stage(const StepRequest& request, const RowList& list) {
   ++stamp_;
+  staged_.request = &request;
   staged_.runs.clear();
   staged_.drop_slots.clear();
   staged_.append_targets.clear();
   staged_.mask_slots.clear();
   staged_.prefix_rows.clear();
-  sampling_words_ = 0;
+  staged_.num_sampling_words = 0;
   skips_stopped_ = false;
   staged_.num_tokens = 0;
   staged_.num_given_tokens = 0;
   staged_.all_single = true;
   add_notes_.assign(request.add.size(), AddNote{});
+  REPRISE_RETURN_IF_ERROR(CheckNumSteps(request));
   REPRISE_RETURN_IF_ERROR(StageDrops(request));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageAdds(request));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageAppends(request));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageMasks(request));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StagePrefixes(request, list));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageChunks(request));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageContinues(request, list));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   // A continue_all that only finds rows that have stopped may have been sent before that was known.
-  if (staged_.runs.empty() && !skips_stopped_ && request.drop.empty() && request.add.empty() &&
-      request.append.empty() && request.masks.empty() && request.prefixes.empty()) {
+  if (staged_.runs.empty() && !skips_stopped_ && refused_.empty() && request.drop.empty() &&
+      request.add.empty() && request.append.empty() && request.masks.empty() &&
+      request.prefixes.empty()) {
     return absl::InvalidArgumentError(
         "the step names no row; allowed: at least one drop, add, append, mask, prefix, chunk or "
         "continue");
@@ -87,27 +107,53 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
                                               " query tokens; allowed: at most ",
                                               limits_.max_step_tokens, ", the largest bucket"));
   }
-  for (const RowAdd& add : request.add) REPRISE_RETURN_IF_ERROR(CheckContextWritten(add));
+  staged_.num_going_on = static_cast<uint32_t>(
+      std::ranges::count_if(staged_.runs, [](const StagedRun& run) { return run.goes_on(); }));
+  staged_.num_replays = 1;
+  for (const StagedRun& run : staged_.runs)
+    staged_.num_replays = std::max(staged_.num_replays, 1 + run.num_repeats);
+  for (const RowAdd& add : request.add)
+    REPRISE_RETURN_IF_ERROR(Blame(add.row, CheckContextWritten(add)));
   return CheckSamplingOfStep(request);
 }
 
-absl::Status StepValidator::CheckSamplingOfStep(const StepRequest& request) const {
-  const uint64_t sampling_bytes = sampling_words_ * sizeof(uint32_t);
+absl::Status StepValidator::CheckNumSteps(const StepRequest& request) const {
+  if (request.num_steps >= 1 && request.num_steps <= limits_.max_steps_per_request)
+    return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("num_steps is ", request.num_steps, "; allowed: 1 to ",
+                                            limits_.max_steps_per_request,
+                                            ", max_steps_per_request"));
+}
+
+absl::Status StepValidator::CheckSamplingOfStep(const StepRequest& request) {
+  const uint64_t sampling_bytes = staged_.num_sampling_words * sizeof(uint32_t);
   if (sampling_bytes > limits_.max_sampling_bytes) {
     return absl::OutOfRangeError(absl::StrCat(
         "sampling parameters of the step's rows take ", sampling_bytes, " bytes; allowed: at most ",
         limits_.max_sampling_bytes,
         " in one step (logit_bias, allowed_tokens and history count); spread them over several"));
   }
-  uint64_t logit_rows = 0, prompt_logprobs = 0;
+  uint64_t& logit_rows = staged_.num_logit_rows;
+  uint64_t& prompt_logprobs = staged_.num_prompt_logprobs;
+  logit_rows = prompt_logprobs = 0;
   for (const StagedRun& run : staged_.runs) {
     const bool added = run.ref.add != kNoSlot;
     const bool returns = added
                              ? request.add[run.ref.add].sampling.return_logits
                              : (rows_.state(run.ref.slot).features & kernels::kFeatureLogits) != 0;
-    if (run.sample && !run.stopped && returns) ++logit_rows;
+    if (run.goes_on() && returns) {
+      if (request.num_steps > 1) {
+        REPRISE_RETURN_IF_ERROR(Blame(
+            run.row, absl::InvalidArgumentError(absl::StrCat(
+                         "num_steps is ", request.num_steps, " and row ", run.row,
+                         " returns its logits; allowed: num_steps of 1, because its caller chooses "
+                         "the next token"))));
+      }
+      ++logit_rows;
+    }
     if (!run.stopped) prompt_logprobs += run.num_prompt_logprobs();
   }
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   if (logit_rows > limits_.max_logit_rows) {
     return absl::OutOfRangeError(absl::StrCat("return_logits: ", logit_rows,
                                               " rows of the step return their logits; allowed: at "
@@ -143,18 +189,22 @@ void StepValidator::UndoCounts() {
 }
 
 absl::Status StepValidator::StageDrops(const StepRequest& request) {
-  for (const uint32_t row : request.drop) {
-    const uint32_t slot = rows_.Find(request.session, row);
-    if (slot == kNoSlot)
-      return absl::NotFoundError(absl::StrCat("drop: row ", row, " is not resident"));
-    SlotNote& note = Note(slot);
-    if (note.dropped)
-      return absl::InvalidArgumentError(absl::StrCat("drop: row ", row, " is named twice"));
-    note.dropped = true;
-    for (const uint32_t block : rows_.table(slot).first(rows_.state(slot).table_length))
-      CountTable(block, -1);
-    staged_.drop_slots.push_back(slot);
-  }
+  for (const uint32_t row : request.drop)
+    REPRISE_RETURN_IF_ERROR(Blame(row, StageDrop(request, row)));
+  return absl::OkStatus();
+}
+
+absl::Status StepValidator::StageDrop(const StepRequest& request, uint32_t row) {
+  const uint32_t slot = rows_.Find(request.session, row);
+  if (slot == kNoSlot)
+    return absl::NotFoundError(absl::StrCat("drop: row ", row, " is not resident"));
+  SlotNote& note = Note(slot);
+  if (note.dropped)
+    return absl::InvalidArgumentError(absl::StrCat("drop: row ", row, " is named twice"));
+  note.dropped = true;
+  for (const uint32_t block : rows_.table(slot).first(rows_.state(slot).table_length))
+    CountTable(block, -1);
+  staged_.drop_slots.push_back(slot);
   return absl::OkStatus();
 }
 
@@ -220,33 +270,41 @@ absl::Status StepValidator::CheckNewBlocks(const StepRequest& request, uint32_t 
   return absl::OkStatus();
 }
 
-absl::Status StepValidator::StageAdds(const StepRequest& request) {
+absl::Status StepValidator::CheckFreeSlots(const StepRequest& request) const {
   const size_t available = rows_.num_free() + request.drop.size();
-  if (request.add.size() > available) {
-    return absl::ResourceExhaustedError(absl::StrCat("the step adds ", request.add.size(),
-                                                     " rows; ", available, " of max_rows ",
-                                                     rows_.max_rows(), " are free"));
+  if (request.add.size() <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the step adds ", request.add.size(), " rows; ",
+                                                   available, " of max_rows ", rows_.max_rows(),
+                                                   " are free"));
+}
+
+absl::Status StepValidator::StageAdds(const StepRequest& request) {
+  // Of rows that are refused alone none needs a slot.
+  if (!isolates_) REPRISE_RETURN_IF_ERROR(CheckFreeSlots(request));
+  for (size_t i = 0; i < request.add.size(); ++i)
+    REPRISE_RETURN_IF_ERROR(Blame(request.add[i].row, StageAdd(request, i)));
+  return CheckFreeSlots(request);
+}
+
+absl::Status StepValidator::StageAdd(const StepRequest& request, size_t index) {
+  const RowAdd& add = request.add[index];
+  const uint32_t slot = rows_.Find(request.session, add.row);
+  if (slot != kNoSlot && !Note(slot).dropped)
+    return absl::AlreadyExistsError(absl::StrCat("add: row ", add.row, " is resident already"));
+  for (size_t j = 0; j < index; ++j) {
+    if (request.add[j].row == add.row)
+      return absl::InvalidArgumentError(absl::StrCat("add: row ", add.row, " is named twice"));
   }
-  for (size_t i = 0; i < request.add.size(); ++i) {
-    const RowAdd& add = request.add[i];
-    const uint32_t slot = rows_.Find(request.session, add.row);
-    if (slot != kNoSlot && !Note(slot).dropped)
-      return absl::AlreadyExistsError(absl::StrCat("add: row ", add.row, " is resident already"));
-    for (size_t j = 0; j < i; ++j) {
-      if (request.add[j].row == add.row)
-        return absl::InvalidArgumentError(absl::StrCat("add: row ", add.row, " is named twice"));
-    }
-    REPRISE_RETURN_IF_ERROR(CheckSamplingParams(add.row, add.sampling, limits_, eos_token_ids_,
-                                                ++bias_stamp_, token_stamps_));
-    REPRISE_RETURN_IF_ERROR(CheckHistory(add));
-    sampling_words_ += SamplingWordsOf(add, limits_.vocab_size, eos_token_ids_);
-    REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
-    const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
-    if (add.context_length > room || add.context_length >= limits_.max_context_length) {
-      return absl::OutOfRangeError(absl::StrCat(
-          "row ", add.row, ": context_length is ", add.context_length, "; allowed: at most ", room,
-          " (its blocks) and less than ", limits_.max_context_length, " (the limit)"));
-    }
+  REPRISE_RETURN_IF_ERROR(CheckSamplingParams(add.row, add.sampling, limits_, eos_token_ids_,
+                                              ++bias_stamp_, token_stamps_));
+  REPRISE_RETURN_IF_ERROR(CheckHistory(add));
+  staged_.num_sampling_words += SamplingWordsOf(add, limits_.vocab_size, eos_token_ids_);
+  REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
+  const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
+  if (add.context_length > room || add.context_length >= limits_.max_context_length) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "row ", add.row, ": context_length is ", add.context_length, "; allowed: at most ", room,
+        " (its blocks) and less than ", limits_.max_context_length, " (the limit)"));
   }
   return absl::OkStatus();
 }
@@ -266,24 +324,27 @@ absl::Status StepValidator::Resolve(const StepRequest& request, uint32_t row, Ro
 }
 
 absl::Status StepValidator::StageAppends(const StepRequest& request) {
-  for (size_t i = 0; i < request.append.size(); ++i) {
-    const RowAppend& append = request.append[i];
-    RowRef ref;
-    REPRISE_RETURN_IF_ERROR(Resolve(request, append.row, &ref));
-    uint32_t& noted = ref.add != kNoSlot ? add_notes_[ref.add].append : Note(ref.slot).append;
-    if (noted != kNoSlot)
-      return absl::InvalidArgumentError(
-          absl::StrCat("append: row ", append.row, " is named twice"));
-    if (append.blocks.empty())
-      return absl::InvalidArgumentError(
-          absl::StrCat("append: row ", append.row, " gets 0 blocks; allowed: at least 1"));
-    const std::span<const uint32_t> before =
-        ref.add != kNoSlot ? request.add[ref.add].blocks
-                           : rows_.table(ref.slot).first(rows_.state(ref.slot).table_length);
-    REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, append.row, before, append.blocks));
-    noted = static_cast<uint32_t>(i);
-    staged_.append_targets.push_back(ref);
-  }
+  for (size_t i = 0; i < request.append.size(); ++i)
+    REPRISE_RETURN_IF_ERROR(Blame(request.append[i].row, StageAppend(request, i)));
+  return absl::OkStatus();
+}
+
+absl::Status StepValidator::StageAppend(const StepRequest& request, size_t index) {
+  const RowAppend& append = request.append[index];
+  RowRef ref;
+  REPRISE_RETURN_IF_ERROR(Resolve(request, append.row, &ref));
+  uint32_t& noted = ref.add != kNoSlot ? add_notes_[ref.add].append : Note(ref.slot).append;
+  if (noted != kNoSlot)
+    return absl::InvalidArgumentError(absl::StrCat("append: row ", append.row, " is named twice"));
+  if (append.blocks.empty())
+    return absl::InvalidArgumentError(
+        absl::StrCat("append: row ", append.row, " gets 0 blocks; allowed: at least 1"));
+  const std::span<const uint32_t> before =
+      ref.add != kNoSlot ? request.add[ref.add].blocks
+                         : rows_.table(ref.slot).first(rows_.state(ref.slot).table_length);
+  REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, append.row, before, append.blocks));
+  noted = static_cast<uint32_t>(index);
+  staged_.append_targets.push_back(ref);
   return absl::OkStatus();
 }
 
@@ -306,24 +367,43 @@ uint32_t StepValidator::BlockAt(const StepRequest& request, const RowRef& ref, u
   return request.append[append].blocks[index - before.size()];
 }
 
-absl::Status StepValidator::CheckRoom(const StepRequest& request, const StagedRun& run) {
-  if (run.stopped) return absl::OkStatus();
-  const uint64_t end = static_cast<uint64_t>(run.context_before) + run.num_tokens;
+absl::Status StepValidator::CheckRoom(const StepRequest& request, StagedRun* run) {
+  if (run->stopped) return absl::OkStatus();
+  const uint64_t end = static_cast<uint64_t>(run->context_before) + run->num_tokens;
   if (end > limits_.max_context_length) {
-    return absl::OutOfRangeError(absl::StrCat("row ", run.row, ": context of ", end,
+    return absl::OutOfRangeError(absl::StrCat("row ", run->row, ": context of ", end,
                                               " tokens; allowed: at most ",
                                               limits_.max_context_length));
   }
-  const uint64_t room = static_cast<uint64_t>(TableLength(request, run.ref)) * limits_.block_size;
+  const uint64_t room = static_cast<uint64_t>(TableLength(request, run->ref)) * limits_.block_size;
   if (end > room) {
-    return absl::OutOfRangeError(absl::StrCat("row ", run.row, ": context of ", end,
+    return absl::OutOfRangeError(absl::StrCat("row ", run->row, ": context of ", end,
                                               " tokens; its block table has room for ", room));
   }
-  const uint32_t first = run.context_before / limits_.block_size;
-  const auto last = static_cast<uint32_t>((end - 1) / limits_.block_size);
-  for (uint32_t i = first; i <= last; ++i) {
+  run->room = static_cast<uint32_t>(std::min<uint64_t>(room, limits_.max_context_length));
+  run->num_repeats = NumRepeats(request, *run);
+  return CheckOwnBlocks(request, *run, run->context_before,
+                        static_cast<uint32_t>(end) + run->num_repeats);
+}
+
+uint32_t StepValidator::NumRepeats(const StepRequest& request, const StagedRun& run) const {
+  if (!run.goes_on()) return 0;
+  const uint32_t left = run.room - run.context_before - run.num_tokens;
+  const uint32_t most = std::min(request.num_steps - 1, left);
+  const bool added = run.ref.add != kNoSlot;
+  const uint32_t budget = added ? request.add[run.ref.add].sampling.max_new_tokens
+                                : rows_.state(run.ref.slot).sampling.max_new_tokens;
+  if (budget == 0) return most;
+  const uint32_t sampled = 1 + (added ? 0 : rows_.state(run.ref.slot).num_samples);
+  return std::min(most, budget - std::min(budget, sampled));
+}
+
+absl::Status StepValidator::CheckOwnBlocks(const StepRequest& request, const StagedRun& run,
+                                           uint32_t begin, uint32_t end) {
+  for (uint32_t i = begin / limits_.block_size; i <= (end - 1) / limits_.block_size; ++i) {
     const uint32_t block = BlockAt(request, run.ref, i);
     if (ledger_.rows_naming(block) > 1) {
+      is_conflict_ = true;
       return absl::FailedPreconditionError(
           absl::StrCat("row ", run.row, ": appends to block ", block, ", which ",
                        ledger_.rows_naming(block), " rows share; allowed: blocks of one row"));
@@ -333,123 +413,26 @@ absl::Status StepValidator::CheckRoom(const StepRequest& request, const StagedRu
 }
 
 absl::Status StepValidator::StageMasks(const StepRequest& request) {
-  for (const RowMask& mask : request.masks) {
-    RowRef ref;
-    REPRISE_RETURN_IF_ERROR(Resolve(request, mask.row, &ref));
-    if (ref.add != kNoSlot) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "mask: row ", mask.row, " is added by this step; allowed: allowed_tokens of its add"));
-    }
-    SlotNote& note = Note(ref.slot);
-    if (note.masked)
-      return absl::InvalidArgumentError(absl::StrCat("mask: row ", mask.row, " is named twice"));
-    note.masked = true;
-    REPRISE_RETURN_IF_ERROR(CheckAllowedTokens(mask.row, mask.allowed_tokens, limits_));
-    if (!mask.allowed_tokens.empty())
-      sampling_words_ += SamplingWords(MaskWords(limits_.vocab_size));
-    staged_.mask_slots.push_back(ref.slot);
-  }
+  for (const RowMask& mask : request.masks)
+    REPRISE_RETURN_IF_ERROR(Blame(mask.row, StageMask(request, mask)));
   return absl::OkStatus();
 }
 
-absl::Status StepValidator::StageChunks(const StepRequest& request) {
-  for (const RowChunk& chunk : request.chunks) {
-    StagedRun run{.row = chunk.row,
-                  .tokens = chunk.tokens,
-                  .sample = chunk.sample,
-                  .prompt_logprobs = chunk.prompt_logprobs,
-                  .next_token = chunk.next_token};
-    REPRISE_RETURN_IF_ERROR(Resolve(request, chunk.row, &run.ref));
-    const bool added = run.ref.add != kNoSlot;
-    run.stopped = !added && rows_.state(run.ref.slot).stopped;
-    bool& runs = added ? add_notes_[run.ref.add].runs : Note(run.ref.slot).runs;
-    if (runs)
-      return absl::InvalidArgumentError(absl::StrCat("chunk: row ", chunk.row, " is named twice"));
-    runs = true;
-    if (chunk.tokens.empty())
-      return absl::InvalidArgumentError(
-          absl::StrCat("chunk: row ", chunk.row, " has 0 tokens; allowed: at least 1"));
-    if (chunk.tokens.size() > limits_.max_step_tokens) {
-      return absl::OutOfRangeError(absl::StrCat("chunk: row ", chunk.row, " has ",
-                                                chunk.tokens.size(), " tokens; allowed: at most ",
-                                                limits_.max_step_tokens));
-    }
-    for (const uint32_t token : chunk.tokens) {
-      if (token >= limits_.vocab_size) {
-        return absl::InvalidArgumentError(absl::StrCat("chunk: row ", chunk.row, ": token id ",
-                                                       token, "; allowed: less than ",
-                                                       limits_.vocab_size, ", the vocabulary"));
-      }
-    }
-    if (chunk.next_token && !chunk.prompt_logprobs) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "chunk: row ", chunk.row,
-          ": next_token is set without prompt_logprobs; allowed: with it alone, which it is for"));
-    }
-    if (chunk.next_token && *chunk.next_token >= limits_.vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat("chunk: row ", chunk.row, ": next_token is ",
-                                                     *chunk.next_token, "; allowed: less than ",
-                                                     limits_.vocab_size, ", the vocabulary"));
-    }
-    run.num_tokens = static_cast<uint32_t>(chunk.tokens.size());
-    run.context_before =
-        added ? request.add[run.ref.add].context_length : rows_.state(run.ref.slot).context_length;
-    REPRISE_RETURN_IF_ERROR(CheckRoom(request, run));
-    staged_.num_tokens += run.num_tokens;
-    staged_.num_given_tokens += run.num_tokens;
-    // Decode graphs have no room for the logits of prompt tokens.
-    staged_.all_single &= run.num_tokens == 1 && run.num_prompt_logprobs() == 0;
-    staged_.runs.push_back(run);
-    if (staged_.num_tokens > limits_.max_step_tokens) break;  // Stage reports it
+absl::Status StepValidator::StageMask(const StepRequest& request, const RowMask& mask) {
+  RowRef ref;
+  REPRISE_RETURN_IF_ERROR(Resolve(request, mask.row, &ref));
+  if (ref.add != kNoSlot) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mask: row ", mask.row, " is added by this step; allowed: allowed_tokens of its add"));
   }
-  return absl::OkStatus();
-}
-
-absl::Status StepValidator::StageContinue(const StepRequest& request, uint32_t row, uint32_t slot) {
-  StagedRun run{.ref = {.slot = slot}, .row = row, .sample = true, .num_tokens = 1};
-  run.context_before = rows_.state(slot).context_length;
-  run.stopped = rows_.state(slot).stopped;
-  REPRISE_RETURN_IF_ERROR(CheckRoom(request, run));
-  Note(slot).runs = true;
-  ++staged_.num_tokens;
-  staged_.runs.push_back(run);
-  return absl::OkStatus();
-}
-
-absl::Status StepValidator::StageContinues(const StepRequest& request, const RowList& list) {
-  if (request.continue_all) {
-    if (!request.continue_rows.empty())
-      return absl::InvalidArgumentError(absl::StrCat("continue_all is set and continue_rows names ",
-                                                     request.continue_rows.size(),
-                                                     " rows; allowed: one of the two"));
-    for (uint32_t slot = list.first; slot != kNoSlot; slot = rows_.state(slot).next) {
-      const SlotNote& note = Note(slot);
-      const RowState& state = rows_.state(slot);
-      if (note.dropped || note.runs || !state.can_continue) continue;
-      if (state.stopped) {
-        skips_stopped_ = true;
-        continue;
-      }
-      REPRISE_RETURN_IF_ERROR(StageContinue(request, rows_.state(slot).row, slot));
-    }
-    return absl::OkStatus();
-  }
-  for (const uint32_t row : request.continue_rows) {
-    RowRef ref;
-    REPRISE_RETURN_IF_ERROR(Resolve(request, row, &ref));
-    const bool runs = ref.add != kNoSlot ? add_notes_[ref.add].runs : Note(ref.slot).runs;
-    if (runs)
-      return absl::InvalidArgumentError(
-          absl::StrCat("continue: row ", row, " is named twice, or by a chunk too"));
-    const bool can =
-        ref.add == kNoSlot && (rows_.state(ref.slot).can_continue || rows_.state(ref.slot).stopped);
-    if (!can) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "continue: row ", row,
-          " has no sampled token to go on from; allowed: rows whose last run sampled"));
-    }
-    REPRISE_RETURN_IF_ERROR(StageContinue(request, row, ref.slot));
-  }
+  SlotNote& note = Note(ref.slot);
+  if (note.masked)
+    return absl::InvalidArgumentError(absl::StrCat("mask: row ", mask.row, " is named twice"));
+  note.masked = true;
+  REPRISE_RETURN_IF_ERROR(CheckAllowedTokens(mask.row, mask.allowed_tokens, limits_));
+  if (!mask.allowed_tokens.empty())
+    staged_.num_sampling_words += SamplingWords(MaskWords(limits_.vocab_size));
+  staged_.mask_slots.push_back(ref.slot);
   return absl::OkStatus();
 }
 

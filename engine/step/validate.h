@@ -13,8 +13,10 @@
 #include "absl/status/status.h"
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
+#include "engine/step/request_filter.h"
 #include "engine/step/sampling.h"
 #include "engine/step_request.h"
+#include "engine/step_result.h"
 #include "kernels/step/step_limits.h"
 
 namespace reprise::engine {
@@ -34,6 +36,8 @@ struct StagedRun {
   bool sample = false;
   uint32_t num_tokens = 0;
   uint32_t context_before = 0;
+  uint32_t room = 0;             // tokens that its table and the limits have room for; 0 if stopped
+  uint32_t num_repeats = 0;      // tokens that it may run in the request's later steps
   bool stopped = false;          // known to have stopped: its tokens take no room
   bool prompt_logprobs = false;  // and those of `tokens`
   std::optional<uint32_t> next_token = {};
@@ -41,11 +45,15 @@ struct StagedRun {
   uint32_t num_prompt_logprobs() const {
     return prompt_logprobs ? num_tokens - (next_token ? 0 : 1) : 0;
   }
+  // Named by the request's later steps.
+  bool goes_on() const { return sample && !stopped; }
 };
 
-// A checked step. Views into the request and the validator's scratch: valid until the next
-// Validate.
+// A checked step. Views the request and the validator's scratch: valid until the next Validate.
 struct StagedStep {
+  // What takes effect: the request, or what is left of it without the rows that are refused alone.
+  // The indices below are into it.
+  const StepRequest* request = nullptr;
   std::vector<StagedRun> runs;         // chunks first, then continues
   std::vector<uint32_t> drop_slots;    // by request.drop index
   std::vector<RowRef> append_targets;  // by request.append index
@@ -53,6 +61,13 @@ struct StagedStep {
   std::vector<RowRef> prefix_rows;     // of all request.prefixes, one after the other
   uint32_t num_tokens = 0;
   uint32_t num_given_tokens = 0;
+  uint32_t num_going_on = 0;  // runs
+  // Of what one step may ask for.
+  uint64_t num_sampling_words = 0;
+  uint64_t num_logit_rows = 0;
+  uint64_t num_prompt_logprobs = 0;
+  // Of the request: its num_steps, or fewer where no run may bring a token in the last of them.
+  uint32_t num_replays = 1;
   // A decode bucket serves: every run has one query token and no prompt_logprobs.
   bool all_single = true;
 };
@@ -68,6 +83,9 @@ class StepValidator {
   // `max_rows` of them; 0: no limit of its own.
   absl::Status Validate(const StepRequest& request, const RowList& list, uint32_t max_rows = 0);
   const StagedStep& staged() const { return staged_; }
+  // Of the last successful Validate: rows that were refused alone, which `staged()` says nothing
+  // of. The caller may move them away.
+  std::vector<RefusedRow>& refused_rows() { return refused_; }
   // Takes back what the last successful Validate did to the ledger; for a step that fails behind
   // it.
   void Abandon();
@@ -89,27 +107,55 @@ class StepValidator {
   };
 
   SlotNote& Note(uint32_t slot);
+  // Validate, without looking whose fault an error is.
+  absl::Status Attempt(const StepRequest& request, const RowList& list, uint32_t max_rows);
+  absl::Status ValidateIsolated(const StepRequest& request, const RowList& list, uint32_t max_rows);
+  // What would take long to look through where nothing ends at the first error.
+  absl::Status CheckNumEntries(const StepRequest& request) const;
+  // `error` is this row's: passed on, or noted, where bad rows are refused alone.
+  absl::Status Blame(uint32_t row, absl::Status error);
+  // An error where rows have been blamed: what follows may count on what they said.
+  absl::Status StopIfBlamed() const;
+  // Errors: OutOfRange, too many.
+  absl::Status RefuseAlone(std::vector<RefusedRow>* rows);
+  bool IsRefused(uint32_t row) const;
+
   absl::Status Stage(const StepRequest& request, const RowList& list);
   // Errors: ResourceExhausted.
   absl::Status CheckRowsOfSession(const StepRequest& request, const RowList& list,
                                   uint32_t max_rows) const;
+  absl::Status CheckFreeSlots(const StepRequest& request) const;
   absl::Status StageDrops(const StepRequest& request);
+  absl::Status StageDrop(const StepRequest& request, uint32_t row);
   absl::Status StageAdds(const StepRequest& request);
+  absl::Status StageAdd(const StepRequest& request, size_t index);
   absl::Status StageAppends(const StepRequest& request);
+  absl::Status StageAppend(const StepRequest& request, size_t index);
   absl::Status StageMasks(const StepRequest& request);
+  absl::Status StageMask(const StepRequest& request, const RowMask& mask);
   absl::Status StagePrefixes(const StepRequest& request, const RowList& list);
+  absl::Status StageMember(const StepRequest& request, uint32_t row);
   // Of every group that the request names, a row that stays in it. It is known who leaves.
   void FindMembersWhoStay(const StepRequest& request, const RowList& list);
   // The rows of request.prefixes[index], of which `refs` says where they are, against one another
   // and the group's other rows.
   absl::Status CheckPrefix(const StepRequest& request, size_t index, std::span<const RowRef> refs);
+  // One row of a group. `shared`: the blocks of `model`, with which it is compared.
+  absl::Status CheckMember(const StepRequest& request, const PrefixGroup& prefix, size_t index,
+                           const RowRef& ref, uint32_t model, std::span<const uint32_t> shared);
+  std::span<const uint32_t> FirstBlocks(const StepRequest& request, const RowRef& ref,
+                                        uint32_t count);
   absl::Status StageChunks(const StepRequest& request);
+  absl::Status StageChunk(const StepRequest& request, const RowChunk& chunk);
+  absl::Status CheckTokens(const RowChunk& chunk) const;
   absl::Status CheckHistory(const RowAdd& add) const;
   // The blocks hold what the row counts on: tokens that the session itself has written.
   absl::Status CheckContextWritten(const RowAdd& add) const;
   // What all rows of the step together may ask of sampling.
-  absl::Status CheckSamplingOfStep(const StepRequest& request) const;
+  absl::Status CheckSamplingOfStep(const StepRequest& request);
   absl::Status StageContinues(const StepRequest& request, const RowList& list);
+  absl::Status StageContinueAll(const StepRequest& request, const RowList& list);
+  absl::Status StageContinueRow(const StepRequest& request, uint32_t row);
   absl::Status StageContinue(const StepRequest& request, uint32_t row, uint32_t slot);
 
   // The row as the step's earlier operations leave it. Errors: NotFound.
@@ -118,8 +164,14 @@ class StepValidator {
   absl::Status CheckNewBlocks(const StepRequest& request, uint32_t row,
                               std::span<const uint32_t> before, std::span<const uint32_t> added);
   // `num_tokens` fit behind the row's context: table, limit, and no block that another row reads
-  // too.
-  absl::Status CheckRoom(const StepRequest& request, const StagedRun& run);
+  // too. Says what else may follow: room and num_repeats.
+  absl::Status CheckRoom(const StepRequest& request, StagedRun* run);
+  // The blocks of positions [begin, end) are the row's alone.
+  absl::Status CheckOwnBlocks(const StepRequest& request, const StagedRun& run, uint32_t begin,
+                              uint32_t end);
+  // Tokens that the run may bring beside its own, by its room and its budget.
+  uint32_t NumRepeats(const StepRequest& request, const StagedRun& run) const;
+  absl::Status CheckNumSteps(const StepRequest& request) const;
   uint32_t TableLength(const StepRequest& request, const RowRef& ref);
   uint32_t BlockAt(const StepRequest& request, const RowRef& ref, uint32_t index);
   void CountTable(uint32_t block, int delta);
@@ -139,8 +191,18 @@ class StepValidator {
   uint64_t table_stamp_ = 0;
   std::vector<uint64_t> token_stamps_;  // by token id: bias_stamp_ of the list that last named it
   uint64_t bias_stamp_ = 0;
-  uint64_t sampling_words_ = 0;  // of this request
-  bool skips_stopped_ = false;   // its continue_all left out a row that has stopped
+  bool skips_stopped_ = false;  // its continue_all left out a row that has stopped
+
+  // Of requests whose bad rows are refused alone.
+  RequestFilter filter_;
+  std::vector<RefusedRow> refused_;
+  std::vector<uint32_t> refused_ids_;  // the same rows, ascending
+  bool isolates_ = false;
+  // Found while staging: rows that are wrong in themselves, and rows that are only beside others,
+  // which may be refused themselves.
+  std::vector<RefusedRow> blamed_;
+  std::vector<RefusedRow> conflicts_;
+  bool is_conflict_ = false;  // the error that is on its way to Blame is such a one
   struct Count {
     uint32_t block;
     int delta;

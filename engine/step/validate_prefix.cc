@@ -29,16 +29,10 @@ absl::Status StepValidator::StagePrefixes(const StepRequest& request, const RowL
           absl::StrCat("prefix: group ", prefix.group, ": num_blocks is ", prefix.num_blocks,
                        "; allowed: 0 for group 0, of no prefix, and at least 1 for others"));
     }
-    for (const uint32_t row : prefix.rows) {
-      RowRef ref;
-      REPRISE_RETURN_IF_ERROR(Resolve(request, row, &ref));
-      bool& grouped = ref.add != kNoSlot ? add_notes_[ref.add].grouped : Note(ref.slot).grouped;
-      if (grouped)
-        return absl::InvalidArgumentError(absl::StrCat("prefix: row ", row, " is named twice"));
-      grouped = true;
-      staged_.prefix_rows.push_back(ref);
-    }
+    for (const uint32_t row : prefix.rows)
+      REPRISE_RETURN_IF_ERROR(Blame(row, StageMember(request, row)));
   }
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   FindMembersWhoStay(request, list);
   size_t first = 0;
   for (size_t i = 0; i < request.prefixes.size(); ++i) {
@@ -47,6 +41,17 @@ absl::Status StepValidator::StagePrefixes(const StepRequest& request, const RowL
         request, i, std::span<const RowRef>(staged_.prefix_rows).subspan(first, count)));
     first += count;
   }
+  return absl::OkStatus();
+}
+
+absl::Status StepValidator::StageMember(const StepRequest& request, uint32_t row) {
+  RowRef ref;
+  REPRISE_RETURN_IF_ERROR(Resolve(request, row, &ref));
+  bool& grouped = ref.add != kNoSlot ? add_notes_[ref.add].grouped : Note(ref.slot).grouped;
+  if (grouped)
+    return absl::InvalidArgumentError(absl::StrCat("prefix: row ", row, " is named twice"));
+  grouped = true;
+  staged_.prefix_rows.push_back(ref);
   return absl::OkStatus();
 }
 
@@ -80,30 +85,46 @@ absl::Status StepValidator::CheckPrefix(const StepRequest& request, size_t index
     shared = rows_.table(slot).first(prefix.num_blocks);
   }
   for (size_t r = 0; r < refs.size(); ++r) {
-    const RowRef& ref = refs[r];
-    const bool added = ref.add != kNoSlot;
-    const uint32_t context =
-        added ? request.add[ref.add].context_length : rows_.state(ref.slot).context_length;
-    if (uint64_t{prefix.num_blocks} * limits_.block_size > context) {
-      return absl::OutOfRangeError(absl::StrCat(
-          "prefix: group ", prefix.group, ": row ", prefix.rows[r], " has a context of ", context,
-          " tokens before this step, ", context / limits_.block_size,
-          " whole blocks; num_blocks is ", prefix.num_blocks));
-    }
-    // Blocks of its context were there before this step's appends.
-    const std::span<const uint32_t> blocks =
-        (added ? request.add[ref.add].blocks : std::span<const uint32_t>(rows_.table(ref.slot)))
-            .first(prefix.num_blocks);
-    if (shared.empty()) shared = blocks;
-    const auto [theirs, own] = std::ranges::mismatch(shared, blocks);
-    if (own != blocks.end()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "prefix: group ", prefix.group, ": row ", prefix.rows[r], " has block ", *own,
-          " at place ", own - blocks.begin(), " of its table, row ", model, " has block ", *theirs,
-          "; allowed: rows with the same first ", prefix.num_blocks, " blocks"));
+    const absl::Status member = CheckMember(request, prefix, r, refs[r], model, shared);
+    REPRISE_RETURN_IF_ERROR(Blame(prefix.rows[r], member));
+    if (member.ok() && shared.empty()) {
+      model = prefix.rows[r];
+      shared = FirstBlocks(request, refs[r], prefix.num_blocks);
     }
   }
   return absl::OkStatus();
+}
+
+std::span<const uint32_t> StepValidator::FirstBlocks(const StepRequest& request, const RowRef& ref,
+                                                     uint32_t count) {
+  // Blocks of its context were there before this step's appends.
+  const std::span<const uint32_t> table = ref.add != kNoSlot
+                                              ? request.add[ref.add].blocks
+                                              : std::span<const uint32_t>(rows_.table(ref.slot));
+  return table.first(count);
+}
+
+absl::Status StepValidator::CheckMember(const StepRequest& request, const PrefixGroup& prefix,
+                                        size_t index, const RowRef& ref, uint32_t model,
+                                        std::span<const uint32_t> shared) {
+  const uint32_t row = prefix.rows[index];
+  const uint32_t context = ref.add != kNoSlot ? request.add[ref.add].context_length
+                                              : rows_.state(ref.slot).context_length;
+  if (uint64_t{prefix.num_blocks} * limits_.block_size > context) {
+    return absl::OutOfRangeError(
+        absl::StrCat("prefix: group ", prefix.group, ": row ", row, " has a context of ", context,
+                     " tokens before this step, ", context / limits_.block_size,
+                     " whole blocks; num_blocks is ", prefix.num_blocks));
+  }
+  if (shared.empty()) return absl::OkStatus();
+  const std::span<const uint32_t> blocks = FirstBlocks(request, ref, prefix.num_blocks);
+  const auto [theirs, own] = std::ranges::mismatch(shared, blocks);
+  if (own == blocks.end()) return absl::OkStatus();
+  is_conflict_ = true;
+  return absl::FailedPreconditionError(
+      absl::StrCat("prefix: group ", prefix.group, ": row ", row, " has block ", *own, " at place ",
+                   own - blocks.begin(), " of its table, row ", model, " has block ", *theirs,
+                   "; allowed: rows with the same first ", prefix.num_blocks, " blocks"));
 }
 
 }  // namespace reprise::engine

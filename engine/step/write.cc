@@ -29,15 +29,20 @@ StepWriter::StepWriter(const kernels::StepEntryLayout& layout, uint32_t block_si
       rows_(rows) {
   added_slots_.reserve(rows.max_rows());
   ran_slots_.reserve(rows.max_rows());
+  repeat_slots_.reserve(rows.max_rows());
   members_.reserve(rows.max_rows());
 }
 
-void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uint64_t sequence,
-                       RowList& list, std::byte* ring_entry, std::vector<uint32_t>* ran) {
+void StepWriter::Begin(uint64_t sequence, std::byte* ring_entry) {
   ring_entry_ = ring_entry;
-  header_ = kernels::StepHeader{.sequence = sequence, .num_tokens = staged.num_tokens};
+  header_ = repeat_header_ = kernels::StepHeader{.sequence = sequence};
   num_blocks_ = 0;
   num_sampling_words_ = 0;
+}
+
+void StepWriter::Add(const StepRequest& request, const StagedStep& staged, RowList& list) {
+  header_.num_tokens += staged.num_tokens;
+  header_.num_replays = std::max(header_.num_replays, staged.num_replays);
   ApplyDrops(staged, list);
   ApplyAdds(request, list);
   for (size_t i = 0; i < request.append.size(); ++i) {
@@ -47,16 +52,26 @@ void StepWriter::Write(const StepRequest& request, const StagedStep& staged, uin
   }
   WriteMasks(request, staged);
   ApplyPrefixes(request, staged);
-  ran->clear();
   ran_slots_.clear();
+  const uint32_t first = header_.num_rows;
   for (const StagedRun& run : staged.runs) {
     const uint32_t target = run.ref.add != kNoSlot ? added_slots_[run.ref.add] : run.ref.slot;
     WriteRun(run, target);
-    ran->push_back(run.row);
     ran_slots_.push_back(target);
   }
-  WritePrefixMembers(staged);
+  const auto runs_one = [&](size_t i) {
+    return staged.runs[i].num_tokens == 1 && !staged.runs[i].stopped;
+  };
+  WritePrefixMembers(ran_slots_, runs_one, first, &header_, ring_entry_ + layout_.prefix_members);
+  if (staged.num_replays > 1) WriteRepeat(staged);
+}
+
+void StepWriter::Finish() {
   std::memcpy(ring_entry_, &header_, sizeof(header_));
+  if (header_.num_replays == 1) return;
+  repeat_header_.num_tokens = repeat_header_.num_rows;
+  repeat_header_.num_replays = header_.num_replays;
+  std::memcpy(ring_entry_ + layout_.repeat, &repeat_header_, sizeof(repeat_header_));
 }
 
 void StepWriter::ApplyDrops(const StagedStep& staged, RowList& list) {
@@ -163,31 +178,50 @@ void StepWriter::ApplyPrefixes(const StepRequest& request, const StagedStep& sta
   }
 }
 
-void StepWriter::WritePrefixMembers(const StagedStep& staged) {
+template <typename RunsOne>
+void StepWriter::WritePrefixMembers(std::span<const uint32_t> slots, RunsOne runs_one,
+                                    uint32_t first, kernels::StepHeader* header, std::byte* to) {
   members_.clear();
-  for (size_t e = 0; e < staged.runs.size(); ++e) {
-    const StagedRun& run = staged.runs[e];
-    const RowState& state = rows_.state(ran_slots_[e]);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const RowState& state = rows_.state(slots[i]);
     const bool shares = state.prefix_group != 0 && min_shared_tokens_ != 0 &&
                         uint64_t{state.prefix_blocks} * block_size_ >= min_shared_tokens_;
-    if (shares && run.num_tokens == 1 && !run.stopped)
-      members_.push_back(uint64_t{state.prefix_group} << 32 | e);
+    if (shares && runs_one(i)) members_.push_back(uint64_t{state.prefix_group} << 32 | i);
   }
   if (!std::ranges::is_sorted(members_)) std::ranges::sort(members_);
-  header_.num_prefix_members = static_cast<uint32_t>(members_.size());
+  to += header->num_prefix_members * sizeof(kernels::PrefixMember);
   for (size_t begin = 0, end = 0; begin < members_.size(); begin = end) {
     while (end < members_.size() && members_[end] >> 32 == members_[begin] >> 32) ++end;
     for (size_t m = begin; m < end; ++m) {
-      const auto entry = static_cast<uint32_t>(members_[m]);
+      const auto index = static_cast<uint32_t>(members_[m]);
       const kernels::PrefixMember member{
-          .entry = entry,
-          .tokens = rows_.state(ran_slots_[entry]).prefix_blocks * block_size_,
+          .entry = first + index,
+          .tokens = rows_.state(slots[index]).prefix_blocks * block_size_,
           .index = static_cast<uint32_t>(m - begin),
           .count = static_cast<uint32_t>(end - begin)};
-      std::memcpy(ring_entry_ + layout_.prefix_members + m * sizeof(member), &member,
-                  sizeof(member));
+      std::memcpy(to + m * sizeof(member), &member, sizeof(member));
     }
   }
+  header->num_prefix_members += static_cast<uint32_t>(members_.size());
+}
+
+void StepWriter::WriteRepeat(const StagedStep& staged) {
+  std::byte* const rows = ring_entry_ + layout_.repeat + layout_.rows;
+  const uint32_t first = repeat_header_.num_rows;
+  repeat_slots_.clear();
+  for (size_t i = 0; i < staged.runs.size(); ++i) {
+    const StagedRun& run = staged.runs[i];
+    if (!run.goes_on()) continue;
+    const kernels::RowEntry entry{.slot = ran_slots_[i],
+                                  .flags = kernels::kRowSample | kernels::kRowPauses,
+                                  .num_tokens = 1,
+                                  .context_length = run.room};
+    std::memcpy(rows + repeat_header_.num_rows++ * sizeof(entry), &entry, sizeof(entry));
+    repeat_slots_.push_back(entry.slot);
+  }
+  WritePrefixMembers(
+      repeat_slots_, [](size_t) { return true; }, first, &repeat_header_,
+      ring_entry_ + layout_.repeat_prefix_members);
 }
 
 void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
@@ -222,10 +256,10 @@ void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
   std::memcpy(ring_entry_ + layout_.rows + header_.num_rows * sizeof(entry), &entry, sizeof(entry));
   ++header_.num_rows;
   if (run.stopped) return;
-  state.context_length = run.context_before + run.num_tokens;
+  state.context_length = run.context_before + run.num_tokens + run.num_repeats;
   state.can_continue = run.sample;
-  if (run.sample) ++state.num_samples;
-  // It stops with this token at the latest.
+  if (run.sample) state.num_samples += 1 + run.num_repeats;
+  // It stops with the last of these tokens at the latest.
   const uint32_t budget = state.sampling.max_new_tokens;
   if (budget != 0 && state.num_samples >= budget) state.stopped = true;
 }

@@ -9,7 +9,7 @@
 // A lane holds kLaneRows rows of D, and of each kLaneColumns<N> columns: element (h, j) is v[At(h,
 // j)], in row MatrixRow(h) and column MatrixColumn(j). The kRowLanes lanes that hold the other
 // columns of the same rows are reached by ReduceRow. Columns j, j + 1, .. of one run of kColumnRun
-// are neighbours.
+// are neighbours. kLaneHoldsPairs: a lane has two rows, the second eight below the first.
 //
 //   MatrixD<16> d; d.Clear();
 //   TileReader<kChunks> reader;                 // rows of kChunks 16-byte chunks, SwizzledOffset

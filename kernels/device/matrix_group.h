@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a warpgroup: D[64, N] += A[64, 16] B[16, N] by four warps together, the first of
-// which has an index that is a multiple of four; 16-bit elements, f32 sums, N 64 or 128. They run
-// beside the threads until they are waited for, and read B, and A too, from shared memory by
-// themselves. Where REPRISE_GROUP_PRODUCTS.
+// which has an index that is a multiple of four; 16-bit elements, f32 sums, N 64 or 128, by rows 32
+// too. They run beside the threads until they are waited for, and read B, and A too, from shared
+// memory by themselves. Where REPRISE_GROUP_PRODUCTS.
 //
 // D lies as MatrixD<16>[N / 16] of mma.sync (matrix_mma.h), and so does A in registers: warp w of
 // the warpgroup has rows 16 w .. 16 w + 15, columns 16 c .. in element c, and ToOperand makes a D

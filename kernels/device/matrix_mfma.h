@@ -17,6 +17,7 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 inline constexpr int kLaneRows = 4;
 inline constexpr int kRowLanes = 16;
 inline constexpr int kColumnRun = 1;
+inline constexpr bool kLaneHoldsPairs = false;
 template <int N>
 inline constexpr int kLaneColumns = 1;
 

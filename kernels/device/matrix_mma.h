@@ -17,6 +17,7 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 inline constexpr int kLaneRows = 2;
 inline constexpr int kRowLanes = 4;
 inline constexpr int kColumnRun = 2;
+inline constexpr bool kLaneHoldsPairs = true;
 template <int N>
 inline constexpr int kLaneColumns = N / 4;
 

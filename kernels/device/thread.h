@@ -33,7 +33,10 @@
 //
 // Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveTimes (as so many arrivals),
 // BarrierArriveExpectBytes, BarrierWait and CopyBulk, where kHasSharedBarriers (targets with
-// mma.sync; bulk copies and arrivals for several where REPRISE_BULK_COPY).
+// mma.sync; bulk copies, and arrivals but the plain one, where REPRISE_BULK_COPY).
+// BarrierArriveAfterCopies: the thread goes on; it arrives once all CopyAsync16 that it began have
+// landed, which it does not wait for. Products of a warpgroup read what landed so only with a
+// FenceBulkCopies by the threads that multiply, after their BarrierWait.
 // SyncThreads(n, barrier, turn): a barrier of the n threads that call it, whole warps, the same
 // ones every time; turn counts them, and `barrier` was initialised with n arrivals. One per block.
 // CopyBulkOnce is for what is read once: it is the first to leave the cache. Plain stores to shared

@@ -22,14 +22,14 @@ struct DeviceTraits {
   bool group_products = false;  // warpgroups multiply out of shared memory (matrix_group.h)
 };
 
-// Of CUDA the shared memory that every device from sm_80 on has (163 KB), and bulk copies, which
-// are there from sm_90 on (WithoutBulkCopy), and products of a warpgroup, which sm_90 alone has
-// (WithoutGroupProducts); of AMD, LDS of a workgroup is 64 KB on all CDNA and
+// Of CUDA what sm_90 has: 227 KB of shared memory and bulk copies, as data center GPUs after it
+// have too, and products of a warpgroup, which it alone has (WithoutGroupProducts). sm_80 has
+// 163 KB and no bulk copies (WithoutBulkCopy). Of AMD, LDS of a workgroup is 64 KB on all CDNA and
 // RDNA that we compile for.
 constexpr DeviceTraits TraitsOf(runtime::MatrixUnit unit) {
   switch (unit) {
     case runtime::MatrixUnit::kMma:
-      return {unit, 32, 8, 163 * 1024, true, true, true};
+      return {unit, 32, 8, 227 * 1024, true, true, true};
     case runtime::MatrixUnit::kMfma:
       return {unit, 64, 16, 64 * 1024, false, false, false};
     case runtime::MatrixUnit::kWmma:
@@ -47,6 +47,7 @@ constexpr DeviceTraits WithoutGroupProducts(DeviceTraits traits) {
 // What has none has no products of a warpgroup either.
 constexpr DeviceTraits WithoutBulkCopy(DeviceTraits traits) {
   traits.bulk_copy = false;
+  if (traits.shared_bytes > 163 * 1024) traits.shared_bytes = 163 * 1024;
   return WithoutGroupProducts(traits);
 }
 

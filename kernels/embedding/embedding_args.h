@@ -17,6 +17,7 @@ struct EmbeddingArgs {
   float* rope = nullptr;                     // [tokens, head_dim / 2, 2] cos, sin
   int32_t hidden = 0;
   int32_t half_dim = 0;  // head_dim / 2
+  int32_t packed = 0;    // whether the table lies as PackedLayout says, not row-major; T: 16 bits
   float multiplier = 1.0f;
   float rope_multiplier = 1.0f;  // of cos and sin
 };

@@ -5,15 +5,19 @@
 
 #include "kernels/device/block.h"
 #include "kernels/embedding/embedding_args.h"
+#include "kernels/packed_layout.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 template <typename T, int kWidth>
 REPRISE_FN void EmbedRow(Block& b, const EmbeddingArgs& a, uint32_t t) {
-  const T* in = static_cast<const T*>(a.table) + static_cast<int64_t>(a.token_id[t]) * a.hidden;
+  const T* table = static_cast<const T*>(a.table);
+  const int64_t id = a.token_id[t];
+  const PackedLayout packed{0, a.hidden};
   T* out = static_cast<T*>(a.out) + static_cast<int64_t>(t) * a.hidden;
   b.For(a.hidden / kWidth, [&](int i) {
-    Vec<T, kWidth> x = LoadVec<kWidth>(in + i * kWidth);
+    const int64_t at = a.packed != 0 ? packed.Offset(id, i * kWidth) : id * a.hidden + i * kWidth;
+    Vec<T, kWidth> x = LoadVec<kWidth>(table + at);
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j) x.v[j] = FromFloat<T>(ToFloat(x.v[j]) * a.multiplier);
     StoreVec(out + i * kWidth, x);

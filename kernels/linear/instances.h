@@ -1,58 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiled kernels of linear: portable, the host's own, and per format one for each tile of
 // rows on matrix units. Tile 0 of these takes batches beyond the widest tile: its blocks own whole
-// tiles of features. Columns: kernels/kernel_instance.h.
+// tiles of features. Packed weights have kernels of their own, by what a device has: linear_stream
+// takes few rows, linear_group more. Columns: kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_LINEAR_INSTANCES_H_
 #define REPRISE_KERNELS_LINEAR_INSTANCES_H_
 
 #include "kernels/kernel_instance.h"
+#include "kernels/linear/group_geometry.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/stream_geometry.h"
 
-#define REPRISE_LINEAR_INSTANCES(X)                                                               \
-  X(reprise_linear_portable_f32, kLinearPortable, Block, LinearPortableBody<float>, LinearArgs,   \
-    Threads(256), 0, F32, F32, None, 0, OnEveryDevice)                                            \
-  X(reprise_linear_portable_bf16, kLinearPortable, Block, LinearPortableBody<Bf16>, LinearArgs,   \
-    Threads(256), 0, Bf16, Bf16, None, 0, OnEveryDevice)                                          \
-  X(reprise_linear_portable_f16, kLinearPortable, Block, LinearPortableBody<F16>, LinearArgs,     \
-    Threads(256), 0, F16, F16, None, 0, OnEveryDevice)                                            \
-  X(reprise_linear_native_f32, kLinearNative, Host, -, LinearArgs, Threads(1), 0, F32, F32, None, \
-    0, OnHost)                                                                                    \
-  X(reprise_linear_native_bf16, kLinearNative, Host, -, LinearArgs, Threads(1), 0, Bf16, Bf16,    \
-    None, 0, OnHost)                                                                              \
-  X(reprise_linear_native_f16, kLinearNative, Host, -, LinearArgs, Threads(1), 0, F16, F16, None, \
-    0, OnHost)                                                                                    \
-  X(reprise_linear_matrix_bf16_8, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 8, false>),      \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 8, HasMatrixTile)             \
-  X(reprise_linear_matrix_bf16_16, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 16, false>),    \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 16, HasMatrixTile)            \
-  X(reprise_linear_matrix_bf16_32, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 32, false>),    \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 32, HasMatrixTile)            \
-  X(reprise_linear_matrix_bf16_64, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 64, false>),    \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 64, HasMatrixTile)            \
-  X(reprise_linear_matrix_bf16_128, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 128, false>),  \
-    LinearArgs, Threads(kMatrixLinearThreads), 1, Bf16, Bf16, None, 128, HasMatrixTile)           \
-  X(reprise_linear_matrix_bf16_whole, kLinearMatrix, Thread,                                      \
-    (MatrixLinearBody<Bf16, MatrixMaxSplitRows(kTraits), true>), LinearArgs,                      \
-    Threads(kMatrixLinearThreads), 1, Bf16, Bf16, None, 0, OnMatrixUnits)                         \
-  X(reprise_linear_matrix_f16_8, kLinearMatrix, Thread, (MatrixLinearBody<F16, 8, false>),        \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 8, HasMatrixTile)               \
-  X(reprise_linear_matrix_f16_16, kLinearMatrix, Thread, (MatrixLinearBody<F16, 16, false>),      \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 16, HasMatrixTile)              \
-  X(reprise_linear_matrix_f16_32, kLinearMatrix, Thread, (MatrixLinearBody<F16, 32, false>),      \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 32, HasMatrixTile)              \
-  X(reprise_linear_matrix_f16_64, kLinearMatrix, Thread, (MatrixLinearBody<F16, 64, false>),      \
-    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasMatrixTile)              \
-  X(reprise_linear_matrix_f16_128, kLinearMatrix, Thread, (MatrixLinearBody<F16, 128, false>),    \
-    LinearArgs, Threads(kMatrixLinearThreads), 1, F16, F16, None, 128, HasMatrixTile)             \
-  X(reprise_linear_matrix_f16_whole, kLinearMatrix, Thread,                                       \
-    (MatrixLinearBody<F16, MatrixMaxSplitRows(kTraits), true>), LinearArgs,                       \
-    Threads(kMatrixLinearThreads), 1, F16, F16, None, 0, OnMatrixUnits)
+#define REPRISE_LINEAR_INSTANCES(X)                                                                \
+  X(reprise_linear_portable_f32, kLinearPortable, Block, LinearPortableBody<float>, LinearArgs,    \
+    Threads(256), 0, F32, F32, None, 0, OnEveryDevice)                                             \
+  X(reprise_linear_portable_bf16, kLinearPortable, Block, LinearPortableBody<Bf16>, LinearArgs,    \
+    Threads(256), 0, Bf16, Bf16, None, 0, OnEveryDevice)                                           \
+  X(reprise_linear_portable_f16, kLinearPortable, Block, LinearPortableBody<F16>, LinearArgs,      \
+    Threads(256), 0, F16, F16, None, 0, OnEveryDevice)                                             \
+  X(reprise_linear_native_f32, kLinearNative, Host, -, LinearArgs, Threads(1), 0, F32, F32, None,  \
+    0, OnHost)                                                                                     \
+  X(reprise_linear_native_bf16, kLinearNative, Host, -, LinearArgs, Threads(1), 0, Bf16, Bf16,     \
+    None, 0, OnHost)                                                                               \
+  X(reprise_linear_native_f16, kLinearNative, Host, -, LinearArgs, Threads(1), 0, F16, F16, None,  \
+    0, OnHost)                                                                                     \
+  X(reprise_linear_matrix_bf16_8, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 8, false>),       \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 8, HasMatrixTile)              \
+  X(reprise_linear_matrix_bf16_16, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 16, false>),     \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 16, HasMatrixTile)             \
+  X(reprise_linear_matrix_bf16_32, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 32, false>),     \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 32, HasMatrixTile)             \
+  X(reprise_linear_matrix_bf16_64, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 64, false>),     \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 64, HasMatrixTile)             \
+  X(reprise_linear_matrix_bf16_128, kLinearMatrix, Thread, (MatrixLinearBody<Bf16, 128, false>),   \
+    LinearArgs, Threads(kMatrixLinearThreads), 1, Bf16, Bf16, None, 128, HasMatrixTile)            \
+  X(reprise_linear_matrix_bf16_whole, kLinearMatrix, Thread,                                       \
+    (MatrixLinearBody<Bf16, MatrixMaxSplitRows(kTraits), true>), LinearArgs,                       \
+    Threads(kMatrixLinearThreads), 1, Bf16, Bf16, None, 0, OnMatrixUnits)                          \
+  X(reprise_linear_matrix_f16_8, kLinearMatrix, Thread, (MatrixLinearBody<F16, 8, false>),         \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 8, HasMatrixTile)                \
+  X(reprise_linear_matrix_f16_16, kLinearMatrix, Thread, (MatrixLinearBody<F16, 16, false>),       \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 16, HasMatrixTile)               \
+  X(reprise_linear_matrix_f16_32, kLinearMatrix, Thread, (MatrixLinearBody<F16, 32, false>),       \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 32, HasMatrixTile)               \
+  X(reprise_linear_matrix_f16_64, kLinearMatrix, Thread, (MatrixLinearBody<F16, 64, false>),       \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasMatrixTile)               \
+  X(reprise_linear_matrix_f16_128, kLinearMatrix, Thread, (MatrixLinearBody<F16, 128, false>),     \
+    LinearArgs, Threads(kMatrixLinearThreads), 1, F16, F16, None, 128, HasMatrixTile)              \
+  X(reprise_linear_matrix_f16_whole, kLinearMatrix, Thread,                                        \
+    (MatrixLinearBody<F16, MatrixMaxSplitRows(kTraits), true>), LinearArgs,                        \
+    Threads(kMatrixLinearThreads), 1, F16, F16, None, 0, OnMatrixUnits)                            \
+  X(reprise_linear_packed_bf16_32, kLinearPacked, Thread, (PackedLinearBody<Bf16, 32>),            \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 32, HasPackedTile)             \
+  X(reprise_linear_packed_bf16_64, kLinearPacked, Thread, (PackedLinearBody<Bf16, 64>),            \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 64, HasPackedTile)             \
+  X(reprise_linear_packed_bf16_any, kLinearPacked, Thread,                                         \
+    (PackedLinearBody<Bf16, PackedMaxRows(kTraits)>), LinearArgs, Threads(kMatrixLinearThreads),   \
+    1, Bf16, Bf16, None, 0, OnMatrixUnits)                                                         \
+  X(reprise_linear_group_bf16_32, kLinearGroup, Thread, (GroupLinearBody<Bf16, 32>), LinearArgs,   \
+    Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 32, HasLinearGroup)                         \
+  X(reprise_linear_group_bf16_64, kLinearGroup, Thread, (GroupLinearBody<Bf16, 64>), LinearArgs,   \
+    Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 64, HasLinearGroup)                         \
+  X(reprise_linear_group_bf16_128, kLinearGroup, Thread, (GroupLinearBody<Bf16, 128>), LinearArgs, \
+    Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 128, HasLinearGroup)                        \
+  X(reprise_linear_group_f16_32, kLinearGroup, Thread, (GroupLinearBody<F16, 32>), LinearArgs,     \
+    Threads(kLinearGroupThreads), 1, F16, F16, None, 32, HasLinearGroup)                           \
+  X(reprise_linear_group_f16_64, kLinearGroup, Thread, (GroupLinearBody<F16, 64>), LinearArgs,     \
+    Threads(kLinearGroupThreads), 1, F16, F16, None, 64, HasLinearGroup)                           \
+  X(reprise_linear_group_f16_128, kLinearGroup, Thread, (GroupLinearBody<F16, 128>), LinearArgs,   \
+    Threads(kLinearGroupThreads), 1, F16, F16, None, 128, HasLinearGroup)                          \
+  X(reprise_linear_stream_bf16_8, kLinearStream, Thread, (StreamLinearBody<Bf16, 8>), LinearArgs,  \
+    Threads(kStreamThreads), 1, Bf16, Bf16, None, 8, HasStreamTile)                                \
+  X(reprise_linear_stream_bf16_16, kLinearStream, Thread, (StreamLinearBody<Bf16, 16>),            \
+    LinearArgs, Threads(kStreamThreads), 1, Bf16, Bf16, None, 16, HasStreamTile)                   \
+  X(reprise_linear_packed_f16_32, kLinearPacked, Thread, (PackedLinearBody<F16, 32>), LinearArgs,  \
+    Threads(kMatrixLinearThreads), 2, F16, F16, None, 32, HasPackedTile)                           \
+  X(reprise_linear_packed_f16_64, kLinearPacked, Thread, (PackedLinearBody<F16, 64>), LinearArgs,  \
+    Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasPackedTile)                           \
+  X(reprise_linear_packed_f16_any, kLinearPacked, Thread,                                          \
+    (PackedLinearBody<F16, PackedMaxRows(kTraits)>), LinearArgs, Threads(kMatrixLinearThreads), 1, \
+    F16, F16, None, 0, OnMatrixUnits)                                                              \
+  X(reprise_linear_stream_f16_8, kLinearStream, Thread, (StreamLinearBody<F16, 8>), LinearArgs,    \
+    Threads(kStreamThreads), 1, F16, F16, None, 8, HasStreamTile)                                  \
+  X(reprise_linear_stream_f16_16, kLinearStream, Thread, (StreamLinearBody<F16, 16>), LinearArgs,  \
+    Threads(kStreamThreads), 1, F16, F16, None, 16, HasStreamTile)
 
 namespace reprise::kernels {
 
 inline constexpr KernelFamily kLinearPortable = {"linear", "linear_portable"};
 inline constexpr KernelFamily kLinearNative = {"linear", "linear_native"};
 inline constexpr KernelFamily kLinearMatrix = {"linear", "linear_matrix"};
+inline constexpr KernelFamily kLinearPacked = {"linear", "linear_packed"};
+inline constexpr KernelFamily kLinearGroup = {"linear", "linear_group"};
+inline constexpr KernelFamily kLinearStream = {"linear", "linear_stream"};
 
 inline constexpr KernelInstance kLinearInstances[] = {
     REPRISE_LINEAR_INSTANCES(REPRISE_INSTANCE_FACTS)  //

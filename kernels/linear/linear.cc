@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/launch_check.h"
+#include "kernels/linear/group_geometry.h"
 #include "kernels/linear/instances.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/stream_geometry.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
@@ -82,6 +84,53 @@ absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
   return stream.Launch(kernel.kernel, shape, args);
 }
 
+absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
+                          const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
+  const DeviceTraits traits = kernels.traits();
+  const int tile = kernel.instance->tile;
+  const int rows = tile != 0 ? tile : PackedMaxRows(traits);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = CeilDiv(static_cast<unsigned>(args.out_features),
+                                          static_cast<unsigned>(PackedTileFeatures(rows))),
+                        .grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows)),
+                        .block = kernel.threads,
+                        .shared_bytes = static_cast<size_t>(PackedSharedBytes(traits, rows)),
+                        .label = LabelOf(kernel, args)},
+                       args);
+}
+
+// The widest tile of tokens that is no wider than needed, and as many of them as it takes.
+absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
+                         const LoadedKernel& kernel, LinearArgs args, uint32_t max_rows) {
+  const int tokens = kernel.instance->tile;
+  const PackedLayout packed{args.out_features, args.in_features};
+  const unsigned token_tiles = CeilDiv(max_rows, static_cast<unsigned>(tokens));
+  args.span = LinearGroupSpan(packed.OutputTiles(), tokens, token_tiles,
+                              kernels.device.num_multiprocessors);
+  const auto spans = static_cast<unsigned>((packed.OutputTiles() + args.span - 1) / args.span);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = std::min(spans, static_cast<unsigned>(kernels.device.num_multiprocessors)),
+       .grid_y = token_tiles,
+       .block = kernel.threads,
+       .shared_bytes = LinearGroupSharedBytes(kernels.traits().shared_bytes, tokens, args.span),
+       .label = LabelOf(kernel, args)},
+      args);
+}
+
+// A block for each multiprocessor, and no block without a tile.
+absl::Status LaunchStream(runtime::Stream& stream, const KernelSet& kernels,
+                          const LoadedKernel& kernel, const LinearArgs& args) {
+  const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kPackedTileOutputs);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = std::min(tiles, static_cast<unsigned>(kernels.device.num_multiprocessors)),
+       .block = kernel.threads,
+       .shared_bytes = StreamLayout(kernel.instance->tile).bytes,
+       .label = LabelOf(kernel, args)},
+      args);
+}
+
 absl::Status LaunchPortable(runtime::Stream& stream, const LoadedKernel& kernel,
                             const LinearArgs& args, uint32_t max_rows) {
   constexpr unsigned kMaxRowBlocks = 64;  // each walks its share of the rows
@@ -118,10 +167,34 @@ absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights
     return absl::UnimplementedError(absl::StrCat("linear: weights of format ",
                                                  View(NameOf(weights.format)), " have ", extra,
                                                  "; allowed: none with this format"));
+  if (IsPacked(weights.layout) && !CanPack(weights.format))
+    return absl::UnimplementedError(absl::StrCat("linear: weights are packed and ",
+                                                 View(NameOf(weights.format)),
+                                                 "; allowed: packed bf16 and f16"));
   if (weights.shard.world != 1 || weights.shard.rank != 0)
     return absl::UnimplementedError(absl::StrCat("linear: weights are shard ", weights.shard.rank,
                                                  " of ", weights.shard.world,
                                                  "; allowed: shard 0 of 1, the whole matrix"));
+  return absl::OkStatus();
+}
+
+// Weights in packed pairs and the product that they are for go together; only kernels whose lanes
+// hold pairs read them.
+absl::Status CheckPairs(const KernelSet& kernels, const LinearWeights& weights,
+                        const LinearArgs& args, LinearCandidate candidate) {
+  const bool pairs = weights.layout == WeightLayout::kPackedPairs;
+  if (pairs != (args.silu_mul != 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("linear: silu_mul is ", args.silu_mul, " with weights that lie ",
+                     View(NameOf(weights.layout)), "; allowed: 1 with packed pairs, 0 elsewhere"));
+  if (!pairs) return absl::OkStatus();
+  if (!LinearTakesPairs(kernels, weights.out_features, weights.in_features))
+    return absl::UnimplementedError(absl::StrCat(
+        "linear: packed pairs of ", weights.out_features, " by ", weights.in_features,
+        "; allowed: where matrix units take pairs, outputs in sixteens and inputs in eights"));
+  if (candidate != LinearCandidate::kBest)
+    return absl::UnimplementedError(
+        "linear: packed pairs for the portable candidate; allowed: the best one");
   return absl::OkStatus();
 }
 
@@ -135,6 +208,12 @@ absl::Status CheckFeatures(const char* what, int64_t features) {
 
 }  // namespace
 
+bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in_features) {
+  return kernels.traits().matrix_unit == runtime::MatrixUnit::kMma &&
+         CanPack(WeightFormatOf(kernels.dtype)) && out_features % (2 * kPairRun) == 0 &&
+         in_features % kPackedChunk == 0;
+}
+
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
   const WeightFormat format = WeightFormatOf(kernels.dtype);
   if (ChooseMatrix(kernels, format, 1) == nullptr) return 0;
@@ -144,7 +223,8 @@ size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
 
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
   const bool has_matrix = ChooseMatrix(kernels, WeightFormatOf(kernels.dtype), 1) != nullptr;
-  return has_matrix ? CeilDiv(max_out_features, kMatrixTileFeatures) : 0;
+  // linear_stream: tiles taken, and blocks that have ended.
+  return has_matrix ? std::max(2u, CeilDiv(max_out_features, kMatrixTileFeatures)) : 0;
 }
 
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
@@ -153,20 +233,34 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   REPRISE_RETURN_IF_ERROR(CheckFeatures("in_features", weights.in_features));
   REPRISE_RETURN_IF_ERROR(CheckFeatures("out_features", weights.out_features));
   REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
+  REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
   args.weight = weights.data;
   args.bias = weights.bias;
   args.in_features = static_cast<int32_t>(weights.in_features);
   args.out_features = static_cast<int32_t>(weights.out_features);
   args.num_segments = 0;
-  if (candidate == LinearCandidate::kBest) {
+  args.packed = IsPacked(weights.layout) ? 1 : 0;
+  // 16-byte copies need rows that start at multiples of 16 bytes.
+  const bool whole_chunks = args.in_features % 8 == 0;
+  if (candidate == LinearCandidate::kBest && args.packed != 0) {
+    if (const LoadedKernel* few = Choose(kernels, kLinearStream, weights.format, max_rows);
+        few != nullptr && whole_chunks)
+      return LaunchStream(stream, kernels, *few, args);
+    if (const LoadedKernel* many = Choose(kernels, kLinearGroup, weights.format,
+                                          std::min<uint32_t>(max_rows, kLinearGroupMaxTokens));
+        many != nullptr && whole_chunks)
+      return LaunchGroup(stream, kernels, *many, args, max_rows);
+    if (const LoadedKernel* any = Choose(kernels, kLinearPacked, weights.format, max_rows);
+        any != nullptr && whole_chunks)
+      return LaunchPacked(stream, kernels, *any, args, max_rows);
+  } else if (candidate == LinearCandidate::kBest) {
     if (const LoadedKernel* native = Choose(kernels, kLinearNative, weights.format, 0)) {
       const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kNativeTileFeatures);
       return stream.Launch(native->kernel, {.grid_x = tiles, .label = LabelOf(*native, args)},
                            args);
     }
     const LoadedKernel* matrix = ChooseMatrix(kernels, weights.format, max_rows);
-    // 16-byte copies need rows that start at multiples of 16 bytes.
-    if (matrix != nullptr && args.in_features % 8 == 0) {
+    if (matrix != nullptr && whole_chunks) {
       args.num_segments = NumSegments(kernels, args);
       return LaunchMatrix(stream, kernels, *matrix, args, max_rows);
     }

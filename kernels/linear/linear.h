@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers: out = x * weight^T, for one token and for thousands. Candidates: `native` (host),
-// `matrix` (bf16 and f16 on GPUs with matrix units), `portable` (everything, everywhere: the
-// reference). All of them reduce K in an order that depends on the weight's shape and the device
-// alone, never on the number of rows: a row's bits are the same in every bucket.
+// `matrix` (row-major bf16 and f16 on GPUs with matrix units), `stream`, `group` and
+// `packed` (the same of packed weights: few rows where there are bulk copies, more where warpgroups
+// multiply, any number), `portable`
+// (everything, everywhere: the reference). All of them reduce K in an order that depends on the
+// weight's shape and layout and the device alone, never on the number of rows: a row's bits are the
+// same in every bucket.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_H_
 
@@ -18,16 +21,20 @@ namespace reprise::kernels {
 
 enum class LinearCandidate : uint8_t { kBest, kPortable };
 
+// Whether weights of that shape may lie in packed pairs, for LinearArgs::silu_mul.
+bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in_features);
+
 // Workspace for every launch with at most `max_rows` rows and `max_out_features` features: floats
-// of LinearArgs::partials and words of LinearArgs::counters (zero before the first use). Shared by
-// all layers of one stream.
+// of LinearArgs::partials (of row-major weights) and words of LinearArgs::counters (zero before the
+// first use). Shared by all layers of one stream.
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows);
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features);
 
 // out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding. x:
-// 16-byte aligned. What LinearArgs says is set here is ignored. The grid depends on max_rows and
-// the weight's shape; rows beyond the live count cost nothing. Errors: InvalidArgument on shapes;
-// Unimplemented on a format, or a field of it, that no instance for the set's dtype reads.
+// 16-byte aligned. silu_mul: LinearArgs says what comes instead. What LinearArgs says is set here
+// is ignored. The grid depends on max_rows and the weight's shape; rows beyond the live count cost
+// nothing. Errors: InvalidArgument on shapes and silu_mul; Unimplemented on a format, or a field of
+// it, that no instance for the set's dtype reads.
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
                     LinearArgs args, uint32_t max_rows,
                     LinearCandidate candidate = LinearCandidate::kBest);

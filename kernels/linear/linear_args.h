@@ -15,16 +15,21 @@ struct LinearArgs {
   uint32_t* counters = nullptr;        // [LinearNumCounters], zero before and after
   float scale = 1.0f;                  // the product is multiplied by this before the bias is added
   int32_t out_is_f32 = 0;
+  // The second half of the outputs times the SiLU of the first, [rows, out_features / 2]: of
+  // weights in packed pairs, and of them alone.
+  int32_t silu_mul = 0;
   // Matrix units: the kernel that is enqueued just before this one writes neither num_rows nor the
   // weight, which may be read without waiting for it.
   bool reads_ahead = false;
 
   // Set by Linear, of its LinearWeights.
-  const void* weight = nullptr;  // [out_features, in_features]
+  const void* weight = nullptr;  // [out_features, in_features], row-major or packed
   const void* bias = nullptr;    // [out_features] T, or nullptr
   int32_t in_features = 0;
   int32_t out_features = 0;
-  // Set by Linear: the K order on matrix units, see linear_matrix_body.h.
+  int32_t packed = 0;  // whether the weight is
+  int32_t span = 0;  // of products of warpgroups: tiles of 16 outputs that a block takes at a time
+  // Set by Linear: the K order of row-major weights on matrix units, see linear_matrix_body.h.
   int32_t num_segments = 0;
 };
 

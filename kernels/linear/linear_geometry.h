@@ -8,6 +8,7 @@
 
 #include "kernels/device/traits.h"
 #include "kernels/kernel_instance.h"
+#include "kernels/packed_layout.h"
 
 namespace reprise::kernels {
 
@@ -55,6 +56,35 @@ constexpr int MatrixStages(const DeviceTraits& traits, int tile_rows) {
 }
 constexpr int MatrixSharedBytes(const DeviceTraits& traits, int tile_rows) {
   return MatrixStages(traits, tile_rows) * MatrixStageBytes(tile_rows);
+}
+
+// ---- matrix units, packed weights ----
+
+// The K order of packed weights: a sum is made of parts of so many input features, each an f32
+// accumulation in ascending k, added in order. It depends on K alone: not on the device, nor on who
+// sums.
+constexpr int kPackedPartTiles = 8;  // tiles of the layout
+constexpr int kPackedPartK = kPackedPartTiles * kPackedTileInputs;
+
+// Tiles of linear_packed_body.h: outputs of a tile of so many tokens, and stages, within 96 KB
+// where copies are asynchronous and a multiprocessor runs two blocks.
+constexpr int PackedTileFeatures(int tile_rows) { return tile_rows <= 64 ? 64 : 128; }
+constexpr int PackedStageBytes(int tile_rows) {
+  return (PackedTileFeatures(tile_rows) + tile_rows) * kMatrixChunkK * 2;
+}
+constexpr int PackedStages(const DeviceTraits& traits, int tile_rows) {
+  if (traits.async_copy) return tile_rows <= 32 ? 8 : tile_rows <= 64 ? 6 : 5;
+  return 3 * PackedStageBytes(tile_rows) < traits.shared_bytes ? 3 : 2;
+}
+constexpr int PackedSharedBytes(const DeviceTraits& traits, int tile_rows) {
+  return PackedStages(traits, tile_rows) * PackedStageBytes(tile_rows);
+}
+// The widest tile of tokens; larger batches are several of them.
+constexpr int PackedMaxRows(const DeviceTraits& traits) {
+  return 2 * PackedStageBytes(128) < traits.shared_bytes ? 128 : 64;
+}
+constexpr bool HasPackedTile(const DeviceTraits& traits, int tile_rows) {
+  return OnMatrixUnits(traits, tile_rows) && tile_rows <= PackedMaxRows(traits);
 }
 
 }  // namespace reprise::kernels

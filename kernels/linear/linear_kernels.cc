@@ -5,9 +5,25 @@
 #include "kernels/linear/linear_portable_body.h"
 #if REPRISE_ON_GPU
 #include "kernels/linear/linear_matrix_body.h"
+#include "kernels/linear/linear_packed_body.h"
+#if REPRISE_BULK_COPY
+#include "kernels/linear/linear_stream_body.h"
+#endif
+#if REPRISE_GROUP_PRODUCTS
+#include "kernels/linear/linear_group_body.h"
+#endif
 #endif
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+#if REPRISE_ON_GPU && !REPRISE_BULK_COPY
+template <typename T, int kTokens>
+REPRISE_FN void StreamLinearBody(const LinearArgs&, unsigned char*) {}
+#endif
+#if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
+template <typename T, int kTokens>
+REPRISE_FN void GroupLinearBody(const LinearArgs&, unsigned char*) {}
+#endif
 
 REPRISE_LINEAR_INSTANCES(REPRISE_DEFINE_INSTANCE)
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear on matrix units, thread style: weights are the 16-row operand, tokens the 8- or 16-column
-// one, so one token wastes little. Weights stream once through a ring of shared-memory stages.
+// Linear on matrix units over row-major weights.
 //
 // K order. The weight is a list of units (tile of 128 features, chunk of 64 k), tiles outermost.
 // Segment i of G is the contiguous range [i * total / G, (i + 1) * total / G). A feature's sum is,
@@ -13,9 +12,7 @@
 #define REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_BODY_H_
 
 #include "kernels/device/last_arriver.h"
-#include "kernels/device/matrix.h"
-#include "kernels/linear/linear_args.h"
-#include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/linear_matrix_tile.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -42,125 +39,25 @@ struct SegmentMap {
   }
 };
 
-// kTileRows: tokens of a tile. kStages: shared-memory stages. The warps lie along features where
-// tokens are few, in two columns where they are many, so that a fragment read from shared memory
-// serves several products.
 template <typename T, int kTileRows, int kStages>
-struct MatrixLinear {
-  static constexpr int kThreads = kMatrixLinearThreads;
-  static constexpr int kRowWarps = kTileRows >= 64 ? 2 : 1;
-  static constexpr int kFeatureWarps = kThreads / kWarpSize / kRowWarps;
-  static constexpr int kWarpRows = kTileRows / kRowWarps;
-  static constexpr int kColumns = kWarpRows < 16 ? 8 : 16;  // tokens of a fragment of D
-  static constexpr int kRowFragments = kWarpRows / kColumns;
-  static constexpr int kFeatureFragments = kMatrixTileFeatures / kFeatureWarps / 16;
-  static constexpr int kFragments = kRowFragments * kFeatureFragments;
-  static_assert(kColumns >= kTraits.matrix_columns);
-  static constexpr int kWeightBytes = kMatrixTileFeatures * kMatrixChunkK * 2;
-  static constexpr int kStageBytes = kWeightBytes + kTileRows * kMatrixChunkK * 2;
-  static constexpr int kRowChunks = kMatrixChunkK / 8;  // 16-byte chunks of a shared row
-  static_assert(kStageBytes * kStages == MatrixSharedBytes(kTraits, kTileRows));
+struct MatrixLinear
+    : MatrixTile<T, kTileRows, kMatrixTileFeatures, kStages, WeightLayout::kRowMajor> {
+  using Tile = MatrixTile<T, kTileRows, kMatrixTileFeatures, kStages, WeightLayout::kRowMajor>;
+  using Tile::a;
+  using Tile::Clear;
+  using Tile::kThreads;
+  using Tile::kValues;
+  using Tile::Store;
+  using Tile::Stream;
+  using typename Tile::Accumulators;
+  using typename Tile::Fragment;
+  static_assert(Tile::kStageBytes * kStages == MatrixSharedBytes(kTraits, kTileRows));
 
-  using Fragment = MatrixD<kColumns>;
-  using Accumulators = Fragment[kFragments];                    // [feature fragment][row fragment]
-  static constexpr int kValues = kFragments * Fragment::kSize;  // f32 sums of a lane
-
-  const LinearArgs& a;
   const SegmentMap map;
-  const int rows;       // live
-  const int first_row;  // of this tile
-  const uint32_t shared;
-  const TileReader<kRowChunks> reader;
 
   REPRISE_FN MatrixLinear(const LinearArgs& args, int live_rows, int row_tile,
                           unsigned char* shared_base)
-      : a(args),
-        map(args),
-        rows(live_rows),
-        first_row(row_tile * kTileRows),
-        shared(SharedAddress(shared_base)) {}
-
-  // Start the copies of one unit into a stage: of weights, zero outside them, and of tokens, zero
-  // beyond the live rows.
-  REPRISE_FN void LoadWeights(uint32_t tile, uint32_t chunk, int stage) const {
-    const uint32_t base = shared + stage * kStageBytes;
-    const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
-    const int n0 = static_cast<int>(tile) * kMatrixTileFeatures;
-    const T* weight = static_cast<const T*>(a.weight);
-    REPRISE_UNROLL
-    for (int i = 0; i < kMatrixTileFeatures * kRowChunks / kThreads; ++i) {
-      const int at = i * kThreads + ThreadX();
-      const int r = at / kRowChunks, c = at % kRowChunks;
-      const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
-      const T* from =
-          valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8 : weight;
-      CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
-    }
-  }
-  REPRISE_FN void LoadTokens(uint32_t chunk, int stage) const {
-    const uint32_t base = shared + stage * kStageBytes + kWeightBytes;
-    const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
-    const T* x = static_cast<const T*>(a.x);
-    for (int at = ThreadX(); at < kTileRows * kRowChunks; at += kThreads) {
-      const int r = at / kRowChunks, c = at % kRowChunks;
-      const bool valid = first_row + r < rows && k0 + c * 8 < a.in_features;
-      const T* from =
-          valid ? x + static_cast<int64_t>(first_row + r) * a.in_features + k0 + c * 8 : x;
-      CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
-    }
-  }
-
-  // First feature and first token of this warp inside the tile.
-  REPRISE_FN static int WarpFeature() { return Warp() % kFeatureWarps * 16 * kFeatureFragments; }
-  REPRISE_FN static int WarpRow() { return Warp() / kFeatureWarps * kWarpRows; }
-
-  // acc += weights x tokens of one stage.
-  REPRISE_FN void MultiplyStage(int stage, Accumulators& acc) const {
-    const uint32_t weights = shared + static_cast<uint32_t>(stage * kStageBytes);
-    const uint32_t tokens = weights + kWeightBytes;
-    REPRISE_UNROLL
-    for (int k = 0; k < kMatrixChunkK / 16; ++k) {
-      MatrixA w[kFeatureFragments];
-      REPRISE_UNROLL
-      for (int i = 0; i < kFeatureFragments; ++i)
-        w[i] = reader.A(weights, WarpFeature() + i * 16, k);
-      REPRISE_UNROLL
-      for (int f = 0; f < kRowFragments; ++f) {
-        const auto x = reader.template B<kColumns>(tokens, WarpRow() + f * kColumns, k);
-        REPRISE_UNROLL
-        for (int i = 0; i < kFeatureFragments; ++i)
-          Multiply<T>(acc[i * kRowFragments + f], w[i], x);
-      }
-    }
-  }
-
-  // Scale, bias, one rounding; live rows and features only.
-  REPRISE_FN void Store(uint32_t tile, const Accumulators& acc) const {
-    const int n0 = static_cast<int>(tile) * kMatrixTileFeatures + WarpFeature();
-    const int r0 = first_row + WarpRow();
-    REPRISE_UNROLL
-    for (int i = 0; i < kFeatureFragments * kLaneRows; ++i) {
-      const int h = i % kLaneRows, n = n0 + i / kLaneRows * 16 + MatrixRow(h);
-      if (n >= a.out_features) continue;
-      const float bias = a.bias != nullptr ? ToFloat(static_cast<const T*>(a.bias)[n]) : 0.0f;
-      REPRISE_UNROLL
-      for (int f = 0; f < kRowFragments; ++f) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<kColumns>; ++j) {
-          const int r = r0 + f * kColumns + MatrixColumn(j);
-          if (r >= rows) continue;
-          const float sum = acc[i / kLaneRows * kRowFragments + f].v[At(h, j)];
-          const float y = MultiplyAdd(sum, a.scale, bias);
-          const int64_t at = static_cast<int64_t>(r) * a.out_features + n;
-          if (a.out_is_f32 != 0) {
-            static_cast<float*>(a.out)[at] = y;
-          } else {
-            static_cast<T*>(a.out)[at] = FromFloat<T>(y);
-          }
-        }
-      }
-    }
-  }
+      : Tile(args, live_rows, row_tile, shared_base), map(args) {}
 
   // Place of one value in the partials: [partial tile][value][thread], so that neighbouring threads
   // touch neighbouring words.
@@ -196,68 +93,6 @@ struct MatrixLinear {
       }
     }
     Store(tile, acc);
-  }
-
-  REPRISE_FN static void Clear(Accumulators& acc) {
-    REPRISE_UNROLL
-    for (int f = 0; f < kFragments; ++f) acc[f].Clear();
-  }
-
-  // The place of a unit that is loaded next.
-  struct LoadPlace {
-    uint32_t unit, tile, chunk;
-    int stage = 0;
-  };
-  REPRISE_FN LoadPlace FirstLoad(uint32_t begin) const {
-    return {begin, begin / map.chunks, begin % map.chunks};
-  }
-  REPRISE_FN void Advance(LoadPlace& at) const {
-    ++at.unit;
-    if (++at.chunk == map.chunks) {
-      at.chunk = 0;
-      ++at.tile;
-    }
-    if (++at.stage == kStages) at.stage = 0;
-  }
-
-  // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc). The first
-  // weights are asked for before the kernel ahead of this one has ended.
-  template <typename Done>
-  REPRISE_FN void Stream(uint32_t begin, uint32_t end, Accumulators& acc, Done done) const {
-    LoadPlace load = FirstLoad(begin);
-    for (int s = 0; s < kStages - 1 && load.unit < end; ++s, Advance(load))
-      LoadWeights(load.tile, load.chunk, load.stage);
-    BeginInOrder();
-    load = FirstLoad(begin);
-    for (int s = 0; s < kStages - 1; ++s) {
-      if (load.unit < end) {
-        LoadTokens(load.chunk, load.stage);
-        Advance(load);
-      }
-      CopyAsyncCommit();
-    }
-    const auto load_next = [&] {
-      if (load.unit < end) {
-        LoadWeights(load.tile, load.chunk, load.stage);
-        LoadTokens(load.chunk, load.stage);
-        Advance(load);
-      }
-      CopyAsyncCommit();
-    };
-    uint32_t tile = begin / map.chunks, tile_end = (tile + 1) * map.chunks;
-    int stage = 0;
-    for (uint32_t unit = begin; unit < end; ++unit) {
-      CopyAsyncWait<kStages - 2>();
-      SyncBlock();  // the stage is there for all, and the one before is free for all
-      load_next();
-      MultiplyStage(stage, acc);
-      if (++stage == kStages) stage = 0;
-      done(tile, unit + 1, acc);
-      if (unit + 1 == tile_end) {
-        ++tile;
-        tile_end += map.chunks;
-      }
-    }
   }
 
   // One block, one segment.

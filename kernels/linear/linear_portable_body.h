@@ -8,19 +8,19 @@
 #include "kernels/device/block.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/linear_output.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a row-major matrix into
-// shared memory as f32; zero outside.
-template <typename T>
+// Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a matrix into shared
+// memory as f32; zero outside. offset(row, column): where an element lies.
+template <typename T, typename Offset>
 REPRISE_FN void StageTile(Block& b, const T* matrix, int64_t first, int64_t num_rows, int rows,
-                          int k0, int k, float* shared) {
+                          int k0, int k, float* shared, Offset offset) {
   b.For(rows * kPortableTileK, [&](int i) {
     const int r = i / kPortableTileK, c = i % kPortableTileK;
     const bool inside = first + r < num_rows && k0 + c < k;
-    shared[r * kPortablePitch + c] =
-        inside ? ToFloat(matrix[(first + r) * static_cast<int64_t>(k) + k0 + c]) : 0.0f;
+    shared[r * kPortablePitch + c] = inside ? ToFloat(matrix[offset(first + r, k0 + c)]) : 0.0f;
   });
 }
 
@@ -32,15 +32,20 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
   float* acc = ws + kPortableTileFeatures * kPortablePitch;
   const int64_t rows = *a.num_rows, n0 = static_cast<int64_t>(b.x()) * kPortableTileFeatures;
   constexpr int kOutputs = kPortableTileRows * kPortableTileFeatures;
+  const PackedLayout packed{a.out_features, a.in_features};
+  const auto row_major = [&](int64_t row, int column) { return row * a.in_features + column; };
 
   for (int64_t r0 = static_cast<int64_t>(b.y()) * kPortableTileRows; r0 < rows;
        r0 += static_cast<int64_t>(b.grid_y()) * kPortableTileRows) {
     // An output stays with one thread from here to the end, so that only tiles need barriers.
     b.For(kOutputs, [&](int o) { acc[o] = 0.0f; });
     for (int k0 = 0; k0 < a.in_features; k0 += kPortableTileK) {
-      StageTile(b, static_cast<const T*>(a.x), r0, rows, kPortableTileRows, k0, a.in_features, xs);
+      StageTile(b, static_cast<const T*>(a.x), r0, rows, kPortableTileRows, k0, a.in_features, xs,
+                row_major);
       StageTile(b, static_cast<const T*>(a.weight), n0, a.out_features, kPortableTileFeatures, k0,
-                a.in_features, ws);
+                a.in_features, ws, [&](int64_t row, int column) {
+                  return a.packed != 0 ? packed.Offset(row, column) : row_major(row, column);
+                });
       b.Sync();
       b.For(kOutputs, [&](int o) {
         const float* x = xs + (o / kPortableTileFeatures) * kPortablePitch;
@@ -56,11 +61,7 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
       if (r >= rows || n >= a.out_features) return;
       float y = acc[o] * a.scale;
       if (a.bias != nullptr) y += ToFloat(static_cast<const T*>(a.bias)[n]);
-      if (a.out_is_f32 != 0) {
-        static_cast<float*>(a.out)[r * a.out_features + n] = y;
-      } else {
-        static_cast<T*>(a.out)[r * a.out_features + n] = FromFloat<T>(y);
-      }
+      StoreLinearOutput<T>(a, r * a.out_features + n, y);
     });
   }
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/packed_layout.h"
 #include "kernels/weight_format.h"
 
 namespace reprise::kernels {
@@ -27,7 +28,8 @@ struct WeightShard {
 // Addresses are device memory, 16-byte aligned, and outlive every graph that holds them.
 struct LinearWeights {
   WeightFormat format = WeightFormat::kNone;
-  const void* data = nullptr;  // [out_features, in_features] row-major, elements of `format`
+  WeightLayout layout = WeightLayout::kRowMajor;
+  const void* data = nullptr;  // [out_features, in_features] in that layout, elements of `format`
   const void* bias = nullptr;  // [out_features] in the type of activations, or nullptr
   int64_t out_features = 0;    // of this shard
   int64_t in_features = 0;     // of this shard

@@ -11,7 +11,8 @@
 
 namespace reprise::kernels {
 
-// Reads entry (step_count % depth) of the ring; idle when its sequence is not step_count + 1.
+// Reads entry (progress->requests % depth) of the ring, from its part `repeat` on where progress
+// says that the request's first replay is over.
 // Errors: InvalidArgument on a ring without entries.
 absl::Status Fetch(runtime::Stream& stream, const KernelSet& kernels, const FetchArgs& args);
 

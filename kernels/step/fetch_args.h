@@ -19,7 +19,7 @@ struct FetchArgs {
   const unsigned char* ring = nullptr;
   StepEntryLayout layout;
   uint32_t depth = 0;
-  const uint64_t* step_count = nullptr;  // steps published so far, device memory
+  const StepProgress* progress = nullptr;  // device memory
   StepPlan plan;
   ResidentRows rows;
 };

@@ -89,29 +89,36 @@ REPRISE_FN void ApplySamplingUpdate(Block& b, const FetchArgs& a, const Sampling
 // sampling. Dynamic shared memory: kFetchAheadBytes.
 REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
   const uint64_t begin_ns = b.ClockNs();
-  const uint64_t count = *a.step_count;
-  const unsigned char* ring_entry = a.ring + (count % a.depth) * a.layout.bytes;
+  const StepProgress progress = *a.progress;
+  const bool repeats = progress.replay != 0;
+  const uint64_t part = repeats ? a.layout.repeat : 0;
+  const uint64_t members =
+      repeats ? a.layout.repeat_prefix_members - part : a.layout.prefix_members;
+  const unsigned char* ring_entry = a.ring + progress.requests % a.depth * a.layout.bytes + part;
   auto* ahead = b.Shared<uint32_t>();
-  const int ahead_bytes =
-      b.x() != 0 ? static_cast<int>(sizeof(StepHeader))
-                 : (a.layout.bytes < kFetchAheadBytes ? static_cast<int>(a.layout.bytes)
-                                                      : kFetchAheadBytes);
+  const uint64_t room_bytes = a.layout.bytes - part;
+  const int ahead_bytes = b.x() != 0 ? static_cast<int>(sizeof(StepHeader))
+                                     : (room_bytes < kFetchAheadBytes ? static_cast<int>(room_bytes)
+                                                                      : kFetchAheadBytes);
   StageFromHost(b, ring_entry, ahead, ahead_bytes / 4);
   b.Sync();
   const StepHeader header = *b.Shared<StepHeader>();
-  const bool live = header.sequence == count + 1;
+  const uint64_t sequence = progress.published + 1;
+  const bool live = header.sequence + progress.replay == sequence;
   const int num_updates = live ? static_cast<int>(header.num_table_updates) : 0;
   const int num_sampling = live ? static_cast<int>(header.num_sampling_updates) : 0;
 
   if (b.x() == 0) {
     b.Once([&] {
       PlanCounts counts{};
-      counts.sequence = live ? count + 1 : 0;
+      counts.sequence = live ? sequence : 0;
       counts.begin_ns = begin_ns;
       counts.num_rows = live ? header.num_rows : 0;
       counts.num_tokens = live ? header.num_tokens : 0;
       counts.num_table_updates = static_cast<uint32_t>(num_updates);
       counts.num_prefix_members = live ? header.num_prefix_members : 0;
+      counts.replay = static_cast<uint32_t>(progress.replay);
+      counts.num_replays = live ? header.num_replays : 0;
       *a.plan.counts = counts;
     });
     constexpr int kRowWords = sizeof(RowEntry) / 4;
@@ -127,8 +134,7 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
       StageFromHost(b, ring_entry + a.layout.tokens, a.plan.given_tokens,
                     static_cast<int>(header.num_given_tokens));
     if (live && header.num_prefix_members != 0)
-      StageFromHost(b, ring_entry + a.layout.prefix_members,
-                    reinterpret_cast<uint32_t*>(a.plan.prefix),
+      StageFromHost(b, ring_entry + members, reinterpret_cast<uint32_t*>(a.plan.prefix),
                     static_cast<int>(header.num_prefix_members * sizeof(PrefixMember) / 4));
   }
   for (int u = b.x(); u < num_updates; u += b.grid_x()) {

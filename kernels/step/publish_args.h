@@ -19,7 +19,7 @@ struct PublishArgs {
   unsigned char* ring = nullptr;  // [depth, entry_bytes], mapped pinned memory, device address
   uint64_t entry_bytes = 0;
   uint32_t depth = 0;
-  uint64_t* step_count = nullptr;
+  StepProgress* progress = nullptr;
 };
 
 }  // namespace reprise::kernels

@@ -64,7 +64,9 @@ REPRISE_FN void PublishBody(Block& b, const PublishArgs& a) {
     const RowEntry entry = p.entries[e];
     const uint32_t length = p.context_before[e] + entry.num_tokens;
     a.rows.context_length[entry.slot] = length;
-    const uint32_t flags = (entry.flags & kRowStopped) != 0 ? kResultStopped : 0u;
+    const uint32_t flags = (entry.flags & kRowStopped) != 0  ? kResultStopped
+                           : (entry.flags & kRowPauses) != 0 ? kResultPaused
+                                                             : 0u;
     a.staging[e] = RowResult{0, 0.0f, length, flags};
   });
   b.Sync();
@@ -79,7 +81,10 @@ REPRISE_FN void PublishBody(Block& b, const PublishArgs& a) {
     header->end_ns = b.ClockNs();
     header->num_rows = counts.num_rows;
     header->attention_leaf = counts.attention_leaf;
-    *a.step_count = counts.sequence;
+    const bool last = counts.replay + 1 >= counts.num_replays;
+    a.progress->published = counts.sequence;
+    if (last) ++a.progress->requests;
+    a.progress->replay = last ? 0 : counts.replay + 1;
   });
   b.PublishToHost(&header->sequence, counts.sequence);
 }

@@ -14,17 +14,29 @@ namespace reprise::kernels {
 
 // ---- metadata ring: host -> device ----
 
-// Opens a ring entry. A replay whose entry does not carry the next sequence (the device's own count
-// + 1) is idle: no row runs and nothing is published; warm-up runs and captures rely on it.
+// How far the device has come: the first node of a replay reads it, the last one writes it. A
+// request is one entry of the metadata ring and one replay or several in a row; each replay has an
+// entry of its own in the result ring.
+struct StepProgress {
+  uint64_t published = 0;  // replays
+  uint64_t requests = 0;   // whose replays have all been published
+  uint64_t replay = 0;     // published ones of the request after those
+};
+static_assert(sizeof(StepProgress) == 24);
+
+// Opens a ring entry, and in it the part that all later replays of a request read. A
+// replay is idle where `sequence` is not that of the request's first replay as the device counts:
+// no row runs and nothing is published; warm-up runs and captures rely on it.
 struct StepHeader {
-  uint64_t sequence = 0;  // 1 for the engine's first step
+  uint64_t sequence = 0;  // of the request's first replay; 1 for the engine's first
   uint32_t num_rows = 0;
   uint32_t num_tokens = 0;        // query tokens of all rows
   uint32_t num_given_tokens = 0;  // of these, ids that lie in the ring entry
   uint32_t num_table_updates = 0;
   uint32_t num_sampling_updates = 0;
   uint32_t num_prefix_members = 0;
-  uint32_t reserved[8] = {};
+  uint32_t num_replays = 1;  // of the request
+  uint32_t reserved[7] = {};
 };
 static_assert(sizeof(StepHeader) == 64);
 
@@ -36,6 +48,9 @@ enum RowEntryFlags : uint32_t {
   kRowStopped = 1u << 4,         // set by the plan: the row had stopped and does nothing
   kRowPromptLogprobs = 1u << 5,  // report how likely each given token was
   kRowNextGiven = 1u << 6,       // behind the given ids lies one more: the token that follows them
+  // The entry says for how many tokens the row has room. The plan leaves the flag set where that is
+  // too few, and the row does nothing in this replay. Not with kRowReset.
+  kRowPauses = 1u << 7,
 };
 
 // What of sampling a row uses beyond temperature and seed, in the flags above kRowFeatureShift. The
@@ -58,13 +73,14 @@ constexpr uint32_t kFeaturesThatAdjust =
 
 // One row that runs in this step.
 struct alignas(16) RowEntry {
-  uint32_t slot = 0;            // resident row
-  uint32_t flags = 0;           // RowEntryFlags
-  uint32_t num_tokens = 0;      // query length, >= 1
-  uint32_t given_offset = 0;    // of its ids among the ring entry's given tokens
-  uint32_t context_length = 0;  // with kRowReset: tokens already in its KV
-  float temperature = 0.0f;     // with kRowReset
-  uint64_t seed = 0;            // with kRowReset
+  uint32_t slot = 0;          // resident row
+  uint32_t flags = 0;         // RowEntryFlags
+  uint32_t num_tokens = 0;    // query length, >= 1
+  uint32_t given_offset = 0;  // of its ids among the ring entry's given tokens
+  // With kRowReset: tokens already in its KV. With kRowPauses: how many its blocks have room for.
+  uint32_t context_length = 0;
+  float temperature = 0.0f;  // with kRowReset
+  uint64_t seed = 0;         // with kRowReset
 };
 static_assert(sizeof(RowEntry) == 32);
 
@@ -132,6 +148,10 @@ struct StepEntryLayout {
   uint64_t sampling_updates = 0;
   uint64_t sampling_data = 0;
   uint64_t prefix_members = 0;  // PrefixMember
+  // What the later replays of a request read: a header and, as far behind it as in
+  // the entry itself, rows; no updates and no tokens.
+  uint64_t repeat = 0;
+  uint64_t repeat_prefix_members = 0;
   uint64_t bytes = 0;
 
   static constexpr uint64_t RoundUp(uint64_t x) { return (x + 63) / 64 * 64; }
@@ -148,7 +168,9 @@ struct StepEntryLayout {
     l.sampling_data =
         RoundUp(l.sampling_updates + kSamplingUpdatesPerRow * max_rows * sizeof(SamplingUpdate));
     l.prefix_members = RoundUp(l.sampling_data + sampling_words * sizeof(uint32_t));
-    l.bytes = RoundUp(l.prefix_members + max_rows * sizeof(PrefixMember));
+    l.repeat = RoundUp(l.prefix_members + max_rows * sizeof(PrefixMember));
+    l.repeat_prefix_members = RoundUp(l.repeat + l.rows + max_rows * sizeof(RowEntry));
+    l.bytes = RoundUp(l.repeat_prefix_members + max_rows * sizeof(PrefixMember));
     return l;
   }
 };
@@ -156,8 +178,8 @@ struct StepEntryLayout {
 // ---- result ring: device -> host ----
 
 struct ResultHeader {
-  uint64_t sequence = 0;  // stored last, with release order: the ring entry is complete when it
-                          // equals the step's sequence
+  uint64_t sequence = 0;  // of the replay; stored last, with release order: the ring entry is
+                          // complete when it is the one expected
   uint64_t begin_ns = 0;  // device clock at the first node
   uint64_t end_ns = 0;    // and at the publishing node
   uint32_t num_rows = 0;
@@ -171,6 +193,7 @@ enum RowResultFlags : uint32_t {
   kResultStopped = 1u << 1,   // had stopped before this step and did nothing
   kResultLogprobs = 1u << 2,  // its sampled token has a LogprobReport
   kResultLogits = 1u << 3,    // its logits are in the result area, in request order
+  kResultPaused = 1u << 4,    // had no room for a token more and did nothing
 };
 // What sampling says of a row without any token above minus infinity.
 constexpr uint32_t kNoCandidate = 0xffffffffu;

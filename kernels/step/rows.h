@@ -24,7 +24,7 @@ static_assert(sizeof(RowLife) == 16);
 // A row that runs, as it stands before the step: what the plan keeps of it.
 struct RunningRow {
   uint32_t slot, flags, given_offset;
-  uint32_t num_tokens;      // 0: it has stopped
+  uint32_t num_tokens;      // 0: it has stopped, or pauses
   uint32_t context_before;  // KV tokens
 };
 
@@ -66,6 +66,8 @@ struct PlanCounts {
   uint32_t num_logits;           // rows of logits: num_sampled + num_prompt_logprobs
   uint32_t attention_leaf;       // of AttentionTree.batch that the step came to
   uint32_t num_prefix_members;
+  uint32_t replay;       // of its request, from 0
+  uint32_t num_replays;  // of that request
 };
 
 // What the plan kernel lists, all in device memory. Entries are rows that run, in request order.

@@ -10,7 +10,7 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Entry e: initial state where the host gives it, features, context before this step. A row that
-// has stopped is left with no token to run.
+// has stopped, or that has no room for its tokens and may pause, is left with no token to run.
 REPRISE_FN RunningRow LoadRow(const StepPlan& p, const ResidentRows& resident, int e) {
   RowEntry entry = p.entries[e];
   const uint32_t given_features = entry.flags >> kRowFeatureShift;
@@ -29,8 +29,12 @@ REPRISE_FN RunningRow LoadRow(const StepPlan& p, const ResidentRows& resident, i
     }
     entry.flags = (entry.flags & ((1u << kRowFeatureShift) - 1)) | life.features
                                                                        << kRowFeatureShift;
-    if (life.finish != FinishReason::kNone) {
-      entry.flags = (entry.flags & ~(kRowSample | kRowPromptLogprobs)) | kRowStopped;
+    const bool stopped = life.finish != FinishReason::kNone;
+    const bool fits = context + entry.num_tokens <= entry.context_length;
+    if (stopped || fits) entry.flags &= ~kRowPauses;
+    if (stopped) entry.flags |= kRowStopped;
+    if ((entry.flags & (kRowStopped | kRowPauses)) != 0) {
+      entry.flags &= ~(kRowSample | kRowPromptLogprobs);
       entry.num_tokens = 0;
     }
     p.entries[e] = entry;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepLimits: the numbers that bound one step: what its workspace and its rings have room for, what
-// its request may name. An engine fills them in once, from its options and the model, before
-// anything is allocated; workspace, validation, the wire's Describe and schedulers read the same
-// struct.
+// StepLimits: the numbers that bound one step request: what its workspace and its rings have room
+// for, what its request may name. An engine fills them in once, from its options and the model,
+// before anything is allocated; workspace, validation, the wire's Describe and schedulers read the
+// same struct.
 #ifndef REPRISE_KERNELS_STEP_STEP_LIMITS_H_
 #define REPRISE_KERNELS_STEP_STEP_LIMITS_H_
 
 #include <cstdint>
 
 namespace reprise::kernels {
+
+// StepLimits.max_steps_per_request of any engine.
+inline constexpr uint32_t kMaxStepsPerRequest = 32;
 
 struct StepLimits {
   uint32_t block_size = 0;          // tokens of a KV block
@@ -18,7 +21,8 @@ struct StepLimits {
   uint32_t max_blocks_per_row = 0;
   uint32_t max_step_tokens = 0;    // query tokens of one step: the largest bucket
   uint32_t max_prompt_tokens = 0;  // of these in a step with chunks: the largest mixed bucket
-  uint32_t pipeline_depth = 0;     // steps in flight
+  uint32_t pipeline_depth = 0;     // step requests in flight
+  uint32_t max_steps_per_request = 1;
   uint32_t min_shared_tokens = 0;  // see DecodeEngineOptions
   // Of sampling. A 0 or false among these switches off what it bounds.
   bool adjust_logits = false;        // penalties, logit bias, allowed tokens and min_tokens

@@ -66,8 +66,7 @@ void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
                 rows * plan_rule().max_splits * static_cast<size_t>(spec_.num_kv_heads),
                 "attention.piece_leaves");
   scratch.Share(&arrivals_, rows * static_cast<size_t>(spec_.num_kv_heads), "attention.arrivals");
-  linear_.Declare(buffers, buffers.limits.max_step_tokens,
-                  std::max(spec_.qkv_size(), spec_.hidden_size));
+  linear_.Declare(buffers, buffers.limits.max_step_tokens, {&qkv_, &o_});
 }
 
 absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {

@@ -6,7 +6,7 @@
 namespace reprise::models {
 
 void EmbeddingLayer::DeclareWeights(WeightPlan& weights) {
-  weights.Table(&table_, name_, spec_.vocab_size, spec_.hidden_size);
+  weights.Table(&table_, name_, spec_.vocab_size, spec_.hidden_size, spec_.tie_word_embeddings);
   weights.Computed(&inverse_frequency_, RopeInverseFrequencies(spec_));
 }
 
@@ -15,7 +15,7 @@ void EmbeddingLayer::DeclareBuffers(const LayerBuffers&) {}
 
 absl::Status EmbeddingLayer::Enqueue(const LayerContext& context) const {
   return kernels::Embedding(context.stream, context.kernels,
-                            {.table = table_,
+                            {.table = table_.data,
                              .out = context.x.residual,
                              .token_id = context.plan.token_id,
                              .token_position = context.plan.token_position,
@@ -24,6 +24,7 @@ absl::Status EmbeddingLayer::Enqueue(const LayerContext& context) const {
                              .rope = context.x.rope,
                              .hidden = static_cast<int32_t>(spec_.hidden_size),
                              .half_dim = static_cast<int32_t>(spec_.head_dim / 2),
+                             .packed = kernels::IsPacked(table_.layout) ? 1 : 0,
                              .multiplier = static_cast<float>(spec_.embedding_multiplier),
                              .rope_multiplier = static_cast<float>(spec_.rope.attention_factor)},
                             context.shape.max_tokens);

@@ -22,13 +22,13 @@ class EmbeddingLayer final : public Layer {
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
 
-  const void* table() const { return table_; }                           // [vocab, hidden]
+  const void* table() const { return table_.data; }                      // [vocab, hidden]
   const float* inverse_frequency() const { return inverse_frequency_; }  // [head_dim / 2] f32
 
  private:
   const ModelSpec& spec_;
   const std::string name_;
-  const void* table_ = nullptr;
+  kernels::LinearWeights table_;
   const float* inverse_frequency_ = nullptr;
 };
 

@@ -89,7 +89,8 @@ class Layer {
 
   // The tensors that it reads, as its checkpoint names them.
   virtual void DeclareWeights(WeightPlan& weights) = 0;
-  // Its own buffers. A layer that takes turns with others of its kind shares them by name.
+  // Its own buffers, behind DeclareWeights: what they are depends on how weights lie. A layer that
+  // takes turns with others of its kind shares them by name.
   virtual void DeclareBuffers(const LayerBuffers& buffers) = 0;
   // Launches only. Errors: those of its ops.
   virtual absl::Status Enqueue(const LayerContext& context) const = 0;

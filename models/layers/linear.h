@@ -5,6 +5,7 @@
 #define REPRISE_MODELS_LAYERS_LINEAR_H_
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "absl/status/status.h"
 #include "kernels/linear/linear_weights.h"
@@ -16,8 +17,9 @@ struct LinearScratch {
   float* partials = nullptr;     // null where the device's linears need none
   uint32_t* counters = nullptr;  // the same
 
-  // For calls with at most `max_rows` rows and `out_features` outputs.
-  void Declare(const LayerBuffers& buffers, uint32_t max_rows, int64_t out_features);
+  // For calls of these with at most `max_rows` rows. Packed weights need no partial sums.
+  void Declare(const LayerBuffers& buffers, uint32_t max_rows,
+               std::initializer_list<const kernels::LinearWeights*> all);
 };
 
 // x: [rows, in_features], out: [rows, out_features], compute dtype, or f32.
@@ -28,6 +30,7 @@ struct LinearCall {
   uint32_t max_rows = 0;               // of the bucket
   float scale = 1.0f;
   bool out_is_f32 = false;
+  bool silu_mul = false;  // LinearArgs::silu_mul
 };
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
                            const kernels::LinearWeights& weights, const LinearCall& call);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/lm_head_layer.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "runtime/status_macros.h"
@@ -22,7 +20,7 @@ void LmHeadLayer::DeclareBuffers(const LayerBuffers& buffers) {
   const uint32_t max_rows = buffers.limits.max_rows + buffers.limits.max_prompt_logprobs;
   buffers.activations.AddElements(&normed_, max_rows * static_cast<size_t>(spec_.hidden_size),
                                   buffers.kernels.dtype, "sampled_hidden");
-  linear_.Declare(buffers, max_rows, spec_.vocab_size);
+  linear_.Declare(buffers, max_rows, {&head_});
 }
 
 absl::Status LmHeadLayer::Enqueue(const LayerContext& context) const {

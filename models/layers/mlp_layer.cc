@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/mlp_layer.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "runtime/status_macros.h"
@@ -10,10 +8,10 @@
 namespace reprise::models {
 
 void MlpLayer::DeclareWeights(WeightPlan& weights) {
-  weights.Linear(&gate_up_,
-                 {{absl::StrCat(name_, ".gate_proj"), spec_.intermediate_size},
-                  {absl::StrCat(name_, ".up_proj"), spec_.intermediate_size}},
-                 spec_.hidden_size, spec_.mlp_bias);
+  weights.PairedLinear(&gate_up_,
+                       {{absl::StrCat(name_, ".gate_proj"), spec_.intermediate_size},
+                        {absl::StrCat(name_, ".up_proj"), spec_.intermediate_size}},
+                       spec_.hidden_size, spec_.mlp_bias);
   weights.Linear(&down_, {{absl::StrCat(name_, ".down_proj"), spec_.hidden_size}},
                  spec_.intermediate_size, spec_.mlp_bias);
 }
@@ -21,10 +19,11 @@ void MlpLayer::DeclareWeights(WeightPlan& weights) {
 void MlpLayer::DeclareBuffers(const LayerBuffers& buffers) {
   const size_t elements =
       buffers.limits.max_step_tokens * static_cast<size_t>(spec_.intermediate_size);
-  buffers.activations.ShareElements(&gate_up_out_, 2 * elements, buffers.kernels.dtype, "gate_up");
+  if (!HasPairs())
+    buffers.activations.ShareElements(&gate_up_out_, 2 * elements, buffers.kernels.dtype,
+                                      "gate_up");
   buffers.activations.ShareElements(&activated_, elements, buffers.kernels.dtype, "activated");
-  linear_.Declare(buffers, buffers.limits.max_step_tokens,
-                  std::max(2 * spec_.intermediate_size, spec_.hidden_size));
+  linear_.Declare(buffers, buffers.limits.max_step_tokens, {&gate_up_, &down_});
 }
 
 absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
@@ -32,16 +31,19 @@ absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
   const uint32_t max_tokens = context.shape.max_tokens;
   REPRISE_RETURN_IF_ERROR(EnqueueLinear(context, linear_, gate_up_,
                                         {.x = context.x.normed,
-                                         .out = gate_up_out_,
+                                         .out = HasPairs() ? activated_ : gate_up_out_,
                                          .num_rows = num_tokens,
-                                         .max_rows = max_tokens}));
-  REPRISE_RETURN_IF_ERROR(
-      kernels::SiluMul(context.stream, context.kernels,
-                       {.gate_up = gate_up_out_,
-                        .out = activated_,
-                        .num_tokens = num_tokens,
-                        .intermediate = static_cast<int32_t>(spec_.intermediate_size)},
-                       max_tokens));
+                                         .max_rows = max_tokens,
+                                         .silu_mul = HasPairs()}));
+  if (!HasPairs()) {
+    REPRISE_RETURN_IF_ERROR(
+        kernels::SiluMul(context.stream, context.kernels,
+                         {.gate_up = gate_up_out_,
+                          .out = activated_,
+                          .num_tokens = num_tokens,
+                          .intermediate = static_cast<int32_t>(spec_.intermediate_size)},
+                         max_tokens));
+  }
   return EnqueueLinear(
       context, linear_, down_,
       {.x = activated_, .out = context.x.branch, .num_rows = num_tokens, .max_rows = max_tokens});
@@ -50,9 +52,9 @@ absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
 void MlpLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   const auto hidden = static_cast<uint64_t>(spec_.hidden_size);
   const auto intermediate = static_cast<uint64_t>(spec_.intermediate_size);
-  // In and out of gate and up, of the activation, of down.
-  const uint64_t elements =
-      (hidden + 2 * intermediate) + 3 * intermediate + (intermediate + hidden);
+  // In and out of gate and up, of the activation where it is a kernel of its own, of down.
+  const uint64_t activation = HasPairs() ? intermediate : 5 * intermediate;
+  const uint64_t elements = hidden + activation + (intermediate + hidden);
   bytes->activations += traffic.rows * elements * traffic.element_bytes;
 }
 

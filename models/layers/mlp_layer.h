@@ -26,6 +26,9 @@ class MlpLayer final : public Layer {
   const kernels::LinearWeights& down() const { return down_; }
 
  private:
+  // Gate and up come as the product that down reads.
+  bool HasPairs() const { return gate_up_.layout == kernels::WeightLayout::kPackedPairs; }
+
   const ModelSpec& spec_;
   const std::string name_;
   kernels::LinearWeights gate_up_, down_;

@@ -186,11 +186,22 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
                            runtime::DeviceBuffer::Create(device, plan.bytes()));
   auto* base = buffer.as<std::byte>();
   std::vector<WeightUpload> uploads;
-  for (size_t i = 0; i < views.size(); ++i)
-    uploads.push_back({views[i]->dtype, views[i]->data, base + plan.slots()[i].offset});
+  std::vector<PackedUpload> packed;
+  for (size_t i = 0; i < views.size(); ++i) {
+    const WeightSlot& slot = plan.slots()[i];
+    const WeightRegion& region = plan.regions()[slot.region];
+    if (!kernels::IsPacked(region.layout)) {
+      uploads.push_back({views[i]->dtype, views[i]->data, base + slot.offset});
+      continue;
+    }
+    // Slots of a region follow each other.
+    if (i == 0 || plan.slots()[i - 1].region != slot.region)
+      packed.push_back({region.matrix, region.layout, {}, base + region.offset});
+    packed.back().parts.push_back({views[i]->dtype, views[i]->data});
+  }
   // The files' pages would add up to the weights' size a second time.
   REPRISE_RETURN_IF_ERROR(
-      UploadWeights(device, uploads, plan.dtype(), progress, {.release = &ReleasePages}));
+      UploadWeights(device, uploads, packed, plan.dtype(), progress, {.release = &ReleasePages}));
   REPRISE_RETURN_IF_ERROR(FillComputed(device, computed, base));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));

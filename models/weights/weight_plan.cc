@@ -17,22 +17,27 @@ size_t Align(size_t offset) { return (offset + kWeightAlignment - 1) & ~(kWeight
 }  // namespace
 
 // Once there are too many parameters, nothing more is counted; status() says so.
-size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns) {
+size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
+                             kernels::WeightLayout layout) {
   int64_t count = 0;
   if (__builtin_mul_overflow(rows, columns, &count) || count > kMaxParameters - num_parameters_) {
     status_ = absl::InvalidArgumentError(absl::StrCat(
         "number of parameters: got more than can be addressed, allowed at most ", kMaxParameters));
     count = 0;
   }
-  const size_t offset = Align(end_);
-  end_ = offset + Bytes(count);
   num_parameters_ += count;
-  regions_.push_back({kind, offset, count});
-  return offset;
+  WeightRegion region = {.kind = kind, .offset = Align(end_), .count = count, .layout = layout};
+  if (kernels::IsPacked(layout)) {
+    region.matrix = {.out_features = rows, .in_features = columns};
+    if (count != 0) region.count = region.matrix.Elements();
+  }
+  end_ = region.offset + Bytes(region.count);
+  regions_.push_back(region);
+  return region.offset;
 }
 
 void WeightPlan::AddSlot(std::string name, std::vector<int64_t> shape, size_t offset) {
-  slots_.push_back({std::move(name), std::move(shape), offset});
+  slots_.push_back({std::move(name), std::move(shape), regions_.size() - 1, offset});
 }
 
 void WeightPlan::BindAt(const void** out, size_t offset) {
@@ -47,23 +52,42 @@ void WeightPlan::Norm(const void** out, std::string name, int64_t size) {
   BindAt(out, offset);
 }
 
-void WeightPlan::Table(const void** out, std::string name, int64_t rows, int64_t columns) {
-  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns);
+void WeightPlan::Table(kernels::LinearWeights* out, std::string name, int64_t rows, int64_t columns,
+                       bool tied) {
+  *out = {.format = kernels::WeightFormatOf(dtype_)};
+  if (tied) out->layout = layout_;
+  out->out_features = rows;
+  out->in_features = columns;
+  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns, out->layout);
   AddSlot(std::move(name), {rows, columns}, offset);
-  BindAt(out, offset);
+  BindAt(&out->data, offset);
 }
 
 void WeightPlan::Linear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                         int64_t in_features, bool biased) {
-  *out = {.format = kernels::WeightFormatOf(dtype_)};
+  AddLinear(out, parts, in_features, biased, layout_);
+}
+
+void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
+                              int64_t in_features, bool biased) {
+  REPRISE_CHECK(parts.size() == 2 && parts[0].rows == parts[1].rows);
+  const bool fit =
+      parts[0].rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
+  AddLinear(out, parts, in_features, biased,
+            pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_);
+}
+
+void WeightPlan::AddLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
+                           int64_t in_features, bool biased, kernels::WeightLayout layout) {
+  *out = {.format = kernels::WeightFormatOf(dtype_), .layout = layout};
   out->in_features = in_features;
   for (const Part& part : parts) out->out_features += part.rows;
-  size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features);
-  elements_read_ += regions_.back().count;
+  size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features, layout);
+  elements_read_ += status_.ok() ? out->out_features * in_features : 0;
   BindAt(&out->data, offset);
   for (const Part& part : parts) {
     AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, offset);
-    offset += Bytes(part.rows * in_features);
+    if (!kernels::IsPacked(layout)) offset += Bytes(part.rows * in_features);
   }
   if (!biased) return;
   offset = AddRegion(WeightKind::kBias, out->out_features, 1);
@@ -80,7 +104,8 @@ void WeightPlan::TiedLinear(kernels::LinearWeights* out, std::string name,
   const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const WeightSlot& s) { return s.name == table; });
   REPRISE_CHECK(slot != slots_.end() && slot->shape.size() == 2);
-  *out = {.format = kernels::WeightFormatOf(dtype_)};
+  REPRISE_CHECK(regions_[slot->region].layout == layout_);
+  *out = {.format = kernels::WeightFormatOf(dtype_), .layout = layout_};
   out->out_features = slot->shape[0];
   out->in_features = slot->shape[1];
   elements_read_ += status_.ok() ? out->out_features * out->in_features : 0;

@@ -32,14 +32,17 @@ enum class WeightKind : uint8_t { kMatrix, kNorm, kBias };
 struct WeightRegion {
   WeightKind kind;
   size_t offset;  // bytes
-  int64_t count;  // elements
+  int64_t count;  // elements, with those that fill it up
+  kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
+  kernels::PackedLayout matrix = {};  // of packed ones
 };
 
 // One tensor of the checkpoint, and where its elements go: a region or a part of one.
 struct WeightSlot {
   std::string name;
   std::vector<int64_t> shape;
-  size_t offset;  // bytes
+  size_t region;  // of regions()
+  size_t offset;  // bytes; of a packed region's slots that region's, in the order of their rows
 };
 
 // A tensor that a checkpoint may hold only as a copy of another one.
@@ -50,16 +53,24 @@ struct TiedTensor {
 
 class WeightPlan {
  public:
-  // `dtype`: of every region, the compute dtype. `kv_dtype`: of the KV cache. `architecture`: for
-  // messages.
-  WeightPlan(runtime::DType dtype, runtime::DType kv_dtype, std::string architecture)
-      : dtype_(dtype), kv_dtype_(kv_dtype), architecture_(std::move(architecture)) {}
+  // `dtype`: of every region, the compute dtype. `kv_dtype`: of the KV cache. `layout`: of linear
+  // layers; packed: of 16 bits alone; packed pairs: packed, and pairs where they fit.
+  // `architecture`: for messages.
+  WeightPlan(runtime::DType dtype, runtime::DType kv_dtype, kernels::WeightLayout layout,
+             std::string architecture)
+      : dtype_(dtype),
+        kv_dtype_(kv_dtype),
+        layout_(kernels::IsPacked(layout) ? kernels::WeightLayout::kPacked : layout),
+        pairs_(layout == kernels::WeightLayout::kPackedPairs),
+        architecture_(std::move(architecture)) {}
 
   // Each `out` must still be there when the plan is bound. Names are whole; of a Part
   // "<name>.weight" and, with biases, "<name>.bias".
   void Norm(const void** out, std::string name, int64_t size);
-  // [rows, columns], of which a step reads single rows.
-  void Table(const void** out, std::string name, int64_t rows, int64_t columns);
+  // [rows, columns], of which a step reads single rows. tied: TiedLinear will name it, so it lies
+  // as linear layers do, which `out` says.
+  void Table(kernels::LinearWeights* out, std::string name, int64_t rows, int64_t columns,
+             bool tied);
   // Published matrices of the same input, laid row block below row block.
   struct Part {
     std::string name;
@@ -67,7 +78,11 @@ class WeightPlan {
   };
   void Linear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
               bool biased);
-  // A linear layer whose matrix is the Table named `table`, declared before.
+  // Two parts of the same size, whose product kernels can take at once (LinearArgs::silu_mul): in
+  // packed pairs where the plan says so and their sizes allow, which `out` says; else as Linear.
+  void PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
+                    int64_t in_features, bool biased);
+  // A linear layer whose matrix is the Table named `table`, declared before, as tied.
   void TiedLinear(kernels::LinearWeights* out, std::string name, const std::string& table);
   // Numbers that follow from the config, f32 whatever the dtype; behind all regions.
   void Computed(const float** out, std::vector<float> values);
@@ -106,12 +121,19 @@ class WeightPlan {
   void Bind(const std::byte* base) const;
 
  private:
-  size_t AddRegion(WeightKind kind, int64_t rows, int64_t columns);
+  void AddLinear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
+                 bool biased, kernels::WeightLayout layout);
+  // layout: how it lies.
+  size_t AddRegion(WeightKind kind, int64_t rows, int64_t columns,
+                   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor);
+  // Of the newest region.
   void AddSlot(std::string name, std::vector<int64_t> shape, size_t offset);
   void BindAt(const void** out, size_t offset);
   size_t Bytes(int64_t count) const { return static_cast<size_t>(count) * runtime::SizeOf(dtype_); }
 
   const runtime::DType dtype_, kv_dtype_;
+  const kernels::WeightLayout layout_;
+  const bool pairs_;
   const std::string architecture_;
   absl::Status status_;
   std::vector<WeightRegion> regions_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -22,27 +23,109 @@
 namespace reprise::models {
 namespace {
 
+// What goes through a staging buffer at once: neighbours on the device.
 struct Chunk {
+  std::byte* destination;
+  size_t count;  // elements there
+  // Of a matrix as it is:
   runtime::DType source_dtype;
   const std::byte* source;
-  std::byte* destination;
-  size_t count;  // elements
+  // Of a packed one: some of its tiles of outputs.
+  const PackedUpload* packed = nullptr;
+  int64_t first_tile = 0;
 };
 
-std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads, runtime::DType dtype,
+void CutPacked(const PackedUpload& upload, runtime::DType dtype, size_t max_count,
+               std::vector<Chunk>& chunks) {
+  const int64_t of_tile = upload.matrix.InputTiles() * kernels::kPackedTileElements;
+  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(max_count) / of_tile);
+  for (int64_t first = 0; first < upload.matrix.OutputTiles(); first += step) {
+    const int64_t tiles = std::min(step, upload.matrix.OutputTiles() - first);
+    chunks.push_back({.destination = upload.destination +
+                                     static_cast<size_t>(first * of_tile) * runtime::SizeOf(dtype),
+                      .count = static_cast<size_t>(tiles * of_tile),
+                      .source_dtype = dtype,
+                      .source = nullptr,
+                      .packed = &upload,
+                      .first_tile = first});
+  }
+}
+
+std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads,
+                                 std::span<const PackedUpload> packed, runtime::DType dtype,
                                  size_t stage_bytes) {
   const size_t max_count = std::max<size_t>(1, stage_bytes / runtime::SizeOf(dtype));
   std::vector<Chunk> chunks;
   for (const WeightUpload& upload : uploads) {
     const size_t count = upload.source.size() / runtime::SizeOf(upload.source_dtype);
     for (size_t first = 0; first < count; first += max_count) {
-      chunks.push_back({upload.source_dtype,
-                        upload.source.data() + first * runtime::SizeOf(upload.source_dtype),
-                        upload.destination + first * runtime::SizeOf(dtype),
-                        std::min(max_count, count - first)});
+      chunks.push_back(
+          {.destination = upload.destination + first * runtime::SizeOf(dtype),
+           .count = std::min(max_count, count - first),
+           .source_dtype = upload.source_dtype,
+           .source = upload.source.data() + first * runtime::SizeOf(upload.source_dtype)});
     }
   }
+  for (const PackedUpload& upload : packed) CutPacked(upload, dtype, max_count, chunks);
   return chunks;
+}
+
+// Rows of a packed matrix, as they are published.
+struct RowRange {
+  int64_t begin, end;
+};
+// Those that lie in the tiles [begin, end) of outputs.
+std::vector<RowRange> RowsOfTiles(const PackedUpload& upload, int64_t begin, int64_t end) {
+  const int64_t rows = upload.matrix.out_features;
+  const RowRange all{begin * kernels::kPackedTileOutputs,
+                     std::min(end * kernels::kPackedTileOutputs, rows)};
+  if (upload.layout != kernels::WeightLayout::kPackedPairs) return {all};
+  // Half a tile is of either half.
+  return {{all.begin / 2, all.end / 2}, {(rows + all.begin) / 2, (rows + all.end) / 2}};
+}
+
+// Converts the rows of a chunk of a packed matrix into their places. row: of scratch, one row.
+// read(source): a part of a source that has been read.
+template <typename Read>
+void PackRows(const Chunk& chunk, runtime::DType dtype, std::vector<std::byte>& row,
+              std::byte* stage, Read read) {
+  const PackedUpload& upload = *chunk.packed;
+  const kernels::PackedLayout& matrix = upload.matrix;
+  const auto columns = static_cast<size_t>(matrix.in_features);
+  const size_t element = runtime::SizeOf(dtype);
+  constexpr size_t kNeighbours = kernels::kPackedChunk;
+  std::memset(stage, 0, chunk.count * element);
+  row.resize(columns * element);
+  const int64_t tiles =
+      static_cast<int64_t>(chunk.count) / kernels::kPackedTileElements / matrix.InputTiles();
+  const int64_t origin = matrix.Offset(chunk.first_tile * kernels::kPackedTileOutputs, 0);
+  const auto place = [&](int64_t r) {
+    const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
+    const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
+    for (size_t c = 0; c < columns; c += kNeighbours) {
+      const int64_t at = matrix.Offset(output, static_cast<int64_t>(c)) - origin;
+      std::memcpy(stage + static_cast<size_t>(at) * element, row.data() + c * element,
+                  std::min(kNeighbours, columns - c) * element);
+    }
+  };
+  for (const RowRange& range : RowsOfTiles(upload, chunk.first_tile, chunk.first_tile + tiles)) {
+    int64_t before = 0;  // rows of the parts before
+    for (const PackedUpload::Part& part : upload.parts) {
+      const size_t row_bytes = columns * runtime::SizeOf(part.source_dtype);
+      const auto rows = static_cast<int64_t>(part.source.size() / row_bytes);
+      const int64_t first = std::max(range.begin, before);
+      const int64_t last = std::min(range.end, before + rows);
+      for (int64_t r = first; r < last; ++r) {
+        const std::byte* from = part.source.data() + static_cast<size_t>(r - before) * row_bytes;
+        runtime::ConvertElements(part.source_dtype, dtype, from, row.data(), columns);
+        place(r);
+      }
+      if (first < last)
+        read(part.source.subspan(static_cast<size_t>(first - before) * row_bytes,
+                                 static_cast<size_t>(last - first) * row_bytes));
+      before += rows;
+    }
+  }
 }
 
 class Uploader {
@@ -97,15 +180,21 @@ class Uploader {
 
   absl::Status CopyChunks(runtime::Stream& stream, const runtime::MappedBuffer& stages) {
     size_t in_flight_bytes = 0;
+    std::vector<std::byte> row;
+    const auto read = [&](std::span<const std::byte> source) {
+      if (options_.release) options_.release(source);
+    };
     for (size_t turn = 0; !stop_; ++turn) {
       const size_t index = next_chunk_.fetch_add(1);
       if (index >= chunks_.size()) break;
       const Chunk& chunk = chunks_[index];
       const size_t bytes = chunk.count * runtime::SizeOf(dtype_);
       std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
-      runtime::ConvertElements(chunk.source_dtype, dtype_, chunk.source, stage, chunk.count);
-      if (options_.release) {
-        options_.release({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});
+      if (chunk.packed != nullptr) {
+        PackRows(chunk, dtype_, row, stage, read);
+      } else {
+        runtime::ConvertElements(chunk.source_dtype, dtype_, chunk.source, stage, chunk.count);
+        read({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});
       }
       // Frees the other stage for the next turn; this chunk's copy runs beside its conversion.
       REPRISE_RETURN_IF_ERROR(stream.Synchronize());
@@ -168,10 +257,10 @@ class Uploader {
 }  // namespace
 
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
-                           runtime::DType dtype,
+                           std::span<const PackedUpload> packed, runtime::DType dtype,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options) {
-  std::vector<Chunk> chunks = CutIntoChunks(uploads, dtype, options.stage_bytes);
+  std::vector<Chunk> chunks = CutIntoChunks(uploads, packed, dtype, options.stage_bytes);
   if (chunks.empty()) return absl::OkStatus();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads =

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/packed_layout.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 
@@ -21,6 +23,19 @@ struct WeightUpload {
   std::byte* destination;             // on the device
 };
 
+// A matrix that lies packed on the device. Tiles hold rows of several parts.
+struct PackedUpload {
+  // Some of its rows, below those of the part before.
+  struct Part {
+    runtime::DType source_dtype;
+    std::span<const std::byte> source;  // whole rows, any alignment
+  };
+  kernels::PackedLayout matrix;
+  kernels::WeightLayout layout;  // packed, or packed pairs
+  std::vector<Part> parts;       // together all rows
+  std::byte* destination;        // on the device; matrix.Elements(), filled up with zeros
+};
+
 struct UploadOptions {
   int max_threads = 4;                   // more do not help: storage and the bus are the limits
   size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
@@ -28,11 +43,12 @@ struct UploadOptions {
   std::function<void(std::span<const std::byte>)> release = {};
 };
 
-// Returns when every byte is on the device, or after the first error, when nothing is in flight any
-// more. `progress(done_bytes, total_bytes)`, in converted bytes, is called on this thread; the last
-// call of a run without errors has done == total. Errors: the device's.
+// `dtype`: of every destination; of packed ones 16 bits. Returns when every byte is on the device,
+// or after the first error, when nothing is in flight any more. `progress(done_bytes,
+// total_bytes)`, in converted bytes, is called on this thread; the last call of a run without
+// errors has done == total. Errors: the device's.
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
-                           runtime::DType dtype,
+                           std::span<const PackedUpload> packed, runtime::DType dtype,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options = {});
 

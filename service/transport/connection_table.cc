@@ -12,8 +12,7 @@
 namespace reprise::service {
 
 ConnectionTable::Connection::Connection(uint64_t id, const FrameLimits& limits,
-                                        std::shared_ptr<PeerMeter> peer,
-                                        std::function<void(const std::string&)> cut_callback)
+                                        std::shared_ptr<PeerMeter> peer, CutCallback cut_callback)
     : socket_id(id), meter(limits, std::move(peer), NowNs()), on_cut(std::move(cut_callback)) {}
 
 ConnectionTable& ConnectionTable::OfProcess() {
@@ -31,7 +30,7 @@ uint64_t ConnectionTable::SocketId(int fd) {
 }
 
 void ConnectionTable::Add(int fd, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer,
-                          std::function<void(const std::string&)> on_cut) {
+                          CutCallback on_cut) {
   auto connection =
       std::make_unique<Connection>(SocketId(fd), limits, std::move(peer), std::move(on_cut));
   Shard& shard = ShardOf(fd);
@@ -71,9 +70,10 @@ bool ConnectionTable::Receive(int fd, std::span<const iovec> parts, size_t bytes
   }
   if (!connection.cut) return true;
   const std::string why = connection.meter.excess();
-  const std::function<void(const std::string&)> on_cut = std::move(connection.on_cut);
+  const CutReason reason = connection.meter.cut_reason();
+  const CutCallback on_cut = std::move(connection.on_cut);
   lock.unlock();
-  on_cut(why);
+  on_cut(reason, why);
   return false;
 }
 

@@ -13,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -36,8 +35,7 @@ class ConnectionTable {
   // From now on meters what is read from `fd`. `on_cut` is called once, with the reason, by the
   // thread that reads, when the connection sends too much; nothing is read from it after that.
   // `peer`: as FrameMeter's.
-  void Add(int fd, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer,
-           std::function<void(const std::string&)> on_cut);
+  void Add(int fd, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer, CutCallback on_cut);
   // No more, if `socket_id` is still what was added.
   void Remove(int fd, uint64_t socket_id);
 
@@ -47,10 +45,10 @@ class ConnectionTable {
  private:
   struct Connection {
     Connection(uint64_t id, const FrameLimits& limits, std::shared_ptr<PeerMeter> peer,
-               std::function<void(const std::string&)> cut_callback);
+               CutCallback cut_callback);
     const uint64_t socket_id;
     FrameMeter meter;
-    std::function<void(const std::string&)> on_cut;
+    CutCallback on_cut;
     bool cut = false;
   };
   // Connections are read by several threads at once, each by one.

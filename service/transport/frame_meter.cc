@@ -69,6 +69,26 @@ uint32_t BigEndian(const std::byte* bytes, int count) {
 
 }  // namespace
 
+const char* NameOf(CutReason reason) {
+  switch (reason) {
+    case CutReason::kCalls:
+      return "calls";
+    case CutReason::kResets:
+      return "resets";
+    case CutReason::kPings:
+      return "pings";
+    case CutReason::kSettings:
+      return "settings";
+    case CutReason::kOtherFrames:
+      return "other_frames";
+    case CutReason::kHeaderBytes:
+      return "header_bytes";
+    case CutReason::kUnfinishedBytes:
+      return "unfinished_bytes";
+  }
+  return "other_frames";
+}
+
 bool PeerMeter::Take(FrameKind kind, uint64_t now_ns) {
   std::lock_guard lock(mutex_);
   if (kind == FrameKind::kCall) return calls_.Take(1, now_ns);
@@ -84,7 +104,8 @@ FrameMeter::FrameMeter(const FrameLimits& limits, std::shared_ptr<PeerMeter> pee
                TokenBucket(limits.other, now_ns)},
       left_(kPrefaceBytes) {}
 
-bool FrameMeter::TooMuch(std::string what) {
+bool FrameMeter::TooMuch(CutReason reason, std::string what) {
+  cut_reason_ = reason;
   excess_ = std::move(what);
   return false;
 }
@@ -122,14 +143,15 @@ bool FrameMeter::BeginFrame(uint64_t now_ns) {
   if (type_ == kHeaders || type_ == kContinuation) {
     header_bytes_ += left_;
     if (header_bytes_ > limits_.max_header_bytes) {
-      return TooMuch(
-          absl::StrCat("headers of a call: more than ", limits_.max_header_bytes, " bytes"));
+      return TooMuch(CutReason::kHeaderBytes, absl::StrCat("headers of a call: more than ",
+                                                           limits_.max_header_bytes, " bytes"));
     }
     if ((flags_ & kEndHeaders) != 0) header_bytes_ = 0;
   }
   if (type_ == kHeaders && !settings_acknowledged_ &&
       ++calls_before_settings_ > limits_.max_calls_before_settings) {
-    return TooMuch(absl::StrCat("calls before the server's SETTINGS are acknowledged: more than ",
+    return TooMuch(CutReason::kCalls,
+                   absl::StrCat("calls before the server's SETTINGS are acknowledged: more than ",
                                 limits_.max_calls_before_settings));
   }
   if (type_ == kData && left_ > 0) {
@@ -144,15 +166,16 @@ bool FrameMeter::BeginFrame(uint64_t now_ns) {
 }
 
 bool FrameMeter::CountFrame(FrameKind kind, uint64_t now_ns) {
+  const auto reason = static_cast<CutReason>(kind);
   if (!buckets_[static_cast<size_t>(kind)].Take(1, now_ns)) {
     const Rate rates[] = {limits_.call, limits_.reset, limits_.ping, limits_.settings,
                           limits_.other};
     const Rate& rate = rates[static_cast<size_t>(kind)];
-    return TooMuch(absl::StrCat(NameOf(kind), ": more than ", rate.burst, " at once or ",
-                                rate.per_second, " a second"));
+    return TooMuch(reason, absl::StrCat(NameOf(kind), ": more than ", rate.burst, " at once or ",
+                                        rate.per_second, " a second"));
   }
   if (peer_ == nullptr || peer_->Take(kind, now_ns)) return true;
-  return TooMuch(absl::StrCat(NameOf(kind), " of all its connections: too many"));
+  return TooMuch(reason, absl::StrCat(NameOf(kind), " of all its connections: too many"));
 }
 
 bool FrameMeter::TakePayload(std::span<const std::byte> bytes) {
@@ -193,7 +216,8 @@ bool FrameMeter::TakeData(std::span<const std::byte> bytes) {
   }
   if (call.prefix_size == 0) calls_.erase(stream_);
   if (unfinished_bytes_ <= limits_.max_unfinished_bytes) return true;
-  return TooMuch(absl::StrCat("messages that have not come whole: more than ",
+  return TooMuch(CutReason::kUnfinishedBytes,
+                 absl::StrCat("messages that have not come whole: more than ",
                               limits_.max_unfinished_bytes, " bytes"));
 }
 

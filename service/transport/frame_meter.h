@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -25,6 +26,22 @@ namespace reprise::service {
 // What of a connection's frames is counted together.
 enum class FrameKind : uint8_t { kCall, kReset, kPing, kSettings, kOther };
 inline constexpr size_t kNumFrameKinds = 5;
+
+// What there was too much of: the first are of frames, in the order of FrameKind.
+enum class CutReason : uint8_t {
+  kCalls,
+  kResets,
+  kPings,
+  kSettings,
+  kOtherFrames,
+  kHeaderBytes,
+  kUnfinishedBytes
+};
+inline constexpr size_t kNumCutReasons = 7;
+// "calls", "resets", "pings", "settings", "other_frames", "header_bytes", "unfinished_bytes".
+const char* NameOf(CutReason reason);
+// Takes what there was too much of, and the same in words.
+using CutCallback = std::function<void(CutReason, const std::string&)>;
 
 // What one connection may send. Generous for every client that works: a client's library pings at
 // most about once for each message that it receives, answers each of the server's settings once,
@@ -70,6 +87,7 @@ class FrameMeter {
   bool Receive(std::span<const std::byte> bytes, uint64_t now_ns);
   // Of what was too much: "RST_STREAM frames: more than 300 at once or 250 a second".
   const std::string& excess() const { return excess_; }
+  CutReason cut_reason() const { return cut_reason_; }
 
  private:
   // The messages of one call: five bytes, of which four are the length, and the message, over and
@@ -91,7 +109,7 @@ class FrameMeter {
   // The end of a DATA frame with a payload.
   bool EndPiece(uint64_t now_ns);
   void ForgetCall(uint32_t stream);
-  bool TooMuch(std::string what);
+  bool TooMuch(CutReason reason, std::string what);
 
   const FrameLimits limits_;
   const std::shared_ptr<PeerMeter> peer_;
@@ -116,6 +134,7 @@ class FrameMeter {
   uint64_t unfinished_bytes_ = 0;
   absl::flat_hash_map<uint32_t, Messages> calls_;  // with messages that have not come whole
   std::string excess_;
+  CutReason cut_reason_ = CutReason::kOtherFrames;
 };
 
 }  // namespace reprise::service

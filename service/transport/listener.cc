@@ -22,6 +22,7 @@
 #include "service/clock.h"
 #include "service/transport/connection_admission.h"
 #include "service/transport/connection_table.h"
+#include "service/transport/decrypted_bytes.h"
 #include "service/transport/peer.h"
 
 namespace reprise::service {
@@ -146,7 +147,7 @@ class Listener::Impl {
     TakeCuts();
     const uint64_t refused_before = num_refused_;
     for (size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents != 0) AcceptSome(polled[i].fd);
+      if (polled[i].revents != 0) AcceptSome(sockets_[i - 1]);
     }
     if (num_refused_ - refused_before >= kRefusalsPerPause) std::this_thread::sleep_for(kPause);
     const uint64_t now_ns = NowNs();
@@ -157,10 +158,10 @@ class Listener::Impl {
     Report(now_ns);
   }
 
-  void AcceptSome(int listening) {
+  void AcceptSome(const ListeningSocket& listening) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       FileDescriptor connection(
-          ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+          ::accept4(listening.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (connection.valid()) {
         Take(std::move(connection), listening);
         continue;
@@ -174,44 +175,60 @@ class Listener::Impl {
     }
   }
 
-  void Take(FileDescriptor connection, int listening) {
+  void Take(FileDescriptor connection, const ListeningSocket& listening) {
     const int fd = connection.get();
     Open open = {.fd = fd, .socket_id = ConnectionTable::SocketId(fd), .peer = PeerOf(fd)};
     if (open.peer.empty()) return;
-    std::function<void(const std::string&)> on_cut =
-        [cuts = cuts_, peer = open.peer](const std::string& why) { cuts->Add(peer, why); };
+    CutCallback on_cut = [cuts = cuts_, counters = options_.counters, peer = open.peer](
+                             CutReason reason, const std::string& why) {
+      counters->cut[static_cast<size_t>(reason)].Add();
+      cuts->Add(peer, why);
+    };
     const uint64_t now_ns = NowNs();
     auto admitted = admission_.Admit(open.peer, now_ns);
     if (!admitted.ok() && now_ns - swept_ns_ >= kMinSweepNs && Sweep()) {
       admitted = admission_.Admit(open.peer, now_ns);
     }
     if (!admitted.ok()) {
-      Refuse(std::move(connection), admitted.status().message());
+      options_.counters->refused_limit.Add();
+      Refuse(std::move(connection), listening, admitted.status().message());
       return;
     }
     // Nothing may fail between the count and this; there is room.
     open_.push_back(std::move(open));
+    options_.counters->accepted.Add();
+    options_.counters->open.store(open_.size(), std::memory_order_relaxed);
+    if (listening.is_encrypted) {
+      const MeteredTls metered(limits_.frames, *std::move(admitted), std::move(on_cut));
+      options_.accept(std::move(connection), listening);
+      return;
+    }
     ConnectionTable::OfProcess().Add(fd, limits_.frames, *std::move(admitted), std::move(on_cut));
     options_.accept(std::move(connection), listening);
   }
 
   // The process or the system is out of file descriptors, or of memory: takes whoever is next with
   // the one that was kept for it, and says so.
-  void TurnAway(int listening) {
+  void TurnAway(const ListeningSocket& listening) {
     const int error = errno;
     spare_.Reset();
-    FileDescriptor connection(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor connection(
+        ::accept4(listening.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
-      Refuse(std::move(connection),
+      options_.counters->refused_system.Add();
+      Refuse(std::move(connection), listening,
              absl::StrCat("the server can take no connection now: ", std::strerror(error)));
     }
     spare_ = OpenSpare();
     std::this_thread::sleep_for(kPause);
   }
 
-  void Refuse(FileDescriptor connection, absl::string_view why) {
-    const std::string bytes = GoAway({why.data(), why.size()});
-    ::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // A client that waits for TLS could not read the words.
+  void Refuse(FileDescriptor connection, const ListeningSocket& listening, absl::string_view why) {
+    if (!listening.is_encrypted) {
+      const std::string bytes = GoAway({why.data(), why.size()});
+      ::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
     ::shutdown(connection.get(), SHUT_WR);
     ++num_refused_;
     last_ = absl::StrCat(why);
@@ -228,12 +245,14 @@ class Listener::Impl {
   // Forgets connections that have ended. True when there were any.
   bool Sweep() {
     swept_ns_ = NowNs();
-    return std::erase_if(open_, [this](const Open& open) {
-             if (ConnectionTable::SocketId(open.fd) == open.socket_id) return false;
-             ConnectionTable::OfProcess().Remove(open.fd, open.socket_id);
-             admission_.Leave(open.peer);
-             return true;
-           }) > 0;
+    const size_t ended = std::erase_if(open_, [this](const Open& open) {
+      if (ConnectionTable::SocketId(open.fd) == open.socket_id) return false;
+      ConnectionTable::OfProcess().Remove(open.fd, open.socket_id);
+      admission_.Leave(open.peer);
+      return true;
+    });
+    options_.counters->open.store(open_.size(), std::memory_order_relaxed);
+    return ended > 0;
   }
 
   void Report(uint64_t now_ns) {

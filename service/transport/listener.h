@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "service/transport/connection_counters.h"
 #include "service/transport/connection_limits.h"
 #include "service/transport/file_descriptor.h"
 #include "service/transport/listening_socket.h"
@@ -23,10 +24,12 @@ namespace reprise::service {
 struct ListenerOptions {
   ConnectionLimits limits;
   // Takes over a new connection, accepted on that listening socket. What it sends is metered as
-  // long as it is open (connection_table.h).
-  std::function<void(FileDescriptor connection, int listening_fd)> accept;
+  // long as it is open (connection_table.h, decrypted_bytes.h).
+  std::function<void(FileDescriptor connection, const ListeningSocket& listening)> accept;
   // Told what was refused and who was cut off, once in ten seconds at most; may be empty.
   std::function<void(const std::string&)> report;
+  // Counts connections. Connections that are open share it, the listener gone or not.
+  std::shared_ptr<ConnectionCounters> counters = std::make_shared<ConnectionCounters>();
 };
 
 class Listener {

@@ -82,7 +82,8 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenUnix(const ListenAddress& add
   if (::lstat(address.unix_path.c_str(), &info) == 0) {
     REPRISE_RETURN_IF_ERROR(RemoveStale(address, what));
   }
-  ListeningSocket socket{.address = address.text, .fd = NewSocket(AF_UNIX), .file = {}};
+  ListeningSocket socket{
+      .address = address.text, .fd = NewSocket(AF_UNIX), .file = {}, .is_unix = true};
   if (!socket.fd.valid()) return FromErrno(what, errno);
   const sockaddr_un local = UnixSocketAddress(address);
   REPRISE_RETURN_IF_ERROR(
@@ -92,6 +93,16 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenUnix(const ListenAddress& add
   std::vector<ListeningSocket> sockets;
   sockets.push_back(std::move(socket));
   return sockets;
+}
+
+// ::ffff:127.0.0.1 is one too, and is taken for open: nothing is lost by that.
+bool IsLoopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  }
+  constexpr uint32_t kLoopbackNetwork = 127;
+  const in_addr v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return address.sa_family == AF_INET && ntohl(v4.s_addr) >> 24 == kLoopbackNetwork;
 }
 
 in_port_t& PortOf(sockaddr_storage& address) {
@@ -140,7 +151,10 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenOnAll(const addrinfo* found,
       continue;
     }
     const std::string host = address.text.substr(0, address.text.rfind(':'));
-    sockets.push_back({.address = absl::StrCat(host, ":", port), .fd = *std::move(fd), .file = {}});
+    sockets.push_back({.address = absl::StrCat(host, ":", port),
+                       .fd = *std::move(fd),
+                       .file = {},
+                       .is_open = !IsLoopback(*info->ai_addr)});
   }
   if (sockets.empty()) return first;
   return sockets;

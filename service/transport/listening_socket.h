@@ -38,6 +38,9 @@ struct ListeningSocket {
   std::string address;   // as given, with port 0 replaced by the port taken
   FileDescriptor fd;     // non-blocking
   OwnedSocketFile file;  // of a unix socket
+  bool is_unix = false;
+  bool is_open = false;       // others than this host may reach it
+  bool is_encrypted = false;  // what comes in is TLS; whoever listens says so
 };
 
 // Listens on `address`: on each address that its host has, all on one port. Of a unix socket, a

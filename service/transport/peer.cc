@@ -27,6 +27,19 @@ std::string PeerOfAddress(const sockaddr_storage& address) {
   return absl::StrCat(text, "/64");
 }
 
+std::optional<uint32_t> UserOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  ucred peer{};
+  socklen_t peer_size = sizeof(peer);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      address.ss_family != AF_UNIX ||
+      ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0) {
+    return std::nullopt;
+  }
+  return peer.uid;
+}
+
 std::string PeerOf(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);

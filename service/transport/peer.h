@@ -5,6 +5,8 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace reprise::service {
@@ -13,7 +15,9 @@ namespace reprise::service {
 // host or household has of IPv6), "process 77 of user 1000" on a unix socket. "" when it cannot be
 // told, as where the connection is gone already.
 std::string PeerOf(int fd);
-// The same of an address of IPv4 or IPv6; "" of any other.
+// The user who connected to a unix socket, as the kernel knows it; nullopt on any other.
+std::optional<uint32_t> UserOf(int fd);
+// What PeerOf says of an address of IPv4 or IPv6; "" of any other.
 std::string PeerOfAddress(const sockaddr_storage& address);
 
 }  // namespace reprise::service

@@ -79,6 +79,7 @@ void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1
   wire->set_max_step_bytes(MaxStepBytes(limits));
   wire->set_max_result_bytes(MaxResultBytes(limits));
   wire->set_min_shared_tokens(limits.min_shared_tokens);
+  wire->set_max_steps_per_request(limits.max_steps_per_request);
 }
 
 void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
@@ -128,7 +129,7 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->set_world_size(1);
   wire->set_server_version(REPRISE_VERSION);
   wire->set_api_version("reprise.v1");
-  wire->set_linear_policy(info.linear == engine::LinearPolicy::kTuned ? "tuned" : "portable");
+  wire->set_linear_policy(std::string(engine::NameOf(info.linear)));
   TreeToWire(tree, wire->mutable_attention_tree());
 }
 

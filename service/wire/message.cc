@@ -17,10 +17,15 @@ absl::Status ParseWire(const grpc::ByteBuffer& bytes, google::protobuf::Message*
 }
 
 grpc::ByteBuffer SerializeWire(const google::protobuf::Message& message) {
+  const grpc::Slice slice = SerializeToSlice(message);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+grpc::Slice SerializeToSlice(const google::protobuf::Message& message) {
   grpc::Slice slice(message.ByteSizeLong());
   // The slice is ours alone until it is wrapped; gRPC offers no mutable view of it.
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
-  return grpc::ByteBuffer(&slice, 1);
+  return slice;
 }
 
 }  // namespace reprise::service

@@ -6,13 +6,16 @@
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 
 namespace reprise::service {
 
 // Bytes to message. Errors: InvalidArgument names the message type.
 absl::Status ParseWire(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
-// Message to bytes; replaces what `bytes` held. Cannot fail for a message of ours.
+// Message to bytes. Cannot fail for a message of ours.
 grpc::ByteBuffer SerializeWire(const google::protobuf::Message& message);
+// The same, as bytes that can be kept and sent again.
+grpc::Slice SerializeToSlice(const google::protobuf::Message& message);
 
 }  // namespace reprise::service
 

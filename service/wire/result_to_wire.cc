@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "service/message_bounds.h"
+
 namespace reprise::service {
 namespace {
 
@@ -13,6 +16,8 @@ v1::RowStatus RowStatusToWire(engine::RowStatus status) {
       return v1::ROW_STATUS_RAN;
     case engine::RowStatus::kStopped:
       return v1::ROW_STATUS_STOPPED;
+    case engine::RowStatus::kPaused:
+      return v1::ROW_STATUS_PAUSED;
   }
   return v1::ROW_STATUS_UNSPECIFIED;
 }
@@ -95,6 +100,38 @@ void ReportToWire(const engine::StepReport& report, v1::StepReport* wire) {
   wire->set_padding_tokens(report.padding_tokens);
   wire->set_attention_tree(report.attention_tree);
   wire->set_attention_leaf(report.attention_leaf);
+  wire->set_other_rows(report.other_rows);
+  wire->set_other_tokens(report.other_tokens);
+}
+
+// Of a request that ran several; of one step the response itself says all.
+void StepsToWire(const engine::StepResult& result, v1::StepResponse* wire) {
+  wire->clear_steps();
+  if (result.steps.size() <= 1) return;
+  for (const engine::SingleStep& step : result.steps) {
+    v1::SingleStep* single = wire->add_steps();
+    single->set_num_rows(step.num_rows);
+    ReportToWire(step.report, single->mutable_report());
+    single->set_device_ns(step.device_ns);
+  }
+}
+
+// Rows that were refused alone.
+void RowErrorsToWire(const engine::StepResult& result, v1::StepResponse* wire) {
+  wire->clear_row_errors();
+  for (const engine::RefusedRow& refused : result.refused_rows) {
+    const absl::string_view message = refused.status.message().substr(0, kMaxRowErrorBytes);
+    v1::RowError* error = wire->add_row_errors();
+    error->set_row(refused.row);
+    error->set_code(static_cast<int32_t>(refused.status.code()));
+    error->set_message(message.data(), message.size());
+  }
+}
+
+template <typename Wire>
+void SetTrace(const TraceId& trace, Wire* wire) {
+  if (trace.empty()) return wire->clear_trace_id();
+  wire->set_trace_id(trace.bytes().data(), trace.bytes().size());
 }
 
 }  // namespace
@@ -113,6 +150,8 @@ void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool
     PromptLogprobsToWire(result, wire->mutable_prompt_logprobs());
   }
   ReportToWire(result.report, wire->mutable_report());
+  StepsToWire(result, wire);
+  RowErrorsToWire(result, wire);
   v1::StepLedger* ledger = wire->mutable_ledger();
   ledger->set_wire_ns(times.converted_ns - times.received_ns);
   ledger->set_queue_ns(times.submitted_ns - times.converted_ns);
@@ -132,5 +171,9 @@ void ErrorToWire(uint64_t sequence, const absl::Status& status, v1::StepError* w
   wire->set_code(static_cast<int32_t>(status.code()));
   wire->set_message(std::string(status.message()));
 }
+
+void TraceToWire(const TraceId& trace, v1::StepResponse* wire) { SetTrace(trace, wire); }
+
+void TraceToWire(const TraceId& trace, v1::StepError* wire) { SetTrace(trace, wire); }
 
 }  // namespace reprise::service

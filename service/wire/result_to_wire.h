@@ -10,6 +10,7 @@
 #include "engine/step_result.h"
 #include "reprise/v1/step_service.pb.h"
 #include "service/step_times.h"
+#include "service/trace_id.h"
 
 namespace reprise::service {
 
@@ -22,6 +23,10 @@ void SetReplyTimes(const StepTimes& times, uint64_t replied_ns, v1::StepLedger* 
 
 // What StepError carries.
 void ErrorToWire(uint64_t sequence, const absl::Status& status, v1::StepError* wire);
+
+// The trace of either, in place of that of an answer before; none where there is none.
+void TraceToWire(const TraceId& trace, v1::StepResponse* wire);
+void TraceToWire(const TraceId& trace, v1::StepError* wire);
 
 }  // namespace reprise::service
 

@@ -12,6 +12,7 @@
 #include "google/protobuf/descriptor.h"
 #include "runtime/check.h"
 #include "runtime/status_macros.h"
+#include "service/trace_id.h"
 
 namespace reprise::service {
 namespace {
@@ -119,11 +120,20 @@ absl::Status ModeFromWire(v1::ExecutionMode wire, engine::ExecutionMode* mode) {
   }
 }
 
+// Launched kernel by kernel, the steps of one request may be more than a driver queues, and a
+// launch that waits for room there would hold up every session.
+absl::Status CheckEagerSteps(const engine::StepRequest& step) {
+  if (step.mode != engine::ExecutionMode::kEager || step.num_steps == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("num_steps: got ", step.num_steps, " with mode eager, allowed with it: 1"));
+}
+
 }  // namespace
 
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
                           engine::StepRequest* step) {
   if (wire.copy_blocks_size() != 0) return NotBuilt("copy_blocks");
+  REPRISE_RETURN_IF_ERROR(CheckTraceId(wire.trace_id()));
   REPRISE_RETURN_IF_ERROR(AddsFromWire(wire, scratch));
   scratch->append.clear();
   for (const v1::AppendBlocks& append : wire.append()) {
@@ -157,7 +167,9 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   step->chunks = scratch->chunks;
   step->continue_rows = View(wire.continue_rows());
   step->continue_all = wire.continue_all();
-  return absl::OkStatus();
+  step->isolate_bad_rows = wire.isolate_bad_rows();
+  step->num_steps = wire.num_steps() == 0 ? 1 : wire.num_steps();
+  return CheckEagerSteps(*step);
 }
 
 }  // namespace reprise::service

@@ -27,7 +27,7 @@ struct StepScratch {
 
 // Everything but the session, which the caller knows. `step` views `wire` and `scratch`: both must
 // stay as they are until the engine's Submit has returned. Errors: Unimplemented names the field;
-// InvalidArgument on an unknown mode.
+// InvalidArgument on an unknown mode, or a trace_id of another size.
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
                           engine::StepRequest* step);
 

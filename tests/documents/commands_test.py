@@ -17,6 +17,7 @@ import pathlib
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,8 @@ SMALLER = {
     "--bandwidth-bytes": "1MiB",
     "--warmup": "0",
     "--sustain": "0.01",
+    "--seconds": "0.01",
+    "--cells": "1@32,2@64",
     "--standard-cells": None,
 }
 
@@ -64,12 +67,17 @@ class Commands:
         self.sockets = 0
         self.server = None
         self.address = ""
+        self.tls_server = None
+        self.tls_address = ""
+        self.files = []
+        self.profile = None
         (scratch / "examples").symlink_to(source / "examples")
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
 
     def close(self):
-        if self.server is not None:
-            self.stop(self.server)
+        for server in (self.server, self.tls_server):
+            if server is not None:
+                self.stop(server)
 
     # ---- reprise ----
 
@@ -92,8 +100,9 @@ class Commands:
         address = self.new_address()
         log = open(self.scratch / "serve.log", "w+", encoding="utf-8")
         process = subprocess.Popen(
-            [*words, "--listen", address], cwd=self.scratch, stdout=log, stderr=log
-        )
+            [*words, "--listen", address, "--metrics", address + ".metrics"], cwd=self.scratch,
+            stdout=log, stderr=log
+        )  # fmt: skip
         self.run([self.program, "health", "--address", address, "--wait", "60s"])
         return process, address
 
@@ -101,16 +110,86 @@ class Commands:
         process.send_signal(signal.SIGTERM)
         check(process.wait(TIMEOUT_S) == 0, "serve: did not stop cleanly")
 
+    def make_identities(self):
+        """The files that docs/identity.md shows how to make, by the commands that it shows."""
+        blocks = markdown.blocks(self.source, self.source / "docs/identity.md")
+        script = next(block.text for block in blocks if block.language == "sh")
+        self.run(["sh", "-e", "-c", script])
+
+    def serve_over_tls(self, words):
+        """Starts the server that the command says, on an address of this host."""
+        self.make_identities()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.tls_address = f"localhost:{free.getsockname()[1]}"
+        self.tls_server = subprocess.Popen(
+            [*words, "--listen", self.tls_address],
+            cwd=self.scratch,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        ready = ["--tls-ca", "ca.pem", "--wait", "60s"]
+        self.run([self.program, "health", "--address", self.tls_address, *ready])
+
     def served(self):
         if self.server is None:
-            words = [self.program, "serve", "--model", "examples/byte-llama", "--device", "host"]
+            words = [self.program, "serve", "--model", "examples/byte-llama", "--device", "host",
+                     "--allow-administration"]  # fmt: skip
             self.server, self.address = self.start(words)
         return self.address
+
+    def recordings(self):
+        """Files of a session that was recorded."""
+        if not self.files:
+            directory = self.scratch / "recorded"
+            words = [self.program, "serve", "--model", "examples/byte-llama", "--device", "host"]
+            process, address = self.start([*words, "--record", directory])
+            self.run([self.program, "sched", "--address", address, "--prompt", "You may",
+                      "--max-new-tokens", "4"])  # fmt: skip
+            self.stop(process)
+            self.files = [str(file) for file in directory.glob("*.record")]
+        return self.files
+
+    def profile_file(self):
+        """A profile of the model that the repository ships."""
+        if self.profile is None:
+            self.profile = str(self.scratch / "profiled.json")
+            words = ["--model", "examples/byte-llama", "--device", "host", "--rows", "1,2"]
+            self.run([self.program, "profile", *words, "--contexts", "32,64", "--iterations", "2",
+                      "--bandwidth-bytes", "1MiB", "--json", self.profile])  # fmt: skip
+        return self.profile
+
+    def replay(self, words):
+        """Of what is recorded here, on a server of ours where it connects to one."""
+        out = [self.program, "replay"]
+        for option, value in zip(words[2:], [*words[3:], ""]):
+            if option == "--connect":
+                out += [option, self.served()]
+            elif option == "--json":
+                out += [option, str(self.scratch / "replay.json")]
+            elif option in ("--device", "--model"):
+                out += [option, {"--device": "host"}.get(option, value)]
+        self.run([*out, *self.recordings()])
+
+    @staticmethod
+    def bench_sizes(name, out):
+        """Options of less work that `reprise bench <name>` has not been given."""
+        small = {"attention": {"--pool-bytes": "1MiB", "--calls": "2"},
+                 "linear": {"--pool-bytes": "1MiB", "--calls": "2", "--bandwidth-bytes": "1MiB"},
+                 "step": {"--cells": "1@32,2@64", "--bandwidth-bytes": "1MiB"}}[name]  # fmt: skip
+        more = [word for pair in small.items() if pair[0] not in out for word in pair]
+        if name == "attention" and "--rows" not in out:
+            more += ["--rows", "1,2", "--contexts", "32,64"]
+        if name == "linear" and "--rows" not in out:
+            more += ["--rows", "1,2"]
+        if name != "attention" and "--model" not in out and "--shape" not in out:
+            more += ["--model", "examples/byte-llama"]
+        return more
 
     def smaller(self, words):
         """The same command with less work."""
         command = words[1]
-        i = 3 if command in ("bench", "tune") else 2
+        i = 3 if command in ("bench", "tune", "sessions") else 2
         out = [self.program, *words[1:i]]
         while i < len(words):
             word = words[i]
@@ -122,7 +201,11 @@ class Commands:
                 out += [word, "1,2" if command in ("profile", "bench") else "2"]
             elif word in ("--random-prompts", "--prompt-lengths"):
                 out += [word, "4..16" if ".." in value else "8"]
-            elif word == "--out" or word == "--journal":
+            elif word == "--device" and value == "sim":
+                out += [word, value]
+            elif word == "--profile":
+                out += [word, self.profile_file()]
+            elif word in ("--out", "--journal", "--access-log", "--record"):
                 out += [word, str(self.scratch / value)]
             elif word in ("--max-rows", "--budget"):
                 out += [word, "2"]
@@ -136,7 +219,7 @@ class Commands:
                 out += [word, "16"]
             elif word in ("--json", "--svg"):
                 out += [word, str(self.scratch / f"out.{word[2:]}")]
-            elif word == "--listen" or word == "--address":
+            elif word in ("--listen", "--address", "--metrics"):
                 pass  # added by whoever knows one
             elif word in SMALLER and SMALLER[word] is None:
                 i -= 1
@@ -152,8 +235,7 @@ class Commands:
             out += [] if "--bandwidth-bytes" in out else ["--bandwidth-bytes", "1MiB"]
         if command == "bench":
             out += [] if "--replays" in out else ["--replays", "2"]
-            out += ["--pool-bytes", "1MiB", "--calls", "2"]
-            out += [] if "--rows" in out else ["--rows", "1,2", "--contexts", "32,64"]
+            out += self.bench_sizes(words[2], out)
         if command == "tune":
             small = {"--max-rows": "2", "--max-context": "96", "--budget": "2", "--replays": "1",
                      "--pool-bytes": "64KiB", "--chunk": "32", "--max-leaves": "2",
@@ -174,12 +256,23 @@ class Commands:
         if "hip" in words:
             self.without_hip(words)
             return
+        if words[1] == "replay":
+            self.replay(words)
+            return
         smaller = self.smaller(words)
-        if words[1] == "serve":
+        if "--identities" in words:
+            self.serve_over_tls(smaller)
+        elif "--tls-ca" in words:
+            self.run([*smaller, "--address", self.tls_address])
+        elif words[1] == "serve":
             process, _ = self.start(smaller)
             self.stop(process)
         elif words[1] in ("sched", "health"):
             self.run([*smaller, "--address", self.served()])
+        elif words[1] == "sessions":
+            self.sessions(words, smaller)
+        elif words[1] == "top":
+            self.run([*smaller, "--once", "--address", self.served() + ".metrics"])
         else:
             self.run(smaller)
         # As it stands, it is understood: what is missing is a GPU or a server, not an option.
@@ -189,6 +282,13 @@ class Commands:
             [self.program, *words[1:], "--help"], capture_output=True, text=True, check=False
         )
         check(parsed.returncode == 0, parsed.stderr)
+
+    def sessions(self, words, smaller):
+        if "evict" not in words:
+            self.run([*smaller, "--address", self.served()])
+        elif len(words) > 3:  # of a session that is not there
+            done = self.run([*smaller, "--address", self.served()], expected=1)
+            check("none that is open" in done.stderr, done.stderr)
 
     def without_hip(self, words):
         """The failure that docs/devices.md shows, on machines without ROCm."""
@@ -310,8 +410,9 @@ def commands_of(source, document):
 
 
 def commands_of_help(program):
-    for name in ("", "serve", "sched", "run", "health", "profile", "bench", "bench attention",
-                 "tune", "tune attention"):
+    for name in ("", "serve", "sched", "run", "health", "top", "sessions", "replay", "profile",
+                 "bench", "bench attention", "bench linear", "bench step", "tune",
+                 "tune attention"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

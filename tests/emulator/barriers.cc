@@ -7,6 +7,7 @@
 // can go on.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/emulator/block_runner.h"
@@ -140,6 +141,21 @@ void BlockRunner::BarrierArrive(uint64_t* barrier, uint32_t bytes, Place place) 
   CompleteIfDone(b);
 }
 
+void BlockRunner::BarrierArriveAfterCopies(uint64_t* barrier, Place place) {
+  Barrier& b = FindBarrier(barrier, place);
+  std::vector<AsyncCopy>& copies = current_->copies;
+  uint32_t bytes = 0;
+  for (const AsyncCopy& copy : copies) bytes += static_cast<uint32_t>(copy.bytes);
+  if (!copies.empty()) {
+    ++b.num_copies;
+    bulk_copies_.push_back({.copies = std::move(copies),
+                            .thread = current_->index.thread,
+                            .barrier = static_cast<uint32_t>(&b - barriers_.data())});
+    copies.clear();
+  }
+  BarrierArrive(barrier, bytes, place);
+}
+
 void BlockRunner::CompleteIfDone(Barrier& barrier) {
   if (barrier.missing != 0 || barrier.bytes != 0) return;
   barrier.missing = barrier.expected;
@@ -228,17 +244,19 @@ void BlockRunner::CopyBulk(void* shared, const void* global, size_t bytes, uint6
   Guard(arena_.begin() + offset, bytes);
   ++b.num_copies;
   bulk_copies_.push_back(
-      {.copy = {.offset = offset, .from = global, .bytes = bytes, .group = 0, .place = place},
+      {.copies = {{.offset = offset, .from = global, .bytes = bytes, .group = 0, .place = place}},
        .thread = current_->index.thread,
        .barrier = static_cast<uint32_t>(&b - barriers_.data())});
 }
 
 void BlockRunner::LandBulk(size_t index) {
-  const BulkCopy bulk = bulk_copies_[index];
+  const BulkCopy bulk = std::move(bulk_copies_[index]);
   bulk_copies_.erase(bulk_copies_.begin() + static_cast<ptrdiff_t>(index));
   Barrier& barrier = barriers_[bulk.barrier];
-  Land(bulk.copy, Order::CopyEpoch(bulk.barrier, barrier.num_complete));
-  barrier.bytes -= static_cast<int64_t>(bulk.copy.bytes);
+  for (const AsyncCopy& copy : bulk.copies) {
+    Land(copy, Order::CopyEpoch(bulk.barrier, barrier.num_complete));
+    barrier.bytes -= static_cast<int64_t>(copy.bytes);
+  }
   CompleteIfDone(barrier);
 }
 

@@ -219,8 +219,8 @@ std::string BlockRunner::FindUnlanded() const {
   }
   for (const BulkCopy& bulk : bulk_copies_) {
     return absl::StrCat("the block ended with a bulk copy in flight, to ",
-                        arena_.Describe(bulk.copy.offset), "\n  started at ",
-                        Describe(bulk.copy.place));
+                        arena_.Describe(bulk.copies.front().offset), "\n  started at ",
+                        Describe(bulk.copies.front().place));
   }
   for (const Barrier& barrier : barriers_) {
     if (barrier.num_copies == 0 || barrier.num_waited >= barrier.num_complete) continue;
@@ -358,7 +358,7 @@ unsigned BlockRunner::FindIssuer(size_t offset) const {
     return offset >= copy.offset && offset < copy.offset + copy.bytes;
   };
   for (const BulkCopy& bulk : bulk_copies_) {
-    if (holds(bulk.copy)) return bulk.thread;
+    if (std::any_of(bulk.copies.begin(), bulk.copies.end(), holds)) return bulk.thread;
   }
   unsigned i = 0;
   while (i + 1 < num_threads_ &&

@@ -67,6 +67,7 @@ class BlockRunner {
 
   void BarrierInit(uint64_t* barrier, uint32_t arrivals, Place place);
   void BarrierArrive(uint64_t* barrier, uint32_t bytes, Place place);
+  void BarrierArriveAfterCopies(uint64_t* barrier, Place place);
   void BarrierWait(uint64_t* barrier, uint32_t phase, Place place);
   void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier, Place place);
 
@@ -174,8 +175,9 @@ class BlockRunner {
     Order::Released released = {};      // by arrivals
     Order::Vector completed = nullptr;  // what was released when the last phase completed
   };
+  // What lands at once, on a barrier: a bulk copy, or a thread's copies.
   struct BulkCopy {
-    AsyncCopy copy;
+    std::vector<AsyncCopy> copies;
     unsigned thread = 0;
     uint32_t barrier = 0;
   };

@@ -60,6 +60,10 @@ void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
   Runner().BarrierArrive(barrier, bytes, REPRISE_CALLER);
 }
 
+void BarrierArriveAfterCopies(uint64_t* barrier) {
+  Runner().BarrierArriveAfterCopies(barrier, REPRISE_CALLER);
+}
+
 void BarrierWait(uint64_t* barrier, uint32_t phase) {
   Runner().BarrierWait(barrier, phase, REPRISE_CALLER);
 }

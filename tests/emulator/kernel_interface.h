@@ -70,6 +70,9 @@ void BarrierInit(uint64_t* barrier, uint32_t arrivals);
 void BarrierArrive(uint64_t* barrier);
 // Arrives, and announces bytes of bulk copies that must land too.
 void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes);
+// Arrives, and announces the calling thread's copies that have not landed: they land at some moment
+// before the phase completes, and the thread waits for them no more.
+void BarrierArriveAfterCopies(uint64_t* barrier);
 // Blocks until phase number `phase` is complete. Nobody may be more than one phase behind.
 void BarrierWait(uint64_t* barrier, uint32_t phase);
 // One thread starts a copy of `bytes` (a multiple of 16) to shared memory that completes on a

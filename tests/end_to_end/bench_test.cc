@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/end_to_end/bench_program.h"
 #include "tests/end_to_end/program.h"
 #include "tests/testing/json_schema.h"
 
@@ -23,12 +24,9 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-json Schema() {
-  return json::parse(
-      ReadTextFile(std::string(REPRISE_SOURCE_DIR) + "/docs/bench_attention.schema.json"));
-}
+json Schema() { return SchemaNamed("bench_attention"); }
 
-class BenchProgram : public ::testing::Test {
+class BenchProgram : public BenchProgramTest {
  protected:
   static std::vector<std::string> Arguments(const std::vector<std::string>& more) {
     std::vector<std::string> all = {"bench",         "attention", "--device",  "host",
@@ -43,26 +41,16 @@ class BenchProgram : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return Arguments(all);
   }
-  std::string JsonFile() const { return directory_.path() + "/bench.json"; }
-  std::string SvgFile() const { return directory_.path() + "/bench.svg"; }
   // Its path.
   std::string WriteFile(const std::string& name, const std::string& text) const {
     const std::string path = directory_.path() + "/" + name;
     std::ofstream(path) << text;
     return path;
   }
-  json Bench(std::vector<std::string> arguments, std::string* text = nullptr) {
-    arguments.insert(arguments.end(), {"--json", JsonFile()});
-    Program program(arguments);
-    EXPECT_EQ(program.Wait(std::chrono::seconds(120)), 0) << program.stderr_text();
-    if (text != nullptr) *text = program.stdout_text();
-    return json::parse(ReadTextFile(JsonFile()), nullptr, /*allow_exceptions=*/false);
-  }
-  TemporaryDirectory directory_;
 };
 
 TEST_F(BenchProgram, WritesWhatTheSchemaDescribes) {
-  const json bench = Bench(
+  const json bench = RunBench(
       Small({"--check", "--candidates", "best,portable", "--sustain", "0.02", "--batch",
              "uniform,skewed", "--decode-share", "50,100", "--chunk", "8", "--dtype", "f32"}));
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
@@ -78,7 +66,7 @@ TEST_F(BenchProgram, WritesWhatTheSchemaDescribes) {
 }
 
 TEST_F(BenchProgram, MeasuresKvOfEightBits) {
-  const json bench = Bench(Small(
+  const json bench = RunBench(Small(
       {"--check", "--candidates", "best,portable", "--dtype", "bf16", "--kv-dtype", "fp8_e4m3"}));
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
   EXPECT_EQ(bench["shape"]["dtype"], "bf16");
@@ -90,7 +78,7 @@ TEST_F(BenchProgram, MeasuresKvOfEightBits) {
 }
 
 TEST_F(BenchProgram, FiguresAgreeWithEachOther) {
-  const json bench = Bench(Small({"--seed", "3"}));
+  const json bench = RunBench(Small({"--seed", "3"}));
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
   ASSERT_EQ(bench["cells"].size(), 4u);
   EXPECT_EQ(bench["cells"][3]["name"], "b2 x 64");
@@ -120,7 +108,7 @@ TEST_F(BenchProgram, TakesHeadsAndWindowOfAModel) {
   const auto model = WriteTinyModel({.architecture = "mistral", .sliding_window = 30},
                                     directory_.path() + "/windowed");
   ASSERT_TRUE(model.ok()) << model.status();
-  const json bench = Bench(
+  const json bench = RunBench(
       Arguments({"--model", *model, "--rows", "2", "--contexts", "64", "--calls", "3", "--check"}));
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
   EXPECT_EQ(bench["shape"]["model"], "windowed");
@@ -133,8 +121,8 @@ TEST_F(BenchProgram, TakesHeadsAndWindowOfAModel) {
 }
 
 TEST_F(BenchProgram, ClimbsTheLadder) {
-  const json bench = Bench(Small(
-      {"--ladder", "--check", "--decode-share", "100,50", "--chunk", "8", "--svg", SvgFile()}));
+  const json bench = RunBench(Small({"--ladder", "--check", "--decode-share", "100,50", "--chunk",
+                                     "8", "--svg", File("bench.svg")}));
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
   std::vector<std::string> names;
   for (const json& candidate : bench["candidates"]) {
@@ -148,7 +136,7 @@ TEST_F(BenchProgram, ClimbsTheLadder) {
   EXPECT_EQ(bench["candidates"][4]["tree"]["rows"]["then"]["leaf"], "decode, as captured");
   for (const json& cell : bench["cells"])
     for (const json& candidate : cell["candidates"]) EXPECT_GT(candidate["us"]["p50"], 0);
-  const std::string svg = ReadTextFile(SvgFile());
+  const std::string svg = ReadTextFile(File("bench.svg"));
   for (const std::string& name : names) EXPECT_THAT(svg, HasSubstr(">" + name + "</text>"));
 }
 
@@ -164,7 +152,7 @@ constexpr char kTree[] = R"({
 TEST_F(BenchProgram, NamesTheLeavesOfATreeThatItIsGiven) {
   const std::string file = WriteFile("tree.json", kTree);
   std::string text;
-  const json bench = Bench(Small({"--tree", file, "--check"}), &text);
+  const json bench = RunBench(Small({"--tree", file, "--check"}), &text);
   EXPECT_THAT(SchemaErrors(Schema(), bench), IsEmpty());
   EXPECT_EQ(bench["tree"]["file"], file);
   EXPECT_EQ(bench["tree"]["tree"]["rows"]["then"]["leaf"], "short");
@@ -203,14 +191,15 @@ TEST_F(BenchProgram, RefusesTreesBeforeItMeasures) {
 }
 
 TEST_F(BenchProgram, DrawsAChartThatAnXmlParserReads) {
-  Bench(Small({"--svg", SvgFile()}));
-  const std::string svg = ReadTextFile(SvgFile());
+  RunBench(Small({"--svg", File("bench.svg")}));
+  const std::string svg = ReadTextFile(File("bench.svg"));
   EXPECT_THAT(svg, StartsWith("<?xml"));
   EXPECT_THAT(svg, HasSubstr("page walk (floor)"));
   EXPECT_THAT(svg, HasSubstr("b2 x 64"));
   if (std::system("python3 -c ''") != 0) GTEST_SKIP() << "needs python3 to parse XML";
   const std::string parse =
-      "python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' " + SvgFile();
+      "python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' " +
+      File("bench.svg");
   EXPECT_EQ(std::system(parse.c_str()), 0);
 }
 

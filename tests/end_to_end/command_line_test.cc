@@ -51,8 +51,8 @@ void ExpectUsageError(const Refusal& refusal) {
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
-  for (const std::string command : {"", "serve", "sched", "run", "health", "profile", "bench",
-                                    "bench attention", "tune", "tune attention"}) {
+  for (const std::string command : {"", "serve", "sched", "run", "health", "sessions", "profile",
+                                    "bench", "bench attention", "tune", "tune attention"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -158,7 +158,9 @@ TEST(CommandLine, VersionNamesTheDevicesOfThisBuild) {
 TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
   const std::vector<Refusal> refusals = {
       {{}, {"reprise: "}},
-      {{"bogus"}, {"unknown command \"bogus\"", "serve, sched, run, health, profile, bench, tune"}},
+      {{"bogus"},
+       {"unknown command \"bogus\"",
+        "serve, sched, run, health, top, sessions, replay, profile, bench, tune"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
@@ -179,10 +181,13 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"serve", "--model", "a", "--dtype", "int8"}, {"got \"int8\"", "bf16"}},
       {{"serve", "--model", "a", "--kv-dtype", "fp8"},
        {"--kv-dtype: got \"fp8\", allowed: auto, bf16, f16, f32, fp8_e4m3, fp8_e5m2"}},
-      {{"serve", "--model", "a", "--linear", "fast"}, {"got \"fast\"", "tuned, portable"}},
+      {{"serve", "--model", "a", "--linear", "fast"},
+       {"got \"fast\"", "tuned, row-major, packed, portable"}},
       {{"serve", "--model", "a", "--listen", "here"}, {"got \"here\"", "unix:/path"}},
       {{"serve", "--model", "a", "--drain-timeout", "10"}, {"got \"10\"", "30s"}},
       {{"serve", "--model", "a", "--max-message", "1B"}, {"got \"1B\"", "1KiB to 1GiB"}},
+      {{"serve", "--model", "a", "--max-steps-per-request", "33"}, {"got \"33\"", "from 1 to 32"}},
+      {{"run", "--model", "a", "--steps-per-request", "0"}, {"got \"0\"", "from 1 to 32"}},
       {{"run", "--model", "a"}, {"prompts: got none"}},
       {{"run", "--model", "a", "--prompt", "x", "--random-prompts", "4"}, {"several kinds"}},
       {{"run", "--model", "a", "--random-prompts", "4..x"}, {"--random-prompts: got \"x\""}},

@@ -80,9 +80,14 @@ TEST(Generation, SchedulerAndEmbeddedLibraryGiveTheSameTokens) {
   ASSERT_EQ(together.size(), 3u);
   ServedProgram served(ShippedModel());
   ASSERT_TRUE(served.ready());
-  // In one batch, one after another, in small chunks, kernel by kernel: always the same.
-  for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
-           {}, {"--max-rows", "1"}, {"--step-tokens", "7", "--pipeline-depth", "1"}, {"--eager"}}) {
+  // In one batch, one after another, in small chunks, kernel by kernel, several steps at a time:
+  // always the same.
+  for (const std::vector<std::string>& how :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--max-rows", "1"},
+                                             {"--step-tokens", "7", "--pipeline-depth", "1"},
+                                             {"--eager"},
+                                             {"--steps-per-request", "8"}}) {
     EXPECT_EQ(TokensOf(RunForJson(SchedOn(served, With(prompts, how)))), together)
         << (how.empty() ? "" : how[0]);
   }
@@ -142,6 +147,15 @@ TEST_F(TinyGeneration, EverySamplingOptionGivesTheSameByRunAndByScheduler) {
   requests[requests.size() - 2] = "--requests";
   const nlohmann::json by_sched = RunForJson(SchedOn(served, requests));
   EXPECT_EQ(TokensOf(by_sched), TokensOf(by_run));
+  const std::vector<std::string> at_once = {"--steps-per-request", "6"};
+  const nlohmann::json by_both[] = {
+      RunForJson(RunOn(model_, With(With(work, Flags(200)), at_once))),
+      RunForJson(SchedOn(served, With(requests, at_once)))};
+  for (const nlohmann::json& json : by_both) {
+    EXPECT_EQ(TokensOf(json), TokensOf(by_run));
+    for (size_t i = 0; i < 5; ++i)
+      EXPECT_EQ(json["requests"][i]["logprobs"], by_run["requests"][i]["logprobs"]);
+  }
   for (size_t i = 0; i < 5; ++i) {
     const nlohmann::json& request = by_run["requests"][i];
     EXPECT_EQ(by_sched["requests"][i]["logprobs"], request["logprobs"]);
@@ -188,6 +202,19 @@ TEST_F(TinyGeneration, PreemptedRowsGetTheSameTokens) {
   EXPECT_EQ(TokensOf(json), expected);
   EXPECT_GT(json["figures"]["num_preemptions"].get<int>(), 0);
   EXPECT_EQ(json["figures"]["num_finished"], 12);
+  const nlohmann::json several =
+      RunForJson(SchedOn(served, With(work_, {"--requests", "12", "--steps-per-request", "8"})));
+  EXPECT_EQ(TokensOf(several), expected);
+  EXPECT_GT(several["figures"]["num_preemptions"].get<int>(), 0);
+  EXPECT_EQ(several["figures"]["num_finished"], 12);
+}
+
+TEST_F(TinyGeneration, MoreStepsPerRequestThanTheServerTakesAreAnError) {
+  ServedProgram served(model_, With(Flags(200), {"--max-steps-per-request", "2"}));
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, With(work_, {"--steps-per-request", "32"})));
+  EXPECT_EQ(sched.Wait(), 1);
+  EXPECT_THAT(sched.stderr_text(), HasSubstr("steps-per-request: got 32, allowed: 1 to 2"));
 }
 
 TEST_F(TinyGeneration, TwoSchedulersShareAServer) {

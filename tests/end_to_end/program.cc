@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -32,8 +33,9 @@ void ResetSignals(const std::vector<int>& ignored) {
 
 std::vector<std::string> ServeArguments(const std::string& model, const std::string& address,
                                         std::vector<std::string> flags) {
-  std::vector<std::string> arguments = {"serve", "--model",  model, "--listen",
-                                        address, "--device", "host"};
+  std::vector<std::string> arguments = {"serve", "--model", model, "--listen", address};
+  if (std::find(flags.begin(), flags.end(), "--device") == flags.end())
+    arguments.insert(arguments.end(), {"--device", "host"});
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return arguments;
 }

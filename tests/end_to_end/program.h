@@ -55,7 +55,8 @@ class Program {
   int exit_code_ = -1;
 };
 
-// A server of `model` on a unix socket of its own, ready when constructed (check `ready`).
+// A server of `model` on a unix socket of its own, on the host device where `flags` name no other;
+// ready when constructed (check `ready`).
 class ServedProgram {
  public:
   ServedProgram(const std::string& model, std::vector<std::string> flags = {});

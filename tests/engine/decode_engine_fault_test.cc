@@ -59,6 +59,27 @@ TEST_P(EngineFaultTest, FailedLaunchIsSticky) {
   EXPECT_EQ(device.calls().replays, replays);
 }
 
+// The steps before it run, but nobody will hear of them.
+TEST_P(EngineFaultTest, FailedLaunchOfALaterStepOfARequestIsSticky) {
+  for (const int failed : {0, 1, 3}) {
+    auto options = Options();
+    options.engine.max_steps_per_request = 4;
+    const InstrumentedEngine tiny = MakeInstrumentedEngine(options);
+    InstrumentedDevice& device = *tiny.instruments;
+    EngineDriver driver(*tiny.engine), other(*tiny.engine);
+    driver.Start({.row = 1, .prompt = {4, 5}}, 20);
+    const int before = device.calls().replays;
+    device.FailReplays(absl::InternalError("the cable came out"), failed);
+    EXPECT_THAT(driver.TryStep({.continue_all = true, .num_steps = 4}),
+                StatusIs(absl::StatusCode::kInternal, "the cable came out"));
+    EXPECT_EQ(device.calls().replays, before + failed + 1);
+    device.FailReplays(absl::OkStatus());
+    ExpectEveryStepRefused(driver, "the cable came out");
+    ExpectEveryStepRefused(other, "the cable came out");
+    EXPECT_EQ(device.calls().replays, before + failed + 1);
+  }
+}
+
 TEST_P(EngineFaultTest, StepInFlightBeforeAFailedLaunchIsReportedLost) {
   const InstrumentedEngine tiny = MakeInstrumentedEngine(Options());
   InstrumentedDevice& device = *tiny.instruments;
@@ -89,7 +110,8 @@ TEST(EngineWatchdog, StepWithoutAResultInTimeIsAFault) {
                        .chunks = {{.row = 1, .tokens = {3}}}};
   const StepTicket ticket = driver.Submit(step);
   StepResult result;
-  EXPECT_THAT(tiny.engine->Wait(ticket, &result), StatusIs(kDeadline, "no result after 12 ms"));
+  EXPECT_THAT(tiny.engine->Wait(ticket, &result),
+              StatusIs(kDeadline, "request 1, step 1 of 1: no result after 12 ms"));
   EXPECT_THAT(tiny.engine->Wait(ticket, &result), StatusIs(kDeadline, "no result"));
   ExpectEveryStepRefused(driver, "no result after 12 ms");
 }

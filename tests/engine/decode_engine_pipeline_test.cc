@@ -173,14 +173,15 @@ TEST_P(PipelineTest, StepBeyondTheDepthIsRefusedAndChangesNothing) {
   for (const StepDraft& draft : {StepDraft{.continue_all = true}, StepDraft{.drop = {2}},
                                  StepDraft{.add = {{.row = 5, .blocks = own}}}}) {
     const DraftView view(draft, driver.session(), driver.sequence());
-    EXPECT_THAT(tiny.engine->Submit(view.request()), StatusIs(kExhausted, "2 steps are in flight"));
+    EXPECT_THAT(tiny.engine->Submit(view.request()),
+                StatusIs(kExhausted, "2 requests are in flight"));
   }
   StepResult result;
   const StepDraft step{.continue_all = true};
   const DraftView view(step, driver.session(), driver.sequence());
-  EXPECT_THAT(tiny.engine->Step(view.request(), &result), StatusIs(kPrecondition, "2 steps"));
+  EXPECT_THAT(tiny.engine->Step(view.request(), &result), StatusIs(kPrecondition, "2 requests"));
   driver.Wait(first);
-  EXPECT_THAT(tiny.engine->Step(view.request(), &result), StatusIs(kPrecondition, "1 step"));
+  EXPECT_THAT(tiny.engine->Step(view.request(), &result), StatusIs(kPrecondition, "1 request"));
   const StepTicket third = driver.Submit({.continue_all = true});
   driver.Wait(second);
   driver.Wait(third);

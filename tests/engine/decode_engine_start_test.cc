@@ -53,24 +53,26 @@ std::vector<std::string> Names(const std::vector<graphs::CapturedBucket>& bucket
   return names;
 }
 
-// fetch, plan, embedding; nine kernels a layer, in mixed graphs also attention over chunks; norm,
-// logits and two of sampling; publish.
+// fetch, plan, embedding; nine kernels a layer, eight where the MLP's first product takes pairs, in
+// mixed graphs also attention over chunks; norm, logits and two of sampling; publish.
 TEST_P(EngineStartTest, GraphsHoldTheStepsKernelsAndNoOtherNode) {
   for (const int64_t layers : {1, 3}) {
     auto options = Options();
     options.model.num_layers = layers;
     const TestEngine tiny = MakeTestEngine(options);
     const EngineInfo& info = tiny.engine->info();
+    // Packed weights are taken in pairs by every CUDA device that has them by default.
+    const int64_t of_layer = info.linear == LinearPolicy::kPacked ? 8 : 9;
     EXPECT_THAT(Names(info.decode_buckets),
                 ElementsAre("decode/1", "decode/2", "decode/4", "decode/8"));
     EXPECT_THAT(Names(info.mixed_buckets), ElementsAre("mixed/16", "mixed/64"));
     for (const graphs::CapturedBucket& bucket : info.decode_buckets) {
-      EXPECT_EQ(bucket.num_kernel_nodes, 8 + 9 * layers) << bucket.bucket.name;
+      EXPECT_EQ(bucket.num_kernel_nodes, 8 + of_layer * layers) << bucket.bucket.name;
       EXPECT_EQ(bucket.num_other_nodes, 0) << bucket.bucket.name;
       EXPECT_GT(bucket.capture_ns, 0u);
     }
     for (const graphs::CapturedBucket& bucket : info.mixed_buckets) {
-      EXPECT_EQ(bucket.num_kernel_nodes, 8 + 10 * layers) << bucket.bucket.name;
+      EXPECT_EQ(bucket.num_kernel_nodes, 8 + (of_layer + 1) * layers) << bucket.bucket.name;
       EXPECT_EQ(bucket.num_other_nodes, 0) << bucket.bucket.name;
     }
   }
@@ -105,7 +107,11 @@ TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
   EXPECT_EQ(memory.weights_bytes + memory.kv_cache_bytes + memory.workspace_bytes,
             device.device_bytes());
   ASSERT_OK_AND_ASSIGN(const auto decoder, models::Decoder::Create(tiny.engine->info().model));
-  EXPECT_EQ(memory.weights_bytes, decoder->PlanWeights(GetParam().dtype).bytes());
+  const kernels::WeightLayout layout = tiny.engine->info().linear == LinearPolicy::kPacked
+                                           ? kernels::WeightLayout::kPackedPairs
+                                           : kernels::WeightLayout::kRowMajor;
+  EXPECT_EQ(memory.weights_bytes,
+            decoder->PlanWeights(GetParam().dtype, GetParam().dtype, layout).bytes());
   const PoolInfo pool = tiny.engine->pool();
   EXPECT_EQ(pool.bytes, memory.kv_cache_bytes);
   EXPECT_LE(memory.kv_cache_bytes, 300001u);

@@ -53,6 +53,42 @@ absl::StatusOr<ResolvedOptions> Resolve(const DecodeEngineOptions& options,
   return ResolveOptions(options, Spec(), Properties(kind));
 }
 
+TEST(ResolveOptions, KnowsTheKindOfDeviceAlone) {
+  for (const DeviceKind kind : {DeviceKind::kHost, DeviceKind::kCuda})
+    EXPECT_OK(Resolve({.linear = LinearPolicy::kPacked}, kind));
+}
+
+TEST(ResolveLinear, TakesWhatWasMeasuredToBeFaster) {
+  DeviceProperties hopper = Properties(DeviceKind::kCuda);
+  hopper.compute_capability = 90;
+  DeviceProperties other = hopper;
+  other.compute_capability = 80;
+  using runtime::DType;
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, hopper), LinearPolicy::kPacked);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kF16}, hopper), LinearPolicy::kPacked);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kF32}, hopper), LinearPolicy::kRowMajor);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, other), LinearPolicy::kRowMajor);
+  EXPECT_EQ(ResolveLinear({}, Properties(DeviceKind::kHost)), LinearPolicy::kRowMajor);
+  for (const LinearPolicy policy :
+       {LinearPolicy::kRowMajor, LinearPolicy::kPacked, LinearPolicy::kPortable})
+    EXPECT_EQ(ResolveLinear({.linear = policy}, hopper), policy);
+}
+
+TEST(CheckLinear, RefusesPackedWeightsThatNothingReads) {
+  DeviceProperties gpu = Properties(DeviceKind::kCuda);
+  gpu.name = "a GPU";
+  gpu.matrix_unit = runtime::MatrixUnit::kMma;
+  DecodeEngineOptions packed{.dtype = runtime::DType::kF16, .linear = LinearPolicy::kPacked};
+  EXPECT_OK(CheckLinear(packed, gpu));
+  packed.dtype = runtime::DType::kF32;
+  EXPECT_THAT(CheckLinear(packed, gpu),
+              StatusIs(kInvalid, "linear is packed with f32 on a GPU; allowed: packed with bf16"));
+  packed.dtype = runtime::DType::kF16;
+  gpu.matrix_unit = runtime::MatrixUnit::kNone;
+  EXPECT_THAT(CheckLinear(packed, gpu),
+              StatusIs(kInvalid, "packed with f16 on a GPU, which has no matrix units; allowed"));
+}
+
 TEST(ResolveOptions, FillsInEveryDefault) {
   ASSERT_OK_AND_ASSIGN(const ResolvedOptions r, Resolve({.max_rows = 24}));
   EXPECT_EQ(r.options.dtype, runtime::DType::kF16);  // the checkpoint's

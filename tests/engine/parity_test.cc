@@ -129,13 +129,22 @@ class ParityTest : public ::testing::TestWithParam<ParityParam> {
   const KernelTestParam& param() const { return std::get<1>(GetParam()); }
   double tolerance() const { return param().dtype == DType::kF32 ? 1e-4 : 2e-2; }
 
-  std::unique_ptr<StepProbe> MakeProbe(uint32_t block_size = 16) const {
+  std::unique_ptr<StepProbe> MakeProbe(
+      uint32_t block_size = 16,
+      kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor) const {
     auto probe = StepProbe::Create(*device_, {.directory = FixturePath(fixture()),
                                               .dtype = param().dtype,
+                                              .layout = layout,
                                               .block_size = block_size,
                                               .max_step_tokens = 560});
     EXPECT_OK(probe);
     return *std::move(probe);
+  }
+  // As an engine would choose it.
+  kernels::WeightLayout PackedLayout() const {
+    return device_->properties().matrix_unit == runtime::MatrixUnit::kMma
+               ? kernels::WeightLayout::kPackedPairs
+               : kernels::WeightLayout::kPacked;
   }
   void ExpectClose(const Comparison& comparison, const std::string& what) {
     // NaN is never close.
@@ -218,6 +227,25 @@ TEST_P(ParityTest, LogitsTokenByTokenMatchTheReference) {
   EXPECT_GE(all.num_rows(), 28);
 }
 
+// Packed weights, of every architecture: prompts whole, then what was decoded, token by token.
+TEST_P(ParityTest, PackedWeightsMatchTheReference) {
+  if (param().dtype == DType::kF32) GTEST_SKIP() << "packed weights have 16 bits";
+  const auto probe = MakeProbe(16, PackedLayout());
+  Comparison all;
+  for (const ReferencePrompt& prompt : prompts_) {
+    ASSERT_OK_AND_ASSIGN(const Logits of_prompt, probe->Run({{.row = 0, .tokens = prompt.tokens}}));
+    all.Add(of_prompt[0], prompt.logits.back());
+    Logits got;
+    for (size_t i = 0; i + 1 < prompt.greedy_tokens.size(); ++i) {
+      ASSERT_OK_AND_ASSIGN(got, probe->Run({{.row = 0, .tokens = {prompt.greedy_tokens[i]}}}));
+    }
+    if (!got.empty()) all.Add(got[0], prompt.last_step_logits[0]);
+    ASSERT_OK(probe->Drop(0));
+  }
+  ExpectClose(all, "all prompts");
+  EXPECT_GE(all.num_rows(), 8);
+}
+
 #if REPRISE_WITH_EMULATOR
 // The whole step program from GPU kernels, as each kind of GPU would choose them, and once through
 // the hip device.
@@ -235,22 +263,25 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
 
 // Every prompt as one chunk up to the first kept position, then its tokens one by one.
 TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {
-  const auto probe = MakeProbe(5);
-  Comparison all;
-  for (const ReferencePrompt& prompt : prompts_) {
-    const auto begin = prompt.tokens.begin();
-    const auto first = static_cast<ptrdiff_t>(prompt.first_position);
-    for (size_t i = 0; i < prompt.logits.size(); ++i) {
-      const auto at = first + static_cast<ptrdiff_t>(i);
-      const std::vector<StepDraft::Chunk> chunks = {
-          {.row = 0, .tokens = {i == 0 ? begin : begin + at, begin + at + 1}}};
-      ASSERT_OK_AND_ASSIGN(const Logits got, probe->Run(chunks));
-      all.Add(got[0], prompt.logits[i]);
+  for (const auto layout : {kernels::WeightLayout::kRowMajor, PackedLayout()}) {
+    SCOPED_TRACE(NameOf(layout));
+    const auto probe = MakeProbe(5, layout);
+    Comparison all;
+    for (const ReferencePrompt& prompt : prompts_) {
+      const auto begin = prompt.tokens.begin();
+      const auto first = static_cast<ptrdiff_t>(prompt.first_position);
+      for (size_t i = 0; i < prompt.logits.size(); ++i) {
+        const auto at = first + static_cast<ptrdiff_t>(i);
+        const std::vector<StepDraft::Chunk> chunks = {
+            {.row = 0, .tokens = {i == 0 ? begin : begin + at, begin + at + 1}}};
+        ASSERT_OK_AND_ASSIGN(const Logits got, probe->Run(chunks));
+        all.Add(got[0], prompt.logits[i]);
+      }
+      ASSERT_OK(probe->Drop(0));
     }
-    ASSERT_OK(probe->Drop(0));
+    ExpectClose(all, "all prompts");
+    EXPECT_GE(all.num_rows(), 24);
   }
-  ExpectClose(all, "all prompts");
-  EXPECT_GE(all.num_rows(), 24);
 }
 #endif
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/decode_engine.h"
+#include "tests/engine/joint.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/kernel_test.h"
@@ -70,6 +71,7 @@ class PrefixGroupTest : public ::testing::TestWithParam<KernelTestParam> {
     options.engine.kv_cache_bytes = uint64_t{16} << 20;
     options.engine.decode_buckets = {4};
     options.engine.mixed_buckets = {256};
+    options.engine.max_steps_per_request = 4;
     made_.engine.reset();  // before its device
     auto device = testing::MakeTestDevice(GetParam());
     if (!device.ok()) GTEST_SKIP() << device.status().message();
@@ -122,11 +124,58 @@ TEST_P(PrefixGroupTest, ARowsBitsDoNotDependOnItsGroup) {
   EXPECT_EQ(Serve(2, /*grouped=*/true, /*of=*/1, ExecutionMode::kEager), got);
 }
 
+// Rows that run their last prompt tokens in the first step are members from the second on, as they
+// would be in four requests.
+TEST_P(PrefixGroupTest, SeveralStepsOfARequestReadItLikewise) {
+  const auto serve = [&](uint32_t num_steps) {
+    SharingRows rows(*made_.engine);
+    rows.Add(1);
+    rows.Add(2);
+    StepDraft step{.chunks = {{.row = 2, .tokens = {5, 6, 7}}},
+                   .continue_rows = {1},
+                   .prefixes = {{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {2, 1}}},
+                   .num_steps = num_steps};
+    rows.driver.Step(step);
+    for (uint32_t i = num_steps; i < 4; ++i) rows.driver.Step({.continue_rows = {2, 1}});
+    return std::pair(rows.driver.tokens(1), rows.driver.tokens(2));
+  };
+  EXPECT_EQ(serve(4), serve(1));
+  EXPECT_EQ(serve(3), serve(1));
+}
+
 std::vector<Token> First(size_t count, const std::vector<Token>& tokens) {
   return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 // Rows join and leave a group while others run; a row that has left is attended alone.
+// Group numbers are a session's own: rows of two sessions are in one launch, in groups of one
+// number.
+TEST_P(PrefixGroupTest, GroupsOfTwoSessionsInOneLaunchDoNotMix) {
+  const std::vector<Token> alone = Serve(2, /*grouped=*/true);
+  SharingRows first(*made_.engine), second(*made_.engine);
+  const StepDraft::Prefix of_three{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {3, 2, 1}};
+  const StepDraft::Prefix of_one{.group = kGroup, .num_blocks = kSharedBlocks, .rows = {2}};
+  for (uint32_t row = 3; row >= 1; --row) first.Add(row);
+  second.Add(2);
+  std::vector<Token> tokens = first.driver.tokens(1), others = second.driver.tokens(2);
+  for (int i = 0; i < 4; ++i) {
+    StepDraft mine{.continue_all = true}, theirs{.continue_all = true};
+    if (i == 0) {
+      mine.prefixes = {of_three};
+      theirs.prefixes = {of_one};
+    }
+    const std::vector<StepResult> results =
+        i % 2 == 0 ? Joint({&second.driver, &first.driver}, {theirs, mine}).Run()
+                   : Joint({&first.driver, &second.driver}, {mine, theirs}).Run();
+    const size_t of_first = i % 2 == 0 ? 1 : 0;
+    for (const RowOutcome& row : results[of_first].rows)
+      if (row.row == 1) tokens.push_back(testing::TokenOf(row));
+    others.push_back(testing::TokenOf(results[1 - of_first].rows.at(0)));
+  }
+  EXPECT_EQ(tokens, alone);
+  EXPECT_EQ(others, Serve(2, /*grouped=*/true, /*of=*/2));
+}
+
 TEST_P(PrefixGroupTest, RowsJoinAndLeave) {
   const StepDraft::Prefix none{.rows = {3}};
   const auto group = [](uint32_t row) {

@@ -132,11 +132,11 @@ TEST_P(ProfiledStepTest, WaitsForNoStepInFlight) {
   const StepTicket ticket = driver.Submit(draft);
   StepStamps stamps;
   EXPECT_THAT(profiler.Capture(std::vector<uint32_t>{1}),
-              StatusIs(kFailedPrecondition, "1 steps are in flight"));
+              StatusIs(kFailedPrecondition, "1 requests in flight"));
   EXPECT_THAT(driver.TryStep(draft, &profiler),
-              StatusIs(kFailedPrecondition, "1 steps are in flight"));
+              StatusIs(kFailedPrecondition, "1 requests in flight"));
   EXPECT_THAT(profiler.ReadStamps(1, &stamps),
-              StatusIs(kFailedPrecondition, "1 steps are in flight"));
+              StatusIs(kFailedPrecondition, "1 requests in flight"));
   driver.Wait(ticket);
   EXPECT_OK(profiler.ReadStamps(1, &stamps));
   EXPECT_THAT(profiler.Capture(std::vector<uint32_t>{9}),

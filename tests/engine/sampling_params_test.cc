@@ -149,8 +149,9 @@ class EntryBench {
     const DraftView view(draft, SessionInfo{.id = 1}, 1);
     REPRISE_RETURN_IF_ERROR(validator.Validate(view.request(), list));
     bytes.assign(layout.bytes, std::byte{0xa5});
-    std::vector<uint32_t> ran;
-    writer.Write(view.request(), validator.staged(), ++sequence, list, bytes.data(), &ran);
+    writer.Begin(++sequence, bytes.data());
+    writer.Add(view.request(), validator.staged(), list);
+    writer.Finish();
     std::memcpy(&header, bytes.data(), sizeof(header));
     return absl::OkStatus();
   }

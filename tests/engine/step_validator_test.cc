@@ -69,9 +69,9 @@ struct Bench {
   absl::Status Run(SessionId session, const StepDraft& draft) {
     const absl::Status status = Check(session, draft);
     if (!status.ok()) return status;
-    std::vector<uint32_t> ran;
-    writer.Write(view->request(), validator.staged(), ++sequence, lists[session], entry.data(),
-                 &ran);
+    writer.Begin(++sequence, entry.data());
+    writer.Add(view->request(), validator.staged(), lists[session]);
+    writer.Finish();
     return status;
   }
   std::vector<uint32_t> Counts() const {

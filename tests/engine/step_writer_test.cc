@@ -71,7 +71,11 @@ class Bench {
     const DraftView view(draft, SessionInfo{.id = 1}, 1);
     EXPECT_OK(validator_.Validate(view.request(), list));
     std::vector<std::byte> bytes(layout_.bytes + kGuardBytes, kUntouched);
-    writer_.Write(view.request(), validator_.staged(), sequence, list, bytes.data(), &ran);
+    writer_.Begin(sequence, bytes.data());
+    writer_.Add(view.request(), validator_.staged(), list);
+    writer_.Finish();
+    ran.clear();
+    for (const StagedRun& run : validator_.staged().runs) ran.push_back(run.row);
     EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(layout_.bytes), bytes.end(),
                             [](std::byte b) { return b == kUntouched; }))
         << "wrote beyond the ring entry";

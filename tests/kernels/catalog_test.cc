@@ -58,6 +58,7 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
       absl::StrAppend(&name, "_", std::string(NameOf(instance.kv)));
     if (instance.tile != 0) absl::StrAppend(&name, "_", instance.tile);
     if (instance.family == &kernels::kLinearMatrix && instance.tile == 0) name += "_whole";
+    if (instance.family == &kernels::kLinearPacked && instance.tile == 0) name += "_any";
     EXPECT_EQ(instance.symbol, name);
     EXPECT_TRUE(instance.family->name.find(instance.family->op) == 0 ||
                 instance.family->op == "fill" || instance.family->op == "memory_probe" ||
@@ -91,7 +92,8 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
       if (instance.style != kernels::KernelStyle::kHost && !instance.Fits(kernels::TraitsOf(unit)))
         if (instance.family != &kernels::kAttentionDecodeBulk &&
             instance.family != &kernels::kAttentionDecodeBulkTiles &&
-            instance.family != &kernels::kAttentionPrefillGroup)
+            instance.family != &kernels::kAttentionPrefillGroup &&
+            instance.family != &kernels::kLinearStream && instance.family != &kernels::kLinearGroup)
           missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
                              "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
@@ -167,7 +169,14 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
   for (const kernels::AttentionCase& c : kernels::kAttentionPrefixCases)
     if (has_bulk(c)) worked.emplace(&kernels::kAttentionDecodeBulkTiles, c.head_dim);
   for (const kernels::LinearCase& c : kernels::kLinearCases)
-    if (c.rows != 0) worked.insert(smallest(kernels::kLinearMatrix, static_cast<int>(c.max_rows)));
+    if (c.rows != 0 && c.in_features % 8 == 0) {
+      const int rows = static_cast<int>(c.max_rows);
+      worked.insert(smallest(kernels::kLinearMatrix, rows));
+      // The last where there are no products of warpgroups.
+      if (rows <= 16) worked.insert(smallest(kernels::kLinearStream, rows));
+      if (rows > 16) worked.insert(smallest(kernels::kLinearGroup, std::min(rows, 128)));
+      if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
+    }
   for (const KernelInstance& instance : AllInstances())
     if (instance.style == kernels::KernelStyle::kThread)
       compiled.emplace(instance.family, instance.tile);

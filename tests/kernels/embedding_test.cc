@@ -11,6 +11,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/packed_weight.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -50,24 +51,29 @@ TEST_P(EmbeddingTest, MatchesTheOracleAndTouchesNothingElse) {
     id.resize(c.max_tokens, kImpossible);
     position.resize(c.max_tokens, kImpossible);
 
-    GuardedMemory memory(device(), stream());
-    EmbeddingArgs args;
-    args.table = memory.ConstantTensor(dtype(), table);
-    args.out = memory.Poisoned(c.max_tokens * hidden * SizeOf(dtype()));
-    args.token_id = memory.Constant(id);
-    args.token_position = memory.Constant(position);
-    args.num_tokens = memory.Constant(std::vector<uint32_t>{c.tokens});
-    args.inverse_frequency =
-        static_cast<const float*>(memory.ConstantTensor(DType::kF32, frequency));
-    args.rope = memory.Poisoned<float>(c.max_tokens * frequency.size() * 2);
-    args.hidden = c.hidden;
-    args.half_dim = c.half_dim;
-    args.multiplier = c.multiplier;
-    args.rope_multiplier = c.rope_multiplier;
-    ASSERT_OK(Embedding(stream(), kernels(), args, c.max_tokens));
-    memory.Check();
-    ExpectNear(memory.ReadTensor(dtype(), args.out), out, dtype());
-    ExpectNear(memory.ReadTensor(DType::kF32, args.rope), rope, DType::kF32);
+    for (const bool packed : {false, true}) {
+      if (packed && dtype() == DType::kF32) continue;
+      GuardedMemory memory(device(), stream());
+      EmbeddingArgs args;
+      args.packed = packed ? 1 : 0;
+      args.table =
+          memory.ConstantTensor(dtype(), packed ? Packed(table, c.vocab, hidden, 96.0) : table);
+      args.out = memory.Poisoned(c.max_tokens * hidden * SizeOf(dtype()));
+      args.token_id = memory.Constant(id);
+      args.token_position = memory.Constant(position);
+      args.num_tokens = memory.Constant(std::vector<uint32_t>{c.tokens});
+      args.inverse_frequency =
+          static_cast<const float*>(memory.ConstantTensor(DType::kF32, frequency));
+      args.rope = memory.Poisoned<float>(c.max_tokens * frequency.size() * 2);
+      args.hidden = c.hidden;
+      args.half_dim = c.half_dim;
+      args.multiplier = c.multiplier;
+      args.rope_multiplier = c.rope_multiplier;
+      ASSERT_OK(Embedding(stream(), kernels(), args, c.max_tokens));
+      memory.Check();
+      ExpectNear(memory.ReadTensor(dtype(), args.out), out, dtype());
+      ExpectNear(memory.ReadTensor(DType::kF32, args.rope), rope, DType::kF32);
+    }
   }
 }
 

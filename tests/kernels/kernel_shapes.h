@@ -12,7 +12,9 @@
 #include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/prefill_group_geometry.h"
 #include "kernels/catalog.h"
+#include "kernels/linear/group_geometry.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/stream_geometry.h"
 #include "kernels/plan/plan_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "kernels/sample/sample_geometry.h"
@@ -55,6 +57,20 @@ inline size_t LinearMatrixBytes(const kernels::DeviceTraits& traits,
   const int rows = instance.tile != 0 ? instance.tile : kernels::MatrixMaxSplitRows(traits);
   return static_cast<size_t>(kernels::MatrixSharedBytes(traits, rows));
 }
+inline size_t LinearPackedBytes(const kernels::DeviceTraits& traits,
+                                const kernels::KernelInstance& instance) {
+  const int rows = instance.tile != 0 ? instance.tile : kernels::PackedMaxRows(traits);
+  return static_cast<size_t>(kernels::PackedSharedBytes(traits, rows));
+}
+inline size_t LinearStreamBytes(const kernels::DeviceTraits&,
+                                const kernels::KernelInstance& instance) {
+  return kernels::StreamLayout(instance.tile).bytes;
+}
+inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
+                               const kernels::KernelInstance& instance) {
+  return kernels::LinearGroupSharedBytes(traits.shared_bytes, instance.tile,
+                                         kernels::kLinearGroupMaxSpan);
+}
 inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits,
                                      const kernels::KernelInstance&) {
   const int rows = kernels::PortableAttentionPassRows(kernels::kPrefillRows, kTypicalHeadDim,
@@ -94,6 +110,9 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kRmsNorm, NoSharedBytes},
     {&kernels::kLinearPortable, LinearPortableBytes},
     {&kernels::kLinearMatrix, LinearMatrixBytes},
+    {&kernels::kLinearPacked, LinearPackedBytes},
+    {&kernels::kLinearStream, LinearStreamBytes},
+    {&kernels::kLinearGroup, LinearGroupBytes},
     {&kernels::kRopeAppend, NoSharedBytes},
     {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
     {&kernels::kAttentionPortable, AttentionPortableBytes},

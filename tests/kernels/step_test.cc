@@ -54,7 +54,8 @@ TEST_P(StepTest, EveryStepLeavesExactlyWhatTheRulesSay) {
 TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
   std::map<kernels::FinishReason, uint32_t> finishes;
   std::map<uint32_t, uint32_t> updates;
-  uint32_t stopped = 0, asked = 0, places = 0, changes = 0, sampled_twice = 0, of_both = 0;
+  uint32_t stopped = 0, paused = 0, asked = 0, places = 0, changes = 0, sampled_twice = 0,
+           of_both = 0;
   for (const StepCase& c : kernels::kStepCases) {
     if (c.vocab == 0) continue;
     OracleRows rows(c.max_rows, c.max_blocks_per_row, c.vocab);
@@ -72,6 +73,7 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
       for (const kernels::RowResult& result : PublishStep(plan, token, logprob, rows)) {
         ++finishes[static_cast<kernels::FinishReason>(result.flags >> kernels::kResultFinishShift)];
         stopped += (result.flags & kernels::kResultStopped) != 0;
+        paused += (result.flags & kernels::kResultPaused) != 0;
       }
       asked += static_cast<uint32_t>(plan.prompt_target.size());
       for (const uint32_t place : plan.logits_place)
@@ -91,6 +93,7 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
   EXPECT_EQ(updates.size(), kernels::kSamplingUpdatesPerRow);
   for (const auto& [kind, count] : updates) EXPECT_GT(count, 100u) << "kind " << kind;
   EXPECT_GT(stopped, 100u);
+  EXPECT_GT(paused, 100u);
   EXPECT_GT(asked, 200u);
   EXPECT_GT(places, 100u);
   EXPECT_GT(changes, 100u);
@@ -147,6 +150,51 @@ TEST_P(StepTest, CapturedStepsQueuedAheadRunInOrder) {
         bench.Write(bench.count() + 1, step);
         bench.ExpectStep(step);
         ASSERT_OK(graph->Replay(stream()));
+      }
+      bench.Check();
+    }
+  }
+}
+
+TEST_P(StepTest, TheReplaysOfARequestRepeatTheRowsThatSampledInItsFirst) {
+  for (const StepCase& c : kernels::kStepCases) {
+    StepBench bench(device(), stream(), kernels(), c);
+    RandomSteps steps(c, 7);
+    Random random(8);
+    for (uint32_t i = 0; i < c.num_steps && !HasFailure(); ++i) {
+      SCOPED_TRACE(std::string(c.name) + ", request " + std::to_string(i));
+      const uint32_t num_replays = 1 + random.Below(5);
+      const OracleStep first = steps.Next(bench.rows());
+      const OracleStep repeat = steps.Repeat(first);
+      bench.Write(bench.count() + 1, first, num_replays, repeat);
+      for (uint32_t replay = 0; replay < num_replays; ++replay) {
+        SetRandomSampled(c, random, bench);
+        bench.ExpectStep(replay == 0 ? first : repeat, replay, num_replays);
+        bench.Launch();
+        bench.Check();
+      }
+    }
+  }
+}
+
+// As the engine enqueues them: a full ring of requests, all replays of each back to back.
+TEST_P(StepTest, RequestsOfSeveralReplaysQueuedAheadRunInOrder) {
+  for (const StepCase& c : kernels::kStepCases) {
+    SCOPED_TRACE(c.name);
+    StepBench bench(device(), stream(), kernels(), c);
+    RandomSteps steps(c, 9);
+    Random random(10);
+    SetRandomSampled(c, random, bench);
+    for (uint32_t round = 0; round < 3 && !HasFailure(); ++round) {
+      for (uint32_t i = 0; i < c.depth; ++i) {
+        const uint32_t num_replays = 1 + random.Below(4);
+        const OracleStep first = steps.Next(bench.rows());
+        const OracleStep repeat = steps.Repeat(first);
+        bench.Write(bench.count() + 1, first, num_replays, repeat);
+        for (uint32_t replay = 0; replay < num_replays; ++replay) {
+          bench.ExpectStep(replay == 0 ? first : repeat, replay, num_replays);
+          bench.Launch();
+        }
       }
       bench.Check();
     }

@@ -145,5 +145,34 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
   }
 }
 
+// Kernels of packed weights sum nothing across blocks, and gate and up in pairs come multiplied.
+TEST(Decoder, PackedWeightsNeedNoPartialSums) {
+  ASSERT_OK_AND_ASSIGN(const auto device,
+                       runtime::Device::Create({.kind = runtime::DeviceKind::kHost}));
+  ASSERT_OK_AND_ASSIGN(const auto kernels,
+                       kernels::KernelSet::Load(*device, runtime::DType::kBf16));
+  ModelSpec spec = SmallSpec();
+  spec.hidden_size = spec.intermediate_size = 16;
+  const kernels::StepLimits limits{.max_rows = 3, .max_blocks_per_row = 7, .max_step_tokens = 70};
+  using kernels::WeightLayout;
+  for (const auto layout :
+       {WeightLayout::kRowMajor, WeightLayout::kPacked, WeightLayout::kPackedPairs}) {
+    ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
+    decoder->PlanWeights(runtime::DType::kBf16, std::nullopt, layout);
+    runtime::BufferPlan activations, scratch;
+    decoder->DeclareBuffers(
+        {.kernels = *kernels, .limits = limits, .activations = activations, .scratch = scratch});
+    size_t gate_up = 0, partials = 0;
+    for (const auto& region : activations.regions())
+      if (region.name == "gate_up") gate_up = region.bytes;
+    for (const auto& region : scratch.regions())
+      if (region.name == "linear.partials") partials = region.bytes;
+    EXPECT_EQ(gate_up, layout == WeightLayout::kPackedPairs ? 0u : 70u * 2 * 16 * 2);
+    EXPECT_EQ(partials, kernels::IsPacked(layout)
+                            ? 0u
+                            : kernels::LinearPartialFloats(*kernels, 70) * sizeof(float));
+  }
+}
+
 }  // namespace
 }  // namespace reprise::models

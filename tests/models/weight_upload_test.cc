@@ -16,6 +16,7 @@
 #include "runtime/host/host_device.h"
 #include "runtime/memory/buffer.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/packed_weight.h"
 
 namespace reprise::models {
 namespace {
@@ -50,7 +51,7 @@ TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
   }
   std::vector<std::pair<size_t, size_t>> reports;
   const absl::Status status =
-      UploadWeights(**device, uploads, runtime::DType::kF32,
+      UploadWeights(**device, uploads, {}, runtime::DType::kF32,
                     [&](size_t done, size_t all) { reports.emplace_back(done, all); },
                     {.max_threads = 3, .stage_bytes = 400});
   ASSERT_TRUE(status.ok()) << status;
@@ -89,16 +90,80 @@ TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
     const auto* begin = reinterpret_cast<const std::byte*>(source.data());
     for (const std::byte& byte : bytes) ++released.at(static_cast<size_t>(&byte - begin));
   };
-  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, runtime::DType::kF32, {},
+  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {}, runtime::DType::kF32, {},
                             {.max_threads = 3, .stage_bytes = 400, .release = release})
                   .ok());
   EXPECT_EQ(released, std::vector<int>(released.size(), 1));
 }
 
+// Parts whose borders cut tiles, rows that are no whole chunks, stages smaller than a tile of the
+// matrix and larger than all of it.
+TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
+  auto device = runtime::CreateHostDevice({}, {.max_us = 20});
+  ASSERT_TRUE(device.ok()) << device.status();
+  struct Shape {
+    std::vector<size_t> rows;
+    size_t columns;
+    bool pairs = false;
+  };
+  const Shape shapes[] = {
+      {{1}, 1},         {{16}, 64},         {{5, 11, 30}, 77},     {{40, 8}, 200},
+      {{3, 1, 1}, 130}, {{8, 8}, 64, true}, {{40, 40}, 136, true}, {{24, 24}, 72, true}};
+  for (const size_t stage_bytes : {size_t{400}, size_t{9000}, size_t{1} << 20}) {
+    std::vector<std::vector<uint16_t>> sources, wanted;
+    std::vector<runtime::DeviceBuffer> buffers;
+    std::vector<PackedUpload> uploads;
+    size_t released = 0, total = 0;
+    for (const Shape& shape : shapes) {
+      size_t rows = 0;
+      for (const size_t of_part : shape.rows) rows += of_part;
+      sources.push_back(Pattern(sources.size(), rows * shape.columns));
+      wanted.push_back(shape.pairs
+                           ? testing::PackedPairs<uint16_t>(sources.back(), rows, shape.columns, 0)
+                           : testing::Packed<uint16_t>(sources.back(), rows, shape.columns, 0));
+      total += sources.back().size() * 2;
+      auto buffer = runtime::DeviceBuffer::Create(**device, wanted.back().size() * 2);
+      ASSERT_TRUE(buffer.ok()) << buffer.status();
+      buffers.push_back(*std::move(buffer));
+    }
+    for (size_t i = 0; i < std::size(shapes); ++i) {
+      PackedUpload upload = {
+          {0, static_cast<int64_t>(shapes[i].columns)},
+          shapes[i].pairs ? kernels::WeightLayout::kPackedPairs : kernels::WeightLayout::kPacked,
+          {},
+          buffers[i].as<std::byte>()};
+      auto left = std::as_bytes(std::span(sources[i]));
+      for (const size_t rows : shapes[i].rows) {
+        const size_t bytes = rows * shapes[i].columns * 2;
+        upload.parts.push_back({runtime::DType::kBf16, left.first(bytes)});
+        upload.matrix.out_features += static_cast<int64_t>(rows);
+        left = left.subspan(bytes);
+      }
+      uploads.push_back(upload);
+    }
+    std::mutex mutex;
+    const absl::Status status =
+        UploadWeights(**device, {}, uploads, runtime::DType::kBf16, {},
+                      {.max_threads = 3, .stage_bytes = stage_bytes, .release = [&](auto source) {
+                         std::lock_guard lock(mutex);
+                         released += source.size();
+                       }});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(released, total);
+    auto stream = (*device)->CreateStream();
+    for (size_t i = 0; i < std::size(shapes); ++i) {
+      std::vector<uint16_t> got(wanted[i].size());
+      ASSERT_TRUE((*stream)->CopyToHost(got.data(), buffers[i].data(), got.size() * 2).ok());
+      ASSERT_TRUE((*stream)->Synchronize().ok());
+      EXPECT_EQ(got, wanted[i]) << i << ", stages of " << stage_bytes;
+    }
+  }
+}
+
 TEST(WeightUpload, NothingToUploadIsFine) {
   auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
   ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_TRUE(UploadWeights(**device, {}, runtime::DType::kF32, {}).ok());
+  EXPECT_TRUE(UploadWeights(**device, {}, {}, runtime::DType::kF32, {}).ok());
 }
 
 // A device whose streams refuse the n-th copy.
@@ -183,7 +248,7 @@ TEST(WeightUpload, AFailedCopyEndsTheUploadWithItsError) {
   const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
                                buffer->as<std::byte>()};
   size_t done = 0;
-  ExpectError(UploadWeights(device, {&upload, 1}, runtime::DType::kBf16,
+  ExpectError(UploadWeights(device, {&upload, 1}, {}, runtime::DType::kBf16,
                             [&](size_t bytes, size_t) { done = bytes; },
                             {.max_threads = 2, .stage_bytes = 64}),
               absl::StatusCode::kInternal, {"copy refused"});

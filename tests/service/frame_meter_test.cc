@@ -47,6 +47,7 @@ struct Kind {
   std::string name;
   std::string frame;
   std::string words;  // of what was too many
+  std::string reason;
 };
 class FrameMeterKinds : public ::testing::TestWithParam<Kind> {};
 
@@ -57,6 +58,7 @@ TEST_P(FrameMeterKinds, TakesTheBurstAndNotOneMore) {
   EXPECT_TRUE(Receive(meter, Times(left, GetParam().frame)));
   EXPECT_FALSE(Receive(meter, GetParam().frame));
   EXPECT_THAT(meter.excess(), HasSubstr(GetParam().words));
+  EXPECT_EQ(NameOf(meter.cut_reason()), GetParam().reason);
 }
 
 TEST_P(FrameMeterKinds, HasRoomAgainAsTimePasses) {
@@ -69,15 +71,16 @@ TEST_P(FrameMeterKinds, HasRoomAgainAsTimePasses) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, FrameMeterKinds,
-    ::testing::Values(Kind{"Call", CallHeaders(1, "/a/b"), "HEADERS"},
-                      Kind{"Reset", Reset(1), "RST_STREAM"},
-                      Kind{"Ping", Frame(FrameType::kPing, 0, 0, "12345678"), "PING"},
-                      Kind{"PingAnswer", Frame(FrameType::kPing, 1, 0, "12345678"), "PING"},
-                      Kind{"Settings", Frame(FrameType::kSettings, 0, 0, ""), "SETTINGS"},
-                      Kind{"WindowUpdate",
-                           Frame(FrameType::kWindowUpdate, 0, 0, "\x01\x01\x01\x01"), "without"},
-                      Kind{"EmptyData", Frame(FrameType::kData, 0, 1, ""), "without"},
-                      Kind{"Unknown", Frame(static_cast<FrameType>(77), 0, 1, "xyz"), "without"}),
+    ::testing::Values(
+        Kind{"Call", CallHeaders(1, "/a/b"), "HEADERS", "calls"},
+        Kind{"Reset", Reset(1), "RST_STREAM", "resets"},
+        Kind{"Ping", Frame(FrameType::kPing, 0, 0, "12345678"), "PING", "pings"},
+        Kind{"PingAnswer", Frame(FrameType::kPing, 1, 0, "12345678"), "PING", "pings"},
+        Kind{"Settings", Frame(FrameType::kSettings, 0, 0, ""), "SETTINGS", "settings"},
+        Kind{"WindowUpdate", Frame(FrameType::kWindowUpdate, 0, 0, "\x01\x01\x01\x01"), "without",
+             "other_frames"},
+        Kind{"EmptyData", Frame(FrameType::kData, 0, 1, ""), "without", "other_frames"},
+        Kind{"Unknown", Frame(static_cast<FrameType>(77), 0, 1, "xyz"), "without", "other_frames"}),
     [](const auto& info) { return info.param.name; });
 
 // A message as gRPC frames it, or its first bytes.
@@ -112,6 +115,7 @@ TEST(FrameMeter, MessagesThatDoNotComeWholeAreBoundedAllCallsTogether) {
   EXPECT_TRUE(Receive(meter, Data(1, Message(~0u, 1500))));
   EXPECT_TRUE(Receive(meter, Data(3, Message(600, 400))));
   EXPECT_FALSE(Receive(meter, Data(5, Message(600, 1))));
+  EXPECT_EQ(meter.cut_reason(), CutReason::kUnfinishedBytes);
   EXPECT_THAT(meter.excess(), HasSubstr("not come whole: more than 2000 bytes"));
 }
 
@@ -163,6 +167,7 @@ TEST(FrameMeter, HeadersOfACallAreBoundedOverAllTheirFrames) {
   EXPECT_TRUE(Receive(meter, Frame(kContinuation, 0, 101, part)));
   EXPECT_FALSE(Receive(meter, Frame(kContinuation, 0, 101, part)));
   EXPECT_THAT(meter.excess(), HasSubstr("headers of a call"));
+  EXPECT_EQ(meter.cut_reason(), CutReason::kHeaderBytes);
 }
 
 TEST(FrameMeter, WhoDoesNotAcknowledgeTheSettingsOpensFewCalls) {

@@ -61,6 +61,14 @@ absl::Status Convert(const v1::StepRequest& wire) {
   return StepFromWire(wire, &scratch, &step);
 }
 
+v1::StepRequest SeveralSteps(v1::ExecutionMode mode, uint32_t num_steps) {
+  v1::StepRequest wire;
+  wire.set_continue_all(true);
+  wire.set_mode(mode);
+  wire.set_num_steps(num_steps);
+  return wire;
+}
+
 TEST(StepFromWire, CarriesEveryField) {
   const v1::StepRequest wire = FullRequest();
   StepScratch scratch;
@@ -90,6 +98,21 @@ TEST(StepFromWire, CarriesEveryField) {
   EXPECT_EQ(step.mode, engine::ExecutionMode::kEager);
 }
 
+TEST(StepFromWire, CarriesTheNumberOfSteps) {
+  StepScratch scratch;
+  engine::StepRequest step;
+  ASSERT_TRUE(StepFromWire(SeveralSteps(v1::EXECUTION_MODE_UNSPECIFIED, 6), &scratch, &step).ok());
+  EXPECT_EQ(step.num_steps, 6u);
+}
+
+TEST(StepFromWire, RefusesSeveralStepsRunEagerly) {
+  EXPECT_TRUE(Convert(SeveralSteps(v1::EXECUTION_MODE_EAGER, 0)).ok());
+  EXPECT_TRUE(Convert(SeveralSteps(v1::EXECUTION_MODE_EAGER, 1)).ok());
+  const absl::Status status = Convert(SeveralSteps(v1::EXECUTION_MODE_EAGER, 2));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "num_steps: got 2 with mode eager, allowed with it: 1");
+}
+
 TEST(StepFromWire, SurvivesTheWire) {
   const v1::StepRequest wire = FullRequest();
   v1::StepRequest parsed;
@@ -101,6 +124,7 @@ TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
   StepScratch scratch;
   engine::StepRequest step;
   ASSERT_TRUE(StepFromWire(FullRequest(), &scratch, &step).ok());
+  step.num_steps = 6;
   v1::StepRequest steady;
   steady.set_sequence(43);
   steady.set_continue_all(true);
@@ -113,6 +137,7 @@ TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
   EXPECT_THAT(step.continue_rows, IsEmpty());
   EXPECT_TRUE(step.continue_all);
   EXPECT_EQ(step.mode, engine::ExecutionMode::kReplay);
+  EXPECT_EQ(step.num_steps, 1u);
 }
 
 TEST(StepFromWire, ReusesItsArrays) {

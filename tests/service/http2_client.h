@@ -41,19 +41,26 @@ class Http2Client {
   explicit Http2Client(const std::string& address);
   // A socket made earlier, while there were file descriptors; Connect does the rest.
   Http2Client() = default;
+  virtual ~Http2Client() = default;
+  Http2Client(const Http2Client&) = delete;
+  Http2Client& operator=(const Http2Client&) = delete;
   void MakeSocket(const std::string& address);
   bool Connect(const std::string& address);
 
   bool connected() const { return connected_; }
   // False when the connection is gone, or the server takes nothing for five seconds.
-  bool Send(std::string_view bytes);
+  virtual bool Send(std::string_view bytes);
   // Reads what is there and throws it away. False at the connection's end.
-  bool Drain();
+  virtual bool Drain();
   // Reads for up to ten seconds; true when the server ends the connection in that time.
   bool AwaitEnd();
   // All that AwaitEnd read, as it came.
   const std::string& received() const { return received_; }
   void Close() { fd_.Reset(); }
+
+ protected:
+  int fd() const { return fd_.get(); }
+  void set_connected(bool connected) { connected_ = connected; }
 
  private:
   FileDescriptor fd_;

@@ -19,6 +19,7 @@ kernels::StepLimits LimitsOf(uint32_t vocab_size) {
                              .max_blocks_per_row = 8192,
                              .max_step_tokens = 2048,
                              .pipeline_depth = 2,
+                             .max_steps_per_request = 8,
                              .adjust_logits = true,
                              .max_logit_rows = 4,
                              .max_prompt_logprobs = 64,
@@ -54,7 +55,9 @@ void FillSampling(const kernels::StepLimits& limits, uint32_t vocab_size, v1::Sa
 void FillStep(const kernels::StepLimits& limits, uint32_t vocab_size, v1::StepRequest* step) {
   step->set_session(std::string(16, '\xff'));
   step->set_sequence(~uint64_t{0});
+  step->set_trace_id(std::string(16, '\xff'));
   step->set_mode(v1::EXECUTION_MODE_EAGER);
+  step->set_num_steps(kLongest);
   for (uint32_t i = 0; i < limits.max_rows; ++i) {
     step->add_drop(kLongest);
     v1::AddRow* add = step->add_add();
@@ -112,7 +115,7 @@ TEST(MessageBounds, HoldTheLargestResult) {
   result.session = result.sequence = ~uint64_t{0};
   const engine::TopRange top = {.begin = 0, .count = limits.max_logprobs};
   result.top_logprobs.assign(limits.max_logprobs, {.token = kLongest, .logprob = -1.0f});
-  for (uint32_t i = 0; i < limits.max_rows; ++i) {
+  for (uint32_t i = 0; i < limits.max_rows * limits.max_steps_per_request; ++i) {
     result.rows.push_back({.row = kLongest,
                            .sampled = true,
                            .token = kLongest,
@@ -137,6 +140,8 @@ TEST(MessageBounds, HoldTheLargestResult) {
                    .attention_tree = ~uint64_t{0},
                    .attention_leaf = kLongest};
   const uint64_t long_ns = uint64_t{1} << 62;
+  result.steps.assign(limits.max_steps_per_request,
+                      {.num_rows = limits.max_rows, .report = result.report, .device_ns = long_ns});
   result.ledger = {.validate_ns = long_ns,
                    .ring_ns = long_ns,
                    .launch_ns = long_ns,
@@ -144,6 +149,7 @@ TEST(MessageBounds, HoldTheLargestResult) {
                    .total_ns = long_ns};
   v1::StepStreamResponse message;
   ResultToWire(result, {}, /*omit_rows=*/false, message.mutable_step());
+  TraceToWire(TraceId::FromBytes("0123456789abcdef"), message.mutable_step());
   EXPECT_GT(message.ByteSizeLong(), 4u << 20) << "gRPC's default would have done";
   EXPECT_LE(message.ByteSizeLong(), MaxResultBytes(limits));
   EXPECT_GE(message.ByteSizeLong(), MaxResultBytes(limits) * 9 / 10);

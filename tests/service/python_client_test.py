@@ -83,13 +83,14 @@ class Client:
 class Session:
     """One StepStream call."""
 
-    def __init__(self, client):
+    def __init__(self, client, first=None):
         self.client = client
         self.outgoing = queue.SimpleQueue()
         self.call = client.step_stream(iter(self.outgoing.get, None))
-        self.outgoing.put(pb.StepStreamRequest(open=pb.Open(client="python")))
-        opened = next(self.call).opened
-        self.token = opened.session
+        first = first or pb.StepStreamRequest(open=pb.Open(client="python"))
+        self.outgoing.put(first)
+        self.first_answer = next(self.call)
+        self.token = first.resume.session or self.first_answer.opened.session
 
     def send(self, step, sequence):
         step.sequence = sequence
@@ -273,6 +274,27 @@ class StepServiceTest(unittest.TestCase):
         with self.assertRaises(grpc.RpcError) as caught:
             self.client.step(pb.StepRequest(session=session.token, sequence=1), timeout=TIMEOUT_S)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
+
+    def test_session_outlives_a_stream_that_is_lost(self):
+        prompt = self.reference["prompts"][1]
+        opened = pb.StepStreamRequest(open=pb.Open(client="python", resume_grace_ms=20000))
+        session = Session(self.client, opened)
+        self.assertEqual(session.first_answer.opened.resume_grace_ms, 20000)
+        step = pb.StepRequest(add=[pb.AddRow(row=9, blocks=session.allocate(4))])
+        step.chunks.add(row=9, tokens=prompt["tokens"], sample=True)
+        session.send(step, 1)
+        tokens = [session.receive().step.rows.token[0]]
+        session.call.cancel()
+        session.outgoing.put(None)
+        lost = pb.Resume(session=session.token, last_sequence=1)
+        resumed = Session(Client(self.server.tcp), pb.StepStreamRequest(resume=lost))
+        self.assertEqual(resumed.first_answer.resumed.last_sequence, 1)
+        self.assertEqual(resumed.first_answer.resumed.num_answers, 0)
+        resumed.send(pb.StepRequest(continue_all=True), 2)
+        tokens.append(resumed.receive().step.rows.token[0])
+        self.assertEqual(tokens, prompt["greedy_tokens"][:2])
+        self.assertEqual(resumed.close(), grpc.StatusCode.OK)
+        self.assertTrue(eventually(lambda: self.client.free_blocks() == self.all_blocks))
 
     def test_killed_client_leaves_nothing_behind(self):
         self.assertTrue(eventually(lambda: self.client.free_blocks() == self.all_blocks))

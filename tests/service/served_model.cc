@@ -45,6 +45,7 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
   options.max_context_length = kMaxContext;
   options.watchdog_timeout_ms = watchdog_timeout_ms;
   options.mixed_buckets = {8, kMaxStepTokens};
+  options.max_steps_per_request = kMaxSteps;
   models::ModelSource source;
   source.directory = directory;
   auto created = engine::DecodeEngine::Create(*device, source, options);
@@ -114,14 +115,39 @@ ServedModel::Options Slowed(int max_delay_us) {
   return options;
 }
 
-StreamClient::StreamClient(const std::shared_ptr<grpc::Channel>& channel)
-    : stub_(v1::StepService::NewStub(channel)), stream_(stub_->StepStream(&context_)) {
+v1::StepStreamRequest OpenWithGrace(uint64_t resume_grace_ms) {
   v1::StepStreamRequest message;
   message.mutable_open()->set_client("test");
-  v1::StepStreamResponse response;
-  if (!stream_->Write(message) || !stream_->Read(&response)) return;
-  opened_ = response.has_opened();
-  session_ = response.opened().session();
+  message.mutable_open()->set_resume_grace_ms(resume_grace_ms);
+  return message;
+}
+
+v1::StepStreamRequest ResumeOf(const std::string& session, uint64_t last_sequence) {
+  v1::StepStreamRequest message;
+  message.mutable_resume()->set_session(session);
+  message.mutable_resume()->set_last_sequence(last_sequence);
+  return message;
+}
+
+void AddToken(const std::string& token, grpc::ClientContext* context) {
+  if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
+}
+
+StreamClient::StreamClient(const std::shared_ptr<grpc::Channel>& channel, std::string token,
+                           const Metadata& metadata)
+    : StreamClient(channel, OpenWithGrace(0), std::move(token), metadata) {}
+
+StreamClient::StreamClient(const std::shared_ptr<grpc::Channel>& channel,
+                           const v1::StepStreamRequest& first, std::string token,
+                           const Metadata& metadata)
+    : token_(std::move(token)), stub_(v1::StepService::NewStub(channel)) {
+  AddToken(token_, &context_);
+  for (const auto& [key, value] : metadata) context_.AddMetadata(key, value);
+  stream_ = stub_->StepStream(&context_);
+  if (!stream_->Write(first) || !stream_->Read(&first_answer_)) return;
+  opened_ = first_answer_.has_opened() || first_answer_.has_resumed();
+  session_ = first.has_resume() ? first.resume().session() : first_answer_.opened().session();
+  if (first.has_resume()) next_sequence_ = first_answer_.resumed().last_sequence() + 1;
 }
 
 StreamClient::~StreamClient() {
@@ -167,6 +193,7 @@ v1::StepError StreamClient::Refused(const v1::StepRequest& step) {
 
 std::vector<uint32_t> StreamClient::Allocate(uint32_t count) {
   grpc::ClientContext context;
+  AddToken(token_, &context);
   v1::AllocateRequest request;
   request.set_session(session_);
   request.set_count(count);
@@ -223,12 +250,13 @@ std::vector<uint32_t> Continue(StreamClient& client, uint32_t row, size_t count)
 // As the generated stubs do it. A completion queue of one's own hands answers over in a way that
 // ThreadSanitizer cannot see.
 grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                           const std::string& bytes) {
+                           const std::string& bytes, const std::string& token) {
   const std::string path = absl::StrCat("/reprise.v1.StepService/", method);
   const grpc::internal::RpcMethod rpc(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC, channel);
   const grpc::Slice slice(bytes);
   const grpc::ByteBuffer request(&slice, 1);
   grpc::ClientContext context;
+  AddToken(token, &context);
   grpc::ByteBuffer reply;
   return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer, grpc::ByteBuffer,
                                            grpc::ByteBuffer>(channel.get(), rpc, &context, request,

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/decode_engine.h"
@@ -29,6 +30,7 @@ constexpr uint32_t kBlockSize = 4;
 constexpr uint32_t kMaxRows = 6;
 constexpr uint32_t kMaxContext = 64;
 constexpr uint32_t kMaxStepTokens = 32;
+constexpr uint32_t kMaxSteps = 8;  // per request
 
 // A device with an engine over the tiny model, apart from any server.
 struct TinyEngine {
@@ -75,11 +77,19 @@ ServedModel::Options Slowed(int max_delay_us);
 // One StepStream call. Steps are sent and read apart, so that tests can pipeline.
 class StreamClient {
  public:
-  // Opens a session; check `opened`.
-  explicit StreamClient(const std::shared_ptr<grpc::Channel>& channel);
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
+  // Opens a session, with that metadata; check `opened`. `token`: of a bearer, sent with every
+  // call; "": none.
+  explicit StreamClient(const std::shared_ptr<grpc::Channel>& channel, std::string token = "",
+                        const Metadata& metadata = {});
+  // The same, with a first message of the caller's.
+  StreamClient(const std::shared_ptr<grpc::Channel>& channel, const v1::StepStreamRequest& first,
+               std::string token = "", const Metadata& metadata = {});
   ~StreamClient();
 
   bool opened() const { return opened_; }
+  // The answer to the first message.
+  const v1::StepStreamResponse& first_answer() const { return first_answer_; }
   // The session's token.
   const std::string& session() const { return session_; }
   // The number that the next good step carries.
@@ -96,6 +106,7 @@ class StreamClient {
   // Sends, reads, expects a refusal.
   v1::StepError Refused(const v1::StepRequest& step);
   void CountStep() { ++next_sequence_; }
+  void SetNextSequence(uint64_t sequence) { next_sequence_ = sequence; }
 
   // Blocks of this session; a failure is recorded.
   std::vector<uint32_t> Allocate(uint32_t count);
@@ -111,9 +122,11 @@ class StreamClient {
   v1::StepService::Stub& stub() { return *stub_; }
 
  private:
+  const std::string token_;
   std::unique_ptr<v1::StepService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::StepStreamRequest, v1::StepStreamResponse>> stream_;
+  v1::StepStreamResponse first_answer_;
   bool opened_ = false;
   bool half_closed_ = false;
   bool finished_ = false;
@@ -121,12 +134,19 @@ class StreamClient {
   uint64_t next_sequence_ = 1;
 };
 
+// First messages of streams.
+v1::StepStreamRequest OpenWithGrace(uint64_t resume_grace_ms);
+v1::StepStreamRequest ResumeOf(const std::string& session, uint64_t last_sequence);
+
+// Sends the token of a bearer with the call; "": none.
+void AddToken(const std::string& token, grpc::ClientContext* context);
+
 // Runs `count` decode steps of all rows of the client, unpipelined; tokens of `row`.
 std::vector<uint32_t> Continue(StreamClient& client, uint32_t row, size_t count);
 
 // A unary call of StepService whose message is these bytes, whatever they are.
 grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                           const std::string& bytes);
+                           const std::string& bytes, const std::string& token = "");
 
 // What health says about `service`, or the error's code as a negative number.
 int CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = "");

@@ -411,6 +411,37 @@ INSTANTIATE_TEST_SUITE_P(Order, BadSteps,
                          CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
+    NumSteps, BadSteps,
+    ::testing::Values(
+        BadStep{"MoreThanTheServerAllows", kRange,
+                [](v1::StepRequest& step, const Scene&) {
+                  step.set_continue_all(true);
+                  step.set_num_steps(kMaxSteps + 1);
+                },
+                "num_steps is 9; allowed: 1 to 8, max_steps_per_request"},
+        BadStep{"FarMore", kRange,
+                [](v1::StepRequest& step, const Scene&) {
+                  step.set_continue_all(true);
+                  step.set_num_steps(4294967295u);
+                },
+                "num_steps is 4294967295"},
+        BadStep{"OfARowThatReturnsItsLogits", kInvalid,
+                [](v1::StepRequest& step, const Scene& scene) {
+                  Add(step, kNewRow, {scene.own[0]})->mutable_sampling()->set_return_logits(true);
+                  RunChunk(step, kNewRow, {1});
+                  step.set_num_steps(2);
+                },
+                "num_steps is 2 and row 4 returns its logits"},
+        BadStep{"SeveralRunEagerly", kInvalid,
+                [](v1::StepRequest& step, const Scene&) {
+                  step.set_continue_all(true);
+                  step.set_num_steps(2);
+                  step.set_mode(v1::EXECUTION_MODE_EAGER);
+                },
+                "num_steps: got 2 with mode eager, allowed with it: 1"}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
     NotBuiltYet, BadSteps,
     ::testing::Values(BadStep{"CopyBlocks", kUnimplemented,
                               [](v1::StepRequest& step, const Scene& scene) {

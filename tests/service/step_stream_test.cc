@@ -46,6 +46,7 @@ TEST(Describe, SaysWhatIsServed) {
   EXPECT_EQ(described.limits().max_rows(), kMaxRows);
   EXPECT_EQ(described.limits().max_context_length(), kMaxContext);
   EXPECT_EQ(described.limits().pipeline_depth(), 2u);
+  EXPECT_EQ(described.limits().max_steps_per_request(), kMaxSteps);
   EXPECT_EQ(described.limits().max_message_bytes(), 4u << 20);
   EXPECT_EQ(described.limits().min_shared_tokens(), 0u);
   EXPECT_EQ(described.device().kind(), "host");

@@ -114,9 +114,50 @@ TEST(ResultToWire, FillsRareColumnsOnlyWhereARowNeedsThem) {
   EXPECT_THAT(wire.prompt_logprobs().top_logprob(), ElementsAre(-1.0f));
 }
 
+// The rows of both, one step after another.
+engine::StepResult TwoStepResult() {
+  engine::StepResult result = TwoRowResult();
+  result.rows.push_back(
+      {.row = 11, .status = engine::RowStatus::kPaused, .sampled = false, .context_length = 22});
+  result.steps = {{.num_rows = 3, .report = result.report, .device_ns = 4},
+                  {.num_rows = 1,
+                   .report = {.graph = "decode/1",
+                              .replayed = true,
+                              .padding_rows = 1,
+                              .padding_tokens = 1,
+                              .attention_tree = 3},
+                   .device_ns = 5}};
+  return result;
+}
+
+TEST(ResultToWire, SaysWhichRowsAreOfWhichStep) {
+  v1::StepResponse wire;
+  ResultToWire(TwoStepResult(), {}, /*omit_rows=*/false, &wire);
+  EXPECT_THAT(wire.rows().row(), ElementsAre(11, 12, 9, 11));
+  EXPECT_EQ(wire.rows().status(3), v1::ROW_STATUS_PAUSED);
+  EXPECT_EQ(wire.report().graph(), "mixed/64");
+  ASSERT_EQ(wire.steps_size(), 2);
+  EXPECT_EQ(wire.steps(0).num_rows(), 3u);
+  EXPECT_EQ(wire.steps(0).report().graph(), "mixed/64");
+  EXPECT_EQ(wire.steps(0).device_ns(), 4u);
+  EXPECT_EQ(wire.steps(1).num_rows(), 1u);
+  EXPECT_EQ(wire.steps(1).report().graph(), "decode/1");
+  EXPECT_EQ(wire.steps(1).report().padding_rows(), 1u);
+  EXPECT_EQ(wire.steps(1).device_ns(), 5u);
+}
+
+TEST(ResultToWire, LeavesStepsOutOfARequestOfOne) {
+  engine::StepResult result = TwoRowResult();
+  result.steps = {{.num_rows = 3, .report = result.report, .device_ns = 4}};
+  v1::StepResponse wire;
+  ResultToWire(TwoStepResult(), {}, /*omit_rows=*/false, &wire);
+  ResultToWire(result, {}, /*omit_rows=*/false, &wire);
+  EXPECT_EQ(wire.steps_size(), 0);
+}
+
 TEST(ResultToWire, ReplacesTheResultBefore) {
   v1::StepResponse wire;
-  ResultToWire(TwoRowResult(), {}, /*omit_rows=*/false, &wire);
+  ResultToWire(TwoStepResult(), {}, /*omit_rows=*/false, &wire);
   engine::StepResult second;
   second.session = 7;
   second.sequence = 43;
@@ -176,6 +217,7 @@ TEST(DescribeToWire, CarriesEveryField) {
                  .max_blocks_per_row = 16,
                  .max_step_tokens = 32,
                  .pipeline_depth = 2,
+                 .max_steps_per_request = 7,
                  .min_shared_tokens = 48};
   info.memory = {.weights_bytes = 1, .kv_cache_bytes = 2, .workspace_bytes = 3, .graphs_bytes = 4};
   info.decode_buckets = {{.bucket = {.index = 0, .capacity = 8, .name = "decode/8"},
@@ -221,6 +263,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.limits().max_blocks_per_row(), 16u);
   EXPECT_EQ(wire.limits().max_step_tokens(), 32u);
   EXPECT_EQ(wire.limits().pipeline_depth(), 2u);
+  EXPECT_EQ(wire.limits().max_steps_per_request(), 7u);
   EXPECT_EQ(wire.limits().max_message_bytes(), 4096u);
   EXPECT_EQ(wire.limits().max_step_bytes(), MaxStepBytes(info.limits));
   EXPECT_EQ(wire.limits().max_result_bytes(), MaxResultBytes(info.limits));
@@ -293,6 +336,13 @@ TEST(WireSize, SteadyStateIsEightBytesForAnyNumberOfRows) {
   v1::StepRequest step;
   step.set_continue_all(true);
   EXPECT_EQ(BytesOf(step), 8u);
+}
+
+TEST(WireSize, SeveralStepsTakeTwoBytesMore) {
+  v1::StepRequest step;
+  step.set_continue_all(true);
+  step.set_num_steps(8);
+  EXPECT_EQ(BytesOf(step), 10u);
 }
 
 TEST(WireSize, NamingRowsTakesOneOrTwoBytesEach) {

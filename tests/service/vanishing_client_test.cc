@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that misbehave as connections do: they vanish mid-stream, freeze, or never read. The
 // server frees what they held, keeps its memory bounded, and nobody else notices.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -15,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
+#include "tests/service/proxy.h"
 #include "tests/service/served_model.h"
 
 namespace reprise::service {
@@ -24,69 +19,6 @@ namespace {
 
 constexpr uint32_t kRow = 1;
 const std::vector<uint32_t> kPrompt = {5, 80, 33};
-
-// Passes bytes between one client and a server, until told to freeze: then it passes nothing and
-// closes nothing.
-class Proxy {
- public:
-  explicit Proxy(uint16_t server_port) : server_port_(server_port) {
-    listener_ = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = Loopback(0);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(listener_, 1), 0);
-    socklen_t length = sizeof(address);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Pass(); });
-  }
-  ~Proxy() {
-    stop_ = true;
-    thread_.join();
-    close(listener_);
-  }
-  void Freeze() { frozen_ = true; }
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-
- private:
-  static sockaddr_in Loopback(uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    return address;
-  }
-
-  void Pass() {
-    const int client = accept(listener_, nullptr, nullptr);
-    const int server = socket(AF_INET, SOCK_STREAM, 0);
-    const sockaddr_in address = Loopback(server_port_);
-    EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    while (!stop_) {
-      pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
-      if (frozen_) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      } else if (poll(ends, 2, 5) > 0) {
-        if (ends[0].revents != 0) Copy(client, server);
-        if (ends[1].revents != 0) Copy(server, client);
-      }
-    }
-    close(client);
-    close(server);
-  }
-
-  static void Copy(int from, int to) {
-    char bytes[4096];
-    const ssize_t count = recv(from, bytes, sizeof(bytes), 0);
-    if (count > 0) send(to, bytes, static_cast<size_t>(count), MSG_NOSIGNAL);
-  }
-
-  const uint16_t server_port_;
-  int listener_ = -1;
-  uint16_t port_ = 0;
-  std::atomic<bool> frozen_ = false;
-  std::atomic<bool> stop_ = false;
-  std::thread thread_;
-};
 
 // The one who must not notice.
 class Neighbour {
@@ -146,9 +78,7 @@ TEST(VanishingClient, WhoClosesTheConnectionLosesTheSession) {
   options.server.listen = {"127.0.0.1:0"};
   ServedModel served(options);
   const uint32_t free_blocks = served.engine().pool().free_blocks;
-  const std::string address = served.address();
-  auto proxy = std::make_unique<Proxy>(
-      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  auto proxy = std::make_unique<Proxy>(PortOf(served.address()));
   StreamClient client(grpc::CreateChannel(proxy->address(), grpc::InsecureChannelCredentials()));
   ASSERT_TRUE(client.opened());
   client.StartRow(kRow, kPrompt, 32);
@@ -164,8 +94,7 @@ TEST(VanishingClient, FrozenConnectionIsGivenUpAfterTheKeepalive) {
   ServedModel served(options);
   Neighbour neighbour(served);
   const uint32_t free_blocks = served.engine().pool().free_blocks;
-  const std::string address = served.address();
-  Proxy proxy(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  Proxy proxy(PortOf(served.address()));
   StreamClient client(grpc::CreateChannel(proxy.address(), grpc::InsecureChannelCredentials()));
   ASSERT_TRUE(client.opened());
   client.StartRow(kRow, kPrompt, 32);

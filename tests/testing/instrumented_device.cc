@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/instrumented_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <utility>
@@ -86,7 +87,8 @@ class InstrumentedGraph final : public CapturedGraph {
     ++device_.replays_;
     {
       std::lock_guard<std::mutex> lock(device_.mutex_);
-      REPRISE_RETURN_IF_ERROR(device_.replay_status_);
+      if (device_.num_good_replays_ == 0) REPRISE_RETURN_IF_ERROR(device_.replay_status_);
+      device_.num_good_replays_ = std::max(device_.num_good_replays_ - 1, 0);
     }
     return inner_->Replay(static_cast<InstrumentedStream&>(stream).inner());
   }
@@ -119,9 +121,10 @@ std::vector<RecordedLaunch> InstrumentedDevice::TakeLaunches() {
   return std::exchange(recorded_, {});
 }
 
-void InstrumentedDevice::FailReplays(const absl::Status& status) {
+void InstrumentedDevice::FailReplays(const absl::Status& status, int num_good) {
   std::lock_guard<std::mutex> lock(mutex_);
   replay_status_ = status;
+  num_good_replays_ = num_good;
 }
 
 absl::StatusOr<void*> InstrumentedDevice::Allocate(size_t bytes) {

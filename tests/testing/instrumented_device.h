@@ -45,8 +45,8 @@ class InstrumentedDevice final : public runtime::Device {
   size_t mapped_bytes() const { return mapped_bytes_; }  // held by AllocateMapped
   // Launches since the last call of this.
   std::vector<RecordedLaunch> TakeLaunches();
-  // Every replay from here on fails so, and nothing is enqueued.
-  void FailReplays(const absl::Status& status);
+  // Every replay from here on fails so, the next `num_good` aside, and nothing of it is enqueued.
+  void FailReplays(const absl::Status& status, int num_good = 0);
 
   const runtime::DeviceProperties& properties() const override { return inner_->properties(); }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
@@ -74,6 +74,7 @@ class InstrumentedDevice final : public runtime::Device {
   std::unordered_map<void*, size_t> sizes_ ABSL_GUARDED_BY(mutex_);
   std::vector<RecordedLaunch> recorded_ ABSL_GUARDED_BY(mutex_);
   absl::Status replay_status_ ABSL_GUARDED_BY(mutex_);
+  int num_good_replays_ ABSL_GUARDED_BY(mutex_) = 0;  // before those that end so
 };
 
 }  // namespace reprise::testing

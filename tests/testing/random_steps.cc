@@ -60,6 +60,23 @@ OracleStep RandomSteps::Next(const OracleRows& rows) {
   return step;
 }
 
+OracleStep RandomSteps::Repeat(const OracleStep& first) {
+  OracleStep step;
+  for (const RowEntry& run : first.rows) {
+    if ((run.flags & kernels::kRowSample) == 0) continue;
+    RowEntry entry;
+    entry.slot = run.slot;
+    entry.num_tokens = 1;
+    entry.flags = kernels::kRowSample | kernels::kRowPauses;
+    entry.context_length = num_blocks_[run.slot] * c_.block_size;
+    if (c_.vocab != 0 && random_.Below(4) == 0)
+      entry.flags |= random_.Below(256) << kernels::kRowFeatureShift;  // nobody asks for these
+    step.rows.push_back(entry);
+  }
+  if (c_.tile_members != 0) AddPrefixes(step);
+  return step;
+}
+
 // Three groups, one of them large, with prefixes that many rows are too short for.
 void RandomSteps::AddPrefixes(OracleStep& step) {
   constexpr uint32_t kGroups = 3;
@@ -96,9 +113,15 @@ void RandomSteps::AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows,
   entry.num_tokens = 1;
   if (!sampled_[slot] || random_.Below(4) == 0)
     GiveTokens(std::min(budget, capacity - before), entry, step);
+  bool pauses = false;
+  if ((entry.flags & kernels::kRowReset) == 0 && random_.Below(4) == 0) {
+    entry.flags |= kernels::kRowPauses;
+    entry.context_length = before + random_.Below(2 * entry.num_tokens + 1);
+    pauses = entry.context_length < before + entry.num_tokens;
+  }
   if (random_.Below(4) != 0) {
     entry.flags |= kernels::kRowSample;
-    sampled_[slot] = true;
+    sampled_[slot] = sampled_[slot] || !pauses;
   }
   GiveBlocks(slot, before + entry.num_tokens, step);
   step.rows.push_back(entry);

@@ -16,12 +16,16 @@ namespace reprise::testing {
 // A random life of rows: added with a context or without, continued with given tokens or the last
 // sampled one, extended by blocks, dropped and added again. Where the case has features: with
 // parameters of all kinds that come with the row and change as it runs, prompt tokens asked about,
-// rows that stop and are named all the same. Every step that it makes is valid.
+// rows that stop and are named all the same; rows that have no room and pause. Every step that it
+// makes is valid.
 class RandomSteps {
  public:
   RandomSteps(const kernels::StepCase& c, uint64_t seed);
   // `rows` as they will be when the step runs; last_token decides nothing.
   OracleStep Next(const OracleRows& rows);
+  // What later replays run: the rows that sample in it, as far as their tables
+  // have room.
+  OracleStep Repeat(const OracleStep& first);
 
   // Words of sampling data that a step has at most.
   static uint32_t MaxSamplingWords(const kernels::StepCase& c);

@@ -130,11 +130,11 @@ absl::Status RecordEngine(const RecordedDevice& choice, runtime::Device& device,
   const engine::DecodeEngineOptions& options = recorded.options;
   REPRISE_ASSIGN_OR_RETURN(const auto engine,
                            engine::DecodeEngine::Create(device, model.source, options));
-  const bool tuned = options.linear == engine::LinearPolicy::kTuned;
   PlayScript(*engine,
              absl::StrCat("device=", choice.name, " model=", model.name,
                           " dtype=", std::string(runtime::NameOf(options.dtype)),
-                          " linear=", tuned ? "tuned" : "portable", " block=", options.block_size),
+                          " linear=", std::string(engine::NameOf(options.linear)),
+                          " block=", options.block_size),
              recorded.script, stdout);
   return absl::OkStatus();
 }

@@ -94,7 +94,7 @@ std::vector<RecordedEngine> AllEngines(const RecordedDevice& device, const Recor
   std::vector<RecordedEngine> engines;
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
     engine.options.dtype = dtype;
-    for (const LinearPolicy linear : {LinearPolicy::kTuned, LinearPolicy::kPortable}) {
+    for (const LinearPolicy linear : {LinearPolicy::kRowMajor, LinearPolicy::kPortable}) {
       engine.options.linear = linear;
       if (linear == LinearPolicy::kPortable && !device.has_tuned_linear) continue;
       const bool portable = linear == LinearPolicy::kPortable || !device.has_tuned_linear;

@@ -68,7 +68,8 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
       kernels_(kernels),
       memory_(device, stream),
       rows_(c.max_rows, c.max_blocks_per_row, c.vocab),
-      count_(c.first_count) {
+      count_(c.first_count),
+      requests_(c.first_count) {
   fetch_.plan = plan_.plan = publish_.plan = MakePlan();
   fetch_.rows = plan_.rows = publish_.rows = MakeRows();
   rows_.temperature = PoisonedVector<float>(c.max_rows);
@@ -82,10 +83,11 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   mirror_.ring.assign(result_ring_.bytes(), std::byte{0xff});
   std::memcpy(result_ring_.host(), mirror_.ring.data(), mirror_.ring.size());
 
-  uint64_t* step_count = memory_.Variable(std::vector<uint64_t>{count_});
+  mirror_.progress = {.published = count_, .requests = requests_};
   fetch_.ring = reinterpret_cast<const unsigned char*>(step_ring_.device());
   fetch_.depth = publish_.depth = c.depth;
-  fetch_.step_count = publish_.step_count = step_count;
+  fetch_.progress = publish_.progress =
+      memory_.Variable(std::vector<kernels::StepProgress>{mirror_.progress});
   plan_.attention = {.tree = memory_.Constant(std::vector<kernels::AttentionTree>{c.tree}),
                      .num_shares = c.num_shares,
                      .num_kv_heads = c.num_kv_heads,
@@ -162,9 +164,21 @@ kernels::ResidentRows StepBench::MakeRows() {
   return resident;
 }
 
-void StepBench::Write(uint64_t sequence, const OracleStep& step) {
-  std::byte* entry = step_ring_.host() + (sequence - 1) % c_.depth * fetch_.layout.bytes;
-  std::memset(entry, 0xff, fetch_.layout.bytes);  // what a longer step may have left
+void StepBench::Write(uint64_t sequence, const OracleStep& step, uint32_t num_replays,
+                      const OracleStep& repeat) {
+  const StepEntryLayout& layout = fetch_.layout;
+  std::byte* entry = step_ring_.host() + requests_ % c_.depth * layout.bytes;
+  std::memset(entry, 0xff, layout.bytes);  // what a longer step may have left
+  StepHeader header;
+  header.sequence = sequence;
+  header.num_replays = num_replays;
+  WritePart(header, step, layout.prefix_members, entry);
+  if (num_replays > 1)
+    WritePart(header, repeat, layout.repeat_prefix_members - layout.repeat, entry + layout.repeat);
+}
+
+void StepBench::WritePart(const StepHeader& of_request, const OracleStep& step,
+                          uint64_t members_offset, std::byte* entry) {
   const auto put = [&](uint64_t offset, const auto& values) {
     const auto bytes = std::as_bytes(std::span(values));
     std::copy(bytes.begin(), bytes.end(), entry + offset);
@@ -175,9 +189,8 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step) {
   put(fetch_.layout.blocks, step.blocks);
   put(fetch_.layout.sampling_updates, step.sampling_updates);
   put(fetch_.layout.sampling_data, step.sampling_data);
-  put(fetch_.layout.prefix_members, step.prefix_members);
-  StepHeader header;
-  header.sequence = sequence;
+  put(members_offset, step.prefix_members);
+  StepHeader header = of_request;
   header.num_rows = static_cast<uint32_t>(step.rows.size());
   header.num_tokens = step.num_tokens();
   header.num_given_tokens = static_cast<uint32_t>(step.given_tokens.size());
@@ -203,7 +216,7 @@ void StepBench::Launch() {
   ASSERT_OK(Publish(stream_, kernels_, publish_));
 }
 
-void StepBench::ExpectStep(const OracleStep& step) {
+void StepBench::ExpectStep(const OracleStep& step, uint32_t replay, uint32_t num_replays) {
   const OraclePlan plan = PlanStep(step, c_.block_size, plan_.attention, c_.tree, rows_);
   Overwrite(mirror_.decode_rows, plan.decode_rows);
   Overwrite(mirror_.decode_shares, plan.decode_shares);
@@ -237,18 +250,26 @@ void StepBench::ExpectStep(const OracleStep& step) {
                     .num_prompt_logprobs = size(plan.prompt_entry),
                     .num_logits = size(plan.sampled_token),
                     .attention_leaf = plan.batch_leaf,
-                    .num_prefix_members = size(step.prefix_members)};
+                    .num_prefix_members = size(step.prefix_members),
+                    .replay = replay,
+                    .num_replays = num_replays};
+  const bool last = replay + 1 == num_replays;
+  if (last) ++requests_;
+  mirror_.progress = {
+      .published = count_, .requests = requests_, .replay = last ? 0 : uint64_t{replay} + 1};
 
   const std::vector<RowResult> results = PublishStep(plan, sampled_token_, sampled_logprob_, rows_);
   std::byte* entry = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.entry_bytes;
   std::memcpy(entry + offsetof(ResultHeader, sequence), &count_, sizeof(count_));
   std::memcpy(entry + offsetof(ResultHeader, num_rows), &mirror_.counts.num_rows, sizeof(uint32_t));
   std::memcpy(entry + offsetof(ResultHeader, attention_leaf), &plan.batch_leaf, sizeof(uint32_t));
-  std::memcpy(entry + sizeof(ResultHeader), results.data(), results.size() * sizeof(RowResult));
+  if (!results.empty())
+    std::memcpy(entry + sizeof(ResultHeader), results.data(), results.size() * sizeof(RowResult));
 }
 
 void StepBench::ExpectIdle() {
   mirror_.counts = PlanCounts{};
+  mirror_.counts.replay = static_cast<uint32_t>(mirror_.progress.replay);
   OraclePlan plan;
   WalkTree(c_.tree, c_.window, {}, plan);
   mirror_.counts.attention_leaf = plan.batch_leaf;
@@ -311,7 +332,7 @@ void StepBench::CheckRows() {
   ExpectSame("seed", memory_.Read(resident.seed), rows_.seed);
   ExpectSame("life", memory_.Read(resident.life), rows_.life);
   ExpectSame("block_table", memory_.Read(resident.block_table), rows_.block_table);
-  ExpectSame("step_count", memory_.Read(publish_.step_count), {count_});
+  ExpectSame("progress", memory_.Read(publish_.progress), {mirror_.progress});
   if (c_.vocab != 0) CheckSampling();
 }
 

@@ -26,8 +26,10 @@ class StepBench {
   StepBench(runtime::Device& device, runtime::Stream& stream, const kernels::KernelSet& kernels,
             const kernels::StepCase& c);
 
-  // Writes the ring entry of step `sequence`.
-  void Write(uint64_t sequence, const OracleStep& step);
+  // Writes the ring entry of the request that comes next, as that of a step or of `num_replays`, of
+  // which later ones run `repeat`. sequence: of its first replay.
+  void Write(uint64_t sequence, const OracleStep& step, uint32_t num_replays = 1,
+             const OracleStep& repeat = {});
   // What sampling would have left for publish: the same for all steps from here on.
   void SetSampled(const std::vector<uint32_t>& token, const std::vector<float>& logprob);
   // Enqueues the three nodes.
@@ -35,11 +37,13 @@ class StepBench {
   // Waits, then EXPECTs all device memory and the result ring to equal the mirror.
   void Check();
 
-  // Move the mirror on: by a step, or by a replay that finds no step.
-  void ExpectStep(const OracleStep& step);
+  // Move the mirror on: by replay `replay` of `num_replays` of a request, or by one that finds no
+  // step.
+  void ExpectStep(const OracleStep& step, uint32_t replay = 0, uint32_t num_replays = 1);
   void ExpectIdle();
 
   const OracleRows& rows() const { return rows_; }
+  // Replays that have published.
   uint64_t count() const { return count_; }
 
  private:
@@ -55,8 +59,12 @@ class StepBench {
     std::vector<kernels::PrefixMember> prefix;
     std::vector<uint32_t> listed_members;
     kernels::PlanCounts counts;
+    kernels::StepProgress progress;
     std::vector<std::byte> ring;
   };
+  // Writes the part of a ring entry that begins at `entry`.
+  void WritePart(const kernels::StepHeader& header, const OracleStep& step, uint64_t members_offset,
+                 std::byte* entry);
   kernels::StepPlan MakePlan();
   kernels::ResidentRows MakeRows();
   void CheckPlan();
@@ -76,7 +84,8 @@ class StepBench {
   kernels::PublishArgs publish_;
 
   OracleRows rows_;
-  uint64_t count_ = 0;
+  uint64_t count_ = 0;     // replays
+  uint64_t requests_ = 0;  // whose replays are over
   std::vector<uint32_t> sampled_token_;
   std::vector<float> sampled_logprob_;
   Mirror mirror_;

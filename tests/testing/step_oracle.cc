@@ -79,7 +79,8 @@ void Fetch(const OracleStep& step, OracleRows& rows) {
   }
 }
 
-// The row as it runs: with its live features; one that has stopped has nothing to do.
+// The row as it runs: with its live features; one that has stopped has nothing to do, nor has one
+// that would go beyond the room that the entry says it has.
 RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
   RowEntry row = given;
   RowLife& life = rows.life[row.slot];
@@ -92,9 +93,16 @@ RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
     life.features = FeaturesIn(given.flags);
   }
   row.flags = WithFeatures(given.flags, life.features);
-  if (life.finish == kernels::FinishReason::kNone) return row;
+  const bool may_pause = (given.flags & kernels::kRowPauses) != 0;
+  if (may_pause) row.flags -= kernels::kRowPauses;
+  if (life.finish != kernels::FinishReason::kNone) {
+    row.flags |= kernels::kRowStopped;
+  } else if (may_pause && rows.context_length[row.slot] + given.num_tokens > given.context_length) {
+    row.flags |= kernels::kRowPauses;
+  } else {
+    return row;
+  }
   row.num_tokens = 0;
-  row.flags |= kernels::kRowStopped;
   for (const uint32_t wish : {kernels::kRowSample, kernels::kRowPromptLogprobs})
     if (row.flags & wish) row.flags -= wish;
   return row;
@@ -502,6 +510,7 @@ std::vector<RowResult> PublishStep(const OraclePlan& plan, const std::vector<uin
     result.context_length = plan.context_before[e] + row.num_tokens;
     rows.context_length[row.slot] = result.context_length;
     if (row.flags & kernels::kRowStopped) result.flags = kernels::kResultStopped;
+    if (row.flags & kernels::kRowPauses) result.flags = kernels::kResultPaused;
   }
   for (size_t s = 0; s < plan.sampled_entry.size(); ++s) {
     const RowEntry& row = plan.entries[plan.sampled_entry[s]];

@@ -30,7 +30,8 @@ absl::Status StepProbe::Start() {
   REPRISE_ASSIGN_OR_RETURN(kernels_, kernels::KernelSet::Load(device_, options_.dtype));
   REPRISE_ASSIGN_OR_RETURN(const auto checkpoint, models::Checkpoint::Open(options_.directory));
   REPRISE_ASSIGN_OR_RETURN(decoder_, models::Decoder::Create(spec_));
-  const models::WeightPlan weights = decoder_->PlanWeights(options_.dtype);
+  const models::WeightPlan weights =
+      decoder_->PlanWeights(options_.dtype, options_.dtype, options_.layout);
   REPRISE_ASSIGN_OR_RETURN(weights_, models::ModelWeights::Load(device_, weights, *checkpoint));
 
   const uint32_t max_blocks =
@@ -88,8 +89,9 @@ absl::Status StepProbe::Execute(const StepDraft& draft) {
   const engine::DraftView view(draft, {.id = kSession}, 0);
   REPRISE_RETURN_IF_ERROR(validator_->Validate(view.request(), list_));
   const engine::StagedStep& staged = validator_->staged();
-  std::vector<uint32_t> ran;
-  writer_->Write(view.request(), staged, ++sequence_, list_, metadata_.HostEntry(0), &ran);
+  writer_->Begin(++sequence_, metadata_.HostEntry(0));
+  writer_->Add(view.request(), staged, list_);
+  writer_->Finish();
   const models::StepShape shape{
       .max_rows = options_.max_rows,
       .max_tokens = staged.all_single ? options_.max_rows : options_.max_step_tokens,

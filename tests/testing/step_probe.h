@@ -32,6 +32,7 @@ namespace reprise::testing {
 struct StepProbeOptions {
   std::string directory;  // of the model
   runtime::DType dtype = runtime::DType::kF32;
+  kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // of linear layers
   uint32_t block_size = 16;
   uint32_t max_rows = 8;
   uint32_t max_step_tokens = 256;

@@ -40,7 +40,8 @@ ServerInfo Limits(uint32_t num_blocks, uint32_t max_rows) {
                      .max_context_length = 200,
                      .max_step_tokens = 32,
                      .max_prompt_tokens = 32,
-                     .pipeline_depth = 2},
+                     .pipeline_depth = 2,
+                     .max_steps_per_request = 8},
           .num_blocks = num_blocks};
 }
 
@@ -108,6 +109,46 @@ TEST_P(DriverSeeds, EveryRequestGetsItsTokensWhateverThePoolAndTheDepth) {
       EXPECT_TRUE(num_blocks != 400 || preemptions == 0);
     }
   }
+}
+
+TEST_P(DriverSeeds, EveryRequestGetsItsTokensWhateverTheStepsPerRequest) {
+  uint32_t several = 0, paused = 0;
+  for (const uint32_t num_blocks : {31u, 60u, 400u}) {
+    for (const uint32_t steps : {2u, 5u, 8u}) {
+      for (const uint32_t depth : {1u, 2u}) {
+        Scheduler run(Limits(num_blocks, 6), {.step_tokens = 20, .steps_per_request = steps},
+                      {.pipeline_depth = depth});
+        std::vector<Request> requests = RandomRequests(GetParam(), 40);
+        const absl::Status status = run.driver.Run(&requests);
+        ASSERT_TRUE(status.ok()) << status;
+        run.ExpectAllRight(requests);
+        for (const PlannedStep& step : run.server.steps) several += step.num_steps > 1;
+        paused += run.server.num_paused;
+      }
+    }
+  }
+  EXPECT_GT(several, 100u);
+  EXPECT_GT(paused, 0u);
+}
+
+// Of rows that have paused or stopped no KV is read.
+TEST_P(DriverSeeds, ContextIsCountedOfRowsThatRan) {
+  struct Contexts : DriverListener {
+    void OnStep(const StepOutcome& outcome, const FinishedStep& step) override {
+      uint64_t context_tokens = 0;
+      for (const engine::RowOutcome& row : outcome.rows) {
+        if (row.status == engine::RowStatus::kRan) context_tokens += row.context_length;
+        num_idle += row.status != engine::RowStatus::kRan;
+      }
+      EXPECT_EQ(step.context_tokens, context_tokens);
+    }
+    uint32_t num_idle = 0;
+  } contexts;
+  Scheduler run(Limits(60, 6), {.step_tokens = 20, .steps_per_request = 8}, {}, &contexts);
+  std::vector<Request> requests = RandomRequests(GetParam(), 40);
+  const absl::Status status = run.driver.Run(&requests);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_GT(contexts.num_idle, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DriverSeeds, ::testing::Range<uint64_t>(1, 13));
@@ -239,7 +280,9 @@ StepOutcome Outcome(const char* graph, uint32_t tokens, uint32_t padding, uint64
   outcome.report.replayed = true;
   outcome.report.tokens = tokens;
   outcome.report.padding_tokens = padding;
+  outcome.report.rows = tokens;
   outcome.rows.resize(tokens);
+  outcome.steps = {{.num_rows = tokens, .report = outcome.report, .device_ns = device_ns}};
   outcome.ledger.device_ns = device_ns;
   outcome.ledger.total_ns = device_ns + 1000;
   outcome.round_trip_ns = device_ns + 5000;
@@ -264,6 +307,26 @@ TEST(Stats, CountsReplaysPaddingAndDecodeStepsAfterTheWarmUp) {
   EXPECT_DOUBLE_EQ(json["decode_steps"]["floor_ms"]["p50"], 0.001);  // 900 + 100 bytes at 1 GB/s
   EXPECT_DOUBLE_EQ(json["ledger_us"]["network"]["p50"], 4.0);
   EXPECT_THAT(stats.ToText(), HasSubstr("25.0 % of device p50"));
+}
+
+// Each of them is a decode step; they share the time between two results.
+TEST(Stats, CountsTheStepsOfARequestEach) {
+  Stats stats({.warmup_steps = 1});
+  StepOutcome outcome = Outcome("decode/4", 3, 1, 12'000);
+  outcome.rows.resize(9);
+  outcome.steps[0].device_ns = 3000;
+  outcome.steps.resize(3, outcome.steps[0]);
+  outcome.steps[2].report.rows = outcome.steps[2].report.tokens = 2;
+  stats.AddStep(Outcome("decode/4", 3, 1, 99'000), {.result_ns = 20'000});
+  stats.AddStep(outcome, {.result_ns = 50'000});
+  const nlohmann::json json = stats.ToJson();
+  EXPECT_EQ(json["steps"], 4);
+  EXPECT_EQ(json["graphs"]["decode/4"]["replays"], 4);
+  EXPECT_EQ(json["graphs"]["decode/4"]["tokens"], 11);
+  EXPECT_EQ(json["decode_steps"]["device_ms"]["count"], 3);
+  EXPECT_DOUBLE_EQ(json["decode_steps"]["device_ms"]["p50"], 0.003);
+  EXPECT_DOUBLE_EQ(json["decode_steps"]["wall_ms"]["p50"], 0.01);
+  EXPECT_DOUBLE_EQ(json["decode_steps"]["mean_rows"], 8.0 / 3);
 }
 
 TEST(Stats, MeasuresRequestsFromTheirArrival) {

@@ -104,6 +104,8 @@ class FakeStepServer : public StepChannel, public BlockSource {
   uint32_t blocks_of_others = 0;
   uint64_t num_refused = 0;
   uint64_t num_allocates = 0;
+  uint32_t num_paused = 0;   // rows in steps
+  uint64_t num_sampled = 0;  // tokens
   int64_t fail_after_results = -1;
   // A row whose last token is this one has no candidate: it stops, and its result shows token 0.
   std::optional<uint32_t> dead_end = {};
@@ -115,6 +117,8 @@ class FakeStepServer : public StepChannel, public BlockSource {
     bool sampled = false;
     bool stopped = false;
     uint32_t last_token = 0;
+    uint32_t num_samples = 0;
+    uint32_t max_new_tokens = 0;  // 0: no bound
   };
 
   void Violate(std::string what) { violations.push_back(std::move(what)); }
@@ -174,14 +178,20 @@ class FakeStepServer : public StepChannel, public BlockSource {
     Row& row = rows_[id];
     row.sampled = sample;
     const std::vector<uint32_t> history = History(row);
-    row.stopped = sample && !history.empty() && history.back() == dead_end;
-    if (sample) row.last_token = row.stopped ? 0 : NextToken(history, limits_.vocab_size);
-    outcome->rows.push_back(
-        {.row = id,
-         .sampled = sample,
-         .token = sample ? row.last_token : 0,
-         .context_length = row.context,
-         .finish = row.stopped ? FinishReason::kNoCandidate : FinishReason::kNone});
+    FinishReason finish = FinishReason::kNone;
+    if (sample) {
+      const bool dead = !history.empty() && history.back() == dead_end;
+      row.last_token = dead ? 0 : NextToken(history, limits_.vocab_size);
+      ++num_sampled;
+      if (++row.num_samples == row.max_new_tokens) finish = FinishReason::kLength;
+      if (dead) finish = FinishReason::kNoCandidate;
+    }
+    row.stopped = finish != FinishReason::kNone;
+    outcome->rows.push_back({.row = id,
+                             .sampled = sample,
+                             .token = sample ? row.last_token : 0,
+                             .context_length = row.context,
+                             .finish = finish});
   }
 
   void Execute(const PlannedStep& step, StepOutcome* outcome) {
@@ -189,6 +199,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
     for (const auto& add : step.add) {
       if (rows_.count(add.row) > 0) Violate(absl::StrCat("row ", add.row, " added twice"));
       Grow(add.row, add.blocks);
+      rows_[add.row].max_new_tokens = add.sampling.max_new_tokens;
     }
     for (const auto& append : step.append) Grow(append.row, append.blocks);
 
@@ -210,17 +221,8 @@ class FakeStepServer : public StepChannel, public BlockSource {
       outcome->report.tokens += static_cast<uint32_t>(chunk.tokens.size());
     }
     for (uint32_t id : continues) {
-      if (rows_[id].stopped) {
-        outcome->rows.push_back({.row = id,
-                                 .status = engine::RowStatus::kStopped,
-                                 .context_length = rows_[id].context});
-        skips_stopped = true;
-        continue;
-      }
-      if (!rows_[id].sampled) Violate(absl::StrCat("row ", id, " has nothing to continue from"));
-      Write(id, rows_[id].last_token);
-      Finish(id, true, outcome);
-      ++outcome->report.tokens;
+      skips_stopped |= rows_[id].stopped;
+      outcome->report.tokens += Continue(id, outcome);
     }
     const uint32_t capacity =
         step.chunks.empty() ? limits_.max_step_tokens : limits_.max_prompt_tokens;
@@ -230,6 +232,61 @@ class FakeStepServer : public StepChannel, public BlockSource {
       Violate(absl::StrCat("a step of ", outcome->report.tokens, " tokens"));
     outcome->report.graph = step.chunks.empty() ? "decode" : "mixed";
     outcome->report.replayed = true;
+    outcome->report.rows = static_cast<uint32_t>(outcome->rows.size());
+    outcome->steps = {{.num_rows = outcome->report.rows, .report = outcome->report}};
+    Repeat(step, outcome);
+  }
+
+  // The tokens that it ran: one, or none of a row that has stopped.
+  uint32_t Continue(uint32_t id, StepOutcome* outcome) {
+    if (rows_[id].stopped) {
+      outcome->rows.push_back(
+          {.row = id, .status = engine::RowStatus::kStopped, .context_length = rows_[id].context});
+      return 0;
+    }
+    if (!rows_[id].sampled) Violate(absl::StrCat("row ", id, " has nothing to continue from"));
+    Write(id, rows_[id].last_token);
+    Finish(id, true, outcome);
+    return 1;
+  }
+
+  // Tokens that a row could bring in later steps.
+  uint32_t NumRepeats(uint32_t id) {
+    const Row& row = rows_[id];
+    const uint64_t room =
+        std::min<uint64_t>(row.blocks.size() * limits_.block_size, limits_.max_context_length);
+    const auto left = static_cast<uint32_t>(room - std::min<uint64_t>(room, row.context));
+    if (row.max_new_tokens == 0) return left;
+    return std::min(left, row.max_new_tokens - std::min(row.max_new_tokens, row.num_samples));
+  }
+
+  // The later steps, of the rows that sampled in the first, as far as any of them can go.
+  void Repeat(const PlannedStep& step, StepOutcome* outcome) {
+    if (step.num_steps < 1 || step.num_steps > limits_.max_steps_per_request)
+      Violate(absl::StrCat("num_steps is ", step.num_steps));
+    std::vector<uint32_t> going_on;
+    for (const engine::RowOutcome& row : outcome->rows)
+      if (row.sampled) going_on.push_back(row.row);
+    uint32_t num_repeats = 0;
+    for (const uint32_t id : going_on) num_repeats = std::max(num_repeats, NumRepeats(id));
+    for (uint32_t i = 1; i < step.num_steps && i <= num_repeats; ++i) {
+      engine::SingleStep single{.num_rows = static_cast<uint32_t>(going_on.size()),
+                                .report = {.graph = "decode", .replayed = true}};
+      for (const uint32_t id : going_on) {
+        const Row& row = rows_[id];
+        const uint64_t room =
+            std::min<uint64_t>(row.blocks.size() * limits_.block_size, limits_.max_context_length);
+        if (!row.stopped && row.context >= room) {
+          outcome->rows.push_back(
+              {.row = id, .status = engine::RowStatus::kPaused, .context_length = row.context});
+          ++num_paused;
+        } else {
+          single.report.tokens += Continue(id, outcome);
+        }
+      }
+      single.report.rows = single.report.tokens;
+      outcome->steps.push_back(single);
+    }
   }
 
   const kernels::StepLimits limits_;

@@ -186,8 +186,8 @@ TEST(CheckPoints, NamesWhatDoesNotFit) {
   const kernels::StepLimits limits{.max_rows = 64, .max_context_length = 2048};
   const auto check = [&](std::vector<uint32_t> rows, std::vector<uint32_t> contexts,
                          uint64_t usable_blocks) {
-    return CheckPoints({.rows = std::move(rows), .contexts = std::move(contexts)}, limits, 32, 16,
-                       usable_blocks);
+    return CheckPoints(PointsOf({.rows = std::move(rows), .contexts = std::move(contexts)}), limits,
+                       32, 16, usable_blocks);
   };
   EXPECT_OK(check({1, 32}, {2, 2048}, 0));
   EXPECT_OK(check({32}, {33}, 96));
@@ -198,7 +198,8 @@ TEST(CheckPoints, NamesWhatDoesNotFit) {
   EXPECT_THAT(check({1, 32}, {33}, 95),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "32 rows of 33 tokens need 96 blocks of 16 tokens; the pool has 95"));
-  EXPECT_EQ(BlocksNeeded({.rows = {4, 2}, .contexts = {17, 33, 5}}, 16), 12u);
+  EXPECT_EQ(BlocksNeeded(PointsOf({.rows = {4, 2}, .contexts = {17, 33, 5}}), 16), 12u);
+  EXPECT_EQ(BlocksNeeded(std::vector<DecodePoint>{{1, 96}, {5, 16}}, 16), 6u);
 }
 
 TEST(Bandwidth, IsMeasuredOnTheHost) {

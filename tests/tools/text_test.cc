@@ -184,7 +184,7 @@ TEST(ProgressBar, FillsWithTheShareThatIsDone) {
 void Say(Transcript* transcript, Request* request, std::string_view text) {
   for (uint32_t token : TokensOfText(text)) {
     request->tokens.push_back(token);
-    transcript->OnToken(*request);
+    transcript->OnToken(*request, request->tokens.size() - 1);
   }
 }
 
@@ -193,6 +193,21 @@ Request MakeRequest(uint32_t id, std::string_view prompt) {
   request.id = id;
   request.prompt = TokensOfText(prompt);
   return request;
+}
+
+// All tokens of a request of several steps are there before the first of them is shown.
+TEST(Transcript, ShowsTokensThatComeTogetherOneByOneAndHidesTheEnd) {
+  Console console;
+  Transcript transcript(&console, /*byte_tokens=*/true, /*several=*/false);
+  Request request = MakeRequest(1, "so: ");
+  ::testing::internal::CaptureStdout();
+  transcript.OnArrival(request);
+  request.tokens = TokensOfText("abc");
+  request.tokens.push_back(256);
+  request.finish = FinishReason::kStopToken;
+  for (size_t i = 0; i < request.tokens.size(); ++i) transcript.OnToken(request, i);
+  transcript.OnFinished(request);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "so: abc\n");
 }
 
 TEST(Transcript, PrintsWholeLinesOfSeveralRequestsBehindTheirNumbers) {
@@ -208,7 +223,7 @@ TEST(Transcript, PrintsWholeLinesOfSeveralRequestsBehindTheirNumbers) {
   Say(&transcript, &first, "ta");
   first.tokens.push_back(256);
   first.finish = FinishReason::kStopToken;
-  transcript.OnToken(first);
+  transcript.OnToken(first, first.tokens.size() - 1);
   transcript.OnFinished(first);
   transcript.OnFinished(second);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),

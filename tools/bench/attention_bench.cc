@@ -14,6 +14,7 @@
 #include "kernels/plan/plan.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
+#include "tools/bench/report_parts.h"
 #include "tools/profile/bandwidth.h"
 
 namespace reprise::tools {
@@ -25,24 +26,13 @@ using Clock = std::chrono::steady_clock;
 constexpr double kReplayNs = 1e6;
 // and not longer than this, where calls are slow.
 constexpr double kMostReplayNs = 2.5e8;
-// A round of a cell ends once it has taken this long for each of its graphs, and has this many
-// replays.
-constexpr std::chrono::seconds kRoundTime(2);
-constexpr uint32_t kLeastReplays = 3;
 // Replays that are enqueued together when they run back to back.
 constexpr double kSustainedBatchNs = 5e7;
 constexpr double kMostSustainedBatch = 256;
 
 }  // namespace
 
-uint64_t DefaultPoolBytes(const runtime::DeviceProperties& device) {
-  return uint64_t{device.kind == runtime::DeviceKind::kHost ? 64u : 256u} << 20;
-}
-
-std::optional<double> SubjectTimes::Spread() const {
-  if (round_ns.count() < 2) return std::nullopt;
-  return (round_ns.Max() - round_ns.Min()) / round_ns.Percentile(50);
-}
+std::optional<double> SubjectTimes::Spread() const { return SpreadOf(round_ns); }
 
 double CellTimes::BytesPerSecond(const SubjectTimes& subject) const {
   const double ns = subject.MedianNs();
@@ -149,25 +139,14 @@ absl::Status AttentionBench::EnqueueGraph(const GraphKey& key) {
 absl::StatusOr<runtime::CapturedGraph*> AttentionBench::Graph(const GraphKey& key) {
   std::unique_ptr<runtime::CapturedGraph>& graph = graphs_[key];
   if (graph != nullptr) return graph.get();
-  REPRISE_RETURN_IF_ERROR(stream_->BeginCapture());
-  if (const absl::Status status = EnqueueGraph(key); !status.ok()) {
-    stream_->AbortCapture();
-    return status;
-  }
-  REPRISE_ASSIGN_OR_RETURN(graph, stream_->EndCapture());
+  REPRISE_ASSIGN_OR_RETURN(graph, CaptureWork(*stream_, [&] { return EnqueueGraph(key); }));
   return graph.get();
 }
 
 absl::StatusOr<double> AttentionBench::ReadStamps(const GraphKey& key) {
-  uint64_t ns[2] = {};
-  REPRISE_RETURN_IF_ERROR(stream_->CopyToHost(ns, buffers_->stamps(), sizeof(ns)));
-  REPRISE_RETURN_IF_ERROR(stream_->Synchronize());
-  if (ns[1] < ns[0]) {
-    return absl::InternalError(
-        absl::StrCat("the device's clock went back by ", ns[0] - ns[1], " ns in a replay"));
-  }
-  // Even where a clock ticks slowly, nothing takes no time at all.
-  return std::max(static_cast<double>(ns[1] - ns[0]) - stamp_cost_ns_, 1.0) / key.calls;
+  REPRISE_ASSIGN_OR_RETURN(const double ns,
+                           NsBetweenStamps(*stream_, buffers_->stamps(), stamp_cost_ns_));
+  return ns / key.calls;
 }
 
 // The stamps are those of a graph with the same calls. What the host takes to launch a call lies

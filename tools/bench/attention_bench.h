@@ -7,7 +7,6 @@
 #define REPRISE_TOOLS_BENCH_ATTENTION_BENCH_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +22,7 @@
 #include "tools/bench/batches.h"
 #include "tools/bench/candidates.h"
 #include "tools/bench/reference_check.h"
+#include "tools/bench/replays.h"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
@@ -41,9 +41,6 @@ struct AttentionBenchOptions {
   uint64_t pool_bytes = 0;       // KV that calls cycle over, at least
   uint64_t seed = 1;             // of tables and slots
 };
-
-// 256 MiB on a GPU, several times its L2 cache; 64 MiB on the host.
-uint64_t DefaultPoolBytes(const runtime::DeviceProperties& device);
 
 // Replays back to back for a while.
 struct SustainedTimes {
@@ -84,10 +81,6 @@ struct PreparedCell {
   uint32_t calls = 0;  // of a graph
   double call_ns = 0;  // of one call of the first candidate, by the bench's tree: one replay
 };
-
-// Told how many replays of every graph were measured since it was last told; an error ends the
-// measurement.
-using MeasuredReplays = std::function<absl::Status(uint32_t)>;
 
 class AttentionBench {
  public:

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "tools/engine_flags.h"
+#include "tools/record.h"
 
 namespace reprise::tools {
 
@@ -26,6 +27,49 @@ absl::StatusOr<uint64_t> ParsePoolBytes(std::string_view text) {
   if (bytes >= 1 && bytes <= uint64_t{1} << 40) return bytes;
   return absl::InvalidArgumentError(
       absl::StrCat("size: got \"", std::string(text), "\", allowed: 1B to 1TiB"));
+}
+
+void AddOutputOptions(CLI::App* app, OutputFlags* flags) {
+  app->add_option("--json", flags->json_file,
+                  "Write all figures to this file too; -: to stdout, and text to stderr")
+      ->type_name("FILE");
+  app->add_option("--svg", flags->svg_file, "Write a chart to this file too")->type_name("FILE");
+}
+
+absl::Status CheckOutput(const OutputFlags& flags) {
+  if (flags.svg_file == kStdoutFile) return UsageError("--svg: got \"-\", allowed: a file");
+  return absl::OkStatus();
+}
+
+absl::Status PrepareOutput(const OutputFlags& flags, Console* console) {
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
+  return PrepareRecord(flags.svg_file, console);
+}
+
+absl::Status WriteOutput(const OutputFlags& flags, const nlohmann::json& json, const Chart& chart,
+                         Console* console) {
+  REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, json, console));
+  if (flags.svg_file.empty()) return absl::OkStatus();
+  return WriteText(flags.svg_file, ToSvg(chart));
+}
+
+void AddRoundOptions(CLI::App* app, uint32_t* rounds, uint32_t* replays) {
+  AddOption(app, "--rounds", rounds, UnsignedIn(1, 1000), "N", "3",
+            "Times that all cells are measured, one after the other");
+  AddOption(app, "--replays", replays, UnsignedIn(1, 1u << 20), "N", "20",
+            "Measured replays of every graph, in every round");
+}
+
+void AddBandwidthOption(CLI::App* app, uint64_t* bytes) {
+  AddOption(
+      app, "--bandwidth-bytes", bytes,
+      [](std::string_view text) -> absl::StatusOr<uint64_t> {
+        REPRISE_ASSIGN_OR_RETURN(const uint64_t parsed, ParseBytes(text));
+        if (parsed >= uint64_t{1} << 20 && parsed <= uint64_t{1} << 40) return parsed;
+        return absl::InvalidArgumentError(
+            absl::StrCat("size: got \"", std::string(text), "\", allowed: 1MiB to 1TiB"));
+      },
+      "SIZE", "", "Memory that the bandwidth is measured over (default: 4GiB, host 512MiB)");
 }
 
 absl::StatusOr<AttentionShape> ShapeOf(const HeadFlags& flags) {

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of every command that times attention alone (`bench attention`, `tune attention`): the
-// heads, and how counts and sizes are written.
+// Options that commands which time something share (`bench ...`, `tune attention`): how counts and
+// sizes are written, the heads of attention, where figures go.
 #ifndef REPRISE_TOOLS_BENCH_BENCH_FLAGS_H_
 #define REPRISE_TOOLS_BENCH_BENCH_FLAGS_H_
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "models/model_source.h"
+#include "nlohmann/json.hpp"
 #include "runtime/dtype.h"
 #include "tools/bench/attention_buffers.h"
+#include "tools/bench/svg_chart.h"
 #include "tools/cli.h"
+#include "tools/console.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -35,6 +39,26 @@ inline auto CountIn(uint64_t min, uint64_t max) {
 absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text, uint64_t max);
 // 1B to 1TiB.
 absl::StatusOr<uint64_t> ParsePoolBytes(std::string_view text);
+
+// Where figures go beside the tables.
+struct OutputFlags {
+  std::string json_file, svg_file;  // "": none
+};
+// `flags` must outlive `app`.
+void AddOutputOptions(CLI::App* app, OutputFlags* flags);
+// Usage error on a chart to stdout.
+absl::Status CheckOutput(const OutputFlags& flags);
+// PrepareRecord of both files.
+absl::Status PrepareOutput(const OutputFlags& flags, Console* console);
+// Errors: Unavailable names the file and the reason.
+absl::Status WriteOutput(const OutputFlags& flags, const nlohmann::json& json, const Chart& chart,
+                         Console* console);
+
+// --rounds and --replays of benchmarks of graphs.
+void AddRoundOptions(CLI::App* app, uint32_t* rounds, uint32_t* replays);
+
+// Memory that the read bandwidth is measured over; 0: by device.
+void AddBandwidthOption(CLI::App* app, uint64_t* bytes);
 
 // A model's heads, or numbers.
 struct HeadFlags {

@@ -7,16 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/bench/report_parts.h"
 #include "tools/device_flags.h"
-#include "tools/profile/profiler.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
 
-constexpr double kNsToUs = 1e-3;
-constexpr char kNone[] = "-";
 constexpr char kFloor[] = "page walk";
 
 // The floor first, then the candidates.
@@ -32,24 +30,10 @@ std::vector<Subject> SubjectsOf(const CellTimes& times, const AttentionBench& be
   return subjects;
 }
 
-std::string Us(double ns) { return absl::StrFormat("%.2f", ns * kNsToUs); }
-std::string GigabytesPerSecond(double bytes_per_second) {
-  return absl::StrFormat("%.1f", bytes_per_second / 1e9);
-}
 // How many times the floor.
 double OfFloor(const SubjectTimes& times, const CellTimes& cell) {
   const double floor = cell.floor.MedianNs();
   return floor > 0 ? times.MedianNs() / floor : 0.0;
-}
-
-std::string MeanText(const Samples& samples, const char* unit) {
-  return samples.empty() ? kNone : absl::StrFormat("%.0f %s", samples.Mean(), unit);
-}
-nlohmann::json MeanJson(const Samples& samples) {
-  return samples.empty() ? nlohmann::json(nullptr) : nlohmann::json(samples.Mean());
-}
-nlohmann::json TextOrNull(const std::string& text) {
-  return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
 }
 
 // Which leaf the batch of each cell came to, and its rows: "short", or "3 short, 29 long".
@@ -92,16 +76,6 @@ std::string SustainedTable(const std::vector<MeasuredCell>& cells, const BenchCo
     }
   }
   return table.empty() ? "" : absl::StrCat("\n", table.ToString(context.width));
-}
-
-// {"count", "mean", "p10", "p50", "p90"} in microseconds; null when empty.
-nlohmann::json UsToJson(const Samples& ns) {
-  if (ns.empty()) return nullptr;
-  return {{"count", ns.count()},
-          {"mean", ns.Mean() * kNsToUs},
-          {"p10", ns.Percentile(10) * kNsToUs},
-          {"p50", ns.Percentile(50) * kNsToUs},
-          {"p90", ns.Percentile(90) * kNsToUs}};
 }
 
 nlohmann::json SustainedToJson(const SubjectTimes& subject, const CellTimes& cell) {
@@ -218,9 +192,7 @@ std::string BenchHeader(const BenchContext& context) {
   table.AddRow({"device", DeviceText(context.device)});
   table.AddRow({"memory", absl::StrCat(FormatBytes(bench.bytes()), "; calls cycle over ",
                                        FormatBytes(bench.options().pool_bytes), " of KV")});
-  table.AddRow({"clock, power", context.telemetry.empty()
-                                    ? absl::StrCat("not available: ", context.telemetry_why)
-                                    : absl::StrCat("from ", context.telemetry)});
+  table.AddRow({"clock, power", TelemetryText(context.telemetry)});
   return absl::StrCat(table.ToString(context.width), "\n");
 }
 
@@ -245,17 +217,10 @@ std::string CellsText(const std::vector<MeasuredCell>& cells, const BenchContext
 }
 
 std::string CellWarning(const MeasuredCell& cell, const BenchContext& context) {
-  std::string unsteady;
-  for (const Subject& subject : SubjectsOf(cell.times, context.bench)) {
-    const std::optional<double> spread = subject.times->Spread();
-    if (!spread || *spread <= kTrustedSpread) continue;
-    absl::StrAppend(&unsteady, unsteady.empty() ? "" : ", ", subject.name, " by ",
-                    FormatPercent(*spread));
-  }
-  if (unsteady.empty()) return "";
-  return absl::StrCat(context.bench.cells()[cell.index].name, ": medians of rounds differ, ",
-                      unsteady, " (more than ", FormatPercent(kTrustedSpread),
-                      "): something else uses the device, or its clocks change");
+  UnsteadyRounds unsteady;
+  for (const Subject& subject : SubjectsOf(cell.times, context.bench))
+    unsteady.Add(subject.name, subject.times->Spread());
+  return unsteady.Warning(context.bench.cells()[cell.index].name);
 }
 
 nlohmann::json BenchToJson(const std::vector<MeasuredCell>& cells, const BenchContext& context) {
@@ -277,9 +242,7 @@ nlohmann::json BenchToJson(const std::vector<MeasuredCell>& cells, const BenchCo
           {"device", DeviceToJson(context.device)},
           {"settings", SettingsToJson(context)},
           {"tree", TreeToJson(context)},
-          {"telemetry",
-           {{"source", TextOrNull(context.telemetry)},
-            {"why_none", TextOrNull(context.telemetry_why)}}},
+          {"telemetry", TelemetryToJson(context.telemetry)},
           {"stamp_cost_us", context.bench.stamp_cost_ns() * kNsToUs},
           {"candidates", std::move(candidates)},
           {"cells", std::move(list)}};

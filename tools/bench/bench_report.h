@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"
 #include "tools/bench/attention_bench.h"
+#include "tools/bench/report_parts.h"
 #include "tools/bench/svg_chart.h"
 #include "tools/text_width.h"
 
@@ -19,8 +20,7 @@ namespace reprise::tools {
 struct BenchContext {
   const AttentionBench& bench;
   runtime::DeviceProperties device;
-  std::string telemetry;      // the source of clocks and power, "" for none
-  std::string telemetry_why;  // and why there is none
+  TelemetrySource telemetry;
   double sustain_seconds = 0;
   std::string tree_file;    // of the bench's tree, "" for the built-in one
   size_t width = kNoWidth;  // columns that tables should fit into

@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
+#include "tools/bench/device_reader.h"
 
 namespace reprise::tools {
 namespace {
@@ -25,57 +24,6 @@ struct Sample {
   uint32_t token = 0;  // query token within the row
   uint32_t first = 0;  // of the row's query tokens in the step
   int32_t head = 0;
-};
-
-double Decode(DType dtype, const std::byte* at) {
-  if (dtype == DType::kF32) {
-    float value = 0;
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  }
-  if (runtime::IsFp8(dtype)) {
-    const auto bits = std::to_integer<uint8_t>(*at);
-    return dtype == DType::kE4m3 ? runtime::E4m3ToFloat(bits) : runtime::E5m2ToFloat(bits);
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, at, sizeof(bits));
-  return dtype == DType::kBf16 ? runtime::Bf16ToFloat(bits) : runtime::F16ToFloat(bits);
-}
-
-// `count` elements of device memory, from element `offset` on.
-class Reader {
- public:
-  Reader(runtime::Stream& stream, DType dtype) : stream_(stream), dtype_(dtype) {}
-
-  void Add(const void* base, int64_t offset, size_t count) {
-    const size_t size = runtime::SizeOf(dtype_);
-    pieces_.push_back(
-        {static_cast<const std::byte*>(base) + offset * static_cast<int64_t>(size), count * size});
-  }
-  absl::StatusOr<std::vector<double>> Read() {
-    size_t total = 0;
-    for (const Piece& piece : pieces_) total += piece.bytes;
-    std::vector<std::byte> bytes(total);
-    size_t at = 0;
-    for (const Piece& piece : pieces_) {
-      REPRISE_RETURN_IF_ERROR(stream_.CopyToHost(bytes.data() + at, piece.from, piece.bytes));
-      at += piece.bytes;
-    }
-    REPRISE_RETURN_IF_ERROR(stream_.Synchronize());
-    std::vector<double> values;
-    for (at = 0; at < total; at += runtime::SizeOf(dtype_))
-      values.push_back(Decode(dtype_, bytes.data() + at));
-    return values;
-  }
-
- private:
-  struct Piece {
-    const std::byte* from;
-    size_t bytes;
-  };
-  runtime::Stream& stream_;
-  const DType dtype_;
-  std::vector<Piece> pieces_;
 };
 
 std::vector<Sample> ChooseSamples(const AttentionShape& shape, const BenchCell& cell,
@@ -113,7 +61,7 @@ absl::StatusOr<std::vector<double>> ReadHead(runtime::Stream& stream,
                                              kernels::KvPart part) {
   const kernels::KvLayout kv = buffers.Attention(0).kv;
   const int32_t kv_head = sample.head / (shape.num_heads / shape.num_kv_heads);
-  Reader reader(stream, kv.dtype);
+  DeviceReader reader(stream, kv.dtype);
   for (const uint32_t block : buffers.blocks(sample.row)) {
     reader.Add(buffers.Attention(0).kv_cache, kv.HeadOffset(block, part, kv_head),
                static_cast<size_t>(kv.block_size) * static_cast<size_t>(kv.head_dim));
@@ -160,7 +108,7 @@ Reference Attend(const std::vector<double>& q, const std::vector<double>& k,
 
 absl::StatusOr<std::vector<double>> ReadToken(runtime::Stream& stream, const AttentionShape& shape,
                                               const void* base, const Sample& sample) {
-  Reader reader(stream, shape.dtype);
+  DeviceReader reader(stream, shape.dtype);
   const int64_t token = sample.first + sample.token;
   reader.Add(base, (token * shape.num_heads + sample.head) * shape.head_dim,
              static_cast<size_t>(shape.head_dim));

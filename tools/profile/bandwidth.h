@@ -19,10 +19,19 @@ struct Bandwidth {
   Samples copy;        // bytes per second, read and written together, by pass
   double best_read() const { return read.Percentile(100); }
   double best_copy() const { return copy.Percentile(100); }
+  // Passes of another measurement over as many bytes.
+  void AddAll(const Bandwidth& other) {
+    bytes = other.bytes;
+    read.AddAll(other.read);
+    copy.AddAll(other.copy);
+  }
 };
 
 // 4 GiB on a GPU, 512 MiB on the host.
 uint64_t DefaultBandwidthBytes(const runtime::DeviceProperties& device);
+
+// Of either kind, where nothing else is asked for.
+inline constexpr uint32_t kBandwidthPasses = 8;
 
 // Runs one pass to warm up and `passes` measured ones of either kind over `bytes` of fresh memory,
 // rounded down to a multiple of 256 KiB. Takes a stream of its own; the device should have nothing

@@ -2,7 +2,6 @@
 #include "tools/profile/profiler.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,87 +11,13 @@
 namespace reprise::tools {
 namespace {
 
-uint64_t BlocksOf(uint64_t rows, uint64_t context, uint32_t block_size) {
-  return rows * ((context + block_size - 1) / block_size);
-}
-
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
-
-// The rows of one point: a session that holds their blocks, and steps over them.
-class PointRows {
- public:
-  PointRows(engine::DecodeEngine& engine, uint32_t rows, uint32_t context)
-      : engine_(engine), session_(engine.OpenSession()), rows_(rows), context_(context) {}
-  ~PointRows() { engine_.CloseSession(session_.id).IgnoreError(); }  // open until here
-  PointRows(const PointRows&) = delete;
-  PointRows& operator=(const PointRows&) = delete;
-
-  // Blocks lie scattered over the pool, as they do after a while of serving.
-  absl::Status Allocate() {
-    const uint32_t block_size = engine_.pool().block_size;
-    const auto count = static_cast<uint32_t>(BlocksOf(rows_, context_, block_size));
-    REPRISE_ASSIGN_OR_RETURN(blocks_, engine_.AllocateBlocks(session_.id, count));
-    std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937_64(1));
-    const uint32_t vocab = static_cast<uint32_t>(engine_.info().model.vocab_size);
-    for (uint32_t row = 0; row < rows_; ++row) {
-      ids_.push_back(row);
-      tokens_.push_back(row * 7919 % vocab);
-    }
-    return absl::OkStatus();
-  }
-
-  // The rows as new ones, and a token each: after this step `context` tokens are in their KV.
-  absl::Status AddAll(uint32_t context, engine::StepResult* result) {
-    const size_t each = blocks_.size() / rows_;
-    std::vector<engine::RowAdd> add;
-    std::vector<engine::RowChunk> chunks;
-    for (uint32_t row = 0; row < rows_; ++row) {
-      add.push_back({.row = row,
-                     .sampling = {},
-                     .context_length = context - 1,
-                     .blocks = std::span(blocks_).subspan(row * each, each)});
-      chunks.push_back({.row = row, .sample = true, .tokens = std::span(tokens_).subspan(row, 1)});
-    }
-    engine::StepRequest request = Request();
-    if (resident_) request.drop = ids_;
-    request.add = add;
-    request.chunks = chunks;
-    REPRISE_RETURN_IF_ERROR(engine_.Step(request, result));
-    resident_ = true;
-    return absl::OkStatus();
-  }
-
-  // One more token of each. `stepper`: the engine, or its profiler.
-  template <typename Stepper>
-  absl::Status Continue(Stepper& stepper, engine::StepResult* result) {
-    engine::StepRequest request = Request();
-    request.continue_all = true;
-    return stepper.Step(request, result);
-  }
-
- private:
-  engine::StepRequest Request() {
-    engine::StepRequest request;
-    request.session = session_.id;
-    request.epoch = session_.epoch;
-    request.sequence = ++sequence_;
-    return request;
-  }
-
-  engine::DecodeEngine& engine_;
-  const engine::SessionInfo session_;
-  const uint32_t rows_;
-  const uint32_t context_;
-  std::vector<uint32_t> blocks_, ids_, tokens_;
-  uint64_t sequence_ = 0;
-  bool resident_ = false;
-};
 
 // Measures one point, window by window.
 class PointMeasurement {
  public:
   PointMeasurement(engine::DecodeEngine& engine, engine::EngineProfiler& profiler,
-                   Telemetry* telemetry, PointRows& rows, const MeasuredSteps& measured,
+                   Telemetry* telemetry, DecodeRows& rows, const MeasuredSteps& measured,
                    PointProfile& profile)
       : engine_(engine),
         profiler_(profiler),
@@ -183,7 +108,7 @@ class PointMeasurement {
   engine::DecodeEngine& engine_;
   engine::EngineProfiler& profiler_;
   Telemetry* telemetry_;
-  PointRows& rows_;
+  DecodeRows& rows_;
   const MeasuredSteps& measured_;
   PointProfile& profile_;
   Samples replay_ns_;  // of this round's plain steps
@@ -211,39 +136,11 @@ uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round) {
                                steps * round / options.rounds);
 }
 
-uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size) {
-  return BlocksOf(*std::max_element(options.rows.begin(), options.rows.end()),
-                  *std::max_element(options.contexts.begin(), options.contexts.end()), block_size);
-}
-
-absl::Status CheckPoints(const ProfileOptions& options, const kernels::StepLimits& limits,
-                         uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks) {
-  for (const uint32_t rows : options.rows) {
-    const uint32_t allowed = std::min(limits.max_rows, max_bucket);
-    if (rows < 1 || rows > allowed) {
-      return absl::OutOfRangeError(absl::StrCat("rows: got ", rows, ", allowed: 1 to ", allowed,
-                                                allowed == limits.max_rows
-                                                    ? ", the most that can be resident (--max-rows)"
-                                                    : ", the largest decode bucket"));
-    }
-  }
-  for (const uint32_t context : options.contexts) {
-    if (context < 2 || context > limits.max_context_length) {
-      return absl::OutOfRangeError(absl::StrCat("context: got ", context, " tokens, allowed: 2 to ",
-                                                limits.max_context_length, ", the limit of a row"));
-    }
-  }
-  if (usable_blocks == 0) return absl::OkStatus();
-  for (const uint32_t rows : options.rows) {
-    for (const uint32_t context : options.contexts) {
-      const uint64_t needed = BlocksOf(rows, context, block_size);
-      if (needed <= usable_blocks) continue;
-      return absl::ResourceExhaustedError(
-          absl::StrCat(rows, " rows of ", context, " tokens need ", needed, " blocks of ",
-                       block_size, " tokens; the pool has ", usable_blocks, " (--kv-cache)"));
-    }
-  }
-  return absl::OkStatus();
+std::vector<DecodePoint> PointsOf(const ProfileOptions& options) {
+  std::vector<DecodePoint> points;
+  for (const uint32_t rows : options.rows)
+    for (const uint32_t context : options.contexts) points.push_back({rows, context});
+  return points;
 }
 
 double PointProfile::Skew() const {
@@ -272,7 +169,7 @@ absl::Status Profiler::Prepare(const ProfileOptions& options) {
 absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
                                const MeasuredSteps& measured, PointProfile* profile) {
   PointProfile next = *profile;
-  PointRows point(engine_, next.rows, next.context);
+  DecodeRows point(engine_, next.rows, next.context);
   REPRISE_RETURN_IF_ERROR(point.Allocate());
   PointMeasurement measurement(engine_, engine_profiler_, telemetry_, point, measured, next);
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));

@@ -16,15 +16,13 @@
 #include "engine/engine_profiler.h"
 #include "models/config/model_spec.h"
 #include "models/step_bytes.h"
+#include "tools/profile/decode_points.h"
+#include "tools/profile/decode_rows.h"
 #include "tools/profile/kernel_times.h"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
 namespace reprise::tools {
-
-// Decode steps whose contexts end at the wanted one; then the rows are added anew. Contexts of
-// measured steps lie in (context - kWindowSteps, context].
-inline constexpr uint32_t kWindowSteps = 16;
 
 struct ProfileOptions {
   std::vector<uint32_t> rows = {1, 8, 64};
@@ -42,14 +40,8 @@ uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round);
 // Rounds whose medians are further apart than this, as a share of their median, earn a warning.
 inline constexpr double kTrustedSpread = 0.05;
 
-// Blocks that the largest point needs.
-uint64_t BlocksNeeded(const ProfileOptions& options, uint32_t block_size);
-
-// Whether every point can be measured: before anything is loaded. `usable_blocks`: of the pool, 0
-// where it will be made to fit. Errors: OutOfRange names rows or context, got and allowed;
-// ResourceExhausted names the point and the pool.
-absl::Status CheckPoints(const ProfileOptions& options, const kernels::StepLimits& limits,
-                         uint32_t max_bucket, uint32_t block_size, uint64_t usable_blocks);
+// Every number of rows at every context.
+std::vector<DecodePoint> PointsOf(const ProfileOptions& options);
 
 // Host times of plain steps, or of stamped ones.
 struct StepTimes {

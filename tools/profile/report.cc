@@ -131,15 +131,11 @@ nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& contex
 }  // namespace
 
 std::string ProfileHeader(const ProfileContext& context) {
-  const Bandwidth& bandwidth = context.bandwidth;
   Table table({});
   table.AlignLeft();
   table.AddRow({"model", context.model});
   table.AddRow({"device", context.device});
-  table.AddRow({"bandwidth", absl::StrCat("read ", FormatBandwidth(bandwidth.best_read()),
-                                          ", copy ", FormatBandwidth(bandwidth.best_copy()),
-                                          " (best of ", bandwidth.read.count(), " passes over ",
-                                          FormatBytes(bandwidth.bytes), ")")});
+  table.AddRow({"bandwidth", BandwidthText(context.bandwidth)});
   table.AddRow({"clock, power", context.telemetry.empty()
                                     ? absl::StrCat("not available: ", context.telemetry_why)
                                     : absl::StrCat("from ", context.telemetry)});
@@ -172,6 +168,12 @@ std::string PointText(const PointProfile& point, const ProfileContext& context) 
 
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context) {
   return absl::StrCat(LatencyTable(points, context), "\n", BytesTable(points, context));
+}
+
+std::string BandwidthText(const Bandwidth& bandwidth) {
+  return absl::StrCat("read ", FormatBandwidth(bandwidth.best_read()), ", copy ",
+                      FormatBandwidth(bandwidth.best_copy()), " (best of ", bandwidth.read.count(),
+                      " passes over ", FormatBytes(bandwidth.bytes), ")");
 }
 
 nlohmann::json BandwidthToJson(const Bandwidth& bandwidth) {

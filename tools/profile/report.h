@@ -39,6 +39,8 @@ std::string SpreadWarning(const PointProfile& point);
 // All points, one line each: latencies, then bytes.
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context);
 
+// "read 4.41 TB/s, copy 4.31 TB/s (best of 8 passes over 4.00 GiB)".
+std::string BandwidthText(const Bandwidth& bandwidth);
 nlohmann::json BandwidthToJson(const Bandwidth& bandwidth);
 nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context);
 

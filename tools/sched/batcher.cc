@@ -32,9 +32,18 @@ void Clear(PlannedStep* step) {
   step->chunks.clear();
   step->continue_rows.clear();
   step->continue_all = false;
+  step->num_steps = 1;
 }
 
 }  // namespace
+
+absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions& options) {
+  const uint32_t most = server.limits.max_steps_per_request;
+  if (options.steps_per_request >= 1 && options.steps_per_request <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("steps-per-request: got ",
+                                                 options.steps_per_request, ", allowed: 1 to ",
+                                                 most, ", the server's --max-steps-per-request"));
+}
 
 Batcher::Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks)
     : limits_(server.limits),
@@ -43,6 +52,7 @@ Batcher::Batcher(const ServerInfo& server, const BatcherOptions& options, BlockM
       // A step must be able to run every resident row.
       max_rows_(OrElse(options.max_rows, std::min(limits_.max_rows, limits_.max_step_tokens))),
       step_tokens_(OrElse(options.step_tokens, limits_.max_prompt_tokens)),
+      max_steps_(options.steps_per_request),
       blocks_(blocks),
       row_limit_(max_rows_) {}
 
@@ -101,6 +111,7 @@ absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
   step->sequence = next_sequence_;
   step->mode = options_.eager ? engine::ExecutionMode::kEager : engine::ExecutionMode::kReplay;
   starved_ = false;
+  continuing_.clear();
   flights_.emplace_back().sequence = next_sequence_;
   RetireRows();
 
@@ -113,6 +124,7 @@ absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
     PlanChunks(budget, step);
   }
   if (options_.prefill_first && step->chunks.empty()) REPRISE_RETURN_IF_ERROR(PlanContinues(step));
+  if (step->chunks.empty() && !starved_) REPRISE_RETURN_IF_ERROR(PlanRepeats(step));
 
   const bool runs = !step->chunks.empty() || !step->continue_rows.empty();
   // Drops ride along with the next step that runs something; where none is in sight, they go alone.
@@ -158,7 +170,8 @@ absl::Status Batcher::PlanContinues(PlannedStep* step) {
     eligible += request->plan.continues;
     if (!request->plan.continues || request->finished() || request->preempted) continue;
     if (request->plan.samples == request->max_new_tokens) continue;
-    REPRISE_ASSIGN_OR_RETURN(const bool grown, Grow(request, step));
+    Continuing row{.request = request, .append = kNoAppend};
+    REPRISE_ASSIGN_OR_RETURN(const bool grown, Grow(&row, step));
     if (!grown) {
       if (request->plan.row == 0) --eligible;  // it was the youngest itself
       continue;
@@ -167,12 +180,48 @@ absl::Status Batcher::PlanContinues(PlannedStep* step) {
     ++request->plan.context;
     ++request->plan.samples;
     step->continue_rows.push_back(request->plan.row);
+    continuing_.push_back(row);
   }
   step->continue_all = eligible > 0 && eligible == step->continue_rows.size();
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Batcher::Grow(Request* request, PlannedStep* step) {
+absl::Status Batcher::PlanRepeats(PlannedStep* step) {
+  for (Continuing& row : continuing_) {
+    Request& request = *row.request;
+    RowPlan& plan = request.plan;
+    const uint32_t wanted = std::min(max_steps_ - 1, request.max_new_tokens - plan.samples);
+    const uint32_t needed = BlocksFor(plan.context + wanted);
+    // One at a time: the last few blocks of the pool are of use too.
+    for (bool taken = true; taken && request.blocks.size() < needed;) {
+      REPRISE_ASSIGN_OR_RETURN(taken, blocks_->Take(1, &request.blocks));
+    }
+    SendBlocks(&row, std::min(needed, static_cast<uint32_t>(request.blocks.size())), step);
+    // Beyond its blocks it pauses. A stop that cannot be known yet is the server's to see.
+    const uint32_t tokens = std::min(wanted, plan.blocks_sent * limits_.block_size - plan.context);
+    plan.context += tokens;
+    plan.samples += tokens;
+    step->num_steps = std::max(step->num_steps, 1 + tokens);
+  }
+  return absl::OkStatus();
+}
+
+void Batcher::SendBlocks(Continuing* row, uint32_t count, PlannedStep* step) {
+  Request& request = *row->request;
+  const uint32_t sent = request.plan.blocks_sent;
+  if (sent >= count) return;
+  Touch(&request);
+  if (row->append == kNoAppend) {
+    row->append = step->append.size();
+    step->append.push_back({.row = request.plan.row});
+  }
+  std::vector<uint32_t>& blocks = step->append[row->append].blocks;
+  blocks.insert(blocks.end(), request.blocks.begin() + sent, request.blocks.begin() + count);
+  request.plan.blocks_sent = count;
+}
+
+absl::StatusOr<bool> Batcher::Grow(Continuing* row, PlannedStep* step) {
+  Request* request = row->request;
   const uint32_t needed = BlocksFor(request->plan.context + 1);
   if (needed > request->blocks.size()) {
     const auto missing = static_cast<uint32_t>(needed - request->blocks.size());
@@ -188,13 +237,7 @@ absl::StatusOr<bool> Batcher::Grow(Request* request, PlannedStep* step) {
       return false;
     }
   }
-  if (request->plan.blocks_sent < needed) {
-    Touch(request);
-    step->append.push_back(
-        {request->plan.row,
-         {request->blocks.begin() + request->plan.blocks_sent, request->blocks.begin() + needed}});
-    request->plan.blocks_sent = needed;
-  }
+  SendBlocks(row, needed, step);
   return true;
 }
 
@@ -239,7 +282,11 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
     by_row_[request->plan.row] = request;
     // Tokens behind the prompt's were sampled before a preemption.
     const auto prompt_length = static_cast<uint32_t>(request->prompt.size());
-    const engine::SamplingParams sampling = request->sampling.View();
+    engine::SamplingParams sampling = request->sampling.View();
+    // With one step in a request no row is planned beyond its length. Of several, the device ends
+    // it.
+    const auto generated = static_cast<uint32_t>(request->tokens.size());
+    if (max_steps_ > 1) sampling.max_new_tokens = request->max_new_tokens - generated;
     step->add.push_back({.row = request->plan.row,
                          .blocks = request->blocks,
                          .sampling = sampling,
@@ -285,7 +332,16 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
     }
     REPRISE_RETURN_IF_ERROR(TakeRow(outcome, row, found->second, progress));
   }
-  for (auto& [request, before] : flights_.front().before) --request->in_flight;
+  for (auto& [request, before] : flights_.front().before) {
+    --request->in_flight;
+    // Otherwise it would wait for its tokens for ever.
+    if (request->in_flight != 0 || request->finished()) continue;
+    if (request->tokens.size() != request->plan.samples) {
+      return absl::InternalError(
+          absl::StrCat("request ", request->id, ": got ", request->tokens.size(),
+                       " tokens by step ", outcome.sequence, ", expected ", request->plan.samples));
+    }
+  }
   flights_.pop_front();
   return blocks_->Acknowledge(outcome.sequence);
 }

@@ -9,9 +9,14 @@
 // preempts the youngest row: that one is dropped, and computed again from its prompt and the tokens
 // it had.
 //
+// Where a request may run several steps, those that carry no prompt tokens do: a row gets the
+// blocks for all its tokens, as far as there are any, and pauses where they end. It goes on with
+// the next request. Prompts are not kept waiting for such a row's later steps by its blocks: nobody
+// is preempted for them, and none are taken while a row starves.
+//
 // Steps are planned before the results of earlier ones are known (pipelining). A length is known
 // ahead, so no row is planned beyond it. A stop token is not: the row may already be in the next
-// step, whose token for it is thrown away. A row is dropped once nothing of it is in flight; that
+// step, whose tokens for it are thrown away. A row is dropped once nothing of it is in flight; that
 // keeps steps independent of each other, so that a refused one can be undone exactly.
 #ifndef REPRISE_TOOLS_SCHED_BATCHER_H_
 #define REPRISE_TOOLS_SCHED_BATCHER_H_
@@ -35,12 +40,16 @@ struct BatcherOptions {
   uint32_t step_tokens = 0;  // of a step that carries prompt tokens; 0: what the server allows
   // No row decodes while a resident one has prompt tokens left: two clean phases, for measuring.
   bool prefill_first = false;
-  bool eager = false;  // ask for eager execution in every step
+  bool eager = false;              // ask for eager execution in every step
+  uint32_t steps_per_request = 1;  // at most
 };
+
+// Errors: InvalidArgument for more steps per request than the server takes.
+absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions& options);
 
 class Batcher {
  public:
-  // `blocks` must outlive the batcher.
+  // `blocks` must outlive the batcher. REQUIRES: CheckBatcherOptions is OK.
   Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks);
 
   // A request arrived; it must outlive the batcher. Ids must ascend. Errors: InvalidArgument when
@@ -48,18 +57,18 @@ class Batcher {
   // server has).
   absl::Status Add(Request* request);
 
-  // Plans the next step; it may consist of drops alone. False: there is nothing to do now, `step`
-  // is unspecified. Errors: those of the block source.
+  // Plans the next step, or several in one request; it may consist of drops alone. False: there is
+  // nothing to do now, `step` is unspecified. Errors: those of the block source.
   absl::StatusOr<bool> Plan(PlannedStep* step);
 
   // What the outcome of a step came to.
   struct Progress {
-    std::vector<Request*> advanced;  // got a token
+    std::vector<Request*> advanced;  // got a token; of several steps once for each token
     std::vector<Request*> ended;     // are finished now, with a token or without
   };
   // Takes in the outcome of the oldest step in flight; `progress` is replaced. A row without any
   // token to sample ends its request as an error; the others go on. Errors: Internal when the
-  // server answers something that was not asked; those of the block source.
+  // server answers something that was not asked, or less than was; those of the block source.
   absl::Status Apply(const StepOutcome& outcome, Progress* progress);
 
   // All steps in flight were refused: takes them back, as if never planned.
@@ -88,11 +97,22 @@ class Batcher {
   void RetireRows();
   void Retire(Request* request);
   void Enqueue(Request* request);
+  // A row that continues in the step being planned. append: of its row in the step, or none.
+  struct Continuing {
+    Request* request;
+    size_t append;
+  };
+  static constexpr size_t kNoAppend = ~size_t{0};
+
   absl::Status PlanContinues(PlannedStep* step);
+  // Makes one step that rows continue in several, as far as rows want and have room for them.
+  absl::Status PlanRepeats(PlannedStep* step);
+  // Sends the row's table up to `count` blocks.
+  void SendBlocks(Continuing* row, uint32_t count, PlannedStep* step);
   absl::Status Admit(uint32_t budget, PlannedStep* step);
   void PlanChunks(uint32_t budget, PlannedStep* step);
   // True when the row has the blocks for one more token; else it preempts or waits.
-  absl::StatusOr<bool> Grow(Request* request, PlannedStep* step);
+  absl::StatusOr<bool> Grow(Continuing* row, PlannedStep* step);
   void PreemptYoungest();
   absl::Status TakeRow(const StepOutcome& outcome, const engine::RowOutcome& row, Request* request,
                        Progress* progress);
@@ -103,6 +123,7 @@ class Batcher {
   const BatcherOptions options_;
   const size_t max_rows_;
   const uint32_t step_tokens_;
+  const uint32_t max_steps_;  // of a request
   BlockManager* blocks_;
 
   std::vector<Request*> waiting_;  // by id
@@ -113,7 +134,8 @@ class Batcher {
   uint64_t next_sequence_ = 1;
   uint32_t next_row_ = 1;
   size_t row_limit_;
-  bool starved_ = false;  // in this plan a row could not grow
+  bool starved_ = false;                // in this plan a row could not grow
+  std::vector<Continuing> continuing_;  // in this plan
 };
 
 }  // namespace reprise::tools

@@ -97,6 +97,7 @@ void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
   Assign(step.continue_rows, wire->mutable_continue_rows());
   wire->set_continue_all(step.continue_all);
   if (step.mode == engine::ExecutionMode::kEager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
+  if (step.num_steps != 1) wire->set_num_steps(step.num_steps);
 }
 
 // Ranks and likeliest tokens, which most steps have none of.
@@ -148,6 +149,20 @@ absl::Status FinishesFromWire(const v1::RowResults& wire, StepOutcome* outcome) 
   return absl::OkStatus();
 }
 
+absl::StatusOr<engine::RowStatus> StatusFromWire(int wire) {
+  switch (wire) {
+    case v1::ROW_STATUS_RAN:
+      return engine::RowStatus::kRan;
+    case v1::ROW_STATUS_STOPPED:
+      return engine::RowStatus::kStopped;
+    case v1::ROW_STATUS_PAUSED:
+      return engine::RowStatus::kPaused;
+    default:
+      return absl::InternalError(absl::StrCat("step result: got status ", wire,
+                                              ", allowed: 1 (ran), 2 (stopped), 3 (paused)"));
+  }
+}
+
 absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   const int count = wire.row_size();
   if (wire.status_size() != count || wire.sampled_size() != count || wire.token_size() != count ||
@@ -160,9 +175,9 @@ absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   outcome->rows.clear();
   outcome->top_logprobs.clear();
   for (int i = 0; i < count; ++i) {
-    const bool ran = wire.status(i) == v1::ROW_STATUS_RAN;
+    REPRISE_ASSIGN_OR_RETURN(const engine::RowStatus status, StatusFromWire(wire.status(i)));
     outcome->rows.push_back({.row = wire.row(i),
-                             .status = ran ? engine::RowStatus::kRan : engine::RowStatus::kStopped,
+                             .status = status,
                              .sampled = wire.sampled(i),
                              .token = wire.token(i),
                              .logprob = wire.logprob(i),
@@ -172,16 +187,44 @@ absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   return ChancesFromWire(wire, outcome);
 }
 
-// All but the graph's name, which the outcome only views.
-absl::Status FromWire(const v1::StepResponse& wire, StepOutcome* outcome) {
+using GraphNames = std::set<std::string, std::less<>>;
+
+// `names` holds the graph's name, which the report only views.
+engine::StepReport ReportFromWire(const v1::StepReport& wire, GraphNames* names) {
+  return {.graph = *names->insert(wire.graph()).first,
+          .replayed = wire.replayed(),
+          .rows = wire.rows(),
+          .tokens = wire.tokens(),
+          .padding_rows = wire.padding_rows(),
+          .padding_tokens = wire.padding_tokens()};
+}
+
+// The wire leaves out the only step of a request.
+absl::Status StepsFromWire(const v1::StepResponse& wire, GraphNames* names, StepOutcome* outcome) {
+  outcome->steps.clear();
+  if (wire.steps().empty()) {
+    outcome->steps.push_back({.num_rows = static_cast<uint32_t>(outcome->rows.size()),
+                              .report = outcome->report,
+                              .device_ns = outcome->ledger.device_ns});
+    return absl::OkStatus();
+  }
+  uint64_t rows = 0;
+  for (const v1::SingleStep& step : wire.steps()) {
+    rows += step.num_rows();
+    outcome->steps.push_back({.num_rows = step.num_rows(),
+                              .report = ReportFromWire(step.report(), names),
+                              .device_ns = step.device_ns()});
+  }
+  if (rows == outcome->rows.size()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("step result: got ", outcome->rows.size(), " rows for ",
+                                          rows, " of its ", wire.steps_size(),
+                                          " steps; allowed: as many"));
+}
+
+absl::Status FromWire(const v1::StepResponse& wire, GraphNames* names, StepOutcome* outcome) {
   outcome->sequence = wire.sequence();
   outcome->refusal = absl::OkStatus();
-  const v1::StepReport& report = wire.report();
-  outcome->report = {.replayed = report.replayed(),
-                     .rows = report.rows(),
-                     .tokens = report.tokens(),
-                     .padding_rows = report.padding_rows(),
-                     .padding_tokens = report.padding_tokens()};
+  outcome->report = ReportFromWire(wire.report(), names);
   const v1::StepLedger& ledger = wire.ledger();
   outcome->ledger = {.validate_ns = ledger.validate_ns(),
                      .ring_ns = ledger.ring_ns(),
@@ -191,42 +234,45 @@ absl::Status FromWire(const v1::StepResponse& wire, StepOutcome* outcome) {
   outcome->wire_ns = ledger.wire_ns();
   outcome->queue_ns = ledger.queue_ns();
   outcome->reply_ns = ledger.reply_ns();
-  return RowsFromWire(wire.rows(), outcome);
+  REPRISE_RETURN_IF_ERROR(RowsFromWire(wire.rows(), outcome));
+  return StepsFromWire(wire, names, outcome);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcClient>> GrpcClient::Connect(const ClientOptions& options) {
-  auto client = std::unique_ptr<GrpcClient>(new GrpcClient(options));
-  const std::shared_ptr<grpc::Channel> channel = OpenChannel(options.address);
+  REPRISE_ASSIGN_OR_RETURN(Connection connection, Connection::Open(options.connection));
+  auto client = std::unique_ptr<GrpcClient>(new GrpcClient(options, std::move(connection)));
+  const std::shared_ptr<grpc::Channel>& channel = client->connection_.channel();
   REPRISE_RETURN_IF_ERROR(
-      WaitUntilServing(channel, options.address, options.wait, options.interrupted));
+      WaitUntilServing(channel, client->address(), options.wait, options.interrupted));
   if (options.timeout.count() > 0) {
     client->deadline_ = std::chrono::system_clock::now() +
                         std::chrono::duration_cast<std::chrono::microseconds>(options.timeout);
   }
   client->stub_ = v1::StepService::NewStub(channel);
   grpc::ClientContext context;
-  client->SetDeadline(&context);
+  client->Prepare(&context);
   REPRISE_RETURN_IF_ERROR(
       FromGrpc(client->stub_->Describe(&context, v1::DescribeRequest(), &client->description_),
-               absl::StrCat("Describe of the server at ", options.address)));
+               absl::StrCat("Describe of the server at ", client->address())));
   REPRISE_RETURN_IF_ERROR(client->OpenSession());
   return client;
 }
 
-void GrpcClient::SetDeadline(grpc::ClientContext* context) const {
+void GrpcClient::Prepare(grpc::ClientContext* context) const {
+  connection_.Prove(context);
   if (deadline_.time_since_epoch().count() != 0) context->set_deadline(deadline_);
 }
 
 absl::Status GrpcClient::OpenSession() {
-  SetDeadline(&stream_context_);
+  Prepare(&stream_context_);
   stream_ = stub_->StepStream(&stream_context_);
   request_.mutable_open()->set_client(options_.name);
   if (!stream_->Write(request_) || !stream_->Read(&response_))
     return StreamEnd("opening a session");
   if (!response_.has_opened()) {
-    return absl::InternalError(absl::StrCat("the server at ", options_.address,
+    return absl::InternalError(absl::StrCat("the server at ", address(),
                                             " answered `open` with something other than `opened`"));
   }
   session_ = response_.opened().session();
@@ -261,18 +307,16 @@ absl::Status GrpcClient::Receive(StepOutcome* outcome) {
     return absl::OkStatus();
   }
   if (!response_.has_step()) {
-    return absl::InternalError(absl::StrCat("the server at ", options_.address,
-                                            " sent something other than a step's result"));
+    return absl::InternalError(
+        absl::StrCat("the server at ", address(), " sent something other than a step's result"));
   }
   ++num_results_;
-  REPRISE_RETURN_IF_ERROR(FromWire(response_.step(), outcome));
-  outcome->report.graph = *graph_names_.insert(response_.step().report().graph()).first;
-  return absl::OkStatus();
+  return FromWire(response_.step(), &graph_names_, outcome);
 }
 
 absl::StatusOr<std::vector<uint32_t>> GrpcClient::Allocate(uint32_t count) {
   grpc::ClientContext context;
-  SetDeadline(&context);
+  Prepare(&context);
   v1::AllocateRequest request;
   v1::AllocateResponse response;
   request.set_session(session_);
@@ -284,7 +328,7 @@ absl::StatusOr<std::vector<uint32_t>> GrpcClient::Allocate(uint32_t count) {
 
 absl::Status GrpcClient::Free(const std::vector<uint32_t>& blocks) {
   grpc::ClientContext context;
-  SetDeadline(&context);
+  Prepare(&context);
   v1::FreeRequest request;
   v1::FreeResponse response;
   request.set_session(session_);
@@ -302,9 +346,8 @@ absl::Status GrpcClient::CallEnd(const grpc::Status& status, const std::string& 
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::UNKNOWN:
       if (cancelled_) return absl::CancelledError("interrupted");
-      return FromGrpc(status,
-                      absl::StrCat("the server at ", options_.address, " ended the session after ",
-                                   num_results_, " steps, while ", doing));
+      return FromGrpc(status, absl::StrCat("the server at ", address(), " ended the session after ",
+                                           num_results_, " steps, while ", doing));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrCat("the timeout of the run is over after ",
                                                       num_results_, " steps, while ", doing));
@@ -320,7 +363,7 @@ absl::Status GrpcClient::Close() {
   }
   finished_ = true;
   return FromGrpc(stream_->Finish(),
-                  absl::StrCat("closing the session with the server at ", options_.address));
+                  absl::StrCat("closing the session with the server at ", address()));
 }
 
 absl::Status GrpcClient::StreamEnd(const std::string& doing) {
@@ -329,9 +372,8 @@ absl::Status GrpcClient::StreamEnd(const std::string& doing) {
   }
   finished_ = true;
   const grpc::Status status = stream_->Finish();
-  const std::string where =
-      absl::StrCat("the server at ", options_.address, " ended the session after ", num_results_,
-                   " steps, while ", doing);
+  const std::string where = absl::StrCat("the server at ", address(), " ended the session after ",
+                                         num_results_, " steps, while ", doing);
   if (cancelled_) return absl::CancelledError("interrupted");
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(absl::StrCat("the timeout of the run is over after ",
@@ -351,6 +393,7 @@ ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
                  .max_blocks_per_row = limits.max_blocks_per_row(),
                  .max_step_tokens = limits.max_step_tokens(),
                  .pipeline_depth = std::max(1u, limits.pipeline_depth()),
+                 .max_steps_per_request = std::max(1u, limits.max_steps_per_request()),
                  .min_shared_tokens = limits.min_shared_tokens(),
                  .adjust_logits = limits.adjust_logits(),
                  .max_logit_rows = limits.max_logit_rows(),

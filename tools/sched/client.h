@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,12 +21,13 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 #include "reprise/v1/step_service.grpc.pb.h"
+#include "tools/connection.h"
 #include "tools/sched/channel.h"
 
 namespace reprise::tools {
 
 struct ClientOptions {
-  std::string address;
+  ConnectionOptions connection;
   std::string name;                     // told to the server
   std::chrono::nanoseconds wait{0};     // for the server to become ready
   std::chrono::nanoseconds timeout{0};  // of the whole session, from Connect on; 0: none
@@ -56,14 +58,18 @@ class GrpcClient : public StepChannel, public BlockSource {
   }
 
  private:
-  explicit GrpcClient(const ClientOptions& options) : options_(options) {}
+  GrpcClient(const ClientOptions& options, Connection connection)
+      : options_(options), connection_(std::move(connection)) {}
   absl::Status OpenSession();
-  void SetDeadline(grpc::ClientContext* context) const;
+  // Who calls, and for how long at most.
+  void Prepare(grpc::ClientContext* context) const;
+  const std::string& address() const { return options_.connection.address; }
   // Why the stream is over, after a read or a write failed.
   absl::Status StreamEnd(const std::string& doing);
   absl::Status CallEnd(const grpc::Status& status, const std::string& doing) const;
 
   const ClientOptions options_;
+  const Connection connection_;
   std::chrono::system_clock::time_point deadline_;  // the epoch: none
   std::unique_ptr<v1::StepService::Stub> stub_;
   v1::DescribeResponse description_;

@@ -95,12 +95,14 @@ absl::Status Driver::ReceiveOne() {
   REPRISE_RETURN_IF_ERROR(batcher_->Apply(outcome_, &progress_));
   FinishedStep finished{.prefill = in_flight_.front().prefill, .result_ns = now};
   in_flight_.pop_front();
-  for (const engine::RowOutcome& row : outcome_.rows) finished.context_tokens += row.context_length;
+  for (const engine::RowOutcome& row : outcome_.rows)
+    if (row.status == engine::RowStatus::kRan) finished.context_tokens += row.context_length;
   listener_->OnStep(outcome_, finished);
   for (Request* request : progress_.advanced) {
+    const size_t index = request->token_times_ns.size();
     request->token_times_ns.push_back(now);
     ++num_tokens_;
-    listener_->OnToken(*request);
+    listener_->OnToken(*request, index);
   }
   for (const Request* request : progress_.ended) {
     ++num_finished_;

@@ -6,6 +6,7 @@
 #define REPRISE_TOOLS_SCHED_DRIVER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -36,10 +37,10 @@ class SteadyClock : public Clock {
   uint64_t start_ns_;
 };
 
-// A step whose result is in hand.
+// A step, or several of one request, whose result is in hand.
 struct FinishedStep {
   bool prefill = false;         // carried prompt tokens
-  uint64_t context_tokens = 0;  // KV tokens that its rows held after it
+  uint64_t context_tokens = 0;  // KV tokens that its rows held after it, summed over its steps
   uint64_t result_ns = 0;       // when the result was in hand
 };
 
@@ -58,8 +59,8 @@ class DriverListener {
  public:
   virtual ~DriverListener() = default;
   virtual void OnArrival(const Request&) {}
-  // `request.tokens.back()` is new.
-  virtual void OnToken(const Request&) {}
+  // `request.tokens[index]` is new; there may be further ones behind it already.
+  virtual void OnToken(const Request&, size_t /*index*/) {}
   virtual void OnFinished(const Request&) {}
   virtual void OnStep(const StepOutcome&, const FinishedStep&) {}
   virtual void OnState(const DriverState&) {}

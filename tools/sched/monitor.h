@@ -23,8 +23,8 @@ class Monitor : public DriverListener {
   void OnArrival(const Request& request) override {
     if (transcript_) transcript_->OnArrival(request);
   }
-  void OnToken(const Request& request) override {
-    if (transcript_) transcript_->OnToken(request);
+  void OnToken(const Request& request, size_t index) override {
+    if (transcript_) transcript_->OnToken(request, index);
   }
   void OnFinished(const Request& request) override {
     if (transcript_) transcript_->OnFinished(request);

@@ -101,7 +101,7 @@ Stats::Stats(const StatsOptions& options) : options_(options) {
 }
 
 void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
-  ++num_steps_;
+  num_steps_ += outcome.steps.size();
   const uint64_t submitted_ns = Minus(step.result_ns, outcome.round_trip_ns);
   const uint64_t behind_ns = Minus(last_result_ns_, submitted_ns);
   last_result_ns_ = step.result_ns;
@@ -109,20 +109,23 @@ void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
     last_decode_result_ns_.reset();
     return;
   }
-  const engine::StepReport& report = outcome.report;
-  Graph& graph = graphs_[std::string(report.graph)];
-  ++(report.replayed ? graph.replays : graph.eager_runs);
-  graph.tokens += report.tokens;
-  graph.padding_tokens += report.padding_tokens;
+  for (const engine::SingleStep& single : outcome.steps) {
+    const engine::StepReport& report = single.report;
+    Graph& graph = graphs_[std::string(report.graph)];
+    ++(report.replayed ? graph.replays : graph.eager_runs);
+    graph.tokens += report.tokens;
+    graph.padding_tokens += report.padding_tokens;
+  }
   if (step.prefill) {
     last_decode_result_ns_.reset();
     AddLedger(outcome, behind_ns);
     return;
   }
-  ++num_decode_steps_;
-  if (num_decode_steps_ > options_.warmup_steps) {
+  const bool warm = num_decode_steps_ >= options_.warmup_steps;
+  num_decode_steps_ += outcome.steps.size();
+  if (warm) {
     AddLedger(outcome, behind_ns);
-    AddDecodeStep(outcome, step);
+    AddDecodeSteps(outcome, step);
   }
   last_decode_result_ns_ = step.result_ns;
 }
@@ -133,17 +136,22 @@ void Stats::AddLedger(const StepOutcome& outcome, uint64_t behind_ns) {
   round_trip_ns_.Add(static_cast<double>(outcome.round_trip_ns));
 }
 
-void Stats::AddDecodeStep(const StepOutcome& outcome, const FinishedStep& step) {
-  decode_device_ns_.Add(static_cast<double>(outcome.ledger.device_ns));
-  decode_rows_.Add(static_cast<double>(outcome.rows.size()));
-  if (last_decode_result_ns_) {
-    decode_wall_ns_.Add(static_cast<double>(step.result_ns - *last_decode_result_ns_));
-  }
-  if (options_.floor) {
-    const double bytes =
-        options_.floor->weights_bytes +
-        options_.floor->kv_bytes_per_token * static_cast<double>(step.context_tokens);
-    floor_ns_.Add(bytes / options_.floor->bandwidth * 1e9);
+// Several steps of one request share its wall time and its rows' KV alike.
+void Stats::AddDecodeSteps(const StepOutcome& outcome, const FinishedStep& step) {
+  const auto num_steps = static_cast<double>(outcome.steps.size());
+  for (const engine::SingleStep& single : outcome.steps) {
+    decode_device_ns_.Add(static_cast<double>(single.device_ns));
+    decode_rows_.Add(static_cast<double>(single.report.rows));
+    if (last_decode_result_ns_) {
+      decode_wall_ns_.Add(static_cast<double>(step.result_ns - *last_decode_result_ns_) /
+                          num_steps);
+    }
+    if (options_.floor) {
+      const double context = static_cast<double>(step.context_tokens) / num_steps;
+      const double bytes =
+          options_.floor->weights_bytes + options_.floor->kv_bytes_per_token * context;
+      floor_ns_.Add(bytes / options_.floor->bandwidth * 1e9);
+    }
   }
 }
 

@@ -4,14 +4,14 @@
 //
 // Words: TTFT, arrival to first token. TPOT, of one request: (last token - first token) / (tokens -
 // 1). ITL, the time between two tokens of one request. A decode step carries no prompt tokens; its
-// wall time runs from the result of the decode step before it to its own. The warm-up leaves the
-// first decode steps out of everything that is said of steps, not out of what is said of requests.
-// What was never measured is "-" in tables and null in JSON.
+// wall time runs from the result of the decode step before it to its own; steps of one request
+// share theirs. The warm-up leaves the first decode steps out of everything that is said of steps,
+// not out of what is said of requests. What was never measured is "-" in tables and null in JSON.
 //
-// Where a step's time went: its round trip, divided without rest. Beside the ledger's parts,
-// network is what of it was outside of the server; overlap, while the step before was in flight, so
-// that it cost nothing; waiting, what is left: launched and not begun yet, or done and not seen
-// yet.
+// Where a request's time went, of one step or several: its round trip, divided without rest. Beside
+// the ledger's parts, network is what of it was outside of the server; overlap, while the step
+// before was in flight, so that it cost nothing; waiting, what is left: launched and not begun yet,
+// or done and not seen yet.
 #ifndef REPRISE_TOOLS_SCHED_STATS_H_
 #define REPRISE_TOOLS_SCHED_STATS_H_
 
@@ -69,7 +69,7 @@ class Stats {
     uint64_t padding_tokens = 0;
   };
   void AddLedger(const StepOutcome& outcome, uint64_t behind_ns);
-  void AddDecodeStep(const StepOutcome& outcome, const FinishedStep& step);
+  void AddDecodeSteps(const StepOutcome& outcome, const FinishedStep& step);
   double PaddingShare() const;
   std::string RequestTable(size_t width) const;
   std::string LatencyTable(size_t width) const;

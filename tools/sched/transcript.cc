@@ -63,9 +63,9 @@ void Transcript::OnArrival(const Request& request) {
       shown.size() < prompt.size() ? absl::StrCat(std::string(shown), std::string(kCut)) : prompt);
 }
 
-void Transcript::OnToken(const Request& request) {
+void Transcript::OnToken(const Request& request, size_t index) {
   Line& line = lines_[request.id];
-  const std::string piece = Piece(request, &line);
+  const std::string piece = Piece(request, index, &line);
   if (!several_) {
     console_->Print(piece);
     return;
@@ -74,10 +74,12 @@ void Transcript::OnToken(const Request& request) {
   PrintLines(request, &line);
 }
 
-std::string Transcript::Piece(const Request& request, Line* line) const {
-  const uint32_t token = request.tokens.back();
+std::string Transcript::Piece(const Request& request, size_t index, Line* line) const {
+  const uint32_t token = request.tokens[index];
   if (!byte_tokens_) return absl::StrCat(token, " ");
-  return IsHiddenEnd(request, byte_tokens_) ? line->bytes.Flush() : line->bytes.Push(token);
+  const bool is_last = index + 1 == request.tokens.size();
+  return is_last && IsHiddenEnd(request, byte_tokens_) ? line->bytes.Flush()
+                                                       : line->bytes.Push(token);
 }
 
 void Transcript::PrintLines(const Request& request, Line* line) {

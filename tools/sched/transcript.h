@@ -22,7 +22,8 @@ class Transcript {
   Transcript(Console* console, bool byte_tokens, bool several);
 
   void OnArrival(const Request& request);
-  void OnToken(const Request& request);
+  // Of request.tokens[index], in order.
+  void OnToken(const Request& request, size_t index);
   void OnFinished(const Request& request);
 
  private:
@@ -30,7 +31,7 @@ class Transcript {
     ByteTextStream bytes;
     std::string text;  // not printed yet
   };
-  std::string Piece(const Request& request, Line* line) const;
+  std::string Piece(const Request& request, size_t index, Line* line) const;
   void PrintLines(const Request& request, Line* line);
   void PrintLine(const Request& request, std::string_view mark, std::string_view text);
 

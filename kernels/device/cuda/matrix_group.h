@@ -12,11 +12,12 @@ namespace reprise::kernels::on_cuda {
 #define REPRISE_GROUP_D8(c)                                                            \
   "+f"(d[c].v[0]), "+f"(d[c].v[1]), "+f"(d[c].v[2]), "+f"(d[c].v[3]), "+f"(d[c].v[4]), \
       "+f"(d[c].v[5]), "+f"(d[c].v[6]), "+f"(d[c].v[7])
-#define REPRISE_GROUP_D32 \
-  REPRISE_GROUP_D8(0), REPRISE_GROUP_D8(1), REPRISE_GROUP_D8(2), REPRISE_GROUP_D8(3)
+#define REPRISE_GROUP_D16 REPRISE_GROUP_D8(0), REPRISE_GROUP_D8(1)
+#define REPRISE_GROUP_D32 REPRISE_GROUP_D16, REPRISE_GROUP_D8(2), REPRISE_GROUP_D8(3)
 #define REPRISE_GROUP_D64                                                           \
   REPRISE_GROUP_D32, REPRISE_GROUP_D8(4), REPRISE_GROUP_D8(5), REPRISE_GROUP_D8(6), \
       REPRISE_GROUP_D8(7)
+#define REPRISE_GROUP_R16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define REPRISE_GROUP_R32                                                   \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -26,6 +27,20 @@ namespace reprise::kernels::on_cuda {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
 
+#define REPRISE_GROUP_ROWS_32(type)                                                     \
+  asm volatile(                                                                         \
+      "{ .reg .pred add; setp.ne.b32 add, %18, 0; "                                     \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " " REPRISE_GROUP_R16 \
+      "%16, %17, add, 1, 1, 0, 0; }"                                                    \
+      : REPRISE_GROUP_D16                                                               \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_ROWS_64(type)                                                     \
+  asm volatile(                                                                         \
+      "{ .reg .pred add; setp.ne.b32 add, %34, 0; "                                     \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " REPRISE_GROUP_R32 \
+      "%32, %33, add, 1, 1, 0, 0; }"                                                    \
+      : REPRISE_GROUP_D32                                                               \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
 #define REPRISE_GROUP_ROWS_128(type)                                                     \
   asm volatile(                                                                          \
       "{ .reg .pred add; setp.ne.b32 add, %66, 0; "                                      \
@@ -81,10 +96,26 @@ class GroupProducts {
                  : "memory");
   }
 
-  template <typename T>
-  REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[8], uint32_t a, uint32_t b, bool add) const {
+  template <int kPending>
+  REPRISE_FN void Wait(MatrixD<16> (&d)[2]) const {
+    asm volatile("wgmma.wait_group.sync.aligned %16;"
+                 : REPRISE_GROUP_D16
+                 : "n"(kPending)
+                 : "memory");
+  }
+
+  template <typename T, int kFragments>
+  REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b,
+                               bool add) const {
+    static_assert(kFragments == 2 || kFragments == 4 || kFragments == 8);
     const uint64_t of_a = Panels(a, 16), of_b = Panels(b, 16);
-    REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_128)
+    if constexpr (kFragments == 8) {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_128)
+    } else if constexpr (kFragments == 4) {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_64)
+    } else {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_32)
+    }
   }
   template <typename T, int kFragments>
   REPRISE_FN void MultiplyColumns(MatrixD<16> (&d)[kFragments], const MatrixA& a, uint32_t b,
@@ -109,12 +140,16 @@ class GroupProducts {
 };
 
 #undef REPRISE_GROUP_OF
+#undef REPRISE_GROUP_ROWS_32
+#undef REPRISE_GROUP_ROWS_64
 #undef REPRISE_GROUP_ROWS_128
 #undef REPRISE_GROUP_COLUMNS_128
 #undef REPRISE_GROUP_COLUMNS_64
 #undef REPRISE_GROUP_D8
+#undef REPRISE_GROUP_D16
 #undef REPRISE_GROUP_D32
 #undef REPRISE_GROUP_D64
+#undef REPRISE_GROUP_R16
 #undef REPRISE_GROUP_R32
 #undef REPRISE_GROUP_R64
 

@@ -141,6 +141,10 @@ REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
                "r"(bytes)
                : "memory");
 }
+REPRISE_FN void BarrierArriveAfterCopies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
+               : "memory");
+}
 REPRISE_FN void CopyBulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::

@@ -114,6 +114,9 @@ REPRISE_FN void BarrierArriveTimes(uint64_t* barrier, uint32_t times) {
 REPRISE_FN void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes) {
   emulator::BarrierArriveExpectBytes(barrier, bytes);
 }
+REPRISE_FN void BarrierArriveAfterCopies(uint64_t* barrier) {
+  emulator::BarrierArriveAfterCopies(barrier);
+}
 REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
   emulator::BarrierWait(barrier, phase);
 }

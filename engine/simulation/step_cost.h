@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepCost: how long a device takes for a step, from what was measured of decode steps of given
+// sizes (`reprise profile`). docs/sim.md has the rule. It knows neither files nor clocks.
+// Threads: a value.
+#ifndef REPRISE_ENGINE_SIMULATION_STEP_COST_H_
+#define REPRISE_ENGINE_SIMULATION_STEP_COST_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace reprise::engine {
+
+// A measured decode step.
+struct StepCostPoint {
+  uint32_t rows = 0;   // of one query token each
+  double context = 0;  // tokens that each of them attends over
+  double device_ns = 0;
+};
+
+// What of a step decides how long it takes.
+struct StepLoad {
+  uint64_t tokens = 0;     // query tokens of all rows
+  uint64_t kv_tokens = 0;  // that rows attend over: each row's once, however many tokens it runs
+};
+
+class StepCost {
+ public:
+  // Errors: InvalidArgument (what, got, allowed) unless there are points of two numbers of rows or
+  // more, of two contexts or more for each of them, no two of one size, with times above 0.
+  static absl::StatusOr<StepCost> Create(std::vector<StepCostPoint> points);
+
+  // Bilinear in query tokens and in tokens attended over per query token: between measured numbers
+  // of rows, and beyond the largest, straight on; below the smallest as there. Never less than the
+  // shortest time measured.
+  uint64_t TimeNs(const StepLoad& load) const;
+
+ private:
+  // Of one number of rows, by ascending context.
+  struct Line {
+    double rows = 0;
+    std::vector<StepCostPoint> points = {};
+    double At(double context) const;
+  };
+  std::vector<Line> lines_;  // by ascending rows
+  double shortest_ns_ = 0;
+};
+
+}  // namespace reprise::engine
+
+#endif  // REPRISE_ENGINE_SIMULATION_STEP_COST_H_

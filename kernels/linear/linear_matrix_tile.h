@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of outputs by tokens on matrix units, thread style: weights are the 16-row operand, tokens
+// the 8- or 16-column one, so one token wastes little. Weights stream once through a ring of
+// shared-memory stages, each of 64 input features. What the kernels of linear have in common; which
+// tiles a block takes, and in which order it sums, is theirs.
+#ifndef REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_TILE_H_
+#define REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_TILE_H_
+
+#include "kernels/device/matrix.h"
+#include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/linear_output.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+constexpr int LesserOf(int a, int b) { return a < b ? a : b; }
+
+// kTileRows: tokens of a tile. kTileFeatures: outputs of a tile. kStages: shared-memory stages. The
+// warps lie along features where tokens are few, in two columns where they are many, so that a
+// fragment read from shared memory serves several products; more columns where features are few.
+template <typename T, int kTileRows, int kTileFeatures, int kStages, WeightLayout kLayout>
+struct MatrixTile {
+  static constexpr int kThreads = kMatrixLinearThreads;
+  static constexpr int kWarps = kThreads / kWarpSize;
+  static constexpr int kFeatureWarps =
+      LesserOf(kTileRows >= 64 ? kWarps / 2 : kWarps, kTileFeatures / 16);
+  static constexpr int kRowWarps = kWarps / kFeatureWarps;
+  static constexpr int kWarpRows = kTileRows / kRowWarps;
+  static constexpr int kColumns = kWarpRows < 16 ? 8 : 16;  // tokens of a fragment of D
+  static constexpr int kRowFragments = kWarpRows / kColumns;
+  static constexpr int kFeatureFragments = kTileFeatures / kFeatureWarps / 16;
+  static constexpr int kFragments = kRowFragments * kFeatureFragments;
+  static_assert(kColumns >= kTraits.matrix_columns);
+  static constexpr int kWeightBytes = kTileFeatures * kMatrixChunkK * 2;
+  static constexpr int kStageBytes = kWeightBytes + kTileRows * kMatrixChunkK * 2;
+  static constexpr int kRowChunks = kMatrixChunkK / 8;  // 16-byte chunks of a shared row
+
+  using Fragment = MatrixD<kColumns>;
+  using Accumulators = Fragment[kFragments];                    // [feature fragment][row fragment]
+  static constexpr int kValues = kFragments * Fragment::kSize;  // f32 sums of a lane
+
+  const LinearArgs& a;
+  const uint32_t chunks;  // of K, of one tile
+  const int rows;         // live
+  const int first_row;    // of this tile
+  const uint32_t shared;
+  const TileReader<kRowChunks> reader;
+
+  REPRISE_FN MatrixTile(const LinearArgs& args, int live_rows, int row_tile,
+                        unsigned char* shared_base)
+      : a(args),
+        chunks(static_cast<uint32_t>((args.in_features + kMatrixChunkK - 1) / kMatrixChunkK)),
+        rows(live_rows),
+        first_row(row_tile * kTileRows),
+        shared(SharedAddress(shared_base)) {}
+
+  // Start the copies of one unit into a stage: of weights, without effect outside them, and of
+  // tokens, zero beyond the live rows.
+  REPRISE_FN void LoadWeights(uint32_t tile, uint32_t chunk, int stage) const {
+    const uint32_t base = shared + stage * kStageBytes;
+    const T* weight = static_cast<const T*>(a.weight);
+    if constexpr (kLayout == WeightLayout::kPacked) {
+      static_assert(kMatrixChunkK == kPackedTileInputs && kTileFeatures % kPackedTileOutputs == 0);
+      constexpr int kTileChunks = kPackedTileElements / kPackedChunk;
+      const PackedLayout packed{a.out_features, a.in_features};
+      const int64_t first = static_cast<int64_t>(tile) * (kTileFeatures / kPackedTileOutputs);
+      REPRISE_UNROLL
+      for (int i = 0; i < kTileFeatures * kRowChunks / kThreads; ++i) {
+        const int at = i * kThreads + ThreadX();
+        const int64_t row_tile = first + at / kTileChunks;
+        const bool valid = row_tile < packed.OutputTiles();
+        const T* from = valid ? weight + (row_tile * chunks + chunk) * kPackedTileElements +
+                                    at % kTileChunks * kPackedChunk
+                              : weight;
+        CopyAsync16OrZero(base + static_cast<uint32_t>(at) * 16, from, valid);
+      }
+    } else {
+      const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
+      const int n0 = static_cast<int>(tile) * kTileFeatures;
+      REPRISE_UNROLL
+      for (int i = 0; i < kTileFeatures * kRowChunks / kThreads; ++i) {
+        const int at = i * kThreads + ThreadX();
+        const int r = at / kRowChunks, c = at % kRowChunks;
+        const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
+        const T* from =
+            valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8 : weight;
+        CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
+      }
+    }
+  }
+  REPRISE_FN void LoadTokens(uint32_t chunk, int stage) const {
+    const uint32_t base = shared + stage * kStageBytes + kWeightBytes;
+    const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
+    const T* x = static_cast<const T*>(a.x);
+    for (int at = ThreadX(); at < kTileRows * kRowChunks; at += kThreads) {
+      const int r = at / kRowChunks, c = at % kRowChunks;
+      const bool valid = first_row + r < rows && k0 + c * 8 < a.in_features;
+      const T* from =
+          valid ? x + static_cast<int64_t>(first_row + r) * a.in_features + k0 + c * 8 : x;
+      CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
+    }
+  }
+
+  // First feature and first token of this warp inside the tile.
+  REPRISE_FN static int WarpFeature() { return Warp() % kFeatureWarps * 16 * kFeatureFragments; }
+  REPRISE_FN static int WarpRow() { return Warp() / kFeatureWarps * kWarpRows; }
+
+  // acc += weights x tokens of one stage.
+  REPRISE_FN void MultiplyStage(int stage, Accumulators& acc) const {
+    const uint32_t weights = shared + static_cast<uint32_t>(stage * kStageBytes);
+    const uint32_t tokens = weights + kWeightBytes;
+    REPRISE_UNROLL
+    for (int k = 0; k < kMatrixChunkK / 16; ++k) {
+      MatrixA w[kFeatureFragments];
+      REPRISE_UNROLL
+      for (int i = 0; i < kFeatureFragments; ++i)
+        w[i] = reader.A(weights, WarpFeature() + i * 16, k);
+      REPRISE_UNROLL
+      for (int f = 0; f < kRowFragments; ++f) {
+        const auto x = reader.template B<kColumns>(tokens, WarpRow() + f * kColumns, k);
+        REPRISE_UNROLL
+        for (int i = 0; i < kFeatureFragments; ++i)
+          Multiply<T>(acc[i * kRowFragments + f], w[i], x);
+      }
+    }
+  }
+
+  REPRISE_FN void Store(uint32_t tile, const Accumulators& acc) const {
+    constexpr int kColumnsOfLane = kLaneColumns<kColumns>;
+    const int64_t n0 = static_cast<int64_t>(tile) * kTileFeatures + WarpFeature();
+    const int r0 = first_row + WarpRow();
+    REPRISE_UNROLL
+    for (int i = 0; i < kFeatureFragments; ++i)
+      StoreLinearTile<T, kRowFragments * kColumnsOfLane, IsPacked(kLayout)>(
+          a, n0 + i * 16, rows,
+          [&](int h, int j) {
+            return acc[i * kRowFragments + j / kColumnsOfLane].v[At(h, j % kColumnsOfLane)];
+          },
+          [&](int j) {
+            return r0 + j / kColumnsOfLane * kColumns + MatrixColumn(j % kColumnsOfLane);
+          });
+  }
+
+  REPRISE_FN static void Clear(Accumulators& acc) {
+    REPRISE_UNROLL
+    for (int f = 0; f < kFragments; ++f) acc[f].Clear();
+  }
+
+  // The place of a unit that is loaded next.
+  struct LoadPlace {
+    uint32_t unit, tile, chunk;
+    int stage = 0;
+  };
+  REPRISE_FN LoadPlace FirstLoad(uint32_t begin) const {
+    return {begin, begin / chunks, begin % chunks};
+  }
+  REPRISE_FN void Advance(LoadPlace& at) const {
+    ++at.unit;
+    if (++at.chunk == chunks) {
+      at.chunk = 0;
+      ++at.tile;
+    }
+    if (++at.stage == kStages) at.stage = 0;
+  }
+
+  // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc). The first
+  // weights are asked for before the kernel ahead of this one has ended.
+  template <typename Done>
+  REPRISE_FN void Stream(uint32_t begin, uint32_t end, Accumulators& acc, Done done) const {
+    LoadPlace load = FirstLoad(begin);
+    for (int s = 0; s < kStages - 1 && load.unit < end; ++s, Advance(load))
+      LoadWeights(load.tile, load.chunk, load.stage);
+    BeginInOrder();
+    load = FirstLoad(begin);
+    for (int s = 0; s < kStages - 1; ++s) {
+      if (load.unit < end) {
+        LoadTokens(load.chunk, load.stage);
+        Advance(load);
+      }
+      CopyAsyncCommit();
+    }
+    const auto load_next = [&] {
+      if (load.unit < end) {
+        LoadWeights(load.tile, load.chunk, load.stage);
+        LoadTokens(load.chunk, load.stage);
+        Advance(load);
+      }
+      CopyAsyncCommit();
+    };
+    uint32_t tile = begin / chunks, tile_end = (tile + 1) * chunks;
+    int stage = 0;
+    for (uint32_t unit = begin; unit < end; ++unit) {
+      CopyAsyncWait<kStages - 2>();
+      SyncBlock();  // the stage is there for all, and the one before is free for all
+      load_next();
+      MultiplyStage(stage, acc);
+      if (++stage == kStages) stage = 0;
+      done(tile, unit + 1, acc);
+      if (unit + 1 == tile_end) {
+        ++tile;
+        tile_end += chunks;
+      }
+    }
+  }
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_TILE_H_

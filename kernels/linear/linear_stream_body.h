@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear for few tokens over packed weights, thread style: what takes time here is to read them,
+// and nothing else should. One warp requests them by bulk copies, far ahead and before the kernel
+// ahead of this one has ended; eight warps multiply, each out of slots of its own and with its
+// tokens in registers; one warp adds the sums of parts in order and stores. Nobody waits for the
+// block: a warp that multiplies waits for its weights, and for room for its sums, alone.
+//
+// A block takes whole tiles of 16 outputs. Its first one is its own, before the wait for the kernel
+// ahead; the others it takes from a counter, asking one tile ahead, so that blocks end together
+// whatever the memory does. Who takes a tile changes no bits.
+#ifndef REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
+#define REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
+
+#include "kernels/device/matrix.h"
+#include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_output.h"
+#include "kernels/linear/stream_geometry.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// kTokens: 8 or 16.
+template <typename T, int kTokens>
+class StreamLinear {
+ public:
+  REPRISE_FN StreamLinear(const LinearArgs& a, int rows, unsigned char* shared)
+      : a_(a),
+        rows_(rows),
+        tiles_(static_cast<uint32_t>(PackedLayout{a.out_features, a.in_features}.OutputTiles())),
+        input_tiles_(
+            static_cast<uint32_t>(PackedLayout{a.out_features, a.in_features}.InputTiles())),
+        parts_((input_tiles_ + kPackedPartTiles - 1) / kPackedPartTiles),
+        shared_(shared) {}
+
+  REPRISE_FN void Run() {
+    if (ThreadX() == 0) {
+      for (int i = 0; i < StreamBarriers::kCount; ++i) BarrierInit(Barrier(i), 1);
+      FenceBulkCopies();
+    }
+    SyncBlock();
+    if (Warp() < kStreamWarps) {
+      MultiplyParts();
+    } else if (Warp() == kStreamSummingWarp) {
+      Add();
+    } else if (Lane() == 0) {
+      Request();
+    }
+  }
+
+ private:
+  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens);
+  static constexpr int kTileSteps = kPackedTileInputs / 16;            // products of a tile
+  static constexpr int kSteps = kPackedPartK / 16;                     // and of a part
+  static constexpr int kValues = MatrixD<kTokens>::kSize;              // sums of a lane
+  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;  // of 16 bytes, of a row
+  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;           // of tokens, by all lanes
+  static constexpr int kPartSlots = kPackedPartTiles / kStreamSlotTiles;
+  static constexpr int kTokenSlots = StreamTokenSlots(kTokens);
+  static_assert(kTokenSlots <= kPartSlots);
+  static constexpr uint32_t kEnd = 0xffffffffu;  // in place of a tile
+
+  // A warp's slots and everyone's sums, in turn. `part`: of all that the block takes; part i is
+  // multiplied by warp i % kStreamWarps.
+  struct Slot {
+    int index;
+    uint32_t turn;
+  };
+  REPRISE_FN static Slot SlotOf(uint32_t part, int of_part) {
+    const uint32_t count = part / kStreamWarps * kPartSlots + static_cast<uint32_t>(of_part);
+    return {static_cast<int>(part % kStreamWarps * kStreamStages + count % kStreamStages),
+            count / kStreamStages};
+  }
+
+  REPRISE_FN uint64_t* Barrier(int index) const {
+    return reinterpret_cast<uint64_t*>(shared_ + kLayout.barriers) + index;
+  }
+  REPRISE_FN unsigned char* Ring(int slot) const {
+    return shared_ + kLayout.ring + static_cast<uint32_t>(slot) * kStreamSlotBytes;
+  }
+  REPRISE_FN uint32_t* SlotTile() const {
+    return reinterpret_cast<uint32_t*>(shared_ + kLayout.slot_tile);
+  }
+  REPRISE_FN uint32_t* SumTile() const {
+    return reinterpret_cast<uint32_t*>(shared_ + kLayout.sum_tile);
+  }
+  // Tiles of K that slot `of_part` of a part has; 0 or less: none.
+  REPRISE_FN int TilesOf(uint32_t part_of_k, int of_part) const {
+    const int left = static_cast<int>(input_tiles_) -
+                     static_cast<int>(part_of_k) * kPackedPartTiles - of_part * kStreamSlotTiles;
+    return left < kStreamSlotTiles ? left : kStreamSlotTiles;
+  }
+
+  // ---- the warp that requests, one lane of it ----
+
+  REPRISE_FN void Request() const {
+    uint32_t part = 0;
+    RequestTile(static_cast<uint32_t>(BlockX()), part);
+    WaitForPrevious();
+    uint32_t next = Take();
+    while (next < tiles_) {
+      const uint32_t tile = next;
+      next = Take();
+      RequestTile(tile, part);
+    }
+    for (int i = 0; i < kStreamWarps; ++i, ++part) Announce(SlotOf(part, 0), kEnd, 0);
+    if (AtomicAddAcquireRelease(a_.counters + 1, 1u) != static_cast<uint32_t>(GridX()) - 1) return;
+    a_.counters[0] = 0;
+    a_.counters[1] = 0;
+  }
+  REPRISE_FN uint32_t Take() const {
+    return static_cast<uint32_t>(GridX()) + AtomicAdd(a_.counters, 1u);
+  }
+  REPRISE_FN void RequestTile(uint32_t tile, uint32_t& part) const {
+    const T* from = static_cast<const T*>(a_.weight) +
+                    static_cast<int64_t>(tile) * input_tiles_ * kPackedTileElements;
+    for (uint32_t p = 0; p < parts_; ++p, ++part) {
+      for (int s = 0; s < kPartSlots; ++s) {
+        const Slot slot = SlotOf(part, s);
+        const int tiles = TilesOf(p, s);
+        Announce(slot, tile, tiles);
+        if (tiles <= 0) continue;
+        CopyBulkOnce(Ring(slot.index), from, static_cast<uint32_t>(tiles) * kPackedTileBytes,
+                     Barrier(StreamBarriers::kFull + slot.index));
+        from += tiles * kPackedTileElements;
+      }
+    }
+  }
+  // Waits for the slot, and says what comes there.
+  REPRISE_FN void Announce(const Slot& slot, uint32_t tile, int tiles) const {
+    if (slot.turn > 0) BarrierWait(Barrier(StreamBarriers::kEmpty + slot.index), slot.turn - 1);
+    SlotTile()[slot.index] = tile;
+    uint64_t* const full = Barrier(StreamBarriers::kFull + slot.index);
+    if (tiles > 0) {
+      BarrierArriveExpectBytes(full, static_cast<uint32_t>(tiles) * kPackedTileBytes);
+    } else {
+      BarrierArrive(full);
+    }
+  }
+
+  // ---- the warps that multiply ----
+
+  using Tokens = MatrixB<kTokens>[kSteps];
+
+  // What the warp's tokens have in the inputs of a slot, zero beyond both, goes to shared memory on
+  // its own, kTokenSlots slots ahead of the products; from there fragments come.
+  REPRISE_FN uint32_t TokenStage(int of_part) const {
+    return SharedAddress(shared_ + kLayout.tokens) +
+           static_cast<uint32_t>(Warp() * kTokenSlots + of_part % kTokenSlots) *
+               StreamTokenSlotBytes(kTokens);
+  }
+  REPRISE_FN void RequestTokens(uint32_t part_of_k, int of_part) const {
+    const int row = Lane() / kRowChunks, chunk = Lane() % kRowChunks;
+    const int k0 = static_cast<int>(part_of_k) * kPackedPartK +
+                   of_part * kStreamSlotTiles * kPackedTileInputs + chunk * kPackedChunk;
+    const T* const x = static_cast<const T*>(a_.x);
+    const uint32_t stage = TokenStage(of_part);
+    const auto request = [&](int t) {
+      REPRISE_UNROLL
+      for (int i = 0; i < kTokens / kRowsAtOnce; ++i) {
+        const int r = i * kRowsAtOnce + row, k = k0 + t * kPackedTileInputs;
+        const bool valid = r < rows_ && k < a_.in_features;
+        CopyAsync16OrZero(stage + SwizzledOffset<kRowChunks>(static_cast<uint32_t>(t * kTokens + r),
+                                                             static_cast<uint32_t>(chunk)),
+                          valid ? x + static_cast<int64_t>(r) * a_.in_features + k : x, valid);
+      }
+    };
+    if constexpr (kTokens <= 8) {
+      REPRISE_UNROLL
+      for (int t = 0; t < kStreamSlotTiles; ++t) request(t);
+    } else {
+      REPRISE_UNROLL_BY(1)  // registers do not suffice for all at once
+      for (int t = 0; t < kStreamSlotTiles; ++t) request(t);
+    }
+    CopyAsyncCommit();
+  }
+  REPRISE_FN void ReadTokens(int of_part, Tokens& x) const {
+    CopyAsyncWait<kTokenSlots - 1>();
+    SyncWarp();
+    const TileReader<kRowChunks> reader;
+    REPRISE_UNROLL
+    for (int t = 0; t < kStreamSlotTiles; ++t) {
+      REPRISE_UNROLL
+      for (int i = 0; i < kTileSteps; ++i)
+        x[(of_part * kStreamSlotTiles + t) * kTileSteps + i] =
+            reader.template B<kTokens>(TokenStage(of_part), t * kTokens, i);
+    }
+    SyncWarp();
+  }
+  // Behind ReadTokens of slot `of_part` of a part: the next that its place takes. A warp that stays
+  // with one part of K has all that it needs.
+  REPRISE_FN void RequestTokensBehind(uint32_t part_of_k, uint32_t next_part_of_k,
+                                      int of_part) const {
+    const int ahead = of_part + kTokenSlots;
+    if (ahead < kPartSlots) {
+      RequestTokens(part_of_k, ahead);
+    } else if (next_part_of_k != part_of_k) {
+      RequestTokens(next_part_of_k, ahead - kPartSlots);
+    } else {
+      CopyAsyncCommit();
+    }
+  }
+
+  REPRISE_FN void MultiplyParts() const {
+    BeginInOrder();
+    const TileReader<kRowChunks> reader;
+    Tokens x;
+    uint32_t held = kEnd;  // the part of K that x is of
+    REPRISE_UNROLL
+    for (int s = 0; s < kTokenSlots; ++s) RequestTokens(static_cast<uint32_t>(Warp()) % parts_, s);
+    for (uint32_t part = static_cast<uint32_t>(Warp());; part += kStreamWarps) {
+      const uint32_t part_of_k = part % parts_;
+      const Slot first = SlotOf(part, 0);
+      BarrierWait(Barrier(StreamBarriers::kFull + first.index), first.turn);
+      const uint32_t tile = SlotTile()[first.index];
+      MatrixD<kTokens> d;
+      d.Clear();
+      if (tile == kEnd) {
+        CopyAsyncWait<0>();
+        return HandOver(part, tile, d);
+      }
+      REPRISE_UNROLL
+      for (int s = 0; s < kPartSlots; ++s) {
+        if (part_of_k != held) {
+          ReadTokens(s, x);
+          RequestTokensBehind(part_of_k, (part + kStreamWarps) % parts_, s);
+        }
+        const Slot slot = SlotOf(part, s);
+        if (s > 0) BarrierWait(Barrier(StreamBarriers::kFull + slot.index), slot.turn);
+        const uint32_t weights = SharedAddress(Ring(slot.index));
+        const int tiles = TilesOf(part_of_k, s);
+        REPRISE_UNROLL
+        for (int t = 0; t < kStreamSlotTiles; ++t) {
+          if (t >= tiles) continue;
+          REPRISE_UNROLL
+          for (int i = 0; i < kTileSteps; ++i)
+            Multiply<T>(d, reader.A(weights, t * kPackedTileOutputs, i),
+                        x[(s * kStreamSlotTiles + t) * kTileSteps + i]);
+        }
+        SyncWarp();
+        if (Lane() == 0) BarrierArrive(Barrier(StreamBarriers::kEmpty + slot.index));
+      }
+      held = part_of_k;
+      HandOver(part, tile, d);
+    }
+  }
+
+  // The sum of a part, or the word that there are no more, to the warp that adds.
+  REPRISE_FN void HandOver(uint32_t part, uint32_t tile, const MatrixD<kTokens>& d) const {
+    const int sum = static_cast<int>(part % kStreamSums);
+    const uint32_t turn = part / kStreamSums;
+    if (turn > 0) BarrierWait(Barrier(StreamBarriers::kSumEmpty + sum), turn - 1);
+    REPRISE_UNROLL
+    for (int i = 0; i < kValues / 4; ++i)
+      StoreShared(SumAddress(sum, i),
+                  Vec<float, 4>{d.v[4 * i], d.v[4 * i + 1], d.v[4 * i + 2], d.v[4 * i + 3]});
+    if (Lane() == 0) SumTile()[sum] = tile;
+    SyncWarp();
+    if (Lane() == 0) BarrierArrive(Barrier(StreamBarriers::kSumFull + sum));
+  }
+  // Four values of each lane side by side.
+  REPRISE_FN uint32_t SumAddress(int sum, int four) const {
+    return SharedAddress(shared_ + kLayout.sums) +
+           static_cast<uint32_t>((sum * (kValues / 4) + four) * kWarpSize + Lane()) * 16;
+  }
+
+  // ---- the warp that adds ----
+
+  REPRISE_FN void Add() const {
+    WaitForPrevious();
+    for (uint32_t part = 0;;) {
+      MatrixD<kTokens> d;
+      uint32_t tile = kEnd;
+      for (uint32_t p = 0; p < parts_; ++p, ++part) {
+        const int sum = static_cast<int>(part % kStreamSums);
+        BarrierWait(Barrier(StreamBarriers::kSumFull + sum), part / kStreamSums);
+        tile = SumTile()[sum];
+        if (tile == kEnd) return;
+        REPRISE_UNROLL
+        for (int i = 0; i < kValues; i += 4) {
+          const auto four = LoadShared<Vec<float, 4>>(SumAddress(sum, i / 4));
+          REPRISE_UNROLL
+          for (int j = 0; j < 4; ++j) d.v[i + j] = p == 0 ? four.v[j] : d.v[i + j] + four.v[j];
+        }
+        SyncWarp();
+        if (Lane() == 0) BarrierArrive(Barrier(StreamBarriers::kSumEmpty + sum));
+      }
+      Store(tile, d);
+    }
+  }
+
+  REPRISE_FN void Store(uint32_t tile, const MatrixD<kTokens>& d) const {
+    StoreLinearTile<T, kLaneColumns<kTokens>, true>(
+        a_, static_cast<int64_t>(tile) * kPackedTileOutputs, rows_,
+        [&](int h, int j) { return d.v[At(h, j)]; }, [](int j) { return MatrixColumn(j); });
+  }
+
+  const LinearArgs& a_;
+  const int rows_;
+  const uint32_t tiles_;        // of 16 outputs
+  const uint32_t input_tiles_;  // of 64 inputs
+  const uint32_t parts_;        // of K
+  unsigned char* const shared_;
+};
+
+template <typename T, int kTokens>
+REPRISE_FN void StreamLinearBody(const LinearArgs& a, unsigned char* shared) {
+  if (!a.reads_ahead) WaitForPrevious();
+  const int rows = static_cast<int>(*a.num_rows);
+  if (rows == 0) {
+    if (BlockX() == 0) WaitForPrevious();
+    return;
+  }
+  StreamLinear<T, kTokens>(a, rows, shared).Run();
+}
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_

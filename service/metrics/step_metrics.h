@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepMetrics: what is counted of steps that ran, by the graph that they replayed. The graphs are
+// known when an engine is attached, so that counting allocates nothing.
+//
+// Threads: every method from any thread. Counting takes no lock.
+#ifndef REPRISE_SERVICE_METRICS_STEP_METRICS_H_
+#define REPRISE_SERVICE_METRICS_STEP_METRICS_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/step_request.h"
+#include "engine/step_result.h"
+#include "service/metrics/counter.h"
+#include "service/metrics/histogram.h"
+#include "service/step_times.h"
+
+namespace reprise::service {
+
+// Of one graph. A request that ran several steps counts in each one's graph; its own times are
+// those of its first step's.
+struct GraphMetrics {
+  explicit GraphMetrics(std::string graph) : name(std::move(graph)) {}
+  const std::string name;
+  Counter steps;
+  Counter replays;         // of steps that several requests ran together one
+  Counter rows;            // that ran
+  Counter padding_rows;    // of decode buckets
+  Counter tokens;          // query tokens that ran
+  Counter padding_tokens;  // bucket's capacity in tokens, less those
+  Histogram device;        // of each replay, by the device's clock
+  Histogram wall;          // of each request: message received to answer made
+  Histogram queue;         // of each request: waiting for a place in the pipeline
+  // Of each request: the host's part, checking and writing; and launching, of a replay's first.
+  Histogram launch;
+};
+
+class StepMetrics {
+ public:
+  explicit StepMetrics(const std::vector<std::string>& graphs);
+
+  // A request that ran, with the engine's result. `answered_ns`: NowNs() when its answer was made.
+  void NoteAnswered(const engine::StepRequest& request, const StepTimes& times,
+                    const engine::StepResult& result, uint64_t answered_ns);
+
+  // By graph; the last is of graphs that nobody named, and empty while engines keep their word.
+  const std::deque<GraphMetrics>& graphs() const { return graphs_; }
+  uint64_t sampled_tokens() const { return sampled_tokens_.value(); }
+  uint64_t prompt_tokens() const { return prompt_tokens_.value(); }
+  uint64_t eager_steps() const { return eager_steps_.value(); }
+
+ private:
+  GraphMetrics& GraphOf(std::string_view name);
+
+  std::deque<GraphMetrics> graphs_;  // which cannot be moved
+  Counter sampled_tokens_;
+  Counter prompt_tokens_;
+  Counter eager_steps_;
+};
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_METRICS_STEP_METRICS_H_

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recorder and SessionRecording: what a session asks of the server and what it is answered, on its
+// way to a file of its own (docs/record.md). A thread of the recorder's writes, so that no step
+// waits for a disk: where records come faster than they are written, where all files together reach
+// the limit, or where the disk is full, recording of that session stops, the file says so, the
+// operator is told once, and serving goes on.
+//
+// Threads: Begin, and all of SessionRecording, from any thread; the rest by the owner.
+#ifndef REPRISE_SERVICE_RECORD_RECORDER_H_
+#define REPRISE_SERVICE_RECORD_RECORDER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/decode_engine.h"
+#include "reprise/v1/record.pb.h"
+#include "service/clock.h"
+#include "service/periodic_thread.h"
+#include "service/record/record_file.h"
+#include "service/record/record_options.h"
+#include "service/record_ring.h"
+
+namespace reprise::service {
+
+class Recorder;
+
+// One session's. Its file ends with it.
+class SessionRecording {
+ public:
+  ~SessionRecording();
+  SessionRecording(const SessionRecording&) = delete;
+  SessionRecording& operator=(const SessionRecording&) = delete;
+
+  // A step has its answer; the engine was handed it at `submitted_ns`. Takes the session's token
+  // out of `step`. Takes no lock, and allocates nothing once the queue's places have grown to the
+  // size of such steps.
+  void AddStep(uint64_t submitted_ns, v1::StepRequest* step, v1::StepResponse* answer);
+
+  // Held from before the engine does one of the next two until it is added: their order is that in
+  // which the engine did them. Of nullptr: nothing.
+  class PoolLock {
+   public:
+    explicit PoolLock(SessionRecording* recording)
+        : lock_(recording == nullptr ? std::unique_lock<std::mutex>()
+                                     : std::unique_lock(recording->pool_mutex_)) {}
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+  };
+  void AddAllocate(const v1::AllocateRequest& request, const v1::AllocateResponse& response);
+  void AddFree(const v1::FreeRequest& request);
+
+ private:
+  friend class Recorder;
+  // What the session's threads and the recorder's have in common.
+  struct Shared {
+    std::atomic<bool> wanted = true;       // more records: false once recording has stopped
+    std::atomic<bool> lost = false;        // a record found no place
+    std::atomic<bool> ended = false;       // none comes any more
+    std::atomic<uint64_t> num_queued = 0;  // records that have a place in the queue
+    // Of the recorder's thread:
+    uint64_t num_taken = 0;  // of them
+    bool begun = false;
+    bool writing = false;
+    RecordFile file;
+  };
+  SessionRecording(Recorder& recorder, std::shared_ptr<Shared> shared)
+      : recorder_(recorder), shared_(std::move(shared)) {}
+  void Add(v1::SessionRecord* record, uint64_t at_ns);
+
+  Recorder& recorder_;
+  const std::shared_ptr<Shared> shared_;
+  const uint64_t started_ns_ = NowNs();
+  std::mutex pool_mutex_;
+};
+
+// Where a session keeps its recording: set once at most, while other threads may look.
+class RecordingSlot {
+ public:
+  void Set(std::unique_ptr<SessionRecording> recording) {
+    owned_ = std::move(recording);
+    recording_.store(owned_.get(), std::memory_order_release);
+  }
+  // nullptr: the session is not recorded.
+  SessionRecording* get() const { return recording_.load(std::memory_order_acquire); }
+
+ private:
+  std::unique_ptr<SessionRecording> owned_;
+  std::atomic<SessionRecording*> recording_ = nullptr;
+};
+
+class Recorder {
+ public:
+  // `report` is told, on any thread, whose recording stopped and why; it may be empty. Errors name
+  // the directory: NotFound, PermissionDenied, Unavailable; of the model's config.json:
+  // ConfigSha256's.
+  static absl::StatusOr<std::unique_ptr<Recorder>> Open(
+      const RecordOptions& options, std::function<void(const std::string&)> report);
+  // Writes what waits. REQUIRES: all SessionRecordings have gone.
+  ~Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // Of a session that was opened now. nullptr where there is no place in the queue, or no memory.
+  std::unique_ptr<SessionRecording> Begin(const engine::DecodeEngine& engine, uint64_t session,
+                                          std::string_view client);
+
+ private:
+  friend class SessionRecording;
+  using Session = SessionRecording::Shared;
+  struct Waiting {
+    std::shared_ptr<Session> session;
+    std::string bytes;  // of the record; "" where there was no memory for it
+  };
+
+  Recorder(const RecordOptions& options, std::string config_sha256, uint64_t bytes,
+           std::function<void(const std::string&)> report);
+  std::unique_ptr<SessionRecording> TryBegin(const engine::DecodeEngine& engine, uint64_t session,
+                                             std::string_view client);
+  // False where there was no place for it.
+  bool Push(const std::shared_ptr<Session>& session, const v1::SessionRecord& record);
+
+  // What the thread does.
+  void Turn();
+  void WriteWaiting();
+  void Write(const std::shared_ptr<Session>& session, std::string_view record);
+  absl::Status BeginFile(Session* session);
+  // Writes why, as far as that can be written, and nothing of the session after it.
+  void Stop(Session* session, v1::RecordEndReason reason, const std::string& why);
+  void End(Session* session, v1::RecordEndReason reason);
+  std::string NewPath();
+
+  const RecordOptions options_;
+  const std::string config_sha256_;
+  const std::function<void(const std::string&)> report_;
+  RecordRing<Waiting> ring_;
+  std::atomic<uint64_t> waiting_bytes_ = 0;
+  // Of the thread:
+  uint64_t bytes_;  // of all files, with room for the end of each
+  uint64_t num_files_ = 0;
+  bool told_full_ = false;
+  std::string framed_;
+  std::vector<std::shared_ptr<Session>> open_;
+
+  PeriodicThread thread_;  // the last member: it uses the others
+};
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_RECORD_RECORDER_H_

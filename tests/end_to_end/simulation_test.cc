@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// `--device sim` as its users see it: a server without weights, by a profile of this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/program.h"
+
+namespace reprise::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Simulated : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *model;
+    Program profile({"profile", "--model", model_, "--device", "host", "--rows", "1,4",
+                     "--contexts", "16,48", "--iterations", "4", "--warmup", "0",
+                     "--bandwidth-bytes", "1MiB", "--json", profile_});
+    ASSERT_EQ(profile.Wait(), 0) << profile.stderr_text();
+  }
+  std::vector<std::string> Flags() const {
+    return {"--device", "sim", "--profile", profile_, "--max-rows", "8"};
+  }
+  // What `reprise run` or `reprise sched` generated.
+  static json Generated(std::vector<std::string> arguments) {
+    const std::vector<std::string> work = {
+        "--prompt-tokens", "5,6,7", "--max-new-tokens", "8", "--ignore-eos", "--json", "-"};
+    arguments.insert(arguments.end(), work.begin(), work.end());
+    Program program(arguments);
+    EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+    return json::parse(program.stdout_text())["requests"][0]["tokens"];
+  }
+
+  TemporaryDirectory directory_;
+  std::string model_;
+  const std::string profile_ = directory_.path() + "/profile.json";
+};
+
+TEST_F(Simulated, ServesWithoutWeightsAndSaysSo) {
+  for (const auto& entry : std::filesystem::directory_iterator(model_))
+    if (entry.path().extension() == ".safetensors") std::filesystem::remove(entry.path());
+  ServedProgram served(model_, Flags());
+  ASSERT_TRUE(served.ready()) << served.program().stderr_text();
+  EXPECT_THAT(served.program().stdout_text(), HasSubstr("sim (profile of "));
+  const json by_sched = Generated({"sched", "--address", served.address()});
+  EXPECT_EQ(by_sched.size(), 8u);
+  EXPECT_EQ(Generated({"sched", "--address", served.address()}), by_sched);
+  std::vector<std::string> run = {"run", "--model", model_};
+  const std::vector<std::string> flags = Flags();
+  run.insert(run.end(), flags.begin(), flags.end());
+  EXPECT_EQ(Generated(run), by_sched) << "tokens are made up from the row alone";
+}
+
+TEST_F(Simulated, IsRecordedAndRepeated) {
+  const std::string recordings = directory_.path() + "/recordings";
+  std::vector<std::string> flags = Flags();
+  flags.insert(flags.end(), {"--record", recordings});
+  {
+    ServedProgram served(model_, flags);
+    ASSERT_TRUE(served.ready());
+    Generated({"sched", "--address", served.address()});
+    served.program().Signal(SIGTERM);
+    EXPECT_EQ(served.program().Wait(), 0);
+  }
+  const std::string file = std::filesystem::directory_iterator(recordings)->path();
+  Program replay({"replay", "--device", "sim", "--profile", profile_, file});
+  EXPECT_EQ(replay.Wait(), 0) << replay.stderr_text();
+  EXPECT_THAT(replay.stdout_text(), HasSubstr(": equal"));
+  Program real({"replay", file});
+  EXPECT_EQ(real.Wait(), 1);
+  EXPECT_THAT(real.stderr_text(), HasSubstr("allowed: --device sim --profile FILE"));
+}
+
+TEST_F(Simulated, WantsAProfileOfItsModel) {
+  EXPECT_EQ(RunProgram({"serve", "--model", model_, "--device", "sim"}), 2);
+  EXPECT_EQ(RunProgram({"serve", "--model", model_, "--device", "host", "--profile", profile_}), 2);
+  EXPECT_EQ(RunProgram({"profile", "--model", model_, "--device", "sim"}), 2) << "not offered";
+  Program other({"run", "--model", ShippedModel(), "--device", "sim", "--profile", profile_,
+                 "--prompt", "a"});
+  EXPECT_EQ(other.Wait(), 1);
+  EXPECT_THAT(other.stderr_text(), HasSubstr("which the profile is of"));
+}
+
+}  // namespace
+}  // namespace reprise::testing

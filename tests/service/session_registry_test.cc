@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which stream has a session, and for how long it waits for one: by a clock of the test's own.
+#include "service/session_registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "service/identity/callers.h"
+#include "tests/service/served_model.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::service {
+namespace {
+
+using ::reprise::testing::StatusIs;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using State = SessionRegistry::Released::State;
+
+constexpr uint64_t kGraceNs = 1'000'000'000;
+
+class FakeStream final : public SessionStream {
+ public:
+  void LoseSession(const absl::Status& /*why*/) override {}
+  void GainSession() override {}
+};
+
+class SessionRegistryTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<ServedSession> Open(uint64_t grace_ns = kGraceNs) {
+    auto session = registry_.Open(served_.engine(), account_,
+                                  {.client = "test",
+                                   .grace_ns = grace_ns,
+                                   .max_kept_bytes = 1000,
+                                   .origin = {},
+                                   .stream = holder_});
+    EXPECT_OK(session.status());
+    return *session;
+  }
+  SessionRegistry::Attached Attach(ServedSession& session,
+                                   const std::shared_ptr<FakeStream>& stream) {
+    auto attached = registry_.Attach(session, stream, {.peer = "peer", .trace = {}});
+    EXPECT_OK(attached.status());
+    return attached.value_or(SessionRegistry::Attached{});
+  }
+  State Release(ServedSession& session, const FakeStream& stream, bool lost = true,
+                uint64_t now_ns = 0) {
+    return registry_.Release(session, stream, lost, now_ns).state;
+  }
+  absl::Status Find(const ServedSession& session) const {
+    return registry_.Find(session.token.bytes(), account_).status();
+  }
+
+  ServedModel served_;
+  Account account_{Identity{.name = "anyone", .roles = Roles::All()}, false};
+  SessionRegistry registry_{4, {}};
+  const std::shared_ptr<FakeStream> holder_ = std::make_shared<FakeStream>();
+  const std::shared_ptr<FakeStream> second_ = std::make_shared<FakeStream>();
+  const std::shared_ptr<FakeStream> third_ = std::make_shared<FakeStream>();
+};
+
+TEST_F(SessionRegistryTest, ADetachedSessionIsHadAtOnce) {
+  const auto session = Open();
+  EXPECT_EQ(Release(*session, *holder_), State::kDetached);
+  EXPECT_EQ(registry_.num_detached(), 1u);
+  EXPECT_TRUE(Attach(*session, second_).now);
+  EXPECT_EQ(registry_.num_detached(), 0u);
+  EXPECT_EQ(registry_.List(0, 9, 0).at(0).peer, "peer");
+}
+
+TEST_F(SessionRegistryTest, OfStreamsThatWaitTheLastOneGetsIt) {
+  const auto session = Open();
+  const SessionRegistry::Attached first = Attach(*session, second_);
+  EXPECT_FALSE(first.now);
+  EXPECT_EQ(first.holder, holder_);
+  EXPECT_EQ(first.waiter, nullptr);
+  const SessionRegistry::Attached next = Attach(*session, third_);
+  EXPECT_EQ(next.holder, holder_);
+  EXPECT_EQ(next.waiter, second_);
+  registry_.StopWaiting(*session, *second_);  // which does not wait any more
+  const SessionRegistry::Released released = registry_.Release(*session, *holder_, true, 0);
+  EXPECT_EQ(released.state, State::kHandedOn);
+  EXPECT_EQ(released.next, third_);
+  EXPECT_EQ(registry_.num_detached(), 0u);
+  EXPECT_EQ(Release(*session, *holder_), State::kGone) << "it had let go before";
+  EXPECT_EQ(Release(*session, *third_), State::kDetached);
+}
+
+TEST_F(SessionRegistryTest, AStreamThatStopsToWaitGetsNothing) {
+  const auto session = Open();
+  Attach(*session, second_);
+  registry_.StopWaiting(*session, *second_);
+  EXPECT_EQ(Release(*session, *holder_), State::kDetached);
+}
+
+TEST_F(SessionRegistryTest, AStreamThatIsClosedEndsItsSessionForWhoWaitsToo) {
+  const auto session = Open();
+  Attach(*session, second_);
+  const SessionRegistry::Released released = registry_.Release(*session, *holder_, false, 0);
+  EXPECT_EQ(released.state, State::kEnded);
+  EXPECT_EQ(released.next, second_);
+  EXPECT_THAT(Find(*session), StatusIs(absl::StatusCode::kNotFound, "token of none"));
+  EXPECT_THAT(registry_.Attach(*session, third_, {}).status(),
+              StatusIs(absl::StatusCode::kNotFound, ""));
+}
+
+TEST_F(SessionRegistryTest, WithoutAGraceTimeItEndsWithItsStream) {
+  const auto session = Open(0);
+  EXPECT_THAT(registry_.Attach(*session, second_, {}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "grace time"));
+  EXPECT_EQ(Release(*session, *holder_), State::kEnded);
+}
+
+TEST_F(SessionRegistryTest, ExpiresAfterItsGraceTimeAndNotBefore) {
+  const auto session = Open();
+  EXPECT_EQ(Release(*session, *holder_, true, 500), State::kDetached);
+  EXPECT_EQ(registry_.List(0, 9, 700).at(0).grace_left_ns, kGraceNs - 200);
+  EXPECT_THAT(registry_.TakeExpired(kGraceNs + 499), IsEmpty());
+  EXPECT_OK(Find(*session));
+  // A second loss begins a new one.
+  Attach(*session, second_);
+  EXPECT_THAT(registry_.TakeExpired(10 * kGraceNs), IsEmpty());
+  EXPECT_EQ(Release(*session, *second_, true, 10 * kGraceNs), State::kDetached);
+  EXPECT_THAT(registry_.TakeExpired(11 * kGraceNs - 1), IsEmpty());
+  EXPECT_THAT(registry_.TakeExpired(11 * kGraceNs), SizeIs(1));
+  EXPECT_THAT(Find(*session), StatusIs(absl::StatusCode::kNotFound, "grace time of 1000 ms"));
+  EXPECT_EQ(registry_.num_open(), 0u);
+}
+
+TEST_F(SessionRegistryTest, WhenItDrainsNothingIsDetached) {
+  const auto detached = Open();
+  EXPECT_EQ(Release(*detached, *holder_), State::kDetached);
+  const auto attached = Open();
+  EXPECT_THAT(registry_.Drain(), SizeIs(1));
+  EXPECT_EQ(Release(*attached, *holder_), State::kEnded);
+  EXPECT_EQ(registry_.num_open(), 0u);
+}
+
+TEST_F(SessionRegistryTest, AnEvictedSessionIsToldToWhoeverComesForIt) {
+  const auto session = Open();
+  Attach(*session, second_);
+  const absl::Status why = absl::AbortedError("evicted");
+  const auto evicted = registry_.Evict(session->info.id, why);
+  ASSERT_OK(evicted.status());
+  EXPECT_THAT(evicted->streams, ::testing::ElementsAre(holder_, second_));
+  EXPECT_EQ(Find(*session), why);
+  EXPECT_EQ(Release(*session, *holder_), State::kGone);
+  Account other{Identity{.name = "other", .roles = Roles::All()}, true};
+  EXPECT_THAT(registry_.Find(session->token.bytes(), other).status(),
+              StatusIs(absl::StatusCode::kNotFound, "token of none"));
+  EXPECT_THAT(registry_.Evict(session->info.id, why).status(),
+              StatusIs(absl::StatusCode::kNotFound, "none that is open"));
+}
+
+// Memory for those that have ended is bounded.
+TEST_F(SessionRegistryTest, TheLastOnesThatEndedAreKnown) {
+  const absl::Status why = absl::AbortedError("evicted");
+  const auto first = Open();
+  EXPECT_OK(registry_.Evict(first->info.id, why).status());
+  std::shared_ptr<ServedSession> last;
+  for (int i = 0; i < 64; ++i) {
+    last = Open();
+    EXPECT_OK(registry_.Evict(last->info.id, why).status());
+  }
+  EXPECT_THAT(Find(*first), StatusIs(absl::StatusCode::kNotFound, "token of none"));
+  EXPECT_EQ(Find(*last), why);
+}
+
+}  // namespace
+}  // namespace reprise::service

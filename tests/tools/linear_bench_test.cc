@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of `reprise bench linear` by themselves: shapes, chains of weights, candidates, the
+// check against the reference, what is measured.
+#include "tools/bench/linear_bench.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/config/model_presets.h"
+#include "runtime/status_macros.h"
+#include "tests/testing/status_matchers.h"
+#include "tools/bench/linear_candidates.h"
+#include "tools/bench/linear_check.h"
+#include "tools/bench/linear_report.h"
+#include "tools/bench/linear_shapes.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::reprise::testing::StatusIs;
+using runtime::DType;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(LinearShapes, AreThoseOfAModelsStep) {
+  ASSERT_OK_AND_ASSIGN(const auto llama, models::PresetSpec("llama-3.1-8b"));
+  std::vector<std::string> texts;
+  for (const LinearShape& shape : LinearsOf(llama))
+    texts.push_back(shape.name + " " + shape.SizeText() + " " + std::to_string(shape.per_step));
+  EXPECT_THAT(texts, ElementsAre("qkv 6144x4096 32", "o 4096x4096 32", "gate_up 28672x4096 32",
+                                 "down 4096x14336 32", "lm_head 128256x4096 1"));
+  EXPECT_EQ(StepWeightBytes(LinearsOf(llama), DType::kBf16), 15009316864u);
+  ASSERT_OK_AND_ASSIGN(const auto granite, models::PresetSpec("granite-8b-code"));
+  const auto shapes = LinearsOf(granite);
+  EXPECT_EQ(shapes[3].per_step, 36u);
+  EXPECT_TRUE(shapes[3].biased);
+  EXPECT_FALSE(shapes[4].biased);
+  EXPECT_TRUE(shapes[4].out_is_f32);
+}
+
+TEST(LinearShapes, AreReadFromTextOrRefused) {
+  ASSERT_OK_AND_ASSIGN(const auto shapes, ParseLinearShapes("6144x4096,33x7"));
+  ASSERT_EQ(shapes.size(), 2u);
+  EXPECT_EQ(shapes[1].out_features, 33);
+  EXPECT_EQ(shapes[1].in_features, 7);
+  EXPECT_EQ(shapes[1].per_step, 0u);
+  for (const char* text : {"", "64", "64x", "x64", "0x4", "4x0", "4x4x4", "4x-4", "16777217x1"}) {
+    EXPECT_THAT(ParseLinearShapes(text),
+                StatusIs(kInvalid, "\", allowed: <out_features>x<in_features>, such as"))
+        << text;
+  }
+  EXPECT_THAT(ParseLinearShapes("8x8,8x8"), StatusIs(kInvalid, "got \"8x8\" twice"));
+}
+
+// 2 KiB and 1 KiB in f32.
+std::vector<LinearShape> TwoShapes() {
+  return {{.name = "wide", .out_features = 32, .in_features = 16, .per_step = 2},
+          {.name = "head", .out_features = 16, .in_features = 16, .per_step = 1}};
+}
+
+TEST(LinearChains, ReadDistinctWeightsUntilTheyBeginAnew) {
+  const LinearChain fits = ChainOfShape(TwoShapes(), 0, 3, DType::kF32, 6144);
+  EXPECT_THAT(fits.offsets, ElementsAre(0, 2048, 4096));
+  EXPECT_EQ(fits.cycled_bytes, 6144u);
+  EXPECT_EQ(fits.unit_bytes, 2048u);
+  EXPECT_EQ(fits.units(), 3);
+  const LinearChain again = ChainOfShape(TwoShapes(), 0, 4, DType::kF32, 6143);
+  EXPECT_THAT(again.offsets, ElementsAre(0, 2048, 0, 2048));
+  EXPECT_EQ(again.cycled_bytes, 4096u);
+}
+
+TEST(LinearChains, HaveAStepsCallsInItsOrder) {
+  const LinearChain steps = ChainOfSteps(TwoShapes(), 2, DType::kF32, 1 << 20);
+  EXPECT_THAT(steps.shapes, ElementsAre(0, 0, 1, 0, 0, 1));
+  EXPECT_THAT(steps.offsets, ElementsAre(0, 2048, 4096, 5120, 7168, 9216));
+  EXPECT_EQ(steps.unit_bytes, 5120u);
+  EXPECT_EQ(steps.cycled_bytes, 10240u);
+  EXPECT_EQ(steps.units(), 2);
+}
+
+TEST(LinearChains, AreLongerThanCachesWhereAModelIsNot) {
+  const std::vector<LinearShape> shapes = TwoShapes();
+  EXPECT_EQ(DefaultLinearCalls(shapes[0], DType::kF32, 1), 2u);  // those of a step
+  EXPECT_EQ(DefaultLinearCalls(shapes[0], DType::kF32, 20000), 10u);
+  EXPECT_EQ(DefaultLinearCalls(shapes[0], DType::kF32, 1 << 30), 512u);
+  EXPECT_EQ(DefaultLinearSteps(shapes, DType::kF32, 5121), 2u);
+  EXPECT_EQ(DefaultLinearSteps(shapes, DType::kF32, 1 << 30), 4096u / 3);
+}
+
+TEST(LinearPool, HoldsAModelsWeightsAsFarAsMemoryAllows) {
+  ASSERT_OK_AND_ASSIGN(const auto llama, models::PresetSpec("llama-3.1-8b"));
+  const auto shapes = LinearsOf(llama);
+  const uint64_t step = StepWeightBytes(shapes, DType::kBf16);
+  const runtime::DeviceProperties host;
+  runtime::DeviceProperties gpu;
+  gpu.kind = runtime::DeviceKind::kCuda;
+  EXPECT_EQ(DefaultLinearPool(gpu, shapes, DType::kBf16, uint64_t{140} << 30), step);
+  EXPECT_EQ(DefaultLinearPool(gpu, shapes, DType::kBf16, 10000000000), 8000000000u);
+  // lm_head alone is larger than what the host takes otherwise.
+  EXPECT_EQ(DefaultLinearPool(host, shapes, DType::kBf16, uint64_t{140} << 30),
+            uint64_t{128256} * 4096 * 2);
+  EXPECT_EQ(DefaultLinearPool(gpu, TwoShapes(), DType::kF32, uint64_t{1} << 40), 256u << 20);
+  EXPECT_EQ(DefaultLinearPool(host, TwoShapes(), DType::kF32, uint64_t{1} << 40), 64u << 20);
+}
+
+TEST(LinearCandidatesTable, IsFoundByNameAndSuggested) {
+  ASSERT_OK_AND_ASSIGN(const auto both, ParseLinearCandidates("portable,best"));
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0]->name, "portable");
+  EXPECT_THAT(ParseLinearCandidates("bst"),
+              StatusIs(kInvalid, "candidate: got \"bst\"; did you mean \"best\"? allowed: best, "));
+  EXPECT_THAT(ParseLinearCandidates("best,best"), StatusIs(kInvalid, "got \"best\" twice"));
+}
+
+// Odd sizes, a bias, outputs in f32.
+std::vector<LinearShape> SmallShapes() {
+  return {
+      {.name = "qkv", .out_features = 96, .in_features = 64, .per_step = 2, .biased = true},
+      {.name = "odd", .out_features = 37, .in_features = 29, .per_step = 2},
+      {.name = "head", .out_features = 130, .in_features = 64, .per_step = 1, .out_is_f32 = true}};
+}
+
+absl::StatusOr<std::unique_ptr<LinearBench>> SmallBench(
+    runtime::Device& device, DType dtype,
+    std::vector<const LinearCandidateEntry*> candidates = {}) {
+  if (candidates.empty())
+    for (const LinearCandidateEntry& entry : LinearCandidates())
+      if (entry.layout == kernels::WeightLayout::kRowMajor) candidates.push_back(&entry);
+  return LinearBench::Create(device, SmallShapes(), std::move(candidates),
+                             {.dtype = dtype,
+                              .rows = {1, 5},
+                              .rounds = 1,
+                              .replays = 2,
+                              .calls = 3,
+                              .pool_bytes = 1 << 16});
+}
+
+class LinearBenchDType : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Every, LinearBenchDType,
+                         ::testing::Values(DType::kF32, DType::kBf16, DType::kF16),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(LinearBenchDType, EveryCandidateMatchesTheReference) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, GetParam()));
+  std::vector<LinearCell> cells = bench->Cells();
+  ASSERT_EQ(cells.size(), 8u);  // 2 numbers of rows, 3 shapes and the step
+  for (LinearCell& cell : cells) {
+    ASSERT_OK(bench->Check(&cell));
+    for (const LinearTimes& times : cell.candidates) {
+      ASSERT_EQ(times.check.has_value(), !bench->chains()[cell.chain].is_step());
+      if (!times.check) continue;
+      EXPECT_GE(times.check->num_outputs, cell.rows * 2);
+      EXPECT_GE(times.check->worst, 0.0);
+      EXPECT_LE(times.check->worst, 1.0);
+    }
+  }
+}
+
+// Of whole tiles alone, and of 16 bits.
+TEST(LinearBench, PackedWeightsAreCheckedInTheirOwnOrder) {
+  const auto find = [](std::string_view name) {
+    for (const LinearCandidateEntry& entry : LinearCandidates())
+      if (entry.name == name) return &entry;
+    ADD_FAILURE() << name;
+    return static_cast<const LinearCandidateEntry*>(nullptr);
+  };
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  const auto check = [&](LinearShape shape, DType dtype) {
+    shape.name = "one";
+    REPRISE_ASSIGN_OR_RETURN(const auto bench,
+                             LinearBench::Create(*device, {shape}, {find("packed")},
+                                                 {.dtype = dtype, .rows = {3}, .calls = 2}));
+    LinearCell cell = bench->Cells()[0];
+    return bench->Check(&cell);
+  };
+  EXPECT_OK(check({.out_features = 48, .in_features = 192, .biased = true}, DType::kBf16));
+  EXPECT_OK(check({.out_features = 16, .in_features = 64}, DType::kF16));
+  EXPECT_THAT(check({.out_features = 40, .in_features = 64}, DType::kBf16),
+              StatusIs(kInvalid, "candidate packed: got a weight of 40x64, allowed: multiples of"));
+  EXPECT_THAT(check({.out_features = 48, .in_features = 64}, DType::kF32),
+              StatusIs(absl::StatusCode::kUnimplemented, "packed and f32"));
+}
+
+absl::Status CheckOnly(const LinearCandidateEntry& entry, DType dtype) {
+  REPRISE_ASSIGN_OR_RETURN(const auto device, runtime::Device::Create({}));
+  REPRISE_ASSIGN_OR_RETURN(const auto bench, SmallBench(*device, dtype, {&entry}));
+  std::vector<LinearCell> cells = bench->Cells();
+  const absl::Status checked = bench->Check(&cells[0]);
+  EXPECT_EQ(cells[0].candidates[0].check.has_value(), checked.ok());  // else as it was
+  return checked;
+}
+
+TEST(LinearCheck, FindsACandidateThatForgetsAnInput) {
+  const LinearCandidateEntry forgetful{
+      .name = "forgetful", .description = "", .enqueue = [](const LinearBenchCall& call) {
+        kernels::LinearArgs args = call.args;
+        args.scale = 0.99f;  // about what one input in a hundred adds
+        return LinearCandidates()[0].enqueue({.stream = call.stream,
+                                              .kernels = call.kernels,
+                                              .weights = call.weights,
+                                              .args = args,
+                                              .max_rows = call.max_rows});
+      }};
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16})
+    EXPECT_THAT(CheckOnly(forgetful, dtype),
+                StatusIs(absl::StatusCode::kInternal, "check: \"forgetful\" of qkv with 1 row"));
+}
+
+TEST(LinearCheck, FindsACandidateThatWritesNothingOrLeavesTheBias) {
+  const LinearCandidateEntry idle{
+      .name = "idle", .description = "", .enqueue = [](const LinearBenchCall&) {
+        return absl::OkStatus();
+      }};
+  EXPECT_THAT(CheckOnly(idle, DType::kBf16), StatusIs(absl::StatusCode::kInternal, "got nan"));
+  const LinearCandidateEntry unbiased{
+      .name = "unbiased", .description = "", .enqueue = [](const LinearBenchCall& call) {
+        kernels::LinearWeights weights = call.weights;
+        weights.bias = nullptr;
+        return LinearCandidates()[1].enqueue({.stream = call.stream,
+                                              .kernels = call.kernels,
+                                              .weights = weights,
+                                              .args = call.args,
+                                              .max_rows = call.max_rows});
+      }};
+  EXPECT_THAT(CheckOnly(unbiased, DType::kBf16),
+              StatusIs(absl::StatusCode::kInternal, "times what is allowed"));
+}
+
+TEST(LinearBench, MeasuresCallsAndSteps) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, DType::kBf16));
+  std::vector<LinearCell> cells = bench->Cells();
+  uint32_t replays = 0;
+  const auto measured = [&](uint32_t more) {
+    replays += more;
+    return absl::OkStatus();
+  };
+  ASSERT_OK(bench->Measure(measured, &cells[3]));
+  ASSERT_OK(bench->Measure(measured, &cells[3]));
+  EXPECT_EQ(replays, 4u);
+  EXPECT_EQ(bench->chains()[3].name, "step");
+  ASSERT_EQ(cells[3].candidates.size(), 2u);
+  for (const LinearTimes& times : cells[3].candidates) {
+    EXPECT_EQ(times.unit_ns.count(), 4u);
+    EXPECT_EQ(times.round_ns.count(), 2u);
+    EXPECT_GT(times.MedianNs(), 0.0);
+  }
+}
+
+// Of calls that take two milliseconds: three of a shape in a graph, and five in a step.
+TEST(LinearBench, TimesAreOfOneCallOrOneStep) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  const LinearCandidateEntry slow{
+      .name = "slow", .description = "", .enqueue = [](const LinearBenchCall& call) {
+        return call.stream.EnqueueHost(
+            [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+      }};
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, DType::kF32, {&slow}));
+  std::vector<LinearCell> cells = bench->Cells();
+  const auto measured = [](uint32_t) { return absl::OkStatus(); };
+  ASSERT_OK(bench->Measure(measured, &cells[0]));
+  EXPECT_GE(cells[0].candidates[0].MedianNs(), 1.9e6);
+  EXPECT_LT(cells[0].candidates[0].MedianNs(), 5e6);
+  ASSERT_OK(bench->Measure(measured, &cells[3]));
+  EXPECT_GE(cells[3].candidates[0].MedianNs(), 9.5e6);
+}
+
+TEST(LinearBench, AnInterruptedRoundLeavesTheOnesBefore) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, DType::kF32));
+  std::vector<LinearCell> cells = bench->Cells();
+  const auto stop = [](uint32_t) { return absl::CancelledError("enough"); };
+  EXPECT_THAT(bench->Measure(stop, &cells[0]), StatusIs(absl::StatusCode::kCancelled, "enough"));
+  EXPECT_TRUE(cells[0].candidates[0].unit_ns.empty());
+}
+
+TEST(LinearBench, RefusesWhatMemoryDoesNotHold) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  EXPECT_THAT(LinearBench::Create(*device, SmallShapes(), {&LinearCandidates()[0]},
+                                  {.pool_bytes = uint64_t{1} << 50}),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "memory: 256 rows over 1024.00 TiB of weights need "));
+}
+
+// Of one million bytes in 100 us, where 20 GB/s can be read.
+TEST(LinearReport, SharesAreOfTheBandwidthOfTheSameRun) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, DType::kBf16));
+  LinearContext context{.bench = *bench, .model = "", .device = {}, .bandwidth = {}};
+  context.bandwidth.read.Add(16e9);
+  context.bandwidth.read.Add(20e9);
+  EXPECT_DOUBLE_EQ(LinearContext::Rate(1000000, 100e3), 10e9);
+  EXPECT_DOUBLE_EQ(context.Share(1000000, 100e3), 0.5);
+  std::vector<LinearCell> cells = bench->Cells();
+  for (LinearCell& cell : cells) {
+    for (LinearTimes& times : cell.candidates) {
+      times.unit_ns.Add(1000.0 * static_cast<double>(cell.chain + 1));
+      times.round_ns.Add(1000.0 * static_cast<double>(cell.chain + 1));
+    }
+  }
+  const nlohmann::json json = LinearToJson(cells, context);
+  // 2 x 1 us, 2 x 2 us and 1 x 3 us, of 2 x 96 x 64, 2 x 37 x 29 and 130 x 64 elements of 2 bytes.
+  EXPECT_DOUBLE_EQ(json["steps"][0]["sum_us"], 9.0);
+  EXPECT_EQ(json["steps"][0]["weight_bytes"], 2 * (2 * 96 * 64 + 2 * 37 * 29 + 130 * 64));
+  EXPECT_DOUBLE_EQ(json["steps"][0]["chain"]["us"]["p50"], 4.0);
+  EXPECT_THAT(LinearText(cells, context), HasSubstr("9.00"));
+}
+
+}  // namespace
+}  // namespace reprise::tools

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profiles as the cost of a simulated device's steps: one that was measured, and those that lack
+// something.
+#include "tools/simulated_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace reprise::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json Point(int rows, double context, double us) {
+  return {{"rows", rows},
+          {"mean_context", context + 1000},
+          {"mean_attended", context},
+          {"plain", {{"device_us", {{"p50", us}}}}}};
+}
+
+json Profile() {
+  return {{"schema", "reprise.profile/1"},
+          {"engine",
+           {{"model", {{"architecture", "llama"}, {"parameters", 8030261248}}},
+            {"device", {{"name", "NVIDIA H200"}}},
+            {"dtype", "bf16"},
+            {"kv_dtype", "bf16"},
+            {"memory_bytes", {{"kv_cache", 1 << 30}}},
+            {"graphs",
+             {{{"name", "decode/8"}, {"capacity", 8}},
+              {{"name", "mixed/256"}, {"capacity", 256}},
+              {{"name", "mixed/512"}, {"capacity", 512}}}}}},
+          {"points",
+           {Point(1, 100, 5000), Point(1, 200, 5100), Point(8, 100, 5200), Point(8, 200, 5600)}}};
+}
+
+TEST(SimulatedDevice, IsReadFromAProfile) {
+  const auto device = ParseSimulatedDevice("p.json", Profile().dump());
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(device->simulation->device_name, "sim (profile of NVIDIA H200)");
+  EXPECT_EQ(device->simulation->cost.TimeNs({.tokens = 8, .kv_tokens = 1200}), 5400'000u);
+  engine::DecodeEngineOptions options;
+  engine::EngineDiagnostics diagnostics;
+  ASSERT_TRUE(device->Apply({.preset = "llama-3.1-8b"}, &options, &diagnostics).ok());
+  EXPECT_EQ(options.kv_cache_bytes, uint64_t{1} << 30);
+  EXPECT_THAT(options.mixed_buckets, ElementsAre(256, 512));
+  EXPECT_EQ(diagnostics.simulation, device->simulation.get());
+}
+
+TEST(SimulatedDevice, LeavesWhatWasAskedFor) {
+  const auto device = ParseSimulatedDevice("p.json", Profile().dump());
+  ASSERT_TRUE(device.ok()) << device.status();
+  engine::DecodeEngineOptions options{.kv_cache_bytes = 5, .mixed_buckets = {64}};
+  engine::EngineDiagnostics diagnostics;
+  ASSERT_TRUE(device->Apply({.preset = "llama-3.1-8b"}, &options, &diagnostics).ok());
+  EXPECT_EQ(options.kv_cache_bytes, 5u);
+  EXPECT_THAT(options.mixed_buckets, ElementsAre(64));
+}
+
+TEST(SimulatedDevice, RefusesAProfileOfSomethingElse) {
+  const auto device = ParseSimulatedDevice("p.json", Profile().dump());
+  ASSERT_TRUE(device.ok()) << device.status();
+  engine::EngineDiagnostics diagnostics;
+  const auto refusal = [&](const models::ModelSource& source, engine::DecodeEngineOptions options) {
+    const absl::Status status = device->Apply(source, &options, &diagnostics);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal({.preset = "llama-3.2-1b"}, {}),
+              HasSubstr("allowed: 8030261248, which the profile is of"));
+  EXPECT_THAT(refusal({.preset = "qwen3-8b"}, {}),
+              HasSubstr("architecture: got qwen3, allowed: llama"));
+  EXPECT_THAT(refusal({.preset = "llama-3.1-8b"},
+                      {.dtype = runtime::DType::kF32, .dtype_from_checkpoint = false}),
+              HasSubstr("dtype: got f32, allowed: bf16"));
+  EXPECT_THAT(refusal({.preset = "llama-3.1-8b"}, {.kv_dtype = runtime::DType::kE4m3}),
+              HasSubstr("kv_dtype: got fp8_e4m3, allowed: bf16"));
+}
+
+TEST(SimulatedDevice, NamesWhatAProfileLacks) {
+  const auto refusal = [](const json& profile) {
+    const auto device = ParseSimulatedDevice("p.json", profile.dump());
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(device.status().message());
+  };
+  const auto without = [&](const std::string& path) {
+    json profile = Profile();
+    const json::json_pointer pointer(path);
+    profile[pointer.parent_pointer()].erase(pointer.back());
+    return refusal(profile);
+  };
+  EXPECT_THAT(without("/schema"), HasSubstr("p.json: schema: got nothing"));
+  EXPECT_THAT(without("/engine"), HasSubstr("p.json: engine: got none, allowed: an object"));
+  EXPECT_THAT(without("/engine/model"), HasSubstr("engine.model: got none"));
+  EXPECT_THAT(without("/engine/model/parameters"), HasSubstr("engine.model.parameters"));
+  EXPECT_THAT(without("/engine/device/name"), HasSubstr("engine.device.name"));
+  EXPECT_THAT(without("/engine/dtype"), HasSubstr("engine.dtype"));
+  EXPECT_THAT(without("/points"), HasSubstr("points: got none, allowed: an array"));
+  json profile = Profile();
+  profile["points"][1]["plain"]["device_us"] = nullptr;
+  EXPECT_THAT(refusal(profile), HasSubstr("points[1].plain.device_us: got null"));
+  profile = Profile();
+  profile["points"][2].erase("rows");
+  EXPECT_THAT(refusal(profile), HasSubstr("points[2].rows"));
+  profile = Profile();
+  profile["points"].erase(3);
+  EXPECT_THAT(refusal(profile), HasSubstr("got one context for 8 rows"));
+  EXPECT_THAT(std::string(ParseSimulatedDevice("p.json", "[]").status().message()),
+              HasSubstr("p.json"));
+  EXPECT_EQ(ReadSimulatedDevice("/no/such.json").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace reprise::tools
