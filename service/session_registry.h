@@ -70,7 +70,7 @@ struct ServedSession {
   const SessionToken token = SessionToken::Random();
   StepQueue queue;
   UnaryAnswers answers;
-  KeptAnswers kept;                               // of the stream that has the session
+  KeptAnswers kept;  // of the stream that has the session
   RecordingSlot recording;
   std::atomic<uint64_t> last_asked_ns = NowNs();  // when a call last named it, or a message came
   // Requests that were answered with a result and, of them, those that shared a replay.
