@@ -91,8 +91,9 @@ class GroupLinear {
         BarrierInit(Empty(s), static_cast<uint32_t>(panels_ * kGroupWarps));
       }
     }
-    const int tiles = TilesOf(FirstTile());
-    const uint32_t begin = static_cast<uint32_t>(tiles) * kPackedTileBytes;
+    // The block's last span may have fewer tiles than those before it, and begin in a fresh stage.
+    const int last = FirstTile() + (tiles_ - 1 - FirstTile()) / Stride() * Stride();
+    const uint32_t begin = static_cast<uint32_t>(TilesOf(last)) * kPackedTileBytes;
     for (uint32_t s = 0; s < stages_; ++s) {
       for (uint32_t at = begin + static_cast<uint32_t>(ThreadX()) * 16;
            at < LinearGroupWeightBytes(span_); at += kLinearGroupThreads * 16)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,11 @@ using kernels::AttentionCase;
 TEST_P(AttentionTest, ARowsBitsDependNeitherOnItsNeighboursNorOnItsBlocks) {
   if (IsLesserFp8()) GTEST_SKIP() << kLesserFp8;
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
-  for (const AttentionCase& c : kernels::kAttentionCases) {
+  for (size_t i = 0; i < std::size(kernels::kAttentionCases); ++i) {
+    const AttentionCase& c = kernels::kAttentionCases[i];
     const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     for (const AttentionCandidate candidate : Candidates()) {
+      if (!IsSampled(i, candidate)) continue;
       const std::vector<std::vector<std::byte>> together = Run(c, rows, 2, candidate);
       // Emulation is slow: every third row there.
       for (size_t r = 0; r < rows.size(); r += is_emulated() ? 3 : 1) {
@@ -124,8 +127,9 @@ TEST_P(AttentionTest, AQuerysBitsDoNotDependOnWhereItsPromptIsCut) {
 TEST_P(AttentionTest, AWindowAtLeastAsLongAsARowChangesNothing) {
   if (IsLesserFp8()) GTEST_SKIP() << kLesserFp8;
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
-  for (const AttentionCase& c : kernels::kAttentionCases) {
-    if (c.window != 0) continue;
+  for (size_t i = 0; i < std::size(kernels::kAttentionCases); ++i) {
+    const AttentionCase& c = kernels::kAttentionCases[i];
+    if (c.window != 0 || !IsSampled(i, AttentionCandidate::kPortable)) continue;
     const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
     AttentionCase wide = c;
     for (const RowData& row : rows) wide.window = std::max(wide.window, row.length());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -38,6 +39,11 @@ class AttentionTest : public KernelTest {
   // f32.
   std::vector<kernels::AttentionCandidate> Candidates() const;
 
+  // Whether the case with this index in a list runs with the candidate. Emulated GPUs are slow: of
+  // what differs between their units in little, which is all but bf16 on matrix units, and under
+  // AddressSanitizer of that too, each of the three units takes a third of the list.
+  bool IsSampled(size_t index, kernels::AttentionCandidate candidate) const;
+
   // From here on splits are merged in a launch of their own.
   void MergeApart() { merges_apart_ = true; }
 
@@ -66,6 +72,9 @@ class AttentionTest : public KernelTest {
 
   void ExpectOracle(const kernels::AttentionCase& c, const std::vector<RowData>& rows,
                     kernels::AttentionCandidate candidate);
+
+  // Of the sampled ones of a list.
+  void ExpectOracles(std::span<const kernels::AttentionCase> cases);
 
   size_t num_tiles_ = 0;  // of all launches
 

@@ -24,17 +24,11 @@ REPRISE_FOR_EVERY_DEVICE_DTYPE_AND_KV(AttentionTest);
 
 TEST_P(AttentionTest, MatchesTheOracleAndReadsNoSlotBeyondARowsLength) {
   if (IsLesserFp8()) GTEST_SKIP() << kLesserFp8;
-  for (const AttentionCase& c : kernels::kAttentionCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
-    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
-  }
+  ExpectOracles(kernels::kAttentionCases);
 }
 
 TEST_P(AttentionTest, CapsSlopesAndSinksMatchTheOracle) {
-  for (const AttentionCase& c : kernels::kAttentionSwitchCases) {
-    const std::vector<RowData> rows = MakeRows(c, dtype(), kv_dtype());
-    for (const AttentionCandidate candidate : Candidates()) ExpectOracle(c, rows, candidate);
-  }
+  ExpectOracles(kernels::kAttentionSwitchCases);
 }
 
 // Of all cases those that `names` has or, where that is empty, every one.

@@ -32,6 +32,7 @@ inline constexpr LinearCase kLinearCases[] = {
     {"seventeen_rows_odd", 263, 71, 17, 17, true, 1.5f},
     {"twenty_rows", 712, 80, 20, 24, true},
     {"many_outputs", 128, 500, 20, 32},
+    {"many_outputs_of_uneven_spans", 128, 600, 20, 24},
     {"many_outputs_few_rows", 64, 500, 2, 8, true},
     {"forty_rows_of_more", 136, 72, 40, 64, true},
     {"sixty_four_rows", 320, 192, 64, 64},
