@@ -62,13 +62,16 @@ export class Batcher {
     this.#waiting = this.#waiting.filter((other) => other !== generation);
   }
 
-  // The server takes no more rows than there are now, until one leaves.
-  limitRows() {
-    this.#rowLimit = this.#resident.length;
+  // The server had no room for so many rows as were planned: tries half of them, or stays with those
+  // that are resident.
+  limitRows(planned) {
+    this.#rowLimit = Math.max(this.#resident.length, Math.floor(planned / 2));
   }
 
-  liftRowLimit() {
-    this.#rowLimit = this.#maxRows;
+  // One row more, after a while. False: there is no limit any more.
+  raiseRowLimit() {
+    this.#rowLimit = Math.min(this.#maxRows, this.#rowLimit + 1);
+    return this.#rowLimit < this.#maxRows;
   }
 
   // Blocks that the next plan could use.
@@ -138,7 +141,6 @@ export class Batcher {
   #retire(generation) {
     this.#pendingDrops.push(generation.row);
     this.#evict(generation);
-    this.#rowLimit = this.#maxRows;
   }
 
   // The server does not have the row, or is told in the next step; its blocks are free for it.

@@ -14,11 +14,13 @@ async function readBody(request) {
   let bytes = 0;
   for await (const chunk of request) {
     bytes += chunk.length;
-    if (bytes > MAX_BODY_BYTES) {
-      const message = `body: got more than ${MAX_BODY_BYTES} bytes, allowed: at most so many`;
-      throw new ApiError(413, message, {code: 'request_too_large'});
-    }
-    chunks.push(chunk);
+    // Of a body that is too large the rest is read and thrown away, so that its sender gets an answer.
+    if (bytes > MAX_BODY_BYTES) chunks.length = 0;
+    else chunks.push(chunk);
+  }
+  if (bytes > MAX_BODY_BYTES) {
+    const message = `body: got ${bytes} bytes, allowed: at most ${MAX_BODY_BYTES}`;
+    throw new ApiError(413, message, {code: 'request_too_large'});
   }
   try {
     return JSON.parse(Buffer.concat(chunks).toString('utf8'));

@@ -133,7 +133,9 @@ async function main() {
     queueTimeoutMs: 1000 * secondsOf(flags, 'queue-timeout'),
     log,
   });
-  await scheduler.start();
+  await scheduler.start().catch((error) => {
+    throw new Error(`--address ${flags.address}: ${error.message}`);
+  });
   const server = makeServer({
     scheduler,
     textModel,

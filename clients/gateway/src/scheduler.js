@@ -33,6 +33,7 @@ export class Scheduler {
   #nextId = 1;
   #stopped = false;
   #wake = () => {};
+  #raise; // timer
   #running;
 
   // client: reprise-client's. stepTokens, maxRows: of a step; 0: what the server allows. maxQueue:
@@ -232,15 +233,12 @@ export class Scheduler {
   // All steps in flight are back, and from the first refused one on none of them ran.
   #undo() {
     const [{flight, error}] = this.#refused;
+    const planned = this.#batcher.numResident;
     for (const refused of this.#refused.reverse()) this.#batcher.undo(refused.flight);
     this.#refused = [];
     if (error instanceof ResourceExhaustedError) {
-      const batcher = this.#batcher;
-      batcher.limitRows(); // other sessions have the rest
-      setTimeout(() => {
-        batcher.liftRowLimit();
-        this.#wake();
-      }, RETRY_MS);
+      this.#batcher.limitRows(planned); // other sessions have the rest
+      this.#raiseRowLimit();
       return;
     }
     if (flight.before.size === 0) throw error;
@@ -248,6 +246,15 @@ export class Scheduler {
       generation.end('error', new ApiError(500, `the step service: ${error.message}`));
       this.#batcher.remove(generation);
     }
+  }
+
+  #raiseRowLimit() {
+    clearTimeout(this.#raise);
+    this.#raise = setTimeout(() => {
+      if (this.#batcher.raiseRowLimit()) this.#raiseRowLimit();
+      this.#wake();
+    }, RETRY_MS);
+    this.#raise.unref();
   }
 
   // Ends what has waited for too long.

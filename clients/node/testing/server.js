@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A `reprise serve` process for tests, its files of identities, and a proxy whose connections can
 // be cut. REPRISE_PROGRAM: path of the program.
-import {execFileSync, spawn} from 'node:child_process';
+import {execFileSync} from 'node:child_process';
 import {createHash} from 'node:crypto';
 import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import {connect, createServer} from 'node:net';
@@ -10,7 +10,10 @@ import {join} from 'node:path';
 import {setTimeout as sleep} from 'node:timers/promises';
 import {fileURLToPath} from 'node:url';
 
-export const timeoutMs = 120000; // generous: the server may run under a sanitizer
+import {Child} from './child.js';
+
+// Generous: the server may run under a sanitizer.
+export const timeoutMs = Number(process.env.REPRISE_TEST_TIMEOUT_MS ?? 120000);
 export const repository = fileURLToPath(new URL('../../../', import.meta.url));
 export const llamaTiny = join(repository, 'tests/fixtures/llama-tiny');
 
@@ -36,7 +39,6 @@ export class Server {
   constructor(model = llamaTiny, more = [], folder = scratchFolder()) {
     this.folder = folder;
     this.socket = `unix:${join(this.folder, 's')}`;
-    this.output = '';
     this.command = ['serve', '--model', model, '--device', 'host', '--listen', this.socket];
     this.command.push('--listen', '127.0.0.1:0', ...more);
   }
@@ -45,22 +47,21 @@ export class Server {
   async start() {
     const program = process.env.REPRISE_PROGRAM;
     if (!program) throw new Error('REPRISE_PROGRAM: not set, allowed: path of `reprise`');
-    this.process = spawn(program, this.command, {stdio: ['ignore', 'pipe', 'pipe']});
-    this.exited = new Promise((resolve) => this.process.on('exit', resolve));
-    for (const pipe of [this.process.stdout, this.process.stderr]) {
-      pipe.on('data', (text) => (this.output += text));
-    }
+    this.child = new Child(program, this.command);
     const port = () => /serving on .*127\.0\.0\.1:(\d+)/.exec(this.output)?.[1];
-    await eventually(() => port() || this.process.exitCode !== null);
+    await eventually(() => port() || this.child.hasExited, 'the server serves');
     if (!port()) throw new Error(`reprise serve did not start:\n${this.output}`);
     this.tcp = `localhost:${port()}`;
     return this;
   }
 
+  get output() {
+    return this.child.output;
+  }
+
   // Resolves to its exit code.
-  async stop(signal = 'SIGTERM') {
-    this.process.kill(signal);
-    return await this.exited;
+  stop(signal) {
+    return this.child.stop(signal);
   }
 
   async remove() {

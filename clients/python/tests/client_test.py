@@ -95,19 +95,13 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
     async def test_refused_steps_raise_typed_errors_and_the_session_goes_on(self):
         async with await self.client.open_session("python") as session:
             good = await add_prompt(session, 1, REFERENCE[1])
-            bad, too_early = pb.StepRequest(), pb.StepRequest()
+            bad = pb.StepRequest()
             bad.CopyFrom(good)
             bad.chunks[0].tokens[0] = 10**6
-            too_early.CopyFrom(good)
-            first = await session.send(bad)
-            second = await session.send(too_early)
             with self.assertRaisesRegex(client_package.InvalidArgument, "1000000") as refused:
-                await first
+                await session.step(bad)
             self.assertEqual(refused.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
             self.assertEqual((refused.exception.sequence, refused.exception.behind), (1, None))
-            with self.assertRaises(client_package.FailedPrecondition) as behind:
-                await second
-            self.assertEqual((behind.exception.sequence, behind.exception.behind), (2, 1))
             answer = await session.step(good)
             self.assertEqual(tokens_of([answer]), REFERENCE[1]["greedy_tokens"][:1])
             with self.assertRaises(client_package.NotFound):
@@ -183,6 +177,53 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(client_package.Unavailable):
                 await client.describe()
             self.assertFalse(await client.is_serving(0.1))
+
+
+class FakeCall:
+    """A stream whose answers the test gives."""
+
+    def __init__(self):
+        self.written = []
+        self.answers = asyncio.Queue()
+
+    async def write(self, message):
+        self.written.append(message.step.sequence)
+
+    async def read(self):
+        return await self.answers.get()
+
+    async def done_writing(self):
+        self.answers.put_nowait(grpc.aio.EOF)
+
+    def refuse(self, sequence, code):
+        error = pb.StepError(sequence=sequence, code=code.value[0], message="for the test")
+        self.answers.put_nowait(pb.StepStreamResponse(error=error))
+
+    def answer(self, sequence):
+        step = pb.StepResponse(sequence=sequence)
+        self.answers.put_nowait(pb.StepStreamResponse(step=step))
+
+
+class SequenceTest(unittest.IsolatedAsyncioTestCase):
+    async def test_steps_behind_a_refused_one_are_refused_and_its_number_is_used_again(self):
+        call = FakeCall()
+        session = client_package.Session(None, call, pb.Opened(session=b"16 random bytes."), 4)
+        first, second = [await session.send(pb.StepRequest()) for _ in range(2)]
+        call.refuse(1, grpc.StatusCode.INVALID_ARGUMENT)
+        with self.assertRaises(client_package.InvalidArgument):
+            await first
+        third = await session.send(pb.StepRequest())
+        call.refuse(2, grpc.StatusCode.FAILED_PRECONDITION)
+        with self.assertRaises(client_package.FailedPrecondition) as behind:
+            await second
+        self.assertEqual((behind.exception.sequence, behind.exception.behind), (2, 1))
+        call.answer(1)
+        self.assertEqual((await third).sequence, 1)
+        fourth = await session.send(pb.StepRequest())
+        call.answer(2)
+        await fourth
+        self.assertEqual(call.written, [1, 2, 1, 2])
+        await session.close()
 
 
 class RowsTest(unittest.TestCase):
