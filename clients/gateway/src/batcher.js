@@ -62,8 +62,8 @@ export class Batcher {
     this.#waiting = this.#waiting.filter((other) => other !== generation);
   }
 
-  // The server had no room for so many rows as were planned: tries half of them, or stays with those
-  // that are resident.
+  // The server had no room for so many rows as were planned: tries half of them, or stays with
+  // those that are resident.
   limitRows(planned) {
     this.#rowLimit = Math.max(this.#resident.length, Math.floor(planned / 2));
   }

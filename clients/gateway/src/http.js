@@ -14,7 +14,7 @@ async function readBody(request) {
   let bytes = 0;
   for await (const chunk of request) {
     bytes += chunk.length;
-    // Of a body that is too large the rest is read and thrown away, so that its sender gets an answer.
+    // Of a body that is too large the rest is thrown away, so that its sender gets an answer.
     if (bytes > MAX_BODY_BYTES) chunks.length = 0;
     else chunks.push(chunk);
   }
@@ -47,13 +47,12 @@ function sendJson(response, status, value) {
 }
 
 function modelOf({modelName, created, scheduler}) {
-  const {limits} = scheduler.described;
   return {
     id: modelName,
     object: 'model',
     created,
     owned_by: 'reprise',
-    max_model_len: Math.min(limits.maxContextLength, scheduler.maxTokens),
+    max_model_len: scheduler.maxTokens,
   };
 }
 

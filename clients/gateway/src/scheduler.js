@@ -45,7 +45,7 @@ export class Scheduler {
 
   // Rejects with reprise-client's errors where the server does not answer.
   async start() {
-    await this.#open([]);
+    await this.#open();
     this.#running = this.#run();
   }
 
@@ -97,23 +97,26 @@ export class Scheduler {
 
   // ---- sessions ----
 
-  async #open(generations) {
-    this.#described = await this.#client.describe();
-    const {limits, pool, buckets} = this.#described;
+  // A session, and a batcher for it that has what the one before had left.
+  async #open() {
+    const described = await this.#client.describe();
+    const {limits, pool, buckets} = described;
     const options = {name: 'reprise-gateway', resumeGraceMs: RESUME_GRACE_MS};
-    this.#session = await this.#client.openSession(options);
-    this.#pool = new BlockPool(this.#session);
+    const session = await this.#client.openSession(options);
+    this.#described = described;
+    this.#session = session;
+    this.#pool = new BlockPool(session);
     const capacities = buckets.filter(({kind}) => kind === 'mixed').map(({capacity}) => capacity);
     const most = Math.max(1, ...capacities);
     const stepTokens = Math.min(this.#options.stepTokens || most, most);
     const maxRows = Math.min(this.#options.maxRows || limits.maxRows, limits.maxRows, stepTokens);
     const {blockSize} = pool;
+    const left = this.#batcher?.generations.filter(({ended}) => !ended) ?? [];
     this.#batcher = new Batcher({pool: this.#pool, blockSize, stepTokens, maxRows});
-    for (const generation of generations) this.#batcher.add(generation);
+    for (const generation of left) this.#batcher.add(generation);
     this.#flights = [];
     this.#refused = [];
     this.#failure = undefined;
-    const session = this.#session;
     session.ended.then((why) => this.#fail(session, why));
   }
 
@@ -126,7 +129,9 @@ export class Scheduler {
         this.#failure ??= error;
         this.#options.log(`the session is lost: ${error.message}`);
       }
-      this.#session.abandon();
+      // Whatever it still answers is of no use. If it lives, its rows and blocks are free with this.
+      this.#session.close().catch(() => {});
+      this.#session = undefined;
       if (!(await this.#reopen())) return;
     }
   }
@@ -139,10 +144,9 @@ export class Scheduler {
       Object.assign(generation, nothing, {deadline});
     }
     for (;;) {
-      const waiting = this.#batcher.generations.filter(({ended}) => !ended);
       try {
-        await this.#open(waiting);
-        this.#options.log(`a new session is open; ${waiting.length} requests go on`);
+        await this.#open();
+        this.#options.log(`a new session is open; ${this.#batcher.numWaiting} requests go on`);
         return true;
       } catch (error) {
         this.#expire(`the step service cannot be reached: ${error.message}`);

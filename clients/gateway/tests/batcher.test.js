@@ -62,7 +62,8 @@ function checkAll({batcher, pool, service, numBlocks}, generations) {
 describe('the batcher', () => {
   test('prompts are cut into chunks within the tokens of a step', () => {
     const all = setUp();
-    const generations = [makeGeneration(1, 50, 5), makeGeneration(2, 3, 7), makeGeneration(3, 1, 1)];
+    const shapes = [[50, 5], [3, 7], [1, 1]];
+    const generations = shapes.map(([prompt, count], i) => makeGeneration(i + 1, prompt, count));
     for (const generation of generations) all.batcher.add(generation);
     finish(all);
     checkAll(all, generations);

@@ -14,7 +14,8 @@ test('types are those of the wire contract', () => {
 
 test('right uses compile and wrong ones do not', () => {
   const compiler = createRequire(import.meta.url).resolve('typescript/bin/tsc');
-  const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2022'];
+  const target = ['--module', 'nodenext', '--target', 'es2022'];
+  const options = ['--noEmit', '--strict', '--skipLibCheck', ...target];
   const types = ['--types', 'node', here('../testing/uses.ts')];
   const done = spawnSync(process.execPath, [compiler, ...options, ...types], {encoding: 'utf8'});
   assert.equal(done.status, 0, done.stdout);

@@ -73,7 +73,7 @@ class Client:
         grace_ms = round(resume_grace_s * 1000)
         first = pb.StepStreamRequest(open=pb.Open(client=name, resume_grace_ms=grace_ms))
         call, answer = await self._begin_stream(first)
-        # Of a session that cannot be resumed no answers are kept: then the server's own bound holds.
+        # Of a session that cannot be resumed no answers are kept: the server's own bound holds.
         most = answer.opened.max_kept_answers
         if most == 0:
             most = 2 * (await self.describe()).limits.pipeline_depth

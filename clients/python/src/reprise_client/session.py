@@ -167,7 +167,7 @@ class Session:
                 if lost is not None:
                     lost = await self._resume(lost)
             except asyncio.CancelledError:
-                self._end(SessionEnded(grpc.StatusCode.CANCELLED, "session: its task was cancelled"))
+                self._end(SessionEnded(grpc.StatusCode.CANCELLED, "session: cancelled"))
                 raise
             except Exception as error:  # of this client: nobody may wait for ever
                 self._end(SessionEnded(grpc.StatusCode.INTERNAL, f"session: {error!r}"))
