@@ -10,6 +10,7 @@ import OpenAI from 'openai';
 import {Client} from 'reprise-client';
 
 import {
+  Proxy,
   Server,
   eventually,
   llamaTiny,
@@ -295,6 +296,46 @@ describe('a gateway whose server has little room', () => {
     client.close();
     assert.equal(await gateway.stop(), 0, gateway.output);
     assert.equal(await server.remove(), 0, server.output);
+  });
+});
+
+describe('a gateway that loses its session', () => {
+  let server;
+  const texts = async (asked) => {
+    for (const [i, {body}] of (await Promise.all(asked)).entries()) {
+      assert.equal(body.choices?.[0].text, reference[i % 3].text, JSON.stringify(body));
+    }
+  };
+  before(async () => {
+    server = await new Server(llamaTiny, [...small, '256KiB', '--allow-administration']).start();
+  });
+  after(async () => assert.equal(await server.remove(), 0, server.output));
+
+  test('goes on with it after a lost connection', async () => {
+    const proxy = new Proxy();
+    const gateway = await startGateway({socket: await proxy.start(server.tcp)});
+    const asked = Array.from({length: 24}, (_, i) => gateway.complete(ask(i % 3)));
+    for (let i = 0; i < 3; ++i) {
+      await asked[4 * i];
+      proxy.cut();
+    }
+    await texts(asked);
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    proxy.stop();
+  });
+
+  test('opens another one where it was evicted', async () => {
+    const gateway = await startGateway(server);
+    const client = new Client(server.socket);
+    const asked = Array.from({length: 24}, (_, i) => gateway.complete(ask(i % 3)));
+    await asked[0];
+    for await (const {id} of client.listSessions()) await client.evictSession(id, 'for the test');
+    await texts(asked);
+    assert.match(gateway.output, /for the test/);
+    const {pool} = await client.describe();
+    await eventually(async () => (await client.describe()).pool.freeBlocks === pool.numBlocks - 1);
+    client.close();
+    assert.equal(await gateway.stop(), 0, gateway.output);
   });
 });
 

@@ -22,7 +22,7 @@ export class Client {
     this.#metadata = metadataFor(token);
   }
 
-  // Cancels what is open. Sessions with a grace time live on for that time.
+  // Cancels what is open. Close sessions first.
   close() {
     this.#service.close();
   }

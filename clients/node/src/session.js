@@ -8,7 +8,6 @@ import {setTimeout as sleep} from 'node:timers/promises';
 import {status} from '@grpc/grpc-js';
 
 import {
-  CancelledError,
   FailedPreconditionError,
   SessionEndedError,
   errorOfCall,
@@ -125,12 +124,6 @@ export class Session {
     this.#pump();
     const why = await this.#finished;
     if (why.code !== status.OK) throw why;
-  }
-
-  // Ends the session without waiting. With a grace time its rows and blocks live on for that time.
-  abandon() {
-    this.#stream.cancel();
-    this.#end(new CancelledError(status.CANCELLED, 'abandoned'));
   }
 
   // ---- sending ----

@@ -59,7 +59,6 @@ export class Session {
   allocate(count: number): Promise<number[]>;
   free(blocks: number[]): Promise<void>;
   close(): Promise<void>;
-  abandon(): void;
 }
 
 export interface RowResult {

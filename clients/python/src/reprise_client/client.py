@@ -49,7 +49,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Cancels what is open. Sessions with a grace time live on for that time."""
+        """Cancels what is open. Close sessions first."""
         await self._channel.close()
 
     async def is_serving(self, timeout_s: float = 10.0) -> bool:
