@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Node client against `reprise serve` with a fixture model.
 import assert from 'node:assert/strict';
+import {execFile} from 'node:child_process';
 import {readFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
+import {fileURLToPath} from 'node:url';
+import {promisify} from 'node:util';
 
 import {
   AlreadyExistsError,
@@ -32,6 +35,7 @@ import {
 const small = ['--kv-cache', '4MiB', '--max-rows', '8', '--block-size', '5'];
 const entry = referenceOf(llamaTiny)[1];
 const greedy = entry.greedy_tokens;
+const example = fileURLToPath(new URL('../examples/generate.js', import.meta.url));
 
 // The step that adds the reference's prompt as a row, with blocks for all of its tokens.
 async function addPrompt(session, row = 1) {
@@ -166,6 +170,20 @@ describe('the client', () => {
     await assert.rejects(collect(session.run([], {depth: 0})), /depth: got 0/);
     await session.close();
     await assert.rejects(session.step({continueAll: true}), {name: 'SessionEndedError', code: 0});
+  });
+
+  test('the example prints the tokens of the reference', async () => {
+    const entries = referenceOf(llamaTiny).slice(0, 2);
+    const tokens = entries.flatMap((one) => ['--tokens', one.tokens.join(',')]);
+    const length = ['--max-new-tokens', `${greedy.length}`];
+    const command = [example, '--address', server.socket, ...length, ...tokens];
+    const {stdout} = await promisify(execFile)(process.execPath, command);
+    const [endOfText] = (await client.describe()).model.eosTokenIds;
+    const expected = entries.map(({greedy_tokens: all}) => {
+      const end = all.indexOf(endOfText);
+      return all.slice(0, end < 0 ? all.length : end + 1).join(',');
+    });
+    assert.deepEqual(stdout.trim().split('\n'), expected);
   });
 
   test('a server that is not there is unavailable', async () => {
