@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BlockPool: KV blocks that the session holds and no row of ours uses. Taking is synchronous, so
 // that a step is planned in one go; asking the server is not, and happens between plans.
-import {ResourceExhaustedError} from 'reprise-client';
+import {ResourceExhaustedError, UnavailableError} from 'reprise-client';
 
 const SPARE = 16; // blocks asked for at a time
 const RETRY_MS = 20; // how long a server without blocks is not asked again
@@ -10,6 +10,9 @@ export class BlockPool {
   #session;
   #free = [];
   #askAgainAt = 0;
+
+  // An answer of the server was lost: the session may hold blocks that nobody here knows of.
+  mayLeak = false;
 
   constructor(session) {
     this.#session = session;
@@ -37,6 +40,10 @@ export class BlockPool {
         this.#free.push(...(await this.#session.allocate(wanted)));
         return;
       } catch (error) {
+        if (error instanceof UnavailableError) {
+          this.mayLeak = true;
+          break;
+        }
         if (!(error instanceof ResourceExhaustedError)) throw error;
       }
     }
@@ -47,6 +54,12 @@ export class BlockPool {
   async giveBack() {
     const blocks = this.#free;
     this.#free = [];
-    if (blocks.length > 0) await this.#session.free(blocks);
+    if (blocks.length === 0) return;
+    try {
+      await this.#session.free(blocks);
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error;
+      this.mayLeak = true;
+    }
   }
 }

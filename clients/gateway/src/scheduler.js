@@ -32,6 +32,7 @@ export class Scheduler {
   #failure; // what ended the session, or made it useless
   #nextId = 1;
   #stopped = false;
+  #news = false; // since the loop last looked
   #wake = () => {};
   #raise; // timer
   #running;
@@ -78,20 +79,20 @@ export class Scheduler {
     generation.id = this.#nextId++;
     generation.deadline = Date.now() + this.#options.queueTimeoutMs;
     this.#batcher.add(generation);
-    this.#wake();
+    this.#notify();
   }
 
   // Nobody waits for the generation any more.
   cancel(generation) {
     generation.ended = true;
     this.#batcher.remove(generation);
-    this.#wake();
+    this.#notify();
   }
 
   // Finishes what was submitted, then ends the session.
   async stop() {
     this.#stopped = true;
-    this.#wake();
+    this.#notify();
     await this.#running;
   }
 
@@ -129,7 +130,7 @@ export class Scheduler {
         this.#failure ??= error;
         this.#options.log(`the session is lost: ${error.message}`);
       }
-      // Whatever it still answers is of no use. If it lives, its rows and blocks are free with this.
+      // Its answers are of no use any more. If it lives, its rows and blocks are free with this.
       this.#session.close().catch(() => {});
       this.#session = undefined;
       if (!(await this.#reopen())) return;
@@ -159,19 +160,21 @@ export class Scheduler {
   #fail(session, error) {
     if (session !== this.#session) return;
     this.#failure ??= error;
-    this.#wake();
+    this.#notify();
   }
 
   // ---- steps ----
 
   async #drive() {
     for (;;) {
+      this.#news = false;
       if (this.#failure) throw this.#failure;
       this.#expire('the step service has no room for the request');
       if (this.#refused.length > 0 && this.#flights.length === 0) this.#undo();
       if (await this.#sendNext()) continue;
       if (this.#flights.length === 0 && this.#batcher.isEmpty) {
         await this.#pool.giveBack();
+        if (this.#pool.mayLeak && !this.#stopped) throw new Error('blocks were lost on the way');
         if (this.#stopped && this.#batcher.numWaiting === 0) {
           const {ended} = this.#session;
           await this.#session.close();
@@ -202,6 +205,7 @@ export class Scheduler {
 
   // Resolves when a step was answered, a request came or went, or time has passed for one.
   #somethingNew() {
+    if (this.#news) return undefined;
     return new Promise((resolve) => {
       const {numWaiting, numResident} = this.#batcher;
       const busy = numWaiting > 0 || numResident > 0;
@@ -210,15 +214,19 @@ export class Scheduler {
         clearTimeout(timer);
         resolve();
       };
-      if (this.#failure) this.#wake();
     });
+  }
+
+  #notify() {
+    this.#news = true;
+    this.#wake();
   }
 
   #take(session, answer) {
     if (session !== this.#session) return;
     try {
       this.#batcher.apply(this.#flights.shift(), answer);
-      this.#wake();
+      this.#notify();
     } catch (error) {
       this.#fail(session, error);
     }
@@ -231,7 +239,7 @@ export class Scheduler {
       return;
     }
     this.#refused.push({flight: this.#flights.shift(), error});
-    this.#wake();
+    this.#notify();
   }
 
   // All steps in flight are back, and from the first refused one on none of them ran.
@@ -256,7 +264,7 @@ export class Scheduler {
     clearTimeout(this.#raise);
     this.#raise = setTimeout(() => {
       if (this.#batcher.raiseRowLimit()) this.#raiseRowLimit();
-      this.#wake();
+      this.#notify();
     }, RETRY_MS);
     this.#raise.unref();
   }
