@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that Reprise is built and tested with, and nothing that is there
-# already.
+# Installs the Debian packages that Reprise is built and tested with, and the npm packages that the
+# Node clients are tested with; nothing that is there already.
 set -euo pipefail
 
 usage() {
@@ -13,6 +13,10 @@ through sudo; where nothing is missing it needs neither and does not touch the n
 
   --build-only  leave out what only the tests and the style checks need
   --help        show this text
+
+The clients in clients/node and clients/gateway are tested with Node and packages from npm:
+clients/package-lock.json says which, and they go to clients/node_modules. Where npm cannot be
+reached a message says so, and those tests are skipped.
 
 The tests compile the kernels for AMD GPUs too: clang 19, its linker and the device libraries are
 among their packages. The CUDA toolkit is not installed: it is used where nvcc is found.
@@ -62,10 +66,18 @@ fail() {
   exit 1
 }
 
+# Node and npm from wherever they are, and from Debian where they are missing.
+command -v node >/dev/null || test_packages+=(nodejs)
+command -v npm >/dev/null || test_packages+=(npm)
+
+build_only=false
 packages=("${build_packages[@]}" "${test_packages[@]}")
 while (($# > 0)); do
   case "$1" in
-    --build-only) packages=("${build_packages[@]}") ;;
+    --build-only)
+      build_only=true
+      packages=("${build_packages[@]}")
+      ;;
     --help | -h)
       usage
       exit 0
@@ -86,21 +98,45 @@ is_installed() {
   [[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
 }
 
-missing=()
-for package in "${packages[@]}"; do
-  is_installed "${package}" || missing+=("${package}")
-done
-if ((${#missing[@]} == 0)); then
-  printf 'All %d packages are installed.\n' "${#packages[@]}"
-  exit 0
-fi
-printf 'Installing %d of %d packages: %s\n' "${#missing[@]}" "${#packages[@]}" "${missing[*]}"
+install_debian_packages() {
+  local missing=()
+  for package in "${packages[@]}"; do
+    is_installed "${package}" || missing+=("${package}")
+  done
+  if ((${#missing[@]} == 0)); then
+    printf 'All %d packages are installed.\n' "${#packages[@]}"
+    return
+  fi
+  printf 'Installing %d of %d packages: %s\n' "${#missing[@]}" "${#packages[@]}" "${missing[*]}"
+  local as_root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || fail "not root and no sudo: install these yourself: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -q
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
 
-as_root=()
-if ((EUID != 0)); then
-  command -v sudo >/dev/null || fail "not root and no sudo: install these yourself: ${missing[*]}"
-  as_root=(sudo)
-fi
-"${as_root[@]}" apt-get update -q
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-  apt-get install -q -y --no-install-recommends "${missing[@]}"
+# What clients/package-lock.json says, unless it is there. No package runs a script of its own.
+install_npm_packages() {
+  local lock
+  cd "$(dirname "${BASH_SOURCE[0]}")/../clients"
+  lock="$(sha256sum <package-lock.json)"
+  if [[ -f node_modules/.installed && "$(<node_modules/.installed)" == "${lock}" ]]; then
+    printf 'The npm packages of the clients are installed.\n'
+    return
+  fi
+  printf 'Installing the npm packages of the clients\n'
+  rm -rf node_modules
+  if npm ci --ignore-scripts --no-audit --no-fund; then
+    printf '%s\n' "${lock}" >node_modules/.installed
+    return
+  fi
+  rm -rf node_modules
+  printf 'install_dependencies.sh: npm ci failed: the tests of %s are skipped\n' \
+    'clients/node and clients/gateway' >&2
+}
+
+install_debian_packages
+if ! "${build_only}"; then install_npm_packages; fi

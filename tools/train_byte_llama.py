@@ -373,6 +373,9 @@ that text. It is good for nothing else.
 | Training | {facts['steps']} steps, {facts['tokens'] / 1e6:.0f} M tokens, {args.minutes:g} minutes on {facts['device']} |
 | Software | torch {torch.__version__}, transformers {transformers.__version__} |
 
+`tokenizer.json` says the same to tokenizers of Hugging Face's kind; it was written by
+`clients/gateway/testing/make_tokenizers.js`.
+
 A document starts after token 256 and ends with token 256. A prompt may also start
 in the middle of a text, without it.
 

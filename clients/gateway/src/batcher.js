@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batcher: the scheduling policy, continuous batching. It decides what the next step runs and takes
+// in what came out of it. It knows no transport and no clock.
+//
+// Every step runs all rows that decode, and spends what is left of its tokens on prompts, oldest
+// first, cut into chunks where they do not fit. A request is admitted when the blocks of its whole
+// prompt are there. A row that cannot get a block to grow preempts the youngest: that one is
+// dropped, and computed again from its prompt and the tokens it had.
+//
+// Steps are planned before the answers to earlier ones are known. A length is known ahead, so no
+// row is planned beyond it; a stop is not, and tokens that come after it are thrown away. A row is
+// dropped once no step in flight names it: so a refused step can be undone exactly.
+import {rowsOf} from 'reprise-client';
+
+import {ApiError} from './api_error.js';
+
+export class Batcher {
+  #pool;
+  #blockSize;
+  #stepTokens;
+  #maxRows;
+  #rowLimit;
+  #waiting = []; // by id
+  #resident = []; // by id
+  #byRow = new Map();
+  #pendingDrops = []; // rows that the next step drops
+  #nextRow = 1;
+  #starved = false; // in this plan a row could not grow
+
+  // pool: a BlockPool. stepTokens: of one step, at least maxRows.
+  constructor({pool, blockSize, stepTokens, maxRows}) {
+    this.#pool = pool;
+    this.#blockSize = blockSize;
+    this.#stepTokens = stepTokens;
+    this.#maxRows = this.#rowLimit = maxRows;
+  }
+
+  get numWaiting() {
+    return this.#waiting.length;
+  }
+
+  get numResident() {
+    return this.#resident.length;
+  }
+
+  // No row is resident or about to be dropped: blocks may be given back.
+  get isEmpty() {
+    return this.#resident.length === 0 && this.#pendingDrops.length === 0;
+  }
+
+  get generations() {
+    return [...this.#waiting, ...this.#resident];
+  }
+
+  add(generation) {
+    const after = this.#waiting.findIndex(({id}) => id > generation.id);
+    this.#waiting.splice(after < 0 ? this.#waiting.length : after, 0, generation);
+  }
+
+  // Forgets a generation that has ended before it was admitted.
+  remove(generation) {
+    this.#waiting = this.#waiting.filter((other) => other !== generation);
+  }
+
+  // The server had no room for so many rows as were planned: tries half of them, or stays with
+  // those that are resident.
+  limitRows(planned) {
+    this.#rowLimit = Math.max(this.#resident.length, Math.floor(planned / 2));
+  }
+
+  // One row more, after a while. False: there is no limit any more.
+  raiseRowLimit() {
+    this.#rowLimit = Math.min(this.#maxRows, this.#rowLimit + 1);
+    return this.#rowLimit < this.#maxRows;
+  }
+
+  // Blocks that the next plan could use.
+  get blocksWanted() {
+    let count = 0;
+    for (const generation of this.#resident) {
+      const missing = this.#blocksFor(generation.context + 1) - generation.blocks.length;
+      if (generation.continues) count += Math.max(0, missing);
+    }
+    if (this.#waiting.length > 0 && this.#resident.length < this.#rowLimit) {
+      count += this.#blocksToAdmit(this.#waiting[0]);
+    }
+    return count;
+  }
+
+  // The next step: {request, flight}, or undefined where there is nothing to do now. `flight` is
+  // for `apply` or `undo`, which take flights in the order, or in reverse order, of their plans.
+  // flush: a step may consist of drops alone.
+  plan({flush}) {
+    const flight = {before: new Map(), drop: []};
+    const request = {add: [], append: [], chunks: [], continueRows: [], isolateBadRows: true};
+    this.#starved = false;
+    this.#retireRows();
+    this.#planContinues(request, flight);
+    const budget = this.#stepTokens - request.continueRows.length;
+    if (!this.#starved) this.#admit(budget, request, flight);
+    this.#planChunks(budget, request, flight);
+    const runs = request.continueRows.length > 0 || request.chunks.length > 0;
+    if (!runs && !(flush && this.#pendingDrops.length > 0)) return undefined;
+    request.drop = flight.drop = this.#pendingDrops;
+    this.#pendingDrops = [];
+    return {request, flight};
+  }
+
+  // Takes in the answer to the oldest flight. Throws Error for one that does not fit to it.
+  apply(flight, answer) {
+    for (const {row, message} of answer.rowErrors) {
+      this.#byRow.get(row)?.end('error', new ApiError(500, `the step service: ${message}`));
+    }
+    for (const result of rowsOf(answer)) {
+      const generation = this.#byRow.get(result.row);
+      if (!generation) throw new Error(`got a result for row ${result.row}, which is none of ours`);
+      if (!generation.ended) this.#takeResult(generation, result);
+    }
+    for (const generation of flight.before.keys()) --generation.inFlight;
+  }
+
+  // Takes back a flight that was refused, as if it had never been planned.
+  undo(flight) {
+    this.#pendingDrops.unshift(...flight.drop);
+    for (const [generation, before] of flight.before) {
+      --generation.inFlight;
+      if (before.row === 0) this.#evict(generation);
+      Object.assign(generation, before);
+    }
+  }
+
+  // ---- rows that leave ----
+
+  #retireRows() {
+    for (const generation of [...this.#resident]) {
+      const {ended, preempted, inFlight} = generation;
+      if ((ended || preempted) && inFlight === 0) this.#retire(generation);
+    }
+  }
+
+  #retire(generation) {
+    this.#pendingDrops.push(generation.row);
+    this.#evict(generation);
+  }
+
+  // The server does not have the row, or is told in the next step; its blocks are free for it.
+  #evict(generation) {
+    this.#byRow.delete(generation.row);
+    this.#resident = this.#resident.filter((other) => other !== generation);
+    this.#pool.release(generation.blocks);
+    generation.blocks = [];
+    generation.row = 0;
+    generation.preempted = false;
+    if (!generation.ended) this.add(generation);
+  }
+
+  // One at a time: while one is still in flight, whoever starves waits for its blocks.
+  #preemptYoungest() {
+    if (this.#resident.some(({preempted}) => preempted)) return;
+    const victim = [...this.#resident].reverse().find(({ended}) => !ended);
+    if (!victim) return;
+    victim.preempted = true;
+    if (victim.inFlight === 0) this.#retire(victim);
+  }
+
+  // ---- rows that run ----
+
+  #blocksFor(tokens) {
+    return Math.ceil(tokens / this.#blockSize);
+  }
+
+  // Notes that the step being planned names the row.
+  #touch(generation, flight) {
+    if (flight.before.has(generation)) return;
+    const {row, input, context, samples, blocksSent} = generation;
+    flight.before.set(generation, {row, input, context, samples, blocksSent});
+    ++generation.inFlight;
+  }
+
+  #planContinues(request, flight) {
+    for (const generation of [...this.#resident]) {
+      if (generation.row === 0 || !generation.continues) continue; // or preempted just now
+      if (!this.#grow(generation)) continue;
+      this.#touch(generation, flight);
+      const needed = this.#blocksFor(++generation.context);
+      ++generation.samples;
+      if (needed > generation.blocksSent) {
+        const blocks = generation.blocks.slice(generation.blocksSent, needed);
+        request.append.push({row: generation.row, blocks});
+        generation.blocksSent = needed;
+      }
+      request.continueRows.push(generation.row);
+    }
+  }
+
+  // True where the row has blocks for one token more.
+  #grow(generation) {
+    const missing = this.#blocksFor(generation.context + 1) - generation.blocks.length;
+    if (missing <= 0) return true;
+    let taken = this.#pool.take(missing);
+    if (!taken) {
+      this.#preemptYoungest();
+      if (generation.row !== 0) taken = this.#pool.take(missing);
+    }
+    this.#starved ||= !taken;
+    if (taken) generation.blocks.push(...taken);
+    return taken !== undefined;
+  }
+
+  // One token more than the prompt, so that a row that is admitted is not at once one that starves.
+  #blocksToAdmit({prompt, tokens, finalContext}) {
+    return this.#blocksFor(Math.min(prompt.length + tokens.length + 1, finalContext));
+  }
+
+  #admit(budget, request, flight) {
+    let left = budget;
+    for (const {input, context} of this.#resident) left -= Math.max(0, input - context);
+    while (left > 0 && this.#waiting.length > 0 && this.#resident.length < this.#rowLimit) {
+      const generation = this.#waiting[0];
+      const blocks = this.#pool.take(this.#blocksToAdmit(generation));
+      if (!blocks) return;
+      this.#waiting.shift();
+      this.#touch(generation, flight);
+      generation.row = this.#nextRow++;
+      generation.blocks = blocks;
+      generation.blocksSent = blocks.length;
+      generation.input = generation.prompt.length + generation.tokens.length;
+      generation.context = 0;
+      generation.samples = generation.tokens.length;
+      this.#resident.push(generation);
+      this.#resident.sort((a, b) => a.id - b.id);
+      this.#byRow.set(generation.row, generation);
+      request.add.push(rowToAdd(generation));
+      left -= generation.input;
+    }
+  }
+
+  #planChunks(budget, request, flight) {
+    let left = budget;
+    for (const generation of this.#resident) {
+      const {input, context, row, preempted, ended} = generation;
+      if (left === 0) return;
+      if (preempted || ended || context >= input) continue;
+      this.#touch(generation, flight);
+      const count = Math.min(left, input - context);
+      const sample = context + count === input;
+      const tokens = Array.from({length: count}, (_, i) => generation.inputToken(context + i));
+      request.chunks.push({row, tokens, sample});
+      generation.context += count;
+      generation.samples += sample ? 1 : 0;
+      left -= count;
+    }
+  }
+
+  // ---- results ----
+
+  #takeResult(generation, result) {
+    if (result.finishReason === 'FINISH_REASON_NO_CANDIDATE') {
+      const why = 'no token can be sampled: every logit is NaN or minus infinity';
+      generation.end('error', new ApiError(500, why));
+      return;
+    }
+    if (result.token === undefined) return;
+    generation.tokens.push(result.token);
+    if (generation.onToken(result)) generation.end('stop');
+    else if (result.finishReason === 'FINISH_REASON_STOP_TOKEN') generation.end('stop');
+    else if (generation.tokens.length === generation.maxNewTokens) generation.end('length');
+  }
+}
+
+function rowToAdd(generation) {
+  const {row, blocks, sampling, prompt, hasPenalties} = generation;
+  // Tokens behind the prompt's were sampled before the row was preempted.
+  return {row, blocks, sampling, promptLength: hasPenalties ? prompt.length : 0};
+}

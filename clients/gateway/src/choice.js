@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choice: one answer to a prompt, from tokens to text.
+import {Generation} from './generation.js';
+import {StopStrings, TextStream} from './text_stream.js';
+
+const bytesOf = (text) => [...Buffer.from(text)];
+
+export class Choice {
+  finishReason = null;
+  error; // ApiError, where finishReason is 'error'
+  #textModel;
+  #text;
+  #stops;
+  #numLogprobs;
+  #logprobs = []; // of tokens whose text is not out yet
+  #onPiece;
+
+  // onPiece({text, logprobs}): called with every piece of text, and once without any at the end,
+  // when finishReason is set. logprobs: of the tokens since the piece before.
+  constructor({index, prompt, request, textModel, onPiece}) {
+    this.index = index;
+    this.#textModel = textModel;
+    this.#text = new TextStream(textModel);
+    this.#stops = new StopStrings(request.stops);
+    this.#numLogprobs = request.numLogprobs;
+    this.#onPiece = onPiece;
+    this.generation = new Generation({
+      prompt,
+      maxNewTokens: request.maxNewTokens,
+      sampling: {...request.sampling, seed: request.seed + index},
+      onToken: (row) => this.#take(row),
+      onEnd: (reason, error) => this.#end(reason, error),
+    });
+  }
+
+  #take(row) {
+    if (this.#numLogprobs !== undefined) this.#logprobs.push(this.#describe(row));
+    this.#give(this.#stops.push(this.#text.push(row.token)));
+    return this.#stops.stopped;
+  }
+
+  #end(reason, error) {
+    if (!this.#stops.stopped) {
+      const rest = this.#stops.push(this.#text.flush());
+      this.#give(rest + this.#stops.flush());
+    }
+    this.error = error;
+    this.finishReason = this.#stops.stopped ? 'stop' : reason;
+    this.#give('', true);
+  }
+
+  #give(text, last = false) {
+    if (text === '' && !last) return;
+    const logprobs = this.#logprobs;
+    this.#logprobs = [];
+    this.#onPiece({text, logprobs});
+  }
+
+  #describe({token, logprob, top}) {
+    const one = (id, value) => {
+      const text = this.#textModel.tokenText(id);
+      return {token: text, logprob: value, bytes: bytesOf(text)};
+    };
+    const likeliest = top.slice(0, this.#numLogprobs);
+    return {
+      ...one(token, logprob),
+      top_logprobs: likeliest.map((other) => one(other.token, other.logprob)),
+    };
+  }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request that is right: its choices are generated and answered, at once or as a stream.
+import {Answer} from './answer.js';
+import {toApiError} from './api_error.js';
+import {Choice} from './choice.js';
+
+function usageOf(request, choices) {
+  const sum = (counts) => counts.reduce((a, b) => a + b, 0);
+  const prompt = sum(request.prompts.map((tokens) => tokens.length));
+  const completion = sum(choices.map(({generation}) => generation.tokens.length));
+  return {
+    prompt_tokens: prompt,
+    completion_tokens: completion,
+    total_tokens: prompt + completion,
+  };
+}
+
+// All choices of a request, submitted. onPiece(choice, piece): as of Choice. Throws ApiError where
+// one of them cannot be queued; then none is.
+function submit(request, {scheduler, textModel}, onPiece) {
+  const choices = request.prompts.flatMap((prompt, i) =>
+    Array.from({length: request.choices}, (_, j) => {
+      const index = i * request.choices + j;
+      const choice = new Choice({
+        index,
+        prompt,
+        request,
+        textModel,
+        onPiece: (piece) => onPiece(choice, piece),
+      });
+      return choice;
+    }),
+  );
+  try {
+    for (const {generation} of choices) scheduler.submit(generation);
+  } catch (error) {
+    for (const {generation} of choices) scheduler.cancel(generation);
+    throw error;
+  }
+  return choices;
+}
+
+// Resolves to the choices when each has ended or `response` has lost its client; then the rest is
+// cancelled. Rejects with the first error of one.
+function generate(request, context, response, onPiece) {
+  return new Promise((resolve, reject) => {
+    let left = request.prompts.length * request.choices;
+    const cancel = () => {
+      for (const {generation} of choices) {
+        if (!generation.ended) context.scheduler.cancel(generation);
+      }
+    };
+    const choices = submit(request, context, (choice, piece) => {
+      onPiece(choice, piece);
+      if (choice.finishReason === 'error') {
+        cancel();
+        reject(choice.error);
+      } else if (choice.finishReason !== null && --left === 0) {
+        resolve(choices);
+      }
+    });
+    response.on('close', () => {
+      if (left === 0) return;
+      cancel();
+      resolve(choices);
+    });
+  });
+}
+
+async function answerWhole(request, context, response) {
+  const texts = new Map();
+  const choices = await generate(request, context, response, ({index}, {text, logprobs}) => {
+    const so = texts.get(index) ?? {text: '', logprobs: []};
+    texts.set(index, {text: so.text + text, logprobs: [...so.logprobs, ...logprobs]});
+  });
+  if (response.destroyed) return;
+  const asked = request.numLogprobs !== undefined;
+  const whole = choices.map(({index, finishReason}) => {
+    const {text, logprobs} = texts.get(index);
+    return {index, text, logprobs: asked ? logprobs : undefined, finish_reason: finishReason};
+  });
+  const answer = new Answer(request.kind, context.modelName);
+  response.setHeader('content-type', 'application/json');
+  response.end(JSON.stringify(answer.whole(whole, usageOf(request, choices))));
+}
+
+async function answerStream(request, context, response) {
+  const answer = new Answer(request.kind, context.modelName);
+  const asked = request.numLogprobs !== undefined;
+  const begun = new Set();
+  const send = (value) => {
+    if (response.destroyed) return;
+    if (!response.headersSent) {
+      response.writeHead(200, {'content-type': 'text/event-stream', 'cache-control': 'no-cache'});
+    }
+    response.write(`data: ${typeof value === 'string' ? value : JSON.stringify(value)}\n\n`);
+  };
+  try {
+    const choices = await generate(request, context, response, (choice, {text, logprobs}) => {
+      const {index, finishReason} = choice;
+      if (finishReason === 'error') return;
+      const isFirst = !begun.has(index);
+      begun.add(index);
+      const piece = {index, text, isFirst, finish_reason: finishReason};
+      send(answer.piece({...piece, logprobs: asked ? logprobs : undefined}));
+    });
+    if (request.includeUsage) send(answer.usage(usageOf(request, choices)));
+    send('[DONE]');
+  } catch (error) {
+    if (!response.headersSent) throw error; // a status of its own
+    send(toApiError(error).body);
+  }
+  response.end();
+}
+
+// context: {scheduler, textModel, modelName}. Rejects with ApiError before anything is written.
+export function serveRequest(request, context, response) {
+  return request.stream
+    ? answerStream(request, context, response)
+    : answerWhole(request, context, response);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text of a model: tokenizer and chat template of its Hugging Face directory.
+//
+//   tokenizer.json         the tokenizer
+//   tokenizer_config.json  special tokens and, in most directories, chat_template
+//   chat_template.jinja    the template of newer directories; goes before the other
+import {readFileSync} from 'node:fs';
+import {join} from 'node:path';
+
+import {Template} from '@huggingface/jinja';
+import {Tokenizer} from '@huggingface/tokenizers';
+
+import {ApiError} from './api_error.js';
+
+function readText(directory, name) {
+  try {
+    return readFileSync(join(directory, name), 'utf8');
+  } catch (error) {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function readJson(directory, name) {
+  const text = readText(directory, name);
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${join(directory, name)}: ${error.message}`);
+  }
+}
+
+// A special token is text, or an object that holds it.
+const textOf = (token) => token?.content ?? token ?? undefined;
+
+function templateOf(directory, config) {
+  const own = readText(directory, 'chat_template.jinja');
+  if (own !== undefined) return own;
+  const named = config.chat_template;
+  return Array.isArray(named) ? named.find(({name}) => name === 'default')?.template : named;
+}
+
+export class TextModel {
+  #tokenizer;
+  #template;
+  #specials;
+
+  // Throws Error where tokenizer.json is missing or a file is broken.
+  constructor(directory) {
+    const tokenizer = readJson(directory, 'tokenizer.json');
+    if (!tokenizer) throw new Error(`${join(directory, 'tokenizer.json')}: no such file`);
+    const config = readJson(directory, 'tokenizer_config.json') ?? {};
+    this.#tokenizer = new Tokenizer(tokenizer, config);
+    const template = templateOf(directory, config);
+    if (template !== undefined) this.#template = new Template(template);
+    this.#specials = {};
+    for (const name of ['bos_token', 'eos_token', 'pad_token', 'unk_token']) {
+      this.#specials[name] = textOf(config[name]);
+    }
+  }
+
+  get hasChatTemplate() {
+    return this.#template !== undefined;
+  }
+
+  // Token ids of a text, with those that the tokenizer puts before or behind one.
+  encode(text) {
+    return this.#tokenizer.encode(text).ids;
+  }
+
+  // Token ids of a chat, up to where the assistant's answer begins. Throws ApiError for messages
+  // that the template refuses.
+  encodeChat(messages) {
+    if (!this.#template) {
+      throw new ApiError(400, 'messages: the model has no chat template, use /v1/completions', {
+        param: 'messages',
+        code: 'no_chat_template',
+      });
+    }
+    let text;
+    try {
+      text = this.#template.render({...this.#specials, messages, add_generation_prompt: true});
+    } catch (error) {
+      throw new ApiError(400, `messages: the model's chat template: ${error.message}`, {
+        param: 'messages',
+        code: 'invalid_value',
+      });
+    }
+    // The template has written the special tokens itself.
+    return this.#tokenizer.encode(text, {add_special_tokens: false}).ids;
+  }
+
+  // Text of tokens; special ones have none.
+  decode(tokens) {
+    if (tokens.length === 0) return '';
+    return this.#tokenizer.decode(tokens, {
+      skip_special_tokens: true,
+      clean_up_tokenization_spaces: false,
+    });
+  }
+
+  // One token as it is written, special ones too.
+  tokenText(token) {
+    return this.#tokenizer.decode([token], {clean_up_tokenization_spaces: false});
+  }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduling policy, on a step service that checks what it is asked for.
+import assert from 'node:assert/strict';
+import {describe, test} from 'node:test';
+
+import {Batcher} from '../src/batcher.js';
+import {BlockPool} from '../src/block_pool.js';
+import {Generation} from '../src/generation.js';
+import {FakeService, expectedTokens} from '../testing/fake_service.js';
+
+const blockSize = 4;
+
+function makeGeneration(id, promptLength, maxNewTokens, more = {}) {
+  const prompt = Array.from({length: promptLength}, (_, i) => id * 100 + i);
+  const ends = [];
+  const onEnd = (reason) => ends.push(reason);
+  const onToken = () => false;
+  const made = new Generation({prompt, maxNewTokens, sampling: {}, onToken, onEnd, ...more});
+  return Object.assign(made, {id, ends});
+}
+
+// A batcher with its blocks, the service, and steps in flight.
+function setUp({numBlocks = 64, stepTokens = 16, maxRows = 8} = {}) {
+  const pool = new BlockPool(undefined);
+  pool.release(Array.from({length: numBlocks}, (_, i) => i + 1));
+  const batcher = new Batcher({pool, blockSize, stepTokens, maxRows});
+  return {pool, batcher, service: new FakeService(blockSize), flights: [], numBlocks};
+}
+
+function planOne({batcher, service, flights}) {
+  const planned = batcher.plan({flush: flights.length === 0});
+  if (!planned) return false;
+  flights.push({flight: planned.flight, answer: service.step(planned.request)});
+  return true;
+}
+
+function applyOne({batcher, flights}) {
+  const {flight, answer} = flights.shift();
+  batcher.apply(flight, answer);
+}
+
+// Runs until nothing is left to do, with up to two steps in flight.
+function finish(all, maxSteps = 1000) {
+  for (let i = 0; i < maxSteps; ++i) {
+    if (all.flights.length < 2 && planOne(all)) continue;
+    if (all.flights.length === 0) return;
+    applyOne(all);
+  }
+  assert.fail(`not done after ${maxSteps} steps`);
+}
+
+function checkAll({batcher, pool, service, numBlocks}, generations) {
+  for (const {prompt, tokens, maxNewTokens, ends} of generations) {
+    assert.deepEqual(tokens, expectedTokens(prompt, maxNewTokens));
+    assert.deepEqual(ends, ['length']);
+  }
+  assert.equal(batcher.isEmpty, true);
+  assert.equal(pool.size, numBlocks);
+  assert.equal(service.rows.size, 0);
+}
+
+describe('the batcher', () => {
+  test('prompts are cut into chunks within the tokens of a step', () => {
+    const all = setUp();
+    const shapes = [[50, 5], [3, 7], [1, 1]];
+    const generations = shapes.map(([prompt, count], i) => makeGeneration(i + 1, prompt, count));
+    for (const generation of generations) all.batcher.add(generation);
+    finish(all);
+    checkAll(all, generations);
+    assert.equal(all.service.maxStepTokens, 16);
+  });
+
+  test('rows come and go while others run', () => {
+    const all = setUp();
+    const generations = [];
+    for (let id = 1; id <= 30; ++id) {
+      generations.push(makeGeneration(id, 1 + ((id * 7) % 23), 1 + ((id * 5) % 19)));
+      all.batcher.add(generations.at(-1));
+      planOne(all);
+      if (all.flights.length === 2) applyOne(all);
+    }
+    finish(all);
+    checkAll(all, generations);
+  });
+
+  test('rows beyond the limit wait', () => {
+    const all = setUp({maxRows: 2});
+    const generations = [1, 2, 3, 4].map((id) => makeGeneration(id, 4, 6));
+    for (const generation of generations) all.batcher.add(generation);
+    planOne(all);
+    assert.equal(all.batcher.numResident, 2);
+    finish(all);
+    checkAll(all, generations);
+  });
+
+  test('a row without a block for its next token preempts the youngest', () => {
+    const all = setUp({numBlocks: 7});
+    const generations = [1, 2, 3].map((id) => makeGeneration(id, 4, 16));
+    for (const generation of generations) all.batcher.add(generation);
+    let most = 0;
+    for (let i = 0; i < 400 && (all.flights.length > 0 || i === 0 || !all.batcher.isEmpty); ++i) {
+      if (all.flights.length < 2 && planOne(all)) continue;
+      most = Math.max(most, all.batcher.numWaiting);
+      if (all.flights.length > 0) applyOne(all);
+    }
+    finish(all);
+    assert.ok(most > 0, 'nobody was preempted');
+    checkAll(all, generations);
+  });
+
+  test('a refused step is taken back', () => {
+    const all = setUp();
+    const generations = [makeGeneration(1, 6, 4), makeGeneration(2, 30, 4)];
+    all.batcher.add(generations[0]);
+    planOne(all);
+    applyOne(all);
+    all.batcher.add(generations[1]);
+    const refused = [];
+    for (let i = 0; i < 2; ++i) refused.push(all.batcher.plan({flush: false}).flight);
+    for (const flight of refused.reverse()) all.batcher.undo(flight);
+    assert.equal(all.batcher.numResident, 1);
+    assert.equal(all.batcher.numWaiting, 1);
+    finish(all);
+    checkAll(all, generations);
+  });
+
+  test('a row limit holds until it is raised', () => {
+    const all = setUp();
+    const generations = [makeGeneration(1, 4, 8), makeGeneration(2, 4, 2)];
+    all.batcher.add(generations[0]);
+    planOne(all);
+    all.batcher.limitRows(2);
+    all.batcher.add(generations[1]);
+    planOne(all);
+    assert.equal(all.batcher.numResident, 1);
+    applyOne(all);
+    assert.equal(all.batcher.raiseRowLimit(), true);
+    planOne(all);
+    assert.equal(all.batcher.numResident, 2);
+    finish(all);
+    checkAll(all, generations);
+  });
+
+  test('a cancelled row leaves, and its late tokens are thrown away', () => {
+    const all = setUp();
+    const generation = makeGeneration(1, 4, 100);
+    all.batcher.add(generation);
+    for (let i = 0; i < 2; ++i) planOne(all);
+    applyOne(all);
+    generation.ended = true;
+    const had = generation.tokens.length;
+    finish(all);
+    assert.equal(generation.tokens.length, had);
+    assert.equal(all.batcher.isEmpty, true);
+    assert.equal(all.pool.size, all.numBlocks);
+    assert.equal(all.service.rows.size, 0);
+  });
+
+  test('a row that is refused alone ends with the reason and the others go on', () => {
+    const all = setUp();
+    const errors = [];
+    const bad = makeGeneration(1, 4, 4, {onEnd: (reason, error) => errors.push(reason, error)});
+    const good = makeGeneration(2, 4, 4);
+    for (const generation of [bad, good]) all.batcher.add(generation);
+    const {request, flight} = all.batcher.plan({flush: true});
+    const answer = all.service.step({
+      ...request,
+      add: request.add.slice(1),
+      chunks: request.chunks.slice(1),
+    });
+    const {row} = request.add[0];
+    all.batcher.apply(flight, {...answer, rowErrors: [{row, code: 3, message: 'for the test'}]});
+    assert.equal(errors[0], 'error');
+    assert.match(errors[1].message, /for the test/);
+    const {request: next, flight: nextFlight} = all.batcher.plan({flush: true});
+    assert.deepEqual(next.drop, [row]);
+    all.batcher.apply(nextFlight, all.service.step({...next, drop: []}));
+    finish(all);
+    checkAll(all, [good]);
+  });
+
+  test('penalties of a row that is computed again see which tokens were sampled', () => {
+    const all = setUp();
+    const sampling = {presencePenalty: 1};
+    const generation = makeGeneration(1, 4, 8, {sampling});
+    generation.tokens.push(5, 6);
+    all.batcher.add(generation);
+    const {request} = all.batcher.plan({flush: true});
+    assert.equal(request.add[0].promptLength, 4);
+    assert.deepEqual(request.chunks[0].tokens, [...generation.prompt, 5, 6]);
+  });
+});
