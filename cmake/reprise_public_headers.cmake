@@ -12,6 +12,7 @@ set(REPRISE_PUBLIC_HEADERS
     engine/decode_engine.h
     engine/engine_info.h
     engine/engine_options.h
+    engine/kv_part.h
     engine/resolved_options.h
     engine/sampling_params.h
     engine/session_info.h

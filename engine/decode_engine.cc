@@ -12,6 +12,8 @@
 #include "engine/diagnostics.h"
 #include "engine/engine_parts.h"
 #include "engine/engine_profiler.h"
+#include "engine/kv_transfer.h"
+#include "engine/memory_copy.h"
 #include "engine/memory_fill.h"
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
@@ -53,6 +55,12 @@ class DecodeEngine::Impl {
   absl::Status CloseSession(SessionId id);
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId id, uint32_t count);
   absl::Status FreeBlocks(SessionId id, std::span<const uint32_t> blocks);
+  absl::Status ReadBlocks(SessionId id, std::span<KvPart> parts, std::vector<std::byte>* contents);
+  absl::Status WriteBlocks(SessionId id, std::span<const KvPart> parts,
+                           std::span<const std::byte> contents);
+  absl::StatusOr<std::vector<uint32_t>> SwapOut(SessionId id, std::span<const uint32_t> blocks);
+  absl::StatusOr<std::vector<uint32_t>> SwapIn(SessionId id, std::span<const uint32_t> swapped);
+  absl::Status FreeSwapped(SessionId id, std::span<const uint32_t> swapped);
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   absl::StatusOr<StepTicket> SubmitJoint(std::span<JointRequest> requests);
   absl::Status Wait(StepTicket ticket, std::span<StepResult> results);
@@ -68,6 +76,9 @@ class DecodeEngine::Impl {
   absl::Status Fault(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What others have written in these blocks is gone before any later step reads them.
   absl::Status ClearOthersTokens(std::span<const uint32_t> blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What became of a call that KvTransfer enqueued for.
+  absl::Status NoteTransfer(const KvTransfer::Fault& fault, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Poison mode: nothing may read these blocks any more.
   absl::Status PoisonFreed(std::span<const uint32_t> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -92,10 +103,13 @@ class DecodeEngine::Impl {
   const std::unique_ptr<const EngineParts> parts_;
   const StepReader reader_;
 
+  // Held by a read or a write of contents from begin to end, taken before mutex_.
+  absl::Mutex transfer_mutex_;
   mutable absl::Mutex mutex_;  // guards parts_->graphs and launches on parts_->stream, too
   RowTable rows_ ABSL_GUARDED_BY(mutex_);
   BlockLedger ledger_ ABSL_GUARDED_BY(mutex_);
   SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
+  KvTransfer transfer_;  // by mutex_, but for what ends under transfer_mutex_ alone
   StepValidator validator_ ABSL_GUARDED_BY(mutex_);
   StepWriter writer_ ABSL_GUARDED_BY(mutex_);
   LaunchBuilder launch_ ABSL_GUARDED_BY(mutex_);
@@ -119,6 +133,7 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
               parts_->diagnostics.accepts_any_context() ? info().limits.block_size : 0),
       // Distinguishes this engine's sessions from those of one before it at the same address.
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
+      transfer_(*parts_, ledger_, sessions_),
       validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
       writer_(parts_->metadata_layout, info().limits.block_size, info().limits.min_shared_tokens,
               info().limits.vocab_size, info().model.eos_token_ids, rows_),
@@ -145,7 +160,9 @@ PoolInfo DecodeEngine::Impl::pool() const {
   return {.block_size = info().limits.block_size,
           .num_blocks = parts_->pool.num_blocks(),
           .free_blocks = ledger_.num_free(),
-          .bytes = parts_->pool.bytes()};
+          .bytes = parts_->pool.bytes(),
+          .swap_blocks = transfer_.swap().num_places(),
+          .free_swap_blocks = transfer_.swap().num_free()};
 }
 
 uint32_t DecodeEngine::Impl::num_resident_rows() const {
@@ -177,6 +194,7 @@ absl::Status DecodeEngine::Impl::CloseSession(SessionId id) {
   absl::MutexLock lock(&mutex_);
   std::vector<uint32_t> freed;
   REPRISE_RETURN_IF_ERROR(sessions_.Close(id, parts_->diagnostics.poison ? &freed : nullptr));
+  transfer_.DropSwapped(id);
   return PoisonFreed(freed);
 }
 
@@ -208,6 +226,7 @@ absl::Status DecodeEngine::Impl::FreeBlocks(SessionId id, std::span<const uint32
   absl::MutexLock lock(&mutex_);
   REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
   REPRISE_RETURN_IF_ERROR(ledger_.Free(id, blocks));
+  session->ForgetImport(blocks);
   session->RemoveBlocks(static_cast<uint32_t>(blocks.size()));
   return PoisonFreed(blocks);
 }
@@ -219,6 +238,71 @@ absl::Status DecodeEngine::Impl::PoisonFreed(std::span<const uint32_t> blocks) {
   if (!status.ok()) return Fault(status);
   for (const uint32_t block : blocks) ledger_.NoteCleared(block);
   return absl::OkStatus();
+}
+
+// ---- blocks that leave the pool and come back ----
+
+absl::Status DecodeEngine::Impl::NoteTransfer(const KvTransfer::Fault& fault,
+                                              const absl::Status& status) {
+  return fault.status.ok() ? status : Fault(fault.status);
+}
+
+absl::Status DecodeEngine::Impl::ReadBlocks(SessionId id, std::span<KvPart> parts,
+                                            std::vector<std::byte>* contents) {
+  absl::MutexLock transfer(&transfer_mutex_);
+  {
+    absl::MutexLock lock(&mutex_);
+    REPRISE_RETURN_IF_ERROR(RefuseFault());
+    KvTransfer::Fault fault;
+    const absl::Status begun = transfer_.BeginRead(id, parts, &fault);
+    REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, begun));
+  }
+  const absl::Status read = transfer_.EndRead(parts, contents);  // without the lock
+  if (read.ok()) return read;
+  absl::MutexLock lock(&mutex_);
+  return Fault(read);
+}
+
+absl::Status DecodeEngine::Impl::WriteBlocks(SessionId id, std::span<const KvPart> parts,
+                                             std::span<const std::byte> contents) {
+  absl::MutexLock transfer(&transfer_mutex_);
+  {
+    absl::MutexLock lock(&mutex_);
+    REPRISE_RETURN_IF_ERROR(RefuseFault());
+    KvTransfer::Fault fault;
+    const absl::Status begun = transfer_.BeginWrite(id, parts, contents, &fault);
+    REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, begun));
+  }
+  const absl::Status written = transfer_.EndWrite();  // without the lock
+  if (written.ok()) return written;
+  absl::MutexLock lock(&mutex_);
+  return Fault(written);
+}
+
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::SwapOut(
+    SessionId id, std::span<const uint32_t> blocks) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  KvTransfer::Fault fault;
+  absl::StatusOr<std::vector<uint32_t>> swapped = transfer_.SwapOut(id, blocks, &fault);
+  REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, swapped.status()));
+  REPRISE_RETURN_IF_ERROR(PoisonFreed(blocks));
+  return swapped;
+}
+
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::SwapIn(
+    SessionId id, std::span<const uint32_t> swapped) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  KvTransfer::Fault fault;
+  absl::StatusOr<std::vector<uint32_t>> blocks = transfer_.SwapIn(id, swapped, &fault);
+  REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, blocks.status()));
+  return blocks;
+}
+
+absl::Status DecodeEngine::Impl::FreeSwapped(SessionId id, std::span<const uint32_t> swapped) {
+  absl::MutexLock lock(&mutex_);
+  return transfer_.FreeSwapped(id, swapped);
 }
 
 // ---- faults and refusals ----
@@ -334,6 +418,12 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(std::span<JointReque
 }
 
 absl::Status DecodeEngine::Impl::Launch(InFlightStep* step) {
+  // On the stream ahead of the first replay rather than in its graph: a step without copies, and
+  // nearly all are, has no node for them.
+  if (!launch_.copies().empty() && parts_->simulated == nullptr) {
+    REPRISE_RETURN_IF_ERROR(
+        CopyBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, launch_.copies()));
+  }
   REPRISE_RETURN_IF_ERROR(LaunchReplay(launch_.mode(), launch_.first(), &step->first));
   for (uint32_t i = 1; i < step->num_replays; ++i)
     REPRISE_RETURN_IF_ERROR(LaunchReplay(launch_.mode(), launch_.repeat(), &step->repeat));
@@ -490,6 +580,25 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AllocateBlocks(SessionId ses
 }
 absl::Status DecodeEngine::FreeBlocks(SessionId session, std::span<const uint32_t> blocks) {
   return impl_->FreeBlocks(session, blocks);
+}
+absl::Status DecodeEngine::ReadBlocks(SessionId session, std::span<KvPart> parts,
+                                      std::vector<std::byte>* contents) {
+  return impl_->ReadBlocks(session, parts, contents);
+}
+absl::Status DecodeEngine::WriteBlocks(SessionId session, std::span<const KvPart> parts,
+                                       std::span<const std::byte> contents) {
+  return impl_->WriteBlocks(session, parts, contents);
+}
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::SwapOut(SessionId session,
+                                                            std::span<const uint32_t> blocks) {
+  return impl_->SwapOut(session, blocks);
+}
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::SwapIn(SessionId session,
+                                                           std::span<const uint32_t> swapped) {
+  return impl_->SwapIn(session, swapped);
+}
+absl::Status DecodeEngine::FreeSwapped(SessionId session, std::span<const uint32_t> swapped) {
+  return impl_->FreeSwapped(session, swapped);
 }
 absl::StatusOr<StepTicket> DecodeEngine::Submit(const StepRequest& request) {
   return impl_->Submit(request);

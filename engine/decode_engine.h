@@ -31,6 +31,7 @@
 #ifndef REPRISE_ENGINE_DECODE_ENGINE_H_
 #define REPRISE_ENGINE_DECODE_ENGINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -41,6 +42,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
+#include "engine/kv_part.h"
 #include "engine/session_info.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
@@ -99,6 +101,40 @@ class DecodeEngine {
   // Errors: all or nothing; InvalidArgument / PermissionDenied (id not held by the session, or
   // named twice), FailedPrecondition (a resident row's table names it).
   absl::Status FreeBlocks(SessionId session, std::span<const uint32_t> blocks);
+
+  // What leaves the pool and comes back (docs/kv.md). All of it is in order with steps: it sees
+  // what steps that were submitted before have written, and later steps see what it writes. Errors
+  // (nothing changed) of all five: NotFound session; what is said of FreeBlocks for blocks that are
+  // not the session's; OutOfRange for none or more than kMaxKvBlocksPerCall; Unavailable after a
+  // device fault.
+
+  // Contents of parts of blocks, one behind the other, appended to `contents`; says in each part
+  // how many tokens it has: those that the session has written since it was given the block, steps
+  // in flight included. Waits for the device. Errors: OutOfRange layers, more than
+  // info().max_kv_transfer_bytes of whole blocks; FailedPrecondition in a simulation; Internal,
+  // DeadlineExceeded (device fault, sticky).
+  absl::Status ReadBlocks(SessionId session, std::span<KvPart> parts,
+                          std::vector<std::byte>* contents);
+  // Writes parts of blocks; waits for the device. A block's layers come in ascending order, from
+  // layer 0 on, one block of a session at a time; with the last of them the session has written
+  // num_tokens tokens there, and until then none. Errors, beside ReadBlocks's: InvalidArgument
+  // contents of another size; OutOfRange tokens; FailedPrecondition layers out of order, or a block
+  // that a resident row's table names.
+  absl::Status WriteBlocks(SessionId session, std::span<const KvPart> parts,
+                           std::span<const std::byte> contents);
+
+  // Moves blocks to swap space and frees them. What they are called there, in their order, is the
+  // session's alone until SwapIn or FreeSwapped names it or the session ends. Does not wait. Errors
+  // besides: ResourceExhausted swap space; FreeBlocks's.
+  absl::StatusOr<std::vector<uint32_t>> SwapOut(SessionId session,
+                                                std::span<const uint32_t> blocks);
+  // Takes blocks from the pool and moves contents back, in the order of `swapped`; what the session
+  // had written in a block, it has again. Errors besides: OutOfRange, PermissionDenied (not the
+  // session's), InvalidArgument (named twice); AllocateBlocks's.
+  absl::StatusOr<std::vector<uint32_t>> SwapIn(SessionId session,
+                                               std::span<const uint32_t> swapped);
+  // Forgets swapped blocks. Errors: SwapIn's about `swapped`.
+  absl::Status FreeSwapped(SessionId session, std::span<const uint32_t> swapped);
 
   // Validates, writes the metadata ring, launches one graph per step. Allocates nothing,
   // synchronises nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine_options.h"
+#include "engine/kv_part.h"
 #include "graphs/graph_manager.h"
 #include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
@@ -24,14 +25,19 @@ struct PoolInfo {
   uint32_t num_blocks = 0;   // usable ids are 1 .. num_blocks - 1; block 0 is the scratch block
   uint32_t free_blocks = 0;  // right now
   uint64_t bytes = 0;        // of the whole pool
+  // Swap space, in blocks.
+  uint32_t swap_blocks = 0;
+  uint32_t free_swap_blocks = 0;
 };
 
-// Bytes on the device, exact for what we allocate, measured for what the driver takes.
+// Bytes on the device unless it says otherwise, exact for what we allocate, measured for what the
+// driver takes.
 struct MemoryInfo {
   uint64_t weights_bytes = 0;
   uint64_t kv_cache_bytes = 0;
   uint64_t workspace_bytes = 0;  // activations, plan, resident rows
   uint64_t graphs_bytes = 0;     // the driver's share for captured graphs
+  uint64_t swap_bytes = 0;       // pinned memory of the host for swapped blocks
 };
 
 // The tree by which attention's plan decides, from the step on that is submitted next.
@@ -50,6 +56,9 @@ struct EngineInfo {
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
   LinearPolicy linear = LinearPolicy::kRowMajor;    // what runs: never kTuned
   kernels::StepLimits limits;  // min_shared_tokens: 0 where no kernel reads shared tokens once
+  KvShape kv;                  // of what ReadBlocks and WriteBlocks move
+  // Of one ReadBlocks or WriteBlocks; room for one layer of a block at least.
+  uint64_t max_kv_transfer_bytes = 0;
   MemoryInfo memory;
   std::vector<graphs::CapturedBucket> decode_buckets;  // capacity in rows
   std::vector<graphs::CapturedBucket> mixed_buckets;   // capacity in query tokens

@@ -48,6 +48,8 @@ struct DecodeEngineOptions {
   uint32_t block_size = 16;  // tokens of a KV block; any value >= 1
   // Of the pool; 0: what memory_fraction of the device leaves (host: 256 MiB).
   uint64_t kv_cache_bytes = 0;
+  // Of the host's pinned memory, for KV blocks that SwapOut moves there. 0: none.
+  uint64_t swap_bytes = 0;
   double memory_fraction = 0.9;              // of the device's memory that Reprise may use in all
   uint32_t max_rows = 256;                   // resident rows
   uint32_t max_context_length = 0;           // tokens; 0: the model's limit

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine_parts.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/engine_setup.h"
 #include "engine/memory_fill.h"
 #include "kernels/plan/plan.h"
@@ -13,6 +15,11 @@ namespace reprise::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// With what goes around it below the 4 MiB that gRPC's clients take where nothing else is set.
+constexpr uint64_t kKvTransferBytes = uint64_t{3} << 20;
+// Places times layers stay below 2^32.
+constexpr uint64_t kMaxSwapPlaces = uint64_t{1} << 22;
 
 uint64_t NanosecondsSince(Clock::time_point begin) {
   return static_cast<uint64_t>(
@@ -28,6 +35,7 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
   REPRISE_RETURN_IF_ERROR(parts->Load(source, options, progress));
   REPRISE_RETURN_IF_ERROR(parts->CreateRings());
   REPRISE_RETURN_IF_ERROR(parts->CreatePool());
+  REPRISE_RETURN_IF_ERROR(parts->CreateTransferMemory());
   REPRISE_RETURN_IF_ERROR(parts->FillPool());
   REPRISE_RETURN_IF_ERROR(parts->Capture(progress));
   return parts;
@@ -138,6 +146,32 @@ absl::Status EngineParts::CreatePool() {
     REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::Create(device, geometry, blocks));
   }
   info.memory.kv_cache_bytes = pool.bytes();
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::CreateTransferMemory() {
+  const models::KvGeometry& geometry = pool.geometry();
+  info.kv = {.num_layers = static_cast<uint32_t>(geometry.num_layers),
+             .num_kv_heads = static_cast<uint32_t>(geometry.num_kv_heads),
+             .head_dim = static_cast<uint32_t>(geometry.head_dim),
+             .block_size = static_cast<uint32_t>(geometry.block_size),
+             .dtype = geometry.dtype};
+  info.max_kv_transfer_bytes = std::max(kKvTransferBytes, info.kv.WholeBytesOf({.num_layers = 1}));
+  const uint64_t places = options.swap_bytes / geometry.BlockBytes();
+  if (options.swap_bytes != 0 && (places == 0 || places > kMaxSwapPlaces)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "swap_bytes: got ", options.swap_bytes, ", ", places, " KV blocks of ",
+        geometry.BlockBytes(), " bytes; allowed: 0, or 1 to ", kMaxSwapPlaces, " blocks"));
+  }
+  num_swap_places = static_cast<uint32_t>(places);
+  if (diagnostics.simulation != nullptr) return absl::OkStatus();
+  REPRISE_ASSIGN_OR_RETURN(kv_staging,
+                           runtime::MappedBuffer::Create(device, info.max_kv_transfer_bytes));
+  REPRISE_ASSIGN_OR_RETURN(kv_notice, runtime::MappedBuffer::Create(device, sizeof(uint64_t)));
+  if (places == 0) return absl::OkStatus();
+  info.memory.swap_bytes = places * geometry.BlockBytes();
+  REPRISE_ASSIGN_OR_RETURN(swap_space,
+                           runtime::MappedBuffer::Create(device, info.memory.swap_bytes));
   return absl::OkStatus();
 }
 

@@ -23,6 +23,7 @@
 #include "models/model_source.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "runtime/memory/mapped_ring.h"
 
 namespace reprise::engine {
@@ -58,6 +59,10 @@ class EngineParts {
   runtime::MappedRing metadata;
   runtime::MappedRing results;
   models::KvPool pool;
+  runtime::MappedBuffer kv_staging;  // contents of blocks on their way; none where simulated
+  runtime::MappedBuffer kv_notice;   // one word: KvTransfer's notices
+  runtime::MappedBuffer swap_space;  // num_swap_places blocks as they lie in the pool
+  uint32_t num_swap_places = 0;
   std::unique_ptr<SimulatedDecoder> simulated;  // nullptr: the decoder runs
   std::unique_ptr<StepGraphs> graphs;
 
@@ -71,6 +76,7 @@ class EngineParts {
   absl::Status LoadAttentionTree();
   absl::Status CreateRings();
   absl::Status CreatePool();
+  absl::Status CreateTransferMemory();
   absl::Status FillPool();
   absl::Status Capture(const ProgressFn& progress);
   StepProgram ProgramOn(const models::KvPool& program_pool) const;

@@ -19,6 +19,7 @@ struct SessionInfo {
 struct SessionUse {
   uint32_t num_rows = 0;       // resident
   uint32_t num_blocks = 0;     // KV blocks
+  uint32_t num_swapped = 0;    // that wait in swap space
   uint64_t last_sequence = 0;  // of the request that was submitted last; 0: none was
 };
 
@@ -28,8 +29,9 @@ using AccountId = uint32_t;
 // What one session, or all of an account together, may hold at a time of what all share. 0: as much
 // as there is.
 struct SessionLimits {
-  uint32_t max_rows = 0;    // resident rows
-  uint32_t max_blocks = 0;  // KV blocks
+  uint32_t max_rows = 0;     // resident rows
+  uint32_t max_blocks = 0;   // KV blocks
+  uint32_t max_swapped = 0;  // KV blocks in swap space; of a session alone
 };
 
 }  // namespace reprise::engine

@@ -30,6 +30,7 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
               .epoch = session.epoch,
               .sequence = sequence,
               .drop = draft.drop,
+              .copies = draft.copies,
               .add = add_,
               .append = append_,
               .masks = masks_,

@@ -60,6 +60,7 @@ struct StepDraft {
   std::vector<Prefix> prefixes = {};
   uint32_t num_steps = 1;
   bool isolate_bad_rows = false;
+  std::vector<BlockCopy> copies = {};
 };
 
 // The request that a draft stands for. Valid as long as the draft is, unchanged.

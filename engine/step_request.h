@@ -6,7 +6,7 @@
 // A step names rows. A row is one sequence being generated; it stays resident on the device between
 // steps (block table, context length, last token, sampling state). Row ids are the caller's own
 // numbers, unique within its session. Within one step the operations apply in this order: drop,
-// add, append, masks, prefixes, then the rows that run (chunks, continues).
+// copies, add, append, masks, prefixes, then the rows that run (chunks, continues).
 #ifndef REPRISE_ENGINE_STEP_REQUEST_H_
 #define REPRISE_ENGINE_STEP_REQUEST_H_
 
@@ -20,6 +20,16 @@
 #include "engine/session_info.h"
 
 namespace reprise::engine {
+
+// Copies a KV block, all layers of it, before any row of the step runs: what a row needs that forks
+// in the middle of a block, and what shares the blocks before it. Both are the session's; tokens of
+// `source` were written by earlier steps; `destination` is in the table of no row that is resident
+// once the step's drops are done, and in no other copy. From this step on the session has written
+// there what it had in `source`, and no more.
+struct BlockCopy {
+  uint32_t source = 0;
+  uint32_t destination = 0;
+};
 
 // Makes a row resident. It runs in this step only if a chunk names it too. blocks: its block table
 // so far; position p lives in blocks[p / block_size]. context_length: how many tokens' KV those
@@ -89,6 +99,7 @@ struct StepRequest {
   uint64_t epoch = 0;     // of the session, from OpenSession
   uint64_t sequence = 0;  // 1 for the session's first step, then +1 each
   std::span<const uint32_t> drop;
+  std::span<const BlockCopy> copies = {};  // at most limits.max_rows
   std::span<const RowAdd> add;
   std::span<const RowAppend> append;
   std::span<const RowMask> masks = {};
@@ -114,10 +125,10 @@ struct StepRequest {
   // A row with an entry that is wrong is refused alone: all that the request says of the row is
   // left out, nothing of the row changes, the result names it (StepResult::refused_rows), and the
   // rest runs. Where false, the whole request is refused. What is no row's fault refuses all of it
-  // in either case: order, num_steps, limits of what is left, prefix groups that are wrong in
-  // themselves, more than max_rows bad rows. A row that is named twice where once is allowed is one
-  // bad row. Of rows that would write to one block none runs. In a new prefix group a row is bad
-  // whose table differs from that of the group's first row.
+  // in either case: order, copies, num_steps, limits of what is left, prefix groups that are wrong
+  // in themselves, more than max_rows bad rows. A row that is named twice where once is allowed is
+  // one bad row. Of rows that would write to one block none runs. In a new prefix group a row is
+  // bad whose table differs from that of the group's first row.
   bool isolate_bad_rows = false;
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/attention/instances.h"
+#include "kernels/block_copy/instances.h"
 #include "kernels/embedding/instances.h"
 #include "kernels/fill/instances.h"
 #include "kernels/linear/instances.h"
@@ -34,6 +35,7 @@
   OP(X, REPRISE_SILU_MUL_INSTANCES, kSiluMulInstances)         \
   OP(X, REPRISE_SAMPLE_INSTANCES, kSampleInstances)            \
   OP(X, REPRISE_FILL_INSTANCES, kFillInstances)                \
+  OP(X, REPRISE_BLOCK_COPY_INSTANCES, kBlockCopyInstances)     \
   OP(X, REPRISE_STAMP_INSTANCES, kStampInstances)              \
   OP(X, REPRISE_MEMORY_PROBE_INSTANCES, kMemoryProbeInstances) \
   OP(X, REPRISE_PAGE_WALK_INSTANCES, kPageWalkInstances)

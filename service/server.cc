@@ -141,7 +141,8 @@ class Server::Impl {
                 .max_resume_grace_ms = options.max_resume_grace_ms,
                 .allow_attention_trees = options.allow_attention_trees,
                 .allow_administration = options.allow_administration,
-                .joint = options.joint},
+                .joint = options.joint,
+                .model = options.model},
                callers_),
         health_([this] { return steps_.IsServing(); }),
         reflection_([this](const grpc::CallbackServerContext& context) {

@@ -61,6 +61,9 @@ struct ServerOptions {
   // Whether whoever reaches the server may list and evict sessions. With identities their roles say
   // so.
   bool allow_administration = false;
+  // Which model is served: ModelFingerprint of its source. "": nobody knows, and contents of KV
+  // blocks are neither read nor written.
+  std::string model = {};
   // Which steps of different sessions run in one replay.
   JointLimits joint = {};
   // Connections, and what may come in on each before it is a call.

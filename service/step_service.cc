@@ -13,6 +13,9 @@
 #include "runtime/status_macros.h"
 #include "service/clock.h"
 #include "service/end_session.h"
+#include "service/kv/kv_call.h"
+#include "service/kv/kv_wire.h"
+#include "service/kv/swap_calls.h"
 #include "service/out_of_memory.h"
 #include "service/session_admin.h"
 #include "service/status.h"
@@ -63,7 +66,8 @@ struct StepService::Attached {
              service.memory_,
              service.telemetry_,
              service.max_resume_grace_ms_,
-             service.recorder_} {
+             service.recorder_},
+        kv{.model = service.model_} {
     for (Account& account : service.callers_.accounts()) {
       const Quota& quota = account.identity.quota;
       account.engine_account =
@@ -73,6 +77,7 @@ struct StepService::Attached {
 
   StepPipeline pipeline;
   const ServiceHost host;
+  KvService kv;
 };
 
 StepService::StepService(const ServiceLimits& limits, Callers& callers)
@@ -81,6 +86,7 @@ StepService::StepService(const ServiceLimits& limits, Callers& callers)
       allow_attention_trees_(limits.allow_attention_trees),
       allow_administration_(limits.allow_administration),
       joint_(limits.joint),
+      model_(limits.model),
       callers_(callers),
       memory_(limits.max_waiting_bytes, limits.max_message_bytes),
       sessions_(limits.max_sessions, limits.session) {
@@ -235,6 +241,58 @@ grpc::ServerUnaryReactor* StepService::Free(grpc::CallbackServerContext* context
                                                   {"Free", Role::kStep, &StepService::Free});
 }
 
+template <typename Call>
+grpc::ServerUnaryReactor* StepService::StartKvCall(grpc::CallbackServerContext* context,
+                                                   const char* name,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  Account* account = nullptr;
+  const absl::Status allowed = CatchOutOfMemory([&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(account, callers_.Authorize(*context, Role::kStep, name));
+    return absl::OkStatus();
+  });
+  if (!allowed.ok()) {
+    telemetry_.NoteDenied(allowed);
+    return Finish(context, allowed);
+  }
+  Attached* serving = attached();
+  if (serving == nullptr) return Finish(context, Loading());
+  return Call::Start(serving->host, serving->kv, *account, *request, response);
+}
+
+grpc::ServerUnaryReactor* StepService::ReadBlocks(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return StartKvCall<ReadBlocksCall>(context, "ReadBlocks", request, response);
+}
+
+grpc::ServerUnaryReactor* StepService::WriteBlocks(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return StartKvCall<WriteBlocksCall>(context, "WriteBlocks", request, response);
+}
+
+grpc::ServerUnaryReactor* StepService::SwapOut(grpc::CallbackServerContext* context,
+                                               const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
+  return Unary<v1::SwapOutRequest, v1::SwapOutResponse>(
+      context, request, response, {"SwapOut", Role::kStep, &StepService::SwapOut});
+}
+
+grpc::ServerUnaryReactor* StepService::SwapIn(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* response) {
+  return Unary<v1::SwapInRequest, v1::SwapInResponse>(
+      context, request, response, {"SwapIn", Role::kStep, &StepService::SwapIn});
+}
+
+grpc::ServerUnaryReactor* StepService::FreeSwapped(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return Unary<v1::FreeSwappedRequest, v1::FreeSwappedResponse>(
+      context, request, response, {"FreeSwapped", Role::kStep, &StepService::FreeSwapped});
+}
+
 grpc::ServerUnaryReactor* StepService::SetAttentionTree(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* response) {
@@ -263,6 +321,7 @@ absl::Status StepService::Describe(const Account& /*account*/,
   const engine::DecodeEngine& engine = attached()->host.engine;
   DescribeToWire(engine.info(), engine.pool(), engine.attention_tree(), max_message_bytes_,
                  response);
+  KvLayoutToWire(engine.info().kv, model_, response->mutable_kv_layout());
   return absl::OkStatus();
 }
 
@@ -294,6 +353,27 @@ absl::Status StepService::Free(const Account& account, const v1::FreeRequest& re
   if (recording != nullptr) recording->AddFree(request);
   response->set_free_blocks(engine.pool().free_blocks);
   return absl::OkStatus();
+}
+
+absl::Status StepService::SwapOut(const Account& account, const v1::SwapOutRequest& request,
+                                  v1::SwapOutResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::SwapOut(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::SwapIn(const Account& account, const v1::SwapInRequest& request,
+                                 v1::SwapInResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::SwapIn(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::FreeSwapped(const Account& account, const v1::FreeSwappedRequest& request,
+                                      v1::FreeSwappedResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::FreeSwapped(attached()->host, *session, request, response);
 }
 
 absl::Status StepService::SetAttentionTree(const Account& /*account*/,

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -42,15 +43,20 @@ struct ServiceLimits {
   bool allow_attention_trees = false;
   bool allow_administration = false;
   JointLimits joint = {};
+  std::string model = {};  // its fingerprint; see ServerOptions
 };
 
+using RawKvService = v1::StepService::WithRawCallbackMethod_ReadBlocks<
+    v1::StepService::WithRawCallbackMethod_WriteBlocks<
+        v1::StepService::WithRawCallbackMethod_SwapOut<
+            v1::StepService::WithRawCallbackMethod_SwapIn<
+                v1::StepService::WithRawCallbackMethod_FreeSwapped<v1::StepService::Service>>>>>;
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
         v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
             v1::StepService::WithRawCallbackMethod_SetAttentionTree<
                 v1::StepService::WithRawCallbackMethod_ListSessions<
-                    v1::StepService::WithRawCallbackMethod_EvictSession<
-                        v1::StepService::Service>>>>>>>>;
+                    v1::StepService::WithRawCallbackMethod_EvictSession<RawKvService>>>>>>>>;
 
 class StepService final : public RawStepService {
  public:
@@ -99,6 +105,21 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* EvictSession(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ReadBlocks(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* WriteBlocks(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SwapOut(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SwapIn(grpc::CallbackServerContext* context,
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* FreeSwapped(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
 
  private:
   struct Attached;
@@ -113,6 +134,17 @@ class StepService final : public RawStepService {
                                 v1::SetAttentionTreeResponse* response);
   absl::Status Free(const Account& account, const v1::FreeRequest& request,
                     v1::FreeResponse* response);
+  absl::Status SwapOut(const Account& account, const v1::SwapOutRequest& request,
+                       v1::SwapOutResponse* response);
+  absl::Status SwapIn(const Account& account, const v1::SwapInRequest& request,
+                      v1::SwapInResponse* response);
+  absl::Status FreeSwapped(const Account& account, const v1::FreeSwappedRequest& request,
+                           v1::FreeSwappedResponse* response);
+  // A call that waits its turn to read or write contents of blocks.
+  template <typename Call>
+  grpc::ServerUnaryReactor* StartKvCall(grpc::CallbackServerContext* context, const char* name,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response);
   // Of servers without identities; elsewhere the role has been asked for.
   absl::Status CheckAdministration() const;
   absl::Status ListSessions(const Account& account, const v1::ListSessionsRequest& request,
@@ -142,6 +174,7 @@ class StepService final : public RawStepService {
   const bool allow_attention_trees_;
   const bool allow_administration_;
   const JointLimits joint_;
+  const std::string model_;
   Callers& callers_;
   Admission admission_;
   MemoryBudget memory_;

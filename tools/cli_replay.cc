@@ -66,6 +66,8 @@ std::string EndText(const service::Recording& recording, const RecordedSession& 
       return "stopped when it could not be written; the session went on";
     case v1::RECORD_END_REASON_OVERFLOW:
       return "stopped when records came too fast; the session went on";
+    case v1::RECORD_END_REASON_KV_CALL:
+      return "stopped when the session wrote contents of KV blocks or used swap space";
     default:
       return "";
   }

@@ -18,6 +18,7 @@
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "service/identity/identity_file.h"
+#include "service/kv/model_fingerprint.h"
 #include "service/message_bounds.h"
 #include "service/server.h"
 #include "service/transport/listen_address.h"
@@ -190,6 +191,10 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   service::ServerOptions options = flags.server;
   options.commit = commit;
   options.record.source = flags.engine.source;
+  // A simulated device has no KV contents, and its model no weights.
+  if (!flags.engine.device.choice.simulated) {
+    REPRISE_ASSIGN_OR_RETURN(options.model, service::ModelFingerprint(flags.engine.source));
+  }
   if (!flags.identities_file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(options.identities, service::ReadIdentities(flags.identities_file));
   }
@@ -341,6 +346,12 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
             "Rows that one session may have resident; 0: all there are");
   AddOption(app, "--max-session-blocks", &options->session_limits.max_blocks, limit, "N", "0",
             "KV blocks that one session may hold; 0: all there are");
+  AddOption(app, "--max-session-swap", &options->session_limits.max_swapped, limit, "N", "0",
+            "KV blocks that one session may have in swap space; 0: all that it has room for");
+  AddOption(
+      app, "--swap-space", &flags->engine.engine.swap_bytes,
+      [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",
+      "Pinned memory of the host for KV blocks that clients swap out; 0: none");
 }
 
 void AddTimeOptions(CLI::App* app, ServeFlags* flags) {

@@ -48,6 +48,23 @@ class BlockLedger {
     num_written_[block] = std::max(num_written_[block], end);
     writer_[block] = holder_[block];
   }
+  // What is known of a block's contents.
+  struct Written {
+    uint32_t num_tokens = 0;
+    Holder writer = 0;
+  };
+  Written written(uint32_t block) const { return {num_written_[block], writer_[block]}; }
+  // Takes back what was noted since `written` was asked for.
+  void Restore(uint32_t block, const Written& written) {
+    num_written_[block] = written.num_tokens;
+    writer_[block] = written.writer;
+  }
+  // All of the block is its holder's from now on, who has written so many tokens: it was
+  // overwritten as a whole.
+  void NoteReplaced(uint32_t block, uint32_t num_tokens) {
+    num_written_[block] = num_tokens;
+    writer_[block] = holder_[block];
+  }
   // Whether tokens of somebody else than its holder may be in the block.
   bool HasOthersTokens(uint32_t block) const {
     return writer_[block] != 0 && writer_[block] != holder_[block];

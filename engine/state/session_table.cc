@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/state/session_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/check.h"
 #include "runtime/status_macros.h"
@@ -59,6 +61,10 @@ void Session::RemoveBlocks(uint32_t count) {
   account->num_blocks -= count;
 }
 
+void Session::ForgetImport(std::span<const uint32_t> blocks) {
+  if (std::ranges::find(blocks, import.block) != blocks.end()) import = {};
+}
+
 void Session::NoteLaunch() {
   ++next_sequence;
   ++in_flight;
@@ -90,6 +96,7 @@ absl::StatusOr<SessionUse> SessionTable::Use(SessionId id) const {
   const Session& session = sessions_.at(id);
   return SessionUse{.num_rows = session.rows.count,
                     .num_blocks = session.num_blocks,
+                    .num_swapped = session.num_swapped,
                     .last_sequence = session.next_sequence - 1};
 }
 

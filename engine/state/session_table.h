@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -28,13 +29,22 @@ struct SessionAccount {
   uint32_t num_blocks = 0;
 };
 
+// A block whose contents come in parts.
+struct BlockImport {
+  uint32_t block = 0;  // 0: none
+  uint32_t next_layer = 0;
+  uint32_t num_tokens = 0;
+};
+
 struct Session {
   uint64_t epoch = 0;
   uint64_t next_sequence = 1;
   uint32_t in_flight = 0;  // steps
   bool closing = false;
   RowList rows;
-  uint32_t num_blocks = 0;  // that it holds
+  uint32_t num_blocks = 0;   // that it holds
+  uint32_t num_swapped = 0;  // of its blocks that wait in swap space
+  BlockImport import;
   SessionLimits limits;
   SessionAccount* account = nullptr;  // never nullptr of one that was opened
 
@@ -47,6 +57,8 @@ struct Session {
   // It was given blocks, or has given them back.
   void AddBlocks(uint32_t count);
   void RemoveBlocks(uint32_t count);
+  // These blocks are no longer its own.
+  void ForgetImport(std::span<const uint32_t> blocks);
   // `rows` has changed since it had `count_before`.
   void NoteRows(uint32_t count_before) { account->num_rows += rows.count - count_before; }
   // Errors: FailedPrecondition on another epoch, or a sequence that is not the next.

@@ -23,6 +23,7 @@ uint64_t Nanoseconds(Clock::duration d) {
 void LaunchBuilder::Begin(const Place& place) {
   place_ = place;
   totals_ = {};
+  copies_.clear();
 }
 
 bool LaunchBuilder::MayJoin(const StepRequest& request) const {
@@ -112,6 +113,8 @@ void LaunchBuilder::BeginStep(const StepRequest& request) {
 
 void LaunchBuilder::Write(const StepRequest& request, Session& session) {
   const StagedStep& staged = parts_.validator.staged();
+  for (const BlockCopy& copy : staged.request->copies)
+    copies_.push_back({.from = copy.source, .to = copy.destination});
   const uint32_t rows_before = session.rows.count;
   parts_.writer.Add(*staged.request, staged, session.rows);
   session.NoteRows(rows_before);

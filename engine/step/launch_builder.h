@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +23,7 @@
 #include "engine/step/validate.h"
 #include "engine/step/write.h"
 #include "engine/step_request.h"
+#include "kernels/block_copy/block_copy_args.h"
 #include "kernels/step/step_limits.h"
 
 namespace reprise::engine {
@@ -50,7 +53,9 @@ class LaunchBuilder {
     absl::Status full = {};  // OK, or what requests are refused with for want of a place
   };
 
-  explicit LaunchBuilder(const Parts& parts) : parts_(parts) {}
+  explicit LaunchBuilder(const Parts& parts) : parts_(parts) {
+    copies_.reserve(parts.limits.max_rows);
+  }
 
   // Forgets the launch before; the new one has no requests yet.
   void Begin(const Place& place);
@@ -66,6 +71,8 @@ class LaunchBuilder {
   ExecutionMode mode() const { return mode_; }
   const StepGraphs::Target& first() const { return first_; }
   const StepGraphs::Target& repeat() const { return repeat_; }
+  // KV blocks to be copied ahead of the first replay.
+  std::span<const kernels::BlockPair> copies() const { return copies_; }
 
  private:
   // Whether its kind is that of the launch's requests, and its session none of theirs.
@@ -87,6 +94,7 @@ class LaunchBuilder {
   ExecutionMode mode_ = ExecutionMode::kReplay;
   uint32_t num_steps_ = 1;
   StepGraphs::Target first_, repeat_;
+  std::vector<kernels::BlockPair> copies_;
 };
 
 }  // namespace reprise::engine

@@ -22,7 +22,8 @@ struct LaunchTotals {
   uint64_t num_sampling_words = 0;
   uint64_t num_logit_rows = 0;
   uint64_t num_prompt_logprobs = 0;
-  bool all_single = true;  // as StagedStep's
+  uint64_t num_copies = 0;  // of blocks
+  bool all_single = true;   // as StagedStep's
 
   // With one request more.
   LaunchTotals With(const StagedStep& staged) const {
@@ -35,6 +36,7 @@ struct LaunchTotals {
     t.num_sampling_words += staged.num_sampling_words;
     t.num_logit_rows += staged.num_logit_rows;
     t.num_prompt_logprobs += staged.num_prompt_logprobs;
+    t.num_copies += staged.num_copies;
     t.all_single &= staged.all_single;
     return t;
   }
@@ -44,7 +46,7 @@ struct LaunchTotals {
     return num_requests <= kMaxJointRequests && num_tokens <= limits.max_step_tokens &&
            num_sampling_words * sizeof(uint32_t) <= limits.max_sampling_bytes &&
            num_logit_rows <= limits.max_logit_rows &&
-           num_prompt_logprobs <= limits.max_prompt_logprobs;
+           num_prompt_logprobs <= limits.max_prompt_logprobs && num_copies <= limits.max_rows;
   }
 };
 

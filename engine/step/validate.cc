@@ -27,6 +27,7 @@ StepValidator::StepValidator(const kernels::StepLimits& limits,
   groups_.reserve(rows.max_rows());
   staying_.reserve(rows.max_rows());
   counts_.reserve(4096);
+  replaced_.reserve(rows.max_rows());
 }
 
 absl::Status StepValidator::Validate(const StepRequest& request, const RowList& list,
@@ -42,6 +43,7 @@ absl::Status StepValidator::Validate(const StepRequest& request, const RowList& 
 absl::Status StepValidator::Attempt(const StepRequest& request, const RowList& list,
                                     uint32_t max_rows) {
   counts_.clear();
+  replaced_.clear();
   absl::Status status;
   try {
     status = Stage(request, list);
@@ -74,6 +76,7 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   staged_.mask_slots.clear();
   staged_.prefix_rows.clear();
   staged_.num_sampling_words = 0;
+  staged_.num_copies = request.copies.size();
   skips_stopped_ = false;
   staged_.num_tokens = 0;
   staged_.num_given_tokens = 0;
@@ -82,6 +85,7 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   REPRISE_RETURN_IF_ERROR(CheckNumSteps(request));
   REPRISE_RETURN_IF_ERROR(StageDrops(request));
   REPRISE_RETURN_IF_ERROR(StopIfBlamed());
+  REPRISE_RETURN_IF_ERROR(StageCopies(request));
   REPRISE_RETURN_IF_ERROR(StageAdds(request));
   REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageAppends(request));
@@ -97,10 +101,10 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   // A continue_all that only finds rows that have stopped may have been sent before that was known.
   if (staged_.runs.empty() && !skips_stopped_ && refused_.empty() && request.drop.empty() &&
       request.add.empty() && request.append.empty() && request.masks.empty() &&
-      request.prefixes.empty()) {
+      request.prefixes.empty() && request.copies.empty()) {
     return absl::InvalidArgumentError(
-        "the step names no row; allowed: at least one drop, add, append, mask, prefix, chunk or "
-        "continue");
+        "the step names no row; allowed: at least one drop, copy, add, append, mask, prefix, chunk "
+        "or continue");
   }
   if (staged_.num_tokens > limits_.max_step_tokens) {
     return absl::OutOfRangeError(absl::StrCat("the step has ", staged_.num_tokens,
@@ -186,6 +190,8 @@ void StepValidator::UndoCounts() {
   for (auto it = counts_.rbegin(); it != counts_.rend(); ++it)
     it->delta > 0 ? ledger_.RemoveRow(it->block) : ledger_.AddRow(it->block);
   counts_.clear();
+  for (const Replaced& replaced : replaced_) ledger_.Restore(replaced.block, replaced.before);
+  replaced_.clear();
 }
 
 absl::Status StepValidator::StageDrops(const StepRequest& request) {

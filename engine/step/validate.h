@@ -66,6 +66,7 @@ struct StagedStep {
   uint64_t num_sampling_words = 0;
   uint64_t num_logit_rows = 0;
   uint64_t num_prompt_logprobs = 0;
+  uint64_t num_copies = 0;  // of blocks
   // Of the request: its num_steps, or fewer where no run may bring a token in the last of them.
   uint32_t num_replays = 1;
   // A decode bucket serves: every run has one query token and no prompt_logprobs.
@@ -127,6 +128,9 @@ class StepValidator {
   absl::Status CheckFreeSlots(const StepRequest& request) const;
   absl::Status StageDrops(const StepRequest& request);
   absl::Status StageDrop(const StepRequest& request, uint32_t row);
+  absl::Status StageCopies(const StepRequest& request);
+  // One copy by itself. Destinations carry the present table_stamp_.
+  absl::Status StageCopy(const BlockCopy& copy);
   absl::Status StageAdds(const StepRequest& request);
   absl::Status StageAdd(const StepRequest& request, size_t index);
   absl::Status StageAppends(const StepRequest& request);
@@ -208,6 +212,11 @@ class StepValidator {
     int delta;
   };
   std::vector<Count> counts_;  // journal of this request's changes to the ledger
+  struct Replaced {
+    uint32_t block;
+    BlockLedger::Written before;
+  };
+  std::vector<Replaced> replaced_;  // the same of blocks that it copies to
 };
 
 }  // namespace reprise::engine

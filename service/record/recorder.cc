@@ -111,6 +111,11 @@ void SessionRecording::AddFree(const v1::FreeRequest& request) {
   Add(&record, now_ns);
 }
 
+void SessionRecording::StopAtKvCall() {
+  shared_->wanted.store(false, std::memory_order_relaxed);
+  shared_->did_kv_call.store(true, std::memory_order_release);
+}
+
 void SessionRecording::Add(v1::SessionRecord* record, uint64_t at_ns) {
   if (!shared_->wanted.load(std::memory_order_relaxed)) return;
   record->set_time_ns(at_ns - started_ns_);
@@ -206,6 +211,11 @@ void Recorder::Turn() {
     if (session->writing && session->lost.load(std::memory_order_acquire))
       Stop(session.get(), v1::RECORD_END_REASON_OVERFLOW,
            "records came faster than they could be written");
+    // What it had recorded before is taken first.
+    if (session->writing && session->did_kv_call.load(std::memory_order_acquire) &&
+        session->num_taken == session->num_queued.load(std::memory_order_relaxed))
+      Stop(session.get(), v1::RECORD_END_REASON_KV_CALL,
+           "the session wrote contents of KV blocks or used swap space");
   }
   for (Session* session : ended)
     if (session->writing) End(session, v1::RECORD_END_REASON_SESSION_ENDED);

@@ -57,13 +57,16 @@ class SessionRecording {
   };
   void AddAllocate(const v1::AllocateRequest& request, const v1::AllocateResponse& response);
   void AddFree(const v1::FreeRequest& request);
+  // The session did what recordings do not hold: nothing that follows could be repeated.
+  void StopAtKvCall();
 
  private:
   friend class Recorder;
   // What the session's threads and the recorder's have in common.
   struct Shared {
-    std::atomic<bool> wanted = true;       // more records: false once recording has stopped
-    std::atomic<bool> lost = false;        // a record found no place
+    std::atomic<bool> wanted = true;  // more records: false once recording has stopped
+    std::atomic<bool> lost = false;   // a record found no place
+    std::atomic<bool> did_kv_call = false;
     std::atomic<bool> ended = false;       // none comes any more
     std::atomic<uint64_t> num_queued = 0;  // records that have a place in the queue
     // Of the recorder's thread:

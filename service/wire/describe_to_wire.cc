@@ -80,6 +80,9 @@ void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1
   wire->set_max_result_bytes(MaxResultBytes(limits));
   wire->set_min_shared_tokens(limits.min_shared_tokens);
   wire->set_max_steps_per_request(limits.max_steps_per_request);
+  wire->set_max_copies(limits.max_rows);
+  wire->set_max_kv_transfer_bytes(info.max_kv_transfer_bytes);
+  wire->set_max_kv_blocks_per_call(engine::kMaxKvBlocksPerCall);
 }
 
 void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
@@ -114,6 +117,8 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->mutable_pool()->set_num_blocks(pool.num_blocks);
   wire->mutable_pool()->set_free_blocks(pool.free_blocks);
   wire->mutable_pool()->set_bytes(pool.bytes);
+  wire->mutable_pool()->set_swap_blocks(pool.swap_blocks);
+  wire->mutable_pool()->set_free_swap_blocks(pool.free_swap_blocks);
   LimitsToWire(info, max_message_bytes, wire->mutable_limits());
   BucketsToWire(info.decode_buckets, "decode", wire);
   BucketsToWire(info.mixed_buckets, "mixed", wire);
@@ -125,6 +130,7 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->mutable_memory()->set_kv_cache_bytes(info.memory.kv_cache_bytes);
   wire->mutable_memory()->set_workspace_bytes(info.memory.workspace_bytes);
   wire->mutable_memory()->set_graphs_bytes(info.memory.graphs_bytes);
+  wire->mutable_memory()->set_swap_bytes(info.memory.swap_bytes);
   wire->set_rank(0);
   wire->set_world_size(1);
   wire->set_server_version(REPRISE_VERSION);

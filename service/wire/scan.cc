@@ -102,8 +102,7 @@ class Scanner {
     ++head_->num_entries;
     if (++counter->second <= max_entries_) return absl::OkStatus();
     return absl::OutOfRangeError(absl::StrCat(field.name(), ": got more than ", max_entries_,
-                                              " entries, allowed ", max_entries_,
-                                              ", twice max_rows"));
+                                              " entries, allowed ", max_entries_));
   }
 
   bool ReadNumber(WireFormatLite::WireType wire_type, uint64_t* value) {

@@ -23,11 +23,6 @@ std::span<const uint32_t> View(const google::protobuf::RepeatedField<uint32_t>& 
   return {field.data(), static_cast<size_t>(field.size())};
 }
 
-absl::Status NotBuilt(std::string_view field) {
-  return absl::UnimplementedError(
-      absl::StrCat(absl::string_view(field.data(), field.size()), ": not built yet; leave it out"));
-}
-
 std::span<const std::byte> View(const std::string& bytes) {
   return std::as_bytes(std::span(bytes.data(), bytes.size()));
 }
@@ -105,6 +100,20 @@ absl::Status AddsFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
   return absl::OkStatus();
 }
 
+absl::Status CopiesFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
+  scratch->copies.clear();
+  if (wire.copy_blocks_size() % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("copy_blocks: got ", wire.copy_blocks_size(),
+                     " ids, allowed pairs of source and destination"));
+  }
+  for (int i = 0; i < wire.copy_blocks_size(); i += 2) {
+    scratch->copies.push_back(
+        {.source = wire.copy_blocks(i), .destination = wire.copy_blocks(i + 1)});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ModeFromWire(v1::ExecutionMode wire, engine::ExecutionMode* mode) {
   switch (wire) {
     case v1::EXECUTION_MODE_UNSPECIFIED:
@@ -132,8 +141,8 @@ absl::Status CheckEagerSteps(const engine::StepRequest& step) {
 
 absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
                           engine::StepRequest* step) {
-  if (wire.copy_blocks_size() != 0) return NotBuilt("copy_blocks");
   REPRISE_RETURN_IF_ERROR(CheckTraceId(wire.trace_id()));
+  REPRISE_RETURN_IF_ERROR(CopiesFromWire(wire, scratch));
   REPRISE_RETURN_IF_ERROR(AddsFromWire(wire, scratch));
   scratch->append.clear();
   for (const v1::AppendBlocks& append : wire.append()) {
@@ -160,6 +169,7 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   REPRISE_RETURN_IF_ERROR(ModeFromWire(wire.mode(), &step->mode));
   step->sequence = wire.sequence();
   step->drop = View(wire.drop());
+  step->copies = scratch->copies;
   step->add = scratch->add;
   step->append = scratch->append;
   step->masks = scratch->masks;

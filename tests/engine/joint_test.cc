@@ -476,7 +476,8 @@ TEST_P(JointTest, AFullPipelineRefusesEach) {
 }
 
 TEST(JointLimits, CountWhatRequestsBringTogether) {
-  const kernels::StepLimits limits{.max_step_tokens = 64,
+  const kernels::StepLimits limits{.max_rows = 3,
+                                   .max_step_tokens = 64,
                                    .max_logit_rows = 2,
                                    .max_prompt_logprobs = 16,
                                    .max_sampling_bytes = 4096};
@@ -491,6 +492,11 @@ TEST(JointLimits, CountWhatRequestsBringTogether) {
   for (uint32_t i = 0; i < kMaxJointRequests; ++i) many = many.With(StagedStep{});
   EXPECT_TRUE(many.IsWithin(limits));
   EXPECT_FALSE(many.With(StagedStep{}).IsWithin(limits));
+  StagedStep copying;
+  copying.num_copies = 2;
+  totals = LaunchTotals{}.With(copying);
+  EXPECT_TRUE(totals.IsWithin(limits));
+  EXPECT_FALSE(totals.With(copying).IsWithin(limits));
   StagedStep mixed;
   mixed.all_single = false;
   EXPECT_FALSE(many.With(mixed).With(StagedStep{}).all_single);

@@ -129,6 +129,8 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kRandomFill, NoSharedBytes},
     {&kernels::kNanFill, NoSharedBytes},
     {&kernels::kBlockFill, NoSharedBytes},
+    {&kernels::kBlockCopy, NoSharedBytes},
+    {&kernels::kNotifyHost, NoSharedBytes},
     {&kernels::kStamp, NoSharedBytes},
     {&kernels::kMemoryRead, NoSharedBytes},
     {&kernels::kMemoryCopy, NoSharedBytes},

@@ -300,26 +300,22 @@ TEST(StepFromWire, RefusesBiasesThatDoNotPair) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("got 1 numbers for 0 tokens"));
 }
 
-struct NotBuiltCase {
-  std::string field;
-  std::function<void(v1::StepRequest&)> set;
-};
-
-class NotBuiltYet : public ::testing::TestWithParam<NotBuiltCase> {};
-
-TEST_P(NotBuiltYet, IsUnimplementedByName) {
+TEST(StepFromWire, CopiesArePairs) {
   v1::StepRequest wire = FullRequest();
-  GetParam().set(wire);
+  for (const uint32_t block : {3u, 4u, 3u, 9u}) wire.add_copy_blocks(block);
+  StepScratch scratch;
+  engine::StepRequest step;
+  ASSERT_TRUE(StepFromWire(wire, &scratch, &step).ok());
+  ASSERT_EQ(step.copies.size(), 2u);
+  EXPECT_EQ(step.copies[0].source, 3u);
+  EXPECT_EQ(step.copies[0].destination, 4u);
+  EXPECT_EQ(step.copies[1].source, 3u);
+  EXPECT_EQ(step.copies[1].destination, 9u);
+  wire.add_copy_blocks(7);
   const absl::Status status = Convert(wire);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().field + ":"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("copy_blocks: got 5 ids, allowed pairs"));
 }
-
-INSTANTIATE_TEST_SUITE_P(Fields, NotBuiltYet,
-                         ::testing::Values(NotBuiltCase{
-                             "copy_blocks",
-                             [](v1::StepRequest& wire) { wire.add_copy_blocks(0); }}),
-                         [](const auto& info) { return info.param.field; });
 
 TEST(ParseWire, RefusesBytesThatDoNotParse) {
   const grpc::Slice garbage(std::string("\xff\xff\xff\xff garbage"));

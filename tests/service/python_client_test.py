@@ -18,11 +18,13 @@ import os
 import queue
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 import grpc
 
@@ -62,6 +64,8 @@ class Client:
         self.step = unary("Step", pb.StepRequest, pb.StepResponse)
         self.allocate = unary("Allocate", pb.AllocateRequest, pb.AllocateResponse)
         self.free = unary("Free", pb.FreeRequest, pb.FreeResponse)
+        self.read_blocks = unary("ReadBlocks", pb.ReadBlocksRequest, pb.ReadBlocksResponse)
+        self.write_blocks = unary("WriteBlocks", pb.WriteBlocksRequest, pb.WriteBlocksResponse)
         self.step_stream = self.channel.stream_stream(
             "/reprise.v1.StepService/StepStream",
             request_serializer=pb.StepStreamRequest.SerializeToString,
@@ -233,6 +237,40 @@ class StepServiceTest(unittest.TestCase):
                 for row, entry in enumerate(self.reference["prompts"]):
                     self.assertEqual(tokens[row], entry["greedy_tokens"])
 
+    def test_contents_of_blocks_are_as_documented_and_move(self):
+        session = Session(self.client)
+        first, second = session.allocate(2)
+        step = pb.StepRequest(add=[pb.AddRow(row=1, blocks=[first])])
+        step.chunks.add(row=1, tokens=[10, 11, 12, 13, 14], sample=True)
+        session.send(step, 1)
+        token = session.receive().step.rows.token[0]
+        request = pb.ReadBlocksRequest(session=session.token, ranges=[pb.KvRange(block=first)])
+        read = self.client.read_blocks(request, timeout=TIMEOUT_S)
+        described = self.client.describe(pb.DescribeRequest(), timeout=TIMEOUT_S)
+        self.assertEqual(read.layout, described.kv_layout)
+        part = read.parts[0]
+        self.assertEqual(part.num_tokens, 5)
+        width = {"f32": 4, "bf16": 2, "f16": 2}[read.layout.dtype]
+        self.assertEqual(len(part.contents), 2 * part.num_layers * read.layout.num_kv_heads * 5 *
+                         read.layout.head_dim * width)
+        head = struct.pack("<III", part.first_layer, part.num_layers, part.num_tokens)
+        self.assertEqual(part.crc32, zlib.crc32(part.contents, zlib.crc32(head)))
+        part.block = second
+        write = pb.WriteBlocksRequest(session=session.token, layout=read.layout, parts=[part])
+        self.client.write_blocks(write, timeout=TIMEOUT_S)
+        # The same row over the other block: its last token runs anew.
+        step = pb.StepRequest(drop=[1])
+        step.add.add(row=2, blocks=[second], context_length=4)
+        step.chunks.add(row=2, tokens=[14], sample=True)
+        session.send(step, 2)
+        self.assertEqual(session.receive().step.rows.token[0], token)
+        part.crc32 ^= 1
+        damaged = pb.WriteBlocksRequest(session=session.token, layout=read.layout, parts=[part])
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.client.write_blocks(damaged, timeout=TIMEOUT_S)
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.DATA_LOSS)
+        self.assertEqual(session.close(), grpc.StatusCode.OK)
+
     def test_refused_step_is_answered_and_the_stream_goes_on(self):
         session = Session(self.client)
         blocks = session.allocate(2)
@@ -246,8 +284,8 @@ class StepServiceTest(unittest.TestCase):
         bad.copy_blocks[:] = blocks
         session.send(bad, 1)
         error = session.receive().error
-        self.assertEqual(error.code, grpc.StatusCode.UNIMPLEMENTED.value[0])
-        self.assertIn("copy_blocks", error.message)
+        self.assertEqual(error.code, grpc.StatusCode.FAILED_PRECONDITION.value[0])
+        self.assertIn("written no token", error.message)
         del bad.copy_blocks[:]
         bad.add[0].sampling.top_p = 2
         session.send(bad, 1)

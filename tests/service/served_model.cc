@@ -14,12 +14,14 @@
 #include "grpcpp/support/slice.h"
 #include "runtime/check.h"
 #include "runtime/host/host_device.h"
+#include "service/kv/model_fingerprint.h"
 
 namespace reprise::service {
 namespace {
 
-void WriteModel(const std::string& directory) {
+void WriteModel(const std::string& directory, uint64_t seed) {
   testing::TinyModelOptions options;
+  options.seed = seed;
   options.vocab_size = kVocab;
   options.max_position_embeddings = 128;
   const auto written = testing::WriteTinyModel(options, directory);
@@ -29,8 +31,8 @@ void WriteModel(const std::string& directory) {
 
 }  // namespace
 
-TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
-                       uint64_t watchdog_timeout_ms) {
+TinyEngine::TinyEngine(const std::string& directory, int max_delay_us, uint64_t watchdog_timeout_ms,
+                       uint64_t swap_bytes) {
   runtime::DeviceOptions device_options;
   device_options.host_threads = 2;
   auto created_device = runtime::CreateHostDevice(device_options, {.max_us = max_delay_us});
@@ -46,6 +48,7 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
   options.watchdog_timeout_ms = watchdog_timeout_ms;
   options.mixed_buckets = {8, kMaxStepTokens};
   options.max_steps_per_request = kMaxSteps;
+  options.swap_bytes = swap_bytes;
   models::ModelSource source;
   source.directory = directory;
   auto created = engine::DecodeEngine::Create(*device, source, options);
@@ -55,10 +58,15 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us,
 }
 
 ServedModel::ServedModel(const Options& options) {
-  WriteModel(directory_.path());
+  WriteModel(directory_.path(), options.model_seed);
   tiny_ = std::make_unique<TinyEngine>(directory_.path(), options.max_delay_us,
-                                       options.watchdog_timeout_ms);
+                                       options.watchdog_timeout_ms, options.swap_bytes);
   ServerOptions server_options = options.server;
+  if (options.knows_model) {
+    const auto fingerprint = ModelFingerprint({.directory = directory_.path()});
+    EXPECT_TRUE(fingerprint.ok()) << fingerprint.status();
+    server_options.model = fingerprint.value_or("");
+  }
   if (server_options.listen.empty()) {
     server_options.listen = {absl::StrCat("unix:", directory_.path(), "/reprise.sock")};
   }

@@ -36,7 +36,7 @@ constexpr uint32_t kMaxSteps = 8;  // per request
 struct TinyEngine {
   // `max_delay_us`: of the device's kernels, see DeviceOptions.
   explicit TinyEngine(const std::string& directory, int max_delay_us = 0,
-                      uint64_t watchdog_timeout_ms = 30000);
+                      uint64_t watchdog_timeout_ms = 30000, uint64_t swap_bytes = 0);
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<engine::DecodeEngine> engine;
 };
@@ -48,6 +48,9 @@ class ServedModel {
     bool attach = true;    // false: the server stays in "loading"
     int max_delay_us = 0;
     uint64_t watchdog_timeout_ms = 30000;
+    uint64_t swap_bytes = 0;
+    bool knows_model = true;  // the server is told its fingerprint
+    uint64_t model_seed = 1;
   };
   ServedModel() : ServedModel(Options()) {}
   explicit ServedModel(const Options& options);

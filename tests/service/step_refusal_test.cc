@@ -441,20 +441,44 @@ INSTANTIATE_TEST_SUITE_P(
                 "num_steps: got 2 with mode eager, allowed with it: 1"}),
     CaseName);
 
-INSTANTIATE_TEST_SUITE_P(
-    NotBuiltYet, BadSteps,
-    ::testing::Values(BadStep{"CopyBlocks", kUnimplemented,
-                              [](v1::StepRequest& step, const Scene& scene) {
-                                step.add_copy_blocks(scene.own[0]);
-                                step.add_copy_blocks(scene.own[1]);
-                                step.set_continue_all(true);
-                              }},
-                      BadStep{"FieldOfAFutureVersion", kUnimplemented,
-                              [](v1::StepRequest& step, const Scene&) {
-                                step.set_continue_all(true);
-                                step.GetReflection()->MutableUnknownFields(&step)->AddVarint(99, 1);
-                              }}),
-    CaseName);
+INSTANTIATE_TEST_SUITE_P(Copies, BadSteps,
+                         ::testing::Values(BadStep{"OfABlockThatNobodyWrote", kPrecondition,
+                                                   [](v1::StepRequest& step, const Scene& scene) {
+                                                     step.add_copy_blocks(scene.own[0]);
+                                                     step.add_copy_blocks(scene.own[1]);
+                                                     step.set_continue_all(true);
+                                                   },
+                                                   "has written no token in its source"},
+                                           BadStep{"ToItself", kInvalid,
+                                                   [](v1::StepRequest& step, const Scene& scene) {
+                                                     step.add_copy_blocks(scene.own[0]);
+                                                     step.add_copy_blocks(scene.own[0]);
+                                                     step.set_continue_all(true);
+                                                   },
+                                                   "goes to its source"},
+                                           BadStep{"OfScratch", kRange,
+                                                   [](v1::StepRequest& step, const Scene& scene) {
+                                                     step.add_copy_blocks(0);
+                                                     step.add_copy_blocks(scene.own[0]);
+                                                     step.set_continue_all(true);
+                                                   },
+                                                   "block 0 does not exist"},
+                                           BadStep{"WithoutDestination", kInvalid,
+                                                   [](v1::StepRequest& step, const Scene& scene) {
+                                                     step.add_copy_blocks(scene.own[0]);
+                                                     step.set_continue_all(true);
+                                                   },
+                                                   "copy_blocks: got 1 ids, allowed pairs"}),
+                         CaseName);
+
+INSTANTIATE_TEST_SUITE_P(NotBuiltYet, BadSteps,
+                         ::testing::Values(BadStep{
+                             "FieldOfAFutureVersion", kUnimplemented,
+                             [](v1::StepRequest& step, const Scene&) {
+                               step.set_continue_all(true);
+                               step.GetReflection()->MutableUnknownFields(&step)->AddVarint(99, 1);
+                             }}),
+                         CaseName);
 
 }  // namespace
 }  // namespace reprise::service

@@ -259,7 +259,7 @@ TEST(StepStream, RefusedStepIsAnsweredInItsPlace) {
   ASSERT_TRUE(client.Receive(&response));
   EXPECT_TRUE(response.has_step()) << response.ShortDebugString();
   ASSERT_TRUE(client.Receive(&response));
-  EXPECT_EQ(response.error().code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(response.error().code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(response.error().sequence(), bad.sequence());
   // The number of the refused step is free again, so the one behind it came too early.
   ASSERT_TRUE(client.Receive(&response));

@@ -83,6 +83,7 @@ class Replayer {
       REPRISE_RETURN_IF_ERROR(blocks_.Map(row.mutable_blocks(), is_refused_alone));
     for (v1::AppendBlocks& row : *step_.mutable_append())
       REPRISE_RETURN_IF_ERROR(blocks_.Map(row.mutable_blocks(), is_refused_alone));
+    REPRISE_RETURN_IF_ERROR(blocks_.Map(step_.mutable_copy_blocks()));
     REPRISE_RETURN_IF_ERROR(target_.Step(step_, &answer_));
     ++result_.steps;
     if (step_.omit_rows()) ++result_.steps_without_rows;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// KvCall: one ReadBlocks or WriteBlocks: looks at the message, finds its session, waits its turn in
+// the queue, answers. Threads: gRPC calls the reactions, the queue's thread answers. Frees itself
+// when the call is over.
+#ifndef REPRISE_SERVICE_KV_KV_CALL_H_
+#define REPRISE_SERVICE_KV_KV_CALL_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "reprise/v1/step_service.pb.h"
+#include "service/kv/kv_queue.h"
+#include "service/service_host.h"
+
+namespace reprise::service {
+
+// What all of them share; outlives them.
+struct KvService {
+  std::string model;  // its fingerprint; "": not known
+  KvQueue queue = {};
+};
+
+// Request: v1::ReadBlocksRequest or v1::WriteBlocksRequest.
+template <typename Request>
+class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
+ public:
+  // The reactor of a new call, of `account`. `request` and `response` live until it is over.
+  static grpc::ServerUnaryReactor* Start(const ServiceHost& host, KvService& kv,
+                                         const Account& account, const grpc::ByteBuffer& request,
+                                         grpc::ByteBuffer* response);
+
+  void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
+  // After the thread that ended the call has released its lock.
+  void OnDone() override {
+    { const std::lock_guard lock(mutex_); }
+    delete this;
+  }
+  void Run() override;
+
+ private:
+  KvCall(const ServiceHost& host, KvService& kv, grpc::ByteBuffer* response)
+      : host_(host), kv_(kv), response_bytes_(response) {}
+  // Errors end the call.
+  absl::Status Enqueue(const Account& account, const grpc::ByteBuffer& bytes);
+  absl::Status Do();
+
+  const ServiceHost host_;
+  KvService& kv_;
+  grpc::ByteBuffer* const response_bytes_;
+  std::atomic<bool> cancelled_ = false;
+  std::mutex mutex_;  // held while the call is ended
+  std::shared_ptr<ServedSession> session_;
+  MemoryBudget::Charge charge_;  // of the request, then of the answer
+  Request request_;
+};
+
+using ReadBlocksCall = KvCall<v1::ReadBlocksRequest>;
+using WriteBlocksCall = KvCall<v1::WriteBlocksRequest>;
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_KV_KV_CALL_H_

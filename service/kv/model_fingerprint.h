@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which model it is, as far as KV blocks go: two servers with equal fingerprints may hand each
+// other contents of blocks (docs/kv.md). Threads: free functions without state.
+#ifndef REPRISE_SERVICE_KV_MODEL_FINGERPRINT_H_
+#define REPRISE_SERVICE_KV_MODEL_FINGERPRINT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "models/model_source.h"
+
+namespace reprise::service {
+
+// 32 bytes, SHA-256. Of a directory: over config.json and, of every tensor in the order of names,
+// the name, shape, type and up to three samples of 4 KiB: its begin, middle and end. How tensors
+// are spread over files does not count. Of a preset: over its name and seed. Errors: those of
+// reading both.
+absl::StatusOr<std::string> ModelFingerprint(const models::ModelSource& source);
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_KV_MODEL_FINGERPRINT_H_

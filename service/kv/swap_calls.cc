@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/kv/swap_calls.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/status_macros.h"
+
+namespace reprise::service {
+namespace {
+
+std::span<const uint32_t> View(const google::protobuf::RepeatedField<uint32_t>& field) {
+  return {field.data(), static_cast<size_t>(field.size())};
+}
+
+}  // namespace
+
+absl::Status SwapOut(const ServiceHost& host, const ServedSession& session,
+                     const v1::SwapOutRequest& request, v1::SwapOutResponse* response) {
+  SessionRecording* recording = session.recording.get();
+  const SessionRecording::PoolLock order(recording);
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> swapped,
+                           host.engine.SwapOut(session.info.id, View(request.blocks())));
+  if (recording != nullptr) recording->StopAtKvCall();
+  response->mutable_swapped()->Assign(swapped.begin(), swapped.end());
+  const engine::PoolInfo pool = host.engine.pool();
+  response->set_free_blocks(pool.free_blocks);
+  response->set_free_swap_blocks(pool.free_swap_blocks);
+  return absl::OkStatus();
+}
+
+absl::Status SwapIn(const ServiceHost& host, const ServedSession& session,
+                    const v1::SwapInRequest& request, v1::SwapInResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
+                           host.engine.SwapIn(session.info.id, View(request.swapped())));
+  response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
+  const engine::PoolInfo pool = host.engine.pool();
+  response->set_free_blocks(pool.free_blocks);
+  response->set_free_swap_blocks(pool.free_swap_blocks);
+  return absl::OkStatus();
+}
+
+absl::Status FreeSwapped(const ServiceHost& host, const ServedSession& session,
+                         const v1::FreeSwappedRequest& request, v1::FreeSwappedResponse* response) {
+  REPRISE_RETURN_IF_ERROR(host.engine.FreeSwapped(session.info.id, View(request.swapped())));
+  response->set_free_swap_blocks(host.engine.pool().free_swap_blocks);
+  return absl::OkStatus();
+}
+
+}  // namespace reprise::service
