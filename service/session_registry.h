@@ -70,7 +70,7 @@ struct ServedSession {
   const SessionToken token = SessionToken::Random();
   StepQueue queue;
   UnaryAnswers answers;
-  KeptAnswers kept;                               // of the stream that has the session
+  KeptAnswers kept;  // of the stream that has the session
   RecordingSlot recording;
   std::atomic<uint64_t> last_asked_ns = NowNs();  // when a call last named it, or a message came
   // Requests that were answered with a result and, of them, those that shared a replay.
@@ -145,7 +145,8 @@ class SessionRegistry {
   // `stream` waits no more, if it did.
   void StopWaiting(ServedSession& session, const SessionStream& stream);
 
-  // Sessions whose grace time is over. No call finds them any more; the caller ends them.
+  // Sessions whose grace time is over. No call finds them any more; the caller ends them. Where it
+  // throws std::bad_alloc, none has been taken.
   std::vector<std::shared_ptr<ServedSession>> TakeExpired(uint64_t now_ns);
   // From now on no session is detached; those that are: as TakeExpired.
   std::vector<std::shared_ptr<ServedSession>> Drain();

@@ -12,7 +12,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -54,8 +56,10 @@ using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
 
 class StepService final : public RawStepService {
  public:
-  // `callers` must outlive the service.
-  StepService(const ServiceLimits& limits, Callers& callers);
+  // `callers` must outlive the service. `report` is told, on a thread of the service's, that memory
+  // ran out where no call was refused for it; may be empty.
+  StepService(const ServiceLimits& limits, Callers& callers,
+              std::function<void(const std::string&)> report = {});
   // After the gRPC server has shut down.
   ~StepService() override;
 
@@ -135,6 +139,8 @@ class StepService final : public RawStepService {
   // Ends idle streams, streams that have lost their sessions, and sessions whose grace time is
   // over, until the service goes. `timeout`: of idle streams, 0: none.
   void Watch(std::chrono::milliseconds timeout);
+  void LookAround(uint64_t timeout_ns);
+  void TellOutOfMemory();
   void EndExpiredSessions();
 
   const uint64_t max_message_bytes_;
@@ -143,6 +149,7 @@ class StepService final : public RawStepService {
   const bool allow_administration_;
   const JointLimits joint_;
   Callers& callers_;
+  const std::function<void(const std::string&)> report_;
   Admission admission_;
   MemoryBudget memory_;
   SessionRegistry sessions_;
@@ -154,6 +161,9 @@ class StepService final : public RawStepService {
   std::mutex mutex_;
   std::condition_variable stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // The watcher's:
+  std::vector<std::shared_ptr<ServedSession>> expired_;  // not ended yet
+  bool told_out_of_memory_ = false;
   std::thread watcher_;
 };
 
