@@ -143,7 +143,7 @@ class Server::Impl {
                 .allow_administration = options.allow_administration,
                 .joint = options.joint,
                 .model = options.model},
-               callers_),
+               callers_, options.report),
         health_([this] { return steps_.IsServing(); }),
         reflection_([this](const grpc::CallbackServerContext& context) {
           const absl::Status status =
@@ -191,8 +191,11 @@ class Server::Impl {
                             FileDescriptor fd, const ListeningSocket& listening) {
       HandOver(std::move(fd), listening, keepalive_ms);
     };
+    // A recorded session has a file.
+    const uint32_t record_files = recorder_ == nullptr ? 0 : options.max_sessions;
     REPRISE_ASSIGN_OR_RETURN(
         listener_, Listener::Start(std::move(sockets), {.limits = limits,
+                                                        .kept_descriptors = record_files,
                                                         .accept = accept,
                                                         .report = options.report,
                                                         .counters = connection_counters_}));
@@ -215,6 +218,7 @@ class Server::Impl {
     const MetricsSources sources = {
         .telemetry = steps_.telemetry(),
         .connections = *connection_counters_,
+        .recordings = recorder_ == nullptr ? nullptr : &recorder_->counters(),
         .start_time_ns = static_cast<uint64_t>(std::chrono::nanoseconds(since_1970).count()),
         .version = REPRISE_VERSION,
         .commit = options.commit};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "service/out_of_memory.h"
 
 namespace reprise::service {
 namespace {
@@ -161,8 +162,13 @@ std::vector<std::shared_ptr<ServedSession>> SessionRegistry::TakeExpired(uint64_
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<ServedSession>> taken = TakeDetached(
       [now_ns](const ServedSession& session) { return session.detached_until_ns_ <= now_ns; });
-  for (const std::shared_ptr<ServedSession>& session : taken)
-    NoteEnded(*session, Expired(*session));
+  for (const std::shared_ptr<ServedSession>& session : taken) {
+    // Without memory for it, its client is told what any unknown token is.
+    CatchOutOfMemory([&] {
+      NoteEnded(*session, Expired(*session));
+      return absl::OkStatus();
+    }).IgnoreError();
+  }
   return taken;
 }
 

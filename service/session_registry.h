@@ -145,7 +145,8 @@ class SessionRegistry {
   // `stream` waits no more, if it did.
   void StopWaiting(ServedSession& session, const SessionStream& stream);
 
-  // Sessions whose grace time is over. No call finds them any more; the caller ends them.
+  // Sessions whose grace time is over. No call finds them any more; the caller ends them. Where it
+  // throws std::bad_alloc, none has been taken.
   std::vector<std::shared_ptr<ServedSession>> TakeExpired(uint64_t now_ns);
   // From now on no session is detached; those that are: as TakeExpired.
   std::vector<std::shared_ptr<ServedSession>> Drain();

@@ -80,7 +80,8 @@ struct StepService::Attached {
   KvService kv;
 };
 
-StepService::StepService(const ServiceLimits& limits, Callers& callers)
+StepService::StepService(const ServiceLimits& limits, Callers& callers,
+                         std::function<void(const std::string&)> report)
     : max_message_bytes_(limits.max_message_bytes),
       max_resume_grace_ms_(limits.max_resume_grace_ms),
       allow_attention_trees_(limits.allow_attention_trees),
@@ -88,6 +89,7 @@ StepService::StepService(const ServiceLimits& limits, Callers& callers)
       joint_(limits.joint),
       model_(limits.model),
       callers_(callers),
+      report_(std::move(report)),
       memory_(limits.max_waiting_bytes, limits.max_message_bytes),
       sessions_(limits.max_sessions, limits.session) {
   const std::chrono::milliseconds timeout(limits.idle_timeout_ms);
@@ -113,19 +115,43 @@ void StepService::Watch(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   while (!stopping_changed_.wait_for(lock, period, [this] { return stopping_; })) {
     lock.unlock();
-    const uint64_t now_ns = NowNs();
-    if (timeout_ns != 0 && now_ns > timeout_ns) admission_.EndIdleStreams(now_ns - timeout_ns);
-    admission_.CutLostStreams(now_ns - kLostStreamNs);
-    EndExpiredSessions();
+    const absl::Status looked = CatchOutOfMemory([&] {
+      LookAround(timeout_ns);
+      return absl::OkStatus();
+    });
+    // What is left undone is there to be found at the next look.
+    if (!looked.ok()) telemetry_.NoteLookOutOfMemory();
+    if (looked.ok() && telemetry_.looks_out_of_memory() != 0) TellOutOfMemory();
     lock.lock();
   }
+}
+
+void StepService::LookAround(uint64_t timeout_ns) {
+  const uint64_t now_ns = NowNs();
+  if (timeout_ns != 0 && now_ns > timeout_ns) admission_.EndIdleStreams(now_ns - timeout_ns);
+  admission_.CutLostStreams(now_ns - kLostStreamNs);
+  EndExpiredSessions();
+}
+
+// Once, when there is memory again.
+void StepService::TellOutOfMemory() {
+  if (report_ == nullptr || told_out_of_memory_) return;
+  const absl::Status told = CatchOutOfMemory([this] {
+    report_(
+        "the server was out of memory when it looked for sessions to end; it does so now, and "
+        "further times are counted alone (reprise_session_watch_out_of_memory_total)");
+    return absl::OkStatus();
+  });
+  told_out_of_memory_ = told.ok();
 }
 
 void StepService::EndExpiredSessions() {
   const Attached* serving = attached();
   if (serving == nullptr) return;
-  for (const std::shared_ptr<ServedSession>& session : sessions_.TakeExpired(NowNs()))
-    EndSession(serving->host, *session, SessionEnd::kExpired);
+  if (expired_.empty()) expired_ = sessions_.TakeExpired(NowNs());
+  // One by one: where memory runs out in between, the next look goes on with the rest.
+  for (; !expired_.empty(); expired_.pop_back())
+    EndSession(serving->host, *expired_.back(), SessionEnd::kExpired);
 }
 
 void StepService::Attach(engine::DecodeEngine& engine, std::function<void()> on_fault) {
@@ -334,8 +360,16 @@ absl::Status StepService::Allocate(const Account& account, const v1::AllocateReq
   const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
                            engine.AllocateBlocks(session->info.id, request.count()));
-  response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
-  response->set_free_blocks(engine.pool().free_blocks);
+  const absl::Status answered = CatchOutOfMemory([&] {
+    response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
+    response->set_free_blocks(engine.pool().free_blocks);
+    return absl::OkStatus();
+  });
+  if (!answered.ok()) {
+    // Their ids never reach the client.
+    engine.FreeBlocks(session->info.id, blocks).IgnoreError();
+    return answered;
+  }
   if (recording != nullptr) recording->AddAllocate(request, *response);
   return absl::OkStatus();
 }

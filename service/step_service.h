@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -60,8 +61,10 @@ using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
 
 class StepService final : public RawStepService {
  public:
-  // `callers` must outlive the service.
-  StepService(const ServiceLimits& limits, Callers& callers);
+  // `callers` must outlive the service. `report` is told, on a thread of the service's, that memory
+  // ran out where no call was refused for it; may be empty.
+  StepService(const ServiceLimits& limits, Callers& callers,
+              std::function<void(const std::string&)> report = {});
   // After the gRPC server has shut down.
   ~StepService() override;
 
@@ -167,6 +170,8 @@ class StepService final : public RawStepService {
   // Ends idle streams, streams that have lost their sessions, and sessions whose grace time is
   // over, until the service goes. `timeout`: of idle streams, 0: none.
   void Watch(std::chrono::milliseconds timeout);
+  void LookAround(uint64_t timeout_ns);
+  void TellOutOfMemory();
   void EndExpiredSessions();
 
   const uint64_t max_message_bytes_;
@@ -176,6 +181,7 @@ class StepService final : public RawStepService {
   const JointLimits joint_;
   const std::string model_;
   Callers& callers_;
+  const std::function<void(const std::string&)> report_;
   Admission admission_;
   MemoryBudget memory_;
   SessionRegistry sessions_;
@@ -187,6 +193,9 @@ class StepService final : public RawStepService {
   std::mutex mutex_;
   std::condition_variable stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // The watcher's:
+  std::vector<std::shared_ptr<ServedSession>> expired_;  // not ended yet
+  bool told_out_of_memory_ = false;
   std::thread watcher_;
 };
 

@@ -74,12 +74,15 @@ StepStream::~StepStream() = default;
 void StepStream::Exchange::Finished(const absl::Status& status, const engine::StepResult* result) {
   // The stream may be freed as soon as its last exchange is answered, so this call holds it.
   const std::shared_ptr<StepStream> holder = std::move(stream);
+  SessionRecording* recording = status.ok() ? holder->session_->recording.get() : nullptr;
   const absl::Status written = CatchOutOfMemory([&] {
     if (status.ok()) {
       ResultToWire(*result, times, message.step().omit_rows(), response.mutable_step());
       TraceToWire(trace, response.mutable_step());
-      if (SessionRecording* recording = holder->session_->recording.get())
+      if (recording != nullptr) {
         recording->AddStep(times.submitted_ns, message.mutable_step(), response.mutable_step());
+        recording = nullptr;
+      }
     } else {
       ErrorToWire(sequence, status, response.mutable_error());
       TraceToWire(trace, response.mutable_error());
@@ -87,6 +90,8 @@ void StepStream::Exchange::Finished(const absl::Status& status, const engine::St
     answer_charge = holder->host_.memory.ChargeAnswer(response.ByteSizeLong());
     return absl::OkStatus();
   });
+  // It ran, and there was no memory for what it was answered.
+  if (recording != nullptr) recording->Lose(RecordLoss::kOutOfMemory);
   if (status.ok()) holder->session_->NoteResult(result->report);
   holder->host_.telemetry.NoteStep({.call = holder->origin_,
                                     .trace = trace,

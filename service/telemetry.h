@@ -79,6 +79,8 @@ class Telemetry {
   // A call has ended with `status`: counts it where its caller proved no identity, or may not make
   // it; any other status is none of this.
   void NoteDenied(const absl::Status& status);
+  // The watch over idle and expired sessions found no memory for its work, and tries again.
+  void NoteLookOutOfMemory() { looks_out_of_memory_.Add(); }
 
   // nullptr before SetGraphs.
   const StepMetrics* steps() const { return steps_.get(); }
@@ -90,6 +92,7 @@ class Telemetry {
   uint64_t denied(absl::StatusCode code) const {
     return (code == absl::StatusCode::kUnauthenticated ? unauthenticated_ : not_permitted_).value();
   }
+  uint64_t looks_out_of_memory() const { return looks_out_of_memory_.value(); }
   uint64_t sessions_opened() const { return sessions_opened_.value(); }
   uint64_t sessions_refused() const { return sessions_refused_.value(); }
   uint64_t sessions_resumed() const { return sessions_resumed_.value(); }
@@ -108,6 +111,7 @@ class Telemetry {
   Counter sessions_refused_;
   Counter sessions_resumed_;
   Counter rows_refused_;  // alone
+  Counter looks_out_of_memory_;
   std::array<Counter, kNumSessionEnds> sessions_ended_;
 };
 

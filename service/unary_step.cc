@@ -110,10 +110,18 @@ absl::Status UnaryStep::CheckWanted() {
 
 absl::Status UnaryStep::Serialize(const engine::StepResult& result) {
   v1::StepResponse response;
-  ResultToWire(result, times, message_.omit_rows(), &response);
-  TraceToWire(trace_, &response);
-  if (SessionRecording* recording = session_->recording.get())
-    recording->AddStep(times.submitted_ns, &message_, &response);
+  SessionRecording* recording = session_->recording.get();
+  const absl::Status converted = CatchOutOfMemory([&] {
+    ResultToWire(result, times, message_.omit_rows(), &response);
+    TraceToWire(trace_, &response);
+    return absl::OkStatus();
+  });
+  if (!converted.ok()) {
+    // It ran all the same.
+    if (recording != nullptr) recording->Lose(RecordLoss::kOutOfMemory);
+    return converted;
+  }
+  if (recording != nullptr) recording->AddStep(times.submitted_ns, &message_, &response);
   SetReplyTimes(times, NowNs(), response.mutable_ledger());
   *response_bytes_ = SerializeWire(response);
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "runtime/status_macros.h"
 #include "service/record/record_format.h"
@@ -33,7 +34,8 @@ constexpr char kExamples[] =
     "  reprise replay recordings/*.record\n"
     "  reprise replay --connect 127.0.0.1:50061 recordings/*.record\n"
     "\n"
-    "Exits with 0 when every answer was the same, to the bit, and with 1 at the first difference.";
+    "Exits with 0 when every answer was the same, to the bit, and with 1 at the first difference, "
+    "or when a file was skipped because its header is not whole.";
 
 struct ReplayFlags {
   std::vector<std::string> files;
@@ -66,6 +68,8 @@ std::string EndText(const service::Recording& recording, const RecordedSession& 
       return "stopped when it could not be written; the session went on";
     case v1::RECORD_END_REASON_OVERFLOW:
       return "stopped when records came too fast; the session went on";
+    case v1::RECORD_END_REASON_OUT_OF_MEMORY:
+      return "stopped when the server had no memory for a record; the session went on";
     case v1::RECORD_END_REASON_KV_CALL:
       return "stopped when the session wrote contents of KV blocks or used swap space";
     default:
@@ -73,19 +77,40 @@ std::string EndText(const service::Recording& recording, const RecordedSession& 
   }
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<LoadedFile>>> ReadFiles(const ReplayFlags& flags,
-                                                                   Console* console) {
+// What there is to repeat, and files of which nothing is known, which a server left that was killed
+// or had no room as a session began.
+struct LoadedFiles {
   std::vector<std::unique_ptr<LoadedFile>> files;
+  std::vector<std::string> skipped;
+};
+
+// One among several that has no whole header is skipped, and said.
+absl::StatusOr<LoadedFiles> ReadFiles(const ReplayFlags& flags, Console* console) {
+  LoadedFiles loaded;
   for (const std::string& path : flags.files) {
-    REPRISE_ASSIGN_OR_RETURN(service::Recording recording, service::ReadRecording(path));
-    RecordedSession session(recording);
-    const std::string end = EndText(recording, session);
+    absl::StatusOr<service::Recording> recording = service::ReadRecording(path);
+    if (absl::IsOutOfRange(recording.status()) && flags.files.size() > 1) {
+      console->Note(absl::StrCat("reprise replay: ", recording.status().message(), "; skipped"));
+      loaded.skipped.push_back(path);
+      continue;
+    }
+    REPRISE_RETURN_IF_ERROR(recording.status());
+    RecordedSession session(*recording);
+    const std::string end = EndText(*recording, session);
     if (!end.empty()) console->Note(absl::StrCat(path, ": ", end));
     // Moving the recording leaves its calls, which the session views, where they are.
-    files.push_back(std::make_unique<LoadedFile>(
-        LoadedFile{.recording = std::move(recording), .session = std::move(session)}));
+    loaded.files.push_back(std::make_unique<LoadedFile>(
+        LoadedFile{.recording = *std::move(recording), .session = std::move(session)}));
   }
-  return files;
+  return loaded;
+}
+
+// Of a run in which nothing differed.
+absl::Status SkippedError(const ReplayFlags& flags, const std::vector<std::string>& skipped) {
+  if (skipped.empty()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("skipped ", skipped.size(), " of ", flags.files.size(),
+                   " files, which end before their headers do: ", absl::StrJoin(skipped, ", ")));
 }
 
 // Opens sessions on whatever fits a recording.
@@ -213,17 +238,17 @@ absl::Status Replay(const ReplayFlags& flags, const Invocation& invocation) {
   if (connects) REPRISE_RETURN_IF_ERROR(CheckConnectionOptions(flags.connection));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
   Interrupt interrupt;
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<LoadedFile>> files,
-                           ReadFiles(flags, console));
+  REPRISE_ASSIGN_OR_RETURN(const LoadedFiles loaded, ReadFiles(flags, console));
   uint32_t max_blocks = 0;
-  for (const auto& file : files) max_blocks = std::max(max_blocks, file->session.max_blocks);
+  for (const auto& file : loaded.files) max_blocks = std::max(max_blocks, file->session.max_blocks);
   Targets targets(flags, max_blocks, console);
   nlohmann::json record = RecordOf("replay", invocation);
   record["schema"] = "reprise.replay/1";
   record["files"] = nlohmann::json::array();
+  record["skipped"] = loaded.skipped;
   interrupt.Arm();
   std::string different;
-  for (const auto& file : files) {
+  for (const auto& file : loaded.files) {
     REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayTarget> target,
                              targets.Open(file->recording.header));
     REPRISE_ASSIGN_OR_RETURN(const ReplayResult result,
@@ -235,10 +260,10 @@ absl::Status Replay(const ReplayFlags& flags, const Invocation& invocation) {
     different = absl::StrCat(file->recording.name, ": ", DifferenceText(*result.difference));
     break;
   }
-  record["equal"] = different.empty();
+  record["equal"] = different.empty() && loaded.skipped.empty();
   record["device"] = targets.description().device().name();
   REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, record, console));
-  return different.empty() ? absl::OkStatus() : absl::AbortedError(different);
+  return different.empty() ? SkippedError(flags, loaded.skipped) : absl::AbortedError(different);
 }
 
 void AddEngineChoice(CLI::App* app, ReplayFlags* flags) {

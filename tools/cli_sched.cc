@@ -49,6 +49,7 @@ struct SchedFlags {
   ConnectionOptions connection;
   std::chrono::nanoseconds wait = std::chrono::seconds(5);
   std::chrono::nanoseconds timeout{0};
+  std::chrono::nanoseconds resume_grace = std::chrono::seconds(10);
   GenerateFlags generate;
   std::string prompts_file;
   bool demo = false;
@@ -143,12 +144,18 @@ nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
 }
 
 absl::StatusOr<std::unique_ptr<GrpcClient>> Connect(const SchedFlags& flags,
-                                                    const Interrupt& interrupt) {
+                                                    const Interrupt& interrupt, Console* console) {
+  const auto note = [console](const std::string& what) {
+    console->Note(absl::StrCat("reprise sched: ", what));
+  };
+  const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(flags.resume_grace);
   absl::StatusOr<std::unique_ptr<GrpcClient>> client =
       GrpcClient::Connect({.connection = flags.connection,
                            .name = absl::StrCat("reprise sched ", REPRISE_VERSION),
                            .wait = flags.wait,
                            .timeout = flags.timeout,
+                           .resume_grace = grace,
+                           .note = note,
                            .interrupted = &interrupt.requested()});
   if (!client.ok()) REPRISE_RETURN_IF_ERROR(interrupt.status());
   return client;
@@ -163,7 +170,8 @@ absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
   REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
   Interrupt interrupt;
-  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client, Connect(flags, interrupt));
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client,
+                           Connect(flags, interrupt, invocation.console));
   const DrainLimit limit(client.get(), &interrupt.requested());
   invocation.console->Note(ServerText(client->description(), flags.connection.address));
   Generation generation{.workload = workload,
@@ -189,6 +197,9 @@ void AddServerOptions(CLI::App* app, SchedFlags* flags) {
             "Wait this long for the server to become ready");
   AddOption(app, "--timeout", &flags->timeout, ParseDuration, "TIME", "0",
             "Give up when the whole run takes longer; 0: never");
+  AddOption(app, "--resume-grace", &flags->resume_grace, ParseDuration, "TIME", "10s",
+            "Where the connection is lost, try to go on with the session for this long, as far as "
+            "the server allows; 0: not at all");
   AddProofOptions(app, &flags->connection);
 }
 

@@ -42,7 +42,7 @@ absl::Status Write(const ServiceHost& host, const KvService& kv, const ServedSes
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
   REPRISE_RETURN_IF_ERROR(host.engine.WriteBlocks(session.info.id, parts.parts, parts.contents));
-  if (recording != nullptr) recording->StopAtKvCall();
+  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
   return absl::OkStatus();
 }
 

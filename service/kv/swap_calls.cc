@@ -23,7 +23,7 @@ absl::Status SwapOut(const ServiceHost& host, const ServedSession& session,
   const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> swapped,
                            host.engine.SwapOut(session.info.id, View(request.blocks())));
-  if (recording != nullptr) recording->StopAtKvCall();
+  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
   response->mutable_swapped()->Assign(swapped.begin(), swapped.end());
   const engine::PoolInfo pool = host.engine.pool();
   response->set_free_blocks(pool.free_blocks);

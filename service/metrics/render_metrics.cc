@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/metrics/render_metrics.h"
 
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -83,6 +84,9 @@ void RenderSessions(const Telemetry& telemetry, Exposition* text) {
   text->Family("reprise_sessions_ended_total", kCounter, "Sessions ended, by why");
   for (size_t i = 0; i < kNumSessionEnds; ++i)
     text->Add({{"reason", NameOf(static_cast<SessionEnd>(i))}}, telemetry.sessions_ended(i));
+  AddOne("reprise_session_watch_out_of_memory_total", kCounter,
+         "Looks for idle and expired sessions that found no memory; the next one tries again",
+         telemetry.looks_out_of_memory(), text);
 }
 
 void RenderAccessLog(const AccessLog& log, Exposition* text) {
@@ -91,6 +95,28 @@ void RenderAccessLog(const AccessLog& log, Exposition* text) {
   AddOne("reprise_access_log_dropped_total", kCounter,
          "Records that the access log lacks: too many at once, or not to be written", log.dropped(),
          text);
+}
+
+void AddByLoss(std::string_view name, std::string_view help,
+               const std::array<Counter, kNumRecordLosses>& counters, Exposition* text) {
+  text->Family(name, kCounter, help);
+  for (size_t i = 0; i < kNumRecordLosses; ++i)
+    text->Add({{"reason", NameOf(static_cast<RecordLoss>(i))}}, counters[i].value());
+}
+
+void RenderRecordings(const RecordCounters& recordings, Exposition* text) {
+  AddOne("reprise_recording_files", kGauge, "Recordings in the directory, earlier ones included",
+         recordings.files.load(std::memory_order_relaxed), text);
+  AddOne("reprise_recording_bytes", kGauge, "What they take",
+         recordings.bytes.load(std::memory_order_relaxed), text);
+  AddOne("reprise_recording_limit_bytes", kGauge, "What they may take", recordings.limit_bytes,
+         text);
+  AddOne("reprise_recorded_steps_total", kCounter, "Step requests written to recordings",
+         recordings.steps.value(), text);
+  AddByLoss("reprise_recordings_stopped_total",
+            "Recordings that ended before their sessions did, by why", recordings.stopped, text);
+  AddByLoss("reprise_sessions_unrecorded_total", "Sessions that have no recording, by why",
+            recordings.refused, text);
 }
 
 // ---- steps ----
@@ -217,6 +243,7 @@ std::string RenderMetrics(const MetricsSources& sources) {
   RenderSessions(sources.telemetry, &text);
   if (sources.telemetry.access_log() != nullptr)
     RenderAccessLog(*sources.telemetry.access_log(), &text);
+  if (sources.recordings != nullptr) RenderRecordings(*sources.recordings, &text);
   if (sources.host != nullptr) {
     RenderHost(*sources.host, &text);
     RenderSteps(*sources.telemetry.steps(), &text);

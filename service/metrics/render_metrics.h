@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "service/record/record_counters.h"
 #include "service/service_host.h"
 #include "service/telemetry.h"
 #include "service/transport/connection_counters.h"
@@ -18,7 +19,8 @@ struct MetricsSources {
   const ServiceHost* host = nullptr;  // nullptr while the model is loaded
   bool serving = false;
   const ConnectionCounters& connections;
-  uint64_t start_time_ns = 0;  // of the server, since 1970
+  const RecordCounters* recordings = nullptr;  // nullptr: sessions are not recorded
+  uint64_t start_time_ns = 0;                  // of the server, since 1970
   uint64_t uptime_ns = 0;
   std::string version;
   std::string commit;

@@ -5,31 +5,18 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "service/record/record_directory.h"
 
 namespace reprise::service {
-namespace {
-
-absl::Status FromErrno(std::string_view doing, const std::string& path, int error) {
-  const std::string what = absl::StrCat("cannot ", std::string(doing), " ", path, ": ",
-                                        std::generic_category().message(error));
-  if (error == EEXIST) return absl::AlreadyExistsError(what);
-  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(what);
-  if (error == EACCES || error == EPERM || error == EROFS) return absl::PermissionDeniedError(what);
-  return absl::UnavailableError(what);
-}
-
-}  // namespace
 
 absl::StatusOr<RecordFile> RecordFile::Create(const std::string& path) {
   RecordFile file;
   file.path_ = path;
   file.file_.Reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                           S_IRUSR | S_IWUSR));
-  if (!file.file_.valid()) return FromErrno("create", path, errno);
+  if (!file.file_.valid()) return RecordError("create", path, errno);
   return file;
 }
 
@@ -46,12 +33,16 @@ absl::Status RecordFile::Append(std::string_view bytes) {
     // Where even this fails, what stands there is a record that was cut off.
     const bool undone = ::ftruncate(file_.get(), static_cast<off_t>(bytes_)) == 0 &&
                         ::lseek(file_.get(), static_cast<off_t>(bytes_), SEEK_SET) >= 0;
-    absl::Status status = FromErrno("write to", path_, error);
     if (!undone) Close();
-    return absl::UnavailableError(status.message());
+    return absl::UnavailableError(RecordError("write to", path_, error).message());
   }
   bytes_ += bytes.size();
   return absl::OkStatus();
+}
+
+void RecordFile::Remove() {
+  ::unlink(path_.c_str());
+  Close();
 }
 
 }  // namespace reprise::service

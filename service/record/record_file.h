@@ -24,6 +24,9 @@ class RecordFile {
   // Errors: Unavailable with the system's reason; the file is as it was.
   absl::Status Append(std::string_view bytes);
   void Close() { file_.Reset(); }
+  // Closes it, and takes it out of its directory. One that stays there all the same holds what was
+  // appended to it.
+  void Remove();
   const std::string& path() const { return path_; }
 
  private:

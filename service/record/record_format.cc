@@ -94,11 +94,11 @@ class FrameReader {
 absl::StatusOr<size_t> CheckFirstLine(const std::string& name, std::string_view bytes) {
   const std::string expected = RecordFirstLine();
   if (bytes.empty())
-    return absl::InvalidArgumentError(
+    return absl::OutOfRangeError(
         absl::StrCat(name, ": got an empty file, allowed: a recording of reprise serve --record"));
   if (bytes.starts_with(expected)) return expected.size();
   if (std::string_view(expected).starts_with(bytes))
-    return absl::DataLossError(absl::StrCat(name, ": was cut off in its first line"));
+    return absl::OutOfRangeError(absl::StrCat(name, ": was cut off in its first line"));
   const size_t end = bytes.find('\n');
   uint32_t version = 0;
   if (bytes.starts_with(kFirstWord) && end != bytes.npos &&
@@ -162,7 +162,7 @@ absl::StatusOr<Recording> ParseRecording(const std::string& name, std::string_vi
       return reader.Refuse("is no call: it was written by a later version of reprise serve");
     }
   }
-  if (!has_header) return absl::DataLossError(absl::StrCat(name, ": was cut off in its header"));
+  if (!has_header) return absl::OutOfRangeError(absl::StrCat(name, ": was cut off in its header"));
   recording.bytes_cut_off = reader.left();
   if (recording.end && recording.bytes_cut_off != 0)
     return reader.Refuse(absl::StrCat("is the end, and ", reader.left(), " bytes stand behind it"));

@@ -46,9 +46,10 @@ struct Recording {
 };
 
 // Reads a file's bytes. One that was cut off is no error, where at least its header is whole.
-// Errors: InvalidArgument (empty, or no recording), Unimplemented (another version: got, allowed),
-// DataLoss (a record whose checksum is wrong, or that is none: which, and where; a file that was
-// cut off in its header).
+// Errors: OutOfRange (its end comes before that of its header, so that nothing is known of the
+// session: it is empty, or was cut off there), InvalidArgument (no recording), Unimplemented
+// (another version: got, allowed), DataLoss (a record whose checksum is wrong, or that is none:
+// which, and where).
 absl::StatusOr<Recording> ParseRecording(const std::string& name, std::string_view bytes);
 // The same of a file. Errors: also NotFound, PermissionDenied, Unavailable.
 absl::StatusOr<Recording> ReadRecording(const std::string& path);

@@ -19,6 +19,9 @@ struct RecordOptions {
   size_t max_waiting = 4096;
   uint64_t max_waiting_bytes = uint64_t{64} << 20;
   uint64_t write_interval_ms = 20;
+  // How often the directory is measured again, since others remove files from it. Less often where
+  // that would take more than a hundredth of the recorder's time.
+  uint64_t measure_interval_ms = 1000;
 };
 
 }  // namespace reprise::service

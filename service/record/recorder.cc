@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/record/recorder.h"
 
-#include <errno.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -23,8 +18,6 @@
 namespace reprise::service {
 namespace {
 
-constexpr char kSuffix[] = ".record";
-
 // A place of the queue that held more does not keep it. All of them together keep no more than may
 // wait (RecordOptions).
 constexpr size_t kMaxKeptBytes = 16 << 10;
@@ -32,36 +25,19 @@ constexpr size_t kMaxKeptBytes = 16 << 10;
 // Kept free below the limit for each file's last record.
 constexpr uint64_t kEndBytes = 64;
 
-absl::Status FromErrno(std::string_view doing, const std::string& path, int error) {
-  const std::string what = absl::StrCat("cannot ", std::string(doing), " ", path, ": ",
-                                        std::generic_category().message(error));
-  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(what);
-  if (error == EACCES || error == EPERM || error == EROFS) return absl::PermissionDeniedError(what);
-  return absl::UnavailableError(what);
-}
+// Of its time the thread measures the directory for one part.
+constexpr uint64_t kMeasureShare = 100;
+constexpr uint64_t kNsPerMs = 1'000'000;
 
-absl::Status PrepareDirectory(const std::string& path) {
-  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-    return FromErrno("make the directory", path, errno);
-  struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) return FromErrno("look at", path, errno);
-  if (!S_ISDIR(status.st_mode)) return FromErrno("record to", path, ENOTDIR);
-  if (::access(path.c_str(), W_OK | X_OK) != 0) return FromErrno("write to", path, errno);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<uint64_t> BytesOfRecordings(const std::string& directory) {
-  uint64_t bytes = 0;
-  std::error_code error;
-  std::filesystem::directory_iterator entries(directory, error);
-  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-    std::error_code gone;  // a file may be removed meanwhile
-    if (entries->path().extension() != kSuffix || !entries->is_regular_file(gone)) continue;
-    const uintmax_t size = entries->file_size(gone);
-    if (!gone) bytes += size;
+// Made once, so that a file can be ended when nothing more can be allocated.
+std::vector<std::string> FramedEnds() {
+  std::vector<std::string> ends;
+  for (int reason = 0; reason < v1::RecordEndReason_ARRAYSIZE; ++reason) {
+    v1::SessionRecord record;
+    record.mutable_end()->set_reason(static_cast<v1::RecordEndReason>(reason));
+    AppendFramed(record.SerializeAsString(), &ends.emplace_back());
   }
-  if (error) return FromErrno("list", directory, error.value());
-  return bytes;
+  return ends;
 }
 
 // False where there is no memory for it.
@@ -78,93 +54,60 @@ bool Serialize(const v1::SessionRecord& record, size_t size, std::string* bytes)
 
 }  // namespace
 
-// ---- a session ----
-
-SessionRecording::~SessionRecording() { shared_->ended.store(true, std::memory_order_release); }
-
-void SessionRecording::AddStep(uint64_t submitted_ns, v1::StepRequest* step,
-                               v1::StepResponse* answer) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return;
-  step->clear_session();
-  v1::SessionRecord record;
-  // The record views both, and owns neither.
-  record.unsafe_arena_set_allocated_step(step);
-  record.unsafe_arena_set_allocated_answer(answer);
-  Add(&record, submitted_ns);
-  record.unsafe_arena_release_step();
-  record.unsafe_arena_release_answer();
-}
-
-void SessionRecording::AddAllocate(const v1::AllocateRequest& request,
-                                   const v1::AllocateResponse& response) {
-  const uint64_t now_ns = NowNs();
-  v1::SessionRecord record;
-  record.mutable_allocate()->set_count(request.count());
-  *record.mutable_allocated() = response;
-  Add(&record, now_ns);
-}
-
-void SessionRecording::AddFree(const v1::FreeRequest& request) {
-  const uint64_t now_ns = NowNs();
-  v1::SessionRecord record;
-  *record.mutable_free()->mutable_blocks() = request.blocks();
-  Add(&record, now_ns);
-}
-
-void SessionRecording::StopAtKvCall() {
-  shared_->wanted.store(false, std::memory_order_relaxed);
-  shared_->did_kv_call.store(true, std::memory_order_release);
-}
-
-void SessionRecording::Add(v1::SessionRecord* record, uint64_t at_ns) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return;
-  record->set_time_ns(at_ns - started_ns_);
-  if (recorder_.Push(shared_, *record)) return;
-  // What follows cannot be repeated without it.
-  shared_->wanted.store(false, std::memory_order_relaxed);
-  shared_->lost.store(true, std::memory_order_release);
-}
-
-// ---- the recorder ----
-
 absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     const RecordOptions& options, std::function<void(const std::string&)> report) {
   REPRISE_ASSIGN_OR_RETURN(std::string config_sha256, ConfigSha256(options.source));
-  REPRISE_RETURN_IF_ERROR(PrepareDirectory(options.directory));
-  REPRISE_ASSIGN_OR_RETURN(const uint64_t bytes, BytesOfRecordings(options.directory));
+  REPRISE_RETURN_IF_ERROR(PrepareRecordDirectory(options.directory));
+  REPRISE_ASSIGN_OR_RETURN(const RecordUse use, MeasureRecords(options.directory));
   try {
     return std::unique_ptr<Recorder>(
-        new Recorder(options, std::move(config_sha256), bytes, std::move(report)));
+        new Recorder(options, std::move(config_sha256), use, std::move(report)));
   } catch (const std::system_error& error) {
     return absl::UnavailableError(absl::StrCat("recorder: no thread: ", error.what()));
   }
 }
 
-Recorder::Recorder(const RecordOptions& options, std::string config_sha256, uint64_t bytes,
+Recorder::Recorder(const RecordOptions& options, std::string config_sha256, const RecordUse& use,
                    std::function<void(const std::string&)> report)
     : options_(options),
       config_sha256_(std::move(config_sha256)),
       report_(std::move(report)),
       ring_(options.max_waiting),
-      bytes_(bytes),
+      counters_(options.limit_bytes, use.files, use.bytes),
+      measure_at_ns_(NowNs() + options.measure_interval_ms * kNsPerMs),
+      ends_(FramedEnds()),
       thread_(std::chrono::milliseconds(options.write_interval_ms), [this] { Turn(); }) {}
+
+// ---- any thread ----
 
 std::unique_ptr<SessionRecording> Recorder::Begin(const engine::DecodeEngine& engine,
                                                   uint64_t session, std::string_view client) {
   std::unique_ptr<SessionRecording> recording;
-  CatchOutOfMemory([&] {
-    recording = TryBegin(engine, session, client);
-    if (recording == nullptr && report_ != nullptr)
-      report_("a session is not recorded: records come faster than they are written");
+  std::optional<RecordLoss> loss;
+  const absl::Status tried = CatchOutOfMemory([&] {
+    loss = TryBegin(engine, session, client, &recording);
     return absl::OkStatus();
-  }).IgnoreError();
-  return recording;
+  });
+  if (!tried.ok()) loss = RecordLoss::kOutOfMemory;
+  if (!loss) return recording;
+  counters_.refused[static_cast<size_t>(*loss)].Add();
+  Tell([&] { return absl::StrCat("a session is not recorded: ", WhyText(*loss, "")); });
+  return nullptr;
 }
 
-std::unique_ptr<SessionRecording> Recorder::TryBegin(const engine::DecodeEngine& engine,
-                                                     uint64_t session, std::string_view client) {
+std::optional<RecordLoss> Recorder::TryBegin(const engine::DecodeEngine& engine, uint64_t session,
+                                             std::string_view client,
+                                             std::unique_ptr<SessionRecording>* recording) {
   v1::SessionRecord record;
-  v1::RecordHeader* header = record.mutable_header();
+  FillHeader(engine, session, client, record.mutable_header());
+  // Before its header is queued, which nothing takes back.
+  auto shared = std::make_shared<Session>();
+  recording->reset(new SessionRecording(*this, shared));
+  return Push(shared, record);
+}
+
+void Recorder::FillHeader(const engine::DecodeEngine& engine, uint64_t session,
+                          std::string_view client, v1::RecordHeader* header) const {
   DescribeToWire(engine.info(), engine.pool(), engine.attention_tree(), /*max_message_bytes=*/0,
                  header->mutable_server());
   header->set_model_directory(options_.source.directory);
@@ -174,131 +117,194 @@ std::unique_ptr<SessionRecording> Recorder::TryBegin(const engine::DecodeEngine&
   header->set_session(session);
   header->set_client(std::string(client));
   header->set_opened(UtcText(UtcNowNs()));
-  auto shared = std::make_shared<Session>();
-  if (!Push(shared, record)) return nullptr;
-  return std::unique_ptr<SessionRecording>(new SessionRecording(*this, std::move(shared)));
 }
 
-bool Recorder::Push(const std::shared_ptr<Session>& session, const v1::SessionRecord& record) {
+std::optional<RecordLoss> Recorder::Push(const std::shared_ptr<Session>& session,
+                                         const v1::SessionRecord& record) {
   const size_t size = record.ByteSizeLong();
-  if (size > kMaxRecordBytes) return false;
+  if (size > kMaxRecordBytes) return RecordLoss::kOverflow;
   const uint64_t waiting = waiting_bytes_.fetch_add(size, std::memory_order_relaxed) + size;
-  bool copied = false;
+  std::optional<RecordLoss> loss = RecordLoss::kOverflow;
   if (waiting <= options_.max_waiting_bytes) {
     ring_.Fill([&](Waiting& place) {
       place.session = session;
+      place.is_step = record.has_step();
       session->num_queued.fetch_add(1, std::memory_order_relaxed);
-      copied = Serialize(record, size, &place.bytes);
+      loss.reset();
+      if (!Serialize(record, size, &place.bytes)) loss = RecordLoss::kOutOfMemory;
     });
   }
-  if (!copied) waiting_bytes_.fetch_sub(size, std::memory_order_relaxed);
-  return copied;
+  if (loss) waiting_bytes_.fetch_sub(size, std::memory_order_relaxed);
+  return loss;
+}
+
+template <typename Text>
+void Recorder::Tell(const Text& text) {
+  if (report_ == nullptr) return;
+  const absl::Status told = CatchOutOfMemory([&] {
+    report_(text());
+    return absl::OkStatus();
+  });
+  if (!told.ok()) num_untold_.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::string Recorder::WhyText(RecordLoss loss, std::string_view detail) const {
+  switch (loss) {
+    case RecordLoss::kLimit:
+      return absl::StrCat("the recordings in ", options_.directory, " would exceed ",
+                          runtime::ByteCount(options_.limit_bytes), " (--record-limit)");
+    case RecordLoss::kWriteFailed:
+      return std::string(detail);
+    case RecordLoss::kOverflow:
+      return "records come faster than they are written";
+    case RecordLoss::kOutOfMemory:
+      return "the server is out of memory";
+    case RecordLoss::kKvCall:
+      return "the session wrote contents of KV blocks or used swap space";
+  }
+  return "";
 }
 
 // ---- the thread ----
 
 void Recorder::Turn() {
+  MeasureIfDue();
   WriteWaiting();
-  std::vector<Session*> ended;
-  for (const auto& session : open_)
-    if (session->ended.load(std::memory_order_acquire)) ended.push_back(session.get());
-  if (!ended.empty()) WriteWaiting();
-  // A record of somebody else that is still being copied holds up those behind it: a later turn.
-  std::erase_if(ended, [](const Session* session) {
-    return session->num_taken != session->num_queued.load(std::memory_order_relaxed);
-  });
+  bool has_ending = false;
   for (const auto& session : open_) {
-    if (session->writing && session->lost.load(std::memory_order_acquire))
-      Stop(session.get(), v1::RECORD_END_REASON_OVERFLOW,
-           "records came faster than they could be written");
-    // What it had recorded before is taken first.
-    if (session->writing && session->did_kv_call.load(std::memory_order_acquire) &&
-        session->num_taken == session->num_queued.load(std::memory_order_relaxed))
-      Stop(session.get(), v1::RECORD_END_REASON_KV_CALL,
-           "the session wrote contents of KV blocks or used swap space");
+    session->ending = session->ended.load(std::memory_order_acquire);
+    has_ending = has_ending || session->ending;
   }
-  for (Session* session : ended)
-    if (session->writing) End(session, v1::RECORD_END_REASON_SESSION_ENDED);
+  if (has_ending) WriteWaiting();
+  for (const auto& session : open_) {
+    // A record of somebody else that is still being copied holds up those behind it: a later turn.
+    const bool is_lost = session->lost.load(std::memory_order_acquire);
+    if (session->num_taken != session->num_queued.load(std::memory_order_relaxed)) continue;
+    if (session->writing && is_lost)
+      Stop(session.get(), session->lost_for.load(std::memory_order_relaxed));
+    if (session->writing && session->ending)
+      End(session.get(), v1::RECORD_END_REASON_SESSION_ENDED);
+  }
   std::erase_if(open_, [](const auto& session) { return !session->writing; });
+  TellUntold();
+}
+
+void Recorder::MeasureIfDue() {
+  const uint64_t begin_ns = NowNs();
+  if (begin_ns < measure_at_ns_) return;
+  CatchOutOfMemory([this] {
+    // What cannot be measured is taken to be as it was.
+    const absl::StatusOr<RecordUse> use = MeasureRecords(options_.directory);
+    if (!use.ok()) return absl::OkStatus();
+    counters_.files.store(use->files, std::memory_order_relaxed);
+    counters_.bytes.store(use->bytes, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }).IgnoreError();
+  const uint64_t end_ns = NowNs();
+  measure_at_ns_ = end_ns + std::max(options_.measure_interval_ms * kNsPerMs,
+                                     kMeasureShare * (end_ns - begin_ns));
 }
 
 void Recorder::WriteWaiting() {
   // No more than were there when it began: under any load the turn comes to its end.
   for (size_t i = 0; i < ring_.capacity(); ++i) {
-    const bool taken = ring_.Take([this](Waiting& place) {
-      const std::shared_ptr<Session> session = std::exchange(place.session, nullptr);
-      ++session->num_taken;
-      waiting_bytes_.fetch_sub(place.bytes.size(), std::memory_order_relaxed);
-      const absl::Status written = CatchOutOfMemory([&] {
-        if (!place.bytes.empty()) Write(session, place.bytes);
-        return absl::OkStatus();
-      });
-      if (!written.ok())
-        Stop(session.get(), v1::RECORD_END_REASON_WRITE_FAILED, "there is no memory");
-      place.bytes.clear();
-      if (place.bytes.capacity() > kMaxKeptBytes) place.bytes = std::string();
-    });
-    if (!taken) return;
+    if (!ring_.Take([this](Waiting& place) { Take(&place); })) return;
   }
 }
 
-void Recorder::Write(const std::shared_ptr<Session>& session, std::string_view record) {
+void Recorder::Take(Waiting* place) {
+  const std::shared_ptr<Session> session = std::exchange(place->session, nullptr);
+  ++session->num_taken;
+  waiting_bytes_.fetch_sub(place->bytes.size(), std::memory_order_relaxed);
+  const absl::Status written = CatchOutOfMemory([&] {
+    if (!place->bytes.empty()) Write(session, *place);
+    return absl::OkStatus();
+  });
+  if (!written.ok()) Stop(session.get(), RecordLoss::kOutOfMemory);
+  place->bytes.clear();
+  if (place->bytes.capacity() > kMaxKeptBytes) place->bytes = std::string();
+}
+
+bool Recorder::FitsLimit(uint64_t more_bytes, bool begins) const {
+  const uint64_t kept = kEndBytes * (num_writing_ + (begins ? 1 : 0));
+  return counters_.bytes.load(std::memory_order_relaxed) + more_bytes + kept <=
+         options_.limit_bytes;
+}
+
+void Recorder::Write(const std::shared_ptr<Session>& session, const Waiting& waiting) {
   const bool begins = !session->begun;
   session->begun = true;
   if (!begins && !session->writing) return;
   framed_ = begins ? RecordFirstLine() : "";
-  AppendFramed(record, &framed_);
-  const uint64_t needed = framed_.size() + (begins ? kEndBytes : 0);
-  if (bytes_ + needed > options_.limit_bytes) {
-    return Stop(session.get(), v1::RECORD_END_REASON_LIMIT,
-                absl::StrCat("the recordings in ", options_.directory, " would exceed ",
-                             runtime::ByteCount(options_.limit_bytes), " (--record-limit)"));
-  }
+  AppendFramed(waiting.bytes, &framed_);
+  if (!FitsLimit(framed_.size(), begins)) return Stop(session.get(), RecordLoss::kLimit);
   if (begins) open_.push_back(session);
   absl::Status written = begins ? BeginFile(session.get()) : absl::OkStatus();
   if (written.ok()) written = session->file.Append(framed_);
   if (!written.ok()) {
-    return Stop(session.get(), v1::RECORD_END_REASON_WRITE_FAILED, std::string(written.message()));
+    return Stop(session.get(), RecordLoss::kWriteFailed,
+                {written.message().data(), written.message().size()});
   }
-  bytes_ += needed;
+  counters_.bytes.fetch_add(framed_.size(), std::memory_order_relaxed);
+  if (waiting.is_step) counters_.steps.Add();
+  if (begins) session->has_header = true;
+  if (begins) told_refused_ = false;
 }
 
 absl::Status Recorder::BeginFile(Session* session) {
-  REPRISE_ASSIGN_OR_RETURN(session->file, RecordFile::Create(NewPath()));
+  REPRISE_ASSIGN_OR_RETURN(session->file,
+                           RecordFile::Create(NewRecordPath(options_.directory, ++num_named_)));
   session->writing = true;
+  ++num_writing_;
+  counters_.files.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
-std::string Recorder::NewPath() {
-  std::string moment =
-      UtcText(UtcNowNs()).substr(0, std::string_view("2026-11-23T09:15:02").size());
-  std::erase_if(moment, [](char c) { return c == '-' || c == ':'; });
-  return absl::StrCat(options_.directory, "/session-", moment, "-", ::getpid(), "-", ++num_files_,
-                      kSuffix);
-}
-
-void Recorder::Stop(Session* session, v1::RecordEndReason reason, const std::string& why) {
+void Recorder::Stop(Session* session, RecordLoss loss, std::string_view detail) {
   session->wanted.store(false, std::memory_order_relaxed);
-  const bool had_file = session->writing;
-  if (had_file) End(session, reason);
-  // Of sessions that are not recorded at all because the directory is full, the first is enough.
-  if (!had_file && std::exchange(told_full_, true)) return;
-  if (report_ == nullptr) return;
-  const std::string what =
-      had_file ? absl::StrCat("recording to ", session->file.path(), " stopped")
-               : "a session is not recorded, and of further ones this is not said again";
-  report_(absl::StrCat(what, ": ", why, "; serving goes on"));
+  const bool had_header = session->has_header;
+  if (session->writing) End(session, EndReasonOf(loss));
+  (had_header ? counters_.stopped : counters_.refused)[static_cast<size_t>(loss)].Add();
+  if (had_header) {
+    return Tell([&] {
+      return absl::StrCat("recording to ", session->file.path(),
+                          " stopped: ", WhyText(loss, detail), "; serving goes on");
+    });
+  }
+  // Of sessions that are not recorded at all, because the disk is full for example, the first is
+  // enough.
+  if (std::exchange(told_refused_, true)) return;
+  Tell([&] {
+    return absl::StrCat("a session is not recorded, and of further ones this is not said again: ",
+                        WhyText(loss, detail), "; serving goes on");
+  });
 }
 
 void Recorder::End(Session* session, v1::RecordEndReason reason) {
-  v1::SessionRecord record;
-  record.mutable_end()->set_reason(reason);
-  std::string framed;
-  AppendFramed(record.SerializeAsString(), &framed);
-  // Where even this does not fit, the file is one that was cut off.
-  session->file.Append(framed).IgnoreError();
-  session->file.Close();
   session->writing = false;
+  --num_writing_;
+  if (!session->has_header) {
+    session->file.Remove();
+    counters_.files.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  // Where even this does not fit, the file is one that was cut off.
+  const std::string& end = ends_[static_cast<size_t>(reason)];
+  const absl::Status written = CatchOutOfMemory([&] { return session->file.Append(end); });
+  if (written.ok()) counters_.bytes.fetch_add(end.size(), std::memory_order_relaxed);
+  session->file.Close();
+}
+
+void Recorder::TellUntold() {
+  const uint64_t untold = num_untold_.exchange(0, std::memory_order_relaxed);
+  if (untold == 0) return;
+  const absl::Status told = CatchOutOfMemory([&] {
+    report_(absl::StrCat(untold, untold == 1 ? " session was" : " sessions were",
+                         " not recorded, or not to the end, because the server was out of memory; "
+                         "serving goes on"));
+    return absl::OkStatus();
+  });
+  if (!told.ok()) num_untold_.fetch_add(untold, std::memory_order_relaxed);
 }
 
 }  // namespace reprise::service

@@ -2,8 +2,8 @@
 // Recorder and SessionRecording: what a session asks of the server and what it is answered, on its
 // way to a file of its own (docs/record.md). A thread of the recorder's writes, so that no step
 // waits for a disk: where records come faster than they are written, where all files together reach
-// the limit, or where the disk is full, recording of that session stops, the file says so, the
-// operator is told once, and serving goes on.
+// the limit, where the disk is full, or where memory runs out, recording of that session stops, the
+// file says so, the operator is told once, and serving goes on.
 //
 // Threads: Begin, and all of SessionRecording, from any thread; the rest by the owner.
 #ifndef REPRISE_SERVICE_RECORD_RECORDER_H_
@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@
 #include "reprise/v1/record.pb.h"
 #include "service/clock.h"
 #include "service/periodic_thread.h"
+#include "service/record/record_counters.h"
+#include "service/record/record_directory.h"
 #include "service/record/record_file.h"
 #include "service/record/record_options.h"
 #include "service/record_ring.h"
@@ -40,8 +43,8 @@ class SessionRecording {
   SessionRecording& operator=(const SessionRecording&) = delete;
 
   // A step has its answer; the engine was handed it at `submitted_ns`. Takes the session's token
-  // out of `step`. Takes no lock, and allocates nothing once the queue's places have grown to the
-  // size of such steps.
+  // out of `step`. Takes no lock, throws nothing, and allocates nothing once the queue's places
+  // have grown to the size of such steps.
   void AddStep(uint64_t submitted_ns, v1::StepRequest* step, v1::StepResponse* answer);
 
   // Held from before the engine does one of the next two until it is added: their order is that in
@@ -55,10 +58,12 @@ class SessionRecording {
    private:
     std::unique_lock<std::mutex> lock_;
   };
+  // Neither throws: what there is no memory for is lost.
   void AddAllocate(const v1::AllocateRequest& request, const v1::AllocateResponse& response);
   void AddFree(const v1::FreeRequest& request);
-  // The session did what recordings do not hold: nothing that follows could be repeated.
-  void StopAtKvCall();
+  // Something has happened that could not be added. Recording ends there, since what follows cannot
+  // be repeated without it.
+  void Lose(RecordLoss loss);
 
  private:
   friend class Recorder;
@@ -66,17 +71,22 @@ class SessionRecording {
   struct Shared {
     std::atomic<bool> wanted = true;  // more records: false once recording has stopped
     std::atomic<bool> lost = false;   // a record found no place
-    std::atomic<bool> did_kv_call = false;
-    std::atomic<bool> ended = false;       // none comes any more
+    std::atomic<RecordLoss> lost_for = RecordLoss::kOverflow;  // before `lost`
+    std::atomic<bool> ended = false;                           // none comes any more
     std::atomic<uint64_t> num_queued = 0;  // records that have a place in the queue
     // Of the recorder's thread:
-    uint64_t num_taken = 0;  // of them
-    bool begun = false;
-    bool writing = false;
+    uint64_t num_taken = 0;   // of them
+    bool begun = false;       // the first record came
+    bool writing = false;     // there is a file, and more is written to it
+    bool has_header = false;  // and its header is whole
+    bool ending = false;      // had ended when this turn began
     RecordFile file;
   };
   SessionRecording(Recorder& recorder, std::shared_ptr<Shared> shared)
       : recorder_(recorder), shared_(std::move(shared)) {}
+  // Adds what `fill` makes of a record.
+  template <typename Fill>
+  void AddFilled(const Fill& fill);
   void Add(v1::SessionRecord* record, uint64_t at_ns);
 
   Recorder& recorder_;
@@ -112,9 +122,12 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Of a session that was opened now. nullptr where there is no place in the queue, or no memory.
+  // Of a session that was opened now. nullptr where there is no place in the queue, or no memory:
+  // counted, and reported.
   std::unique_ptr<SessionRecording> Begin(const engine::DecodeEngine& engine, uint64_t session,
                                           std::string_view client);
+
+  const RecordCounters& counters() const { return counters_; }
 
  private:
   friend class SessionRecording;
@@ -122,35 +135,54 @@ class Recorder {
   struct Waiting {
     std::shared_ptr<Session> session;
     std::string bytes;  // of the record; "" where there was no memory for it
+    bool is_step = false;
   };
 
-  Recorder(const RecordOptions& options, std::string config_sha256, uint64_t bytes,
+  Recorder(const RecordOptions& options, std::string config_sha256, const RecordUse& use,
            std::function<void(const std::string&)> report);
-  std::unique_ptr<SessionRecording> TryBegin(const engine::DecodeEngine& engine, uint64_t session,
-                                             std::string_view client);
-  // False where there was no place for it.
-  bool Push(const std::shared_ptr<Session>& session, const v1::SessionRecord& record);
+  // nullopt: `recording` is set.
+  std::optional<RecordLoss> TryBegin(const engine::DecodeEngine& engine, uint64_t session,
+                                     std::string_view client,
+                                     std::unique_ptr<SessionRecording>* recording);
+  void FillHeader(const engine::DecodeEngine& engine, uint64_t session, std::string_view client,
+                  v1::RecordHeader* header) const;
+  // nullopt: it has its place. Throws nothing.
+  std::optional<RecordLoss> Push(const std::shared_ptr<Session>& session,
+                                 const v1::SessionRecord& record);
 
-  // What the thread does.
+  // What the thread does. None of it throws but Write and BeginFile.
   void Turn();
+  void MeasureIfDue();
   void WriteWaiting();
-  void Write(const std::shared_ptr<Session>& session, std::string_view record);
+  void Take(Waiting* place);
+  void Write(const std::shared_ptr<Session>& session, const Waiting& waiting);
   absl::Status BeginFile(Session* session);
-  // Writes why, as far as that can be written, and nothing of the session after it.
-  void Stop(Session* session, v1::RecordEndReason reason, const std::string& why);
+  // Ends a recording before its session: writes why, as far as that can be written, and nothing of
+  // the session after it. A file without a whole header goes. `detail`: of kWriteFailed.
+  void Stop(Session* session, RecordLoss loss, std::string_view detail = {});
   void End(Session* session, v1::RecordEndReason reason);
-  std::string NewPath();
+  bool FitsLimit(uint64_t more_bytes, bool begins) const;
+
+  // What the operator is told; on any thread. What there is no memory to tell is told later.
+  template <typename Text>
+  void Tell(const Text& text);
+  void TellUntold();
+  std::string WhyText(RecordLoss loss, std::string_view detail) const;
 
   const RecordOptions options_;
   const std::string config_sha256_;
   const std::function<void(const std::string&)> report_;
   RecordRing<Waiting> ring_;
   std::atomic<uint64_t> waiting_bytes_ = 0;
+  std::atomic<uint64_t> num_untold_ = 0;
+  RecordCounters counters_;
   // Of the thread:
-  uint64_t bytes_;  // of all files, with room for the end of each
-  uint64_t num_files_ = 0;
-  bool told_full_ = false;
+  uint64_t num_writing_ = 0;  // files, each with room kept for its end
+  uint64_t num_named_ = 0;
+  uint64_t measure_at_ns_ = 0;
+  bool told_refused_ = false;
   std::string framed_;
+  const std::vector<std::string> ends_;  // a file's last record, framed, by reason
   std::vector<std::shared_ptr<Session>> open_;
 
   PeriodicThread thread_;  // the last member: it uses the others

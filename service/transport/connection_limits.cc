@@ -29,17 +29,21 @@ uint64_t OpenDescriptors() {
 
 }  // namespace
 
-absl::StatusOr<ConnectionLimits> ResolveLimits(const ConnectionLimits& asked) {
+absl::StatusOr<ConnectionLimits> ResolveLimits(const ConnectionLimits& asked,
+                                               uint32_t kept_descriptors) {
   rlimit descriptors{};
   ::getrlimit(RLIMIT_NOFILE, &descriptors);
   const uint64_t open = OpenDescriptors();
-  const uint64_t taken = open + kKeptDescriptors;
+  const uint64_t taken = open + kKeptDescriptors + kept_descriptors;
   const uint64_t room = descriptors.rlim_cur > taken ? descriptors.rlim_cur - taken : 0;
   if (room < std::max(asked.max_connections, 1u)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "connections: got ", std::max(asked.max_connections, 1u), ", allowed up to ", room,
         ": the process may have ", descriptors.rlim_cur, " file descriptors (ulimit -n), ", open,
-        " are open and ", kKeptDescriptors, " are kept for other uses"));
+        " are open and ", kKeptDescriptors, " are kept for other uses",
+        kept_descriptors == 0 ? ""
+                              : absl::StrCat(", and ", kept_descriptors,
+                                             " for files of recorded sessions (max_sessions)")));
   }
   ConnectionLimits limits = asked;
   if (limits.max_connections == 0) {

@@ -30,8 +30,10 @@ struct ConnectionLimits {
 };
 
 // `asked` with what is 0 filled in, by the file descriptors that this process may still open.
-// Errors: FailedPrecondition when these leave no connection, or fewer than were asked for.
-absl::StatusOr<ConnectionLimits> ResolveLimits(const ConnectionLimits& asked);
+// `kept_descriptors`: how many of them are for files of recorded sessions. Errors:
+// FailedPrecondition when these leave no connection, or fewer than were asked for.
+absl::StatusOr<ConnectionLimits> ResolveLimits(const ConnectionLimits& asked,
+                                               uint32_t kept_descriptors);
 
 }  // namespace reprise::service
 

@@ -290,7 +290,8 @@ Listener::~Listener() = default;
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(std::vector<ListeningSocket> sockets,
                                                           const ListenerOptions& options) {
-  REPRISE_ASSIGN_OR_RETURN(const ConnectionLimits limits, ResolveLimits(options.limits));
+  REPRISE_ASSIGN_OR_RETURN(const ConnectionLimits limits,
+                           ResolveLimits(options.limits, options.kept_descriptors));
   auto impl = std::make_unique<Impl>(std::move(sockets), options, limits);
   REPRISE_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Listener>(new Listener(std::move(impl)));

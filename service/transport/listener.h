@@ -23,6 +23,7 @@ namespace reprise::service {
 
 struct ListenerOptions {
   ConnectionLimits limits;
+  uint32_t kept_descriptors = 0;  // see ResolveLimits
   // Takes over a new connection, accepted on that listening socket. What it sends is metered as
   // long as it is open (connection_table.h, decrypted_bytes.h).
   std::function<void(FileDescriptor connection, const ListeningSocket& listening)> accept;

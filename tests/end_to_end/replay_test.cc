@@ -217,6 +217,26 @@ TEST_F(Replayed, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(missing.Wait(), 1);
 }
 
+TEST_F(Replayed, SkipsAmongSeveralAFileThatWasCutOffInItsHeader) {
+  Record();
+  std::vector<std::string> files = Files();
+  const std::string empty = recordings_ + "/empty.record";
+  std::ofstream(empty).close();
+  std::filesystem::resize_file(files[0], 30);
+  Program alone({"replay", files[0]});
+  EXPECT_EQ(alone.Wait(), 1);
+  EXPECT_THAT(alone.stderr_text(), HasSubstr("was cut off in its header"));
+  Program replay({"replay", "--json", "-", files[0], empty, files[1]});
+  EXPECT_EQ(replay.Wait(), 1);
+  EXPECT_THAT(replay.stderr_text(), HasSubstr(files[0] + ": was cut off in its header; skipped"));
+  EXPECT_THAT(replay.stderr_text(), HasSubstr(absl::StrCat("skipped 2 of 3 files")));
+  const json outcome = json::parse(replay.stdout_text());
+  EXPECT_EQ(outcome["skipped"], json::array({files[0], empty}));
+  ASSERT_EQ(outcome["files"].size(), 1u);
+  EXPECT_EQ(outcome["files"][0]["difference"], nullptr);
+  EXPECT_EQ(outcome["equal"], false) << "not all of it was compared";
+}
+
 TEST_F(Replayed, StopsRecordingAtTheLimitAndServesOn) {
   std::vector<std::string> flags = RecordFlags();
   flags.insert(flags.end(), {"--record-limit", "3KiB"});

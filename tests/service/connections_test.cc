@@ -164,6 +164,23 @@ TEST(Connections, MoreThanTheProcessMayHaveAreRefusedAtTheStart) {
               ::testing::AllOf(HasSubstr("got 500"), HasSubstr("400 file descriptors")));
 }
 
+TEST(Connections, LeaveRoomForTheFilesOfRecordedSessions) {
+  DescriptorLimit limit;
+  limit.Set(400);
+  testing::TemporaryDirectory directory;
+  ServerOptions options;
+  options.listen = {absl::StrCat("unix:", directory.path(), "/s")};
+  options.connections.max_connections = 200;
+  options.max_sessions = 150;
+  EXPECT_TRUE(Server::Start(options).ok());
+  options.record.directory = directory.path();
+  const auto server = Server::Start(options);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(server.status().message()),
+              ::testing::AllOf(HasSubstr("got 200"), HasSubstr("400 file descriptors"),
+                               HasSubstr("150 for files of recorded sessions")));
+}
+
 struct Flood {
   std::string name;
   // The i-th piece of it, sent after the connection's opening.

@@ -46,7 +46,8 @@ class Metrics(unittest.TestCase):
         cls.server = subprocess.Popen(
             [FLAGS.program, "serve", "--model", FLAGS.source / "examples/byte-llama",
              "--device", "host", "--kv-cache", "64MiB", "--listen", address,
-             "--metrics", f"unix:{folder}/metrics.sock", "--access-log", folder / "access.jsonl"],
+             "--metrics", f"unix:{folder}/metrics.sock", "--access-log", folder / "access.jsonl",
+             "--record", folder / "recordings"],
             stdout=subprocess.DEVNULL)  # fmt: skip
         subprocess.run([FLAGS.program, "health", "--address", address, "--wait", "60s"],
                        check=True, stdout=subprocess.DEVNULL)  # fmt: skip

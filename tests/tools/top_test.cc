@@ -162,6 +162,19 @@ TEST(TopText, SaysWhatIsThere) {
   EXPECT_THAT(text, HasSubstr("NOT_FOUND"));
 }
 
+TEST(TopText, TellsDetachedSessionsFromThoseThatAStreamHas) {
+  const auto figures_of = [](int detached) {
+    const std::string text =
+        ServerText(1000, 10, 100) + "reprise_sessions_open 3\nreprise_sessions_limit 64\n";
+    const MetricsText now =
+        Parsed(absl::StrCat(text, "reprise_sessions_detached ", detached, "\n"));
+    return FiguresOf(now, now);
+  };
+  EXPECT_THAT(TopText(figures_of(2), "here:1", kNoWidth), HasSubstr("3 of 64, 2 detached"));
+  EXPECT_EQ(TopJson(figures_of(2))["detached_sessions"], 2);
+  EXPECT_THAT(TopText(figures_of(0), "here:1", kNoWidth), Not(HasSubstr("detached")));
+}
+
 TEST(TopText, OfALoadingServerIsOneLine) {
   const MetricsText now = Parsed(
       "reprise_build_info{version=\"0.1.0\",commit=\"\"} 1\nreprise_serving 0\n"

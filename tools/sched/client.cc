@@ -266,36 +266,43 @@ void GrpcClient::Prepare(grpc::ClientContext* context) const {
 }
 
 absl::Status GrpcClient::OpenSession() {
-  Prepare(&stream_context_);
-  stream_ = stub_->StepStream(&stream_context_);
-  request_.mutable_open()->set_client(options_.name);
-  if (!stream_->Write(request_) || !stream_->Read(&response_))
-    return StreamEnd("opening a session");
+  StartStream();
+  v1::StepStreamRequest request;
+  request.mutable_open()->set_client(options_.name);
+  request.mutable_open()->set_resume_grace_ms(
+      static_cast<uint64_t>(std::max<int64_t>(0, options_.resume_grace.count())));
+  if (!stream_->Write(request) || !stream_->Read(&response_))
+    return StreamEnd(FinishStream(), "opening a session");
   if (!response_.has_opened()) {
     return absl::InternalError(absl::StrCat("the server at ", address(),
                                             " answered `open` with something other than `opened`"));
   }
   session_ = response_.opened().session();
+  grace_ = std::chrono::milliseconds(response_.opened().resume_grace_ms());
   return absl::OkStatus();
 }
 
-GrpcClient::~GrpcClient() {
-  if (stream_ == nullptr || finished_) return;
-  stream_context_.TryCancel();
-  stream_->Finish();
-}
-
 absl::Status GrpcClient::Submit(const PlannedStep& step) {
-  submit_times_.push_back(steady_clock::now());
-  ToWire(step, request_.mutable_step());
-  if (!stream_->Write(request_)) return StreamEnd("sending a step");
+  Sent& sent = sent_.emplace_back();
+  sent.time = steady_clock::now();
+  if (!spare_.empty()) {
+    sent.request = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  ToWire(step, sent.request.mutable_step());
+  if (!stream_->Write(sent.request)) return Recover("sending a step");
   return absl::OkStatus();
 }
 
 absl::Status GrpcClient::Receive(StepOutcome* outcome) {
-  if (!stream_->Read(&response_)) return StreamEnd("waiting for a step");
-  const auto round_trip = steady_clock::now() - submit_times_.front();
-  submit_times_.pop_front();
+  while (!stream_->Read(&response_)) REPRISE_RETURN_IF_ERROR(Recover("waiting for a step"));
+  if (sent_.empty()) {
+    return absl::InternalError(
+        absl::StrCat("the server at ", address(), " sent an answer to a step that nobody sent"));
+  }
+  const auto round_trip = steady_clock::now() - sent_.front().time;
+  spare_.push_back(std::move(sent_.front().request));
+  sent_.pop_front();
   outcome->round_trip_ns = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(round_trip).count());
   if (response_.has_error()) {
@@ -311,30 +318,36 @@ absl::Status GrpcClient::Receive(StepOutcome* outcome) {
         absl::StrCat("the server at ", address(), " sent something other than a step's result"));
   }
   ++num_results_;
+  last_sequence_ = response_.step().sequence();
   return FromWire(response_.step(), &graph_names_, outcome);
 }
 
 absl::StatusOr<std::vector<uint32_t>> GrpcClient::Allocate(uint32_t count) {
-  grpc::ClientContext context;
-  Prepare(&context);
   v1::AllocateRequest request;
   v1::AllocateResponse response;
   request.set_session(session_);
   request.set_count(count);
-  REPRISE_RETURN_IF_ERROR(CallEnd(stub_->Allocate(&context, request, &response),
-                                  absl::StrCat("allocating ", count, " blocks")));
+  const std::string doing = absl::StrCat("allocating ", count, " blocks");
+  // Blocks whose ids were lost with the connection stay the session's until its end.
+  bool repeated = false;
+  REPRISE_RETURN_IF_ERROR(Call(
+      [&](grpc::ClientContext* context) { return stub_->Allocate(context, request, &response); },
+      doing, &repeated));
   return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
 }
 
 absl::Status GrpcClient::Free(const std::vector<uint32_t>& blocks) {
-  grpc::ClientContext context;
-  Prepare(&context);
   v1::FreeRequest request;
   v1::FreeResponse response;
   request.set_session(session_);
   Assign(blocks, request.mutable_blocks());
-  return CallEnd(stub_->Free(&context, request, &response),
-                 absl::StrCat("freeing ", blocks.size(), " blocks"));
+  const std::string doing = absl::StrCat("freeing ", blocks.size(), " blocks");
+  bool repeated = false;
+  const absl::Status status =
+      Call([&](grpc::ClientContext* context) { return stub_->Free(context, request, &response); },
+           doing, &repeated);
+  // The call whose answer was lost had freed them.
+  return repeated && absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
 }
 
 // A call beside the stream says in its own words that the session is over; the cause is told as
@@ -356,22 +369,7 @@ absl::Status GrpcClient::CallEnd(const grpc::Status& status, const std::string& 
   }
 }
 
-absl::Status GrpcClient::Close() {
-  if (finished_) return absl::OkStatus();
-  stream_->WritesDone();
-  while (stream_->Read(&response_)) {
-  }
-  finished_ = true;
-  return FromGrpc(stream_->Finish(),
-                  absl::StrCat("closing the session with the server at ", address()));
-}
-
-absl::Status GrpcClient::StreamEnd(const std::string& doing) {
-  // A failed write leaves answers behind; Finish wants them read.
-  while (stream_->Read(&response_)) {
-  }
-  finished_ = true;
-  const grpc::Status status = stream_->Finish();
+absl::Status GrpcClient::StreamEnd(const grpc::Status& status, const std::string& doing) const {
   const std::string where = absl::StrCat("the server at ", address(), " ended the session after ",
                                          num_results_, " steps, while ", doing);
   if (cancelled_) return absl::CancelledError("interrupted");

@@ -97,6 +97,7 @@ void AddNow(const MetricsText& now, TopFigures* figures) {
   figures->rows = now.Value("reprise_resident_rows");
   figures->max_rows = now.Value("reprise_resident_rows_limit");
   figures->sessions = now.Value("reprise_sessions_open");
+  figures->detached_sessions = now.Value("reprise_sessions_detached");
   figures->max_sessions = now.Value("reprise_sessions_limit");
   figures->requests_waiting = now.Value("reprise_requests_waiting");
   figures->requests_in_flight = now.Value("reprise_requests_in_flight");

@@ -50,7 +50,7 @@ struct TopFigures {
   // Now.
   double pool_blocks = 0, pool_free_blocks = 0;
   double rows = 0, max_rows = 0;
-  double sessions = 0, max_sessions = 0;
+  double sessions = 0, detached_sessions = 0, max_sessions = 0;
   double requests_waiting = 0, requests_in_flight = 0, sessions_waiting = 0;
   double oldest_wait_seconds = 0, served_spread_seconds = 0;
   double message_bytes = 0, max_message_bytes = 0;

@@ -62,13 +62,20 @@ std::string GraphsText(const TopFigures& figures, size_t width) {
   return table.ToString(width);
 }
 
+// Those that lost their stream and wait to be resumed are open, and hold rows and blocks.
+std::string SessionsText(const TopFigures& figures) {
+  const std::string open = Of(figures.sessions, figures.max_sessions);
+  if (figures.detached_sessions == 0) return open;
+  return absl::StrCat(open, ", ", Count(figures.detached_sessions), " detached");
+}
+
 std::string StateText(const TopFigures& figures, size_t width) {
   Table table({});
   table.AlignLeft();
   table.AddRow(
       {"KV blocks held", Of(figures.pool_blocks - figures.pool_free_blocks, figures.pool_blocks)});
   table.AddRow({"resident rows", Of(figures.rows, figures.max_rows)});
-  table.AddRow({"sessions", Of(figures.sessions, figures.max_sessions)});
+  table.AddRow({"sessions", SessionsText(figures)});
   table.AddRow({"requests", absl::StrCat(Count(figures.requests_in_flight), " in flight, ",
                                          Count(figures.requests_waiting), " waiting, of ",
                                          Count(figures.sessions_waiting), " sessions")});
@@ -144,6 +151,7 @@ json TopJson(const TopFigures& figures) {
           {"resident_rows", figures.rows},
           {"max_rows", figures.max_rows},
           {"sessions", figures.sessions},
+          {"detached_sessions", figures.detached_sessions},
           {"max_sessions", figures.max_sessions},
           {"requests_in_flight", figures.requests_in_flight},
           {"requests_waiting", figures.requests_waiting},

@@ -178,6 +178,7 @@ export interface DescribeResponse {
   apiVersion: string;
   linearPolicy: string;
   attentionTree: AttentionTree | null;
+  kvLayout: KvLayout | null;
 }
 
 export interface Model {
@@ -207,6 +208,8 @@ export interface Pool {
   numBlocks: number;
   freeBlocks: number;
   bytes: number;
+  swapBlocks: number;
+  freeSwapBlocks: number;
 }
 
 export interface Limits {
@@ -227,6 +230,9 @@ export interface Limits {
   maxResultBytes: number;
   minSharedTokens: number;
   maxStepsPerRequest: number;
+  maxCopies: number;
+  maxKvTransferBytes: number;
+  maxKvBlocksPerCall: number;
 }
 
 export interface Bucket {
@@ -251,6 +257,7 @@ export interface Memory {
   kvCacheBytes: number;
   workspaceBytes: number;
   graphsBytes: number;
+  swapBytes: number;
 }
 
 export interface AttentionTree {
@@ -259,6 +266,16 @@ export interface AttentionTree {
   text: string;
   rowLeaves: string[];
   batchLeaves: string[];
+}
+
+export interface KvLayout {
+  version: number;
+  numLayers: number;
+  numKvHeads: number;
+  headDim: number;
+  blockSize: number;
+  dtype: string;
+  model: Buffer;
 }
 
 export interface SessionStatus {
@@ -276,4 +293,5 @@ export interface SessionStatus {
   lastSequence: number;
   requests: number;
   jointRequests: number;
+  swappedBlocks: number;
 }
