@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "runtime/device.h"
 #include "tools/help.h"
 #include "tools/signals.h"
@@ -234,7 +236,9 @@ void NameOptionGroup(CLI::App* app, const std::string& heading) {
 absl::Status InterruptedError(int signal) {
   absl::Status status =
       absl::CancelledError(absl::StrCat("stopped by ", std::string(NameOfSignal(signal))));
-  status.SetPayload(std::string(kSignalPayload), absl::Cord(absl::StrCat(signal)));
+  const std::string number = absl::StrCat(signal);
+  // Of a view: clang 19 and g++ 12 have different names for what takes a string.
+  status.SetPayload(std::string(kSignalPayload), absl::Cord(absl::string_view(number)));
   return status;
 }
 

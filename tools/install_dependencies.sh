@@ -48,6 +48,7 @@ test_packages=(
   clang-tidy
   clang-tools-19
   libbenchmark-dev
+  libclang-rt-19-dev
   libgmock-dev
   libgtest-dev
   lld-19

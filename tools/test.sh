@@ -20,9 +20,9 @@ that list up to date before a commit, so that a new clone has little to check.
   --lint-all     let clang-tidy read every file
   --long-stress  let hostile clients attack a server for ten minutes, not for one
   --sanitize     instead: build for AddressSanitizer and UndefinedBehaviorSanitizer and run every
-                 test, then build for ThreadSanitizer and run the tests of runtime, graphs, models,
-                 engine and service. Each suite of tests runs in one process there, and is one test
-                 to CTest.
+                 test but those on emulated GPUs, then build for ThreadSanitizer and run the tests
+                 of runtime, graphs, models, engine and service. Each suite of tests runs in one
+                 process there, and is one test to CTest.
   --help         show this text
 TEXT
 }

@@ -34,9 +34,10 @@ class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
                                          const Account& account, const grpc::ByteBuffer& request,
                                          grpc::ByteBuffer* response);
 
-  void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
-  // After the thread that ended the call has released its lock.
+  void OnCancel() override { cancelled_.store(true, std::memory_order_release); }
+  // After the thread that ended the call has released its lock, and behind OnCancel.
   void OnDone() override {
+    static_cast<void>(cancelled_.load(std::memory_order_acquire));
     { const std::lock_guard lock(mutex_); }
     delete this;
   }

@@ -143,7 +143,7 @@ TEST_F(TuneProgram, SaysWhatInvarianceCostsInTheStandardCellsThatFit) {
                 "--max-context", "128",
                 "--chunk",       "32",
                 "--pool-bytes",  "16KiB",
-                "--budget",      "3",
+                "--budget",      "10",
                 "--replays",     "1",
                 "--cut-prompts", "--standard-cells",
                 "--out",         File("tree.json")});

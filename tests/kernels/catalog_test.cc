@@ -62,7 +62,7 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
     EXPECT_EQ(instance.symbol, name);
     EXPECT_TRUE(instance.family->name.find(instance.family->op) == 0 ||
                 instance.family->op == "fill" || instance.family->op == "memory_probe" ||
-                instance.family->op == "step")
+                instance.family->op == "step" || instance.family->op == "block_copy")
         << name;
   }
 }
