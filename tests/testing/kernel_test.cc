@@ -54,6 +54,9 @@ absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTest
   }
   if (param.emulated != MatrixUnit::kNone)
     return CreateEmulatedDevice(param.emulated, options, kShuffle);
+#else
+  if (param.emulated != runtime::MatrixUnit::kNone)
+    return absl::UnimplementedError("this build has no emulated devices");
 #endif
   return MakeDevice(options, kShuffle);
 }

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/emulated/emulated_device.h"
+#include "tests/testing/kernel_test.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/bench/attention_bench.h"
 #include "tools/bench/candidates.h"
@@ -114,7 +114,7 @@ TEST(Ladder, EveryRungMatchesTheReferenceOnTheHostAndOnUnits) {
   std::vector<std::unique_ptr<runtime::Device>> devices;
   ASSERT_OK_AND_ASSIGN(devices.emplace_back(), runtime::Device::Create({}));
   for (const runtime::MatrixUnit unit : {runtime::MatrixUnit::kMma, runtime::MatrixUnit::kMfma}) {
-    auto emulated = testing::CreateEmulatedDevice(unit, {.host_threads = 4});
+    auto emulated = testing::MakeTestDevice({.dtype = runtime::DType::kBf16, .emulated = unit});
     if (emulated.ok()) devices.push_back(*std::move(emulated));
   }
   for (const auto& device : devices) {

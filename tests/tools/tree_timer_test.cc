@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/emulated/emulated_device.h"
+#include "tests/testing/kernel_test.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/tune/journal.h"
 #include "tools/tune/tree_choices.h"
@@ -92,7 +92,8 @@ TEST_F(TimerTest, StopsWhereItIsInterrupted) {
 }
 
 TEST(DealingDevice, TakesEveryCandidateAndComputesTheSame) {
-  auto device = testing::CreateEmulatedDevice(runtime::MatrixUnit::kMma, {.host_threads = 4});
+  auto device = testing::MakeTestDevice(
+      {.dtype = runtime::DType::kBf16, .emulated = runtime::MatrixUnit::kMma});
   if (!device.ok()) GTEST_SKIP() << "needs the emulator: " << device.status();
   const AttentionShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 64};
   const AttentionBenchOptions options{.max_context = 256, .calls = 1, .pool_bytes = 1 << 12};
