@@ -6,7 +6,7 @@ mark_as_advanced(REPRISE_CCACHE)
 if(REPRISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
   set(CMAKE_CXX_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
-  if(REPRISE_SANITIZE)
+  if(REPRISE_PRECOMPILE)
     # What ccache asks for where headers are precompiled.
     list(PREPEND CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
          CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime)

@@ -48,6 +48,7 @@ LIST_HEADER = """\
 KEY_FLAGS = re.compile(r"-[DUIWmx].*|-include|-std=.*|-fsanitize=.*")
 # Flags that clang-tidy does without: what is written where, and g++'s precompiled headers.
 DROPPED_FLAGS = re.compile(r"-c|-o.*|-M[DMPTFQGV]*|-Winvalid-pch|-fpch-.*")
+COMPILER = re.compile(r"(.*/)?(clang|gcc|cc|clang\+\+|g\+\+|c\+\+)(-\d+)?")
 FLAGS_WITH_A_VALUE = ("-o", "-MF", "-MT", "-MQ", "-isystem", "-include", "-I", "-D", "-U", "-x")
 # Also a header that a macro names, for an #include of that macro.
 INCLUDE = re.compile(
@@ -120,8 +121,9 @@ class Unit:
         self.path = os.path.normpath(os.path.join(self.directory, entry["file"]))
         self.name = os.path.relpath(self.path, root)
         words = entry.get("arguments") or shlex.split(entry["command"])
-        # A compiler cache stands before the compiler, and neither is a flag.
-        first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+        # A compiler cache stands before the compiler, "cmake -E env" before that; none is a flag.
+        programs = [at for at, word in enumerate(words) if COMPILER.fullmatch(word)]
+        first = programs[0] + 1 if programs else 1
         flags = [
             (flag, value)
             for flag, value in pair_flags(words[first:])
@@ -140,7 +142,11 @@ class Unit:
             return text.replace(build, "<build>").replace(root, "<root>")
 
         self.sources_key = short_hash(setup, *map(placeless, self.files), *texts)
-        kept = [flag + (value or "") for flag, value in flags if KEY_FLAGS.fullmatch(flag)]
+        kept = [
+            flag + (value or "")
+            for flag, value in flags
+            if KEY_FLAGS.fullmatch(flag) and not DROPPED_FLAGS.fullmatch(flag)
+        ]
         self.flags_key = short_hash(*(placeless(flag) for flag in kept if matters(flag, texts)))
         self.line = f"{self.name} {self.sources_key} {self.flags_key}"
 

@@ -114,7 +114,7 @@ run_plain() {
   local preset=hip
   if has_nvcc; then preset=cuda; fi
   stage "Building everything (preset ${preset})"
-  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON
+  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON -DREPRISE_PRECOMPILE=ON
   cmake --build --preset "${preset}"
   stage "Checking style: clang-format"
   check_format

@@ -67,7 +67,8 @@ class Lint(unittest.TestCase):
             {
                 "directory": str(build),
                 "file": str(self.root / name),
-                "command": f"/usr/bin/ccache /usr/bin/c++ -I{self.root} -isystem proto -O3 "
+                "command": "/usr/bin/cmake -E env CCACHE_SLOPPINESS=none /usr/bin/ccache "
+                f"/usr/bin/c++ -I{self.root} -isystem proto -O3 "
                 f"-include {self.root}/tests/forced.h -std=c++20 {own} -Winvalid-pch "
                 f"-include {build}/cmake_pch.hxx -o {name}.o -c {self.root / name}",
             }
