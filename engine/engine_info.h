@@ -55,6 +55,8 @@ struct EngineInfo {
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
   LinearPolicy linear = LinearPolicy::kRowMajor;    // what runs: never kTuned
+  // Rows of the largest decode bucket whose layers are one kernel (DecodePolicy); 0: none is.
+  uint32_t step_kernel_rows = 0;
   kernels::StepLimits limits;  // min_shared_tokens: 0 where no kernel reads shared tokens once
   KvShape kv;                  // of what ReadBlocks and WriteBlocks move
   // Of one ReadBlocks or WriteBlocks; room for one layer of a block at least.

@@ -38,6 +38,26 @@ constexpr std::string_view NameOf(LinearPolicy policy) {
   return "unknown";
 }
 
+// How the layers of a decode bucket of few rows run. Both give the same bits.
+enum class DecodePolicy : uint8_t {
+  kTuned,       // what was measured to be faster: kChain (docs/benchmarks/README.md)
+  kChain,       // a kernel for each op
+  kStepKernel,  // one kernel for all layers (kernels/step_kernel), in buckets of up to 8 rows: bf16
+                // and f16 on sm_90, packed weights, heads of 64 and 128, KV of the compute dtype
+};
+// "tuned", "chain", "step-kernel".
+constexpr std::string_view NameOf(DecodePolicy policy) {
+  switch (policy) {
+    case DecodePolicy::kTuned:
+      return "tuned";
+    case DecodePolicy::kChain:
+      return "chain";
+    case DecodePolicy::kStepKernel:
+      return "step-kernel";
+  }
+  return "unknown";
+}
+
 struct DecodeEngineOptions {
   runtime::DType dtype = runtime::DType::kBf16;  // of compute: bf16, f16 or f32
   bool dtype_from_checkpoint = true;             // use the checkpoint's dtype instead of `dtype`
@@ -62,6 +82,7 @@ struct DecodeEngineOptions {
   // (max_rows + max_prompt_logprobs) + 4 x vocabulary x max_logit_rows).
   uint32_t max_steps_per_request = 1;
   LinearPolicy linear = LinearPolicy::kTuned;
+  DecodePolicy decode = DecodePolicy::kTuned;
   // Text of the tree by which attention's plan decides (docs/attention_tree.md); empty: the default
   // tree. It must be made for this device and model. DecodeEngine::SetAttentionTree replaces it.
   std::string attention_tree = {};

@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
   REPRISE_RETURN_IF_ERROR(parts->CreatePool());
   REPRISE_RETURN_IF_ERROR(parts->CreateTransferMemory());
   REPRISE_RETURN_IF_ERROR(parts->FillPool());
+  REPRISE_RETURN_IF_ERROR(parts->MakeStepKernels());
   REPRISE_RETURN_IF_ERROR(parts->Capture(progress));
   return parts;
 }
@@ -182,6 +183,24 @@ absl::Status EngineParts::FillPool() {
   return stream->Synchronize();
 }
 
+absl::Status EngineParts::MakeStepKernels() {
+  if (options.decode != DecodePolicy::kStepKernel) return absl::OkStatus();
+  if (simulated != nullptr)
+    return absl::InvalidArgumentError(
+        "decode is step-kernel in a simulation, which runs no layers; allowed: tuned, chain");
+  const StepProgram program = ProgramOn(pool);
+  REPRISE_ASSIGN_OR_RETURN(
+      step_kernels,
+      StepKernels::Create(device, *stream, *kernel_set, options.decode_buckets,
+                          [&](runtime::Stream& list, uint32_t rows) {
+                            return program.EnqueueLayers(
+                                list, {.max_rows = rows, .max_tokens = rows, .mixed = false});
+                          }));
+  info.step_kernel_rows = step_kernels->max_rows();
+  info.memory.workspace_bytes += step_kernels->bytes();
+  return absl::OkStatus();
+}
+
 absl::Status EngineParts::Capture(const ProgressFn& progress) {
   const Clock::time_point begin = Clock::now();
   REPRISE_ASSIGN_OR_RETURN(graphs,
@@ -205,7 +224,8 @@ StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
            .state = *state,
            .metadata = metadata,
            .results = results,
-           .simulated = simulated.get()},
+           .simulated = simulated.get(),
+           .step_kernels = step_kernels.get()},
           metadata_layout,
           linear};
 }

@@ -14,6 +14,7 @@
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
 #include "engine/step/select.h"
+#include "engine/step_kernels.h"
 #include "engine/step_program.h"
 #include "engine/step_state.h"
 #include "kernels/kernel_set.h"
@@ -64,6 +65,7 @@ class EngineParts {
   runtime::MappedBuffer swap_space;  // num_swap_places blocks as they lie in the pool
   uint32_t num_swap_places = 0;
   std::unique_ptr<SimulatedDecoder> simulated;  // nullptr: the decoder runs
+  std::unique_ptr<StepKernels> step_kernels;    // nullptr: every op is a kernel
   std::unique_ptr<StepGraphs> graphs;
 
  private:
@@ -78,6 +80,7 @@ class EngineParts {
   absl::Status CreatePool();
   absl::Status CreateTransferMemory();
   absl::Status FillPool();
+  absl::Status MakeStepKernels();
   absl::Status Capture(const ProgressFn& progress);
   StepProgram ProgramOn(const models::KvPool& program_pool) const;
 };

@@ -21,6 +21,13 @@ absl::Status StepProgram::Enqueue(runtime::Stream& stream, const models::StepSha
 absl::Status StepProgram::EnqueueDecoder(runtime::Stream& stream,
                                          const models::StepShape& shape) const {
   if (parts_.simulated != nullptr) return parts_.simulated->EnqueueTokens(stream);
+  if (!shape.mixed && parts_.step_kernels != nullptr && parts_.step_kernels->Has(shape.max_tokens))
+    return parts_.step_kernels->Enqueue(stream, parts_.kernels, shape.max_tokens);
+  return EnqueueLayers(stream, shape);
+}
+
+absl::Status StepProgram::EnqueueLayers(runtime::Stream& stream,
+                                        const models::StepShape& shape) const {
   return parts_.decoder.Enqueue({.stream = stream,
                                  .kernels = parts_.kernels,
                                  .shape = shape,

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "engine/simulation/simulation.h"
+#include "engine/step_kernels.h"
 #include "engine/step_state.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear.h"
@@ -25,7 +26,8 @@ struct StepProgramParts {
   const StepState& state;
   const runtime::MappedRing& metadata;
   const runtime::MappedRing& results;
-  SimulatedDecoder* simulated = nullptr;  // in the decoder's place
+  SimulatedDecoder* simulated = nullptr;      // in the decoder's place
+  const StepKernels* step_kernels = nullptr;  // of the decode buckets that have one
 };
 
 class StepProgram {
@@ -36,6 +38,8 @@ class StepProgram {
 
   // Launches only.
   absl::Status Enqueue(runtime::Stream& stream, const models::StepShape& shape) const;
+  // The layers alone, each op a kernel.
+  absl::Status EnqueueLayers(runtime::Stream& stream, const models::StepShape& shape) const;
 
  private:
   absl::Status EnqueueFetchAndPlan(runtime::Stream& stream) const;

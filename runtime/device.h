@@ -68,6 +68,9 @@ struct LaunchShape {
   unsigned grid_y = 1;
   unsigned block = 1;       // threads of a block; the host runs a block as one call
   size_t shared_bytes = 0;  // dynamic shared memory
+  // All blocks run at once, so that they may wait for each other; a grid of which the device cannot
+  // hold all blocks is refused. It does not begin before the kernel ahead of it has ended.
+  bool cooperative = false;
   LaunchLabel label = {};
 };
 
@@ -78,6 +81,7 @@ struct HostBlockContext {
   unsigned block_threads;
   std::byte* shared;
   size_t shared_bytes;
+  bool cooperative = false;  // LaunchShape's
 };
 using HostKernelFn = void (*)(const HostBlockContext& context, const void* args);
 

@@ -38,6 +38,13 @@ absl::Status CheckLaunch(const DeviceProperties& device, const Kernel& kernel,
   if (shape.shared_bytes > device.max_shared_bytes) {
     return Refuse(device, kernel, "shared_bytes", shape.shared_bytes, 0, device.max_shared_bytes);
   }
+  if (shape.cooperative && device.kind == DeviceKind::kHost) {
+    const uint64_t blocks = uint64_t{shape.grid_x} * shape.grid_y;
+    const auto at_once = static_cast<uint64_t>(device.num_multiprocessors);
+    if (blocks > at_once)
+      return Refuse(device, kernel, "the number of blocks that wait for each other", blocks, 1,
+                    at_once);
+  }
   if (args_bytes < 1 || args_bytes > kMaxArgsBytes) {
     return Refuse(device, kernel, "args_bytes", args_bytes, 1, kMaxArgsBytes);
   }

@@ -79,6 +79,11 @@ void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
       "tuned (what is faster: packed on sm_90, else row-major), row-major (weights as they are "
       "published), packed (weights in the order in which they are read; GPUs, bf16 and f16) "
       "or portable (the reference kernels, slow)");
+  AddOption(
+      app, "--decode", &flags->engine.decode, ParseDecode, "POLICY", "tuned",
+      "Decode steps of few rows: tuned (what is faster: chain), chain (a kernel for each op), "
+      "step-kernel (one kernel for all layers, up to 8 rows; sm_90 with packed weights). The bits "
+      "are the same");
 }
 
 void AddStepOptions(CLI::App* app, EngineFlags* flags) {
@@ -196,6 +201,13 @@ absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text) {
                             LinearPolicy::kPortable})
     if (text == engine::NameOf(policy)) return policy;
   return Refuse("linear", text, "tuned, row-major, packed, portable");
+}
+
+absl::StatusOr<engine::DecodePolicy> ParseDecode(std::string_view text) {
+  using engine::DecodePolicy;
+  for (const auto policy : {DecodePolicy::kTuned, DecodePolicy::kChain, DecodePolicy::kStepKernel})
+    if (text == engine::NameOf(policy)) return policy;
+  return Refuse("decode", text, "tuned, chain, step-kernel");
 }
 
 void AddEngineOptions(CLI::App* app, EngineFlags* flags, bool offers_simulation) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "engine/engine_options.h"
 #include "engine/diagnostics.h"
 #include "models/model_source.h"
 #include "nlohmann/json.hpp"
@@ -39,6 +40,8 @@ absl::StatusOr<std::optional<runtime::DType>> ParseKvDType(std::string_view text
 
 // "tuned", "packed", "portable". Errors: as above.
 absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text);
+// "tuned", "chain", "step-kernel". Errors: as above.
+absl::StatusOr<engine::DecodePolicy> ParseDecode(std::string_view text);
 
 // `flags` must outlive `app`. offers_simulation: see AddDeviceOptions.
 void AddEngineOptions(CLI::App* app, EngineFlags* flags, bool offers_simulation = false);

@@ -46,7 +46,11 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
   table.AddRow({"device", DeviceText(info.device)});
   table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), ", KV cache ",
                                         std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
-                                        std::string(engine::NameOf(info.linear)))});
+                                        std::string(engine::NameOf(info.linear)),
+                                        info.step_kernel_rows == 0
+                                            ? ""
+                                            : absl::StrCat(", step kernel up to ",
+                                                           info.step_kernel_rows, " rows"))});
   table.AddRow({"memory", absl::StrCat("weights ", FormatBytes(info.memory.weights_bytes),
                                        ", KV cache ", FormatBytes(info.memory.kv_cache_bytes),
                                        ", workspace ", FormatBytes(info.memory.workspace_bytes),
@@ -114,6 +118,7 @@ nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {
           {"dtype", std::string(runtime::NameOf(info.dtype))},
           {"kv_dtype", std::string(runtime::NameOf(info.kv_dtype))},
           {"linear", std::string(NameOf(info.linear))},
+          {"step_kernel_rows", info.step_kernel_rows},
           {"memory_bytes",
            {{"weights", info.memory.weights_bytes},
             {"kv_cache", info.memory.kv_cache_bytes},

@@ -19,40 +19,58 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
+// Where a warp that computes is after the shares so far.
+struct BulkConsumerPlace {
+  uint32_t items = 0;
+  int stage = 0;  // of its ring
+  uint32_t turn = 0;
+  uint32_t merges = 0;
+};
+
 // The four warps that compute. kTiles: whether shares come to tiles, which kernels without are
 // spared: where other kernels ran before, much of a short launch's time is the loading of code.
-template <typename T, int kHeadSize, bool kTiles>
+// Shared: a BulkShared. Order: BulkKernelOrder, or what says the same.
+template <typename T, bool kTiles, typename Shared, typename Order>
 class BulkConsumer {
  public:
-  REPRISE_FN BulkConsumer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared)
+  REPRISE_FN BulkConsumer(const AttentionArgs& a, const Shared& shared, const Order& order,
+                          const BulkConsumerPlace& place)
       : a_(a),
         shared_(shared),
+        order_(order),
         group_(a.num_heads / a.kv.num_kv_heads),
-        score_factor_(ScoreFactor(a)) {}
+        score_factor_(ScoreFactor(a)),
+        first_item_(place.items),
+        stage_(place.stage),
+        turn_(place.turn),
+        merges_(place.merges) {}
 
-  REPRISE_FN void Run() {
-    BeginInOrder();
-    uint32_t count = 0;
+  // Where it is afterwards.
+  REPRISE_FN BulkConsumerPlace Run() {
+    order_.Begin();
+    uint32_t count = first_item_;
     for (;; ++count) {
       const int slot = Items::At(count);
       BarrierWait(shared_.Barrier(kBarriers.item_full + slot), Items::Turn(count));
       const BulkItem item = shared_.items()[slot];
       if (item.num_leaves == 0) break;
-      if (kTiles && item.is_tile()) {
-        RunTile(item, count);
-      } else {
-        RunItem(item, count);
-      }
+      RunAny(item, count);
       SyncWarp();
       if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.stored + slot));
-      if (count > 0) FinishItem(count - 1);
+      if (count > first_item_) FinishItem(count - 1);
     }
-    if (count > 0) FinishItem(count - 1);
+    if (count > first_item_) FinishItem(count - 1);
+    if constexpr (Order::kContinues) {
+      SyncWarp();
+      if (Lane() == 0) PassEnd(count);
+    }
+    return {count + 1, stage_, turn_, merges_};
   }
 
  private:
-  static constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
-  static constexpr int kStages = BulkShared<kHeadSize>::kStages;
+  static constexpr int kHeadSize = Shared::kHead;
+  static constexpr BulkBarriers kBarriers = Shared::kBarriers;
+  static constexpr int kStages = Shared::kStages;
   // Columns of four that a thread has at most, of kBulkMergeRows heads and of all.
   static constexpr int kPasses = kBulkMaxGroup / kBulkMergeRows;
   static constexpr int kColumns =
@@ -60,6 +78,20 @@ class BulkConsumer {
   using Softmax = TokenSoftmax<T, kHeadSize>;
   using Items = RingPlace<kBulkItems>;
   using Queries = RingPlace<kBulkQueries>;
+
+  REPRISE_FN void RunAny(const BulkItem& item, uint32_t count) {
+    if constexpr (kTiles) {
+      if (item.is_tile()) return RunTile(item, count);
+    }
+    RunItem(item, count);
+  }
+  // What an item's barriers get of the warp, of the word that there are no more.
+  REPRISE_FN void PassEnd(uint32_t count) const {
+    const int slot = Items::At(count);
+    BarrierArrive(shared_.Barrier(kBarriers.stored + slot));
+    BarrierArrive(shared_.Barrier(kBarriers.query_empty + Queries::At(count)));
+    BarrierArrive(shared_.Barrier(kBarriers.item_empty + slot));
+  }
 
   REPRISE_FN void RunItem(const BulkItem& item, uint32_t count) {
     const int query = Queries::At(count);
@@ -80,7 +112,10 @@ class BulkConsumer {
       StorePieces(item, piece, leaf + 1 - piece, fold);
       piece = leaf + 1;
     }
-    if (item.is_whole_row()) StoreRow(item, fold);
+    if (item.is_whole_row()) {
+      StoreRow(item, fold);
+      order_.Finish();
+    }
     SyncWarp();
     if (Lane() == 0) BarrierArrive(shared_.Barrier(kBarriers.query_empty + query));
   }
@@ -276,6 +311,7 @@ class BulkConsumer {
           if ((left & 1u) != 0) FoldPieces<T>(a_, MemberItem(a_, item, member), group_, ThreadX());
       } else if (last != 0) {
         FoldPieces<T>(a_, item, group_, ThreadX());
+        order_.Finish();
       }
     }
     SyncWarp();
@@ -297,27 +333,37 @@ class BulkConsumer {
   }
 
   const AttentionArgs& a_;
-  const BulkShared<kHeadSize>& shared_;
+  const Shared& shared_;
+  const Order& order_;
   const int group_;
   const float score_factor_;
+  const uint32_t first_item_;
   Softmax softmax_;
-  int stage_ = 0;
-  uint32_t turn_ = 0, merges_ = 0;
+  int stage_;
+  uint32_t turn_, merges_;
 };
 
 // One lane counts the leaves of every item that is part of a row, once they are stored; of tiles, a
-// lane for every member.
-template <int kHeadSize, bool kTiles>
-REPRISE_FN void CountBulkArrivals(const AttentionArgs& a, const BulkShared<kHeadSize>& shared) {
-  constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
+// lane for every member. first_item: items of the shares so far; returns them afterwards.
+template <bool kTiles, typename Shared, typename Order>
+REPRISE_FN uint32_t CountBulkArrivals(const AttentionArgs& a, const Shared& shared,
+                                      const Order& order, uint32_t first_item) {
+  constexpr BulkBarriers kBarriers = Shared::kBarriers;
   using Items = RingPlace<kBulkItems>;
-  if (!kTiles && Lane() != 0) return;
-  WaitForPrevious();
-  for (uint32_t count = 0;; ++count) {
+  if (!kTiles && Lane() != 0) return 0;
+  order.Wait();
+  for (uint32_t count = first_item;; ++count) {
     const int slot = Items::At(count);
     BarrierWait(shared.Barrier(kBarriers.item_full + slot), Items::Turn(count));
     const BulkItem item = shared.items()[slot];
-    if (item.num_leaves == 0) return;
+    if (item.num_leaves == 0) {
+      if constexpr (Order::kContinues) {
+        BarrierWait(shared.Barrier(kBarriers.stored + slot), Items::Turn(count));
+        BarrierArrive(shared.Barrier(kBarriers.arrived + slot));
+        BarrierArrive(shared.Barrier(kBarriers.item_empty + slot));
+      }
+      return count + 1;
+    }
     BarrierWait(shared.Barrier(kBarriers.stored + slot), Items::Turn(count));
     uint32_t last = 0;
     if (kTiles && item.is_tile()) {
@@ -341,11 +387,20 @@ REPRISE_FN uint32_t BulkArrivals(const BulkBarriers& barriers, int index, bool t
   return index == barriers.merge ? kBulkComputeThreads : 1;
 }
 
-template <int kHeadSize>
-REPRISE_FN void InitBulkBarriers(const BulkShared<kHeadSize>& shared, bool tiles) {
-  constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
+template <typename Shared>
+REPRISE_FN void InitBulkBarriers(const Shared& shared, bool tiles) {
+  constexpr BulkBarriers kBarriers = Shared::kBarriers;
   for (int i = Lane(); i < kBarriers.count; i += kWarpSize)
     BarrierInit(shared.Barrier(i), BulkArrivals(kBarriers, i, tiles));
+}
+
+// Query rows beyond the group are read and never used. threads: of the block.
+template <typename Shared>
+REPRISE_FN void ClearBulkQueries(const Shared& shared, int threads) {
+  constexpr uint32_t kQueryBytes = kBulkQueries * kBulkMaxGroup * BulkRowBytes(Shared::kHead);
+  for (uint32_t i = static_cast<uint32_t>(ThreadX()) * 16; i < kQueryBytes;
+       i += static_cast<uint32_t>(threads) * 16)
+    *reinterpret_cast<Vec<uint32_t, 4>*>(shared.Query(0) + i) = {};
 }
 
 template <typename T, int kHeadSize, bool kTiles>
@@ -355,22 +410,21 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
   const bool has_work = !(share.begin == share.end);  // not waited for yet
   const BulkShared<kHeadSize> shared{base};
   if (Warp() == 0) InitBulkBarriers(shared, kTiles);
-  // Query rows beyond the group are read and never used.
-  constexpr uint32_t kQueryBytes = kBulkQueries * kBulkMaxGroup * BulkRowBytes(kHeadSize);
-  for (uint32_t i = static_cast<uint32_t>(ThreadX()) * 16; i < kQueryBytes; i += kBulkThreads * 16)
-    *reinterpret_cast<Vec<uint32_t, 4>*>(shared.Query(0) + i) = {};
+  ClearBulkQueries(shared, kBulkThreads);
   FenceBulkCopies();
   SyncBlock();
   if (!has_work) {
     if (BlockX() == 0) WaitForPrevious();
     return;
   }
+  using Shared = BulkShared<kHeadSize>;
+  const BulkKernelOrder order;
   if (Warp() < kBulkWarps) {
-    BulkConsumer<T, kHeadSize, kTiles>(a, shared).Run();
+    BulkConsumer<T, kTiles, Shared, BulkKernelOrder>(a, shared, order, {}).Run();
   } else if (Warp() == kBulkWarps) {
-    BulkProducer<T, kHeadSize, kTiles>(a, shared, share).Run();
+    BulkProducer<T, kTiles, Shared, BulkKernelOrder>(a, shared, share, order, {}).Run();
   } else {
-    CountBulkArrivals<kHeadSize, kTiles>(a, shared);
+    CountBulkArrivals<kTiles, Shared>(a, shared, order, 0);
   }
 }
 

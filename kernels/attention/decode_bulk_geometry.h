@@ -80,8 +80,8 @@ struct BulkBarriers {
   int merge;                  // [1] of the threads that compute
   int count;
 };
-constexpr BulkBarriers BulkBarriersFor(int head_size) {
-  const int chunks = kBulkWarps * BulkStages(head_size);
+constexpr BulkBarriers BulkBarriersFor(int stages) {
+  const int chunks = kBulkWarps * stages;
   BulkBarriers b{};
   b.empty = b.full + chunks;
   b.item_full = b.empty + chunks;
@@ -94,10 +94,9 @@ constexpr BulkBarriers BulkBarriersFor(int head_size) {
   return b;
 }
 
-constexpr BulkSharedLayout BulkLayout(int head_size) {
+constexpr BulkSharedLayout BulkLayout(int head_size, int stages) {
   BulkSharedLayout l;
-  l.query = l.ring + 2 * BulkTileBytes(head_size) *
-                         static_cast<uint32_t>(kBulkWarps * BulkStages(head_size));
+  l.query = l.ring + 2 * BulkTileBytes(head_size) * static_cast<uint32_t>(kBulkWarps * stages);
   l.merge = l.query + kBulkQueries * kBulkMaxGroup * BulkRowBytes(head_size);
   l.max =
       l.merge + kBulkWarps * kBulkMergeRows * 4 * static_cast<uint32_t>(BulkMergeStride(head_size));
@@ -106,8 +105,12 @@ constexpr BulkSharedLayout BulkLayout(int head_size) {
   l.places = l.items + kBulkItems * static_cast<uint32_t>(sizeof(BulkItem));
   l.last = l.places + kBulkItems * kBulkWarps * 4;
   l.barriers = l.last + kBulkItems * 4;
-  l.bytes = l.barriers + static_cast<uint32_t>(BulkBarriersFor(head_size).count) * 8;
+  l.bytes = l.barriers + static_cast<uint32_t>(BulkBarriersFor(stages).count) * 8;
   return l;
+}
+// Of a kernel of its own.
+constexpr BulkSharedLayout BulkLayout(int head_size) {
+  return BulkLayout(head_size, BulkStages(head_size));
 }
 static_assert(BulkLayout(64).barriers % 8 == 0 && BulkLayout(128).barriers % 8 == 0 &&
               BulkLayout(192).barriers % 8 == 0 && BulkLayout(256).barriers % 8 == 0);

@@ -14,11 +14,12 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // A block's shared memory.
-template <int kHeadSize>
+template <int kHeadSize, int kNumStages = BulkStages(kHeadSize)>
 struct BulkShared {
-  static constexpr BulkSharedLayout kLayout = BulkLayout(kHeadSize);
-  static constexpr BulkBarriers kBarriers = BulkBarriersFor(kHeadSize);
-  static constexpr int kStages = BulkStages(kHeadSize);
+  static constexpr int kHead = kHeadSize;
+  static constexpr int kStages = kNumStages;
+  static constexpr BulkSharedLayout kLayout = BulkLayout(kHeadSize, kStages);
+  static constexpr BulkBarriers kBarriers = BulkBarriersFor(kStages);
   static constexpr uint32_t kTile = BulkTileBytes(kHeadSize);
 
   REPRISE_FN unsigned char* Keys(int chunk) const {
@@ -92,22 +93,45 @@ class ShareWalk {
   DecodeRow row_;
 };
 
+// What the warps of a share go by: a kernel of its own, which is ordered with the one ahead of it,
+// and does one share. Another order is that of the step kernel (kernels/step_kernel).
+struct BulkKernelOrder {
+  // Whether another share follows in the same shared memory, so that the word that a share has
+  // ended goes through all barriers as an item does.
+  static constexpr bool kContinues = false;
+  // Those who compute, first thing; the others, before they touch what this step has brought.
+  REPRISE_FN void Begin() const { BeginInOrder(); }
+  REPRISE_FN void Wait() const { WaitForPrevious(); }
+  // By each warp that computes, once it has stored what it has of a row's and KV head's results.
+  REPRISE_FN void Finish() const {}
+};
+
+// Where the requesting warp is after the shares so far.
+struct BulkProducerPlace {
+  uint32_t items = 0;
+  uint32_t chunks = 0;  // of the ring of warp lane % kBulkWarps
+};
+
 // kTiles: as BulkConsumer's.
-template <typename T, int kHeadSize, bool kTiles>
+template <typename T, bool kTiles, typename Shared, typename Order>
 class BulkProducer {
  public:
-  REPRISE_FN BulkProducer(const AttentionArgs& a, const BulkShared<kHeadSize>& shared,
-                          const DecodeShare& share)
+  REPRISE_FN BulkProducer(const AttentionArgs& a, const Shared& shared, const DecodeShare& share,
+                          const Order& order, const BulkProducerPlace& place)
       : a_(a),
         shared_(shared),
         share_(share),
+        order_(order),
         block_size_(static_cast<uint32_t>(a.kv.block_size)),
-        lane_(static_cast<uint32_t>(Lane())) {}
+        lane_(static_cast<uint32_t>(Lane())),
+        first_item_(place.items),
+        chunks_before_(place.chunks) {}
 
-  REPRISE_FN void Run() {
+  // Where it is afterwards.
+  REPRISE_FN BulkProducerPlace Run() {
     ShareWalk walk(a_, share_);
     BulkItem item = walk.Next();
-    uint32_t page = Lookup(item, 0), count = 0;
+    uint32_t page = Lookup(item, 0), count = first_item_;
     while (item.num_leaves != 0) {
       const BulkItem next = walk.Next();
       const uint32_t next_page = Lookup(next, 0);
@@ -121,7 +145,7 @@ class BulkProducer {
           for (const uint32_t ahead = RequestsAhead(item, count); lanes < ahead;
                lanes += kBulkWarps)
             Request(request, lanes, first, chunks);
-          if (count == 0) WaitForPrevious();
+          if (count == first_item_) order_.Wait();
           Announce(item, count++);
         }
         for (; lanes < kWarpSize; lanes += kBulkWarps) Request(request, lanes, first, chunks);
@@ -131,11 +155,13 @@ class BulkProducer {
       page = next_page;
     }
     Announce(item, count);
+    return {count + 1, chunks_before_};
   }
 
  private:
-  static constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
-  static constexpr int kStages = BulkShared<kHeadSize>::kStages;
+  static constexpr int kHeadSize = Shared::kHead;
+  static constexpr BulkBarriers kBarriers = Shared::kBarriers;
+  static constexpr int kStages = Shared::kStages;
   using Stages = RingPlace<kStages>;
   using Items = RingPlace<kBulkItems>;
   using Queries = RingPlace<kBulkQueries>;
@@ -143,8 +169,8 @@ class BulkProducer {
   // How many chunks of an item are asked for before those who compute hear of it, a multiple of
   // kBulkWarps. Of a block's first item all that the rings hold, but not the chunk of the row's
   // newest token, which the kernel before this one may be writing.
-  REPRISE_FN static uint32_t RequestsAhead(const BulkItem& item, uint32_t count) {
-    if (count != 0) return kBulkWarps;
+  REPRISE_FN uint32_t RequestsAhead(const BulkItem& item, uint32_t count) const {
+    if (count != first_item_) return kBulkWarps;
     const uint32_t old = ItemChunks(item) - (ItemEnd(item) == item.row.kv_end ? 1 : 0);
     constexpr uint32_t kHeld = kBulkWarps * kStages < kWarpSize ? kBulkWarps * kStages : kWarpSize;
     return old < kHeld ? old / kBulkWarps * kBulkWarps : kHeld;
@@ -177,7 +203,7 @@ class BulkProducer {
     if (lane_ == 0) {
       uint64_t* const full = shared_.Barrier(kBarriers.item_full + slot);
       shared_.items()[slot] = item;
-      if (item.num_leaves != 0 && Queries::Turn(count) > 0)
+      if ((Order::kContinues || item.num_leaves != 0) && Queries::Turn(count) > 0)
         BarrierWait(shared_.Barrier(kBarriers.query_empty + query), Queries::Turn(count) - 1);
       if (item.num_leaves == 0 || is_tile) {
         BarrierArrive(full);
@@ -263,11 +289,13 @@ class BulkProducer {
   }
 
   const AttentionArgs& a_;
-  const BulkShared<kHeadSize>& shared_;
+  const Shared& shared_;
   const DecodeShare& share_;
+  const Order& order_;
   const FastDivide block_size_;
   const uint32_t lane_;
-  uint32_t chunks_before_ = 0;  // of warp lane % kBulkWarps, in items before
+  const uint32_t first_item_;
+  uint32_t chunks_before_;  // of warp lane % kBulkWarps, in items before
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -25,6 +25,10 @@ REPRISE_FN int MatrixRow(int h) { return (Lane() >> 2) + 8 * h; }
 REPRISE_FN int MatrixColumn(int j) { return j / 2 * 8 + (Lane() & 3) * 2 + j % 2; }
 REPRISE_FN constexpr int At(int h, int j) { return j / 2 * 4 + 2 * h + j % 2; }
 
+// Register i of a B has rows MatrixBRow(i) and the next of column MatrixBColumn(), of 8.
+REPRISE_FN int MatrixBColumn() { return Lane() >> 2; }
+REPRISE_FN int MatrixBRow(int i) { return (Lane() & 3) * 2 + 8 * i; }
+
 struct MatrixA {
   uint32_t r[4];
 };

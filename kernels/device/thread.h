@@ -46,6 +46,14 @@
 // Between blocks: AtomicAdd and AtomicOr (relaxed), AtomicAddAcquireRelease, FenceDevice, and
 // LoadFresh, a load that sees what other blocks wrote before their fence.
 //
+// Between blocks that all run at once (LaunchShape::cooperative), and there alone: a word that is
+// added to by AtomicAddRelease, and waited for by WaitAtLeast. Who has waited sees what those who
+// added to the word had done before, and what warp barriers and barriers in shared memory had
+// ordered before that. AtomicMaxRelease and WaitAtLeastInBlock are the same on a word of shared
+// memory, within a block. FenceBulkReads, by the thread that waited, comes before its bulk copies of
+// what others stored in the same launch. A wait that takes kFlagPatienceNs ends the kernel with an
+// error: whoever was to add never will.
+//
 // Host memory: LoadFromHost (16 bytes past every cache), FenceSystem, StoreToHost (release).
 //
 // Arithmetic: Exp2 (fast, 2 ulp), Exp, Log, Tanh (4 ulp), Rsqrt, Reciprocal (fast, 1 ulp), SinCos,

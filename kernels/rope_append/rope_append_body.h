@@ -13,8 +13,8 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // The sums of squares of every head of q and k, in kHeadNormLanes parts each. What is added in
 // which order follows from head_dim alone.
-template <typename T, int kWidth>
-REPRISE_FN void HeadSquares(Block& b, const RopeAppendArgs& a, const T* in, float* parts) {
+template <typename T, int kWidth, typename AnyBlock>
+REPRISE_FN void HeadSquares(AnyBlock& b, const RopeAppendArgs& a, const T* in, float* parts) {
   const int packs = a.kv.head_dim / kWidth;
   b.For((a.num_heads + a.kv.num_kv_heads) * kHeadNormLanes, [&](int i) {
     const int head = i / kHeadNormLanes, lane = i - head * kHeadNormLanes;
@@ -58,8 +58,9 @@ REPRISE_FN void StoreStored(K* to, const float (&x)[kWidth], float scale) {
   }
 }
 
-template <typename T, typename K, int kWidth, bool kNorm>
-REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
+// AnyBlock: Block, or what has its For, Shared and Sync.
+template <typename T, typename K, int kWidth, bool kNorm, typename AnyBlock>
+REPRISE_FN void RopeAppendToken(AnyBlock& b, const RopeAppendArgs& a, int64_t t) {
   const int half = a.kv.head_dim / 2;
   const int packs = half / kWidth;  // of half a head
   const int64_t qkv_size =
@@ -69,7 +70,7 @@ REPRISE_FN void RopeAppendToken(Block& b, const RopeAppendArgs& a, int64_t t) {
   K* cache = static_cast<K*>(a.kv_cache);
   const float* rope = a.rope + t * half * 2;
   const int64_t block = a.token_block[t], offset = a.token_offset[t];
-  float* parts = b.Shared<float>();
+  float* parts = b.template Shared<float>();
   if constexpr (kNorm) HeadSquares<T, kWidth>(b, a, in, parts);
 
   // Two packs of one head per turn, half a head apart: what rope mixes.

@@ -318,10 +318,15 @@ absl::Status CudaVendor::LaunchKernel(GpuKernelHandle kernel, const LaunchShape&
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = Native(stream);
   cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  if (shape.cooperative) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  } else {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
+  config.numAttrs = shape.cooperative || early ? 1 : 0;
   void* params[] = {const_cast<void*>(args)};
   return ToStatus(cudaLaunchKernelExC(&config, kernel.raw, params), "cudaLaunchKernelExC");
 }

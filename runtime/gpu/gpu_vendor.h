@@ -111,7 +111,8 @@ class GpuVendor {
   // The most dynamic shared memory that launches of this kernel may ask for.
   virtual absl::Status KernelSetMaxSharedBytes(GpuKernelHandle kernel, size_t bytes) const = 0;
   // `args`: the one argument struct, of `args_bytes` > 0; copied. early: the kernel may begin
-  // before the one before it has ended; only where GpuKernelInfo::can_wait.
+  // before the one before it has ended; only where GpuKernelInfo::can_wait, and of no effect on a
+  // cooperative launch.
   virtual absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
                                     const void* args, size_t args_bytes, bool early,
                                     GpuStreamHandle stream) const = 0;

@@ -359,6 +359,8 @@ absl::Status HipVendor::KernelGetInfo(GpuKernelHandle kernel, GpuKernelInfo* inf
 absl::Status HipVendor::LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape,
                                      const void* args, size_t args_bytes, bool /*early*/,
                                      GpuStreamHandle stream) const {
+  if (shape.cooperative)
+    return absl::UnimplementedError("a cooperative launch on hip; allowed: plain launches");
   void* extra[] = {hip::kLaunchParamBufferPointer, const_cast<void*>(args),
                    hip::kLaunchParamBufferSize, &args_bytes, hip::kLaunchParamEnd};
   return ToStatus(

@@ -60,7 +60,8 @@ std::string RunBlocks(const HostLaunch& launch, uint64_t first, uint64_t count,
                            .grid_y = shape.grid_y,
                            .block_threads = shape.block,
                            .shared = scratch.Use(shape.shared_bytes),
-                           .shared_bytes = shape.shared_bytes};
+                           .shared_bytes = shape.shared_bytes,
+                           .cooperative = shape.cooperative};
   std::string error;
   for (uint64_t i = first; i < first + count; ++i) {
     const uint64_t block = order(i);
@@ -150,7 +151,9 @@ HostExecutor::~HostExecutor() {
 absl::Status HostExecutor::Run(const HostLaunch& launch, HostScratch& scratch) {
   const uint64_t num_blocks = NumBlocks(launch.shape);
   std::unique_lock<std::mutex> submit(submit_, std::defer_lock);
-  if (num_blocks == 1 || workers_.empty() || !submit.try_lock()) {
+  // Blocks that wait for each other need a thread each.
+  if (launch.shape.cooperative && num_blocks > 1) submit.lock();
+  if (num_blocks == 1 || workers_.empty() || (!submit.owns_lock() && !submit.try_lock())) {
     return ToStatus(launch, RunBlocks(launch, 0, num_blocks, scratch));
   }
   Publish(launch, num_blocks);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/emulated_device.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -34,7 +35,8 @@ class EmulatedDevice final : public runtime::Device {
     properties_.max_shared_bytes = static_cast<size_t>(traits.shared_bytes);
     properties_.shared_bytes_per_multiprocessor = static_cast<size_t>(traits.shared_bytes);
     // Of every machine, so that grids, and how often a block comes round, are the same everywhere.
-    properties_.num_multiprocessors = 2;
+    // With one thread it is one: blocks that wait for each other need a thread each.
+    properties_.num_multiprocessors = std::min(2, properties_.num_multiprocessors);
     image_.kernels = EmulatedKernels(unit);
   }
 

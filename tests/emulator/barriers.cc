@@ -6,7 +6,10 @@
 // thread waits, a bulk copy at a pseudo-random switch of threads, at the latest when nobody else
 // can go on.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,7 @@ constexpr int kPoison = 0xff;
 // What a barrier's word holds: nobody else may write it.
 constexpr uint64_t kBarrierMagic = 0x62617272'00000000;
 constexpr uint32_t kChanceToLand = 8;  // one in
+constexpr int kFlagPatienceSeconds = 15;
 
 // AddressSanitizer guards what is in flight where the shadow does not.
 void Guard([[maybe_unused]] std::byte* target, [[maybe_unused]] size_t bytes) {
@@ -265,16 +269,61 @@ void BlockRunner::LandSomeBulk() {
   LandBulk(random_.Below(static_cast<uint32_t>(bulk_copies_.size())));
 }
 
-void BlockRunner::OrderByAtomic(const void* address) {
-  if (!kChecksAccesses) return;
+Order::Released& BlockRunner::ReleasedAt(const void* address) {
   auto it = std::find_if(atomics_.begin(), atomics_.end(),
                          [&](const auto& atomic) { return atomic.first == address; });
   if (it == atomics_.end()) it = atomics_.insert(it, {address, {}});
-  order_.Acquire(current_->index.thread, Order::Share(&it->second));
-  CheckClocks(order_.Release(&it->second));
+  return it->second;
+}
+
+void BlockRunner::OrderByAtomic(const void* address) {
+  if (!kChecksAccesses) return;
+  order_.Acquire(current_->index.thread, Order::Share(&ReleasedAt(address)));
+  ReleaseByAtomic(address);
+}
+
+void BlockRunner::ReleaseByAtomic(const void* address) {
+  if (!kChecksAccesses) return;
+  CheckClocks(order_.Release(&ReleasedAt(address)));
   Fence();
   // What it releases includes itself.
   if (IsGlobal(address)) grid_->Atomic(address, /*reads=*/false, /*writes=*/true);
+}
+
+// It takes its turn among the threads that can go on, and looks again. Threads are picked at
+// random, so that many looks without anybody else's turn say that nobody else can go on.
+void BlockRunner::WaitAtLeast(const uint32_t* address, uint32_t value, Place place) {
+  Thread& self = *current_;
+  auto& word = *const_cast<uint32_t*>(address);
+  const auto begin = std::chrono::steady_clock::now();
+  self.place = place;
+  self.polls = true;
+  while (std::atomic_ref(word).load(std::memory_order_acquire) < value) {
+    if (!runs_beside_others_) {
+      if (++idle_looks_ > 64 * num_threads_) FailNeverAdded(address, value, place);
+    } else if (++idle_looks_ > 4 * num_threads_) {
+      if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(kFlagPatienceSeconds))
+        FailNeverAdded(address, value, place);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      idle_looks_ = 0;
+    }
+    MakeReady(self.index.thread);
+    GoOn();
+  }
+  self.polls = false;
+  idle_looks_ = 0;
+  AccessAny<AccessKind::kAtomicRead>(address, sizeof(*address), place);
+  if (!kChecksAccesses) return;
+  order_.Acquire(self.index.thread, Order::Share(&ReleasedAt(address)));
+  Fence();
+}
+
+void BlockRunner::FailNeverAdded(const uint32_t* address, uint32_t value, Place place) {
+  Fail([&] {
+    return absl::StrCat("a word that is waited for is ", *address, ", and nobody adds to it; ",
+                        NameOf(current_->index.thread), " waits for ", value, "\n  at ",
+                        Describe(place), DescribeWaiting());
+  });
 }
 
 void BlockRunner::Fence() {

@@ -72,7 +72,8 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
   }
   CheckShape(context, limits);
   std::optional<LaunchTurn> turn;
-  if (kChecksAccesses) {
+  runs_beside_others_ = context.cooperative && uint64_t{context.grid_x} * context.grid_y > 1;
+  if (kChecksAccesses && !runs_beside_others_) {
     turn.emplace(LaunchTurn::Key{.body = body,
                                  .argument = argument,
                                  .num_blocks = uint64_t{context.grid_x} * context.grid_y});
@@ -84,7 +85,12 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
   argument_ = argument;
   argument_begin_ = reinterpret_cast<uintptr_t>(argument);
   argument_bytes_ = argument_bytes;
-  Begin(context, limits, turn.has_value() ? &turn->launch() : nullptr);
+  Launch* launch = turn.has_value() ? &turn->launch() : nullptr;
+  if (kChecksAccesses && runs_beside_others_) {
+    own_launch_ = std::make_unique<Launch>();
+    launch = own_launch_.get();
+  }
+  Begin(context, limits, launch);
   arena_.Limit(limits.shared_bytes);
   running_block = {.private_begin = reinterpret_cast<uintptr_t>(private_.begin()),
                    .shared_begin = reinterpret_cast<uintptr_t>(arena_.begin()),
@@ -145,6 +151,7 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, const BlockLim
                     .grid_y = context.grid_y};
     thread.exchange_slot = 0;
     thread.num_committed = 0;
+    thread.polls = false;
     thread.has_waited = !limits.waits_for_previous;
     MakeReady(i);
   }

@@ -73,6 +73,9 @@ class BlockRunner {
 
   // An atomic that releases and acquires has been done, behind a fence.
   void OrderByAtomic(const void* address);
+  // One that releases, likewise.
+  void ReleaseByAtomic(const void* address);
+  void WaitAtLeast(const uint32_t* address, uint32_t value, Place place);
   void Fence();
 
   // The launch before has ended, as far as the current thread is concerned.
@@ -100,7 +103,9 @@ class BlockRunner {
   template <AccessKind kKind>
   void AccessGlobal(const void* address, size_t bytes, Place place) {
     const auto at = reinterpret_cast<uintptr_t>(address);
-    if (at - argument_begin_ < argument_bytes_) return;
+    // What orders blocks that wait for each other passes through blocks that this one knows
+    // nothing of.
+    if (at - argument_begin_ < argument_bytes_ || runs_beside_others_) return;
     if (!current_->has_waited) [[unlikely]] {
       const GlobalShadow::Conflict early = global_->CompareWithPrevious(at, bytes, Writes(kKind));
       if (early) FailTooEarly(kKind, bytes, early, place);
@@ -155,6 +160,7 @@ class BlockRunner {
     unsigned exchange_slot = 0;
     uint32_t barrier = 0, phase = 0;  // waited for
     bool has_waited = true;           // for the launch before
+    bool polls = false;               // it looks at a word again and again
     uint32_t num_committed = 0;       // groups of copies
     std::vector<AsyncCopy> copies;    // not landed, in the order of their issue
   };
@@ -223,6 +229,8 @@ class BlockRunner {
   std::string DescribeWaiting() const;
 
   // ---- barriers.cc ----
+  Order::Released& ReleasedAt(const void* address);
+  [[noreturn]] void FailNeverAdded(const uint32_t* address, uint32_t value, Place place);
   Barrier& FindBarrier(const uint64_t* barrier, Place place);
   void CompleteIfDone(Barrier& barrier);
   [[noreturn]] void FailOvertaken(const Barrier& barrier, uint32_t phase, Place place);
@@ -244,9 +252,12 @@ class BlockRunner {
   // The kernel's parameters, which a GPU keeps in constant memory.
   uintptr_t argument_begin_ = 0;
   size_t argument_bytes_ = 0;
-  // The launch's, while the block has its turn.
+  // The launch's, while the block has its turn; its own in a cooperative launch of several blocks.
   GridOrder* grid_ = nullptr;
   GlobalShadow* global_ = nullptr;
+  std::unique_ptr<Launch> own_launch_;
+  bool runs_beside_others_ = false;  // such a launch's
+  uint32_t idle_looks_ = 0;          // of threads that poll, since another went on
 
   unsigned num_threads_ = 0;
   unsigned warp_size_ = 1;

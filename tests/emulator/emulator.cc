@@ -95,6 +95,28 @@ uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return before;
 }
 
+void AtomicAddRelease(uint32_t* address, uint32_t value) {
+  Runner().Fence();
+  Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  std::atomic_ref(*address).fetch_add(value, std::memory_order_release);
+  Runner().ReleaseByAtomic(address);
+}
+
+uint32_t AtomicMaxRelease(uint32_t* address, uint32_t value) {
+  Runner().Fence();
+  Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
+  std::atomic_ref word(*address);
+  uint32_t before = word.load(std::memory_order_relaxed);
+  while (before < value && !word.compare_exchange_weak(before, value, std::memory_order_release)) {
+  }
+  Runner().ReleaseByAtomic(address);
+  return before;
+}
+
+void WaitAtLeast(const uint32_t* address, uint32_t value) {
+  Runner().WaitAtLeast(address, value, REPRISE_CALLER);
+}
+
 void FenceDevice() {
   Runner().Fence();
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -88,6 +88,11 @@ uint32_t AtomicAdd(uint32_t* address, uint32_t value);  // relaxed
 uint64_t AtomicAdd(uint64_t* address, uint64_t value);  // relaxed
 uint32_t AtomicOr(uint32_t* address, uint32_t value);   // relaxed
 uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value);
+void AtomicAddRelease(uint32_t* address, uint32_t value);
+uint32_t AtomicMaxRelease(uint32_t* address, uint32_t value);
+// Returns once the word is at least `value`, and acquires. Ends the block where nobody is left who
+// could add to it; in a cooperative launch of several blocks, where it takes too long.
+void WaitAtLeast(const uint32_t* address, uint32_t value);
 void FenceDevice();
 
 // ---- kernels of a stream ----
@@ -114,6 +119,8 @@ struct BlockLimits {
 //
 // Blocks of one body and argument are one launch until all of its grid have run, also where one
 // throws; they take turns, whatever threads they are on. Thread: any; launches are independent.
+// Several blocks of a cooperative launch wait for each other, so these run at once, each on an OS
+// thread of its own, and races between them are not looked for.
 void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
               void (*body)(void*), void* argument, size_t argument_bytes = 0);
 

@@ -91,6 +91,10 @@ inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&,
                                        const kernels::KernelInstance& instance) {
   return kernels::BulkLayout(instance.tile).bytes;
 }
+inline size_t StepKernelBytes(const kernels::DeviceTraits&,
+                              const kernels::KernelInstance& instance) {
+  return kernels::StepLayout(instance.tile).bytes;
+}
 inline size_t AttentionPrefillGroupBytes(const kernels::DeviceTraits&,
                                          const kernels::KernelInstance& instance) {
   return kernels::GroupLayout(instance.tile).bytes;
@@ -123,6 +127,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kAttentionDecodeBulkTiles, AttentionDecodeBulkBytes},
     {&kernels::kAttentionPrefillGroup, AttentionPrefillGroupBytes},
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
+    {&kernels::kStepKernel, StepKernelBytes},
     {&kernels::kSiluMul, NoSharedBytes},
     {&kernels::kSamplePartial, NoSharedBytes},
     {&kernels::kSampleFinal, SampleFinalBytes},

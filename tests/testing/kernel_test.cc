@@ -42,10 +42,11 @@ void PrintTo(const KernelTestParam& param, std::ostream* os) {
   if (param.kv) *os << "_kv_" << runtime::NameOf(*param.kv);
 }
 
-absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param) {
+absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param,
+                                                                int host_threads) {
   // A bound of one microsecond shuffles the blocks and never sleeps.
   constexpr runtime::TestDelays kShuffle{.max_us = 1};
-  const runtime::DeviceOptions options{.kind = param.device, .host_threads = 3};
+  const runtime::DeviceOptions options{.kind = param.device, .host_threads = host_threads};
 #if REPRISE_WITH_EMULATOR
   if (param.emulated != MatrixUnit::kNone && param.device == runtime::DeviceKind::kHip) {
     const auto kernels = EmulatedKernels(param.emulated);

@@ -43,8 +43,9 @@ struct KernelTestParam {
 void PrintTo(const KernelTestParam& param, std::ostream* os);
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
 
-// On the host three threads take the blocks of a kernel in a shuffled order.
-absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param);
+// On the host `host_threads` threads take the blocks of a kernel in a shuffled order.
+absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param,
+                                                                int host_threads = 3);
 
 std::vector<KernelTestParam> EveryDeviceAndDType();
 // The same, and with KV caches of 8 bits; under emulation some of them.

@@ -162,6 +162,7 @@ REPRISE_FN void CopyBulkOnce(void* shared, const void* global, uint32_t bytes, u
       : "memory");
 }
 REPRISE_FN void FenceBulkCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+REPRISE_FN void FenceBulkReads() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 #endif
 
 // ---- between blocks ----
@@ -178,6 +179,42 @@ REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
                : "l"(address), "r"(value)
                : "memory");
   return before;
+}
+REPRISE_FN void AtomicAddRelease(uint32_t* address, uint32_t value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+// A word of shared memory; returns what was there.
+REPRISE_FN uint32_t AtomicMaxRelease(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.release.cta.shared.max.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(SharedAddress(address)), "r"(value)
+               : "memory");
+  return before;
+}
+REPRISE_FN void WaitAtLeastInBlock(const uint32_t* address, uint32_t value) {
+  uint32_t x;
+  do {
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                 : "=r"(x)
+                 : "r"(SharedAddress(address))
+                 : "memory");
+  } while (x < value);
+}
+inline constexpr uint64_t kFlagPatienceNs = 10'000'000'000;
+REPRISE_FN uint32_t LoadAcquire(const uint32_t* address) {
+  uint32_t x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(address) : "memory");
+  return x;
+}
+REPRISE_FN uint64_t ClockNs();
+REPRISE_FN void WaitAtLeast(const uint32_t* address, uint32_t value) {
+  constexpr uint32_t kLooksPerTurn = 4096;
+  for (uint32_t looks = 0; looks < kLooksPerTurn; ++looks)
+    if (LoadAcquire(address) >= value) return;
+  const uint64_t begin = ClockNs();
+  while (LoadAcquire(address) < value)
+    if (ClockNs() - begin > kFlagPatienceNs) __trap();
 }
 REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));

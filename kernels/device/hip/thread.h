@@ -132,6 +132,23 @@ REPRISE_FN uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
 REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 }
+REPRISE_FN void AtomicAddRelease(uint32_t* address, uint32_t value) {
+  __hip_atomic_fetch_add(address, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+}
+REPRISE_FN uint32_t AtomicMaxRelease(uint32_t* address, uint32_t value) {
+  return __hip_atomic_fetch_max(address, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+REPRISE_FN void WaitAtLeastInBlock(const uint32_t* address, uint32_t value) {
+  while (__hip_atomic_load(address, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP) < value) {
+  }
+}
+inline constexpr uint64_t kFlagPatienceNs = 10'000'000'000;
+REPRISE_FN uint64_t ClockNs();
+REPRISE_FN void WaitAtLeast(const uint32_t* address, uint32_t value) {
+  const uint64_t begin = ClockNs();
+  while (__hip_atomic_load(address, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) < value)
+    if (ClockNs() - begin > kFlagPatienceNs) __builtin_trap();
+}
 REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
   __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }

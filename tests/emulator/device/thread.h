@@ -131,6 +131,7 @@ REPRISE_FN void CopyBulkOnce(void* shared, const void* global, uint32_t bytes, u
   emulator::CopyBulk(shared, global, bytes, barrier);
 }
 inline void FenceBulkCopies() {}
+inline void FenceBulkReads() {}
 
 // ---- between blocks ----
 
@@ -139,6 +140,18 @@ REPRISE_FN uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
 }
 REPRISE_FN uint32_t AtomicAddAcquireRelease(uint32_t* address, uint32_t value) {
   return emulator::AtomicAddAcquireRelease(address, value);
+}
+REPRISE_FN void AtomicAddRelease(uint32_t* address, uint32_t value) {
+  emulator::AtomicAddRelease(address, value);
+}
+REPRISE_FN uint32_t AtomicMaxRelease(uint32_t* address, uint32_t value) {
+  return emulator::AtomicMaxRelease(address, value);
+}
+REPRISE_FN void WaitAtLeastInBlock(const uint32_t* address, uint32_t value) {
+  emulator::WaitAtLeast(address, value);
+}
+REPRISE_FN void WaitAtLeast(const uint32_t* address, uint32_t value) {
+  emulator::WaitAtLeast(address, value);
 }
 REPRISE_FN void AtomicAdd(uint64_t* address, uint64_t value) {
   emulator::AtomicAdd(address, value);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decode steps whose layers are one kernel: the bits of the chain of kernels, whoever else runs,
+// and an engine that says why it has no such kernel.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/decode_engine.h"
+#include "tests/testing/any_device.h"
+#include "tests/testing/engine_driver.h"
+#include "tests/testing/engine_test.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::engine {
+namespace {
+
+using ::reprise::runtime::DeviceKind;
+using ::reprise::runtime::DType;
+using ::reprise::runtime::MatrixUnit;
+using ::reprise::testing::EngineDriver;
+using ::reprise::testing::KernelTestParam;
+using ::reprise::testing::MakeTestEngine;
+using ::reprise::testing::RandomPrompt;
+using ::reprise::testing::TestEngine;
+using ::reprise::testing::TestEngineOptions;
+using ::reprise::testing::Token;
+
+constexpr KernelTestParam kDevices[] = {
+#if REPRISE_WITH_EMULATOR
+    {.dtype = DType::kBf16, .emulated = MatrixUnit::kMma},
+    {.dtype = DType::kF16, .emulated = MatrixUnit::kMma},
+#endif
+    {.device = DeviceKind::kCuda, .dtype = DType::kBf16},
+    {.device = DeviceKind::kCuda, .dtype = DType::kF16}};
+
+class StepKernelTest : public ::testing::TestWithParam<KernelTestParam> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = testing::WhyNoDevice(GetParam().device); !why.empty())
+      GTEST_SKIP() << why;
+  }
+  // Two parts of K in one layer of a block and one in the others; heads of 64 in groups of two.
+  TestEngineOptions Options(DecodePolicy decode, const std::string& architecture = "llama") const {
+    TestEngineOptions options{.dtype = GetParam().dtype};
+    options.model.architecture = architecture;
+    options.model.hidden_size = 128;
+    options.model.intermediate_size = 648;
+    options.model.num_heads = 4;
+    options.model.num_kv_heads = 2;
+    options.model.head_dim = 64;
+    options.model.dtype = GetParam().dtype;
+    options.engine.linear = LinearPolicy::kPacked;
+    options.engine.decode = decode;
+    options.engine.block_size = 16;
+    options.engine.max_rows = 16;
+    options.engine.decode_buckets = {1, 4, 8, 16};
+    options.engine.mixed_buckets = {64, 160};
+    return options;
+  }
+  // threads: of the host that emulates a GPU, blocks of the step kernel. One block is searched for
+  // races; several wait for each other.
+  TestEngine Make(const TestEngineOptions& options, int threads = 1) const {
+    auto device = testing::MakeTestDevice(GetParam(), threads);
+    EXPECT_OK(device);
+    return MakeTestEngine(options, *std::move(device));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, StepKernelTest, ::testing::ValuesIn(kDevices),
+                         testing::NameOfParam);
+
+// Of `rows` rows with prompts of 3, 24, 45, ... tokens, `steps` tokens each.
+std::vector<std::vector<Token>> Generate(DecodeEngine& engine, uint32_t rows, int steps) {
+  EngineDriver driver(engine);
+  testing::StepDraft draft;
+  for (uint32_t row = 1; row <= rows; ++row) {
+    draft.add.push_back({.row = row, .blocks = driver.AllocateFor(200)});
+    draft.chunks.push_back({.row = row, .tokens = RandomPrompt(row, 21 * row - 18)});
+  }
+  std::vector<std::vector<Token>> tokens(rows);
+  for (int step = 0; step < steps; ++step) {
+    const StepResult result =
+        driver.Step(step == 0 ? draft : testing::StepDraft{.continue_all = true});
+    for (const RowOutcome& row : result.rows) tokens[row.row - 1].push_back(testing::TokenOf(row));
+  }
+  return tokens;
+}
+
+TEST_P(StepKernelTest, GivesTheBitsOfTheChain) {
+  for (const char* architecture : {"llama", "qwen3"}) {
+    const TestEngine chain = Make(Options(DecodePolicy::kChain, architecture));
+    EXPECT_EQ(chain.engine->info().step_kernel_rows, 0u);
+    const bool emulated = GetParam().emulated != MatrixUnit::kNone;
+    for (const int threads : emulated ? std::vector{1, 3} : std::vector{1}) {
+      const TestEngine one = Make(Options(DecodePolicy::kStepKernel, architecture), threads);
+      EXPECT_EQ(one.engine->info().step_kernel_rows, 8u);
+      for (const uint32_t rows : {1u, 3u})
+        EXPECT_EQ(Generate(*one.engine, rows, 3), Generate(*chain.engine, rows, 3))
+            << architecture << ", " << rows << " rows, " << threads << " threads";
+    }
+  }
+}
+
+// Of two models of the same sizes; the words that blocks wait for are zero again after each step.
+TEST_P(StepKernelTest, RowsComeAndGo) {
+  const TestEngine chain = Make(Options(DecodePolicy::kChain));
+  const TestEngine one = Make(Options(DecodePolicy::kStepKernel));
+  EngineDriver a(*chain.engine), b(*one.engine);
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const uint32_t tokens = 5 + 30 * static_cast<uint32_t>(seed);
+    EXPECT_EQ(b.Generate({.row = 1, .prompt = RandomPrompt(seed, tokens)}, 3),
+              a.Generate({.row = 1, .prompt = RandomPrompt(seed, tokens)}, 3));
+  }
+}
+
+// What the kernel does not do is refused by name, and never run otherwise.
+TEST_P(StepKernelTest, AnEngineThatCannotHaveItDoesNotStart) {
+  const auto start = [&](const TestEngineOptions& options) {
+    auto device = testing::MakeTestDevice(GetParam(), 1);
+    EXPECT_OK(device);
+    testing::TemporaryDirectory directory;
+    EXPECT_OK(testing::WriteTinyModel(options.model, directory.path()));
+    return DecodeEngine::Create(**device, {.directory = directory.path()}, options.engine).status();
+  };
+  TestEngineOptions row_major = Options(DecodePolicy::kStepKernel);
+  row_major.engine.linear = LinearPolicy::kRowMajor;
+  EXPECT_EQ(start(row_major).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(start(row_major).message()), ::testing::HasSubstr("reprise_linear"));
+
+  TestEngineOptions narrow_heads = Options(DecodePolicy::kStepKernel);
+  narrow_heads.model.head_dim = 32;
+  EXPECT_EQ(start(narrow_heads).code(), absl::StatusCode::kUnimplemented);
+
+  TestEngineOptions large = Options(DecodePolicy::kStepKernel);
+  large.engine.decode_buckets = {16};
+  EXPECT_EQ(start(large).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace reprise::engine
