@@ -60,14 +60,16 @@ constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span
          kLinearGroupBarrierBytes;
 }
 
-// Chunks of a stage. On an H200 a stage costs 0.24 us whatever it holds, hence two where there is
-// room, and four of narrow spans: `down` of an 8B model, 32 rows, 55, 33 and 29 us by one, two and
-// four (docs/benchmarks/README.md). Changes no bits.
+// Chunks of a stage: kernels know two numbers of them, this one and twice as many. On an H200 a
+// stage costs 0.24 us whatever it holds, hence two where there is room, and four of narrow spans:
+// `down` of an 8B model, 32 rows, 55, 33 and 29 us by one, two and four
+// (docs/benchmarks/README.md). Changes no bits.
+constexpr int LinearGroupFewChunks(int tokens) { return tokens <= 64 ? 2 : 1; }
 constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span) {
-  for (int chunks = span <= 2 ? 4 : 2; chunks > 1; chunks /= 2)
-    if (LinearGroupStages(shared_bytes, tokens, span, chunks) >= kLinearGroupMinStages)
-      return chunks;
-  return 1;
+  const int few = LinearGroupFewChunks(tokens), more = 2 * few;
+  const bool narrow = more <= 2 || span <= 2;
+  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more) >= kLinearGroupMinStages;
+  return narrow && fits ? more : few;
 }
 static_assert(kPackedPartTiles % 4 == 0, "a stage is of one part");
 
@@ -82,8 +84,8 @@ constexpr bool LinearGroupTakesFewRows(int64_t output_tiles, int64_t chunks,
 }
 constexpr bool HasLinearGroup(const DeviceTraits& traits, int tokens) {
   return traits.group_products &&
-         LinearGroupStages(traits.shared_bytes, tokens, kLinearGroupMaxSpan, 1) >=
-             kLinearGroupMinStages;
+         LinearGroupStages(traits.shared_bytes, tokens, kLinearGroupMaxSpan,
+                           LinearGroupFewChunks(tokens)) >= kLinearGroupMinStages;
 }
 
 // Rows of x that one copy brings, of a tile of tokens: all of it, but half where many would lie

@@ -249,12 +249,11 @@ REPRISE_FN void GroupLinearBody(const LinearGroupArgs& args, unsigned char* shar
     return;
   }
   const int first_row = BlockY() * kTokens;
-  if (args.stage_chunks == 4) {
-    GroupLinear<T, kTokens, 4>(args, rows, first_row, shared).Run();
-  } else if (args.stage_chunks == 2) {
-    GroupLinear<T, kTokens, 2>(args, rows, first_row, shared).Run();
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens);
+  if (args.stage_chunks == kFewChunks) {
+    GroupLinear<T, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
   } else {
-    GroupLinear<T, kTokens, 1>(args, rows, first_row, shared).Run();
+    GroupLinear<T, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
   }
 }
 

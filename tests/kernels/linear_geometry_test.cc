@@ -133,6 +133,8 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
   for (const int tokens : {16, 32, 64, 128}) {
     for (int span = 1; span <= kLinearGroupMaxSpan; ++span) {
       const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span);
+      const int few = LinearGroupFewChunks(tokens);
+      EXPECT_TRUE(chunks == few || chunks == 2 * few);
       EXPECT_EQ(kPackedPartTiles % chunks, 0);
       EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks),
                 kLinearGroupMinStages);
