@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a warpgroup: D[64, N] += A[64, 16] B[16, N] by four warps together, the first of
-// which has an index that is a multiple of four; 16-bit elements, f32 sums, N 64 or 128, by rows 32
-// too. They run beside the threads until they are waited for, and read B, and A too, from shared
-// memory by themselves. Where REPRISE_GROUP_PRODUCTS.
+// which has an index that is a multiple of four; 16-bit elements, f32 sums, N 64 or 128, by rows 16
+// and 32 too. They run beside the threads until they are waited for, and read B, and A too, from
+// shared memory by themselves. Where REPRISE_GROUP_PRODUCTS.
 //
 // D lies as MatrixD<16>[N / 16] of mma.sync (matrix_mma.h), and so does A in registers: warp w of
 // the warpgroup has rows 16 w .. 16 w + 15, columns 16 c .. in element c, and ToOperand makes a D
@@ -33,14 +33,25 @@
 //                               from here on the warpgroup's threads have n registers, fewer or
 //                               more than the kernel began with; what some give up, others can take
 //
-// All threads of the warpgroup call each alike. Until the wait, D and A in registers and what is
-// read of shared memory stay untouched. What threads stored to shared memory is there for products
-// after a FenceBulkCopies by those who stored and a barrier; what bulk copies brought, after their
-// barrier.
+//   CopyTile<kRank>(to, map, at, barrier)
+//                               as CopyBulk by one thread: the tile of a TiledMatrix of that rank
+//                               (2 or 4) whose first element is at[0], at[1], .. there, not
+//                               negative. to: at a multiple of 128 bytes, of 1024 where the matrix
+//                               is swizzled, and then a panel. All bytes of the tile count for the
+//                               barrier; elements beyond the matrix are zero. map: of the kernel's
+//                               arguments
+//   CopyTileOnce<kRank>(to, map, at, barrier)
+//                               the same, for what is read once
+//
+// All threads of the warpgroup call each alike, copies apart. Until the wait, D and A in registers
+// and what is read of shared memory stay untouched. What threads stored to shared memory is there
+// for products after a FenceBulkCopies by those who stored and a barrier; what bulk copies and
+// copies of tiles brought, after their barrier.
 #ifndef REPRISE_KERNELS_DEVICE_MATRIX_GROUP_H_
 #define REPRISE_KERNELS_DEVICE_MATRIX_GROUP_H_
 
 #include "kernels/device/matrix.h"
+#include "runtime/tile_map.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 

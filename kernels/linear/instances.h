@@ -57,18 +57,22 @@
   X(reprise_linear_packed_bf16_any, kLinearPacked, Thread,                                         \
     (PackedLinearBody<Bf16, PackedMaxRows(kTraits)>), LinearArgs, Threads(kMatrixLinearThreads),   \
     1, Bf16, Bf16, None, 0, OnMatrixUnits)                                                         \
-  X(reprise_linear_group_bf16_32, kLinearGroup, Thread, (GroupLinearBody<Bf16, 32>), LinearArgs,   \
-    Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 32, HasLinearGroup)                         \
-  X(reprise_linear_group_bf16_64, kLinearGroup, Thread, (GroupLinearBody<Bf16, 64>), LinearArgs,   \
-    Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 64, HasLinearGroup)                         \
-  X(reprise_linear_group_bf16_128, kLinearGroup, Thread, (GroupLinearBody<Bf16, 128>), LinearArgs, \
-    Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 128, HasLinearGroup)                        \
-  X(reprise_linear_group_f16_32, kLinearGroup, Thread, (GroupLinearBody<F16, 32>), LinearArgs,     \
-    Threads(kLinearGroupThreads), 1, F16, F16, None, 32, HasLinearGroup)                           \
-  X(reprise_linear_group_f16_64, kLinearGroup, Thread, (GroupLinearBody<F16, 64>), LinearArgs,     \
-    Threads(kLinearGroupThreads), 1, F16, F16, None, 64, HasLinearGroup)                           \
-  X(reprise_linear_group_f16_128, kLinearGroup, Thread, (GroupLinearBody<F16, 128>), LinearArgs,   \
-    Threads(kLinearGroupThreads), 1, F16, F16, None, 128, HasLinearGroup)                          \
+  X(reprise_linear_group_bf16_16, kLinearGroup, Thread, (GroupLinearBody<Bf16, 16>),               \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 16, HasLinearGroup)        \
+  X(reprise_linear_group_bf16_32, kLinearGroup, Thread, (GroupLinearBody<Bf16, 32>),               \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 32, HasLinearGroup)        \
+  X(reprise_linear_group_bf16_64, kLinearGroup, Thread, (GroupLinearBody<Bf16, 64>),               \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 64, HasLinearGroup)        \
+  X(reprise_linear_group_bf16_128, kLinearGroup, Thread, (GroupLinearBody<Bf16, 128>),             \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 128, HasLinearGroup)       \
+  X(reprise_linear_group_f16_16, kLinearGroup, Thread, (GroupLinearBody<F16, 16>),                 \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 16, HasLinearGroup)          \
+  X(reprise_linear_group_f16_32, kLinearGroup, Thread, (GroupLinearBody<F16, 32>),                 \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 32, HasLinearGroup)          \
+  X(reprise_linear_group_f16_64, kLinearGroup, Thread, (GroupLinearBody<F16, 64>),                 \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 64, HasLinearGroup)          \
+  X(reprise_linear_group_f16_128, kLinearGroup, Thread, (GroupLinearBody<F16, 128>),               \
+    LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 128, HasLinearGroup)         \
   X(reprise_linear_stream_bf16_8, kLinearStream, Thread, (StreamLinearBody<Bf16, 8>), LinearArgs,  \
     Threads(kStreamThreads), 1, Bf16, Bf16, None, 8, HasStreamTile)                                \
   X(reprise_linear_stream_bf16_16, kLinearStream, Thread, (StreamLinearBody<Bf16, 16>),            \

@@ -12,6 +12,7 @@
 #include "kernels/linear/instances.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/stream_geometry.h"
+#include "runtime/map_tiles.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
@@ -101,21 +102,33 @@ absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
 
 // The widest tile of tokens that is no wider than needed, and as many of them as it takes.
 absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
-                         const LoadedKernel& kernel, LinearArgs args, uint32_t max_rows) {
-  const int tokens = kernel.instance->tile;
-  const PackedLayout packed{args.out_features, args.in_features};
+                         const LoadedKernel& kernel, const LinearArgs& linear, uint32_t max_rows) {
+  const int tokens = kernel.instance->tile, shared_bytes = kernels.traits().shared_bytes;
+  const int64_t output_tiles = PackedLayout{linear.out_features, linear.in_features}.OutputTiles();
+  const int64_t multiprocessors = kernels.device.num_multiprocessors;
   const unsigned token_tiles = CeilDiv(max_rows, static_cast<unsigned>(tokens));
-  args.span = LinearGroupSpan(packed.OutputTiles(), tokens, token_tiles,
-                              kernels.device.num_multiprocessors);
-  const auto spans = static_cast<unsigned>((packed.OutputTiles() + args.span - 1) / args.span);
+  LinearGroupArgs args{.linear = linear};
+  args.span = LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors);
+  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span);
+  args.copied_rows = LinearGroupCopiedRows(tokens, max_rows);
+  REPRISE_ASSIGN_OR_RETURN(args.tokens,
+                           MapTiles(kernels.device.kind, LinearGroupTokens(args, max_rows)));
+  REPRISE_ASSIGN_OR_RETURN(args.weights, MapTiles(kernels.device.kind, LinearGroupWeights(args)));
   return stream.Launch(
       kernel.kernel,
-      {.grid_x = std::min(spans, static_cast<unsigned>(kernels.device.num_multiprocessors)),
+      {.grid_x = static_cast<unsigned>(
+           LinearGroupColumns(output_tiles, token_tiles, multiprocessors, args.span)),
        .grid_y = token_tiles,
        .block = kernel.threads,
-       .shared_bytes = LinearGroupSharedBytes(kernels.traits().shared_bytes, tokens, args.span),
-       .label = LabelOf(kernel, args)},
+       .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span, args.stage_chunks),
+       .label = LabelOf(kernel, linear)},
       args);
+}
+
+bool GroupTakesFewRows(const KernelSet& kernels, const LinearArgs& args) {
+  const PackedLayout packed{args.out_features, args.in_features};
+  return LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(),
+                                 kernels.device.num_multiprocessors);
 }
 
 // A block for each multiprocessor, and no block without a tile.
@@ -243,13 +256,12 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   // 16-byte copies need rows that start at multiples of 16 bytes.
   const bool whole_chunks = args.in_features % 8 == 0;
   if (candidate == LinearCandidate::kBest && args.packed != 0) {
-    if (const LoadedKernel* few = Choose(kernels, kLinearStream, weights.format, max_rows);
-        few != nullptr && whole_chunks)
-      return LaunchStream(stream, kernels, *few, args);
-    if (const LoadedKernel* many = Choose(kernels, kLinearGroup, weights.format,
-                                          std::min<uint32_t>(max_rows, kLinearGroupMaxTokens));
-        many != nullptr && whole_chunks)
+    const LoadedKernel* const few = Choose(kernels, kLinearStream, weights.format, max_rows);
+    const LoadedKernel* const many = Choose(kernels, kLinearGroup, weights.format,
+                                            std::min<uint32_t>(max_rows, kLinearGroupMaxTokens));
+    if (many != nullptr && whole_chunks && (few == nullptr || GroupTakesFewRows(kernels, args)))
       return LaunchGroup(stream, kernels, *many, args, max_rows);
+    if (few != nullptr && whole_chunks) return LaunchStream(stream, kernels, *few, args);
     if (const LoadedKernel* any = Choose(kernels, kLinearPacked, weights.format, max_rows);
         any != nullptr && whole_chunks)
       return LaunchPacked(stream, kernels, *any, args, max_rows);

@@ -31,10 +31,11 @@ size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows);
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features);
 
 // out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding. x:
-// 16-byte aligned. silu_mul: LinearArgs says what comes instead. What LinearArgs says is set here
-// is ignored. The grid depends on max_rows and the weight's shape; rows beyond the live count cost
-// nothing. Errors: InvalidArgument on shapes and silu_mul; Unimplemented on a format, or a field of
-// it, that no instance for the set's dtype reads.
+// 16-byte aligned, max_rows rows, of which those beyond the live ones may be read. silu_mul:
+// LinearArgs says what comes instead. What LinearArgs says is set here is ignored. The grid depends
+// on max_rows and the weight's shape; rows beyond the live count cost next to nothing. Errors:
+// InvalidArgument on shapes and silu_mul; Unimplemented on a format, or a field of it, that no
+// instance for the set's dtype reads; what MapTiles says.
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
                     LinearArgs args, uint32_t max_rows,
                     LinearCandidate candidate = LinearCandidate::kBest);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "runtime/tile_map.h"
+
 namespace reprise::kernels {
 
 struct LinearArgs {
@@ -28,9 +30,18 @@ struct LinearArgs {
   int32_t in_features = 0;
   int32_t out_features = 0;
   int32_t packed = 0;  // whether the weight is
-  int32_t span = 0;  // of products of warpgroups: tiles of 16 outputs that a block takes at a time
   // Set by Linear: the K order of row-major weights on matrix units, see linear_matrix_body.h.
   int32_t num_segments = 0;
+};
+
+// Of linear_group, set by Linear. Tiles are copied: of tokens so many rows of x by 64 inputs, of
+// weights what a stage has (group_geometry.h).
+struct LinearGroupArgs {
+  LinearArgs linear = {};
+  int32_t span = 0;          // tiles of 16 outputs that a block takes at a time
+  int32_t stage_chunks = 0;  // 64 inputs each
+  int32_t copied_rows = 0;   // of x
+  runtime::TileMap tokens = {}, weights = {};
 };
 
 }  // namespace reprise::kernels

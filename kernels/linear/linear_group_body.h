@@ -5,10 +5,9 @@
 // of up to eight tiles of 16 outputs over all of K, so that nothing is summed across blocks; how
 // many tiles, and so how evenly the blocks share the weights, is the launch's choice.
 //
-// Four warps bring stages in turn, as far ahead as there are: weights by bulk copies, the first of
-// them before the kernel ahead of this one has ended, and tokens beside them. What a stage costs
-// the one who brings it is longer than its products, hence four. Two warpgroups multiply, four
-// tiles each. They sum in the order of linear_geometry.h.
+// One thread brings stages, as far ahead as there are, by copies of whole tiles: weights in one,
+// the first of them before the kernel ahead of this one has ended, and a chunk's tokens in one or
+// two. Two warpgroups multiply, four tiles each. They sum in the order of linear_geometry.h.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_BODY_H_
 
@@ -19,19 +18,26 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// kTokens: 32, 64 or 128 of a tile.
-template <typename T, int kTokens>
+// kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage; products that are asked for in a loop
+// whose length nobody knows wait for each other.
+template <typename T, int kTokens, int kChunks>
 class GroupLinear {
  public:
-  REPRISE_FN GroupLinear(const LinearArgs& a, int rows, int first_row, unsigned char* shared)
-      : a_(a),
+  REPRISE_FN GroupLinear(const LinearGroupArgs& args, int rows, int first_row,
+                         unsigned char* shared)
+      : args_(args),
+        a_(args.linear),
         rows_(rows),
         first_row_(first_row),
-        span_(a.span),
-        tiles_(static_cast<int>(PackedLayout{a.out_features, a.in_features}.OutputTiles())),
-        chunks_(static_cast<uint32_t>(PackedLayout{a.out_features, a.in_features}.InputTiles())),
-        panels_((a.span + kLinearGroupPanelTiles - 1) / kLinearGroupPanelTiles),
-        stages_(static_cast<uint32_t>(LinearGroupStages(kSharedBytes, kTokens, a.span))),
+        span_(args.span),
+        tiles_(static_cast<int>(PackedLayout{a_.out_features, a_.in_features}.OutputTiles())),
+        chunks_(static_cast<int>(PackedLayout{a_.out_features, a_.in_features}.InputTiles())),
+        panels_(LinearGroupPanels(args.span)),
+        copied_tokens_(CopiedTokens()),
+        stages_(static_cast<uint32_t>(
+            LinearGroupStages(kTraits.shared_bytes, kTokens, args.span, kChunks))),
+        stage_bytes_(LinearGroupStageBytes(kTokens, args.span, kChunks)),
+        chunk_bytes_(LinearGroupWeightBytes(args.span, 1)),
         shared_(shared) {}
 
   REPRISE_FN void Run() {
@@ -43,124 +49,117 @@ class GroupLinear {
       return;
     }
     GiveRegisters<kLinearGroupLoadRegisters>();
-    LoadStages();
+    if (Warp() == kLinearGroupWarps && Lane() == 0) LoadStages();
   }
 
  private:
-  static constexpr int kSharedBytes = kTraits.shared_bytes;
   static constexpr int kFragments = kTokens / 16;
-  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;  // of 16 bytes, of a row
   static constexpr int kSteps = kPackedTileInputs / 16;
+  static constexpr uint32_t kTokenBytes = LinearGroupTokenBytes(kTokens);
   using Sums = MatrixD<16>[kFragments];
 
   // Of the warpgroup.
   REPRISE_FN static int Panel() { return Warp() / kGroupWarps; }
 
   REPRISE_FN uint64_t* Barriers() const {
-    return reinterpret_cast<uint64_t*>(shared_ + stages_ * LinearGroupStageBytes(kTokens, span_));
+    return reinterpret_cast<uint64_t*>(shared_ + stages_ * stage_bytes_);
   }
   REPRISE_FN uint64_t* Full(uint32_t stage) const { return Barriers() + stage; }
   REPRISE_FN uint64_t* Empty(uint32_t stage) const {
     return Barriers() + kLinearGroupMaxStages + stage;
   }
-  REPRISE_FN unsigned char* Weights(uint32_t stage) const {
-    return shared_ + stage * LinearGroupStageBytes(kTokens, span_);
+  // Of a stage: [chunks, span] tiles, and [chunks, kTokens] rows.
+  REPRISE_FN unsigned char* Weights(uint32_t stage, int chunk = 0) const {
+    return shared_ + stage * stage_bytes_ + static_cast<uint32_t>(chunk) * chunk_bytes_;
   }
-  REPRISE_FN unsigned char* Tokens(uint32_t stage) const {
-    return Weights(stage) + LinearGroupWeightBytes(span_);
+  REPRISE_FN unsigned char* Tokens(uint32_t stage, int chunk) const {
+    return Weights(stage, kChunks) + static_cast<uint32_t>(chunk) * kTokenBytes;
   }
   // The stages in turn.
   struct Place {
     uint32_t stage = 0, turn = 0;
   };
-  REPRISE_FN void Advance(Place& at, uint32_t by = 1) const {
-    at.stage += by;
-    if (at.stage < stages_) return;
-    at.stage -= stages_;
+  REPRISE_FN void Advance(Place& at) const {
+    if (++at.stage < stages_) return;
+    at.stage = 0;
     ++at.turn;
   }
   // Tiles that the span which begins at `tile` has.
   REPRISE_FN int TilesOf(int tile) const { return tiles_ - tile < span_ ? tiles_ - tile : span_; }
   REPRISE_FN int FirstTile() const { return BlockX() * span_; }
   REPRISE_FN int Stride() const { return GridX() * span_; }
-  // Barriers, and zeros where products read rows that no span brings.
+  // Of the tile of tokens, those that copies bring.
+  REPRISE_FN int CopiedTokens() const {
+    const int copies = (rows_ - first_row_ + args_.copied_rows - 1) / args_.copied_rows;
+    return copies * args_.copied_rows < kTokens ? copies * args_.copied_rows : kTokens;
+  }
+
+  // Barriers, and zeros where products read what no copy brings.
   REPRISE_FN void Begin() const {
     if (ThreadX() == 0) {
       for (uint32_t s = 0; s < stages_; ++s) {
-        BarrierInit(Full(s), 1 + kWarpSize);  // weights, and tokens of every lane
+        BarrierInit(Full(s), 1);
         BarrierInit(Empty(s), static_cast<uint32_t>(panels_ * kGroupWarps));
       }
     }
-    // The block's last span may have fewer tiles than those before it, and begin in a fresh stage.
-    const int last = FirstTile() + (tiles_ - 1 - FirstTile()) / Stride() * Stride();
-    const uint32_t begin = static_cast<uint32_t>(TilesOf(last)) * kPackedTileBytes;
+    const uint32_t copied = static_cast<uint32_t>(copied_tokens_) * kPackedTileInputs * 2;
     for (uint32_t s = 0; s < stages_; ++s) {
-      for (uint32_t at = begin + static_cast<uint32_t>(ThreadX()) * 16;
-           at < LinearGroupWeightBytes(span_); at += kLinearGroupThreads * 16)
-        *reinterpret_cast<Vec<uint32_t, 4>*>(Weights(s) + at) = Vec<uint32_t, 4>{};
+      for (int chunk = 0; chunk < kChunks; ++chunk)
+        Zero(Tokens(s, chunk) + copied, Tokens(s, chunk + 1));
+      Zero(Tokens(s, kChunks), Weights(s + 1));
     }
     FenceBulkCopies();
     SyncBlock();
   }
+  REPRISE_FN static void Zero(unsigned char* begin, unsigned char* end) {
+    for (unsigned char* to = begin + ThreadX() * 16; to < end; to += kLinearGroupThreads * 16)
+      *reinterpret_cast<Vec<uint32_t, 4>*>(to) = Vec<uint32_t, 4>{};
+  }
 
-  // ---- four warps that bring stages ----
+  // ---- the thread that brings stages ----
 
   // What a stage holds, and which one it is.
   struct Load {
-    int tile = 0;
-    uint32_t chunk = 0;
+    int tile = 0, chunk = 0;
     Place at;
   };
-  REPRISE_FN Load FirstLoad() const {
-    Load load{FirstTile(), 0, {}};
-    Skip(load, static_cast<uint32_t>(Warp() - kLinearGroupWarps));
-    return load;
-  }
   REPRISE_FN bool IsLoad(const Load& load) const { return load.tile < tiles_; }
-  REPRISE_FN void Skip(Load& load, uint32_t stages) const {
-    Advance(load.at, stages);
-    for (load.chunk += stages; load.chunk >= chunks_; load.chunk -= chunks_) load.tile += Stride();
+  REPRISE_FN void Next(Load& load) const {
+    Advance(load.at);
+    load.chunk += kChunks;
+    if (load.chunk < chunks_) return;
+    load.chunk = 0;
+    load.tile += Stride();
   }
 
   REPRISE_FN void LoadStages() const {
-    Load first = FirstLoad();
-    for (; IsLoad(first) && first.at.turn == 0; Skip(first, kLinearGroupLoadWarps))
-      RequestWeights(first);
+    const Load first{FirstTile(), 0, {}};
+    for (Load load = first; IsLoad(load) && load.at.turn == 0; Next(load)) RequestWeights(load);
     WaitForPrevious();
-    for (Load load = FirstLoad(); IsLoad(load); Skip(load, kLinearGroupLoadWarps)) {
+    for (Load load = first; IsLoad(load); Next(load)) {
       if (load.at.turn > 0) {
         BarrierWait(Empty(load.at.stage), load.at.turn - 1);
         RequestWeights(load);
       }
-      LoadTokens(load);
+      RequestTokens(load);
     }
-    CopyAsyncWait<0>();
   }
+  // Announces the stage's tokens too. Beyond K, tiles are brought as zeros, which change no sum.
   REPRISE_FN void RequestWeights(const Load& load) const {
-    if (Lane() != 0) return;
-    const int tiles = TilesOf(load.tile);
-    const int64_t row = static_cast<int64_t>(chunks_) * kPackedTileElements;
-    const T* from = static_cast<const T*>(a_.weight) + load.tile * row +
-                    static_cast<int64_t>(load.chunk) * kPackedTileElements;
-    unsigned char* to = Weights(load.at.stage);
-    BarrierArriveExpectBytes(Full(load.at.stage), static_cast<uint32_t>(tiles) * kPackedTileBytes);
-    for (int i = 0; i < tiles; ++i, from += row, to += kPackedTileBytes)
-      CopyBulkOnce(to, from, kPackedTileBytes, Full(load.at.stage));
+    uint64_t* const full = Full(load.at.stage);
+    const auto token_bytes = static_cast<uint32_t>(copied_tokens_ * kPackedTileInputs) * 2;
+    BarrierArriveExpectBytes(full, kChunks * (chunk_bytes_ + token_bytes));
+    CopyTileOnce<4>(Weights(load.at.stage), args_.weights, {0, 0, load.tile, load.chunk}, full);
   }
-  REPRISE_FN void LoadTokens(const Load& load) const {
-    const int row = Lane() / kRowChunks, of_row = Lane() % kRowChunks;
-    const int k = static_cast<int>(load.chunk) * kPackedTileInputs + of_row * kPackedChunk;
-    const T* const x = static_cast<const T*>(a_.x);
-    const uint32_t stage = SharedAddress(Tokens(load.at.stage));
-    REPRISE_UNROLL_BY(8)
-    for (int r = row; r < kTokens; r += kWarpSize / kRowChunks) {
-      const bool valid = first_row_ + r < rows_ && k < a_.in_features;
-      const T* from = valid ? x + static_cast<int64_t>(first_row_ + r) * a_.in_features + k : x;
-      CopyAsync16OrZero(stage + SwizzledOffset<kRowChunks>(static_cast<uint32_t>(r),
-                                                           static_cast<uint32_t>(of_row)),
-                        from, valid);
+  REPRISE_FN void RequestTokens(const Load& load) const {
+    REPRISE_UNROLL
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      unsigned char* const to = Tokens(load.at.stage, chunk);
+      for (int token = 0; token < copied_tokens_; token += args_.copied_rows)
+        CopyTile<2>(to + token * kPackedTileInputs * 2, args_.tokens,
+                    {(load.chunk + chunk) * kPackedTileInputs, first_row_ + token},
+                    Full(load.at.stage));
     }
-    BarrierArriveAfterCopies(Full(load.at.stage));
   }
 
   // ---- two warpgroups ----
@@ -170,10 +169,9 @@ class GroupLinear {
     Place at;
     for (int tile = FirstTile(); tile < tiles_; tile += Stride()) {
       Sums sum;
-      for (uint32_t begin = 0; begin < chunks_; begin += kPackedPartTiles) {
-        const uint32_t left = chunks_ - begin;
+      for (int begin = 0; begin < chunks_; begin += kPackedPartTiles) {
         Sums part;
-        MultiplyPart(products, at, left < kPackedPartTiles ? left : kPackedPartTiles, part);
+        MultiplyPart(products, at, begin, part);
         REPRISE_UNROLL
         for (int f = 0; f < kFragments; ++f) {
           REPRISE_UNROLL
@@ -184,26 +182,28 @@ class GroupLinear {
       Store(tile + Warp(), TilesOf(tile), sum);
     }
   }
-  // The products of so many stages, from `at` on.
-  REPRISE_FN void MultiplyPart(GroupProducts& products, Place& at, uint32_t stages,
-                               Sums& part) const {
+  // The products of the stages of the part that begins at chunk `begin`, from `at` on.
+  REPRISE_FN void MultiplyPart(GroupProducts& products, Place& at, int begin, Sums& part) const {
     REPRISE_UNROLL
     for (int f = 0; f < kFragments; ++f) part[f].Clear();
     products.Begin();
+    const int end = chunks_ - begin < kPackedPartTiles ? chunks_ : begin + kPackedPartTiles;
     uint32_t before = 0;
-    for (uint32_t i = 0; i < stages; ++i, Advance(at)) {
+    for (int first = begin; first < end; first += kChunks, Advance(at)) {
       BarrierWait(Full(at.stage), at.turn);
-      FenceBulkCopies();
-      const uint32_t weights =
-          SharedAddress(Weights(at.stage)) +
-          static_cast<uint32_t>(Panel() * kLinearGroupPanelTiles) * kPackedTileBytes;
-      const uint32_t tokens = SharedAddress(Tokens(at.stage));
       REPRISE_UNROLL
-      for (int s = 0; s < kSteps; ++s)
-        products.template MultiplyRows<T>(part, weights + static_cast<uint32_t>(32 * s),
-                                          tokens + static_cast<uint32_t>(32 * s), true);
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        const uint32_t weights =
+            SharedAddress(Weights(at.stage, chunk)) +
+            static_cast<uint32_t>(Panel() * kLinearGroupPanelTiles) * kPackedTileBytes;
+        const uint32_t tokens = SharedAddress(Tokens(at.stage, chunk));
+        REPRISE_UNROLL
+        for (int s = 0; s < kSteps; ++s)
+          products.template MultiplyRows<T>(part, weights + static_cast<uint32_t>(32 * s),
+                                            tokens + static_cast<uint32_t>(32 * s), true);
+      }
       products.Commit();
-      if (i > 0) {
+      if (first > begin) {
         products.template Wait<1>(part);
         Release(before);
       }
@@ -227,25 +227,34 @@ class GroupLinear {
         [&](int j) { return first_row_ + j / kColumns * 16 + MatrixColumn(j % kColumns); });
   }
 
+  const LinearGroupArgs& args_;
   const LinearArgs& a_;
   const int rows_, first_row_;
   const int span_, tiles_;
-  const uint32_t chunks_;  // of K
-  const int panels_;       // warpgroups that multiply
-  const uint32_t stages_;
+  const int chunks_;  // of K
+  const int panels_;  // warpgroups that multiply
+  const int copied_tokens_;
+  const uint32_t stages_, stage_bytes_;
+  const uint32_t chunk_bytes_;  // of weights
   unsigned char* const shared_;
 };
 
 // Grid x: blocks that take spans in turn; grid y: tiles of tokens.
 template <typename T, int kTokens>
-REPRISE_FN void GroupLinearBody(const LinearArgs& a, unsigned char* shared) {
-  if (!a.reads_ahead) WaitForPrevious();
-  const int rows = static_cast<int>(*a.num_rows);
+REPRISE_FN void GroupLinearBody(const LinearGroupArgs& args, unsigned char* shared) {
+  if (!args.linear.reads_ahead) WaitForPrevious();
+  const int rows = static_cast<int>(*args.linear.num_rows);
   if (BlockY() * kTokens >= rows) {
     if (BlockX() == 0 && BlockY() == 0) WaitForPrevious();
     return;
   }
-  GroupLinear<T, kTokens>(a, rows, BlockY() * kTokens, shared).Run();
+  const int first_row = BlockY() * kTokens;
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens);
+  if (args.stage_chunks == kFewChunks) {
+    GroupLinear<T, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
+  } else {
+    GroupLinear<T, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
+  }
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -22,7 +22,7 @@ REPRISE_FN void StreamLinearBody(const LinearArgs&, unsigned char*) {}
 #endif
 #if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
 template <typename T, int kTokens>
-REPRISE_FN void GroupLinearBody(const LinearArgs&, unsigned char*) {}
+REPRISE_FN void GroupLinearBody(const LinearGroupArgs&, unsigned char*) {}
 #endif
 
 REPRISE_LINEAR_INSTANCES(REPRISE_DEFINE_INSTANCE)

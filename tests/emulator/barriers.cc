@@ -239,18 +239,83 @@ void BlockRunner::CopyBulk(void* shared, const void* global, size_t bytes, uint6
                           Describe(place));
     });
   }
-  AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
-  AccessAny<AccessKind::kRead>(global, bytes, place);
-  if (kChecksAccesses) {
-    shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
-    stamped_.emplace_back(offset, bytes);
+  pieces_.assign(1, {.offset = offset, .from = global, .bytes = bytes, .group = 0, .place = place});
+  StartBulk(b);
+}
+
+void BlockRunner::CopyTile(void* shared, const runtime::TileMap& map, const int32_t* at, int rank,
+                           uint64_t* barrier, Place place) {
+  Barrier& b = FindBarrier(barrier, place);
+  const size_t offset = SharedOffset(shared, "the target of CopyTile", place);
+  runtime::TiledMatrix matrix;
+  std::memcpy(&matrix, map.bytes, sizeof(matrix));
+  const size_t alignment = matrix.swizzled ? 1024 : 128;
+  if (matrix.rank != rank || std::any_of(at, at + rank, [](int32_t i) { return i < 0; }) ||
+      (offset - Arena::kLeadBytes) % alignment != 0) {
+    Fail([&] {
+      return absl::StrCat("CopyTile of a matrix of rank ", matrix.rank, " to ",
+                          arena_.Describe(offset), "; allowed: rank ", rank,
+                          ", from elements that are not negative, to multiples of ", alignment,
+                          "\n  at ", Describe(place));
+    });
   }
-  Guard(arena_.begin() + offset, bytes);
-  ++b.num_copies;
-  bulk_copies_.push_back(
-      {.copies = {{.offset = offset, .from = global, .bytes = bytes, .group = 0, .place = place}},
-       .thread = current_->index.thread,
-       .barrier = static_cast<uint32_t>(&b - barriers_.data())});
+  CutTile(matrix, at, offset, place);
+  StartBulk(b);
+}
+
+// Row by row, as the tile lies in shared memory.
+void BlockRunner::CutTile(const runtime::TiledMatrix& matrix, const int32_t* at, size_t offset,
+                          Place place) {
+  constexpr int32_t kChunk = 16 / runtime::kTileElementBytes;
+  pieces_.clear();
+  const auto add = [&](size_t to, const std::byte* from, int32_t elements) {
+    if (elements <= 0) return;
+    pieces_.push_back({.offset = offset + to,
+                       .from = from,
+                       .bytes = static_cast<size_t>(elements) * runtime::kTileElementBytes,
+                       .group = 0,
+                       .place = place});
+  };
+  int32_t rows = 1;
+  for (int i = 1; i < matrix.rank; ++i) rows *= matrix.tile[i];
+  const int32_t step = matrix.swizzled ? kChunk : matrix.tile[0];
+  for (int32_t row = 0; row < rows; ++row) {
+    const std::byte* from = static_cast<const std::byte*>(matrix.data);
+    bool inside = true;
+    for (int32_t i = 1, rest = row; i < matrix.rank; ++i) {
+      const int64_t index = int64_t{at[i]} + rest % matrix.tile[i];
+      inside = inside && index < matrix.sizes[i];
+      from += index * matrix.strides[i];
+      rest /= matrix.tile[i];
+    }
+    for (int32_t column = 0; column < matrix.tile[0]; column += step) {
+      const int32_t chunk = column / kChunk;
+      const int32_t lands =
+          row * matrix.tile[0] + (matrix.swizzled ? (chunk ^ (row % 8)) * kChunk : column);
+      const int32_t left = inside ? matrix.sizes[0] - at[0] - column : 0;
+      const int32_t live = std::clamp(left, 0, step);
+      const auto to = static_cast<size_t>(lands) * runtime::kTileElementBytes;
+      add(to, from + (int64_t{at[0]} + column) * runtime::kTileElementBytes, live);
+      add(to + static_cast<size_t>(live) * runtime::kTileElementBytes, nullptr, step - live);
+    }
+  }
+}
+
+void BlockRunner::StartBulk(Barrier& barrier) {
+  for (const AsyncCopy& copy : pieces_) {
+    std::byte* const target = arena_.begin() + copy.offset;
+    AccessIfShared<AccessKind::kWrite>(target, copy.bytes, copy.place);
+    if (copy.from != nullptr) AccessAny<AccessKind::kRead>(copy.from, copy.bytes, copy.place);
+    if (kChecksAccesses) {
+      shadow_.Stamp(copy.offset, copy.bytes, {.epoch = kInFlight, .place = copy.place});
+      stamped_.emplace_back(copy.offset, copy.bytes);
+    }
+    Guard(target, copy.bytes);
+  }
+  ++barrier.num_copies;
+  bulk_copies_.push_back({.copies = pieces_,
+                          .thread = current_->index.thread,
+                          .barrier = static_cast<uint32_t>(&barrier - barriers_.data())});
 }
 
 void BlockRunner::LandBulk(size_t index) {

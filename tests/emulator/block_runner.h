@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/device.h"
+#include "runtime/tile_map.h"
 #include "tests/emulator/arena.h"
 #include "tests/emulator/fiber.h"
 #include "tests/emulator/kernel_interface.h"
@@ -70,6 +71,8 @@ class BlockRunner {
   void BarrierArriveAfterCopies(uint64_t* barrier, Place place);
   void BarrierWait(uint64_t* barrier, uint32_t phase, Place place);
   void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier, Place place);
+  void CopyTile(void* shared, const runtime::TileMap& map, const int32_t* at, int rank,
+                uint64_t* barrier, Place place);
 
   // An atomic that releases and acquires has been done, behind a fence.
   void OrderByAtomic(const void* address);
@@ -235,6 +238,10 @@ class BlockRunner {
   void CompleteIfDone(Barrier& barrier);
   [[noreturn]] void FailOvertaken(const Barrier& barrier, uint32_t phase, Place place);
   void AcquirePhase(Barrier& barrier, unsigned thread);
+  // Sets pieces_.
+  void CutTile(const runtime::TiledMatrix& matrix, const int32_t* at, size_t offset, Place place);
+  // Of pieces_.
+  void StartBulk(Barrier& barrier);
   void LandBulk(size_t index);
   void LandSomeBulk();
   void Land(const AsyncCopy& copy, Epoch epoch);
@@ -270,6 +277,7 @@ class BlockRunner {
   std::array<std::pair<Place, Place>, 16> same_places_ = {};
 
   std::vector<Barrier> barriers_;
+  std::vector<AsyncCopy> pieces_;                   // of the bulk copy that starts; null: zeros
   std::vector<BulkCopy> bulk_copies_;               // in flight
   std::vector<std::pair<size_t, size_t>> stamped_;  // ranges with marks of copies
   std::vector<std::pair<const void*, Order::Released>> atomics_;

@@ -112,4 +112,27 @@ void CopyBulkPipeline(void* argument) {
   Store(args.out + consumer * 4, sum);
 }
 
+void CopyTileOut(void* argument) {
+  using TileMistake = TileArgs::Mistake;
+  const auto& args = *static_cast<const TileArgs*>(argument);
+  const unsigned t = Self().thread, n = Self().block_threads;
+  const uint32_t bytes = args.elements * 2;
+  std::byte* const tile =
+      emulator::DynamicShared() + (args.mistake == TileMistake::kUnaligned ? 64 : 0);
+  auto* const barrier = reinterpret_cast<uint64_t*>(emulator::DynamicShared() + bytes + 2048 - 8);
+  if (t == 0) emulator::BarrierInit(barrier, 1);
+  SyncBlock();
+  if (t == 0) {
+    const bool few = args.mistake == TileMistake::kTooFewBytes;
+    int32_t at[4] = {args.at[0], args.at[1], args.at[2], args.at[3]};
+    if (args.mistake == TileMistake::kNegative) at[1] = -1;
+    emulator::BarrierArriveExpectBytes(barrier, few ? bytes - 16 : bytes);
+    emulator::CopyTile(tile, args.map, at, args.rank, barrier);
+    return;
+  }
+  if (args.mistake != TileMistake::kNoWait) emulator::BarrierWait(barrier, 0);
+  for (uint32_t i = t - 1; i < args.elements; i += n - 1)
+    args.out[i] = reinterpret_cast<const uint16_t*>(tile)[i];
+}
+
 }  // namespace reprise::testing

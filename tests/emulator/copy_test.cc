@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asynchronous and bulk copies: pipelines come out right, and each mistake in one is found.
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/map_tiles.h"
 #include "tests/emulator/emulator.h"
 #include "tests/emulator/probe_kernels.h"
 #include "tests/emulator/run_block.h"
@@ -126,6 +130,101 @@ TEST_P(Copies, OfBulksThatNobodyWaitsForAreFoundInAnySchedule) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     EXPECT_THAT(ErrorIn(&CopyBulkPipeline, Mistake::kNeverWaited, seed),
                 HasSubstr("the block ended with a bulk copy in flight"));
+  }
+}
+
+// ---- tiles of matrices ----
+
+using TileMistake = TileArgs::Mistake;
+
+// Elements are numbered as they lie; nothing of a tile lies beyond `data`.
+class Tiles : public ::testing::Test {
+ protected:
+  static constexpr int64_t kRows = 21, kColumns = 80, kLayers = 3;
+
+  Tiles() : data_(kLayers * kRows * kColumns) {
+    for (size_t i = 0; i < data_.size(); ++i) data_[i] = static_cast<uint16_t>(i + 1);
+  }
+  // Rows of the first layer, 64 columns of 16 of them at once.
+  runtime::TiledMatrix Rows() const {
+    return {.data = data_.data(),
+            .rank = 2,
+            .sizes = {kColumns, kRows},
+            .tile = {64, 16},
+            .strides = {0, kColumns * 2},
+            .swizzled = true};
+  }
+  // 16 columns of two rows of two layers, the layers of a row after each other.
+  runtime::TiledMatrix Layers() const {
+    return {.data = data_.data(),
+            .rank = 4,
+            .sizes = {8, kColumns / 8, kLayers, kRows},
+            .tile = {8, 2, 2, 2},
+            .strides = {0, 16, kRows * kColumns * 2, kColumns * 2}};
+  }
+  std::string ErrorIn(const runtime::TiledMatrix& matrix, const std::vector<int32_t>& at,
+                      TileMistake mistake = TileMistake::kNone, uint64_t seed = 1) {
+    emulator::SetScheduleSeed(seed);
+    TileArgs args{.rank = static_cast<int>(at.size()), .mistake = mistake};
+    const auto map = runtime::MapTiles(runtime::DeviceKind::kHost, matrix);
+    if (!map.ok()) return std::string(map.status().message());
+    args.map = *map;
+    std::copy(at.begin(), at.end(), args.at);
+    args.elements = 1;
+    for (int i = 0; i < matrix.rank; ++i) args.elements *= static_cast<uint32_t>(matrix.tile[i]);
+    out_.assign(args.elements, 0xffff);
+    args.out = out_.data();
+    return ErrorOf(&CopyTileOut, &args,
+                   {.threads = 64, .warp_size = 32, .shared_bytes = args.elements * 2 + 2048});
+  }
+  uint16_t Element(int64_t layer, int64_t row, int64_t column) const {
+    const bool inside = layer < kLayers && row < kRows && column < kColumns;
+    return inside ? data_[static_cast<size_t>((layer * kRows + row) * kColumns + column)] : 0;
+  }
+  std::vector<uint16_t> data_, out_;
+};
+
+TEST_F(Tiles, LandSwizzledAndZeroBeyondTheMatrix) {
+  for (const auto& [column, row] :
+       {std::pair{0, 0}, std::pair{64, 3}, std::pair{16, 16}, std::pair{72, 21}}) {
+    ASSERT_EQ(ErrorIn(Rows(), {column, row}), "");
+    for (int r = 0; r < 16; ++r)
+      for (int c = 0; c < 64; ++c)
+        ASSERT_EQ(out_[static_cast<size_t>(r * 64 + ((c / 8) ^ (r % 8)) * 8 + c % 8)],
+                  Element(0, row + r, column + c))
+            << "row " << r << ", column " << c << " of the tile at " << row << ", " << column;
+  }
+}
+
+TEST_F(Tiles, OfFourDimensionsLandOneAfterTheOther) {
+  for (const auto& [chunk, layer, row] :
+       {std::tuple{0, 0, 0}, std::tuple{9, 1, 5}, std::tuple{3, 2, 19}, std::tuple{2, 1, 20}}) {
+    ASSERT_EQ(ErrorIn(Layers(), {0, chunk, layer, row}), "");
+    size_t i = 0;
+    for (int r = 0; r < 2; ++r)
+      for (int l = 0; l < 2; ++l)
+        for (int c = 0; c < 16; ++c)
+          ASSERT_EQ(out_[i++], Element(layer + l, row + r, chunk * 8 + c))
+              << "row " << row + r << ", layer " << layer + l << ", column " << c;
+  }
+}
+
+TEST_F(Tiles, CopiedToOrFromWhereTheyMustNotAreFound) {
+  EXPECT_THAT(ErrorIn(Rows(), {0, 0}, TileMistake::kUnaligned), HasSubstr("to multiples of 1024"));
+  EXPECT_THAT(ErrorIn(Layers(), {0, 0, 0, 0}, TileMistake::kUnaligned),
+              HasSubstr("to multiples of 128"));
+  EXPECT_THAT(ErrorIn(Rows(), {0, 0}, TileMistake::kNegative),
+              HasSubstr("from elements that are not negative"));
+  EXPECT_THAT(ErrorIn(Rows(), {0, 0, 0, 0}),
+              HasSubstr("CopyTile of a matrix of rank 2 to dynamic shared memory"));
+}
+
+TEST_F(Tiles, WithOneMistakeAreFoundInAnySchedule) {
+  if (!emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    for (const TileMistake mistake : {TileMistake::kNoWait, TileMistake::kTooFewBytes})
+      EXPECT_THAT(ErrorIn(Rows(), {0, 0}, mistake, seed), ::testing::Not(""))
+          << static_cast<int>(mistake) << " with seed " << seed;
   }
 }
 

@@ -72,6 +72,11 @@ void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier)
   Runner().CopyBulk(shared, global, bytes, barrier, REPRISE_CALLER);
 }
 
+void CopyTile(void* shared, const runtime::TileMap& map, const int32_t* at, int rank,
+              uint64_t* barrier) {
+  Runner().CopyTile(shared, map, at, rank, barrier, REPRISE_CALLER);
+}
+
 uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
   Runner().AccessAny<AccessKind::kAtomicUpdate>(address, sizeof(*address), REPRISE_CALLER);
   return std::atomic_ref(*address).fetch_add(value, std::memory_order_relaxed);

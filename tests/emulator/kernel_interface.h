@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "runtime/device.h"
+#include "runtime/tile_map.h"
 
 namespace reprise::emulator {
 
@@ -78,6 +79,11 @@ void BarrierWait(uint64_t* barrier, uint32_t phase);
 // One thread starts a copy of `bytes` (a multiple of 16) to shared memory that completes on a
 // barrier, and lands at some moment before the phase completes.
 void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier);
+// The same for the tile of a matrix, as the host's MapTiles maps it, that begins at `at`, as many
+// numbers as the matrix has dimensions; `rank` is what the caller takes it to have. All bytes of
+// the tile land, zeros where it lies beyond the matrix.
+void CopyTile(void* shared, const runtime::TileMap& map, const int32_t* at, int rank,
+              uint64_t* barrier);
 
 // ---- atomics and fences on shared or global memory ----
 

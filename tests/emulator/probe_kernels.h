@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "runtime/tile_map.h"
+
 namespace reprise::testing {
 
 // ---- reduction_kernels.cc ----
@@ -159,6 +161,24 @@ void CopyToUnaligned(void* args);
 // One warp copies by CopyBulk, the others read, with full and empty barriers. Stages: 2; dynamic
 // shared: 64 bytes more for the barriers, first.
 void CopyBulkPipeline(void* args);
+
+// out = a tile of a matrix as it lands: thread 0 copies it, all others wait for it and store what
+// lies there. dynamic shared: 2048 bytes more than the tile, its last 8 for the barrier.
+struct TileArgs {
+  runtime::TileMap map = {};
+  int32_t at[4] = {};
+  int rank = 2;
+  uint32_t elements = 0;  // of a tile, each of 16 bits
+  uint16_t* out = nullptr;
+  enum class Mistake : uint8_t {
+    kNone,
+    kNoWait,       // reads before the copy landed
+    kTooFewBytes,  // announces less than a tile
+    kUnaligned,    // to a place between two rows of 1024 bytes
+    kNegative,     // from an element before the first
+  } mistake = Mistake::kNone;
+};
+void CopyTileOut(void* args);
 
 // ---- schedule_kernels.cc ----
 

@@ -138,6 +138,7 @@ TEST(Catalog, EveryKernelThatFitsAUnitIsEmulated) {
 // warpgroups, where its shape has one, or the smallest head size that holds it, and by its rows'
 // query tokens; the smallest tile of rows, `whole` beyond the widest.
 TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
+  constexpr int64_t kTestMultiprocessors = 3;  // of MakeTestDevice's host, and so of the emulator
   using Instance = std::pair<const kernels::KernelFamily*, int>;
   std::set<Instance> worked, compiled;
   const auto smallest = [](const kernels::KernelFamily& family, int size) {
@@ -173,8 +174,13 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
       const int rows = static_cast<int>(c.max_rows);
       worked.insert(smallest(kernels::kLinearMatrix, rows));
       // The last where there are no products of warpgroups.
-      if (rows <= 16) worked.insert(smallest(kernels::kLinearStream, rows));
-      if (rows > 16) worked.insert(smallest(kernels::kLinearGroup, std::min(rows, 128)));
+      const kernels::PackedLayout packed{c.out_features, c.in_features};
+      if (rows > 16 || kernels::LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(),
+                                                        kTestMultiprocessors)) {
+        worked.insert(smallest(kernels::kLinearGroup, std::min(rows, 128)));
+      } else {
+        worked.insert(smallest(kernels::kLinearStream, rows));
+      }
       if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
     }
   for (const KernelInstance& instance : AllInstances())

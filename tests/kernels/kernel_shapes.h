@@ -68,8 +68,10 @@ inline size_t LinearStreamBytes(const kernels::DeviceTraits&,
 }
 inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
                                const kernels::KernelInstance& instance) {
-  return kernels::LinearGroupSharedBytes(traits.shared_bytes, instance.tile,
-                                         kernels::kLinearGroupMaxSpan);
+  constexpr int kSpan = kernels::kLinearGroupMaxSpan;
+  return kernels::LinearGroupSharedBytes(
+      traits.shared_bytes, instance.tile, kSpan,
+      kernels::LinearGroupStageChunks(traits.shared_bytes, instance.tile, kSpan));
 }
 inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits,
                                      const kernels::KernelInstance&) {

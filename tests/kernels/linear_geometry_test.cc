@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -43,22 +44,70 @@ TEST(PackedLayout, LargeMatricesDoNotWrapAround) {
 }
 
 // Layers of Llama-3.1-8B on 132 multiprocessors: qkv, o and down, gate and up, the head. What was
-// fastest on an H200, or within 6 % of it (docs/benchmarks/linear_8b_h200.json).
+// fastest on an H200, or within 4 % of it (docs/benchmarks/README.md).
 TEST(LinearGroupSpan, IsThatWhichWasFastest) {
   const auto span = [](int64_t outputs, int tokens, int token_tiles = 1) {
     return LinearGroupSpan(outputs / kPackedTileOutputs, tokens, token_tiles, 132);
   };
-  for (const int tokens : {32, 64, 128}) {
-    EXPECT_EQ(span(6144, tokens), 4);  // 96 blocks
-    EXPECT_EQ(span(4096, tokens), 4);  // 64 blocks
+  for (const int tokens : {16, 32, 64, 128}) {
+    EXPECT_EQ(span(6144, tokens), 3);   // 128 spans
+    EXPECT_EQ(span(4096, tokens), 2);   // 128 spans
+    EXPECT_EQ(span(28672, tokens), 7);  // 256 spans, two turns
+    EXPECT_GE(span(128256, tokens), 7);
   }
-  EXPECT_EQ(span(28672, 32), 7);  // 256 spans, two turns
-  EXPECT_EQ(span(28672, 64), 7);
-  EXPECT_EQ(span(28672, 128), 8);
-  EXPECT_EQ(span(128256, 128), 8);    // 1,002 spans, eight turns
-  EXPECT_EQ(span(4096, 128, 2), 4);   // 128 blocks: both tiles of tokens at once
-  EXPECT_EQ(span(6144, 128, 2), 8);   // 96 blocks
-  EXPECT_EQ(span(4096, 128, 16), 8);  // 512 blocks
+  EXPECT_EQ(span(4096, 128, 2), 4);  // 64 spans, by two tiles of tokens
+  EXPECT_EQ(span(6144, 128, 2), 6);
+  EXPECT_EQ(span(28672, 128, 2), 7);
+  EXPECT_EQ(span(4096, 128, 4), 8);  // 32 spans
+  EXPECT_EQ(span(28672, 128, 4), 8);
+}
+
+// All blocks of a launch are there at once while there are more multiprocessors than tiles of
+// tokens.
+TEST(LinearGroupColumns, FillTheDeviceOnce) {
+  for (int64_t tiles = 1; tiles < 400; tiles += 7) {
+    for (int64_t token_tiles = 1; token_tiles < 200; ++token_tiles) {
+      for (int span = 1; span <= kLinearGroupMaxSpan; ++span) {
+        const int64_t columns = LinearGroupColumns(tiles, token_tiles, 132, span);
+        ASSERT_GE(columns, 1);
+        ASSERT_LE(columns * token_tiles, std::max<int64_t>(132, token_tiles));
+        ASSERT_LE((columns - 1) * span, tiles - 1);
+      }
+    }
+  }
+}
+
+// As measured: chunks of a stage in narrow, middle and wide spans.
+TEST(LinearGroupStageChunks, AreAsManyAsLeaveFourStages) {
+  constexpr int kShared = TraitsOf(MatrixUnit::kMma).shared_bytes;
+  const auto chunks = [](int tokens, int span) {
+    return LinearGroupStageChunks(kShared, tokens, span);
+  };
+  EXPECT_EQ(chunks(16, 2), 4);
+  EXPECT_EQ(chunks(64, 2), 4);
+  EXPECT_EQ(chunks(64, 3), 2);
+  EXPECT_EQ(chunks(128, 2), 2);
+  EXPECT_EQ(chunks(128, 6), 2);
+  EXPECT_EQ(chunks(128, 7), 1);
+}
+
+TEST(LinearGroupCopiedRows, AreHalfATileWhereManyRowsWouldLieBeyond) {
+  EXPECT_EQ(LinearGroupCopiedRows(16, 9), 16);
+  EXPECT_EQ(LinearGroupCopiedRows(64, 40), 64);
+  EXPECT_EQ(LinearGroupCopiedRows(128, 96), 64);
+  EXPECT_EQ(LinearGroupCopiedRows(128, 97), 128);
+  EXPECT_EQ(LinearGroupCopiedRows(128, 192), 64);
+  EXPECT_EQ(LinearGroupCopiedRows(128, 256), 128);
+}
+
+TEST(LinearGroupTakesFewRows, OfLayersWithFewOutputsAndManyInputs) {
+  const auto takes = [](int64_t in_features, int64_t out_features) {
+    const PackedLayout packed{out_features, in_features};
+    return LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(), 132);
+  };
+  EXPECT_TRUE(takes(14336, 4096));
+  EXPECT_FALSE(takes(4096, 4096));
+  EXPECT_FALSE(takes(14336, 8192));
 }
 
 TEST(LinearGroupSpan, CostsLeast) {
@@ -81,12 +130,17 @@ TEST(LinearGroupSpan, CostsLeast) {
 // What a kernel's barriers and its turns count on.
 TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
   const DeviceTraits traits = TraitsOf(MatrixUnit::kMma);
-  for (const int tokens : {32, 64, 128}) {
+  for (const int tokens : {16, 32, 64, 128}) {
     for (int span = 1; span <= kLinearGroupMaxSpan; ++span) {
-      EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span), kLinearGroupLoadWarps);
-      EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span),
+      const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span);
+      const int few = LinearGroupFewChunks(tokens);
+      EXPECT_TRUE(chunks == few || chunks == 2 * few);
+      EXPECT_EQ(kPackedPartTiles % chunks, 0);
+      EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks),
+                kLinearGroupMinStages);
+      EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks),
                 static_cast<uint32_t>(traits.shared_bytes));
-      EXPECT_EQ(LinearGroupStageBytes(tokens, span) % 1024, 0u);
+      EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks) % 1024, 0u);
     }
   }
   for (const int tokens : {8, 16})

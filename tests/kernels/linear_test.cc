@@ -12,11 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/fill/fill.h"
+#include "kernels/linear/group_geometry.h"
 #include "kernels/linear/host_native.h"
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/instances.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/stream_geometry.h"
 #include "kernels/stamp/stamp.h"
+#include "runtime/map_tiles.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -391,7 +394,7 @@ TEST_P(LinearTest, PairsHaveTheSameBitsInEveryBucket) {
   const LinearCase shape{"", 1096, 48, 1, 1, true, 1.0f, true};
   const Input in(shape, dtype());
   std::vector<std::byte> first;
-  for (const uint32_t max_rows : {1u, 16u, 32u, 128u, 300u}) {
+  for (const uint32_t max_rows : {1u, 8u, 16u, 32u, 128u, 300u}) {
     LinearCase c = shape;
     c.max_rows = max_rows;
     GuardedMemory memory(device(), stream());
@@ -454,6 +457,59 @@ TEST_P(LinearTest, ThePackedKernelHasTheBitsOfThoseBeforeIt) {
   }
 }
 
+// Whatever a launch of linear_group chooses, and linear_stream, which takes as many rows as its
+// tile: the same bits.
+TEST_P(LinearTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  const kernels::LoadedKernel* const few = kernels().Find(kernels::kLinearStream, 16);
+  if (dtype() == DType::kF32 || few == nullptr || !kernels().traits().group_products)
+    GTEST_SKIP() << "needs products of warpgroups, and 16 bits";
+  // Inputs: a part and a half, and a third of a chunk. Outputs: ten tiles, the last one half.
+  const LinearCase c{"", 792, 152, 13, 13, true, 0.5f, true};
+  const Input in(c, dtype());
+  GuardedMemory memory(device(), stream());
+  const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+  kernels::LinearGroupArgs args{.linear = call.args};
+  LinearArgs& linear = args.linear;
+  linear.weight = call.weights.data;
+  linear.bias = call.weights.bias;
+  linear.in_features = c.in_features;
+  linear.out_features = c.out_features;
+  linear.packed = 1;
+  ASSERT_OK(stream().Launch(
+      few->kernel,
+      {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(16).bytes},
+      linear));
+  memory.Check();
+  const std::vector<std::byte> expected = memory.ReadBytes(linear.out);
+  struct Shape {
+    int tokens, span, chunks, copied_rows, columns;
+  };
+  for (const Shape& s : {Shape{16, 1, 2, 16, 4}, Shape{16, 1, 4, 16, 10}, Shape{16, 3, 2, 16, 2},
+                         Shape{16, 8, 4, 16, 1}, Shape{32, 2, 4, 32, 5}, Shape{32, 5, 2, 32, 2},
+                         Shape{64, 4, 2, 64, 2}, Shape{64, 7, 2, 64, 1}, Shape{128, 1, 1, 128, 3},
+                         Shape{128, 6, 2, 64, 2}, Shape{128, 8, 1, 64, 2}}) {
+    SCOPED_TRACE(absl::StrCat("tokens ", s.tokens, ", span ", s.span, ", chunks ", s.chunks));
+    const kernels::LoadedKernel* const group = kernels().Find(kernels::kLinearGroup, s.tokens);
+    ASSERT_NE(group, nullptr);
+    linear.out = memory.Poisoned(c.rows * static_cast<size_t>(c.out_features) * sizeof(float));
+    args.span = s.span;
+    args.stage_chunks = s.chunks;
+    args.copied_rows = s.copied_rows;
+    const runtime::DeviceKind kind = device().kind();
+    ASSERT_OK_AND_ASSIGN(args.tokens, MapTiles(kind, LinearGroupTokens(args, c.max_rows)));
+    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args)));
+    ASSERT_OK(stream().Launch(group->kernel,
+                              {.grid_x = static_cast<unsigned>(s.columns),
+                               .block = group->threads,
+                               .shared_bytes = kernels::LinearGroupSharedBytes(
+                                   kernels().traits().shared_bytes, s.tokens, s.span, s.chunks)},
+                              args));
+    memory.Check();
+    EXPECT_EQ(memory.ReadBytes(linear.out), expected);
+  }
+}
+
 TEST_P(LinearTest, RefusesPairsThatNothingTakes) {
   LinearWeights weights;
   weights.format = kernels::WeightFormatOf(dtype());
@@ -494,7 +550,7 @@ TEST_P(LinearTest, SumsPackedWeightsInPartsInOrder) {
     in.x[term.k] = term.x;
     for (size_t n = 0; n < kOut; ++n) in.weight[n * kIn + term.k] = term.weight;
   }
-  for (const uint32_t max_rows : {1u, 16u, 32u, 64u, 300u}) {
+  for (const uint32_t max_rows : {1u, 8u, 16u, 32u, 64u, 300u}) {
     LinearCase c = shape;
     c.max_rows = max_rows;
     GuardedMemory memory(device(), stream());

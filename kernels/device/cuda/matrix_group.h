@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a warpgroup on Hopper (wgmma, sm_90a); the contract is in matrix_group.h. Source: PTX
-// ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+// ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" and "Tensor Copy".
 #ifndef REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_
 #define REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_
 
 #include "kernels/device/matrix.h"
+#include "runtime/tile_map.h"
 
 namespace reprise::kernels::on_cuda {
 
@@ -17,6 +18,7 @@ namespace reprise::kernels::on_cuda {
 #define REPRISE_GROUP_D64                                                           \
   REPRISE_GROUP_D32, REPRISE_GROUP_D8(4), REPRISE_GROUP_D8(5), REPRISE_GROUP_D8(6), \
       REPRISE_GROUP_D8(7)
+#define REPRISE_GROUP_R8 "{%0, %1, %2, %3, %4, %5, %6, %7}, "
 #define REPRISE_GROUP_R16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define REPRISE_GROUP_R32                                                   \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
@@ -27,6 +29,13 @@ namespace reprise::kernels::on_cuda {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
 
+#define REPRISE_GROUP_ROWS_16(type)                                                    \
+  asm volatile(                                                                        \
+      "{ .reg .pred add; setp.ne.b32 add, %10, 0; "                                    \
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " " REPRISE_GROUP_R8 \
+      "%8, %9, add, 1, 1, 0, 0; }"                                                     \
+      : REPRISE_GROUP_D8(0)                                                            \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
 #define REPRISE_GROUP_ROWS_32(type)                                                     \
   asm volatile(                                                                         \
       "{ .reg .pred add; setp.ne.b32 add, %18, 0; "                                     \
@@ -76,6 +85,41 @@ REPRISE_FN void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+#define REPRISE_COPY_TILE(kind, hint, ...)                                               \
+  asm volatile("cp.async.bulk.tensor." kind                                              \
+               ".shared::cluster.global.mbarrier::complete_tx::bytes" hint ::__VA_ARGS__ \
+               : "memory")
+template <int kRank>
+REPRISE_FN void CopyTile(void* to, const runtime::TileMap& map, const int32_t (&at)[kRank],
+                         uint64_t* barrier) {
+  static_assert(kRank == 2 || kRank == 4);
+  if constexpr (kRank == 2) {
+    REPRISE_COPY_TILE("2d", " [%0], [%1, {%3, %4}], [%2];", "r"(SharedAddress(to)), "l"(&map),
+                      "r"(SharedAddress(barrier)), "r"(at[0]), "r"(at[1]));
+  } else {
+    REPRISE_COPY_TILE("4d", " [%0], [%1, {%3, %4, %5, %6}], [%2];", "r"(SharedAddress(to)),
+                      "l"(&map), "r"(SharedAddress(barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]),
+                      "r"(at[3]));
+  }
+}
+template <int kRank>
+REPRISE_FN void CopyTileOnce(void* to, const runtime::TileMap& map, const int32_t (&at)[kRank],
+                             uint64_t* barrier) {
+  static_assert(kRank == 2 || kRank == 4);
+  uint64_t evict_first;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
+  if constexpr (kRank == 2) {
+    REPRISE_COPY_TILE("2d", ".L2::cache_hint [%0], [%1, {%4, %5}], [%2], %3;",
+                      "r"(SharedAddress(to)), "l"(&map), "r"(SharedAddress(barrier)),
+                      "l"(evict_first), "r"(at[0]), "r"(at[1]));
+  } else {
+    REPRISE_COPY_TILE("4d", ".L2::cache_hint [%0], [%1, {%4, %5, %6, %7}], [%2], %3;",
+                      "r"(SharedAddress(to)), "l"(&map), "r"(SharedAddress(barrier)),
+                      "l"(evict_first), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]));
+  }
+}
+#undef REPRISE_COPY_TILE
+
 class GroupProducts {
  public:
   REPRISE_FN void Begin() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -103,18 +147,27 @@ class GroupProducts {
                  : "n"(kPending)
                  : "memory");
   }
+  template <int kPending>
+  REPRISE_FN void Wait(MatrixD<16> (&d)[1]) const {
+    asm volatile("wgmma.wait_group.sync.aligned %8;"
+                 : REPRISE_GROUP_D8(0)
+                 : "n"(kPending)
+                 : "memory");
+  }
 
   template <typename T, int kFragments>
   REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b,
                                bool add) const {
-    static_assert(kFragments == 2 || kFragments == 4 || kFragments == 8);
+    static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4 || kFragments == 8);
     const uint64_t of_a = Panels(a, 16), of_b = Panels(b, 16);
     if constexpr (kFragments == 8) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_128)
     } else if constexpr (kFragments == 4) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_64)
-    } else {
+    } else if constexpr (kFragments == 2) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_32)
+    } else {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_16)
     }
   }
   template <typename T, int kFragments>
@@ -140,6 +193,7 @@ class GroupProducts {
 };
 
 #undef REPRISE_GROUP_OF
+#undef REPRISE_GROUP_ROWS_16
 #undef REPRISE_GROUP_ROWS_32
 #undef REPRISE_GROUP_ROWS_64
 #undef REPRISE_GROUP_ROWS_128
@@ -149,6 +203,7 @@ class GroupProducts {
 #undef REPRISE_GROUP_D16
 #undef REPRISE_GROUP_D32
 #undef REPRISE_GROUP_D64
+#undef REPRISE_GROUP_R8
 #undef REPRISE_GROUP_R16
 #undef REPRISE_GROUP_R32
 #undef REPRISE_GROUP_R64

@@ -8,6 +8,8 @@
 #define REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_GROUP_H_
 
 #include "kernels/device/matrix.h"
+#include "runtime/tile_map.h"
+#include "tests/emulator/kernel_interface.h"
 #include "tests/emulator/matrix_unit.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -16,6 +18,17 @@ template <int kRegisters>
 void GiveRegisters() {}
 template <int kRegisters>
 void TakeRegisters() {}
+
+template <int kRank>
+REPRISE_FN void CopyTile(void* to, const runtime::TileMap& map, const int32_t (&at)[kRank],
+                         uint64_t* barrier) {
+  emulator::CopyTile(to, map, at, kRank, barrier);
+}
+template <int kRank>
+REPRISE_FN void CopyTileOnce(void* to, const runtime::TileMap& map, const int32_t (&at)[kRank],
+                             uint64_t* barrier) {
+  emulator::CopyTile(to, map, at, kRank, barrier);
+}
 
 class GroupProducts {
  public:
@@ -51,8 +64,8 @@ class GroupProducts {
   }
 
  private:
-  // Products of a tile's scores and of its sums, of heads of 128.
-  static constexpr int kMostProducts = 16;
+  // Of linear: two stages of four chunks each.
+  static constexpr int kMostProducts = 32;
 
   struct Product {
     int group;

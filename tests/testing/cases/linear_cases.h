@@ -37,12 +37,14 @@ inline constexpr LinearCase kLinearCases[] = {
     {"forty_rows_of_more", 136, 72, 40, 64, true},
     {"sixty_four_rows", 320, 192, 64, 64},
     {"sixty_five_rows", 328, 200, 65, 65, true, 1.0f, true},
+    {"seventy_rows_of_ninety", 584, 56, 70, 90, true, 1.0f, true},
     {"hundred_thirty_rows", 512, 96, 130, 130, false, 0.7f},
     {"three_hundred_rows", 200, 104, 300, 300, true},
     {"three_hundred_rows_odd", 99, 51, 300, 320, true, -2.0f, true},
     {"few_rows_of_many", 264, 120, 3, 256, true},
     {"no_rows", 64, 64, 0, 16, true},
     {"long_k", 4104, 48, 9, 16},
+    {"very_long_k", 8200, 40, 9, 16, true},
     {"long_k_odd", 4099, 35, 4, 4, true},
 };
 
