@@ -8,8 +8,9 @@
 // dropped, and computed again from its prompt and the tokens it had.
 //
 // Steps are planned before the answers to earlier ones are known. A length is known ahead, so no
-// row is planned beyond it; a stop is not, and tokens that come after it are thrown away. A row is
-// dropped once no step in flight names it: so a refused step can be undone exactly.
+// row is planned beyond it; a stop is not, and tokens that come after it are thrown away. A row
+// that keeps to a grammar waits until its last token is known, which says what may come next. A row
+// is dropped once no step in flight names it: so a refused step can be undone exactly.
 import {rowsOf} from 'reprise-client';
 
 import {ApiError} from './api_error.js';
@@ -26,9 +27,13 @@ export class Batcher {
   #pendingDrops = []; // rows that the next step drops
   #nextRow = 1;
   #starved = false; // in this plan a row could not grow
+  #maxMaskBytes;
+  #maskRoom = 0; // bytes of masks that the step being planned may still take along
 
-  // pool: a BlockPool. stepTokens: of one step, at least maxRows.
-  constructor({pool, blockSize, stepTokens, maxRows}) {
+  // pool: a BlockPool. stepTokens: of one step, at least maxRows. maxMaskBytes: of the masks of one
+  // step together, where it has more than one.
+  constructor({pool, blockSize, stepTokens, maxRows, maxMaskBytes = Infinity}) {
+    this.#maxMaskBytes = maxMaskBytes;
     this.#pool = pool;
     this.#blockSize = blockSize;
     this.#stepTokens = stepTokens;
@@ -92,8 +97,10 @@ export class Batcher {
   // flush: a step may consist of drops alone.
   plan({flush}) {
     const flight = {before: new Map(), drop: []};
-    const request = {add: [], append: [], chunks: [], continueRows: [], isolateBadRows: true};
+    const request = {add: [], append: [], masks: [], chunks: [], continueRows: []};
+    request.isolateBadRows = true;
     this.#starved = false;
+    this.#maskRoom = this.#maxMaskBytes;
     this.#retireRows();
     this.#planContinues(request, flight);
     const budget = this.#stepTokens - request.continueRows.length;
@@ -172,14 +179,17 @@ export class Batcher {
   // Notes that the step being planned names the row.
   #touch(generation, flight) {
     if (flight.before.has(generation)) return;
-    const {row, input, context, samples, blocksSent} = generation;
-    flight.before.set(generation, {row, input, context, samples, blocksSent});
+    const {row, input, context, samples, blocksSent, maskSent} = generation;
+    flight.before.set(generation, {row, input, context, samples, blocksSent, maskSent});
     ++generation.inFlight;
   }
 
   #planContinues(request, flight) {
     for (const generation of [...this.#resident]) {
       if (generation.row === 0 || !generation.continues) continue; // or preempted just now
+      const mask = generation.matcher?.mask;
+      const isNew = mask !== generation.maskSent;
+      if (isNew && !this.#hasMaskRoom(mask)) continue;
       if (!this.#grow(generation)) continue;
       this.#touch(generation, flight);
       const needed = this.#blocksFor(++generation.context);
@@ -189,8 +199,18 @@ export class Batcher {
         request.append.push({row: generation.row, blocks});
         generation.blocksSent = needed;
       }
+      if (isNew) {
+        request.masks.push({row: generation.row, allowedTokens: mask});
+        generation.maskSent = mask;
+        this.#maskRoom -= mask.length;
+      }
       request.continueRows.push(generation.row);
     }
+  }
+
+  // One mask always has.
+  #hasMaskRoom(mask) {
+    return this.#maskRoom === this.#maxMaskBytes || mask.length <= this.#maskRoom;
   }
 
   // True where the row has blocks for one token more.
@@ -217,6 +237,8 @@ export class Batcher {
     for (const {input, context} of this.#resident) left -= Math.max(0, input - context);
     while (left > 0 && this.#waiting.length > 0 && this.#resident.length < this.#rowLimit) {
       const generation = this.#waiting[0];
+      const mask = generation.matcher?.mask;
+      if (mask && !this.#hasMaskRoom(mask)) return;
       const blocks = this.#pool.take(this.#blocksToAdmit(generation));
       if (!blocks) return;
       this.#waiting.shift();
@@ -227,6 +249,8 @@ export class Batcher {
       generation.input = generation.prompt.length + generation.tokens.length;
       generation.context = 0;
       generation.samples = generation.tokens.length;
+      generation.maskSent = mask;
+      this.#maskRoom -= mask?.length ?? 0;
       this.#resident.push(generation);
       this.#resident.sort((a, b) => a.id - b.id);
       this.#byRow.set(generation.row, generation);
@@ -269,7 +293,10 @@ export class Batcher {
 }
 
 function rowToAdd(generation) {
-  const {row, blocks, sampling, prompt, hasPenalties} = generation;
+  const {row, blocks, prompt, hasPenalties, maskSent} = generation;
+  const sampling = maskSent
+    ? {...generation.sampling, allowedTokens: maskSent}
+    : generation.sampling;
   // Tokens behind the prompt's were sampled before the row was preempted.
   return {row, blocks, sampling, promptLength: hasPenalties ? prompt.length : 0};
 }

@@ -8,6 +8,7 @@ import {parseArgs} from 'node:util';
 import {Client, readToken} from 'reprise-client';
 
 import {makeServer} from './http.js';
+import {JsonFormats} from './json_format.js';
 import {Scheduler} from './scheduler.js';
 import {TextModel} from './text_model.js';
 
@@ -139,6 +140,7 @@ async function main() {
   const server = makeServer({
     scheduler,
     textModel,
+    jsonFormats: new JsonFormats(textModel, scheduler.described),
     modelName: flags['model-name'] ?? basename(resolve(flags.model)),
     apiKey: flags['api-key-file'] && readToken(flags['api-key-file']),
     log,

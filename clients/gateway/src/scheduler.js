@@ -113,7 +113,9 @@ export class Scheduler {
     const maxRows = Math.min(this.#options.maxRows || limits.maxRows, limits.maxRows, stepTokens);
     const {blockSize} = pool;
     const left = this.#batcher?.generations.filter(({ended}) => !ended) ?? [];
-    this.#batcher = new Batcher({pool: this.#pool, blockSize, stepTokens, maxRows});
+    const maxMaskBytes = Math.floor(limits.maxMessageBytes / 2);
+    const sizes = {blockSize, stepTokens, maxRows, maxMaskBytes};
+    this.#batcher = new Batcher({pool: this.#pool, ...sizes});
     for (const generation of left) this.#batcher.add(generation);
     this.#flights = [];
     this.#refused = [];

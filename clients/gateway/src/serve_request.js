@@ -17,7 +17,7 @@ function usageOf(request, choices) {
 
 // All choices of a request, submitted. onPiece(choice, piece): as of Choice. Throws ApiError where
 // one of them cannot be queued; then none is.
-function submit(request, {scheduler, textModel}, onPiece) {
+function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
   const choices = request.prompts.flatMap((prompt, i) =>
     Array.from({length: request.choices}, (_, j) => {
       const index = i * request.choices + j;
@@ -26,6 +26,7 @@ function submit(request, {scheduler, textModel}, onPiece) {
         prompt,
         request,
         textModel,
+        matcher: request.grammar && jsonFormats.matcher(request.grammar),
         onPiece: (piece) => onPiece(choice, piece),
       });
       return choice;
@@ -113,7 +114,8 @@ async function answerStream(request, context, response) {
   response.end();
 }
 
-// context: {scheduler, textModel, modelName}. Rejects with ApiError before anything is written.
+// context: {scheduler, textModel, jsonFormats, modelName}. Rejects with ApiError before anything is
+// written.
 export function serveRequest(request, context, response) {
   return request.stream
     ? answerStream(request, context, response)

@@ -2,10 +2,14 @@
 // The step service as the batcher sees it: rows, tables and lengths are checked as the server does,
 // and a row's tokens depend on its context alone, so that a row that is computed again can be
 // compared.
+import {allowedTokens} from './json_text.js';
 
-// The token after a context.
-function tokenAfter(context) {
-  return context.reduce((hash, token) => (hash * 31 + token + 1) % 9973, 7);
+// The token after a context. mask: tokens that may come, or none: all.
+function tokenAfter(context, mask) {
+  const token = context.reduce((hash, token) => (hash * 31 + token + 1) % 9973, 7);
+  if (!mask) return token;
+  const allowed = allowedTokens(mask);
+  return allowed[token % allowed.length];
 }
 
 function check(condition, what) {
@@ -23,11 +27,16 @@ export class FakeService {
   // The answer to a request, as reprise-client gives it.
   step(request) {
     for (const row of request.drop) check(this.rows.delete(row), `drop of row ${row}`);
-    for (const {row, blocks} of request.add) {
+    for (const {row, blocks, sampling} of request.add) {
       check(!this.rows.has(row), `add of row ${row}`);
-      this.rows.set(row, {blocks: [...blocks], context: [], last: undefined});
+      const mask = sampling?.allowedTokens;
+      this.rows.set(row, {blocks: [...blocks], context: [], last: undefined, mask});
     }
     for (const {row, blocks} of request.append) this.#row(row).blocks.push(...blocks);
+    for (const {row, allowedTokens: mask} of request.masks) {
+      check(!request.add.some((added) => added.row === row), `mask of row ${row}, just added`);
+      this.#row(row).mask = mask;
+    }
     const ran = [];
     let tokens = 0;
     for (const chunk of request.chunks) {
@@ -55,7 +64,7 @@ export class FakeService {
     state.context.push(...tokens);
     const room = state.blocks.length * this.blockSize;
     check(state.context.length <= room, `${state.context.length} tokens in room for ${room}`);
-    state.last = sample ? tokenAfter(state.context) : undefined;
+    state.last = sample ? tokenAfter(state.context, state.mask) : undefined;
     return {row, token: state.last, length: state.context.length};
   }
 

@@ -7,6 +7,7 @@ import {Batcher} from '../src/batcher.js';
 import {BlockPool} from '../src/block_pool.js';
 import {Generation} from '../src/generation.js';
 import {FakeService, expectedTokens} from '../testing/fake_service.js';
+import {isAllowed} from '../testing/json_text.js';
 
 const blockSize = 4;
 
@@ -20,10 +21,10 @@ function makeGeneration(id, promptLength, maxNewTokens, more = {}) {
 }
 
 // A batcher with its blocks, the service, and steps in flight.
-function setUp({numBlocks = 64, stepTokens = 16, maxRows = 8} = {}) {
+function setUp({numBlocks = 64, stepTokens = 16, maxRows = 8, maxMaskBytes} = {}) {
   const pool = new BlockPool(undefined);
   pool.release(Array.from({length: numBlocks}, (_, i) => i + 1));
-  const batcher = new Batcher({pool, blockSize, stepTokens, maxRows});
+  const batcher = new Batcher({pool, blockSize, stepTokens, maxRows, maxMaskBytes});
   return {pool, batcher, service: new FakeService(blockSize), flights: [], numBlocks};
 }
 
@@ -62,7 +63,11 @@ function checkAll({batcher, pool, service, numBlocks}, generations) {
 describe('the batcher', () => {
   test('prompts are cut into chunks within the tokens of a step', () => {
     const all = setUp();
-    const shapes = [[50, 5], [3, 7], [1, 1]];
+    const shapes = [
+      [50, 5],
+      [3, 7],
+      [1, 1],
+    ];
     const generations = shapes.map(([prompt, count], i) => makeGeneration(i + 1, prompt, count));
     for (const generation of generations) all.batcher.add(generation);
     finish(all);
@@ -106,6 +111,86 @@ describe('the batcher', () => {
     finish(all);
     assert.ok(most > 0, 'nobody was preempted');
     checkAll(all, generations);
+  });
+
+  // Allows tokens by the number of those that came: what a mask of any other moment forbids.
+  function makeMatcher(step) {
+    const count = {tokens: 0};
+    const maskOf = (i) =>
+      Uint8Array.from({length: 4}, (_, at) => (at === (step * i) % 4 ? 0x5a : 0));
+    const masks = [0, 1, 2, 3].map(maskOf);
+    return {
+      get mask() {
+        return masks[count.tokens % 4];
+      },
+      advance(token) {
+        assert.ok(isAllowed(this.mask, token), `token ${token} under an old mask`);
+        ++count.tokens;
+      },
+    };
+  }
+
+  test('rows with masks sample every token under its own, others are not kept waiting', () => {
+    const all = setUp({numBlocks: 12});
+    const masked = [1, 2].map((id) => {
+      const matcher = makeMatcher(id);
+      const onToken = ({token}) => void matcher.advance(token);
+      return makeGeneration(id, 4 + 9 * id, 12, {matcher, onToken});
+    });
+    const free = makeGeneration(3, 4, 12);
+    for (const generation of [...masked, free]) all.batcher.add(generation);
+    finish(all);
+    checkAll(all, [free]);
+    for (const {tokens, ends} of masked) {
+      assert.equal(tokens.length, 12);
+      assert.deepEqual(ends, ['length']);
+    }
+  });
+
+  test('masks of one step keep to their bytes', () => {
+    const all = setUp({maxMaskBytes: 9});
+    const masked = [1, 2, 3, 4, 5].map((id) => {
+      const matcher = makeMatcher(id);
+      return makeGeneration(id, 4, 6, {matcher, onToken: ({token}) => void matcher.advance(token)});
+    });
+    for (const generation of masked) all.batcher.add(generation);
+    const {service} = all;
+    const step = service.step.bind(service);
+    service.step = (request) => {
+      const {add, masks} = request;
+      assert.ok(add.length + masks.length <= 2, 'masks of more than 9 bytes');
+      return step(request);
+    };
+    finish(all);
+    for (const {tokens} of masked) assert.equal(tokens.length, 6);
+  });
+
+  test('a mask goes along when it has changed, and is sent again after a refusal', () => {
+    const all = setUp();
+    const masks = [Uint8Array.of(2), Uint8Array.of(4)];
+    const matcher = {mask: masks[0]};
+    const generation = makeGeneration(1, 4, 8, {matcher});
+    all.batcher.add(generation);
+    const next = () => {
+      const planned = all.batcher.plan({flush: true});
+      assert.equal(all.batcher.plan({flush: true}), undefined);
+      return planned;
+    };
+    const run = ({request, flight}) => all.batcher.apply(flight, all.service.step(request));
+    const first = next();
+    assert.equal(first.request.add[0].sampling.allowedTokens, masks[0]);
+    run(first);
+    const second = next();
+    assert.deepEqual(second.request.masks, []);
+    run(second);
+    matcher.mask = masks[1];
+    const third = next();
+    assert.equal(third.request.masks[0].allowedTokens, masks[1]);
+    all.batcher.undo(third.flight);
+    const again = next();
+    assert.equal(again.request.masks[0].allowedTokens, masks[1]);
+    run(again);
+    assert.equal(generation.tokens.at(-1), 2);
   });
 
   test('a refused step is taken back', () => {

@@ -237,7 +237,7 @@ describe('the gateway', () => {
       await assert.rejects(create({max_tokens: 300}), tooLong);
       const tools = [{type: 'function', function: {name: 'f'}}];
       await assert.rejects(create({tools}), {status: 400, code: 'unsupported_parameter'});
-      const format = {response_format: {type: 'json_object'}};
+      const format = {response_format: {type: 'xml'}};
       await assert.rejects(create(format), {status: 400, param: 'response_format'});
       await assert.rejects(create({messages: [{role: 'critic', content: ''}]}), /role critic/);
       const image = [{role: 'user', content: [{type: 'image_url', image_url: {url: 'x'}}]}];
