@@ -9,6 +9,9 @@ export class Generation {
   // The batcher's: what is planned, which is ahead of what is known.
   row = 0; // 0: not resident
   blocks = [];
+  prefix = []; // of the cache, those that its first blocks are
+  numShared = 0; // of them, how many were there before
+  cachedTokens = 0; // of the prompt, that were not computed when it was admitted first
   blocksSent = 0; // of them, how many the row's table has
   input = 0; // tokens that the row has to run before it samples
   context = 0; // tokens in the row's KV

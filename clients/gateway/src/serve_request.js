@@ -7,11 +7,15 @@ import {Choice} from './choice.js';
 function usageOf(request, choices) {
   const sum = (counts) => counts.reduce((a, b) => a + b, 0);
   const prompt = sum(request.prompts.map((tokens) => tokens.length));
+  // Of each prompt by its first choice; the others share what that one computes.
+  const first = choices.filter((_, i) => i % request.choices === 0);
+  const cached = sum(first.map(({generation}) => generation.cachedTokens));
   const completion = sum(choices.map(({generation}) => generation.tokens.length));
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
     total_tokens: prompt + completion,
+    prompt_tokens_details: {cached_tokens: cached},
   };
 }
 
