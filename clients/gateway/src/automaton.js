@@ -5,6 +5,9 @@
 // another node, and on from `back` once that returns. A state is the set of all places where a text
 // may have come to: nodes, each with the stack of where its calls go back to. States and stacks are
 // shared: equal ones are the same object, so that what is found out about one is found out once.
+// Whatever looks for a state throws RangeError where it would have too many places.
+
+const MAX_PLACES = 1000; // of one state: an ambiguous grammar may double them with every byte
 
 export class Node {
   edges = []; // {bytes, to}; bytes: 256 flags
@@ -77,6 +80,11 @@ export class Automaton {
     return this.#stateOf((closing) => this.#close(node, this.#bottom, closing));
   }
 
+  // Where a text begins that leaves `node` along one of its own edges, and has nowhere else to go.
+  on(node) {
+    return this.#stateOf(({places}) => places.push(this.#bottom.on(node)));
+  }
+
   // Where a text goes on once the call at `place` has returned; `place` has one below it.
   back(place) {
     const {node, below} = place.below;
@@ -119,14 +127,21 @@ export class Automaton {
 
   // Adds what is reached from a node without a byte.
   #close(node, below, closing) {
-    const place = below.on(node);
-    if (closing.seen.has(place)) return;
-    closing.seen.add(place);
-    if (node.edges.length > 0) closing.places.push(place);
-    for (const to of node.jumps) this.#close(to, below, closing);
-    for (const {entry, back} of node.calls) this.#close(entry, below.on(back), closing);
-    if (!node.returns) return;
-    if (below === this.#bottom) closing.accepts = true;
-    else this.#close(below.node, below.below, closing);
+    const reached = [below.on(node)];
+    while (reached.length > 0) {
+      const place = reached.pop();
+      if (closing.seen.has(place)) continue;
+      closing.seen.add(place);
+      if (place.node.edges.length > 0) closing.places.push(place);
+      if (closing.places.length > MAX_PLACES) throw new RangeError(`more than ${MAX_PLACES} ways`);
+      for (const next of this.#reachedFrom(place)) reached.push(next);
+      if (place.node.returns && place.below === this.#bottom) closing.accepts = true;
+    }
+  }
+
+  *#reachedFrom({node, below}) {
+    for (const to of node.jumps) yield below.on(to);
+    for (const {entry, back} of node.calls) yield below.on(back).on(entry);
+    if (node.returns && below !== this.#bottom) yield below.below.on(below.node);
   }
 }

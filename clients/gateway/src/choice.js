@@ -2,6 +2,7 @@
 // Choice: one answer to a prompt, from tokens to text.
 import {ApiError} from './api_error.js';
 import {Generation} from './generation.js';
+import {tooAmbiguous} from './json_format.js';
 import {StopStrings, TextStream} from './text_stream.js';
 
 const bytesOf = (text) => [...Buffer.from(text)];
@@ -41,11 +42,19 @@ export class Choice {
   #take(row) {
     if (this.#numLogprobs !== undefined) this.#logprobs.push(this.#describe(row));
     this.#give(this.#stops.push(this.#text.push(row.token)));
-    if (this.#matcher && !this.#matcher.advance(row.token)) {
-      const why = `got token ${row.token}, which its mask does not allow`;
-      this.generation.end('error', new ApiError(500, `the step service: ${why}`));
-    }
+    if (this.#matcher) this.#match(row.token);
     return this.#stops.stopped || (this.#matcher?.isDone ?? false);
+  }
+
+  // What may come next; ends the answer where that is not known.
+  #match(token) {
+    try {
+      if (this.#matcher.advance(token)) return;
+      const why = `got token ${token}, which its mask does not allow`;
+      this.generation.end('error', new ApiError(500, `the step service: ${why}`));
+    } catch (error) {
+      this.generation.end('error', tooAmbiguous(error));
+    }
   }
 
   #end(reason, error) {

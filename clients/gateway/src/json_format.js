@@ -5,10 +5,17 @@ import {JsonRules} from './json_rules.js';
 import {SchemaError, compileSchema} from './json_schema.js';
 import {Matcher, TokenMasks} from './token_masks.js';
 
-const MAX_KEPT = 64; // grammars of schemas that were asked for last
+const MAX_KEPT_NODES = 500000; // of the grammars of schemas that were asked for last
 
 function refuse(message) {
   return new ApiError(400, message, {param: 'response_format', code: 'invalid_value'});
+}
+
+// What a matcher has thrown, as an ApiError.
+export function tooAmbiguous(error) {
+  if (!(error instanceof RangeError)) return error;
+  const got = `a schema by which a text could go on in ${error.message}`;
+  return refuse(`response_format: got ${got}, allowed: one with fewer at a time`);
 }
 
 export class JsonFormats {
@@ -16,6 +23,7 @@ export class JsonFormats {
   #rules;
   #unsupported; // why there is no JSON
   #grammars = new Map(); // by schema, the one asked for last at the end
+  #keptNodes = 0;
 
   // textModel: TextModel. described: of the server.
   constructor(textModel, {model, limits}) {
@@ -54,15 +62,23 @@ export class JsonFormats {
 
   // A text of the grammar, to be written token by token.
   matcher(grammar) {
-    return new Matcher(this.#masks, grammar);
+    try {
+      return new Matcher(this.#masks, grammar.entry);
+    } catch (error) {
+      throw tooAmbiguous(error);
+    }
   }
 
   #grammarOf(schema) {
     const name = JSON.stringify(schema);
     const grammar = this.#grammars.get(name) ?? compileSchema(schema, this.#rules);
-    this.#grammars.delete(name);
+    if (!this.#grammars.delete(name)) this.#keptNodes += grammar.numNodes;
     this.#grammars.set(name, grammar);
-    if (this.#grammars.size > MAX_KEPT) this.#grammars.delete(this.#grammars.keys().next().value);
+    for (const [oldest, {numNodes}] of this.#grammars) {
+      if (this.#keptNodes <= MAX_KEPT_NODES) break;
+      this.#grammars.delete(oldest);
+      this.#keptNodes -= numNodes;
+    }
     return grammar;
   }
 }

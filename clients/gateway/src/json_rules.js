@@ -54,6 +54,10 @@ export class JsonRules {
     this.#nodesLeft = count;
   }
 
+  get nodesLeft() {
+    return this.#nodesLeft;
+  }
+
   node() {
     if (--this.#nodesLeft < 0) throw new RangeError('too many nodes');
     return new Node();
@@ -97,18 +101,20 @@ export class JsonRules {
 
   // A text. Throws Error where the alphabet has not all of its bytes.
   text(from, text, to = this.node()) {
-    const bytes = codes(text);
-    const missing = bytes.find((byte) => !this.#alphabet[byte]);
-    if (missing !== undefined) {
-      const shown = `0x${missing.toString(16).padStart(2, '0')}`;
-      throw new Error(`the model's vocabulary has no token for byte ${shown}, which ${text} needs`);
-    }
     this.#sequence(
       from,
-      bytes.map((byte) => [byte]),
+      this.#bytesOf(text).map((byte) => [byte]),
       to,
     );
     return to;
+  }
+
+  #bytesOf(text) {
+    const bytes = codes(text);
+    const missing = bytes.find((byte) => !this.#alphabet[byte]);
+    if (missing === undefined) return bytes;
+    const shown = `0x${missing.toString(16).padStart(2, '0')}`;
+    throw new Error(`the model's vocabulary has no token for byte ${shown}, which ${text} needs`);
   }
 
   call(from, entry, back = this.node()) {
@@ -196,6 +202,26 @@ export class JsonRules {
   literal(text) {
     const entry = this.node();
     this.text(entry, text, this.#end());
+    return entry;
+  }
+
+  // One of several texts, which go on together as long as they are alike.
+  choice(texts) {
+    const [entry, end] = [this.node(), this.#end()];
+    const ways = new Map(); // from nodes, by byte
+    for (const text of texts) {
+      let at = entry;
+      for (const byte of this.#bytesOf(text)) {
+        if (!ways.has(at)) ways.set(at, new Map());
+        const known = ways.get(at);
+        if (!known.has(byte)) {
+          known.set(byte, this.node());
+          this.#byte(at, [byte], known.get(byte));
+        }
+        at = known.get(byte);
+      }
+      at.jumps.push(end);
+    }
     return entry;
   }
 

@@ -4,7 +4,7 @@
 
 const MAX_DEPTH = 100; // of schemas within each other
 const MAX_COUNT = 512; // of maxLength, minLength, maxItems, minItems
-const MAX_NODES = 100000; // of one schema's grammar
+const MAX_NODES = 50000; // of one schema's grammar
 
 const annotations = [
   ...['title', 'description', 'default', 'examples', 'deprecated', 'readOnly', 'writeOnly'],
@@ -185,7 +185,7 @@ class Compiler {
     if (texts.length === 0) {
       refuse([...path, 'enum' in schema ? 'enum' : 'const'], listed, 'a value of the type');
     }
-    return this.#oneOf([...new Set(texts)].map((text) => this.#rules.literal(text)));
+    return this.#rules.choice(new Set(texts));
   }
 
   #ofType(type, schema, path) {
@@ -296,12 +296,12 @@ function compileWithin(maxNodes, schema, rules) {
   }
 }
 
-// The node where texts of a schema begin. rules: JsonRules. Throws SchemaError; Error where the
-// vocabulary cannot write it.
+// The node where texts of a schema begin, and how many nodes were made for it. rules: JsonRules.
+// Throws SchemaError; Error where the vocabulary cannot write it.
 export function compileSchema(schema, rules) {
   const entry = compileWithin(MAX_NODES, schema, rules);
   if (!prune(entry)) {
     throw new SchemaError([], 'got a schema whose values never end, allowed: one that has any');
   }
-  return entry;
+  return {entry, numNodes: MAX_NODES - rules.nodesLeft};
 }

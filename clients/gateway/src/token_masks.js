@@ -10,7 +10,9 @@ import {Automaton} from './automaton.js';
 // Measured with 200,000 tokens (docs/clients.md): a mask takes 0.02 ms (median) to 0.07 ms (mean),
 // a node that is seen for the first time up to 35 ms, the trie 0.6 s at the start.
 const MAX_MASK_BYTES = 64 << 20;
+const MAX_NODE_BYTES = 256 << 20;
 const MAX_STATES = 100000;
+const FEW_TOKENS = 256; // are kept as a list
 
 function compareBytes([a], [b]) {
   return Buffer.compare(a, b);
@@ -48,13 +50,40 @@ class Trie {
   }
 }
 
-// What is known of a node whatever its stack: tokens that end inside its rule, as a mask, and the
-// nodes of the trie at which the rule may have ended.
+// What is known of a node whatever its stack: tokens that end inside its rule, and the nodes of the
+// trie at which the rule may have ended.
 class NodeMask {
+  #words;
+  #tokens; // instead, where there are few
+
   constructor(words, exits) {
-    this.words = words;
-    this.exits = exits;
+    this.exits = Int32Array.from(exits);
+    const tokens = tokensIn(words, FEW_TOKENS + 1);
+    if (tokens.length > FEW_TOKENS) this.#words = words;
+    else this.#tokens = Int32Array.from(tokens);
   }
+
+  get numBytes() {
+    return (this.#words ?? this.#tokens).byteLength + this.exits.byteLength;
+  }
+
+  // Allows its tokens in a mask.
+  addTo(words) {
+    const own = this.#words;
+    if (own) for (let i = 0; i < words.length; ++i) words[i] |= own[i];
+    else for (const token of this.#tokens) allow(words, token);
+  }
+}
+
+// The first `most` tokens of a mask.
+function tokensIn(words, most) {
+  const tokens = [];
+  for (let i = 0; i < words.length && tokens.length < most; ++i) {
+    for (let bits = words[i]; bits !== 0; bits &= bits - 1) {
+      tokens.push(32 * i + 31 - Math.clz32(bits & -bits));
+    }
+  }
+  return tokens;
 }
 
 export class TokenMasks {
@@ -66,6 +95,7 @@ export class TokenMasks {
   #byNode = new WeakMap();
   #byState = new WeakMap();
   #maskBytes = 0;
+  #nodeBytes = 0;
   #maxMaskBytes;
   #path; // states by depth, of the walk that goes on
 
@@ -125,6 +155,10 @@ export class TokenMasks {
   }
 
   #boundMemory() {
+    if (this.#nodeBytes > MAX_NODE_BYTES) {
+      this.#byNode = new WeakMap();
+      this.#nodeBytes = 0;
+    }
     const {numStates} = this.#automaton;
     if (this.#maskBytes < this.#maxMaskBytes && numStates < MAX_STATES) return;
     this.#automaton.forget();
@@ -133,8 +167,9 @@ export class TokenMasks {
   }
 
   #addPlace(place, words) {
-    const {words: own, exits} = this.#nodeMask(place.node);
-    for (let i = 0; i < words.length; ++i) words[i] |= own[i];
+    const known = this.#nodeMask(place.node);
+    const {exits} = known;
+    known.addTo(words);
     if (exits.length === 0) return;
     const outermost = this.#automaton.isOutermost(place);
     const after = outermost ? null : this.#automaton.back(place);
@@ -144,14 +179,16 @@ export class TokenMasks {
     }
   }
 
-  // The walk of a node takes the automaton as if nothing was below the node.
+  // The walk of a node takes the automaton as if nothing was below the node, and leaves jumps and
+  // calls to the places that they lead to.
   #nodeMask(node) {
     let known = this.#byNode.get(node);
     if (!known) {
       const words = new Uint32Array(Math.ceil(this.#vocabSize / 32));
       const exits = [];
-      this.#walk(this.#automaton.at(node), 0, this.#trie.size, words, exits);
-      this.#byNode.set(node, (known = new NodeMask(words, Int32Array.from(exits))));
+      this.#walk(this.#automaton.on(node), 0, this.#trie.size, words, exits);
+      this.#byNode.set(node, (known = new NodeMask(words, exits)));
+      this.#nodeBytes += known.numBytes;
     }
     return known;
   }
@@ -190,17 +227,15 @@ function allow(words, token) {
 
 // Matcher: one text that grows by tokens.
 export class Matcher {
+  // Which tokens may come next, as the wire contract has it; undefined behind the end.
+  mask;
   #masks;
   #state;
 
+  // Throws RangeError, as does `advance`, where the text could go on in too many ways.
   constructor(masks, entry) {
     this.#masks = masks;
-    this.#state = masks.begin(entry);
-  }
-
-  // Which tokens may come next, as the wire contract has it.
-  get mask() {
-    return this.#masks.maskOf(this.#state);
+    this.#enter(masks.begin(entry));
   }
 
   // The text is whole, and nothing may follow.
@@ -212,7 +247,12 @@ export class Matcher {
   advance(token) {
     const next = this.#masks.advance(this.#state, token);
     if (next === null) return false;
-    this.#state = next;
+    this.#enter(next);
     return true;
+  }
+
+  #enter(state) {
+    this.mask = state.isEnd ? undefined : this.#masks.maskOf(state);
+    this.#state = state;
   }
 }

@@ -481,12 +481,15 @@ describe('identity', () => {
   });
 
   test('flags that are wrong are refused', async () => {
+    const known = ['--address', 'unix:/a', '--model', llamaTinyText];
     const wrong = [
       [[], /--address: got nothing/],
       [['--address', 'unix:/a'], /--model: got nothing/],
       [['--address', 'unix:/a', '--model', '/no/such'], /tokenizer.json: no such file/],
       [['--address', 'unix:/a', '--model', 'm', '--listen', '0.0.0.0:0'], /without a key/],
-      [['--address', 'unix:/a', '--model', llamaTinyText, '--max-rows', 'x'], /--max-rows: got x/],
+      [[...known, '--max-rows', 'x'], /--max-rows: got x/],
+      [[...known, '--prefix-blocks', 'x'], /--prefix-blocks: got x/],
+      [[...known, '--prefix-seconds', '0'], /--prefix-seconds: got 0/],
       [['--adress', 'unix:/a'], /Unknown option/],
       [['--address', 'unix:/no/such/socket', '--model', llamaTinyText], /--address/],
     ];

@@ -79,6 +79,7 @@ const schemas = {
   'arrays of three or more': {type: 'array', minItems: 3, items: {type: 'null'}},
   'no items': {type: 'array', maxItems: 0},
   'enum by type': {enum: [1, 'one', 1.5, null], type: ['integer', 'null']},
+  'many choices, some the begin of others': {enum: Array.from({length: 3000}, (_, i) => i)},
   'a branch that never ends': {
     anyOf: [{$ref: '#/$defs/endless'}, {const: 'end'}],
     $defs: {
@@ -185,7 +186,7 @@ test('a mask has exactly the tokens that the grammar takes', () => {
   const options = {tokenBytes: text.tokenBytes(), vocabSize, endTokens: [endToken]};
   const masks = new TokenMasks(options);
   const schema = {anyOf: [tree, {type: 'object', properties: {the: person, ther: tree}}], $defs};
-  const entry = compileSchema(schema, new JsonRules(masks.alphabet));
+  const {entry} = compileSchema(schema, new JsonRules(masks.alphabet));
   for (let round = 0; round < 20; ++round) {
     for (let state = masks.begin(entry), i = 0; i < 80 && !state.isEnd; ++i) {
       const mask = masks.maskOf(state);
@@ -206,7 +207,7 @@ test('masks are right after all that was found out is forgotten', () => {
     new TokenMasks(options),
     new TokenMasks({...options, maxMaskBytes: 1}),
   ];
-  const entry = compileSchema(person, new JsonRules(kept.alphabet));
+  const {entry} = compileSchema(person, new JsonRules(kept.alphabet));
   const random = makeRandom(5);
   for (let round = 0; round < 20; ++round) {
     const [one, other] = [new Matcher(kept, entry), new Matcher(forgetful, entry)];
@@ -262,6 +263,19 @@ describe('a schema is refused', () => {
     });
   }
 
+  test('that could go on in too many ways, when it is written', () => {
+    const lists = [1, 2, 3].map((maxItems) => ({maxItems, items: {$ref: '#/$defs/a'}}));
+    const schema = {$ref: '#/$defs/a', $defs: {a: {anyOf: lists}}};
+    const matcher = bytes.formats.matcher(bytes.formats.schema(schema, []));
+    const write = () => {
+      for (let i = 0; i < 50; ++i) matcher.advance(0x5b);
+    };
+    assert.throws(write, RangeError);
+    const choices = {anyOf: Array.from({length: 1001}, (_, i) => ({const: i}))};
+    const refused = {status: 400, param: 'response_format', message: /in more than 1000 ways/};
+    assert.throws(() => bytes.formats.matcher(bytes.formats.schema(choices, [])), refused);
+  });
+
   test('deep or large', () => {
     let deep = {};
     for (let i = 0; i < 200; ++i) deep = {items: deep};
@@ -271,6 +285,16 @@ describe('a schema is refused', () => {
     };
     assert.throws(() => bytes.formats.schema(large, []), /too large a schema/);
   });
+});
+
+test('schemas that are asked for in turn are forgotten and made again', () => {
+  const schemaOf = (i) => ({properties: {[`a${i}`]: {type: 'string', minLength: 500}}});
+  for (let round = 0; round < 2; ++round) {
+    for (let i = 0; i < 30; ++i) {
+      const matcher = bytes.formats.matcher(bytes.formats.schema(schemaOf(i), []));
+      assert.ok(Buffer.from(`{"a${i}": "`).every((byte) => matcher.advance(byte)));
+    }
+  }
 });
 
 describe('a vocabulary', () => {

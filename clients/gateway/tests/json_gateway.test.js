@@ -116,6 +116,15 @@ describe('JSON of a model whose tokens are bytes', () => {
     assert.equal(cut.text, whole.text.slice(0, whole.text.indexOf('"words"')));
   });
 
+  test('is refused where it turns out to go on in too many ways', async () => {
+    const names = Array.from({length: 1001}, (_, i) => [`n${i}`, {const: 0}]);
+    const schema = {properties: Object.fromEntries(names)};
+    const refused = {status: 400, param: 'response_format', message: /in more than 1000 ways/};
+    await assert.rejects(complete({response_format: formatOf(schema)}), refused);
+    const {choices} = await complete({response_format: formatOf(entry)});
+    check(entry, choices[0].text);
+  });
+
   test('is refused by what is wrong with the format', async () => {
     const wrong = [
       [{type: 'xml'}, /response_format: got .*allowed: type: text, json_object, json_schema/],
