@@ -335,8 +335,6 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
 }
 
 void Batcher::AddRow(Request* request, PlannedStep* step) {
-  // Tokens behind the prompt's were sampled before a preemption.
-  const auto prompt_length = static_cast<uint32_t>(request->prompt.size());
   engine::SamplingParams sampling = request->sampling.View();
   // With one step in a request no row is planned beyond its length. Of several, the device ends it.
   const auto generated = static_cast<uint32_t>(request->tokens.size());
@@ -347,7 +345,8 @@ void Batcher::AddRow(Request* request, PlannedStep* step) {
   add.context_length = request->plan.context;
   add.sampling = sampling;
   if (!engine::HasPenalties(sampling)) return;
-  add.prompt_length = prompt_length;
+  // Tokens behind the prompt's were sampled before a preemption.
+  add.prompt_length = static_cast<uint32_t>(request->prompt.size());
   for (uint32_t i = 0; i < add.context_length; ++i) add.history.push_back(InputToken(*request, i));
 }
 
