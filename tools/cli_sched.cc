@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
@@ -33,6 +34,8 @@ constexpr char kExamples[] =
     "  reprise sched --demo\n"
     "  reprise sched --address unix:/tmp/reprise.sock --prompt \"You may copy and distribute\"\n"
     "  reprise sched --prompts-file prompts.txt --rate 20 --max-new-tokens 200\n"
+    "  reprise sched --arrivals trace.csv --ignore-eos --slo-ttft 1s --slo-tpot 50ms --svg "
+    "sched.svg\n"
     "  reprise sched --requests 64 --random-prompts 64..8192 --max-new-tokens 256 --ignore-eos "
     "--json sched.json\n"
     "\n"
@@ -40,7 +43,7 @@ constexpr char kExamples[] =
     "it at once.";
 
 constexpr char kPromptSources[] =
-    "--prompt, --prompts-file, --prompt-tokens, --random-prompts, --demo";
+    "--prompt, --prompts-file, --prompt-tokens, --random-prompts, --demo, --arrivals FILE";
 
 // How long a signal waits for the steps in flight.
 constexpr std::chrono::seconds kDrainTime(5);
@@ -54,7 +57,11 @@ struct SchedFlags {
   std::string prompts_file;
   bool demo = false;
   double rate = 0;
-  std::optional<Arrivals> arrivals;
+  std::string arrivals;  // a kind, or a file
+  std::vector<int32_t> priorities;
+  std::chrono::nanoseconds slo_ttft{0};
+  std::chrono::nanoseconds slo_tpot{0};
+  std::string svg_file;
   BatcherOptions batcher;
   uint32_t pipeline_depth = 2;
 };
@@ -95,19 +102,53 @@ class DrainLimit {
   std::thread thread_;
 };
 
-absl::StatusOr<Arrivals> ParseArrivals(std::string_view text) {
+// None: it is not one of them.
+std::optional<Arrivals> ParseArrivals(std::string_view text) {
   if (text == "together") return Arrivals::kTogether;
   if (text == "fixed") return Arrivals::kFixed;
   if (text == "poisson") return Arrivals::kPoisson;
+  return std::nullopt;
+}
+
+absl::StatusOr<Preemption> ParsePreemption(std::string_view text) {
+  if (text == "recompute") return Preemption::kRecompute;
+  if (text == "swap") return Preemption::kSwap;
   return absl::InvalidArgumentError(
-      absl::StrCat("arrivals: got \"", std::string(text), "\", allowed: together, fixed, poisson"));
+      absl::StrCat("preempt: got \"", std::string(text), "\", allowed: recompute, swap"));
+}
+
+absl::StatusOr<std::vector<int32_t>> ParsePriorities(std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(const auto values, ParseUnsignedList(text, 0, 1u << 30));
+  return std::vector<int32_t>(values.begin(), values.end());
+}
+
+absl::StatusOr<std::vector<TracedRequest>> ReadTrace(const SchedFlags& flags) {
+  absl::StatusOr<std::vector<TracedRequest>> trace = ReadArrivalTrace(flags.arrivals);
+  if (absl::IsNotFound(trace.status())) {
+    return UsageError(absl::StrCat("arrivals: ", trace.status().message(),
+                                   ", allowed: together, fixed, poisson, or a file"));
+  }
+  if (!trace.ok())
+    return absl::Status(trace.status().code(),
+                        absl::StrCat("arrivals: ", trace.status().message()));
+  if (flags.rate != 0) return UsageError("rate: got one beside an arrival trace, allowed: none");
+  if (!flags.priorities.empty())
+    return UsageError("priorities: got some beside an arrival trace, allowed: those in it");
+  return trace;
 }
 
 absl::StatusOr<WorkloadOptions> WorkloadOf(const SchedFlags& flags) {
   WorkloadOptions workload = flags.generate.workload;
-  REPRISE_RETURN_IF_ERROR(CheckPrompts(
-      workload, static_cast<int>(flags.demo) + static_cast<int>(!flags.prompts_file.empty()),
-      kPromptSources));
+  const std::optional<Arrivals> arrivals = ParseArrivals(flags.arrivals);
+  const bool traced = !flags.arrivals.empty() && !arrivals;
+  if (traced) {
+    REPRISE_ASSIGN_OR_RETURN(workload.trace, ReadTrace(flags));
+  }
+  const int others = static_cast<int>(flags.demo) + static_cast<int>(!flags.prompts_file.empty()) +
+                     static_cast<int>(traced);
+  REPRISE_RETURN_IF_ERROR(CheckPrompts(workload, others, kPromptSources));
+  if (traced) return workload;
+  workload.priorities = flags.priorities;
   if (!flags.prompts_file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(workload.texts, ReadPromptsFile(flags.prompts_file));
   }
@@ -118,7 +159,7 @@ absl::StatusOr<WorkloadOptions> WorkloadOf(const SchedFlags& flags) {
     if (workload.num_requests == 0) workload.num_requests = 24;
   }
   workload.arrivals =
-      flags.arrivals.value_or(workload.rate > 0 ? Arrivals::kPoisson : Arrivals::kTogether);
+      arrivals.value_or(workload.rate > 0 ? Arrivals::kPoisson : Arrivals::kTogether);
   if (workload.arrivals != Arrivals::kTogether && workload.rate == 0) {
     return UsageError("arrivals: got no --rate, allowed: requests per second above 0");
   }
@@ -161,6 +202,8 @@ absl::StatusOr<std::unique_ptr<GrpcClient>> Connect(const SchedFlags& flags,
   return client;
 }
 
+uint64_t Nanoseconds(std::chrono::nanoseconds time) { return static_cast<uint64_t>(time.count()); }
+
 absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
   if (flags.batcher.eager && flags.batcher.steps_per_request != 1) {
     return UsageError(absl::StrCat("steps-per-request: got ", flags.batcher.steps_per_request,
@@ -168,23 +211,31 @@ absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
   }
   REPRISE_RETURN_IF_ERROR(CheckConnectionOptions(flags.connection));
   REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
+  if (flags.svg_file == kStdoutFile) return UsageError("--svg: got \"-\", allowed: a file");
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.svg_file, invocation.console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client,
                            Connect(flags, interrupt, invocation.console));
   const DrainLimit limit(client.get(), &interrupt.requested());
   invocation.console->Note(ServerText(client->description(), flags.connection.address));
-  Generation generation{.workload = workload,
-                        .shows_text = ShowsText(flags.generate),
-                        .json_file = flags.generate.json_file,
-                        .server = ServerInfoOf(client->description()),
-                        .batcher = flags.batcher,
-                        .stats = {.warmup_steps = flags.generate.warmup_steps},
-                        .driver = {.timeout_ns = static_cast<uint64_t>(flags.timeout.count())},
-                        .channel = client.get(),
-                        .source = client.get(),
-                        .close = [&client] { return client->Close(); },
-                        .record = RecordOf("sched", invocation)};
+  Generation generation{
+      .workload = workload,
+      .shows_text = ShowsText(flags.generate) && workload.trace.empty(),
+      .json_file = flags.generate.json_file,
+      .svg_file = flags.svg_file,
+      .title = absl::StrCat("reprise sched: ", client->description().model().name(), " on ",
+                            client->description().device().name()),
+      .server = ServerInfoOf(client->description()),
+      .batcher = flags.batcher,
+      .stats = {.warmup_steps = flags.generate.warmup_steps,
+                .bounds = {.ttft_ns = Nanoseconds(flags.slo_ttft),
+                           .tpot_ns = Nanoseconds(flags.slo_tpot)}},
+      .driver = {.timeout_ns = Nanoseconds(flags.timeout)},
+      .channel = client.get(),
+      .source = client.get(),
+      .close = [&client] { return client->Close(); },
+      .record = RecordOf("sched", invocation)};
   generation.driver.pipeline_depth =
       std::min(flags.pipeline_depth, generation.server.limits.pipeline_depth);
   generation.record["server"] = ServerToJson(client->description());
@@ -219,8 +270,14 @@ void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
       app, "--rate", &flags->rate,
       [](std::string_view text) { return ParseDecimal(text, 1e-3, 1e6); }, "R", "",
       "Requests per second (default: all at the start)");
-  AddOption(app, "--arrivals", &flags->arrivals, ParseArrivals, "KIND", "",
-            "together, fixed or poisson (default: poisson with --rate)");
+  app->add_option(
+         "--arrivals", flags->arrivals,
+         "together, fixed or poisson (default: poisson with --rate), or a trace: a file of "
+         "arrival times, lengths and priorities, as CSV or lines of JSON, whose prompts are "
+         "random")
+      ->type_name("KIND|FILE");
+  AddOption(app, "--priorities", &flags->priorities, ParsePriorities, "N,N,...", "0",
+            "Priorities of the requests, in turn; higher ones go first");
 }
 
 void AddPolicyOptions(CLI::App* app, SchedFlags* flags) {
@@ -236,6 +293,20 @@ void AddPolicyOptions(CLI::App* app, SchedFlags* flags) {
       app, "--pipeline-depth", &flags->pipeline_depth,
       [](std::string_view text) { return ParseUnsigned(text, 1, 64); }, "N", "2",
       "Steps in flight, as far as the server allows");
+  AddOption(
+      app, "--preempt", &flags->batcher.preemption, ParsePreemption, "KIND", "recompute",
+      "What becomes of the KV of a row that is preempted: recompute, or swap, to the server's "
+      "swap space as far as there is room");
+}
+
+void AddMeasuringOptions(CLI::App* app, SchedFlags* flags) {
+  AddOption(app, "--slo-ttft", &flags->slo_ttft, ParseDuration, "TIME", "0",
+            "Goodput: requests whose first token comes within this time of their arrival; 0: "
+            "whenever");
+  AddOption(app, "--slo-tpot", &flags->slo_tpot, ParseDuration, "TIME", "0",
+            "Goodput: requests whose further tokens take this time each on average; 0: any");
+  app->add_option("--svg", flags->svg_file, "Write a chart of the run to this file too")
+      ->type_name("FILE");
 }
 
 }  // namespace
@@ -248,6 +319,8 @@ Command AddSchedCommand(CLI::App* root) {
   NameOptionGroup(app, "Server");
   AddWorkloadOptions(app, flags.get());
   AddGenerateOptions(app, &flags->generate);
+  AddMeasuringOptions(app, flags.get());
+  NameOptionGroup(app, "Measuring");
   AddPolicyOptions(app, flags.get());
   NameOptionGroup(app, "Scheduling");
   return {app, [flags](const Invocation& invocation) {

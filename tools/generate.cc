@@ -7,9 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
+#include "tools/bench/svg_chart.h"
 #include "tools/record.h"
 #include "tools/sched/block_manager.h"
 #include "tools/sched/monitor.h"
+#include "tools/sched/run_chart.h"
 #include "tools/sched/workload.h"
 
 namespace reprise::tools {
@@ -46,7 +48,9 @@ absl::Status Generate(Generation generation, Interrupt* interrupt, Console* cons
   REPRISE_RETURN_IF_ERROR(CheckBatcherOptions(server, generation.batcher));
   REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
                            MakeWorkload(generation.workload, server));
-  BlockManager blocks(generation.source, {});
+  BlockManagerOptions block_options;
+  if (server.max_kv_blocks_per_call != 0) block_options.max_swap = server.max_kv_blocks_per_call;
+  BlockManager blocks(generation.source, block_options);
   Batcher batcher(server, generation.batcher, &blocks);
   Stats stats(generation.stats);
   Monitor monitor(console, &stats, MakeTranscript(generation, requests.size() > 1, console));
@@ -55,7 +59,8 @@ absl::Status Generate(Generation generation, Interrupt* interrupt, Console* cons
   Driver driver(&batcher, &blocks, generation.channel, &clock, &monitor, generation.driver);
   interrupt->Arm();
   absl::Status status = Cause(driver.Run(&requests), *interrupt);
-  stats.AddRequests(requests, clock.NowNs());
+  const uint64_t wall_ns = clock.NowNs();
+  stats.AddRequests(requests, wall_ns);
   console->ClearProgress();
   PrintFigures(requests, stats, console);
   if (status.ok() || interrupt->requested()) {
@@ -67,7 +72,11 @@ absl::Status Generate(Generation generation, Interrupt* interrupt, Console* cons
   generation.record["requests"] = RequestsToJson(requests, server.byte_tokens);
   generation.record["error"] = nullptr;
   if (!status.ok()) generation.record["error"] = std::string(status.message());
-  const absl::Status written = WriteRecord(generation.json_file, generation.record, console);
+  absl::Status written = WriteRecord(generation.json_file, generation.record, console);
+  if (!generation.svg_file.empty()) {
+    const Chart chart = RunChart(requests, wall_ns, generation.title);
+    written.Update(WriteText(generation.svg_file, ToSvg(chart)));
+  }
   return status.ok() ? written : status;
 }
 

@@ -22,7 +22,9 @@ namespace reprise::tools {
 struct Generation {
   WorkloadOptions workload;
   bool shows_text = false;
-  std::string json_file;  // "" for none
+  std::string json_file;      // "" for none
+  std::string svg_file = {};  // likewise, of a chart of the run
+  std::string title = {};     // of the chart
   ServerInfo server;
   BatcherOptions batcher = {};
   StatsOptions stats;

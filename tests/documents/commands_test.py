@@ -73,6 +73,7 @@ class Commands:
         self.profile = None
         (scratch / "examples").symlink_to(source / "examples")
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
+        (scratch / "trace.csv").write_text("time_s,prompt_tokens,new_tokens\n0,5,3\n0.01,9,2\n")
 
     def close(self):
         for server in (self.server, self.tls_server):
@@ -134,7 +135,7 @@ class Commands:
     def served(self):
         if self.server is None:
             words = [self.program, "serve", "--model", "examples/byte-llama", "--device", "host",
-                     "--allow-administration"]  # fmt: skip
+                     "--allow-administration", "--swap-space", "4MiB"]  # fmt: skip
             self.server, self.address = self.start(words)
         return self.address
 

@@ -36,12 +36,13 @@ class BatcherTest : public ::testing::Test {
     requests_.reserve(16);
   }
 
-  Request* Add(uint32_t prompt_tokens, uint32_t max_new_tokens) {
+  Request* Add(uint32_t prompt_tokens, uint32_t max_new_tokens, int32_t priority = 0) {
     Request& request = requests_.emplace_back();
     request.id = static_cast<uint32_t>(requests_.size());
     for (uint32_t i = 0; i < prompt_tokens; ++i)
       request.prompt.push_back((7 * request.id + i) % 50);
     request.max_new_tokens = max_new_tokens;
+    request.priority = priority;
     EXPECT_TRUE(batcher_->Add(&request).ok());
     return &request;
   }

@@ -366,5 +366,87 @@ TEST_F(BatcherTest, RefusesResultsThatNobodyAskedFor) {
   EXPECT_EQ(batcher_->Apply(outcome, &progress_).code(), absl::StatusCode::kInternal);
 }
 
+// ---- priorities and swap space ----
+
+TEST_F(BatcherTest, HigherPrioritiesAreAdmittedFirst) {
+  ServerInfo limits = Limits();
+  limits.limits.max_rows = 1;
+  Start(limits);
+  for (const int32_t priority : {0, 1, 1}) Add(3, 2, priority);
+  std::vector<uint32_t> ended;
+  while (Step()) {
+    for (const Request* request : progress_.ended) ended.push_back(request->id);
+  }
+  EXPECT_THAT(ended, ElementsAre(2, 3, 1));
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, ARequestThatFindsNoRoomPreemptsALowerPriorityAlone) {
+  ServerInfo limits = Limits();
+  limits.num_blocks = 4;  // 12 tokens
+  Start(limits);
+  Request* low = Add(7, 5);
+  Step();
+  Request* same = Add(7, 5);
+  Step();
+  EXPECT_EQ(same->plan.row, 0u);
+  EXPECT_EQ(low->num_preemptions, 0u);
+  Add(5, 4, /*priority=*/1);
+  std::vector<uint32_t> ended;
+  while (Step()) {
+    for (const Request* request : progress_.ended) ended.push_back(request->id);
+  }
+  EXPECT_THAT(ended, ElementsAre(3, 1, 2));
+  EXPECT_EQ(low->num_preemptions, 1u);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, ASwappedRowGoesOnWithoutComputingAnythingAgain) {
+  ServerInfo limits = Limits();
+  limits.num_blocks = 6;  // 20 tokens
+  limits.num_swap_blocks = 8;
+  Start(limits, {.preemption = Preemption::kSwap});
+  server_->swap_room = 8;
+  Request* first = Add(6, 10);
+  Request* second = Add(6, 10);
+  while (Step()) {
+  }
+  EXPECT_EQ(first->num_preemptions, 0u);
+  EXPECT_GT(second->num_preemptions, 0u);
+  EXPECT_EQ(second->num_swaps, second->num_preemptions);
+  // The prompts, and after each swap the token that was sampled last.
+  EXPECT_EQ(server_->num_prompt_tokens, 12 + second->num_swaps);
+  EXPECT_EQ(server_->num_swapped_blocks(), 0u);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, ARowIsSwappedOutAfterTheStepThatDropsIt) {
+  ServerInfo limits = Limits();
+  limits.num_blocks = 6;
+  limits.num_swap_blocks = 8;
+  Start(limits, {.preemption = Preemption::kSwap});
+  server_->swap_room = 8;
+  Add(6, 10);
+  Add(6, 10);
+  bool dropped = false;
+  while (!dropped && Submit()) {
+    dropped = !step_.drop.empty();
+    EXPECT_EQ(server_->num_swapped_out, 0u);
+    Receive();
+  }
+  EXPECT_TRUE(dropped);
+  EXPECT_GT(server_->num_swapped_out, 0u);
+}
+
+TEST(BatcherOptions, SwappingNeedsSwapSpace) {
+  ServerInfo server = Limits();
+  server.limits.max_steps_per_request = 1;
+  const absl::Status status = CheckBatcherOptions(server, {.preemption = Preemption::kSwap});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--swap-space"));
+  server.num_swap_blocks = 1;
+  EXPECT_TRUE(CheckBatcherOptions(server, {.preemption = Preemption::kSwap}).ok());
+}
+
 }  // namespace
 }  // namespace reprise::tools

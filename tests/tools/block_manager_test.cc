@@ -90,5 +90,80 @@ TEST(BlockManager, PassesOnErrorsOfTheSource) {
   EXPECT_EQ(blocks.Take(1, &row).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// ---- swap space ----
+
+class BlockManagerSwap : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    server_.swap_room = 6;
+    server_.max_swap_call = 2;
+    ASSERT_TRUE(*blocks_.Take(5, &row_));
+  }
+  FakeStepServer server_{Pool(11)};
+  BlockManager blocks_{&server_, {.batch = 4, .max_swap = 2}};
+  std::vector<uint32_t> row_;
+  std::vector<uint32_t> swapped_;
+};
+
+TEST_F(BlockManagerSwap, MovesBlocksOutAndBackInCallsOfTheServersSize) {
+  EXPECT_TRUE(*blocks_.SwapOut(&row_, &swapped_));
+  EXPECT_THAT(row_, IsEmpty());
+  EXPECT_THAT(swapped_, SizeIs(5));
+  EXPECT_EQ(blocks_.held_blocks(), 0u);
+  EXPECT_EQ(*blocks_.SwapIn(&swapped_, &row_), BlockManager::SwappedIn::kDone);
+  EXPECT_THAT(row_, SizeIs(5));
+  EXPECT_THAT(swapped_, IsEmpty());
+  EXPECT_EQ(server_.num_swapped_blocks(), 0u);
+  EXPECT_EQ(blocks_.held_blocks(), 5u);
+  EXPECT_THAT(server_.violations, IsEmpty());
+}
+
+TEST_F(BlockManagerSwap, KeepsNothingThereWhereNotAllHasRoom) {
+  server_.swap_room = 3;
+  EXPECT_FALSE(*blocks_.SwapOut(&row_, &swapped_));
+  EXPECT_THAT(row_, SizeIs(3));  // of the first call nothing is left
+  EXPECT_THAT(swapped_, IsEmpty());
+  EXPECT_EQ(server_.num_swapped_blocks(), 0u);
+  EXPECT_EQ(blocks_.held_blocks(), 3u);
+}
+
+TEST_F(BlockManagerSwap, ForgetsBlocksWhoseCallWasLost) {
+  server_.lose_swap_outs = 1;
+  EXPECT_FALSE(*blocks_.SwapOut(&row_, &swapped_));
+  EXPECT_THAT(row_, SizeIs(3));
+  EXPECT_EQ(blocks_.held_blocks(), 3u);
+  EXPECT_EQ(server_.num_held_blocks(), 3u);
+}
+
+TEST_F(BlockManagerSwap, GivesItsFreeBlocksToTheServerForThoseThatComeBack) {
+  ASSERT_TRUE(*blocks_.SwapOut(&row_, &swapped_));
+  std::vector<uint32_t> other;
+  ASSERT_TRUE(*blocks_.Take(4, &other));
+  ASSERT_TRUE(*blocks_.Take(4, &other));
+  blocks_.Release({other.begin() + 5, other.end()}, /*sequence=*/0);
+  EXPECT_EQ(*blocks_.SwapIn(&swapped_, &row_), BlockManager::SwappedIn::kDone);
+}
+
+TEST_F(BlockManagerSwap, LeavesThemThereWhileThePoolIsFull) {
+  ASSERT_TRUE(*blocks_.SwapOut(&row_, &swapped_));
+  server_.blocks_of_others = 9;
+  EXPECT_EQ(*blocks_.SwapIn(&swapped_, &row_), BlockManager::SwappedIn::kNoRoom);
+  EXPECT_THAT(swapped_, SizeIs(5));
+  server_.blocks_of_others = 0;
+  EXPECT_EQ(*blocks_.SwapIn(&swapped_, &row_), BlockManager::SwappedIn::kNoRoom);  // not asked
+  blocks_.RetryServer();
+  EXPECT_EQ(*blocks_.SwapIn(&swapped_, &row_), BlockManager::SwappedIn::kDone);
+}
+
+TEST_F(BlockManagerSwap, HoldsNoPartOfARowThatDoesNotFit) {
+  ASSERT_TRUE(*blocks_.SwapOut(&row_, &swapped_));
+  server_.blocks_of_others = 7;
+  EXPECT_EQ(*blocks_.SwapIn(&swapped_, &row_), BlockManager::SwappedIn::kLost);
+  EXPECT_THAT(row_, IsEmpty());
+  EXPECT_THAT(swapped_, IsEmpty());
+  EXPECT_EQ(server_.num_swapped_blocks(), 0u);
+  EXPECT_EQ(blocks_.free_blocks(), 2u);
+}
+
 }  // namespace
 }  // namespace reprise::tools

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/tools/fake_step_server.h"
 #include "tools/sched/batcher.h"
 #include "tools/sched/block_manager.h"
+#include "tools/sched/run_chart.h"
 #include "tools/sched/stats.h"
 #include "tools/sched/workload.h"
 
@@ -149,6 +151,57 @@ TEST_P(DriverSeeds, ContextIsCountedOfRowsThatRan) {
   const absl::Status status = run.driver.Run(&requests);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_GT(contexts.num_idle, 0u);
+}
+
+// Whatever room there is in swap space, and whatever is lost on the way there and back.
+TEST_P(DriverSeeds, RowsThatAreSwappedGetTheirTokens) {
+  uint32_t swaps = 0, recomputed = 0;
+  for (const uint32_t room : {12u, 1000u}) {
+    for (const uint32_t depth : {1u, 2u}) {
+      for (const uint32_t steps : {1u, 4u}) {
+        ServerInfo limits = Limits(31, 6);
+        limits.num_swap_blocks = room;
+        Scheduler run(
+            limits,
+            {.step_tokens = 20, .steps_per_request = steps, .preemption = Preemption::kSwap},
+            {.pipeline_depth = depth});
+        run.server.swap_room = room;
+        run.server.lose_swap_outs = run.server.lose_swap_ins = room == 1000 ? 0 : 2;
+        std::vector<Request> requests = RandomRequests(GetParam(), 40);
+        const absl::Status status = run.driver.Run(&requests);
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_EQ(run.server.num_swapped_blocks(), 0u);
+        for (const Request& request : requests) {
+          swaps += request.num_swaps;
+          recomputed += request.num_preemptions - request.num_swaps;
+          EXPECT_EQ(request.tokens, ExpectedTokens(request, 97)) << request.id;
+        }
+        EXPECT_THAT(run.server.violations, IsEmpty());
+        EXPECT_EQ(run.server.num_rows(), 0u);
+        EXPECT_EQ(run.server.num_held_blocks(), 0u);
+      }
+    }
+  }
+  EXPECT_GT(swaps, 10u);
+  EXPECT_GT(recomputed, 0u);
+}
+
+TEST_P(DriverSeeds, PrioritiesChangeNoToken) {
+  for (const Preemption preemption : {Preemption::kRecompute, Preemption::kSwap}) {
+    ServerInfo limits = Limits(40, 4);
+    limits.num_swap_blocks = 1000;
+    Scheduler run(limits, {.step_tokens = 20, .preemption = preemption}, {});
+    run.server.swap_room = 1000;
+    std::vector<Request> requests = RandomRequests(GetParam(), 40);
+    for (Request& request : requests) {
+      request.priority = static_cast<int32_t>(request.id * 7 % 3) - 1;
+      if (request.id % 2 == 0) request.sampling.numbers.presence_penalty = 0.5f;
+    }
+    const absl::Status status = run.driver.Run(&requests);
+    ASSERT_TRUE(status.ok()) << status;
+    run.ExpectAllRight(requests);
+    EXPECT_EQ(run.server.num_swapped_blocks(), 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DriverSeeds, ::testing::Range<uint64_t>(1, 13));
@@ -415,6 +468,107 @@ TEST(Stats, ShowsADashForWhatWasNeverMeasured) {
   EXPECT_THAT(stats.ToText(), HasSubstr("ITL            -"));
   EXPECT_EQ(stats.ToJson()["itl_ms"]["p50"], nullptr);
   EXPECT_EQ(stats.ToJson()["decode_steps"]["mean_rows"], nullptr);
+}
+
+Request TimedRequest(uint32_t id, int32_t priority, uint64_t arrival_ns,
+                     std::vector<uint64_t> times_ns) {
+  Request request;
+  request.id = id;
+  request.priority = priority;
+  request.arrival_ns = arrival_ns;
+  request.prompt = {1};
+  request.tokens.resize(times_ns.size());
+  request.token_times_ns = std::move(times_ns);
+  request.finish = FinishReason::kLength;
+  return request;
+}
+
+// Of three that finish one is too late with its first token, and one too slow behind it.
+std::vector<Request> RequestsAtBounds() {
+  std::vector<Request> requests = {
+      TimedRequest(1, 0, 1'000'000, {3'000'000, 4'000'000, 5'000'000}),
+      TimedRequest(2, 0, 1'000'000, {3'000'001, 3'500'000}),
+      TimedRequest(3, 5, 1'000'000, {2'000'000, 3'000'002}),
+      TimedRequest(4, 5, 2'000'000, {2'500'000}),
+      TimedRequest(5, 5, 2'000'000, {2'500'000}),
+  };
+  requests.back().finish = FinishReason::kNone;  // broken off
+  return requests;
+}
+
+TEST(Stats, GoodputCountsRequestsThatFinishWithinBothBounds) {
+  Stats stats({.bounds = {.ttft_ns = 2'000'000, .tpot_ns = 1'000'000}});
+  stats.AddRequests(RequestsAtBounds(), 2'000'000'000);
+  const nlohmann::json json = stats.ToJson();
+  EXPECT_EQ(json["goodput"]["num_met"], 2);
+  EXPECT_DOUBLE_EQ(json["goodput"]["share"], 0.4);
+  EXPECT_DOUBLE_EQ(json["goodput"]["requests_per_s"], 1.0);
+  EXPECT_DOUBLE_EQ(json["goodput"]["tokens_per_s"], 2.0);
+  EXPECT_DOUBLE_EQ(json["goodput"]["slo_ttft_ms"], 2.0);
+  ASSERT_EQ(json["priorities"].size(), 2u);
+  EXPECT_EQ(json["priorities"][0]["priority"], 5);
+  EXPECT_EQ(json["priorities"][0]["goodput"]["num_met"], 1);
+  EXPECT_EQ(json["priorities"][1]["num_requests"], 2);
+  EXPECT_THAT(stats.ToText(), HasSubstr("TTFT, priority 5"));
+  EXPECT_THAT(stats.ToText(),
+              HasSubstr("met: finished, with TTFT of at most 2.00 ms and TPOT of at most 1.00 ms"));
+}
+
+TEST(Stats, GoodputTakesOneBoundAlone) {
+  Stats stats({.bounds = {.tpot_ns = 1'000'000}});
+  stats.AddRequests(RequestsAtBounds(), 2'000'000'000);
+  EXPECT_EQ(stats.ToJson()["goodput"]["num_met"], 3);
+  EXPECT_TRUE(stats.ToJson()["goodput"]["slo_ttft_ms"].is_null());
+  Stats none({});
+  none.AddRequests(RequestsAtBounds(), 2'000'000'000);
+  EXPECT_TRUE(none.ToJson()["goodput"].is_null());
+  EXPECT_THAT(none.ToText(), Not(HasSubstr("goodput")));
+}
+
+TEST(RunChart, ShowsTokensAndRequestsOverTime) {
+  // 30 parts of 1 s. The first request waits for 2 s and runs for 2 more, in which it has 4 tokens.
+  std::vector<Request> requests = {
+      TimedRequest(1, 0, 1'000'000'000,
+                   {3'000'000'000, 3'500'000'000, 4'000'000'000, 4'999'999'999}),
+      TimedRequest(2, 0, 10'500'000'000, {10'500'000'000}),
+      TimedRequest(3, 0, 40'000'000'000, {}),
+  };
+  const Chart chart = RunChart(requests, 30'000'000'000, "the run");
+  ASSERT_EQ(chart.categories.size(), 30u);
+  EXPECT_EQ(chart.categories[3], "3");
+  ASSERT_EQ(chart.panels.size(), 4u);
+  for (const ChartPanel& panel : chart.panels) {
+    ASSERT_EQ(panel.series.size(), 1u);
+    EXPECT_EQ(panel.series[0].name, "all requests");
+  }
+  const auto at = [&chart](size_t panel, size_t bin) {
+    return chart.panels[panel].series[0].values[bin];
+  };
+  EXPECT_DOUBLE_EQ(at(0, 2), 0);
+  EXPECT_DOUBLE_EQ(at(0, 3), 2);
+  EXPECT_DOUBLE_EQ(at(0, 4), 2);
+  EXPECT_DOUBLE_EQ(at(1, 1), 1);
+  EXPECT_NEAR(at(1, 4), 1, 1e-6);
+  EXPECT_NEAR(at(1, 5), 0, 1e-6);
+  EXPECT_DOUBLE_EQ(at(2, 2), 1);
+  EXPECT_DOUBLE_EQ(at(2, 3), 0);
+  EXPECT_DOUBLE_EQ(at(3, 1), 2000);
+  EXPECT_TRUE(std::isnan(at(3, 2)));
+  EXPECT_THAT(ToSvg(chart), HasSubstr("the run"));
+}
+
+TEST(RunChart, HasASeriesForEachPriority) {
+  std::vector<Request> requests = RequestsAtBounds();
+  const Chart chart = RunChart(requests, 6'000'000, "the run");
+  for (const ChartPanel& panel : chart.panels) {
+    ASSERT_EQ(panel.series.size(), 2u);
+    EXPECT_EQ(panel.series[0].name, "priority 5");
+    EXPECT_EQ(panel.series[1].name, "priority 0");
+  }
+  double tokens = 0;
+  for (const double rate : chart.panels[0].series[1].values) tokens += rate * 0.0002;
+  EXPECT_NEAR(tokens, 5, 1e-9);
+  EXPECT_EQ(RunChart({}, 0, "").panels[0].series.size(), 0u);
 }
 
 }  // namespace

@@ -94,6 +94,51 @@ class FakeStepServer : public StepChannel, public BlockSource {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override {
+    CheckCall(blocks);
+    if (swapped_.size() + blocks.size() > swap_room) return absl::ResourceExhaustedError("swap");
+    std::vector<uint32_t> names;
+    for (const uint32_t block : blocks) {
+      names.push_back(next_swapped_++);
+      for (uint32_t slot = 0; slot < limits_.block_size; ++slot)
+        swapped_[names.back()].push_back(memory_[{block, slot}]);
+    }
+    num_swapped_out += blocks.size();
+    const absl::Status freed = Free(blocks);
+    if (!freed.ok()) return freed;
+    if (lose_swap_outs-- > 0) {
+      for (const uint32_t name : names) swapped_.erase(name);
+      return absl::DataLossError("swap out");
+    }
+    return names;
+  }
+
+  absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& names) override {
+    CheckCall(names);
+    if (lose_swap_ins-- > 0) {
+      for (const uint32_t name : names) swapped_.erase(name);
+      return absl::DataLossError("swap in");
+    }
+    const auto blocks = Allocate(static_cast<uint32_t>(names.size()));
+    if (!blocks.ok()) return blocks.status();
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto found = swapped_.find(names[i]);
+      if (found == swapped_.end()) return absl::PermissionDeniedError("not swapped out");
+      for (uint32_t slot = 0; slot < limits_.block_size; ++slot)
+        memory_[{(*blocks)[i], slot}] = found->second[slot];
+      swapped_.erase(found);
+    }
+    return blocks;
+  }
+
+  absl::Status FreeSwapped(const std::vector<uint32_t>& names) override {
+    for (const uint32_t name : names) {
+      if (swapped_.erase(name) == 0) Violate(absl::StrCat("forgot ", name, ", not swapped out"));
+    }
+    return absl::OkStatus();
+  }
+
+  size_t num_swapped_blocks() const { return swapped_.size(); }
   size_t num_rows() const { return rows_.size(); }
   size_t num_held_blocks() const { return held_.size(); }
   size_t num_pool_blocks() const { return pool_.size(); }
@@ -104,8 +149,14 @@ class FakeStepServer : public StepChannel, public BlockSource {
   uint32_t blocks_of_others = 0;
   uint64_t num_refused = 0;
   uint64_t num_allocates = 0;
-  uint32_t num_paused = 0;   // rows in steps
-  uint64_t num_sampled = 0;  // tokens
+  uint32_t swap_room = 0;         // blocks
+  uint32_t max_swap_call = 1024;  // likewise, of one call
+  int64_t lose_swap_outs = 0;     // the next so many calls are made, and what came of them is lost
+  int64_t lose_swap_ins = 0;
+  uint64_t num_swapped_out = 0;
+  uint64_t num_prompt_tokens = 0;  // run
+  uint32_t num_paused = 0;         // rows in steps
+  uint64_t num_sampled = 0;        // tokens
   int64_t fail_after_results = -1;
   // A row whose last token is this one has no candidate: it stops, and its result shows token 0.
   std::optional<uint32_t> dead_end = {};
@@ -122,6 +173,11 @@ class FakeStepServer : public StepChannel, public BlockSource {
   };
 
   void Violate(std::string what) { violations.push_back(std::move(what)); }
+
+  void CheckCall(const std::vector<uint32_t>& names) {
+    if (names.empty() || names.size() > max_swap_call)
+      Violate(absl::StrCat("a swap of ", names.size(), " blocks"));
+  }
 
   absl::Status Check(const PlannedStep& step) {
     if (step.sequence != next_sequence_) {
@@ -174,6 +230,13 @@ class FakeStepServer : public StepChannel, public BlockSource {
     return history;
   }
 
+  void CheckHistory(const engine::StepDraft::Add& add) {
+    const bool needed = engine::HasPenalties(add.sampling);
+    const std::vector<uint32_t> written = History(rows_[add.row]);
+    if (add.history != (needed ? written : std::vector<uint32_t>()))
+      Violate(absl::StrCat("row ", add.row, " has another history"));
+  }
+
   void Finish(uint32_t id, bool sample, StepOutcome* outcome) {
     Row& row = rows_[id];
     row.sampled = sample;
@@ -199,6 +262,8 @@ class FakeStepServer : public StepChannel, public BlockSource {
     for (const auto& add : step.add) {
       if (rows_.count(add.row) > 0) Violate(absl::StrCat("row ", add.row, " added twice"));
       Grow(add.row, add.blocks);
+      rows_[add.row].context = add.context_length;
+      CheckHistory(add);
       rows_[add.row].max_new_tokens = add.sampling.max_new_tokens;
     }
     for (const auto& append : step.append) Grow(append.row, append.blocks);
@@ -217,6 +282,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
     for (const auto& chunk : step.chunks) {
       if (chunk.tokens.empty()) Violate("empty chunk");
       for (uint32_t token : chunk.tokens) Write(chunk.row, token);
+      num_prompt_tokens += chunk.tokens.size();
       Finish(chunk.row, chunk.sample, outcome);
       outcome->report.tokens += static_cast<uint32_t>(chunk.tokens.size());
     }
@@ -294,6 +360,8 @@ class FakeStepServer : public StepChannel, public BlockSource {
   std::set<uint32_t> held_;
   std::map<uint32_t, Row> rows_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> memory_;  // (block, slot) -> token
+  std::map<uint32_t, std::vector<uint32_t>> swapped_;         // name -> tokens
+  uint32_t next_swapped_ = 0;
   std::deque<StepOutcome> outcomes_;
   uint64_t next_sequence_ = 1;
 };

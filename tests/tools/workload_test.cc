@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -133,6 +134,93 @@ TEST(Workload, ReadsOnePromptPerLine) {
   const auto missing = ReadPromptsFile(path + ".not");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr(path + ".not"));
+}
+
+// ---- arrival traces ----
+
+class ArrivalTrace : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::vector<TracedRequest>> Read(const std::string& text) {
+    std::ofstream(path_, std::ios::trunc) << text;
+    return ReadArrivalTrace(path_);
+  }
+  testing::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/trace";
+};
+
+TEST_F(ArrivalTrace, IsCsvOrLinesOfJson) {
+  const auto csv = Read("prompt_tokens, time_s,new_tokens,priority\r\n\n7,1.5,3,-2\r\n5,0,1,4\n");
+  const auto json = Read(
+      "{\"time_s\": 1.5, \"prompt_tokens\": 7, \"new_tokens\": 3, \"priority\": -2}\n\n"
+      "{\"time_s\": 0, \"prompt_tokens\": 5, \"new_tokens\": 1, \"priority\": 4}\n");
+  for (const auto& trace : {csv, json}) {
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    ASSERT_EQ(trace->size(), 2u);
+    EXPECT_EQ((*trace)[0].arrival_ns, 0u);
+    EXPECT_EQ((*trace)[0].prompt_tokens, 5u);
+    EXPECT_EQ((*trace)[0].priority, 4);
+    EXPECT_EQ((*trace)[1].arrival_ns, 1'500'000'000u);
+    EXPECT_EQ((*trace)[1].new_tokens, 3u);
+    EXPECT_EQ((*trace)[1].priority, -2);
+  }
+  EXPECT_EQ((*Read("time_s,prompt_tokens,new_tokens\n0,1,1"))[0].priority, 0);
+}
+
+TEST_F(ArrivalTrace, IsRefusedByLineAndField) {
+  const std::string header = "time_s,prompt_tokens,new_tokens\n";
+  const std::pair<std::string, const char*> wrong[] = {
+      {"", "got no request"},
+      {header, "got no request"},
+      {"time,prompt_tokens\n", ":1: got the field \"time\", allowed: time_s, prompt_tokens"},
+      {"time_s,time_s\n", ":1: got time_s twice"},
+      {"time_s,prompt_tokens\n0,1\n", ":2: got no new_tokens"},
+      {header + "0,1\n", ":2: got 2 columns, allowed: the 3 of the header"},
+      {header + "0,1,1\nx,1,1\n", ":3: time_s: got \"x\", allowed: a number from 0"},
+      {header + "-1,1,1\n", ":2: time_s: got \"-1\""},
+      {header + "nan,1,1\n", ":2: time_s: got \"nan\""},
+      {header + "0,0,1\n", ":2: prompt_tokens: got \"0\", allowed: a whole number from 1"},
+      {header + "0,1,1.5\n", ":2: new_tokens: got \"1.5\""},
+      {"{\"time_s\": 0}\n", ":1: got no prompt_tokens"},
+      {"{\"time_s\": \"0\"}\n", ":1: time_s: got \"0\""},
+      {"{\"when\": 0}\n", ":1: got the field \"when\""},
+      {"{\"time_s\": 0\n", ":1: got no JSON object"},
+  };
+  for (const auto& [text, message] : wrong) {
+    const auto trace = Read(text);
+    EXPECT_EQ(trace.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(trace.status().message()), HasSubstr(message));
+    EXPECT_THAT(std::string(trace.status().message()), HasSubstr(path_));
+  }
+  EXPECT_EQ(ReadArrivalTrace(path_ + ".not").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Workload, OfATraceHasItsArrivalsLengthsAndPriorities) {
+  WorkloadOptions options;
+  options.trace = {{.arrival_ns = 5, .prompt_tokens = 9, .new_tokens = 2, .priority = 3},
+                   {.arrival_ns = 8, .prompt_tokens = 4, .new_tokens = 6}};
+  const auto requests = *MakeWorkload(options, Limits());
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].prompt.size(), 9u);
+  EXPECT_EQ(requests[0].max_new_tokens, 2u);
+  EXPECT_EQ(requests[0].priority, 3);
+  EXPECT_EQ(requests[1].arrival_ns, 8u);
+  EXPECT_EQ(requests[1].id, 2u);
+  options.num_requests = 1;
+  EXPECT_EQ(MakeWorkload(options, Limits())->size(), 1u);
+  options.num_requests = 3;
+  EXPECT_THAT(std::string(MakeWorkload(options, Limits()).status().message()),
+              HasSubstr("got 3, allowed: at most the 2"));
+}
+
+TEST(Workload, PrioritiesAreGivenInTurn) {
+  WorkloadOptions options;
+  options.texts = {"a"};
+  options.num_requests = 3;
+  options.priorities = {0, 7};
+  const auto requests = *MakeWorkload(options, Limits());
+  EXPECT_EQ(requests[0].priority, 0);
+  EXPECT_EQ(requests[1].priority, 7);
+  EXPECT_EQ(requests[2].priority, 0);
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ class Drawing {
       std::string points;
       for (size_t c = 0; c < series.values.size() && c < chart_.categories.size(); ++c) {
         const double value = series.values[c];
-        if (!std::isfinite(value) || value <= 0) continue;
+        if (!std::isfinite(value) || value < 0 || (panel.log && value == 0)) continue;
         absl::StrAppend(&points, points.empty() ? "" : " ", Number(X(c)), ",", Number(y(value)));
         canvas_.Point(X(c), y(value), style,
                       absl::StrCat(series.name, ", ", chart_.categories[c], ": ", Label(value)));

@@ -25,6 +25,11 @@ uint32_t InputToken(const Request& request, uint32_t position) {
                                           : request.tokens[position - request.prompt.size()];
 }
 
+void InsertInOrder(Request* request, std::vector<Request*>* list) {
+  const auto before = [](const Request* a, const Request* b) { return GoesBefore(*a, *b); };
+  list->insert(std::upper_bound(list->begin(), list->end(), request, before), request);
+}
+
 void Clear(PlannedStep* step) {
   step->drop.clear();
   step->add.clear();
@@ -38,6 +43,11 @@ void Clear(PlannedStep* step) {
 }  // namespace
 
 absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions& options) {
+  if (options.preemption == Preemption::kSwap && server.num_swap_blocks == 0) {
+    return absl::InvalidArgumentError(
+        "preempt: got swap, and the server has no swap space; allowed: recompute, or a server with "
+        "--swap-space");
+  }
   const uint32_t most = server.limits.max_steps_per_request;
   if (options.steps_per_request >= 1 && options.steps_per_request <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("steps-per-request: got ",
@@ -56,7 +66,7 @@ Batcher::Batcher(const ServerInfo& server, const BatcherOptions& options, BlockM
       blocks_(blocks),
       row_limit_(max_rows_) {}
 
-bool Batcher::idle() const { return waiting_.empty() && rows_.empty() && flights_.empty(); }
+bool Batcher::idle() const { return num_waiting() == 0 && rows_.empty() && flights_.empty(); }
 
 uint32_t Batcher::BlocksFor(uint64_t tokens) const {
   return static_cast<uint32_t>((tokens + limits_.block_size - 1) / limits_.block_size);
@@ -91,12 +101,7 @@ absl::Status Batcher::Add(Request* request) {
   return absl::OkStatus();
 }
 
-void Batcher::Enqueue(Request* request) {
-  const auto at =
-      std::upper_bound(waiting_.begin(), waiting_.end(), request,
-                       [](const Request* a, const Request* b) { return a->id < b->id; });
-  waiting_.insert(at, request);
-}
+void Batcher::Enqueue(Request* request) { InsertInOrder(request, &waiting_); }
 
 void Batcher::Touch(Request* request) {
   Flight& flight = flights_.back();
@@ -150,16 +155,34 @@ void Batcher::RetireRows() {
 
 // The row leaves the server with the next step; its blocks are free for any row of that step.
 void Batcher::Retire(Request* request) {
-  pending_drops_.push_back(request->plan.row);
-  by_row_.erase(request->plan.row);
+  const uint32_t row = std::exchange(request->plan.row, 0);
+  pending_drops_.push_back(row);
+  by_row_.erase(row);
   rows_.erase(std::find(rows_.begin(), rows_.end(), request));
+  if (!request->finished()) {
+    request->preempted = false;
+    ++request->num_preemptions;
+    if (options_.preemption == Preemption::kSwap && request->plan.context > 0) {
+      leaving_[row] = request;
+      return;
+    }
+    Enqueue(request);
+  }
   blocks_->Release(request->blocks, next_sequence_);
   request->blocks.clear();
-  request->plan.row = 0;
-  if (request->finished()) return;
-  request->preempted = false;
-  ++request->num_preemptions;
+}
+
+absl::Status Batcher::SwapOut(Request* request, uint64_t sequence) {
+  std::vector<uint32_t>& blocks = request->blocks;
+  const uint32_t used = BlocksFor(request->plan.context);
+  blocks_->Release({blocks.begin() + used, blocks.end()}, sequence);
+  blocks.resize(used);
+  REPRISE_ASSIGN_OR_RETURN(const bool swapped, blocks_->SwapOut(&blocks, &request->swapped));
+  request->swapped_context = swapped ? request->plan.context : 0;
+  blocks_->Release(blocks, sequence);
+  blocks.clear();
   Enqueue(request);
+  return absl::OkStatus();
 }
 
 absl::Status Batcher::PlanContinues(PlannedStep* step) {
@@ -241,59 +264,90 @@ absl::StatusOr<bool> Batcher::Grow(Continuing* row, PlannedStep* step) {
   return true;
 }
 
-// One victim at a time: while one is still in flight, whoever starves waits for its blocks.
-void Batcher::PreemptYoungest() {
-  for (const Request* request : rows_) {
-    if (request->preempted) return;
+// One victim at a time: while one is still in flight, or its blocks are on their way to swap space,
+// whoever starves waits for them.
+void Batcher::PreemptYoungest(int64_t below) {
+  const auto preempted = [](const Request* request) { return request->preempted; };
+  if (!leaving_.empty() || std::any_of(rows_.begin(), rows_.end(), preempted)) return;
+  const auto found = std::find_if(rows_.rbegin(), rows_.rend(),
+                                  [](const Request* request) { return !request->finished(); });
+  if (found == rows_.rend() || (*found)->priority >= below) return;
+  Request* victim = *found;
+  victim->preempted = true;
+  if (victim->in_flight == 0) Retire(victim);
+}
+
+uint64_t Batcher::PromptTokensBefore(const Request& request) const {
+  uint64_t tokens = 0;
+  for (const Request* row : rows_) {
+    if (row->preempted || !GoesBefore(*row, request)) continue;
+    tokens += row->plan.input - std::min(row->plan.input, row->plan.context);
   }
-  for (auto it = rows_.rbegin(); it != rows_.rend(); ++it) {
-    Request* victim = *it;
-    if (victim->finished()) continue;
-    victim->preempted = true;
-    if (victim->in_flight == 0) Retire(victim);
-    return;
+  return tokens;
+}
+
+absl::StatusOr<bool> Batcher::TakeBlocks(Request* request, uint32_t count) {
+  if (request->swapped.empty()) return blocks_->Take(count, &request->blocks);
+  std::vector<uint32_t> more;  // than come back
+  const auto missing = static_cast<uint32_t>(count - request->swapped.size());
+  REPRISE_ASSIGN_OR_RETURN(const bool taken, blocks_->Take(missing, &more));
+  if (!taken) return false;
+  REPRISE_ASSIGN_OR_RETURN(const BlockManager::SwappedIn result,
+                           blocks_->SwapIn(&request->swapped, &request->blocks));
+  if (result == BlockManager::SwappedIn::kDone) {
+    request->blocks.insert(request->blocks.end(), more.begin(), more.end());
+    ++request->num_swaps;
+    return true;
   }
+  blocks_->PutBack(more, next_sequence_);
+  if (result == BlockManager::SwappedIn::kNoRoom) return false;
+  request->swapped_context = 0;
+  return blocks_->Take(count, &request->blocks);
 }
 
 absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
-  uint64_t prompt_tokens = 0;  // that resident rows still have to run
-  for (const Request* request : rows_) {
-    if (!request->preempted)
-      prompt_tokens += request->plan.input - std::min(request->plan.input, request->plan.context);
-  }
-  while (!waiting_.empty() && rows_.size() < row_limit_ && prompt_tokens < budget) {
+  while (!waiting_.empty() && PromptTokensBefore(*waiting_.front()) < budget) {
     Request* request = waiting_.front();
     const auto input = static_cast<uint32_t>(request->prompt.size() + request->tokens.size());
     // One token more than the prompt, so that a row admitted is not at once a row that starves.
     const uint32_t needed = BlocksFor(std::min<uint64_t>(input + 1, FinalContext(*request)));
-    REPRISE_ASSIGN_OR_RETURN(const bool taken, blocks_->Take(needed, &request->blocks));
-    if (!taken) return absl::OkStatus();
+    bool taken = false;
+    if (rows_.size() < row_limit_) {
+      REPRISE_ASSIGN_OR_RETURN(taken, TakeBlocks(request, needed));
+    }
+    if (!taken) {
+      PreemptYoungest(request->priority);
+      return absl::OkStatus();
+    }
     waiting_.erase(waiting_.begin());
     Touch(request);
     request->plan = {.row = next_row_++,
                      .input = input,
-                     .context = 0,
+                     .context = std::exchange(request->swapped_context, 0),
                      .samples = static_cast<uint32_t>(request->tokens.size()),
                      .blocks_sent = needed,
                      .continues = false};
-    rows_.insert(std::upper_bound(rows_.begin(), rows_.end(), request,
-                                  [](const Request* a, const Request* b) { return a->id < b->id; }),
-                 request);
+    InsertInOrder(request, &rows_);
     by_row_[request->plan.row] = request;
-    // Tokens behind the prompt's were sampled before a preemption.
-    const auto prompt_length = static_cast<uint32_t>(request->prompt.size());
-    engine::SamplingParams sampling = request->sampling.View();
-    // With one step in a request no row is planned beyond its length. Of several, the device ends
-    // it.
-    const auto generated = static_cast<uint32_t>(request->tokens.size());
-    if (max_steps_ > 1) sampling.max_new_tokens = request->max_new_tokens - generated;
-    step->add.push_back({.row = request->plan.row,
-                         .blocks = request->blocks,
-                         .sampling = sampling,
-                         .prompt_length = engine::HasPenalties(sampling) ? prompt_length : 0});
-    prompt_tokens += input;
+    AddRow(request, step);
   }
   return absl::OkStatus();
+}
+
+void Batcher::AddRow(Request* request, PlannedStep* step) {
+  engine::SamplingParams sampling = request->sampling.View();
+  // With one step in a request no row is planned beyond its length. Of several, the device ends it.
+  const auto generated = static_cast<uint32_t>(request->tokens.size());
+  if (max_steps_ > 1) sampling.max_new_tokens = request->max_new_tokens - generated;
+  engine::StepDraft::Add& add = step->add.emplace_back();
+  add.row = request->plan.row;
+  add.blocks = request->blocks;
+  add.context_length = request->plan.context;
+  add.sampling = sampling;
+  if (!engine::HasPenalties(sampling)) return;
+  // Tokens behind the prompt's were sampled before a preemption.
+  add.prompt_length = static_cast<uint32_t>(request->prompt.size());
+  for (uint32_t i = 0; i < add.context_length; ++i) add.history.push_back(InputToken(*request, i));
 }
 
 void Batcher::PlanChunks(uint32_t budget, PlannedStep* step) {
@@ -332,7 +386,8 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
     }
     REPRISE_RETURN_IF_ERROR(TakeRow(outcome, row, found->second, progress));
   }
-  for (auto& [request, before] : flights_.front().before) {
+  const Flight& flight = flights_.front();
+  for (auto& [request, before] : flight.before) {
     --request->in_flight;
     // Otherwise it would wait for its tokens for ever.
     if (request->in_flight != 0 || request->finished()) continue;
@@ -342,8 +397,16 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
                        " tokens by step ", outcome.sequence, ", expected ", request->plan.samples));
     }
   }
+  REPRISE_RETURN_IF_ERROR(blocks_->Acknowledge(outcome.sequence));
+  for (const uint32_t row : flight.drop) {
+    const auto found = leaving_.find(row);
+    if (found == leaving_.end()) continue;
+    Request* request = found->second;
+    leaving_.erase(found);
+    REPRISE_RETURN_IF_ERROR(SwapOut(request, outcome.sequence));
+  }
   flights_.pop_front();
-  return blocks_->Acknowledge(outcome.sequence);
+  return absl::OkStatus();
 }
 
 absl::Status Batcher::TakeRow(const StepOutcome& outcome, const engine::RowOutcome& row,

@@ -7,7 +7,11 @@
 // its token budget on prompts, oldest first, cut into chunks where they do not fit. A request is
 // admitted when the blocks of its whole prompt are there. A row that cannot get a block to grow
 // preempts the youngest row: that one is dropped, and computed again from its prompt and the tokens
-// it had.
+// it had. Or its blocks go to swap space once it is dropped, and come back before it goes on; where
+// there is no room for them, it is computed again too.
+//
+// Requests of a higher priority come before others wherever "oldest first" is said, and a request
+// that cannot be admitted preempts the youngest row of the lowest priority, if that is lower.
 //
 // Where a request may run several steps, those that carry no prompt tokens do: a row gets the
 // blocks for all its tokens, as far as there are any, and pauses where they end. It goes on with
@@ -24,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,6 +40,12 @@
 
 namespace reprise::tools {
 
+// What becomes of the KV of a row that is preempted.
+enum class Preemption : uint8_t {
+  kRecompute,  // it is computed again
+  kSwap,       // it waits in swap space
+};
+
 struct BatcherOptions {
   uint32_t max_rows = 0;     // resident rows; 0: what the server allows
   uint32_t step_tokens = 0;  // of a step that carries prompt tokens; 0: what the server allows
@@ -42,9 +53,11 @@ struct BatcherOptions {
   bool prefill_first = false;
   bool eager = false;              // ask for eager execution in every step
   uint32_t steps_per_request = 1;  // at most
+  Preemption preemption = Preemption::kRecompute;
 };
 
-// Errors: InvalidArgument for more steps per request than the server takes.
+// Errors: InvalidArgument for more steps per request than the server takes, and for swapping
+// without swap space.
 absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions& options);
 
 class Batcher {
@@ -77,7 +90,7 @@ class Batcher {
   void LimitRows() { row_limit_ = rows_.size(); }
   void LiftRowLimit() { row_limit_ = max_rows_; }
 
-  size_t num_waiting() const { return waiting_.size(); }
+  size_t num_waiting() const { return waiting_.size() + leaving_.size(); }
   size_t num_resident() const { return rows_.size(); }
   size_t num_in_flight() const { return flights_.size(); }
   // Nothing waits, runs or is in flight.
@@ -97,12 +110,15 @@ class Batcher {
   void RetireRows();
   void Retire(Request* request);
   void Enqueue(Request* request);
+  // The row has left the server: its blocks go to swap space.
+  absl::Status SwapOut(Request* request, uint64_t sequence);
   // A row that continues in the step being planned. append: of its row in the step, or none.
   struct Continuing {
     Request* request;
     size_t append;
   };
   static constexpr size_t kNoAppend = ~size_t{0};
+  static constexpr int64_t kAnyPriority = std::numeric_limits<int64_t>::max();
 
   absl::Status PlanContinues(PlannedStep* step);
   // Makes one step that rows continue in several, as far as rows want and have room for them.
@@ -110,10 +126,17 @@ class Batcher {
   // Sends the row's table up to `count` blocks.
   void SendBlocks(Continuing* row, uint32_t count, PlannedStep* step);
   absl::Status Admit(uint32_t budget, PlannedStep* step);
+  // Prompt tokens that rows which go before the request still have to run.
+  uint64_t PromptTokensBefore(const Request& request) const;
+  // True when the request has `count` blocks; the first of them hold the KV of `swapped_context`
+  // tokens.
+  absl::StatusOr<bool> TakeBlocks(Request* request, uint32_t count);
+  void AddRow(Request* request, PlannedStep* step);
   void PlanChunks(uint32_t budget, PlannedStep* step);
   // True when the row has the blocks for one more token; else it preempts or waits.
   absl::StatusOr<bool> Grow(Continuing* row, PlannedStep* step);
-  void PreemptYoungest();
+  // Of the rows with a priority below that.
+  void PreemptYoungest(int64_t below = kAnyPriority);
   absl::Status TakeRow(const StepOutcome& outcome, const engine::RowOutcome& row, Request* request,
                        Progress* progress);
   void TakeToken(Request* request, uint32_t token);
@@ -126,11 +149,13 @@ class Batcher {
   const uint32_t max_steps_;  // of a request
   BlockManager* blocks_;
 
-  std::vector<Request*> waiting_;  // by id
-  std::vector<Request*> rows_;     // resident, by id
+  std::vector<Request*> waiting_;  // who goes first
+  std::vector<Request*> rows_;     // resident, likewise
   absl::flat_hash_map<uint32_t, Request*> by_row_;
   std::vector<uint32_t> pending_drops_;  // for the next step
-  std::deque<Flight> flights_;           // oldest first; the last one while it is being planned
+  // Preempted, by row: dropped, to be swapped out when the server has done it.
+  absl::flat_hash_map<uint32_t, Request*> leaving_;
+  std::deque<Flight> flights_;  // oldest first; the last one while it is being planned
   uint64_t next_sequence_ = 1;
   uint32_t next_row_ = 1;
   size_t row_limit_;

@@ -17,6 +17,7 @@ namespace reprise::tools {
 
 struct BlockManagerOptions {
   uint32_t batch = 32;  // blocks asked for at once; also the reserve that is kept when rows finish
+  uint32_t max_swap = 1024;  // blocks of one call to swap space
 };
 
 class BlockManager {
@@ -40,6 +41,21 @@ class BlockManager {
   absl::Status Acknowledge(uint64_t sequence);
   // Gives back every free block that the server may have. Blocks of resident rows stay.
   absl::Status ReturnAll();
+
+  // Moves blocks, in which their rows' KV is, to swap space; no resident row has them. True: they
+  // are in `swapped`, in their order. False: there is no room, or what came of it is not known;
+  // `swapped` is empty, and the KV is lost. `blocks` keeps those that the session still has.
+  absl::StatusOr<bool> SwapOut(std::vector<uint32_t>* blocks, std::vector<uint32_t>* swapped);
+  enum class SwappedIn : uint8_t {
+    kDone,    // `blocks` has them, in their order, and `swapped` is empty
+    kNoRoom,  // nothing has changed
+    kLost,    // their KV is; both are empty
+  };
+  absl::StatusOr<SwappedIn> SwapIn(std::vector<uint32_t>* swapped, std::vector<uint32_t>* blocks);
+  // Takes back blocks that were taken for step `sequence` and not used: there are no more of them
+  // than before. As with Release, rows that the step drops may have had them.
+  void PutBack(const std::vector<uint32_t>& blocks, uint64_t sequence);
+
   // Others may have freed blocks meanwhile.
   void RetryServer() { server_is_empty_ = false; }
 
@@ -53,6 +69,8 @@ class BlockManager {
   };
   absl::StatusOr<bool> AskServer(uint32_t count);
   absl::Status ReturnDownTo(size_t keep);
+  // The next `max_swap` of `blocks` from `begin` on.
+  std::vector<uint32_t> Part(const std::vector<uint32_t>& blocks, size_t begin) const;
 
   BlockSource* source_;
   BlockManagerOptions options_;

@@ -21,7 +21,9 @@ struct ServerInfo {
   kernels::StepLimits limits = {};
   uint32_t num_blocks = 0;  // of the pool, the scratch block included
   std::vector<uint32_t> eos_token_ids = {};
-  bool byte_tokens = false;  // an id below 256 is that byte
+  bool byte_tokens = false;             // an id below 256 is that byte
+  uint32_t num_swap_blocks = 0;         // of swap space; 0: none
+  uint32_t max_kv_blocks_per_call = 0;  // of SwapOut and SwapIn
 };
 
 // A step as the scheduler plans it; the session is the channel's. Lists of sampling parameters are
@@ -59,6 +61,14 @@ class BlockSource {
   // All or nothing. ResourceExhausted: the pool lacks them right now.
   virtual absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) = 0;
   virtual absl::Status Free(const std::vector<uint32_t>& blocks) = 0;
+
+  // To swap space and back (docs/kv.md), with what steps before have written; all or nothing, the
+  // result in the order of the argument. ResourceExhausted: no room there. DataLoss: the call may
+  // have been made, but which blocks came of it is not known. Unimplemented: there is no swap
+  // space.
+  virtual absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks);
+  virtual absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped);
+  virtual absl::Status FreeSwapped(const std::vector<uint32_t>& swapped);
 };
 
 }  // namespace reprise::tools

@@ -350,6 +350,60 @@ absl::Status GrpcClient::Free(const std::vector<uint32_t>& blocks) {
   return repeated && absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
 }
 
+namespace {
+
+// A call that is refused when it is repeated had been made: what it named is not there any more.
+absl::Status LostAnswer(const absl::Status& status, bool repeated, const std::string& doing) {
+  const bool is_gone = absl::IsPermissionDenied(status) || absl::IsOutOfRange(status);
+  if (!repeated || !is_gone) return status;
+  return absl::DataLossError(
+      absl::StrCat(doing, ": the answer was lost with the connection: ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> GrpcClient::SwapOut(const std::vector<uint32_t>& blocks) {
+  v1::SwapOutRequest request;
+  v1::SwapOutResponse response;
+  request.set_session(session_);
+  Assign(blocks, request.mutable_blocks());
+  const std::string doing = absl::StrCat("swapping out ", blocks.size(), " blocks");
+  bool repeated = false;
+  const absl::Status status = Call(
+      [&](grpc::ClientContext* context) { return stub_->SwapOut(context, request, &response); },
+      doing, &repeated);
+  REPRISE_RETURN_IF_ERROR(LostAnswer(status, repeated, doing));
+  return std::vector<uint32_t>(response.swapped().begin(), response.swapped().end());
+}
+
+absl::StatusOr<std::vector<uint32_t>> GrpcClient::SwapIn(const std::vector<uint32_t>& swapped) {
+  v1::SwapInRequest request;
+  v1::SwapInResponse response;
+  request.set_session(session_);
+  Assign(swapped, request.mutable_swapped());
+  const std::string doing = absl::StrCat("swapping in ", swapped.size(), " blocks");
+  bool repeated = false;
+  const absl::Status status =
+      Call([&](grpc::ClientContext* context) { return stub_->SwapIn(context, request, &response); },
+           doing, &repeated);
+  REPRISE_RETURN_IF_ERROR(LostAnswer(status, repeated, doing));
+  return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
+}
+
+absl::Status GrpcClient::FreeSwapped(const std::vector<uint32_t>& swapped) {
+  v1::FreeSwappedRequest request;
+  v1::FreeSwappedResponse response;
+  request.set_session(session_);
+  Assign(swapped, request.mutable_swapped());
+  const std::string doing = absl::StrCat("forgetting ", swapped.size(), " swapped blocks");
+  bool repeated = false;
+  const absl::Status status = Call(
+      [&](grpc::ClientContext* context) { return stub_->FreeSwapped(context, request, &response); },
+      doing, &repeated);
+  // The call whose answer was lost had freed them.
+  return repeated && absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
+}
+
 // A call beside the stream says in its own words that the session is over; the cause is told as
 // StreamEnd tells it.
 absl::Status GrpcClient::CallEnd(const grpc::Status& status, const std::string& doing) const {
@@ -403,7 +457,9 @@ ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
       .num_blocks = description.pool().num_blocks(),
       .eos_token_ids = {description.model().eos_token_ids().begin(),
                         description.model().eos_token_ids().end()},
-      .byte_tokens = description.model().token_encoding() == v1::TOKEN_ENCODING_BYTES};
+      .byte_tokens = description.model().token_encoding() == v1::TOKEN_ENCODING_BYTES,
+      .num_swap_blocks = description.pool().swap_blocks(),
+      .max_kv_blocks_per_call = limits.max_kv_blocks_per_call()};
   for (const v1::Bucket& bucket : description.buckets()) {
     if (bucket.kind() != "mixed") continue;
     server.limits.max_prompt_tokens = std::max(server.limits.max_prompt_tokens, bucket.capacity());

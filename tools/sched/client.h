@@ -55,6 +55,9 @@ class GrpcClient : public StepChannel, public BlockSource {
   absl::Status Receive(StepOutcome* outcome) override;
   absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override;
   absl::Status Free(const std::vector<uint32_t>& blocks) override;
+  absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override;
+  absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) override;
+  absl::Status FreeSwapped(const std::vector<uint32_t>& swapped) override;
 
   // How often the session was resumed.
   uint32_t num_resumed() const { return num_resumed_; }

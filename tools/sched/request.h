@@ -52,6 +52,7 @@ struct Request {
   std::vector<uint32_t> prompt;
   uint32_t max_new_tokens = 0;
   uint64_t arrival_ns = 0;  // since the start of the run
+  int32_t priority = 0;     // higher ones go first
   // Generation ends after any of these.
   std::vector<std::vector<uint32_t>> stop_sequences;
   engine::OwnedSamplingParams sampling = {};
@@ -68,17 +69,25 @@ struct Request {
   FinishReason finish = FinishReason::kNone;
   std::string error = {};  // why, of one that failed
   uint32_t num_preemptions = 0;
+  uint32_t num_swaps = 0;  // of the preemptions, those after which its KV came back
 
   // ---- scheduling; the batcher's own ----
   RowPlan plan;
   std::vector<uint32_t> blocks;
-  uint32_t in_flight = 0;   // steps that name the row and have no result yet
-  bool preempted = false;   // to be dropped and computed again as soon as nothing is in flight
-  uint64_t planned_in = 0;  // sequence of the last step that names the row
+  std::vector<uint32_t> swapped;  // in swap space, while it waits
+  uint32_t swapped_context = 0;   // tokens whose KV they hold
+  uint32_t in_flight = 0;         // steps that name the row and have no result yet
+  bool preempted = false;         // to be dropped as soon as nothing is in flight
+  uint64_t planned_in = 0;        // sequence of the last step that names the row
 
   bool finished() const { return finish != FinishReason::kNone; }
   bool failed() const { return finish == FinishReason::kNoCandidate; }
 };
+
+// Who goes first: the higher priority, then who came earlier.
+inline bool GoesBefore(const Request& a, const Request& b) {
+  return a.priority != b.priority ? a.priority > b.priority : a.id < b.id;
+}
 
 // OK unless requests failed; then FailedPrecondition says how many, which ones and why.
 absl::Status FailureOf(const std::vector<Request>& requests);

@@ -162,19 +162,36 @@ void Stats::AddRequests(const std::vector<Request>& requests, uint64_t wall_ns) 
     num_finished_ += request.finished() && !request.failed();
     num_failed_ += request.failed();
     num_preemptions_ += request.num_preemptions;
+    num_swaps_ += request.num_swaps;
     prompt_tokens_ += request.prompt.size();
     new_tokens_ += request.tokens.size();
+    AddLatencies(request, &all_);
+    AddLatencies(request, &classes_[request.priority]);
     const auto& times = request.token_times_ns;
-    if (times.empty()) continue;
-    ttft_ns_.Add(static_cast<double>(Minus(times.front(), request.arrival_ns)));
     for (size_t i = 1; i < times.size(); ++i) {
       itl_ns_.Add(static_cast<double>(times[i] - times[i - 1]));
     }
-    if (times.size() > 1) {
-      tpot_ns_.Add(static_cast<double>(times.back() - times.front()) /
-                   static_cast<double>(times.size() - 1));
-    }
   }
+}
+
+void Stats::AddLatencies(const Request& request, Class* of_priority) {
+  ++of_priority->num_requests;
+  const auto& times = request.token_times_ns;
+  if (times.empty()) return;
+  const auto ttft_ns = static_cast<double>(Minus(times.front(), request.arrival_ns));
+  of_priority->ttft_ns.Add(ttft_ns);
+  double tpot_ns = 0;
+  if (times.size() > 1) {
+    tpot_ns =
+        static_cast<double>(times.back() - times.front()) / static_cast<double>(times.size() - 1);
+    of_priority->tpot_ns.Add(tpot_ns);
+  }
+  const auto [ttft_bound, tpot_bound] = options_.bounds;
+  if (!request.finished() || request.failed()) return;
+  if (ttft_bound != 0 && ttft_ns > static_cast<double>(ttft_bound)) return;
+  if (tpot_bound != 0 && tpot_ns > static_cast<double>(tpot_bound)) return;
+  ++of_priority->num_met;
+  of_priority->num_met_tokens += times.size();
 }
 
 double Stats::PaddingShare() const {
@@ -190,6 +207,7 @@ double Stats::PaddingShare() const {
 
 std::string Stats::ToText(size_t width) const {
   std::string text = absl::StrCat(RequestTable(width), "\n", LatencyTable(width));
+  if (options_.bounds.any()) absl::StrAppend(&text, "\n", GoodputTable(width));
   if (!decode_device_ns_.empty()) absl::StrAppend(&text, "\n", DecodeTable(width));
   if (!graphs_.empty()) absl::StrAppend(&text, "\n", GraphTable(width));
   if (!round_trip_ns_.empty()) absl::StrAppend(&text, "\n", LedgerTable(width));
@@ -209,6 +227,10 @@ std::string Stats::RequestTable(size_t width) const {
       FormatCount(num_steps_),
       FormatDuration(static_cast<double>(wall_ns_)),
       seconds > 0 ? FormatRate(static_cast<double>(new_tokens_) / seconds) : "-"};
+  if (num_swaps_ > 0) {
+    header.insert(header.begin() + 3, "swapped");
+    row.insert(row.begin() + 3, FormatCount(num_swaps_));
+  }
   if (num_failed_ > 0) {
     header.insert(header.begin() + 2, "failed");
     row.insert(row.begin() + 2, FormatCount(num_failed_));
@@ -221,10 +243,45 @@ std::string Stats::RequestTable(size_t width) const {
 
 std::string Stats::LatencyTable(size_t width) const {
   Table table({"latency", "p50", "p90", "p99", "mean"});
-  table.AddRow(PercentileRow("TTFT", ttft_ns_));
-  table.AddRow(PercentileRow("TPOT", tpot_ns_));
+  table.AddRow(PercentileRow("TTFT", all_.ttft_ns));
+  table.AddRow(PercentileRow("TPOT", all_.tpot_ns));
   table.AddRow(PercentileRow("ITL", itl_ns_));
+  if (classes_.size() > 1) {
+    for (const auto& [priority, requests] : classes_) {
+      table.AddRow(PercentileRow(absl::StrCat("TTFT, priority ", priority), requests.ttft_ns));
+      table.AddRow(PercentileRow(absl::StrCat("TPOT, priority ", priority), requests.tpot_ns));
+    }
+  }
   return table.ToString(width);
+}
+
+std::string Stats::GoodputTable(size_t width) const {
+  Table table({"goodput", "requests", "met", "share", "met/s", "their tokens/s"});
+  const double seconds = static_cast<double>(wall_ns_) * 1e-9;
+  const auto rate = [seconds](uint64_t count) {
+    return seconds > 0 ? FormatRate(static_cast<double>(count) / seconds) : std::string(kNone);
+  };
+  const auto add = [&](std::string name, const Class& requests) {
+    table.AddRow(
+        {std::move(name), FormatCount(requests.num_requests), FormatCount(requests.num_met),
+         Share(static_cast<double>(requests.num_met), static_cast<double>(requests.num_requests)),
+         rate(requests.num_met), rate(requests.num_met_tokens)});
+  };
+  add("all", all_);
+  if (classes_.size() > 1) {
+    for (const auto& [priority, requests] : classes_)
+      add(absl::StrCat("priority ", priority), requests);
+  }
+  const auto [ttft_ns, tpot_ns] = options_.bounds;
+  std::string bounds;
+  if (ttft_ns != 0)
+    absl::StrAppend(&bounds, " TTFT of at most ", FormatDuration(static_cast<double>(ttft_ns)));
+  if (tpot_ns != 0) {
+    absl::StrAppend(&bounds, bounds.empty() ? "" : " and", " TPOT of at most ",
+                    FormatDuration(static_cast<double>(tpot_ns)));
+  }
+  return absl::StrCat(table.ToString(width),
+                      Paragraph(absl::StrCat("met: finished, with", bounds), width));
 }
 
 std::string Stats::DecodeTable(size_t width) const {
@@ -289,6 +346,34 @@ std::string Stats::LedgerTable(size_t width) const {
                 width));
 }
 
+namespace {
+
+nlohmann::json BoundToJson(uint64_t ns) {
+  if (ns == 0) return nullptr;
+  return static_cast<double>(ns) * kNsToMs;
+}
+
+}  // namespace
+
+nlohmann::json Stats::GoodputToJson(const Class& requests) const {
+  const double seconds = static_cast<double>(wall_ns_) * 1e-9;
+  nlohmann::json json = {
+      {"num_met", requests.num_met},
+      {"share", nullptr},
+      {"requests_per_s", nullptr},
+      {"tokens_per_s", nullptr},
+  };
+  if (requests.num_requests > 0) {
+    json["share"] =
+        static_cast<double>(requests.num_met) / static_cast<double>(requests.num_requests);
+  }
+  if (seconds > 0) {
+    json["requests_per_s"] = static_cast<double>(requests.num_met) / seconds;
+    json["tokens_per_s"] = static_cast<double>(requests.num_met_tokens) / seconds;
+  }
+  return json;
+}
+
 nlohmann::json Stats::ToJson() const {
   nlohmann::json graphs = nlohmann::json::object();
   for (const auto& [name, graph] : graphs_) {
@@ -309,17 +394,36 @@ nlohmann::json Stats::ToJson() const {
     decode["floor_ms"] = floor_ns_.ToJson(kNsToMs);
     decode["floor_bandwidth_bytes_per_s"] = options_.floor->bandwidth;
   }
+  nlohmann::json priorities = nlohmann::json::array();
+  for (const auto& [priority, requests] : classes_) {
+    nlohmann::json entry = {{"priority", priority},
+                            {"num_requests", requests.num_requests},
+                            {"ttft_ms", requests.ttft_ns.ToJson(kNsToMs)},
+                            {"tpot_ms", requests.tpot_ns.ToJson(kNsToMs)},
+                            {"goodput", nullptr}};
+    if (options_.bounds.any()) entry["goodput"] = GoodputToJson(requests);
+    priorities.push_back(std::move(entry));
+  }
+  nlohmann::json goodput = nullptr;
+  if (options_.bounds.any()) {
+    goodput = GoodputToJson(all_);
+    goodput["slo_ttft_ms"] = BoundToJson(options_.bounds.ttft_ns);
+    goodput["slo_tpot_ms"] = BoundToJson(options_.bounds.tpot_ns);
+  }
   return {{"wall_s", static_cast<double>(wall_ns_) * 1e-9},
           {"num_requests", num_requests_},
           {"num_finished", num_finished_},
           {"num_failed", num_failed_},
           {"num_preemptions", num_preemptions_},
+          {"num_swaps", num_swaps_},
           {"prompt_tokens", prompt_tokens_},
           {"new_tokens", new_tokens_},
           {"steps", num_steps_},
-          {"ttft_ms", ttft_ns_.ToJson(kNsToMs)},
-          {"tpot_ms", tpot_ns_.ToJson(kNsToMs)},
+          {"ttft_ms", all_.ttft_ns.ToJson(kNsToMs)},
+          {"tpot_ms", all_.tpot_ns.ToJson(kNsToMs)},
           {"itl_ms", itl_ns_.ToJson(kNsToMs)},
+          {"goodput", std::move(goodput)},
+          {"priorities", std::move(priorities)},
           {"decode_steps", std::move(decode)},
           {"graphs", std::move(graphs)},
           {"padding_share", PaddingShare()},
@@ -367,7 +471,9 @@ nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_to
                             {"prompt_tokens", request.prompt.size()},
                             {"tokens", request.tokens},
                             {"finish", std::string(NameOf(request.finish))},
-                            {"preemptions", request.num_preemptions}};
+                            {"priority", request.priority},
+                            {"preemptions", request.num_preemptions},
+                            {"swaps", request.num_swaps}};
     if (request.failed()) entry["error"] = request.error;
     if (byte_tokens) entry["text"] = TextOf(request, byte_tokens);
     if (!request.chances.empty()) entry["logprobs"] = ChancesToJson(request);

@@ -6,7 +6,9 @@
 // 1). ITL, the time between two tokens of one request. A decode step carries no prompt tokens; its
 // wall time runs from the result of the decode step before it to its own; steps of one request
 // share theirs. The warm-up leaves the first decode steps out of everything that is said of steps,
-// not out of what is said of requests. What was never measured is "-" in tables and null in JSON.
+// not out of what is said of requests. Goodput: requests that finished within the bounds of TTFT
+// and TPOT that were set, of all there were, and per second of the run. What was never measured is
+// "-" in tables and null in JSON.
 //
 // Where a request's time went, of one step or several: its round trip, divided without rest. Beside
 // the ledger's parts, network is what of it was outside of the server; overlap, while the step
@@ -16,6 +18,7 @@
 #define REPRISE_TOOLS_SCHED_STATS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -38,10 +41,18 @@ struct Floor {
   double bandwidth = 0;  // bytes per second, > 0
 };
 
+// Bounds of latency, ns; 0: none.
+struct LatencyBounds {
+  uint64_t ttft_ns = 0;
+  uint64_t tpot_ns = 0;  // met by a request of one token
+  bool any() const { return ttft_ns != 0 || tpot_ns != 0; }
+};
+
 struct StatsOptions {
   uint64_t warmup_steps = 0;  // decode steps left out
   bool over_network = true;   // the ledger has wire, queue, reply and network parts
   std::optional<Floor> floor = std::nullopt;
+  LatencyBounds bounds = {};
 };
 
 class Stats {
@@ -68,11 +79,22 @@ class Stats {
     uint64_t tokens = 0;
     uint64_t padding_tokens = 0;
   };
+  // Requests of one priority.
+  struct Class {
+    uint64_t num_requests = 0;
+    uint64_t num_met = 0;         // the bounds
+    uint64_t num_met_tokens = 0;  // of these
+    Samples ttft_ns;
+    Samples tpot_ns;
+  };
+  void AddLatencies(const Request& request, Class* of_priority);
+  nlohmann::json GoodputToJson(const Class& requests) const;
   void AddLedger(const StepOutcome& outcome, uint64_t behind_ns);
   void AddDecodeSteps(const StepOutcome& outcome, const FinishedStep& step);
   double PaddingShare() const;
   std::string RequestTable(size_t width) const;
   std::string LatencyTable(size_t width) const;
+  std::string GoodputTable(size_t width) const;
   std::string DecodeTable(size_t width) const;
   std::string GraphTable(size_t width) const;
   std::string LedgerTable(size_t width) const;
@@ -102,8 +124,9 @@ class Stats {
   uint64_t num_preemptions_ = 0;
   uint64_t prompt_tokens_ = 0;
   uint64_t new_tokens_ = 0;
-  Samples ttft_ns_;
-  Samples tpot_ns_;
+  uint64_t num_swaps_ = 0;
+  Class all_;
+  std::map<int32_t, Class, std::greater<>> classes_;  // by priority
   Samples itl_ns_;
 };
 
@@ -111,7 +134,7 @@ class Stats {
 std::string ChancesToText(const std::vector<Request>& requests, size_t width = kNoWidth);
 
 // The requests themselves: [{"id", "arrival_ms", "prompt_tokens", "tokens", "text", "finish",
-// "error" of one that failed, "ttft_ms", "preemptions"}].
+// "error" of one that failed, "ttft_ms", "priority", "preemptions", "swaps"}].
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
 
 }  // namespace reprise::tools

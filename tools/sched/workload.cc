@@ -92,6 +92,45 @@ absl::StatusOr<PromptLengths> ParsePromptLengths(std::string_view text) {
   return lengths;
 }
 
+namespace {
+
+// What requests of one workload have in common.
+void FillRequest(const WorkloadOptions& options,
+                 const std::vector<std::vector<uint32_t>>& stop_sequences, uint32_t index,
+                 Request* request) {
+  request->id = index + 1;
+  request->max_new_tokens = options.max_new_tokens;
+  request->stop_sequences = stop_sequences;
+  request->sampling = options.sampling;
+  request->sampling.numbers.seed = options.seed + index;
+  const std::vector<int32_t>& priorities = options.priorities;
+  if (!priorities.empty()) request->priority = priorities[index % priorities.size()];
+}
+
+absl::StatusOr<std::vector<Request>> MakeTracedWorkload(const WorkloadOptions& options,
+                                                        const ServerInfo& server) {
+  const size_t most = options.trace.size();
+  if (options.num_requests > most) {
+    return absl::InvalidArgumentError(absl::StrCat("requests: got ", options.num_requests,
+                                                   ", allowed: at most the ", most,
+                                                   " of the arrival trace"));
+  }
+  Random random(options.seed);
+  const auto stop_sequences = StopSequences(options, server);
+  std::vector<Request> requests(options.num_requests == 0 ? most : options.num_requests);
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    const TracedRequest& traced = options.trace[i];
+    FillRequest(options, stop_sequences, i, &requests[i]);
+    requests[i].prompt = RandomPrompt(traced.prompt_tokens, server.limits.vocab_size, &random);
+    requests[i].max_new_tokens = traced.new_tokens;
+    requests[i].arrival_ns = traced.arrival_ns;
+    requests[i].priority = traced.priority;
+  }
+  return requests;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
                                                   const ServerInfo& server) {
   const bool text = !options.texts.empty() || !options.stop_texts.empty();
@@ -100,6 +139,7 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
         "text: this model's tokens need its own tokenizer; allowed: text for byte-level models, "
         "and token ids or random prompts for this one");
   }
+  if (!options.trace.empty()) return MakeTracedWorkload(options, server);
   std::vector<std::vector<uint32_t>> prompts;
   if (!options.random_prompts) {
     REPRISE_ASSIGN_OR_RETURN(prompts, FixedPrompts(options));
@@ -117,17 +157,13 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
   double arrival_s = 0;
   for (uint32_t i = 0; i < count; ++i) {
     Request& request = requests[i];
-    request.id = i + 1;
+    FillRequest(options, stop_sequences, i, &request);
     if (options.random_prompts) {
       const uint32_t length = PromptLength(options.prompt_lengths, i, &prompt_random);
       request.prompt = RandomPrompt(length, server.limits.vocab_size, &prompt_random);
     } else {
       request.prompt = prompts[i % num_prompts];
     }
-    request.max_new_tokens = options.max_new_tokens;
-    request.stop_sequences = stop_sequences;
-    request.sampling = options.sampling;
-    request.sampling.numbers.seed = options.seed + i;
     // The first request opens the run.
     if (i > 0) arrival_s += NextGapSeconds(options, &arrival_random);
     request.arrival_ns = static_cast<uint64_t>(arrival_s * 1e9);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/sched/arrival_trace.h"
 #include "tools/sched/channel.h"
 #include "tools/sched/request.h"
 
@@ -44,18 +45,21 @@ enum class Arrivals : uint8_t {
 };
 
 struct WorkloadOptions {
-  // Prompts come from one of these: texts (of byte models), token ids, or random tokens. Requests
-  // beyond their number repeat them.
+  // Prompts come from one of these: texts (of byte models), token ids, random tokens, or a trace,
+  // which has arrivals, lengths and priorities, and whose prompts are random tokens. Requests
+  // beyond their number repeat them, but for a trace's.
   std::vector<std::string> texts;
   std::vector<std::vector<uint32_t>> token_prompts;
   bool random_prompts = false;
   PromptLengths prompt_lengths;  // of random prompts
+  std::vector<TracedRequest> trace;
 
-  uint32_t num_requests = 0;  // 0: one per prompt
+  uint32_t num_requests = 0;  // 0: one per prompt; of a trace the first so many
   uint32_t max_new_tokens = 128;
   uint64_t seed = 1;  // of everything random here; request i samples with seed + i
   Arrivals arrivals = Arrivals::kTogether;
-  double rate = 0.0;  // requests per second; > 0 unless kTogether
+  double rate = 0.0;                // requests per second; > 0 unless kTogether
+  std::vector<int32_t> priorities;  // of the requests, in turn; empty: 0
   bool ignore_eos = false;
   std::vector<std::string> stop_texts;                // of byte models
   std::vector<std::vector<uint32_t>> stop_sequences;  // token ids
@@ -63,7 +67,7 @@ struct WorkloadOptions {
 };
 
 // Requests sorted by arrival, ids from 1 on. Errors: InvalidArgument: text for a model whose tokens
-// are no bytes; no prompt.
+// are no bytes; no prompt; more requests than a trace has.
 absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
                                                   const ServerInfo& server);
 

@@ -7,15 +7,21 @@
 // prompt are there. A row that cannot get a block to grow preempts the youngest: that one is
 // dropped, and computed again from its prompt and the tokens it had.
 //
+// Whole blocks at the begin of a prompt that were computed before are shared, not computed again. A
+// request waits while a row computes what it could share; others pass it by.
+//
 // Steps are planned before the answers to earlier ones are known. A length is known ahead, so no
-// row is planned beyond it; a stop is not, and tokens that come after it are thrown away. A row is
-// dropped once no step in flight names it: so a refused step can be undone exactly.
+// row is planned beyond it; a stop is not, and tokens that come after it are thrown away. A row
+// that keeps to a grammar waits until its last token is known, which says what may come next. A row
+// is dropped once no step in flight names it: so a refused step can be undone exactly.
 import {rowsOf} from 'reprise-client';
 
 import {ApiError} from './api_error.js';
+import {PrefixCache} from './prefix_cache.js';
 
 export class Batcher {
   #pool;
+  #prefixes;
   #blockSize;
   #stepTokens;
   #maxRows;
@@ -26,9 +32,22 @@ export class Batcher {
   #pendingDrops = []; // rows that the next step drops
   #nextRow = 1;
   #starved = false; // in this plan a row could not grow
+  #maxMaskBytes;
+  #maskRoom = 0; // bytes of masks that the step being planned may still take along
 
-  // pool: a BlockPool. stepTokens: of one step, at least maxRows.
-  constructor({pool, blockSize, stepTokens, maxRows}) {
+  // pool: a BlockPool. stepTokens: of one step, at least maxRows. maxMaskBytes: of the masks of one
+  // step together, where it has more than one. maxPrefixBlocks: kept for prompts to come; 0:
+  // nothing is shared.
+  constructor({
+    pool,
+    blockSize,
+    stepTokens,
+    maxRows,
+    maxMaskBytes = Infinity,
+    maxPrefixBlocks = 0,
+  }) {
+    this.#prefixes = new PrefixCache({blockSize, maxUnused: maxPrefixBlocks});
+    this.#maxMaskBytes = maxMaskBytes;
     this.#pool = pool;
     this.#blockSize = blockSize;
     this.#stepTokens = stepTokens;
@@ -50,6 +69,16 @@ export class Batcher {
 
   get generations() {
     return [...this.#waiting, ...this.#resident];
+  }
+
+  // Blocks that are kept for prompts to come.
+  get numPrefixBlocks() {
+    return this.#prefixes.numUnused;
+  }
+
+  // Makes these free.
+  forgetPrefixes() {
+    this.#pool.release(this.#prefixes.evict(Infinity));
   }
 
   add(generation) {
@@ -82,7 +111,9 @@ export class Batcher {
       if (generation.continues) count += Math.max(0, missing);
     }
     if (this.#waiting.length > 0 && this.#resident.length < this.#rowLimit) {
-      count += this.#blocksToAdmit(this.#waiting[0]);
+      const [generation] = this.#waiting;
+      const found = this.#findPrefix(generation);
+      if (found) count += this.#blocksToAdmit(generation) - found.length;
     }
     return count;
   }
@@ -92,8 +123,10 @@ export class Batcher {
   // flush: a step may consist of drops alone.
   plan({flush}) {
     const flight = {before: new Map(), drop: []};
-    const request = {add: [], append: [], chunks: [], continueRows: [], isolateBadRows: true};
+    const request = {add: [], append: [], masks: [], chunks: [], continueRows: []};
+    request.isolateBadRows = true;
     this.#starved = false;
+    this.#maskRoom = this.#maxMaskBytes;
     this.#retireRows();
     this.#planContinues(request, flight);
     const budget = this.#stepTokens - request.continueRows.length;
@@ -109,7 +142,10 @@ export class Batcher {
   // Takes in the answer to the oldest flight. Throws Error for one that does not fit to it.
   apply(flight, answer) {
     for (const {row, message} of answer.rowErrors) {
-      this.#byRow.get(row)?.end('error', new ApiError(500, `the step service: ${message}`));
+      const generation = this.#byRow.get(row);
+      if (!generation) continue;
+      this.#prefixes.discard(generation.prefix.slice(generation.numShared));
+      generation.end('error', new ApiError(500, `the step service: ${message}`));
     }
     for (const result of rowsOf(answer)) {
       const generation = this.#byRow.get(result.row);
@@ -124,6 +160,7 @@ export class Batcher {
     this.#pendingDrops.unshift(...flight.drop);
     for (const [generation, before] of flight.before) {
       --generation.inFlight;
+      this.#markReady(generation, before.row === 0 ? 0 : before.context);
       if (before.row === 0) this.#evict(generation);
       Object.assign(generation, before);
     }
@@ -147,8 +184,11 @@ export class Batcher {
   #evict(generation) {
     this.#byRow.delete(generation.row);
     this.#resident = this.#resident.filter((other) => other !== generation);
-    this.#pool.release(generation.blocks);
+    this.#pool.release(generation.blocks.slice(generation.prefix.length));
+    this.#pool.release(this.#prefixes.release(generation.prefix));
     generation.blocks = [];
+    generation.prefix = [];
+    generation.numShared = 0;
     generation.row = 0;
     generation.preempted = false;
     if (!generation.ended) this.add(generation);
@@ -172,14 +212,17 @@ export class Batcher {
   // Notes that the step being planned names the row.
   #touch(generation, flight) {
     if (flight.before.has(generation)) return;
-    const {row, input, context, samples, blocksSent} = generation;
-    flight.before.set(generation, {row, input, context, samples, blocksSent});
+    const {row, input, context, samples, blocksSent, maskSent} = generation;
+    flight.before.set(generation, {row, input, context, samples, blocksSent, maskSent});
     ++generation.inFlight;
   }
 
   #planContinues(request, flight) {
     for (const generation of [...this.#resident]) {
       if (generation.row === 0 || !generation.continues) continue; // or preempted just now
+      const mask = generation.matcher?.mask;
+      const isNew = mask !== generation.maskSent;
+      if (isNew && !this.#hasMaskRoom(mask)) continue;
       if (!this.#grow(generation)) continue;
       this.#touch(generation, flight);
       const needed = this.#blocksFor(++generation.context);
@@ -189,22 +232,53 @@ export class Batcher {
         request.append.push({row: generation.row, blocks});
         generation.blocksSent = needed;
       }
+      if (isNew) {
+        request.masks.push({row: generation.row, allowedTokens: mask});
+        generation.maskSent = mask;
+        this.#maskRoom -= mask.length;
+      }
       request.continueRows.push(generation.row);
     }
+  }
+
+  // One mask always has.
+  #hasMaskRoom(mask) {
+    return this.#maskRoom === this.#maxMaskBytes || mask.length <= this.#maskRoom;
   }
 
   // True where the row has blocks for one token more.
   #grow(generation) {
     const missing = this.#blocksFor(generation.context + 1) - generation.blocks.length;
     if (missing <= 0) return true;
-    let taken = this.#pool.take(missing);
+    let taken = this.#take(missing);
     if (!taken) {
       this.#preemptYoungest();
-      if (generation.row !== 0) taken = this.#pool.take(missing);
+      if (generation.row !== 0) taken = this.#take(missing);
     }
     this.#starved ||= !taken;
     if (taken) generation.blocks.push(...taken);
     return taken !== undefined;
+  }
+
+  // Free blocks, or else those that are kept for prompts to come; undefined: there are too few.
+  #take(count) {
+    const missing = count - this.#pool.size;
+    if (missing > this.#prefixes.numUnused) return undefined;
+    this.#pool.release(this.#prefixes.evict(missing));
+    return this.#pool.take(count);
+  }
+
+  // What can be shared of a prompt, or undefined while a row computes more of it. Two tokens are
+  // left to compute: one alone would be computed as a sampled one is.
+  #findPrefix({prompt}) {
+    return this.#prefixes.find(prompt, Math.floor((prompt.length - 2) / this.#blockSize));
+  }
+
+  // Others may share what the row has computed with `context` tokens, in later steps.
+  #markReady({prefix, numShared}, context) {
+    for (let i = numShared; i < prefix.length; ++i) {
+      prefix[i].isReady = (i + 1) * this.#blockSize <= context;
+    }
   }
 
   // One token more than the prompt, so that a row that is admitted is not at once one that starves.
@@ -215,24 +289,47 @@ export class Batcher {
   #admit(budget, request, flight) {
     let left = budget;
     for (const {input, context} of this.#resident) left -= Math.max(0, input - context);
-    while (left > 0 && this.#waiting.length > 0 && this.#resident.length < this.#rowLimit) {
-      const generation = this.#waiting[0];
-      const blocks = this.#pool.take(this.#blocksToAdmit(generation));
-      if (!blocks) return;
-      this.#waiting.shift();
+    for (const generation of [...this.#waiting]) {
+      if (left <= 0 || this.#resident.length >= this.#rowLimit) return;
+      const mask = generation.matcher?.mask;
+      if (mask && !this.#hasMaskRoom(mask)) return;
+      const found = this.#findPrefix(generation);
+      if (!found) continue;
+      if (!this.#takeBlocks(generation, found)) return;
+      this.#waiting = this.#waiting.filter((other) => other !== generation);
       this.#touch(generation, flight);
-      generation.row = this.#nextRow++;
-      generation.blocks = blocks;
-      generation.blocksSent = blocks.length;
-      generation.input = generation.prompt.length + generation.tokens.length;
-      generation.context = 0;
-      generation.samples = generation.tokens.length;
-      this.#resident.push(generation);
-      this.#resident.sort((a, b) => a.id - b.id);
-      this.#byRow.set(generation.row, generation);
+      this.#makeResident(generation, mask);
       request.add.push(rowToAdd(generation));
-      left -= generation.input;
+      left -= generation.input - generation.context;
     }
+  }
+
+  // Blocks for the prompt, the first of them shared. False: there are too few.
+  #takeBlocks(generation, found) {
+    this.#prefixes.use(found); // lest they are taken
+    const taken = this.#take(this.#blocksToAdmit(generation) - found.length);
+    if (!taken) {
+      this.#pool.release(this.#prefixes.release(found));
+      return false;
+    }
+    generation.blocks = [...found.map(({block}) => block), ...taken];
+    generation.prefix = this.#prefixes.extend(found, generation.prompt, generation.blocks);
+    generation.numShared = found.length;
+    return true;
+  }
+
+  #makeResident(generation, mask) {
+    generation.row = this.#nextRow++;
+    generation.blocksSent = generation.blocks.length;
+    generation.input = generation.prompt.length + generation.tokens.length;
+    generation.context = generation.numShared * this.#blockSize;
+    if (generation.tokens.length === 0) generation.cachedTokens = generation.context;
+    generation.samples = generation.tokens.length;
+    generation.maskSent = mask;
+    this.#maskRoom -= mask?.length ?? 0;
+    this.#resident.push(generation);
+    this.#resident.sort((a, b) => a.id - b.id);
+    this.#byRow.set(generation.row, generation);
   }
 
   #planChunks(budget, request, flight) {
@@ -247,6 +344,7 @@ export class Batcher {
       const tokens = Array.from({length: count}, (_, i) => generation.inputToken(context + i));
       request.chunks.push({row, tokens, sample});
       generation.context += count;
+      this.#markReady(generation, generation.context);
       generation.samples += sample ? 1 : 0;
       left -= count;
     }
@@ -269,7 +367,11 @@ export class Batcher {
 }
 
 function rowToAdd(generation) {
-  const {row, blocks, sampling, prompt, hasPenalties} = generation;
+  const {row, blocks, prompt, context, hasPenalties, maskSent} = generation;
+  const sampling = {...generation.sampling};
+  if (maskSent) sampling.allowedTokens = maskSent;
+  const added = {row, blocks, contextLength: context, sampling};
+  if (!hasPenalties) return added;
   // Tokens behind the prompt's were sampled before the row was preempted.
-  return {row, blocks, sampling, promptLength: hasPenalties ? prompt.length : 0};
+  return {...added, promptLength: prompt.length, history: prompt.slice(0, context)};
 }

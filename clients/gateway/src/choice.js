@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choice: one answer to a prompt, from tokens to text.
+import {ApiError} from './api_error.js';
 import {Generation} from './generation.js';
+import {tooAmbiguous} from './json_format.js';
 import {StopStrings, TextStream} from './text_stream.js';
 
 const bytesOf = (text) => [...Buffer.from(text)];
@@ -11,23 +13,27 @@ export class Choice {
   #textModel;
   #text;
   #stops;
+  #matcher;
   #numLogprobs;
   #logprobs = []; // of tokens whose text is not out yet
   #onPiece;
 
   // onPiece({text, logprobs}): called with every piece of text, and once without any at the end,
-  // when finishReason is set. logprobs: of the tokens since the piece before.
-  constructor({index, prompt, request, textModel, onPiece}) {
+  // when finishReason is set. logprobs: of the tokens since the piece before. matcher: of a grammar
+  // that the text keeps to, or undefined.
+  constructor({index, prompt, request, textModel, matcher, onPiece}) {
     this.index = index;
     this.#textModel = textModel;
     this.#text = new TextStream(textModel);
     this.#stops = new StopStrings(request.stops);
+    this.#matcher = matcher;
     this.#numLogprobs = request.numLogprobs;
     this.#onPiece = onPiece;
     this.generation = new Generation({
       prompt,
       maxNewTokens: request.maxNewTokens,
       sampling: {...request.sampling, seed: request.seed + index},
+      matcher,
       onToken: (row) => this.#take(row),
       onEnd: (reason, error) => this.#end(reason, error),
     });
@@ -36,7 +42,19 @@ export class Choice {
   #take(row) {
     if (this.#numLogprobs !== undefined) this.#logprobs.push(this.#describe(row));
     this.#give(this.#stops.push(this.#text.push(row.token)));
-    return this.#stops.stopped;
+    if (this.#matcher) this.#match(row.token);
+    return this.#stops.stopped || (this.#matcher?.isDone ?? false);
+  }
+
+  // What may come next; ends the answer where that is not known.
+  #match(token) {
+    try {
+      if (this.#matcher.advance(token)) return;
+      const why = `got token ${token}, which its mask does not allow`;
+      this.generation.end('error', new ApiError(500, `the step service: ${why}`));
+    } catch (error) {
+      this.generation.end('error', tooAmbiguous(error));
+    }
   }
 
   #end(reason, error) {

@@ -9,20 +9,27 @@ export class Generation {
   // The batcher's: what is planned, which is ahead of what is known.
   row = 0; // 0: not resident
   blocks = [];
+  prefix = []; // of the cache, those that its first blocks are
+  numShared = 0; // of them, how many were there before
+  cachedTokens = 0; // of the prompt, that were not computed when it was admitted first
   blocksSent = 0; // of them, how many the row's table has
   input = 0; // tokens that the row has to run before it samples
   context = 0; // tokens in the row's KV
+  maskSent; // of the matcher, what the row has
   samples = 0; // tokens sampled, in steps that are answered or in flight
   inFlight = 0; // steps that name the row
   preempted = false;
 
   // prompt: token ids, at least one. maxNewTokens: at least 1. sampling: of the wire contract.
+  // matcher: has `mask`, the tokens that may come next, which changes with each token; may be
+  // undefined.
   // onToken(row): takes a RowResult with a token; returns true to end the row there. onEnd(reason,
   // error): called once; reason is 'stop', 'length' or 'error'. Neither may throw.
-  constructor({prompt, maxNewTokens, sampling, onToken, onEnd}) {
+  constructor({prompt, maxNewTokens, sampling, matcher, onToken, onEnd}) {
     this.prompt = prompt;
     this.maxNewTokens = maxNewTokens;
     this.sampling = sampling;
+    this.matcher = matcher;
     this.onToken = onToken;
     this.onEnd = onEnd;
   }
@@ -32,10 +39,12 @@ export class Generation {
     return this.prompt.length + this.maxNewTokens - 1;
   }
 
-  // Has sampled and has tokens left to sample, as far as is known.
+  // Has sampled and has tokens left to sample, as far as is known. With a grammar, what may come
+  // next is known only when the token before is.
   get continues() {
-    const {ended, preempted, samples, context, input} = this;
-    return !ended && !preempted && context >= input && samples > 0 && samples < this.maxNewTokens;
+    const {ended, preempted, samples, context, input, matcher, inFlight} = this;
+    if (ended || preempted || (matcher && inFlight > 0)) return false;
+    return context >= input && samples > 0 && samples < this.maxNewTokens;
   }
 
   inputToken(position) {

@@ -114,7 +114,8 @@ function route(routes, request, apiKey) {
   });
 }
 
-// context: {scheduler, textModel, modelName, apiKey, log}. apiKey undefined: everyone may ask.
+// context: {scheduler, textModel, jsonFormats, modelName, apiKey, log}. apiKey undefined: everyone
+// may ask.
 export function makeServer(context) {
   const routes = routesOf({...context, created: Math.floor(Date.now() / 1000)});
   return createServer(async (request, response) => {

@@ -8,6 +8,7 @@ import {parseArgs} from 'node:util';
 import {Client, readToken} from 'reprise-client';
 
 import {makeServer} from './http.js';
+import {JsonFormats} from './json_format.js';
 import {Scheduler} from './scheduler.js';
 import {TextModel} from './text_model.js';
 
@@ -30,6 +31,9 @@ Serves OpenAI's API (/v1/models, /v1/completions, /v1/chat/completions) over a s
   --step-tokens N         tokens of one step, prompts included; what the server allows unless set
   --max-queue N           requests that may wait (1024); more are answered 503
   --queue-timeout S       seconds that a request waits to be admitted (60), then it is answered 503
+  --prefix-blocks N       KV blocks that are kept for prompts that begin alike; half of the pool
+                          unless set; 0: every prompt is computed whole
+  --prefix-seconds S      how long they are kept after the last request (300)
   --help                  show this text
 `;
 
@@ -48,6 +52,8 @@ const options = {
   'step-tokens': {type: 'string', default: '0'},
   'max-queue': {type: 'string', default: '1024'},
   'queue-timeout': {type: 'string', default: '60'},
+  'prefix-blocks': {type: 'string'},
+  'prefix-seconds': {type: 'string', default: '300'},
   help: {type: 'boolean', default: false},
 };
 
@@ -131,6 +137,8 @@ async function main() {
     maxRows: wholeNumber(flags, 'max-rows'),
     maxQueue: wholeNumber(flags, 'max-queue'),
     queueTimeoutMs: 1000 * secondsOf(flags, 'queue-timeout'),
+    prefixBlocks: flags['prefix-blocks'] && wholeNumber(flags, 'prefix-blocks'),
+    prefixMs: 1000 * secondsOf(flags, 'prefix-seconds'),
     log,
   });
   await scheduler.start().catch((error) => {
@@ -139,6 +147,7 @@ async function main() {
   const server = makeServer({
     scheduler,
     textModel,
+    jsonFormats: new JsonFormats(textModel, scheduler.described),
     modelName: flags['model-name'] ?? basename(resolve(flags.model)),
     apiKey: flags['api-key-file'] && readToken(flags['api-key-file']),
     log,

@@ -38,6 +38,7 @@ const shared = [
   'n',
   'presence_penalty',
   'repetition_penalty',
+  'response_format',
   'seed',
   'stop',
   'stream',
@@ -51,7 +52,6 @@ const own = {
   chat: [
     'messages',
     'max_completion_tokens',
-    'response_format',
     'top_logprobs',
     ...Object.keys(neutral).filter((name) => !['best_of', 'echo', 'suffix'].includes(name)),
   ],
@@ -150,9 +150,37 @@ function logprobsOf(body, kind, {limits}) {
   return asked ? (top ?? 0) : undefined;
 }
 
-function checkFormat(body) {
-  const type = body.response_format?.type ?? 'text';
-  if (type !== 'text') throw invalid('response_format', body.response_format, '{"type": "text"}');
+const formats = ['text', 'json_object', 'json_schema'];
+const formatFields = {
+  text: ['type'],
+  json_object: ['type'],
+  json_schema: ['type', 'json_schema'],
+};
+const schemaFields = ['name', 'description', 'strict', 'schema'];
+
+// The grammar that the answer has to keep to; undefined: none.
+function grammarOf(body, jsonFormats) {
+  const format = body.response_format ?? {type: 'text'};
+  const name = 'response_format';
+  if (!formats.includes(format.type)) throw invalid(name, format, `type: ${formats.join(', ')}`);
+  checkNames(format, formatFields[format.type], name);
+  if (format.type === 'text') return undefined;
+  if (format.type === 'json_object') return jsonFormats.object();
+  const wrapped = format.json_schema;
+  const isRight = typeof wrapped === 'object' && wrapped !== null;
+  if (!isRight || typeof wrapped.name !== 'string' || wrapped.schema == null) {
+    throw invalid(name, format, 'json_schema: an object with name, and schema, a JSON Schema');
+  }
+  checkNames(wrapped, schemaFields, name);
+  if (![undefined, null, true, false].includes(wrapped.strict)) {
+    throw invalid(name, wrapped.strict, 'strict: true or false, which are the same here');
+  }
+  return jsonFormats.schema(wrapped.schema, ['json_schema', 'schema']);
+}
+
+function checkNames(value, known, param) {
+  const wrong = Object.keys(value).find((name) => !known.includes(name));
+  if (wrong) throw invalid(param, wrong, `the fields ${known.join(', ')}`);
 }
 
 function streamOptionsOf(body, stream) {
@@ -221,8 +249,9 @@ function lengthOf(body, prompts, maxTokens) {
 }
 
 // A request that is right: what to generate and how to answer. kind: 'completion' or 'chat'.
-// Throws ApiError.
-export function parse(body, kind, {modelName, textModel, described, maxTokens}) {
+// context: {modelName, textModel, jsonFormats, described, maxTokens}. Throws ApiError.
+export function parse(body, kind, context) {
+  const {modelName, textModel, jsonFormats, described, maxTokens} = context;
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw invalid('body', body, 'a JSON object');
   }
@@ -232,7 +261,7 @@ export function parse(body, kind, {modelName, textModel, described, maxTokens}) 
     throw refuse(404, message, 'model', 'model_not_found');
   }
   checkFields(body, kind);
-  checkFormat(body);
+  const grammar = grammarOf(body, jsonFormats);
   const vocabulary = described.model.vocabSize;
   const prompts =
     kind === 'chat' ? chatPrompts(body, textModel) : completionPrompts(body, textModel, vocabulary);
@@ -244,6 +273,7 @@ export function parse(body, kind, {modelName, textModel, described, maxTokens}) 
     kind,
     prompts,
     choices,
+    grammar,
     // OpenAI's default for completions; an answer in a chat may take what is left.
     maxNewTokens: wanted ?? (kind === 'chat' ? left : Math.min(16, left)),
     sampling: {...samplingOf(body, described), numLogprobs: numLogprobs ?? 0},

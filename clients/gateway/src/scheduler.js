@@ -38,10 +38,12 @@ export class Scheduler {
   #running;
 
   // client: reprise-client's. stepTokens, maxRows: of a step; 0: what the server allows. maxQueue:
-  // generations that wait. queueTimeoutMs: how long one waits to be admitted. log(text).
-  constructor(client, {stepTokens = 0, maxRows = 0, maxQueue, queueTimeoutMs, log}) {
+  // generations that wait. queueTimeoutMs: how long one waits to be admitted. prefixBlocks: kept
+  // for prompts that begin alike; 0: none; undefined: half of the pool. prefixMs: for how long
+  // after the last request. log(text).
+  constructor(client, {stepTokens = 0, maxRows = 0, ...more}) {
     this.#client = client;
-    this.#options = {stepTokens, maxRows, maxQueue, queueTimeoutMs, log};
+    this.#options = {stepTokens, maxRows, ...more};
   }
 
   // Rejects with reprise-client's errors where the server does not answer.
@@ -113,7 +115,10 @@ export class Scheduler {
     const maxRows = Math.min(this.#options.maxRows || limits.maxRows, limits.maxRows, stepTokens);
     const {blockSize} = pool;
     const left = this.#batcher?.generations.filter(({ended}) => !ended) ?? [];
-    this.#batcher = new Batcher({pool: this.#pool, blockSize, stepTokens, maxRows});
+    const maxMaskBytes = Math.floor(limits.maxMessageBytes / 2);
+    const maxPrefixBlocks = this.#options.prefixBlocks ?? Math.floor(pool.numBlocks / 2);
+    const sizes = {blockSize, stepTokens, maxRows, maxMaskBytes, maxPrefixBlocks};
+    this.#batcher = new Batcher({pool: this.#pool, ...sizes});
     for (const generation of left) this.#batcher.add(generation);
     this.#flights = [];
     this.#refused = [];
@@ -141,8 +146,8 @@ export class Scheduler {
   async #reopen() {
     const deadline = Date.now() + this.#options.queueTimeoutMs;
     for (const generation of this.#batcher.generations) {
-      const nothing = {row: 0, blocks: [], blocksSent: 0, inFlight: 0, preempted: false};
-      Object.assign(generation, nothing, {deadline});
+      const nothing = {row: 0, blocks: [], blocksSent: 0, prefix: [], numShared: 0, inFlight: 0};
+      Object.assign(generation, nothing, {preempted: false, deadline});
     }
     for (;;) {
       try {
@@ -203,13 +208,22 @@ export class Scheduler {
     return true;
   }
 
-  // Resolves when a step was answered, a request came or went, or time has passed for one.
+  // Resolves when a step was answered, a request came or went, or time has passed for one, or for
+  // blocks that are kept.
   #somethingNew() {
     if (this.#news) return undefined;
     return new Promise((resolve) => {
-      const {numWaiting, numResident} = this.#batcher;
+      const {numWaiting, numResident, numPrefixBlocks} = this.#batcher;
       const busy = numWaiting > 0 || numResident > 0;
-      const timer = busy && this.#flights.length === 0 ? setTimeout(resolve, STARVING_MS) : null;
+      const forget = () => {
+        this.#batcher.forgetPrefixes();
+        resolve();
+      };
+      let timer;
+      if (this.#flights.length === 0) {
+        if (busy) timer = setTimeout(resolve, STARVING_MS);
+        else if (numPrefixBlocks > 0) timer = setTimeout(forget, this.#options.prefixMs);
+      }
       this.#wake = () => {
         clearTimeout(timer);
         resolve();

@@ -7,17 +7,21 @@ import {Choice} from './choice.js';
 function usageOf(request, choices) {
   const sum = (counts) => counts.reduce((a, b) => a + b, 0);
   const prompt = sum(request.prompts.map((tokens) => tokens.length));
+  // Of each prompt by its first choice; the others share what that one computes.
+  const first = choices.filter((_, i) => i % request.choices === 0);
+  const cached = sum(first.map(({generation}) => generation.cachedTokens));
   const completion = sum(choices.map(({generation}) => generation.tokens.length));
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
     total_tokens: prompt + completion,
+    prompt_tokens_details: {cached_tokens: cached},
   };
 }
 
 // All choices of a request, submitted. onPiece(choice, piece): as of Choice. Throws ApiError where
 // one of them cannot be queued; then none is.
-function submit(request, {scheduler, textModel}, onPiece) {
+function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
   const choices = request.prompts.flatMap((prompt, i) =>
     Array.from({length: request.choices}, (_, j) => {
       const index = i * request.choices + j;
@@ -26,6 +30,7 @@ function submit(request, {scheduler, textModel}, onPiece) {
         prompt,
         request,
         textModel,
+        matcher: request.grammar && jsonFormats.matcher(request.grammar),
         onPiece: (piece) => onPiece(choice, piece),
       });
       return choice;
@@ -113,7 +118,8 @@ async function answerStream(request, context, response) {
   response.end();
 }
 
-// context: {scheduler, textModel, modelName}. Rejects with ApiError before anything is written.
+// context: {scheduler, textModel, jsonFormats, modelName}. Rejects with ApiError before anything is
+// written.
 export function serveRequest(request, context, response) {
   return request.stream
     ? answerStream(request, context, response)

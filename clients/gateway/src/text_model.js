@@ -11,6 +11,7 @@ import {Template} from '@huggingface/jinja';
 import {Tokenizer} from '@huggingface/tokenizers';
 
 import {ApiError} from './api_error.js';
+import {tokenBytesOf} from './token_bytes.js';
 
 function readText(directory, name) {
   try {
@@ -43,6 +44,7 @@ function templateOf(directory, config) {
 
 export class TextModel {
   #tokenizer;
+  #tokenizerJson;
   #template;
   #specials;
 
@@ -52,6 +54,7 @@ export class TextModel {
     if (!tokenizer) throw new Error(`${join(directory, 'tokenizer.json')}: no such file`);
     const config = readJson(directory, 'tokenizer_config.json') ?? {};
     this.#tokenizer = new Tokenizer(tokenizer, config);
+    this.#tokenizerJson = tokenizer;
     const template = templateOf(directory, config);
     if (template !== undefined) this.#template = new Template(template);
     this.#specials = {};
@@ -62,6 +65,11 @@ export class TextModel {
 
   get hasChatTemplate() {
     return this.#template !== undefined;
+  }
+
+  // As tokenBytesOf.
+  tokenBytes() {
+    return tokenBytesOf(this.#tokenizerJson);
   }
 
   // Token ids of a text, with those that the tokenizer puts before or behind one.

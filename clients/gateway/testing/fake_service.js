@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step service as the batcher sees it: rows, tables and lengths are checked as the server does,
-// and a row's tokens depend on its context alone, so that a row that is computed again can be
-// compared.
+// and a row's tokens depend alone on what is in its blocks, so that a row that is computed again,
+// or over blocks that others have filled, can be compared.
+import {allowedTokens} from './json_text.js';
 
-// The token after a context.
-function tokenAfter(context) {
-  return context.reduce((hash, token) => (hash * 31 + token + 1) % 9973, 7);
+// The token after a context. mask: tokens that may come, or none: all.
+function tokenAfter(context, mask) {
+  const token = context.reduce((hash, token) => (hash * 31 + token + 1) % 9973, 7);
+  if (!mask) return token;
+  const allowed = allowedTokens(mask);
+  return allowed[token % allowed.length];
 }
 
 function check(condition, what) {
@@ -13,7 +17,9 @@ function check(condition, what) {
 }
 
 export class FakeService {
-  rows = new Map(); // number to {blocks, context, last}
+  rows = new Map(); // number to {blocks, length, last, mask}
+  contents = new Map(); // block to tokens
+  tokensRun = 0;
   maxStepTokens = 0; // seen
 
   constructor(blockSize) {
@@ -23,11 +29,23 @@ export class FakeService {
   // The answer to a request, as reprise-client gives it.
   step(request) {
     for (const row of request.drop) check(this.rows.delete(row), `drop of row ${row}`);
-    for (const {row, blocks} of request.add) {
+    const written = new Map([...this.contents].map(([block, tokens]) => [block, tokens.length]));
+    for (const {row, blocks, contextLength, sampling, history} of request.add) {
       check(!this.rows.has(row), `add of row ${row}`);
-      this.rows.set(row, {blocks: [...blocks], context: [], last: undefined});
+      const mask = sampling?.allowedTokens;
+      for (let at = 0; at < contextLength; ++at) {
+        const place = at % this.blockSize;
+        const known = written.get(blocks[Math.floor(at / this.blockSize)]) ?? 0;
+        check(place < known, `context ${contextLength} of row ${row}, not written at ${at}`);
+      }
+      check(!history || history.length === contextLength, `history of row ${row}`);
+      this.rows.set(row, {blocks: [...blocks], length: contextLength, last: undefined, mask});
     }
     for (const {row, blocks} of request.append) this.#row(row).blocks.push(...blocks);
+    for (const {row, allowedTokens: mask} of request.masks) {
+      check(!request.add.some((added) => added.row === row), `mask of row ${row}, just added`);
+      this.#row(row).mask = mask;
+    }
     const ran = [];
     let tokens = 0;
     for (const chunk of request.chunks) {
@@ -41,7 +59,7 @@ export class FakeService {
       ran.push(this.#run(row, [last], true));
     }
     this.maxStepTokens = Math.max(this.maxStepTokens, tokens);
-    this.#checkBlocks();
+    this.tokensRun += tokens;
     return {rowErrors: [], rows: this.#columns(ran)};
   }
 
@@ -52,16 +70,31 @@ export class FakeService {
 
   #run(row, tokens, sample) {
     const state = this.#row(row);
-    state.context.push(...tokens);
-    const room = state.blocks.length * this.blockSize;
-    check(state.context.length <= room, `${state.context.length} tokens in room for ${room}`);
-    state.last = sample ? tokenAfter(state.context) : undefined;
-    return {row, token: state.last, length: state.context.length};
+    for (const token of tokens) this.#write(row, state, token);
+    state.last = sample ? tokenAfter(this.#contextOf(state), state.mask) : undefined;
+    return {row, token: state.last, length: state.length};
   }
 
-  #checkBlocks() {
-    const held = [...this.rows.values()].flatMap(({blocks}) => blocks);
-    check(new Set(held).size === held.length, 'a block in two tables');
+  #write(row, state, token) {
+    const {blocks, length} = state;
+    const room = blocks.length * this.blockSize;
+    check(length < room, `${length + 1} tokens in room for ${room}`);
+    const block = blocks[Math.floor(length / this.blockSize)];
+    for (const [other, {blocks: table}] of this.rows) {
+      check(
+        other === row || !table.includes(block),
+        `row ${row} writes to a block of row ${other}`,
+      );
+    }
+    const place = length % this.blockSize;
+    const before = this.contents.get(block) ?? [];
+    this.contents.set(block, [...before.slice(0, place), token]);
+    ++state.length;
+  }
+
+  #contextOf({blocks, length}) {
+    const context = blocks.flatMap((block) => this.contents.get(block) ?? []);
+    return context.slice(0, length);
   }
 
   #columns(ran) {

@@ -4,20 +4,9 @@
 //   clients/gateway/testing/llama-tiny/tokenizer.json  byte-level BPE of 199 tokens
 import {mkdirSync, writeFileSync} from 'node:fs';
 
-const repository = new URL('../../../', import.meta.url);
+import {byteNames} from '../src/token_bytes.js';
 
-// Byte-level tokenizers write every byte as a visible character: printable ones of Latin-1 as
-// themselves, the others as those from U+0100 on, in order.
-function byteNames() {
-  const names = [];
-  let next = 256;
-  for (let byte = 0; byte < 256; ++byte) {
-    const visible =
-      (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-    names.push(String.fromCodePoint(visible ? byte : next++));
-  }
-  return names;
-}
+const repository = new URL('../../../', import.meta.url);
 
 // Lines of at most 100 columns.
 function wrap(items, indent) {

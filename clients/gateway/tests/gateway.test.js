@@ -75,7 +75,7 @@ describe('the gateway', () => {
 
   before(async () => {
     server = await new Server(llamaTiny, [...small, '256KiB']).start();
-    gateway = await startGateway(server);
+    gateway = await startGateway(server, '--prefix-blocks', '0');
     client = new Client(server.socket);
   });
   after(async () => {
@@ -237,7 +237,7 @@ describe('the gateway', () => {
       await assert.rejects(create({max_tokens: 300}), tooLong);
       const tools = [{type: 'function', function: {name: 'f'}}];
       await assert.rejects(create({tools}), {status: 400, code: 'unsupported_parameter'});
-      const format = {response_format: {type: 'json_object'}};
+      const format = {response_format: {type: 'xml'}};
       await assert.rejects(create(format), {status: 400, param: 'response_format'});
       await assert.rejects(create({messages: [{role: 'critic', content: ''}]}), /role critic/);
       const image = [{role: 'user', content: [{type: 'image_url', image_url: {url: 'x'}}]}];
@@ -325,7 +325,7 @@ describe('a gateway that loses its session', () => {
   });
 
   test('opens another one where it was evicted', async () => {
-    const gateway = await startGateway(server);
+    const gateway = await startGateway(server, '--prefix-seconds', '0.1');
     const client = new Client(server.socket);
     const asked = Array.from({length: 24}, (_, i) => gateway.complete(ask(i % 3)));
     await asked[0];
@@ -371,6 +371,95 @@ describe('a gateway whose server dies', () => {
   });
 });
 
+describe('a gateway whose prompts begin alike', () => {
+  const shared = Array.from({length: 64}, (_, i) => 10 + ((i * 37) % 150));
+  const prompts = Array.from({length: 6}, (_, i) => [
+    ...shared,
+    ...[...Array(7 + i)].map(() => 20 + i),
+  ]);
+  const request = (prompt, more) => {
+    return {model, prompt, max_tokens: 24, temperature: 1, seed: 5, logit_bias: {2: -100}, ...more};
+  };
+  let server;
+  let client;
+  before(async () => {
+    server = await new Server(llamaTiny, [...small, '256KiB']).start();
+    client = new Client(server.socket);
+  });
+  after(async () => {
+    client.close();
+    assert.equal(await server.remove(), 0, server.output);
+  });
+  const pool = async () => (await client.describe()).pool;
+  const cachedOf = ({body}) => body.usage.prompt_tokens_details.cached_tokens;
+
+  // Choices of the prompts on a gateway that shares nothing.
+  async function expected(more) {
+    const gateway = await startGateway(server, '--prefix-blocks', '0');
+    const answers = [];
+    for (const prompt of prompts) answers.push(await gateway.complete(request(prompt, more)));
+    assert.ok(answers.every((answer) => cachedOf(answer) === 0));
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    return answers.map(({body}) => body.choices);
+  }
+
+  test('answers the same tokens, together and in turn, and frees all blocks', async () => {
+    const more = {n: 2, logprobs: 1};
+    const right = await expected(more);
+    const gateway = await startGateway(server, '--prefix-seconds', '0.2');
+    const together = await Promise.all(
+      prompts.map((prompt) => gateway.complete(request(prompt, more))),
+    );
+    for (const [i, {body}] of together.entries()) assert.deepEqual(body.choices, right[i]);
+    assert.ok(together.filter((answer) => cachedOf(answer) >= 60).length >= 5);
+    for (const [i, prompt] of prompts.entries()) {
+      const answer = await gateway.complete(request(prompt, more));
+      assert.deepEqual(answer.body.choices, right[i]);
+      assert.ok(cachedOf(answer) >= 60);
+      assert.equal(cachedOf(answer) % 5, 0);
+    }
+    const {numBlocks} = await pool();
+    await eventually(async () => (await pool()).freeBlocks === numBlocks - 1);
+    assert.equal(await gateway.stop(), 0, gateway.output);
+  });
+
+  test('keeps blocks between requests until others need them', async () => {
+    const right = await expected({});
+    const gateway = await startGateway(server, '--prefix-blocks', '1000');
+    for (const [i, prompt] of prompts.entries()) {
+      const {body} = await gateway.complete(request(prompt));
+      assert.deepEqual(body.choices, right[i]);
+    }
+    const {numBlocks} = await pool();
+    await eventually(async () => (await pool()).freeBlocks > numBlocks / 2);
+    assert.ok((await pool()).freeBlocks < numBlocks - 12);
+    // Prompts of their own, more than the pool holds with what is kept.
+    const others = Array.from({length: 30}, (_, i) =>
+      Array.from({length: 200}, (_, j) => (i * 7 + j) % 190),
+    );
+    const asked = others.map((prompt) => gateway.complete(request(prompt, {max_tokens: 50})));
+    for (const {status} of await Promise.all(asked)) assert.equal(status, 200);
+    const again = await gateway.complete(request(prompts[0]));
+    assert.deepEqual(again.body.choices, right[0]);
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    assert.equal((await pool()).freeBlocks, numBlocks - 1);
+  });
+
+  test('of JSON and with penalties too', async () => {
+    const more = {
+      ...{response_format: {type: 'json_object'}, temperature: 2, max_tokens: 60},
+      ...{presence_penalty: 1, repetition_penalty: 1.2, logit_bias: {}},
+    };
+    const right = await expected(more);
+    const gateway = await startGateway(server);
+    const asked = prompts.map((prompt) => gateway.complete(request(prompt, more)));
+    for (const [i, {body}] of (await Promise.all(asked)).entries()) {
+      assert.deepEqual(body.choices, right[i]);
+    }
+    assert.equal(await gateway.stop(), 0, gateway.output);
+  });
+});
+
 describe('identity', () => {
   test('keys of the gateway, TLS and tokens of the server', async () => {
     const folder = scratchFolder();
@@ -392,12 +481,15 @@ describe('identity', () => {
   });
 
   test('flags that are wrong are refused', async () => {
+    const known = ['--address', 'unix:/a', '--model', llamaTinyText];
     const wrong = [
       [[], /--address: got nothing/],
       [['--address', 'unix:/a'], /--model: got nothing/],
       [['--address', 'unix:/a', '--model', '/no/such'], /tokenizer.json: no such file/],
       [['--address', 'unix:/a', '--model', 'm', '--listen', '0.0.0.0:0'], /without a key/],
-      [['--address', 'unix:/a', '--model', llamaTinyText, '--max-rows', 'x'], /--max-rows: got x/],
+      [[...known, '--max-rows', 'x'], /--max-rows: got x/],
+      [[...known, '--prefix-blocks', 'x'], /--prefix-blocks: got x/],
+      [[...known, '--prefix-seconds', '0'], /--prefix-seconds: got 0/],
       [['--adress', 'unix:/a'], /Unknown option/],
       [['--address', 'unix:/no/such/socket', '--model', llamaTinyText], /--address/],
     ];
