@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs two components: `program` (bin/reprise) and `development`, what an embedder builds
-# against: the public headers, the libraries, a CMake package (find_package(reprise)) and a
-# pkg-config file. No gRPC, no protobuf.
+# against: the public headers, the libraries, a CMake package (find_package(reprise)) and
+# pkg-config files. No gRPC, no protobuf.
 include(CMakePackageConfigHelpers)
 
 set(REPRISE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/reprise")
@@ -28,6 +28,23 @@ install(EXPORT reprise_targets
         NAMESPACE reprise::
         DESTINATION "${REPRISE_PACKAGE_DIR}"
         COMPONENT development)
+
+# The shared library, whose targets file asks for nothing: a C program needs no Abseil.
+set(REPRISE_HAS_C_LIBRARY FALSE)
+if(TARGET reprise_c)
+  set(REPRISE_HAS_C_LIBRARY TRUE)
+  install(FILES "${PROJECT_SOURCE_DIR}/capi/reprise.h"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+          COMPONENT development)
+  install(TARGETS reprise_c
+          EXPORT reprise_c_targets
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+  install(EXPORT reprise_c_targets
+          NAMESPACE reprise::
+          DESTINATION "${REPRISE_PACKAGE_DIR}"
+          COMPONENT development)
+endif()
+
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/reprise-config.cmake.in"
   "${PROJECT_BINARY_DIR}/reprise-config.cmake"
@@ -66,10 +83,17 @@ endif()
 set(pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 file(RELATIVE_PATH REPRISE_PC_PREFIX "/${pkgconfig_dir}" "/")
 string(REGEX REPLACE "/$" "" REPRISE_PC_PREFIX "${REPRISE_PC_PREFIX}")
-configure_file("${PROJECT_SOURCE_DIR}/cmake/reprise.pc.in" "${PROJECT_BINARY_DIR}/reprise.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/reprise.pc"
-        DESTINATION "${pkgconfig_dir}"
-        COMPONENT development)
+set(pkgconfig_files reprise)
+if(REPRISE_HAS_C_LIBRARY)
+  list(APPEND pkgconfig_files reprise-c)
+endif()
+foreach(file IN LISTS pkgconfig_files)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${file}.pc.in"
+                 "${PROJECT_BINARY_DIR}/${file}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/${file}.pc"
+          DESTINATION "${pkgconfig_dir}"
+          COMPONENT development)
+endforeach()
 
 if(TARGET reprise)
   install(TARGETS reprise RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)

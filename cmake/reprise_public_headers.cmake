@@ -43,6 +43,10 @@ foreach(header IN LISTS stale)
   file(REMOVE "${REPRISE_PUBLIC_INCLUDE_DIR}/reprise/${header}")
 endforeach()
 
+# For C, as <reprise.h>.
+configure_file("${PROJECT_SOURCE_DIR}/capi/reprise.h" "${REPRISE_PUBLIC_INCLUDE_DIR}/reprise.h"
+               COPYONLY)
+
 foreach(header IN LISTS REPRISE_PUBLIC_HEADERS)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${header}")
   file(READ "${PROJECT_SOURCE_DIR}/${header}" text)

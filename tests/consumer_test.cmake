@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # How embedders use Reprise, tried:
 # cmake -DSTEP=<step> <definitions of the step> -P consumer_test.cmake
-#   install     -DBUILD -DPREFIX -DLIBDIR -DHEADERS -DSOURCE: installs the development files
-#               of our build into PREFIX; what lies there must be what it should be, and nothing
-#               else
+#   install     -DBUILD -DPREFIX -DLIBDIR -DHEADERS -DSOURCE -DVERSION: installs the development
+#               files of our build into PREFIX; what lies there must be what it should be, and
+#               nothing else
 #   seams       -DPREFIX -DSCRATCH: no installed header is one that only our tests and
 #               measurements use, or speaks of what they do
 #   package     -DPREFIX -DSOURCE -DSCRATCH: a CMake project that finds the package
 #   pkgconfig   -DPREFIX -DLIBDIR -DSOURCE -DSCRATCH -DPKG_CONFIG: a compiler and pkg-config
 #   readme      the same: the C++ program that README.md shows
+#   c           the same: a CMake project in C, and a C compiler and pkg-config
 #   subproject  -DSOURCE -DSCRATCH: a CMake project that adds our repository
-# All: -DCXX=<compiler> -DFLAGS=<its flags> -DGENERATOR=<CMake's>. SOURCE is our repository.
+# All: -DC_LIBRARY=<whether libreprise.so is built> -DCC=<C compiler> -DCXX=<compiler>
+#      -DFLAGS=<its flags> -DGENERATOR=<CMake's>. SOURCE is our repository.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -30,10 +32,21 @@ set(REPRISE_OTHER_FILES
     ${LIBDIR}/libreprise_runtime.a
     ${LIBDIR}/pkgconfig/reprise.pc
     share/doc/reprise/LICENSE)
+set(REPRISE_COMPONENTS "runtime, graphs, engine")
+if(C_LIBRARY)
+  string(APPEND REPRISE_COMPONENTS ", c")
+  list(APPEND REPRISE_OTHER_FILES
+       include/reprise.h
+       ${LIBDIR}/libreprise.so
+       ${LIBDIR}/libreprise.so.0
+       ${LIBDIR}/libreprise.so.${VERSION}
+       ${LIBDIR}/pkgconfig/reprise-c.pc)
+endif()
 
 function(check_files)
   file(GLOB_RECURSE installed LIST_DIRECTORIES false RELATIVE "${PREFIX}" "${PREFIX}/*")
-  list(FILTER installed EXCLUDE REGEX "^${LIBDIR}/cmake/reprise/reprise_targets[-a-z]*\\.cmake$")
+  list(FILTER installed EXCLUDE
+       REGEX "^${LIBDIR}/cmake/reprise/reprise_(c_)?targets[-a-z]*\\.cmake$")
   set(wanted ${REPRISE_OTHER_FILES})
   list(TRANSFORM HEADERS PREPEND "include/reprise/" OUTPUT_VARIABLE headers)
   list(APPEND wanted ${headers})
@@ -113,7 +126,7 @@ endfunction()
 function(check_components)
   find_package(reprise 0.1 QUIET COMPONENTS graphs service CONFIG PATHS "${PREFIX}" NO_DEFAULT_PATH)
   set(said "${reprise_NOT_FOUND_MESSAGE}")
-  if(reprise_FOUND OR NOT said MATCHES "\"service\", allowed: runtime, graphs, engine")
+  if(reprise_FOUND OR NOT said MATCHES "\"service\", allowed: ${REPRISE_COMPONENTS}")
     message(FATAL_ERROR "component service: found is '${reprise_FOUND}', and it says '${said}'")
   endif()
 endfunction()
@@ -178,6 +191,22 @@ elseif(STEP STREQUAL "readme")
   if(NOT text MATCHES "^ [ -~]+\n$")
     message(FATAL_ERROR "README's program printed '${text}'; expected a line of text")
   endif()
+elseif(STEP STREQUAL "c")
+  file(REMOVE_RECURSE "${SCRATCH}")
+  set(program "${SOURCE}/tests/capi/c11_program.c")
+  set(model "${SOURCE}/tests/fixtures/llama-tiny")
+  run("${CMAKE_COMMAND}" -S "${SOURCE}/tests/consumer_c" -B "${SCRATCH}/cmake" -G "${GENERATOR}"
+      "-DCMAKE_C_COMPILER=${CC}" "-DPROGRAM=${program}" "-DCMAKE_PREFIX_PATH=${PREFIX}"
+      -DCMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+  run("${CMAKE_COMMAND}" --build "${SCRATCH}/cmake")
+  run("${SCRATCH}/cmake/c11_program" "${model}")
+  set(ENV{PKG_CONFIG_PATH} "${PREFIX}/${LIBDIR}/pkgconfig")
+  execute_process(COMMAND "${PKG_CONFIG}" --cflags --libs reprise-c OUTPUT_VARIABLE words
+                  COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(words UNIX_COMMAND "${words}")
+  run("${CC}" "${program}" -o "${SCRATCH}/c11_program" ${words})
+  set(ENV{LD_LIBRARY_PATH} "${PREFIX}/${LIBDIR}")
+  run("${SCRATCH}/c11_program" "${model}")
 elseif(STEP STREQUAL "subproject")
   # Not optimised, which takes a third of the time.
   configure("-DREPRISE_SOURCE=${SOURCE}" -DREPRISE_CUDA=OFF -DREPRISE_HIP=OFF)
@@ -185,5 +214,5 @@ elseif(STEP STREQUAL "subproject")
   run_programs("${SCRATCH}")
 else()
   message(FATAL_ERROR "STEP is '${STEP}'; allowed: install, seams, package, pkgconfig, readme, "
-                      "subproject")
+                      "c, subproject")
 endif()

@@ -14,9 +14,9 @@ function(nearest_list file out)
 endfunction()
 
 set(checked 0)
-foreach(folder runtime kernels graphs models engine proto service tools tests)
-  file(GLOB_RECURSE files
-       "${ROOT}/${folder}/*.cc" "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
+foreach(folder runtime kernels graphs models engine capi proto service tools tests)
+  file(GLOB_RECURSE files "${ROOT}/${folder}/*.c" "${ROOT}/${folder}/*.cc"
+                          "${ROOT}/${folder}/*.cu" "${ROOT}/${folder}/*.proto")
   foreach(file IN LISTS files)
     nearest_list("${file}" list_folder)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${list_folder}" OUTPUT_VARIABLE entry)

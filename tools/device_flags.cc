@@ -4,22 +4,13 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/catalog.h"
+#include "engine/default_device.h"
 #include "runtime/status_macros.h"
 #include "tools/connection_flags.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
-
-// Whether there is a GPU, and code for it; else why not.
-bool HasHipDevice(const std::string& library, std::string* why) {
-  if (kernels::Catalog().hip_code_objects.empty()) {
-    *why = "this build carries no HIP code";
-    return false;
-  }
-  return runtime::CountHipDevices(why, library) > 0;
-}
 
 absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const DeviceFlags& flags, Console* console) {
   runtime::DeviceOptions options{.ordinal = flags.choice.ordinal,
@@ -29,19 +20,14 @@ absl::StatusOr<runtime::DeviceOptions> ChooseDevice(const DeviceFlags& flags, Co
     options.kind = *flags.choice.kind;
     return options;
   }
-  std::string no_cuda;
-  std::string no_hip;
-  if (runtime::CountCudaDevices(&no_cuda) > 0) {
-    options.kind = runtime::DeviceKind::kCuda;
-    console->Note("device: cuda:0, because a usable GPU is there (--device auto)");
-  } else if (HasHipDevice(flags.hip_library, &no_hip)) {
-    options.kind = runtime::DeviceKind::kHip;
-    console->Note("device: hip:0, because a usable GPU is there (--device auto)");
-  } else {
-    options.kind = runtime::DeviceKind::kHost;
-    console->Note(absl::StrCat("device: host, because cuda: ", no_cuda, "; hip: ", no_hip,
-                               " (--device auto)"));
-  }
+  const engine::DefaultDevice choice = engine::ChooseDefaultDevice(flags.hip_library);
+  options.kind = choice.kind;
+  const std::string name(runtime::NameOf(choice.kind));
+  console->Note(
+      choice.kind == runtime::DeviceKind::kHost
+          ? absl::StrCat("device: host, because cuda: ", choice.no_cuda, "; hip: ", choice.no_hip,
+                         " (--device auto)")
+          : absl::StrCat("device: ", name, ":0, because a usable GPU is there (--device auto)"));
   return options;
 }
 

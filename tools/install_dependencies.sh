@@ -57,6 +57,7 @@ test_packages=(
   pkgconf
   python3
   python3-grpcio
+  python3-numpy
   python3-prometheus-client
   rocm-device-libs
   shellcheck

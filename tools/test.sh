@@ -81,7 +81,7 @@ cores="$(nproc)"
 our_files() { git ls-files -z --cached --others --exclude-standard --deduplicate -- "$@"; }
 
 check_format() {
-  our_files '*.cc' '*.h' '*.cu' '*.cuh' |
+  our_files '*.c' '*.cc' '*.h' '*.cu' '*.cuh' |
     xargs -0 -r -n 64 -P "${cores}" clang-format --dry-run -Werror ||
     fail "the files above are not formatted; clang-format -i <file> does it"
 }

@@ -5,7 +5,7 @@
 usage: snippets_test.py --source REPOSITORY --build BUILD --cxx COMPILER
 
 A snippet that has no surroundings here is an error. README's snippet is a whole program, which
-tests/consumer_test.cmake builds and runs.
+tests/consumer_test.cmake builds and runs; those of docs/embedding.md are tried by programs_test.py.
 """
 
 import argparse
@@ -174,7 +174,7 @@ void Load(std::unique_ptr<Device>& device, std::span<const std::span<const std::
 }
 
 # Whole programs.
-ELSEWHERE = {"README.md": 1}
+ELSEWHERE = {"README.md": 1, "docs/embedding.md": 1}
 
 
 def is_cpp(block: markdown.Block) -> bool:

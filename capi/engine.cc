@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines of reprise.h: options, creation, and what an engine says of itself.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "capi/bucket_info.h"
+#include "capi/call.h"
+#include "capi/handles.h"
+#include "capi/reprise.h"
+#include "engine/decode_engine.h"
+#include "engine/engine_info.h"
+#include "engine/engine_options.h"
+#include "models/model_source.h"
+#include "runtime/dtype.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::capi {
+namespace {
+
+using engine::LinearPolicy;
+using runtime::DType;
+
+constexpr std::array kComputeTypes = {DType::kBf16, DType::kF16, DType::kF32};
+constexpr std::array kKvTypes = {DType::kBf16, DType::kF16, DType::kF32, DType::kE4m3,
+                                 DType::kE5m2};
+constexpr std::array kLinearPolicies = {LinearPolicy::kTuned, LinearPolicy::kRowMajor,
+                                        LinearPolicy::kPacked, LinearPolicy::kPortable};
+
+std::string Text(const char* text) { return text == nullptr ? "" : text; }
+
+// The one of `values` that is named so; none for NULL and "auto".
+template <typename T, size_t kCount>
+absl::StatusOr<std::optional<T>> ByName(std::string_view field, const char* name,
+                                        const std::array<T, kCount>& values) {
+  if (name == nullptr || std::string_view(name) == "auto") return std::nullopt;
+  std::vector<std::string> allowed = {"auto"};
+  for (const T value : values) {
+    if (NameOf(value) == name) return value;
+    allowed.emplace_back(NameOf(value));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("engine options: ", std::string(field), " is \"",
+                                                 name,
+                                                 "\"; allowed: ", absl::StrJoin(allowed, ", ")));
+}
+
+absl::StatusOr<std::vector<int64_t>> Buckets(std::string_view field, const int64_t* buckets,
+                                             size_t count) {
+  REPRISE_RETURN_IF_ERROR(CheckArray(field, buckets, count));
+  return std::vector<int64_t>(buckets, buckets + count);
+}
+
+reprise_engine_options Defaults() {
+  const engine::DecodeEngineOptions defaults;
+  reprise_engine_options options = {};
+  options.random_seed = models::ModelSource().random_seed;
+  options.kv_cache_bytes = defaults.kv_cache_bytes;
+  options.memory_fraction = defaults.memory_fraction;
+  options.block_size = defaults.block_size;
+  options.max_rows = defaults.max_rows;
+  options.max_context_length = defaults.max_context_length;
+  options.pipeline_depth = defaults.pipeline_depth;
+  options.max_steps_per_request = defaults.max_steps_per_request;
+  options.min_shared_tokens = defaults.min_shared_tokens;
+  options.max_logit_rows = defaults.max_logit_rows;
+  options.max_prompt_logprobs = defaults.max_prompt_logprobs;
+  options.adjust_logits = defaults.adjust_logits;
+  options.batch_invariant = defaults.batch_invariant;
+  options.watchdog_timeout_ms = defaults.watchdog_timeout_ms;
+  return options;
+}
+
+absl::StatusOr<engine::DecodeEngineOptions> EngineOptions(const reprise_engine_options& given) {
+  engine::DecodeEngineOptions options;
+  REPRISE_ASSIGN_OR_RETURN(const auto dtype, ByName("dtype", given.dtype, kComputeTypes));
+  options.dtype_from_checkpoint = !dtype.has_value();
+  options.dtype = dtype.value_or(options.dtype);
+  REPRISE_ASSIGN_OR_RETURN(options.kv_dtype, ByName("kv_dtype", given.kv_dtype, kKvTypes));
+  REPRISE_ASSIGN_OR_RETURN(const auto linear, ByName("linear", given.linear, kLinearPolicies));
+  options.linear = linear.value_or(options.linear);
+  options.attention_tree = Text(given.attention_tree);
+  options.kv_cache_bytes = given.kv_cache_bytes;
+  options.memory_fraction = given.memory_fraction;
+  REPRISE_ASSIGN_OR_RETURN(options.decode_buckets, Buckets("decode_buckets", given.decode_buckets,
+                                                           given.num_decode_buckets));
+  REPRISE_ASSIGN_OR_RETURN(options.mixed_buckets,
+                           Buckets("mixed_buckets", given.mixed_buckets, given.num_mixed_buckets));
+  options.block_size = given.block_size;
+  options.max_rows = given.max_rows;
+  options.max_context_length = given.max_context_length;
+  options.pipeline_depth = given.pipeline_depth;
+  options.max_steps_per_request = given.max_steps_per_request;
+  options.min_shared_tokens = given.min_shared_tokens;
+  options.max_logit_rows = given.max_logit_rows;
+  options.max_prompt_logprobs = given.max_prompt_logprobs;
+  REPRISE_ASSIGN_OR_RETURN(options.adjust_logits, ReadSwitch("adjust_logits", given.adjust_logits));
+  REPRISE_ASSIGN_OR_RETURN(options.batch_invariant,
+                           ReadSwitch("batch_invariant", given.batch_invariant));
+  options.watchdog_timeout_ms = given.watchdog_timeout_ms;
+  return options;
+}
+
+engine::ProgressFn Progress(const reprise_engine_options& options) {
+  if (options.progress == nullptr) return {};
+  return [report = options.progress,
+          context = options.progress_context](const engine::EngineProgress& progress) {
+    report(context, std::string(progress.stage).c_str(), std::string(progress.detail).c_str(),
+           progress.done, progress.total);
+  };
+}
+
+absl::Status CreateEngine(const reprise_device* device, const reprise_engine_options* given,
+                          reprise_engine** engine) {
+  REPRISE_RETURN_IF_ERROR(CheckHandle(device));
+  REPRISE_RETURN_IF_ERROR(CheckNotNull("engine", engine));
+  reprise_engine_options options = {};
+  REPRISE_RETURN_IF_ERROR(ReadStruct(given, &options));
+  const models::ModelSource source{.directory = Text(options.directory),
+                                   .preset = Text(options.preset),
+                                   .random_seed = options.random_seed};
+  REPRISE_ASSIGN_OR_RETURN(const auto engine_options, EngineOptions(options));
+  auto shared = std::make_shared<SharedEngine>();
+  shared->device = device->device;
+  REPRISE_ASSIGN_OR_RETURN(
+      shared->engine,
+      engine::DecodeEngine::Create(*shared->device, source, engine_options, Progress(options)));
+  *engine = new reprise_engine{.tag = {}, .shared = std::move(shared)};
+  return absl::OkStatus();
+}
+
+// NameOf's texts are literals.
+const char* Literal(std::string_view text) { return text.data(); }
+
+reprise_engine_info InfoOf(const engine::EngineInfo& from) {
+  reprise_engine_info info = {};
+  info.model = from.model.name.c_str();
+  info.architecture = from.model.architecture.c_str();
+  info.vocab_size = static_cast<uint64_t>(from.model.vocab_size);
+  info.hidden_size = static_cast<uint64_t>(from.model.hidden_size);
+  info.num_layers = static_cast<uint64_t>(from.model.num_layers);
+  info.num_heads = static_cast<uint64_t>(from.model.num_heads);
+  info.num_kv_heads = static_cast<uint64_t>(from.model.num_kv_heads);
+  info.head_dim = static_cast<uint64_t>(from.model.head_dim);
+  info.eos_token_ids = from.model.eos_token_ids.data();
+  info.num_eos_token_ids = from.model.eos_token_ids.size();
+  info.tokens_are_bytes = from.model.token_encoding == models::TokenEncoding::kBytes;
+  info.dtype = Literal(NameOf(from.dtype));
+  info.kv_dtype = Literal(NameOf(from.kv_dtype));
+  info.linear = Literal(NameOf(from.linear));
+  info.block_size = from.limits.block_size;
+  info.max_rows = from.limits.max_rows;
+  info.max_context_length = from.limits.max_context_length;
+  info.max_blocks_per_row = from.limits.max_blocks_per_row;
+  info.max_step_tokens = from.limits.max_step_tokens;
+  info.max_prompt_tokens = from.limits.max_prompt_tokens;
+  info.pipeline_depth = from.limits.pipeline_depth;
+  info.max_steps_per_request = from.limits.max_steps_per_request;
+  info.min_shared_tokens = from.limits.min_shared_tokens;
+  info.max_logit_rows = from.limits.max_logit_rows;
+  info.max_prompt_logprobs = from.limits.max_prompt_logprobs;
+  info.max_stop_tokens = from.limits.max_stop_tokens;
+  info.max_logit_bias = from.limits.max_logit_bias;
+  info.max_logprobs = from.limits.max_logprobs;
+  info.weights_bytes = from.memory.weights_bytes;
+  info.kv_cache_bytes = from.memory.kv_cache_bytes;
+  info.workspace_bytes = from.memory.workspace_bytes;
+  info.graphs_bytes = from.memory.graphs_bytes;
+  info.num_decode_buckets = from.decode_buckets.size();
+  info.num_mixed_buckets = from.mixed_buckets.size();
+  info.load_ns = from.load_ns;
+  info.capture_ns = from.capture_ns;
+  return info;
+}
+
+}  // namespace
+}  // namespace reprise::capi
+
+using reprise::capi::Call;
+using reprise::capi::CheckHandle;
+using reprise::capi::WriteStruct;
+
+reprise_code reprise_engine_options_init(reprise_engine_options* options, size_t struct_size,
+                                         reprise_error* error) {
+  return Call(error, [&] { return WriteStruct(reprise::capi::Defaults(), struct_size, options); });
+}
+
+reprise_code reprise_engine_create(reprise_device* device, const reprise_engine_options* options,
+                                   reprise_engine** engine, reprise_error* error) {
+  return Call(error, [&] { return reprise::capi::CreateEngine(device, options, engine); });
+}
+
+reprise_code reprise_engine_destroy(reprise_engine* engine) {
+  return reprise::capi::Destroy(engine);
+}
+
+reprise_code reprise_engine_get_info(const reprise_engine* engine, reprise_engine_info* info,
+                                     reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    return WriteStruct(reprise::capi::InfoOf(engine->shared->engine->info()), info);
+  });
+}
+
+reprise_code reprise_engine_get_pool(const reprise_engine* engine, reprise_pool_info* pool,
+                                     reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    const reprise::engine::PoolInfo from = engine->shared->engine->pool();
+    reprise_pool_info value = {};
+    value.block_size = from.block_size;
+    value.num_blocks = from.num_blocks;
+    value.free_blocks = from.free_blocks;
+    value.bytes = from.bytes;
+    return WriteStruct(value, pool);
+  });
+}
+
+reprise_code reprise_engine_get_bucket(const reprise_engine* engine, reprise_bucket_kind kind,
+                                       size_t index, reprise_bucket_info* bucket,
+                                       reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    const reprise::engine::EngineInfo& info = engine->shared->engine->info();
+    if (kind == REPRISE_BUCKET_DECODE)
+      return reprise::capi::WriteBucket(info.decode_buckets, index, bucket);
+    if (kind == REPRISE_BUCKET_MIXED)
+      return reprise::capi::WriteBucket(info.mixed_buckets, index, bucket);
+    return absl::InvalidArgumentError(
+        absl::StrCat("bucket kind is ", kind, "; allowed: 0 (decode), 1 (mixed)"));
+  });
+}
+
+reprise_code reprise_engine_check_health(const reprise_engine* engine, reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    return engine->shared->engine->health();
+  });
+}

@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: Apache-2.0
+// reprise.h: Reprise inside a program, for C and for languages that call C. Graphs of anyone's work
+// (reprise_graph_manager) and decode steps of models (reprise_engine). C11 and C++.
+//
+//   reprise_error error;
+//   reprise_engine_options options;
+//   reprise_engine_options_init(&options, sizeof(options), &error);
+//   options.directory = "examples/byte-llama";
+//   reprise_engine* engine = NULL;
+//   if (reprise_engine_create(device, &options, &engine, &error) != REPRISE_OK) {
+//     fprintf(stderr, "%s: %s\n", reprise_code_name(error.code), error.message);
+//   }
+//
+// docs/embedding.md has whole programs.
+//
+// Errors: a function that can fail returns a code and says more in the reprise_error that its
+// caller gives it, or NULL. There is no global or per-thread error. After an error nothing has
+// changed and nothing was written to outputs but the error, unless it says otherwise.
+//
+// Handles: made by ..._create, ..._wrap and ..._open, ended by ..._destroy, which takes NULL too. A
+// handle keeps what it was made of: destroying a device's handle ends the device only when its
+// engines, streams and buffers are gone. NULL, or a handle of another kind, is INVALID_ARGUMENT; a
+// handle that was destroyed must not be used.
+//
+// Structs: the first field of each is its size, `sizeof` of the struct as the caller knows it. It
+// is how programs and libraries of different versions understand each other: structs grow at their
+// end; a smaller size is one of an earlier version, and what a caller knows beyond this library has
+// to be zero. Where zero is not every field's default, an ..._init function sets size and defaults.
+//
+// Strings are UTF-8 and end with a NUL. Pointers that are given are read until the call returns;
+// pointers that are returned say how long they are valid. Arrays go with a count; with a count of 0
+// the pointer may be NULL.
+//
+// Threads: devices, engines and sessions may be used by several threads at a time, all other
+// handles by one at a time. No call may be made from a function that runs on a stream
+// (reprise_host_fn).
+#ifndef REPRISE_H_
+#define REPRISE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// "0.1.0": of the library that is loaded. Static.
+const char* reprise_version(void);
+
+// ---- Errors ----
+
+typedef int32_t reprise_code;
+enum {
+  REPRISE_OK = 0,
+  REPRISE_CANCELLED = 1,
+  REPRISE_UNKNOWN = 2,
+  REPRISE_INVALID_ARGUMENT = 3,
+  REPRISE_DEADLINE_EXCEEDED = 4,
+  REPRISE_NOT_FOUND = 5,
+  REPRISE_ALREADY_EXISTS = 6,
+  REPRISE_PERMISSION_DENIED = 7,
+  REPRISE_RESOURCE_EXHAUSTED = 8,
+  REPRISE_FAILED_PRECONDITION = 9,
+  REPRISE_ABORTED = 10,
+  REPRISE_OUT_OF_RANGE = 11,
+  REPRISE_UNIMPLEMENTED = 12,
+  REPRISE_INTERNAL = 13,
+  REPRISE_UNAVAILABLE = 14,
+  REPRISE_DATA_LOSS = 15,
+  REPRISE_UNAUTHENTICATED = 16
+};
+
+// What a call says of its failure: what, got, allowed. The caller's, and need not be initialised;
+// every call that is given one sets it, to REPRISE_OK and "" where it succeeds. A message that is
+// too long ends with "...". This struct never changes.
+typedef struct reprise_error {
+  reprise_code code;
+  char message[1020];
+} reprise_error;
+
+// "INVALID_ARGUMENT" and so on; "UNKNOWN" for a number that is no code. Static.
+const char* reprise_code_name(reprise_code code);
+
+// ---- Devices ----
+
+typedef struct reprise_device reprise_device;
+
+typedef int32_t reprise_device_kind;
+enum {
+  REPRISE_DEVICE_AUTO = 0,  // cuda or hip where a usable GPU is there, else host
+  REPRISE_DEVICE_HOST = 1,  // threads of this process
+  REPRISE_DEVICE_CUDA = 2,
+  REPRISE_DEVICE_HIP = 3
+};
+
+// Zero is every field's default.
+typedef struct reprise_device_options {
+  size_t struct_size;
+  reprise_device_kind kind;
+  int32_t ordinal;       // which CUDA or HIP device
+  int32_t host_threads;  // worker threads of the host device; 0: one per core
+  int32_t reserved;      // 0
+  // HIP's library, by name or path; NULL: libamdhip64.so of ROCm 7, 6, 5.
+  const char* hip_library;
+} reprise_device_options;
+
+// Strings are valid as long as the device's handle.
+typedef struct reprise_device_info {
+  size_t struct_size;
+  reprise_device_kind kind;  // never auto
+  int32_t ordinal;
+  int32_t num_multiprocessors;  // worker threads on the host
+  int32_t warp_size;            // 1 on the host
+  int32_t compute_capability;   // 10 * major + minor on CUDA, else 0
+  int32_t reserved;
+  const char* name;          // "NVIDIA H200", or the CPU's model
+  const char* driver;        // version; "" on the host
+  const char* architecture;  // "sm_90", "gfx942"; "" on the host
+  uint64_t total_bytes;      // memory of the device
+} reprise_device_info;
+
+// options: NULL for all defaults. Errors: UNAVAILABLE where the device, its driver or this
+// library's code for it is missing, and says which; INVALID_ARGUMENT.
+reprise_code reprise_device_create(const reprise_device_options* options, reprise_device** device,
+                                   reprise_error* error);
+// As all ..._destroy: OK, or INVALID_ARGUMENT (not such a handle; nothing was done).
+reprise_code reprise_device_destroy(reprise_device* device);
+reprise_code reprise_device_get_info(const reprise_device* device, reprise_device_info* info,
+                                     reprise_error* error);
+
+// ---- Memory ----
+
+typedef struct reprise_buffer reprise_buffer;
+
+typedef int32_t reprise_memory_kind;
+enum {
+  REPRISE_MEMORY_DEVICE = 0,  // of the device; contents undefined
+  REPRISE_MEMORY_MAPPED = 1   // pinned memory of the host that the device addresses too; zeros
+};
+
+// Aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED (asked, free); INVALID_ARGUMENT for 0 bytes.
+reprise_code reprise_buffer_create(reprise_device* device, reprise_memory_kind kind, size_t bytes,
+                                   reprise_buffer** buffer, reprise_error* error);
+reprise_code reprise_buffer_destroy(reprise_buffer* buffer);
+// The device's address. NULL: not a buffer.
+void* reprise_buffer_device_data(const reprise_buffer* buffer);
+// The host's address. NULL: the host has none (memory of a GPU), or not a buffer.
+void* reprise_buffer_host_data(const reprise_buffer* buffer);
+// 0: not a buffer.
+size_t reprise_buffer_bytes(const reprise_buffer* buffer);
+
+// ---- Streams ----
+
+typedef struct reprise_stream reprise_stream;
+
+// Work that the host device runs in stream order. Anything but REPRISE_OK is a fault: the stream
+// runs nothing more, and says so at every further call, with the message in `error`.
+typedef reprise_code (*reprise_host_fn)(void* context, reprise_error* error);
+
+reprise_code reprise_stream_create(reprise_device* device, reprise_stream** stream,
+                                   reprise_error* error);
+// native: a cudaStream_t or hipStream_t of the caller's, not the default stream, which must outlive
+// the handle. Errors: UNIMPLEMENTED on the host.
+reprise_code reprise_stream_wrap(reprise_device* device, void* native, reprise_stream** stream,
+                                 reprise_error* error);
+reprise_code reprise_stream_destroy(reprise_stream* stream);
+// Blocks until all work is done. Errors: a fault of that work.
+reprise_code reprise_stream_synchronize(reprise_stream* stream, reprise_error* error);
+// cudaStream_t on CUDA, hipStream_t on HIP, for the caller's own launches; NULL on the host.
+void* reprise_stream_native_handle(const reprise_stream* stream);
+// Runs `function(context)` in stream order, on a thread of the stream; under capture at every
+// replay. `context` must live until then. Errors: UNIMPLEMENTED on devices other than host.
+reprise_code reprise_stream_enqueue_function(reprise_stream* stream, reprise_host_fn function,
+                                             void* context, reprise_error* error);
+// Asynchronous: the host's memory must stay valid until the stream has passed the copy.
+reprise_code reprise_stream_copy_to_device(reprise_stream* stream, void* destination,
+                                           const void* source, size_t bytes, reprise_error* error);
+reprise_code reprise_stream_copy_to_host(reprise_stream* stream, void* destination,
+                                         const void* source, size_t bytes, reprise_error* error);
+
+// ---- Graphs of the caller's own work ----
+
+// Captures one graph per bucket, and replays the smallest that fits.
+typedef struct reprise_graph_manager reprise_graph_manager;
+
+// Enqueues the whole work of a bucket of `capacity` on `stream` (on a GPU by launches on
+// reprise_stream_native_handle): no allocation, no waiting. Called in the thread, and during the
+// call, of reprise_graph_manager_create, for each bucket once to warm up, if asked for, and once
+// under capture, and by reprise_graph_manager_run_eager. What differs between replays has to be
+// read from memory when the work runs. `stream` is the manager's, and not to be destroyed. Anything
+// but REPRISE_OK ends the capture, and is the error that the call returns, with the bucket's name
+// and the message in `error`.
+typedef reprise_code (*reprise_enqueue_fn)(void* context, reprise_stream* stream, int64_t capacity,
+                                           reprise_error* error);
+
+typedef struct reprise_graph_options {
+  size_t struct_size;
+  const int64_t* buckets;   // capacities, each at least 1, in any order
+  const char* name_prefix;  // NULL: "graph"; a bucket is "<prefix>/<capacity>"
+  size_t num_buckets;
+  // Run each bucket once before capturing it; by default true: drivers load some things at their
+  // first use.
+  uint64_t warm_up;
+} reprise_graph_options;
+
+// What was captured. `name` is valid as long as the handle that was asked.
+typedef struct reprise_bucket_info {
+  size_t struct_size;
+  const char* name;
+  int64_t capacity;
+  int32_t num_kernel_nodes;
+  int32_t num_other_nodes;
+  uint64_t capture_ns;    // capture, instantiation and upload
+  uint64_t device_bytes;  // that the driver took for it, as measured
+} reprise_bucket_info;
+
+// What a replay was. `graph` is valid as long as the manager's handle.
+typedef struct reprise_replay_report {
+  size_t struct_size;
+  const char* graph;
+  int64_t capacity;
+  int64_t padding;  // capacity - size
+} reprise_replay_report;
+
+reprise_code reprise_graph_options_init(reprise_graph_options* options, size_t struct_size,
+                                        reprise_error* error);
+// Captures every bucket, largest first. The stream belongs to the manager's thread from here on.
+// `context` must outlive the manager. Errors: `enqueue`'s, the capture's, with the bucket's name.
+reprise_code reprise_graph_manager_create(reprise_stream* stream,
+                                          const reprise_graph_options* options,
+                                          reprise_enqueue_fn enqueue, void* context,
+                                          reprise_graph_manager** manager, reprise_error* error);
+reprise_code reprise_graph_manager_destroy(reprise_graph_manager* manager);
+// Enqueues one replay of the smallest bucket that fits `size`, and does not wait for it. report:
+// may be NULL. Errors: OUT_OF_RANGE where none fits; INVALID_ARGUMENT below 1.
+reprise_code reprise_graph_manager_replay(reprise_graph_manager* manager, int64_t size,
+                                          reprise_replay_report* report, reprise_error* error);
+// The same work, enqueued piece by piece.
+reprise_code reprise_graph_manager_run_eager(reprise_graph_manager* manager, int64_t size,
+                                             reprise_replay_report* report, reprise_error* error);
+// 0: not a manager.
+size_t reprise_graph_manager_num_buckets(const reprise_graph_manager* manager);
+// By ascending capacity. Errors: OUT_OF_RANGE.
+reprise_code reprise_graph_manager_get_bucket(const reprise_graph_manager* manager, size_t index,
+                                              reprise_bucket_info* bucket, reprise_error* error);
+
+// ---- Engines ----
+
+// A model, its KV-cache pool and its captured graphs on one device.
+typedef struct reprise_engine reprise_engine;
+
+// stage "load" counts bytes, stage "capture" graphs. Called in the thread of reprise_engine_create.
+typedef void (*reprise_progress_fn)(void* context, const char* stage, const char* detail,
+                                    uint64_t done, uint64_t total);
+
+// engine/engine_options.h says more of each field. Fields of 64 bits that say "true" are 1 or 0.
+typedef struct reprise_engine_options {
+  size_t struct_size;
+  // The model: exactly one of the first two.
+  const char* directory;  // of Hugging Face: config.json and safetensors files
+  const char* preset;     // a published shape with random weights: "llama-3.1-8b"
+  uint64_t random_seed;   // of a preset's weights
+  const char* dtype;      // of compute: NULL or "auto" (the checkpoint's), "bf16", "f16", "f32"
+  const char* kv_dtype;   // NULL or "auto", "fp8_e4m3", "fp8_e5m2", or that of compute
+  const char* linear;     // NULL or "tuned", "row-major", "packed", "portable"
+  const char* attention_tree;     // text of a tree; NULL: the default one
+  uint64_t kv_cache_bytes;        // 0: what memory_fraction leaves; on the host 256 MiB
+  double memory_fraction;         // of the device's memory, in all
+  const int64_t* decode_buckets;  // rows; none: powers of two up to max_rows
+  const int64_t* mixed_buckets;   // query tokens; none: by device
+  size_t num_decode_buckets;
+  size_t num_mixed_buckets;
+  uint32_t block_size;             // tokens of a KV block
+  uint32_t max_rows;               // resident rows
+  uint32_t max_context_length;     // tokens of a row; 0: the model's limit
+  uint32_t pipeline_depth;         // step requests in flight, 1 to 8
+  uint32_t max_steps_per_request;  // 1 to 32
+  uint32_t min_shared_tokens;      // from which length on a shared prefix is read once; 0: never
+  uint32_t max_logit_rows;         // rows of a step that may return their logits
+  uint32_t max_prompt_logprobs;    // prompt tokens of a step whose likelihood may be asked for
+  uint64_t adjust_logits;          // true: penalties, logit bias, allowed tokens and min_tokens
+  uint64_t batch_invariant;        // true: a row's bits do not depend on its neighbours
+  uint64_t watchdog_timeout_ms;    // a step without a result for this long is a fault
+  reprise_progress_fn progress;    // NULL: none
+  void* progress_context;
+} reprise_engine_options;
+
+// Strings and arrays are valid as long as the engine's handle.
+typedef struct reprise_engine_info {
+  size_t struct_size;
+  // The model.
+  const char* model;
+  const char* architecture;
+  uint64_t vocab_size;
+  uint64_t hidden_size;
+  uint64_t num_layers;
+  uint64_t num_heads;
+  uint64_t num_kv_heads;
+  uint64_t head_dim;
+  const uint32_t* eos_token_ids;  // [num_eos_token_ids]
+  size_t num_eos_token_ids;
+  uint64_t tokens_are_bytes;  // 1: ids below 256 are bytes
+  // What runs.
+  const char* dtype;
+  const char* kv_dtype;
+  const char* linear;
+  // Limits of one step request.
+  uint32_t block_size;  // tokens of a KV block
+  uint32_t max_rows;    // resident, of all sessions together
+  uint32_t max_context_length;
+  uint32_t max_blocks_per_row;
+  uint32_t max_step_tokens;    // query tokens of a step
+  uint32_t max_prompt_tokens;  // of a step with chunks
+  uint32_t pipeline_depth;
+  uint32_t max_steps_per_request;
+  uint32_t min_shared_tokens;
+  uint32_t max_logit_rows;
+  uint32_t max_prompt_logprobs;
+  uint32_t max_stop_tokens;  // of a row
+  uint32_t max_logit_bias;   // of a row
+  uint32_t max_logprobs;     // of a row
+  // Bytes on the device.
+  uint64_t weights_bytes;
+  uint64_t kv_cache_bytes;
+  uint64_t workspace_bytes;
+  uint64_t graphs_bytes;  // the driver's share
+  // Graphs.
+  uint64_t num_decode_buckets;
+  uint64_t num_mixed_buckets;
+  uint64_t load_ns;
+  uint64_t capture_ns;
+} reprise_engine_info;
+
+typedef struct reprise_pool_info {
+  size_t struct_size;
+  uint32_t block_size;  // tokens
+  uint32_t num_blocks;  // usable ids are 1 .. num_blocks - 1
+  uint32_t free_blocks;
+  uint32_t reserved;
+  uint64_t bytes;
+} reprise_pool_info;
+
+typedef int32_t reprise_bucket_kind;
+enum {
+  REPRISE_BUCKET_DECODE = 0,  // one query token per row; capacity in rows
+  REPRISE_BUCKET_MIXED = 1    // steps with chunks; capacity in query tokens
+};
+
+reprise_code reprise_engine_options_init(reprise_engine_options* options, size_t struct_size,
+                                         reprise_error* error);
+// Loads the model, lays out memory, captures graphs. Errors: the model's and the options' own;
+// RESOURCE_EXHAUSTED with the budget in bytes.
+reprise_code reprise_engine_create(reprise_device* device, const reprise_engine_options* options,
+                                   reprise_engine** engine, reprise_error* error);
+reprise_code reprise_engine_destroy(reprise_engine* engine);
+reprise_code reprise_engine_get_info(const reprise_engine* engine, reprise_engine_info* info,
+                                     reprise_error* error);
+reprise_code reprise_engine_get_pool(const reprise_engine* engine, reprise_pool_info* pool,
+                                     reprise_error* error);
+// By ascending capacity. Errors: OUT_OF_RANGE.
+reprise_code reprise_engine_get_bucket(const reprise_engine* engine, reprise_bucket_kind kind,
+                                       size_t index, reprise_bucket_info* bucket,
+                                       reprise_error* error);
+// OK, or the fault after which every step is refused.
+reprise_code reprise_engine_check_health(const reprise_engine* engine, reprise_error* error);
+
+// ---- Sessions ----
+
+// Owns rows and KV blocks, and numbers its steps.
+typedef struct reprise_session reprise_session;
+
+// Zero is every field's default: as much as there is.
+typedef struct reprise_session_limits {
+  size_t struct_size;
+  uint32_t max_rows;
+  uint32_t max_blocks;
+} reprise_session_limits;
+
+typedef struct reprise_session_use {
+  size_t struct_size;
+  uint32_t num_rows;    // resident
+  uint32_t num_blocks;  // KV blocks
+  uint64_t num_steps;   // requests that were taken
+} reprise_session_use;
+
+// limits: NULL for none.
+reprise_code reprise_session_open(reprise_engine* engine, const reprise_session_limits* limits,
+                                  reprise_session** session, reprise_error* error);
+// Drops the session's rows and frees its blocks, after its steps in flight.
+reprise_code reprise_session_destroy(reprise_session* session);
+reprise_code reprise_session_get_use(const reprise_session* session, reprise_session_use* use,
+                                     reprise_error* error);
+// blocks: [count] ids out. Errors: RESOURCE_EXHAUSTED (asked, free), all or nothing;
+// INVALID_ARGUMENT for 0.
+reprise_code reprise_session_allocate_blocks(reprise_session* session, uint32_t count,
+                                             uint32_t* blocks, reprise_error* error);
+// All or nothing. Errors: PERMISSION_DENIED (not the session's), INVALID_ARGUMENT (named twice),
+// FAILED_PRECONDITION (a resident row's table names it).
+reprise_code reprise_session_free_blocks(reprise_session* session, const uint32_t* blocks,
+                                         size_t num_blocks, reprise_error* error);
+
+// ---- Step requests ----
+
+// What one step, or several in a row, is to do: filled in by the functions below, which copy what
+// they are given, and handed to reprise_session_step or reprise_session_submit any number of times.
+// Whatever order they were called in, within a step rows are dropped, blocks copied, rows added,
+// blocks appended, and then rows run: chunks, and rows that continue. engine/step_request.h says
+// more. What is said of rows and blocks is checked when the request is submitted, all of it before
+// anything changes.
+typedef struct reprise_step reprise_step;
+
+// How a row samples, and when it stops by itself. engine/sampling_params.h says more.
+typedef struct reprise_sampling {
+  size_t struct_size;
+  uint64_t seed;      // of the row's random numbers
+  float temperature;  // [0, inf); 0: greedy
+  float top_p;        // (0, 1]
+  float min_p;        // [0, 1]
+  float repetition_penalty;
+  float presence_penalty;
+  float frequency_penalty;
+  uint32_t top_k;                 // 0: all
+  uint32_t max_new_tokens;        // the row stops when it has sampled so many; 0: no such limit
+  uint32_t min_tokens;            // no stop token before so many
+  uint32_t num_logprobs;          // [0, 32] likeliest tokens to report
+  uint32_t stop_at_eos;           // 1: at the model's own stop tokens too
+  uint32_t return_logits;         // 1: all the model's logits
+  const uint32_t* stop_tokens;    // [num_stop_tokens]
+  const uint32_t* bias_tokens;    // [num_biases], each once
+  const float* biases;            // [num_biases] added to these tokens' logits
+  const uint8_t* allowed_tokens;  // a bit per token, bit t % 8 of byte t / 8; none: all
+  size_t num_stop_tokens;
+  size_t num_biases;
+  size_t num_allowed_bytes;  // 0, or (vocab_size + 7) / 8
+} reprise_sampling;
+
+// Zero is every field's default.
+typedef struct reprise_row_add {
+  size_t struct_size;
+  uint32_t row;                      // the caller's number, unique within its session
+  uint32_t context_length;           // tokens whose KV the blocks already hold
+  const reprise_sampling* sampling;  // NULL: greedy, no end
+  const uint32_t* blocks;            // [num_blocks] position p lies in blocks[p / block_size]
+  size_t num_blocks;
+  // For penalties: those context_length tokens, and from which position on tokens count as sampled.
+  const uint32_t* history;
+  size_t num_history;
+  uint64_t prompt_length;
+} reprise_row_add;
+
+// Zero is every field's default.
+typedef struct reprise_row_chunk {
+  size_t struct_size;
+  uint32_t row;
+  uint32_t sample;         // 1: a next token is sampled after the last of these
+  const uint32_t* tokens;  // [num_tokens] at the row's next positions
+  size_t num_tokens;
+  uint32_t prompt_logprobs;  // 1: report how likely each token but the first was
+  uint32_t has_next_token;   // 1: and `next_token`, behind the last
+  uint64_t next_token;
+} reprise_row_chunk;
+
+typedef int32_t reprise_step_mode;
+enum {
+  REPRISE_STEP_REPLAY = 0,  // one captured graph per step
+  REPRISE_STEP_EAGER = 1    // the same kernels launched one by one; the same bits
+};
+
+reprise_code reprise_sampling_init(reprise_sampling* sampling, size_t struct_size,
+                                   reprise_error* error);
+reprise_code reprise_step_create(reprise_step** step, reprise_error* error);
+reprise_code reprise_step_destroy(reprise_step* step);
+// As it was when it was made.
+reprise_code reprise_step_clear(reprise_step* step, reprise_error* error);
+reprise_code reprise_step_drop_row(reprise_step* step, uint32_t row, reprise_error* error);
+reprise_code reprise_step_copy_block(reprise_step* step, uint32_t source, uint32_t destination,
+                                     reprise_error* error);
+reprise_code reprise_step_add_row(reprise_step* step, const reprise_row_add* add,
+                                  reprise_error* error);
+reprise_code reprise_step_append_blocks(reprise_step* step, uint32_t row, const uint32_t* blocks,
+                                        size_t num_blocks, reprise_error* error);
+// Replaces the tokens that a row may sample; as reprise_sampling's allowed_tokens, none: all.
+reprise_code reprise_step_set_allowed_tokens(reprise_step* step, uint32_t row,
+                                             const uint8_t* allowed_tokens,
+                                             size_t num_allowed_bytes, reprise_error* error);
+// Rows whose tables begin with the same num_blocks blocks. group 0: of no group.
+reprise_code reprise_step_set_prefix_group(reprise_step* step, uint32_t group, uint32_t num_blocks,
+                                           const uint32_t* rows, size_t num_rows,
+                                           reprise_error* error);
+reprise_code reprise_step_run_chunk(reprise_step* step, const reprise_row_chunk* chunk,
+                                    reprise_error* error);
+// Runs a row's next token from its last sampled one.
+reprise_code reprise_step_continue_row(reprise_step* step, uint32_t row, reprise_error* error);
+// Continues every row of the session that can, in the order in which they were added.
+reprise_code reprise_step_continue_all(reprise_step* step, reprise_error* error);
+// Steps that the request runs, 1 to max_steps_per_request; rows that sample in the first continue.
+reprise_code reprise_step_set_num_steps(reprise_step* step, uint32_t num_steps,
+                                        reprise_error* error);
+reprise_code reprise_step_set_mode(reprise_step* step, reprise_step_mode mode,
+                                   reprise_error* error);
+// Whether a row with an entry that is wrong is refused alone, and named in the result.
+reprise_code reprise_step_set_isolate_bad_rows(reprise_step* step, uint32_t isolate,
+                                               reprise_error* error);
+
+// ---- Results ----
+
+typedef struct reprise_result reprise_result;
+
+typedef int32_t reprise_row_status;
+enum {
+  REPRISE_ROW_RAN = 0,
+  REPRISE_ROW_STOPPED = 1,  // had stopped in an earlier step and did nothing
+  REPRISE_ROW_PAUSED = 2    // had no room for its next token; in later steps of a request
+};
+
+typedef int32_t reprise_finish_reason;
+enum {
+  REPRISE_FINISH_NONE = 0,         // the row goes on
+  REPRISE_FINISH_STOP_TOKEN = 1,   // sampled one of its stop tokens
+  REPRISE_FINISH_LENGTH = 2,       // has sampled max_new_tokens
+  REPRISE_FINISH_NO_CANDIDATE = 3  // no token had a logit above minus infinity
+};
+
+// All of a result, as columns. Valid until the result is written again or destroyed.
+// engine/step_result.h says more.
+typedef struct reprise_result_view {
+  size_t struct_size;
+  uint64_t sequence;  // of the request in its session, from 1 on; 0: nothing was written yet
+  // Rows that ran, of all steps, one step after another: [num_rows].
+  size_t num_rows;
+  const uint32_t* row;
+  const reprise_row_status* status;
+  const uint8_t* sampled;          // 1: a token came out
+  const uint32_t* token;           // where sampled
+  const float* logprob;            // where sampled: under the model's own logits
+  const uint32_t* context_length;  // tokens in the row's KV after the step
+  const reprise_finish_reason* finish;
+  const uint32_t* rank;       // with num_logprobs: of `token`, 1 for the likeliest
+  const uint32_t* top_begin;  // with num_logprobs: the row's part of top_token
+  const uint32_t* top_count;
+  const uint8_t* has_logits;  // 1: its logits are the next row of `logits`
+  // Likeliest tokens: [num_top].
+  size_t num_top;
+  const uint32_t* top_token;
+  const float* top_logprob;
+  // Steps that ran: [num_steps].
+  size_t num_steps;
+  const uint32_t* step_num_rows;  // of `row`, behind those of the steps before it
+  const char* const* step_graph;  // "decode/8"
+  const uint8_t* step_replayed;   // 0: eager
+  const uint32_t* step_padding_rows;
+  const uint32_t* step_padding_tokens;
+  const uint64_t* step_device_ns;
+  // Likelihood of prompt tokens: [num_prompt].
+  size_t num_prompt;
+  const uint32_t* prompt_row;
+  const uint32_t* prompt_position;  // of the token, in the row's context
+  const float* prompt_logprob;
+  const uint32_t* prompt_rank;
+  const uint32_t* prompt_top_begin;
+  const uint32_t* prompt_top_count;
+  // [num_logit_rows, vocab_size]
+  size_t num_logit_rows;
+  const float* logits;
+  // Rows that were refused alone: [num_refused].
+  size_t num_refused;
+  const uint32_t* refused_row;
+  const reprise_code* refused_code;
+  const char* const* refused_message;
+  // Where the request's time went.
+  uint64_t validate_ns;  // checking and planning, on the host
+  uint64_t ring_ns;      // writing the request where the device reads it
+  uint64_t launch_ns;    // one graph launch per step
+  uint64_t device_ns;    // by the device's clock
+  uint64_t total_ns;     // submitted to seen
+} reprise_result_view;
+
+reprise_code reprise_result_create(reprise_result** result, reprise_error* error);
+reprise_code reprise_result_destroy(reprise_result* result);
+reprise_code reprise_result_get(const reprise_result* result, reprise_result_view* view,
+                                reprise_error* error);
+
+// ---- Running ----
+
+// Checks the request, launches one graph per step, and waits for the result. Threads that do so at
+// once take turns. Errors (nothing changed, and the request's number is not used): NOT_FOUND row;
+// FAILED_PRECONDITION row has nothing to continue from, context that the session has not written,
+// requests that were submitted are in flight; INVALID_ARGUMENT tokens, sampling, tables,
+// duplicates; PERMISSION_DENIED a block of another session; RESOURCE_EXHAUSTED rows; OUT_OF_RANGE
+// context, steps, tokens, counts. After a fault of the device: INTERNAL or DEADLINE_EXCEEDED, then
+// UNAVAILABLE.
+reprise_code reprise_session_step(reprise_session* session, const reprise_step* step,
+                                  reprise_result* result, reprise_error* error);
+// The same without waiting; up to pipeline_depth requests of an engine may be in flight. Errors,
+// too: RESOURCE_EXHAUSTED beyond that.
+reprise_code reprise_session_submit(reprise_session* session, const reprise_step* step,
+                                    uint64_t* ticket, reprise_error* error);
+// Waits for the oldest request in flight, which `ticket` must be. Errors: FAILED_PRECONDITION
+// (another one is); a fault of the device.
+reprise_code reprise_engine_wait(reprise_engine* engine, uint64_t ticket, reprise_result* result,
+                                 reprise_error* error);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+
+#endif  // REPRISE_H_
