@@ -36,6 +36,7 @@ constexpr char kExamples[] =
     "  reprise sessions list\n"
     "  reprise replay recordings/*.record\n"
     "  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k\n"
+    "  reprise compare before.json after.json\n"
     "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
     "  reprise tune attention --device cuda --out tree.json --journal tune.jsonl\n"
     "\n"
@@ -257,11 +258,11 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   root.require_subcommand(1);
   root.set_version_flag("--version", Version(commit),
                         "Print the version and the devices that this build knows");
-  const std::vector<Command> commands = {AddServeCommand(&root),  AddSchedCommand(&root),
-                                         AddRunCommand(&root),    AddHealthCommand(&root),
-                                         AddTopCommand(&root),    AddSessionsCommand(&root),
-                                         AddReplayCommand(&root), AddProfileCommand(&root),
-                                         AddBenchCommand(&root),  AddTuneCommand(&root)};
+  const std::vector<Command> commands = {
+      AddServeCommand(&root),  AddSchedCommand(&root),   AddRunCommand(&root),
+      AddHealthCommand(&root), AddTopCommand(&root),     AddSessionsCommand(&root),
+      AddReplayCommand(&root), AddProfileCommand(&root), AddCompareCommand(&root),
+      AddBenchCommand(&root),  AddTuneCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

@@ -171,6 +171,11 @@ class Commands:
                 out += [option, {"--device": "host"}.get(option, value)]
         self.run([*out, *self.recordings()])
 
+    def compare(self, words):
+        """Of a profile with itself, which shows no difference."""
+        options = [self.scratch / w if w.endswith(".json") else w for w in words[4:]]
+        self.run([self.program, "compare", self.profile_file(), self.profile_file(), *options])
+
     @staticmethod
     def bench_sizes(name, out):
         """Options of less work that `reprise bench <name>` has not been given."""
@@ -258,6 +263,9 @@ class Commands:
             return
         if words[1] == "replay":
             self.replay(words)
+            return
+        if words[1] == "compare":
+            self.compare(words)
             return
         smaller = self.smaller(words)
         if "--identities" in words:
@@ -411,7 +419,7 @@ def commands_of(source, document):
 
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "replay", "profile",
-                 "bench", "bench attention", "bench linear", "bench step", "tune",
+                 "compare", "bench", "bench attention", "bench linear", "bench step", "tune",
                  "tune attention"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout

@@ -47,6 +47,7 @@ class PointMeasurement {
       REPRISE_RETURN_IF_ERROR(measured_(2 * steps));
     }
     profile_.round_replay_ns.Add(replay_ns_.Percentile(50));
+    profile_.round_steps.push_back(iterations);
     const auto all = static_cast<double>(profile_.plain.replay_ns.count());
     const double before = all - iterations;
     profile_.mean_context = (profile_.mean_context * before + context_) / all;

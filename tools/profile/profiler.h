@@ -68,6 +68,8 @@ struct PointProfile {
   models::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
   Samples round_replay_ns;  // by round: the median of its plain steps
+  // By round: its steps of either kind. Samples of all rounds lie one after the other.
+  std::vector<uint32_t> round_steps;
   // Read at the end of every window; empty where the platform does not report it.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile/report.h"
 
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +105,17 @@ nlohmann::json TimesToJson(const StepTimes& times) {
           {"launch_us", times.launch_ns.ToJson(kNsToUs)}};
 }
 
+// Whole nanoseconds, in an array for each round.
+nlohmann::json SamplesToJson(const Samples& ns, const PointProfile& point) {
+  nlohmann::json rounds = nlohmann::json::array();
+  auto next = ns.values().begin();
+  for (const uint32_t steps : point.round_steps) {
+    nlohmann::json& round = rounds.emplace_back(nlohmann::json::array());
+    for (uint32_t i = 0; i < steps; ++i) round.push_back(std::llround(*next++));
+  }
+  return rounds;
+}
+
 nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& context) {
   const int64_t num_layers = context.num_layers;
   const double stamp = context.StampCostNs();
@@ -120,6 +132,7 @@ nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& contex
                    {"shape", std::move(shape)},
                    {"calls", op.count},
                    {"stamped_us", op.stamped_ns.ToJson(kNsToUs)},
+                   {"samples_ns", SamplesToJson(op.stamped_ns, point)},
                    {"net_us", net_us},
                    {"share", Share(net_us, net_sum * kNsToUs)},
                    {"net_per_call_us", net_us / op.count},
@@ -210,6 +223,10 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
             {"total", point.bytes.total()}}},
           {"bytes_per_s", point.BytesPerSecond()},
           {"share_of_read_bandwidth", Share(point.BytesPerSecond(), context.bandwidth.best_read())},
+          {"samples_ns",
+           {{"replay", SamplesToJson(point.plain.replay_ns, point)},
+            {"device", SamplesToJson(point.plain.device_ns, point)},
+            {"launch", SamplesToJson(point.plain.launch_ns, point)}}},
           {"ops", OpsToJson(point, context)},
           {"stamped_span_us", point.kernels.span_ns().ToJson(kNsToUs)},
           {"net_sum_us", point.kernels.NetSumNs(context.StampCostNs()) * kNsToUs},
