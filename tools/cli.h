@@ -63,6 +63,7 @@ Command AddTopCommand(CLI::App* root);
 Command AddSessionsCommand(CLI::App* root);
 Command AddReplayCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
+Command AddReportCommand(CLI::App* root);
 Command AddCompareCommand(CLI::App* root);
 Command AddBenchCommand(CLI::App* root);
 Command AddTuneCommand(CLI::App* root);

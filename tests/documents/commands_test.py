@@ -210,6 +210,8 @@ class Commands:
                 out += [word, value]
             elif word == "--profile":
                 out += [word, self.profile_file()]
+            elif word == "--assert":
+                out += [word, re.sub(r"\d+@\w+", "2@64", value)]
             elif word in ("--out", "--journal", "--access-log", "--record"):
                 out += [word, str(self.scratch / value)]
             elif word in ("--max-rows", "--budget"):
@@ -266,6 +268,9 @@ class Commands:
             return
         if words[1] == "compare":
             self.compare(words)
+            return
+        if words[1] == "report":
+            self.run([self.program, "report", self.profile_file(), *words[3:]])
             return
         smaller = self.smaller(words)
         if "--identities" in words:
@@ -419,8 +424,8 @@ def commands_of(source, document):
 
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "replay", "profile",
-                 "compare", "bench", "bench attention", "bench linear", "bench step", "tune",
-                 "tune attention"):  # fmt: skip
+                 "report", "compare", "bench", "bench attention", "bench linear", "bench step",
+                 "tune", "tune attention"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

@@ -93,6 +93,9 @@ class Profiler {
 
   // Captures the profiled graphs of all points.
   absl::Status Prepare(const ProfileOptions& options);
+  // The kernels of a step of so many rows, in the order of their first launch. After Prepare.
+  // Errors: the engine's.
+  absl::StatusOr<std::vector<graphs::ProfiledLaunch>> KernelsOf(uint32_t rows);
   // Adds a round to the point that `profile` names (rows, context), in a session of its own. After
   // an error `profile` is as it was. Errors: the engine's, those of `measured`.
   absl::Status Measure(const ProfileOptions& options, uint32_t round, const MeasuredSteps& measured,
