@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/bench_flags.h"
-#include "tools/bench/report_parts.h"
 #include "tools/cli.h"
 #include "tools/console.h"
 #include "tools/device_flags.h"
@@ -22,6 +21,7 @@
 #include "tools/profile/export_flags.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
+#include "tools/profile/report_parts.h"
 #include "tools/profile/telemetry.h"
 #include "tools/record.h"
 #include "tools/signals.h"
@@ -244,8 +244,7 @@ void AddAssertOption(CLI::App* app, ProfileFlags* flags) {
            }
          },
          "A bound, such as 'p99(32@512)<5ms' or 'gap<10us': exit code 1 where it does not hold; "
-         "may "
-         "be given several times")
+         "may be given several times")
       ->type_name("BOUND")
       ->allow_extra_args(false);
 }

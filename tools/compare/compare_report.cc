@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/bench/report_parts.h"
+#include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/text_width.h"
 #include "tools/units.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "tools/bench/report_parts.h"
+#include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
