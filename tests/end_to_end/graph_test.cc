@@ -43,6 +43,7 @@ TEST_F(GraphProgram, ListsAndDumpsWhatWasCaptured) {
   EXPECT_EQ(list.Wait(), 0) << list.stderr_text();
   for (const char* name : {"decode/1 ", "decode/8 ", "mixed/16 "})
     EXPECT_THAT(list.stdout_text(), HasSubstr(name));
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph_list"), Written("list.json")), IsEmpty());
   const json graphs = Written("list.json")["engine"]["graphs"];
   for (const json& graph : graphs) {
     const std::string name = graph["name"];
@@ -70,6 +71,7 @@ TEST_F(GraphProgram, DiffTellsByItsExitCode) {
   EXPECT_THAT(same.stdout_text(), HasSubstr("every node is the same"));
   Program files({"graph", "diff", File("1.json"), File("8.json"), "--json", File("diff.json")});
   EXPECT_EQ(files.Wait(), 1);
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph_diff"), Written("diff.json")), IsEmpty());
   EXPECT_THAT(files.stderr_text(), HasSubstr(" nodes differ\n"));
   EXPECT_THAT(files.stdout_text(), HasSubstr("grid "));
   Program buckets(Arguments("diff", {"decode/1", "decode/8", "--json", File("again.json")}));
