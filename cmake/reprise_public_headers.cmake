@@ -19,6 +19,7 @@ set(REPRISE_PUBLIC_HEADERS
     engine/step_request.h
     engine/step_result.h
     graphs/graph_manager.h
+    graphs/graph_nodes.h
     graphs/profiled_graphs.h
     kernels/step/finish_reason.h
     kernels/step/step_limits.h

@@ -67,6 +67,7 @@ class DecodeEngine::Impl {
   absl::Status Step(const StepRequest& request, StepGraphs::Form form, StepResult* result);
   absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
+  absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
 
  private:
   absl::Status RefuseFault() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -543,6 +544,12 @@ absl::Status DecodeEngine::Impl::ReadStamps(uint32_t rows, StepStamps* stamps) {
   return parts_->graphs->ReadStamps(rows, &parts_->state->plan.counts->begin_ns, stamps);
 }
 
+absl::StatusOr<std::vector<graphs::GraphNode>> DecodeEngine::Impl::ListNodes(
+    std::string_view graph) {
+  absl::MutexLock lock(&mutex_);
+  return parts_->graphs->ListNodes(graph);
+}
+
 // ---- the public face ----
 
 DecodeEngine::DecodeEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -654,6 +661,9 @@ absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result
 }
 absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {
   return engine_.impl_->ReadStamps(rows, stamps);
+}
+absl::StatusOr<std::vector<graphs::GraphNode>> EngineProfiler::ListNodes(std::string_view graph) {
+  return engine_.impl_->ListNodes(graph);
 }
 
 }  // namespace reprise::engine

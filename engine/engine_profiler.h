@@ -15,11 +15,15 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "engine/step_stamps.h"
+#include "graphs/graph_nodes.h"
 
 namespace reprise::engine {
 
@@ -43,6 +47,9 @@ class EngineProfiler {
   // The stamps of the last step if it was a profiled one of so many rows. Waits for the device.
   // Errors: FailedPrecondition while steps are in flight, or without that graph.
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
+  // The nodes of one of the engine's own graphs, which EngineInfo names: "decode/8". Needs no
+  // Capture and launches nothing. Errors: NotFound lists the names.
+  absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
 
  private:
   DecodeEngine& engine_;

@@ -2,70 +2,20 @@
 #include "graphs/profiled_graphs.h"
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "graphs/forwarding_stream.h"
+#include "graphs/graph_nodes.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::graphs {
 namespace {
 
-ProfiledLaunch Describe(const runtime::Kernel& kernel, const runtime::LaunchLabel& label) {
-  const bool has_shape = label.rows != 0 || label.columns != 0;
-  return {.kernel = std::string(kernel.name),
-          .op = std::string(label.op.empty() ? kernel.name : label.op),
-          .shape = has_shape ? absl::StrCat(label.rows, "x", label.columns) : ""};
+ProfiledLaunch LaunchOf(GraphNode node) {
+  return {
+      .kernel = std::move(node.kernel), .op = std::move(node.op), .shape = std::move(node.shape)};
 }
-
-// A stream in front of another one. What is not a launch goes through as it is.
-class ForwardingStream : public runtime::Stream {
- public:
-  explicit ForwardingStream(runtime::Stream& stream) : stream_(stream) {}
-  absl::Status EnqueueHost(std::function<void()> work) override {
-    return stream_.EnqueueHost(std::move(work));
-  }
-  absl::Status CopyToDevice(void* dst, const void* src, size_t bytes) override {
-    return stream_.CopyToDevice(dst, src, bytes);
-  }
-  absl::Status CopyToHost(void* dst, const void* src, size_t bytes) override {
-    return stream_.CopyToHost(dst, src, bytes);
-  }
-  absl::Status Fill(void* dst, unsigned char value, size_t bytes) override {
-    return stream_.Fill(dst, value, bytes);
-  }
-  absl::Status Synchronize() override { return stream_.Synchronize(); }
-  absl::Status Query() override { return stream_.Query(); }
-  bool WaitUntil(const std::function<bool()>& done,
-                 std::chrono::steady_clock::time_point deadline) override {
-    return stream_.WaitUntil(done, deadline);
-  }
-  absl::Status BeginCapture() override { return stream_.BeginCapture(); }
-  absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> EndCapture() override {
-    return stream_.EndCapture();
-  }
-  void AbortCapture() override { stream_.AbortCapture(); }
-  void* native_handle() const override { return stream_.native_handle(); }
-
- protected:
-  runtime::Stream& stream_;
-};
-
-// Launches nothing: writes down what would be launched.
-class ListingStream final : public ForwardingStream {
- public:
-  ListingStream(runtime::Stream& stream, std::vector<ProfiledLaunch>& launches)
-      : ForwardingStream(stream), launches_(launches) {}
-  absl::Status Launch(const runtime::Kernel& kernel, const runtime::LaunchShape& shape, const void*,
-                      size_t) override {
-    launches_.push_back(Describe(kernel, shape.label));
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<ProfiledLaunch>& launches_;
-};
 
 // Launch number i is followed by a stamp into stamps[i].
 class StampingStream final : public ForwardingStream {
@@ -111,8 +61,10 @@ absl::StatusOr<std::unique_ptr<ProfiledGraphs>> ProfiledGraphs::Create(runtime::
   size_t most = 1;
   for (const Bucket& bucket : table.buckets()) {
     std::vector<ProfiledLaunch>& launches = profiled->launches_[static_cast<size_t>(bucket.index)];
-    ListingStream listing(stream, launches);
-    REPRISE_RETURN_IF_ERROR(enqueue(listing, bucket));
+    REPRISE_ASSIGN_OR_RETURN(std::vector<GraphNode> nodes, ListNodes(stream, bucket, enqueue));
+    for (GraphNode& node : nodes) {
+      if (node.kind == GraphNode::Kind::kKernel) launches.push_back(LaunchOf(std::move(node)));
+    }
     most = std::max(most, launches.size());
   }
   REPRISE_ASSIGN_OR_RETURN(profiled->stamps_,

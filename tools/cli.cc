@@ -36,6 +36,8 @@ constexpr char kExamples[] =
     "  reprise sessions list\n"
     "  reprise replay recordings/*.record\n"
     "  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k\n"
+    "  reprise compare before.json after.json\n"
+    "  reprise graph list --model examples/byte-llama\n"
     "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
     "  reprise tune attention --device cuda --out tree.json --journal tune.jsonl\n"
     "\n"
@@ -233,6 +235,15 @@ void NameOptionGroup(CLI::App* app, const std::string& heading) {
   }
 }
 
+Command CommandOf(CLI::App* app, std::vector<Command> subcommands) {
+  return {app, [app, subcommands = std::move(subcommands)](const Invocation& invocation) {
+            for (const Command& command : subcommands)
+              if (command.app->parsed()) return command.run(invocation);
+            invocation.console->Print(app->help("reprise"));
+            return absl::OkStatus();
+          }};
+}
+
 absl::Status InterruptedError(int signal) {
   absl::Status status =
       absl::CancelledError(absl::StrCat("stopped by ", std::string(NameOfSignal(signal))));
@@ -257,11 +268,12 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   root.require_subcommand(1);
   root.set_version_flag("--version", Version(commit),
                         "Print the version and the devices that this build knows");
-  const std::vector<Command> commands = {AddServeCommand(&root),  AddSchedCommand(&root),
-                                         AddRunCommand(&root),    AddHealthCommand(&root),
-                                         AddTopCommand(&root),    AddSessionsCommand(&root),
-                                         AddReplayCommand(&root), AddProfileCommand(&root),
-                                         AddBenchCommand(&root),  AddTuneCommand(&root)};
+  const std::vector<Command> commands = {
+      AddServeCommand(&root),   AddSchedCommand(&root),   AddRunCommand(&root),
+      AddHealthCommand(&root),  AddTopCommand(&root),     AddSessionsCommand(&root),
+      AddReplayCommand(&root),  AddProfileCommand(&root), AddReportCommand(&root),
+      AddCompareCommand(&root), AddGraphCommand(&root),   AddBenchCommand(&root),
+      AddTuneCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

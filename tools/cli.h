@@ -50,6 +50,9 @@ struct Command {
   std::function<absl::Status(const Invocation&)> run;
 };
 
+// A command that has subcommands alone: runs the one that was named, else shows its help.
+Command CommandOf(CLI::App* app, std::vector<Command> subcommands);
+
 // The usage error of an option whose value was refused: `status` says got and allowed. What it says
 // it is about, the option's name says already.
 CLI::ValidationError OptionError(const std::string& option, const absl::Status& status);
@@ -63,6 +66,9 @@ Command AddTopCommand(CLI::App* root);
 Command AddSessionsCommand(CLI::App* root);
 Command AddReplayCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
+Command AddReportCommand(CLI::App* root);
+Command AddCompareCommand(CLI::App* root);
+Command AddGraphCommand(CLI::App* root);
 Command AddBenchCommand(CLI::App* root);
 Command AddTuneCommand(CLI::App* root);
 

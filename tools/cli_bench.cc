@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise bench`: times one part of decoding alone. What can be timed has a file of its own,
 // cli_bench_<name>.cc.
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "tools/cli.h"
-#include "tools/console.h"
 
 namespace reprise::tools {
 namespace {
@@ -24,14 +19,8 @@ constexpr char kExamples[] =
 Command AddBenchCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("bench", "Time one part of decoding alone");
   app->footer(kExamples);
-  std::vector<Command> commands = {AddBenchAttentionCommand(app), AddBenchLinearCommand(app),
-                                   AddBenchStepCommand(app)};
-  return {app, [app, commands = std::move(commands)](const Invocation& invocation) {
-            for (const Command& command : commands)
-              if (command.app->parsed()) return command.run(invocation);
-            invocation.console->Print(app->help("reprise"));
-            return absl::OkStatus();
-          }};
+  return CommandOf(
+      app, {AddBenchAttentionCommand(app), AddBenchLinearCommand(app), AddBenchStepCommand(app)});
 }
 
 }  // namespace reprise::tools

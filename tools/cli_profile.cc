@@ -11,15 +11,17 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/bench_flags.h"
-#include "tools/bench/report_parts.h"
 #include "tools/cli.h"
 #include "tools/console.h"
 #include "tools/device_flags.h"
 #include "tools/engine_flags.h"
+#include "tools/profile/assertion.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/decode_points.h"
+#include "tools/profile/export_flags.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
+#include "tools/profile/report_parts.h"
 #include "tools/profile/telemetry.h"
 #include "tools/record.h"
 #include "tools/signals.h"
@@ -32,20 +34,58 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  reprise profile --model examples/byte-llama --rows 1,8 --contexts 128,1k\n"
     "  reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k "
-    "--json profile.json\n"
+    "--json profile.json --html profile.html\n"
+    "  reprise profile --model examples/byte-llama --rows 8 --contexts 128 --assert "
+    "'p99(8@128)<1s' --assert 'gap<1ms'\n"
     "\n"
-    "docs/profile.md says what each number is; docs/profile.schema.json describes the JSON.";
+    "Exit codes: 0 done, 1 failed or an assertion does not hold, 2 wrong usage. docs/profile.md "
+    "says what each number is and what can be asserted; docs/profile.schema.json describes the "
+    "JSON.";
 
 struct ProfileFlags {
   EngineFlags engine;
   ProfileOptions profile;
   uint64_t bandwidth_bytes = 0;  // 0: by device
+  std::vector<Assertion> assertions;
   std::string json_file;
+  ExportFlags exports;
 };
 
 absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
   REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, 1, 1u << 30));
   return std::vector<uint32_t>(values.begin(), values.end());
+}
+
+// Kernels are known once the graphs are captured; nothing has been measured then.
+absl::Status CheckKernels(const ProfileFlags& flags, Profiler* profiler) {
+  for (const Assertion& assertion : flags.assertions) {
+    std::vector<std::string> kernels;
+    for (const uint32_t rows : flags.profile.rows) {
+      if (assertion.point && assertion.point->rows != rows) continue;
+      REPRISE_ASSIGN_OR_RETURN(const auto launches, profiler->KernelsOf(rows));
+      for (const graphs::ProfiledLaunch& launch : launches) {
+        if (std::count(kernels.begin(), kernels.end(), NameOf(launch)) == 0)
+          kernels.push_back(NameOf(launch));
+      }
+    }
+    const absl::Status known = CheckKernel(assertion, kernels);
+    if (!known.ok()) return UsageError(std::string(known.message()));
+  }
+  return absl::OkStatus();
+}
+
+// Says which assertions do not hold, a line for each. Errors: FailedPrecondition when any does not.
+absl::Status ReportAssertions(const std::vector<AssertedValue>& values, Console* console) {
+  console->Print(AssertionsText(values, console->width()));
+  size_t broken = 0;
+  for (const AssertedValue& value : values) {
+    if (value.holds) continue;
+    ++broken;
+    console->Note(absl::StrCat("reprise profile: ", BrokenText(value)));
+  }
+  if (broken == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(broken, " of ", values.size(), " assertions do not hold"));
 }
 
 nlohmann::json ProfileToJson(const ProfileFlags& flags, const LoadedEngine& loaded,
@@ -143,11 +183,13 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
       .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
       .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
       .num_layers = info.model.num_layers,
+      .weight_bytes = static_cast<double>(runtime::SizeOf(info.dtype)),
       .width = console->width(),
       .bandwidth = {},
       .stamp_cost_ns = {}};
   Profiler profiler(loaded.engine.get(), telemetry.ok() ? telemetry->get() : nullptr);
   REPRISE_RETURN_IF_ERROR(profiler.Prepare(flags.profile));
+  REPRISE_RETURN_IF_ERROR(CheckKernels(flags, &profiler));
   REPRISE_RETURN_IF_ERROR(MeasureDevice(flags, loaded, console, &context));
   console->Print(ProfileHeader(context));
   interrupt->Arm();
@@ -159,8 +201,15 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
   PrintPoints(points, context, console);
   nlohmann::json json = ProfileToJson(flags, loaded, context, points, invocation);
   if (!status.ok()) json["error"] = std::string(status.message());
-  const absl::Status written = WriteRecord(flags.json_file, json, console);
-  return status.ok() ? written : status;
+  // Of a run that ended early nothing is asserted: it has failed already.
+  const std::vector<AssertedValue> asserted =
+      status.ok() ? Evaluate(flags.assertions, points, context) : std::vector<AssertedValue>();
+  json["assertions"] = AssertionsToJson(asserted);
+  absl::Status written = WriteRecord(flags.json_file, json, console);
+  written.Update(WriteExports(flags.exports, json, console));
+  if (!status.ok()) return status;
+  REPRISE_RETURN_IF_ERROR(written);
+  return ReportAssertions(asserted, console);
 }
 
 absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
@@ -170,13 +219,34 @@ absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
         "--poison: a profile needs contexts of numbers, and this mode fills them with NaN; "
         "allowed: no --poison");
   }
+  for (const Assertion& assertion : flags.assertions) {
+    const absl::Status measured = CheckPoint(assertion, PointsOf(flags.profile));
+    if (!measured.ok()) return UsageError(std::string(measured.message()));
+  }
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareExports(flags.exports, flags.json_file, invocation.console));
   REPRISE_RETURN_IF_ERROR(FitPool(PointsOf(flags.profile), &flags.engine));
   flags.profile.rounds = std::min(flags.profile.rounds, flags.profile.iterations);
   flags.engine.diagnostics.random_kv_cache = true;
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
   return MeasureAll(flags, loaded, invocation, &interrupt);
+}
+
+void AddAssertOption(CLI::App* app, ProfileFlags* flags) {
+  app->add_option_function<std::vector<std::string>>(
+         "--assert",
+         [flags](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             absl::StatusOr<Assertion> assertion = ParseAssertion(text);
+             if (!assertion.ok()) throw OptionError("--assert", assertion.status());
+             flags->assertions.push_back(*std::move(assertion));
+           }
+         },
+         "A bound, such as 'p99(32@512)<5ms' or 'gap<10us': exit code 1 where it does not hold; "
+         "may be given several times")
+      ->type_name("BOUND")
+      ->allow_extra_args(false);
 }
 
 void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
@@ -197,9 +267,11 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
       [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 20); }, "N", "16",
       "Steps before them, in every round");
   AddBandwidthOption(app, &flags->bandwidth_bytes);
+  AddAssertOption(app, flags);
   app->add_option("--json", flags->json_file,
                   "Write all figures to this file too; -: to stdout, and text to stderr")
       ->type_name("FILE");
+  AddExportOptions(app, &flags->exports);
   NameOptionGroup(app, "Measuring");
 }
 

@@ -192,13 +192,7 @@ Command AddEvictCommand(CLI::App* sessions) {
 Command AddSessionsCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("sessions", "List the sessions of a server, or evict one");
   app->footer(kExamples);
-  std::vector<Command> commands = {AddListCommand(app), AddEvictCommand(app)};
-  return {app, [app, commands = std::move(commands)](const Invocation& invocation) {
-            for (const Command& command : commands)
-              if (command.app->parsed()) return command.run(invocation);
-            invocation.console->Print(app->help("reprise"));
-            return absl::OkStatus();
-          }};
+  return CommandOf(app, {AddListCommand(app), AddEvictCommand(app)});
 }
 
 }  // namespace reprise::tools

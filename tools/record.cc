@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -28,8 +29,37 @@ absl::Status CannotWrite(const std::string& path) {
 }
 
 // Replaces what is not UTF-8: an argument can be any bytes.
+std::string Text(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool IsListOfNumbers(const nlohmann::json& json) {
+  return json.is_array() && std::all_of(json.begin(), json.end(), [](const nlohmann::json& item) {
+           return item.is_number();
+         });
+}
+
+// A line for every value, but one for a list of numbers: there are thousands of samples.
+void Append(const nlohmann::json& json, size_t indent, std::string* out) {
+  if (!json.is_structured() || json.empty() || IsListOfNumbers(json)) {
+    absl::StrAppend(out, Text(json));
+    return;
+  }
+  const char* separator = "";
+  absl::StrAppend(out, json.is_object() ? "{" : "[");
+  for (const auto& [name, value] : json.items()) {
+    absl::StrAppend(out, separator, "\n", std::string(indent + 2, ' '));
+    if (json.is_object()) absl::StrAppend(out, Text(name), ": ");
+    Append(value, indent + 2, out);
+    separator = ",";
+  }
+  absl::StrAppend(out, "\n", std::string(indent, ' '), json.is_object() ? "}" : "]");
+}
+
 std::string Dump(const nlohmann::json& json) {
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  std::string text;
+  Append(json, 0, &text);
+  return text + "\n";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #define REPRISE_TOOLS_SAMPLES_H_
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "nlohmann/json.hpp"
@@ -24,6 +25,8 @@ class Samples {
   // Nearest-rank percentile, percent in (0, 100]: the smallest value that at least that share of
   // all values does not exceed. 0 when empty.
   double Percentile(double percent) const;
+  // In the order in which they were added.
+  std::span<const double> values() const { return values_; }
 
   // {"count", "mean", "p50", "p90", "p99"}, every value multiplied by `scale`; null when empty.
   nlohmann::json ToJson(double scale) const;

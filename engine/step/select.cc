@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
 
@@ -56,6 +58,23 @@ absl::StatusOr<std::unique_ptr<StepGraphs>> StepGraphs::Capture(runtime::Stream&
                                                   .name_prefix = "decode",
                                                   .progress = Forward(progress, before, total)}));
   return g;
+}
+
+absl::StatusOr<std::vector<graphs::GraphNode>> StepGraphs::ListNodes(std::string_view graph) const {
+  std::vector<std::string> names;
+  for (const bool mixed : {false, true}) {
+    for (const graphs::CapturedBucket& captured : mixed ? mixed_buckets() : decode_buckets()) {
+      names.push_back(captured.bucket.name);
+      if (captured.bucket.name != graph) continue;
+      return graphs::ListNodes(
+          stream_, captured.bucket,
+          [this, mixed](runtime::Stream& stream, const graphs::Bucket& bucket) {
+            return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, mixed));
+          });
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("graph: got \"", std::string(graph),
+                                          "\", allowed: ", absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +20,7 @@
 #include "engine/step_program.h"
 #include "engine/step_stamps.h"
 #include "graphs/graph_manager.h"
+#include "graphs/graph_nodes.h"
 #include "graphs/profiled_graphs.h"
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
@@ -52,6 +55,9 @@ class StepGraphs {
   absl::StatusOr<Target> Pick(const LaunchTotals& launch, Form form);
   // The plain graphs for so many rows of one query token. Errors: OutOfRange likewise.
   absl::StatusOr<Target> PickSingle(int64_t rows);
+
+  // The nodes of a plain graph, by its name. Errors: NotFound lists the names.
+  absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph) const;
 
   std::span<const graphs::CapturedBucket> decode_buckets() const { return decode_->captured(); }
   std::span<const graphs::CapturedBucket> mixed_buckets() const { return mixed_->captured(); }

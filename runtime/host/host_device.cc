@@ -89,9 +89,9 @@ class HostDevice final : public Device {
   void FreeMapped(const MappedPointers& pointers) override { std::free(pointers.host); }
   absl::StatusOr<size_t> FreeBytes() const override { return ReadMemoryBytes("MemAvailable"); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
-    return CreateHostStream(
-        properties_, *executor_,
-        {.max_us = delays_.max_us, .seed = delays_.seed + num_streams_.fetch_add(1)});
+    TestDelays delays = delays_;
+    delays.seed += num_streams_.fetch_add(1);
+    return CreateHostStream(properties_, *executor_, delays);
   }
   absl::StatusOr<std::unique_ptr<Stream>> WrapStream(void*) override {
     return absl::UnimplementedError(
@@ -156,6 +156,10 @@ absl::Status CheckOptions(const DeviceOptions& options, const TestDelays& delays
   if (delays.max_us < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("host device: the delays' max_us is ", delays.max_us, "; allowed: 0 or more"));
+  }
+  if (delays.slow_us < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("host device: the delays' slow_us is ",
+                                                   delays.slow_us, "; allowed: 0 or more"));
   }
   return absl::OkStatus();
 }

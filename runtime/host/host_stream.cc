@@ -113,7 +113,7 @@ class HostStream final : public Stream {
              HostScratch scratch)
       : properties_(properties),
         executor_(executor),
-        max_delay_us_(delays.max_us),
+        delays_(delays),
         random_(delays.seed),
         scratch_(std::move(scratch)) {}
   ~HostStream() override {
@@ -197,7 +197,7 @@ class HostStream final : public Stream {
   absl::Status fault_ ABSL_GUARDED_BY(fault_mutex_);
 
   // The stream's thread alone:
-  const int max_delay_us_;
+  const TestDelays delays_;
   std::mt19937_64 random_;
   HostScratch scratch_;
   std::thread thread_;
@@ -347,10 +347,16 @@ absl::Status HostStream::Execute(const KernelWork& work) {
                     .shape = work.shape,
                     .args = work.args.data(),
                     .order_seed = 0};
-  if (max_delay_us_ > 0) {
-    const uint64_t delay_us = random_() % static_cast<uint64_t>(max_delay_us_);
+  if (delays_.max_us > 0) {
+    const uint64_t delay_us = random_() % static_cast<uint64_t>(delays_.max_us);
     if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
     launch.order_seed = random_() | 1;
+  }
+  if (delays_.slow_us > 0 && launch.name == delays_.slow_kernel) {
+    // Awake, since a sleep of microseconds may last ten times as long.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(delays_.slow_us);
+    while (std::chrono::steady_clock::now() < end) {
+    }
   }
   return executor_.Run(launch, scratch_);
 }

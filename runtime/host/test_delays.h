@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // TestDelays: how tests make the host device's kernels start late and their blocks in another
-// order, so that bugs of ordering show without a GPU. CreateHostDevice (host_device.h) takes them;
-// no option of a Device, no flag and no environment variable leads here.
+// order, so that bugs of ordering show without a GPU, and one kernel slow, so that tools that
+// measure have something to find. CreateHostDevice (host_device.h) takes them; no option of a
+// Device, no flag and no environment variable leads here.
 #ifndef REPRISE_RUNTIME_HOST_TEST_DELAYS_H_
 #define REPRISE_RUNTIME_HOST_TEST_DELAYS_H_
 
 #include <cstdint>
+#include <string_view>
 
 namespace reprise::runtime {
 
@@ -14,6 +16,9 @@ struct TestDelays {
   // the kernel's blocks start in a pseudo-random order. 0: neither. 1: the order alone.
   int max_us = 0;
   uint64_t seed = 1;  // picks both; the streams of a device count on from it
+  // Every launch of the kernel of this name takes so much longer, to the microsecond. 0: none does.
+  std::string_view slow_kernel = {};  // static storage
+  int slow_us = 0;
 };
 
 }  // namespace reprise::runtime

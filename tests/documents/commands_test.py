@@ -175,6 +175,21 @@ class Commands:
                 out += [option, {"--device": "host"}.get(option, value)]
         self.run([*out, *self.recordings()])
 
+    def graph_diff(self, words):
+        """Of two graphs that differ, or of a file with itself."""
+        if "--model" in words:
+            self.run(self.smaller(words), expected=1)
+            return
+        graph = str(self.scratch / "dumped.json")
+        words = ["--model", "examples/byte-llama", "--device", "host", "--graph", "decode/1"]
+        self.run([self.program, "graph", "dump", *words, "--json", graph])
+        self.run([self.program, "graph", "diff", graph, graph])
+
+    def compare(self, words):
+        """Of a profile with itself, which shows no difference."""
+        options = [self.scratch / w if w.endswith(".json") else w for w in words[4:]]
+        self.run([self.program, "compare", self.profile_file(), self.profile_file(), *options])
+
     @staticmethod
     def bench_sizes(name, out):
         """Options of less work that `reprise bench <name>` has not been given."""
@@ -193,7 +208,7 @@ class Commands:
     def smaller(self, words):
         """The same command with less work."""
         command = words[1]
-        i = 3 if command in ("bench", "tune", "sessions") else 2
+        i = 3 if command in ("bench", "graph", "tune", "sessions") else 2
         out = [self.program, *words[1:i]]
         while i < len(words):
             word = words[i]
@@ -209,6 +224,8 @@ class Commands:
                 out += [word, value]
             elif word == "--profile":
                 out += [word, self.profile_file()]
+            elif word == "--assert":
+                out += [word, re.sub(r"\d+@\w+", "2@64", value)]
             elif word in ("--out", "--journal", "--access-log", "--record"):
                 out += [word, str(self.scratch / value)]
             elif word in ("--max-rows", "--budget"):
@@ -248,13 +265,15 @@ class Commands:
                 out += [] if option in out else [option, value]
             if "--model" not in out and "--heads" not in out:
                 out += ["--model", "examples/byte-llama"]
-        if command in ("run", "serve", "profile", "bench", "tune") and "--device" not in out:
+        loads = ("run", "serve", "profile", "graph", "bench", "tune")
+        if command in loads and "--device" not in out:
             out += ["--device", "host"]
         return out
 
     def reprise(self, words):
         names = [word for word in words[1:] if not word.startswith("-")]
-        if words[1:2] == ["help"] or len(words) <= 2:
+        is_name = len(words) <= 2 or (words[1] == "graph" and len(words) == 3)
+        if words[1:2] == ["help"] or is_name:
             self.run([self.program, *(words[1:] if words[1] == "help" else ["help", *names])])
             return
         if "hip" in words:
@@ -262,6 +281,15 @@ class Commands:
             return
         if words[1] == "replay":
             self.replay(words)
+            return
+        if words[1] == "compare":
+            self.compare(words)
+            return
+        if words[1:3] == ["graph", "diff"]:
+            self.graph_diff(words)
+            return
+        if words[1] == "report":
+            self.run([self.program, "report", self.profile_file(), *words[3:]])
             return
         smaller = self.smaller(words)
         if "--identities" in words:
@@ -417,8 +445,8 @@ def commands_of(source, document):
 
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "replay", "profile",
-                 "bench", "bench attention", "bench linear", "bench step", "tune",
-                 "tune attention"):  # fmt: skip
+                 "report", "compare", "graph", "bench", "bench attention", "bench linear",
+                 "bench step", "tune", "tune attention"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

@@ -174,7 +174,55 @@ TEST_F(ProfileProgram, PrintsTablesForPeople) {
   EXPECT_THAT(text, HasSubstr("linear_native 64x32"));
   EXPECT_THAT(text, HasSubstr("skew of the profiled graph"));
   EXPECT_THAT(text, HasSubstr("replay p50"));
+  EXPECT_THAT(text, HasSubstr("p99.9"));
+  EXPECT_THAT(text, HasSubstr("replay from"));
+  EXPECT_THAT(text, HasSubstr("################################\n"));
   EXPECT_THAT(text, HasSubstr("not available: device 'host'"));
+}
+
+TEST_F(ProfileProgram, AssertsBoundsAndTellsByItsExitCode) {
+  const std::vector<std::string> work = {"--rows",       "1,2", "--contexts", "40",
+                                         "--iterations", "5",   "--json",     JsonFile()};
+  const auto with = [&](const std::vector<std::string>& bounds) {
+    std::vector<std::string> arguments = work;
+    for (const std::string& bound : bounds) arguments.insert(arguments.end(), {"--assert", bound});
+    return Arguments(arguments);
+  };
+  Program holds(with({"p99.9(2@40)<1h", "gap<=1s", "publish<1s"}));
+  EXPECT_EQ(holds.Wait(), 0) << holds.stderr_text();
+  EXPECT_THAT(holds.stdout_text(), HasSubstr("holds"));
+  const json held = json::parse(ReadTextFile(JsonFile()));
+  EXPECT_THAT(SchemaErrors(Schema(), held), IsEmpty());
+  ASSERT_EQ(held["assertions"].size(), 4u);  // publish is in both points
+  EXPECT_EQ(held["assertions"][0]["value_us"], held["points"][1]["plain"]["replay_us"]["p99_9"]);
+  Program broken(with({"replay<1ns", "gap<1s", "mean(launch,1@40)<=0"}));
+  EXPECT_EQ(broken.Wait(), 1);
+  for (const char* line :
+       {"reprise profile: replay<1ns does not hold: ", " at 2@40\n",
+        "reprise profile: mean(launch,1@40)<=0 does not hold: ", "3 of 4 assertions do not hold"})
+    EXPECT_THAT(broken.stderr_text(), HasSubstr(line));
+  const json written = json::parse(ReadTextFile(JsonFile()));
+  EXPECT_EQ(written["assertions"][0]["holds"], false);
+  EXPECT_EQ(written["error"], nullptr);
+}
+
+TEST_F(ProfileProgram, RefusesAssertionsBeforeItMeasures) {
+  struct Refusal {
+    std::string bound, says;
+  };
+  const std::vector<Refusal> refusals = {
+      {"p99(1@40)>5ms", "--assert: got \"p99(1@40)>5ms\", allowed: FIGURE<DURATION"},
+      {"p99(1@41)<5ms", "point: got \"1@41\", allowed: 1@40, which are measured"},
+      {"p95(1@40)<5ms",
+       "figure: got \"p95\", allowed: replay, device, launch, outside, gap; a "
+       "kernel: fetch, plan, "},
+  };
+  for (const Refusal& refusal : refusals) {
+    Program program(Arguments({"--rows", "1", "--contexts", "40", "--assert", refusal.bound}));
+    EXPECT_EQ(program.Wait(), 2) << refusal.says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+  }
 }
 
 TEST_F(ProfileProgram, ShippedModelRunsWithItsLongestContext) {

@@ -55,6 +55,23 @@ std::vector<std::vector<Token>> Generate(DecodeEngine& engine, int steps,
   return tokens;
 }
 
+TEST_P(ProfiledStepTest, TellsTheNodesOfTheEnginesOwnGraphs) {
+  const TestEngine tiny = MakeEngine();
+  EngineProfiler profiler(*tiny.engine);
+  const EngineInfo& info = tiny.engine->info();
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    for (const graphs::CapturedBucket& captured : *buckets) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<graphs::GraphNode> nodes,
+                           profiler.ListNodes(captured.bucket.name));
+      EXPECT_EQ(static_cast<int>(nodes.size()), captured.num_kernel_nodes);
+      EXPECT_EQ(nodes.front().op, "fetch");
+      EXPECT_EQ(nodes.back().op, "publish");
+    }
+  }
+  EXPECT_THAT(profiler.ListNodes("decode/3"),
+              StatusIs(absl::StatusCode::kNotFound, "graph: got \"decode/3\", allowed: decode/1"));
+}
+
 TEST_P(ProfiledStepTest, GivesTheSameTokensAsThePlainGraph) {
   const TestEngine tiny = MakeEngine();
   EngineProfiler profiler(*tiny.engine);

@@ -78,6 +78,7 @@ TEST(HostDevice, RefusesOptionsOutOfRange) {
   EXPECT_THAT(Device::Create({.host_threads = -1}), StatusIs(kInvalid, "host_threads is -1"));
   EXPECT_THAT(Device::Create({.host_threads = 1025}), StatusIs(kInvalid, "to 1024"));
   EXPECT_THAT(CreateHostDevice({}, {.max_us = -5}), StatusIs(kInvalid, "max_us is -5"));
+  EXPECT_THAT(CreateHostDevice({}, {.slow_us = -1}), StatusIs(kInvalid, "slow_us is -1"));
   EXPECT_THAT(Device::Create({.ordinal = 1}), StatusIs(kInvalid, "ordinal is 1"));
 }
 

@@ -20,6 +20,7 @@ namespace reprise::tools {
 namespace {
 
 using ::reprise::testing::StatusIs;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Two layers of a norm and two linears, between a fetch and a publish.
@@ -68,6 +69,9 @@ TEST(KernelTimes, AddUpByKernelAndShape) {
   EXPECT_DOUBLE_EQ(KernelTimes::NetNs(norm, 4), 32 - 8);
   EXPECT_DOUBLE_EQ(KernelTimes::NetNs(times.ops()[4], 40), 0);
   EXPECT_DOUBLE_EQ(times.NetSumNs(4), 388 - 8 * 4);
+  // And launch by launch.
+  EXPECT_THAT(times.op_of_launch(), ElementsAre(0, 1, 2, 3, 1, 2, 3, 4));
+  EXPECT_THAT(times.MeanLaunchNs(), ElementsAre(6, 15, 110, 55, 17, 120, 57, 8));
 }
 
 TEST(KernelTimes, RefuseStepsThatCannotBe) {
@@ -168,6 +172,49 @@ TEST(ProfileReport, SaysWhatWasMeasured) {
   const std::string points = PointsText({Point()}, Context());
   EXPECT_THAT(points, HasSubstr("10.00 GB/s   50.0 %         -      -\n"));
   EXPECT_THAT(ProfileHeader(Context()), HasSubstr("not available: nobody tells"));
+}
+
+TEST(ProfileReport, JsonKeepsEverySampleByRound) {
+  PointProfile point = Point();
+  point.round_steps = {1, 2};
+  point.kernels = {};
+  for (const uint64_t ns : {10, 20, 30})
+    ASSERT_OK(point.kernels.Add(Stamps(Launches(), 1000, {ns, 40, 200, 100, 40, 200, 80, 10})));
+  const nlohmann::json json = PointToJson(point, Context());
+  EXPECT_EQ(json["samples_ns"]["replay"], nlohmann::json({{1000}, {1000, 1000}}));
+  EXPECT_EQ(json["ops"][0]["samples_ns"], nlohmann::json({{10}, {20, 30}}));
+  EXPECT_EQ(json["timeline"]["op"], nlohmann::json({0, 1, 2, 3, 1, 2, 3, 4}));
+  EXPECT_DOUBLE_EQ(json["timeline"]["stamped_us"][0], 0.02);
+  EXPECT_DOUBLE_EQ(json["plain"]["replay_us"]["p99_9"], 1);
+  EXPECT_DOUBLE_EQ(json["plain"]["replay_us"]["max"], 1);
+}
+
+TEST(ProfileReport, KernelsThatReadOneThingTellHowMuch) {
+  ProfileContext context = Context();
+  context.weight_bytes = 2;
+  PointProfile point = Point();
+  std::vector<graphs::ProfiledLaunch> launches = Launches();
+  launches[0].op = "attention_x";
+  point.kernels = {};
+  ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  const nlohmann::json ops = PointToJson(point, context)["ops"];
+  EXPECT_EQ(ops[0]["read_bytes"], 2000);           // the point's KV
+  EXPECT_EQ(ops[1]["read_bytes"], nullptr);        // a norm
+  EXPECT_EQ(ops[2]["read_bytes"], 2 * 8 * 4 * 2);  // two launches, bf16
+  launches.back().op = "attention_y";
+  point.kernels = {};
+  ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  EXPECT_EQ(PointToJson(point, context)["ops"][0]["read_bytes"], nullptr);
+}
+
+TEST(ProfileReport, HistogramHasABinForWhatIsBeyondTheTail) {
+  PointProfile point = Point();
+  point.plain.replay_ns = {};
+  for (int i = 0; i < 199; ++i) point.plain.replay_ns.Add(1000 + i % 2 * 800);
+  point.plain.replay_ns.Add(9000);
+  const std::string text = PointText(point, Context());
+  EXPECT_THAT(text, HasSubstr("1.00 us      1.10 us  100    ################################\n"));
+  EXPECT_THAT(text, HasSubstr("1.80 us      9.00 us  1      #\n"));
 }
 
 TEST(ProfileReport, JsonHasNullWhereNothingIsKnown) {

@@ -25,6 +25,23 @@ TEST(Record, WritesJsonOrNamesTheFileItCannotWrite) {
               HasSubstr("No space left on device"));
 }
 
+TEST(Record, NumbersOfAListStandOnOneLine) {
+  testing::TemporaryDirectory directory;
+  Console console;
+  const std::string path = directory.path() + "/a.json";
+  const nlohmann::json json = {{"a", {{1, 2.5}, {3}}},
+                               {"b", {{{"c", nullptr}}}},
+                               {"d", {"x"}},
+                               {"e", nlohmann::json::array()}};
+  ASSERT_TRUE(WriteRecord(path, json, &console).ok());
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(text,
+            "{\n  \"a\": [\n    [1,2.5],\n    [3]\n  ],\n  \"b\": [\n    {\n      \"c\": null\n    "
+            "}\n  ],\n  \"d\": [\n    \"x\"\n  ],\n  \"e\": []\n}\n");
+  EXPECT_EQ(nlohmann::json::parse(text), json);
+}
+
 TEST(Record, LooksWhetherAFileCanBeWrittenAndLeavesItAsItWas) {
   testing::TemporaryDirectory directory;
   Console console;

@@ -14,8 +14,8 @@
 #include "kernels/plan/plan.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/status_macros.h"
-#include "tools/bench/report_parts.h"
 #include "tools/profile/bandwidth.h"
+#include "tools/profile/report_parts.h"
 
 namespace reprise::tools {
 namespace {

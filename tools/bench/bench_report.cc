@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "tools/bench/report_parts.h"
 #include "tools/device_flags.h"
+#include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
 

@@ -10,8 +10,8 @@
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"
 #include "tools/bench/attention_bench.h"
-#include "tools/bench/report_parts.h"
 #include "tools/bench/svg_chart.h"
+#include "tools/profile/report_parts.h"
 #include "tools/text_width.h"
 
 namespace reprise::tools {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tools/bench/report_parts.h"
 #include "tools/device_flags.h"
 #include "tools/profile/report.h"
+#include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
 

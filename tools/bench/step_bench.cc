@@ -22,8 +22,6 @@ using Clock = std::chrono::steady_clock;
 // to it. The rarer rows are added anew, the less that adds to a step.
 constexpr uint32_t kSustainedShare = 8, kMostSustainedSteps = 256;
 
-constexpr uint64_t kMostCellRows = 1u << 16, kMostCellContext = 1u << 30;
-
 constexpr SamplingKind kSamplingKinds[] = {
     {.name = "greedy", .description = "the likeliest token", .params = {}},
     {.name = "top-p",
@@ -37,19 +35,6 @@ constexpr SamplingKind kSamplingKinds[] = {
                 .presence_penalty = 0.1f,
                 .frequency_penalty = 0.1f}},
 };
-
-absl::StatusOr<DecodePoint> ParseStepCell(absl::string_view text) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, '@');
-  if (parts.size() == 2) {
-    const auto rows = ParseCountList({parts[0].data(), parts[0].size()}, 1, kMostCellRows);
-    const auto context = ParseCountList({parts[1].data(), parts[1].size()}, 2, kMostCellContext);
-    if (rows.ok() && context.ok())
-      return DecodePoint{static_cast<uint32_t>((*rows)[0]), static_cast<uint32_t>((*context)[0])};
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("cell: got \"", text, "\", allowed: <rows>@<context>, such as 8@512 or 1@16k, ",
-                   "at least 1 row and 2 tokens"));
-}
 
 int KernelsOf(const engine::EngineInfo& info, const std::string& graph) {
   for (const graphs::CapturedBucket& bucket : info.decode_buckets)
@@ -72,7 +57,7 @@ absl::StatusOr<std::vector<DecodePoint>> ParseStepCells(std::string_view text) {
   const std::vector<absl::string_view> parts =
       absl::StrSplit(absl::string_view(text.data(), text.size()), ',');
   for (const absl::string_view part : parts) {
-    REPRISE_ASSIGN_OR_RETURN(const DecodePoint cell, ParseStepCell(part));
+    REPRISE_ASSIGN_OR_RETURN(const DecodePoint cell, ParseDecodePoint({part.data(), part.size()}));
     if (std::find(cells.begin(), cells.end(), cell) != cells.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("cell: got \"", part, "\" twice, allowed: every cell once"));
@@ -81,8 +66,6 @@ absl::StatusOr<std::vector<DecodePoint>> ParseStepCells(std::string_view text) {
   }
   return cells;
 }
-
-std::string NameOf(const DecodePoint& cell) { return absl::StrCat(cell.rows, "@", cell.context); }
 
 std::vector<DecodePoint> StandardStepCells() {
   std::vector<DecodePoint> cells;

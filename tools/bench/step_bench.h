@@ -25,8 +25,6 @@ namespace reprise::tools {
 // "1@512,8@4k": rows at a context. Errors: InvalidArgument with what, got, allowed; on a cell that
 // comes twice too.
 absl::StatusOr<std::vector<DecodePoint>> ParseStepCells(std::string_view text);
-// "8@512".
-std::string NameOf(const DecodePoint& cell);
 // 1, 2, 8, 32, 64 and 128 rows at 512 tokens, and one at 4,096 and at 16,384.
 std::vector<DecodePoint> StandardStepCells();
 

@@ -9,10 +9,10 @@
 
 #include "engine/decode_engine.h"
 #include "nlohmann/json.hpp"
-#include "tools/bench/report_parts.h"
 #include "tools/bench/step_bench.h"
 #include "tools/bench/svg_chart.h"
 #include "tools/profile/bandwidth.h"
+#include "tools/profile/report_parts.h"
 #include "tools/text_width.h"
 
 namespace reprise::tools {

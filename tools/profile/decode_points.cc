@@ -10,8 +10,28 @@
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "tools/profile/decode_rows.h"
+#include "tools/units.h"
 
 namespace reprise::tools {
+
+std::string NameOf(const DecodePoint& point) {
+  return absl::StrCat(point.rows, "@", point.context);
+}
+
+absl::StatusOr<DecodePoint> ParseDecodePoint(std::string_view text) {
+  constexpr uint64_t kMostRows = 1u << 16, kMostContext = 1u << 30;
+  const size_t at = text.find('@');
+  if (at != text.npos) {
+    const auto rows = ParseCountList(text.substr(0, at), 1, kMostRows);
+    const auto context = ParseCountList(text.substr(at + 1), 2, kMostContext);
+    if (rows.ok() && context.ok() && rows->size() == 1 && context->size() == 1)
+      return DecodePoint{static_cast<uint32_t>((*rows)[0]), static_cast<uint32_t>((*context)[0])};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("point: got \"", std::string(text),
+                   "\", allowed: <rows>@<context>, such as 8@512 or 1@16k, at least 1 row and 2 "
+                   "tokens"));
+}
 
 uint64_t BlocksNeeded(std::span<const DecodePoint> points, uint32_t block_size) {
   uint64_t needed = 0;

@@ -6,8 +6,11 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/step/step_limits.h"
 #include "tools/engine_flags.h"
 
@@ -19,6 +22,11 @@ struct DecodePoint {
 
   bool operator==(const DecodePoint&) const = default;
 };
+
+// "8@512".
+std::string NameOf(const DecodePoint& point);
+// "8@512", "1@16k". Errors: InvalidArgument with what, got, allowed.
+absl::StatusOr<DecodePoint> ParseDecodePoint(std::string_view text);
 
 // Blocks that the largest point needs.
 uint64_t BlocksNeeded(std::span<const DecodePoint> points, uint32_t block_size);

@@ -18,6 +18,7 @@ void KernelTimes::Begin(const engine::StepStamps& stamps) {
     ++op->count;
     op_of_launch_.push_back(static_cast<size_t>(op - ops_.begin()));
   }
+  launch_sum_ns_.assign(op_of_launch_.size(), 0.0);
 }
 
 absl::Status KernelTimes::Add(const engine::StepStamps& stamps) {
@@ -37,9 +38,20 @@ absl::Status KernelTimes::Add(const engine::StepStamps& stamps) {
     step_ns_[op_of_launch_[i]] += static_cast<double>(done - before);
     before = done;
   }
+  before = stamps.begin_ns;
+  for (size_t i = 0; i < stamps.done_ns.size(); ++i) {
+    launch_sum_ns_[i] += static_cast<double>(stamps.done_ns[i] - before);
+    before = stamps.done_ns[i];
+  }
   for (size_t i = 0; i < ops_.size(); ++i) ops_[i].stamped_ns.Add(step_ns_[i]);
   span_ns_.Add(static_cast<double>(before - stamps.begin_ns));
   return absl::OkStatus();
+}
+
+std::vector<double> KernelTimes::MeanLaunchNs() const {
+  std::vector<double> means = launch_sum_ns_;
+  for (double& mean : means) mean /= static_cast<double>(span_ns_.count());
+  return means;
 }
 
 double KernelTimes::NetNs(const OpTime& op, double stamp_cost_ns) {

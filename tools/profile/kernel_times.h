@@ -32,6 +32,9 @@ class KernelTimes {
   // In the order of their first launch.
   const std::vector<OpTime>& ops() const { return ops_; }
   size_t num_launches() const { return op_of_launch_.size(); }
+  // By launch: its place in ops(), and the mean of its stamped time.
+  const std::vector<size_t>& op_of_launch() const { return op_of_launch_; }
+  std::vector<double> MeanLaunchNs() const;
   // By step: first kernel's start to last stamp.
   const Samples& span_ns() const { return span_ns_; }
 
@@ -45,7 +48,8 @@ class KernelTimes {
 
   std::vector<OpTime> ops_;
   std::vector<size_t> op_of_launch_;
-  std::vector<double> step_ns_;  // by op, of the step being added
+  std::vector<double> launch_sum_ns_;  // by launch, of all steps
+  std::vector<double> step_ns_;        // by op, of the step being added
   Samples span_ns_;
 };
 

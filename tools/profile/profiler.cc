@@ -47,6 +47,7 @@ class PointMeasurement {
       REPRISE_RETURN_IF_ERROR(measured_(2 * steps));
     }
     profile_.round_replay_ns.Add(replay_ns_.Percentile(50));
+    profile_.round_steps.push_back(iterations);
     const auto all = static_cast<double>(profile_.plain.replay_ns.count());
     const double before = all - iterations;
     profile_.mean_context = (profile_.mean_context * before + context_) / all;
@@ -121,7 +122,7 @@ class PointMeasurement {
   engine::StepStamps stamps_;
 };
 
-int KernelsOf(const engine::EngineInfo& info, const std::string& graph) {
+int NumKernelsOf(const engine::EngineInfo& info, const std::string& graph) {
   for (const graphs::CapturedBucket& bucket : info.decode_buckets) {
     if (bucket.bucket.name == graph) return bucket.num_kernel_nodes;
   }
@@ -166,6 +167,17 @@ absl::Status Profiler::Prepare(const ProfileOptions& options) {
   return engine_profiler_.Capture(options.rows);
 }
 
+absl::StatusOr<std::vector<graphs::ProfiledLaunch>> Profiler::KernelsOf(uint32_t rows) {
+  engine::StepStamps stamps;
+  REPRISE_RETURN_IF_ERROR(engine_profiler_.ReadStamps(rows, &stamps));
+  std::vector<graphs::ProfiledLaunch> kernels;
+  for (const graphs::ProfiledLaunch& launch : stamps.launches) {
+    if (std::find(kernels.begin(), kernels.end(), launch) == kernels.end())
+      kernels.push_back(launch);
+  }
+  return kernels;
+}
+
 absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
                                const MeasuredSteps& measured, PointProfile* profile) {
   PointProfile next = *profile;
@@ -174,7 +186,7 @@ absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
   PointMeasurement measurement(engine_, engine_profiler_, telemetry_, point, measured, next);
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
   REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round)));
-  next.num_kernels = KernelsOf(engine_.info(), next.graph);
+  next.num_kernels = NumKernelsOf(engine_.info(), next.graph);
   REPRISE_ASSIGN_OR_RETURN(next.bytes, models::BytesOfDecodeStep(
                                            engine_.info().model, engine_.info().dtype,
                                            engine_.info().kv_dtype, next.rows, next.mean_attended));

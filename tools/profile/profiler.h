@@ -68,6 +68,8 @@ struct PointProfile {
   models::StepBytes bytes;  // at mean_attended
   KernelTimes kernels;
   Samples round_replay_ns;  // by round: the median of its plain steps
+  // By round: its steps of either kind. Samples of all rounds lie one after the other.
+  std::vector<uint32_t> round_steps;
   // Read at the end of every window; empty where the platform does not report it.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
 
@@ -91,6 +93,9 @@ class Profiler {
 
   // Captures the profiled graphs of all points.
   absl::Status Prepare(const ProfileOptions& options);
+  // The kernels of a step of so many rows, in the order of their first launch. After Prepare.
+  // Errors: the engine's.
+  absl::StatusOr<std::vector<graphs::ProfiledLaunch>> KernelsOf(uint32_t rows);
   // Adds a round to the point that `profile` names (rows, context), in a session of its own. After
   // an error `profile` is as it was. Errors: the engine's, those of `measured`.
   absl::Status Measure(const ProfileOptions& options, uint32_t round, const MeasuredSteps& measured,

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile/report.h"
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
-
-constexpr double kNsToUs = 1e-3;
-constexpr char kNone[] = "-";
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
 
@@ -23,18 +28,6 @@ bool IsOfLayers(const OpTime& op, int64_t num_layers) {
 
 std::string Signed(double fraction) { return absl::StrFormat("%+.1f %%", fraction * 100); }
 
-std::string MeanText(const Samples& samples, const char* unit) {
-  return samples.empty() ? kNone : absl::StrFormat("%.0f %s", samples.Mean(), unit);
-}
-
-nlohmann::json MeanJson(const Samples& samples) {
-  return samples.empty() ? nlohmann::json(nullptr) : nlohmann::json(samples.Mean());
-}
-
-std::string OpName(const graphs::ProfiledLaunch& launch) {
-  return launch.shape.empty() ? launch.op : absl::StrCat(launch.op, " ", launch.shape);
-}
-
 std::string KernelTable(const PointProfile& point, const ProfileContext& context) {
   const int64_t num_layers = context.num_layers;
   const double stamp = context.StampCostNs();
@@ -42,7 +35,7 @@ std::string KernelTable(const PointProfile& point, const ProfileContext& context
   Table table({"op", "calls", "stamped", "net", "share", "net per call", "net per layer"});
   for (const OpTime& op : point.kernels.ops()) {
     const double net = KernelTimes::NetNs(op, stamp);
-    table.AddRow({OpName(op.launch), absl::StrCat(op.count), FormatDuration(op.stamped_ns.Mean()),
+    table.AddRow({NameOf(op.launch), absl::StrCat(op.count), FormatDuration(op.stamped_ns.Mean()),
                   FormatDuration(net), FormatPercent(Share(net, net_sum)),
                   FormatDuration(net / op.count),
                   IsOfLayers(op, num_layers) ? FormatDuration(net / static_cast<double>(num_layers))
@@ -68,15 +61,42 @@ std::string SumText(const PointProfile& point, const ProfileContext& context) {
       context.width);
 }
 
+// How replay is distributed: bins of one width up to the 99th percentile, and what lies beyond it.
+std::string HistogramText(const Samples& ns, size_t width) {
+  constexpr size_t kBins = 8;
+  constexpr double kBarWidth = 32;
+  const double low = ns.Min(), high = ns.Percentile(99);
+  const double step = (high - low) / kBins;
+  std::vector<size_t> counts(kBins + 1, 0);
+  for (const double value : ns.values()) {
+    const auto bin = step > 0 ? static_cast<size_t>((value - low) / step) : 0;
+    ++counts[value > high ? kBins : std::min(bin, kBins - 1)];
+  }
+  const auto most = static_cast<double>(*std::max_element(counts.begin(), counts.end()));
+  Table table({"replay from", "to", "steps", ""});
+  table.SetKeys(3);
+  table.AlignLeft();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    const bool beyond = i == kBins;
+    const double from = low + step * static_cast<double>(i);
+    const auto bar =
+        static_cast<size_t>(std::ceil(kBarWidth * static_cast<double>(counts[i]) / most));
+    table.AddRow({FormatDuration(from), FormatDuration(beyond ? ns.Max() : from + step),
+                  absl::StrCat(counts[i]), std::string(bar, '#')});
+  }
+  return table.ToString(width);
+}
+
 std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
-  Table table({"rows", "context", "graph", "replay p50", "p90", "p99", "spread", "launch p50",
-               "device p50", "bytes", "bytes/s", "of read", "SM clock", "power"});
+  Table table({"rows", "context", "graph", "replay p50", "p90", "p99", "p99.9", "spread",
+               "launch p50", "device p50", "bytes", "bytes/s", "of read", "SM clock", "power"});
   table.SetKeys(3);
   for (const PointProfile& p : points) {
     const Samples& replay = p.plain.replay_ns;
     table.AddRow({absl::StrCat(p.rows), FormatCount(p.context), p.graph,
                   FormatDuration(replay.Percentile(50)), FormatDuration(replay.Percentile(90)),
-                  FormatDuration(replay.Percentile(99)),
+                  FormatDuration(replay.Percentile(99)), FormatDuration(replay.Percentile(99.9)),
                   p.Spread() ? FormatPercent(*p.Spread()) : kNone,
                   FormatDuration(p.plain.launch_ns.Percentile(50)),
                   FormatDuration(p.plain.device_ns.Percentile(50)), FormatBytes(p.bytes.total()),
@@ -98,10 +118,54 @@ std::string BytesTable(const std::vector<PointProfile>& points, const ProfileCon
   return table.ToString(context.width);
 }
 
+// With the rare late ones.
+nlohmann::json TailToJson(const Samples& ns) {
+  nlohmann::json json = ns.ToJson(kNsToUs);
+  json["p99_9"] = ns.Percentile(99.9) * kNsToUs;
+  json["max"] = ns.Max() * kNsToUs;
+  return json;
+}
+
 nlohmann::json TimesToJson(const StepTimes& times) {
-  return {{"replay_us", times.replay_ns.ToJson(kNsToUs)},
-          {"device_us", times.device_ns.ToJson(kNsToUs)},
-          {"launch_us", times.launch_ns.ToJson(kNsToUs)}};
+  return {{"replay_us", TailToJson(times.replay_ns)},
+          {"device_us", TailToJson(times.device_ns)},
+          {"launch_us", TailToJson(times.launch_ns)}};
+}
+
+// Whole nanoseconds, in an array for each round.
+nlohmann::json SamplesToJson(const Samples& ns, const PointProfile& point) {
+  nlohmann::json rounds = nlohmann::json::array();
+  auto next = ns.values().begin();
+  for (const uint32_t steps : point.round_steps) {
+    nlohmann::json& round = rounds.emplace_back(nlohmann::json::array());
+    for (uint32_t i = 0; i < steps; ++i) round.push_back(std::llround(*next++));
+  }
+  return rounds;
+}
+
+// What all launches of a kernel in a step have to read, where that is one thing: the matrices of a
+// linear layer, or the KV of a step's only attention kernel.
+std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
+                                const ProfileContext& context) {
+  const graphs::ProfiledLaunch& launch = op.launch;
+  const std::pair<absl::string_view, absl::string_view> size = absl::StrSplit(launch.shape, 'x');
+  double outputs = 0, inputs = 0;
+  if (launch.op.starts_with("linear") && absl::SimpleAtod(size.first, &outputs) &&
+      absl::SimpleAtod(size.second, &inputs))
+    return op.count * outputs * inputs * context.weight_bytes;
+  const auto is_attention = [](const OpTime& other) {
+    return other.launch.op.starts_with("attention");
+  };
+  const std::vector<OpTime>& ops = point.kernels.ops();
+  if (is_attention(op) && std::count_if(ops.begin(), ops.end(), is_attention) == 1)
+    return static_cast<double>(point.bytes.kv_read);
+  return std::nullopt;
+}
+
+nlohmann::json TimelineToJson(const KernelTimes& kernels) {
+  nlohmann::json us = nlohmann::json::array();
+  for (const double ns : kernels.MeanLaunchNs()) us.push_back(ns * kNsToUs);
+  return {{"op", kernels.op_of_launch()}, {"stamped_us", std::move(us)}};
 }
 
 nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& context) {
@@ -120,15 +184,21 @@ nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& contex
                    {"shape", std::move(shape)},
                    {"calls", op.count},
                    {"stamped_us", op.stamped_ns.ToJson(kNsToUs)},
+                   {"samples_ns", SamplesToJson(op.stamped_ns, point)},
                    {"net_us", net_us},
                    {"share", Share(net_us, net_sum * kNsToUs)},
                    {"net_per_call_us", net_us / op.count},
-                   {"net_per_layer_us", std::move(per_layer)}});
+                   {"net_per_layer_us", std::move(per_layer)},
+                   {"read_bytes", NumberOrNull(ReadBytes(op, point, context))}});
   }
   return ops;
 }
 
 }  // namespace
+
+std::string NameOf(const graphs::ProfiledLaunch& launch) {
+  return launch.shape.empty() ? launch.op : absl::StrCat(launch.op, " ", launch.shape);
+}
 
 std::string ProfileHeader(const ProfileContext& context) {
   Table table({});
@@ -163,7 +233,8 @@ std::string PointText(const PointProfile& point, const ProfileContext& context) 
                              " kernels, ", point.padding_rows,
                              " rows of padding, attention leaf \"", point.attention_leaf, "\""),
                 context.width),
-      KernelTable(point, context), SumText(point, context), "\n");
+      KernelTable(point, context), SumText(point, context), "\n",
+      HistogramText(point.plain.replay_ns, context.width), "\n");
 }
 
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context) {
@@ -210,7 +281,12 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
             {"total", point.bytes.total()}}},
           {"bytes_per_s", point.BytesPerSecond()},
           {"share_of_read_bandwidth", Share(point.BytesPerSecond(), context.bandwidth.best_read())},
+          {"samples_ns",
+           {{"replay", SamplesToJson(point.plain.replay_ns, point)},
+            {"device", SamplesToJson(point.plain.device_ns, point)},
+            {"launch", SamplesToJson(point.plain.launch_ns, point)}}},
           {"ops", OpsToJson(point, context)},
+          {"timeline", TimelineToJson(point.kernels)},
           {"stamped_span_us", point.kernels.span_ns().ToJson(kNsToUs)},
           {"net_sum_us", point.kernels.NetSumNs(context.StampCostNs()) * kNsToUs},
           {"clock",

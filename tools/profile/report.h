@@ -21,11 +21,15 @@ struct ProfileContext {
   std::string telemetry;      // the source of clocks and power, "" for none
   std::string telemetry_why;  // and why there is none
   int64_t num_layers = 0;
+  double weight_bytes = 0;  // of an element of a matrix
   size_t width = kNoWidth;  // columns that tables should fit into
   Bandwidth bandwidth;
   Samples stamp_cost_ns;
   double StampCostNs() const { return stamp_cost_ns.Percentile(50); }
 };
+
+// "linear_matrix 4096x4096": a launch as tables name it.
+std::string NameOf(const graphs::ProfiledLaunch& launch);
 
 // Model, device, bandwidth; ends in a blank line.
 std::string ProfileHeader(const ProfileContext& context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/report_parts.h"
+#include "tools/profile/report_parts.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

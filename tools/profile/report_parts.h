@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reports of benchmarks have in common: how times, rates and telemetry are written in tables
-// and in JSON, and when rounds differ too much to be trusted.
-#ifndef REPRISE_TOOLS_BENCH_REPORT_PARTS_H_
-#define REPRISE_TOOLS_BENCH_REPORT_PARTS_H_
+// What reports of profiles and benchmarks have in common: how times, rates and telemetry are
+// written in tables and in JSON, and when rounds differ too much to be trusted.
+#ifndef REPRISE_TOOLS_PROFILE_REPORT_PARTS_H_
+#define REPRISE_TOOLS_PROFILE_REPORT_PARTS_H_
 
 #include <memory>
 #include <optional>
@@ -54,4 +54,4 @@ nlohmann::json TelemetryToJson(const TelemetrySource& source);  // {"source", "w
 
 }  // namespace reprise::tools
 
-#endif  // REPRISE_TOOLS_BENCH_REPORT_PARTS_H_
+#endif  // REPRISE_TOOLS_PROFILE_REPORT_PARTS_H_

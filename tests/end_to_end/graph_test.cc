@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise graph` as users run it: the graphs of a model, their nodes, and where two of them
+// differ.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/bench_program.h"
+#include "tests/end_to_end/program.h"
+#include "tests/testing/json_schema.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class GraphProgram : public BenchProgramTest {
+ protected:
+  void SetUp() override {
+    const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *model;
+  }
+  std::vector<std::string> Arguments(const std::string& command,
+                                     const std::vector<std::string>& more) const {
+    std::vector<std::string> all = {"graph",      command, "--model",         model_,
+                                    "--device",   "host",  "--max-rows",      "8",
+                                    "--kv-cache", "1MiB",  "--mixed-buckets", "16"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  json Written(const std::string& name) const { return json::parse(ReadTextFile(File(name))); }
+  std::string model_;
+};
+
+TEST_F(GraphProgram, ListsAndDumpsWhatWasCaptured) {
+  Program list(Arguments("list", {"--json", File("list.json")}));
+  EXPECT_EQ(list.Wait(), 0) << list.stderr_text();
+  for (const char* name : {"decode/1 ", "decode/8 ", "mixed/16 "})
+    EXPECT_THAT(list.stdout_text(), HasSubstr(name));
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph_list"), Written("list.json")), IsEmpty());
+  const json graphs = Written("list.json")["engine"]["graphs"];
+  for (const json& graph : graphs) {
+    const std::string name = graph["name"];
+    Program dump(Arguments(
+        "dump", {"--graph", name, "--json", File("dump.json"), "--dot", File("dump.dot")}));
+    EXPECT_EQ(dump.Wait(), 0) << dump.stderr_text();
+    EXPECT_THAT(dump.stdout_text(), StartsWith(name + " of "));
+    const json written = Written("dump.json");
+    EXPECT_THAT(SchemaErrors(SchemaNamed("graph"), written), IsEmpty()) << name;
+    // What was written down is what was captured.
+    EXPECT_EQ(written["nodes"].size(), graph["kernel_nodes"]);
+    EXPECT_EQ(written["graph"]["other_nodes"], graph["other_nodes"]);
+    EXPECT_EQ(written["nodes"].back()["op"], "publish");
+    EXPECT_THAT(ReadTextFile(File("dump.dot")), StartsWith("digraph \"" + name + "\" {\n"));
+  }
+}
+
+TEST_F(GraphProgram, DiffTellsByItsExitCode) {
+  for (const char* name : {"decode/1", "decode/8"}) {
+    const std::string file = File(std::string(name).substr(7) + ".json");
+    ASSERT_EQ(RunProgram(Arguments("dump", {"--graph", name, "--json", file})), 0);
+  }
+  Program same({"graph", "diff", File("1.json"), File("1.json")});
+  EXPECT_EQ(same.Wait(), 0) << same.stderr_text();
+  EXPECT_THAT(same.stdout_text(), HasSubstr("every node is the same"));
+  Program files({"graph", "diff", File("1.json"), File("8.json"), "--json", File("diff.json")});
+  EXPECT_EQ(files.Wait(), 1);
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph_diff"), Written("diff.json")), IsEmpty());
+  EXPECT_THAT(files.stderr_text(), HasSubstr(" nodes differ\n"));
+  EXPECT_THAT(files.stdout_text(), HasSubstr("grid "));
+  Program buckets(Arguments("diff", {"decode/1", "decode/8", "--json", File("again.json")}));
+  EXPECT_EQ(buckets.Wait(), 1);
+  EXPECT_EQ(Written("again.json")["differences"], Written("diff.json")["differences"]);
+}
+
+TEST_F(GraphProgram, RefusesWhatThereIsNot) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    std::string says;
+  };
+  const std::vector<Refusal> refusals = {
+      {Arguments("dump", {"--graph", "decode/3"}),
+       "graph: got \"decode/3\", allowed: decode/1, decode/2, decode/4, decode/8, mixed/16"},
+      {Arguments("dump", {}), "--graph is required"},
+      {Arguments("dump", {"--graph", "decode/1", "--json", "-", "--dot", "-"}),
+       "--dot: got \"-\", and so does --json"},
+      {{"graph", "diff", "/no/such/a.json", "/no/such/b.json"}, "/no/such/a.json"},
+      {{"graph", "list"}, "--model DIR or --preset NAME"},
+      {{"graph", "lst"}, "unknown command \"lst\"; did you mean \"list\"?"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Program program(refusal.arguments);
+    EXPECT_EQ(program.Wait(), 2) << refusal.says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// A graph as text, JSON and DOT, and the differences of two, node by node.
+#include "tools/graph/graph_dump.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tools/text_width.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::nlohmann::json;
+using ::reprise::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+graphs::GraphNode Node(const std::string& op, const std::string& shape = "", unsigned grid = 4) {
+  return {.kind = graphs::GraphNode::Kind::kKernel,
+          .kernel = "reprise_" + op,
+          .op = op,
+          .shape = shape,
+          .grid_x = grid,
+          .grid_y = 1,
+          .block = 128,
+          .shared_bytes = 1024,
+          .argument_bytes = 48};
+}
+
+GraphDump Dump(std::vector<graphs::GraphNode> nodes) {
+  return {.where = "tiny on a CPU",
+          .graph = "decode/8",
+          .capacity = 8,
+          .device_bytes = 0,
+          .nodes = std::move(nodes)};
+}
+
+TEST(GraphDump, ShowsEveryNode) {
+  graphs::GraphNode fill;
+  fill.kind = graphs::GraphNode::Kind::kFill;
+  const GraphDump dump = Dump({Node("norm"), Node("linear", "8x4"), Node("norm"), fill});
+  const std::string text = GraphText(dump, kNoWidth);
+  EXPECT_THAT(text, HasSubstr("decode/8 of tiny on a CPU: 3 kernel nodes of 2 kernels, 1 other "
+                              "nodes, 3 edges, 144 B of arguments, 0 B of the driver's memory\n"));
+  EXPECT_THAT(text,
+              HasSubstr("1     linear 8x4   4x1    128  1.00 KiB       48 B  reprise_linear\n"));
+  const std::string dot = GraphDot(dump);
+  EXPECT_THAT(dot, HasSubstr("digraph \"decode/8\" {"));
+  EXPECT_THAT(dot,
+              HasSubstr("  n1 [label=\"1: linear 8x4\\ngrid 4x1, block 128, shared 1.00 KiB\", "
+                        "tooltip=\"reprise_linear\"];\n  n0 -> n1;\n"));
+  EXPECT_THAT(dot, HasSubstr("  n3 [label=\"3: fill\", tooltip=\"\"];\n  n2 -> n3;\n}\n"));
+}
+
+TEST(GraphDump, IsReadAsItWasWritten) {
+  const GraphDump dump = Dump({Node("norm"), Node("linear", "8x4")});
+  ASSERT_OK_AND_ASSIGN(const GraphDump read, ParseGraph("a.json", GraphToJson(dump).dump()));
+  EXPECT_EQ(read.where, "a.json");
+  EXPECT_EQ(read.graph, dump.graph);
+  EXPECT_EQ(read.capacity, 8);
+  EXPECT_EQ(read.nodes, dump.nodes);
+  EXPECT_THAT(DiffGraphs(dump, read), IsEmpty());
+  EXPECT_THAT(DifferencesText(dump, read, {}, kNoWidth), HasSubstr("every node is the same\n"));
+}
+
+TEST(GraphDump, RefusesFilesThatAreWrong) {
+  const auto says = [](const char* place, json value, const char* message) {
+    json dump = GraphToJson(Dump({Node("norm")}));
+    dump[json::json_pointer(place)] = std::move(value);
+    EXPECT_THAT(ParseGraph("a.json", dump.dump()),
+                StatusIs(absl::StatusCode::kInvalidArgument, message))
+        << place;
+  };
+  EXPECT_THAT(ParseGraph("a.json", "[]"), StatusIs(absl::StatusCode::kInvalidArgument, "a.json"));
+  says("/schema", "reprise.run/1",
+       "a.json: schema: got \"reprise.run/1\", allowed reprise.graph/1");
+  says("/graph", 1, "a.json: graph: got 1, allowed an object");
+  says("/graph/capacity", 0, "a.json: graph.capacity: got 0");
+  says("/nodes", "x", "a.json: nodes: got \"x\", allowed an array of at most 8192");
+  says("/nodes/0", 3, "a.json: nodes[0]: got 3, allowed: an object");
+  says("/nodes/0/kind", "memset", "nodes[0].kind: got \"memset\", allowed kernel, host, copy or");
+  says("/nodes/0/grid", {1}, "nodes[0].grid: got [1], allowed two whole numbers");
+  says("/nodes/0/block", -1, "nodes[0].block: got -1");
+}
+
+TEST(GraphDiff, NamesWhatChangedWhatCameAndWhatWent) {
+  const GraphDump a = Dump({Node("norm"), Node("linear", "8x4"), Node("silu"), Node("publish")});
+  graphs::GraphNode wider = Node("linear", "8x4", 16);
+  wider.kernel = "reprise_linear_wide";
+  wider.shared_bytes = 2048;
+  const GraphDump b = Dump({Node("norm"), Node("rope"), wider, Node("publish")});
+  const std::vector<NodeDifference> differences = DiffGraphs(a, b);
+  ASSERT_EQ(differences.size(), 3u);
+  EXPECT_FALSE(differences[0].a.has_value());
+  EXPECT_EQ(*differences[0].b, 1u);
+  EXPECT_EQ(*differences[1].a, 1u);
+  EXPECT_EQ(*differences[1].b, 2u);
+  EXPECT_EQ(differences[1].what,
+            "kernel reprise_linear -> reprise_linear_wide, grid 4x1 -> 16x1, shared 1.00 KiB -> "
+            "2.00 KiB");
+  EXPECT_EQ(*differences[2].a, 2u);
+  EXPECT_FALSE(differences[2].b.has_value());
+  const std::string text = DifferencesText(a, b, differences, kNoWidth);
+  EXPECT_THAT(text, HasSubstr("-  1  rope        in b alone\n"));
+  EXPECT_THAT(text, HasSubstr("2  -  silu        in a alone\n"));
+  const json written = DifferencesToJson(a, b, differences);
+  EXPECT_EQ(written["differences"][0]["a"], nullptr);
+  EXPECT_EQ(written["differences"][1]["op"], "linear 8x4");
+}
+
+// Two layers against three: one layer's nodes are left over, and the others match.
+TEST(GraphDiff, LeavesOverAsFewNodesAsPossible) {
+  std::vector<graphs::GraphNode> two, three;
+  for (int layer = 0; layer < 3; ++layer) {
+    for (const char* op : {"norm", "linear", "silu"}) {
+      if (layer < 2) two.push_back(Node(op));
+      three.push_back(Node(op));
+    }
+  }
+  EXPECT_EQ(DiffGraphs(Dump(two), Dump(three)).size(), 3u);
+  EXPECT_EQ(DiffGraphs(Dump(three), Dump(two)).size(), 3u);
+  EXPECT_EQ(DiffGraphs(Dump({}), Dump(two)).size(), 6u);
+}
+
+}  // namespace
+}  // namespace reprise::tools

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise graph`: what the captured graphs of a model are made of, and where two of them differ.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/engine_profiler.h"
+#include "runtime/status_macros.h"
+#include "tools/cli.h"
+#include "tools/console.h"
+#include "tools/device_flags.h"
+#include "tools/engine_flags.h"
+#include "tools/graph/graph_dump.h"
+#include "tools/record.h"
+#include "tools/table.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise graph list --model examples/byte-llama\n"
+    "  reprise graph dump --model examples/byte-llama --graph decode/8 --json graph.json --dot "
+    "graph.dot\n"
+    "  reprise graph diff before.json after.json\n"
+    "  reprise graph diff --model examples/byte-llama decode/1 decode/8\n"
+    "\n"
+    "docs/profile.md says what they show.";
+
+struct ListFlags {
+  EngineFlags engine;
+  std::string json_file;
+};
+
+struct DumpFlags : ListFlags {
+  std::string graph, dot_file;
+};
+
+struct DiffFlags : ListFlags {
+  std::string a, b;  // files, or graphs of the model
+};
+
+const graphs::CapturedBucket* FindBucket(const engine::EngineInfo& info, const std::string& graph) {
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    for (const graphs::CapturedBucket& captured : *buckets) {
+      if (captured.bucket.name == graph) return &captured;
+    }
+  }
+  return nullptr;
+}
+
+// Errors: usage for a graph that there is not, which names those that there are.
+absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& graph) {
+  absl::StatusOr<std::vector<graphs::GraphNode>> nodes =
+      engine::EngineProfiler(*loaded.engine).ListNodes(graph);
+  if (absl::IsNotFound(nodes.status())) return UsageError(std::string(nodes.status().message()));
+  REPRISE_RETURN_IF_ERROR(nodes.status());
+  const engine::EngineInfo& info = loaded.engine->info();
+  const graphs::CapturedBucket& captured = *FindBucket(info, graph);
+  return GraphDump{.where = absl::StrCat(info.model.name, " on ", DeviceText(info.device)),
+                   .graph = graph,
+                   .capacity = captured.bucket.capacity,
+                   .device_bytes = captured.device_bytes,
+                   .nodes = *std::move(nodes)};
+}
+
+absl::Status List(const ListFlags& flags, const Invocation& invocation) {
+  REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
+  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
+  const engine::EngineInfo& info = loaded.engine->info();
+  Table table({"graph", "capacity", "kernel nodes", "other nodes", "capture", "driver bytes"});
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    const char* unit = buckets == &info.decode_buckets ? " rows" : " tokens";
+    for (const graphs::CapturedBucket& captured : *buckets) {
+      table.AddRow({captured.bucket.name, absl::StrCat(captured.bucket.capacity, unit),
+                    absl::StrCat(captured.num_kernel_nodes), absl::StrCat(captured.num_other_nodes),
+                    FormatDuration(static_cast<double>(captured.capture_ns)),
+                    FormatBytes(captured.device_bytes)});
+    }
+  }
+  invocation.console->Print(table.ToString(invocation.console->width()));
+  nlohmann::json json = RecordOf("graph list", invocation);
+  json["schema"] = "reprise.graph_list/1";
+  json["engine"] = EngineToJson(*loaded.engine);
+  return WriteRecord(flags.json_file, json, invocation.console);
+}
+
+absl::Status Dump(const DumpFlags& flags, const Invocation& invocation) {
+  REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  if (flags.json_file == kStdoutFile && flags.dot_file == kStdoutFile)
+    return UsageError("--dot: got \"-\", and so does --json, allowed: one of them");
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.dot_file, invocation.console));
+  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
+  REPRISE_ASSIGN_OR_RETURN(const GraphDump dump, DumpOf(loaded, flags.graph));
+  invocation.console->Print(GraphText(dump, invocation.console->width()));
+  if (flags.dot_file == kStdoutFile) {
+    invocation.console->PrintData(GraphDot(dump));
+  } else if (!flags.dot_file.empty()) {
+    REPRISE_RETURN_IF_ERROR(WriteText(flags.dot_file, GraphDot(dump)));
+  }
+  nlohmann::json json = RecordOf("graph dump", invocation);
+  json["engine"] = EngineToJson(*loaded.engine);
+  json.update(GraphToJson(dump));
+  return WriteRecord(flags.json_file, json, invocation.console);
+}
+
+// Two files, or two graphs of a model.
+absl::StatusOr<std::pair<GraphDump, GraphDump>> ReadBoth(const DiffFlags& flags, Console* console) {
+  std::pair<GraphDump, GraphDump> both;
+  if (flags.engine.source.directory.empty() && flags.engine.source.preset.empty()) {
+    for (const auto& [file, dump] :
+         {std::pair(&flags.a, &both.first), std::pair(&flags.b, &both.second)}) {
+      absl::StatusOr<GraphDump> read = ReadGraph(*file);
+      if (!read.ok()) return UsageError(std::string(read.status().message()));
+      *dump = *std::move(read);
+    }
+    return both;
+  }
+  REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, console));
+  REPRISE_ASSIGN_OR_RETURN(both.first, DumpOf(loaded, flags.a));
+  REPRISE_ASSIGN_OR_RETURN(both.second, DumpOf(loaded, flags.b));
+  return both;
+}
+
+absl::Status Diff(const DiffFlags& flags, const Invocation& invocation) {
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
+  REPRISE_ASSIGN_OR_RETURN(const auto both, ReadBoth(flags, invocation.console));
+  const auto& [a, b] = both;
+  const std::vector<NodeDifference> differences = DiffGraphs(a, b);
+  invocation.console->Print(DifferencesText(a, b, differences, invocation.console->width()));
+  nlohmann::json json = RecordOf("graph diff", invocation);
+  json.update(DifferencesToJson(a, b, differences));
+  REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, json, invocation.console));
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(differences.size(), " nodes differ"));
+}
+
+void AddJsonOption(CLI::App* app, std::string* file) {
+  app->add_option("--json", *file, "Write the same to this file too; -: to stdout")
+      ->type_name("FILE");
+}
+
+Command AddListCommand(CLI::App* graph) {
+  auto flags = std::make_shared<ListFlags>();
+  CLI::App* app = graph->add_subcommand("list", "List the graphs of a model, with their memory");
+  AddJsonOption(app, &flags->json_file);
+  NameOptionGroup(app, "Output");
+  AddEngineOptions(app, &flags->engine);
+  return {app, [flags](const Invocation& invocation) { return List(*flags, invocation); }};
+}
+
+Command AddDumpCommand(CLI::App* graph) {
+  auto flags = std::make_shared<DumpFlags>();
+  CLI::App* app = graph->add_subcommand("dump", "Show every node of a graph");
+  app->add_option("--graph", flags->graph, "Its name, as `reprise graph list` has it")
+      ->required()
+      ->type_name("NAME");
+  AddJsonOption(app, &flags->json_file);
+  app->add_option("--dot", flags->dot_file, "Write it for graphviz to this file; -: to stdout")
+      ->type_name("FILE");
+  NameOptionGroup(app, "Output");
+  AddEngineOptions(app, &flags->engine);
+  return {app, [flags](const Invocation& invocation) { return Dump(*flags, invocation); }};
+}
+
+Command AddDiffCommand(CLI::App* graph) {
+  auto flags = std::make_shared<DiffFlags>();
+  CLI::App* app = graph->add_subcommand(
+      "diff",
+      "Compare two dumps, or two graphs of a model, node by node: exit code 1 where any "
+      "differs");
+  app->add_option("A", flags->a, "A file of `graph dump --json`; with a model, a graph's name")
+      ->required()
+      ->type_name("");
+  app->add_option("B", flags->b, "And another")->required()->type_name("");
+  AddJsonOption(app, &flags->json_file);
+  NameOptionGroup(app, "Output");
+  AddEngineOptions(app, &flags->engine);
+  return {app, [flags](const Invocation& invocation) { return Diff(*flags, invocation); }};
+}
+
+}  // namespace
+
+Command AddGraphCommand(CLI::App* root) {
+  CLI::App* app = root->add_subcommand("graph", "Show the captured graphs of a model");
+  app->footer(kExamples);
+  return CommandOf(app, {AddListCommand(app), AddDumpCommand(app), AddDiffCommand(app)});
+}
+
+}  // namespace reprise::tools

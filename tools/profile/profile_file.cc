@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile/profile_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "models/config/json_input.h"
+#include "models/weights/file_input.h"
+#include "runtime/status_macros.h"
+#include "tools/profile/page.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr char kSchema[] = "reprise.profile/1";
+constexpr std::array kSeries = {"replay", "device", "launch"};
+
+// ---- what has to be there ----
+
+enum class Kind : uint8_t { kNumber, kText, kObject, kArray };
+
+struct Need {
+  const char* place;  // a JSON pointer
+  Kind kind;
+};
+constexpr Need kOfProfile[] = {{"/engine/model/name", Kind::kText},
+                               {"/engine/device/name", Kind::kText},
+                               {"/engine/device/kind", Kind::kText},
+                               {"/bandwidth/read_bytes_per_s/best", Kind::kNumber},
+                               {"/points", Kind::kArray}};
+constexpr Need kOfPoint[] = {{"/rows", Kind::kNumber},
+                             {"/context", Kind::kNumber},
+                             {"/graph", Kind::kText},
+                             {"/padding_rows", Kind::kNumber},
+                             {"/plain/replay_us/p50", Kind::kNumber},
+                             {"/plain/replay_us/p90", Kind::kNumber},
+                             {"/plain/replay_us/p99", Kind::kNumber},
+                             {"/plain/replay_us/mean", Kind::kNumber},
+                             {"/plain/device_us/p50", Kind::kNumber},
+                             {"/plain/device_us/p90", Kind::kNumber},
+                             {"/plain/device_us/p99", Kind::kNumber},
+                             {"/plain/device_us/mean", Kind::kNumber},
+                             {"/plain/launch_us/p50", Kind::kNumber},
+                             {"/plain/launch_us/p90", Kind::kNumber},
+                             {"/plain/launch_us/p99", Kind::kNumber},
+                             {"/plain/launch_us/mean", Kind::kNumber},
+                             {"/bytes_per_s", Kind::kNumber},
+                             {"/share_of_read_bandwidth", Kind::kNumber},
+                             {"/clock", Kind::kObject},
+                             {"/ops", Kind::kArray}};
+constexpr Need kOfOp[] = {{"/op", Kind::kText},
+                          {"/kernel", Kind::kText},
+                          {"/calls", Kind::kNumber},
+                          {"/net_us", Kind::kNumber},
+                          {"/share", Kind::kNumber},
+                          {"/net_per_call_us", Kind::kNumber},
+                          {"/stamped_us/mean", Kind::kNumber},
+                          {"/stamped_us/p50", Kind::kNumber},
+                          {"/stamped_us/p90", Kind::kNumber},
+                          {"/stamped_us/p99", Kind::kNumber}};
+
+bool IsOf(const json& value, Kind kind) {
+  switch (kind) {
+    case Kind::kNumber:
+      return value.is_number();
+    case Kind::kText:
+      return value.is_string();
+    case Kind::kObject:
+      return value.is_object();
+    case Kind::kArray:
+      return value.is_array() && !value.empty();
+  }
+  return false;
+}
+
+const char* NameOf(Kind kind) {
+  static constexpr std::array kNames = {"a number", "a text", "an object", "an array, not empty"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+absl::Status Refuse(const std::string& path, const json* got, const std::string& allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": got ", got == nullptr ? "none" : models::ShowJson(*got), ", allowed: ", allowed));
+}
+
+absl::Status CheckNeeds(const json& object, std::span<const Need> needs, const std::string& path) {
+  for (const Need& need : needs) {
+    const json::json_pointer pointer(need.place);
+    const json* value = object.contains(pointer) ? &object.at(pointer) : nullptr;
+    if (value != nullptr && IsOf(*value, need.kind)) continue;
+    return Refuse(absl::StrCat(path, absl::StrReplaceAll(need.place + 1, {{"/", "."}})), value,
+                  NameOf(need.kind));
+  }
+  return absl::OkStatus();
+}
+
+// A timeline names kernels by their places in ops.
+absl::Status CheckTimeline(const json& point, const std::string& path) {
+  const auto timeline = point.find("timeline");
+  if (timeline == point.end()) return absl::OkStatus();
+  constexpr Need kOfTimeline[] = {{"/op", Kind::kArray}, {"/stamped_us", Kind::kArray}};
+  REPRISE_RETURN_IF_ERROR(CheckNeeds(*timeline, kOfTimeline, path + "timeline."));
+  const json &ops = (*timeline)["op"], &us = (*timeline)["stamped_us"];
+  const size_t num_ops = point["ops"].size();
+  const bool fits =
+      ops.size() == us.size() &&
+      std::all_of(us.begin(), us.end(), [](const json& value) { return value.is_number(); }) &&
+      std::all_of(ops.begin(), ops.end(), [&](const json& op) {
+        return op.is_number_unsigned() && op.get<size_t>() < num_ops;
+      });
+  if (fits) return absl::OkStatus();
+  return Refuse(path + "timeline", &*timeline, "a place in ops and a time for every launch");
+}
+
+absl::Status CheckSamples(const json& point, const std::string& path) {
+  const auto samples = point.find("samples_ns");
+  if (samples == point.end()) return absl::OkStatus();
+  constexpr Need kOfSamples[] = {
+      {"/replay/0", Kind::kArray}, {"/device/0", Kind::kArray}, {"/launch/0", Kind::kArray}};
+  return CheckNeeds(*samples, kOfSamples, path + "samples_ns.");
+}
+
+absl::Status CheckPoint(const json& point, const std::string& path) {
+  if (!point.is_object()) return Refuse(path, &point, "an object");
+  REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfPoint, path + "."));
+  for (size_t i = 0; i < point["ops"].size(); ++i) {
+    const std::string at = absl::StrCat(path, ".ops[", i, "]");
+    if (!point["ops"][i].is_object()) return Refuse(at, &point["ops"][i], "an object");
+    REPRISE_RETURN_IF_ERROR(CheckNeeds(point["ops"][i], kOfOp, at + "."));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckTimeline(point, path + "."));
+  return CheckSamples(point, path + ".");
+}
+
+// ---- what is told ----
+
+std::string PointNameOf(const json& point) {
+  return absl::StrCat(point["rows"].get<int64_t>(), "@", point["context"].get<int64_t>());
+}
+
+std::string OpNameOf(const json& op) {
+  const std::string shape = op.contains("shape") && op["shape"].is_string()
+                                ? absl::StrCat(" ", op["shape"].get<std::string>())
+                                : "";
+  return op["op"].get<std::string>() + shape;
+}
+
+std::string Time(const json& us) { return FormatDuration(us.get<double>() * 1e3); }
+
+// Text that HTML can hold between <script> tags: nothing in it ends them.
+std::string ScriptText(const json& value) {
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return absl::StrReplaceAll(text, {{"<", "\\u003c"}});
+}
+
+// A field of CSV: in quotes where it needs them.
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == text.npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+}
+
+// A number as CSV has it; empty for what the file does not tell.
+std::string Number(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->dump() : "";
+}
+
+std::string CsvLine(const std::vector<std::string>& fields) {
+  return absl::StrCat(absl::StrJoin(fields, ","), "\n");
+}
+
+std::string MarkdownRow(const std::vector<std::string>& cells) {
+  return absl::StrCat("| ", absl::StrJoin(cells, " | "), " |\n");
+}
+
+// Names to the left, numbers to the right.
+std::string MarkdownHead(const std::vector<std::string>& names) {
+  std::vector<std::string> rule(names.size(), "---:");
+  rule.front() = "---";
+  return absl::StrCat(MarkdownRow(names), "|", absl::StrJoin(rule, "|"), "|\n");
+}
+
+// ---- traces ----
+
+json Metadata(const char* what, size_t process, int thread, const std::string& name) {
+  return {
+      {"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
+}
+
+json Complete(const std::string& name, size_t process, int thread, double from_us, double us,
+              json arguments) {
+  return {{"ph", "X"},
+          {"name", name},
+          {"pid", process},
+          {"tid", thread},
+          {"ts", from_us},
+          {"dur", us},
+          {"args", std::move(arguments)}};
+}
+
+constexpr int kHostThread = 1, kDeviceThread = 2;
+
+void AppendEvents(const json& point, size_t process, json* events) {
+  events->push_back(Metadata("process_name", process, 0, PointNameOf(point)));
+  events->push_back(Metadata("thread_name", process, kHostThread, "host: medians of plain steps"));
+  events->push_back(Metadata("thread_name", process, kDeviceThread, "kernels: mean stamped times"));
+  const json& plain = point["plain"];
+  events->push_back(Complete("replay", process, kHostThread, 0, plain["replay_us"]["p50"],
+                             {{"graph", point["graph"]}}));
+  events->push_back(
+      Complete("launch", process, kHostThread, 0, plain["launch_us"]["p50"], json::object()));
+  const auto timeline = point.find("timeline");
+  if (timeline == point.end()) return;
+  double at = 0;
+  for (size_t i = 0; i < (*timeline)["op"].size(); ++i) {
+    const json& op = point["ops"][(*timeline)["op"][i].get<size_t>()];
+    const double us = (*timeline)["stamped_us"][i];
+    events->push_back(Complete(OpNameOf(op), process, kDeviceThread, at, us,
+                               {{"kernel", op["kernel"]}, {"launch", i}}));
+    at += us;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<json> ParseProfile(const std::string& file, std::string_view text) {
+  REPRISE_ASSIGN_OR_RETURN(json profile, models::ParseJsonObject(text, file));
+  const std::string prefix = file + ": ";
+  const auto schema = profile.find("schema");
+  if (schema == profile.end() || *schema != kSchema) {
+    return Refuse(prefix + "schema", schema == profile.end() ? nullptr : &*schema,
+                  absl::StrCat("\"", kSchema, "\", as `reprise profile` writes with --json"));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckNeeds(profile, kOfProfile, prefix));
+  for (size_t i = 0; i < profile["points"].size(); ++i) {
+    REPRISE_RETURN_IF_ERROR(
+        CheckPoint(profile["points"][i], absl::StrCat(prefix, "points[", i, "]")));
+  }
+  return profile;
+}
+
+absl::StatusOr<json> ReadProfile(const std::string& file) {
+  REPRISE_ASSIGN_OR_RETURN(const std::string text, models::ReadFile(file, kMaxFileBytes));
+  return ParseProfile(file, text);
+}
+
+std::string ProfilePage(const json& profile) {
+  constexpr std::string_view kPlace = "{{profile}}";
+  std::string page = kPage;
+  const size_t place = page.find(kPlace);
+  page.replace(place, kPlace.size(), ScriptText(profile));
+  return page;
+}
+
+std::string ProfileTrace(const json& profile) {
+  json events = json::array();
+  for (size_t i = 0; i < profile["points"].size(); ++i)
+    AppendEvents(profile["points"][i], i + 1, &events);
+  const json trace = {{"traceEvents", std::move(events)},
+                      {"displayTimeUnit", "ns"},
+                      {"otherData",
+                       {{"model", profile["engine"]["model"]["name"]},
+                        {"device", profile["engine"]["device"]["name"]}}}};
+  return trace.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string ProfileCsv(const json& profile) {
+  std::string csv =
+      CsvLine({"point", "rows", "context", "of", "kernel", "calls", "mean_us", "p50_us", "p90_us",
+               "p99_us", "p99_9_us", "max_us", "net_us", "share"});
+  for (const json& point : profile["points"]) {
+    const auto line = [&](const std::string& of, const json& times, const json& op) {
+      const bool is_kernel = op.is_object();
+      absl::StrAppend(
+          &csv,
+          CsvLine({PointNameOf(point), point["rows"].dump(), point["context"].dump(), Quoted(of),
+                   is_kernel ? Quoted(op["kernel"].get<std::string>()) : "",
+                   is_kernel ? op["calls"].dump() : "", Number(times, "mean"), Number(times, "p50"),
+                   Number(times, "p90"), Number(times, "p99"), Number(times, "p99_9"),
+                   Number(times, "max"), is_kernel ? op["net_us"].dump() : "",
+                   is_kernel ? op["share"].dump() : ""}));
+    };
+    for (const char* name : kSeries) line(name, point["plain"][std::string(name) + "_us"], nullptr);
+    for (const json& op : point["ops"]) line(OpNameOf(op), op["stamped_us"], op);
+  }
+  return csv;
+}
+
+std::string ProfileMarkdown(const json& profile) {
+  std::string text =
+      absl::StrCat("## ", profile["engine"]["model"]["name"].get<std::string>(), " on ",
+                   profile["engine"]["device"]["name"].get<std::string>(), "\n\n");
+  absl::StrAppend(&text, MarkdownHead({"point", "graph", "replay p50", "p90", "p99", "launch p50",
+                                       "device p50", "bytes/s", "of read"}));
+  for (const json& point : profile["points"]) {
+    const json& plain = point["plain"];
+    absl::StrAppend(&text,
+                    MarkdownRow({PointNameOf(point), point["graph"].get<std::string>(),
+                                 Time(plain["replay_us"]["p50"]), Time(plain["replay_us"]["p90"]),
+                                 Time(plain["replay_us"]["p99"]), Time(plain["launch_us"]["p50"]),
+                                 Time(plain["device_us"]["p50"]),
+                                 FormatBandwidth(point["bytes_per_s"].get<double>()),
+                                 FormatPercent(point["share_of_read_bandwidth"].get<double>())}));
+  }
+  for (const json& point : profile["points"]) {
+    absl::StrAppend(&text, "\n### Kernels of ", PointNameOf(point), "\n\n",
+                    MarkdownHead({"kernel", "calls", "stamped", "net", "share", "per call"}));
+    for (const json& op : point["ops"]) {
+      absl::StrAppend(&text,
+                      MarkdownRow({OpNameOf(op), op["calls"].dump(), Time(op["stamped_us"]["mean"]),
+                                   Time(op["net_us"]), FormatPercent(op["share"].get<double>()),
+                                   Time(op["net_per_call_us"])}));
+    }
+  }
+  return text;
+}
+
+}  // namespace reprise::tools
