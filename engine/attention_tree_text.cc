@@ -273,12 +273,15 @@ absl::Status CheckTreeFits(const NamedAttentionTree& named, const AttentionSite&
     return RefuseSite("device", absl::StrCat("'", *named.device, "'"),
                       absl::StrCat("'", site.device, "'"));
   const int64_t here[] = {site.num_heads, site.kv.num_kv_heads, site.kv.head_dim,
-                          site.kv.block_size, site.window};
+                          site.kv.block_size};
   for (size_t i = 0; i < std::size(here); ++i) {
     const std::optional<int64_t>& made_for = named.*kNumbersMadeFor[i].number;
     if (made_for.has_value() && *made_for != here[i])
       return RefuseSite(kNumbersMadeFor[i].name, absl::StrCat(*made_for), absl::StrCat(here[i]));
   }
+  if (named.window.has_value() &&
+      std::find(site.windows.begin(), site.windows.end(), *named.window) == site.windows.end())
+    return RefuseSite("window", absl::StrCat(*named.window), absl::StrJoin(site.windows, " and "));
   if (named.dtype.has_value() && *named.dtype != site.kv.dtype)
     return RefuseSite("dtype", std::string(runtime::NameOf(*named.dtype)),
                       std::string(runtime::NameOf(site.kv.dtype)));

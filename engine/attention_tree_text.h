@@ -27,7 +27,7 @@ struct AttentionSite {
   std::string device;  // its name
   int64_t num_heads = 0;
   kernels::KvLayout kv = {};
-  uint32_t window = 0;
+  std::vector<uint32_t> windows = {0};  // of its layers, those that differ
 };
 
 struct NamedAttentionTree {

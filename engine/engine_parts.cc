@@ -103,7 +103,7 @@ absl::Status EngineParts::CheckAttentionTree(const NamedAttentionTree& named) co
                        {.device = info.device.name,
                         .num_heads = info.model.num_heads,
                         .kv = geometry.layout(),
-                        .window = rule.window},
+                        .windows = {rule.windows, rule.windows + rule.num_windows}},
                        {.max_splits = rule.max_splits,
                         .num_shares = rule.num_shares,
                         .max_prompt_q_tokens = rule.prefill_q_tokens,
@@ -138,11 +138,9 @@ absl::Status EngineParts::CreatePool() {
                            NumPoolBlocks(device, options, geometry, graphs_bytes));
   if (diagnostics.simulation != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::CreateWithoutMemory(geometry, blocks));
-    const models::ModelSpec& model = info.model;
     simulated = std::make_unique<SimulatedDecoder>(
-        *diagnostics.simulation, *state, decoder->logits(),
-        info.limits.max_rows + info.limits.max_prompt_logprobs,
-        static_cast<uint32_t>(model.vocab_size), state->attention.window);
+        *diagnostics.simulation, *state, info.model, decoder->logits(),
+        info.limits.max_rows + info.limits.max_prompt_logprobs);
   } else {
     REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::Create(device, geometry, blocks));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_state.h"
 
+#include "absl/strings/str_cat.h"
 #include "kernels/attention/attention.h"
 #include "kernels/plan/plan.h"
 #include "models/kv_pool.h"
@@ -37,6 +38,7 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   const size_t prompts = limits.max_prompt_logprobs;
   buffers.Add(&plan.counts, 1, "plan.counts");
+  buffers.Add(&plan.given_rows, rows, "plan.given_rows");
   buffers.Add(&plan.entries, rows, "plan.entries");
   buffers.Add(&plan.given_tokens, tokens + rows, "plan.given_tokens");
   buffers.Add(&plan.prefix, rows, "plan.prefix");
@@ -51,16 +53,27 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   buffers.Add(&plan.logits_place, limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
   buffers.Add(&plan.prompt_entry, prompts, "plan.prompt_entry");
   buffers.Add(&plan.prompt_target, prompts, "plan.prompt_target");
-  const bool dealt = attention.num_shares != 0;
-  buffers.Add(&plan.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.max_splits),
-              "plan.decode_items");
-  buffers.Add(&plan.decode_rows, dealt ? 2 * rows : 0, "plan.decode_rows");
-  buffers.Add(&plan.prefix_members, attention.tile_members != 0 ? rows : 0, "plan.prefix_members");
-  buffers.Add(&plan.decode_shares, attention.num_shares, "plan.decode_shares");
-  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, attention.max_splits),
-              "plan.prefill_items");
+  for (uint32_t w = 0; w < attention.num_windows; ++w) DeclareLists(limits, w, buffers);
   buffers.Add(&plan.attention_leaf, rows, "plan.attention_leaf");
   buffers.Add(&attention_tree, 1, "attention_tree");
+}
+
+void StepState::DeclareLists(const kernels::StepLimits& limits, uint32_t window,
+                             runtime::BufferPlan& buffers) {
+  const size_t rows = limits.max_rows;
+  const bool dealt = attention.num_shares != 0;
+  kernels::AttentionLists& lists = plan.attention[window];
+  const auto add = [&](auto** list, size_t count, const char* name) {
+    buffers.Add(list, count, absl::StrCat("plan.attention[", window, "].", name));
+  };
+  add(&lists.decode_items, dealt ? 0 : kernels::MaxDecodeItems(rows, attention.max_splits),
+      "decode_items");
+  add(&lists.decode_rows, dealt ? 2 * rows : 0, "decode_rows");
+  add(&lists.prefix_members, attention.tile_members != 0 ? rows : 0, "prefix_members");
+  add(&lists.decode_shares, attention.num_shares, "decode_shares");
+  add(&lists.prefill_items,
+      kernels::MaxPrefillItems(rows, limits.max_step_tokens, attention.max_splits),
+      "prefill_items");
 }
 
 void StepState::DeclareRows(const models::ModelSpec& spec, const kernels::StepLimits& limits,

@@ -68,6 +68,9 @@ class StepState {
   void ChoosePlan(const models::Decoder& decoder, const kernels::KernelSet& kernels,
                   runtime::DType kv_dtype, const kernels::StepLimits& limits);
   void DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers);
+  // Those of one of the rule's windows.
+  void DeclareLists(const kernels::StepLimits& limits, uint32_t window,
+                    runtime::BufferPlan& buffers);
   void DeclareRows(const models::ModelSpec& spec, const kernels::StepLimits& limits,
                    runtime::BufferPlan& buffers);
   void DeclareSampling(const models::ModelSpec& spec, const kernels::StepLimits& limits,

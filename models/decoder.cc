@@ -22,11 +22,18 @@ constexpr char kLmHead[] = "lm_head";
 
 }  // namespace
 
+Decoder::Decoder(const ModelSpec& spec) : spec_(spec) {
+  const std::vector<int64_t> windows = spec.Windows();
+  REPRISE_CHECK(windows.size() <= kernels::kMaxAttentionWindows);
+  attention_plan_.num_windows = static_cast<uint32_t>(windows.size());
+  for (size_t w = 0; w < windows.size(); ++w)
+    attention_plan_.windows[w] = static_cast<uint32_t>(windows[w]);
+}
+
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelSpec& spec) {
   REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
   std::unique_ptr<Decoder> decoder(new Decoder(spec));
   decoder->AddLayers();
-  REPRISE_RETURN_IF_ERROR(decoder->CheckAttentionPlans());
   const WeightPlan weights = decoder->PlanWeights(spec.checkpoint_dtype);
   REPRISE_RETURN_IF_ERROR(weights.status());
   decoder->elements_read_ = weights.elements_read();
@@ -45,7 +52,7 @@ void Decoder::AddLayers() {
           layers_.push_back(std::make_unique<NormLayer>(spec_, name + ".weight", has_branch));
           break;
         case LayerKind::kAttention:
-          AddAttention(std::move(name), block);
+          layers_.push_back(std::make_unique<AttentionLayer>(spec_, std::move(name), block));
           break;
         case LayerKind::kMlp:
           layers_.push_back(std::make_unique<MlpLayer>(spec_, std::move(name)));
@@ -56,27 +63,6 @@ void Decoder::AddLayers() {
   }
   layers_.push_back(std::make_unique<LmHeadLayer>(
       spec_, LmHeadLayer::Names{.norm = kFinalNorm, .head = kLmHead, .embedding = kEmbedding}));
-}
-
-void Decoder::AddAttention(std::string name, int64_t kv_layer) {
-  auto layer = std::make_unique<AttentionLayer>(spec_, std::move(name), kv_layer);
-  attention_layers_.push_back(layer.get());
-  layers_.push_back(std::move(layer));
-}
-
-absl::Status Decoder::CheckAttentionPlans() {
-  const AttentionLayer* first = nullptr;
-  for (const AttentionLayer* attention : attention_layers_) {
-    if (first == nullptr) first = attention;
-    if (!(attention->plan_rule() == first->plan_rule())) {
-      return absl::UnimplementedError(absl::StrCat(
-          "attention layers with sliding windows of ", first->plan_rule().window, " and ",
-          attention->plan_rule().window, " tokens; allowed: one window for all of them"));
-    }
-  }
-  REPRISE_CHECK(first != nullptr);
-  attention_plan_ = first->plan_rule();
-  return absl::OkStatus();
 }
 
 WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype,
@@ -110,9 +96,9 @@ absl::Status Decoder::Enqueue(const DecoderInputs& inputs) const {
 }
 
 StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
-                                     double context) const {
+                                     double attended) const {
   const StepTraffic traffic{.rows = rows,
-                            .context = context,
+                            .attended = attended,
                             .element_bytes = runtime::SizeOf(dtype),
                             .kv_element_bytes = runtime::SizeOf(kv_dtype)};
   StepBytes bytes{.weights = static_cast<uint64_t>(elements_read_) * traffic.element_bytes};
@@ -128,9 +114,9 @@ int64_t NumParameters(const ModelSpec& spec) {
 
 absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
                                             runtime::DType kv_dtype, uint64_t rows,
-                                            double context) {
+                                            double attended) {
   REPRISE_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(spec));
-  return decoder->BytesOfDecodeStep(dtype, kv_dtype, rows, context);
+  return decoder->BytesOfDecodeStep(dtype, kv_dtype, rows, attended);
 }
 
 }  // namespace reprise::models

@@ -32,8 +32,7 @@ namespace reprise::models {
 
 class Decoder {
  public:
-  // Errors: those of ValidateModelSpec; InvalidArgument on more parameters than can be addressed;
-  // Unimplemented where layers want different attention plans.
+  // Errors: those of ValidateModelSpec; InvalidArgument on more parameters than can be addressed.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(const ModelSpec& spec);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -55,20 +54,17 @@ class Decoder {
 
   // [max_rows + max_prompt_logprobs, vocab] f32, where Enqueue leaves them.
   float* logits() const { return activations_.logits; }
-  // What the plan of a step lists work by.
+  // What the plan of a step lists work by: lists for each of ModelSpec::Windows.
   const kernels::AttentionPlanRule& attention_plan() const { return attention_plan_; }
   StepBytes BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
-                              double context) const;
+                              double attended) const;
 
  private:
-  explicit Decoder(const ModelSpec& spec) : spec_(spec) {}
+  explicit Decoder(const ModelSpec& spec);
   void AddLayers();
-  void AddAttention(std::string name, int64_t kv_layer);
-  absl::Status CheckAttentionPlans();
 
   const ModelSpec spec_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<const AttentionLayer*> attention_layers_;  // of layers_
   kernels::AttentionPlanRule attention_plan_;
   DecoderActivations activations_;
   uint32_t max_prompt_logprobs_ = 0;
@@ -81,7 +77,8 @@ int64_t NumParameters(const ModelSpec& spec);
 
 // Bytes of one decode step; see step_bytes.h. Errors: those of Decoder::Create.
 absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
-                                            runtime::DType kv_dtype, uint64_t rows, double context);
+                                            runtime::DType kv_dtype, uint64_t rows,
+                                            double attended);
 
 }  // namespace reprise::models
 

@@ -9,11 +9,12 @@
 
 namespace reprise::models {
 
-// A decode step of `rows` rows with `context` tokens each, the one that the step appends among
-// them. `context` may be the mean of several steps.
+// A decode step of `rows` rows which attend over `attended` tokens each, the one that the step
+// appends among them: the mean of all layers, ModelSpec::MeanVisible. It may be the mean of several
+// steps, too.
 struct StepTraffic {
   uint64_t rows = 0;
-  double context = 0.0;           // tokens
+  double attended = 0.0;          // tokens
   uint64_t element_bytes = 0;     // of the compute dtype
   uint64_t kv_element_bytes = 0;  // of the KV cache
 };

@@ -146,7 +146,7 @@ absl::Status WriteTree(const TuneFlags& flags, const TunedTree& tuned, const Att
                                         {.device = device.name,
                                          .num_heads = bench.shape().num_heads,
                                          .kv = bench.shape().kv(),
-                                         .window = bench.shape().window},
+                                         .windows = {bench.shape().window}},
                                         bench.tree_limits()));
   REPRISE_RETURN_IF_ERROR(WriteAtomically(flags.out_file, text));
   invocation.console->Note(absl::StrCat("written: ", flags.out_file));

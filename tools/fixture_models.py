@@ -12,6 +12,8 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
@@ -270,6 +272,27 @@ def yarn_rope_tiny():
     )
 
 
+def ministral_tiny():
+    config = config_of(
+        MinistralConfig,
+        vocab=53,
+        hidden=24,
+        intermediate=32,
+        heads=(2, 1),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(10000.0),
+        sliding_window=19,
+        layer_types=["full_attention", "sliding_attention"],
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Ministral, whose second layer alone slides, by 19 tokens, less than the longer prompts: "
+        f"MQA 2/1, tied, bf16 checkpoint, {TRANSFORMERS5}"
+    )
+    return Fixture("ministral-tiny", what, config, MinistralForCausalLM, torch.bfloat16)
+
+
 # In the order of their seeds: a new one goes to the end.
 FIXTURES = [
     llama_tiny,
@@ -280,4 +303,5 @@ FIXTURES = [
     qwen3_tiny,
     linear_rope_tiny,
     yarn_rope_tiny,
+    ministral_tiny,
 ]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/simulation/simulation.h"
 
-#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -45,25 +45,26 @@ uint32_t MadeUpToken(uint32_t token, uint32_t position, uint32_t vocab) {
   return static_cast<uint32_t>((x ^ x >> 31) % vocab);
 }
 
-StepLoad LoadOf(const kernels::StepPlan& plan, uint64_t window) {
-  StepLoad load{.tokens = plan.counts->num_tokens};
+StepLoad LoadOf(const kernels::StepPlan& plan, const models::ModelSpec& model) {
+  double kv_tokens = 0;
   for (uint32_t e = 0; e < plan.counts->num_rows; ++e) {
     const uint32_t tokens = plan.query_start[e + 1] - plan.query_start[e];
     if (tokens == 0) continue;  // stopped, or without room
-    const uint64_t context = uint64_t{plan.context_before[e]} + tokens;
-    load.kv_tokens += window == 0 ? context : std::min(context, window + tokens - 1);
+    const auto context = static_cast<double>(uint64_t{plan.context_before[e]} + tokens);
+    kv_tokens += model.MeanVisible(context, tokens);
   }
-  return load;
+  return {.tokens = plan.counts->num_tokens,
+          .kv_tokens = static_cast<uint64_t>(std::llround(kv_tokens))};
 }
 
 SimulatedDecoder::SimulatedDecoder(const Simulation& simulation, const StepState& state,
-                                   float* logits, uint32_t max_logits, uint32_t vocab,
-                                   uint64_t window)
+                                   const models::ModelSpec& model, float* logits,
+                                   uint32_t max_logits)
     : simulation_(simulation),
       state_(state),
+      model_(model),
       logits_(logits),
-      vocab_(vocab),
-      window_(window),
+      vocab_(static_cast<uint32_t>(model.vocab_size)),
       peaks_(max_logits) {}
 
 absl::Status SimulatedDecoder::EnqueueTokens(runtime::Stream& stream) {
@@ -105,7 +106,7 @@ void SimulatedDecoder::Wait() {
   kernels::PlanCounts& counts = *state_.plan.counts;
   if (counts.sequence == 0) return;
   if (skips_sampling_) counts.num_sampled = num_sampled_;
-  const uint64_t ns = simulation_.cost.TimeNs(LoadOf(state_.plan, window_));
+  const uint64_t ns = simulation_.cost.TimeNs(LoadOf(state_.plan, model_));
   simulation_.wait ? simulation_.wait(counts.begin_ns, ns) : SleepUntil(counts.begin_ns, ns);
 }
 

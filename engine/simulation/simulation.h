@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "engine/simulation/step_cost.h"
 #include "engine/step_state.h"
+#include "models/config/model_spec.h"
 #include "runtime/device.h"
 
 namespace reprise::engine {
@@ -32,15 +33,15 @@ struct Simulation {
 // `vocab`, and dependent on nothing else.
 uint32_t MadeUpToken(uint32_t token, uint32_t position, uint32_t vocab);
 
-// What a step asks of the device, as its plan has it. `window`: of the model's attention, 0: none.
-StepLoad LoadOf(const kernels::StepPlan& plan, uint64_t window);
+// What a step asks of the device, as its plan has it.
+StepLoad LoadOf(const kernels::StepPlan& plan, const models::ModelSpec& model);
 
 // What stands in the decoder's place in a step. Views all that it is given.
 class SimulatedDecoder {
  public:
   // logits: [max_logits, vocab] f32, zeros, as the sampling kernels read them.
-  SimulatedDecoder(const Simulation& simulation, const StepState& state, float* logits,
-                   uint32_t max_logits, uint32_t vocab, uint64_t window);
+  SimulatedDecoder(const Simulation& simulation, const StepState& state,
+                   const models::ModelSpec& model, float* logits, uint32_t max_logits);
 
   // The decoder's place: leaves logits of kPeak for the made-up token, and 0 for all others. Where
   // no row asks for more than its token, the token itself: then the sampling kernels, whose work on
@@ -60,9 +61,9 @@ class SimulatedDecoder {
 
   const Simulation& simulation_;
   const StepState& state_;
+  const models::ModelSpec& model_;
   float* const logits_;
   const uint32_t vocab_;
-  const uint64_t window_;
   std::vector<uint32_t> peaks_;  // of each row of logits: its token that is not 0
   bool skips_sampling_ = false;  // in the step that runs
   uint32_t num_sampled_ = 0;     // of that step, while the sampling kernels are to find none

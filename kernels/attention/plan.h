@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention's plan: once per step the rows that run are cut into work items, which every layer's
-// attention follows. Here are the items, and how many there can be; decision_tree.h says what is
-// decided, plan_body.h decides and lists on the device, as part of the plan kernel (kernels/plan/).
+// attention follows; layers whose sliding windows differ follow lists of their own. Here are the
+// items, and how many there can be; decision_tree.h says what is decided, plan_body.h decides and
+// lists on the device, as part of the plan kernel (kernels/plan/).
 #ifndef REPRISE_KERNELS_ATTENTION_PLAN_H_
 #define REPRISE_KERNELS_ATTENTION_PLAN_H_
 
@@ -27,6 +28,18 @@ struct alignas(16) AttentionWorkItem {
 };
 static_assert(sizeof(AttentionWorkItem) == 32);
 
+// Sliding windows of a model's layers that differ, at most. Each has lists of its own.
+inline constexpr uint32_t kMaxAttentionWindows = 2;
+
+// What the plan lists for the layers of one window, all in device memory.
+struct AttentionLists {
+  AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]; not with a deal
+  DecodeRow* decode_rows = nullptr;            // [2 max_rows] with a deal (AttentionPlanRule)
+  uint32_t* prefix_members = nullptr;          // [max_rows] likewise, see AttentionArgs
+  DecodeShare* decode_shares = nullptr;        // [num_shares] likewise
+  AttentionWorkItem* prefill_items = nullptr;  // [MaxPrefillItems]
+};
+
 // How the rows of a step become work: a row of more than one query token gives a prefill item per
 // group of them; rows of one are cut into leaves and dealt to num_shares blocks (decode_share.h)
 // or, where that is 0, give a decode item per split. A row of a few query tokens may give an item
@@ -41,7 +54,10 @@ struct AttentionPlanRule {
   uint32_t tile_members = 0;
   uint32_t min_tile_tokens = 0;   // of a group that goes in tiles: what it shares at least
   uint32_t prefill_q_tokens = 0;  // query tokens of one prefill item at most, PrefillQueryTokens
-  uint32_t window = 0;            // sliding window in tokens, of all layers; 0: none
+  // Sliding windows in tokens, of all layers; 0: none. Window w makes StepPlan.attention[w]. The
+  // first is the one whose leaves of the tree are reported.
+  uint32_t num_windows = 1;
+  uint32_t windows[kMaxAttentionWindows] = {};
 
   bool operator==(const AttentionPlanRule&) const = default;
 };

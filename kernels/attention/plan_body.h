@@ -280,15 +280,16 @@ REPRISE_FN void PlanDecodeShares(Block& b, const AttentionPlanRule& rule, uint32
 struct PromptCut {
   uint32_t q_tokens, kv_begin, kv_end, origin, length, count;
 };
-REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, const RowChoice& choice,
-                               uint32_t context_before, uint32_t num_tokens) {
+REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, uint32_t window,
+                               const RowChoice& choice, uint32_t context_before,
+                               uint32_t num_tokens) {
   PromptCut c{};
   c.q_tokens = choice.prompt_q_tokens != 0 ? choice.prompt_q_tokens : rule.prefill_q_tokens;
   c.count = CeilDiv(num_tokens, c.q_tokens);
   const uint32_t room = rule.max_splits / num_tokens;
   const uint32_t most = choice.prompt_splits < room ? choice.prompt_splits : room;
   if (c.count > 1 || most <= 1) return c;
-  c.kv_begin = FirstSeen(rule.window, context_before);
+  c.kv_begin = FirstSeen(window, context_before);
   c.kv_end = context_before + num_tokens;
   c.origin = c.kv_begin / kPromptSplitMultiple * kPromptSplitMultiple;
   c.length = SplitLength(
@@ -299,14 +300,14 @@ REPRISE_FN PromptCut CutPrompt(const AttentionPlanRule& rule, const RowChoice& c
 }
 
 // Item i of entry e, a row of several query tokens.
-REPRISE_FN AttentionWorkItem PrefillItem(const AttentionPlanRule& rule, const QueryRow& row,
-                                         uint32_t e, const PromptCut& c, uint32_t i) {
+REPRISE_FN AttentionWorkItem PrefillItem(uint32_t window, const QueryRow& row, uint32_t e,
+                                         const PromptCut& c, uint32_t i) {
   const uint32_t n = row.num_tokens;
   AttentionWorkItem item{e, 0, n, c.kv_begin, 0, i, c.count, row.row};
   if (c.length == 0) {
     item.q_begin = i * c.q_tokens;
     item.q_count = n - item.q_begin < c.q_tokens ? n - item.q_begin : c.q_tokens;
-    item.kv_begin = FirstSeen(rule.window, row.context_before + item.q_begin);
+    item.kv_begin = FirstSeen(window, row.context_before + item.q_begin);
     item.kv_end = row.context_before + item.q_begin + item.q_count;
     item.split = 0;
     item.num_splits = 1;
@@ -336,12 +337,13 @@ struct RowWork {
 struct AttentionDecisions {
   const AttentionTree& tree;  // in shared memory
   const AttentionPlanRule& rule;
+  uint32_t window;  // of rule.windows
   BatchFeatures batch;
 
   REPRISE_FN uint32_t BatchLeaf() const { return tree.batch.LeafOf(batch); }
 
   REPRISE_FN uint32_t LeafOf(const QueryRow& row) const {
-    return tree.rows.LeafOf(RowFeatures{batch, row.VisibleTokens(rule.window), row.num_tokens});
+    return tree.rows.LeafOf(RowFeatures{batch, row.VisibleTokens(window), row.num_tokens});
   }
   // How a prefix is cut that tiles read, whoever shares it: a rule of its length alone.
   REPRISE_FN SplitRule SplitOfPrefix(uint32_t tokens) const {
@@ -354,7 +356,7 @@ struct AttentionDecisions {
   // tile_tokens: the prefix of the row that tiles read; what lies behind it is the row's own.
   REPRISE_FN DecodeRow CutBehind(const SplitRule& split, uint32_t tile_tokens,
                                  uint32_t position) const {
-    if (tile_tokens == 0) return CutRow(split, FirstSeen(rule.window, position), position + 1);
+    if (tile_tokens == 0) return CutRow(split, FirstSeen(window, position), position + 1);
     DecodeRow r = CutRow(HalfOf(split), tile_tokens, position + 1);
     const uint32_t before = CutPrefix(tile_tokens).num_leaves;
     r.first_leaf = static_cast<uint16_t>(before);
@@ -370,9 +372,9 @@ struct AttentionDecisions {
     work.leaf = LeafOf(row);
     const RowChoice& choice = tree.rows.leaves[work.leaf];
     if (row.num_tokens > 1) {
-      work.prompt = CutPrompt(rule, choice, row.context_before, row.num_tokens);
+      work.prompt = CutPrompt(rule, window, choice, row.context_before, row.num_tokens);
     } else if (row.decodes() && rule.num_shares == 0) {
-      work.splits = SplitsOf(choice.split, rule.window, row.context_before);
+      work.splits = SplitsOf(choice.split, window, row.context_before);
     } else if (row.decodes()) {
       work.dealt = CutBehind(choice.split, tile_tokens, row.context_before);
       work.dealt.row = row.row;
@@ -400,7 +402,7 @@ struct TilePlan {
     const uint32_t tokens =
         member.tokens >= decide.rule.min_tile_tokens ? TilePrefix(member.tokens) : 0;
     const bool alone = !r.decodes() || tokens == 0 || tokens > r.context_before ||
-                       FirstSeen(decide.rule.window, r.context_before) != 0;
+                       FirstSeen(decide.window, r.context_before) != 0;
     if (alone || decide.SplitOfPrefix(tokens).max_splits < 2 ||
         decide.tree.rows.leaves[decide.LeafOf(r)].split.max_splits < 2)
       return 0;

@@ -13,6 +13,9 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "block_size", args.block_size, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "prefill_q_tokens", rule.prefill_q_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("plan", "max_rows", args.max_rows, 1));
+  if (rule.num_windows < 1 || rule.num_windows > kMaxAttentionWindows)
+    return absl::InvalidArgumentError(absl::StrCat("plan: num_windows is ", rule.num_windows,
+                                                   "; allowed: 1 to ", kMaxAttentionWindows));
   if (rule.tree == nullptr)
     return absl::InvalidArgumentError(
         "plan: there is no attention tree; allowed: one on the device");
@@ -32,10 +35,12 @@ absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanA
         " bytes of shared memory; '", kernels.device.name, "' has ",
         kernels.device.max_shared_bytes, " bytes for a block"));
   const LoadedKernel& kernel = kernels.Get(kPlan);
-  return stream.Launch(
-      kernel.kernel,
-      {.grid_x = 1, .block = kernel.threads, .shared_bytes = shared_bytes, .label = kernel.label()},
-      args);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = rule.num_windows,
+                        .block = kernel.threads,
+                        .shared_bytes = shared_bytes,
+                        .label = kernel.label()},
+                       args);
 }
 
 absl::Status SetAttentionTree(runtime::Stream& stream, const KernelSet& kernels,

@@ -13,8 +13,9 @@
 
 namespace reprise::kernels {
 
-// One block. Cost: O(rows + tokens + items) over its threads. Errors: InvalidArgument on a block
-// size or a rule of zero, or without a tree.
+// A block per sliding window of the rule, side by side. Cost: O(rows + tokens + items) over its
+// threads. Errors: InvalidArgument on a block size or a rule of zero, without a tree, or on more
+// windows than there are lists for.
 absl::Status Plan(runtime::Stream& stream, const KernelSet& kernels, const PlanArgs& args);
 
 // Plans that are enqueued from here on decide by `tree`, which lies at `to` then. Copies it at the

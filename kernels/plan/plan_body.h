@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of the plan, block style: the rows' part (step/rows_body.h), then attention's
-// (attention/plan_body.h), in one launch of one block.
+// (attention/plan_body.h), in one launch of a block per sliding window.
 #ifndef REPRISE_KERNELS_PLAN_PLAN_BODY_H_
 #define REPRISE_KERNELS_PLAN_PLAN_BODY_H_
 
@@ -42,11 +42,12 @@ REPRISE_FN uint32_t DealtRows(const RowWork& work) {
 
 REPRISE_FN PlannedRow PlanRow(const PlanArgs& a, const RunningRow& row,
                               const AttentionDecisions& decide, const BatchChoice& of_batch,
-                              uint32_t tile_tokens) {
+                              uint32_t tile_tokens, bool reads_tokens) {
   PlannedRow r;
   r.row = row;
   // Asked for before the sums, which take as long.
-  if (row.num_tokens == 1) r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
+  if (reads_tokens && row.num_tokens == 1)
+    r.token = LoadToken(a.plan, a.rows, a.block_size, row, 0);
   r.work = decide.WorkOf(QueryRowOf(row), of_batch, tile_tokens);
   r.counts = {{row.num_tokens, NumSampled(row), NumReported(row), NumPromptLogprobs(row),
                r.work.decode_work(), r.work.prompt.count, DealtRows(r.work),
@@ -70,7 +71,7 @@ REPRISE_FN uint32_t OwnerOf(const uint32_t* first, uint32_t n, uint32_t i) {
 
 // Lists that rows have several entries of, all threads together, where one thread a row would take
 // long: tokens of rows of several, and work items.
-struct PlanLists {
+struct ListWriter {
   const PlanArgs& a;
   const AttentionDecisions& decide;
   const BatchChoice& of_batch;
@@ -101,10 +102,16 @@ struct PlanLists {
 };
 
 // A chain of memory accesses and barriers as short as possible, since one block does it while the
-// device waits: a row is one thread's, in registers, and all sums over rows are one scan.
+// device waits: a row is one thread's, in registers, and all sums over rows are one scan. Block w
+// makes the lists of window w; the first one does the rows' part as well, and all others read
+// nothing that it writes, so that they need not wait for it.
 REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const StepPlan& p = a.plan;
   const AttentionPlanRule& rule = a.attention;
+  const int w = b.x();
+  const bool leads = w == 0;
+  const uint32_t window = rule.windows[w];
+  const AttentionLists& lists = p.attention[w];
   const PlanSharedLayout layout = PlanSharedLayoutOf(a.max_rows, rule.num_shares);
   auto* const dealt = b.Shared<DealtRow>(layout.dealt);
   auto* const running = b.Shared<RunningRow>(layout.running);
@@ -115,13 +122,13 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   const AttentionTree& tree = LoadTree(b, rule, b.Shared<AttentionTree>(layout.tree));
   const uint32_t num_rows = p.counts->num_rows;
   const int rows = static_cast<int>(num_rows);
-  b.For(rows, [&](int e) { running[e] = LoadRow(p, a.rows, e); });
+  b.For(rows, [&](int e) { running[e] = LoadRow(p, a.rows, e, leads); });
   b.Sync();  // the tree is there
-  AttentionDecisions decide{tree, rule, {}};
+  AttentionDecisions decide{tree, rule, window, {}};
   if (tree.asks_for_batch != 0) {
     decide.batch = b.Combine(
-        rows, BatchFeatures{},
-        [&](int e) { return FeaturesOf(rule.window, QueryRowOf(running[e])); }, Together);
+        rows, BatchFeatures{}, [&](int e) { return FeaturesOf(window, QueryRowOf(running[e])); },
+        Together);
   }
   const BatchChoice of_batch = tree.batch.leaves[decide.BatchLeaf()];
 
@@ -131,28 +138,31 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   auto* const tile_tokens = b.Shared<uint32_t>(layout.tile_tokens);
   const auto row_of = [&](int e) { return QueryRowOf(running[e]); };
   const TilePlan<decltype(row_of)> tiles{decide, p.prefix, num_members, row_of, tile_tokens};
-  if (has_tiles) tiles.Choose(b, rows, p.prefix_members);
+  if (has_tiles) tiles.Choose(b, rows, lists.prefix_members);
 
   const auto sums = b.ScanTogether(
       rows,
       [&](int e) {
-        return PlanRow(a, running[e], decide, of_batch, has_tiles ? tile_tokens[e] : 0);
+        return PlanRow(a, running[e], decide, of_batch, has_tiles ? tile_tokens[e] : 0, leads);
       },
       [&](int e, const PlannedRow& r, const Vec<uint32_t, 8>& before) {
         const uint32_t token = before.v[PlannedRow::kTokens];
         const uint32_t work = before.v[PlannedRow::kDecodeWork];
-        p.query_start[e] = first_token[e] = token;
+        first_token[e] = token;
         first_item[e] = before.v[PlannedRow::kPrefillItems];
-        p.attention_leaf[e] = r.work.leaf;
-        PlanSampled(p, r.row, e, token, before.v[PlannedRow::kSampled],
-                    before.v[PlannedRow::kReported]);
-        if (r.row.num_tokens == 1) StoreToken(b, p, a.rows, r.row, token, r.token);
+        if (leads) {
+          p.query_start[e] = token;
+          p.attention_leaf[e] = r.work.leaf;
+          PlanSampled(p, r.row, e, token, before.v[PlannedRow::kSampled],
+                      before.v[PlannedRow::kReported]);
+          if (r.row.num_tokens == 1) StoreToken(b, p, a.rows, r.row, token, r.token);
+        }
         if (rule.num_shares == 0) {
           first_split[e] = work;
         } else {
           DecodeRow cut = r.work.dealt;
           cut.query = token;
-          p.decode_rows[e] = cut;
+          lists.decode_rows[e] = cut;
           dealt[e] = {work, r.work.weight, cut.leaf_tokens, cut.num_own_leaves()};
         }
       });
@@ -165,8 +175,8 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
   if (rule.num_shares != 0) {
     uint32_t num_dealt = num_rows, weight = decode_work;
     if (has_tiles)
-      num_dealt += tiles.List(b, of_batch.leaf_overhead, p.decode_rows + num_rows, dealt + num_rows,
-                              &weight);
+      num_dealt += tiles.List(b, of_batch.leaf_overhead, lists.decode_rows + num_rows,
+                              dealt + num_rows, &weight);
     const DecodeDeal<uint64_t> deal{dealt, num_dealt, rule.num_kv_heads, of_batch.leaf_overhead,
                                     uint64_t{weight} * rule.num_kv_heads};
     uint32_t taking = of_batch.shares;
@@ -176,32 +186,33 @@ REPRISE_FN void PlanBody(Block& b, const PlanArgs& a) {
       taking = NumTaking(
           b, rule, {dealt_rows & 0xffffu, dealt_rows >> 16, sums.v[PlannedRow::kDealtLeaves]});
     }
-    PlanDecodeShares(b, rule, taking, deal, p.decode_rows, b.Shared<DecodePlace>(layout.places),
-                     p.decode_shares);
+    PlanDecodeShares(b, rule, taking, deal, lists.decode_rows, b.Shared<DecodePlace>(layout.places),
+                     lists.decode_shares);
   }
-  const PlanLists lists{a, decide, of_batch, running, num_rows};
+  const ListWriter list{a, decide, of_batch, running, num_rows};
   if (rule.num_shares == 0) {
-    lists.Items(b, first_split, decode_work, p.decode_items,
-                [](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
-                  return DecodeItem(row, e, work.splits, i);
-                });
+    list.Items(b, first_split, decode_work, lists.decode_items,
+               [](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
+                 return DecodeItem(row, e, work.splits, i);
+               });
   }
   if (num_items != 0) {
-    lists.Tokens(b, first_token, num_tokens);
-    lists.Items(b, first_item, num_items, p.prefill_items,
-                [&](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
-                  return PrefillItem(rule, row, e, work.prompt, i);
-                });
+    if (leads) list.Tokens(b, first_token, num_tokens);
+    list.Items(b, first_item, num_items, lists.prefill_items,
+               [&](const QueryRow& row, uint32_t e, const RowWork& work, uint32_t i) {
+                 return PrefillItem(window, row, e, work.prompt, i);
+               });
   }
-  if (num_prompt != 0) PlanPromptLogprobs(b, p, running, rows, num_sampled);
+  if (leads && num_prompt != 0) PlanPromptLogprobs(b, p, running, rows, num_sampled);
   b.Once([&] {
+    p.counts->num_decode_items[w] = rule.num_shares == 0 ? decode_work : 0;
+    p.counts->num_prefill_items[w] = num_items;
+    if (!leads) return;
     p.query_start[num_rows] = num_tokens;  // for the kernels that follow
     p.counts->num_tokens = num_tokens;     // without those of stopped rows
     p.counts->num_sampled = num_sampled;
     p.counts->num_prompt_logprobs = num_prompt;
     p.counts->num_logits = num_sampled + num_prompt;
-    p.counts->num_decode_items = rule.num_shares == 0 ? decode_work : 0;
-    p.counts->num_prefill_items = num_items;
     p.counts->attention_leaf = decide.BatchLeaf();
   });
 }

@@ -125,11 +125,11 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
     const int rows = live ? static_cast<int>(header.num_rows) : 0;
     const int room = (ahead_bytes - static_cast<int>(a.layout.rows)) / 4 / kRowWords;
     const int rows_ahead = rows < room ? rows : room;
-    auto* entries = reinterpret_cast<uint32_t*>(a.plan.entries);
-    b.For(rows_ahead * kRowWords, [&](int i) { entries[i] = ahead[a.layout.rows / 4 + i]; });
+    auto* given_rows = reinterpret_cast<uint32_t*>(a.plan.given_rows);
+    b.For(rows_ahead * kRowWords, [&](int i) { given_rows[i] = ahead[a.layout.rows / 4 + i]; });
     StageFromHost(b,
                   ring_entry + a.layout.rows + static_cast<uint64_t>(rows_ahead) * sizeof(RowEntry),
-                  entries + rows_ahead * kRowWords, (rows - rows_ahead) * kRowWords);
+                  given_rows + rows_ahead * kRowWords, (rows - rows_ahead) * kRowWords);
     if (live)
       StageFromHost(b, ring_entry + a.layout.tokens, a.plan.given_tokens,
                     static_cast<int>(header.num_given_tokens));

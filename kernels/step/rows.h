@@ -59,8 +59,8 @@ struct PlanCounts {
   uint32_t num_rows;
   uint32_t num_tokens;
   uint32_t num_sampled;
-  uint32_t num_decode_items;
-  uint32_t num_prefill_items;
+  uint32_t num_decode_items[kMaxAttentionWindows];   // of StepPlan.attention
+  uint32_t num_prefill_items[kMaxAttentionWindows];  // likewise
   uint32_t num_table_updates;
   uint32_t num_prompt_logprobs;  // given tokens whose likelihood is asked for
   uint32_t num_logits;           // rows of logits: num_sampled + num_prompt_logprobs
@@ -73,7 +73,8 @@ struct PlanCounts {
 // What the plan kernel lists, all in device memory. Entries are rows that run, in request order.
 struct StepPlan {
   PlanCounts* counts = nullptr;
-  RowEntry* entries = nullptr;         // [max_rows] staged from the ring
+  RowEntry* given_rows = nullptr;      // [max_rows] staged from the ring
+  RowEntry* entries = nullptr;         // [max_rows] the same as they run
   uint32_t* given_tokens = nullptr;    // [max_step_tokens + max_rows] staged from the ring
   PrefixMember* prefix = nullptr;      // [max_rows] staged from the ring
   uint32_t* query_start = nullptr;     // [max_rows + 1]
@@ -89,13 +90,9 @@ struct StepPlan {
   uint32_t* logits_place = nullptr;  // [max_rows] of sampled rows with kFeatureLogits: which in the
                                      // result ring entry
   uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
-  uint32_t* prompt_target = nullptr;           // [max_prompt_logprobs] the token that followed
-  uint32_t* attention_leaf = nullptr;          // [max_rows] of AttentionTree.rows
-  AttentionWorkItem* decode_items = nullptr;   // [MaxDecodeItems]; not with a deal
-  DecodeRow* decode_rows = nullptr;            // [2 max_rows] with a deal (AttentionPlanRule)
-  uint32_t* prefix_members = nullptr;          // [max_rows] likewise, see AttentionArgs
-  DecodeShare* decode_shares = nullptr;        // [num_shares] likewise
-  AttentionWorkItem* prefill_items = nullptr;  // [MaxPrefillItems]
+  uint32_t* prompt_target = nullptr;               // [max_prompt_logprobs] the token that followed
+  uint32_t* attention_leaf = nullptr;              // [max_rows] of AttentionTree.rows
+  AttentionLists attention[kMaxAttentionWindows];  // of AttentionPlanRule.windows
 };
 
 }  // namespace reprise::kernels

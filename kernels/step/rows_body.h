@@ -11,25 +11,27 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Entry e: initial state where the host gives it, features, context before this step. A row that
 // has stopped, or that has no room for its tokens and may pause, is left with no token to run.
-REPRISE_FN RunningRow LoadRow(const StepPlan& p, const ResidentRows& resident, int e) {
-  RowEntry entry = p.entries[e];
+// keeps: of the blocks that load a row at the same time, the one that writes down what it finds.
+// The others read nothing that it writes, and leave out features.
+REPRISE_FN RunningRow LoadRow(const StepPlan& p, const ResidentRows& resident, int e, bool keeps) {
+  RowEntry entry = p.given_rows[e];
   const uint32_t given_features = entry.flags >> kRowFeatureShift;
   uint32_t context = entry.context_length;
   if ((entry.flags & kRowReset) != 0) {
-    resident.context_length[entry.slot] = context;
-    resident.temperature[entry.slot] = entry.temperature;
-    resident.seed[entry.slot] = entry.seed;
-    resident.life[entry.slot] = RowLife{given_features, 0, FinishReason::kNone, 0};
+    if (keeps) {
+      resident.context_length[entry.slot] = context;
+      resident.temperature[entry.slot] = entry.temperature;
+      resident.seed[entry.slot] = entry.seed;
+      resident.life[entry.slot] = RowLife{given_features, 0, FinishReason::kNone, 0};
+    }
   } else {
     context = resident.context_length[entry.slot];
-    RowLife life = resident.life[entry.slot];
-    if ((entry.flags & kRowFeatures) != 0) {
-      life.features = given_features;
-      resident.life[entry.slot] = life;
-    }
-    entry.flags = (entry.flags & ((1u << kRowFeatureShift) - 1)) | life.features
-                                                                       << kRowFeatureShift;
-    const bool stopped = life.finish != FinishReason::kNone;
+    const FinishReason finish = resident.life[entry.slot].finish;
+    uint32_t features = keeps ? resident.life[entry.slot].features : 0;
+    if (keeps && (entry.flags & kRowFeatures) != 0)
+      resident.life[entry.slot].features = features = given_features;
+    entry.flags = (entry.flags & ((1u << kRowFeatureShift) - 1)) | features << kRowFeatureShift;
+    const bool stopped = finish != FinishReason::kNone;
     const bool fits = context + entry.num_tokens <= entry.context_length;
     if (stopped || fits) entry.flags &= ~kRowPauses;
     if (stopped) entry.flags |= kRowStopped;
@@ -37,9 +39,11 @@ REPRISE_FN RunningRow LoadRow(const StepPlan& p, const ResidentRows& resident, i
       entry.flags &= ~(kRowSample | kRowPromptLogprobs);
       entry.num_tokens = 0;
     }
-    p.entries[e] = entry;
   }
-  p.context_before[e] = context;
+  if (keeps) {
+    p.entries[e] = entry;
+    p.context_before[e] = context;
+  }
   return {entry.slot, entry.flags, entry.given_offset, entry.num_tokens, context};
 }
 

@@ -31,6 +31,14 @@ constexpr FieldRule kMistralFields[] = {
     {"mlp_bias", kNeutral, "[false]"},
 };
 
+// Mistral's, in layers of two kinds.
+constexpr FieldRule kMinistralFields[] = {
+    {"sliding_window", kConsumed},
+    {"layer_types", kConsumed},
+    {"attention_bias", kNeutral, "[false]"},
+    {"mlp_bias", kNeutral, "[false]"},
+};
+
 constexpr FieldRule kQwen2Fields[] = {
     {"use_sliding_window", kConsumed},
     {"sliding_window", kConsumed},     // inert unless use_sliding_window
@@ -78,6 +86,15 @@ constexpr Architecture kArchitectures[] = {
      .default_sliding_window = 4096,
      .bias = BiasRule::kNever,
      .window = WindowRule::kAlways,
+     .blocks = kPreNormBlocks},
+    {.name = "ministral",
+     .class_name = "MinistralForCausalLM",
+     .model_type = "ministral",
+     .own = kMinistralFields,
+     .default_kv_heads = 8,
+     .default_sliding_window = 4096,
+     .bias = BiasRule::kNever,
+     .window = WindowRule::kListed,
      .blocks = kPreNormBlocks},
     {.name = "qwen2",
      .class_name = "Qwen2ForCausalLM",

@@ -36,9 +36,10 @@ enum class BiasRule : uint8_t {
 // When the field sliding_window counts.
 enum class WindowRule : uint8_t {
   kNever,
-  kAlways,
-  kSwitched,  // only where use_sliding_window says so, for the layers that layer_types names or
-              // that max_window_layers leaves
+  kAlways,    // in every layer
+  kListed,    // in the layers that layer_types names, in every one where it is absent
+  kSwitched,  // only where use_sliding_window says so, in the layers that layer_types names or that
+              // max_window_layers leaves
 };
 
 // ---- layers ----
@@ -72,7 +73,7 @@ struct Architecture {
   Block BlockOf(int64_t block) const { return blocks[static_cast<size_t>(block) % blocks.size()]; }
 };
 
-// Llama, Granite, Mistral, Qwen2 and Qwen3. docs/models.md shows the tables to users.
+// Llama, Granite, Mistral, Ministral, Qwen2 and Qwen3. docs/models.md shows the tables to users.
 std::span<const Architecture> KnownArchitectures();
 // Null when there is none of this name.
 const Architecture* FindArchitecture(std::string_view name);

@@ -223,10 +223,10 @@ absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
   REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config, spec.max_position_embeddings));
-  REPRISE_ASSIGN_OR_RETURN(spec.sliding_window, ReadSlidingWindow(config, *architecture, spec));
   REPRISE_ASSIGN_OR_RETURN(spec.kv_cache_dtype, ReadKvCacheScheme(fields));
   REPRISE_RETURN_IF_ERROR(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
   REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
+  REPRISE_RETURN_IF_ERROR(ReadSlidingWindow(config, *architecture, spec));
   return spec;
 }
 

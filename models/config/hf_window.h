@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the sliding window of attention from a parsed config.json: Mistral's one field, and the
-// four of Qwen2 and Qwen3. Part of hf_config.cc's implementation.
+// Reads the sliding window of attention, and which layers have it, from a parsed config.json:
+// Mistral's one field, the two of Ministral, and the four of Qwen2 and Qwen3. Part of
+// hf_config.cc's implementation.
 #ifndef REPRISE_MODELS_CONFIG_HF_WINDOW_H_
 #define REPRISE_MODELS_CONFIG_HF_WINDOW_H_
 
-#include <cstdint>
-
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "models/config/architectures.h"
 #include "models/config/json_input.h"
 #include "models/config/model_spec.h"
 
 namespace reprise::models {
 
-// ModelSpec::sliding_window; 0 also for a window that no position outgrows. `spec` has its sizes.
-// Errors: InvalidArgument with field, got, allowed; Unimplemented, by name, where some layers slide
-// and others do not.
-absl::StatusOr<int64_t> ReadSlidingWindow(const Json& config, const Architecture& architecture,
-                                          const ModelSpec& spec);
+// Sets ModelSpec::sliding_window and slides; a window that no position outgrows is none. `spec` has
+// its sizes, which ValidateModelSpec has accepted. Errors: InvalidArgument with field, got,
+// allowed.
+absl::Status ReadSlidingWindow(const Json& config, const Architecture& architecture,
+                               ModelSpec& spec);
 
 }  // namespace reprise::models
 

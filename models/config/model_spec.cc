@@ -52,6 +52,10 @@ absl::Status CheckSizes(const ModelSpec& s) {
     return Refuse("sliding_window", absl::StrCat(s.sliding_window),
                   absl::StrCat("0 (none) to ", kMaxSize));
   }
+  if (!s.slides.empty() && s.slides.size() != static_cast<size_t>(s.num_layers)) {
+    return Refuse("slides", absl::StrCat(s.slides.size(), " layers"),
+                  absl::StrCat("none, or each of ", s.num_layers));
+  }
   // Each factor is below 2^33.
   int64_t qkv_size = 0;
   if (__builtin_mul_overflow(s.num_heads + 2 * s.num_kv_heads, s.head_dim, &qkv_size) ||
@@ -161,6 +165,27 @@ class YarnRamp {
 };
 
 }  // namespace
+
+int64_t ModelSpec::WindowOf(int64_t layer) const {
+  return slides.empty() || slides[static_cast<size_t>(layer)] ? sliding_window : 0;
+}
+
+std::vector<int64_t> ModelSpec::Windows() const {
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < num_layers; ++layer) windows.push_back(WindowOf(layer));
+  std::sort(windows.begin(), windows.end());  // 0 is the widest
+  windows.erase(std::unique(windows.begin(), windows.end()), windows.end());
+  return windows;
+}
+
+double ModelSpec::MeanVisible(double context, double tokens) const {
+  if (sliding_window == 0) return context;
+  const double in_window = std::min(context, static_cast<double>(sliding_window) + tokens - 1);
+  if (slides.empty()) return in_window;
+  const auto num_sliding = static_cast<double>(std::count(slides.begin(), slides.end(), true));
+  const double share = num_sliding / static_cast<double>(num_layers);
+  return share * in_window + (1 - share) * context;
+}
 
 absl::Status ValidateModelSpec(const ModelSpec& spec) {
   if (FindArchitecture(spec.architecture) == nullptr) {

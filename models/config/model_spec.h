@@ -62,8 +62,9 @@ struct ModelSpec {
   bool o_bias = false;    // the attention's output projection carries one
   bool mlp_bias = false;  // gate, up and down projections carry a bias
   bool qk_norm = false;   // RMSNorm over every head of q and k before rope
-  // Every layer sees this many positions, the token's own included; 0: all of them.
+  // A layer that slides sees this many positions, the token's own included; 0: no layer slides.
   int64_t sliding_window = 0;
+  std::vector<bool> slides = {};  // [num_layers] which layers do; empty: all of them
   // Granite's four multipliers; neutral values elsewhere.
   double embedding_multiplier = 1.0;  // embeddings are multiplied by this
   // The softmax scale: 1/sqrt(head_dim), but 1 for a granite config that names none.
@@ -80,10 +81,18 @@ struct ModelSpec {
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // What the layer sees, in positions; 0: all of them.
+  int64_t WindowOf(int64_t layer) const;
+  // The different ones of all layers, widest first: 0 where a layer sees all, then sliding_window.
+  std::vector<int64_t> Windows() const;
+  // KV tokens that the last `tokens` tokens of a context see together, in the mean of all layers.
+  // `context` counts them, too.
+  double MeanVisible(double context, double tokens = 1) const;
 };
 
 // Whether `spec` describes a model that can exist: a known architecture, positive sizes that divide
-// as they must, an even head_dim, finite multipliers, eos ids inside the vocabulary. That its
+// as they must, an even head_dim, as many layers that slide or do not as there are layers, finite
+// multipliers, eos ids inside the vocabulary. That its
 // parameters can be addressed is Decoder::Create's to check. Errors: InvalidArgument with field,
 // got, allowed.
 absl::Status ValidateModelSpec(const ModelSpec& spec);

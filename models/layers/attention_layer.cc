@@ -13,9 +13,24 @@
 
 namespace reprise::models {
 
-kernels::AttentionPlanRule AttentionLayer::plan_rule() const {
-  return {.window = static_cast<uint32_t>(spec_.sliding_window)};
+namespace {
+
+constexpr uint32_t kMaxSplits = kernels::AttentionPlanRule{}.max_splits;
+
+// Where the window stands among those of the model, as Decoder::attention_plan has them.
+size_t IndexOfWindow(const ModelSpec& spec, int64_t window) {
+  const std::vector<int64_t> all = spec.Windows();
+  return static_cast<size_t>(std::find(all.begin(), all.end(), window) - all.begin());
 }
+
+}  // namespace
+
+AttentionLayer::AttentionLayer(const ModelSpec& spec, std::string name, int64_t block)
+    : spec_(spec),
+      name_(std::move(name)),
+      kv_layer_(block),
+      window_(static_cast<uint32_t>(spec.WindowOf(block))),
+      lists_(IndexOfWindow(spec, spec.WindowOf(block))) {}
 
 void AttentionLayer::DeclareWeights(WeightPlan& weights) {
   weights.Linear(&qkv_,
@@ -56,14 +71,13 @@ void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
                             "qkv");
   activations.ShareElements(&q_, tokens * q_size, dtype, "q");
   activations.ShareElements(&attended_, tokens * q_size, dtype, "attention");
-  const size_t heads = rows * plan_rule().max_splits * static_cast<size_t>(spec_.num_heads);
+  const size_t heads = rows * kMaxSplits * static_cast<size_t>(spec_.num_heads);
   runtime::BufferPlan& scratch = buffers.scratch;
   scratch.Share(&partial_out_, heads * static_cast<size_t>(spec_.head_dim),
                 "attention.partial_out");
   scratch.Share(&partial_max_, heads, "attention.partial_max");
   scratch.Share(&partial_sum_, heads, "attention.partial_sum");
-  scratch.Share(&piece_leaves_,
-                rows * plan_rule().max_splits * static_cast<size_t>(spec_.num_kv_heads),
+  scratch.Share(&piece_leaves_, rows * kMaxSplits * static_cast<size_t>(spec_.num_kv_heads),
                 "attention.piece_leaves");
   scratch.Share(&arrivals_, rows * static_cast<size_t>(spec_.num_kv_heads), "attention.arrivals");
   linear_.Declare(buffers, buffers.limits.max_step_tokens, {&qkv_, &o_});
@@ -102,11 +116,12 @@ absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) cons
 
 absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const {
   const kernels::StepPlan& plan = context.plan;
+  const kernels::AttentionLists& lists = plan.attention[lists_];
   kernels::AttentionArgs args{.q = q_,
                               .kv_cache = context.kv.Layer(kv_layer_),
                               .out = attended_,
-                              .items = plan.decode_items,
-                              .num_items = &plan.counts->num_decode_items,
+                              .items = lists.decode_items,
+                              .num_items = &plan.counts->num_decode_items[lists_],
                               .query_start = plan.query_start,
                               .context_before = plan.context_before,
                               .block_table = context.rows.block_table,
@@ -115,18 +130,18 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .partial_max = partial_max_,
                               .partial_sum = partial_sum_,
                               .arrivals = arrivals_,
-                              .decode_rows = plan.decode_rows,
-                              .prefix_members = plan.prefix_members,
-                              .shares = plan.decode_shares,
+                              .decode_rows = lists.decode_rows,
+                              .prefix_members = lists.prefix_members,
+                              .shares = lists.decode_shares,
                               .piece_leaves = piece_leaves_,
-                              .max_splits = plan_rule().max_splits,
+                              .max_splits = kMaxSplits,
                               // Rope and append come between the plan and here, and what rows count
                               // as context was written by earlier steps.
                               .reads_ahead = true,
                               .num_heads = static_cast<int32_t>(spec_.num_heads),
                               .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),
-                              .window = static_cast<uint32_t>(spec_.sliding_window),
+                              .window = window_,
                               .scales = scales_};
   // Where linear layers are the reference, so that a host computes as other devices do.
   const auto candidate =
@@ -136,8 +151,8 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
   REPRISE_RETURN_IF_ERROR(kernels::Attention(context.stream, context.kernels, args,
                                              kernels::AttentionPhase::kDecode, candidate));
   if (!context.shape.mixed) return absl::OkStatus();
-  args.items = plan.prefill_items;
-  args.num_items = &plan.counts->num_prefill_items;
+  args.items = lists.prefill_items;
+  args.num_items = &plan.counts->num_prefill_items[lists_];
   return kernels::Attention(context.stream, context.kernels, args,
                             kernels::AttentionPhase::kPrefill, candidate);
 }
@@ -147,10 +162,8 @@ void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) cons
   const auto q = static_cast<uint64_t>(spec_.q_size());
   const auto qkv = static_cast<uint64_t>(spec_.qkv_size());
   const uint64_t kv_bytes = 2 * static_cast<uint64_t>(spec_.kv_size()) * traffic.kv_element_bytes;
-  double seen = traffic.context;
-  if (spec_.sliding_window > 0) seen = std::min(seen, static_cast<double>(spec_.sliding_window));
-  bytes->kv_read +=
-      static_cast<uint64_t>(std::llround(static_cast<double>(traffic.rows * kv_bytes) * seen));
+  bytes->kv_read += static_cast<uint64_t>(
+      std::llround(static_cast<double>(traffic.rows * kv_bytes) * traffic.attended));
   bytes->kv_written += traffic.rows * kv_bytes;
   // In and out of the projection of q, k and v; of rope, whose k and v are counted above; of
   // attention; of the projection of its output.

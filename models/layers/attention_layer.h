@@ -4,6 +4,7 @@
 #ifndef REPRISE_MODELS_LAYERS_ATTENTION_LAYER_H_
 #define REPRISE_MODELS_LAYERS_ATTENTION_LAYER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -18,18 +19,16 @@ namespace reprise::models {
 
 class AttentionLayer final : public Layer {
  public:
-  // name: prefix of its tensors in the checkpoint. kv_layer: which layer of the KV pool is its own.
-  // `spec` must outlive the layer.
-  AttentionLayer(const ModelSpec& spec, std::string name, int64_t kv_layer)
-      : spec_(spec), name_(std::move(name)), kv_layer_(kv_layer) {}
+  // name: prefix of its tensors in the checkpoint. block: of the decoder, which is its layer of the
+  // KV pool and says how far it sees. `spec` must outlive the layer.
+  AttentionLayer(const ModelSpec& spec, std::string name, int64_t block);
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
 
-  // By what rule the plan of a step cuts rows into work for it. Layers of one rule share one list.
-  kernels::AttentionPlanRule plan_rule() const;
+  uint32_t window() const { return window_; }                 // sliding window in tokens; 0: none
   const kernels::LinearWeights& qkv() const { return qkv_; }  // rows: q heads, k heads, v heads
   const kernels::LinearWeights& o() const { return o_; }
   const void* q_norm() const { return q_norm_; }  // [head_dim], or nullptr: heads are not normed
@@ -44,6 +43,8 @@ class AttentionLayer final : public Layer {
   const ModelSpec& spec_;
   const std::string name_;
   const int64_t kv_layer_;
+  const uint32_t window_;
+  const size_t lists_;  // which of StepPlan.attention has its work: layers of one window share one
 
   kernels::LinearWeights qkv_, o_;
   const void* q_norm_ = nullptr;

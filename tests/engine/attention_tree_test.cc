@@ -96,6 +96,26 @@ TEST_P(AttentionTreeTest, StepsNameTheLeafThatTheyCameTo) {
   EXPECT_EQ(result.report.attention_tree, 1u);
 }
 
+TEST_P(AttentionTreeTest, DecidesForAllLayersWhereTheirWindowsDiffer) {
+  auto options = LongOptions();
+  options.model.architecture = "ministral";
+  options.model.sliding_window = 30;
+  options.model.slides = {true, false};
+  const auto tree_for = [](uint32_t window) {
+    return Text(kRows, kBatch, absl::StrCat(R"("made_for": {"window": )", window, "}, ").c_str());
+  };
+  options.engine.attention_tree = tree_for(30);
+  const TestEngine tiny = MakeTestEngine(options);
+  EXPECT_OK(tiny.engine->SetAttentionTree(tree_for(0)));
+  EXPECT_THAT(tiny.engine->SetAttentionTree(tree_for(31)).status(),
+              StatusIs(kPrecondition, "made for window 31, got 0 and 30"));
+  EngineDriver driver(*tiny.engine);
+  driver.Start(Plan(0), 40);
+  driver.Start(Plan(2), 40);
+  // Of the longer row's 113 tokens the layer that slides sees 30.
+  EXPECT_EQ(driver.Step({.continue_rows = {0, 2}}).report.attention_leaf, 2u);
+}
+
 TEST_P(AttentionTreeTest, RefusesNonsenseAtTheStartAndLater) {
   auto options = LongOptions();
   const TestEngine tiny = MakeTestEngine(options);

@@ -168,9 +168,12 @@ TEST(CheckTreeFits, RefusesATreeThatWasMadeForSomethingElse) {
   EXPECT_THAT(CheckTreeFits(named, site, kLimits),
               StatusIs(kPrecondition, "made for block_size 16, got 32"));
   site = Site();
-  site.window = 4096;
+  site.windows = {4096, 8192};
   EXPECT_THAT(CheckTreeFits(named, site, kLimits),
-              StatusIs(kPrecondition, "made for window 0, got 4096"));
+              StatusIs(kPrecondition, "made for window 0, got 4096 and 8192"));
+  site = Site();
+  site.windows = {4096, 0};  // of some of its layers
+  EXPECT_OK(CheckTreeFits(named, site, kLimits));
   site = Site();
   site.kv.dtype = runtime::DType::kF16;
   EXPECT_THAT(CheckTreeFits(named, site, kLimits),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold for every architecture holds for those with a sliding window, biases on q, k and v
-// alone, or norms over heads: a row's bits are its own, eager equals replay, poison changes
-// nothing. And nothing reads KV before a window: a row goes on with the same bits over blocks of
-// NaN. Whether the numbers are right is parity_test.cc's.
+// What must hold for every architecture holds for those with a sliding window, in all layers or in
+// turn, biases on q, k and v alone, or norms over heads: a row's bits are its own, eager equals
+// replay, poison changes nothing. And nothing reads KV before a window: a row goes on with the same
+// bits over blocks of NaN. Whether the numbers are right is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,9 +39,15 @@ constexpr uint32_t kBlockSize = 4;
 struct Architecture {
   const char* name;
   int64_t sliding_window;
+  std::vector<bool> slides = {};  // empty: all layers
 };
-constexpr Architecture kArchitectures[] = {
-    {"mistral", kWindow}, {"mistral", 0}, {"qwen2", 0}, {"qwen2", kWindow}, {"qwen3", 0}};
+const Architecture kArchitectures[] = {{"mistral", kWindow},
+                                       {"mistral", 0},
+                                       {"qwen2", 0},
+                                       {"qwen2", kWindow},
+                                       {"qwen3", 0},
+                                       {"ministral", kWindow, {false, true}},
+                                       {"qwen2", kWindow, {true, false}}};
 
 class ModelsTest : public testing::EngineTest {
  protected:
@@ -49,6 +55,7 @@ class ModelsTest : public testing::EngineTest {
     TestEngineOptions options = Options();
     options.model.architecture = architecture.name;
     options.model.sliding_window = architecture.sliding_window;
+    options.model.slides = architecture.slides;
     options.engine.block_size = kBlockSize;
     options.diagnostics.poison = poison;
     options.diagnostics.any_context = poison;
@@ -103,7 +110,12 @@ class WindowPoisonTest : public ModelsTest {
   void SetUp() override {
     ModelsTest::SetUp();
     if (IsSkipped()) return;
-    tiny_ = MakeTestEngine(OptionsOf(kArchitectures[0], /*poison=*/true));
+    MakeEngine(kArchitectures[0]);
+  }
+  void MakeEngine(const Architecture& architecture) {
+    driver_.reset();
+    tiny_.engine.reset();  // before its device
+    tiny_ = MakeTestEngine(OptionsOf(architecture, /*poison=*/true));
     driver_ = std::make_unique<EngineDriver>(*tiny_.engine);
   }
   void TearDown() override { driver_.reset(); }
@@ -161,6 +173,31 @@ TEST_P(WindowPoisonTest, NanInsideTheWindowIsRead) {
     const auto row = static_cast<uint32_t>(100 * tokens.size());
     EXPECT_TRUE(std::isnan(GoOn(row, RunPrompt(row + 1, prompt, 7), tokens)[0].logprob()));
   }
+}
+
+// Nor is a window that of all layers where one of them sees all.
+TEST_P(WindowPoisonTest, NanBeforeTheWindowIsReadByALayerThatHasNone) {
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.slides.empty()) continue;
+    SCOPED_TRACE(architecture.name);
+    MakeEngine(architecture);
+    const std::vector<uint32_t> prompt = RandomPrompt(11, kPromptLength);
+    EXPECT_TRUE(std::isnan(GoOn(100, RunPrompt(101, prompt, 1), {7})[0].logprob()));
+  }
+}
+
+// The same weights, and one layer or the other that slides.
+TEST_P(ModelsTest, WhichLayerSlidesChangesWhatLongRowsSample) {
+  const RowPlan plan{.row = 1, .prompt = RandomPrompt(3, 40)};
+  std::vector<std::vector<Token>> answers;
+  for (const std::vector<bool>& slides :
+       std::vector<std::vector<bool>>{{}, {true, false}, {false, true}}) {
+    const TestEngine tiny = MakeTestEngine(OptionsOf({"ministral", kWindow, slides}));
+    answers.push_back(EngineDriver(*tiny.engine).Generate(plan, 8));
+  }
+  EXPECT_NE(answers[0], answers[1]);
+  EXPECT_NE(answers[0], answers[2]);
+  EXPECT_NE(answers[1], answers[2]);
 }
 
 }  // namespace

@@ -3,13 +3,11 @@
 // prompt was cut, and greedy continuations through the engine. The fixtures' reference.json says
 // what the reference is.
 //
-// Error: ||ours - reference|| / ||reference|| over the rows compared. Allowed: 1e-4 for f32, 2e-2
-// for bf16 and f16 (which round every weight and activation).
+// Error and what is allowed of it: logits_comparison.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -20,7 +18,9 @@
 
 #include "engine/decode_engine.h"
 #include "models/weights/safetensors.h"
+#include "tests/engine/logits_comparison.h"
 #include "tests/testing/any_device.h"
+#include "tests/testing/decoder_oracle.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/status_matchers.h"
@@ -34,10 +34,10 @@ using ::reprise::runtime::DType;
 using ::reprise::testing::EngineDriver;
 using ::reprise::testing::EvenChunks;
 using ::reprise::testing::KernelTestParam;
+using ::reprise::testing::Logits;
+using ::reprise::testing::LogitsComparison;
 using ::reprise::testing::StepDraft;
 using ::reprise::testing::StepProbe;
-
-using Logits = std::vector<std::vector<float>>;  // [rows][vocab]
 
 struct ReferencePrompt {
   std::vector<uint32_t> tokens;
@@ -92,28 +92,6 @@ std::vector<ReferencePrompt> ReadReference(const std::string& name) {
   return prompts;
 }
 
-// Sums of squares, and the largest difference, over all rows that it is shown.
-class Comparison {
- public:
-  void Add(const std::vector<float>& got, const std::vector<float>& want) {
-    ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < got.size(); ++i) {
-      const double difference = double{got[i]} - want[i];
-      difference_ += difference * difference;
-      reference_ += double{want[i]} * want[i];
-      largest_ = std::max(largest_, std::fabs(difference));
-    }
-    ++num_rows_;
-  }
-  double relative() const { return std::sqrt(difference_ / reference_); }
-  double largest() const { return largest_; }
-  int num_rows() const { return num_rows_; }
-
- private:
-  double difference_ = 0.0, reference_ = 0.0, largest_ = 0.0;
-  int num_rows_ = 0;
-};
-
 using ParityParam = std::tuple<const char*, KernelTestParam>;
 
 class ParityTest : public ::testing::TestWithParam<ParityParam> {
@@ -127,7 +105,7 @@ class ParityTest : public ::testing::TestWithParam<ParityParam> {
 
   std::string fixture() const { return std::get<0>(GetParam()); }
   const KernelTestParam& param() const { return std::get<1>(GetParam()); }
-  double tolerance() const { return param().dtype == DType::kF32 ? 1e-4 : 2e-2; }
+  double tolerance() const { return testing::LogitsTolerance(param().dtype); }
 
   std::unique_ptr<StepProbe> MakeProbe(
       uint32_t block_size = 16,
@@ -146,7 +124,7 @@ class ParityTest : public ::testing::TestWithParam<ParityParam> {
                ? kernels::WeightLayout::kPackedPairs
                : kernels::WeightLayout::kPacked;
   }
-  void ExpectClose(const Comparison& comparison, const std::string& what) {
+  void ExpectClose(const LogitsComparison& comparison, const std::string& what) {
     // NaN is never close.
     EXPECT_TRUE(comparison.relative() < tolerance())
         << what << ": relative error " << comparison.relative() << ", allowed " << tolerance();
@@ -177,11 +155,27 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest,
                                             ::testing::ValuesIn(kEveryDeviceAndDtype)),
                          ParityName);
 
+// What stands in for the reference where there is no fixture.
+TEST(DecoderOracle, ComputesTheReferencesLogits) {
+  for (const char* fixture :
+       {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny"}) {
+    SCOPED_TRACE(fixture);
+    ASSERT_OK_AND_ASSIGN(const auto oracle, testing::DecoderOracle::Open(FixturePath(fixture)));
+    LogitsComparison all;
+    for (const ReferencePrompt& prompt : ReadReference(fixture)) {
+      const Logits got = oracle->Logits(prompt.tokens);
+      for (size_t i = 0; i < prompt.logits.size(); ++i)
+        all.Add(got.at(prompt.first_position + i), prompt.logits[i]);
+    }
+    EXPECT_LT(all.relative(), 1e-6);
+  }
+}
+
 // One row per kept position, each a chunk of all tokens up to there: the prefill path, rows of
 // many lengths in one step.
 TEST_P(ParityTest, LogitsOfWholePrefixesMatchTheReference) {
   const auto probe = MakeProbe();
-  Comparison all;
+  LogitsComparison all;
   for (const ReferencePrompt& prompt : prompts_) {
     std::vector<StepDraft::Chunk> chunks;
     for (uint32_t i = 0; i < prompt.logits.size(); ++i) {
@@ -202,7 +196,7 @@ TEST_P(ParityTest, LogitsOfWholePrefixesMatchTheReference) {
 // All prompts side by side, one token a step: the decode path.
 TEST_P(ParityTest, LogitsTokenByTokenMatchTheReference) {
   const auto probe = MakeProbe();
-  Comparison all;
+  LogitsComparison all;
   size_t longest = 0;
   for (const ReferencePrompt& prompt : prompts_)
     longest = std::max(longest, prompt.tokens.size() + prompt.greedy_tokens.size() - 1);
@@ -231,7 +225,7 @@ TEST_P(ParityTest, LogitsTokenByTokenMatchTheReference) {
 TEST_P(ParityTest, PackedWeightsMatchTheReference) {
   if (param().dtype == DType::kF32) GTEST_SKIP() << "packed weights have 16 bits";
   const auto probe = MakeProbe(16, PackedLayout());
-  Comparison all;
+  LogitsComparison all;
   for (const ReferencePrompt& prompt : prompts_) {
     ASSERT_OK_AND_ASSIGN(const Logits of_prompt, probe->Run({{.row = 0, .tokens = prompt.tokens}}));
     all.Add(of_prompt[0], prompt.logits.back());
@@ -266,7 +260,7 @@ TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {
   for (const auto layout : {kernels::WeightLayout::kRowMajor, PackedLayout()}) {
     SCOPED_TRACE(NameOf(layout));
     const auto probe = MakeProbe(5, layout);
-    Comparison all;
+    LogitsComparison all;
     for (const ReferencePrompt& prompt : prompts_) {
       const auto begin = prompt.tokens.begin();
       const auto first = static_cast<ptrdiff_t>(prompt.first_position);
@@ -290,7 +284,7 @@ TEST_P(ParityTest, ChunkedPrefillMatchesTheReference) {
   const std::vector<std::vector<uint32_t>> uneven = {{1, 2, 3, 5, 8, 13, 21, 34}, {40, 1, 1}};
   for (const uint32_t block_size : {1u, 5u, 16u}) {
     const auto probe = MakeProbe(block_size);
-    Comparison all;
+    LogitsComparison all;
     for (const ReferencePrompt& prompt : prompts_) {
       const std::vector<uint32_t> tokens = prompt.TokensBeforeLastStep();
       const auto length = static_cast<uint32_t>(tokens.size());
@@ -350,7 +344,7 @@ class GreedyParityTest : public ParityTest {
   // The largest difference to the reference's logits at the kept positions.
   double LargestError() const {
     const auto probe = MakeProbe();
-    Comparison all;
+    LogitsComparison all;
     for (const ReferencePrompt& prompt : prompts_) {
       const auto got = probe->Run({{.row = 0, .tokens = prompt.tokens},
                                    {.row = 1, .tokens = prompt.TokensBeforeLastStep()}});

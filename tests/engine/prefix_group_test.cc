@@ -62,10 +62,16 @@ class PrefixGroupTest : public ::testing::TestWithParam<KernelTestParam> {
  protected:
   void SetUp() override { MakeEngine(1); }
 
-  // Skips the test where there is no such device.
-  void MakeEngine(uint32_t min_shared_tokens) {
+  // Skips the test where there is no such device. window: of the second layer; 0: none.
+  void MakeEngine(uint32_t min_shared_tokens, int64_t window = 0) {
     TestEngineOptions options{.dtype = GetParam().dtype};
-    options.model = {.hidden_size = 64, .num_layers = 2, .num_heads = 4, .head_dim = 64};
+    options.model = {.architecture = "ministral",
+                     .hidden_size = 64,
+                     .num_layers = 2,
+                     .num_heads = 4,
+                     .head_dim = 64,
+                     .sliding_window = window};
+    if (window != 0) options.model.slides = {false, true};
     options.engine.block_size = kBlockSize;
     options.engine.min_shared_tokens = min_shared_tokens;
     options.engine.kv_cache_bytes = uint64_t{16} << 20;
@@ -121,6 +127,17 @@ TEST_P(PrefixGroupTest, ARowsBitsDoNotDependOnItsGroup) {
   const std::vector<Token> got = Serve(2, /*grouped=*/true);
   EXPECT_EQ(Serve(0, /*grouped=*/true), got);
   EXPECT_EQ(Serve(1, /*grouped=*/true), got);
+  EXPECT_EQ(Serve(2, /*grouped=*/true, /*of=*/1, ExecutionMode::kEager), got);
+}
+
+// The layer that sees all reads the prefix once; the one whose window has left it does not.
+TEST_P(PrefixGroupTest, EveryLayerSharesWhatItSees) {
+  MakeEngine(1, /*window=*/100);
+  const std::vector<Token> alone = Serve(2, /*grouped=*/false), got = Serve(2, /*grouped=*/true);
+  ASSERT_EQ(got.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(got[i].logprob(), alone[i].logprob(), 0.05);
+  EXPECT_EQ(got == alone, !has_tiles());
+  EXPECT_EQ(Serve(0, /*grouped=*/true), got);
   EXPECT_EQ(Serve(2, /*grouped=*/true, /*of=*/1, ExecutionMode::kEager), got);
 }
 

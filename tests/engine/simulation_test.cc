@@ -105,6 +105,25 @@ class SimulatedEngine : public ::testing::Test {
   std::unique_ptr<DecodeEngine> engine_;
 };
 
+TEST(LoadOf, CountsWhatLayersSeeInTheMean) {
+  kernels::PlanCounts counts{};
+  counts.num_rows = 3;
+  counts.num_tokens = 5;
+  uint32_t query_start[] = {0, 1, 1, 5}, context_before[] = {99, 50, 6};
+  kernels::StepPlan plan;
+  plan.counts = &counts;
+  plan.query_start = query_start;
+  plan.context_before = context_before;
+  models::ModelSpec model;
+  model.num_layers = 4;
+  EXPECT_EQ(LoadOf(plan, model).tokens, 5u);
+  EXPECT_EQ(LoadOf(plan, model).kv_tokens, 100u + 10);
+  model.sliding_window = 5;
+  EXPECT_EQ(LoadOf(plan, model).kv_tokens, 5u + 8);  // four tokens, five each
+  model.slides = {true, false, false, false};
+  EXPECT_EQ(LoadOf(plan, model).kv_tokens, 86u);  // (5 + 3 * 100 + 8 + 3 * 10) / 4
+}
+
 TEST_F(SimulatedEngine, IsTheDeviceThatWasProfiledWithoutItsMemory) {
   EXPECT_EQ(engine_->info().device.name, "sim (profile of a test)");
   EXPECT_EQ(engine_->info().memory.weights_bytes, 0u);

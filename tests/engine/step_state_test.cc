@@ -33,6 +33,8 @@ models::ModelSpec Spec() {
   spec.num_kv_heads = 2;
   spec.head_dim = 24;
   spec.max_position_embeddings = 512;
+  spec.sliding_window = 20;
+  spec.slides = {true, false};
   return spec;
 }
 
@@ -52,6 +54,7 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
   const size_t chunks = (vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
   std::vector<Region> regions = {
       {"counts", s.plan.counts, sizeof(kernels::PlanCounts)},
+      {"given_rows", s.plan.given_rows, rows * sizeof(kernels::RowEntry)},
       {"entries", s.plan.entries, rows * sizeof(kernels::RowEntry)},
       {"given_tokens", s.plan.given_tokens, (tokens + rows) * 4},
       {"query_start", s.plan.query_start, (rows + 1) * 4},
@@ -62,10 +65,6 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
       {"token_offset", s.plan.token_offset, tokens * 4},
       {"sampled_entry", s.plan.sampled_entry, rows * 4},
       {"sampled_token", s.plan.sampled_token, (rows + prompts) * 4},
-      {"decode_items", s.plan.decode_items,
-       rows * attention.max_splits * sizeof(*s.plan.decode_items)},
-      {"prefill_items", s.plan.prefill_items,
-       (tokens + rows * (attention.max_splits / 2)) * sizeof(*s.plan.prefill_items)},
       {"attention_leaf", s.plan.attention_leaf, rows * 4},
       {"attention_tree", s.attention_tree, sizeof(kernels::AttentionTree)},
       {"context_length", s.rows.context_length, rows * 4},
@@ -85,6 +84,13 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
       {"sampled_logprob", s.sampled_logprob, rows * 4},
       {"result_staging", s.result_staging, rows * sizeof(kernels::RowResult)},
   };
+  for (const kernels::AttentionLists& lists : s.plan.attention) {
+    regions.push_back({"decode_items", lists.decode_items,
+                       rows * attention.max_splits * sizeof(*lists.decode_items)});
+    regions.push_back(
+        {"prefill_items", lists.prefill_items,
+         (tokens + rows * (attention.max_splits / 2)) * sizeof(*lists.prefill_items)});
+  }
   if (prompts > 0) {
     regions.push_back({"prompt_entry", s.plan.prompt_entry, prompts * 4});
     regions.push_back({"prompt_target", s.plan.prompt_target, prompts * 4});

@@ -156,10 +156,10 @@ void AttentionTest::LaunchDealt(GuardedMemory& memory, AttentionArgs args, const
       .num_shares = num_shares,
       .num_kv_heads = static_cast<uint32_t>(c.num_kv_heads),
       .tile_members = TileMembers(planned_kernels(), c.num_heads, batch.layout),
-      .window = c.window};
+      .windows = {c.window}};
   kernels::AttentionTree tree;
   tree.rows.leaves[0].split = {kernels::kLeafMultiple, c.split.max_splits, kernels::kLeafMultiple};
-  WalkTree(tree, rule.window, batch.num_tokens, batch.plan);
+  WalkTree(tree, c.window, batch.num_tokens, batch.plan);
   AddDecodeDeal(rule, tree, batch.num_tokens, batch.slots, batch.members, batch.plan);
   args.decode_rows = memory.Constant(batch.plan.decode_rows);
   if (!batch.members.empty()) args.prefix_members = memory.Constant(batch.plan.prefix_members);

@@ -54,6 +54,7 @@ class HostPlan {
     constexpr size_t kTokens = size_t{kMaxRows} * kMaxChunk;
     kernels::StepPlan& plan = args_.plan;
     plan.counts = &counts_;
+    plan.given_rows = Room(given_rows_, kMaxRows);
     plan.entries = Room(entries_, kMaxRows);
     plan.given_tokens = Room(words_[0], kTokens + kMaxRows);
     plan.query_start = Room(words_[1], kMaxRows + 1);
@@ -65,12 +66,13 @@ class HostPlan {
     plan.sampled_entry = Room(words_[7], kMaxRows);
     plan.sampled_token = Room(words_[8], kMaxRows);
     plan.attention_leaf = Room(words_[9], kMaxRows);
-    plan.decode_items = Room(decode_items, kernels::MaxDecodeItems(kMaxRows, rule.max_splits));
+    kernels::AttentionLists& lists = plan.attention[0];
+    lists.decode_items = Room(decode_items, kernels::MaxDecodeItems(kMaxRows, rule.max_splits));
     plan.prefix = Room(members, kMaxRows);
-    plan.prefix_members = Room(tile_members, kMaxRows);
-    plan.decode_rows = Room(decode_rows, 2 * kMaxRows);
-    plan.decode_shares = Room(decode_shares, rule.num_shares);
-    plan.prefill_items =
+    lists.prefix_members = Room(tile_members, kMaxRows);
+    lists.decode_rows = Room(decode_rows, 2 * kMaxRows);
+    lists.decode_shares = Room(decode_shares, rule.num_shares);
+    lists.prefill_items =
         Room(prefill_items, kernels::MaxPrefillItems(kMaxRows, kTokens, rule.max_splits));
     kernels::ResidentRows& rows = args_.rows;
     rows.context_length = Room(words_[10], kMaxRows);
@@ -87,10 +89,10 @@ class HostPlan {
     for (uint32_t e = 0; e < batch.size(); ++e) {
       const bool given = batch[e].num_tokens != 1;
       args_.rows.context_length[e] = batch[e].context_before;
-      entries_[e] = {.slot = e,
-                     .flags = kernels::kRowSample | (given ? kernels::kRowTokensGiven : 0u),
-                     .num_tokens = batch[e].num_tokens,
-                     .given_offset = 0};
+      given_rows_[e] = {.slot = e,
+                        .flags = kernels::kRowSample | (given ? kernels::kRowTokensGiven : 0u),
+                        .num_tokens = batch[e].num_tokens,
+                        .given_offset = 0};
     }
     for (uint32_t group = 1; group <= kGroups; ++group) ListMembers(batch, group);
     ASSERT_OK(Plan(*stream_, *kernels_, args_));
@@ -126,7 +128,7 @@ class HostPlan {
   const kernels::AttentionTree tree_;
   kernels::PlanCounts counts_ = {};
   kernels::PlanArgs args_;
-  std::vector<kernels::RowEntry> entries_;
+  std::vector<kernels::RowEntry> given_rows_, entries_;
   std::vector<kernels::RowLife> life_;
   std::vector<uint32_t> words_[13];
   std::unique_ptr<runtime::Device> device_;
@@ -173,7 +175,7 @@ void ExpectSameCuts(const BatchRow& row, const std::vector<uint32_t>& cuts, Cuts
 void ExpectDecodeItemsCover(const HostPlan& plan, const PlannedBatch& batch, uint32_t window,
                             Cuts& cuts) {
   std::vector<std::vector<kernels::AttentionWorkItem>> of_row(batch.size());
-  for (uint32_t i = 0; i < plan.counts().num_decode_items; ++i)
+  for (uint32_t i = 0; i < plan.counts().num_decode_items[0]; ++i)
     of_row.at(plan.decode_items[i].entry).push_back(plan.decode_items[i]);
   for (size_t e = 0; e < batch.size(); ++e) {
     ASSERT_EQ(of_row[e].empty(), batch[e].num_tokens != 1);
@@ -220,7 +222,7 @@ uint32_t ExpectPrefillItemsCover(const HostPlan& plan, const PlannedBatch& batch
                                  uint32_t most) {
   std::vector<uint32_t> done(batch.size());
   uint32_t splits = 0;
-  for (uint32_t i = 0; i < plan.counts().num_prefill_items; ++i) {
+  for (uint32_t i = 0; i < plan.counts().num_prefill_items[0]; ++i) {
     const kernels::AttentionWorkItem& item = plan.prefill_items[i];
     if (item.num_splits > 1) {
       ExpectSplitFollows(plan, i, batch[item.entry], window);
@@ -287,7 +289,7 @@ uint32_t ExpectTilesCoverPrefixes(const HostPlan& plan, const PlannedBatch& batc
   for (uint32_t e = 0; e < batch.size(); ++e) {
     const kernels::DecodeRow& row = plan.decode_rows[e];
     if (row.num_leaves == 0) continue;
-    const uint32_t begin = FirstSeen(rule.window, batch[e].context_before);
+    const uint32_t begin = FirstSeen(rule.windows[0], batch[e].context_before);
     EXPECT_LE(row.num_leaves, kernels::AttentionPlanRule{}.max_splits);
     EXPECT_EQ(row.kv_end, batch[e].context_before + 1);
     EXPECT_EQ(row.kv_begin, tiled[e] != 0 ? tiled[e] : begin);
@@ -386,7 +388,7 @@ TEST_P(PlanPropertyTest, EverythingIsDoneOnceLoadsAreLevelAndRowsAreCutAlone) {
                                     .tile_members = kTileMembers,
                                     .min_tile_tokens = 97,  // more than the shortest prefix has
                                     .prefill_q_tokens = 16,
-                                    .window = window};
+                                    .windows = {window}};
     HostPlan plan(rule, tree);
     Random random(17 + num_shares + window);
     Cuts cuts;

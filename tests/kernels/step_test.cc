@@ -64,8 +64,8 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
     for (uint32_t i = 0; i < c.num_steps; ++i) {
       const OracleStep step = steps.Next(rows);
       const OraclePlan plan =
-          PlanStep(step, c.block_size, {.prefill_q_tokens = c.prefill_q_tokens, .window = c.window},
-                   c.tree, rows);
+          PlanStep(step, c.block_size,
+                   {.prefill_q_tokens = c.prefill_q_tokens, .windows = {c.window}}, c.tree, rows);
       std::vector<uint32_t> token;
       std::vector<float> logprob;
       RandomSampled(c, random, &token, &logprob);

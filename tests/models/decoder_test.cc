@@ -103,6 +103,32 @@ TEST(Decoder, ItsLayersAreThoseOfTheArchitecturesTableInOrder) {
   }
 }
 
+TEST(Decoder, PlansAsManyWindowsAsItsLayersDifferIn) {
+  struct Case {
+    int64_t window;
+    std::vector<bool> slides;
+    std::vector<uint32_t> of_layers, planned;
+  };
+  const Case cases[] = {{0, {}, {0, 0, 0}, {0}},
+                        {9, {}, {9, 9, 9}, {9}},
+                        {9, {true, false, true}, {9, 0, 9}, {0, 9}},
+                        {9, {false, false, false}, {0, 0, 0}, {0}}};
+  for (const Case& c : cases) {
+    ModelSpec spec = SmallSpec();
+    spec.sliding_window = c.window;
+    spec.slides = c.slides;
+    ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
+    std::vector<uint32_t> of_layers;
+    for (const auto& layer : decoder->layers()) {
+      const auto* attention = dynamic_cast<const AttentionLayer*>(layer.get());
+      if (attention != nullptr) of_layers.push_back(attention->window());
+    }
+    EXPECT_EQ(of_layers, c.of_layers);
+    const kernels::AttentionPlanRule& rule = decoder->attention_plan();
+    EXPECT_EQ(std::vector<uint32_t>(rule.windows, rule.windows + rule.num_windows), c.planned);
+  }
+}
+
 // Every buffer that the layers work in, by name, with the bytes that its contract speaks of.
 TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
   ASSERT_OK_AND_ASSIGN(const auto device,

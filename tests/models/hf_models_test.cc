@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is each architecture's own in a config.json: Mistral's window, the biases and the inert or
-// switched window of Qwen2, the head norms of Qwen3, in both dialects; and the scaled rope types,
-// which all of them may have. What all configs share is hf_config_test.cc's.
+// What is each architecture's own in a config.json: Mistral's window, Ministral's layers of two
+// kinds, the biases and the inert or switched window of Qwen2, the head norms of Qwen3, in both
+// dialects; and the scaled rope types, which all of them may have. What all configs share is
+// hf_config_test.cc's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "models/config/hf_config.h"
 #include "models/decoder.h"
@@ -17,7 +21,6 @@
 namespace reprise::models {
 namespace {
 
-using ::reprise::testing::ExpectError;
 using ::reprise::testing::ExpectInvalid;
 using Json = nlohmann::json;
 
@@ -76,9 +79,12 @@ std::string Dialect5(const char* base) {
   if (config["model_type"] == "mistral") {
     config["head_dim"] = nullptr;
   } else {
-    config["layer_types"] =
-        std::vector<std::string>(config["num_hidden_layers"].get<size_t>(), "full_attention");
-    if (!config["use_sliding_window"].get<bool>()) config["sliding_window"] = nullptr;
+    const bool slides = config["use_sliding_window"].get<bool>();
+    for (int i = 0; i < config["num_hidden_layers"].get<int>(); ++i)
+      config["layer_types"].push_back(slides && i >= config["max_window_layers"].get<int>()
+                                          ? "sliding_attention"
+                                          : "full_attention");
+    if (!slides) config["sliding_window"] = nullptr;
   }
   return config.dump();
 }
@@ -131,6 +137,49 @@ TEST(HfMistral, RefusesWhatItWouldNotCompute) {
   EXPECT_TRUE(StatusOf(kMistral, {{"attention_bias", false}, {"mlp_bias", false}}).ok());
 }
 
+// Mistral's config under its own names, in the pattern of Ministral-8B-Instruct-2410.
+Json Ministral() {
+  Json config = Json::parse(kMistral);
+  config["architectures"] = {"MinistralForCausalLM"};
+  config["model_type"] = "ministral";
+  for (int i = 0; i < 32; ++i)
+    config["layer_types"].push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+  return config;
+}
+
+TEST(HfMinistral, ReadsWhichLayersSlide) {
+  const auto spec = ParseHfConfig(Ministral().dump());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "ministral");
+  EXPECT_EQ(spec->sliding_window, 4096);
+  EXPECT_FALSE(spec->qkv_bias);
+  ASSERT_EQ(spec->slides.size(), 32u);
+  for (int64_t i = 0; i < 32; ++i) EXPECT_EQ(spec->WindowOf(i), i % 4 == 0 ? 0 : 4096);
+}
+
+TEST(HfMinistral, WithoutAListAllLayersSlideWhereThereIsAWindow) {
+  Json config = Ministral();
+  config.erase("layer_types");
+  EXPECT_EQ(ParseHfConfig(config.dump())->Windows(), std::vector<int64_t>{4096});
+  config.erase("sliding_window");
+  EXPECT_EQ(ParseHfConfig(config.dump())->Windows(), std::vector<int64_t>{4096});
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(ParseHfConfig(config.dump())->Windows(), std::vector<int64_t>{0});
+}
+
+TEST(HfMinistral, RefusesListsThatDoNotFit) {
+  Json config = Ministral();
+  config["sliding_window"] = nullptr;
+  ExpectInvalid(ParseHfConfig(config.dump()).status(),
+                {"layer_types: got", "'full_attention' alone"});
+  config = Ministral();
+  config["layer_types"].erase(31);
+  ExpectInvalid(ParseHfConfig(config.dump()).status(), {"layer_types", "each of 32 layers"});
+  config = Ministral();
+  config["use_sliding_window"] = true;
+  ExpectInvalid(ParseHfConfig(config.dump()).status(), {"use_sliding_window: got true"});
+}
+
 TEST(HfQwen2, ReadsAPublishedConfigWithItsInertWindow) {
   const auto spec = Parse(kQwen2, {{"sliding_window", 4096}, {"max_window_layers", 21}});
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -156,6 +205,23 @@ TEST(HfQwen2, AbsenceMeansWhatTransformersMeansByIt) {
   ExpectInvalid(ParseWithout(kQwen2, {"num_key_value_heads"}).status(), {"num_kv_heads (32)"});
 }
 
+int64_t NumSliding(const ModelSpec& spec) {
+  return std::count(spec.slides.begin(), spec.slides.end(), true);
+}
+
+TEST(HfQwen2, LayersSlideFromMaxWindowLayersOn) {
+  const Json on = {
+      {"use_sliding_window", true}, {"sliding_window", 1024}, {"max_window_layers", 21}};
+  const auto spec = Parse(kQwen2, on);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sliding_window, 1024);
+  ASSERT_EQ(spec->slides.size(), 28u);
+  EXPECT_EQ(NumSliding(*spec), 7);
+  EXPECT_FALSE(spec->slides[20]);
+  EXPECT_TRUE(spec->slides[21]);
+  EXPECT_EQ(spec->Windows(), (std::vector<int64_t>{0, 1024}));
+}
+
 TEST(HfQwen2, AWindowInUseIsReadWhereAllLayersSlide) {
   const Json on = {{"use_sliding_window", true}, {"sliding_window", 1024}};
   const auto window = [&](const Json& more) {
@@ -164,12 +230,11 @@ TEST(HfQwen2, AWindowInUseIsReadWhereAllLayersSlide) {
     return Parse(kQwen2, changes);
   };
   EXPECT_EQ(window({{"max_window_layers", 0}})->sliding_window, 1024);
+  EXPECT_TRUE(window({{"max_window_layers", 0}})->slides.empty());
   EXPECT_EQ(window({{"max_window_layers", 28}})->sliding_window, 0);
   EXPECT_EQ(window({{"max_window_layers", 99}})->sliding_window, 0);
   EXPECT_EQ(window({{"max_window_layers", 0}, {"sliding_window", 32768}})->sliding_window, 0);
   EXPECT_EQ(window({{"max_window_layers", 0}, {"sliding_window", nullptr}})->sliding_window, 0);
-  ExpectError(window({{"max_window_layers", 21}}).status(), absl::StatusCode::kUnimplemented,
-              {"max_window_layers: got a sliding window in 7 of 28 layers", "all of them or none"});
   // transformers' own defaults: 4096, from layer 28 on.
   Json defaults = Json::parse(kQwen2);
   defaults["use_sliding_window"] = true;
@@ -179,8 +244,7 @@ TEST(HfQwen2, AWindowInUseIsReadWhereAllLayersSlide) {
   defaults.erase("max_window_layers");
   EXPECT_EQ(ParseHfConfig(defaults.dump())->sliding_window, 0);
   defaults["num_hidden_layers"] = 36;
-  ExpectError(ParseHfConfig(defaults.dump()).status(), absl::StatusCode::kUnimplemented,
-              {"8 of 36 layers"});
+  EXPECT_EQ(NumSliding(*ParseHfConfig(defaults.dump())), 8);
   ExpectInvalid(window({{"sliding_window", 0}}).status(), {"sliding_window: got 0"});
   ExpectInvalid(window({{"max_window_layers", -1}}).status(), {"max_window_layers: got -1"});
 }
@@ -192,11 +256,18 @@ TEST(HfQwen2, LayerTypesDecideWhereTheyAreListed) {
   Json on = {{"use_sliding_window", true}, {"sliding_window", 1024}, {"max_window_layers", 21}};
   on["layer_types"] = sliding;
   EXPECT_EQ(Parse(kQwen2, on)->sliding_window, 1024);
+  EXPECT_TRUE(Parse(kQwen2, on)->slides.empty());
   on["layer_types"] = full;
   EXPECT_EQ(Parse(kQwen2, on)->sliding_window, 0);
+  EXPECT_TRUE(Parse(kQwen2, on)->slides.empty());
   on["layer_types"] = mixed;
-  ExpectError(Parse(kQwen2, on).status(), absl::StatusCode::kUnimplemented,
-              {"layer_types: got a sliding window in 1 of 28 layers"});
+  EXPECT_EQ(Parse(kQwen2, on)->sliding_window, 1024);
+  EXPECT_EQ(NumSliding(*Parse(kQwen2, on)), 1);
+  EXPECT_TRUE(Parse(kQwen2, on)->slides[27]);
+  // No position outgrows it.
+  on["sliding_window"] = 32768;
+  EXPECT_EQ(Parse(kQwen2, on)->sliding_window, 0);
+  EXPECT_TRUE(Parse(kQwen2, on)->slides.empty());
   // No window is in use.
   EXPECT_TRUE(Parse(kQwen2, {{"layer_types", full}}).ok());
   ExpectInvalid(StatusOf(kQwen2, {{"layer_types", mixed}}), {"layer_types", "'full_attention'"});
@@ -235,6 +306,7 @@ void ExpectSameModel(const ModelSpec& a, const ModelSpec& b) {
   EXPECT_EQ(a.architecture, b.architecture);
   EXPECT_EQ(a.rope, b.rope);
   EXPECT_EQ(a.sliding_window, b.sliding_window);
+  EXPECT_EQ(a.slides, b.slides);
   EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
   EXPECT_EQ(a.head_dim, b.head_dim);
   EXPECT_EQ(a.qkv_bias, b.qkv_bias);
@@ -245,7 +317,11 @@ void ExpectSameModel(const ModelSpec& a, const ModelSpec& b) {
 }
 
 TEST(HfModels, BothDialectsGiveTheSameSpec) {
-  for (const char* base : {kMistral, kQwen2, kQwen3}) {
+  Json in_turn = Json::parse(kQwen2);
+  in_turn.update(
+      {{"use_sliding_window", true}, {"sliding_window", 4096}, {"max_window_layers", 9}});
+  const std::string windows_in_turn = in_turn.dump();
+  for (const char* base : {kMistral, kQwen2, kQwen3, windows_in_turn.c_str()}) {
     const auto four = ParseHfConfig(base), five = ParseHfConfig(Dialect5(base));
     ASSERT_TRUE(four.ok()) << four.status();
     ASSERT_TRUE(five.ok()) << five.status();

@@ -127,6 +127,33 @@ TEST(ModelSpec, RefusesAWindowThatIsNoLength) {
   }
 }
 
+TEST(ModelSpec, RefusesAListOfSlidingLayersOfAnotherLength) {
+  ModelSpec spec = SmallSpec();
+  spec.slides.assign(static_cast<size_t>(spec.num_layers) + 1, true);
+  ExpectInvalid(ValidateModelSpec(spec), {"slides: got", "none, or each of"});
+}
+
+TEST(ModelSpec, LayersSeeTheWindowWhereTheySlide) {
+  ModelSpec spec = SmallSpec();
+  spec.num_layers = 4;
+  EXPECT_EQ(spec.Windows(), std::vector<int64_t>{0});
+  EXPECT_EQ(spec.MeanVisible(9), 9.0);
+  spec.sliding_window = 5;
+  EXPECT_EQ(spec.WindowOf(3), 5);
+  EXPECT_EQ(spec.Windows(), std::vector<int64_t>{5});
+  EXPECT_EQ(spec.MeanVisible(9), 5.0);
+  EXPECT_EQ(spec.MeanVisible(9, 3), 7.0);  // of three tokens, the first sees two that others do not
+  EXPECT_EQ(spec.MeanVisible(4), 4.0);
+  spec.slides = {true, false, false, false};
+  EXPECT_EQ(spec.WindowOf(0), 5);
+  EXPECT_EQ(spec.WindowOf(1), 0);
+  EXPECT_EQ(spec.Windows(), (std::vector<int64_t>{0, 5}));
+  EXPECT_EQ(spec.MeanVisible(9), (5.0 + 3 * 9) / 4);
+  spec.slides = {false, false, false, false};
+  EXPECT_EQ(spec.Windows(), std::vector<int64_t>{0});
+  EXPECT_EQ(spec.MeanVisible(9), 9.0);
+}
+
 TEST(ModelSpec, RefusesAnEosIdBeyondTheVocabulary) {
   ModelSpec spec = SmallSpec();
   spec.eos_token_ids = {10, 11};

@@ -14,8 +14,8 @@ namespace {
 
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
 
-StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double context) {
-  return *BytesOfDecodeStep(spec, dtype, dtype, rows, context);
+StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double attended) {
+  return *BytesOfDecodeStep(spec, dtype, dtype, rows, attended);
 }
 
 ModelSpec TinySpec() {
@@ -74,11 +74,18 @@ TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {
   EXPECT_EQ(wide.activations, 3u * (248 + 26) * 4);
 }
 
-TEST(StepBytes, ReadNoMoreThanTheSlidingWindow) {
+// Of a token 8 bytes a layer.
+TEST(StepBytes, ReadInEveryLayerNoMoreThanItSees) {
   ModelSpec spec = TinySpec();
+  const auto kv_read = [&spec](double context) {
+    return Bytes(spec, kBf16, 3, spec.MeanVisible(context)).kv_read;
+  };
   spec.sliding_window = 4;
-  EXPECT_EQ(Bytes(spec, kBf16, 3, 5).kv_read, 3u * 4 * 16);
-  EXPECT_EQ(Bytes(spec, kBf16, 3, 3).kv_read, 3u * 3 * 16);
+  EXPECT_EQ(kv_read(5), 3u * (4 + 4) * 8);
+  EXPECT_EQ(kv_read(3), 3u * (3 + 3) * 8);
+  spec.slides = {true, false};
+  EXPECT_EQ(kv_read(7), 3u * (4 + 7) * 8);
+  EXPECT_EQ(kv_read(3), 3u * (3 + 3) * 8);
 }
 
 TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
@@ -91,7 +98,7 @@ TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
   }
 }
 
-TEST(StepBytes, ContextMayBeAMeanOfSeveralSteps) {
+TEST(StepBytes, WhatIsAttendedOverMayBeAMeanOfSeveralSteps) {
   EXPECT_EQ(Bytes(TinySpec(), kBf16, 2, 5.5).kv_read, 2u * 88);
   EXPECT_EQ(Bytes(TinySpec(), kBf16, 2, 5.5).kv_written, 2u * 16);
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <type_traits>
+#include <string>
 
 #include "absl/strings/str_join.h"
 #include "kernels/plan/plan.h"
@@ -70,6 +70,9 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
       rows_(c.max_rows, c.max_blocks_per_row, c.vocab),
       count_(c.first_count),
       requests_(c.first_count) {
+  plan_.attention.num_windows = c.second_window.has_value() ? 2 : 1;
+  plan_.attention.windows[0] = c.window;
+  plan_.attention.windows[1] = c.second_window.value_or(0);
   fetch_.plan = plan_.plan = publish_.plan = MakePlan();
   fetch_.rows = plan_.rows = publish_.rows = MakeRows();
   rows_.temperature = PoisonedVector<float>(c.max_rows);
@@ -88,12 +91,11 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   fetch_.depth = publish_.depth = c.depth;
   fetch_.progress = publish_.progress =
       memory_.Variable(std::vector<kernels::StepProgress>{mirror_.progress});
-  plan_.attention = {.tree = memory_.Constant(std::vector<kernels::AttentionTree>{c.tree}),
-                     .num_shares = c.num_shares,
-                     .num_kv_heads = c.num_kv_heads,
-                     .tile_members = c.tile_members,
-                     .prefill_q_tokens = c.prefill_q_tokens,
-                     .window = c.window};
+  plan_.attention.tree = memory_.Constant(std::vector<kernels::AttentionTree>{c.tree});
+  plan_.attention.num_shares = c.num_shares;
+  plan_.attention.num_kv_heads = c.num_kv_heads;
+  plan_.attention.tile_members = c.tile_members;
+  plan_.attention.prefill_q_tokens = c.prefill_q_tokens;
   plan_.block_size = c.block_size;
   plan_.max_rows = c.max_rows;
   publish_.sampled_token_id = memory_.Poisoned<uint32_t>(c.max_rows);
@@ -102,17 +104,36 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   publish_.ring = reinterpret_cast<unsigned char*>(result_ring_.device());
 }
 
+template <typename T>
+T* StepBench::Make(size_t n, std::vector<T>& mirror) {
+  mirror = PoisonedVector<T>(n);
+  return memory_.Poisoned<T>(n);
+}
+
+kernels::AttentionLists StepBench::MakeLists(Lists& mirror) {
+  const size_t rows = c_.max_rows;
+  const uint32_t max_splits = plan_.attention.max_splits;
+  kernels::AttentionLists lists;
+  if (c_.num_shares == 0) {
+    lists.decode_items = Make(kernels::MaxDecodeItems(rows, max_splits), mirror.decode_items);
+  } else {
+    lists.decode_rows = Make(2 * rows, mirror.decode_rows);
+    lists.prefix_members = Make(rows, mirror.members);
+    lists.decode_shares = Make(c_.num_shares, mirror.decode_shares);
+  }
+  lists.prefill_items =
+      Make(kernels::MaxPrefillItems(rows, c_.max_step_tokens, max_splits), mirror.prefill_items);
+  return lists;
+}
+
 // Every array of the plan, and its mirror.
 kernels::StepPlan StepBench::MakePlan() {
   const size_t rows = c_.max_rows, tokens = c_.max_step_tokens;
-  const auto make = [this](size_t n, auto& mirror) {
-    using T = typename std::remove_reference_t<decltype(mirror)>::value_type;
-    mirror = PoisonedVector<T>(n);
-    return memory_.Poisoned<T>(n);
-  };
+  const auto make = [this](size_t n, auto& mirror) { return Make(n, mirror); };
   kernels::StepPlan plan;
   plan.counts = memory_.Poisoned<PlanCounts>(1);
   mirror_.counts = PoisonedVector<PlanCounts>(1)[0];
+  plan.given_rows = make(rows, mirror_.given_rows);
   plan.entries = make(rows, mirror_.entries);
   plan.given_tokens = make(tokens + rows, mirror_.given_tokens);
   plan.prefix = make(rows, mirror_.prefix);
@@ -124,16 +145,8 @@ kernels::StepPlan StepBench::MakePlan() {
   plan.token_offset = make(tokens, mirror_.token_offset);
   plan.sampled_entry = make(rows, mirror_.sampled_entry);
   plan.sampled_token = make(rows + c_.max_prompt_logprobs, mirror_.sampled_token);
-  if (c_.num_shares == 0) {
-    plan.decode_items =
-        make(kernels::MaxDecodeItems(rows, plan_.attention.max_splits), mirror_.decode_items);
-  } else {
-    plan.decode_rows = make(2 * rows, mirror_.decode_rows);
-    plan.prefix_members = make(rows, mirror_.listed_members);
-    plan.decode_shares = make(c_.num_shares, mirror_.decode_shares);
-  }
-  plan.prefill_items = make(kernels::MaxPrefillItems(rows, tokens, plan_.attention.max_splits),
-                            mirror_.prefill_items);
+  for (uint32_t w = 0; w < plan_.attention.num_windows; ++w)
+    plan.attention[w] = MakeLists(mirror_.lists[w]);
   plan.attention_leaf = make(rows, mirror_.attention_leaf);
   if (c_.vocab == 0) return plan;
   plan.logits_place = make(rows, mirror_.logits_place);
@@ -216,12 +229,29 @@ void StepBench::Launch() {
   ASSERT_OK(Publish(stream_, kernels_, publish_));
 }
 
+kernels::AttentionPlanRule StepBench::RuleOf(uint32_t window) const {
+  kernels::AttentionPlanRule rule = plan_.attention;
+  rule.num_windows = 1;
+  rule.windows[0] = rule.windows[window];
+  return rule;
+}
+
+void StepBench::ExpectLists(uint32_t window, const OraclePlan& plan) {
+  Lists& lists = mirror_.lists[window];
+  Overwrite(lists.decode_items, plan.decode_items);
+  Overwrite(lists.decode_rows, plan.decode_rows);
+  Overwrite(lists.members, plan.prefix_members);
+  Overwrite(lists.decode_shares, plan.decode_shares);
+  Overwrite(lists.prefill_items, plan.prefill_items);
+  mirror_.counts.num_decode_items[window] = static_cast<uint32_t>(plan.decode_items.size());
+  mirror_.counts.num_prefill_items[window] = static_cast<uint32_t>(plan.prefill_items.size());
+}
+
 void StepBench::ExpectStep(const OracleStep& step, uint32_t replay, uint32_t num_replays) {
-  const OraclePlan plan = PlanStep(step, c_.block_size, plan_.attention, c_.tree, rows_);
-  Overwrite(mirror_.decode_rows, plan.decode_rows);
-  Overwrite(mirror_.decode_shares, plan.decode_shares);
+  const OracleRows before = rows_;
+  const OraclePlan plan = PlanStep(step, c_.block_size, RuleOf(0), c_.tree, rows_);
   Overwrite(mirror_.prefix, step.prefix_members);
-  Overwrite(mirror_.listed_members, plan.prefix_members);
+  Overwrite(mirror_.given_rows, step.rows);
   Overwrite(mirror_.attention_leaf, plan.attention_leaf);
   Overwrite(mirror_.entries, plan.entries);
   Overwrite(mirror_.given_tokens, step.given_tokens);
@@ -236,16 +266,14 @@ void StepBench::ExpectStep(const OracleStep& step, uint32_t replay, uint32_t num
   if (c_.vocab != 0) Overwrite(mirror_.logits_place, plan.logits_place);
   Overwrite(mirror_.prompt_entry, plan.prompt_entry);
   Overwrite(mirror_.prompt_target, plan.prompt_target);
-  Overwrite(mirror_.decode_items, plan.decode_items);
-  Overwrite(mirror_.prefill_items, plan.prefill_items);
   const auto size = [](const auto& v) { return static_cast<uint32_t>(v.size()); };
   mirror_.counts = {.sequence = ++count_,
                     .begin_ns = 0,
                     .num_rows = size(step.rows),
                     .num_tokens = size(plan.token_id),
                     .num_sampled = size(plan.sampled_entry),
-                    .num_decode_items = size(plan.decode_items),
-                    .num_prefill_items = size(plan.prefill_items),
+                    .num_decode_items = {},
+                    .num_prefill_items = {},
                     .num_table_updates = size(step.table_updates),
                     .num_prompt_logprobs = size(plan.prompt_entry),
                     .num_logits = size(plan.sampled_token),
@@ -253,6 +281,12 @@ void StepBench::ExpectStep(const OracleStep& step, uint32_t replay, uint32_t num
                     .num_prefix_members = size(step.prefix_members),
                     .replay = replay,
                     .num_replays = num_replays};
+  ExpectLists(0, plan);
+  // All windows see the same rows.
+  for (uint32_t w = 1; w < plan_.attention.num_windows; ++w) {
+    OracleRows rows = before;
+    ExpectLists(w, PlanStep(step, c_.block_size, RuleOf(w), c_.tree, rows));
+  }
   const bool last = replay + 1 == num_replays;
   if (last) ++requests_;
   mirror_.progress = {
@@ -274,7 +308,8 @@ void StepBench::ExpectIdle() {
   WalkTree(c_.tree, c_.window, {}, plan);
   mirror_.counts.attention_leaf = plan.batch_leaf;
   mirror_.query_start[0] = 0;
-  std::fill(mirror_.decode_shares.begin(), mirror_.decode_shares.end(), kernels::DecodeShare{});
+  for (Lists& lists : mirror_.lists)
+    std::fill(lists.decode_shares.begin(), lists.decode_shares.end(), kernels::DecodeShare{});
 }
 
 void StepBench::Check() {
@@ -290,6 +325,7 @@ void StepBench::CheckPlan() {
   EXPECT_GT(counts.begin_ns, 0u);
   counts.begin_ns = 0;
   ExpectSame("counts", std::vector<PlanCounts>{counts}, {mirror_.counts});
+  ExpectSame("given_rows", memory_.Read(plan.given_rows), mirror_.given_rows);
   ExpectSame("entries", memory_.Read(plan.entries), mirror_.entries);
   ExpectSame("given_tokens", memory_.Read(plan.given_tokens), mirror_.given_tokens);
   ExpectSame("query_start", memory_.Read(plan.query_start), mirror_.query_start);
@@ -300,20 +336,27 @@ void StepBench::CheckPlan() {
   ExpectSame("token_offset", memory_.Read(plan.token_offset), mirror_.token_offset);
   ExpectSame("sampled_entry", memory_.Read(plan.sampled_entry), mirror_.sampled_entry);
   ExpectSame("sampled_token", memory_.Read(plan.sampled_token), mirror_.sampled_token);
-  if (c_.num_shares == 0) {
-    ExpectSame("decode_items", memory_.Read(plan.decode_items), mirror_.decode_items);
-  } else {
-    ExpectSame("decode_rows", memory_.Read(plan.decode_rows), mirror_.decode_rows);
-    ExpectSame("decode_shares", memory_.Read(plan.decode_shares), mirror_.decode_shares);
-    ExpectSame("prefix_members", memory_.Read(plan.prefix_members), mirror_.listed_members);
-  }
+  for (uint32_t w = 0; w < plan_.attention.num_windows; ++w) CheckLists(w);
   ExpectSame("prefix", memory_.Read(plan.prefix), mirror_.prefix);
   ExpectSame("attention_leaf", memory_.Read(plan.attention_leaf), mirror_.attention_leaf);
-  ExpectSame("prefill_items", memory_.Read(plan.prefill_items), mirror_.prefill_items);
   if (c_.vocab == 0) return;
   CheckLogitsPlace();
   ExpectSame("prompt_entry", memory_.Read(plan.prompt_entry), mirror_.prompt_entry);
   ExpectSame("prompt_target", memory_.Read(plan.prompt_target), mirror_.prompt_target);
+}
+
+void StepBench::CheckLists(uint32_t window) {
+  SCOPED_TRACE("window " + std::to_string(plan_.attention.windows[window]));
+  const kernels::AttentionLists& lists = fetch_.plan.attention[window];
+  const Lists& mirror = mirror_.lists[window];
+  if (c_.num_shares == 0) {
+    ExpectSame("decode_items", memory_.Read(lists.decode_items), mirror.decode_items);
+  } else {
+    ExpectSame("decode_rows", memory_.Read(lists.decode_rows), mirror.decode_rows);
+    ExpectSame("decode_shares", memory_.Read(lists.decode_shares), mirror.decode_shares);
+    ExpectSame("prefix_members", memory_.Read(lists.prefix_members), mirror.members);
+  }
+  ExpectSame("prefill_items", memory_.Read(lists.prefill_items), mirror.prefill_items);
 }
 
 // Rows that do not return their logits have a place that nobody looks at.

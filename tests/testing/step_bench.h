@@ -47,27 +47,38 @@ class StepBench {
   uint64_t count() const { return count_; }
 
  private:
+  // Of kernels::AttentionLists.
+  struct Lists {
+    std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
+    std::vector<kernels::DecodeRow> decode_rows;
+    std::vector<kernels::DecodeShare> decode_shares;
+    std::vector<uint32_t> members;
+  };
   struct Mirror {
-    std::vector<kernels::RowEntry> entries;
+    std::vector<kernels::RowEntry> given_rows, entries;
     std::vector<uint32_t> given_tokens, query_start, context_before;
     std::vector<uint32_t> token_id, token_position, token_block, token_offset;
     std::vector<uint32_t> sampled_entry, sampled_token, logits_place, prompt_entry, prompt_target;
     std::vector<uint32_t> attention_leaf;
-    std::vector<kernels::AttentionWorkItem> decode_items, prefill_items;
-    std::vector<kernels::DecodeRow> decode_rows;
-    std::vector<kernels::DecodeShare> decode_shares;
     std::vector<kernels::PrefixMember> prefix;
-    std::vector<uint32_t> listed_members;
+    Lists lists[kernels::kMaxAttentionWindows];
     kernels::PlanCounts counts;
     kernels::StepProgress progress;
     std::vector<std::byte> ring;
   };
+  template <typename T>
+  T* Make(size_t n, std::vector<T>& mirror);
   // Writes the part of a ring entry that begins at `entry`.
   void WritePart(const kernels::StepHeader& header, const OracleStep& step, uint64_t members_offset,
                  std::byte* entry);
   kernels::StepPlan MakePlan();
+  kernels::AttentionLists MakeLists(Lists& mirror);
   kernels::ResidentRows MakeRows();
+  // By one window of the rule.
+  kernels::AttentionPlanRule RuleOf(uint32_t window) const;
+  void ExpectLists(uint32_t window, const OraclePlan& plan);
   void CheckPlan();
+  void CheckLists(uint32_t window);
   void CheckLogitsPlace();
   void CheckRows();
   void CheckSampling();

@@ -291,7 +291,8 @@ std::vector<kernels::DecodeRow> CutPrefixes(const kernels::AttentionPlanRule& ru
                                             const std::vector<uint32_t>& num_tokens,
                                             const std::vector<kernels::PrefixMember>& members,
                                             const OraclePlan& plan) {
-  std::map<AttentionFeature, uint32_t> features = FeaturesOfBatch(rule.window, num_tokens, plan);
+  std::map<AttentionFeature, uint32_t> features =
+      FeaturesOfBatch(rule.windows[0], num_tokens, plan);
   std::vector<kernels::DecodeRow> prefixes(num_tokens.size());
   if (rule.tile_members == 0) return prefixes;
   for (const kernels::PrefixMember& member : members) {
@@ -302,7 +303,8 @@ std::vector<kernels::DecodeRow> CutPrefixes(const kernels::AttentionPlanRule& ru
     const SplitRule& split = tree.rows.leaves[Walk(tree.rows, tree.rows.root, features)].split;
     const SplitRule& own = tree.rows.leaves[plan.attention_leaf[e]].split;
     if (num_tokens[e] == 1 && tokens != 0 && tokens <= position &&
-        (rule.window == 0 || position < rule.window) && split.max_splits > 1 && own.max_splits > 1)
+        (rule.windows[0] == 0 || position < rule.windows[0]) && split.max_splits > 1 &&
+        own.max_splits > 1)
       prefixes[e] = CutRow(Half(split), 0, tokens);
   }
   return prefixes;
@@ -379,7 +381,8 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
       row.num_leaves += prefix.num_leaves;
       row.origin -= prefix.num_leaves * row.leaf_tokens;
     } else {
-      row = CutRow(split, rule.window != 0 && end > rule.window ? end - rule.window : 0, end);
+      row = CutRow(split, rule.windows[0] != 0 && end > rule.windows[0] ? end - rule.windows[0] : 0,
+                   end);
     }
     row.row = slot[e];
     if (num_tokens[e] != 1) row = {};
@@ -475,7 +478,7 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
     plan.context_before.push_back(rows.context_length[row.slot]);
     PlanRow(e, step, block_size, rows, plan);
   }
-  WalkTree(tree, rule.window, num_tokens, plan);
+  WalkTree(tree, rule.windows[0], num_tokens, plan);
   for (uint32_t e = 0; e < num_tokens.size(); ++e) {
     if (num_tokens[e] == 0 || (num_tokens[e] == 1 && rule.num_shares != 0)) continue;
     const kernels::RowChoice& choice = tree.rows.leaves[plan.attention_leaf[e]];
@@ -484,10 +487,10 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
     const uint32_t splits = std::min(choice.prompt_splits, rule.max_splits / num_tokens[e]);
     if (num_tokens[e] > 1 && num_tokens[e] <= q_tokens && splits > 1) {
       AddPromptSplits(e, slot[e], plan.context_before[e], num_tokens[e], choice.split, splits,
-                      rule.window, plan);
+                      rule.windows[0], plan);
     } else {
       AddAttentionItems(e, slot[e], plan.context_before[e], num_tokens[e], choice.split, q_tokens,
-                        rule.window, plan);
+                        rule.windows[0], plan);
     }
   }
   if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, step.prefix_members, plan);

@@ -90,7 +90,8 @@ void AddDecodeDeal(const kernels::AttentionPlanRule& rule, const kernels::Attent
                    const std::vector<kernels::PrefixMember>& members, OraclePlan& plan);
 
 // Fetch + plan: updates `rows` (tables, sampling parameters, initial states, histories). A deal is
-// there if rule.num_shares is not 0, decode items if it is.
+// there if rule.num_shares is not 0, decode items if it is. Attention's lists are those of the
+// rule's first window, here and above.
 OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
                     const kernels::AttentionPlanRule& rule, const kernels::AttentionTree& tree,
                     OracleRows& rows);

@@ -50,10 +50,9 @@ absl::Status StepProbe::Start() {
   REPRISE_ASSIGN_OR_RETURN(results_, runtime::MappedRing::Create(
                                          device_, 1, kernels::ResultEntryBytes(options_.max_rows)));
   const uint32_t num_blocks = options_.max_rows * max_blocks + 1;
-  REPRISE_ASSIGN_OR_RETURN(
-      pool_, models::KvPool::Create(
-                 device_, models::KvGeometry::For(spec_, options_.block_size, options_.dtype),
-                 num_blocks));
+  auto geometry = models::KvGeometry::For(spec_, options_.block_size, options_.dtype);
+  geometry.swizzled = state_->attention.num_shares != 0;
+  REPRISE_ASSIGN_OR_RETURN(pool_, models::KvPool::Create(device_, geometry, num_blocks));
   program_ = std::make_unique<engine::StepProgram>(engine::StepProgramParts{.kernels = *kernels_,
                                                                             .decoder = *decoder_,
                                                                             .pool = pool_,

@@ -116,15 +116,28 @@ struct Architecture {
   const char* name;
   const char* class_name;
   bool has_window = false;
-  bool qkv_bias = false;  // q, k and v have biases, whatever the options say
-  bool qk_norm = false;   // norms over heads
+  bool lists_layers = false;  // may slide in some layers only
+  bool qkv_bias = false;      // q, k and v have biases, whatever the options say
+  bool qk_norm = false;       // norms over heads
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .class_name = "LlamaForCausalLM"},
     {.name = "granite", .class_name = "GraniteForCausalLM"},
     {.name = "mistral", .class_name = "MistralForCausalLM", .has_window = true},
-    {.name = "qwen2", .class_name = "Qwen2ForCausalLM", .has_window = true, .qkv_bias = true},
-    {.name = "qwen3", .class_name = "Qwen3ForCausalLM", .has_window = true, .qk_norm = true},
+    {.name = "ministral",
+     .class_name = "MinistralForCausalLM",
+     .has_window = true,
+     .lists_layers = true},
+    {.name = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .has_window = true,
+     .lists_layers = true,
+     .qkv_bias = true},
+    {.name = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .has_window = true,
+     .lists_layers = true,
+     .qk_norm = true},
 };
 
 const Architecture* FindArchitecture(const TinyModelOptions& o) {
@@ -135,10 +148,15 @@ const Architecture* FindArchitecture(const TinyModelOptions& o) {
 
 // What the architecture's config says of its window.
 std::string WindowJson(const TinyModelOptions& o) {
-  if (o.sliding_window == 0) return o.architecture == "mistral" ? ",\"sliding_window\":null" : "";
-  return absl::StrCat(
-      ",\"sliding_window\":", o.sliding_window,
-      o.architecture == "mistral" ? "" : ",\"use_sliding_window\":true,\"max_window_layers\":0");
+  const bool switched = o.architecture == "qwen2" || o.architecture == "qwen3";
+  if (o.sliding_window == 0) return switched ? "" : ",\"sliding_window\":null";
+  std::string json = absl::StrCat(",\"sliding_window\":", o.sliding_window);
+  if (switched) absl::StrAppend(&json, ",\"use_sliding_window\":true,\"max_window_layers\":0");
+  if (o.slides.empty()) return json;
+  const std::string types = absl::StrJoin(o.slides, ",", [](std::string* out, bool slides) {
+    absl::StrAppend(out, slides ? "\"sliding_attention\"" : "\"full_attention\"");
+  });
+  return absl::StrCat(json, ",\"layer_types\":[", types, "]");
 }
 
 std::string ConfigJson(const TinyModelOptions& o) {
@@ -229,6 +247,12 @@ absl::Status Validate(const TinyModelOptions& o) {
     return absl::InvalidArgumentError(absl::StrCat("sliding_window: got ", o.sliding_window,
                                                    ", allowed 0, and more for an architecture "
                                                    "that has one"));
+  }
+  if (!o.slides.empty() && (o.sliding_window == 0 || !architecture->lists_layers ||
+                            o.slides.size() != static_cast<size_t>(o.num_layers))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slides: got ", o.slides.size(), " layers, allowed none, or each of ",
+                     o.num_layers, " where there is a window that not all need have"));
   }
   const std::pair<const char*, int64_t> sizes[] = {
       {"vocab_size", o.vocab_size}, {"hidden_size", o.hidden_size},

@@ -15,8 +15,8 @@
 namespace reprise::testing {
 
 struct TinyModelOptions {
-  // Or "granite", which gets non-neutral multipliers, "mistral", "qwen2" (biases on q, k and v) or
-  // "qwen3" (norms over heads).
+  // Or "granite", which gets non-neutral multipliers, "mistral", "ministral", "qwen2" (biases on q,
+  // k and v) or "qwen3" (norms over heads).
   std::string architecture = "llama";
   int64_t vocab_size = 97;
   int64_t hidden_size = 32;
@@ -35,6 +35,8 @@ struct TinyModelOptions {
   int64_t sliding_window = 0;  // 0: none. Not for llama and granite
   // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.
   std::vector<float> k_scales = {}, v_scales = {};
+  // Of a model with a window, which layers have it; empty: all of them. Not for mistral.
+  std::vector<bool> slides = {};
 };
 
 // Writes the two files into `directory`, creating it; existing ones are replaced. Returns

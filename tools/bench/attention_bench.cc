@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<AttentionBench>> AttentionBench::Create(
                                         {.device = device.properties().name,
                                          .num_heads = shape.num_heads,
                                          .kv = shape.kv(),
-                                         .window = shape.window},
+                                         .windows = {shape.window}},
                                         TreeLimitsOf(shape, *bench->kernels_)));
   auto limits = BufferLimits::For(bench->cells_, shape, options.max_context, options.pool_bytes,
                                   bench->MaxCalls());

@@ -40,7 +40,7 @@ absl::Status Refuse(const char* what, int64_t got, const std::string& allowed) {
 // What a cell is on the device.
 struct LoadedCell {
   kernels::PlanCounts counts{};
-  std::vector<kernels::RowEntry> entries;
+  std::vector<kernels::RowEntry> rows;
   std::vector<kernels::PrefixMember> prefix;
   std::vector<uint32_t> context_length;  // by slot
   std::vector<uint32_t> block_table;     // by slot
@@ -77,7 +77,7 @@ kernels::KvLayout AttentionShape::kv() const {
 }
 
 kernels::AttentionPlanRule AttentionShape::rule() const {
-  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads), .window = window};
+  return {.num_kv_heads = static_cast<uint32_t>(num_kv_heads), .windows = {window}};
 }
 
 float AttentionShape::softmax_scale() const {
@@ -179,6 +179,7 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   const uint32_t table = BlocksOf(limits_.max_context, static_cast<uint32_t>(shape_.block_size));
   kernels::StepPlan& plan = plan_.plan;
   buffers.Add(&plan.counts, 1, "counts");
+  buffers.Add(&plan.given_rows, rows, "given_rows");
   buffers.Add(&plan.entries, rows, "entries");
   buffers.Add(&plan.given_tokens, tokens + rows, "given_tokens");
   buffers.Add(&plan.prefix, rows, "prefix");
@@ -190,11 +191,12 @@ void AttentionBuffers::Declare(const kernels::KernelSet& kernels, runtime::Buffe
   buffers.Add(&plan.token_offset, tokens, "token_offset");
   buffers.Add(&plan.sampled_entry, rows, "sampled_entry");
   buffers.Add(&plan.sampled_token, rows, "sampled_token");
-  buffers.Add(&plan.decode_items, kernels::MaxDecodeItems(rows, rule.max_splits), "decode_items");
-  buffers.Add(&plan.decode_rows, 2 * rows, "decode_rows");
-  buffers.Add(&plan.prefix_members, rows, "prefix_members");
-  buffers.Add(&plan.decode_shares, rule.num_shares, "decode_shares");
-  buffers.Add(&plan.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.max_splits),
+  kernels::AttentionLists& lists = plan.attention[0];
+  buffers.Add(&lists.decode_items, kernels::MaxDecodeItems(rows, rule.max_splits), "decode_items");
+  buffers.Add(&lists.decode_rows, 2 * rows, "decode_rows");
+  buffers.Add(&lists.prefix_members, rows, "prefix_members");
+  buffers.Add(&lists.decode_shares, rule.num_shares, "decode_shares");
+  buffers.Add(&lists.prefill_items, kernels::MaxPrefillItems(rows, tokens, rule.max_splits),
               "prefill_items");
   buffers.Add(&plan.attention_leaf, rows, "attention_leaf");
   buffers.Add(&tree_, limits_.num_trees, "attention_tree");
@@ -240,8 +242,9 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   plan_.max_rows = limits_.max_rows;
   attention_.q = q_;
   attention_.out = out_;
-  attention_.items = plan_.plan.decode_items;
-  attention_.num_items = &plan_.plan.counts->num_decode_items;
+  const kernels::AttentionLists& lists = plan_.plan.attention[0];
+  attention_.items = lists.decode_items;
+  attention_.num_items = &plan_.plan.counts->num_decode_items[0];
   attention_.query_start = plan_.plan.query_start;
   attention_.context_before = plan_.plan.context_before;
   attention_.block_table = plan_.rows.block_table;
@@ -249,9 +252,9 @@ absl::Status AttentionBuffers::Allocate(runtime::Device& device, const runtime::
   attention_.max_splits = plan_.attention.max_splits;
   attention_.num_heads = shape_.num_heads;
   attention_.kv = kv_layout_;
-  attention_.decode_rows = plan_.plan.decode_rows;
-  if (plan_.attention.tile_members != 0) attention_.prefix_members = plan_.plan.prefix_members;
-  attention_.shares = plan_.plan.decode_shares;
+  attention_.decode_rows = lists.decode_rows;
+  if (plan_.attention.tile_members != 0) attention_.prefix_members = lists.prefix_members;
+  attention_.shares = lists.decode_shares;
   attention_.scale = shape_.softmax_scale();
   attention_.window = shape_.window;
   return absl::OkStatus();
@@ -301,7 +304,7 @@ absl::Status AttentionBuffers::Load(runtime::Stream& stream, const BenchCell& ce
                   static_cast<ptrdiff_t>(size_t{slot[e]} * plan_.rows.max_blocks_per_row));
     loaded.context_length[slot[e]] = row.history;
     const uint32_t flags = kernels::kRowSample | (row.decodes() ? 0u : kernels::kRowTokensGiven);
-    loaded.entries.push_back(
+    loaded.rows.push_back(
         {.slot = slot[e], .flags = flags, .num_tokens = row.query_tokens, .given_offset = given});
     if (!row.decodes()) given += row.query_tokens;
     AddWalkedPages(row, shape_, shared * block_size, blocks_[e], loaded);
@@ -315,7 +318,7 @@ absl::Status AttentionBuffers::Load(runtime::Stream& stream, const BenchCell& ce
   loaded.num_pages = static_cast<uint32_t>(loaded.pages.size());
   REPRISE_RETURN_IF_ERROR(
       stream.CopyToDevice(plan_.plan.counts, &loaded.counts, sizeof(loaded.counts)));
-  REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.plan.entries, loaded.entries));
+  REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.plan.given_rows, loaded.rows));
   REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.plan.prefix, loaded.prefix));
   REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.rows.context_length, loaded.context_length));
   REPRISE_RETURN_IF_ERROR(Upload(stream, plan_.rows.block_table, loaded.block_table));

@@ -88,7 +88,7 @@ absl::StatusOr<AttentionShape> ShapeOf(const HeadFlags& flags) {
     shape.num_kv_heads = static_cast<int32_t>(model.num_kv_heads);
     shape.head_dim = static_cast<int32_t>(model.head_dim);
     shape.scale = static_cast<float>(model.attention_multiplier);
-    shape.window = static_cast<uint32_t>(model.sliding_window);
+    shape.window = static_cast<uint32_t>(model.Windows().front());
     shape.dtype = model.checkpoint_dtype;
     shape.kv_format = model.kv_cache_dtype;
   }
@@ -114,7 +114,7 @@ void AddHeadOptions(CLI::App* app, HeadFlags* flags) {
   AddOption(app, "--head-dim", &flags->head_dim, UnsignedIn(1, 256), "N", "128",
             "Elements of a head");
   AddOption(app, "--window", &flags->window, UnsignedIn(0, 1u << 30), "N", "",
-            "Sliding window in tokens; 0: none (default: the model's)");
+            "Sliding window in tokens; 0: none (default: the widest of the model's layers)");
   app->add_option_function<std::string>(
          "--dtype",
          [flags](const std::string& text) {

@@ -36,8 +36,8 @@ template <AttentionCandidate kCandidate>
 absl::Status EnqueuePrompts(const AttentionCall& call) {
   kernels::AttentionArgs args = call.attention;
   const kernels::StepPlan& plan = call.plan.plan;
-  args.items = plan.prefill_items;
-  args.num_items = &plan.counts->num_prefill_items;
+  args.items = plan.attention[0].prefill_items;
+  args.num_items = &plan.counts->num_prefill_items[0];
   return kernels::Attention(call.stream, call.kernels, args, AttentionPhase::kPrefill, kCandidate);
 }
 

@@ -114,11 +114,9 @@ absl::Status StepBench::AddContext(const engine::StepResult& result, uint32_t ex
         "row ", row.row, " has ", row.context_length, " tokens in its KV",
         row.sampled ? "" : " and sampled nothing", ", expected ", expected, " and a sampled one"));
   }
-  const int64_t window = engine_.info().model.sliding_window;
   contexts->steps += 1;
   contexts->context += expected;
-  contexts->attended +=
-      window > 0 ? std::min<double>(expected, static_cast<double>(window)) : expected;
+  contexts->attended += engine_.info().model.MeanVisible(expected);
   return absl::OkStatus();
 }
 

@@ -49,7 +49,7 @@ struct StepBenchOptions {
 struct ContextSums {
   uint64_t steps = 0;
   double context = 0;   // in a row's KV
-  double attended = 0;  // of them, those in the model's sliding window
+  double attended = 0;  // of them, those that layers see, in the mean of all layers
 
   double MeanContext() const { return steps > 0 ? context / static_cast<double>(steps) : 0.0; }
   double MeanAttended() const { return steps > 0 ? attended / static_cast<double>(steps) : 0.0; }

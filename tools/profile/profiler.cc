@@ -82,8 +82,7 @@ class PointMeasurement {
     replay_ns_.Add(ReplayNs(result.ledger));
     const uint32_t context = result.rows.front().context_length;
     context_ += context;
-    const int64_t window = engine_.info().model.sliding_window;
-    attended_ += window > 0 ? std::min<double>(context, static_cast<double>(window)) : context;
+    attended_ += engine_.info().model.MeanVisible(context);
     profile_.graph = std::string(result.report.graph);
     profile_.attention_leaf = leaves_.at(result.report.attention_leaf);
     profile_.padding_rows = result.report.padding_rows;

@@ -61,8 +61,8 @@ struct PointProfile {
   int num_profiled_kernels = 0;  // of the profiled graph, stamps among them
   StepTimes plain;
   StepTimes profiled;
-  // Of the plain steps: tokens in a row's KV, and tokens that it attended over, which are the last
-  // of them where the model has a sliding window.
+  // Of the plain steps: tokens in a row's KV, and tokens that it attended over, in the mean of all
+  // layers, which are the last of them where layers have a sliding window.
   double mean_context = 0;
   double mean_attended = 0;
   models::StepBytes bytes;  // at mean_attended

@@ -4,6 +4,7 @@
 #define REPRISE_TESTS_TESTING_CASES_STEP_CASES_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/attention/plan.h"
 
@@ -60,7 +61,7 @@ struct StepCase {
   AttentionTree tree = {};
   uint32_t num_steps = 0;
   uint64_t first_count = 0;  // steps published before the first
-  uint32_t window = 0;       // see AttentionPlanRule
+  uint32_t window = 0;       // the first of AttentionPlanRule.windows
   // Rows with sampling features. 0: no row has any, and the plan has no room for them.
   uint32_t vocab = 0;
   uint32_t max_prompt_logprobs = 0;
@@ -69,6 +70,7 @@ struct StepCase {
   uint32_t num_shares = 0;
   uint32_t num_kv_heads = 0;
   uint32_t tile_members = 0;  // see AttentionPlanRule; 0: no row shares a prefix
+  std::optional<uint32_t> second_window = std::nullopt;  // of AttentionPlanRule.windows
 };
 
 inline constexpr StepCase kStepCases[] = {
@@ -202,6 +204,42 @@ inline constexpr StepCase kStepCases[] = {
      .num_steps = 40,
      .num_shares = 100,
      .num_kv_heads = 1},
+    {.name = "windows_in_turn_over_items",
+     .max_rows = 9,
+     .max_step_tokens = 60,
+     .max_blocks_per_row = 20,
+     .block_size = 5,
+     .prefill_q_tokens = 4,
+     .depth = 3,
+     .tree = OneLeaf({.min_split_tokens = 4, .max_splits = 5, .split_multiple = 2}),
+     .num_steps = 40,
+     .vocab = 70,
+     .max_prompt_logprobs = 40,
+     .second_window = 11},
+    {.name = "two_windows_and_a_tree",
+     .max_rows = 30,
+     .max_step_tokens = 200,
+     .max_blocks_per_row = 40,
+     .block_size = 16,
+     .prefill_q_tokens = 8,
+     .depth = 2,
+     .tree = BushyTree(false),
+     .num_steps = 20,
+     .window = 300,
+     .second_window = 70},
+    {.name = "prefixes_and_windows_in_turn",
+     .max_rows = 40,
+     .max_step_tokens = 60,
+     .max_blocks_per_row = 60,
+     .block_size = 16,
+     .prefill_q_tokens = 16,
+     .depth = 2,
+     .tree = BushyTree(true),
+     .num_steps = 15,
+     .num_shares = 12,
+     .num_kv_heads = 2,
+     .tile_members = 4,
+     .second_window = 500},
     {.name = "tree_over_items",
      .max_rows = 7,
      .max_step_tokens = 40,

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a decoder of pre-norm blocks must compute, in double and in plain loops, from the tensors of
+// its checkpoint and the numbers of its config: embedding, norms, attention over the positions that
+// each layer sees, gated MLPs, logits. Shares no code with layers and kernels. Numbers checked
+// against transformers are parity_test.cc's; this one is for models that no fixture has.
+#ifndef REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
+#define REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/config/model_spec.h"
+#include "models/weights/checkpoint.h"
+
+namespace reprise::testing {
+
+class DecoderOracle {
+ public:
+  // Errors: those of reading the directory; Unimplemented on scaled rope.
+  static absl::StatusOr<std::unique_ptr<DecoderOracle>> Open(const std::string& directory);
+
+  // May be changed: what the same weights compute as another model.
+  models::ModelSpec& spec() { return spec_; }
+  // [tokens][vocab], of every position.
+  std::vector<std::vector<float>> Logits(const std::vector<uint32_t>& tokens) const;
+
+ private:
+  using Vector = std::vector<double>;
+  using Rows = std::vector<Vector>;  // [positions]
+
+  DecoderOracle() = default;
+  Vector Tensor(const std::string& name) const;
+  Vector Normed(const Vector& x, const Vector& weight) const;
+  // The norm over every head where the model has one, then rope.
+  void PrepareHeads(const std::string& norm, uint32_t position, Vector* x) const;
+  // weight [out, in] of `name`, with its bias where there is one.
+  Rows Linear(const std::string& name, const Rows& x) const;
+  Rows Attention(int64_t layer, const Rows& normed) const;
+  Rows Mlp(int64_t layer, const Rows& normed) const;
+
+  models::ModelSpec spec_;
+  std::unique_ptr<models::Checkpoint> checkpoint_;
+};
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
