@@ -212,6 +212,11 @@ TEST_P(StepTest, RefusesImpossibleShapes) {
   plan.attention.prefill_q_tokens = 16;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "max_rows is 0"));
   plan.max_rows = 1;
+  for (const uint32_t bad : {0u, kernels::kMaxAttentionWindows + 1}) {
+    plan.attention.num_windows = bad;
+    EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "allowed: 1 to 2"));
+  }
+  plan.attention.num_windows = 1;
   EXPECT_THAT(Plan(stream(), kernels(), plan), StatusIs(kInvalid, "there is no attention tree"));
   const kernels::AttentionTree tree;
   plan.attention.tree = &tree;  // nothing is launched that would look at it
