@@ -49,6 +49,19 @@ void CopyStruct(void* args);              // a structure of 32 bytes, copied by 
 void ShareStatics(void* args);            // static variables of two keys
 void LastArriver(void* args);             // orders by an atomic that releases and acquires
 
+// ---- flag_kernels.cc ----
+
+// The first warp of block 0 writes `values`, counts what it has written in `flag`, and every other
+// thread of the grid reads one of them once it has waited for that.
+struct FlagArgs {
+  enum class Mistake { kNone, kNotReleased, kNotWaited, kNeverAdded };
+  uint32_t* values = nullptr;  // [32]
+  uint32_t* flag = nullptr;    // zero before
+  uint32_t* out = nullptr;     // [blocks, threads]
+  Mistake mistake = Mistake::kNone;
+};
+void WaitForFlag(void* args);
+
 // ---- grid_kernels.cc ----
 
 // out = sums over a grid, put together by the last block to arrive. dynamic shared: 4 bytes.
