@@ -36,13 +36,17 @@ const LoadedKernel* FindLoaded(const KernelSet& kernels, const runtime::Kernel& 
   return nullptr;
 }
 
+// Whatever kernel of packed weights it is: all sum in one order.
 absl::Status AddLinear(const ListedLaunch& launch, const LoadedKernel& kernel,
                        StepKernelPlan* plan) {
   StepStage stage{.kind = StageKind::kLinear};
-  REPRISE_RETURN_IF_ERROR(Read(launch, &stage.linear));
-  if (kernel.instance->tile != kStepTokens)
-    return Refuse(launch, absl::StrCat("is for up to ", kernel.instance->tile,
-                                       " rows; allowed: up to ", kStepTokens));
+  if (kernel.instance->family == &kLinearGroup) {
+    LinearGroupArgs args;
+    REPRISE_RETURN_IF_ERROR(Read(launch, &args));
+    stage.linear = args.linear;
+  } else {
+    REPRISE_RETURN_IF_ERROR(Read(launch, &stage.linear));
+  }
   const int64_t tiles =
       PackedLayout{stage.linear.out_features, stage.linear.in_features}.OutputTiles();
   stage.first_unit = plan->num_units;
@@ -98,7 +102,7 @@ absl::Status AddAttention(const ListedLaunch& launch, const KernelSet& kernels,
 absl::Status Add(const KernelSet& kernels, const ListedLaunch& launch, StepKernelPlan* plan) {
   const LoadedKernel* const kernel = FindLoaded(kernels, launch.kernel);
   const KernelFamily* const family = kernel == nullptr ? nullptr : kernel->instance->family;
-  if (family == &kLinearStream) return AddLinear(launch, *kernel, plan);
+  if (family == &kLinearStream || family == &kLinearGroup) return AddLinear(launch, *kernel, plan);
   if (family == &kRmsNorm) return AddNorm(launch, runtime::SizeOf(kernels.dtype), plan);
   if (family == &kRopeAppend || family == &kRopeAppendNormed) return AddRope(launch, *kernel, plan);
   if (family == &kAttentionDecodeBulk) return AddAttention(launch, kernels, plan);
