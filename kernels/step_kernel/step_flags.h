@@ -11,47 +11,30 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 class StepFlags {
  public:
-  REPRISE_FN explicit StepFlags(const StepKernelArgs& a) : a_(a) {}
+  // What counts rows was written by earlier kernels.
+  REPRISE_FN explicit StepFlags(const StepKernelArgs& a)
+      : a_(a), rows_{*a.num_rows[0], *a.num_rows[1]} {
+    static_assert(kStepCounts == 2);
+  }
 
   REPRISE_FN uint32_t num_stages() const { return a_.num_stages; }
   REPRISE_FN const StepStage& Stage(uint32_t stage) const { return a_.stages[stage]; }
 
-  // The live rows of a stage. What counts them was written by earlier kernels.
-  REPRISE_FN uint32_t Rows(uint32_t stage) const {
-    const StepStage& s = Stage(stage);
-    switch (s.kind) {
-      case StageKind::kLinear:
-        return *s.linear.num_rows;
-      case StageKind::kNorm:
-        return *s.norm.num_rows;
-      case StageKind::kRopeAppend:
-        return *s.rope.num_tokens;
-      case StageKind::kAttention:
-        // Rope, which always comes just before, has the same rows.
-        return *Stage(stage - 1).rope.num_tokens;
-    }
-    return 0;
-  }
-  // What its word comes to once all of it is done.
+  // The live rows of a stage, and what its word comes to once all of it is done.
+  REPRISE_FN uint32_t Rows(uint32_t stage) const { return RowsOf(Stage(stage).count); }
   REPRISE_FN uint32_t Target(uint32_t stage) const {
     const StepStage& s = Stage(stage);
-    const uint32_t rows = Rows(stage);
-    switch (s.kind) {
-      case StageKind::kLinear:
-        return rows == 0 ? 0 : s.num_units;
-      case StageKind::kNorm:
-      case StageKind::kRopeAppend:
-        return rows * kStepRowWarps;
-      case StageKind::kAttention:
-        return rows * static_cast<uint32_t>(s.attention.kv.num_kv_heads) * kStepRowWarps;
-    }
-    return 0;
+    const uint32_t rows = RowsOf(s.count);
+    return rows == 0 ? 0 : s.fixed + rows * s.per_row;
   }
 
   // Until all that comes before the stage is done. By every lane, so that each may read it.
   REPRISE_FN void WaitBefore(uint32_t stage) const {
-    if (stage == 0) return;
-    WaitAtLeast(a_.done + stage - 1, Target(stage - 1));
+    if (stage != 0) WaitFor(stage - 1, Target(stage - 1));
+  }
+  // The same, of a target that is known already.
+  REPRISE_FN void WaitFor(uint32_t stage, uint32_t target) const {
+    WaitAtLeast(a_.done + stage, target);
   }
   // What the warp has stored of a stage is a unit of what its word counts.
   REPRISE_FN void AddDone(uint32_t stage) const {
@@ -60,7 +43,10 @@ class StepFlags {
   }
 
  private:
+  REPRISE_FN uint32_t RowsOf(uint32_t count) const { return count == 0 ? rows_[0] : rows_[1]; }
+
   const StepKernelArgs& a_;
+  const uint32_t rows_[kStepCounts];
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

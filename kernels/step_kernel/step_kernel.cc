@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/step_kernel/step_kernel.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -36,6 +37,29 @@ const LoadedKernel* FindLoaded(const KernelSet& kernels, const runtime::Kernel& 
   return nullptr;
 }
 
+// num_rows: what counts the stage's rows.
+absl::Status AddStage(const ListedLaunch& launch, const uint32_t* num_rows, StepStage stage,
+                      StepKernelPlan* plan) {
+  const auto known = std::find(plan->counts.begin(), plan->counts.end(), num_rows);
+  stage.count = static_cast<uint32_t>(known - plan->counts.begin());
+  if (known == plan->counts.end()) plan->counts.push_back(num_rows);
+  if (plan->counts.size() > kStepCounts)
+    return Refuse(launch, absl::StrCat("has live rows of its own; allowed: ", kStepCounts,
+                                       " different counts of rows in a step"));
+  plan->stages.push_back(stage);
+  return absl::OkStatus();
+}
+
+// Says of every linear layer which stage is the next.
+void LinkLinearLayers(StepKernelPlan* plan) {
+  auto next = static_cast<uint32_t>(plan->stages.size());
+  for (size_t i = plan->stages.size(); i-- > 0;) {
+    plan->stages[i].next_linear = next;
+    if (plan->stages[i].kind == StageKind::kLinear) next = static_cast<uint32_t>(i);
+  }
+  plan->first_linear = next;
+}
+
 // Whatever kernel of packed weights it is: all sum in one order.
 absl::Status AddLinear(const ListedLaunch& launch, const LoadedKernel& kernel,
                        StepKernelPlan* plan) {
@@ -51,9 +75,9 @@ absl::Status AddLinear(const ListedLaunch& launch, const LoadedKernel& kernel,
       PackedLayout{stage.linear.out_features, stage.linear.in_features}.OutputTiles();
   stage.first_unit = plan->num_units;
   stage.num_units = static_cast<uint32_t>(tiles);
+  stage.fixed = stage.num_units;
   plan->num_units += stage.num_units;
-  plan->stages.push_back(stage);
-  return absl::OkStatus();
+  return AddStage(launch, stage.linear.num_rows, stage, plan);
 }
 
 absl::Status AddNorm(const ListedLaunch& launch, size_t element_bytes, StepKernelPlan* plan) {
@@ -66,8 +90,8 @@ absl::Status AddNorm(const ListedLaunch& launch, size_t element_bytes, StepKerne
     return Refuse(
         launch, absl::StrCat("has rows of ", stage.norm.hidden, " elements; allowed: multiples of ",
                              pack, ", at most ", kStepMaxNormThreads * kNormPacksPerThread * pack));
-  plan->stages.push_back(stage);
-  return absl::OkStatus();
+  stage.per_row = kStepRowWarps;
+  return AddStage(launch, stage.norm.num_rows, stage, plan);
 }
 
 absl::Status AddRope(const ListedLaunch& launch, const LoadedKernel& kernel, StepKernelPlan* plan) {
@@ -79,8 +103,8 @@ absl::Status AddRope(const ListedLaunch& launch, const LoadedKernel& kernel, Ste
   if (rope.q_norm != nullptr && rope.num_heads + rope.kv.num_kv_heads > kStepMaxNormedHeads)
     return Refuse(launch, absl::StrCat("norms ", rope.num_heads + rope.kv.num_kv_heads,
                                        " heads; allowed: at most ", kStepMaxNormedHeads));
-  plan->stages.push_back(stage);
-  return absl::OkStatus();
+  stage.per_row = kStepRowWarps;
+  return AddStage(launch, rope.num_tokens, stage, plan);
 }
 
 absl::Status AddAttention(const ListedLaunch& launch, const KernelSet& kernels,
@@ -95,8 +119,8 @@ absl::Status AddAttention(const ListedLaunch& launch, const KernelSet& kernels,
                                        kernels.device.name,
                                        "; allowed: heads of 64 and 128, on devices of "
                                        "compute capability 9.0"));
-  plan->stages.push_back(stage);
-  return absl::OkStatus();
+  stage.per_row = static_cast<uint32_t>(stage.attention.kv.num_kv_heads) * kStepRowWarps;
+  return AddStage(launch, plan->stages.back().rope.num_tokens, stage, plan);
 }
 
 absl::Status Add(const KernelSet& kernels, const ListedLaunch& launch, StepKernelPlan* plan) {
@@ -121,6 +145,9 @@ absl::StatusOr<StepKernelPlan> StepKernelPlan::Of(const KernelSet& kernels,
     return absl::UnimplementedError(
         absl::StrCat("step kernel: no decode attention by bulk copies among ", launches.size(),
                      " launches on ", kernels.device.name, "; allowed: decoders that have it"));
+  if (plan.num_units == 0)
+    return absl::UnimplementedError("step kernel: no linear layers; allowed: decoders");
+  LinkLinearLayers(&plan);
   return plan;
 }
 
@@ -141,6 +168,8 @@ absl::Status StepKernel(runtime::Stream& stream, const KernelSet& kernels,
                        StepKernelArgs{.stages = memory.stages,
                                       .num_stages = static_cast<uint32_t>(plan.stages.size()),
                                       .num_units = plan.num_units,
+                                      .first_linear = plan.first_linear,
+                                      .num_rows = {plan.counts.front(), plan.counts.back()},
                                       .done = memory.done,
                                       .counters = memory.counters});
 }

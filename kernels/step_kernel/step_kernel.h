@@ -2,7 +2,7 @@
 // The step kernel: the layers of a decode step of few rows in one launch, whose blocks all run at
 // once and read weights without a pause. It does what a stream of the layers' own kernels does, bit
 // for bit, for those kernels that StepKernelPlan::Of knows: linear layers over packed weights
-// (linear_stream), RMSNorm, rope and KV append, and decode attention by bulk copies.
+// (linear_stream, linear_group), RMSNorm, rope and KV append, and decode attention by bulk copies.
 //
 //   LaunchList list;
 //   REPRISE_RETURN_IF_ERROR(decoder.Enqueue(inputs of `list`));
@@ -26,12 +26,15 @@
 namespace reprise::kernels {
 
 struct StepKernelPlan {
-  std::vector<ListedLaunch> head;  // launches ahead of the kernel, as they were
-  std::vector<StepStage> stages;   // what the kernel does, at least one
-  uint32_t num_units = 0;          // tiles of 16 outputs of all linear layers
+  std::vector<ListedLaunch> head;       // launches ahead of the kernel, as they were
+  std::vector<StepStage> stages;        // what the kernel does, at least one
+  uint32_t num_units = 0;               // tiles of 16 outputs of all linear layers
+  uint32_t first_linear = 0;            // stage of the first of them
+  std::vector<const uint32_t*> counts;  // live rows, of the stages: StepKernelArgs::num_rows
   const LoadedKernel* kernel = nullptr;
 
-  // Launches of other ops than the kernel's may come first, and become `head`. Errors:
+  // REQUIRES: launches of a step of at most kStepTokens rows. Those of other ops than the kernel's
+  // may come first, and become `head`. Errors:
   // Unimplemented names the launch that the kernel does not do, or what the device lacks.
   static absl::StatusOr<StepKernelPlan> Of(const KernelSet& kernels,
                                            std::span<const ListedLaunch> launches);

@@ -27,11 +27,11 @@ class StepLinear {
   REPRISE_FN void Request() const {
     uint32_t part = 0;
     uint32_t next = static_cast<uint32_t>(BlockX());
-    Layer layer = LayerAt(0);
+    Layer layer = LayerAt(a_.first_linear);
     while (next < a_.num_units) {
       const uint32_t unit = next;
       next = static_cast<uint32_t>(GridX()) + AtomicAdd(a_.counters, 1u);
-      while (unit - layer.first_unit >= layer.num_units) layer = LayerAt(layer.stage + 1);
+      while (unit - layer.first_unit >= layer.num_units) layer = LayerAt(layer.next);
       if (layer.rows != 0) RequestTile(layer, unit - layer.first_unit, part);
     }
     for (int i = 0; i < kStreamWarps; ++i, ++part) Announce(SlotOf(part, 0), kEnd, 0, 0);
@@ -42,7 +42,7 @@ class StepLinear {
     const TileReader<kRowChunks> reader;
     Tokens x;
     uint32_t held = kEnd;
-    Layer layer = LayerAt(0), next = layer;
+    Layer layer = LayerAt(a_.first_linear), next = layer;
     layer.stage = kEnd;
     for (uint32_t part = static_cast<uint32_t>(Warp() - kStepFirstMultiplyingWarp);;
          part += kStreamWarps) {
@@ -59,7 +59,7 @@ class StepLinear {
           // What comes next is asked for long before it is looked at.
           layer = next.stage == stage ? next : LayerAt(stage);
           WaitBefore(layer);
-          if (stage + 1 < flags_.num_stages()) next = LayerAt(stage + 1);
+          if (layer.next < flags_.num_stages()) next = LayerAt(layer.next);
         }
         LoadTokens(layer, part_of_k, x);
         held = place;
@@ -101,7 +101,7 @@ class StepLinear {
       if (stage != known) {
         known = stage;
         linear = flags_.Stage(stage).linear;
-        rows = static_cast<int>(*linear.num_rows);
+        rows = static_cast<int>(flags_.Rows(stage));
         parts = Parts(InputTiles(linear));
       }
       REPRISE_UNROLL
@@ -143,7 +143,7 @@ class StepLinear {
   // What a warp keeps of the layer that it is at: who looks again and again at memory that others
   // wait for has nothing left of it in its caches.
   struct Layer {
-    uint32_t stage;
+    uint32_t stage, next;  // and that of the layer behind it
     uint32_t first_unit, num_units;
     uint32_t rows;
     int in_features, input_tiles;
@@ -151,15 +151,14 @@ class StepLinear {
     const T* x;
     uint32_t target;  // of the stage before
   };
-  // The first layer from `stage` on, the last one at most.
+  // REQUIRES: the stage is a linear layer.
   REPRISE_FN Layer LayerAt(uint32_t stage) const {
-    while (flags_.Stage(stage).kind != StageKind::kLinear && stage + 1 < flags_.num_stages())
-      ++stage;
     const StepStage& s = flags_.Stage(stage);
     return {stage,
+            s.next_linear,
             s.first_unit,
             s.num_units,
-            *s.linear.num_rows,
+            flags_.Rows(stage),
             s.linear.in_features,
             InputTiles(s.linear),
             static_cast<const T*>(s.linear.weight),
@@ -173,7 +172,7 @@ class StepLinear {
     uint32_t first = 0;
     if (Lane() == 0) first = AtomicMaxRelease(known, layer.stage + 1) <= layer.stage ? 1u : 0u;
     if (Shuffle(first, 0) == 0) return WaitAtLeastInBlock(known + 1, layer.stage + 1);
-    if (layer.stage != 0) WaitAtLeast(a_.done + layer.stage - 1, layer.target);
+    if (layer.stage != 0) flags_.WaitFor(layer.stage - 1, layer.target);
     SyncWarp();
     if (Lane() == 0) AtomicMaxRelease(known + 1, layer.stage + 1);
   }

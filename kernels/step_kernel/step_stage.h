@@ -17,11 +17,19 @@ enum class StageKind : uint32_t { kLinear, kNorm, kRopeAppend, kAttention };
 
 // A stage waits for the one before it, and so for all. What it brings is counted in a word of its
 // own: of a linear layer, tiles of 16 outputs; of a norm or rope, warps times rows; of attention,
-// warps times rows times KV heads.
+// warps times rows times KV heads. Who comes to a stage finds all that it needs at once: no load
+// that waits for another, and no branch.
 struct alignas(16) StepStage {
   StageKind kind = StageKind::kLinear;
-  uint32_t first_unit = 0;  // of linear layers: tiles of the layers before it
-  uint32_t num_units = 0;   // its own tiles; other stages: 0
+  uint32_t count = 0;  // which of StepKernelArgs::num_rows are its rows
+  // What its word comes to: fixed + rows * per_row, or 0 without rows.
+  uint32_t fixed = 0;
+  uint32_t per_row = 0;
+  // Of linear layers: tiles of the layers before it, its own, and the stage of the next layer, or
+  // num_stages.
+  uint32_t first_unit = 0;
+  uint32_t num_units = 0;
+  uint32_t next_linear = 0;
   uint32_t threads = 0;     // of a norm: those of its own kernel, whose order of sums it keeps
   uint32_t num_shares = 0;  // of attention: of the plan's deal
   // Of the kind alone.
@@ -31,10 +39,15 @@ struct alignas(16) StepStage {
   AttentionArgs attention = {};
 };
 
+inline constexpr int kStepCounts = 2;
+
 struct StepKernelArgs {
   const StepStage* stages = nullptr;  // [num_stages]
   uint32_t num_stages = 0;
-  uint32_t num_units = 0;        // of all linear layers
+  uint32_t num_units = 0;     // of all linear layers
+  uint32_t first_linear = 0;  // stage of the first of them
+  // Live counts, of tokens and of what is sampled; never null.
+  const uint32_t* num_rows[kStepCounts] = {};
   uint32_t* done = nullptr;      // [num_stages] zero before and after
   uint32_t* counters = nullptr;  // [2] zero before and after: units taken, blocks that have ended
 };
