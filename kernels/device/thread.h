@@ -50,9 +50,9 @@
 // added to by AtomicAddRelease, and waited for by WaitAtLeast. Who has waited sees what those who
 // added to the word had done before, and what warp barriers and barriers in shared memory had
 // ordered before that. AtomicMaxRelease and WaitAtLeastInBlock are the same on a word of shared
-// memory, within a block. FenceBulkReads, by the thread that waited, comes before its bulk copies of
-// what others stored in the same launch. A wait that takes kFlagPatienceNs ends the kernel with an
-// error: whoever was to add never will.
+// memory, within a block. FenceBulkReads, by the thread that waited, comes before its bulk copies
+// of what others stored in the same launch. A wait that takes kFlagPatienceNs ends the kernel with
+// an error: whoever was to add never will.
 //
 // Host memory: LoadFromHost (16 bytes past every cache), FenceSystem, StoreToHost (release).
 //
