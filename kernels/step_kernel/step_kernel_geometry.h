@@ -75,7 +75,8 @@ constexpr StepSharedLayout StepLayout(int head_size) {
   l.ring = l.attention + (attention + 1023) / 1024 * 1024;
   l.sums = l.ring + kStreamSlots * kStreamSlotBytes;
   l.args = l.sums + kStreamSums * StreamSumBytes(kStepTokens);
-  l.head_parts = l.args + 3 * static_cast<uint32_t>(sizeof(AttentionArgs));
+  // Where loads of 16 bytes begin.
+  l.head_parts = l.args + (3 * static_cast<uint32_t>(sizeof(AttentionArgs)) + 15) / 16 * 16;
   l.row_parts = l.head_parts + static_cast<uint32_t>(kStepMaxNormedHeads * 8) * 4;
   l.slot_tile = l.row_parts + 32 * 4;
   l.slot_place = l.slot_tile + kStreamSlots * 4;
@@ -87,6 +88,7 @@ constexpr StepSharedLayout StepLayout(int head_size) {
   return l;
 }
 static_assert(StepLayout(64).barriers % 8 == 0 && StepLayout(128).barriers % 8 == 0);
+static_assert(StepLayout(64).head_parts % 16 == 0 && StepLayout(128).head_parts % 16 == 0);
 
 // Whether a device has the kernel for heads of so many elements.
 constexpr bool HasStepKernel(const DeviceTraits& traits, int head_size) {

@@ -44,7 +44,8 @@ class StepKernelTest : public ::testing::TestWithParam<KernelTestParam> {
     if (const std::string why = testing::WhyNoDevice(GetParam().device); !why.empty())
       GTEST_SKIP() << why;
   }
-  // Two parts of K in one layer of a block and one in the others; heads of 64 in groups of two.
+  // Two parts of K in one layer of a block and one in the others; heads of 64, of 128 where they
+  // are normed, in groups of two.
   TestEngineOptions Options(DecodePolicy decode, const std::string& architecture = "llama") const {
     TestEngineOptions options{.dtype = GetParam().dtype};
     options.model.architecture = architecture;
@@ -52,7 +53,7 @@ class StepKernelTest : public ::testing::TestWithParam<KernelTestParam> {
     options.model.intermediate_size = 648;
     options.model.num_heads = 4;
     options.model.num_kv_heads = 2;
-    options.model.head_dim = 64;
+    options.model.head_dim = architecture == "qwen3" ? 128 : 64;
     options.model.dtype = GetParam().dtype;
     options.engine.linear = LinearPolicy::kPacked;
     options.engine.decode = decode;

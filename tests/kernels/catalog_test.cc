@@ -84,7 +84,7 @@ TEST(Catalog, StyleAndDeviceAgree) {
 }
 
 // What a unit lacks: tiles narrower than its fragments, what 64 KB of shared memory do not hold,
-// and bulk copies.
+// bulk copies, and what is made of them.
 TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
   for (const MatrixUnit unit : {MatrixUnit::kMfma, MatrixUnit::kWmma}) {
     std::set<std::string_view> missing;
@@ -93,7 +93,8 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
         if (instance.family != &kernels::kAttentionDecodeBulk &&
             instance.family != &kernels::kAttentionDecodeBulkTiles &&
             instance.family != &kernels::kAttentionPrefillGroup &&
-            instance.family != &kernels::kLinearStream && instance.family != &kernels::kLinearGroup)
+            instance.family != &kernels::kLinearStream &&
+            instance.family != &kernels::kLinearGroup && instance.family != &kernels::kStepKernel)
           missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
                              "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
@@ -184,7 +185,8 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
       if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
     }
   for (const KernelInstance& instance : AllInstances())
-    if (instance.style == kernels::KernelStyle::kThread)
+    // The step kernel's are tested in an engine (tests/engine/step_kernel_test.cc).
+    if (instance.style == kernels::KernelStyle::kThread && instance.family != &kernels::kStepKernel)
       compiled.emplace(instance.family, instance.tile);
   EXPECT_EQ(worked, compiled);
 }
