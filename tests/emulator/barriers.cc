@@ -23,6 +23,8 @@ constexpr int kPoison = 0xff;
 constexpr uint64_t kBarrierMagic = 0x62617272'00000000;
 constexpr uint32_t kChanceToLand = 8;  // one in
 constexpr int kFlagPatienceSeconds = 15;
+// Of blocks that wait for each other: counts threads that went on, of all of them.
+constinit std::atomic<uint64_t> num_steps_of_all = 0;
 
 // AddressSanitizer guards what is in flight where the shadow does not.
 void Guard([[maybe_unused]] std::byte* target, [[maybe_unused]] size_t bytes) {
@@ -360,14 +362,20 @@ void BlockRunner::ReleaseByAtomic(const void* address) {
 void BlockRunner::WaitAtLeast(const uint32_t* address, uint32_t value, Place place) {
   Thread& self = *current_;
   auto& word = *const_cast<uint32_t*>(address);
-  const auto begin = std::chrono::steady_clock::now();
+  auto since = std::chrono::steady_clock::now();
+  uint64_t steps = num_steps_of_all;
   self.place = place;
   self.polls = true;
   while (std::atomic_ref(word).load(std::memory_order_acquire) < value) {
     if (!runs_beside_others_) {
       if (++idle_looks_ > 64 * num_threads_) FailNeverAdded(address, value, place);
     } else if (++idle_looks_ > 4 * num_threads_) {
-      if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(kFlagPatienceSeconds))
+      const auto now = std::chrono::steady_clock::now();
+      if (const uint64_t all = num_steps_of_all; all != steps) {
+        steps = all;
+        since = now;
+      }
+      if (now - since > std::chrono::seconds(kFlagPatienceSeconds))
         FailNeverAdded(address, value, place);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       idle_looks_ = 0;
@@ -381,6 +389,11 @@ void BlockRunner::WaitAtLeast(const uint32_t* address, uint32_t value, Place pla
   if (!kChecksAccesses) return;
   order_.Acquire(self.index.thread, Order::Share(&ReleasedAt(address)));
   Fence();
+}
+
+void BlockRunner::CountStep() {
+  idle_looks_ = 0;
+  if (runs_beside_others_) num_steps_of_all.fetch_add(1, std::memory_order_relaxed);
 }
 
 void BlockRunner::FailNeverAdded(const uint32_t* address, uint32_t value, Place place) {

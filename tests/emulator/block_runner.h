@@ -233,6 +233,8 @@ class BlockRunner {
 
   // ---- barriers.cc ----
   Order::Released& ReleasedAt(const void* address);
+  // A thread that does not poll goes on.
+  void CountStep();
   [[noreturn]] void FailNeverAdded(const uint32_t* address, uint32_t value, Place place);
   Barrier& FindBarrier(const uint64_t* barrier, Place place);
   void CompleteIfDone(Barrier& barrier);

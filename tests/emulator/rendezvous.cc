@@ -14,7 +14,7 @@ namespace reprise::emulator {
 void BlockRunner::SwitchTo(Thread* next) {
   Thread* const self = current_;
   current_ = next;
-  if (!next->polls) idle_looks_ = 0;
+  if (!next->polls) CountStep();
   order_.SetCurrent(next->index.thread);
   Switch(self->point, next->point);
   if (abandoning_) [[unlikely]]

@@ -61,6 +61,7 @@ class StepKernelTest : public ::testing::TestWithParam<KernelTestParam> {
     options.engine.max_rows = 16;
     options.engine.decode_buckets = {1, 4, 8, 16};
     options.engine.mixed_buckets = {64, 160};
+    options.engine.watchdog_timeout_ms = 600000;  // emulation on a busy machine
     return options;
   }
   // threads: of the host that emulates a GPU, blocks of the step kernel. One block is searched for
@@ -92,26 +93,29 @@ std::vector<std::vector<Token>> Generate(DecodeEngine& engine, uint32_t rows, in
 }
 
 TEST_P(StepKernelTest, GivesTheBitsOfTheChain) {
-  for (const char* architecture : {"llama", "qwen3"}) {
-    const TestEngine chain = Make(Options(DecodePolicy::kChain, architecture));
-    EXPECT_EQ(chain.engine->info().step_kernel_rows, 0u);
-    const bool emulated = GetParam().emulated != MatrixUnit::kNone;
-    for (const int threads : emulated ? std::vector{1, 3} : std::vector{1}) {
-      const TestEngine one = Make(Options(DecodePolicy::kStepKernel, architecture), threads);
-      EXPECT_EQ(one.engine->info().step_kernel_rows, 8u);
-      for (const uint32_t rows : {1u, 3u})
-        EXPECT_EQ(Generate(*one.engine, rows, 3), Generate(*chain.engine, rows, 3))
-            << architecture << ", " << rows << " rows, " << threads << " threads";
-    }
+  const TestEngine chain = Make(Options(DecodePolicy::kChain));
+  EXPECT_EQ(chain.engine->info().step_kernel_rows, 0u);
+  const std::vector<std::vector<Token>> expected = Generate(*chain.engine, 3, 3);
+  const bool emulated = GetParam().emulated != MatrixUnit::kNone;
+  for (const int threads : emulated ? std::vector{1, 3} : std::vector{1}) {
+    const TestEngine one = Make(Options(DecodePolicy::kStepKernel), threads);
+    EXPECT_EQ(one.engine->info().step_kernel_rows, 8u);
+    EXPECT_EQ(Generate(*one.engine, 3, 3), expected) << threads << " threads";
   }
 }
 
-// Of two models of the same sizes; the words that blocks wait for are zero again after each step.
+TEST_P(StepKernelTest, GivesTheBitsOfTheChainWhereHeadsAreNormed) {
+  const TestEngine chain = Make(Options(DecodePolicy::kChain, "qwen3"));
+  const TestEngine one = Make(Options(DecodePolicy::kStepKernel, "qwen3"));
+  EXPECT_EQ(Generate(*one.engine, 2, 2), Generate(*chain.engine, 2, 2));
+}
+
+// The words that are waited for are zero again after each step.
 TEST_P(StepKernelTest, RowsComeAndGo) {
   const TestEngine chain = Make(Options(DecodePolicy::kChain));
   const TestEngine one = Make(Options(DecodePolicy::kStepKernel));
   EngineDriver a(*chain.engine), b(*one.engine);
-  for (uint64_t seed = 0; seed < 3; ++seed) {
+  for (uint64_t seed = 0; seed < 2; ++seed) {
     const uint32_t tokens = 5 + 30 * static_cast<uint32_t>(seed);
     EXPECT_EQ(b.Generate({.row = 1, .prompt = RandomPrompt(seed, tokens)}, 3),
               a.Generate({.row = 1, .prompt = RandomPrompt(seed, tokens)}, 3));

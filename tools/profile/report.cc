@@ -64,7 +64,9 @@ std::string SumText(const PointProfile& point, const ProfileContext& context) {
 // How replay is distributed: bins of one width up to the 99th percentile, and what lies beyond it.
 std::string HistogramText(const Samples& ns, size_t width) {
   constexpr size_t kBins = 8;
-  constexpr double kBarWidth = 32;
+  constexpr size_t kWidestBar = 32, kNarrowestBar = 4;
+  // A third of a terminal's line, which other columns share; no limit where there is none.
+  const size_t widest = width == 0 ? kWidestBar : std::clamp(width / 3, kNarrowestBar, kWidestBar);
   const double low = ns.Min(), high = ns.Percentile(99);
   const double step = (high - low) / kBins;
   std::vector<size_t> counts(kBins + 1, 0);
@@ -80,8 +82,7 @@ std::string HistogramText(const Samples& ns, size_t width) {
     if (counts[i] == 0) continue;
     const bool beyond = i == kBins;
     const double from = low + step * static_cast<double>(i);
-    const auto bar =
-        static_cast<size_t>(std::ceil(kBarWidth * static_cast<double>(counts[i]) / most));
+    const auto bar = static_cast<size_t>(std::ceil(static_cast<double>(widest * counts[i]) / most));
     table.AddRow({FormatDuration(from), FormatDuration(beyond ? ns.Max() : from + step),
                   absl::StrCat(counts[i]), std::string(bar, '#')});
   }
