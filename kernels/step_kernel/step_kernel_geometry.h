@@ -25,8 +25,8 @@ inline constexpr int kStepRequestingWarp = kBulkWarps + 3;
 inline constexpr int kStepFirstMultiplyingWarp = kBulkWarps + 4;
 inline constexpr int kStepThreads = 32 * (kStepFirstMultiplyingWarp + kStreamWarps);
 
-// Registers of the threads of a warpgroup: those who request, count and add need fewer than a
-// kernel of so many threads begins with, and rows and products get them.
+// Registers of the threads of a warpgroup, which begin with 128 each: rows take what all others
+// give. So no thread needs local memory.
 inline constexpr int kStepRowRegisters = 184;
 inline constexpr int kStepServingRegisters = 104;
 inline constexpr int kStepMultiplyRegisters = 112;

@@ -56,7 +56,8 @@ class StepRowBlock {
 };
 
 // A row of RMSNorm, with the sums of its own kernel of `threads` threads: a warp here does the work
-// of several warps there, one after another. What no stage writes is read ahead of the wait.
+// of several warps there, one after another. No call: arguments that lay in local memory would come
+// from far away, since who looks at words of other blocks has nothing left in its cache.
 template <typename T>
 class StepNorm {
  public:
