@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
-#include "engine/engine_options.h"
 #include "engine/diagnostics.h"
+#include "engine/engine_options.h"
 #include "models/model_source.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device.h"

@@ -47,7 +47,8 @@ struct ComparedKernel {
   Difference us;  // of stamped times
   Verdict verdict = Verdict::kCannotTell;
   bool InBoth() const { return calls_a != 0 && calls_b != 0; }
-  // Slower or faster by a thousandth of the step at least, another kernel, called another number of times, or in one of them alone.
+  // Slower or faster by a thousandth of the step at least, another kernel, called another number of
+  // times, or in one of them alone.
   bool Changed() const;
 };
 
