@@ -54,7 +54,11 @@ struct EngineInfo {
   runtime::DeviceProperties device;
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
-  LinearPolicy linear = LinearPolicy::kRowMajor;    // what runs: never kTuned
+  // Of the linear layers of blocks.
+  runtime::DType weight_dtype() const {
+    return model.weight_quantization ? runtime::DType::kE4m3 : dtype;
+  }
+  LinearPolicy linear = LinearPolicy::kRowMajor;  // what runs: never kTuned
   // Rows of the largest decode bucket whose layers are one kernel (DecodePolicy); 0: none is.
   uint32_t step_kernel_rows = 0;
   kernels::StepLimits limits;  // min_shared_tokens: 0 where no kernel reads shared tokens once

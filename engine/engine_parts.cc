@@ -54,7 +54,7 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   REPRISE_ASSIGN_OR_RETURN(ResolvedOptions resolved,
                            ResolveOptions(asked, info.model, device.properties()));
   options = std::move(resolved.options);
-  options.linear = ResolveLinear(options, device.properties());
+  options.linear = ResolveLinear(options, info.model, device.properties());
   REPRISE_RETURN_IF_ERROR(CheckLinear(options, device.properties()));
   info.device = device.properties();
   if (diagnostics.simulation != nullptr) info.device.name = diagnostics.simulation->device_name;

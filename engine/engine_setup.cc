@@ -134,11 +134,14 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
   return r;
 }
 
-LinearPolicy ResolveLinear(const DecodeEngineOptions& options,
+LinearPolicy ResolveLinear(const DecodeEngineOptions& options, const models::ModelSpec& spec,
                            const runtime::DeviceProperties& device) {
   if (options.linear != LinearPolicy::kTuned) return options.linear;
+  // Weights of 8 bits have kernels for matrix units where they are packed, and no others.
   const bool packed =
-      device.compute_capability == 90 && kernels::CanPack(kernels::WeightFormatOf(options.dtype));
+      kernels::CanPack(kernels::WeightFormatOf(options.dtype)) &&
+      (device.compute_capability == 90 ||
+       (spec.weight_quantization.has_value() && device.matrix_unit != runtime::MatrixUnit::kNone));
   return packed ? LinearPolicy::kPacked : LinearPolicy::kRowMajor;
 }
 

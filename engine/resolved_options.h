@@ -25,7 +25,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
                                                const runtime::DeviceProperties& device);
 
 // What kTuned stands for on a device that is open; any other policy is what it is.
-LinearPolicy ResolveLinear(const DecodeEngineOptions& options,
+LinearPolicy ResolveLinear(const DecodeEngineOptions& options, const models::ModelSpec& spec,
                            const runtime::DeviceProperties& device);
 
 // Whether a device that is open has kernels for resolved options' linear layers. Errors:

@@ -7,6 +7,10 @@
 // stream; a bulk copy brings them into shared memory as fragment loads, and products of a
 // warpgroup, want them. Both dimensions are filled up to whole tiles with numbers that are finite
 // and otherwise without effect.
+//
+// A tile of 8-bit elements is 1 KB: 16 rows of 64 bytes, 16-byte chunk c of row r at c ^ (r / 2 %
+// 4). Byte 4 q + i of a chunk is its input feature 2 q + i % 2 + 8 (i / 2): four neighbouring bytes
+// are what a lane of mma.sync m16n8k16 multiplies.
 #ifndef REPRISE_KERNELS_PACKED_LAYOUT_H_
 #define REPRISE_KERNELS_PACKED_LAYOUT_H_
 
@@ -37,16 +41,17 @@ constexpr std::string_view NameOf(WeightLayout layout) {
 }
 constexpr bool IsPacked(WeightLayout layout) { return layout != WeightLayout::kRowMajor; }
 
-// Elements of 16 bits.
+// Elements of 16 or 8 bits.
 constexpr bool CanPack(WeightFormat format) {
-  return format == WeightFormat::kBf16 || format == WeightFormat::kF16;
+  return format == WeightFormat::kBf16 || format == WeightFormat::kF16 ||
+         format == WeightFormat::kE4m3;
 }
 
 inline constexpr int kPackedTileOutputs = 16;
 inline constexpr int kPackedTileInputs = 64;
 inline constexpr int kPackedTileElements = kPackedTileOutputs * kPackedTileInputs;
-inline constexpr int kPackedTileBytes = kPackedTileElements * 2;
-// Elements that stay neighbours: 16 bytes.
+inline constexpr int kPackedTileBytes = kPackedTileElements * 2;  // of 16-bit elements
+// 16-bit elements that stay neighbours: 16 bytes.
 inline constexpr int kPackedChunk = 8;
 
 // Where an output of a matrix whose two halves are taken together lies: eight of the first half,
@@ -78,7 +83,28 @@ struct PackedLayout {
     return tile * kPackedTileElements + row * kPackedTileInputs +
            ((column / kPackedChunk) ^ (row % 8)) * kPackedChunk + column % kPackedChunk;
   }
+  // The same of 8-bit elements.
+  constexpr int64_t ByteOffset(int64_t output, int64_t input) const {
+    const int64_t tile = output / kPackedTileOutputs * InputTiles() + input / kPackedTileInputs;
+    const int row = static_cast<int>(output % kPackedTileOutputs);
+    const int chunk = static_cast<int>(input % kPackedTileInputs) / 16;
+    const int column = static_cast<int>(input % 16);
+    return tile * kPackedTileElements + row * kPackedTileInputs + (chunk ^ (row / 2 % 4)) * 16 +
+           column % 8 / 2 * 4 + column / 8 * 2 + column % 2;
+  }
+
+  // Scales of kE4m3. Packed, those of the outputs of a tile lie side by side, filled up likewise:
+  // [OutputTiles, ScaleGroups, kPackedTileOutputs]. Row-major: [out_features, ScaleGroups].
+  constexpr int64_t ScaleGroups() const { return (in_features + kScaleInputs - 1) / kScaleInputs; }
+  constexpr int64_t PackedScales() const {
+    return OutputTiles() * ScaleGroups() * kPackedTileOutputs;
+  }
+  constexpr int64_t PackedScaleOffset(int64_t output, int64_t group) const {
+    return (output / kPackedTileOutputs * ScaleGroups() + group) * kPackedTileOutputs +
+           output % kPackedTileOutputs;
+  }
 };
+static_assert(kScaleInputs % kPackedTileInputs == 0, "a tile is of one scale");
 
 }  // namespace reprise::kernels
 

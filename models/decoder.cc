@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelSpec& spec) 
   const WeightPlan weights = decoder->PlanWeights(spec.checkpoint_dtype);
   REPRISE_RETURN_IF_ERROR(weights.status());
   decoder->elements_read_ = weights.elements_read();
+  decoder->quantized_bytes_read_ = weights.quantized_bytes_read();
   return decoder;
 }
 
@@ -67,7 +68,8 @@ void Decoder::AddLayers() {
 
 WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype,
                                 kernels::WeightLayout layout) {
-  WeightPlan plan(dtype, kv_dtype.value_or(dtype), layout, spec_.architecture);
+  WeightPlan plan(dtype, kv_dtype.value_or(dtype), layout, spec_.weight_quantization,
+                  spec_.architecture);
   for (const auto& layer : layers_) layer->DeclareWeights(plan);
   return plan;
 }
@@ -101,7 +103,8 @@ StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dty
                             .attended = attended,
                             .element_bytes = runtime::SizeOf(dtype),
                             .kv_element_bytes = runtime::SizeOf(kv_dtype)};
-  StepBytes bytes{.weights = static_cast<uint64_t>(elements_read_) * traffic.element_bytes};
+  StepBytes bytes{.weights = static_cast<uint64_t>(elements_read_) * traffic.element_bytes +
+                             static_cast<uint64_t>(quantized_bytes_read_)};
   for (const auto& layer : layers_) layer->AddBytes(traffic, &bytes);
   return bytes;
 }

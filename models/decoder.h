@@ -69,6 +69,7 @@ class Decoder {
   DecoderActivations activations_;
   uint32_t max_prompt_logprobs_ = 0;
   int64_t elements_read_ = 0;  // of weights, by every step
+  int64_t quantized_bytes_read_ = 0;
 };
 
 // Number of parameters of the model (tied embeddings counted once). Wants a spec that

@@ -44,13 +44,18 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
   table.AlignLeft();
   table.AddRow({"model", ModelText(info.model)});
   table.AddRow({"device", DeviceText(info.device)});
-  table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), ", KV cache ",
-                                        std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
-                                        std::string(engine::NameOf(info.linear)),
-                                        info.step_kernel_rows == 0
-                                            ? ""
-                                            : absl::StrCat(", step kernel up to ",
-                                                           info.step_kernel_rows, " rows"))});
+  table.AddRow(
+      {"compute",
+       absl::StrCat(
+           std::string(runtime::NameOf(info.dtype)),
+           info.weight_dtype() == info.dtype
+               ? ""
+               : absl::StrCat(", weights ", std::string(runtime::NameOf(info.weight_dtype()))),
+           ", KV cache ", std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
+           std::string(engine::NameOf(info.linear)),
+           info.step_kernel_rows == 0
+               ? ""
+               : absl::StrCat(", step kernel up to ", info.step_kernel_rows, " rows"))});
   table.AddRow({"memory", absl::StrCat("weights ", FormatBytes(info.memory.weights_bytes),
                                        ", KV cache ", FormatBytes(info.memory.kv_cache_bytes),
                                        ", workspace ", FormatBytes(info.memory.workspace_bytes),
@@ -116,6 +121,7 @@ nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {
             {"parameters", models::NumParameters(info.model)}}},
           {"device", DeviceToJson(info.device)},
           {"dtype", std::string(runtime::NameOf(info.dtype))},
+          {"weight_dtype", std::string(runtime::NameOf(info.weight_dtype()))},
           {"kv_dtype", std::string(runtime::NameOf(info.kv_dtype))},
           {"linear", std::string(NameOf(info.linear))},
           {"step_kernel_rows", info.step_kernel_rows},

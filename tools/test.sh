@@ -8,6 +8,7 @@ usage() {
   cat <<'TEXT'
 usage: tools/test.sh [--lint-all] [--long-stress] [--help]
        tools/test.sh --sanitize [--help]
+       tools/test.sh --style
 
 Installs what is missing, builds everything with warnings as errors, checks the style (clang-format,
 clang-tidy, shellcheck) and runs every test. Kernels are compiled for AMD GPUs always, and for
@@ -23,6 +24,7 @@ that list up to date before a commit, so that a new clone has little to check.
                  test but those on emulated GPUs, then build for ThreadSanitizer and run the tests
                  of runtime, graphs, models, engine and service. Each suite of tests runs in one
                  process there, and is one test to CTest.
+  --style        instead: check with clang-format and shellcheck alone, in seconds, before a commit
   --help         show this text
 TEXT
 }
@@ -51,12 +53,14 @@ end_stage() {
 }
 
 sanitize=false
+style=false
 lint_options=()
 while (($# > 0)); do
   case "$1" in
     --lint-all) lint_options=(--all) ;;
     --long-stress) export REPRISE_STRESS_SECONDS=600 ;;
     --sanitize) sanitize=true ;;
+    --style) style=true ;;
     --help | -h)
       usage
       exit 0
@@ -110,16 +114,20 @@ run_suites() {
   sed -n 's/^\[  SKIPPED \] \(.*\) ([0-9]* ms)$/  \1/p' "${log}"
 }
 
-run_plain() {
-  local preset=hip
-  if has_nvcc; then preset=cuda; fi
-  stage "Building everything (preset ${preset})"
-  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON -DREPRISE_PRECOMPILE=ON
-  cmake --build --preset "${preset}"
+check_layout() {
   stage "Checking style: clang-format"
   check_format
   stage "Checking style: shellcheck"
   check_shell
+}
+
+run_plain() {
+  local preset=hip
+  if has_nvcc; then preset=cuda; fi
+  check_layout
+  stage "Building everything (preset ${preset})"
+  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON -DREPRISE_PRECOMPILE=ON
+  cmake --build --preset "${preset}"
   stage "Checking style: clang-tidy"
   tools/lint.py --build "build/${preset}" "${lint_options[@]}"
   stage "Running the tests"
@@ -145,6 +153,11 @@ run_sanitized() {
   run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \
     --exclude-regex '^service\.(PythonClient|MetricsParser)\.'
 }
+
+if "${style}"; then
+  check_layout
+  exit 0
+fi
 
 stage "Installing what is missing"
 tools/install_dependencies.sh

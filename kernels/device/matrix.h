@@ -25,8 +25,11 @@
 //   Fp8TileReader<kChunks> bytes;
 //   bytes.B<T>(tile, row0, pair, b)            b[s]: as B<16> of step k = 2 pair + s, as T
 //   bytes.BTransposed(tile, row0, pair, b)     b[s]: as BTransposed of n = 2 pair + s, as F16
+//   bytes.PackedA<T>(tile, row0, pair, a)      a[s]: as A of step k = 2 pair + s, as T, of tiles
+//                                              whose chunks have the order of packed_layout.h
 //
-// Where kFp8Interleaves, columns of a step come in another order, the same for all rows: column 4 q
+// Where kFp8Interleaves, columns of a step of B come in another order, the same for all rows:
+// column 4 q
 // + i of B is row 2 q + i % 2 + 8 (i / 2) of b[s], so that A has to bring its columns in that order
 // too; and of BTransposed column 4 q + i is column 2 q + i / 2 + 8 (i % 2) of D. Values are worth
 // kHalvesWorth of what they stand for (fp8_halves.h).

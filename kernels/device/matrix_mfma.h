@@ -113,6 +113,24 @@ class Fp8TileReader {
       b[s].r[1] = HalvesAs<T>(E4m3Halves<2, 3>(x));
     }
   }
+  // Columns 4g .. of the lane are halves of two neighbouring words, the low ones of the first eight
+  // columns.
+  template <typename T>
+  REPRISE_FN void PackedA(uint32_t tile, int row0, int pair, MatrixA (&a)[2]) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < 2; ++s) {
+      const auto words = LoadShared<Vec<uint32_t, 2>>(
+          tile +
+          SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + q,
+                                  2 * static_cast<uint32_t>(pair) + s) +
+          8 * (g & 1u));
+      const uint32_t x = g < 2 ? (words.v[0] & 0xffffu) | words.v[1] << 16
+                               : words.v[0] >> 16 | (words.v[1] & 0xffff0000u);
+      a[s].r[0] = HalvesAs<T>(E4m3Halves<0, 1>(x));
+      a[s].r[1] = HalvesAs<T>(E4m3Halves<2, 3>(x));
+    }
+  }
   REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
     const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
     REPRISE_UNROLL

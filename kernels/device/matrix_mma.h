@@ -115,6 +115,19 @@ class Fp8TileReader {
       }
     }
   }
+  // The lane's four bytes of a row are its columns 2q, 2q + 1, 2q + 8 and 2q + 9.
+  template <typename T>
+  REPRISE_FN void PackedA(uint32_t tile, int row0, int pair, MatrixA (&a)[2]) const {
+    const MatrixA x = reader_.A(tile, row0, pair);
+    REPRISE_UNROLL
+    for (int s = 0; s < 2; ++s) {
+      REPRISE_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        a[s].r[h] = HalvesAs<T>(E4m3Halves<0, 1>(x.r[2 * s + h]));
+        a[s].r[2 + h] = HalvesAs<T>(E4m3Halves<2, 3>(x.r[2 * s + h]));
+      }
+    }
+  }
   REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
     const MatrixB<16> x = reader_.BTransposed(tile, row0, pair);
     REPRISE_UNROLL

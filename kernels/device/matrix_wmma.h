@@ -160,6 +160,21 @@ class Fp8TileReader {
       }
     }
   }
+  template <typename T>
+  REPRISE_FN void PackedA(uint32_t tile, int row0, int pair, MatrixA (&a)[2]) const {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < 2; ++s) {
+      const Vec<uint32_t, 4> x = LoadShared<Vec<uint32_t, 4>>(
+          tile + SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + q,
+                                         2 * static_cast<uint32_t>(pair) + s));
+      REPRISE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        a[s].r[i] = HalvesAs<T>(E4m3Halves<0, 1>(x.v[i]));
+        a[s].r[4 + i] = HalvesAs<T>(E4m3Halves<2, 3>(x.v[i]));
+      }
+    }
+  }
   REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
     const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
     REPRISE_UNROLL

@@ -13,6 +13,10 @@ namespace reprise::kernels::on_host {
 void reprise_linear_native_f32(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_bf16(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_f16(const runtime::HostBlockContext& context, const void* args);
+// Weights of 8 bits.
+void reprise_linear_native_fp8_f32(const runtime::HostBlockContext& context, const void* args);
+void reprise_linear_native_fp8_bf16(const runtime::HostBlockContext& context, const void* args);
+void reprise_linear_native_fp8_f16(const runtime::HostBlockContext& context, const void* args);
 
 }  // namespace reprise::kernels::on_host
 

@@ -16,6 +16,10 @@ struct NativeLinearTarget {
   runtime::HostKernelFn f32 = nullptr;
   runtime::HostKernelFn bf16 = nullptr;
   runtime::HostKernelFn f16 = nullptr;
+  // The same activations, weights of 8 bits.
+  runtime::HostKernelFn f32_e4m3 = nullptr;
+  runtime::HostKernelFn bf16_e4m3 = nullptr;
+  runtime::HostKernelFn f16_e4m3 = nullptr;
 };
 
 // Those that this CPU and its operating system run, best first; never empty. Static storage.

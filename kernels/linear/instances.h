@@ -2,7 +2,8 @@
 // The compiled kernels of linear: portable, the host's own, and per format one for each tile of
 // rows on matrix units. Tile 0 of these takes batches beyond the widest tile: its blocks own whole
 // tiles of features. Packed weights have kernels of their own, by what a device has: linear_stream
-// takes few rows, linear_group more. Columns: kernels/kernel_instance.h.
+// takes few rows, linear_group more. Weights of 8 bits have families of their own. Columns:
+// kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_LINEAR_INSTANCES_H_
 #define REPRISE_KERNELS_LINEAR_INSTANCES_H_
 
@@ -50,13 +51,13 @@
   X(reprise_linear_matrix_f16_whole, kLinearMatrix, Thread,                                        \
     (MatrixLinearBody<F16, MatrixMaxSplitRows(kTraits), true>), LinearArgs,                        \
     Threads(kMatrixLinearThreads), 1, F16, F16, None, 0, OnMatrixUnits)                            \
-  X(reprise_linear_packed_bf16_32, kLinearPacked, Thread, (PackedLinearBody<Bf16, 32>),            \
+  X(reprise_linear_packed_bf16_32, kLinearPacked, Thread, (PackedLinearBody<Bf16, Bf16, 32>),      \
     LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 32, HasPackedTile)             \
-  X(reprise_linear_packed_bf16_64, kLinearPacked, Thread, (PackedLinearBody<Bf16, 64>),            \
+  X(reprise_linear_packed_bf16_64, kLinearPacked, Thread, (PackedLinearBody<Bf16, Bf16, 64>),      \
     LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 64, HasPackedTile)             \
   X(reprise_linear_packed_bf16_any, kLinearPacked, Thread,                                         \
-    (PackedLinearBody<Bf16, PackedMaxRows(kTraits)>), LinearArgs, Threads(kMatrixLinearThreads),   \
-    1, Bf16, Bf16, None, 0, OnMatrixUnits)                                                         \
+    (PackedLinearBody<Bf16, Bf16, PackedMaxRows(kTraits, 2)>), LinearArgs,                         \
+    Threads(kMatrixLinearThreads), 1, Bf16, Bf16, None, 0, OnMatrixUnits)                          \
   X(reprise_linear_group_bf16_16, kLinearGroup, Thread, (GroupLinearBody<Bf16, 16>),               \
     LinearGroupArgs, Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 16, HasLinearGroup)        \
   X(reprise_linear_group_bf16_32, kLinearGroup, Thread, (GroupLinearBody<Bf16, 32>),               \
@@ -73,21 +74,53 @@
     LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 64, HasLinearGroup)          \
   X(reprise_linear_group_f16_128, kLinearGroup, Thread, (GroupLinearBody<F16, 128>),               \
     LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 128, HasLinearGroup)         \
-  X(reprise_linear_stream_bf16_8, kLinearStream, Thread, (StreamLinearBody<Bf16, 8>), LinearArgs,  \
-    Threads(kStreamThreads), 1, Bf16, Bf16, None, 8, HasStreamTile)                                \
-  X(reprise_linear_stream_bf16_16, kLinearStream, Thread, (StreamLinearBody<Bf16, 16>),            \
+  X(reprise_linear_stream_bf16_8, kLinearStream, Thread, (StreamLinearBody<Bf16, Bf16, 8>),        \
+    LinearArgs, Threads(kStreamThreads), 1, Bf16, Bf16, None, 8, HasStreamTile)                    \
+  X(reprise_linear_stream_bf16_16, kLinearStream, Thread, (StreamLinearBody<Bf16, Bf16, 16>),      \
     LinearArgs, Threads(kStreamThreads), 1, Bf16, Bf16, None, 16, HasStreamTile)                   \
-  X(reprise_linear_packed_f16_32, kLinearPacked, Thread, (PackedLinearBody<F16, 32>), LinearArgs,  \
-    Threads(kMatrixLinearThreads), 2, F16, F16, None, 32, HasPackedTile)                           \
-  X(reprise_linear_packed_f16_64, kLinearPacked, Thread, (PackedLinearBody<F16, 64>), LinearArgs,  \
-    Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasPackedTile)                           \
+  X(reprise_linear_packed_f16_32, kLinearPacked, Thread, (PackedLinearBody<F16, F16, 32>),         \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 32, HasPackedTile)               \
+  X(reprise_linear_packed_f16_64, kLinearPacked, Thread, (PackedLinearBody<F16, F16, 64>),         \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasPackedTile)               \
   X(reprise_linear_packed_f16_any, kLinearPacked, Thread,                                          \
-    (PackedLinearBody<F16, PackedMaxRows(kTraits)>), LinearArgs, Threads(kMatrixLinearThreads), 1, \
-    F16, F16, None, 0, OnMatrixUnits)                                                              \
-  X(reprise_linear_stream_f16_8, kLinearStream, Thread, (StreamLinearBody<F16, 8>), LinearArgs,    \
-    Threads(kStreamThreads), 1, F16, F16, None, 8, HasStreamTile)                                  \
-  X(reprise_linear_stream_f16_16, kLinearStream, Thread, (StreamLinearBody<F16, 16>), LinearArgs,  \
-    Threads(kStreamThreads), 1, F16, F16, None, 16, HasStreamTile)
+    (PackedLinearBody<F16, F16, PackedMaxRows(kTraits, 2)>), LinearArgs,                           \
+    Threads(kMatrixLinearThreads), 1, F16, F16, None, 0, OnMatrixUnits)                            \
+  X(reprise_linear_stream_f16_8, kLinearStream, Thread, (StreamLinearBody<F16, F16, 8>),           \
+    LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 8, HasStreamTile)                      \
+  X(reprise_linear_stream_f16_16, kLinearStream, Thread, (StreamLinearBody<F16, F16, 16>),         \
+    LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 16, HasStreamTile)                     \
+  X(reprise_linear_stream_fp8_bf16_8, kLinearStreamFp8, Thread, (StreamLinearBody<Bf16, E4m3, 8>), \
+    LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None, 8, HasFp8StreamTile)                 \
+  X(reprise_linear_stream_fp8_bf16_16, kLinearStreamFp8, Thread,                                   \
+    (StreamLinearBody<Bf16, E4m3, 16>), LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None,  \
+    16, HasFp8StreamTile)                                                                          \
+  X(reprise_linear_packed_fp8_bf16_32, kLinearPackedFp8, Thread,                                   \
+    (PackedLinearBody<Bf16, E4m3, 32>), LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, E4m3,  \
+    None, 32, HasPackedTile)                                                                       \
+  X(reprise_linear_packed_fp8_bf16_any, kLinearPackedFp8, Thread,                                  \
+    (PackedLinearBody<Bf16, E4m3, PackedMaxRows(kTraits, 1)>), LinearArgs,                         \
+    Threads(kMatrixLinearThreads), 2, Bf16, E4m3, None, 0, OnMatrixUnits)                          \
+  X(reprise_linear_stream_fp8_f16_8, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 8>),   \
+    LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 8, HasFp8StreamTile)                  \
+  X(reprise_linear_stream_fp8_f16_16, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 16>), \
+    LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 16, HasFp8StreamTile)                 \
+  X(reprise_linear_packed_fp8_f16_32, kLinearPackedFp8, Thread, (PackedLinearBody<F16, E4m3, 32>), \
+    LinearArgs, Threads(kMatrixLinearThreads), 2, F16, E4m3, None, 32, HasPackedTile)              \
+  X(reprise_linear_packed_fp8_f16_any, kLinearPackedFp8, Thread,                                   \
+    (PackedLinearBody<F16, E4m3, PackedMaxRows(kTraits, 1)>), LinearArgs,                          \
+    Threads(kMatrixLinearThreads), 2, F16, E4m3, None, 0, OnMatrixUnits)                           \
+  X(reprise_linear_portable_fp8_f32, kLinearPortableFp8, Block, (LinearPortableBody<float, E4m3>), \
+    LinearArgs, Threads(256), 0, F32, E4m3, None, 0, OnEveryDevice)                                \
+  X(reprise_linear_native_fp8_f32, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, F32,      \
+    E4m3, None, 0, OnHost)                                                                         \
+  X(reprise_linear_portable_fp8_bf16, kLinearPortableFp8, Block, (LinearPortableBody<Bf16, E4m3>), \
+    LinearArgs, Threads(256), 0, Bf16, E4m3, None, 0, OnEveryDevice)                               \
+  X(reprise_linear_native_fp8_bf16, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, Bf16,    \
+    E4m3, None, 0, OnHost)                                                                         \
+  X(reprise_linear_portable_fp8_f16, kLinearPortableFp8, Block, (LinearPortableBody<F16, E4m3>),   \
+    LinearArgs, Threads(256), 0, F16, E4m3, None, 0, OnEveryDevice)                                \
+  X(reprise_linear_native_fp8_f16, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, F16,      \
+    E4m3, None, 0, OnHost)
 
 namespace reprise::kernels {
 
@@ -97,6 +130,10 @@ inline constexpr KernelFamily kLinearMatrix = {"linear", "linear_matrix"};
 inline constexpr KernelFamily kLinearPacked = {"linear", "linear_packed"};
 inline constexpr KernelFamily kLinearGroup = {"linear", "linear_group"};
 inline constexpr KernelFamily kLinearStream = {"linear", "linear_stream"};
+inline constexpr KernelFamily kLinearPortableFp8 = {"linear", "linear_portable_fp8"};
+inline constexpr KernelFamily kLinearNativeFp8 = {"linear", "linear_native_fp8"};
+inline constexpr KernelFamily kLinearPackedFp8 = {"linear", "linear_packed_fp8"};
+inline constexpr KernelFamily kLinearStreamFp8 = {"linear", "linear_stream_fp8"};
 
 inline constexpr KernelInstance kLinearInstances[] = {
     REPRISE_LINEAR_INSTANCES(REPRISE_INSTANCE_FACTS)  //

@@ -33,13 +33,31 @@ int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
   return static_cast<int>(std::min(units, MaxSegments(kernels)));
 }
 
+// The families for weights of a format; nullptr: there is none.
+struct Families {
+  const KernelFamily* portable;
+  const KernelFamily* native;
+  const KernelFamily* matrix;
+  const KernelFamily* packed;
+  const KernelFamily* stream;
+  const KernelFamily* group;
+};
+constexpr Families kOfActivations = {&kLinearPortable, &kLinearNative, &kLinearMatrix,
+                                     &kLinearPacked,   &kLinearStream, &kLinearGroup};
+constexpr Families kOfFp8 = {&kLinearPortableFp8, &kLinearNativeFp8, nullptr,
+                             &kLinearPackedFp8,   &kLinearStreamFp8, nullptr};
+const Families& FamiliesOf(WeightFormat format) {
+  return format == WeightFormat::kE4m3 ? kOfFp8 : kOfActivations;
+}
+
 // The loaded instance of a family that reads such weights, with the smallest tile of at least
 // `rows`; of tile 0 where none is that large, or the family knows no tiles. nullptr: none.
-const LoadedKernel* Choose(const KernelSet& kernels, const KernelFamily& family,
+const LoadedKernel* Choose(const KernelSet& kernels, const KernelFamily* family,
                            WeightFormat format, uint32_t rows) {
   const LoadedKernel* best = nullptr;
+  if (family == nullptr) return best;
   for (const KernelInstance& instance : kLinearInstances) {
-    if (instance.family != &family || instance.weight != format) continue;
+    if (instance.family != family || instance.weight != format) continue;
     const LoadedKernel* const kernel = kernels.Find(instance);
     if (kernel == nullptr) continue;
     const auto tile = static_cast<uint32_t>(instance.tile);
@@ -52,7 +70,7 @@ const LoadedKernel* Choose(const KernelSet& kernels, const KernelFamily& family,
 }
 
 const LoadedKernel* ChooseMatrix(const KernelSet& kernels, WeightFormat format, uint32_t rows) {
-  return Choose(kernels, kLinearMatrix, format, rows);
+  return Choose(kernels, FamiliesOf(format).matrix, format, rows);
 }
 
 // Rows of the tile that a launch of at most so many rows works with, the widest one at most.
@@ -88,16 +106,17 @@ absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
 absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
                           const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
   const DeviceTraits traits = kernels.traits();
-  const int tile = kernel.instance->tile;
-  const int rows = tile != 0 ? tile : PackedMaxRows(traits);
-  return stream.Launch(kernel.kernel,
-                       {.grid_x = CeilDiv(static_cast<unsigned>(args.out_features),
-                                          static_cast<unsigned>(PackedTileFeatures(rows))),
-                        .grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows)),
-                        .block = kernel.threads,
-                        .shared_bytes = static_cast<size_t>(PackedSharedBytes(traits, rows)),
-                        .label = LabelOf(kernel, args)},
-                       args);
+  const int tile = kernel.instance->tile, weight_bytes = BytesOf(kernel.instance->weight);
+  const int rows = tile != 0 ? tile : PackedMaxRows(traits, weight_bytes);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = CeilDiv(static_cast<unsigned>(args.out_features),
+                         static_cast<unsigned>(PackedTileFeatures(rows))),
+       .grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows)),
+       .block = kernel.threads,
+       .shared_bytes = static_cast<size_t>(PackedSharedBytes(traits, rows, weight_bytes)),
+       .label = LabelOf(kernel, args)},
+      args);
 }
 
 // The widest tile of tokens that is no wider than needed, and as many of them as it takes.
@@ -139,7 +158,7 @@ absl::Status LaunchStream(runtime::Stream& stream, const KernelSet& kernels,
       kernel.kernel,
       {.grid_x = std::min(tiles, static_cast<unsigned>(kernels.device.num_multiprocessors)),
        .block = kernel.threads,
-       .shared_bytes = StreamLayout(kernel.instance->tile).bytes,
+       .shared_bytes = StreamLayout(kernel.instance->tile, BytesOf(kernel.instance->weight)).bytes,
        .label = LabelOf(kernel, args)},
       args);
 }
@@ -162,20 +181,26 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 std::string AllowedFormats(const KernelSet& kernels) {
   std::string allowed;
   for (const LoadedKernel& loaded : kernels.loaded())
-    if (loaded.instance->family == &kLinearPortable)
+    if (loaded.instance->family == FamiliesOf(loaded.instance->weight).portable)
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", View(NameOf(loaded.instance->weight)));
   return allowed;
 }
 
 absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights) {
-  if (Choose(kernels, kLinearPortable, weights.format, 0) == nullptr)
+  if (Choose(kernels, FamiliesOf(weights.format).portable, weights.format, 0) == nullptr)
     return absl::UnimplementedError(
         absl::StrCat("linear: weights are ", View(NameOf(weights.format)), " with activations of ",
                      View(runtime::NameOf(kernels.dtype)), "; allowed: ", AllowedFormats(kernels)));
-  const char* extra = weights.scales != nullptr        ? "scales"
-                      : weights.zero_points != nullptr ? "zero points"
-                      : weights.group_size != 0        ? "a group size"
-                                                       : nullptr;
+  const bool scaled = weights.format == WeightFormat::kE4m3;
+  if (scaled && (weights.scales == nullptr || weights.group_size != kScaleInputs))
+    return absl::InvalidArgumentError(
+        absl::StrCat("linear: weights of format ", View(NameOf(weights.format)), " have ",
+                     weights.scales == nullptr ? "no scales" : "scales", " and a group size of ",
+                     weights.group_size, "; allowed: scales and a group size of ", kScaleInputs));
+  const char* extra = weights.scales != nullptr && !scaled ? "scales"
+                      : weights.zero_points != nullptr     ? "zero points"
+                      : weights.group_size != 0 && !scaled ? "a group size"
+                                                           : nullptr;
   if (extra != nullptr)
     return absl::UnimplementedError(absl::StrCat("linear: weights of format ",
                                                  View(NameOf(weights.format)), " have ", extra,
@@ -183,7 +208,7 @@ absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights
   if (IsPacked(weights.layout) && !CanPack(weights.format))
     return absl::UnimplementedError(absl::StrCat("linear: weights are packed and ",
                                                  View(NameOf(weights.format)),
-                                                 "; allowed: packed bf16 and f16"));
+                                                 "; allowed: packed bf16, f16 and fp8_e4m3"));
   if (weights.shard.world != 1 || weights.shard.rank != 0)
     return absl::UnimplementedError(absl::StrCat("linear: weights are shard ", weights.shard.rank,
                                                  " of ", weights.shard.world,
@@ -248,6 +273,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
   REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
   args.weight = weights.data;
+  args.scales = weights.scales;
   args.bias = weights.bias;
   args.in_features = static_cast<int32_t>(weights.in_features);
   args.out_features = static_cast<int32_t>(weights.out_features);
@@ -255,18 +281,19 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   args.packed = IsPacked(weights.layout) ? 1 : 0;
   // 16-byte copies need rows that start at multiples of 16 bytes.
   const bool whole_chunks = args.in_features % 8 == 0;
+  const Families& families = FamiliesOf(weights.format);
   if (candidate == LinearCandidate::kBest && args.packed != 0) {
-    const LoadedKernel* const few = Choose(kernels, kLinearStream, weights.format, max_rows);
-    const LoadedKernel* const many = Choose(kernels, kLinearGroup, weights.format,
+    const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);
+    const LoadedKernel* const many = Choose(kernels, families.group, weights.format,
                                             std::min<uint32_t>(max_rows, kLinearGroupMaxTokens));
     if (many != nullptr && whole_chunks && (few == nullptr || GroupTakesFewRows(kernels, args)))
       return LaunchGroup(stream, kernels, *many, args, max_rows);
     if (few != nullptr && whole_chunks) return LaunchStream(stream, kernels, *few, args);
-    if (const LoadedKernel* any = Choose(kernels, kLinearPacked, weights.format, max_rows);
+    if (const LoadedKernel* any = Choose(kernels, families.packed, weights.format, max_rows);
         any != nullptr && whole_chunks)
       return LaunchPacked(stream, kernels, *any, args, max_rows);
   } else if (candidate == LinearCandidate::kBest) {
-    if (const LoadedKernel* native = Choose(kernels, kLinearNative, weights.format, 0)) {
+    if (const LoadedKernel* native = Choose(kernels, families.native, weights.format, 0)) {
       const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kNativeTileFeatures);
       return stream.Launch(native->kernel, {.grid_x = tiles, .label = LabelOf(*native, args)},
                            args);
@@ -277,7 +304,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
       return LaunchMatrix(stream, kernels, *matrix, args, max_rows);
     }
   }
-  return LaunchPortable(stream, *Choose(kernels, kLinearPortable, weights.format, 0), args,
+  return LaunchPortable(stream, *Choose(kernels, families.portable, weights.format, 0), args,
                         max_rows);
 }
 

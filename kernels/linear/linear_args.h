@@ -25,8 +25,9 @@ struct LinearArgs {
   bool reads_ahead = false;
 
   // Set by Linear, of its LinearWeights.
-  const void* weight = nullptr;  // [out_features, in_features], row-major or packed
-  const void* bias = nullptr;    // [out_features] T, or nullptr
+  const void* weight = nullptr;   // [out_features, in_features], row-major or packed
+  const float* scales = nullptr;  // of kE4m3, PackedLayout
+  const void* bias = nullptr;     // [out_features] T, or nullptr
   int32_t in_features = 0;
   int32_t out_features = 0;
   int32_t packed = 0;  // whether the weight is

@@ -41,8 +41,8 @@ struct SegmentMap {
 
 template <typename T, int kTileRows, int kStages>
 struct MatrixLinear
-    : MatrixTile<T, kTileRows, kMatrixTileFeatures, kStages, WeightLayout::kRowMajor> {
-  using Tile = MatrixTile<T, kTileRows, kMatrixTileFeatures, kStages, WeightLayout::kRowMajor>;
+    : MatrixTile<T, T, kTileRows, kMatrixTileFeatures, kStages, WeightLayout::kRowMajor> {
+  using Tile = MatrixTile<T, T, kTileRows, kMatrixTileFeatures, kStages, WeightLayout::kRowMajor>;
   using Tile::a;
   using Tile::Clear;
   using Tile::kThreads;

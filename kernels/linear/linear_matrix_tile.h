@@ -6,6 +6,8 @@
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_TILE_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_MATRIX_TILE_H_
 
+#include <type_traits>
+
 #include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
@@ -15,12 +17,17 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 constexpr int LesserOf(int a, int b) { return a < b ? a : b; }
 
-// kTileRows: tokens of a tile. kTileFeatures: outputs of a tile. kStages: shared-memory stages. The
-// warps lie along features where tokens are few, in two columns where they are many, so that a
-// fragment read from shared memory serves several products; more columns where features are few.
-template <typename T, int kTileRows, int kTileFeatures, int kStages, WeightLayout kLayout>
+// W: of weights, T, or E4m3 where they are packed. kTileRows: tokens of a tile. kTileFeatures:
+// outputs of a tile. kStages: shared-memory stages. The warps lie along features where tokens are
+// few, in two columns where they are many, so that a fragment read from shared memory serves
+// several products; more columns where features are few.
+template <typename T, typename W, int kTileRows, int kTileFeatures, int kStages,
+          WeightLayout kLayout>
 struct MatrixTile {
+  static constexpr bool kFp8 = std::is_same_v<W, E4m3>;
+  static_assert(!kFp8 || IsPacked(kLayout));
   static constexpr int kThreads = kMatrixLinearThreads;
+  static constexpr int kFeatures = kTileFeatures;
   static constexpr int kWarps = kThreads / kWarpSize;
   static constexpr int kFeatureWarps =
       LesserOf(kTileRows >= 64 ? kWarps / 2 : kWarps, kTileFeatures / 16);
@@ -31,7 +38,7 @@ struct MatrixTile {
   static constexpr int kFeatureFragments = kTileFeatures / kFeatureWarps / 16;
   static constexpr int kFragments = kRowFragments * kFeatureFragments;
   static_assert(kColumns >= kTraits.matrix_columns);
-  static constexpr int kWeightBytes = kTileFeatures * kMatrixChunkK * 2;
+  static constexpr int kWeightBytes = kTileFeatures * kMatrixChunkK * static_cast<int>(sizeof(W));
   static constexpr int kStageBytes = kWeightBytes + kTileRows * kMatrixChunkK * 2;
   static constexpr int kRowChunks = kMatrixChunkK / 8;  // 16-byte chunks of a shared row
 
@@ -58,19 +65,22 @@ struct MatrixTile {
   // tokens, zero beyond the live rows.
   REPRISE_FN void LoadWeights(uint32_t tile, uint32_t chunk, int stage) const {
     const uint32_t base = shared + stage * kStageBytes;
-    const T* weight = static_cast<const T*>(a.weight);
+    const W* weight = static_cast<const W*>(a.weight);
     if constexpr (kLayout == WeightLayout::kPacked) {
       static_assert(kMatrixChunkK == kPackedTileInputs && kTileFeatures % kPackedTileOutputs == 0);
-      constexpr int kTileChunks = kPackedTileElements / kPackedChunk;
+      constexpr int kChunk = 16 / static_cast<int>(sizeof(W));
+      constexpr int kTileChunks = kPackedTileElements / kChunk;
+      constexpr int kCopies = kTileFeatures * kMatrixChunkK / kChunk;
+      static_assert(kCopies % kThreads == 0);
       const PackedLayout packed{a.out_features, a.in_features};
       const int64_t first = static_cast<int64_t>(tile) * (kTileFeatures / kPackedTileOutputs);
       REPRISE_UNROLL
-      for (int i = 0; i < kTileFeatures * kRowChunks / kThreads; ++i) {
+      for (int i = 0; i < kCopies / kThreads; ++i) {
         const int at = i * kThreads + ThreadX();
         const int64_t row_tile = first + at / kTileChunks;
         const bool valid = row_tile < packed.OutputTiles();
-        const T* from = valid ? weight + (row_tile * chunks + chunk) * kPackedTileElements +
-                                    at % kTileChunks * kPackedChunk
+        const W* from = valid ? weight + (row_tile * chunks + chunk) * kPackedTileElements +
+                                    at % kTileChunks * kChunk
                               : weight;
         CopyAsync16OrZero(base + static_cast<uint32_t>(at) * 16, from, valid);
       }
@@ -82,7 +92,7 @@ struct MatrixTile {
         const int at = i * kThreads + ThreadX();
         const int r = at / kRowChunks, c = at % kRowChunks;
         const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
-        const T* from =
+        const W* from =
             valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8 : weight;
         CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
       }
@@ -109,18 +119,43 @@ struct MatrixTile {
   REPRISE_FN void MultiplyStage(int stage, Accumulators& acc) const {
     const uint32_t weights = shared + static_cast<uint32_t>(stage * kStageBytes);
     const uint32_t tokens = weights + kWeightBytes;
-    REPRISE_UNROLL
-    for (int k = 0; k < kMatrixChunkK / 16; ++k) {
-      MatrixA w[kFeatureFragments];
+    if constexpr (kFp8) {
+      MultiplyFp8Stage(weights, tokens, acc);
+    } else {
       REPRISE_UNROLL
-      for (int i = 0; i < kFeatureFragments; ++i)
-        w[i] = reader.A(weights, WarpFeature() + i * 16, k);
-      REPRISE_UNROLL
-      for (int f = 0; f < kRowFragments; ++f) {
-        const auto x = reader.template B<kColumns>(tokens, WarpRow() + f * kColumns, k);
+      for (int k = 0; k < kMatrixChunkK / 16; ++k) {
+        MatrixA w[kFeatureFragments];
         REPRISE_UNROLL
         for (int i = 0; i < kFeatureFragments; ++i)
-          Multiply<T>(acc[i * kRowFragments + f], w[i], x);
+          w[i] = reader.A(weights, WarpFeature() + i * 16, k);
+        REPRISE_UNROLL
+        for (int f = 0; f < kRowFragments; ++f) {
+          const auto x = reader.template B<kColumns>(tokens, WarpRow() + f * kColumns, k);
+          REPRISE_UNROLL
+          for (int i = 0; i < kFeatureFragments; ++i)
+            Multiply<T>(acc[i * kRowFragments + f], w[i], x);
+        }
+      }
+    }
+  }
+  REPRISE_FN void MultiplyFp8Stage(uint32_t weights, uint32_t tokens, Accumulators& acc) const {
+    const Fp8TileReader<kPackedTileInputs / 16> bytes;
+    REPRISE_UNROLL
+    for (int pair = 0; pair < kMatrixChunkK / 32; ++pair) {
+      MatrixA w[kFeatureFragments][2];
+      REPRISE_UNROLL
+      for (int i = 0; i < kFeatureFragments; ++i)
+        bytes.template PackedA<T>(weights, WarpFeature() + i * 16, pair, w[i]);
+      REPRISE_UNROLL
+      for (int s = 0; s < 2; ++s) {
+        REPRISE_UNROLL
+        for (int f = 0; f < kRowFragments; ++f) {
+          const auto x =
+              reader.template B<kColumns>(tokens, WarpRow() + f * kColumns, 2 * pair + s);
+          REPRISE_UNROLL
+          for (int i = 0; i < kFeatureFragments; ++i)
+            Multiply<T>(acc[i * kRowFragments + f], w[i][s], x);
+        }
       }
     }
   }

@@ -5,7 +5,10 @@
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_PORTABLE_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_PORTABLE_BODY_H_
 
+#include <type_traits>
+
 #include "kernels/device/block.h"
+#include "kernels/device/fp8.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/linear_output.h"
@@ -13,19 +16,20 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a matrix into shared
-// memory as f32; zero outside. offset(row, column): where an element lies.
-template <typename T, typename Offset>
-REPRISE_FN void StageTile(Block& b, const T* matrix, int64_t first, int64_t num_rows, int rows,
-                          int k0, int k, float* shared, Offset offset) {
+// memory as f32; zero outside. value(row, column): of the matrix.
+template <typename Value>
+REPRISE_FN void StageTile(Block& b, int64_t first, int64_t num_rows, int rows, int k0, int k,
+                          float* shared, Value value) {
   b.For(rows * kPortableTileK, [&](int i) {
     const int r = i / kPortableTileK, c = i % kPortableTileK;
     const bool inside = first + r < num_rows && k0 + c < k;
-    shared[r * kPortablePitch + c] = inside ? ToFloat(matrix[offset(first + r, k0 + c)]) : 0.0f;
+    shared[r * kPortablePitch + c] = inside ? value(first + r, k0 + c) : 0.0f;
   });
 }
 
 // Grid x: tiles of features; grid y: tiles of rows, each block walks its share of the live ones.
-template <typename T>
+// W: of weights, T or E4m3.
+template <typename T, typename W = T>
 REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
   float* xs = b.Shared<float>();
   float* ws = xs + kPortableTileRows * kPortablePitch;
@@ -34,18 +38,29 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
   constexpr int kOutputs = kPortableTileRows * kPortableTileFeatures;
   const PackedLayout packed{a.out_features, a.in_features};
   const auto row_major = [&](int64_t row, int column) { return row * a.in_features + column; };
+  const auto token = [&](int64_t row, int column) {
+    return ToFloat(static_cast<const T*>(a.x)[row_major(row, column)]);
+  };
+  const auto weight = [&](int64_t row, int column) {
+    const W* const weights = static_cast<const W*>(a.weight);
+    if constexpr (std::is_same_v<W, E4m3>) {
+      const int64_t group = column / kScaleInputs;
+      return a.packed != 0 ? ToFloat(weights[packed.ByteOffset(row, column)]) *
+                                 a.scales[packed.PackedScaleOffset(row, group)]
+                           : ToFloat(weights[row_major(row, column)]) *
+                                 a.scales[row * packed.ScaleGroups() + group];
+    } else {
+      return ToFloat(weights[a.packed != 0 ? packed.Offset(row, column) : row_major(row, column)]);
+    }
+  };
 
   for (int64_t r0 = static_cast<int64_t>(b.y()) * kPortableTileRows; r0 < rows;
        r0 += static_cast<int64_t>(b.grid_y()) * kPortableTileRows) {
     // An output stays with one thread from here to the end, so that only tiles need barriers.
     b.For(kOutputs, [&](int o) { acc[o] = 0.0f; });
     for (int k0 = 0; k0 < a.in_features; k0 += kPortableTileK) {
-      StageTile(b, static_cast<const T*>(a.x), r0, rows, kPortableTileRows, k0, a.in_features, xs,
-                row_major);
-      StageTile(b, static_cast<const T*>(a.weight), n0, a.out_features, kPortableTileFeatures, k0,
-                a.in_features, ws, [&](int64_t row, int column) {
-                  return a.packed != 0 ? packed.Offset(row, column) : row_major(row, column);
-                });
+      StageTile(b, r0, rows, kPortableTileRows, k0, a.in_features, xs, token);
+      StageTile(b, n0, a.out_features, kPortableTileFeatures, k0, a.in_features, ws, weight);
       b.Sync();
       b.For(kOutputs, [&](int o) {
         const float* x = xs + (o / kPortableTileFeatures) * kPortablePitch;

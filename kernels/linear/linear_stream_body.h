@@ -11,6 +11,8 @@
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 
+#include <type_traits>
+
 #include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_output.h"
@@ -18,8 +20,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// kTokens: 8 or 16.
-template <typename T, int kTokens>
+// W: of weights, T or E4m3. kTokens: 8 or 16.
+template <typename T, typename W, int kTokens>
 class StreamLinear {
  public:
   REPRISE_FN StreamLinear(const LinearArgs& a, int rows, unsigned char* shared)
@@ -33,7 +35,7 @@ class StreamLinear {
 
   REPRISE_FN void Run() {
     if (ThreadX() == 0) {
-      for (int i = 0; i < StreamBarriers::kCount; ++i) BarrierInit(Barrier(i), 1);
+      for (int i = 0; i < Barriers::kCount; ++i) BarrierInit(Barrier(i), 1);
       FenceBulkCopies();
     }
     SyncBlock();
@@ -47,7 +49,12 @@ class StreamLinear {
   }
 
  private:
-  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens);
+  static constexpr bool kFp8 = std::is_same_v<W, E4m3>;
+  using Barriers = StreamBarriers<sizeof(W)>;
+  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, sizeof(W));
+  static constexpr int kStages = StreamStages(sizeof(W));
+  static constexpr uint32_t kTileBytes = kPackedTileElements * sizeof(W);
+  static constexpr int kTilesOfScale = kScaleInputs / kPackedTileInputs;
   static constexpr int kTileSteps = kPackedTileInputs / 16;            // products of a tile
   static constexpr int kSteps = kPackedPartK / 16;                     // and of a part
   static constexpr int kValues = MatrixD<kTokens>::kSize;              // sums of a lane
@@ -66,15 +73,18 @@ class StreamLinear {
   };
   REPRISE_FN static Slot SlotOf(uint32_t part, int of_part) {
     const uint32_t count = part / kStreamWarps * kPartSlots + static_cast<uint32_t>(of_part);
-    return {static_cast<int>(part % kStreamWarps * kStreamStages + count % kStreamStages),
-            count / kStreamStages};
+    return {static_cast<int>(part % kStreamWarps * kStages + count % kStages), count / kStages};
   }
 
   REPRISE_FN uint64_t* Barrier(int index) const {
     return reinterpret_cast<uint64_t*>(shared_ + kLayout.barriers) + index;
   }
   REPRISE_FN unsigned char* Ring(int slot) const {
-    return shared_ + kLayout.ring + static_cast<uint32_t>(slot) * kStreamSlotBytes;
+    return shared_ + kLayout.ring + static_cast<uint32_t>(slot) * StreamSlotBytes(sizeof(W));
+  }
+  REPRISE_FN float* Scales(int slot) const {
+    return reinterpret_cast<float*>(shared_ + kLayout.scales +
+                                    static_cast<uint32_t>(slot) * StreamScaleBytes(sizeof(W)));
   }
   REPRISE_FN uint32_t* SlotTile() const {
     return reinterpret_cast<uint32_t*>(shared_ + kLayout.slot_tile);
@@ -110,27 +120,41 @@ class StreamLinear {
     return static_cast<uint32_t>(GridX()) + AtomicAdd(a_.counters, 1u);
   }
   REPRISE_FN void RequestTile(uint32_t tile, uint32_t& part) const {
-    const T* from = static_cast<const T*>(a_.weight) +
+    const W* from = static_cast<const W*>(a_.weight) +
                     static_cast<int64_t>(tile) * input_tiles_ * kPackedTileElements;
+    const float* scales = a_.scales;
+    if constexpr (kFp8)
+      scales += PackedLayout{a_.out_features, a_.in_features}.PackedScaleOffset(
+          static_cast<int64_t>(tile) * kPackedTileOutputs, 0);
     for (uint32_t p = 0; p < parts_; ++p, ++part) {
       for (int s = 0; s < kPartSlots; ++s) {
         const Slot slot = SlotOf(part, s);
         const int tiles = TilesOf(p, s);
         Announce(slot, tile, tiles);
         if (tiles <= 0) continue;
-        CopyBulkOnce(Ring(slot.index), from, static_cast<uint32_t>(tiles) * kPackedTileBytes,
-                     Barrier(StreamBarriers::kFull + slot.index));
+        uint64_t* const full = Barrier(Barriers::kFull + slot.index);
+        CopyBulkOnce(Ring(slot.index), from, static_cast<uint32_t>(tiles) * kTileBytes, full);
         from += tiles * kPackedTileElements;
+        if constexpr (kFp8) {
+          CopyBulkOnce(Scales(slot.index), scales, ScaleBytes(tiles), full);
+          scales += kStreamSlotGroups * kPackedTileOutputs;
+        }
       }
     }
   }
+  // Of so many tiles of K.
+  REPRISE_FN static uint32_t ScaleBytes(int tiles) {
+    return static_cast<uint32_t>((tiles + kTilesOfScale - 1) / kTilesOfScale) * kPackedTileOutputs *
+           4;
+  }
   // Waits for the slot, and says what comes there.
   REPRISE_FN void Announce(const Slot& slot, uint32_t tile, int tiles) const {
-    if (slot.turn > 0) BarrierWait(Barrier(StreamBarriers::kEmpty + slot.index), slot.turn - 1);
+    if (slot.turn > 0) BarrierWait(Barrier(Barriers::kEmpty + slot.index), slot.turn - 1);
     SlotTile()[slot.index] = tile;
-    uint64_t* const full = Barrier(StreamBarriers::kFull + slot.index);
+    uint64_t* const full = Barrier(Barriers::kFull + slot.index);
     if (tiles > 0) {
-      BarrierArriveExpectBytes(full, static_cast<uint32_t>(tiles) * kPackedTileBytes);
+      BarrierArriveExpectBytes(
+          full, static_cast<uint32_t>(tiles) * kTileBytes + (kFp8 ? ScaleBytes(tiles) : 0));
     } else {
       BarrierArrive(full);
     }
@@ -209,10 +233,11 @@ class StreamLinear {
     for (uint32_t part = static_cast<uint32_t>(Warp());; part += kStreamWarps) {
       const uint32_t part_of_k = part % parts_;
       const Slot first = SlotOf(part, 0);
-      BarrierWait(Barrier(StreamBarriers::kFull + first.index), first.turn);
+      BarrierWait(Barrier(Barriers::kFull + first.index), first.turn);
       const uint32_t tile = SlotTile()[first.index];
-      MatrixD<kTokens> d;
+      MatrixD<kTokens> d, scaled;
       d.Clear();
+      scaled.Clear();
       if (tile == kEnd) {
         CopyAsyncWait<0>();
         return HandOver(part, tile, d);
@@ -224,37 +249,66 @@ class StreamLinear {
           RequestTokensBehind(part_of_k, (part + kStreamWarps) % parts_, s);
         }
         const Slot slot = SlotOf(part, s);
-        if (s > 0) BarrierWait(Barrier(StreamBarriers::kFull + slot.index), slot.turn);
+        if (s > 0) BarrierWait(Barrier(Barriers::kFull + slot.index), slot.turn);
         const uint32_t weights = SharedAddress(Ring(slot.index));
         const int tiles = TilesOf(part_of_k, s);
         REPRISE_UNROLL
         for (int t = 0; t < kStreamSlotTiles; ++t) {
           if (t >= tiles) continue;
-          REPRISE_UNROLL
-          for (int i = 0; i < kTileSteps; ++i)
-            Multiply<T>(d, reader.A(weights, t * kPackedTileOutputs, i),
-                        x[(s * kStreamSlotTiles + t) * kTileSteps + i]);
+          const auto* const tokens = x + (s * kStreamSlotTiles + t) * kTileSteps;
+          if constexpr (kFp8) {
+            MultiplyFp8(d, weights, t, tokens);
+            if (t % kTilesOfScale == kTilesOfScale - 1 || t == tiles - 1)
+              Scale(d, Scales(slot.index) + t / kTilesOfScale * kPackedTileOutputs, scaled);
+          } else {
+            REPRISE_UNROLL
+            for (int i = 0; i < kTileSteps; ++i)
+              Multiply<T>(d, reader.A(weights, t * kPackedTileOutputs, i), tokens[i]);
+          }
         }
         SyncWarp();
-        if (Lane() == 0) BarrierArrive(Barrier(StreamBarriers::kEmpty + slot.index));
+        if (Lane() == 0) BarrierArrive(Barrier(Barriers::kEmpty + slot.index));
       }
       held = part_of_k;
-      HandOver(part, tile, d);
+      HandOver(part, tile, kFp8 ? scaled : d);
     }
+  }
+
+  REPRISE_FN static void MultiplyFp8(MatrixD<kTokens>& d, uint32_t weights, int tile,
+                                     const MatrixB<kTokens>* tokens) {
+    const Fp8TileReader<kPackedTileInputs / 16> reader;
+    REPRISE_UNROLL
+    for (int pair = 0; pair < kTileSteps / 2; ++pair) {
+      MatrixA a[2];
+      reader.template PackedA<T>(weights, tile * kPackedTileOutputs, pair, a);
+      Multiply<T>(d, a[0], tokens[2 * pair]);
+      Multiply<T>(d, a[1], tokens[2 * pair + 1]);
+    }
+  }
+  // to += d times the scales of its rows, and d = 0.
+  REPRISE_FN static void Scale(MatrixD<kTokens>& d, const float* scales, MatrixD<kTokens>& to) {
+    REPRISE_UNROLL
+    for (int h = 0; h < kLaneRows; ++h) {
+      const float scale = scales[MatrixRow(h)] * kHalvesWorth;
+      REPRISE_UNROLL
+      for (int j = 0; j < kLaneColumns<kTokens>; ++j)
+        to.v[At(h, j)] = MultiplyAdd(d.v[At(h, j)], scale, to.v[At(h, j)]);
+    }
+    d.Clear();
   }
 
   // The sum of a part, or the word that there are no more, to the warp that adds.
   REPRISE_FN void HandOver(uint32_t part, uint32_t tile, const MatrixD<kTokens>& d) const {
     const int sum = static_cast<int>(part % kStreamSums);
     const uint32_t turn = part / kStreamSums;
-    if (turn > 0) BarrierWait(Barrier(StreamBarriers::kSumEmpty + sum), turn - 1);
+    if (turn > 0) BarrierWait(Barrier(Barriers::kSumEmpty + sum), turn - 1);
     REPRISE_UNROLL
     for (int i = 0; i < kValues / 4; ++i)
       StoreShared(SumAddress(sum, i),
                   Vec<float, 4>{d.v[4 * i], d.v[4 * i + 1], d.v[4 * i + 2], d.v[4 * i + 3]});
     if (Lane() == 0) SumTile()[sum] = tile;
     SyncWarp();
-    if (Lane() == 0) BarrierArrive(Barrier(StreamBarriers::kSumFull + sum));
+    if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumFull + sum));
   }
   // Four values of each lane side by side.
   REPRISE_FN uint32_t SumAddress(int sum, int four) const {
@@ -271,7 +325,7 @@ class StreamLinear {
       uint32_t tile = kEnd;
       for (uint32_t p = 0; p < parts_; ++p, ++part) {
         const int sum = static_cast<int>(part % kStreamSums);
-        BarrierWait(Barrier(StreamBarriers::kSumFull + sum), part / kStreamSums);
+        BarrierWait(Barrier(Barriers::kSumFull + sum), part / kStreamSums);
         tile = SumTile()[sum];
         if (tile == kEnd) return;
         REPRISE_UNROLL
@@ -281,7 +335,7 @@ class StreamLinear {
           for (int j = 0; j < 4; ++j) d.v[i + j] = p == 0 ? four.v[j] : d.v[i + j] + four.v[j];
         }
         SyncWarp();
-        if (Lane() == 0) BarrierArrive(Barrier(StreamBarriers::kSumEmpty + sum));
+        if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumEmpty + sum));
       }
       Store(tile, d);
     }
@@ -301,7 +355,7 @@ class StreamLinear {
   unsigned char* const shared_;
 };
 
-template <typename T, int kTokens>
+template <typename T, typename W, int kTokens>
 REPRISE_FN void StreamLinearBody(const LinearArgs& a, unsigned char* shared) {
   if (!a.reads_ahead) WaitForPrevious();
   const int rows = static_cast<int>(*a.num_rows);
@@ -309,7 +363,7 @@ REPRISE_FN void StreamLinearBody(const LinearArgs& a, unsigned char* shared) {
     if (BlockX() == 0) WaitForPrevious();
     return;
   }
-  StreamLinear<T, kTokens>(a, rows, shared).Run();
+  StreamLinear<T, W, kTokens>(a, rows, shared).Run();
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

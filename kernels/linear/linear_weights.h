@@ -34,8 +34,9 @@ struct LinearWeights {
   int64_t out_features = 0;    // of this shard
   int64_t in_features = 0;     // of this shard
   // Of formats that have them; nullptr and 0 elsewhere. A weight is (element - zero point) * scale,
-  // with one of each for `group_size` neighbouring input features of an output.
-  const void* scales = nullptr;       // [out_features, in_features / group_size]
+  // with one of each for `group_size` neighbouring input features of an output. Of kE4m3
+  // kScaleInputs; where the scales lie says PackedLayout.
+  const float* scales = nullptr;
   const void* zero_points = nullptr;  // [out_features, in_features / group_size]
   int32_t group_size = 0;
   WeightShard shard = {};

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "models/config/architectures.h"
 #include "models/config/hf_fields.h"
-#include "models/config/hf_kv_cache.h"
+#include "models/config/hf_quantization.h"
 #include "models/config/hf_rope.h"
 #include "models/config/hf_window.h"
 #include "models/config/json_input.h"
@@ -223,7 +223,7 @@ absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
   REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config, spec.max_position_embeddings));
-  REPRISE_ASSIGN_OR_RETURN(spec.kv_cache_dtype, ReadKvCacheScheme(fields));
+  REPRISE_RETURN_IF_ERROR(ReadQuantization(fields, spec));
   REPRISE_RETURN_IF_ERROR(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
   REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
   REPRISE_RETURN_IF_ERROR(ReadSlidingWindow(config, *architecture, spec));

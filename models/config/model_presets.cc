@@ -103,14 +103,30 @@ ModelSpec Qwen3With8B() {
   return spec;
 }
 
+// As llm-compressor quantises to FP8_DYNAMIC: a scale for each output.
+ModelSpec Llama31With8BFp8() {
+  ModelSpec spec = Llama31With8B();
+  spec.weight_quantization = WeightQuantization{.granularity = ScaleGranularity::kChannel};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen3-8B-FP8.
+ModelSpec Qwen3With8BFp8() {
+  ModelSpec spec = Qwen3With8B();
+  spec.weight_quantization =
+      WeightQuantization{.granularity = ScaleGranularity::kBlock, .scale_name = "weight_scale_inv"};
+  return spec;
+}
+
 struct Preset {
   std::string_view name;
   ModelSpec (*spec)();
 };
 constexpr Preset kPresets[] = {
-    {"llama-3.1-8b", Llama31With8B}, {"granite-8b-code", Granite8BCode},
-    {"llama-3.2-1b", Llama32With1B}, {"mistral-7b-v0.1", Mistral7BV01},
-    {"qwen2.5-7b", Qwen25With7B},    {"qwen3-8b", Qwen3With8B},
+    {"llama-3.1-8b", Llama31With8B},        {"granite-8b-code", Granite8BCode},
+    {"llama-3.2-1b", Llama32With1B},        {"mistral-7b-v0.1", Mistral7BV01},
+    {"qwen2.5-7b", Qwen25With7B},           {"qwen3-8b", Qwen3With8B},
+    {"llama-3.1-8b-fp8", Llama31With8BFp8}, {"qwen3-8b-fp8", Qwen3With8BFp8},
 };
 
 }  // namespace

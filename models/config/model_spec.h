@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "models/config/weight_quantization.h"
 #include "runtime/dtype.h"
 
 namespace reprise::models {
@@ -74,6 +75,8 @@ struct ModelSpec {
   double logits_scaling = 1.0;  // logits are divided by this
   std::vector<uint32_t> eos_token_ids;
   runtime::DType checkpoint_dtype = runtime::DType::kBf16;
+  // Of the linear layers of blocks; unset: they have checkpoint_dtype, too.
+  std::optional<WeightQuantization> weight_quantization = std::nullopt;
   // That the checkpoint was calibrated for; unset: it says nothing of it.
   std::optional<runtime::DType> kv_cache_dtype = std::nullopt;
   TokenEncoding token_encoding = TokenEncoding::kOpaque;

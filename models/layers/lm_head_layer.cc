@@ -12,7 +12,7 @@ void LmHeadLayer::DeclareWeights(WeightPlan& weights) {
   if (spec_.tie_word_embeddings) {
     weights.TiedLinear(&head_, absl::StrCat(names_.head, ".weight"), names_.embedding);
   } else {
-    weights.Linear(&head_, {{names_.head, spec_.vocab_size}}, spec_.hidden_size, false);
+    weights.PlainLinear(&head_, {{names_.head, spec_.vocab_size}}, spec_.hidden_size);
   }
 }
 

@@ -24,12 +24,23 @@ namespace reprise::models {
 namespace {
 
 constexpr float kRandomStddev = 0.02f;  // initializer_range of the published models
+// Of elements with a scale: the largest of four times that is E4M3's.
+constexpr float kRandomElementStddev = 112.0f;
 
 std::string ShowShape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const WeightSlot& slot) {
+absl::Status CheckDType(const WeightSlot& slot, runtime::DType got, bool quantized) {
+  if (runtime::IsFp8(got) == quantized) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor '", slot.name, "': got dtype ", std::string(runtime::NameOf(got)), ", allowed ",
+      quantized ? "fp8_e4m3, as the config's quantization_config says"
+                : "f32, bf16 and f16: the config does not say that it is quantised"));
+}
+
+absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const WeightSlot& slot,
+                                             bool quantized) {
   const TensorView* view = checkpoint.Find(slot.name);
   if (view == nullptr) {
     return absl::NotFoundError(absl::StrCat("tensor '", slot.name, "': missing, wanted with shape ",
@@ -40,6 +51,7 @@ absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const
                                                    ShowShape(view->shape), ", allowed ",
                                                    ShowShape(slot.shape)));
   }
+  REPRISE_RETURN_IF_ERROR(CheckDType(slot, view->dtype, quantized));
   return view;
 }
 
@@ -79,6 +91,122 @@ absl::Status ReadScales(const std::string& name, const TensorView& view,
   return absl::OkStatus();
 }
 
+// One part's scales of weights, as the checkpoint has them.
+struct PublishedScales {
+  ScaleGranularity granularity;
+  int64_t columns;  // of kBlock
+  std::vector<float> values = {};
+
+  float Of(int64_t row, int64_t group) const {
+    switch (granularity) {
+      case ScaleGranularity::kTensor:
+        break;
+      case ScaleGranularity::kChannel:
+        return values[static_cast<size_t>(row)];
+      case ScaleGranularity::kBlock:
+        static_assert(kScaleBlock == kernels::kScaleInputs);
+        return values[static_cast<size_t>(row / kScaleBlock * columns + group)];
+    }
+    return values[0];
+  }
+};
+
+// rows, columns: of the weight.
+std::vector<std::vector<int64_t>> ShapesOfScales(ScaleGranularity granularity, int64_t rows,
+                                                 int64_t columns) {
+  switch (granularity) {
+    case ScaleGranularity::kTensor:
+      break;
+    case ScaleGranularity::kChannel:
+      return {{rows, 1}, {rows}};
+    case ScaleGranularity::kBlock:
+      return {{(rows + kScaleBlock - 1) / kScaleBlock, (columns + kScaleBlock - 1) / kScaleBlock}};
+  }
+  return {{}, {1}};
+}
+
+absl::StatusOr<PublishedScales> ReadWeightScales(const Checkpoint& checkpoint,
+                                                 ScaleGranularity granularity,
+                                                 const WeightScales::Part& part, int64_t columns) {
+  const auto shapes = ShapesOfScales(granularity, part.rows, columns);
+  std::string allowed;
+  for (const std::vector<int64_t>& shape : shapes)
+    absl::StrAppend(&allowed, allowed.empty() ? "" : " and ", ShowShape(shape));
+  const TensorView* const view = checkpoint.Find(part.name);
+  if (view == nullptr)
+    return absl::NotFoundError(
+        absl::StrCat("tensor '", part.name, "': missing, wanted with shape ", allowed));
+  if (std::find(shapes.begin(), shapes.end(), view->shape) == shapes.end())
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", part.name, "': got shape ",
+                                                   ShowShape(view->shape), ", allowed ", allowed));
+  if (runtime::IsFp8(view->dtype))
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", part.name, "': got dtype ",
+                                                   std::string(runtime::NameOf(view->dtype)),
+                                                   ", allowed f32, bf16 and f16"));
+  PublishedScales scales{.granularity = granularity,
+                         .columns = (columns + kScaleBlock - 1) / kScaleBlock};
+  scales.values.resize(view->data.size() / runtime::SizeOf(view->dtype));
+  runtime::ConvertElements(view->dtype, runtime::DType::kF32, view->data.data(),
+                           reinterpret_cast<std::byte*>(scales.values.data()),
+                           scales.values.size());
+  for (const float scale : scales.values) {
+    if (std::isfinite(scale) && scale >= 0.0f) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", part.name, "': got scale ", scale,
+                                                   ", allowed finite numbers of at least 0"));
+  }
+  return scales;
+}
+
+// Puts a region's scales where its kernels read them. of(output, group).
+template <typename Of>
+std::vector<float> LayOutScales(const WeightScales& scales, Of of) {
+  const kernels::PackedLayout& matrix = scales.matrix;
+  const int64_t groups = matrix.ScaleGroups();
+  std::vector<float> values(static_cast<size_t>(scales.count()));
+  for (int64_t row = 0; row < matrix.out_features; ++row) {
+    const int64_t output = scales.layout == kernels::WeightLayout::kPackedPairs
+                               ? kernels::PairedOutput(row, matrix.out_features)
+                               : row;
+    for (int64_t group = 0; group < groups; ++group)
+      values[static_cast<size_t>(kernels::IsPacked(scales.layout)
+                                     ? matrix.PackedScaleOffset(output, group)
+                                     : output * groups + group)] = of(row, group);
+  }
+  return values;
+}
+
+absl::StatusOr<std::vector<float>> ReadScalesOfRegion(const Checkpoint& checkpoint,
+                                                      const WeightScales& scales,
+                                                      ScaleGranularity granularity) {
+  std::vector<PublishedScales> parts;
+  std::vector<std::pair<size_t, int64_t>> part_of_row;  // and the row there
+  for (const WeightScales::Part& part : scales.parts) {
+    REPRISE_ASSIGN_OR_RETURN(PublishedScales read, ReadWeightScales(checkpoint, granularity, part,
+                                                                    scales.matrix.in_features));
+    for (int64_t row = 0; row < part.rows; ++row) part_of_row.emplace_back(parts.size(), row);
+    parts.push_back(std::move(read));
+  }
+  return LayOutScales(scales, [&](int64_t row, int64_t group) {
+    const auto& [part, row_of_part] = part_of_row[static_cast<size_t>(row)];
+    return parts[part].Of(row_of_part, group);
+  });
+}
+
+// One after the other: together they are a thirtieth of the weights. of(scales): their values.
+template <typename Of>
+absl::Status FillScales(runtime::Device& device, const WeightPlan& plan, std::byte* base, Of of) {
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Stream> stream, device.CreateStream());
+  for (const WeightScales& scales : plan.scales()) {
+    REPRISE_ASSIGN_OR_RETURN(const std::vector<float> values, of(scales));
+    const absl::Status copied =
+        stream->CopyToDevice(base + scales.offset, values.data(), values.size() * sizeof(float));
+    const absl::Status drained = stream->Synchronize();
+    REPRISE_RETURN_IF_ERROR(copied);
+    REPRISE_RETURN_IF_ERROR(drained);
+  }
+  return absl::OkStatus();
+}
+
 // What the plan computes, with the scales that the checkpoint has.
 absl::StatusOr<std::vector<WeightPlan::ComputedValues>> ComputedOf(const Checkpoint& checkpoint,
                                                                    const WeightPlan& plan) {
@@ -99,11 +227,24 @@ absl::StatusOr<std::vector<WeightPlan::ComputedValues>> ComputedOf(const Checkpo
   return computed;
 }
 
+// Before any memory is taken.
+absl::Status CheckScales(const Checkpoint& checkpoint, const WeightPlan& plan) {
+  for (const WeightScales& scales : plan.scales()) {
+    for (const WeightScales::Part& part : scales.parts)
+      REPRISE_RETURN_IF_ERROR(ReadWeightScales(checkpoint, plan.quantization()->granularity, part,
+                                               scales.matrix.in_features)
+                                  .status());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan) {
   absl::flat_hash_set<std::string> known(plan.unread().begin(), plan.unread().end());
   for (const WeightSlot& slot : plan.slots()) known.insert(slot.name);
   for (const WeightPlan::ComputedValues& values : plan.computed())
     known.insert(values.names.begin(), values.names.end());
+  for (const WeightScales& scales : plan.scales())
+    for (const WeightScales::Part& part : scales.parts) known.insert(part.name);
   for (const TiedTensor& tied : plan.tied()) {
     known.insert(tied.name);
     REPRISE_RETURN_IF_ERROR(CheckTied(checkpoint, tied));
@@ -149,8 +290,9 @@ absl::Status FillRegions(runtime::Stream& stream, const WeightPlan& plan, std::b
           stream.CopyToDevice(base + region.offset, ones.data(),
                               static_cast<size_t>(region.count) * runtime::SizeOf(plan.dtype())));
     } else {
-      REPRISE_RETURN_IF_ERROR(fill(stream, base + region.offset, plan.dtype(), region.count,
-                                   MixSeed(seed, i), kRandomStddev));
+      REPRISE_RETURN_IF_ERROR(
+          fill(stream, base + region.offset, region.dtype, region.count, MixSeed(seed, i),
+               runtime::IsFp8(region.dtype) ? kRandomElementStddev : kRandomStddev));
     }
   }
   return absl::OkStatus();
@@ -177,11 +319,14 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
   REPRISE_RETURN_IF_ERROR(plan.status());
   std::vector<const TensorView*> views;
   for (const WeightSlot& slot : plan.slots()) {
-    REPRISE_ASSIGN_OR_RETURN(const TensorView* view, FindTensor(checkpoint, slot));
+    REPRISE_ASSIGN_OR_RETURN(
+        const TensorView* view,
+        FindTensor(checkpoint, slot, runtime::IsFp8(plan.regions()[slot.region].dtype)));
     views.push_back(view);
   }
   REPRISE_RETURN_IF_ERROR(CheckLeftovers(checkpoint, plan));
   REPRISE_ASSIGN_OR_RETURN(const auto computed, ComputedOf(checkpoint, plan));
+  REPRISE_RETURN_IF_ERROR(CheckScales(checkpoint, plan));
   REPRISE_ASSIGN_OR_RETURN(runtime::DeviceBuffer buffer,
                            runtime::DeviceBuffer::Create(device, plan.bytes()));
   auto* base = buffer.as<std::byte>();
@@ -191,18 +336,21 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     const WeightSlot& slot = plan.slots()[i];
     const WeightRegion& region = plan.regions()[slot.region];
     if (!kernels::IsPacked(region.layout)) {
-      uploads.push_back({views[i]->dtype, views[i]->data, base + slot.offset});
+      uploads.push_back({views[i]->dtype, views[i]->data, base + slot.offset, region.dtype});
       continue;
     }
     // Slots of a region follow each other.
     if (i == 0 || plan.slots()[i - 1].region != slot.region)
-      packed.push_back({region.matrix, region.layout, {}, base + region.offset});
+      packed.push_back({region.matrix, region.layout, {}, base + region.offset, region.dtype});
     packed.back().parts.push_back({views[i]->dtype, views[i]->data});
   }
   // The files' pages would add up to the weights' size a second time.
   REPRISE_RETURN_IF_ERROR(
-      UploadWeights(device, uploads, packed, plan.dtype(), progress, {.release = &ReleasePages}));
+      UploadWeights(device, uploads, packed, progress, {.release = &ReleasePages}));
   REPRISE_RETURN_IF_ERROR(FillComputed(device, computed, base));
+  REPRISE_RETURN_IF_ERROR(FillScales(device, plan, base, [&](const WeightScales& scales) {
+    return ReadScalesOfRegion(checkpoint, scales, plan.quantization()->granularity);
+  }));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
 }
@@ -223,6 +371,11 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
   filled.Update(stream->Synchronize());
   REPRISE_RETURN_IF_ERROR(filled);
   REPRISE_RETURN_IF_ERROR(FillComputed(device, plan.computed(), base));
+  REPRISE_RETURN_IF_ERROR(FillScales(
+      device, plan, base, [](const WeightScales& scales) -> absl::StatusOr<std::vector<float>> {
+        return LayOutScales(scales,
+                            [](int64_t, int64_t) { return kRandomStddev / kRandomElementStddev; });
+      }));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
 }

@@ -35,8 +35,9 @@ class ModelWeights {
   // Reads every tensor of `plan` from `checkpoint`, converts to the plan's dtype, uploads.
   // `checkpoint` is not needed afterwards. Errors: NotFound names a missing tensor; InvalidArgument
   // names a tensor whose shape is wrong (got, allowed), one that no layer declares, a tied one that
-  // differs from what it must copy, or a scale that is no finite number above 0 or has two names;
-  // the plan's status; those of the device.
+  // differs from what it must copy, one whose dtype the config denies, a scale of the KV cache that
+  // is no finite number above 0 or has two names, one of weights that is no finite number of at
+  // least 0; the plan's status; those of the device.
   static absl::StatusOr<ModelWeights> Load(runtime::Device& device, const WeightPlan& plan,
                                            const Checkpoint& checkpoint,
                                            const LoadProgress& progress = {});

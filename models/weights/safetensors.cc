@@ -29,6 +29,7 @@ std::optional<runtime::DType> UsableDType(std::string_view name) {
   if (name == "F32") return runtime::DType::kF32;
   if (name == "BF16") return runtime::DType::kBf16;
   if (name == "F16") return runtime::DType::kF16;
+  if (name == "F8_E4M3") return runtime::DType::kE4m3;
   return std::nullopt;
 }
 
@@ -88,7 +89,7 @@ absl::StatusOr<ParsedTensor> ParseTensor(const std::string& name, const Json& en
   const Json& dtype = entry["dtype"];
   const std::optional<runtime::DType> usable =
       dtype.is_string() ? UsableDType(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!usable.has_value()) return Refuse(name, "dtype", dtype, "F32, BF16 or F16");
+  if (!usable.has_value()) return Refuse(name, "dtype", dtype, "F32, BF16, F16 or F8_E4M3");
   tensor.view.dtype = *usable;
   REPRISE_RETURN_IF_ERROR(ParseShape(entry["shape"], tensor));
   REPRISE_RETURN_IF_ERROR(ParseOffsets(entry["data_offsets"], tensor));

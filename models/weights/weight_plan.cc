@@ -18,7 +18,7 @@ size_t Align(size_t offset) { return (offset + kWeightAlignment - 1) & ~(kWeight
 
 // Once there are too many parameters, nothing more is counted; status() says so.
 size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
-                             kernels::WeightLayout layout) {
+                             kernels::WeightLayout layout, runtime::DType dtype) {
   int64_t count = 0;
   if (__builtin_mul_overflow(rows, columns, &count) || count > kMaxParameters - num_parameters_) {
     status_ = absl::InvalidArgumentError(absl::StrCat(
@@ -26,12 +26,13 @@ size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
     count = 0;
   }
   num_parameters_ += count;
-  WeightRegion region = {.kind = kind, .offset = Align(end_), .count = count, .layout = layout};
+  WeightRegion region = {
+      .kind = kind, .dtype = dtype, .offset = Align(end_), .count = count, .layout = layout};
   if (kernels::IsPacked(layout)) {
     region.matrix = {.out_features = rows, .in_features = columns};
     if (count != 0) region.count = region.matrix.Elements();
   }
-  end_ = region.offset + Bytes(region.count);
+  end_ = region.offset + static_cast<size_t>(region.count) * runtime::SizeOf(dtype);
   regions_.push_back(region);
   return region.offset;
 }
@@ -46,7 +47,7 @@ void WeightPlan::BindAt(const void** out, size_t offset) {
 }
 
 void WeightPlan::Norm(const void** out, std::string name, int64_t size) {
-  const size_t offset = AddRegion(WeightKind::kNorm, size, 1);
+  const size_t offset = AddVector(WeightKind::kNorm, size);
   elements_read_ += size;
   AddSlot(std::move(name), {size}, offset);
   BindAt(out, offset);
@@ -58,14 +59,19 @@ void WeightPlan::Table(kernels::LinearWeights* out, std::string name, int64_t ro
   if (tied) out->layout = layout_;
   out->out_features = rows;
   out->in_features = columns;
-  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns, out->layout);
+  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns, out->layout, dtype_);
   AddSlot(std::move(name), {rows, columns}, offset);
   BindAt(&out->data, offset);
 }
 
 void WeightPlan::Linear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                         int64_t in_features, bool biased) {
-  AddLinear(out, parts, in_features, biased, layout_);
+  AddLinear(out, parts, in_features, biased, layout_, quantization_.has_value());
+}
+
+void WeightPlan::PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
+                             int64_t in_features) {
+  AddLinear(out, parts, in_features, false, layout_, false);
 }
 
 void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
@@ -74,29 +80,54 @@ void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Par
   const bool fit =
       parts[0].rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
   AddLinear(out, parts, in_features, biased,
-            pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_);
+            pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_,
+            quantization_.has_value());
 }
 
 void WeightPlan::AddLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
-                           int64_t in_features, bool biased, kernels::WeightLayout layout) {
-  *out = {.format = kernels::WeightFormatOf(dtype_), .layout = layout};
+                           int64_t in_features, bool biased, kernels::WeightLayout layout,
+                           bool quantized) {
+  const runtime::DType dtype = quantized ? runtime::DType::kE4m3 : dtype_;
+  *out = {.format = kernels::WeightFormatOf(dtype), .layout = layout};
   out->in_features = in_features;
   for (const Part& part : parts) out->out_features += part.rows;
-  size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features, layout);
-  elements_read_ += status_.ok() ? out->out_features * in_features : 0;
+  size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features, layout, dtype);
+  const int64_t elements = status_.ok() ? out->out_features * in_features : 0;
+  if (quantized) {
+    quantized_bytes_read_ += elements;
+    AddScales(out, parts);
+  } else {
+    elements_read_ += elements;
+  }
   BindAt(&out->data, offset);
   for (const Part& part : parts) {
     AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, offset);
-    if (!kernels::IsPacked(layout)) offset += Bytes(part.rows * in_features);
+    if (!kernels::IsPacked(layout))
+      offset += static_cast<size_t>(part.rows * in_features) * runtime::SizeOf(dtype);
   }
   if (!biased) return;
-  offset = AddRegion(WeightKind::kBias, out->out_features, 1);
+  offset = AddVector(WeightKind::kBias, out->out_features);
   elements_read_ += out->out_features;
   BindAt(&out->bias, offset);
   for (const Part& part : parts) {
     AddSlot(absl::StrCat(part.name, ".bias"), {part.rows}, offset);
     offset += Bytes(part.rows);
   }
+}
+
+void WeightPlan::AddScales(kernels::LinearWeights* out, const std::vector<Part>& parts) {
+  out->group_size = kernels::kScaleInputs;
+  WeightScales scales{
+      .layout = out->layout,
+      .matrix = {.out_features = out->out_features, .in_features = out->in_features}};
+  for (const Part& part : parts) {
+    scales.parts.push_back({absl::StrCat(part.name, ".", quantization_->scale_name), part.rows});
+    if (quantization_->input_scales) unread_.push_back(absl::StrCat(part.name, ".input_scale"));
+  }
+  if (status_.ok())
+    quantized_bytes_read_ += scales.matrix.out_features * scales.matrix.ScaleGroups() *
+                             static_cast<int64_t>(sizeof(float));
+  declared_scales_.push_back({out, std::move(scales)});
 }
 
 void WeightPlan::TiedLinear(kernels::LinearWeights* out, std::string name,
@@ -138,9 +169,26 @@ std::vector<WeightPlan::ComputedValues> WeightPlan::computed() const {
   return all;
 }
 
-size_t WeightPlan::bytes() const {
+std::vector<WeightScales> WeightPlan::scales() const {
+  std::vector<WeightScales> all;
+  size_t end = EndOfComputed();
+  for (const DeclaredScales& declared : declared_scales_) {
+    all.push_back(declared.scales);
+    all.back().offset = Align(end);
+    end = all.back().offset + static_cast<size_t>(all.back().count()) * sizeof(float);
+  }
+  return all;
+}
+
+size_t WeightPlan::EndOfComputed() const {
   const std::vector<ComputedValues> values = computed();
   return values.empty() ? end_ : values.back().offset + values.back().values.size() * sizeof(float);
+}
+
+size_t WeightPlan::bytes() const {
+  const std::vector<WeightScales> all = scales();
+  return all.empty() ? EndOfComputed()
+                     : all.back().offset + static_cast<size_t>(all.back().count()) * sizeof(float);
 }
 
 void WeightPlan::Bind(const std::byte* base) const {
@@ -148,6 +196,9 @@ void WeightPlan::Bind(const std::byte* base) const {
   const std::vector<ComputedValues> values = computed();
   for (size_t i = 0; i < values.size(); ++i)
     *declared_values_[i].out = reinterpret_cast<const float*>(base + values[i].offset);
+  const std::vector<WeightScales> of_weights = scales();
+  for (size_t i = 0; i < of_weights.size(); ++i)
+    declared_scales_[i].out->scales = reinterpret_cast<const float*>(base + of_weights[i].offset);
 }
 
 }  // namespace reprise::models

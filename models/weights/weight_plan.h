@@ -13,12 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/linear/linear_weights.h"
+#include "models/config/weight_quantization.h"
 #include "runtime/dtype.h"
 
 namespace reprise::models {
@@ -31,8 +33,9 @@ enum class WeightKind : uint8_t { kMatrix, kNorm, kBias };
 // What a kernel reads as one tensor: the rows of q, k and v together, for instance.
 struct WeightRegion {
   WeightKind kind;
-  size_t offset;  // bytes
-  int64_t count;  // elements, with those that fill it up
+  runtime::DType dtype;  // the plan's, or kE4m3
+  size_t offset;         // bytes
+  int64_t count;         // elements, with those that fill it up
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
   kernels::PackedLayout matrix = {};  // of packed ones
 };
@@ -45,6 +48,25 @@ struct WeightSlot {
   size_t offset;  // bytes; of a packed region's slots that region's, in the order of their rows
 };
 
+// The scales of a region of kE4m3, f32, behind all regions: one for each output and
+// kernels::kScaleInputs inputs, as kernels::PackedLayout says.
+struct WeightScales {
+  struct Part {
+    std::string name;  // of the tensor that has them
+    int64_t rows;      // outputs
+  };
+  size_t offset = 0;  // bytes
+  kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
+  kernels::PackedLayout matrix = {};
+  std::vector<Part> parts = {};  // together all outputs
+
+  // With those that fill it up.
+  int64_t count() const {
+    return kernels::IsPacked(layout) ? matrix.PackedScales()
+                                     : matrix.out_features * matrix.ScaleGroups();
+  }
+};
+
 // A tensor that a checkpoint may hold only as a copy of another one.
 struct TiedTensor {
   std::string name;
@@ -54,14 +76,16 @@ struct TiedTensor {
 class WeightPlan {
  public:
   // `dtype`: of every region, the compute dtype. `kv_dtype`: of the KV cache. `layout`: of linear
-  // layers; packed: of 16 bits alone; packed pairs: packed, and pairs where they fit.
-  // `architecture`: for messages.
+  // layers; packed: of 16 or 8 bits alone; packed pairs: packed, and pairs where they fit.
+  // `quantization`: of Linear and PairedLinear; unset: they have `dtype`, too. `architecture`: for
+  // messages.
   WeightPlan(runtime::DType dtype, runtime::DType kv_dtype, kernels::WeightLayout layout,
-             std::string architecture)
+             std::optional<WeightQuantization> quantization, std::string architecture)
       : dtype_(dtype),
         kv_dtype_(kv_dtype),
         layout_(kernels::IsPacked(layout) ? kernels::WeightLayout::kPacked : layout),
         pairs_(layout == kernels::WeightLayout::kPackedPairs),
+        quantization_(std::move(quantization)),
         architecture_(std::move(architecture)) {}
 
   // Each `out` must still be there when the plan is bound. Names are whole; of a Part
@@ -82,6 +106,9 @@ class WeightPlan {
   // packed pairs where the plan says so and their sizes allow, which `out` says; else as Linear.
   void PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                     int64_t in_features, bool biased);
+  // As Linear, of `dtype` whatever the rest.
+  void PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
+                   int64_t in_features);
   // A linear layer whose matrix is the Table named `table`, declared before, as tied.
   void TiedLinear(kernels::LinearWeights* out, std::string name, const std::string& table);
   // Numbers that follow from the config, f32 whatever the dtype; behind all regions.
@@ -107,7 +134,9 @@ class WeightPlan {
   // Of all slots: the model's parameters.
   int64_t num_parameters() const { return num_parameters_; }
   // Of what a step reads whole, however many rows it has: everything but tables, and a tied matrix.
+  // Elements of dtype(), and bytes of what is quantised, with its scales.
   int64_t elements_read() const { return elements_read_; }
+  int64_t quantized_bytes_read() const { return quantized_bytes_read_; }
 
   // Numbers that are no parameters, and where they go, bytes. names: of Scales.
   struct ComputedValues {
@@ -116,24 +145,33 @@ class WeightPlan {
     std::vector<std::string> names;
   };
   std::vector<ComputedValues> computed() const;
+  // Of quantised regions; behind the computed values.
+  std::vector<WeightScales> scales() const;
+  const std::optional<WeightQuantization>& quantization() const { return quantization_; }
 
   // Sets every declared pointer. base: device address of bytes(), kWeightAlignment-aligned.
   void Bind(const std::byte* base) const;
 
  private:
   void AddLinear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
-                 bool biased, kernels::WeightLayout layout);
-  // layout: how it lies.
-  size_t AddRegion(WeightKind kind, int64_t rows, int64_t columns,
-                   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor);
+                 bool biased, kernels::WeightLayout layout, bool quantized);
+  void AddScales(kernels::LinearWeights* out, const std::vector<Part>& parts);
+  // layout: how it lies. dtype: of its elements.
+  size_t AddRegion(WeightKind kind, int64_t rows, int64_t columns, kernels::WeightLayout layout,
+                   runtime::DType dtype);
+  size_t AddVector(WeightKind kind, int64_t size) {
+    return AddRegion(kind, size, 1, kernels::WeightLayout::kRowMajor, dtype_);
+  }
   // Of the newest region.
   void AddSlot(std::string name, std::vector<int64_t> shape, size_t offset);
   void BindAt(const void** out, size_t offset);
+  size_t EndOfComputed() const;  // bytes
   size_t Bytes(int64_t count) const { return static_cast<size_t>(count) * runtime::SizeOf(dtype_); }
 
   const runtime::DType dtype_, kv_dtype_;
   const kernels::WeightLayout layout_;
   const bool pairs_;
+  const std::optional<WeightQuantization> quantization_;
   const std::string architecture_;
   absl::Status status_;
   std::vector<WeightRegion> regions_;
@@ -147,9 +185,15 @@ class WeightPlan {
     std::vector<std::string> names;
   };
   std::vector<DeclaredValues> declared_values_;
+  struct DeclaredScales {
+    kernels::LinearWeights* out;
+    WeightScales scales;
+  };
+  std::vector<DeclaredScales> declared_scales_;
   size_t end_ = 0;  // of the regions
   int64_t num_parameters_ = 0;
   int64_t elements_read_ = 0;
+  int64_t quantized_bytes_read_ = 0;
 };
 
 }  // namespace reprise::models

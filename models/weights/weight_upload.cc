@@ -27,46 +27,52 @@ namespace {
 struct Chunk {
   std::byte* destination;
   size_t count;  // elements there
+  runtime::DType dtype;
   // Of a matrix as it is:
   runtime::DType source_dtype;
   const std::byte* source;
   // Of a packed one: some of its tiles of outputs.
   const PackedUpload* packed = nullptr;
   int64_t first_tile = 0;
+
+  size_t bytes() const { return count * runtime::SizeOf(dtype); }
 };
 
-void CutPacked(const PackedUpload& upload, runtime::DType dtype, size_t max_count,
-               std::vector<Chunk>& chunks) {
+void CutPacked(const PackedUpload& upload, size_t stage_bytes, std::vector<Chunk>& chunks) {
+  const size_t element = runtime::SizeOf(upload.dtype);
+  const size_t max_count = std::max<size_t>(1, stage_bytes / element);
   const int64_t of_tile = upload.matrix.InputTiles() * kernels::kPackedTileElements;
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(max_count) / of_tile);
   for (int64_t first = 0; first < upload.matrix.OutputTiles(); first += step) {
     const int64_t tiles = std::min(step, upload.matrix.OutputTiles() - first);
-    chunks.push_back({.destination = upload.destination +
-                                     static_cast<size_t>(first * of_tile) * runtime::SizeOf(dtype),
-                      .count = static_cast<size_t>(tiles * of_tile),
-                      .source_dtype = dtype,
-                      .source = nullptr,
-                      .packed = &upload,
-                      .first_tile = first});
+    chunks.push_back(
+        {.destination = upload.destination + static_cast<size_t>(first * of_tile) * element,
+         .count = static_cast<size_t>(tiles * of_tile),
+         .dtype = upload.dtype,
+         .source_dtype = upload.dtype,
+         .source = nullptr,
+         .packed = &upload,
+         .first_tile = first});
   }
 }
 
 std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads,
-                                 std::span<const PackedUpload> packed, runtime::DType dtype,
-                                 size_t stage_bytes) {
-  const size_t max_count = std::max<size_t>(1, stage_bytes / runtime::SizeOf(dtype));
+                                 std::span<const PackedUpload> packed, size_t stage_bytes) {
   std::vector<Chunk> chunks;
   for (const WeightUpload& upload : uploads) {
     const size_t count = upload.source.size() / runtime::SizeOf(upload.source_dtype);
+    const size_t element = runtime::SizeOf(upload.dtype);
+    const size_t max_count = std::max<size_t>(1, stage_bytes / element);
     for (size_t first = 0; first < count; first += max_count) {
       chunks.push_back(
-          {.destination = upload.destination + first * runtime::SizeOf(dtype),
+          {.destination = upload.destination + first * element,
            .count = std::min(max_count, count - first),
+           .dtype = upload.dtype,
            .source_dtype = upload.source_dtype,
            .source = upload.source.data() + first * runtime::SizeOf(upload.source_dtype)});
     }
   }
-  for (const PackedUpload& upload : packed) CutPacked(upload, dtype, max_count, chunks);
+  for (const PackedUpload& upload : packed) CutPacked(upload, stage_bytes, chunks);
   return chunks;
 }
 
@@ -87,9 +93,9 @@ std::vector<RowRange> RowsOfTiles(const PackedUpload& upload, int64_t begin, int
 // Converts the rows of a chunk of a packed matrix into their places. row: of scratch, one row.
 // read(source): a part of a source that has been read.
 template <typename Read>
-void PackRows(const Chunk& chunk, runtime::DType dtype, std::vector<std::byte>& row,
-              std::byte* stage, Read read) {
+void PackRows(const Chunk& chunk, std::vector<std::byte>& row, std::byte* stage, Read read) {
   const PackedUpload& upload = *chunk.packed;
+  const runtime::DType dtype = upload.dtype;
   const kernels::PackedLayout& matrix = upload.matrix;
   const auto columns = static_cast<size_t>(matrix.in_features);
   const size_t element = runtime::SizeOf(dtype);
@@ -102,6 +108,11 @@ void PackRows(const Chunk& chunk, runtime::DType dtype, std::vector<std::byte>& 
   const auto place = [&](int64_t r) {
     const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
     const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
+    if (dtype == runtime::DType::kE4m3) {
+      for (size_t c = 0; c < columns; ++c)
+        stage[matrix.ByteOffset(output, static_cast<int64_t>(c)) - origin] = row[c];
+      return;
+    }
     for (size_t c = 0; c < columns; c += kNeighbours) {
       const int64_t at = matrix.Offset(output, static_cast<int64_t>(c)) - origin;
       std::memcpy(stage + static_cast<size_t>(at) * element, row.data() + c * element,
@@ -130,15 +141,12 @@ void PackRows(const Chunk& chunk, runtime::DType dtype, std::vector<std::byte>& 
 
 class Uploader {
  public:
-  Uploader(runtime::Device& device, std::vector<Chunk> chunks, runtime::DType dtype,
-           const UploadOptions& options)
-      : device_(device), chunks_(std::move(chunks)), dtype_(dtype), options_(options) {
-    size_t max_count = 0;
+  Uploader(runtime::Device& device, std::vector<Chunk> chunks, const UploadOptions& options)
+      : device_(device), chunks_(std::move(chunks)), options_(options) {
     for (const Chunk& chunk : chunks_) {
-      total_bytes_ += chunk.count * runtime::SizeOf(dtype_);
-      max_count = std::max(max_count, chunk.count);
+      total_bytes_ += chunk.bytes();
+      stage_bytes_ = std::max(stage_bytes_, chunk.bytes());
     }
-    stage_bytes_ = max_count * runtime::SizeOf(dtype_);
   }
 
   absl::Status Run(size_t num_threads, const std::function<void(size_t, size_t)>& progress) {
@@ -188,12 +196,12 @@ class Uploader {
       const size_t index = next_chunk_.fetch_add(1);
       if (index >= chunks_.size()) break;
       const Chunk& chunk = chunks_[index];
-      const size_t bytes = chunk.count * runtime::SizeOf(dtype_);
+      const size_t bytes = chunk.bytes();
       std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
       if (chunk.packed != nullptr) {
-        PackRows(chunk, dtype_, row, stage, read);
+        PackRows(chunk, row, stage, read);
       } else {
-        runtime::ConvertElements(chunk.source_dtype, dtype_, chunk.source, stage, chunk.count);
+        runtime::ConvertElements(chunk.source_dtype, chunk.dtype, chunk.source, stage, chunk.count);
         read({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});
       }
       // Frees the other stage for the next turn; this chunk's copy runs beside its conversion.
@@ -241,7 +249,6 @@ class Uploader {
 
   runtime::Device& device_;
   const std::vector<Chunk> chunks_;
-  const runtime::DType dtype_;
   const UploadOptions& options_;
   size_t total_bytes_ = 0;
   size_t stage_bytes_ = 0;
@@ -257,15 +264,15 @@ class Uploader {
 }  // namespace
 
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
-                           std::span<const PackedUpload> packed, runtime::DType dtype,
+                           std::span<const PackedUpload> packed,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options) {
-  std::vector<Chunk> chunks = CutIntoChunks(uploads, packed, dtype, options.stage_bytes);
+  std::vector<Chunk> chunks = CutIntoChunks(uploads, packed, options.stage_bytes);
   if (chunks.empty()) return absl::OkStatus();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads =
       static_cast<size_t>(std::clamp<int64_t>(options.max_threads, 1, static_cast<int64_t>(cores)));
-  return Uploader(device, std::move(chunks), dtype, options).Run(num_threads, progress);
+  return Uploader(device, std::move(chunks), options).Run(num_threads, progress);
 }
 
 }  // namespace reprise::models

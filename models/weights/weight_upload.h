@@ -21,6 +21,7 @@ struct WeightUpload {
   runtime::DType source_dtype;
   std::span<const std::byte> source;  // any alignment
   std::byte* destination;             // on the device
+  runtime::DType dtype;               // there
 };
 
 // A matrix that lies packed on the device. Tiles hold rows of several parts.
@@ -34,6 +35,7 @@ struct PackedUpload {
   kernels::WeightLayout layout;  // packed, or packed pairs
   std::vector<Part> parts;       // together all rows
   std::byte* destination;        // on the device; matrix.Elements(), filled up with zeros
+  runtime::DType dtype;          // there: of 16 bits, or kE4m3
 };
 
 struct UploadOptions {
@@ -43,12 +45,11 @@ struct UploadOptions {
   std::function<void(std::span<const std::byte>)> release = {};
 };
 
-// `dtype`: of every destination; of packed ones 16 bits. Returns when every byte is on the device,
-// or after the first error, when nothing is in flight any more. `progress(done_bytes,
-// total_bytes)`, in converted bytes, is called on this thread; the last call of a run without
-// errors has done == total. Errors: the device's.
+// Returns when every byte is on the device, or after the first error, when nothing is in flight any
+// more. `progress(done_bytes, total_bytes)`, in converted bytes, is called on this thread; the last
+// call of a run without errors has done == total. Errors: the device's.
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
-                           std::span<const PackedUpload> packed, runtime::DType dtype,
+                           std::span<const PackedUpload> packed,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options = {});
 

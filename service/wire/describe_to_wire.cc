@@ -50,6 +50,7 @@ void ModelToWire(const engine::EngineInfo& info, v1::Model* wire) {
   wire->mutable_eos_token_ids()->Assign(spec.eos_token_ids.begin(), spec.eos_token_ids.end());
   wire->set_dtype(ToString(NameOf(info.dtype)));
   wire->set_kv_dtype(ToString(NameOf(info.kv_dtype)));
+  wire->set_weight_dtype(ToString(NameOf(info.weight_dtype())));
   wire->set_num_layers(static_cast<uint32_t>(spec.num_layers));
   wire->set_hidden_size(static_cast<uint32_t>(spec.hidden_size));
   wire->set_num_heads(static_cast<uint32_t>(spec.num_heads));

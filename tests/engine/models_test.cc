@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold for every architecture holds for those with a sliding window, in all layers or in
-// turn, biases on q, k and v alone, or norms over heads: a row's bits are its own, eager equals
-// replay, poison changes nothing. And nothing reads KV before a window: a row goes on with the same
-// bits over blocks of NaN. Whether the numbers are right is parity_test.cc's.
+// turn, biases on q, k and v alone, norms over heads, or weights of 8 bits: a row's bits are its
+// own, eager equals replay, poison changes nothing. And nothing reads KV before a window: a row
+// goes on with the same bits over blocks of NaN. Whether the numbers are right is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +40,7 @@ struct Architecture {
   const char* name;
   int64_t sliding_window;
   std::vector<bool> slides = {};  // empty: all layers
+  bool fp8_weights = false;
 };
 const Architecture kArchitectures[] = {{"mistral", kWindow},
                                        {"mistral", 0},
@@ -47,7 +48,8 @@ const Architecture kArchitectures[] = {{"mistral", kWindow},
                                        {"qwen2", kWindow},
                                        {"qwen3", 0},
                                        {"ministral", kWindow, {false, true}},
-                                       {"qwen2", kWindow, {true, false}}};
+                                       {"qwen2", kWindow, {true, false}},
+                                       {"qwen2", 0, {}, true}};
 
 class ModelsTest : public testing::EngineTest {
  protected:
@@ -56,6 +58,7 @@ class ModelsTest : public testing::EngineTest {
     options.model.architecture = architecture.name;
     options.model.sliding_window = architecture.sliding_window;
     options.model.slides = architecture.slides;
+    options.model.fp8_weights = architecture.fp8_weights;
     options.engine.block_size = kBlockSize;
     options.diagnostics.poison = poison;
     options.diagnostics.any_context = poison;

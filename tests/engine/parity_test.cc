@@ -141,9 +141,12 @@ std::string ParityName(const ::testing::TestParamInfo<ParityParam>& info) {
   return name + "_" + ::testing::PrintToString(std::get<1>(info.param));
 }
 
-constexpr const char* kFixtures[] = {
-    "llama-tiny", "llama3-rope-bias-tiny", "granite-tiny",  "mistral-tiny", "qwen2-tiny",
-    "qwen3-tiny", "linear-rope-tiny",      "yarn-rope-tiny"};
+constexpr const char* kFixtures[] = {"llama-tiny",       "llama3-rope-bias-tiny",
+                                     "granite-tiny",     "mistral-tiny",
+                                     "qwen2-tiny",       "qwen3-tiny",
+                                     "linear-rope-tiny", "yarn-rope-tiny",
+                                     "fp8-tensor-tiny",  "fp8-channel-tiny",
+                                     "fp8-block-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
@@ -251,7 +254,7 @@ constexpr KernelTestParam kEmulated[] = {
     {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
 INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
                          ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny",
-                                                              "qwen3-tiny"),
+                                                              "qwen3-tiny", "fp8-block-tiny"),
                                             ::testing::ValuesIn(kEmulated)),
                          ParityName);
 

@@ -52,13 +52,17 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
         "reprise_", absl::string_view(instance.family->name.data(), instance.family->name.size()));
     const std::string activation(NameOf(instance.activation)), weight(NameOf(instance.weight));
     if (activation != "none") absl::StrAppend(&name, "_", activation);
-    // Weights that are not of the format of activations.
-    if (weight != "none" && weight != activation) absl::StrAppend(&name, "_", weight);
+    // Weights that are not of the format of activations are in the family's name.
+    if (weight != "none" && weight != activation) {
+      EXPECT_EQ(weight, "fp8_e4m3");
+      EXPECT_NE(instance.family->name.find("_fp8"), std::string_view::npos) << name;
+    }
     if (instance.kv == kernels::ElementFormat::kFp8)
       absl::StrAppend(&name, "_", std::string(NameOf(instance.kv)));
     if (instance.tile != 0) absl::StrAppend(&name, "_", instance.tile);
     if (instance.family == &kernels::kLinearMatrix && instance.tile == 0) name += "_whole";
     if (instance.family == &kernels::kLinearPacked && instance.tile == 0) name += "_any";
+    if (instance.family == &kernels::kLinearPackedFp8 && instance.tile == 0) name += "_any";
     EXPECT_EQ(instance.symbol, name);
     EXPECT_TRUE(instance.family->name.find(instance.family->op) == 0 ||
                 instance.family->op == "fill" || instance.family->op == "memory_probe" ||
@@ -94,6 +98,7 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
             instance.family != &kernels::kAttentionDecodeBulkTiles &&
             instance.family != &kernels::kAttentionPrefillGroup &&
             instance.family != &kernels::kLinearStream &&
+            instance.family != &kernels::kLinearStreamFp8 &&
             instance.family != &kernels::kLinearGroup && instance.family != &kernels::kStepKernel)
           missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
@@ -183,6 +188,9 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
         worked.insert(smallest(kernels::kLinearStream, rows));
       }
       if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
+      // tests/kernels/linear_fp8_test.cc walks the same cases.
+      worked.insert(
+          smallest(rows > 16 ? kernels::kLinearPackedFp8 : kernels::kLinearStreamFp8, rows));
     }
   for (const KernelInstance& instance : AllInstances())
     // The step kernel's are tested in an engine (tests/engine/step_kernel_test.cc).

@@ -99,10 +99,17 @@ void BenchRead(benchmark::State& state, size_t bytes) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
 }
 
-void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype,
+// weight: dtype, or kE4m3, whose scales count as bytes of the weight.
+void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype, DType weight,
                  const LinearCase& c) {
   Bench bench(fn);
-  const size_t bytes = static_cast<size_t>(c.in_features) * c.out_features * SizeOf(dtype);
+  const size_t elements = static_cast<size_t>(c.in_features) * c.out_features * SizeOf(weight);
+  const PackedLayout shape{c.out_features, c.in_features};
+  const size_t scales =
+      weight == DType::kE4m3
+          ? static_cast<size_t>(c.out_features * shape.ScaleGroups()) * sizeof(float)
+          : 0;
+  const size_t bytes = elements + scales;
   const size_t copies = std::max<size_t>(1, kWeightBytesInAll / bytes);
   const DeviceBuffer weights = bench.Buffer(copies * bytes);
   const DeviceBuffer x = bench.Buffer(c.rows * static_cast<size_t>(c.in_features) * SizeOf(dtype));
@@ -115,6 +122,8 @@ void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype,
     LinearArgs args;
     args.x = x.data();
     args.weight = weights.as<const std::byte>() + n++ % copies * bytes;
+    args.scales =
+        reinterpret_cast<const float*>(static_cast<const std::byte*>(args.weight) + elements);
     args.out = out.data();
     args.num_rows = &c.rows;
     args.in_features = c.in_features;
@@ -133,16 +142,24 @@ void RegisterAll() {
                                  [=](benchmark::State& s) { BenchRead(s, mib << 20); })
         ->UseRealTime();
   for (const NativeLinearTarget& target : on_host::NativeLinearTargets()) {
-    const std::pair<DType, runtime::HostKernelFn> kernels[] = {
-        {DType::kBf16, target.bf16}, {DType::kF16, target.f16}, {DType::kF32, target.f32}};
-    for (const auto& [dtype, fn] : kernels) {
+    struct Kernel {
+      DType dtype, weight;
+      runtime::HostKernelFn fn;
+    };
+    const Kernel kernels[] = {{DType::kBf16, DType::kBf16, target.bf16},
+                              {DType::kF16, DType::kF16, target.f16},
+                              {DType::kF32, DType::kF32, target.f32},
+                              {DType::kBf16, DType::kE4m3, target.bf16_e4m3}};
+    for (const auto& [dtype, weight, fn] : kernels) {
       for (const LinearCase& c : kLinearTimedCases) {
-        const std::string_view type = NameOf(dtype);
+        const std::string_view type = NameOf(weight);
         benchmark::RegisterBenchmark(
             absl::StrCat("linear/", target.name, "/", absl::string_view(type.data(), type.size()),
                          "/", c.name)
                 .c_str(),
-            [fn = fn, dtype = dtype, &c](benchmark::State& s) { BenchLinear(s, fn, dtype, c); })
+            [fn = fn, dtype = dtype, weight = weight, &c](benchmark::State& s) {
+              BenchLinear(s, fn, dtype, weight, c);
+            })
             ->UseRealTime();
       }
     }

@@ -59,12 +59,14 @@ inline size_t LinearMatrixBytes(const kernels::DeviceTraits& traits,
 }
 inline size_t LinearPackedBytes(const kernels::DeviceTraits& traits,
                                 const kernels::KernelInstance& instance) {
-  const int rows = instance.tile != 0 ? instance.tile : kernels::PackedMaxRows(traits);
-  return static_cast<size_t>(kernels::PackedSharedBytes(traits, rows));
+  const int weight_bytes = kernels::BytesOf(instance.weight);
+  const int rows =
+      instance.tile != 0 ? instance.tile : kernels::PackedMaxRows(traits, weight_bytes);
+  return static_cast<size_t>(kernels::PackedSharedBytes(traits, rows, weight_bytes));
 }
 inline size_t LinearStreamBytes(const kernels::DeviceTraits&,
                                 const kernels::KernelInstance& instance) {
-  return kernels::StreamLayout(instance.tile).bytes;
+  return kernels::StreamLayout(instance.tile, kernels::BytesOf(instance.weight)).bytes;
 }
 inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
                                const kernels::KernelInstance& instance) {
@@ -119,6 +121,9 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kLinearPacked, LinearPackedBytes},
     {&kernels::kLinearStream, LinearStreamBytes},
     {&kernels::kLinearGroup, LinearGroupBytes},
+    {&kernels::kLinearPortableFp8, LinearPortableBytes},
+    {&kernels::kLinearPackedFp8, LinearPackedBytes},
+    {&kernels::kLinearStreamFp8, LinearStreamBytes},
     {&kernels::kRopeAppend, NoSharedBytes},
     {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
     {&kernels::kAttentionPortable, AttentionPortableBytes},

@@ -16,6 +16,7 @@
 namespace reprise::kernels {
 namespace {
 
+using ::reprise::testing::PackedFp8Place;
 using ::reprise::testing::PackedPlace;
 using runtime::MatrixUnit;
 
@@ -31,6 +32,30 @@ TEST(PackedLayout, EveryElementHasAPlaceOfItsOwn) {
         ASSERT_LT(place, taken.size());
         ASSERT_FALSE(taken[place]) << row << ", " << column;
         taken[place] = true;
+      }
+    }
+  }
+}
+
+TEST(PackedLayout, EveryByteAndScaleHasAPlaceOfItsOwn) {
+  for (const PackedLayout layout : {PackedLayout{1, 1}, PackedLayout{16, 64}, PackedLayout{17, 65},
+                                    PackedLayout{40, 200}, PackedLayout{33, 8}}) {
+    std::vector<bool> taken(static_cast<size_t>(layout.Elements()));
+    std::vector<bool> scaled(static_cast<size_t>(layout.PackedScales()));
+    for (int64_t row = 0; row < layout.out_features; ++row) {
+      for (int64_t column = 0; column < layout.in_features; ++column) {
+        const auto place = static_cast<size_t>(layout.ByteOffset(row, column));
+        ASSERT_EQ(place, PackedFp8Place(static_cast<size_t>(row), static_cast<size_t>(column),
+                                        static_cast<size_t>(layout.in_features)));
+        ASSERT_LT(place, taken.size());
+        ASSERT_FALSE(taken[place]) << row << ", " << column;
+        taken[place] = true;
+      }
+      for (int64_t group = 0; group < layout.ScaleGroups(); ++group) {
+        const auto place = static_cast<size_t>(layout.PackedScaleOffset(row, group));
+        ASSERT_LT(place, scaled.size());
+        ASSERT_FALSE(scaled[place]) << row << ", " << group;
+        scaled[place] = true;
       }
     }
   }
@@ -143,8 +168,11 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
       EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks) % 1024, 0u);
     }
   }
-  for (const int tokens : {8, 16})
-    EXPECT_LE(StreamLayout(tokens).bytes, static_cast<uint32_t>(traits.shared_bytes));
+  for (const int tokens : {8, 16}) {
+    for (const int element_bytes : {1, 2})
+      EXPECT_LE(StreamLayout(tokens, element_bytes).bytes,
+                static_cast<uint32_t>(traits.shared_bytes));
+  }
 }
 
 }  // namespace

@@ -332,8 +332,9 @@ TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
     if (format == good.format) continue;
     LinearWeights weights = good;
     weights.format = format;
-    refusal(weights, absl::StrCat("linear: weights are ", std::string(kernels::NameOf(format)),
-                                  " with activations of ", name, "; allowed: ", name));
+    refusal(weights,
+            absl::StrCat("linear: weights are ", std::string(kernels::NameOf(format)),
+                         " with activations of ", name, "; allowed: ", name, ", fp8_e4m3"));
   }
   const float number = 0.0f;
   LinearWeights weights = good;
@@ -351,7 +352,7 @@ TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
   if (dtype() != DType::kF32) return;
   weights = good;
   weights.layout = WeightLayout::kPacked;
-  refusal(weights, "weights are packed and f32; allowed: packed bf16 and f16");
+  refusal(weights, "weights are packed and f32; allowed: packed bf16, f16 and fp8_e4m3");
 }
 
 // SiLU of the first half times the second, from gates far on either side of 0.
@@ -440,7 +441,7 @@ TEST_P(LinearTest, ThePackedKernelHasTheBitsOfThoseBeforeIt) {
         SCOPED_TRACE(absl::StrCat(c.name, pairs ? ", pairs" : "", ", tile ", tile));
         const kernels::LoadedKernel* const kernel = kernels().Find(kernels::kLinearPacked, tile);
         ASSERT_NE(kernel, nullptr);
-        const int rows = tile != 0 ? tile : kernels::PackedMaxRows(traits);
+        const int rows = tile != 0 ? tile : kernels::PackedMaxRows(traits, 2);
         const int outputs = kernels::PackedTileFeatures(rows);
         args.out = memory.Poisoned(c.rows * features * sizeof(float));
         ASSERT_OK(stream().Launch(
@@ -448,7 +449,7 @@ TEST_P(LinearTest, ThePackedKernelHasTheBitsOfThoseBeforeIt) {
             {.grid_x = static_cast<unsigned>((c.out_features + outputs - 1) / outputs),
              .grid_y = (c.max_rows + static_cast<unsigned>(rows) - 1) / static_cast<unsigned>(rows),
              .block = kernel->threads,
-             .shared_bytes = static_cast<size_t>(kernels::PackedSharedBytes(traits, rows))},
+             .shared_bytes = static_cast<size_t>(kernels::PackedSharedBytes(traits, rows, 2))},
             args));
         memory.Check();
         EXPECT_EQ(memory.ReadBytes(args.out), expected);
@@ -478,7 +479,7 @@ TEST_P(LinearTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
   linear.packed = 1;
   ASSERT_OK(stream().Launch(
       few->kernel,
-      {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(16).bytes},
+      {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(16, 2).bytes},
       linear));
   memory.Check();
   const std::vector<std::byte> expected = memory.ReadBytes(linear.out);

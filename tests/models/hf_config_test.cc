@@ -204,9 +204,10 @@ TEST(HfConfig, RefusesOtherQuantizationByField) {
     return config;
   };
   refuse("fp8", {"quantization_config", "got \"fp8\"", "allowed an object"});
-  refuse(changed("quant_method", "fp8"), {"quantization_config.quant_method", "got \"fp8\""});
-  refuse(changed("config_groups", {{"group_0", {{"weights", nullptr}}}}),
-         {"quantization_config.config_groups", "weights must not be quantised"});
+  refuse(changed("quant_method", "awq"),
+         {"quantization_config.quant_method", "got \"awq\"", "'compressed-tensors' or 'fp8'"});
+  refuse(changed("sparsity_config", {{"format", "sparse"}}),
+         {"quantization_config.sparsity_config"});
   refuse(changed("surprise", 1), {"quantization_config.surprise", "got 1"});
   refuse(changed("kv_cache_scheme", "fp8"), {"kv_cache_scheme", "allowed an object, or null"});
   refuse(scheme("num_bits", 4), {"kv_cache_scheme.num_bits", "got 4"});
@@ -215,6 +216,103 @@ TEST(HfConfig, RefusesOtherQuantizationByField) {
   refuse(scheme("dynamic", true), {"kv_cache_scheme.dynamic", "got true"});
   refuse(scheme("strategy", "channel"), {"kv_cache_scheme.strategy", "'tensor' or 'attn_head'"});
   refuse(scheme("surprise", 1), {"kv_cache_scheme.surprise", "got 1"});
+}
+
+// As llm-compressor writes FP8 weights.
+Json CompressedWeights(const char* strategy, bool dynamic_inputs) {
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "float-quantized"},
+          {"ignore", {"lm_head"}},
+          {"quantization_status", "compressed"},
+          {"kv_cache_scheme", nullptr},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}},
+              {"output_activations", nullptr},
+              {"weights",
+               {{"num_bits", 8},
+                {"type", "float"},
+                {"symmetric", true},
+                {"dynamic", false},
+                {"strategy", strategy},
+                {"group_size", nullptr},
+                {"block_structure", nullptr},
+                {"observer", "minmax"}}},
+              {"input_activations",
+               {{"num_bits", 8},
+                {"type", "float"},
+                {"symmetric", true},
+                {"dynamic", dynamic_inputs},
+                {"strategy", dynamic_inputs ? "token" : "tensor"}}}}}}}};
+}
+
+std::optional<WeightQuantization> WeightsWith(const Json& quantization) {
+  const auto spec = ParseHfConfig(With(kLlama, {{"quantization_config", quantization}}));
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec->weight_quantization;
+}
+
+TEST(HfConfig, ReadsHowWeightsAreQuantised) {
+  EXPECT_EQ(WeightsWith(nullptr), std::nullopt);
+  EXPECT_EQ(WeightsWith(KvCacheQuantization()), std::nullopt);
+  EXPECT_EQ(WeightsWith(CompressedWeights("tensor", false)),
+            (WeightQuantization{ScaleGranularity::kTensor, "weight_scale", true}));
+  EXPECT_EQ(WeightsWith(CompressedWeights("channel", true)),
+            (WeightQuantization{ScaleGranularity::kChannel, "weight_scale", false}));
+  Json blocks = CompressedWeights("block", true);
+  blocks["config_groups"]["group_0"]["weights"]["block_structure"] = {128, 128};
+  EXPECT_EQ(WeightsWith(blocks),
+            (WeightQuantization{ScaleGranularity::kBlock, "weight_scale", false}));
+  EXPECT_EQ(WeightsWith({{"quant_method", "fp8"},
+                         {"fmt", "e4m3"},
+                         {"activation_scheme", "dynamic"},
+                         {"modules_to_not_convert", {"lm_head"}},
+                         {"weight_block_size", {128, 128}}}),
+            (WeightQuantization{ScaleGranularity::kBlock, "weight_scale_inv", false}));
+  EXPECT_EQ(WeightsWith({{"quant_method", "fp8"}, {"activation_scheme", "static"}}),
+            (WeightQuantization{ScaleGranularity::kTensor, "weight_scale", true}));
+}
+
+TEST(HfConfig, RefusesWeightsThatNothingReadsByField) {
+  const auto refuse = [](const Json& config, std::initializer_list<const char*> parts) {
+    ExpectInvalid(StatusWith({{"quantization_config", config}}), parts);
+  };
+  const auto group = [](const char* field, const Json& value) {
+    Json config = CompressedWeights("channel", true);
+    config["config_groups"]["group_0"][field] = value;
+    return config;
+  };
+  const auto weights = [](const char* field, const Json& value) {
+    Json config = CompressedWeights("channel", true);
+    config["config_groups"]["group_0"]["weights"][field] = value;
+    return config;
+  };
+  refuse(weights("num_bits", 4), {"config_groups.group_0.weights.num_bits", "got 4"});
+  refuse(weights("type", "int"), {"group_0.weights.type", "'float'"});
+  refuse(weights("strategy", "group"), {"group_0.weights.strategy", "'channel' or 'block'"});
+  refuse(weights("strategy", "block"), {"group_0.weights.block_structure", "[128, 128]"});
+  refuse(weights("dynamic", true), {"group_0.weights.dynamic", "got true"});
+  refuse(weights("surprise", 1), {"group_0.weights.surprise", "got 1"});
+  refuse(group("weights", nullptr), {"group_0.weights", "allowed an object"});
+  refuse(group("targets", {"re:.*q_proj"}), {"group_0.targets", "['Linear']"});
+  refuse(group("output_activations", {{"num_bits", 8}}), {"group_0.output_activations", "null"});
+  refuse(group("input_activations", {{"num_bits", 4}}), {"input_activations.num_bits", "got 4"});
+  refuse(group("surprise", 1), {"group_0.surprise"});
+  Json config = CompressedWeights("channel", true);
+  config["ignore"] = {"lm_head", "model.layers.0.mlp.down_proj"};
+  refuse(config, {"quantization_config.ignore", "nothing but 'lm_head'"});
+  config = CompressedWeights("channel", true);
+  config["format"] = "pack-quantized";
+  refuse(config, {"quantization_config.format", "'float-quantized'"});
+  config = CompressedWeights("channel", true);
+  config["config_groups"]["group_1"] = config["config_groups"]["group_0"];
+  refuse(config, {"quantization_config.config_groups", "one group"});
+  refuse({{"quant_method", "fp8"}, {"fmt", "e5m2"}}, {"quantization_config.fmt", "'e4m3'"});
+  refuse({{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}},
+         {"quantization_config.weight_block_size", "[128, 128]"});
+  refuse({{"quant_method", "fp8"}, {"activation_scheme", "none"}},
+         {"quantization_config.activation_scheme"});
+  refuse({{"quant_method", "fp8"}, {"surprise", 1}}, {"quantization_config.surprise"});
 }
 
 TEST(HfConfig, RefusesAnUnknownFieldByName) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/config/hf_config.h"
+#include "models/config/json_input.h"
 #include "models/decoder.h"
 #include "tests/models/model_files.h"
 
@@ -17,10 +18,10 @@ struct Published {
   const char* name;
   int64_t num_parameters;
   const char* config;
+  const char* quantization = "null";  // quantization_config
 };
 
-constexpr Published kPublished[] = {
-    {"llama-3.1-8b", 8'030'261'248, R"({
+constexpr char kLlama31With8B[] = R"({
       "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "bos_token_id": 128000, "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096,
       "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 131072,
@@ -29,7 +30,19 @@ constexpr Published kPublished[] = {
       "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                        "original_max_position_embeddings": 8192, "rope_type": "llama3"},
       "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
-      "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128256})"},
+      "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128256})";
+constexpr char kQwen3With8B[] = R"({
+      "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+      "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
+      "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
+      "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+      "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
+constexpr Published kPublished[] = {
+    {"llama-3.1-8b", 8'030'261'248, kLlama31With8B},
     {"llama-3.2-1b", 1'235'814'400, R"({
       "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu",
@@ -67,15 +80,18 @@ constexpr Published kPublished[] = {
       "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
       "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": true,
       "use_mrope": false, "use_sliding_window": false, "vocab_size": 152064})"},
-    {"qwen3-8b", 8'190'735'360, R"({
-      "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
-      "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
-      "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
-      "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
-      "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
-      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
-      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
-      "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})"},
+    {"qwen3-8b", 8'190'735'360, kQwen3With8B},
+    {"llama-3.1-8b-fp8", 8'030'261'248, kLlama31With8B, R"({
+      "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+      "quantization_status": "compressed", "kv_cache_scheme": null,
+      "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": null,
+        "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "dynamic": false,
+                    "symmetric": true},
+        "input_activations": {"num_bits": 8, "type": "float", "strategy": "token",
+                              "dynamic": true, "symmetric": true}}}})"},
+    {"qwen3-8b-fp8", 8'190'735'360, kQwen3With8B, R"({
+      "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+      "weight_block_size": [128, 128]})"},
 };
 
 TEST(ModelPresets, HaveThePublishedNumbersOfParameters) {
@@ -89,7 +105,9 @@ TEST(ModelPresets, HaveThePublishedNumbersOfParameters) {
 TEST(ModelPresets, EqualTheirPublishedConfigs) {
   for (const Published& published : kPublished) {
     const auto preset = PresetSpec(published.name);
-    const auto config = ParseHfConfig(published.config);
+    Json json = Json::parse(published.config);
+    json["quantization_config"] = Json::parse(published.quantization);
+    const auto config = ParseHfConfig(json.dump());
     ASSERT_TRUE(preset.ok()) << preset.status();
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(preset->name, published.name);
@@ -112,6 +130,7 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->attention_multiplier, config->attention_multiplier);
     EXPECT_EQ(preset->eos_token_ids, config->eos_token_ids);
     EXPECT_EQ(preset->checkpoint_dtype, config->checkpoint_dtype);
+    EXPECT_EQ(preset->weight_quantization, config->weight_quantization);
     EXPECT_EQ(preset->rope, config->rope);
     EXPECT_EQ(RopeInverseFrequencies(*preset), RopeInverseFrequencies(*config));
   }
@@ -129,7 +148,7 @@ TEST(ModelPresets, EveryNameGivesAValidSpec) {
 TEST(ModelPresets, AnUnknownNameListsTheKnownOnes) {
   ExpectError(PresetSpec("llama-9").status(), absl::StatusCode::kNotFound,
               {"'llama-9'", "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b", "mistral-7b-v0.1",
-               "qwen2.5-7b", "qwen3-8b"});
+               "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b-fp8", "qwen3-8b-fp8"});
 }
 
 }  // namespace

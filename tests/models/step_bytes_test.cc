@@ -88,13 +88,23 @@ TEST(StepBytes, ReadInEveryLayerNoMoreThanItSees) {
   EXPECT_EQ(kv_read(3), 3u * (3 + 3) * 8);
 }
 
+// Of the linear layers of blocks.
+int64_t QuantizedElements(const ModelSpec& spec) {
+  if (!spec.weight_quantization) return 0;
+  return spec.num_layers * spec.hidden_size *
+         (spec.qkv_size() + spec.q_size() + 3 * spec.intermediate_size);
+}
+
 TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
   for (const std::string_view name : PresetNames()) {
     SCOPED_TRACE(name);
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, PresetSpec(name));
     int64_t parameters = NumParameters(spec);
     if (!spec.tie_word_embeddings) parameters -= spec.vocab_size * spec.hidden_size;
-    EXPECT_EQ(Bytes(spec, kBf16, 0, 5).weights, static_cast<uint64_t>(parameters) * 2);
+    // Of 8 bits, and an f32 scale for 128 of them.
+    const int64_t quantized = QuantizedElements(spec);
+    EXPECT_EQ(Bytes(spec, kBf16, 0, 5).weights,
+              static_cast<uint64_t>((parameters - quantized) * 2 + quantized + quantized / 32));
   }
 }
 

@@ -46,14 +46,13 @@ TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
   size_t offset = 0;
   for (const auto& source : sources) {
     uploads.push_back({runtime::DType::kBf16, std::as_bytes(std::span(source)),
-                       buffer->as<std::byte>() + offset * sizeof(float)});
+                       buffer->as<std::byte>() + offset * sizeof(float), runtime::DType::kF32});
     offset += source.size();
   }
   std::vector<std::pair<size_t, size_t>> reports;
-  const absl::Status status =
-      UploadWeights(**device, uploads, {}, runtime::DType::kF32,
-                    [&](size_t done, size_t all) { reports.emplace_back(done, all); },
-                    {.max_threads = 3, .stage_bytes = 400});
+  const absl::Status status = UploadWeights(
+      **device, uploads, {}, [&](size_t done, size_t all) { reports.emplace_back(done, all); },
+      {.max_threads = 3, .stage_bytes = 400});
   ASSERT_TRUE(status.ok()) << status;
 
   std::vector<float> got(total);
@@ -82,7 +81,7 @@ TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
   auto buffer = runtime::DeviceBuffer::Create(**device, source.size() * sizeof(float));
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
-                               buffer->as<std::byte>()};
+                               buffer->as<std::byte>(), runtime::DType::kF32};
   std::mutex mutex;
   std::vector<int> released(std::as_bytes(std::span(source)).size(), 0);
   const auto release = [&](std::span<const std::byte> bytes) {
@@ -90,7 +89,7 @@ TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
     const auto* begin = reinterpret_cast<const std::byte*>(source.data());
     for (const std::byte& byte : bytes) ++released.at(static_cast<size_t>(&byte - begin));
   };
-  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {}, runtime::DType::kF32, {},
+  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {}, {},
                             {.max_threads = 3, .stage_bytes = 400, .release = release})
                   .ok());
   EXPECT_EQ(released, std::vector<int>(released.size(), 1));
@@ -131,7 +130,8 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
           {0, static_cast<int64_t>(shapes[i].columns)},
           shapes[i].pairs ? kernels::WeightLayout::kPackedPairs : kernels::WeightLayout::kPacked,
           {},
-          buffers[i].as<std::byte>()};
+          buffers[i].as<std::byte>(),
+          runtime::DType::kBf16};
       auto left = std::as_bytes(std::span(sources[i]));
       for (const size_t rows : shapes[i].rows) {
         const size_t bytes = rows * shapes[i].columns * 2;
@@ -143,7 +143,7 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
     }
     std::mutex mutex;
     const absl::Status status =
-        UploadWeights(**device, {}, uploads, runtime::DType::kBf16, {},
+        UploadWeights(**device, {}, uploads, {},
                       {.max_threads = 3, .stage_bytes = stage_bytes, .release = [&](auto source) {
                          std::lock_guard lock(mutex);
                          released += source.size();
@@ -163,7 +163,7 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
 TEST(WeightUpload, NothingToUploadIsFine) {
   auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
   ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_TRUE(UploadWeights(**device, {}, {}, runtime::DType::kF32, {}).ok());
+  EXPECT_TRUE(UploadWeights(**device, {}, {}, {}).ok());
 }
 
 // A device whose streams refuse the n-th copy.
@@ -246,10 +246,9 @@ TEST(WeightUpload, AFailedCopyEndsTheUploadWithItsError) {
   auto buffer = runtime::DeviceBuffer::Create(device, source.size() * sizeof(uint16_t));
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
-                               buffer->as<std::byte>()};
+                               buffer->as<std::byte>(), runtime::DType::kBf16};
   size_t done = 0;
-  ExpectError(UploadWeights(device, {&upload, 1}, {}, runtime::DType::kBf16,
-                            [&](size_t bytes, size_t) { done = bytes; },
+  ExpectError(UploadWeights(device, {&upload, 1}, {}, [&](size_t bytes, size_t) { done = bytes; },
                             {.max_threads = 2, .stage_bytes = 64}),
               absl::StatusCode::kInternal, {"copy refused"});
   EXPECT_LE(done, 5u * 64);

@@ -42,6 +42,10 @@ class Random {
 };
 
 void AppendElement(std::string& out, DType dtype, float value) {
+  if (dtype == DType::kE4m3) {
+    out.push_back(static_cast<char>(runtime::FloatToE4m3(value)));
+    return;
+  }
   if (dtype == DType::kF32) {
     out.append(reinterpret_cast<const char*>(&value), sizeof(value));
     return;
@@ -61,6 +65,19 @@ class SafetensorsWriter {
   void AddMatrix(std::string_view name, int64_t out, int64_t in) {
     Add(name, {out, in}, 0.0f, std::sqrt(3.0f / static_cast<float>(in)));
   }
+  // The same in E4M3, and a scale for each output behind it.
+  void AddFp8Matrix(std::string_view name, int64_t out, int64_t in) {
+    const float amplitude = std::sqrt(3.0f / static_cast<float>(in));
+    const size_t elements = data_.size();
+    for (int64_t i = 0; i < out * in; ++i)
+      AppendElement(data_, DType::kE4m3, 400.0f * random_.Next());
+    AddEntry(name, DType::kE4m3, {out, in}, elements);
+    const size_t scales = data_.size();
+    // Of several sizes: a wrong one would show.
+    for (int64_t i = 0; i < out; ++i)
+      AppendElement(data_, DType::kF32, amplitude / 400.0f * (1.0f + 0.5f * random_.Next()));
+    AddEntry(std::string(name) + "_scale", DType::kF32, {out, 1}, scales);
+  }
   void AddEmbedding(std::string_view name, int64_t vocab, int64_t hidden) {
     Add(name, {vocab, hidden}, 0.0f, std::sqrt(3.0f));
   }
@@ -73,7 +90,7 @@ class SafetensorsWriter {
     for (const float scale : scales) AppendElement(data_, dtype_, scale);
     std::vector<int64_t> shape;
     if (scales.size() > 1) shape.push_back(static_cast<int64_t>(scales.size()));
-    AddEntry(name, shape, begin);
+    AddEntry(name, dtype_, shape, begin);
   }
 
   // u64 header length, JSON header padded with spaces to a multiple of 8, data.
@@ -95,13 +112,17 @@ class SafetensorsWriter {
     for (int64_t i = 0; i < count; ++i) {
       AppendElement(data_, dtype_, mean + amplitude * random_.Next());
     }
-    AddEntry(name, shape, begin);
+    AddEntry(name, dtype_, shape, begin);
   }
   // Of what was appended from `begin` on.
-  void AddEntry(std::string_view name, const std::vector<int64_t>& shape, size_t begin) {
-    const char* dtype = dtype_ == DType::kF32 ? "F32" : dtype_ == DType::kBf16 ? "BF16" : "F16";
+  void AddEntry(std::string_view name, DType dtype, const std::vector<int64_t>& shape,
+                size_t begin) {
+    const char* dtype_name = dtype == DType::kF32    ? "F32"
+                             : dtype == DType::kBf16 ? "BF16"
+                             : dtype == DType::kF16  ? "F16"
+                                                     : "F8_E4M3";
     absl::StrAppend(&header_, header_.empty() ? "" : ",", "\"",
-                    absl::string_view(name.data(), name.size()), "\":{\"dtype\":\"", dtype,
+                    absl::string_view(name.data(), name.size()), "\":{\"dtype\":\"", dtype_name,
                     "\",\"shape\":[", absl::StrJoin(shape, ","), "],\"data_offsets\":[", begin, ",",
                     data_.size(), "]}");
   }
@@ -187,12 +208,24 @@ std::string ConfigJson(const TinyModelOptions& o) {
     absl::StrAppend(&json, ",\"embedding_multiplier\":3.0,\"attention_multiplier\":0.25",
                     ",\"residual_multiplier\":0.75,\"logits_scaling\":2.0");
   }
+  if (o.fp8_weights)
+    absl::StrAppend(
+        &json, ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",",
+        "\"format\":\"float-quantized\",\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{",
+        "\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":8,\"type\":\"float\",\"symmetric\":"
+        "true,",
+        "\"dynamic\":false,\"strategy\":\"channel\"},\"input_activations\":{\"num_bits\":8,",
+        "\"type\":\"float\",\"dynamic\":true,\"strategy\":\"token\"}}}}");
   return absl::StrCat(json, "}\n");
 }
 
-void AddLinear(SafetensorsWriter& writer, const std::string& name, int64_t out, int64_t in,
-               bool bias) {
-  writer.AddMatrix(name + ".weight", out, in);
+void AddLinear(SafetensorsWriter& writer, const TinyModelOptions& o, const std::string& name,
+               int64_t out, int64_t in, bool bias) {
+  if (o.fp8_weights) {
+    writer.AddFp8Matrix(name + ".weight", out, in);
+  } else {
+    writer.AddMatrix(name + ".weight", out, in);
+  }
   if (bias) writer.AddBias(name + ".bias", out);
 }
 
@@ -206,20 +239,20 @@ std::string Weights(const TinyModelOptions& o) {
   for (int64_t i = 0; i < o.num_layers; ++i) {
     const std::string layer = absl::StrCat("model.layers.", i, ".");
     writer.AddNorm(layer + "input_layernorm.weight", o.hidden_size);
-    AddLinear(writer, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
-    AddLinear(writer, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
-    AddLinear(writer, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, o, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, o, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, o, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
     if (architecture.qk_norm) {
       writer.AddNorm(layer + "self_attn.q_norm.weight", o.head_dim);
       writer.AddNorm(layer + "self_attn.k_norm.weight", o.head_dim);
     }
-    AddLinear(writer, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
+    AddLinear(writer, o, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
     writer.AddScales(layer + "self_attn.k_scale", o.k_scales);
     writer.AddScales(layer + "self_attn.v_proj.v_scale", o.v_scales);
     writer.AddNorm(layer + "post_attention_layernorm.weight", o.hidden_size);
-    AddLinear(writer, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
-    AddLinear(writer, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
-    AddLinear(writer, layer + "mlp.down_proj", o.hidden_size, o.intermediate_size, o.mlp_bias);
+    AddLinear(writer, o, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+    AddLinear(writer, o, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+    AddLinear(writer, o, layer + "mlp.down_proj", o.hidden_size, o.intermediate_size, o.mlp_bias);
   }
   writer.AddNorm("model.norm.weight", o.hidden_size);
   if (!o.tie_word_embeddings) writer.AddMatrix("lm_head.weight", o.vocab_size, o.hidden_size);

@@ -31,6 +31,8 @@ struct TinyModelOptions {
   bool mlp_bias = false;
   std::vector<uint32_t> eos_token_ids = {2};
   runtime::DType dtype = runtime::DType::kF32;
+  // Linear layers of blocks are E4M3, with a scale for each output, as compressed-tensors has them.
+  bool fp8_weights = false;
   uint64_t seed = 1;           // the same options give the same bytes on every machine
   int64_t sliding_window = 0;  // 0: none. Not for llama and granite
   // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.

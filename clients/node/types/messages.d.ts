@@ -196,6 +196,7 @@ export interface Model {
   numParameters: number;
   tokenEncoding: TokenEncoding;
   kvDtype: string;
+  weightDtype: string;
 }
 
 export type TokenEncoding =

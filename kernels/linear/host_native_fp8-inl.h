@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of the host's native linear with weights of 8 bits: as host_native_tile-inl.h, behind
+// which it is compiled, in a namespace that has Fp8Products<T>, too: LoadX and LoadW of kStep
+// elements, and Add of their products to a vector of sums.
+//
+// An output's sums are those of a scale, and those of all: the first are walked in ascending K, and
+// their products with the scale are added in that order.
+
+// sums += the products of elements [0, n), n <= kScaleInputs.
+template <int kRows, int kFeatures, typename T>
+HWY_INLINE void AddGroup(const T* const* x, const E4m3* const* w, ptrdiff_t k, int n,
+                         Sums<kRows, kFeatures>& sums) {
+  using P = Fp8Products<T>;
+  constexpr int kStep = P::kStep;
+  for (int i = 0; i < n; i += kStep) {
+    T x_tail[kRows][kStep] = {};
+    E4m3 w_tail[kFeatures][kStep] = {};
+    const T* xs[kRows];
+    const E4m3* ws[kFeatures];
+    const bool whole = i + kStep <= n;
+    const auto left = static_cast<size_t>(n - i);
+    for (int r = 0; r < kRows; ++r) {
+      xs[r] = x[r] + k + i;
+      if (!whole) {
+        std::memcpy(x_tail[r], xs[r], left * sizeof(T));
+        xs[r] = x_tail[r];
+      }
+    }
+    for (int f = 0; f < kFeatures; ++f) {
+      ws[f] = w[f] + k + i;
+      if (!whole) {
+        std::memcpy(w_tail[f], ws[f], left);
+        ws[f] = w_tail[f];
+      }
+    }
+    decltype(P::LoadW(ws[0])) weights[kFeatures];
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) weights[f] = P::LoadW(ws[f]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const auto activation = P::LoadX(xs[r]);
+#pragma GCC unroll 8
+      for (int f = 0; f < kFeatures; ++f) sums[r][f] = P::Add(activation, weights[f], sums[r][f]);
+    }
+  }
+}
+
+// As ComputeBlock.
+template <typename T, int kRows, int kFeatures>
+HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature) {
+  const int k = a.in_features;
+  const int64_t groups = PackedLayout{a.out_features, k}.ScaleGroups();
+  const T* x[kRows];
+  const E4m3* w[kFeatures];
+  const float* scales[kFeatures];
+  for (int r = 0; r < kRows; ++r)
+    x[r] = static_cast<const T*>(a.x) + std::min<int64_t>(row + r, row_end - 1) * k;
+  for (int f = 0; f < kFeatures; ++f) {
+    const int64_t output = std::min(feature + f, a.out_features - 1);
+    w[f] = static_cast<const E4m3*>(a.weight) + output * k;
+    scales[f] = a.scales + output * groups;
+  }
+  Sums<kRows, kFeatures> all;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) all[r][f] = hn::Zero(D());
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    Sums<kRows, kFeatures> sums;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int f = 0; f < kFeatures; ++f) sums[r][f] = hn::Zero(D());
+    }
+    const int first = static_cast<int>(g) * kScaleInputs;
+    AddGroup<kRows, kFeatures>(x, w, first, std::min(kScaleInputs, k - first), sums);
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) {
+      const V scale = hn::Set(D(), scales[f][g]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) all[r][f] = hn::MulAdd(sums[r][f], scale, all[r][f]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) {
+      if (row + r < row_end && feature + f < a.out_features)
+        StoreOutput<T>(a, row + r, feature + f, hn::GetLane(hn::SumOfLanes(D(), all[r][f])));
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeFp8Tile(const runtime::HostBlockContext& context, const void* args) {
+  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
+  const int64_t num_rows = *a.num_rows;
+  const int begin = static_cast<int>(context.block_x) * kNativeTileFeatures;
+  const int end = std::min(begin + kNativeTileFeatures, a.out_features);
+  if (num_rows == 1) {
+    for (int f = begin; f < end; f += kOneRowFeatures)
+      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f);
+    return;
+  }
+  const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
+  const int64_t step = std::max<int64_t>(fit / kFp8BlockRows, 1) * kFp8BlockRows;
+  for (int64_t first = 0; first < num_rows; first += step) {
+    const int64_t last = std::min(first + step, num_rows);
+    for (int f = begin; f < end; f += kFp8BlockFeatures)
+      for (int64_t row = first; row < last; row += kFp8BlockRows)
+        ComputeFp8Block<T, kFp8BlockRows, kFp8BlockFeatures>(a, row, last, f);
+  }
+}

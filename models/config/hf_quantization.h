@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads from a config.json how a checkpoint stores its weights and wants its KV cache stored:
+// quantization_config, in the formats of compressed-tensors and of fp8. Part of hf_config.cc's
+// implementation.
+#ifndef REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
+#define REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
+
+#include "absl/status/status.h"
+#include "models/config/json_input.h"
+#include "models/config/model_spec.h"
+
+namespace reprise::models {
+
+// Sets ModelSpec::weight_quantization and kv_cache_dtype, unset where nothing is said. fields: of
+// the whole config. Errors: InvalidArgument with field, got, allowed.
+absl::Status ReadQuantization(const JsonFields& fields, ModelSpec& spec);
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
