@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
@@ -16,6 +20,10 @@ from transformers import (
     MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -40,6 +48,8 @@ class Fixture:
     transformers4_dialect: bool = False
     # Fields that published transformers 4 configs have and transformers 5 saves otherwise.
     transformers4_fields: dict = field(default_factory=dict)
+    # How the linear layers of blocks are stored (fixture_quantization.py); None: in dtype.
+    quantization: str | None = None
 
 
 def config_of(config_class, vocab, hidden, intermediate, heads, **fields):
@@ -293,6 +303,165 @@ def ministral_tiny():
     return Fixture("ministral-tiny", what, config, MinistralForCausalLM, torch.bfloat16)
 
 
+def gemma2_tiny():
+    config = config_of(
+        Gemma2Config,
+        vocab=79,
+        hidden=40,
+        intermediate=48,
+        heads=(4, 2),
+        head_dim=24,
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(10000.0),
+        query_pre_attn_scalar=20,
+        sliding_window=21,
+        attn_logit_softcapping=4.0,
+        final_logit_softcapping=3.0,
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Gemma 2: norms before and after attention and MLP, their weights around 0, GELU, scaled "
+        "embedding, caps on the logits of attention and of the model, a first layer that slides by "
+        "21 tokens and a second that does not: GQA 4/2, head_dim 24 that is not hidden_size / "
+        f"heads, attention scale of neither, tied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "gemma2-tiny",
+        what,
+        config,
+        Gemma2ForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        transformers4_fields={"hidden_act": "gelu_pytorch_tanh"},
+    )
+
+
+def gemma3_tiny():
+    config = config_of(
+        Gemma3TextConfig,
+        vocab=71,
+        hidden=36,
+        intermediate=40,
+        heads=(4, 1),
+        head_dim=16,
+        rms_norm_eps=1e-6,
+        rope_parameters={
+            "sliding_attention": plain_rope(10000.0),
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+        },
+        layer_types=["sliding_attention", "full_attention"],
+        query_pre_attn_scalar=12,
+        sliding_window=19,
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Gemma 3, text: Gemma 2 without caps, with RMSNorm over every head of q and k, and a rope "
+        "of its own for each kind of layer, linear scaling in the one that does not slide: MQA "
+        f"4/1, window of 19 tokens, tied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "gemma3-tiny",
+        what,
+        config,
+        Gemma3ForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        transformers4_fields={"sliding_window_pattern": 2},
+    )
+
+
+def phi3_tiny():
+    config = config_of(
+        Phi3Config,
+        vocab=77,
+        hidden=48,
+        intermediate=56,
+        heads=(4, 2),
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(10000.0),
+        sliding_window=23,
+        pad_token_id=0,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Phi-3: q, k and v in one tensor, gate and up in another, a sliding window of 23 tokens in "
+        f"every layer: GQA 4/2, head_dim 12, untied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "phi3-tiny", what, config, Phi3ForCausalLM, torch.bfloat16, transformers4_dialect=True
+    )
+
+
+def olmo2_tiny():
+    config = config_of(
+        Olmo2Config,
+        vocab=73,
+        hidden=48,
+        intermediate=40,
+        heads=(4, 2),
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(500000.0),
+        tie_word_embeddings=False,
+    )
+    what = (
+        "OLMo 2: norms of attention and MLP after them, before they are added, and RMSNorm over q "
+        f"and k as a whole: GQA 4/2, head_dim 12, untied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "olmo2-tiny", what, config, Olmo2ForCausalLM, torch.bfloat16, transformers4_dialect=True
+    )
+
+
+def fp8_llama(name, quantization, what, hidden=64, intermediate=72):
+    config = config_of(
+        LlamaConfig,
+        vocab=59,
+        hidden=hidden,
+        intermediate=intermediate,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(10000.0),
+        tie_word_embeddings=True,
+    )
+    return Fixture(
+        name,
+        f"Llama whose linear layers are E4M3, {what}: GQA 4/2, tied, the rest bf16",
+        config,
+        LlamaForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        quantization=quantization,
+    )
+
+
+def fp8_tensor_tiny():
+    return fp8_llama(
+        "fp8-tensor-tiny",
+        "tensor",
+        "one scale for each weight, static scales of activations, as compressed-tensors names them",
+    )
+
+
+def fp8_channel_tiny():
+    return fp8_llama(
+        "fp8-channel-tiny",
+        "channel",
+        "one scale for each output, dynamic scales of activations, as compressed-tensors names them",
+    )
+
+
+def fp8_block_tiny():
+    return fp8_llama(
+        "fp8-block-tiny",
+        "block",
+        "one scale for each 128 x 128 block, the last of either way smaller, as quant_method fp8 "
+        "names them",
+        hidden=160,
+        intermediate=144,
+    )
+
+
 # In the order of their seeds: a new one goes to the end.
 FIXTURES = [
     llama_tiny,
@@ -304,4 +473,11 @@ FIXTURES = [
     linear_rope_tiny,
     yarn_rope_tiny,
     ministral_tiny,
+    gemma2_tiny,
+    gemma3_tiny,
+    phi3_tiny,
+    olmo2_tiny,
+    fp8_tensor_tiny,
+    fp8_channel_tiny,
+    fp8_block_tiny,
 ]

@@ -29,8 +29,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fixture_models import FIXTURES
+from fixture_quantization import dequantized, quantize
 
-MAX_TOTAL_BYTES = 1_000_000
+MAX_TOTAL_BYTES = 2_000_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
@@ -72,6 +73,8 @@ def randomise(model, generator):
             continue
         if "embed_tokens" in name:
             std = 0.25 if model.config.tie_word_embeddings else 0.5
+            if model.config.model_type.startswith("gemma"):
+                std = 0.06  # multiplied by the root of hidden_size; more would repeat the last token
         elif "lm_head" in name:
             std = 2.0 / shape[1] ** 0.5
         else:
@@ -83,9 +86,12 @@ def vector_range(name, model_type):
     """(around, reach): the values of a norm or bias lie in around +- reach, uniformly."""
     if name.endswith("bias"):
         return (0.0, 0.6) if model_type == "qwen2" else (0.0, 0.1)
+    gemma = model_type.startswith("gemma")  # whose norms multiply by 1 + weight
+    if gemma and name == "model.norm.weight":
+        return (3.0, 0.2)  # the tied embedding's values are small
     if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
-        return (1.5, 0.4)  # a normed q and k alone would make attention nearly even
-    return (1.0, 0.2)
+        return (0.5 if gemma else 1.5, 0.4)  # a normed q and k alone would attend nearly evenly
+    return (0.0 if gemma else 1.0, 0.2)
 
 
 def save_checkpoint(fixture, generator, directory):
@@ -111,6 +117,8 @@ def save_checkpoint(fixture, generator, directory):
         write_json(
             directory / "config.json", to_transformers4(config) | fixture.transformers4_fields
         )
+    if fixture.quantization:
+        quantize(directory, fixture.quantization, sorted(directory.glob("config*.json")))
 
 
 def to_transformers4(config):
@@ -122,6 +130,9 @@ def to_transformers4(config):
         if not (key.endswith("_token_id") and value is None) and key != "layer_types"
     }
     rope = dict(config.pop("rope_parameters"))
+    if "full_attention" in rope:  # gemma3_text
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     config["torch_dtype"] = config.pop("dtype")
@@ -161,8 +172,18 @@ def shard(directory, count):
 
 def load_in_double(fixture, directory):
     """transformers' own reading of the directory, weights upcast to float64 (exact from every
-    checkpoint dtype).
+    checkpoint dtype). A quantised one is read here, and given to transformers in float64.
     """
+    if fixture.quantization:
+        model = fixture.model_class(fixture.config).to(dtype=torch.float64)
+        values = dequantized(read_tensors(directory / "model.safetensors"), fixture.quantization)
+        missing, unexpected = model.load_state_dict(values, strict=False)
+        if unexpected or missing != ["lm_head.weight"]:
+            raise SystemExit(f"{directory}: tensors missing {missing}, unexpected {unexpected}")
+        model.tie_weights()
+        model.eval()
+        model.set_attn_implementation("eager")
+        return model
     model = fixture.model_class.from_pretrained(
         str(directory), dtype=torch.float32, attn_implementation="eager"
     )

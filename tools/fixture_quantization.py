@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores the linear layers of a fixture in E4M3, with scales as published checkpoints have them.
+
+Weight = element * scale, scale in f32. Reference logits come from these products in double: weights
+are rounded, activations are not.
+"""
+
+import json
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+E4M3_MAX = 448.0
+BLOCK = 128
+
+
+def is_linear_of_a_block(name):
+    return name.startswith("model.layers.") and name.endswith("_proj.weight")
+
+
+def blocks_of(size):
+    return (size + BLOCK - 1) // BLOCK
+
+
+def spread(scale, shape):
+    """A scale of [], [1], [out, 1] or one per block, for every element of a weight."""
+    if scale.numel() == 1:
+        return scale.reshape(1, 1).expand(shape)
+    if scale.shape[1] == 1 and scale.shape[0] == shape[0]:
+        return scale.expand(shape)
+    whole = scale.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    return whole[: shape[0], : shape[1]]
+
+
+def scales_of(weight, kind):
+    largest = weight.float().abs()
+    if kind == "tensor":
+        return (largest.max() / E4M3_MAX).reshape(1)
+    if kind == "channel":
+        return largest.amax(1, keepdim=True) / E4M3_MAX
+    rows, columns = blocks_of(weight.shape[0]), blocks_of(weight.shape[1])
+    padded = torch.zeros(rows * BLOCK, columns * BLOCK)
+    padded[: weight.shape[0], : weight.shape[1]] = largest
+    return padded.reshape(rows, BLOCK, columns, BLOCK).amax((1, 3)) / E4M3_MAX
+
+
+def scale_name(weight_name, kind):
+    return weight_name + ("_scale_inv" if kind == "block" else "_scale")
+
+
+def quantization_config(kind):
+    if kind == "block":
+        return {
+            "activation_scheme": "dynamic",
+            "fmt": "e4m3",
+            "quant_method": "fp8",
+            "weight_block_size": [BLOCK, BLOCK],
+        }
+    dynamic = kind == "channel"
+
+    def scheme(strategy, is_dynamic):
+        return {
+            "actorder": None,
+            "block_structure": None,
+            "dynamic": is_dynamic,
+            "group_size": None,
+            "num_bits": 8,
+            "observer": None if is_dynamic else "minmax",
+            "observer_kwargs": {},
+            "strategy": strategy,
+            "symmetric": True,
+            "type": "float",
+        }
+
+    return {
+        "config_groups": {
+            "group_0": {
+                "input_activations": scheme("token" if dynamic else "tensor", dynamic),
+                "output_activations": None,
+                "targets": ["Linear"],
+                "weights": scheme(kind, False),
+            }
+        },
+        "format": "float-quantized",
+        "global_compression_ratio": None,
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+        "quant_method": "compressed-tensors",
+        "quantization_status": "compressed",
+    }
+
+
+def quantize(directory, kind, configs):
+    """Rewrites model.safetensors, and quantization_config in `configs` (paths of config files)."""
+    path = directory / "model.safetensors"
+    stored = {}
+    with safe_open(str(path), framework="pt") as file:
+        for name in file.keys():
+            tensor = file.get_tensor(name)
+            if not is_linear_of_a_block(name):
+                stored[name] = tensor
+                continue
+            scale = scales_of(tensor, kind)
+            elements = tensor.float() / spread(scale, tensor.shape)
+            stored[name] = elements.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+            stored[scale_name(name, kind)] = scale.contiguous()
+            if kind == "tensor":
+                stored[name.removesuffix("weight") + "input_scale"] = torch.tensor([0.03125])
+    save_file(stored, str(path), metadata={"format": "pt"})
+    for config in configs:
+        fields = json.loads(config.read_text())
+        fields["quantization_config"] = quantization_config(kind)
+        config.write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def dequantized(tensors, kind):
+    """{name: values in double} of the checkpoint's tensors, without scales."""
+    values = {}
+    for name, tensor in tensors.items():
+        if name.endswith("_scale") or name.endswith("_scale_inv"):
+            continue
+        values[name] = tensor.to(torch.float32).double()
+        if is_linear_of_a_block(name):
+            scale = tensors[scale_name(name, kind)].double()
+            values[name] = values[name] * spread(scale, tensor.shape)
+    return values
