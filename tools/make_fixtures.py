@@ -127,7 +127,8 @@ def to_transformers4(config):
     config = {
         key: value
         for key, value in config.items()
-        if not (key.endswith("_token_id") and value is None) and key != "layer_types"
+        if not (key.endswith("_token_id") and value is None)
+        and key not in ("layer_types", "_sliding_window_pattern")
     }
     rope = dict(config.pop("rope_parameters"))
     if "full_attention" in rope:  # gemma3_text
