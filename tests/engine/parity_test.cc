@@ -141,9 +141,13 @@ std::string ParityName(const ::testing::TestParamInfo<ParityParam>& info) {
   return name + "_" + ::testing::PrintToString(std::get<1>(info.param));
 }
 
-constexpr const char* kFixtures[] = {
-    "llama-tiny", "llama3-rope-bias-tiny", "granite-tiny",  "mistral-tiny", "qwen2-tiny",
-    "qwen3-tiny", "linear-rope-tiny",      "yarn-rope-tiny"};
+constexpr const char* kFixtures[] = {"llama-tiny",       "llama3-rope-bias-tiny",
+                                     "granite-tiny",     "mistral-tiny",
+                                     "qwen2-tiny",       "qwen3-tiny",
+                                     "linear-rope-tiny", "yarn-rope-tiny",
+                                     "gemma2-tiny",      "gemma3-tiny",
+                                     "phi3-tiny",        "olmo2-tiny",
+                                     "ministral-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
@@ -157,8 +161,9 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest,
 
 // What stands in for the reference where there is no fixture.
 TEST(DecoderOracle, ComputesTheReferencesLogits) {
-  for (const char* fixture :
-       {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny"}) {
+  for (const char* fixture : {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny",
+                              "qwen3-tiny", "linear-rope-tiny", "gemma2-tiny", "gemma3-tiny",
+                              "phi3-tiny", "olmo2-tiny", "ministral-tiny"}) {
     SCOPED_TRACE(fixture);
     ASSERT_OK_AND_ASSIGN(const auto oracle, testing::DecoderOracle::Open(FixturePath(fixture)));
     LogitsComparison all;
@@ -251,7 +256,8 @@ constexpr KernelTestParam kEmulated[] = {
     {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
 INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
                          ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny",
-                                                              "qwen3-tiny"),
+                                                              "qwen3-tiny", "gemma2-tiny",
+                                                              "gemma3-tiny", "olmo2-tiny"),
                                             ::testing::ValuesIn(kEmulated)),
                          ParityName);
 
