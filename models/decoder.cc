@@ -10,6 +10,7 @@
 #include "models/layers/lm_head_layer.h"
 #include "models/layers/mlp_layer.h"
 #include "models/layers/norm_layer.h"
+#include "models/layers/post_norm_layer.h"
 #include "runtime/check.h"
 #include "runtime/status_macros.h"
 
@@ -44,26 +45,35 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelSpec& spec) 
 void Decoder::AddLayers() {
   layers_.push_back(std::make_unique<EmbeddingLayer>(spec_, kEmbedding));
   const Architecture& architecture = *FindArchitecture(spec_.architecture);
-  bool has_branch = false;
+  bool has_branch = false;  // one that is still to be added
+  bool has_normed = false;  // a norm of the residual stream as it is
   for (int64_t block = 0; block < spec_.num_layers; ++block) {
     for (const LayerEntry& entry : architecture.BlockOf(block)) {
       std::string name = absl::StrCat("model.layers.", block, ".", entry.name);
+      const BranchForm form{.reads_residual = !has_normed,
+                            .fused_tensors = architecture.fused_tensors};
+      const bool is_norm = entry.kind == LayerKind::kNorm;
       switch (entry.kind) {
         case LayerKind::kNorm:
           layers_.push_back(std::make_unique<NormLayer>(spec_, name + ".weight", has_branch));
           break;
+        case LayerKind::kPostNorm:
+          layers_.push_back(std::make_unique<PostNormLayer>(spec_, name + ".weight"));
+          break;
         case LayerKind::kAttention:
-          layers_.push_back(std::make_unique<AttentionLayer>(spec_, std::move(name), block));
+          layers_.push_back(std::make_unique<AttentionLayer>(spec_, std::move(name), block, form));
           break;
         case LayerKind::kMlp:
-          layers_.push_back(std::make_unique<MlpLayer>(spec_, std::move(name)));
+          layers_.push_back(std::make_unique<MlpLayer>(spec_, std::move(name), form));
           break;
       }
-      has_branch |= entry.kind != LayerKind::kNorm;
+      has_branch = !is_norm && entry.kind != LayerKind::kPostNorm;
+      has_normed = is_norm;
     }
   }
   layers_.push_back(std::make_unique<LmHeadLayer>(
-      spec_, LmHeadLayer::Names{.norm = kFinalNorm, .head = kLmHead, .embedding = kEmbedding}));
+      spec_, LmHeadLayer::Names{.norm = kFinalNorm, .head = kLmHead, .embedding = kEmbedding},
+      /*adds_branch=*/has_branch));
 }
 
 WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype,
@@ -81,8 +91,9 @@ void Decoder::DeclareBuffers(const LayerBuffers& buffers) {
   buffers.activations.AddElements(&activations_.residual, hidden, dtype, "residual");
   buffers.activations.AddElements(&activations_.normed, hidden, dtype, "normed");
   buffers.activations.AddElements(&activations_.branch, hidden, dtype, "branch");
-  buffers.scratch.Add(&activations_.rope,
-                      limits.max_step_tokens * static_cast<size_t>(spec_.head_dim), "rope");
+  buffers.scratch.Add(
+      &activations_.rope,
+      limits.max_step_tokens * static_cast<size_t>(spec_.head_dim * spec_.NumRopeTables()), "rope");
   buffers.scratch.Add(&activations_.logits,
                       (static_cast<size_t>(limits.max_rows) + limits.max_prompt_logprobs) *
                           static_cast<size_t>(spec_.vocab_size),

@@ -48,7 +48,8 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
       ->type_name("DIR");
   AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
             "Random weights in a published shape, for measuring: llama-3.1-8b, granite-8b-code, "
-            "llama-3.2-1b, mistral-7b-v0.1, qwen2.5-7b, qwen3-8b, llama-3.1-8b-fp8, qwen3-8b-fp8");
+            "llama-3.2-1b, mistral-7b-v0.1, qwen2.5-7b, qwen3-8b, gemma-2-9b, gemma-3-1b, phi-4, "
+            "olmo-2-7b, llama-3.1-8b-fp8, qwen3-8b-fp8");
   AddOption(app, "--random-seed", &flags->source.random_seed, UnsignedIn(0, kMaxU64), "N", "1",
             "Seed of a preset's weights");
   app->add_option_function<std::string>(

@@ -17,16 +17,30 @@ unsigned BlockThreads(const LoadedKernel& kernel, int32_t hidden, size_t element
   return kept ? kSmall : kernel.threads;
 }
 
+absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const KernelFamily& family,
+                    const RmsNormArgs& args, uint32_t max_rows) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
+  const LoadedKernel& kernel = kernels.Get(family);
+  const unsigned threads = BlockThreads(kernel, args.hidden, runtime::SizeOf(kernels.dtype));
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_rows, .block = threads, .label = kernel.label()}, args);
+}
+
 }  // namespace
 
 absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const RmsNormArgs& args,
                      uint32_t max_rows) {
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "max_rows", max_rows, 1));
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
-  const LoadedKernel& kernel = kernels.Get(kRmsNorm);
-  const unsigned threads = BlockThreads(kernel, args.hidden, runtime::SizeOf(kernels.dtype));
-  return stream.Launch(kernel.kernel,
-                       {.grid_x = max_rows, .block = threads, .label = kernel.label()}, args);
+  return Launch(stream, kernels, kRmsNorm, args, max_rows);
+}
+
+absl::Status RmsNormAdd(runtime::Stream& stream, const KernelSet& kernels, const RmsNormArgs& args,
+                        uint32_t max_rows) {
+  if (args.branch == nullptr || args.residual_out == nullptr)
+    return absl::InvalidArgumentError(
+        absl::StrCat("rms_norm_add: got no ", args.branch == nullptr ? "branch" : "residual_out",
+                     "; allowed: both"));
+  return Launch(stream, kernels, kRmsNormAdd, args, max_rows);
 }
 
 }  // namespace reprise::kernels

@@ -19,6 +19,7 @@ struct RmsNormArgs {
   int32_t hidden = 0;
   float eps = 0.0f;
   float branch_scale = 1.0f;
+  float weight_offset = 0.0f;  // what is added to every weight, in f32
 };
 
 // Packs of 16 bytes of a row that one thread keeps.

@@ -44,12 +44,15 @@ class NormRow {
   REPRISE_FN float Scale(float squares) const {
     return Rsqrt(squares / static_cast<float>(a_.hidden) + a_.eps);
   }
-  REPRISE_FN void Store(int i, const Pack& x, float scale, const Pack& weight) const {
+  REPRISE_FN Pack Normed(const Pack& x, float scale, const Pack& weight) const {
     Pack y;
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j)
-      y.v[j] = FromFloat<T>(ToFloat(x.v[j]) * scale * ToFloat(weight.v[j]));
-    StoreVec(static_cast<T*>(a_.out) + out_ + i * kWidth, y);
+      y.v[j] = FromFloat<T>(ToFloat(x.v[j]) * scale * (a_.weight_offset + ToFloat(weight.v[j])));
+    return y;
+  }
+  REPRISE_FN void Store(int i, const Pack& x, float scale, const Pack& weight) const {
+    StoreVec(static_cast<T*>(a_.out) + out_ + i * kWidth, Normed(x, scale, weight));
   }
 
  private:

@@ -39,13 +39,15 @@ absl::Status RopeAppend(runtime::Stream& stream, const KernelSet& kernels,
     return absl::InvalidArgumentError(
         absl::StrCat("rope_append: got ", args.q_norm == nullptr ? "k_norm" : "q_norm",
                      " alone; allowed: q_norm and k_norm, or neither"));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("rope_append", "rope_tables", args.rope_tables, 1));
   const bool normed = args.q_norm != nullptr;
   const KernelFamily& family = normed ? kRopeAppendNormed : kRopeAppend;
   REPRISE_RETURN_IF_ERROR(
       CheckKvFormat("rope_append", kernels, family, args.kv.dtype, args.scales));
-  const auto heads =
-      static_cast<size_t>(args.num_heads) + static_cast<size_t>(args.kv.num_kv_heads);
-  const size_t shared_bytes = normed ? heads * kHeadNormLanes * sizeof(float) : 0;
+  // Of every head, and of q and k where they are normed whole.
+  const auto sums = static_cast<size_t>(args.num_heads) +
+                    static_cast<size_t>(args.kv.num_kv_heads) + (args.whole_norm != 0 ? 2 : 0);
+  const size_t shared_bytes = normed ? sums * kHeadNormLanes * sizeof(float) : 0;
   const LoadedKernel& kernel = *kernels.Find(family, 0, args.kv.dtype);
   const unsigned threads = BlockThreads(kernel, args, runtime::SizeOf(kernels.dtype), max_tokens);
   return stream.Launch(kernel.kernel,

@@ -30,19 +30,49 @@ REPRISE_FN void HeadSquares(AnyBlock& b, const RopeAppendArgs& a, const T* in, f
   b.Sync();
 }
 
-// 1 / sqrt(mean(x^2) + eps) of a head.
+// Behind the parts of heads those of q and of k, added head by head.
+template <typename AnyBlock>
+REPRISE_FN void WholeSquares(AnyBlock& b, const RopeAppendArgs& a, float* parts) {
+  const int rotated = a.num_heads + a.kv.num_kv_heads;
+  b.For(2 * kHeadNormLanes, [&](int i) {
+    const int lane = i % kHeadNormLanes;
+    const int first = i < kHeadNormLanes ? 0 : a.num_heads;
+    const int last = i < kHeadNormLanes ? a.num_heads : rotated;
+    float squares = 0.0f;
+    for (int head = first; head < last; ++head) squares += parts[head * kHeadNormLanes + lane];
+    parts[rotated * kHeadNormLanes + i] = squares;
+  });
+  b.Sync();
+}
+
+// 1 / sqrt(mean(x^2) + eps) of a head, or of all of its kind.
 REPRISE_FN float HeadScale(const RopeAppendArgs& a, const float* parts, int head) {
-  const auto part = LoadVec<kHeadNormLanes>(parts + head * kHeadNormLanes);
+  int index = head, width = a.kv.head_dim;
+  if (a.whole_norm != 0) {
+    const bool of_q = head < a.num_heads;
+    index = a.num_heads + a.kv.num_kv_heads + (of_q ? 0 : 1);
+    width *= of_q ? a.num_heads : a.kv.num_kv_heads;
+  }
+  const auto part = LoadVec<kHeadNormLanes>(parts + index * kHeadNormLanes);
   float squares = 0.0f;
   REPRISE_UNROLL
   for (int lane = 0; lane < kHeadNormLanes; ++lane) squares += part.v[lane];
-  return Rsqrt(squares / static_cast<float>(a.kv.head_dim) + a.norm_eps);
+  return Rsqrt(squares / static_cast<float>(width) + a.norm_eps);
+}
+
+// The norm's weights for a head.
+template <typename T>
+REPRISE_FN const T* HeadWeight(const RopeAppendArgs& a, int head) {
+  const bool of_q = head < a.num_heads;
+  const T* const w = static_cast<const T*>(of_q ? a.q_norm : a.k_norm);
+  return a.whole_norm != 0 ? w + (of_q ? head : head - a.num_heads) * a.kv.head_dim : w;
 }
 
 template <typename T, int kWidth>
-REPRISE_FN void ScaleBy(float (&x)[kWidth], float scale, const Vec<T, kWidth>& weight) {
+REPRISE_FN void ScaleBy(float (&x)[kWidth], float scale, float offset,
+                        const Vec<T, kWidth>& weight) {
   REPRISE_UNROLL
-  for (int j = 0; j < kWidth; ++j) x[j] *= scale * ToFloat(weight.v[j]);
+  for (int j = 0; j < kWidth; ++j) x[j] *= scale * (offset + ToFloat(weight.v[j]));
 }
 
 // A pack of K or V as 8-bit elements: x / scale, rounded once.
@@ -68,10 +98,13 @@ REPRISE_FN void RopeAppendToken(AnyBlock& b, const RopeAppendArgs& a, int64_t t)
   const T* in = static_cast<const T*>(a.qkv) + t * qkv_size;
   T* q_out = static_cast<T*>(a.q_out) + t * a.num_heads * a.kv.head_dim;
   K* cache = static_cast<K*>(a.kv_cache);
-  const float* rope = a.rope + t * half * 2;
+  const float* rope = a.rope + t * a.rope_tables * half * 2;
   const int64_t block = a.token_block[t], offset = a.token_offset[t];
   float* parts = b.template Shared<float>();
-  if constexpr (kNorm) HeadSquares<T, kWidth>(b, a, in, parts);
+  if constexpr (kNorm) {
+    HeadSquares<T, kWidth>(b, a, in, parts);
+    if (a.whole_norm != 0) WholeSquares(b, a, parts);
+  }
 
   // Two packs of one head per turn, half a head apart: what rope mixes.
   const int rotated = a.num_heads + a.kv.num_kv_heads;
@@ -87,10 +120,10 @@ REPRISE_FN void RopeAppendToken(AnyBlock& b, const RopeAppendArgs& a, int64_t t)
     }
     if (head < rotated) {
       if constexpr (kNorm) {
-        const T* w = static_cast<const T*>(head < a.num_heads ? a.q_norm : a.k_norm) + d;
+        const T* w = HeadWeight<T>(a, head) + d;
         const float scale = HeadScale(a, parts, head);
-        ScaleBy(f0, scale, LoadVec<kWidth>(w));
-        ScaleBy(f1, scale, LoadVec<kWidth>(w + half));
+        ScaleBy(f0, scale, a.norm_offset, LoadVec<kWidth>(w));
+        ScaleBy(f1, scale, a.norm_offset, LoadVec<kWidth>(w + half));
       }
       const Vec<float, 2 * kWidth> cs = LoadVec<2 * kWidth>(rope + 2 * d);
       REPRISE_UNROLL

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of SiLU*up. See silu_mul.h.
+// Arguments of SiLU*up and GELU*up. See silu_mul.h.
 #ifndef REPRISE_KERNELS_SILU_MUL_SILU_MUL_ARGS_H_
 #define REPRISE_KERNELS_SILU_MUL_SILU_MUL_ARGS_H_
 
@@ -12,6 +12,7 @@ struct SiluMulArgs {
   void* out = nullptr;                   // [tokens, intermediate] T
   const uint32_t* num_tokens = nullptr;  // live count
   int32_t intermediate = 0;
+  int32_t gelu = 0;  // whether the gate goes through GELU, in its tanh form, in place of SiLU
 };
 
 // Elements that a thread takes at a time, where a row is a multiple of them.

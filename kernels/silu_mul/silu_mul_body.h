@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of SiLU*up, block style: grid x is the token, grid y the piece of its row.
+// Body of SiLU*up and GELU*up, block style: grid x is the token, grid y the piece of its row.
 #ifndef REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_
 #define REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_
 
@@ -7,6 +7,12 @@
 #include "kernels/silu_mul/silu_mul_args.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// What the gate's sigmoid is taken of.
+REPRISE_FN float GateSlope(const SiluMulArgs& a, float gate) {
+  constexpr float kTwoRoots = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  return a.gelu != 0 ? kTwoRoots * (gate + 0.044715f * gate * gate * gate) : gate;
+}
 
 template <typename T, int kWidth>
 REPRISE_FN void SiluMulPiece(Block& b, const SiluMulArgs& a, int64_t t) {
@@ -24,7 +30,7 @@ REPRISE_FN void SiluMulPiece(Block& b, const SiluMulArgs& a, int64_t t) {
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j) {
       const float x = ToFloat(g.v[j]);
-      y.v[j] = FromFloat<T>(x / (1.0f + Exp(-x)) * ToFloat(u.v[j]));
+      y.v[j] = FromFloat<T>(x / (1.0f + Exp(-GateSlope(a, x))) * ToFloat(u.v[j]));
     }
     StoreVec(out + at, y);
   });

@@ -100,6 +100,8 @@ absl::Status AddRope(const ListedLaunch& launch, const LoadedKernel& kernel, Ste
   const RopeAppendArgs& rope = stage.rope;
   if (kernel.instance->kv != kernel.instance->activation)
     return Refuse(launch, "stores KV of 8 bits; allowed: KV of the compute dtype");
+  if (rope.whole_norm != 0)
+    return Refuse(launch, "norms all heads of q and k together; allowed: each head alone, or none");
   if (rope.q_norm != nullptr && rope.num_heads + rope.kv.num_kv_heads > kStepMaxNormedHeads)
     return Refuse(launch, absl::StrCat("norms ", rope.num_heads + rope.kv.num_kv_heads,
                                        " heads; allowed: at most ", kStepMaxNormedHeads));

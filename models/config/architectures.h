@@ -40,11 +40,25 @@ enum class WindowRule : uint8_t {
   kListed,    // in the layers that layer_types names, in every one where it is absent
   kSwitched,  // only where use_sliding_window says so, in the layers that layer_types names or that
               // max_window_layers leaves
+  kPattern,   // in the layers that layer_types names; where it is absent, in all but every n-th
 };
+
+// What the numbers of attention and MLP are called, and mean, beyond Llama's.
+enum class NumberRule : uint8_t {
+  kLlama,    // the softmax scale is 1 / sqrt(head_dim)
+  kGranite,  // the config has Granite's four multipliers
+  kGemma,  // query_pre_attn_scalar and two soft caps; embeddings times sqrt(hidden_size), norms of
+           // 1 + weight, GELU
+};
+
+// Which RMSNorm q and k go through before rope.
+enum class QkNorm : uint8_t { kNone, kHeads, kWhole };
 
 // ---- layers ----
 
-enum class LayerKind : uint8_t { kNorm, kAttention, kMlp };
+// kNorm adds the branch of the layer before, where there is one, and norms the sum; kPostNorm norms
+// that branch and adds it.
+enum class LayerKind : uint8_t { kNorm, kPostNorm, kAttention, kMlp };
 
 // One layer of a decoder block.
 struct LayerEntry {
@@ -62,18 +76,26 @@ struct Architecture {
   int64_t default_kv_heads = 0;        // 0: as many as query heads
   int64_t default_head_dim = 0;        // 0: hidden_size / num_attention_heads
   int64_t default_sliding_window = 0;  // 0: none
+  int64_t default_window_pattern = 0;  // kPattern: every so many-th layer sees all
+  double default_rms_norm_eps = 1e-6;
+  double default_rope_theta = 10000.0;
+  bool default_tied = false;                                             // tie_word_embeddings
+  double default_attention_softcap = 0.0, default_logits_softcap = 0.0;  // kGemma; 0: none
 
   BiasRule bias = BiasRule::kConfig;
   WindowRule window = WindowRule::kNever;
-  bool qk_norm = false;      // RMSNorm over every head of q and k before rope
-  bool multipliers = false;  // the config has Granite's four
+  NumberRule numbers = NumberRule::kLlama;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool local_rope = false;     // layers that slide have a rope of their own
+  bool fused_tensors = false;  // q, k and v are published as one tensor; gate and up as another
 
   // Kinds of blocks, which come in turns: block i of a decoder is blocks[i % blocks.size()].
   std::span<const Block> blocks;
   Block BlockOf(int64_t block) const { return blocks[static_cast<size_t>(block) % blocks.size()]; }
 };
 
-// Llama, Granite, Mistral, Ministral, Qwen2 and Qwen3. docs/models.md shows the tables to users.
+// Llama, Granite, Mistral, Ministral, Qwen2, Qwen3, Gemma 2 and 3, Phi-3 and OLMo 2. docs/models.md
+// shows the tables to users.
 std::span<const Architecture> KnownArchitectures();
 // Null when there is none of this name.
 const Architecture* FindArchitecture(std::string_view name);

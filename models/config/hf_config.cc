@@ -111,10 +111,12 @@ absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
 
 absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architecture,
                           ModelSpec& spec) {
-  REPRISE_ASSIGN_OR_RETURN(spec.rms_norm_eps, fields.PositiveOr("rms_norm_eps", 1e-6));
+  REPRISE_ASSIGN_OR_RETURN(spec.rms_norm_eps,
+                           fields.PositiveOr("rms_norm_eps", architecture.default_rms_norm_eps));
   REPRISE_ASSIGN_OR_RETURN(spec.tie_word_embeddings,
-                           fields.BooleanOr("tie_word_embeddings", false));
-  spec.qk_norm = architecture.qk_norm;
+                           fields.BooleanOr("tie_word_embeddings", architecture.default_tied));
+  spec.qk_norm = architecture.qk_norm != QkNorm::kNone;
+  spec.whole_qk_norm = architecture.qk_norm == QkNorm::kWhole;
   spec.qkv_bias = architecture.bias == BiasRule::kQkvOnly;
   if (architecture.bias != BiasRule::kConfig) return absl::OkStatus();
   REPRISE_ASSIGN_OR_RETURN(spec.qkv_bias, fields.BooleanOr("attention_bias", false));
@@ -123,9 +125,33 @@ absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architec
   return absl::OkStatus();
 }
 
-absl::Status ReadMultipliers(const JsonFields& fields, const Architecture& architecture,
-                             ModelSpec& spec) {
-  if (!architecture.multipliers) {
+// Absent: the architecture's. Null: none, 0.
+absl::StatusOr<double> Softcap(const Json& config, const JsonFields& fields, const char* name,
+                               double absent) {
+  return fields.PositiveOr(name, config.contains(name) ? 0.0 : absent);
+}
+
+// The published models multiply embeddings by a root of the compute dtype.
+absl::Status ReadGemmaNumbers(const Json& config, const JsonFields& fields,
+                              const Architecture& architecture, ModelSpec& spec) {
+  spec.norm_offset = 1.0;
+  spec.activation = Activation::kGeluTanh;
+  spec.embedding_multiplier = std::sqrt(static_cast<double>(spec.hidden_size));
+  spec.rounds_embedding_multiplier = true;
+  REPRISE_ASSIGN_OR_RETURN(const double scalar, fields.PositiveOr("query_pre_attn_scalar", 256.0));
+  spec.attention_multiplier = 1.0 / std::sqrt(scalar);
+  REPRISE_ASSIGN_OR_RETURN(spec.attention_softcap, Softcap(config, fields, "attn_logit_softcapping",
+                                                           architecture.default_attention_softcap));
+  REPRISE_ASSIGN_OR_RETURN(spec.logits_softcap, Softcap(config, fields, "final_logit_softcapping",
+                                                        architecture.default_logits_softcap));
+  return absl::OkStatus();
+}
+
+absl::Status ReadNumbers(const Json& config, const JsonFields& fields,
+                         const Architecture& architecture, ModelSpec& spec) {
+  if (architecture.numbers == NumberRule::kGemma)
+    return ReadGemmaNumbers(config, fields, architecture, spec);
+  if (architecture.numbers == NumberRule::kLlama) {
     spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
     return absl::OkStatus();
   }
@@ -220,9 +246,9 @@ absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   REPRISE_RETURN_IF_ERROR(ReadKvHeads(config, fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadHeadDim(fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadSwitches(fields, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadMultipliers(fields, *architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadNumbers(config, fields, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
-  REPRISE_ASSIGN_OR_RETURN(spec.rope, ReadRope(config, spec.max_position_embeddings));
+  REPRISE_RETURN_IF_ERROR(ReadRope(config, *architecture, spec));
   REPRISE_RETURN_IF_ERROR(ReadQuantization(fields, spec));
   REPRISE_RETURN_IF_ERROR(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
   REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "models/config/hf_fields.h"
@@ -14,7 +15,7 @@
 namespace reprise::models {
 namespace {
 
-constexpr double kDefaultTheta = 10000.0;  // what both dialects mean when they say nothing
+constexpr double kDefaultLocalTheta = 10000.0;  // of layers that slide, where nothing is said
 
 // Which types a parameter belongs to; beside another it is refused, since it would do nothing.
 constexpr unsigned kLinear = 1, kLlama3 = 2, kYarn = 4;
@@ -127,21 +128,24 @@ class RopeReader {
   explicit RopeReader(int64_t max_position_embeddings)
       : max_position_embeddings_(max_position_embeddings) {}
 
-  absl::Status AddTheta(const JsonFields& fields) {
-    if (fields.Find("rope_theta") == nullptr) return absl::OkStatus();
-    REPRISE_ASSIGN_OR_RETURN(const double theta, fields.Positive("rope_theta"));
+  absl::Status AddTheta(const JsonFields& fields, const char* name = "rope_theta") {
+    if (fields.Find(name) == nullptr) return absl::OkStatus();
+    REPRISE_ASSIGN_OR_RETURN(const double theta, fields.Positive(name));
     if (theta_.has_value() && *theta_ != theta) {
-      return fields.Refuse("rope_theta", absl::StrCat(*theta_, ", as elsewhere in this config"));
+      return fields.Refuse(name, absl::StrCat(*theta_, ", as elsewhere in this config"));
     }
     theta_ = theta;
     return absl::OkStatus();
   }
 
-  absl::Status AddObject(const JsonFields& config, const char* name) {
-    const Json* object = config.Find(name);
+  // where_in: what begins messages about `in`.
+  absl::Status AddObject(const JsonFields& in, const char* name,
+                         std::string_view where_in = "config.json: ") {
+    const Json* object = in.Find(name);
     if (object == nullptr) return absl::OkStatus();
-    if (!object->is_object()) return config.Refuse(name, "an object or null");
-    const std::string where = absl::StrCat("config.json: ", name, ".");
+    if (!object->is_object()) return in.Refuse(name, "an object or null");
+    const std::string where =
+        absl::StrCat(absl::string_view(where_in.data(), where_in.size()), name, ".");
     const JsonFields fields(*object, where);
     // First, so that a type that we lack is named rather than one of its parameters.
     REPRISE_ASSIGN_OR_RETURN(const RopeScaling type, ReadType(fields));
@@ -150,15 +154,15 @@ class RopeReader {
     REPRISE_ASSIGN_OR_RETURN(const RopeSpec scaling,
                              ReadScaling(fields, type, max_position_embeddings_));
     if (scaling_.has_value() && *scaling_ != scaling) {
-      return config.Refuse(name, "the same scaling as in rope_scaling");
+      return in.Refuse(name, "the same scaling as in rope_scaling");
     }
     scaling_ = scaling;
     return absl::OkStatus();
   }
 
-  RopeSpec Finish() const {
+  RopeSpec Finish(double default_theta) const {
     RopeSpec rope = scaling_.value_or(RopeSpec{});
-    rope.theta = theta_.value_or(kDefaultTheta);
+    rope.theta = theta_.value_or(default_theta);
     return rope;
   }
 
@@ -168,15 +172,38 @@ class RopeReader {
   std::optional<RopeSpec> scaling_;
 };
 
+// rope_parameters of a config whose layers of two kinds turn apart.
+absl::Status AddRopesOfKinds(const JsonFields& config, RopeReader& full, RopeReader& sliding) {
+  const Json* object = config.Find("rope_parameters");
+  if (object == nullptr) return absl::OkStatus();
+  constexpr char kAllowed[] = "an object of 'full_attention' and 'sliding_attention', or null";
+  if (!object->is_object()) return config.Refuse("rope_parameters", kAllowed);
+  for (const auto& [name, value] : object->items()) {
+    if (name != "full_attention" && name != "sliding_attention")
+      return config.Refuse("rope_parameters", kAllowed);
+  }
+  constexpr char kWhere[] = "config.json: rope_parameters.";
+  const JsonFields kinds(*object, kWhere);
+  REPRISE_RETURN_IF_ERROR(full.AddObject(kinds, "full_attention", kWhere));
+  return sliding.AddObject(kinds, "sliding_attention", kWhere);
+}
+
 }  // namespace
 
-absl::StatusOr<RopeSpec> ReadRope(const Json& config, int64_t max_position_embeddings) {
+absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec) {
   const JsonFields fields(config, "config.json: ");
-  RopeReader reader(max_position_embeddings);
+  RopeReader reader(spec.max_position_embeddings), sliding(spec.max_position_embeddings);
   REPRISE_RETURN_IF_ERROR(reader.AddTheta(fields));
   REPRISE_RETURN_IF_ERROR(reader.AddObject(fields, "rope_scaling"));
-  REPRISE_RETURN_IF_ERROR(reader.AddObject(fields, "rope_parameters"));
-  return reader.Finish();
+  if (architecture.local_rope) {
+    REPRISE_RETURN_IF_ERROR(sliding.AddTheta(fields, "rope_local_base_freq"));
+    REPRISE_RETURN_IF_ERROR(AddRopesOfKinds(fields, reader, sliding));
+    spec.sliding_rope = sliding.Finish(kDefaultLocalTheta);
+  } else {
+    REPRISE_RETURN_IF_ERROR(reader.AddObject(fields, "rope_parameters"));
+  }
+  spec.rope = reader.Finish(architecture.default_rope_theta);
+  return absl::OkStatus();
 }
 
 }  // namespace reprise::models

@@ -4,18 +4,19 @@
 #ifndef REPRISE_MODELS_CONFIG_HF_ROPE_H_
 #define REPRISE_MODELS_CONFIG_HF_ROPE_H_
 
-#include <cstdint>
-
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
+#include "models/config/architectures.h"
 #include "models/config/json_input.h"
 #include "models/config/model_spec.h"
 
 namespace reprise::models {
 
-// Where a parameter is named twice, the two must agree. Types: default, linear, llama3, yarn; any
-// other is refused by name. Errors: InvalidArgument with field, got, allowed; ranges are
-// ValidateModelSpec's.
-absl::StatusOr<RopeSpec> ReadRope(const Json& config, int64_t max_position_embeddings);
+// Sets ModelSpec::rope, and sliding_rope of an architecture that has one: rope_local_base_freq, or
+// rope_parameters with an object for each kind of layer; rope_theta and rope_scaling are those of
+// layers that see all. `spec` has max_position_embeddings. Where a parameter is named twice, the
+// two must agree. Types: default, linear, llama3, yarn; any other is refused by name. Errors:
+// InvalidArgument with field, got, allowed; ranges are ValidateModelSpec's.
+absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec);
 
 }  // namespace reprise::models
 

@@ -43,11 +43,25 @@ absl::StatusOr<std::vector<bool>> ListedLayers(const JsonFields& fields, const M
   return slides;
 }
 
+// All but every n-th.
+absl::StatusOr<std::vector<bool>> PatternLayers(const JsonFields& fields,
+                                                const Architecture& architecture,
+                                                const ModelSpec& spec) {
+  REPRISE_ASSIGN_OR_RETURN(
+      const int64_t pattern,
+      fields.IntegerOr("sliding_window_pattern", architecture.default_window_pattern, 1, kMaxSize));
+  std::vector<bool> slides;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+    slides.push_back((layer + 1) % pattern != 0);
+  return slides;
+}
+
 // Which layers slide where there is a window.
 absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonFields& fields,
                                                 const Architecture& architecture,
                                                 const ModelSpec& spec) {
   if (fields.Find("layer_types") != nullptr) return ListedLayers(fields, spec);
+  if (architecture.window == WindowRule::kPattern) return PatternLayers(fields, architecture, spec);
   int64_t first = 0;
   if (architecture.window == WindowRule::kSwitched) {
     REPRISE_ASSIGN_OR_RETURN(
@@ -76,11 +90,16 @@ absl::Status ReadSlidingWindow(const Json& config, const Architecture& architect
   if (used) {
     REPRISE_ASSIGN_OR_RETURN(window, WindowField(config, fields, architecture));
   }
-  if (window == 0 && fields.Find("layer_types") == nullptr) return absl::OkStatus();
+  const bool listed = fields.Find("layer_types") != nullptr;
+  // A rope of the layers that slide needs them named, window or not.
+  if (window == 0 && !listed && !architecture.local_rope) return absl::OkStatus();
   REPRISE_ASSIGN_OR_RETURN(std::vector<bool> slides, SlidingLayers(fields, architecture, spec));
   if (window == 0 && Any(slides)) {
-    return fields.Refuse("layer_types", "'full_attention' alone, because no window is in use");
+    return listed
+               ? fields.Refuse("layer_types", "'full_attention' alone, because no window is in use")
+               : fields.Refuse("sliding_window", "an integer, for the layers that slide");
   }
+  if (architecture.local_rope) spec.slides = slides;
   if (!Any(slides) || window >= spec.max_position_embeddings) return absl::OkStatus();
   spec.sliding_window = window;
   // Where all slide, a list says nothing more.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the sliding window of attention, and which layers have it, from a parsed config.json:
-// Mistral's one field, the two of Ministral, and the four of Qwen2 and Qwen3. Part of
-// hf_config.cc's implementation.
+// Mistral's one field, the two of Ministral and Gemma 2, Gemma 3's pattern beside them, and the
+// four of Qwen2 and Qwen3. Part of hf_config.cc's implementation.
 #ifndef REPRISE_MODELS_CONFIG_HF_WINDOW_H_
 #define REPRISE_MODELS_CONFIG_HF_WINDOW_H_
 

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -118,15 +120,81 @@ ModelSpec Qwen3With8BFp8() {
   return spec;
 }
 
+// What all of Gemma 2 and 3 have.
+ModelSpec GemmaOf(const char* architecture, const Shape& shape, double query_pre_attn_scalar) {
+  ModelSpec spec = SpecOf(architecture, 1e-6, shape);
+  spec.tie_word_embeddings = true;
+  spec.norm_offset = 1.0;
+  spec.activation = Activation::kGeluTanh;
+  spec.embedding_multiplier = std::sqrt(static_cast<double>(spec.hidden_size));
+  spec.rounds_embedding_multiplier = true;
+  spec.attention_multiplier = 1.0 / std::sqrt(query_pre_attn_scalar);
+  spec.eos_token_ids = {1};
+  return spec;
+}
+
+// All but every n-th layer.
+std::vector<bool> SlidingPattern(int64_t num_layers, int64_t n) {
+  std::vector<bool> slides;
+  for (int64_t layer = 0; layer < num_layers; ++layer) slides.push_back((layer + 1) % n != 0);
+  return slides;
+}
+
+// Source: config.json of google/gemma-2-9b.
+ModelSpec Gemma2With9B() {
+  ModelSpec spec = GemmaOf("gemma2", {256000, 3584, 14336, 42, 16, 8, 256, 8192}, 256.0);
+  spec.sliding_window = 4096;
+  spec.slides = SlidingPattern(spec.num_layers, 2);
+  spec.attention_softcap = 50.0;
+  spec.logits_softcap = 30.0;
+  return spec;
+}
+
+// Source: config.json of google/gemma-3-1b-pt.
+ModelSpec Gemma3With1B() {
+  ModelSpec spec = GemmaOf("gemma3", {262144, 1152, 6912, 26, 4, 1, 256, 32768}, 256.0);
+  spec.qk_norm = true;
+  spec.sliding_window = 512;
+  spec.slides = SlidingPattern(spec.num_layers, 6);
+  spec.rope.theta = 1000000.0;
+  spec.sliding_rope = RopeSpec{.theta = 10000.0};
+  return spec;
+}
+
+// Source: config.json of microsoft/phi-4.
+ModelSpec Phi4() {
+  ModelSpec spec = SpecOf("phi3", 1e-5, {100352, 5120, 17920, 40, 40, 10, 128, 16384});
+  spec.rope.theta = 250000.0;
+  spec.eos_token_ids = {100265};
+  return spec;
+}
+
+// Source: config.json of allenai/OLMo-2-1124-7B-Instruct.
+ModelSpec Olmo2With7B() {
+  ModelSpec spec = SpecOf("olmo2", 1e-6, {100352, 4096, 11008, 32, 32, 32, 128, 4096});
+  spec.rope.theta = 500000.0;
+  spec.qk_norm = spec.whole_qk_norm = true;
+  spec.eos_token_ids = {100257};
+  return spec;
+}
+
 struct Preset {
   std::string_view name;
   ModelSpec (*spec)();
 };
 constexpr Preset kPresets[] = {
-    {"llama-3.1-8b", Llama31With8B},        {"granite-8b-code", Granite8BCode},
-    {"llama-3.2-1b", Llama32With1B},        {"mistral-7b-v0.1", Mistral7BV01},
-    {"qwen2.5-7b", Qwen25With7B},           {"qwen3-8b", Qwen3With8B},
-    {"llama-3.1-8b-fp8", Llama31With8BFp8}, {"qwen3-8b-fp8", Qwen3With8BFp8},
+    {"llama-3.1-8b", Llama31With8B},
+    {"granite-8b-code", Granite8BCode},
+    {"llama-3.2-1b", Llama32With1B},
+    {"mistral-7b-v0.1", Mistral7BV01},
+    {"qwen2.5-7b", Qwen25With7B},
+    {"qwen3-8b", Qwen3With8B},
+    {"gemma-2-9b", Gemma2With9B},
+    {"gemma-3-1b", Gemma3With1B},
+    {"phi-4", Phi4},
+    {"olmo-2-7b", Olmo2With7B},
+    {"llama-3.1-8b-fp8", Llama31With8BFp8},
+    {"qwen3-8b-fp8", Qwen3With8BFp8},
 };
 
 }  // namespace
@@ -137,7 +205,8 @@ absl::StatusOr<ModelSpec> PresetSpec(std::string_view name) {
     if (preset.name == name) {
       ModelSpec spec = preset.spec();
       spec.name = std::string(name);
-      spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+      if (spec.attention_multiplier == 0.0)
+        spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
       return spec;
     }
     names.emplace_back(preset.name);

@@ -12,8 +12,9 @@
 
 namespace reprise::models {
 
-// "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-7b", "qwen3-8b";
-// of E4M3 weights "llama-3.1-8b-fp8" and "qwen3-8b-fp8".
+// "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-7b", "qwen3-8b",
+// "gemma-2-9b", "gemma-3-1b", "phi-4", "olmo-2-7b"; of E4M3 weights "llama-3.1-8b-fp8" and
+// "qwen3-8b-fp8".
 // Errors: NotFound lists the names there are.
 absl::StatusOr<ModelSpec> PresetSpec(std::string_view name);
 std::vector<std::string_view> PresetNames();

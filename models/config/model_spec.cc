@@ -83,6 +83,21 @@ absl::Status CheckNumbers(const ModelSpec& s) {
       return Refuse(number.name, absl::StrCat(number.value), "a finite number > 0");
     }
   }
+  const struct {
+    const char* name;
+    double value;
+  } or_none[] = {
+      {"attention_softcap", s.attention_softcap},
+      {"logits_softcap", s.logits_softcap},
+      {"norm_offset", s.norm_offset},
+  };
+  for (const auto& number : or_none) {
+    if (!std::isfinite(number.value) || number.value < 0) {
+      return Refuse(number.name, absl::StrCat(number.value), "0 (none) or a finite number > 0");
+    }
+  }
+  if (s.whole_qk_norm && !s.qk_norm)
+    return Refuse("whole_qk_norm", "true without qk_norm", "true beside it, or false");
   return absl::OkStatus();
 }
 
@@ -129,6 +144,19 @@ absl::Status CheckRope(const RopeSpec& rope) {
   return rope.scaling == RopeScaling::kLlama3 ? CheckLlama3Rope(rope) : CheckYarnRope(rope);
 }
 
+// One kernel makes both tables, with one factor of cosines and sines.
+absl::Status CheckSlidingRope(const ModelSpec& s) {
+  if (!s.sliding_rope.has_value()) return absl::OkStatus();
+  if (!std::isfinite(s.sliding_rope->theta) || s.sliding_rope->theta <= 0)
+    return Refuse("sliding_rope.theta", absl::StrCat(s.sliding_rope->theta), "a finite number > 0");
+  REPRISE_RETURN_IF_ERROR(CheckRope(*s.sliding_rope));
+  if (s.sliding_rope->attention_factor != s.rope.attention_factor)
+    return Refuse(
+        "rope.attention_factor", absl::StrCat(s.rope.attention_factor),
+        absl::StrCat("that of layers that slide (", s.sliding_rope->attention_factor, ")"));
+  return absl::OkStatus();
+}
+
 // llama3: many turns over the original context stay as trained, few are slowed by `factor`, and
 // between the two bounds the frequency moves linearly from one to the other.
 double Llama3Frequency(const RopeSpec& rope, double frequency) {
@@ -170,6 +198,11 @@ int64_t ModelSpec::WindowOf(int64_t layer) const {
   return slides.empty() || slides[static_cast<size_t>(layer)] ? sliding_window : 0;
 }
 
+int64_t ModelSpec::RopeTableOf(int64_t layer) const {
+  const bool slides_here = slides.empty() || slides[static_cast<size_t>(layer)];
+  return sliding_rope.has_value() && slides_here ? 1 : 0;
+}
+
 std::vector<int64_t> ModelSpec::Windows() const {
   std::vector<int64_t> windows;
   for (int64_t layer = 0; layer < num_layers; ++layer) windows.push_back(WindowOf(layer));
@@ -198,6 +231,7 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
   REPRISE_RETURN_IF_ERROR(CheckSizes(spec));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
   REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope));
+  REPRISE_RETURN_IF_ERROR(CheckSlidingRope(spec));
   for (const uint32_t id : spec.eos_token_ids) {
     if (int64_t{id} >= spec.vocab_size) {
       return Refuse("eos_token_ids", absl::StrCat(id),
@@ -207,11 +241,12 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
-  const RopeSpec& rope = spec.rope;
-  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(spec.head_dim);
+namespace {
+
+void AppendInverseFrequencies(const RopeSpec& rope, int64_t head_dim,
+                              std::vector<float>* frequencies) {
+  for (size_t i = 0; i < static_cast<size_t>(head_dim / 2); ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
     double frequency = std::pow(rope.theta, -exponent);
     switch (rope.scaling) {
       case RopeScaling::kNone:
@@ -223,13 +258,22 @@ std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
         frequency = Llama3Frequency(rope, frequency);
         break;
       case RopeScaling::kYarn: {
-        const double slowed = YarnRamp(rope, spec.head_dim).At(i);
+        const double slowed = YarnRamp(rope, head_dim).At(i);
         frequency = (1 - slowed) * frequency + slowed * frequency / rope.factor;
         break;
       }
     }
-    frequencies[i] = static_cast<float>(frequency);
+    frequencies->push_back(static_cast<float>(frequency));
   }
+}
+
+}  // namespace
+
+std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
+  std::vector<float> frequencies;
+  AppendInverseFrequencies(spec.rope, spec.head_dim, &frequencies);
+  if (spec.sliding_rope.has_value())
+    AppendInverseFrequencies(*spec.sliding_rope, spec.head_dim, &frequencies);
   return frequencies;
 }
 

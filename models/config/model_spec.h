@@ -39,6 +39,9 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
+// What the gate of an MLP goes through.
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
 // How token ids map to text, as far as Reprise itself can know.
 enum class TokenEncoding : uint8_t {
   kOpaque,  // the scheduler brings its own tokenizer
@@ -58,18 +61,29 @@ struct ModelSpec {
   int64_t max_position_embeddings = 0;  // context limit of the model, tokens
   double rms_norm_eps = 1e-5;
   RopeSpec rope;
+  // Of layers that slide, where they turn otherwise than the rest; unset: all have `rope`.
+  std::optional<RopeSpec> sliding_rope = std::nullopt;
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;  // q, k and v projections carry a bias
-  bool o_bias = false;    // the attention's output projection carries one
-  bool mlp_bias = false;  // gate, up and down projections carry a bias
-  bool qk_norm = false;   // RMSNorm over every head of q and k before rope
+  bool qkv_bias = false;       // q, k and v projections carry a bias
+  bool o_bias = false;         // the attention's output projection carries one
+  bool mlp_bias = false;       // gate, up and down projections carry a bias
+  bool qk_norm = false;        // RMSNorm over every head of q and k before rope
+  bool whole_qk_norm = false;  // it is one over all heads of q, and one over all of k
+  double norm_offset = 0.0;    // what norms add to their weights, in f32
+  Activation activation = Activation::kSilu;
   // A layer that slides sees this many positions, the token's own included; 0: no layer slides.
   int64_t sliding_window = 0;
-  std::vector<bool> slides = {};  // [num_layers] which layers do; empty: all of them
+  // [num_layers] which layers do; empty: all of them. Where there is a sliding_rope it says which
+  // layers have it, even if no window is in use.
+  std::vector<bool> slides = {};
   // Granite's four multipliers; neutral values elsewhere.
-  double embedding_multiplier = 1.0;  // embeddings are multiplied by this
+  double embedding_multiplier = 1.0;         // embeddings are multiplied by this
+  bool rounds_embedding_multiplier = false;  // to the compute dtype, before it multiplies
   // The softmax scale: 1/sqrt(head_dim), but 1 for a granite config that names none.
   double attention_multiplier = 0.0;
+  // s becomes cap * tanh(s / cap), of attention's scores and of logits; 0: none.
+  double attention_softcap = 0.0;
+  double logits_softcap = 0.0;
   // Every residual branch is multiplied by this before it is added.
   double residual_multiplier = 1.0;
   double logits_scaling = 1.0;  // logits are divided by this
@@ -86,6 +100,9 @@ struct ModelSpec {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
   // What the layer sees, in positions; 0: all of them.
   int64_t WindowOf(int64_t layer) const;
+  // Tables of cosines and sines that its layers read, and which of them a layer does.
+  int64_t NumRopeTables() const { return sliding_rope.has_value() ? 2 : 1; }
+  int64_t RopeTableOf(int64_t layer) const;
   // The different ones of all layers, widest first: 0 where a layer sees all, then sliding_window.
   std::vector<int64_t> Windows() const;
   // KV tokens that the last `tokens` tokens of a context see together, in the mean of all layers.
@@ -95,13 +112,14 @@ struct ModelSpec {
 
 // Whether `spec` describes a model that can exist: a known architecture, positive sizes that divide
 // as they must, an even head_dim, as many layers that slide or do not as there are layers, finite
-// multipliers, eos ids inside the vocabulary. That its
+// multipliers, caps and offsets, eos ids inside the vocabulary. That its
 // parameters can be addressed is Decoder::Create's to check. Errors: InvalidArgument with field,
 // got, allowed.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
-// Wants a spec that ValidateModelSpec accepts. Inverse frequencies of rope, [head_dim / 2] f32,
-// scaling applied; computed in double and rounded once.
+// Wants a spec that ValidateModelSpec accepts. Inverse frequencies of rope, [NumRopeTables(),
+// head_dim / 2] f32, that of sliding_rope last, scaling applied; computed in double and rounded
+// once.
 std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
 
 }  // namespace reprise::models

@@ -25,22 +25,27 @@ size_t IndexOfWindow(const ModelSpec& spec, int64_t window) {
 
 }  // namespace
 
-AttentionLayer::AttentionLayer(const ModelSpec& spec, std::string name, int64_t block)
+AttentionLayer::AttentionLayer(const ModelSpec& spec, std::string name, int64_t block,
+                               BranchForm form)
     : spec_(spec),
       name_(std::move(name)),
       kv_layer_(block),
+      form_(form),
       window_(static_cast<uint32_t>(spec.WindowOf(block))),
       lists_(IndexOfWindow(spec, spec.WindowOf(block))) {}
 
 void AttentionLayer::DeclareWeights(WeightPlan& weights) {
-  weights.Linear(&qkv_,
-                 {{absl::StrCat(name_, ".q_proj"), spec_.q_size()},
-                  {absl::StrCat(name_, ".k_proj"), spec_.kv_size()},
-                  {absl::StrCat(name_, ".v_proj"), spec_.kv_size()}},
-                 spec_.hidden_size, spec_.qkv_bias);
+  std::vector<WeightPlan::Part> qkv = {{absl::StrCat(name_, ".q_proj"), spec_.q_size()},
+                                       {absl::StrCat(name_, ".k_proj"), spec_.kv_size()},
+                                       {absl::StrCat(name_, ".v_proj"), spec_.kv_size()}};
+  if (form_.fused_tensors) qkv = {{absl::StrCat(name_, ".qkv_proj"), spec_.qkv_size()}};
+  weights.Linear(&qkv_, qkv, spec_.hidden_size, spec_.qkv_bias);
   if (spec_.qk_norm) {
-    weights.Norm(&q_norm_, absl::StrCat(name_, ".q_norm.weight"), spec_.head_dim);
-    weights.Norm(&k_norm_, absl::StrCat(name_, ".k_norm.weight"), spec_.head_dim);
+    const bool whole = spec_.whole_qk_norm;
+    weights.Norm(&q_norm_, absl::StrCat(name_, ".q_norm.weight"),
+                 whole ? spec_.q_size() : spec_.head_dim);
+    weights.Norm(&k_norm_, absl::StrCat(name_, ".k_norm.weight"),
+                 whole ? spec_.kv_size() : spec_.head_dim);
   }
   DeclareScales(weights, "k", &scales_.k);
   DeclareScales(weights, "v", &scales_.v);
@@ -86,9 +91,11 @@ void AttentionLayer::DeclareBuffers(const LayerBuffers& buffers) {
 absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {
   const uint32_t* num_tokens = &context.plan.counts->num_tokens;
   const uint32_t max_tokens = context.shape.max_tokens;
-  REPRISE_RETURN_IF_ERROR(EnqueueLinear(
-      context, linear_, qkv_,
-      {.x = context.x.normed, .out = qkv_out_, .num_rows = num_tokens, .max_rows = max_tokens}));
+  REPRISE_RETURN_IF_ERROR(EnqueueLinear(context, linear_, qkv_,
+                                        {.x = context.InputOf(form_),
+                                         .out = qkv_out_,
+                                         .num_rows = num_tokens,
+                                         .max_rows = max_tokens}));
   REPRISE_RETURN_IF_ERROR(EnqueueRopeAppend(context));
   REPRISE_RETURN_IF_ERROR(EnqueueAttention(context));
   return EnqueueLinear(
@@ -97,21 +104,25 @@ absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {
 }
 
 absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) const {
-  return kernels::RopeAppend(context.stream, context.kernels,
-                             {.qkv = qkv_out_,
-                              .q_out = q_,
-                              .kv_cache = context.kv.Layer(kv_layer_),
-                              .rope = context.x.rope,
-                              .token_block = context.plan.token_block,
-                              .token_offset = context.plan.token_offset,
-                              .num_tokens = &context.plan.counts->num_tokens,
-                              .num_heads = static_cast<int32_t>(spec_.num_heads),
-                              .kv = context.kv.geometry().layout(),
-                              .q_norm = q_norm_,
-                              .k_norm = k_norm_,
-                              .norm_eps = static_cast<float>(spec_.rms_norm_eps),
-                              .scales = scales_},
-                             context.shape.max_tokens);
+  return kernels::RopeAppend(
+      context.stream, context.kernels,
+      {.qkv = qkv_out_,
+       .q_out = q_,
+       .kv_cache = context.kv.Layer(kv_layer_),
+       .rope = context.x.rope + spec_.RopeTableOf(kv_layer_) * spec_.head_dim,
+       .token_block = context.plan.token_block,
+       .token_offset = context.plan.token_offset,
+       .num_tokens = &context.plan.counts->num_tokens,
+       .num_heads = static_cast<int32_t>(spec_.num_heads),
+       .kv = context.kv.geometry().layout(),
+       .q_norm = q_norm_,
+       .k_norm = k_norm_,
+       .norm_eps = static_cast<float>(spec_.rms_norm_eps),
+       .norm_offset = static_cast<float>(spec_.norm_offset),
+       .whole_norm = spec_.whole_qk_norm ? 1 : 0,
+       .rope_tables = static_cast<int32_t>(spec_.NumRopeTables()),
+       .scales = scales_},
+      context.shape.max_tokens);
 }
 
 absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const {
@@ -142,6 +153,7 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .kv = context.kv.geometry().layout(),
                               .scale = static_cast<float>(spec_.attention_multiplier),
                               .window = window_,
+                              .softcap = static_cast<float>(spec_.attention_softcap),
                               .scales = scales_};
   // Where linear layers are the reference, so that a host computes as other devices do.
   const auto candidate =

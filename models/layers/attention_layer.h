@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AttentionLayer: q, k and v in one projection, rope and the append to the paged KV cache, paged
-// attention, and the projection of its output: branch = o(attention(qkv(normed))).
+// attention, and the projection of its output: branch = o(attention(qkv(x))).
 #ifndef REPRISE_MODELS_LAYERS_ATTENTION_LAYER_H_
 #define REPRISE_MODELS_LAYERS_ATTENTION_LAYER_H_
 
@@ -21,7 +21,7 @@ class AttentionLayer final : public Layer {
  public:
   // name: prefix of its tensors in the checkpoint. block: of the decoder, which is its layer of the
   // KV pool and says how far it sees. `spec` must outlive the layer.
-  AttentionLayer(const ModelSpec& spec, std::string name, int64_t block);
+  AttentionLayer(const ModelSpec& spec, std::string name, int64_t block, BranchForm form = {});
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
@@ -31,8 +31,9 @@ class AttentionLayer final : public Layer {
   uint32_t window() const { return window_; }                 // sliding window in tokens; 0: none
   const kernels::LinearWeights& qkv() const { return qkv_; }  // rows: q heads, k heads, v heads
   const kernels::LinearWeights& o() const { return o_; }
-  const void* q_norm() const { return q_norm_; }  // [head_dim], or nullptr: heads are not normed
-  const void* k_norm() const { return k_norm_; }  // the same for k
+  // [head_dim], or of all heads, [q_size] and [kv_size]; nullptr: heads are not normed.
+  const void* q_norm() const { return q_norm_; }
+  const void* k_norm() const { return k_norm_; }
   const kernels::KvScales& scales() const { return scales_; }  // none but of a KV cache of 8 bits
 
  private:
@@ -43,6 +44,7 @@ class AttentionLayer final : public Layer {
   const ModelSpec& spec_;
   const std::string name_;
   const int64_t kv_layer_;
+  const BranchForm form_;
   const uint32_t window_;
   const size_t lists_;  // which of StepPlan.attention has its work: layers of one window share one
 

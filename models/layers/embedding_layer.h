@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EmbeddingLayer: where a decoder begins. Looks up the tokens' lines of the embedding table, and
-// computes the rope table of the step, which every attention layer reads.
+// computes the rope tables of the step, one of which every attention layer reads.
 #ifndef REPRISE_MODELS_LAYERS_EMBEDDING_LAYER_H_
 #define REPRISE_MODELS_LAYERS_EMBEDDING_LAYER_H_
 
@@ -23,7 +23,7 @@ class EmbeddingLayer final : public Layer {
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
 
   const void* table() const { return table_.data; }                      // [vocab, hidden]
-  const float* inverse_frequency() const { return inverse_frequency_; }  // [head_dim / 2] f32
+  const float* inverse_frequency() const { return inverse_frequency_; }  // RopeInverseFrequencies
 
  private:
   const ModelSpec& spec_;

@@ -4,8 +4,9 @@
 // enqueues, what bytes it moves. It holds numbers and device addresses, and no state of a step: one
 // layer serves every bucket, captured or eager.
 //
-// Layers hand each other three activations (DecoderActivations): a layer reads `normed` and leaves
-// its result in `branch`; the norm behind it adds `branch` to `residual`.
+// Layers hand each other three activations (DecoderActivations): a layer reads `normed`, or
+// `residual` where no norm stands before it, and leaves its result in `branch`; the norm behind it
+// adds `branch` to `residual`.
 //
 // Enqueue is how a layer runs as kernels of its own. What it says of itself does not depend on
 // that: a persistent kernel that walks the units of several layers would take them from the same
@@ -51,7 +52,8 @@ struct DecoderActivations {
   void* residual = nullptr;  // [max_step_tokens, hidden]
   void* normed = nullptr;    // [max_step_tokens, hidden]
   void* branch = nullptr;    // [max_step_tokens, hidden]
-  float* rope = nullptr;     // [max_step_tokens, head_dim / 2, 2] f32 cosines and sines
+  // [max_step_tokens, ModelSpec::NumRopeTables(), head_dim / 2, 2] f32 cosines and sines.
+  float* rope = nullptr;
   // Of the rows and prompt tokens whose logits are wanted.
   float* logits = nullptr;  // [max_rows + max_prompt_logprobs, vocab] f32
 };
@@ -64,6 +66,12 @@ struct LayerBuffers {
   // poison mode fills all of them before every step.
   runtime::BufferPlan& activations;
   runtime::BufferPlan& scratch;  // zero at the start
+};
+
+// What an architecture says of its layers that leave a branch.
+struct BranchForm {
+  bool reads_residual = false;  // no norm stands before it
+  bool fused_tensors = false;   // q, k and v, or gate and up, are published as one tensor
 };
 
 // What the layers of one step work on. Views; valid during the call.
@@ -81,6 +89,10 @@ struct DecoderInputs {
 struct LayerContext : DecoderInputs {
   const DecoderActivations& x;
   uint32_t max_prompt_logprobs = 0;
+
+  const void* InputOf(const BranchForm& form) const {
+    return form.reads_residual ? x.residual : x.normed;
+  }
 };
 
 class Layer {

@@ -22,7 +22,9 @@ class LmHeadLayer final : public Layer {
     std::string head;
     std::string embedding;
   };
-  LmHeadLayer(const ModelSpec& spec, Names names) : spec_(spec), names_(std::move(names)) {}
+  // adds_branch: whether the last layer's branch is still to be added.
+  LmHeadLayer(const ModelSpec& spec, Names names, bool adds_branch)
+      : spec_(spec), names_(std::move(names)), adds_branch_(adds_branch) {}
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
@@ -35,6 +37,7 @@ class LmHeadLayer final : public Layer {
  private:
   const ModelSpec& spec_;
   const Names names_;
+  const bool adds_branch_;
   const void* norm_ = nullptr;
   kernels::LinearWeights head_;
   void* normed_ = nullptr;  // [max_rows + max_prompt_logprobs, hidden]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/mlp_layer.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "runtime/status_macros.h"
@@ -8,10 +10,17 @@
 namespace reprise::models {
 
 void MlpLayer::DeclareWeights(WeightPlan& weights) {
-  weights.PairedLinear(&gate_up_,
-                       {{absl::StrCat(name_, ".gate_proj"), spec_.intermediate_size},
-                        {absl::StrCat(name_, ".up_proj"), spec_.intermediate_size}},
-                       spec_.hidden_size, spec_.mlp_bias);
+  std::vector<WeightPlan::Part> parts = {
+      {absl::StrCat(name_, ".gate_proj"), spec_.intermediate_size},
+      {absl::StrCat(name_, ".up_proj"), spec_.intermediate_size}};
+  if (form_.fused_tensors)
+    parts = {{absl::StrCat(name_, ".gate_up_proj"), 2 * spec_.intermediate_size}};
+  // Kernels take the product with SiLU at once, and no other.
+  if (spec_.activation == Activation::kSilu) {
+    weights.PairedLinear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias);
+  } else {
+    weights.Linear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias);
+  }
   weights.Linear(&down_, {{absl::StrCat(name_, ".down_proj"), spec_.hidden_size}},
                  spec_.intermediate_size, spec_.mlp_bias);
 }
@@ -30,7 +39,7 @@ absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
   const uint32_t* num_tokens = &context.plan.counts->num_tokens;
   const uint32_t max_tokens = context.shape.max_tokens;
   REPRISE_RETURN_IF_ERROR(EnqueueLinear(context, linear_, gate_up_,
-                                        {.x = context.x.normed,
+                                        {.x = context.InputOf(form_),
                                          .out = HasPairs() ? activated_ : gate_up_out_,
                                          .num_rows = num_tokens,
                                          .max_rows = max_tokens,
@@ -41,7 +50,8 @@ absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
                          {.gate_up = gate_up_out_,
                           .out = activated_,
                           .num_tokens = num_tokens,
-                          .intermediate = static_cast<int32_t>(spec_.intermediate_size)},
+                          .intermediate = static_cast<int32_t>(spec_.intermediate_size),
+                          .gelu = spec_.activation == Activation::kGeluTanh ? 1 : 0},
                          max_tokens));
   }
   return EnqueueLinear(

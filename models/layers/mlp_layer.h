@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MlpLayer: the gated MLP: branch = down(silu(gate(normed)) * up(normed)).
+// MlpLayer: the gated MLP: branch = down(act(gate(x)) * up(x)), act being SiLU or GELU.
 #ifndef REPRISE_MODELS_LAYERS_MLP_LAYER_H_
 #define REPRISE_MODELS_LAYERS_MLP_LAYER_H_
 
@@ -15,7 +15,8 @@ namespace reprise::models {
 class MlpLayer final : public Layer {
  public:
   // name: prefix of its tensors in the checkpoint. `spec` must outlive the layer.
-  MlpLayer(const ModelSpec& spec, std::string name) : spec_(spec), name_(std::move(name)) {}
+  MlpLayer(const ModelSpec& spec, std::string name, BranchForm form = {})
+      : spec_(spec), name_(std::move(name)), form_(form) {}
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
@@ -31,6 +32,7 @@ class MlpLayer final : public Layer {
 
   const ModelSpec& spec_;
   const std::string name_;
+  const BranchForm form_;
   kernels::LinearWeights gate_up_, down_;
   void* gate_up_out_ = nullptr;  // [max_step_tokens, 2 * intermediate]
   void* activated_ = nullptr;    // [max_step_tokens, intermediate]

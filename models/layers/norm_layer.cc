@@ -22,7 +22,8 @@ absl::Status NormLayer::Enqueue(const LayerContext& context) const {
                            .num_rows = &context.plan.counts->num_tokens,
                            .hidden = static_cast<int32_t>(spec_.hidden_size),
                            .eps = static_cast<float>(spec_.rms_norm_eps),
-                           .branch_scale = static_cast<float>(spec_.residual_multiplier)},
+                           .branch_scale = static_cast<float>(spec_.residual_multiplier),
+                           .weight_offset = static_cast<float>(spec_.norm_offset)},
                           context.shape.max_tokens);
 }
 

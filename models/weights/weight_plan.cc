@@ -76,9 +76,9 @@ void WeightPlan::PlainLinear(kernels::LinearWeights* out, const std::vector<Part
 
 void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                               int64_t in_features, bool biased) {
-  REPRISE_CHECK(parts.size() == 2 && parts[0].rows == parts[1].rows);
-  const bool fit =
-      parts[0].rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
+  REPRISE_CHECK(parts.size() == 1 || (parts.size() == 2 && parts[0].rows == parts[1].rows));
+  const int64_t rows = parts.size() == 1 ? parts[0].rows / 2 : parts[0].rows;
+  const bool fit = rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
   AddLinear(out, parts, in_features, biased,
             pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_,
             quantization_.has_value());

@@ -102,8 +102,9 @@ class WeightPlan {
   };
   void Linear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
               bool biased);
-  // Two parts of the same size, whose product kernels can take at once (LinearArgs::silu_mul): in
-  // packed pairs where the plan says so and their sizes allow, which `out` says; else as Linear.
+  // Two parts of the same size, or one that is both, whose product kernels can take at once
+  // (LinearArgs::silu_mul): in packed pairs where the plan says so and their sizes allow, which
+  // `out` says; else as Linear.
   void PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                     int64_t in_features, bool biased);
   // As Linear, of `dtype` whatever the rest.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold for every architecture holds for those with a sliding window, in all layers or in
-// turn, biases on q, k and v alone, norms over heads, or weights of 8 bits: a row's bits are its
-// own, eager equals replay, poison changes nothing. And nothing reads KV before a window: a row
-// goes on with the same bits over blocks of NaN. Whether the numbers are right is parity_test.cc's.
+// turn, biases on q, k and v alone, norms over heads or behind layers, soft caps, a rope of layers
+// that slide, or weights of 8 bits: a row's bits are its own, eager equals replay, poison changes
+// nothing. And nothing reads KV before a window: a row goes on with the same bits over blocks of
+// NaN. Whether the numbers are right is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,6 +50,10 @@ const Architecture kArchitectures[] = {{"mistral", kWindow},
                                        {"qwen3", 0},
                                        {"ministral", kWindow, {false, true}},
                                        {"qwen2", kWindow, {true, false}},
+                                       {"gemma2", kWindow, {true, false}},
+                                       {"gemma3", kWindow, {false, true}},
+                                       {"phi3", kWindow},
+                                       {"olmo2", 0},
                                        {"qwen2", 0, {}, true}};
 
 class ModelsTest : public testing::EngineTest {

@@ -140,6 +140,15 @@ TEST_P(StepKernelTest, AnEngineThatCannotHaveItDoesNotStart) {
   narrow_heads.model.head_dim = 32;
   EXPECT_EQ(start(narrow_heads).code(), absl::StatusCode::kUnimplemented);
 
+  const TestEngineOptions norms_behind = Options(DecodePolicy::kStepKernel, "gemma2");
+  EXPECT_EQ(start(norms_behind).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(start(norms_behind).message()),
+              ::testing::HasSubstr("'reprise_rms_norm_add_bf16' is none of its stages"));
+  const TestEngineOptions whole_norms = Options(DecodePolicy::kStepKernel, "olmo2");
+  EXPECT_EQ(start(whole_norms).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(start(whole_norms).message()),
+              ::testing::HasSubstr("norms all heads of q and k together"));
+
   TestEngineOptions large = Options(DecodePolicy::kStepKernel);
   large.engine.decode_buckets = {16};
   EXPECT_EQ(start(large).code(), absl::StatusCode::kInvalidArgument);

@@ -51,6 +51,13 @@ class RmsNormTest : public KernelTest {
     return in;
   }
 
+  // The weights as they count.
+  static std::vector<double> Effective(const RmsNormCase& c, const Input& in) {
+    std::vector<double> weight = in.weight;
+    for (double& w : weight) w += c.weight_offset;
+    return weight;
+  }
+
   // Rows of `live` at their input rows, NaN elsewhere.
   static std::vector<double> Spread(const RmsNormCase& c, const Input& in,
                                     const std::vector<double>& live) {
@@ -77,7 +84,10 @@ class RmsNormTest : public KernelTest {
     return live;
   }
 
-  Output Run(const RmsNormCase& c, const Input& in, KeepSum keep) {
+  // op: RmsNorm or RmsNormAdd, which has no output of its own.
+  using Op = absl::Status (*)(runtime::Stream&, const kernels::KernelSet&, const RmsNormArgs&,
+                              uint32_t);
+  Output Run(const RmsNormCase& c, const Input& in, KeepSum keep, Op op = kernels::RmsNorm) {
     GuardedMemory memory(device(), stream());
     RmsNormArgs args;
     const std::vector<double> residual = Spread(c, in, in.residual);
@@ -99,7 +109,8 @@ class RmsNormTest : public KernelTest {
     args.hidden = c.hidden;
     args.eps = kNormEps;
     args.branch_scale = c.branch_scale;
-    EXPECT_OK(RmsNorm(stream(), kernels(), args, c.max_rows));
+    args.weight_offset = c.weight_offset;
+    EXPECT_OK(op(stream(), kernels(), args, c.max_rows));
     memory.Check();
     Output output{memory.ReadTensor(dtype(), args.out), {}};
     if (args.residual_out != nullptr) output.kept = memory.ReadTensor(dtype(), args.residual_out);
@@ -123,7 +134,35 @@ TEST_P(RmsNormTest, MatchesTheOracleAndTouchesNothingElse) {
       const double scale = c.branch ? c.branch_scale : 0.0;
       ExpectNear(sum, OracleResidual(in.residual, in.branch, scale), dtype());
     }
-    ExpectNear(got.out, OracleRmsNorm(sum, in.weight, kNormEps), dtype());
+    ExpectNear(got.out, OracleRmsNorm(sum, Effective(c, in), kNormEps), dtype());
+  }
+}
+
+// The norm is rounded to the storage format before it is added: what it may be, either way.
+TEST_P(RmsNormTest, WithTheAddBehindMatchesTheOracleAndTouchesNothingElse) {
+  for (const RmsNormCase& c : kernels::kRmsNormAddCases) {
+    SCOPED_TRACE(c.name);
+    const Input in = MakeInput(c);
+    const Output got = Run(c, in, c.keep, kernels::RmsNormAdd);
+    const Expected normed = OracleRmsNorm(in.branch, Effective(c, in), kNormEps);
+    Expected sum = OracleResidual(in.residual, normed.value, c.branch_scale);
+    for (size_t i = 0; i < sum.value.size(); ++i)
+      sum.slack[i] += std::fabs(c.branch_scale) *
+                      (normed.slack[i] + HalfUlp(dtype(), std::fabs(normed.value[i]) * 1.001));
+    ExpectNear(Collect(c, in, got.kept), sum, dtype());
+    EXPECT_TRUE(std::all_of(got.out.begin(), got.out.end(), [](double x) { return std::isnan(x); }))
+        << "the output of the other op was written";
+  }
+}
+
+TEST_P(RmsNormTest, WithTheAddBehindDoesNotDependOnWhereTheSumIsKept) {
+  for (const RmsNormCase& c : kernels::kRmsNormAddCases) {
+    SCOPED_TRACE(c.name);
+    const Input in = MakeInput(c);
+    const auto kept = [&](KeepSum keep) {
+      return Encode(dtype(), Collect(c, in, Run(c, in, keep, kernels::RmsNormAdd).kept));
+    };
+    EXPECT_EQ(kept(KeepSum::kInPlace), kept(KeepSum::kSeparate));
   }
 }
 
@@ -145,6 +184,14 @@ TEST_P(RmsNormTest, RefusesImpossibleShapes) {
   EXPECT_THAT(RmsNorm(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_rows is 0"));
   args.hidden = -1;
   EXPECT_THAT(RmsNorm(stream(), kernels(), args, 1), StatusIs(kInvalid, "hidden is -1"));
+  float row[8] = {};
+  args.hidden = 8;
+  args.residual_out = row;
+  EXPECT_THAT(RmsNormAdd(stream(), kernels(), args, 1), StatusIs(kInvalid, "got no branch"));
+  args.branch = row;
+  EXPECT_THAT(RmsNormAdd(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_rows is 0"));
+  args.residual_out = nullptr;
+  EXPECT_THAT(RmsNormAdd(stream(), kernels(), args, 1), StatusIs(kInvalid, "got no residual_out"));
 }
 
 }  // namespace

@@ -30,8 +30,11 @@ constexpr double kNormEps = 1e-6;
 // Random qkv and angles, and a distinct place in the cache for every token.
 struct Input {
   size_t dim, heads, kv_heads, block_size, tokens, num_blocks;
-  std::vector<double> qkv, rope;
+  std::vector<double> qkv, rope;       // rope: of all tables
   std::vector<double> q_norm, k_norm;  // empty: heads are not normed
+  bool whole;                          // norms of all heads together
+  double norm_offset;
+  size_t tables, table;
   std::vector<uint32_t> block, offset;
 
   Input(const RopeAppendCase& c, DType dtype)
@@ -40,17 +43,21 @@ struct Input {
         kv_heads(static_cast<size_t>(c.num_kv_heads)),
         block_size(static_cast<size_t>(c.block_size)),
         tokens(c.tokens),
-        num_blocks((2 * c.max_tokens + block_size - 1) / block_size + 1) {
+        num_blocks((2 * c.max_tokens + block_size - 1) / block_size + 1),
+        whole(c.whole),
+        norm_offset(c.norm_offset),
+        tables(static_cast<size_t>(c.rope_tables)),
+        table(static_cast<size_t>(c.rope_table)) {
     Random random(dim * 17 + tokens);
     qkv = random.Tensor(dtype, tokens * (heads + 2 * kv_heads) * dim);
-    for (size_t i = 0; i < tokens * dim / 2; ++i) {
+    for (size_t i = 0; i < tokens * tables * dim / 2; ++i) {
       const double angle = 6.3 * random.Uniform();
       rope.push_back(RoundTo(DType::kF32, std::cos(angle)));
       rope.push_back(RoundTo(DType::kF32, std::sin(angle)));
     }
     if (c.norm) {
-      q_norm = random.Tensor(dtype, dim);
-      k_norm = random.Tensor(dtype, dim);
+      q_norm = random.Tensor(dtype, whole ? heads * dim : dim);
+      k_norm = random.Tensor(dtype, whole ? kv_heads * dim : dim);
     }
     const std::vector<uint32_t> place =
         random.Permutation(static_cast<uint32_t>(num_blocks * block_size));
@@ -66,10 +73,20 @@ struct Input {
   }
   // Of a q or k head, normed first where heads are.
   Expected Rotated(size_t t, size_t index) const {
-    const std::span<const double> cos_sin = std::span(rope).subspan(t * dim, dim);
+    const std::span<const double> cos_sin =
+        std::span(rope).subspan((t * tables + table) * dim, dim);
     if (q_norm.empty()) return OracleRope(Head(t, index), cos_sin);
-    const std::vector<double>& weight = index < heads ? q_norm : k_norm;
-    return OracleRope(OracleRmsNorm(Head(t, index), weight, kNormEps), cos_sin);
+    std::vector<double> weight = index < heads ? q_norm : k_norm;
+    for (double& w : weight) w += norm_offset;
+    if (!whole) return OracleRope(OracleRmsNorm(Head(t, index), weight, kNormEps), cos_sin);
+    const size_t first = index < heads ? 0 : heads;
+    const std::span<const double> all =
+        std::span(qkv).subspan((t * (heads + 2 * kv_heads) + first) * dim, weight.size());
+    const Expected normed = OracleRmsNorm(all, weight, kNormEps);
+    Expected head;
+    for (size_t d = 0; d < dim; ++d)
+      head.Add(normed.value[(index - first) * dim + d], normed.slack[(index - first) * dim + d]);
+    return OracleRope(head, cos_sin);
   }
   // First element of a token's head in the cache: [num_blocks, 2, kv_heads, block_size, dim].
   size_t CacheAt(size_t t, size_t k_or_v, size_t head) const {
@@ -157,7 +174,9 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
     args.q_out = memory.Poisoned(c.max_tokens * in.heads * in.dim * SizeOf(dtype()));
     args.kv_cache = memory.Poisoned(in.num_blocks * 2 * in.kv_heads * in.block_size * in.dim *
                                     SizeOf(kv_dtype()));
-    args.rope = static_cast<const float*>(memory.ConstantTensor(DType::kF32, in.rope));
+    args.rope =
+        static_cast<const float*>(memory.ConstantTensor(DType::kF32, in.rope)) + in.table * in.dim;
+    args.rope_tables = c.rope_tables;
     args.token_block = memory.Constant(block);
     args.token_offset = memory.Constant(offset);
     args.num_tokens = memory.Constant(std::vector<uint32_t>{c.tokens});
@@ -172,6 +191,8 @@ TEST_P(RopeAppendTest, MatchesTheOracleAndTouchesNothingElse) {
       args.q_norm = memory.ConstantTensor(dtype(), in.q_norm);
       args.k_norm = memory.ConstantTensor(dtype(), in.k_norm);
       args.norm_eps = static_cast<float>(kNormEps);
+      args.norm_offset = c.norm_offset;
+      args.whole_norm = c.whole ? 1 : 0;
     }
     ASSERT_OK(RopeAppend(stream(), kernels(), args, c.max_tokens));
     memory.Check();
@@ -255,6 +276,9 @@ TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
   RopeAppendArgs no_block = good;
   no_block.kv.block_size = 0;
   EXPECT_THAT(RopeAppend(stream(), kernels(), no_block, 1), StatusIs(kInvalid, "block_size is 0"));
+  RopeAppendArgs no_table = good;
+  no_table.rope_tables = 0;
+  EXPECT_THAT(RopeAppend(stream(), kernels(), no_table, 1), StatusIs(kInvalid, "rope_tables is 0"));
   const float weight[8] = {};
   RopeAppendArgs one_norm = good;
   one_norm.k_norm = weight;

@@ -40,6 +40,11 @@ TEST_P(SiluMulTest, MatchesTheOracleAndTouchesNothingElse) {
     ASSERT_OK(SiluMul(stream(), kernels(), args, c.max_tokens));
     memory.Check();
     ExpectNear(memory.ReadTensor(dtype(), args.out), OracleSiluMul(gate_up, n), dtype());
+
+    args.gelu = 1;
+    ASSERT_OK(SiluMul(stream(), kernels(), args, c.max_tokens));
+    memory.Check();
+    ExpectNear(memory.ReadTensor(dtype(), args.out), OracleGeluMul(gate_up, n), dtype());
   }
 }
 

@@ -19,6 +19,7 @@
 #include "models/layers/lm_head_layer.h"
 #include "models/layers/mlp_layer.h"
 #include "models/layers/norm_layer.h"
+#include "models/layers/post_norm_layer.h"
 #include "tests/models/model_files.h"
 #include "tests/testing/status_matchers.h"
 
@@ -60,6 +61,18 @@ TEST(Decoder, CountsParametersTensorByTensor) {
   EXPECT_EQ(NumParameters(spec), plain + 11 * 6 + 3 * (32 + 16 + 16 + 6 + 10 + 10 + 6 + 8 + 8));
 }
 
+TEST(Decoder, CountsTheNormsThatAnArchitecturesBlocksHave) {
+  ModelSpec spec = SmallSpec();
+  const int64_t plain = NumParameters(spec);
+  for (const auto& [architecture, more] :
+       std::map<std::string, int64_t>{{"gemma2", 2 * 6}, {"phi3", 0}, {"olmo2", 0}}) {
+    spec.architecture = architecture;
+    EXPECT_EQ(NumParameters(spec), plain + 3 * more) << architecture;
+  }
+  spec.qk_norm = spec.whole_qk_norm = true;
+  EXPECT_EQ(NumParameters(spec), plain + 3 * (32 + 16));
+}
+
 TEST(Decoder, RefusesMoreParametersThanCanBeAddressed) {
   ModelSpec spec = SmallSpec();
   spec.hidden_size = std::numeric_limits<int32_t>::max();
@@ -93,6 +106,8 @@ TEST(Decoder, ItsLayersAreThoseOfTheArchitecturesTableInOrder) {
         ASSERT_LT(at, layers.size());
         const Layer* layer = layers[at++].get();
         EXPECT_EQ(dynamic_cast<const NormLayer*>(layer) != nullptr, entry.kind == LayerKind::kNorm);
+        EXPECT_EQ(dynamic_cast<const PostNormLayer*>(layer) != nullptr,
+                  entry.kind == LayerKind::kPostNorm);
         EXPECT_EQ(dynamic_cast<const AttentionLayer*>(layer) != nullptr,
                   entry.kind == LayerKind::kAttention);
         EXPECT_EQ(dynamic_cast<const MlpLayer*>(layer) != nullptr, entry.kind == LayerKind::kMlp);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is each architecture's own in a config.json: Mistral's window, Ministral's layers of two
-// kinds, the biases and the inert or switched window of Qwen2, the head norms of Qwen3, in both
-// dialects; and the scaled rope types, which all of them may have. What all configs share is
-// hf_config_test.cc's.
+// kinds, the biases and the inert or switched window of Qwen2, the head norms of Qwen3, the numbers
+// and patterns of Gemma 2 and 3, what Phi-3 and OLMo 2 leave out, in both dialects; and the scaled
+// rope types, which all of them may have. What all configs share is hf_config_test.cc's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,6 +53,55 @@ constexpr char kQwen3[] = R"({
   "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
   "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
   "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
+// As published with gemma-2-9b, transformers 4.
+constexpr char kGemma2[] = R"({
+  "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+  "eos_token_id": 1, "final_logit_softcapping": 30.0, "head_dim": 256,
+  "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 14336,
+  "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 16,
+  "num_hidden_layers": 42, "num_key_value_heads": 8, "pad_token_id": 0,
+  "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+  "sliding_window": 4096, "torch_dtype": "bfloat16", "transformers_version": "4.42.0.dev0",
+  "use_cache": true, "vocab_size": 256000})";
+
+// As published with gemma-3-1b-pt, transformers 4.
+constexpr char kGemma3[] = R"({
+  "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attn_logit_softcapping": null, "bos_token_id": 2, "cache_implementation": "hybrid",
+  "eos_token_id": 1, "final_logit_softcapping": null, "head_dim": 256,
+  "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "initializer_range": 0.02,
+  "intermediate_size": 6912, "max_position_embeddings": 32768, "model_type": "gemma3_text",
+  "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1,
+  "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+  "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000,
+  "sliding_window": 512, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+  "transformers_version": "4.50.0.dev0", "use_cache": true, "vocab_size": 262144})";
+
+// As published with phi-4, transformers 4.
+constexpr char kPhi3[] = R"({
+  "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 100257, "embd_pdrop": 0.0, "eos_token_id": 100265, "hidden_act": "silu",
+  "hidden_size": 5120, "initializer_range": 0.02, "intermediate_size": 17920,
+  "max_position_embeddings": 16384, "model_type": "phi3", "num_attention_heads": 40,
+  "num_hidden_layers": 40, "num_key_value_heads": 10,
+  "original_max_position_embeddings": 16384, "pad_token_id": 100349, "resid_pdrop": 0.0,
+  "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 250000, "sliding_window": null,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.47.0",
+  "use_cache": true, "vocab_size": 100352})";
+
+// As published with OLMo-2-1124-7B-Instruct, transformers 4.
+constexpr char kOlmo2[] = R"({
+  "architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+  "model_type": "olmo2", "num_attention_heads": 32, "num_hidden_layers": 32,
+  "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06,
+  "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "transformers_version": "4.47.0", "use_cache": true,
+  "vocab_size": 100352})";
 
 absl::StatusOr<ModelSpec> Parse(const char* base, const Json& changes = Json::object()) {
   Json config = Json::parse(base);
@@ -300,6 +349,249 @@ TEST(HfQwen3, ReadsAPublishedConfig) {
   EXPECT_EQ(spec->sliding_window, 0);
   const auto biased = Parse(kQwen3, {{"attention_bias", true}});
   EXPECT_TRUE(biased->qkv_bias && biased->o_bias);
+}
+
+TEST(HfGemma2, ReadsAPublishedConfig) {
+  const auto spec = Parse(kGemma2);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "gemma2");
+  EXPECT_TRUE(spec->tie_word_embeddings);  // which the config does not say
+  EXPECT_EQ(spec->norm_offset, 1.0);
+  EXPECT_EQ(spec->activation, Activation::kGeluTanh);
+  EXPECT_EQ(spec->embedding_multiplier, std::sqrt(3584.0));
+  EXPECT_TRUE(spec->rounds_embedding_multiplier);
+  EXPECT_EQ(spec->attention_multiplier, 1.0 / 16);
+  EXPECT_EQ(spec->attention_softcap, 50.0);
+  EXPECT_EQ(spec->logits_softcap, 30.0);
+  EXPECT_FALSE(spec->qk_norm || spec->sliding_rope.has_value());
+  for (int64_t i = 0; i < 42; ++i) EXPECT_EQ(spec->WindowOf(i), i % 2 == 0 ? 4096 : 0) << i;
+  // The scale is not that of head_dim.
+  EXPECT_EQ(Parse(kGemma2, {{"query_pre_attn_scalar", 144}})->attention_multiplier, 1.0 / 12);
+}
+
+TEST(HfGemma2, AbsenceMeansWhatTransformersMeansByIt) {
+  const auto spec =
+      ParseWithout(kGemma2, {"attn_logit_softcapping", "final_logit_softcapping", "head_dim",
+                             "hidden_act", "hidden_activation", "num_key_value_heads",
+                             "query_pre_attn_scalar", "rms_norm_eps", "sliding_window"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->attention_softcap, 50.0);
+  EXPECT_EQ(spec->logits_softcap, 30.0);
+  EXPECT_EQ(spec->head_dim, 256);
+  EXPECT_EQ(spec->num_kv_heads, 4);
+  EXPECT_EQ(spec->attention_multiplier, 1.0 / 16);
+  EXPECT_EQ(spec->rms_norm_eps, 1e-6);
+  EXPECT_EQ(spec->sliding_window, 4096);
+  const auto uncapped =
+      Parse(kGemma2, {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}});
+  ASSERT_TRUE(uncapped.ok()) << uncapped.status();
+  EXPECT_EQ(uncapped->attention_softcap, 0.0);
+  EXPECT_EQ(uncapped->logits_softcap, 0.0);
+}
+
+TEST(HfGemma2, AListOfLayerTypesDecidesOverThePattern) {
+  Json config = Json::parse(kGemma2);
+  for (int i = 0; i < 42; ++i)
+    config["layer_types"].push_back(i % 3 == 0 ? "full_attention" : "sliding_attention");
+  const auto spec = ParseHfConfig(config.dump());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  for (int64_t i = 0; i < 42; ++i) EXPECT_EQ(spec->WindowOf(i), i % 3 == 0 ? 0 : 4096) << i;
+}
+
+TEST(HfGemma2, RefusesWhatItWouldNotCompute) {
+  for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    for (const Json& bad : {Json(0), Json(-30.0), Json("30"), Json(true)})
+      ExpectInvalid(StatusOf(kGemma2, {{field, bad}}), {field, "a finite number > 0"});
+  }
+  ExpectInvalid(StatusOf(kGemma2, {{"query_pre_attn_scalar", 0}}),
+                {"query_pre_attn_scalar: got 0"});
+  ExpectInvalid(StatusOf(kGemma2, {{"hidden_activation", "gelu"}}),
+                {"hidden_activation: got \"gelu\"", "gelu_pytorch_tanh"});
+  ExpectInvalid(StatusOf(kGemma2, {{"hidden_act", "silu"}}), {"hidden_act: got \"silu\""});
+  ExpectInvalid(StatusOf(kGemma2, {{"use_bidirectional_attention", true}}),
+                {"use_bidirectional_attention: got true"});
+  ExpectInvalid(StatusOf(kGemma2, {{"rope_local_base_freq", 10000.0}}),
+                {"\"rope_local_base_freq\""});
+  ExpectInvalid(StatusOf(kGemma2, {{"sliding_window_pattern", 2}}), {"\"sliding_window_pattern\""});
+  Json config = Json::parse(kGemma2);
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(ParseHfConfig(config.dump())->Windows(), std::vector<int64_t>{0});
+}
+
+TEST(HfGemma3, ReadsAPublishedConfig) {
+  const auto spec = Parse(kGemma3);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "gemma3");
+  EXPECT_TRUE(spec->tie_word_embeddings);
+  EXPECT_TRUE(spec->qk_norm);
+  EXPECT_FALSE(spec->whole_qk_norm);
+  EXPECT_EQ(spec->attention_softcap, 0.0);
+  EXPECT_EQ(spec->logits_softcap, 0.0);
+  EXPECT_EQ(spec->rope, RopeSpec{.theta = 1000000.0});
+  EXPECT_EQ(spec->sliding_rope, RopeSpec{.theta = 10000.0});
+  for (int64_t i = 0; i < 26; ++i) {
+    EXPECT_EQ(spec->WindowOf(i), i % 6 == 5 ? 0 : 512) << i;
+    EXPECT_EQ(spec->RopeTableOf(i), i % 6 == 5 ? 0 : 1) << i;
+  }
+}
+
+// As its larger siblings have it.
+TEST(HfGemma3, ScalingIsOfTheLayersThatSeeAll) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 8.0}};
+  const auto spec = Parse(kGemma3, {{"rope_scaling", linear}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope.factor, 8.0);
+  EXPECT_EQ(spec->sliding_rope, RopeSpec{.theta = 10000.0});
+  const std::vector<float> frequencies = RopeInverseFrequencies(*spec);
+  ASSERT_EQ(frequencies.size(), 256u);
+  EXPECT_EQ(frequencies[0], 0.125f);
+  EXPECT_EQ(frequencies[128], 1.0f);
+  EXPECT_FLOAT_EQ(frequencies[1], std::pow(1e6f, -1.0f / 128) / 8);
+  EXPECT_FLOAT_EQ(frequencies[129], std::pow(1e4f, -1.0f / 128));
+}
+
+TEST(HfGemma3, AbsenceMeansWhatTransformersMeansByIt) {
+  const auto spec =
+      ParseWithout(kGemma3, {"rope_theta", "rope_local_base_freq", "sliding_window_pattern",
+                             "attn_logit_softcapping", "final_logit_softcapping"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope.theta, 1000000.0);
+  EXPECT_EQ(spec->sliding_rope->theta, 10000.0);
+  EXPECT_EQ(spec->WindowOf(5), 0);
+  EXPECT_EQ(spec->WindowOf(4), 512);
+  EXPECT_EQ(spec->attention_softcap + spec->logits_softcap, 0.0);
+}
+
+// What turns a layer's rope is its kind, even where no position outgrows the window.
+TEST(HfGemma3, LayersKeepTheirRopeWithoutAWindowInUse) {
+  const auto spec = Parse(kGemma3, {{"sliding_window", 40000}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->Windows(), std::vector<int64_t>{0});
+  EXPECT_EQ(spec->RopeTableOf(0), 1);
+  EXPECT_EQ(spec->RopeTableOf(5), 0);
+  Json config = Json::parse(kGemma3);
+  config["layer_types"] = std::vector<std::string>(26, "full_attention");
+  const auto full = ParseHfConfig(config.dump());
+  ASSERT_TRUE(full.ok()) << full.status();
+  for (int64_t i = 0; i < 26; ++i) EXPECT_EQ(full->RopeTableOf(i), 0);
+}
+
+TEST(HfGemma3, ReadsTheRopesOfBothKindsOfLayersInTheDialectOfTransformers5) {
+  Json config = Json::parse(kGemma3);
+  for (const char* name : {"rope_theta", "rope_scaling", "rope_local_base_freq"})
+    config.erase(name);
+  config["_sliding_window_pattern"] = 6;
+  config["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"rope_theta", 1e6}, {"factor", 8.0}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 20000.0}}}};
+  const auto spec = ParseHfConfig(config.dump());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope.theta, 1e6);
+  EXPECT_EQ(spec->rope.factor, 8.0);
+  EXPECT_EQ(spec->sliding_rope, RopeSpec{.theta = 20000.0});
+  Json flat = config;
+  flat["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  ExpectInvalid(ParseHfConfig(flat.dump()).status(),
+                {"rope_parameters: got", "'full_attention' and 'sliding_attention'"});
+  Json twice = config;
+  twice["rope_local_base_freq"] = 10000.0;
+  ExpectInvalid(ParseHfConfig(twice.dump()).status(),
+                {"rope_parameters.sliding_attention.rope_theta: got 20000", "10000"});
+  Json unknown = config;
+  unknown["rope_parameters"]["sliding_attention"]["rope_type"] = "longrope";
+  ExpectInvalid(ParseHfConfig(unknown.dump()).status(),
+                {"rope_parameters.sliding_attention.rope_type: got \"longrope\""});
+}
+
+TEST(HfGemma3, RefusesWhatItWouldNotCompute) {
+  ExpectInvalid(StatusOf(kGemma3, {{"sliding_window", nullptr}}),
+                {"sliding_window: got nothing", "for the layers that slide"});
+  ExpectInvalid(StatusOf(kGemma3, {{"sliding_window_pattern", 0}}),
+                {"sliding_window_pattern: got 0"});
+  ExpectInvalid(StatusOf(kGemma3, {{"rope_local_base_freq", -1}}),
+                {"rope_local_base_freq: got -1"});
+  // One factor of cosines and sines for both tables.
+  ExpectInvalid(StatusOf(kGemma3, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
+                {"rope.attention_factor", "that of layers that slide (1)"});
+  Json multimodal = Json::parse(kGemma3);
+  multimodal["architectures"] = {"Gemma3ForConditionalGeneration"};
+  multimodal["model_type"] = "gemma3";
+  EXPECT_EQ(ParseHfConfig(multimodal.dump()).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(HfPhi3, ReadsAPublishedConfig) {
+  const auto spec = Parse(kPhi3);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "phi3");
+  EXPECT_EQ(spec->head_dim, 128);
+  EXPECT_EQ(spec->num_kv_heads, 10);
+  EXPECT_EQ(spec->sliding_window, 0);
+  EXPECT_EQ(spec->rope.theta, 250000.0);
+  EXPECT_FALSE(spec->qkv_bias || spec->o_bias || spec->mlp_bias || spec->qk_norm);
+  EXPECT_EQ(ParseWithout(kPhi3, {"sliding_window"})->sliding_window, 0);
+  EXPECT_EQ(ParseWithout(kPhi3, {"rms_norm_eps"})->rms_norm_eps, 1e-5);
+  EXPECT_EQ(ParseWithout(kPhi3, {"num_key_value_heads"})->num_kv_heads, 40);
+}
+
+// Phi-3-mini-4k has a window in every layer, and names code that is transformers' own by now.
+TEST(HfPhi3, ReadsTheFieldsOfItsOlderSiblings) {
+  const auto spec = Parse(kPhi3, {{"sliding_window", 2047},
+                                  {"auto_map",
+                                   {{"AutoConfig", "configuration_phi3.Phi3Config"},
+                                    {"AutoModelForCausalLM", "modeling_phi3.Phi3ForCausalLM"}}}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->Windows(), std::vector<int64_t>{2047});
+}
+
+TEST(HfPhi3, RefusesWhatItWouldNotCompute) {
+  ExpectInvalid(StatusOf(kPhi3, {{"partial_rotary_factor", 0.75}}),
+                {"partial_rotary_factor: got 0.75"});
+  ExpectInvalid(
+      StatusOf(kPhi3, {{"rope_scaling",
+                        {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}}}),
+      {"rope_scaling.type: got \"longrope\""});
+  ExpectInvalid(StatusOf(kPhi3, {{"auto_map", {{"AutoModelForCausalLM", "other.Model"}}}}),
+                {"auto_map"});
+  ExpectInvalid(StatusOf(kPhi3, {{"attention_bias", true}}), {"attention_bias: got true"});
+}
+
+TEST(HfOlmo2, ReadsAPublishedConfig) {
+  const auto spec = Parse(kOlmo2);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "olmo2");
+  EXPECT_TRUE(spec->qk_norm && spec->whole_qk_norm);
+  EXPECT_EQ(spec->norm_offset, 0.0);
+  EXPECT_EQ(spec->num_kv_heads, 32);
+  EXPECT_EQ(spec->sliding_window, 0);
+  EXPECT_EQ(ParseWithout(kOlmo2, {"rms_norm_eps"})->rms_norm_eps, 1e-5);
+  const auto biased = Parse(kOlmo2, {{"attention_bias", true}});
+  EXPECT_TRUE(biased->qkv_bias && biased->o_bias);
+  ExpectInvalid(StatusOf(kOlmo2, {{"mlp_bias", true}}), {"mlp_bias: got true"});
+  ExpectInvalid(StatusOf(kOlmo2, {{"sliding_window", 4096}}), {"sliding_window: got 4096"});
+}
+
+// What transformers 5 saved is what was made of it for transformers 4.
+TEST(HfModels, FixturesReadTheSameInBothDialects) {
+  for (const char* name : {"gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny"}) {
+    SCOPED_TRACE(name);
+    const std::string directory = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
+    const auto read = [&](const char* file) {
+      std::ifstream stream(directory + file);
+      return ParseHfConfig(
+          std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()));
+    };
+    const auto four = read("/config.json"), five = read("/config_transformers5.json");
+    ASSERT_TRUE(four.ok()) << four.status();
+    ASSERT_TRUE(five.ok()) << five.status();
+    EXPECT_EQ(five->rope, four->rope);
+    EXPECT_EQ(five->sliding_rope, four->sliding_rope);
+    EXPECT_EQ(five->slides, four->slides);
+    EXPECT_EQ(five->sliding_window, four->sliding_window);
+    EXPECT_EQ(five->attention_multiplier, four->attention_multiplier);
+    EXPECT_EQ(five->attention_softcap, four->attention_softcap);
+    EXPECT_EQ(five->logits_softcap, four->logits_softcap);
+    EXPECT_EQ(NumParameters(*five), NumParameters(*four));
+  }
 }
 
 void ExpectSameModel(const ModelSpec& a, const ModelSpec& b) {

@@ -81,6 +81,47 @@ constexpr Published kPublished[] = {
       "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": true,
       "use_mrope": false, "use_sliding_window": false, "vocab_size": 152064})"},
     {"qwen3-8b", 8'190'735'360, kQwen3With8B},
+    {"gemma-2-9b", 9'241'705'984, R"({
+      "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+      "eos_token_id": 1, "final_logit_softcapping": 30.0, "head_dim": 256,
+      "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+      "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 14336,
+      "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 16,
+      "num_hidden_layers": 42, "num_key_value_heads": 8, "pad_token_id": 0,
+      "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+      "sliding_window": 4096, "torch_dtype": "bfloat16", "transformers_version": "4.42.0.dev0",
+      "use_cache": true, "vocab_size": 256000})"},
+    {"gemma-3-1b", 999'885'952, R"({
+      "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "attn_logit_softcapping": null, "bos_token_id": 2, "cache_implementation": "hybrid",
+      "eos_token_id": 1, "final_logit_softcapping": null, "head_dim": 256,
+      "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "initializer_range": 0.02,
+      "intermediate_size": 6912, "max_position_embeddings": 32768, "model_type": "gemma3_text",
+      "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1,
+      "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+      "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000,
+      "sliding_window": 512, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+      "transformers_version": "4.50.0.dev0", "use_cache": true, "vocab_size": 262144})"},
+    {"phi-4", 14'659'507'200, R"({
+      "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 100257, "embd_pdrop": 0.0, "eos_token_id": 100265, "hidden_act": "silu",
+      "hidden_size": 5120, "initializer_range": 0.02, "intermediate_size": 17920,
+      "max_position_embeddings": 16384, "model_type": "phi3", "num_attention_heads": 40,
+      "num_hidden_layers": 40, "num_key_value_heads": 10,
+      "original_max_position_embeddings": 16384, "pad_token_id": 100349, "resid_pdrop": 0.0,
+      "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 250000, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.47.0",
+      "use_cache": true, "vocab_size": 100352})"},
+    {"olmo-2-7b", 7'298'617'344, R"({
+      "architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096,
+      "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+      "model_type": "olmo2", "num_attention_heads": 32, "num_hidden_layers": 32,
+      "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "transformers_version": "4.47.0", "use_cache": true,
+      "vocab_size": 100352})"},
     {"llama-3.1-8b-fp8", 8'030'261'248, kLlama31With8B, R"({
       "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
       "quantization_status": "compressed", "kv_cache_scheme": null,
@@ -125,7 +166,16 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->qkv_bias, config->qkv_bias);
     EXPECT_EQ(preset->o_bias, config->o_bias);
     EXPECT_EQ(preset->qk_norm, config->qk_norm);
+    EXPECT_EQ(preset->whole_qk_norm, config->whole_qk_norm);
+    EXPECT_EQ(preset->norm_offset, config->norm_offset);
+    EXPECT_EQ(preset->activation, config->activation);
+    EXPECT_EQ(preset->embedding_multiplier, config->embedding_multiplier);
+    EXPECT_EQ(preset->rounds_embedding_multiplier, config->rounds_embedding_multiplier);
+    EXPECT_EQ(preset->attention_softcap, config->attention_softcap);
+    EXPECT_EQ(preset->logits_softcap, config->logits_softcap);
+    EXPECT_EQ(preset->sliding_rope, config->sliding_rope);
     EXPECT_EQ(preset->sliding_window, config->sliding_window);
+    EXPECT_EQ(preset->slides, config->slides);
     EXPECT_EQ(preset->mlp_bias, config->mlp_bias);
     EXPECT_EQ(preset->attention_multiplier, config->attention_multiplier);
     EXPECT_EQ(preset->eos_token_ids, config->eos_token_ids);

@@ -81,6 +81,52 @@ TEST(ModelSpec, RefusesNumbersThatAreNotFiniteAndPositive) {
   }
 }
 
+TEST(ModelSpec, RefusesCapsAndOffsetsThatAreNotFiniteOrBelowZero) {
+  double ModelSpec::*const numbers[] = {&ModelSpec::attention_softcap, &ModelSpec::logits_softcap,
+                                        &ModelSpec::norm_offset};
+  for (const auto number : numbers) {
+    for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+      ModelSpec spec = SmallSpec();
+      spec.*number = bad;
+      ExpectInvalid(ValidateModelSpec(spec), {"0 (none) or a finite number > 0"});
+    }
+    ModelSpec spec = SmallSpec();
+    spec.*number = 2.5;
+    EXPECT_TRUE(ValidateModelSpec(spec).ok());
+  }
+}
+
+TEST(ModelSpec, RefusesANormOverAllHeadsWhereHeadsAreNotNormed) {
+  ModelSpec spec = SmallSpec();
+  spec.whole_qk_norm = true;
+  ExpectInvalid(ValidateModelSpec(spec), {"whole_qk_norm: got true without qk_norm"});
+  spec.qk_norm = true;
+  EXPECT_TRUE(ValidateModelSpec(spec).ok());
+}
+
+TEST(ModelSpec, ARopeOfLayersThatSlideIsASecondTable) {
+  ModelSpec spec = SmallSpec();
+  EXPECT_EQ(spec.NumRopeTables(), 1);
+  const std::vector<float> one = RopeInverseFrequencies(spec);
+  spec.sliding_rope = RopeSpec{.theta = 500.0};
+  EXPECT_TRUE(ValidateModelSpec(spec).ok());
+  EXPECT_EQ(spec.NumRopeTables(), 2);
+  EXPECT_EQ(spec.RopeTableOf(0), 1);  // no list: all layers slide
+  spec.slides.assign(static_cast<size_t>(spec.num_layers), false);
+  spec.slides[1] = true;
+  EXPECT_EQ(spec.RopeTableOf(0), 0);
+  EXPECT_EQ(spec.RopeTableOf(1), 1);
+  ModelSpec other = SmallSpec();
+  other.rope.theta = 500.0;
+  std::vector<float> both = one;
+  for (const float frequency : RopeInverseFrequencies(other)) both.push_back(frequency);
+  EXPECT_EQ(RopeInverseFrequencies(spec), both);
+  spec.sliding_rope->theta = 0;
+  ExpectInvalid(ValidateModelSpec(spec), {"sliding_rope.theta: got 0"});
+  spec.sliding_rope = RopeSpec{.scaling = RopeScaling::kLinear, .factor = 0.5};
+  ExpectInvalid(ValidateModelSpec(spec), {"rope.factor: got 0.5"});
+}
+
 TEST(ModelSpec, RefusesRopeBandsThatAreReversed) {
   ModelSpec spec = SmallSpec();
   spec.rope.scaling = RopeScaling::kLlama3;

@@ -74,6 +74,22 @@ TEST(StepBytes, CountBiasesNormsAndTheSizeOfAnElement) {
   EXPECT_EQ(wide.activations, 3u * (248 + 26) * 4);
 }
 
+TEST(StepBytes, OfNormsBehindLayersRopeTablesAndCappedLogits) {
+  ModelSpec spec = TinySpec();
+  const StepBytes plain = Bytes(spec, kBf16, 3, 5);
+  // Two tables: cosines and sines of 2 once more out. Logits of 10 in and out again.
+  spec.sliding_rope = RopeSpec{};
+  spec.logits_softcap = 30.0;
+  EXPECT_EQ(Bytes(spec, kBf16, 3, 5).activations, plain.activations + 3u * (2 + 20) * 4);
+  // Two more norms of 4 a layer. A norm before a layer no longer reads a branch of 4, and the one
+  // behind moves three rows of 4; neither does the last norm. The first never read one.
+  spec = TinySpec();
+  spec.architecture = "gemma2";
+  const StepBytes gemma = Bytes(spec, kBf16, 3, 5);
+  EXPECT_EQ(gemma.weights, plain.weights + 2u * 8 * 2);
+  EXPECT_EQ(gemma.activations, plain.activations + 3u * (4 * 12 - 3 * 4 - 4) * 2);
+}
+
 // Of a token 8 bytes a layer.
 TEST(StepBytes, ReadInEveryLayerNoMoreThanItSees) {
   ModelSpec spec = TinySpec();

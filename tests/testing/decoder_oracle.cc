@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -31,8 +32,9 @@ void AddScaled(const std::vector<double>& x, double scale, std::vector<double>* 
 absl::StatusOr<std::unique_ptr<DecoderOracle>> DecoderOracle::Open(const std::string& directory) {
   std::unique_ptr<DecoderOracle> oracle(new DecoderOracle());
   REPRISE_ASSIGN_OR_RETURN(oracle->spec_, models::ReadHfConfig(directory));
-  if (oracle->spec_.rope.scaling != models::RopeScaling::kNone)
-    return absl::UnimplementedError("decoder oracle: got scaled rope; allowed: default");
+  if (oracle->spec_.rope.scaling != models::RopeScaling::kNone &&
+      oracle->spec_.rope.scaling != models::RopeScaling::kLinear)
+    return absl::UnimplementedError("decoder oracle: got scaled rope; allowed: default, linear");
   REPRISE_ASSIGN_OR_RETURN(oracle->checkpoint_, models::Checkpoint::Open(directory));
   return oracle;
 }
@@ -61,7 +63,7 @@ DecoderOracle::Vector DecoderOracle::Normed(const Vector& x, const Vector& weigh
   for (const double value : x) squares += value * value;
   const double root = std::sqrt(squares / static_cast<double>(x.size()) + spec_.rms_norm_eps);
   Vector out(x.size());
-  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] / root * weight[i];
+  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] / root * (weight[i] + spec_.norm_offset);
   return out;
 }
 
@@ -81,16 +83,39 @@ DecoderOracle::Rows DecoderOracle::Linear(const std::string& name, const Rows& x
   return out;
 }
 
+std::vector<DecoderOracle::Rows> DecoderOracle::Split(const std::string& prefix,
+                                                      const std::string& fused,
+                                                      const std::vector<std::string>& names,
+                                                      const std::vector<int64_t>& sizes,
+                                                      const Rows& x) const {
+  std::vector<Rows> parts;
+  if (checkpoint_->Find(prefix + fused + ".weight") == nullptr) {
+    for (const std::string& name : names) parts.push_back(Linear(prefix + name, x));
+    return parts;
+  }
+  const Rows all = Linear(prefix + fused, x);
+  ptrdiff_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.emplace_back();
+    for (const Vector& row : all)
+      parts.back().emplace_back(row.begin() + begin, row.begin() + begin + size);
+    begin += size;
+  }
+  return parts;
+}
+
 // Rope turns element i of a head with element i + head_dim / 2.
-void DecoderOracle::PrepareHeads(const std::string& norm, uint32_t position, Vector* x) const {
+void DecoderOracle::PrepareHeads(const std::string& norm, const models::RopeSpec& rope,
+                                 uint32_t position, Vector* x) const {
   const auto dim = static_cast<size_t>(spec_.head_dim);
+  if (spec_.whole_qk_norm) *x = Normed(*x, Tensor(norm));
   for (size_t begin = 0; begin < x->size(); begin += dim) {
     const auto first = x->begin() + static_cast<ptrdiff_t>(begin);
     Vector head(first, first + static_cast<ptrdiff_t>(dim));
-    if (spec_.qk_norm) head = Normed(head, Tensor(norm));
+    if (spec_.qk_norm && !spec_.whole_qk_norm) head = Normed(head, Tensor(norm));
     for (size_t i = 0; i < dim / 2; ++i) {
       const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(dim);
-      const double angle = position * std::pow(spec_.rope.theta, exponent);
+      const double angle = position * std::pow(rope.theta, exponent) / rope.factor;
       const double a = head[i], b = head[i + dim / 2];
       (*x)[begin + i] = a * std::cos(angle) - b * std::sin(angle);
       (*x)[begin + i + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
@@ -98,13 +123,18 @@ void DecoderOracle::PrepareHeads(const std::string& norm, uint32_t position, Vec
   }
 }
 
-DecoderOracle::Rows DecoderOracle::Attention(int64_t layer, const Rows& normed) const {
+DecoderOracle::Rows DecoderOracle::Attention(int64_t layer, const Rows& x) const {
   const std::string name = absl::StrCat("model.layers.", layer, ".self_attn");
-  Rows q = Linear(name + ".q_proj", normed), k = Linear(name + ".k_proj", normed);
-  const Rows v = Linear(name + ".v_proj", normed);
+  std::vector<Rows> qkv = Split(name, ".qkv_proj", {".q_proj", ".k_proj", ".v_proj"},
+                                {spec_.q_size(), spec_.kv_size(), spec_.kv_size()}, x);
+  Rows &q = qkv[0], &k = qkv[1];
+  const Rows& v = qkv[2];
+  const bool slides = spec_.slides.empty() || spec_.slides[static_cast<size_t>(layer)];
+  const models::RopeSpec& rope =
+      slides && spec_.sliding_rope.has_value() ? *spec_.sliding_rope : spec_.rope;
   for (uint32_t p = 0; p < q.size(); ++p) {
-    PrepareHeads(name + ".q_norm.weight", p, &q[p]);
-    PrepareHeads(name + ".k_norm.weight", p, &k[p]);
+    PrepareHeads(name + ".q_norm.weight", rope, p, &q[p]);
+    PrepareHeads(name + ".k_norm.weight", rope, p, &k[p]);
   }
   const auto dim = static_cast<size_t>(spec_.head_dim);
   const auto group = static_cast<size_t>(spec_.num_heads / spec_.num_kv_heads);
@@ -120,6 +150,8 @@ DecoderOracle::Rows DecoderOracle::Attention(int64_t layer, const Rows& normed) 
       for (size_t s = 0; s < score.size(); ++s) {
         for (size_t i = 0; i < dim; ++i) score[s] += q[p][of_q + i] * k[first + s][of_kv + i];
         score[s] *= spec_.attention_multiplier;
+        const double cap = spec_.attention_softcap;
+        if (cap != 0.0) score[s] = cap * std::tanh(score[s] / cap);
       }
       const double most = *std::max_element(score.begin(), score.end());
       double sum = 0.0;
@@ -132,14 +164,33 @@ DecoderOracle::Rows DecoderOracle::Attention(int64_t layer, const Rows& normed) 
   return Linear(name + ".o_proj", out);
 }
 
-DecoderOracle::Rows DecoderOracle::Mlp(int64_t layer, const Rows& normed) const {
+DecoderOracle::Rows DecoderOracle::Mlp(int64_t layer, const Rows& x) const {
   const std::string name = absl::StrCat("model.layers.", layer, ".mlp");
-  Rows gate = Linear(name + ".gate_proj", normed);
-  const Rows up = Linear(name + ".up_proj", normed);
+  std::vector<Rows> both = Split(name, ".gate_up_proj", {".gate_proj", ".up_proj"},
+                                 {spec_.intermediate_size, spec_.intermediate_size}, x);
+  Rows& gate = both[0];
+  const Rows& up = both[1];
+  const auto activated = [&](double g) {
+    if (spec_.activation == models::Activation::kSilu) return g / (1.0 + std::exp(-g));
+    return 0.5 * g *
+           (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
+  };
   for (size_t p = 0; p < gate.size(); ++p)
-    for (size_t i = 0; i < gate[p].size(); ++i)
-      gate[p][i] *= up[p][i] / (1.0 + std::exp(-gate[p][i]));
+    for (size_t i = 0; i < gate[p].size(); ++i) gate[p][i] = activated(gate[p][i]) * up[p][i];
   return Linear(name + ".down_proj", gate);
+}
+
+DecoderOracle::Rows DecoderOracle::NormedBy(const std::string& name, const Rows& x) const {
+  if (checkpoint_->Find(name) == nullptr) return x;
+  const Vector weight = Tensor(name);
+  Rows out;
+  for (const Vector& row : x) out.push_back(Normed(row, weight));
+  return out;
+}
+
+void DecoderOracle::AddBranch(const Rows& branch, const std::string& norm, Rows* x) const {
+  const Rows added = norm.empty() ? branch : NormedBy(norm, branch);
+  for (size_t p = 0; p < x->size(); ++p) AddScaled(added[p], spec_.residual_multiplier, &(*x)[p]);
 }
 
 std::vector<std::vector<float>> DecoderOracle::Logits(const std::vector<uint32_t>& tokens) const {
@@ -151,26 +202,30 @@ std::vector<std::vector<float>> DecoderOracle::Logits(const std::vector<uint32_t
     x.emplace_back(first, first + static_cast<ptrdiff_t>(hidden));
     for (double& value : x.back()) value *= spec_.embedding_multiplier;
   }
-  const auto normed = [&](const std::string& name) {
-    const Vector weight = Tensor(name);
-    Rows out;
-    for (const Vector& row : x) out.push_back(Normed(row, weight));
-    return out;
-  };
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
     const std::string name = absl::StrCat("model.layers.", layer, ".");
-    const Rows attended = Attention(layer, normed(name + "input_layernorm.weight"));
-    for (size_t p = 0; p < x.size(); ++p) AddScaled(attended[p], spec_.residual_multiplier, &x[p]);
-    const Rows mlp = Mlp(layer, normed(name + "post_attention_layernorm.weight"));
-    for (size_t p = 0; p < x.size(); ++p) AddScaled(mlp[p], spec_.residual_multiplier, &x[p]);
+    const std::string behind_attention = name + "post_attention_layernorm.weight";
+    const std::string behind_mlp = name + "post_feedforward_layernorm.weight";
+    // With norms behind layers, the one called post_attention_layernorm is behind attention, else
+    // it is before the MLP.
+    const bool behind = checkpoint_->Find(behind_mlp) != nullptr;
+    AddBranch(Attention(layer, NormedBy(name + "input_layernorm.weight", x)),
+              behind ? behind_attention : "", &x);
+    AddBranch(
+        Mlp(layer,
+            NormedBy(behind ? name + "pre_feedforward_layernorm.weight" : behind_attention, x)),
+        behind ? behind_mlp : "", &x);
   }
   const Rows logits = Linear(spec_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
-                             normed("model.norm.weight"));
+                             NormedBy("model.norm.weight", x));
   std::vector<std::vector<float>> out;
   for (const Vector& row : logits) {
     out.emplace_back();
-    for (const double value : row)
-      out.back().push_back(static_cast<float>(value / spec_.logits_scaling));
+    for (double value : row) {
+      value /= spec_.logits_scaling;
+      const double cap = spec_.logits_softcap;
+      out.back().push_back(static_cast<float>(cap == 0.0 ? value : cap * std::tanh(value / cap)));
+    }
   }
   return out;
 }

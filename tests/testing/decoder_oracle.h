@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a decoder of pre-norm blocks must compute, in double and in plain loops, from the tensors of
-// its checkpoint and the numbers of its config: embedding, norms, attention over the positions that
-// each layer sees, gated MLPs, logits. Shares no code with layers and kernels. Numbers checked
-// against transformers are parity_test.cc's; this one is for models that no fixture has.
+// What a decoder must compute, in double and in plain loops, from the tensors of its checkpoint and
+// the numbers of its config: embedding, norms before and behind layers, whichever of them the
+// checkpoint has, attention over the positions that each layer sees, gated MLPs, logits. Shares no
+// code with layers and kernels. Numbers checked against transformers are parity_test.cc's; this one
+// is for models that no fixture has.
 #ifndef REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
 #define REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
 
@@ -19,7 +20,7 @@ namespace reprise::testing {
 
 class DecoderOracle {
  public:
-  // Errors: those of reading the directory; Unimplemented on scaled rope.
+  // Errors: those of reading the directory; Unimplemented on rope scaled otherwise than linearly.
   static absl::StatusOr<std::unique_ptr<DecoderOracle>> Open(const std::string& directory);
 
   // May be changed: what the same weights compute as another model.
@@ -34,12 +35,22 @@ class DecoderOracle {
   DecoderOracle() = default;
   Vector Tensor(const std::string& name) const;
   Vector Normed(const Vector& x, const Vector& weight) const;
-  // The norm over every head where the model has one, then rope.
-  void PrepareHeads(const std::string& norm, uint32_t position, Vector* x) const;
+  // The norm over every head or over all of them where the model has one, then rope.
+  void PrepareHeads(const std::string& norm, const models::RopeSpec& rope, uint32_t position,
+                    Vector* x) const;
   // weight [out, in] of `name`, with its bias where there is one.
   Rows Linear(const std::string& name, const Rows& x) const;
-  Rows Attention(int64_t layer, const Rows& normed) const;
-  Rows Mlp(int64_t layer, const Rows& normed) const;
+  // Of each row the elements that lie side by side in the tensors `names`, which may be one tensor
+  // named `fused`.
+  std::vector<Rows> Split(const std::string& prefix, const std::string& fused,
+                          const std::vector<std::string>& names, const std::vector<int64_t>& sizes,
+                          const Rows& x) const;
+  Rows Attention(int64_t layer, const Rows& x) const;
+  Rows Mlp(int64_t layer, const Rows& x) const;
+  // x with the norm of that name, or as it is where the checkpoint has none.
+  Rows NormedBy(const std::string& name, const Rows& x) const;
+  // Adds a branch, through the norm of that name where there is one.
+  void AddBranch(const Rows& branch, const std::string& norm, Rows* x) const;
 
   models::ModelSpec spec_;
   std::unique_ptr<models::Checkpoint> checkpoint_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "tests/testing/number.h"
 
@@ -107,6 +108,32 @@ Expected OracleSiluMul(std::span<const double> gate_up, size_t intermediate) {
       // Where exp(-gate) leaves the range of f32, the result may be zero instead of almost zero.
       out.Add(y, std::fabs(y) * (ExpEps(gate) + 8 * kEps) + 1e-36 * std::fabs(up));
     }
+  }
+  return out;
+}
+
+Expected OracleGeluMul(std::span<const double> gate_up, size_t intermediate) {
+  Expected out;
+  for (size_t row = 0; row < gate_up.size(); row += 2 * intermediate) {
+    for (size_t i = 0; i < intermediate; ++i) {
+      const double gate = gate_up[row + i], up = gate_up[row + intermediate + i];
+      const double u = std::sqrt(2.0 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+      // As gate / (1 + exp(-2 u)), which stays exact where the tanh comes near -1.
+      const double y = gate / (1.0 + std::exp(-2.0 * u)) * up;
+      // What six roundings of 2 u move the exponential by, beside its own error.
+      const double relative = ExpEps(2.0 * u) + 6 * kEps * std::fabs(2.0 * u) + 8 * kEps;
+      out.Add(y, std::fabs(y) * relative + 1e-36 * std::fabs(up));
+    }
+  }
+  return out;
+}
+
+Expected OracleSoftcap(std::span<const double> x, double cap) {
+  Expected out;
+  for (const double value : x) {
+    const double y = cap * std::tanh(value / cap);
+    // The quotient is off by one rounding, the tanh by four units in the last place.
+    out.Add(y, 12 * kEps * std::fabs(y));
   }
   return out;
 }

@@ -51,6 +51,11 @@ Expected OracleRope(const Expected& head, std::span<const double> cos_sin);
 
 // silu(gate) * up over rows of 2 * intermediate.
 Expected OracleSiluMul(std::span<const double> gate_up, size_t intermediate);
+// The same with gelu, gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * gate^3))).
+Expected OracleGeluMul(std::span<const double> gate_up, size_t intermediate);
+
+// cap * tanh(x / cap).
+Expected OracleSoftcap(std::span<const double> x, double cap);
 
 // One output: scale * dot(x, w) + bias.
 void OracleLinearOutput(std::span<const double> x, std::span<const double> w, double scale,

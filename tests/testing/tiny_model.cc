@@ -81,7 +81,7 @@ class SafetensorsWriter {
   void AddEmbedding(std::string_view name, int64_t vocab, int64_t hidden) {
     Add(name, {vocab, hidden}, 0.0f, std::sqrt(3.0f));
   }
-  void AddNorm(std::string_view name, int64_t size) { Add(name, {size}, 1.0f, 0.2f); }
+  void AddNorm(std::string_view name, int64_t size, float mean) { Add(name, {size}, mean, 0.2f); }
   void AddBias(std::string_view name, int64_t size) { Add(name, {size}, 0.0f, 0.2f); }
   // A number, or a list of them; none: no tensor.
   void AddScales(std::string_view name, const std::vector<float>& scales) {
@@ -137,9 +137,14 @@ struct Architecture {
   const char* name;
   const char* class_name;
   bool has_window = false;
-  bool lists_layers = false;  // may slide in some layers only
-  bool qkv_bias = false;      // q, k and v have biases, whatever the options say
-  bool qk_norm = false;       // norms over heads
+  bool lists_layers = false;   // may slide in some layers only
+  bool qkv_bias = false;       // q, k and v have biases, whatever the options say
+  bool qk_norm = false;        // norms over heads
+  bool whole_qk_norm = false;  // those are over all heads
+  bool pre_norm = true;
+  bool post_norm = false;  // norms behind layers
+  bool fused = false;      // q, k and v are one tensor, gate and up another
+  bool gemma = false;      // weights of norms count one more; the config's numbers are Gemma's
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .class_name = "LlamaForCausalLM"},
@@ -159,6 +164,25 @@ constexpr Architecture kArchitectures[] = {
      .has_window = true,
      .lists_layers = true,
      .qk_norm = true},
+    {.name = "gemma2",
+     .class_name = "Gemma2ForCausalLM",
+     .has_window = true,
+     .lists_layers = true,
+     .post_norm = true,
+     .gemma = true},
+    {.name = "gemma3",
+     .class_name = "Gemma3ForCausalLM",
+     .has_window = true,
+     .lists_layers = true,
+     .qk_norm = true,
+     .post_norm = true,
+     .gemma = true},
+    {.name = "phi3", .class_name = "Phi3ForCausalLM", .has_window = true, .fused = true},
+    {.name = "olmo2",
+     .class_name = "Olmo2ForCausalLM",
+     .whole_qk_norm = true,
+     .pre_norm = false,
+     .post_norm = true},
 };
 
 const Architecture* FindArchitecture(const TinyModelOptions& o) {
@@ -170,11 +194,19 @@ const Architecture* FindArchitecture(const TinyModelOptions& o) {
 // What the architecture's config says of its window.
 std::string WindowJson(const TinyModelOptions& o) {
   const bool switched = o.architecture == "qwen2" || o.architecture == "qwen3";
+  if (o.sliding_window == 0 && FindArchitecture(o)->gemma) {
+    const std::vector<std::string> types(static_cast<size_t>(o.num_layers), "\"full_attention\"");
+    return absl::StrCat(",\"sliding_window\":null,\"layer_types\":[", absl::StrJoin(types, ","),
+                        "]");
+  }
   if (o.sliding_window == 0) return switched ? "" : ",\"sliding_window\":null";
   std::string json = absl::StrCat(",\"sliding_window\":", o.sliding_window);
   if (switched) absl::StrAppend(&json, ",\"use_sliding_window\":true,\"max_window_layers\":0");
-  if (o.slides.empty()) return json;
-  const std::string types = absl::StrJoin(o.slides, ",", [](std::string* out, bool slides) {
+  std::vector<bool> slides = o.slides;
+  if (slides.empty() && FindArchitecture(o)->gemma)
+    slides.assign(static_cast<size_t>(o.num_layers), true);
+  if (slides.empty()) return json;
+  const std::string types = absl::StrJoin(slides, ",", [](std::string* out, bool slides) {
     absl::StrAppend(out, slides ? "\"sliding_attention\"" : "\"full_attention\"");
   });
   return absl::StrCat(json, ",\"layer_types\":[", types, "]");
@@ -191,19 +223,26 @@ std::string ConfigJson(const TinyModelOptions& o) {
   auto boolean = [](bool value) { return value ? "true" : "false"; };
   std::string json = absl::StrCat(
       "{\"architectures\":[\"", FindArchitecture(o)->class_name, "\"],\"model_type\":\"",
-      o.architecture, "\",\"vocab_size\":", o.vocab_size, ",\"hidden_size\":", o.hidden_size,
+      o.architecture == "gemma3" ? "gemma3_text" : o.architecture,
+      "\",\"vocab_size\":", o.vocab_size, ",\"hidden_size\":", o.hidden_size,
       ",\"intermediate_size\":", o.intermediate_size, ",\"num_hidden_layers\":", o.num_layers,
       ",\"num_attention_heads\":", o.num_heads, ",\"num_key_value_heads\":", o.num_kv_heads,
       ",\"head_dim\":", o.head_dim);
   absl::StrAppend(
       &json, ",\"max_position_embeddings\":", o.max_position_embeddings,
-      ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"hidden_act\":\"silu\"",
+      ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"hidden_act\":\"",
+      FindArchitecture(o)->gemma ? "gelu_pytorch_tanh" : "silu", "\"",
       ",\"attention_bias\":", boolean(o.attention_bias || FindArchitecture(o)->qkv_bias),
       ",\"mlp_bias\":", boolean(o.mlp_bias),
       ",\"tie_word_embeddings\":", boolean(o.tie_word_embeddings),
       o.eos_token_ids.empty() ? "" : absl::StrCat(",\"eos_token_id\":", eos), ",\"torch_dtype\":\"",
       dtype, "\"");
   if (FindArchitecture(o)->has_window) absl::StrAppend(&json, WindowJson(o));
+  if (FindArchitecture(o)->gemma) {
+    absl::StrAppend(&json, ",\"query_pre_attn_scalar\":6,\"final_logit_softcapping\":",
+                    o.architecture == "gemma2" ? "4.0,\"attn_logit_softcapping\":3.0"
+                                               : "null,\"rope_local_base_freq\":500.0");
+  }
   if (granite) {
     absl::StrAppend(&json, ",\"embedding_multiplier\":3.0,\"attention_multiplier\":0.25",
                     ",\"residual_multiplier\":0.75,\"logits_scaling\":2.0");
@@ -238,23 +277,40 @@ std::string Weights(const TinyModelOptions& o) {
   writer.AddEmbedding("model.embed_tokens.weight", o.vocab_size, o.hidden_size);
   for (int64_t i = 0; i < o.num_layers; ++i) {
     const std::string layer = absl::StrCat("model.layers.", i, ".");
-    writer.AddNorm(layer + "input_layernorm.weight", o.hidden_size);
-    AddLinear(writer, o, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
-    AddLinear(writer, o, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
-    AddLinear(writer, o, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
-    if (architecture.qk_norm) {
-      writer.AddNorm(layer + "self_attn.q_norm.weight", o.head_dim);
-      writer.AddNorm(layer + "self_attn.k_norm.weight", o.head_dim);
+    const auto add_norm = [&](const char* name, int64_t size) {
+      writer.AddNorm(layer + name + ".weight", size, architecture.gemma ? 0.0f : 1.0f);
+    };
+    if (architecture.pre_norm) add_norm("input_layernorm", o.hidden_size);
+    if (architecture.fused) {
+      AddLinear(writer, o, layer + "self_attn.qkv_proj", q_size + 2 * kv_size, o.hidden_size,
+                false);
+    } else {
+      AddLinear(writer, o, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
+      AddLinear(writer, o, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
+      AddLinear(writer, o, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
+    }
+    if (architecture.qk_norm || architecture.whole_qk_norm) {
+      add_norm("self_attn.q_norm", architecture.whole_qk_norm ? q_size : o.head_dim);
+      add_norm("self_attn.k_norm", architecture.whole_qk_norm ? kv_size : o.head_dim);
     }
     AddLinear(writer, o, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
     writer.AddScales(layer + "self_attn.k_scale", o.k_scales);
     writer.AddScales(layer + "self_attn.v_proj.v_scale", o.v_scales);
-    writer.AddNorm(layer + "post_attention_layernorm.weight", o.hidden_size);
-    AddLinear(writer, o, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
-    AddLinear(writer, o, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+    add_norm("post_attention_layernorm", o.hidden_size);
+    if (architecture.post_norm) {
+      if (architecture.pre_norm) add_norm("pre_feedforward_layernorm", o.hidden_size);
+      add_norm("post_feedforward_layernorm", o.hidden_size);
+    }
+    if (architecture.fused) {
+      AddLinear(writer, o, layer + "mlp.gate_up_proj", 2 * o.intermediate_size, o.hidden_size,
+                false);
+    } else {
+      AddLinear(writer, o, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+      AddLinear(writer, o, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+    }
     AddLinear(writer, o, layer + "mlp.down_proj", o.hidden_size, o.intermediate_size, o.mlp_bias);
   }
-  writer.AddNorm("model.norm.weight", o.hidden_size);
+  writer.AddNorm("model.norm.weight", o.hidden_size, architecture.gemma ? 0.0f : 1.0f);
   if (!o.tie_word_embeddings) writer.AddMatrix("lm_head.weight", o.vocab_size, o.hidden_size);
   return writer.Finish();
 }

@@ -16,7 +16,8 @@ namespace reprise::testing {
 
 struct TinyModelOptions {
   // Or "granite", which gets non-neutral multipliers, "mistral", "ministral", "qwen2" (biases on q,
-  // k and v) or "qwen3" (norms over heads).
+  // k and v), "qwen3" (norms over heads), "gemma2" (soft caps, norms behind layers), "gemma3" (a
+  // rope of layers that slide), "phi3" (fused tensors) or "olmo2" (norms behind layers alone).
   std::string architecture = "llama";
   int64_t vocab_size = 97;
   int64_t hidden_size = 32;
@@ -34,10 +35,10 @@ struct TinyModelOptions {
   // Linear layers of blocks are E4M3, with a scale for each output, as compressed-tensors has them.
   bool fp8_weights = false;
   uint64_t seed = 1;           // the same options give the same bytes on every machine
-  int64_t sliding_window = 0;  // 0: none. Not for llama and granite
+  int64_t sliding_window = 0;  // 0: none. Not for llama, granite and olmo2
   // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.
   std::vector<float> k_scales = {}, v_scales = {};
-  // Of a model with a window, which layers have it; empty: all of them. Not for mistral.
+  // Of a model with a window, which layers have it; empty: all of them. Not for mistral and phi3.
   std::vector<bool> slides = {};
 };
 
