@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "capi/reprise.h"
-#include "graphs/graph_manager.h"
+#include "graphs/bucket.h"
 
 namespace reprise::capi {
 

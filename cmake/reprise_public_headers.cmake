@@ -18,8 +18,13 @@ set(REPRISE_PUBLIC_HEADERS
     engine/session_info.h
     engine/step_request.h
     engine/step_result.h
+    graphs/bucket.h
+    graphs/bucket_table.h
     graphs/graph_manager.h
     graphs/graph_nodes.h
+    graphs/graph_report.h
+    graphs/memory_range.h
+    graphs/pointer_report.h
     graphs/profiled_graphs.h
     kernels/step/finish_reason.h
     kernels/step/step_limits.h

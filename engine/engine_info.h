@@ -12,7 +12,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/kv_part.h"
-#include "graphs/graph_manager.h"
+#include "graphs/bucket.h"
 #include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"

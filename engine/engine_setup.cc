@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/step/sampling.h"
-#include "graphs/graph_manager.h"
+#include "graphs/bucket_table.h"
 #include "kernels/fill/fill.h"
 #include "kernels/linear/linear.h"
 #include "models/weights/checkpoint.h"

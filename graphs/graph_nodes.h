@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "graphs/graph_manager.h"
+#include "graphs/bucket.h"
 #include "runtime/device.h"
 
 namespace reprise::graphs {

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "runtime/cuda/cuda_kernel_nodes.h"
 #include "runtime/gpu/gpu_device.h"
 #include "runtime/gpu/gpu_vendor.h"
 #include "runtime/status_macros.h"
@@ -166,6 +167,17 @@ class CudaVendor final : public GpuVendor {
     return ToStatus(cudaGraphExecDestroy(Native(exec)), "cudaGraphExecDestroy");
   }
 
+  bool tells_kernel_nodes() const override { return true; }
+  absl::Status GraphListKernelNodes(GpuGraphHandle graph,
+                                    std::vector<GpuKernelNode>* nodes) const override {
+    return ListCudaKernelNodes(Native(graph), nodes);
+  }
+  absl::Status GraphExecSetKernelArgs(GpuExecHandle exec, const GpuKernelNode& node,
+                                      std::span<const std::byte> args) const override {
+    return SetCudaKernelArgs(Native(exec), node, args);
+  }
+  bool IsAddress(const void* address) const override;
+
   absl::Status LibraryLoad(std::span<const std::byte> fatbin,
                            GpuLibraryHandle* library) const override;
   absl::Status LibraryUnload(GpuLibraryHandle library) const override {
@@ -260,6 +272,15 @@ absl::Status CudaVendor::GraphInstantiate(GpuGraphHandle graph, GpuExecHandle* e
       ToStatus(cudaGraphInstantiate(&native, Native(graph), /*flags=*/0), "cudaGraphInstantiate"));
   exec->raw = native;
   return absl::OkStatus();
+}
+
+bool CudaVendor::IsAddress(const void* address) const {
+  cudaPointerAttributes attributes = {};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.type != cudaMemoryTypeUnregistered;
 }
 
 absl::Status CudaVendor::LibraryLoad(std::span<const std::byte> fatbin,

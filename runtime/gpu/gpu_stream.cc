@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/kernel_nodes.h"
 #include "runtime/launch_check.h"
 #include "runtime/status_macros.h"
 
@@ -30,9 +32,7 @@ class GraphOwner {
   const GpuVendor& vendor_;
 };
 
-class GpuGraph;
-
-class GpuStream final : public Stream {
+class GpuStream final : public Stream, public KeepsKernelNodes {
  public:
   GpuStream(const GpuContext& context, GpuStreamHandle stream, bool owned)
       : context_(context), stream_(stream), owned_(owned) {}
@@ -54,6 +54,7 @@ class GpuStream final : public Stream {
   absl::StatusOr<std::unique_ptr<CapturedGraph>> EndCapture() override;
   void AbortCapture() override;
   void* native_handle() const override { return stream_.raw; }
+  void KeepKernelNodes() override { keeps_nodes_ = vendor().tells_kernel_nodes(); }
 
   absl::Status Replay(const GpuContext& context, GpuExecHandle exec);
 
@@ -68,9 +69,10 @@ class GpuStream final : public Stream {
   const GpuStreamHandle stream_;
   const bool owned_;
   bool capturing_ = false;  // begun here
+  bool keeps_nodes_ = false;
 };
 
-class GpuGraph final : public CapturedGraph {
+class GpuGraph : public CapturedGraph {
  public:
   explicit GpuGraph(const GpuContext& context) : context_(context) {}
   ~GpuGraph() override {
@@ -94,6 +96,10 @@ class GpuGraph final : public CapturedGraph {
   int num_other_nodes() const override { return num_other_nodes_; }
   size_t device_bytes() const override { return device_bytes_; }
 
+ protected:
+  const GpuContext& context() const { return context_; }
+  GpuExecHandle exec() const { return exec_; }
+
  private:
   const GpuContext& context_;
   GpuExecHandle exec_;
@@ -101,6 +107,45 @@ class GpuGraph final : public CapturedGraph {
   int num_other_nodes_ = 0;
   size_t device_bytes_ = 0;
 };
+
+// A graph that also keeps what it was made from, by whose nodes its kernels are told apart.
+class GpuGraphWithNodes final : public GpuGraph, public KernelNodes {
+ public:
+  GpuGraphWithNodes(const GpuContext& context, std::unique_ptr<GraphOwner> captured)
+      : GpuGraph(context), captured_(std::move(captured)) {}
+  absl::StatusOr<std::span<const KernelNode>> List() override;
+  absl::Status SetArgs(size_t node, std::span<const std::byte> args) override;
+  bool IsAddress(uint64_t word) override {
+    GpuDeviceGuard guard(context());
+    return guard.status().ok() && context().vendor->IsAddress(reinterpret_cast<void*>(word));
+  }
+
+ private:
+  const std::unique_ptr<GraphOwner> captured_;
+  std::vector<GpuKernelNode> gpu_nodes_;  // once they were asked for
+  std::vector<KernelNode> nodes_;         // the same, as later replays have them
+};
+
+absl::StatusOr<std::span<const KernelNode>> GpuGraphWithNodes::List() {
+  if (!nodes_.empty()) return nodes_;
+  GpuDeviceGuard guard(context());
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  std::vector<GpuKernelNode> found;
+  REPRISE_RETURN_IF_ERROR(context().vendor->GraphListKernelNodes(captured_->graph, &found));
+  gpu_nodes_ = std::move(found);
+  for (const GpuKernelNode& node : gpu_nodes_) nodes_.push_back(node.node);
+  return nodes_;
+}
+
+absl::Status GpuGraphWithNodes::SetArgs(size_t node, std::span<const std::byte> args) {
+  REPRISE_RETURN_IF_ERROR(List().status());
+  REPRISE_RETURN_IF_ERROR(CheckSetArgs(nodes_, node, args));
+  GpuDeviceGuard guard(context());
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  REPRISE_RETURN_IF_ERROR(context().vendor->GraphExecSetKernelArgs(exec(), gpu_nodes_[node], args));
+  nodes_[node].args.assign(args.begin(), args.end());
+  return absl::OkStatus();
+}
 
 absl::Status GpuGraph::Instantiate(GpuGraphHandle graph, GpuStreamHandle stream) {
   const GpuVendor& vendor = *context_.vendor;
@@ -214,10 +259,16 @@ absl::StatusOr<std::unique_ptr<CapturedGraph>> GpuStream::EndCapture() {
   GpuDeviceGuard guard(context_);
   REPRISE_RETURN_IF_ERROR(guard.status());
   capturing_ = false;
-  GraphOwner captured(vendor());
-  REPRISE_RETURN_IF_ERROR(vendor().StreamEndCapture(stream_, &captured.graph));
-  auto graph = std::make_unique<GpuGraph>(context_);
-  REPRISE_RETURN_IF_ERROR(graph->Instantiate(captured.graph, stream_));
+  auto captured = std::make_unique<GraphOwner>(vendor());
+  REPRISE_RETURN_IF_ERROR(vendor().StreamEndCapture(stream_, &captured->graph));
+  const GpuGraphHandle made_from = captured->graph;
+  std::unique_ptr<GpuGraph> graph;
+  if (keeps_nodes_) {
+    graph = std::make_unique<GpuGraphWithNodes>(context_, std::move(captured));
+  } else {
+    graph = std::make_unique<GpuGraph>(context_);
+  }
+  REPRISE_RETURN_IF_ERROR(graph->Instantiate(made_from, stream_));
   return graph;
 }
 

@@ -16,9 +16,11 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "runtime/device.h"
+#include "runtime/kernel_nodes.h"
 
 namespace reprise::runtime {
 
@@ -46,6 +48,12 @@ struct GpuKernelInfo {
   size_t static_shared_bytes = 0;
   size_t args_bytes = 0;  // of its one parameter; 0 where the vendor cannot tell
   bool can_wait = false;  // compiled where KernelDef::waits_for_previous is of effect
+};
+
+// A kernel of a captured graph, and the vendor's handle of its node.
+struct GpuKernelNode {
+  KernelNode node;
+  void* raw = nullptr;
 };
 
 class GpuVendor {
@@ -94,6 +102,19 @@ class GpuVendor {
   virtual absl::Status GraphDestroy(GpuGraphHandle graph) const = 0;
   // A graph in flight ends first.
   virtual absl::Status GraphExecDestroy(GpuExecHandle exec) const = 0;
+
+  // The arguments of captured kernels; see kernel_nodes.h. Only where a vendor says that it tells.
+  virtual bool tells_kernel_nodes() const { return false; }
+  virtual absl::Status GraphListKernelNodes(GpuGraphHandle /*graph*/,
+                                            std::vector<GpuKernelNode>* /*nodes*/) const {
+    return absl::UnimplementedError("the kernels of a captured graph");
+  }
+  // `graph`, from which `exec` was made, is not changed. args: as many bytes as the node has.
+  virtual absl::Status GraphExecSetKernelArgs(GpuExecHandle /*exec*/, const GpuKernelNode& /*node*/,
+                                              std::span<const std::byte> /*args*/) const {
+    return absl::UnimplementedError("other arguments for a captured kernel");
+  }
+  virtual bool IsAddress(const void* /*address*/) const { return false; }
 
   // Code: a fat binary or a code object, which stays valid until LibraryUnload. NotFound without
   // code for the current device, where the vendor tells that early.

@@ -23,60 +23,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/host/host_program.h"
+#include "runtime/host/mapped_addresses.h"
 #include "runtime/host/spin_wait.h"
+#include "runtime/kernel_nodes.h"
 #include "runtime/launch_check.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::runtime {
 namespace {
-
-// A launch's copied argument struct: in place up to kInlineBytes, on the heap beyond.
-class HostArgs {
- public:
-  HostArgs(const void* args, size_t bytes) {
-    if (bytes > sizeof(inline_))
-      heap_.reset(new Chunk[(bytes + sizeof(Chunk) - 1) / sizeof(Chunk)]);
-    std::memcpy(heap_ != nullptr ? heap_.get() : inline_, args, bytes);
-  }
-  const void* data() const { return heap_ != nullptr ? heap_.get() : inline_; }
-
- private:
-  struct alignas(64) Chunk {
-    std::byte bytes[64];
-  };
-  static constexpr size_t kInlineBytes = 256;
-  Chunk inline_[kInlineBytes / sizeof(Chunk)] = {};
-  std::unique_ptr<Chunk[]> heap_;
-};
-
-struct FunctionWork {
-  std::function<void()> function;
-};
-struct KernelWork {
-  const KernelDef* kernel;
-  LaunchShape shape;
-  HostArgs args;
-};
-struct CopyWork {
-  void* dst;
-  const void* src;
-  size_t bytes;
-};
-struct FillWork {
-  void* dst;
-  unsigned char value;
-  size_t bytes;
-};
-struct HostProgram;
-using ReplayWork = std::shared_ptr<HostProgram>;
-using WorkItem = std::variant<FunctionWork, KernelWork, CopyWork, FillWork, ReplayWork>;
-
-// A captured graph. Shared by the graph object and its replays in flight.
-struct HostProgram {
-  std::vector<WorkItem> nodes;  // never a ReplayWork
-  // As on a GPU, replays of one graph run one after another, whatever streams they are on.
-  std::mutex running;
-};
 
 // First in, first out, in one array that grows and never shrinks: a steady state allocates nothing.
 // Externally locked.
@@ -203,7 +158,7 @@ class HostStream final : public Stream {
   std::thread thread_;
 };
 
-class HostGraph final : public CapturedGraph {
+class HostGraph final : public CapturedGraph, public KernelNodes {
  public:
   HostGraph(const HostExecutor& executor, ReplayWork program)
       : executor_(executor), program_(std::move(program)) {
@@ -223,11 +178,32 @@ class HostGraph final : public CapturedGraph {
   int num_other_nodes() const override { return num_other_nodes_; }
   size_t device_bytes() const override { return 0; }
 
+  absl::StatusOr<std::span<const KernelNode>> List() override {
+    FindNodes();
+    addresses_ = MappedAddresses::Read();
+    return kernel_nodes_;
+  }
+  absl::Status SetArgs(size_t node, std::span<const std::byte> args) override {
+    FindNodes();
+    REPRISE_RETURN_IF_ERROR(CheckSetArgs(kernel_nodes_, node, args));
+    // Replays in flight share the program that they were enqueued with.
+    program_ = WithArgs(*program_, kernel_nodes_[node].index, args);
+    kernel_nodes_[node].args.assign(args.begin(), args.end());
+    return absl::OkStatus();
+  }
+  bool IsAddress(uint64_t word) override { return addresses_.Contains(word); }
+
  private:
+  void FindNodes() {
+    if (kernel_nodes_.empty()) kernel_nodes_ = ListKernelNodes(*program_);
+  }
+
   const HostExecutor& executor_;
-  const ReplayWork program_;
+  ReplayWork program_;
   int num_kernel_nodes_ = 0;
   int num_other_nodes_ = 0;
+  std::vector<KernelNode> kernel_nodes_;  // once they were asked for
+  MappedAddresses addresses_;
 };
 
 absl::Status HostStream::Enqueue(WorkItem item) {
@@ -372,7 +348,7 @@ absl::Status HostStream::Execute(const FillWork& work) {
 }
 
 absl::Status HostStream::Execute(const ReplayWork& program) {
-  std::lock_guard<std::mutex> lock(program->running);
+  std::lock_guard<std::mutex> lock(*program->running);
   for (const WorkItem& node : program->nodes) REPRISE_RETURN_IF_ERROR(Execute(node));
   return absl::OkStatus();
 }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets, and graphs captured and replayed by bucket, on every device, with kernels that are the
-// embedder's own (the probe kernels).
+// Graphs captured and replayed by bucket, on every device, with kernels that are the embedder's own
+// (the probe kernels).
 #include "graphs/graph_manager.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/host/host_device.h"
-#include "runtime/memory/buffer.h"
+#include "tests/graphs/bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
 #include "tests/testing/status_matchers.h"
@@ -21,115 +20,13 @@
 namespace reprise::graphs {
 namespace {
 
-using ::reprise::runtime::DeviceBuffer;
 using ::reprise::testing::ProbeAffineArgs;
-using ::reprise::testing::ProbeCountArgs;
-using ::reprise::testing::ProbeImage;
 using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr absl::StatusCode kOutOfRange = absl::StatusCode::kOutOfRange;
-
-std::vector<std::string> Names(const BucketTable& table) {
-  std::vector<std::string> names;
-  for (const Bucket& bucket : table.buckets()) names.push_back(bucket.name);
-  return names;
-}
-
-TEST(BucketTable, SortsNamesAndRemovesDuplicates) {
-  ASSERT_OK_AND_ASSIGN(const BucketTable table, BucketTable::Create({8, 1, 4, 8, 2, 1}, "decode"));
-  EXPECT_THAT(Names(table), ElementsAre("decode/1", "decode/2", "decode/4", "decode/8"));
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(table.buckets()[i].index, i);
-  EXPECT_EQ(table.max_capacity(), 8);
-}
-
-TEST(BucketTable, RoundsUpToSmallestFittingBucket) {
-  ASSERT_OK_AND_ASSIGN(const BucketTable table, BucketTable::Create({3, 7, 100}, "b"));
-  const auto capacity_for = [&](int64_t size) { return (*table.SmallestThatFits(size))->capacity; };
-  EXPECT_EQ(capacity_for(1), 3);
-  EXPECT_EQ(capacity_for(3), 3);
-  EXPECT_EQ(capacity_for(4), 7);
-  EXPECT_EQ(capacity_for(7), 7);
-  EXPECT_EQ(capacity_for(8), 100);
-  EXPECT_EQ(capacity_for(100), 100);
-}
-
-TEST(BucketTable, RefusesSizesThatFitNoBucket) {
-  ASSERT_OK_AND_ASSIGN(const BucketTable table, BucketTable::Create({4, 9}, "b"));
-  EXPECT_THAT(table.SmallestThatFits(10),
-              StatusIs(kOutOfRange, "size is 10; the largest bucket is 'b/9'"));
-  EXPECT_THAT(table.SmallestThatFits(std::numeric_limits<int64_t>::max()),
-              StatusIs(kOutOfRange, "'b/9'"));
-  EXPECT_THAT(table.SmallestThatFits(0), StatusIs(kInvalid, "size is 0; allowed: 1 to 9"));
-  EXPECT_THAT(table.SmallestThatFits(-3), StatusIs(kInvalid, "size is -3"));
-}
-
-TEST(BucketTable, RefusesNoBucketsAndCapacitiesBelowOne) {
-  EXPECT_THAT(BucketTable::Create({}, "b"), StatusIs(kInvalid, "no buckets"));
-  EXPECT_THAT(BucketTable::Create({4, 0}, "b"), StatusIs(kInvalid, "capacity is 0"));
-  EXPECT_THAT(BucketTable::Create({-7, 4}, "b"), StatusIs(kInvalid, "capacity is -7"));
-}
-
-TEST(BucketTable, PowersOfTwoEndWithTheMaximumItself) {
-  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(1), ElementsAre(1));
-  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(2), ElementsAre(1, 2));
-  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(6), ElementsAre(1, 2, 4, 6));
-  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(8), ElementsAre(1, 2, 4, 8));
-  EXPECT_THAT(BucketTable::PowersOfTwoUpTo(0), IsEmpty());
-  EXPECT_EQ(BucketTable::PowersOfTwoUpTo(std::numeric_limits<int64_t>::max()).size(), 64u);
-}
-
-// A device with the probe kernels and work that leaves its traces: per bucket, one block per unit
-// of capacity counts itself, and a cell becomes cell * 31 + capacity.
-struct Bench {
-  explicit Bench(runtime::Device& device)
-      : module(*device.Load(ProbeImage())),
-        count(*module->Find(testing::kProbeCount)),
-        affine(*module->Find(testing::kProbeAffine)),
-        counts(*DeviceBuffer::Create(device, 4 * kMaxBlocks)),
-        cell(*DeviceBuffer::Create(device, 8)),
-        stream(*device.CreateStream()) {
-    Clear();
-  }
-  EnqueueFn Work() {
-    return [this](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
-      enqueued.push_back(bucket.capacity);
-      const absl::Status status =
-          s.Launch(count, {.grid_x = static_cast<unsigned>(bucket.capacity)},
-                   ProbeCountArgs{counts.as<uint32_t>(), 0});
-      if (!status.ok()) return status;
-      return s.Launch(
-          affine, {},
-          ProbeAffineArgs{cell.as<uint64_t>(), 31, static_cast<uint64_t>(bucket.capacity)});
-    };
-  }
-  void Clear() {
-    EXPECT_OK(stream->Fill(counts.data(), 0, counts.bytes()));
-    EXPECT_OK(stream->Fill(cell.data(), 0, cell.bytes()));
-  }
-  // How many blocks ran since Clear, and what the cell holds.
-  std::pair<uint64_t, uint64_t> Traces() {
-    std::vector<uint32_t> blocks(kMaxBlocks);
-    uint64_t value = 0;
-    EXPECT_OK(stream->CopyToHost(blocks.data(), counts.data(), counts.bytes()));
-    EXPECT_OK(stream->CopyToHost(&value, cell.data(), 8));
-    EXPECT_OK(stream->Synchronize());
-    uint64_t ran = 0;
-    for (const uint32_t block : blocks) ran += block;
-    return {ran, value};
-  }
-
-  static constexpr size_t kMaxBlocks = 64;
-  std::unique_ptr<runtime::KernelModule> module;
-  runtime::Kernel count;
-  runtime::Kernel affine;
-  DeviceBuffer counts;
-  DeviceBuffer cell;
-  std::unique_ptr<runtime::Stream> stream;
-  std::vector<int64_t> enqueued;
-};
 
 class GraphManagerTest : public ::testing::TestWithParam<runtime::DeviceKind> {};
 REPRISE_ON_EVERY_DEVICE(GraphManagerTest);

@@ -34,6 +34,7 @@ struct FakeGpu {
   struct Recording {
     int num_kernels = 0;
     int num_others = 0;
+    std::vector<GpuKernelNode> nodes = {};
   };
 
   int num_devices = 2;
@@ -53,8 +54,9 @@ struct FakeGpu {
   std::map<void*, Recording> captures;  // of capturing streams
   std::map<void*, Recording> graphs;    // alive
   std::vector<std::unique_ptr<Kernel>> kernels;
-  std::vector<std::string> launched;        // kernel names, and "graph"
-  std::vector<std::string> launched_early;  // or captured so
+  std::vector<std::string> launched;                 // kernel names, and "graph"
+  std::vector<std::string> launched_early;           // or captured so
+  std::map<void*, std::vector<std::byte>> set_args;  // of nodes in an executable graph
   uintptr_t next_handle = 1;
 
   void* NewHandle() { return reinterpret_cast<void*>(next_handle++); }
@@ -208,6 +210,22 @@ class FakeGpuVendor final : public GpuVendor {
     gpu_.streams[stream.raw] = true;
     return status;
   }
+  bool tells_kernel_nodes() const override { return true; }
+  absl::Status GraphListKernelNodes(GpuGraphHandle graph,
+                                    std::vector<GpuKernelNode>* nodes) const override {
+    *nodes = gpu_.graphs.at(graph.raw).nodes;
+    return Enter("GraphListKernelNodes");
+  }
+  absl::Status GraphExecSetKernelArgs(GpuExecHandle, const GpuKernelNode& node,
+                                      std::span<const std::byte> args) const override {
+    absl::Status status = Enter("GraphExecSetKernelArgs");
+    if (status.ok()) gpu_.set_args[node.raw].assign(args.begin(), args.end());
+    return status;
+  }
+  bool IsAddress(const void* address) const override {
+    Enter("IsAddress").IgnoreError();
+    return address != nullptr;
+  }
   absl::Status GraphDestroy(GpuGraphHandle graph) const override {
     gpu_.graphs.erase(graph.raw);
     return Enter("GraphDestroy");
@@ -267,13 +285,17 @@ class FakeGpuVendor final : public GpuVendor {
     Get(kernel).max_shared_bytes = bytes;
     return Enter("KernelSetMaxSharedBytes");
   }
-  absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape&, const void*, size_t,
-                            bool early, GpuStreamHandle stream) const override {
+  absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape&, const void* args,
+                            size_t args_bytes, bool early, GpuStreamHandle stream) const override {
     absl::Status status = Enter("LaunchKernel");
     if (!status.ok()) return status;
     if (early) gpu_.launched_early.push_back(Get(kernel).name);
     if (const auto it = gpu_.captures.find(stream.raw); it != gpu_.captures.end()) {
-      ++it->second.num_kernels;
+      const auto* bytes = static_cast<const std::byte*>(args);
+      it->second.nodes.push_back({.node = {.index = it->second.num_kernels++,
+                                           .kernel = Get(kernel).name,
+                                           .args = {bytes, bytes + args_bytes}},
+                                  .raw = gpu_.NewHandle()});
     } else {
       gpu_.launched.push_back(Get(kernel).name);
       gpu_.streams[stream.raw] = true;

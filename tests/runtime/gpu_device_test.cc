@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/kernel_nodes.h"
 #include "runtime/memory/buffer.h"
 #include "tests/runtime/fake_gpu_vendor.h"
 #include "tests/testing/status_matchers.h"
@@ -267,6 +268,45 @@ TEST_F(GpuDeviceTest, MemoryFreedByOthersMeanwhileCountsAsNone) {
   ASSERT_OK(stream->BeginCapture());
   ASSERT_OK_AND_ASSIGN(auto graph, stream->EndCapture());
   EXPECT_EQ(graph->device_bytes(), 0u);
+}
+
+TEST_F(GpuDeviceTest, GraphTellsItsKernelsWhereTheStreamWasToldToKeepThem) {
+  MakeDevice(1);
+  const auto module = Load();
+  ASSERT_OK_AND_ASSIGN(auto stream, device_->CreateStream());
+  const auto capture = [&]() -> std::unique_ptr<CapturedGraph> {
+    EXPECT_OK(stream->BeginCapture());
+    EXPECT_OK(stream->Launch(*module->Find("add"), {}, Args{1}));
+    EXPECT_OK(stream->Launch(*module->Find("mul"), {}, Args{2}));
+    return *stream->EndCapture();
+  };
+  EXPECT_EQ(KernelNodesOf(*capture()), nullptr);
+  EXPECT_THAT(gpu_.graphs, IsEmpty());
+  KeepKernelNodes(*stream);
+  auto graph = capture();
+  EXPECT_EQ(gpu_.graphs.size(), 1u);
+  KernelNodes* nodes = KernelNodesOf(*graph);
+  ASSERT_NE(nodes, nullptr);
+  ASSERT_OK_AND_ASSIGN(const std::span<const KernelNode> list, nodes->List());
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[1].kernel, "mul");
+  const Args other{7};
+  ASSERT_OK(nodes->SetArgs(1, std::as_bytes(std::span(&other, 1))));
+  ASSERT_EQ(gpu_.set_args.size(), 1u);
+  EXPECT_EQ(gpu_.set_args.begin()->second, list[1].args);
+  EXPECT_EQ(list[1].args[0], std::byte{7});
+  Fail("GraphExecSetKernelArgs");
+  const Args third{9};
+  EXPECT_THAT(nodes->SetArgs(1, std::as_bytes(std::span(&third, 1))),
+              StatusIs(absl::StatusCode::kInternal, "fakeGraphExecSetKernelArgs"));
+  EXPECT_EQ(list[1].args[0], std::byte{7});
+  EXPECT_TRUE(nodes->IsAddress(4096));
+  EXPECT_FALSE(nodes->IsAddress(0));
+  for (const FakeGpu::Call& call : gpu_.calls) {
+    if (call.name != "GetDevice" && call.name != "SetDevice") {
+      EXPECT_EQ(call.device, 1) << call.name;
+    }
+  }
 }
 
 // Fails every call that ends a capture, one at a time; the fixture checks that nothing leaks.
