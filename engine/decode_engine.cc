@@ -49,6 +49,7 @@ class DecodeEngine::Impl {
   AttentionTreeInfo attention_tree() const;
   absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
   AccountId OpenAccount(const SessionLimits& limits);
+  void SetAccountLimits(AccountId account, const SessionLimits& limits);
   SessionInfo OpenSession(const SessionLimits& limits, AccountId account);
   bool IsOpen(SessionId id) const;
   absl::StatusOr<SessionUse> session_use(SessionId id) const;
@@ -174,6 +175,11 @@ uint32_t DecodeEngine::Impl::num_resident_rows() const {
 AccountId DecodeEngine::Impl::OpenAccount(const SessionLimits& limits) {
   absl::MutexLock lock(&mutex_);
   return sessions_.OpenAccount(limits);
+}
+
+void DecodeEngine::Impl::SetAccountLimits(AccountId account, const SessionLimits& limits) {
+  absl::MutexLock lock(&mutex_);
+  sessions_.SetAccountLimits(account, limits);
 }
 
 SessionInfo DecodeEngine::Impl::OpenSession(const SessionLimits& limits, AccountId account) {
@@ -571,6 +577,9 @@ absl::StatusOr<uint64_t> DecodeEngine::SetAttentionTree(std::string_view text) {
 absl::Status DecodeEngine::health() const { return impl_->health(); }
 AccountId DecodeEngine::OpenAccount(const SessionLimits& limits) {
   return impl_->OpenAccount(limits);
+}
+void DecodeEngine::SetAccountLimits(AccountId account, const SessionLimits& limits) {
+  impl_->SetAccountLimits(account, limits);
 }
 
 SessionInfo DecodeEngine::OpenSession(const SessionLimits& limits, AccountId account) {

@@ -85,6 +85,9 @@ class DecodeEngine {
   // Sessions that are opened with this account hold no more than `limits` together, besides their
   // own. Accounts last as long as the engine.
   AccountId OpenAccount(const SessionLimits& limits);
+  // Other limits from the next call on. What sessions hold beyond them stays theirs. REQUIRES:
+  // `account` was opened.
+  void SetAccountLimits(AccountId account, const SessionLimits& limits);
   // A session owns rows and blocks, within `limits` and those of its account. REQUIRES: `account`
   // is 0 (none) or was opened.
   SessionInfo OpenSession(const SessionLimits& limits = {}, AccountId account = 0);

@@ -5,12 +5,15 @@
 #ifndef REPRISE_SERVICE_ACCEPTORS_H_
 #define REPRISE_SERVICE_ACCEPTORS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "grpcpp/server_builder.h"
 #include "service/identity/callers.h"
-#include "service/identity/identity.h"
+#include "service/identity/user_tag.h"
 #include "service/transport/file_descriptor.h"
 #include "service/transport/listening_socket.h"
 #include "service/transport/tls_files.h"
@@ -24,18 +27,24 @@ class Acceptors {
   // `callers` must outlive this.
   explicit Acceptors(const Callers& callers) : callers_(callers) {}
 
-  // `identities`: those of the callers. `tls`: without a certificate there is no TLS.
-  void AddTo(grpc::ServerBuilder* builder, const std::vector<Identity>& identities,
-             const TlsTexts& tls);
+  // `tls`: without a certificate there is no TLS.
+  void AddTo(grpc::ServerBuilder* builder, bool has_unix_sockets, const TlsTexts& tls);
 
   // For a connection that was accepted on that listening socket.
-  Acceptor& Of(const FileDescriptor& fd, const ListeningSocket& listening) const;
+  Acceptor& Of(const FileDescriptor& fd, const ListeningSocket& listening);
 
  private:
+  struct UserAcceptor {
+    UserTag tag;
+    std::unique_ptr<Acceptor> acceptor;
+  };
+
   const Callers& callers_;
   std::unique_ptr<Acceptor> plain_;
-  std::vector<std::unique_ptr<Acceptor>> by_user_;  // by account; nullptr where it names no user
-  std::unique_ptr<Acceptor> tls_;                   // nullptr without TLS
+  std::unique_ptr<Acceptor> tls_;  // nullptr without TLS
+  // One for each user that may ever be known, and whose they are: the first connections say.
+  std::vector<UserAcceptor> user_acceptors_;
+  absl::flat_hash_map<uint32_t, size_t> by_user_;
 };
 
 }  // namespace reprise::service

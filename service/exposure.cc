@@ -7,8 +7,7 @@
 
 namespace reprise::service {
 
-absl::Status CheckTlsOptions(const ServerOptions& options) {
-  const TlsFiles& tls = options.tls;
+absl::Status CheckTlsOptions(const TlsFiles& tls, const std::vector<Identity>& identities) {
   if (tls.certificate.empty() != tls.key.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("TLS: got a ", tls.key.empty() ? "certificate" : "key",
@@ -18,10 +17,14 @@ absl::Status CheckTlsOptions(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         "client CA: got one without TLS, allowed: with a TLS certificate and its key");
   }
+  if (!tls.client_crl.empty() && tls.client_ca.empty()) {
+    return absl::InvalidArgumentError(
+        "client CRL: got one without a client CA, allowed: with the one whose list it is");
+  }
   const auto known =
-      std::find_if(options.identities.begin(), options.identities.end(),
+      std::find_if(identities.begin(), identities.end(),
                    [](const Identity& identity) { return !identity.certificate_names.empty(); });
-  if (known == options.identities.end()) {
+  if (known == identities.end()) {
     if (tls.client_ca.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         "client CA: got one that no identity needs, allowed: with an identity that has "

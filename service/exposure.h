@@ -15,7 +15,7 @@ namespace reprise::service {
 
 // Errors: InvalidArgument (what, got, allowed): half of a pair of files; client certificates that
 // nothing could verify, or that nobody would be known by.
-absl::Status CheckTlsOptions(const ServerOptions& options);
+absl::Status CheckTlsOptions(const TlsFiles& tls, const std::vector<Identity>& identities);
 
 // Errors: FailedPrecondition for an address that others than this host reach, without both TLS and
 // identities, unless `options` say that anyone is allowed.

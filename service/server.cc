@@ -24,8 +24,10 @@
 #include "service/exposure.h"
 #include "service/health_service.h"
 #include "service/identity/callers.h"
+#include "service/identity/identity_file.h"
 #include "service/metrics/metrics_endpoint.h"
 #include "service/metrics/render_metrics.h"
+#include "service/out_of_memory.h"
 #include "service/record/recorder.h"
 #include "service/reflection_service.h"
 #include "service/step_service.h"
@@ -34,6 +36,7 @@
 #include "service/transport/listener.h"
 #include "service/transport/listening_socket.h"
 #include "service/transport/tls_files.h"
+#include "service/transport/tls_handshake.h"
 
 namespace reprise::service {
 namespace {
@@ -123,7 +126,41 @@ absl::Status CheckOptions(const ServerOptions& options) {
         absl::StrCat("keepalive_ms: got ", options.keepalive_ms, ", allowed 0 to ", kMax));
   }
   REPRISE_RETURN_IF_ERROR(CheckIdentities(options.identities));
-  return CheckTlsOptions(options);
+  return CheckTlsOptions(options.tls, options.identities);
+}
+
+// `options` with the identities of its file, if it has one.
+absl::StatusOr<ServerOptions> WithIdentities(const ServerOptions& options) {
+  if (options.identities_file.empty()) return options;
+  if (!options.identities.empty()) {
+    return absl::InvalidArgumentError("identities: got some and a file of them, allowed: one");
+  }
+  ServerOptions complete = options;
+  REPRISE_ASSIGN_OR_RETURN(complete.identities, ReadIdentities(options.identities_file));
+  return complete;
+}
+
+// Where a certificate is the only proof that there is over TCP, nobody gets further without one.
+absl::StatusOr<std::shared_ptr<const TlsHandshake>> HandshakeOf(
+    const TlsTexts& texts, const std::vector<Identity>& identities) {
+  const bool has_tokens = std::ranges::any_of(
+      identities, [](const Identity& identity) { return !identity.tokens.empty(); });
+  return TlsHandshake::Create(texts, /*needs_client=*/!has_tokens);
+}
+
+std::string Count(uint32_t count, std::string_view one, std::string_view several) {
+  return absl::StrCat(count, " ", std::string(count == 1 ? one : several));
+}
+
+std::string TextOf(const FilesChange& change, bool has_identities) {
+  std::string text = "files read again:";
+  if (has_identities) {
+    absl::StrAppend(&text, " ", Count(change.identities_added, "identity", "identities"),
+                    " added, ", change.identities_changed, " changed, ", change.identities_removed,
+                    " removed, ", Count(change.sessions_ended, "session", "sessions"), " ended");
+  }
+  if (!change.tls) return text;
+  return absl::StrCat(text, has_identities ? ";" : "", " TLS for new connections");
 }
 
 }  // namespace
@@ -132,6 +169,10 @@ class Server::Impl {
  public:
   explicit Impl(const ServerOptions& options)
       : drain_timeout_(options.drain_timeout_ms),
+        identities_file_(options.identities_file),
+        identities_(options.identities),
+        tls_files_(options.tls),
+        report_(options.report),
         callers_(options.identities),
         steps_({.max_message_bytes = options.max_message_bytes,
                 .max_waiting_bytes = options.max_waiting_bytes,
@@ -151,7 +192,9 @@ class Server::Impl {
           steps_.telemetry().NoteDenied(status);
           return status;
         }),
-        old_reflection_(reflection_) {}
+        old_reflection_(reflection_) {
+    steps_.SetReload([this] { return Reload(); });
+  }
   ~Impl() { Drain(milliseconds(0)); }
 
   absl::Status Listen(const ServerOptions& options) {
@@ -159,6 +202,7 @@ class Server::Impl {
     TlsTexts tls;
     if (!options.tls.certificate.empty()) {
       REPRISE_ASSIGN_OR_RETURN(tls, ReadTlsFiles(options.tls));
+      REPRISE_ASSIGN_OR_RETURN(handshake_, HandshakeOf(tls, options.identities));
     }
     REPRISE_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenOnAll(options.listen));
     REPRISE_RETURN_IF_ERROR(CheckExposure(options, sockets));
@@ -181,7 +225,8 @@ class Server::Impl {
         addresses_.push_back(socket.address);
       }
     }
-    REPRISE_RETURN_IF_ERROR(StartGrpc(options, tls));
+    const bool has_unix_sockets = std::ranges::any_of(sockets, &ListeningSocket::is_unix);
+    REPRISE_RETURN_IF_ERROR(StartGrpc(options, has_unix_sockets, tls));
     ConnectionLimits limits = options.connections;
     limits.frames.max_unfinished_bytes = std::max<uint64_t>(
         limits.frames.max_unfinished_bytes, uint64_t{4} * options.max_message_bytes);
@@ -205,6 +250,25 @@ class Server::Impl {
   void AttachEngine(engine::DecodeEngine& engine) {
     steps_.Attach(engine, [this] { health_.Refresh(); });
     health_.Refresh();
+  }
+
+  absl::StatusOr<FilesChange> Reload() {
+    const std::lock_guard lock(reload_mutex_);
+    absl::StatusOr<FilesChange> change;
+    const absl::Status status = CatchOutOfMemory([&]() -> absl::Status {
+      change = ReloadFiles();
+      return change.status();
+    });
+    steps_.telemetry().NoteReload(status.ok());
+    if (!status.ok()) {
+      change = absl::FailedPreconditionError(absl::StrCat(
+          "files read again and refused, what was in force stays: ", status.message()));
+    }
+    if (report_) {
+      report_(status.ok() ? TextOf(*change, !identities_file_.empty())
+                          : std::string(change.status().message()));
+    }
+    return change;
   }
 
   const std::vector<std::string>& addresses() const { return addresses_; }
@@ -235,9 +299,9 @@ class Server::Impl {
   }
 
   // The listener is ours; gRPC is handed connections.
-  absl::Status StartGrpc(const ServerOptions& options, const TlsTexts& tls) {
+  absl::Status StartGrpc(const ServerOptions& options, bool has_unix_sockets, const TlsTexts& tls) {
     grpc::ServerBuilder builder;
-    acceptors_.AddTo(&builder, options.identities, tls);
+    acceptors_.AddTo(&builder, has_unix_sockets, tls);
     SetChannelArguments(options, &builder);
     builder.RegisterService(&steps_);
     builder.RegisterService(&health_);
@@ -259,7 +323,45 @@ class Server::Impl {
     auto& acceptor = acceptors_.Of(fd, listening);
     connection.listener_fd = listening.fd.get();
     connection.fd = fd.Release();
+    if (!listening.is_encrypted) {
+      acceptor.HandleNewConnection(&connection);
+      return;
+    }
+    const std::shared_ptr<const TlsHandshake> handshake = this->handshake();
+    const TlsOffer offer(*handshake);
     acceptor.HandleNewConnection(&connection);
+  }
+
+  std::shared_ptr<const TlsHandshake> handshake() {
+    const std::lock_guard lock(handshake_mutex_);
+    return handshake_;
+  }
+
+  absl::StatusOr<FilesChange> ReloadFiles() {
+    const bool has_tls = !tls_files_.certificate.empty();
+    if (identities_file_.empty() && !has_tls) {
+      return absl::FailedPreconditionError(
+          "got a server that was started without files of identities or TLS, allowed: with some");
+    }
+    std::vector<Identity> identities = identities_;
+    if (!identities_file_.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(identities, ReadIdentities(identities_file_));
+    }
+    REPRISE_RETURN_IF_ERROR(CheckTlsOptions(tls_files_, identities));
+    std::shared_ptr<const TlsHandshake> handshake;
+    if (has_tls) {
+      REPRISE_ASSIGN_OR_RETURN(const TlsTexts texts, ReadTlsFiles(tls_files_));
+      REPRISE_ASSIGN_OR_RETURN(handshake, HandshakeOf(texts, identities));
+    }
+    FilesChange change;
+    if (!identities_file_.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(change, steps_.ReplaceIdentities(identities));
+    }
+    change.tls = has_tls;
+    identities_.swap(identities);
+    const std::lock_guard lock(handshake_mutex_);
+    handshake_.swap(handshake);
+    return change;
   }
 
   bool Drain(milliseconds timeout) {
@@ -282,6 +384,14 @@ class Server::Impl {
   }
 
   const milliseconds drain_timeout_;
+  const std::string identities_file_;
+  std::mutex reload_mutex_;
+  std::vector<Identity> identities_ ABSL_GUARDED_BY(reload_mutex_);
+  const TlsFiles tls_files_;
+  const std::function<void(const std::string&)> report_;
+  std::mutex handshake_mutex_;
+  // Of the next connection of TLS.
+  std::shared_ptr<const TlsHandshake> handshake_ ABSL_GUARDED_BY(handshake_mutex_);
   std::unique_ptr<AccessLog> access_log_;
   std::unique_ptr<Recorder> recorder_;
   Callers callers_;
@@ -304,15 +414,18 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  REPRISE_RETURN_IF_ERROR(CheckOptions(options));
-  auto impl = std::make_unique<Impl>(options);
-  REPRISE_RETURN_IF_ERROR(impl->Listen(options));
+  REPRISE_ASSIGN_OR_RETURN(const ServerOptions complete, WithIdentities(options));
+  REPRISE_RETURN_IF_ERROR(CheckOptions(complete));
+  auto impl = std::make_unique<Impl>(complete);
+  REPRISE_RETURN_IF_ERROR(impl->Listen(complete));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 void Server::AttachEngine(engine::DecodeEngine& engine) { impl_->AttachEngine(engine); }
 
 const std::vector<std::string>& Server::addresses() const { return impl_->addresses(); }
+
+absl::StatusOr<FilesChange> Server::Reload() { return impl_->Reload(); }
 
 std::string Server::metrics_address() const { return impl_->metrics_address(); }
 

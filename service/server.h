@@ -21,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "service/files_change.h"
 #include "service/identity/identity.h"
 #include "service/joint_limits.h"
 #include "service/record/record_options.h"
@@ -34,6 +35,8 @@ struct ServerOptions {
   std::vector<std::string> listen;
   // Who may use the server. None: whoever reaches it, as one identity with all roles.
   std::vector<Identity> identities = {};
+  // In place of them: the file that says so (identity_file.h), which Reload reads again.
+  std::string identities_file = {};
   // TLS on every TCP address. Empty: none.
   TlsFiles tls = {};
   // Start on TCP addresses that other hosts reach without both TLS and identities.
@@ -87,8 +90,8 @@ struct ServerOptions {
   RecordOptions record = {};
   // What the program was built from, for reprise_build_info.
   std::string commit = {};
-  // Told of connections that were refused or cut off, once in ten seconds at most, and of
-  // recordings that stopped, on threads of the server's. May be empty.
+  // Told of connections that were refused or cut off, once in ten seconds at most, of recordings
+  // that stopped, and of every Reload, on threads of the server's or the caller's. May be empty.
   std::function<void(const std::string&)> report = {};
 };
 
@@ -96,13 +99,14 @@ class Server {
  public:
   // Listens on every address. Until AttachEngine, StepService calls answer UNAVAILABLE ("loading")
   // and health NOT_SERVING. Errors name the address: InvalidArgument (no address, or one that is
-  // malformed; options of TLS that do not go together; identities that CheckIdentities refuses),
-  // AlreadyExists (someone listens there already), FailedPrecondition (the path is a file that is
-  // not a socket; the process's limit of file descriptors leaves too few connections; other hosts
-  // reach the address, and it has not both TLS and identities, or answers metrics), NotFound (its
-  // directory is missing), PermissionDenied, Unavailable (anything else); of a file of TLS: see
-  // ReadTlsFiles; of `access_log`: LogFile::Open's; of `record`: Recorder::Open's. A socket file on
-  // which nobody listens is removed first.
+  // malformed; options of TLS that do not go together; identities that CheckIdentities refuses, or
+  // both ways to name them), AlreadyExists (someone listens there already), FailedPrecondition (the
+  // path is a file that is not a socket; the process's limit of file descriptors leaves too few
+  // connections; other hosts reach the address, and it has not both TLS and identities, or answers
+  // metrics), NotFound (its directory is missing), PermissionDenied, Unavailable (anything else);
+  // of a file of TLS: see ReadTlsFiles; of identities: ReadIdentities; of `access_log`:
+  // LogFile::Open's; of `record`: Recorder::Open's. A socket file on which nobody listens is
+  // removed first.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Drains without patience if Drain was not called; removes socket files.
   ~Server();
@@ -116,6 +120,14 @@ class Server {
   const std::vector<std::string>& addresses() const;
   // The same of metrics_listen; "" where there is none.
   std::string metrics_address() const;
+
+  // Reads the files of identities and of TLS again. All of them are taken, or none. Identities go
+  // on by their names; sessions of one that is gone, or has no role for sessions any more, are
+  // ended. Quotas, weights and priorities hold from the next request on, TLS from the next
+  // connection on. Told to `report`, and counted. Errors: FailedPrecondition (a file that is wrong,
+  // with its name and the place; no files; files that do not go together), and what was in force
+  // stays.
+  absl::StatusOr<FilesChange> Reload();
 
   // Health turns NOT_SERVING; new streams and steps answer UNAVAILABLE ("draining"); steps accepted
   // before are finished and answered, then their streams end; then the server stops. Returns when

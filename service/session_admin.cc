@@ -43,6 +43,12 @@ void ViewToWire(const SessionView& view, const engine::DecodeEngine& engine, uin
   wire->set_joint_requests(session.num_joint_requests.load(std::memory_order_relaxed));
 }
 
+void EndEvicted(const ServiceHost& host, const SessionRegistry::Evicted& evicted,
+                const absl::Status& why) {
+  for (const std::shared_ptr<SessionStream>& stream : evicted.streams) stream->LoseSession(why);
+  EndSession(host, *evicted.session, SessionEnd::kEvicted);
+}
+
 }  // namespace
 
 absl::Status ListSessions(const ServiceHost& host, const v1::ListSessionsRequest& request,
@@ -71,9 +77,19 @@ absl::Status EvictSession(const ServiceHost& host, const v1::EvictSessionRequest
                    request.reason().empty() ? "" : absl::StrCat(": ", request.reason())));
   REPRISE_ASSIGN_OR_RETURN(const SessionRegistry::Evicted evicted,
                            host.sessions.Evict(request.id(), why));
-  for (const std::shared_ptr<SessionStream>& stream : evicted.streams) stream->LoseSession(why);
-  EndSession(host, *evicted.session, SessionEnd::kEvicted);
+  EndEvicted(host, evicted, why);
   return absl::OkStatus();
+}
+
+uint32_t EvictSessionsOf(const ServiceHost& host, const Account& account) {
+  const absl::Status why = absl::AbortedError(
+      absl::StrCat("the session was ended, because its identity ", account.name, " was taken out"));
+  uint32_t ended = 0;
+  while (const auto evicted = host.sessions.EvictOneOf(account, why)) {
+    EndEvicted(host, *evicted, why);
+    ++ended;
+  }
+  return ended;
 }
 
 }  // namespace reprise::service

@@ -16,6 +16,8 @@ absl::Status ListSessions(const ServiceHost& host, const v1::ListSessionsRequest
 // The session's stream is told; what it held is free after its steps in flight. Errors:
 // InvalidArgument (reason), NotFound.
 absl::Status EvictSession(const ServiceHost& host, const v1::EvictSessionRequest& request);
+// Ends all sessions of an identity that may have none any more, as EvictSession ends one. How many.
+uint32_t EvictSessionsOf(const ServiceHost& host, const Account& account);
 
 }  // namespace reprise::service
 

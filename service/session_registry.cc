@@ -16,6 +16,12 @@ absl::Status Unknown() {
   return absl::NotFoundError("session: got a token of none, allowed that of an open StepStream");
 }
 
+absl::Status Removed(const Account& account) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("session: got the identity ", account.name,
+                   ", which was taken out meanwhile, allowed: one that may have sessions"));
+}
+
 absl::Status Expired(const ServedSession& session) {
   constexpr uint64_t kNsPerMs = 1'000'000;
   return absl::NotFoundError(
@@ -28,6 +34,7 @@ absl::Status Expired(const ServedSession& session) {
 absl::StatusOr<std::shared_ptr<ServedSession>> SessionRegistry::Open(
     engine::DecodeEngine& engine, Account& account, const SessionOpening& opening) {
   std::lock_guard lock(mutex_);
+  if (!account.may_have_sessions) return Removed(account);
   if (sessions_.size() >= max_sessions_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "sessions: ", sessions_.size(), " are open; allowed: ", max_sessions_, " (max_sessions)"));
@@ -35,10 +42,10 @@ absl::StatusOr<std::shared_ptr<ServedSession>> SessionRegistry::Open(
   const auto open =
       std::count_if(sessions_.begin(), sessions_.end(),
                     [&account](const auto& other) { return &other->account == &account; });
-  const uint32_t allowed = account.identity.quota.max_sessions;
+  const uint32_t allowed = account.max_sessions;
   if (allowed != 0 && static_cast<size_t>(open) >= allowed) {
-    return absl::ResourceExhaustedError(absl::StrCat("sessions of ", account.identity.name, ": ",
-                                                     open, " are open; allowed: ", allowed));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("sessions of ", account.name, ": ", open, " are open; allowed: ", allowed));
   }
   sessions_.reserve(max_sessions_);
   // As many as a stream may have unanswered.
@@ -185,13 +192,27 @@ absl::StatusOr<SessionRegistry::Evicted> SessionRegistry::Evict(engine::SessionI
       std::ranges::find_if(sessions_, [id](const auto& session) { return session->info.id == id; });
   if (found == sessions_.end())
     return absl::NotFoundError(absl::StrCat("session: got the id ", id, ", of none that is open"));
-  Evicted evicted{.session = *found, .streams = {}};
-  for (const std::weak_ptr<SessionStream>& weak : {(*found)->stream_, (*found)->next_}) {
+  return Take(found, why);
+}
+
+std::optional<SessionRegistry::Evicted> SessionRegistry::EvictOneOf(const Account& account,
+                                                                    const absl::Status& why) {
+  std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      sessions_, [&account](const auto& session) { return &session->account == &account; });
+  if (found == sessions_.end()) return std::nullopt;
+  return Take(found, why);
+}
+
+SessionRegistry::Evicted SessionRegistry::Take(Sessions::iterator session,
+                                               const absl::Status& why) {
+  Evicted evicted{.session = *session, .streams = {}};
+  for (const std::weak_ptr<SessionStream>& weak : {(*session)->stream_, (*session)->next_}) {
     if (std::shared_ptr<SessionStream> stream = weak.lock())
       evicted.streams.push_back(std::move(stream));
   }
-  NoteEnded(**found, why);
-  sessions_.erase(found);
+  NoteEnded(**session, why);
+  sessions_.erase(session);
   return evicted;
 }
 

@@ -16,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -107,7 +108,8 @@ class SessionRegistry {
       : max_sessions_(max_sessions), limits_(limits) {}
 
   // Opens a session in the engine, which `opening.stream` has. Errors: ResourceExhausted
-  // (max_sessions, of all or of the account).
+  // (max_sessions, of all or of the account); PermissionDenied (the account may have none any
+  // more).
   absl::StatusOr<std::shared_ptr<ServedSession>> Open(engine::DecodeEngine& engine,
                                                       Account& account,
                                                       const SessionOpening& opening);
@@ -158,6 +160,9 @@ class SessionRegistry {
   // NotFound.
   absl::StatusOr<Evicted> Evict(engine::SessionId id, const absl::Status& why);
 
+  // The same of any one session of the account; nullopt where it has none.
+  std::optional<Evicted> EvictOneOf(const Account& account, const absl::Status& why);
+
   // At most `count` sessions with higher ids, in their order.
   std::vector<SessionView> List(engine::SessionId after, size_t count, uint64_t now_ns) const;
   size_t num_open() const {
@@ -182,6 +187,9 @@ class SessionRegistry {
   bool IsOpen(const ServedSession& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const ServedSession& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEnded(const ServedSession& session, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  using Sessions = std::vector<std::shared_ptr<ServedSession>>;
+  Evicted Take(Sessions::iterator session, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   template <typename IsTaken>
   std::vector<std::shared_ptr<ServedSession>> TakeDetached(IsTaken is_taken)

@@ -66,6 +66,11 @@ void StepPipeline::Enqueue(StepJob* job, StepQueue& queue) {
 
 // ---- queues ----
 
+void StepPipeline::SetShare(StepShare& share, uint32_t weight, uint32_t priority) {
+  std::lock_guard lock(mutex_);
+  turns_.Set(share, weight, priority);
+}
+
 WaitingSteps StepPipeline::waiting() const {
   std::lock_guard lock(mutex_);
   WaitingSteps waiting = turns_.Look(NowNs());

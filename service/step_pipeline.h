@@ -52,6 +52,9 @@ class StepPipeline {
   // ended, and withdraws its queued jobs.
   void CloseSession(engine::SessionId session, StepQueue& queue);
 
+  // What an identity gets of the device from now on: StepTurns::Set.
+  void SetShare(StepShare& share, uint32_t weight, uint32_t priority);
+
   // Looks at the sessions that wait, and holds the lock for as long.
   WaitingSteps waiting() const;
 

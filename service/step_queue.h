@@ -70,6 +70,7 @@ class JobList {
 };
 
 // What one identity gets of the device beside others, and has had of it. Outlives its queues.
+// StepTurns::Set changes what it gets.
 class StepShare {
  public:
   static constexpr uint32_t kMaxWeight = 100;
@@ -94,8 +95,8 @@ class StepShare {
   }
   void AddServed(uint64_t took_ns) { served_ns_ += took_ns / weight_; }
 
-  const uint64_t weight_;
-  const uint32_t priority_;
+  uint64_t weight_;
+  uint32_t priority_;
   // Device time of its steps by its weight, from a start that leaves it level with the others of
   // its priority whenever it comes back from having nothing to do.
   uint64_t served_ns_ = 0;

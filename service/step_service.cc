@@ -68,11 +68,18 @@ struct StepService::Attached {
              service.max_resume_grace_ms_,
              service.recorder_},
         kv{.model = service.model_} {
-    for (Account& account : service.callers_.accounts()) {
-      const Quota& quota = account.identity.quota;
-      account.engine_account =
-          engine.OpenAccount({.max_rows = quota.max_rows, .max_blocks = quota.max_blocks});
-    }
+    service.callers_.ForEachAccount(
+        [this](Account& account, const Identity* identity) { SetUp(account, identity); });
+  }
+
+  // What an identity gets of the engine from now on.
+  void SetUp(Account& account, const Identity* identity) {
+    if (identity == nullptr) return;
+    const engine::SessionLimits limits = {.max_rows = identity->quota.max_rows,
+                                          .max_blocks = identity->quota.max_blocks};
+    if (account.engine_account == 0) account.engine_account = host.engine.OpenAccount(limits);
+    host.engine.SetAccountLimits(account.engine_account, limits);
+    pipeline.SetShare(account.share, identity->weight, identity->priority);
   }
 
   StepPipeline pipeline;
@@ -155,10 +162,33 @@ void StepService::EndExpiredSessions() {
 }
 
 void StepService::Attach(engine::DecodeEngine& engine, std::function<void()> on_fault) {
+  const std::lock_guard lock(identities_mutex_);
   REPRISE_CHECK(owned_ == nullptr);
   telemetry_.SetGraphs(GraphsOf(engine.info()));
   owned_ = std::make_unique<Attached>(engine, *this, std::move(on_fault));
   attached_.store(owned_.get(), std::memory_order_release);
+}
+
+absl::StatusOr<FilesChange> StepService::ReplaceIdentities(
+    const std::vector<Identity>& identities) {
+  const std::lock_guard lock(identities_mutex_);
+  Attached* serving = attached();
+  REPRISE_ASSIGN_OR_RETURN(
+      const Callers::Change change,
+      callers_.Replace(identities, [serving](Account& account, const Identity* identity) {
+        if (serving != nullptr) serving->SetUp(account, identity);
+      }));
+  FilesChange files = {.identities_added = change.added,
+                       .identities_changed = change.changed,
+                       .identities_removed = change.removed};
+  if (serving == nullptr) return files;
+  std::vector<const Account*> gone;
+  callers_.ForEachAccount([&gone](const Account& account, const Identity* /*identity*/) {
+    if (!account.may_have_sessions) gone.push_back(&account);
+  });
+  for (const Account* account : gone)
+    files.sessions_ended += EvictSessionsOf(serving->host, *account);
+  return files;
 }
 
 const ServiceHost* StepService::host() const {
@@ -341,6 +371,13 @@ grpc::ServerUnaryReactor* StepService::EvictSession(grpc::CallbackServerContext*
       context, request, response, {"EvictSession", Role::kAdminister, &StepService::EvictSession});
 }
 
+grpc::ServerUnaryReactor* StepService::ReloadFiles(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return Unary<v1::ReloadFilesRequest, v1::ReloadFilesResponse>(
+      context, request, response, {"ReloadFiles", Role::kAdminister, &StepService::ReloadFiles});
+}
+
 absl::Status StepService::Describe(const Account& /*account*/,
                                    const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
@@ -443,6 +480,19 @@ absl::Status StepService::EvictSession(const Account& /*account*/,
                                        v1::EvictSessionResponse* /*response*/) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration());
   return service::EvictSession(attached()->host, request);
+}
+
+absl::Status StepService::ReloadFiles(const Account& /*account*/,
+                                      const v1::ReloadFilesRequest& /*request*/,
+                                      v1::ReloadFilesResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckAdministration());
+  REPRISE_ASSIGN_OR_RETURN(const FilesChange files, reload_());
+  response->set_identities_added(files.identities_added);
+  response->set_identities_changed(files.identities_changed);
+  response->set_identities_removed(files.identities_removed);
+  response->set_sessions_ended(files.sessions_ended);
+  response->set_tls(files.tls);
+  return absl::OkStatus();
 }
 
 }  // namespace reprise::service

@@ -14,15 +14,18 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.grpc.pb.h"
 #include "service/admission.h"
+#include "service/files_change.h"
 #include "service/identity/callers.h"
 #include "service/joint_limits.h"
 #include "service/memory_budget.h"
@@ -57,7 +60,8 @@ using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
         v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
             v1::StepService::WithRawCallbackMethod_SetAttentionTree<
                 v1::StepService::WithRawCallbackMethod_ListSessions<
-                    v1::StepService::WithRawCallbackMethod_EvictSession<RawKvService>>>>>>>>;
+                    v1::StepService::WithRawCallbackMethod_EvictSession<
+                        v1::StepService::WithRawCallbackMethod_ReloadFiles<RawKvService>>>>>>>>>;
 
 class StepService final : public RawStepService {
  public:
@@ -76,6 +80,13 @@ class StepService final : public RawStepService {
   // Records sessions from here on. `recorder` must outlive the service. Before Attach, by the
   // owner.
   void SetRecorder(Recorder* recorder) { recorder_ = recorder; }
+
+  // What ReloadFiles does. Before the first call, by the owner.
+  using ReloadFn = std::function<absl::StatusOr<FilesChange>()>;
+  void SetReload(ReloadFn reload) { reload_ = std::move(reload); }
+  // These are the identities from now on, and sessions of those that are gone are ended. Errors
+  // (nothing changed): Callers::Replace's.
+  absl::StatusOr<FilesChange> ReplaceIdentities(const std::vector<Identity>& identities);
 
   // Attached, not draining, and the device works.
   bool IsServing() const;
@@ -108,6 +119,9 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* EvictSession(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ReloadFiles(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ReadBlocks(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
@@ -154,6 +168,8 @@ class StepService final : public RawStepService {
                             v1::ListSessionsResponse* response);
   absl::Status EvictSession(const Account& account, const v1::EvictSessionRequest& request,
                             v1::EvictSessionResponse* response);
+  absl::Status ReloadFiles(const Account& account, const v1::ReloadFilesRequest& request,
+                           v1::ReloadFilesResponse* response);
   // A method that needs `role`, and what it does for a caller who has it.
   template <typename Request, typename Response>
   struct UnaryMethod {
@@ -187,6 +203,8 @@ class StepService final : public RawStepService {
   SessionRegistry sessions_;
   Telemetry telemetry_;
   Recorder* recorder_ = nullptr;
+  ReloadFn reload_;
+  std::mutex identities_mutex_;      // orders Attach and ReplaceIdentities
   std::unique_ptr<Attached> owned_;  // written once, published by attached_
   std::atomic<Attached*> attached_ = nullptr;
 

@@ -44,6 +44,14 @@ void StepTurns::Link(StepShare& share, StepQueue& queue) {
   share.first_waiting_ = &queue;
 }
 
+// Time was counted among those of another priority, so it starts level with its new ones.
+void StepTurns::Set(StepShare& share, uint32_t weight, uint32_t priority) {
+  share.weight_ = weight;
+  if (share.priority_ == priority) return;
+  share.priority_ = priority;
+  share.served_ns_ = turn_ns_[priority];
+}
+
 void StepTurns::Unlink(StepShare& share) {
   (share.previous_ == nullptr ? first_waiting_ : share.previous_->next_) = share.next_;
   if (share.next_ != nullptr) share.next_->previous_ = share.previous_;

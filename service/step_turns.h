@@ -76,6 +76,9 @@ class StepTurns {
   // Takes the queue's oldest; nullptr when none waits in it.
   StepJob* Take(StepQueue& queue);
 
+  // What the share gets from now on; steps of its that wait have it too. REQUIRES: as StepShare's.
+  void Set(StepShare& share, uint32_t weight, uint32_t priority);
+
   // What became of a job that was taken: it went to the device; it was refused, which took time as
   // well; it ran.
   static void NoteSubmitted(StepJob& job);

@@ -79,6 +79,8 @@ class Telemetry {
   // A call has ended with `status`: counts it where its caller proved no identity, or may not make
   // it; any other status is none of this.
   void NoteDenied(const absl::Status& status);
+  // The server's files were read again, and taken or refused.
+  void NoteReload(bool taken) { (taken ? reloads_taken_ : reloads_refused_).Add(); }
   // The watch over idle and expired sessions found no memory for its work, and tries again.
   void NoteLookOutOfMemory() { looks_out_of_memory_.Add(); }
 
@@ -92,6 +94,8 @@ class Telemetry {
   uint64_t denied(absl::StatusCode code) const {
     return (code == absl::StatusCode::kUnauthenticated ? unauthenticated_ : not_permitted_).value();
   }
+  uint64_t reloads_taken() const { return reloads_taken_.value(); }
+  uint64_t reloads_refused() const { return reloads_refused_.value(); }
   uint64_t looks_out_of_memory() const { return looks_out_of_memory_.value(); }
   uint64_t sessions_opened() const { return sessions_opened_.value(); }
   uint64_t sessions_refused() const { return sessions_refused_.value(); }
@@ -111,6 +115,8 @@ class Telemetry {
   Counter sessions_refused_;
   Counter sessions_resumed_;
   Counter rows_refused_;  // alone
+  Counter reloads_taken_;
+  Counter reloads_refused_;
   Counter looks_out_of_memory_;
   std::array<Counter, kNumSessionEnds> sessions_ended_;
 };

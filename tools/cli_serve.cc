@@ -17,7 +17,6 @@
 #include "kernels/step/step_limits.h"
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
-#include "service/identity/identity_file.h"
 #include "service/kv/model_fingerprint.h"
 #include "service/message_bounds.h"
 #include "service/server.h"
@@ -41,8 +40,9 @@ constexpr char kExamples[] =
     "  reprise serve --preset llama-3.1-8b --device cuda:0 --kv-cache 40GiB "
     "--decode-buckets 1,2,4,8,16,32,64\n"
     "\n"
-    "SIGTERM, SIGINT or SIGHUP: takes no new work, finishes the steps it accepted, exits. A second "
-    "one: exits at once.";
+    "SIGTERM or SIGINT: takes no new work, finishes the steps it accepted, exits. A second one: "
+    "exits at once. SIGHUP: reads the files of identities and TLS again where there are some, and "
+    "is as SIGTERM where there are none.";
 
 constexpr std::chrono::seconds kHealthInterval(1);
 
@@ -55,7 +55,6 @@ constexpr uint64_t kMaxMessage = uint64_t{1} << 30;
 struct ServeFlags {
   EngineFlags engine;
   service::ServerOptions server;
-  std::string identities_file;
   uint32_t max_message_bytes = 0;  // 0: what the model's largest step needs
   bool json_notes = false;
 };
@@ -87,13 +86,19 @@ absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* conso
 // What the main thread is told by the signal thread and the server's.
 class ServeState {
  public:
-  explicit ServeState(bool json_notes) : json_notes_(json_notes) {}
+  // `reloads`: SIGHUP is for reading files again.
+  ServeState(bool json_notes, bool reloads) : json_notes_(json_notes), reloads_(reloads) {}
 
-  // The signal thread. The first signal of a serving server asks for a drain; any other ends the
-  // process here and now.
-  void OnSignal(int signal, int count) {
+  // The signal thread. The first signal that asks a serving server to stop asks for a drain; any
+  // other ends the process here and now.
+  void OnSignal(int signal) {
     std::unique_lock lock(mutex_);
-    if (serving_ && count == 1) {
+    if (reloads_ && signal == SIGHUP) {
+      reload_ = true;
+      changed_.notify_all();
+      return;
+    }
+    if (serving_ && signal_.empty()) {
       signal_ = NameOfSignal(signal);
       changed_.notify_all();
       return;
@@ -130,33 +135,42 @@ class ServeState {
     serving_ = true;
   }
 
-  // The signal that asked for a drain, or "" when none came in time.
-  std::string AwaitSignal(std::chrono::milliseconds time) {
+  // What signals have asked for, or nothing when none came in time.
+  struct Asked {
+    std::string stop;     // by which signal; "": not to stop
+    bool reload = false;  // is told once
+  };
+  Asked AwaitSignal(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, time, [this] { return !signal_.empty(); });
-    return signal_;
+    changed_.wait_for(lock, time, [this] { return reload_ || !signal_.empty(); });
+    return {.stop = signal_, .reload = std::exchange(reload_, false)};
   }
 
  private:
   static constexpr size_t kMaxReports = 16;
   const bool json_notes_;
+  const bool reloads_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool serving_ = false;
+  bool reload_ = false;
   std::string signal_;
   std::vector<service::SocketFile> sockets_;
   std::vector<std::string> reports_;
 };
 
 // A fault is said once; health and every refused step go on saying it.
-std::string AwaitStop(const engine::DecodeEngine& engine, ServeState* state, Console* console) {
+std::string AwaitStop(const engine::DecodeEngine& engine, service::Server* server,
+                      ServeState* state, Console* console) {
   bool fault_told = false;
   while (true) {
-    std::string signal = state->AwaitSignal(kHealthInterval);
+    const ServeState::Asked asked = state->AwaitSignal(kHealthInterval);
+    // What became of it is among the reports.
+    if (asked.reload) server->Reload().IgnoreError();
     for (const std::string& report : state->TakeReports()) {
       console->Note(absl::StrCat("reprise serve: ", report));
     }
-    if (!signal.empty()) return signal;
+    if (!asked.stop.empty()) return asked.stop;
     const absl::Status health = engine.health();
     if (!health.ok() && !fault_told) {
       fault_told = true;
@@ -182,8 +196,9 @@ void TellServing(const engine::DecodeEngine& engine, const service::Server& serv
 
 absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& console) {
   if (flags.json_notes) console.WriteNotesAsJson();
-  ServeState state(flags.json_notes);
-  SignalWatcher watcher([&state](int signal, int count) { state.OnSignal(signal, count); });
+  const bool has_files = !flags.server.identities_file.empty() || !flags.server.tls.empty();
+  ServeState state(flags.json_notes, has_files);
+  SignalWatcher watcher([&state](int signal, int /*count*/) { state.OnSignal(signal); });
   // The sockets come before the model: whether they are free shows in milliseconds, not after a
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
@@ -194,9 +209,6 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   // A simulated device has no KV contents, and its model no weights.
   if (!flags.engine.device.choice.simulated) {
     REPRISE_ASSIGN_OR_RETURN(options.model, service::ModelFingerprint(flags.engine.source));
-  }
-  if (!flags.identities_file.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(options.identities, service::ReadIdentities(flags.identities_file));
   }
   REPRISE_ASSIGN_OR_RETURN(options.max_message_bytes, MaxMessageBytes(flags, &console));
   options.report = [&state](const std::string& what) { state.AddReport(what); };
@@ -211,7 +223,7 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   state.SetServing();
   TellServing(*loaded.engine, *server, &console);
 
-  const std::string signal = AwaitStop(*loaded.engine, &state, &console);
+  const std::string signal = AwaitStop(*loaded.engine, server.get(), &state, &console);
   console.Note(absl::StrCat("reprise serve: ", signal,
                             ": finishing accepted steps; a second signal exits at once"));
   if (!server->Drain()) {
@@ -277,7 +289,7 @@ void AddTelemetryOptions(CLI::App* app, ServeFlags* flags) {
 // Who may connect, and how they prove it.
 void AddIdentityOptions(CLI::App* app, ServeFlags* flags) {
   service::ServerOptions* options = &flags->server;
-  AddFileOption(app, "--identities", &flags->identities_file,
+  AddFileOption(app, "--identities", &options->identities_file,
                 "A file of who may use the server, how they prove it, and what they get (default: "
                 "everyone who reaches it may do everything)");
   AddFileOption(app, "--tls-certificate", &options->tls.certificate,
@@ -285,6 +297,8 @@ void AddIdentityOptions(CLI::App* app, ServeFlags* flags) {
   AddFileOption(app, "--tls-key", &options->tls.key, "Its key");
   AddFileOption(app, "--tls-client-ca", &options->tls.client_ca,
                 "The certificates that vouch for those of clients");
+  AddFileOption(app, "--tls-client-crl", &options->tls.client_crl,
+                "Which certificates of clients they have revoked: a list of each of them");
   app->add_flag(
       "--allow-anyone", options->allow_anyone,
       "Serve on addresses that other hosts reach without both TLS and identities, and answer "

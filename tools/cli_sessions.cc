@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise sessions`: the sessions of all clients of a server, for its administrators: lists them,
 // and evicts one.
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,9 +14,9 @@
 #include "grpcpp/client_context.h"
 #include "reprise/v1/step_service.grpc.pb.h"
 #include "runtime/status_macros.h"
+#include "tools/admin_server.h"
 #include "tools/byte_text.h"
 #include "tools/cli.h"
-#include "tools/connection.h"
 #include "tools/connection_flags.h"
 #include "tools/console.h"
 #include "tools/record.h"
@@ -36,8 +35,6 @@ constexpr char kExamples[] =
     "The server's identities say who is an administrator; one without identities has to be started "
     "with --allow-administration.";
 
-// An answer takes milliseconds.
-constexpr std::chrono::seconds kAnswerTime(10);
 constexpr uint32_t kSessionsOfOneAnswer = 1000;
 
 struct SessionsFlags {
@@ -50,33 +47,14 @@ struct EvictFlags : SessionsFlags {
   std::string reason;
 };
 
-struct Server {
-  Connection connection;
-  std::unique_ptr<v1::StepService::Stub> stub;
-};
-
-absl::StatusOr<Server> Connect(const ConnectionOptions& options) {
-  REPRISE_RETURN_IF_ERROR(CheckConnectionOptions(options));
-  REPRISE_ASSIGN_OR_RETURN(Connection connection, Connection::Open(options));
-  REPRISE_RETURN_IF_ERROR(WaitUntilServing(connection.channel(), options.address,
-                                           std::chrono::nanoseconds(0), nullptr));
-  auto stub = v1::StepService::NewStub(connection.channel());
-  return Server{.connection = std::move(connection), .stub = std::move(stub)};
-}
-
-void Prepare(const Server& server, grpc::ClientContext* context) {
-  server.connection.Prove(context);
-  context->set_deadline(std::chrono::system_clock::now() + kAnswerTime);
-}
-
-absl::StatusOr<std::vector<v1::SessionStatus>> ListAll(const Server& server) {
+absl::StatusOr<std::vector<v1::SessionStatus>> ListAll(const AdminServer& server) {
   std::vector<v1::SessionStatus> sessions;
   v1::ListSessionsRequest request;
   request.set_max_sessions(kSessionsOfOneAnswer);
   v1::ListSessionsResponse response;
   do {
     grpc::ClientContext context;
-    Prepare(server, &context);
+    server.Prepare(&context);
     REPRISE_RETURN_IF_ERROR(
         FromGrpc(server.stub->ListSessions(&context, request, &response), "ListSessions"));
     sessions.insert(sessions.end(), response.sessions().begin(), response.sessions().end());
@@ -134,7 +112,7 @@ nlohmann::json SessionJson(const v1::SessionStatus& session) {
 
 absl::Status List(const SessionsFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json, invocation.console));
-  REPRISE_ASSIGN_OR_RETURN(const Server server, Connect(flags.connection));
+  REPRISE_ASSIGN_OR_RETURN(const AdminServer server, ConnectToAdminister(flags.connection));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<v1::SessionStatus> sessions, ListAll(server));
   invocation.console->Print(SessionsText(sessions, invocation.console->width()));
   nlohmann::json record = RecordOf("sessions list", invocation);
@@ -147,9 +125,9 @@ absl::Status List(const SessionsFlags& flags, const Invocation& invocation) {
 
 absl::Status Evict(const EvictFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json, invocation.console));
-  REPRISE_ASSIGN_OR_RETURN(const Server server, Connect(flags.connection));
+  REPRISE_ASSIGN_OR_RETURN(const AdminServer server, ConnectToAdminister(flags.connection));
   grpc::ClientContext context;
-  Prepare(server, &context);
+  server.Prepare(&context);
   v1::EvictSessionRequest request;
   request.set_id(flags.id);
   request.set_reason(flags.reason);

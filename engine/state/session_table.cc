@@ -75,6 +75,11 @@ AccountId SessionTable::OpenAccount(const SessionLimits& limits) {
   return static_cast<AccountId>(accounts_.size() - 1);
 }
 
+void SessionTable::SetAccountLimits(AccountId account, const SessionLimits& limits) {
+  REPRISE_CHECK(account != 0 && account < accounts_.size());
+  accounts_[account].limits = limits;
+}
+
 SessionInfo SessionTable::Open(const SessionLimits& limits, AccountId account) {
   REPRISE_CHECK(account < accounts_.size());
   SessionAccount& held_by = accounts_[account];

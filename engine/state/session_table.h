@@ -74,6 +74,8 @@ class SessionTable {
       : rows_(rows), ledger_(ledger), accounts_(1), next_epoch_(first_epoch) {}
 
   AccountId OpenAccount(const SessionLimits& limits);
+  // REQUIRES: `account` is one that OpenAccount returned; any other aborts.
+  void SetAccountLimits(AccountId account, const SessionLimits& limits);
   // REQUIRES: `account` is 0 or one that OpenAccount returned; any other aborts.
   SessionInfo Open(const SessionLimits& limits, AccountId account);
   // Neither closed nor being closed.

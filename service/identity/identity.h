@@ -19,7 +19,7 @@ namespace reprise::service {
 enum class Role : uint8_t {
   kStep,        // sessions, steps and blocks
   kObserve,     // what the server is: Describe, reflection
-  kAdminister,  // what changes the server for everyone: SetAttentionTree
+  kAdminister,  // what changes the server for everyone, such as SetAttentionTree
 };
 
 std::string_view NameOf(Role role);
@@ -36,6 +36,7 @@ class Roles {
   // Whether they allow what needs `role`: every role allows to observe.
   bool Allow(Role role) const { return Has(role) || (role == Role::kObserve && bits_ != 0); }
   bool empty() const { return bits_ == 0; }
+  bool operator==(const Roles& other) const = default;
   std::string ToText() const;
 
  private:
@@ -51,6 +52,8 @@ struct Quota {
   uint32_t max_sessions = 0;
   uint32_t max_rows = 0;
   uint32_t max_blocks = 0;
+
+  bool operator==(const Quota& other) const = default;
 };
 
 struct Identity {
@@ -64,6 +67,8 @@ struct Identity {
   Quota quota = {};
   uint32_t weight = 1;    // see StepShare
   uint32_t priority = 0;  // higher goes first
+
+  bool operator==(const Identity& other) const = default;
 };
 
 inline constexpr size_t kMaxIdentityNameBytes = 64;

@@ -2,16 +2,21 @@
 #include "service/identity/identity_file.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "runtime/status_macros.h"
 #include "service/identity/private_file.h"
@@ -26,19 +31,30 @@ constexpr size_t kMaxShownBytes = 64;
 // Stands for every user of another namespace that this one does not know.
 constexpr uint32_t kOverflowUser = 65534;
 
+// The line of each value of a file, by its path: "identities[0].roles".
+using Lines = absl::flat_hash_map<std::string, size_t>;
+
 // Where in which file.
 struct Place {
   std::string file;
   std::string path;  // "identities[0].roles"
+  const Lines* lines = nullptr;
 
   Place Of(std::string_view field) const {
-    return {file, path.empty() ? std::string(field) : absl::StrCat(path, ".", std::string(field))};
+    return {file, path.empty() ? std::string(field) : absl::StrCat(path, ".", std::string(field)),
+            lines};
   }
-  Place At(size_t index) const { return {file, absl::StrCat(path, "[", index, "]")}; }
+  Place At(size_t index) const { return {file, absl::StrCat(path, "[", index, "]"), lines}; }
+  // "who.json: line 7: identities[0].roles: "; of a field that is not there the line of its object.
+  std::string Name() const {
+    const auto found = lines == nullptr ? Lines::const_iterator() : lines->find(path);
+    const bool has_line = lines != nullptr && found != lines->end();
+    return absl::StrCat(file, ": ", has_line ? absl::StrCat("line ", found->second, ": ") : "",
+                        path, path.empty() ? "" : ": ");
+  }
   absl::Status Refuse(std::string_view got, std::string_view allowed) const {
-    return absl::InvalidArgumentError(absl::StrCat(file, path.empty() ? "" : ": ", path, ": got ",
-                                                   std::string(got), ", allowed ",
-                                                   std::string(allowed)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Name(), "got ", std::string(got), ", allowed ", std::string(allowed)));
   }
 };
 
@@ -58,22 +74,90 @@ std::string KindOf(const Json& json) {
 
 // ---- text to JSON ----
 
-// Finds keys that stand twice in an object, of which the parser would keep the last.
-class KeyWatch {
+// Goes through a text for the parser, and counts its lines.
+class TextReader {
  public:
-  bool See(Json::parse_event_t event, const Json& parsed) {
-    if (event == Json::parse_event_t::object_start) objects_.emplace_back();
-    if (event == Json::parse_event_t::object_end) objects_.pop_back();
-    if (event == Json::parse_event_t::key && !objects_.back().insert(parsed).second) {
-      twice_ = parsed.get<std::string>();
-    }
-    return true;
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  // `line`: of what was read last but one, since the parser looks a character ahead of a number.
+  TextReader(const char* at, size_t* line) : at_(at), line_(line) {}
+  reference operator*() const { return *at_; }
+  TextReader& operator++() {
+    if (was_newline_) ++*line_;
+    was_newline_ = *at_ == '\n';
+    ++at_;
+    return *this;
   }
-  const std::string& twice() const { return twice_; }
+  bool operator==(const TextReader& other) const { return at_ == other.at_; }
+  bool operator!=(const TextReader& other) const { return at_ != other.at_; }
 
  private:
-  std::vector<std::set<std::string>> objects_;
+  const char* at_;
+  size_t* line_;
+  bool was_newline_ = false;
+};
+
+// Follows the parser: finds keys that stand twice in an object, of which it would keep the last,
+// and the line of every value.
+class ParseWatch {
+ public:
+  explicit ParseWatch(const size_t& line) : line_(line) {}
+
+  void See(Json::parse_event_t event, const Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+      case Json::parse_event_t::array_start:
+        NoteValue();
+        open_.push_back({.path = path_, .is_list = event == Json::parse_event_t::array_start});
+        break;
+      case Json::parse_event_t::object_end:
+      case Json::parse_event_t::array_end:
+        open_.pop_back();
+        break;
+      case Json::parse_event_t::key:
+        open_.back().key = parsed.get<std::string>();
+        if (!open_.back().keys.insert(open_.back().key).second && twice_.empty()) {
+          twice_ = open_.back().key;
+          twice_line_ = line_;
+        }
+        break;
+      case Json::parse_event_t::value:
+        NoteValue();
+        break;
+    }
+  }
+  const std::string& twice() const { return twice_; }
+  size_t twice_line() const { return twice_line_; }
+  Lines TakeLines() { return std::move(lines_); }
+
+ private:
+  // A list or an object that has not ended.
+  struct Open {
+    std::string path;
+    bool is_list = false;
+    size_t next = 0;       // of a list
+    std::string key = {};  // of an object: the last one
+    std::set<std::string> keys = {};
+  };
+  // A value begins, or has been read.
+  void NoteValue() {
+    const Place in{"", open_.empty() ? "" : open_.back().path};
+    path_ = open_.empty()          ? ""
+            : open_.back().is_list ? in.At(open_.back().next++).path
+                                   : in.Of(open_.back().key).path;
+    lines_.emplace(path_, line_);
+  }
+
+  const size_t& line_;
+  std::vector<Open> open_;
+  std::string path_;  // of the last value
+  Lines lines_;
   std::string twice_;
+  size_t twice_line_ = 0;
 };
 
 // "line 3, column 7" of the `byte`-th, counted from 1.
@@ -86,23 +170,27 @@ std::string LineAndColumn(std::string_view text, size_t byte) {
   return absl::StrCat("line ", line, ", column ", column);
 }
 
-absl::StatusOr<Json> ParseJson(std::string_view text, const Place& place) {
-  KeyWatch keys;
+absl::StatusOr<Json> ParseJson(std::string_view text, const Place& place, Lines* lines) {
+  size_t line = 1;
+  ParseWatch watch(line);
   Json json;
   try {
-    json = Json::parse(text, [&keys](int /*depth*/, Json::parse_event_t event, Json& parsed) {
-      return keys.See(event, parsed);
-    });
+    json = Json::parse(TextReader(text.data(), &line), TextReader(text.data() + text.size(), &line),
+                       [&watch](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+                         watch.See(event, parsed);
+                         return true;
+                       });
   } catch (const Json::parse_error& error) {
     // Its own words repeat the text.
     return Place{place.file, LineAndColumn(text, error.byte)}.Refuse("no JSON", "JSON");
   } catch (const Json::exception&) {
     return place.Refuse("no JSON", "JSON");
   }
-  if (!keys.twice().empty()) {
-    return place.Refuse(absl::StrCat("the field ", Shown(keys.twice()), " twice in one object"),
-                        "once");
+  if (!watch.twice().empty()) {
+    return Place{place.file, absl::StrCat("line ", watch.twice_line())}.Refuse(
+        absl::StrCat("the field ", Shown(watch.twice()), " twice in one object"), "once");
   }
+  *lines = watch.TakeLines();
   return json;
 }
 
@@ -269,8 +357,9 @@ absl::StatusOr<Identity> ReadIdentity(const Json& json, const Place& place) {
 
 absl::StatusOr<std::vector<Identity>> ParseIdentities(std::string_view text,
                                                       const std::string& file) {
-  const Place place{file, ""};
-  REPRISE_ASSIGN_OR_RETURN(const Json json, ParseJson(text, place));
+  Lines lines;
+  const Place place{file, "", &lines};
+  REPRISE_ASSIGN_OR_RETURN(const Json json, ParseJson(text, place, &lines));
   REPRISE_RETURN_IF_ERROR(CheckFields(json, place, {"identities"}));
   std::vector<Identity> identities;
   REPRISE_RETURN_IF_ERROR(
@@ -282,7 +371,10 @@ absl::StatusOr<std::vector<Identity>> ParseIdentities(std::string_view text,
   if (identities.empty()) return place.Refuse("no field \"identities\"", "a list of them");
   const absl::Status checked = CheckIdentities(identities);
   if (checked.ok()) return identities;
-  return absl::InvalidArgumentError(absl::StrCat(file, ": ", checked.message()));
+  // It begins with the place.
+  const auto [path, rest] = std::pair<std::string, std::string>(
+      absl::StrSplit(checked.message(), absl::MaxSplits(": ", 1)));
+  return absl::InvalidArgumentError(absl::StrCat(Place{file, path, &lines}.Name(), rest));
 }
 
 absl::StatusOr<std::vector<Identity>> ReadIdentities(const std::string& path) {

@@ -14,7 +14,8 @@
 
 namespace reprise::service {
 
-// At least one. Errors: InvalidArgument with `file`, the place in it, got, allowed.
+// At least one. Errors: InvalidArgument with `file`, line and place in it, got,
+// allowed.
 absl::StatusOr<std::vector<Identity>> ParseIdentities(std::string_view text,
                                                       const std::string& file);
 // Errors: those of ReadPrivateFile and ParseIdentities.

@@ -20,6 +20,8 @@ class TokenDigest {
   // 64 hexadecimal digits; nullopt for any other text.
   static std::optional<TokenDigest> FromHex(std::string_view text);
 
+  // For lists of identities; what clients show is compared by Is.
+  bool operator==(const TokenDigest& other) const = default;
   // Takes the same time whatever they hold.
   bool Is(const TokenDigest& other) const;
   std::string_view bytes() const {

@@ -12,46 +12,53 @@
 namespace reprise::service {
 namespace {
 
-constexpr char kProperty[] = "reprise_account";
+constexpr char kProperty[] = "reprise_user";
+
+}  // namespace
 
 // gRPC calls it for every call, of one connection on several threads at once; the first call's adds
 // the property, and no call reads it before its own has seen it there.
-class Tagger final : public grpc::AuthMetadataProcessor {
+class UserTag::Tagger final : public grpc::AuthMetadataProcessor {
  public:
-  explicit Tagger(size_t account) : account_(absl::StrCat(account)) {}
+  void SetUser(uint32_t user) {
+    const std::lock_guard lock(mutex_);
+    user_ = absl::StrCat(user);
+  }
 
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& /*metadata*/, grpc::AuthContext* connection,
                        OutputMetadata* /*consumed*/, OutputMetadata* /*response*/) override {
     const std::lock_guard lock(mutex_);
     if (connection->FindPropertyValues(kProperty).empty()) {
-      connection->AddProperty(kProperty, account_);
+      connection->AddProperty(kProperty, user_);
     }
     return grpc::Status::OK;
   }
 
  private:
-  const std::string account_;
   std::mutex mutex_;
+  std::string user_;
 };
 
-}  // namespace
+UserTag::UserTag() : tagger_(std::make_shared<Tagger>()) {}
 
-std::shared_ptr<grpc::ServerCredentials> UserTag::CredentialsOf(size_t account) {
+void UserTag::SetUser(uint32_t user) { tagger_->SetUser(user); }
+
+std::shared_ptr<grpc::ServerCredentials> UserTag::NewCredentials() const {
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::LocalServerCredentials(UDS);
-  credentials->SetAuthMetadataProcessor(std::make_shared<Tagger>(account));
+  credentials->SetAuthMetadataProcessor(tagger_);
   return credentials;
 }
 
-std::optional<size_t> UserTag::Read(const grpc::AuthContext& connection) {
+std::optional<uint32_t> UserTag::Read(const grpc::AuthContext& connection) {
   const std::vector<grpc::string_ref> values = connection.FindPropertyValues(kProperty);
-  size_t account = 0;
+  uint32_t user = 0;
   if (values.size() != 1 ||
-      !absl::SimpleAtoi(absl::string_view(values[0].data(), values[0].size()), &account)) {
+      !absl::SimpleAtoi(absl::string_view(values[0].data(), values[0].size()), &user)) {
     return std::nullopt;
   }
-  return account;
+  return user;
 }
 
 }  // namespace reprise::service

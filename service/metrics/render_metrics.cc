@@ -73,6 +73,13 @@ void RenderDenied(const Telemetry& telemetry, Exposition* text) {
     text->Add({{"code", NameOfCode(code)}}, telemetry.denied(code));
 }
 
+void RenderReloads(const Telemetry& telemetry, Exposition* text) {
+  text->Family("reprise_reloads_total", kCounter,
+               "Times that the files of identities and TLS were read again, by what became of it");
+  text->Add({{"result", "taken"}}, telemetry.reloads_taken());
+  text->Add({{"result", "refused"}}, telemetry.reloads_refused());
+}
+
 void RenderSessions(const Telemetry& telemetry, Exposition* text) {
   AddOne("reprise_sessions_opened_total", kCounter, "Sessions opened", telemetry.sessions_opened(),
          text);
@@ -240,6 +247,7 @@ std::string RenderMetrics(const MetricsSources& sources) {
   RenderConnections(sources.connections, &text);
   RenderRefusals(sources.telemetry, &text);
   RenderDenied(sources.telemetry, &text);
+  RenderReloads(sources.telemetry, &text);
   RenderSessions(sources.telemetry, &text);
   if (sources.telemetry.access_log() != nullptr)
     RenderAccessLog(*sources.telemetry.access_log(), &text);

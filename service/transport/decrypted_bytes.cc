@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "service/clock.h"
+#include "service/transport/tls_handshake.h"
 
 namespace reprise::service {
 namespace {
@@ -96,7 +97,8 @@ extern "C" int __real_SSL_read(SSL* ssl, void* buffer, int size);
 
 extern "C" SSL* __wrap_SSL_new(SSL_CTX* context) {
   SSL* ssl = __real_SSL_new(context);
-  if (ssl == nullptr || reprise::service::AddMeter(ssl)) return ssl;
+  namespace service = reprise::service;
+  if (ssl == nullptr || (service::AddMeter(ssl) && service::TlsOffer::ApplyTo(ssl))) return ssl;
   SSL_free(ssl);
   return nullptr;
 }

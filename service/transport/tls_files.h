@@ -15,9 +15,12 @@ namespace reprise::service {
 struct TlsFiles {
   std::string certificate = {};  // the server's, and those between it and its root
   std::string key = {};
-  std::string client_ca = {};  // roots of clients' certificates
+  std::string client_ca = {};   // roots of clients' certificates
+  std::string client_crl = {};  // which of those are revoked
 
-  bool empty() const { return certificate.empty() && key.empty() && client_ca.empty(); }
+  bool empty() const {
+    return certificate.empty() && key.empty() && client_ca.empty() && client_crl.empty();
+  }
 };
 
 // Their text.
@@ -25,16 +28,20 @@ struct TlsTexts {
   std::string certificate = {};
   std::string key = {};
   std::string client_ca = {};
+  std::string client_crl = {};
 };
 
 // Errors name the file: those of ReadPrivateFile; InvalidArgument when it is not what it has to be,
-// when the key is that of another certificate, and when the certificate's time is over.
+// when the key is that of another certificate, when the certificate's time is over, and when a list
+// of revoked certificates is out of date or missing for an authority of the client CA file.
 absl::StatusOr<TlsTexts> ReadTlsFiles(const TlsFiles& files);
 
 // What ReadTlsFiles checks. `where` names the file in errors.
 absl::Status CheckCertificate(const std::string& where, const std::string& pem);
 absl::Status CheckKey(const std::string& where, const std::string& key_pem,
                       const std::string& certificate_pem);
+absl::Status CheckCrls(const std::string& where, const std::string& crl_pem,
+                       const std::string& ca_pem);
 
 }  // namespace reprise::service
 

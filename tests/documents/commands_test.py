@@ -303,6 +303,9 @@ class Commands:
             self.run([*smaller, "--address", self.served()])
         elif words[1] == "sessions":
             self.sessions(words, smaller)
+        elif words[1] == "reload":  # of a server that has no such files
+            done = self.run([*smaller, "--address", self.served()], expected=1)
+            check("without files of identities or TLS" in done.stderr, done.stderr)
         elif words[1] == "top":
             self.run([*smaller, "--once", "--address", self.served() + ".metrics"])
         else:
@@ -444,7 +447,7 @@ def commands_of(source, document):
 
 
 def commands_of_help(program):
-    for name in ("", "serve", "sched", "run", "health", "top", "sessions", "replay", "profile",
+    for name in ("", "serve", "sched", "run", "health", "top", "sessions", "reload", "replay", "profile",
                  "report", "compare", "graph", "bench", "bench attention", "bench linear",
                  "bench step", "tune", "tune attention"):  # fmt: skip
         words = [program, "help", *name.split()]

@@ -52,8 +52,8 @@ void ExpectUsageError(const Refusal& refusal) {
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
   for (const std::string command :
-       {"", "serve", "sched", "run", "health", "sessions", "profile", "report", "compare", "graph",
-        "bench", "bench attention", "tune", "tune attention"}) {
+       {"", "serve", "sched", "run", "health", "sessions", "reload", "profile", "report", "compare",
+        "graph", "bench", "bench attention", "tune", "tune attention"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -161,8 +161,9 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{}, {"reprise: "}},
       {{"bogus"},
        {"unknown command \"bogus\"",
-        "serve, sched, run, health, top, sessions, replay, profile, report, compare, graph, bench, "
-        "tune"}},
+        "serve, sched, run, health, top, sessions, reload, replay, profile, report, compare, "
+        "graph, "
+        "bench, tune"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program with identities: a server over TLS, clients that prove who they are, and everything
 // that is refused before it starts.
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -119,6 +121,45 @@ TEST_F(IdentityEndToEnd, ATokenGoesOverThisHostsOwnAddressesInPlainText) {
   Expect(Sched(address, {}), 1, "got no proof of one");
 }
 
+TEST_F(IdentityEndToEnd, FilesAreReadAgainOnSighupAndForAnAdministrator) {
+  const std::string socket = absl::StrCat("unix:", Path("s"));
+  const std::string root = absl::StrCat(R"({"name": "root", "roles": ["administer"],
+      "unix_users": [)",
+                                        ::getuid(), "]}");
+  const auto chat = [&](const std::string& more) {
+    Write("changing.json", absl::StrCat(R"({"identities": [
+        {"name": "chat", "roles": ["step"], "token_sha256": [")",
+                                        kDigest, "\"]", more, "},\n", root, "]}"));
+  };
+  const std::vector<std::string> sched = Sched(socket, {"--token-file", Path("token")});
+  Write("changing.json", absl::StrCat("{\"identities\": [", root, "]}"));
+  Program serve({"serve", "--model", model_, "--device", "host", "--listen", socket, "--identities",
+                 Path("changing.json")});
+  ASSERT_NE(AddressOf(serve), "") << serve.stderr_text();
+  Expect(sched, 1, "got a token of no identity");
+  chat("");
+  serve.Signal(SIGHUP);
+  ASSERT_TRUE(serve.AwaitOutput("files read again: 1 identity added, 0 changed, 0 removed"));
+  Expect(sched, 0, "");
+  chat(R"(, "weight": 0)");
+  serve.Signal(SIGHUP);
+  ASSERT_TRUE(serve.AwaitOutput("what was in force stays: "));
+  EXPECT_THAT(serve.stderr_text(), HasSubstr("changing.json: line 2: identities[0].weight: got 0"));
+  Expect(sched, 0, "");
+  Expect({"reload", "--address", socket}, 1, "line 2: identities[0].weight: got 0, allowed");
+  Expect({"reload", "--address", socket, "--token-file", Path("token")}, 1,
+         "ReloadFiles: got the identity chat with the roles step");
+  chat(R"(, "weight": 2)");
+  Program reload({"reload", "--address", socket, "--json", "-"});
+  EXPECT_EQ(reload.Wait(), 0) << reload.stderr_text();
+  const nlohmann::json json = nlohmann::json::parse(reload.stdout_text());
+  EXPECT_EQ(json["identities"]["changed"], 1);
+  EXPECT_EQ(json["tls"], false);
+  serve.Signal(SIGTERM);
+  EXPECT_EQ(serve.Wait(), 0);
+  EXPECT_THAT(serve.stderr_text(), HasSubstr("SIGTERM: finishing accepted steps"));
+}
+
 TEST_F(IdentityEndToEnd, AServerDoesNotStartOnAnAddressThatAnyoneReaches) {
   Expect(Serve({"--listen", "0.0.0.0:0"}), 1, "is open to other hosts: got neither TLS nor");
   Expect(Serve({"--listen", "0.0.0.0:0", "--identities", Path("identities.json")}), 1,
@@ -129,9 +170,9 @@ TEST_F(IdentityEndToEnd, AServerDoesNotStartOnAnAddressThatAnyoneReaches) {
 
 TEST_F(IdentityEndToEnd, FilesThatCannotBeTrustedAreRefused) {
   Write("bad.json", R"({"identities": [{"name": "a", "roles": ["root"], "unix_users": [1]}]})");
-  Expect(
-      Serve({"--identities", Path("bad.json")}), 1,
-      "bad.json: identities[0].roles[0]: got \"root\", allowed any of step, observe, administer");
+  Expect(Serve({"--identities", Path("bad.json")}), 1,
+         "bad.json: line 1: identities[0].roles[0]: got \"root\", allowed any of step, observe, "
+         "administer");
   ASSERT_EQ(chmod(Path("identities.json").c_str(), 0666), 0);
   Expect(ServeToMany(), 1, "got mode 0666, allowed: none that lets others write it");
   ASSERT_EQ(chmod(Path("token").c_str(), 0644), 0);

@@ -26,7 +26,11 @@ struct Freed {
 };
 using Bio = std::unique_ptr<BIO, Freed<BIO_free>>;
 using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
+using Crl = std::unique_ptr<X509_CRL, Freed<X509_CRL_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
+using Time = std::unique_ptr<ASN1_TIME, Freed<ASN1_TIME_free>>;
+
+constexpr long kDay = 24L * 3600;
 
 std::string TextOf(BIO* bio) {
   char* data = nullptr;
@@ -62,7 +66,6 @@ Certificate NewCertificate(const CertificateRequest& request, EVP_PKEY* key) {
   uint64_t serial = 0;
   REPRISE_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof(serial)) == 1);
   REPRISE_CHECK(ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), serial) == 1);
-  constexpr long kDay = 24L * 3600;
   X509_gmtime_adj(X509_getm_notBefore(certificate.get()), kDay * request.begins_in_days);
   X509_gmtime_adj(X509_getm_notAfter(certificate.get()), kDay * request.ends_in_days);
   X509_NAME* subject = X509_get_subject_name(certificate.get());
@@ -99,6 +102,30 @@ class CertificateAuthority::Impl {
     return {.certificate = PemOf(certificate.get()), .key = PemOf(key.get())};
   }
 
+  std::string Revoke(const std::vector<IssuedCertificate>& revoked, int ends_in_days) const {
+    const Crl crl(X509_CRL_new());
+    REPRISE_CHECK(crl != nullptr && X509_CRL_set_version(crl.get(), 1) == 1);
+    X509_CRL_set_issuer_name(crl.get(), X509_get_subject_name(own_.get()));
+    const Time begin(X509_gmtime_adj(nullptr, -3 * kDay));
+    const Time end(X509_gmtime_adj(nullptr, kDay * ends_in_days));
+    X509_CRL_set1_lastUpdate(crl.get(), begin.get());
+    X509_CRL_set1_nextUpdate(crl.get(), end.get());
+    for (const IssuedCertificate& issued : revoked) {
+      const Bio bio(
+          BIO_new_mem_buf(issued.certificate.data(), static_cast<int>(issued.certificate.size())));
+      const Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+      X509_REVOKED* entry = X509_REVOKED_new();
+      REPRISE_CHECK(certificate != nullptr && entry != nullptr);
+      X509_REVOKED_set_serialNumber(entry, X509_get_serialNumber(certificate.get()));
+      X509_REVOKED_set_revocationDate(entry, begin.get());
+      REPRISE_CHECK(X509_CRL_add0_revoked(crl.get(), entry) == 1);
+    }
+    REPRISE_CHECK(X509_CRL_sign(crl.get(), key_.get(), EVP_sha256()) != 0);
+    const Bio text(BIO_new(BIO_s_mem()));
+    REPRISE_CHECK(PEM_write_bio_X509_CRL(text.get(), crl.get()) == 1);
+    return TextOf(text.get());
+  }
+
   const std::string& certificate() const { return pem_; }
 
  private:
@@ -113,6 +140,11 @@ CertificateAuthority::~CertificateAuthority() = default;
 
 IssuedCertificate CertificateAuthority::Issue(const CertificateRequest& request) const {
   return impl_->Issue(request);
+}
+
+std::string CertificateAuthority::Revoke(const std::vector<IssuedCertificate>& revoked,
+                                         int ends_in_days) const {
+  return impl_->Revoke(revoked, ends_in_days);
 }
 
 const std::string& CertificateAuthority::certificate() const { return impl_->certificate(); }

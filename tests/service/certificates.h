@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace reprise::testing {
 
@@ -30,6 +31,8 @@ class CertificateAuthority {
   CertificateAuthority& operator=(const CertificateAuthority&) = delete;
 
   IssuedCertificate Issue(const CertificateRequest& request) const;
+  // A list of revoked certificates, PEM, that is in date until `ends_in_days`.
+  std::string Revoke(const std::vector<IssuedCertificate>& revoked, int ends_in_days = 1) const;
   // Its own, which clients and servers trust.
   const std::string& certificate() const;
 

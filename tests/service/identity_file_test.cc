@@ -94,6 +94,32 @@ TEST(IdentityFile, RolesImplyToObserveAndNothingElse) {
   EXPECT_FALSE(Roles().Allow(Role::kObserve));
 }
 
+// The parser looks one character ahead of a number, which may be the line's end.
+TEST(IdentityFile, ErrorsNameTheLine) {
+  const std::string file =
+      "{\n\"identities\":\n[\n{\"name\": \"a\", \"roles\": [\"step\"],\n\"unix_users\":\n[1,\n2],\n"
+      "\"weight\": 1\n,\"max_rows\":\n4},\n\n{\"name\": \"b\",\n\"roles\": [\"step\"],\n"
+      "\"unix_users\": [3]}]}";
+  ASSERT_TRUE(ParseIdentities(file, "who.json").ok());
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> changes = {
+      {{"\"weight\": 1", "\"weight\": 1000"}, "line 8: identities[0].weight: got 1000"},
+      {{"4}", "0}"}, "line 10: identities[0].max_rows: got 0"},
+      {{"2]", "-2]"}, "line 7: identities[0].unix_users[1]: got -2"},
+      {{"[1,", "[\"u\","}, "line 6: identities[0].unix_users[0]: got a text"},
+      {{"\"b\",\n\"roles\": [\"step\"]", "\"b\",\n\"roles\": [\"s\"]"},
+       "line 13: identities[1].roles[0]: got \"s\""},
+      {{"\"b\"", "\"a\""}, "line 12: identities[1].name: got \"a\" again"},
+      {{"[3]", "[2]"}, "line 14: identities[1].unix_users: got one that stands before"},
+      {{"\"b\",\n\"roles\": [\"step\"]", "\"b\""},
+       "line 12: identities[1]: got no field \"roles\""},
+      {{"\"max_rows\":\n4", "\"name\":\n\"c\""}, "line 9: got the field \"name\" twice"}};
+  for (const auto& [change, says] : changes) {
+    const std::string wrong = absl::StrReplaceAll(file, {change});
+    ASSERT_NE(wrong, file);
+    EXPECT_THAT(Refusal(wrong), HasSubstr("who.json: " + says));
+  }
+}
+
 struct BadFile {
   std::string name;
   std::string text;

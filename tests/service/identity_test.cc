@@ -135,6 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Unary("SetAttentionTree", Role::kAdminister),
                       Unary("ListSessions", Role::kAdminister),
                       Unary("EvictSession", Role::kAdminister),
+                      Unary("ReloadFiles", Role::kAdminister),
                       Call{"StepStream", Role::kStep, OpenStream},
                       Call{"Reflection", Role::kObserve,
                            Reflect<grpc::reflection::v1::ServerReflection,

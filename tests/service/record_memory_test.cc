@@ -189,8 +189,10 @@ TEST(SessionWatch, WithoutMemoryEndsExpiredSessionsLater) {
   service.Attach(*tiny.engine, [] {});
   SessionRegistry& sessions = service.host()->sessions;
   const auto stream = std::make_shared<NoStream>();
+  Account* account = nullptr;
+  callers.ForEachAccount([&account](Account& one, const Identity*) { account = &one; });
   const auto session =
-      sessions.Open(*tiny.engine, callers.accounts().front(),
+      sessions.Open(*tiny.engine, *account,
                     {.client = "test", .grace_ns = 1'000'000, .origin = {}, .stream = stream});
   ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(tiny.engine->AllocateBlocks((*session)->info.id, 2).ok());
