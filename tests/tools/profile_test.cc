@@ -201,6 +201,12 @@ TEST(ProfileReport, KernelsThatReadOneThingTellHowMuch) {
   EXPECT_EQ(ops[0]["read_bytes"], 2000);           // the point's KV
   EXPECT_EQ(ops[1]["read_bytes"], nullptr);        // a norm
   EXPECT_EQ(ops[2]["read_bytes"], 2 * 8 * 4 * 2);  // two launches, bf16
+  // Of 8 bits, with a scale of 4 bytes for 128 of them.
+  for (graphs::ProfiledLaunch& launch : launches)
+    if (launch.op == "linear_x") launch.op = "linear_stream_fp8";
+  point.kernels = {};
+  ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  EXPECT_EQ(PointToJson(point, context)["ops"][2]["read_bytes"], 2 * 8 * 4 * 1.03125);
   launches.back().op = "attention_y";
   point.kernels = {};
   ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));

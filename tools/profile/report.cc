@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "kernels/weight_format.h"
 #include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
@@ -144,6 +145,13 @@ nlohmann::json SamplesToJson(const Samples& ns, const PointProfile& point) {
   return rounds;
 }
 
+// Of a weight that a linear layer reads, with its share of a scale.
+double ElementBytes(const graphs::ProfiledLaunch& launch, const ProfileContext& context) {
+  if (!launch.op.ends_with("_fp8")) return context.weight_bytes;
+  return kernels::BytesOf(kernels::WeightFormat::kE4m3) +
+         static_cast<double>(sizeof(float)) / kernels::kScaleInputs;
+}
+
 // What all launches of a kernel in a step have to read, where that is one thing: the matrices of a
 // linear layer, or the KV of a step's only attention kernel.
 std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
@@ -153,7 +161,7 @@ std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
   double outputs = 0, inputs = 0;
   if (launch.op.starts_with("linear") && absl::SimpleAtod(size.first, &outputs) &&
       absl::SimpleAtod(size.second, &inputs))
-    return op.count * outputs * inputs * context.weight_bytes;
+    return op.count * outputs * inputs * ElementBytes(launch, context);
   const auto is_attention = [](const OpTime& other) {
     return other.launch.op.starts_with("attention");
   };
