@@ -254,12 +254,12 @@ constexpr KernelTestParam kEmulated[] = {
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma},
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kWmma},
     {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
-INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
-                         ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny",
-                                                              "qwen3-tiny", "gemma2-tiny",
-                                                              "gemma3-tiny", "olmo2-tiny"),
-                                            ::testing::ValuesIn(kEmulated)),
-                         ParityName);
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, EmulatedParityTest,
+    ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny", "qwen3-tiny", "gemma2-tiny",
+                                         "gemma3-tiny", "olmo2-tiny", "phi3-tiny"),
+                       ::testing::ValuesIn(kEmulated)),
+    ParityName);
 
 // Every prompt as one chunk up to the first kept position, then its tokens one by one.
 TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {
