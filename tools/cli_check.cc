@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/decode_engine.h"
@@ -94,13 +95,17 @@ absl::Status Run(const CheckFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
   REPRISE_ASSIGN_OR_RETURN(const auto device, OpenDevice(flags.device, console));
   ModelCheck check = CheckModel(flags.directory, *device, flags.engine);
+  absl::Status compares;
   if (check.runs() && !flags.reference_file.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(check.reference, Compare(flags, check, *device));
+    auto compared = Compare(flags, check, *device);
+    compares = compared.status();
+    if (compares.ok()) check.reference = *std::move(compared);
   }
   console->Print(ModelCheckText(check, device->properties(), console->width()));
   nlohmann::json json = RecordOf("check", invocation);
   json.update(ModelCheckToJson(check, device->properties()));
   REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, json, console));
+  REPRISE_RETURN_IF_ERROR(compares);
   return Verdict(check);
 }
 

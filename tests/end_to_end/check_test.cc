@@ -149,6 +149,7 @@ TEST_F(CheckProgram, RefusesReferencesThatFitNot) {
     Program program({"check", model, "--device", "host", "--reference", file});
     EXPECT_EQ(program.Wait(), 1);
     EXPECT_THAT(program.stderr_text(), HasSubstr(message));
+    EXPECT_THAT(program.stdout_text(), HasSubstr("llama-tiny runs, on tuned kernels"));
   };
   expect({{"vocab_size", 5}}, "vocab_size: got 5");
   expect({{"prompts", json::array()}}, "prompts: got []");
