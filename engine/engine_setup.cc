@@ -77,14 +77,14 @@ kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSp
   return limits;
 }
 
+}  // namespace
+
 kernels::WeightLayout LayoutOf(LinearPolicy linear, const kernels::KernelSet& kernels) {
   if (linear != LinearPolicy::kPacked) return kernels::WeightLayout::kRowMajor;
   const bool pairs =
       kernels::LinearTakesPairs(kernels, 2 * kernels::kPairRun, kernels::kPackedChunk);
   return pairs ? kernels::WeightLayout::kPackedPairs : kernels::WeightLayout::kPacked;
 }
-
-}  // namespace
 
 absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
                                                  const models::ModelSource& source,

@@ -22,6 +22,9 @@
 
 namespace reprise::engine {
 
+// How linear layers lie under a policy that ResolveLinear gave.
+kernels::WeightLayout LayoutOf(LinearPolicy linear, const kernels::KernelSet& kernels);
+
 // Binds the decoder's weights. Errors: those of Checkpoint::Open and ModelWeights.
 absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
                                                  const models::ModelSource& source,

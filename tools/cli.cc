@@ -31,6 +31,7 @@ constexpr char kExamples[] =
     "  reprise serve --model examples/byte-llama\n"
     "  reprise sched --demo\n"
     "  reprise run --model examples/byte-llama --prompt \"You may copy and distribute\"\n"
+    "  reprise check examples/byte-llama\n"
     "  reprise health --wait 60s\n"
     "  reprise top\n"
     "  reprise sessions list\n"
@@ -273,7 +274,7 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
       AddHealthCommand(&root), AddTopCommand(&root),     AddSessionsCommand(&root),
       AddReloadCommand(&root), AddReplayCommand(&root),  AddProfileCommand(&root),
       AddReportCommand(&root), AddCompareCommand(&root), AddGraphCommand(&root),
-      AddBenchCommand(&root),  AddTuneCommand(&root)};
+      AddBenchCommand(&root),  AddTuneCommand(&root),    AddCheckCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

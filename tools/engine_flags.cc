@@ -42,6 +42,23 @@ absl::StatusOr<std::vector<int64_t>> ParseBuckets(std::string_view text) {
   return std::vector<int64_t>(values.begin(), values.end());
 }
 
+void AddDTypeOptions(CLI::App* app, engine::DecodeEngineOptions* options) {
+  app->add_option_function<std::string>(
+         "--dtype",
+         [options](const std::string& text) {
+           const auto dtype = ParseDType(text);
+           if (!dtype.ok()) throw OptionError("--dtype", dtype.status());
+           options->dtype_from_checkpoint = !dtype->has_value();
+           options->dtype = dtype->value_or(runtime::DType::kBf16);
+         },
+         "Data type of compute: auto (the checkpoint's), bf16, f16, f32")
+      ->type_name("TYPE")
+      ->default_str("auto");
+  AddOption(app, "--kv-dtype", &options->kv_dtype, ParseKvDType, "TYPE", "auto",
+            "Data type of the KV cache: auto (what the checkpoint was calibrated for, else that of "
+            "compute), fp8_e4m3, fp8_e5m2, or that of compute by name");
+}
+
 void AddModelOptions(CLI::App* app, EngineFlags* flags) {
   app->add_option("--model", flags->source.directory,
                   "Hugging Face directory: config.json and safetensors")
@@ -52,20 +69,15 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
             "olmo-2-7b, llama-3.1-8b-fp8, qwen3-8b-fp8");
   AddOption(app, "--random-seed", &flags->source.random_seed, UnsignedIn(0, kMaxU64), "N", "1",
             "Seed of a preset's weights");
-  app->add_option_function<std::string>(
-         "--dtype",
-         [flags](const std::string& text) {
-           const auto dtype = ParseDType(text);
-           if (!dtype.ok()) throw OptionError("--dtype", dtype.status());
-           flags->engine.dtype_from_checkpoint = !dtype->has_value();
-           flags->engine.dtype = dtype->value_or(runtime::DType::kBf16);
-         },
-         "Data type of compute: auto (the checkpoint's), bf16, f16, f32")
-      ->type_name("TYPE")
-      ->default_str("auto");
-  AddOption(app, "--kv-dtype", &flags->engine.kv_dtype, ParseKvDType, "TYPE", "auto",
-            "Data type of the KV cache: auto (what the checkpoint was calibrated for, else that of "
-            "compute), fp8_e4m3, fp8_e5m2, or that of compute by name");
+  AddDTypeOptions(app, &flags->engine);
+}
+
+void AddLinearOption(CLI::App* app, engine::DecodeEngineOptions* options) {
+  AddOption(
+      app, "--linear", &options->linear, ParseLinear, "POLICY", "tuned",
+      "tuned (what is faster: packed on sm_90, else row-major), row-major (weights as they are "
+      "published), packed (weights in the order in which they are read; GPUs, bf16 and f16) "
+      "or portable (the reference kernels, slow)");
 }
 
 void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
@@ -75,11 +87,7 @@ void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
       app, "--memory-fraction", &flags->engine.memory_fraction,
       [](std::string_view text) { return ParseDecimal(text, 0.01, 1.0); }, "F", "0.9",
       "Share of the device's memory to use in all, with --kv-cache auto");
-  AddOption(
-      app, "--linear", &flags->engine.linear, ParseLinear, "POLICY", "tuned",
-      "tuned (what is faster: packed on sm_90, else row-major), row-major (weights as they are "
-      "published), packed (weights in the order in which they are read; GPUs, bf16 and f16) "
-      "or portable (the reference kernels, slow)");
+  AddLinearOption(app, &flags->engine);
   AddOption(
       app, "--decode", &flags->engine.decode, ParseDecode, "POLICY", "tuned",
       "Decode steps of few rows: tuned (what is faster: chain), chain (a kernel for each op), "
@@ -209,6 +217,11 @@ absl::StatusOr<engine::DecodePolicy> ParseDecode(std::string_view text) {
   for (const auto policy : {DecodePolicy::kTuned, DecodePolicy::kChain, DecodePolicy::kStepKernel})
     if (text == engine::NameOf(policy)) return policy;
   return Refuse("decode", text, "tuned, chain, step-kernel");
+}
+
+void AddTypeOptions(CLI::App* app, engine::DecodeEngineOptions* options) {
+  AddDTypeOptions(app, options);
+  AddLinearOption(app, options);
 }
 
 void AddEngineOptions(CLI::App* app, EngineFlags* flags, bool offers_simulation) {

@@ -43,6 +43,8 @@ absl::StatusOr<engine::LinearPolicy> ParseLinear(std::string_view text);
 // "tuned", "chain", "step-kernel". Errors: as above.
 absl::StatusOr<engine::DecodePolicy> ParseDecode(std::string_view text);
 
+// --dtype, --kv-dtype and --linear alone. `options` must outlive `app`.
+void AddTypeOptions(CLI::App* app, engine::DecodeEngineOptions* options);
 // `flags` must outlive `app`. offers_simulation: see AddDeviceOptions.
 void AddEngineOptions(CLI::App* app, EngineFlags* flags, bool offers_simulation = false);
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "models/config/architectures.h"
+#include "models/config/config_report.h"
 #include "models/config/hf_fields.h"
 #include "models/config/hf_quantization.h"
 #include "models/config/hf_rope.h"
@@ -91,7 +92,22 @@ absl::Status ReadHeadDim(const JsonFields& fields, const Architecture& architect
   return absl::OkStatus();
 }
 
-absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
+// Errors that are kept, so that what comes behind is judged as well.
+class Errors {
+ public:
+  // Whether it was OK.
+  bool Add(const absl::Status& status) {
+    if (!status.ok()) all_.push_back(status);
+    return status.ok();
+  }
+  bool empty() const { return all_.empty(); }
+  const std::vector<absl::Status>& all() const { return all_; }
+
+ private:
+  std::vector<absl::Status> all_;
+};
+
+void ReadSizes(const JsonFields& fields, ModelSpec& spec, Errors& errors) {
   const struct {
     const char* name;
     int64_t* value;
@@ -104,9 +120,9 @@ absl::Status ReadSizes(const JsonFields& fields, ModelSpec& spec) {
       {"max_position_embeddings", &spec.max_position_embeddings},
   };
   for (const auto& size : sizes) {
-    REPRISE_ASSIGN_OR_RETURN(*size.value, fields.Integer(size.name, 1, kMaxSize));
+    const auto value = fields.Integer(size.name, 1, kMaxSize);
+    if (errors.Add(value.status())) *size.value = *value;
   }
-  return absl::OkStatus();
 }
 
 absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architecture,
@@ -131,7 +147,7 @@ absl::StatusOr<double> Softcap(const Json& config, const JsonFields& fields, con
   return fields.PositiveOr(name, config.contains(name) ? 0.0 : absent);
 }
 
-// The published models multiply embeddings by a root of the compute dtype.
+// Published models multiply embeddings by the root as it is rounded to the compute dtype.
 absl::Status ReadGemmaNumbers(const Json& config, const JsonFields& fields,
                               const Architecture& architecture, ModelSpec& spec) {
   spec.norm_offset = 1.0;
@@ -235,24 +251,81 @@ std::string BaseName(const std::string& directory) {
 
 }  // namespace
 
+namespace {
+
+// The consumed fields, each reader on its own: what one refuses does not hide what the next would.
+void ReadConsumedFields(const Json& config, const JsonFields& fields,
+                        const Architecture& architecture, ModelSpec& spec, Errors& errors) {
+  spec.architecture = architecture.name;
+  Errors sizes;
+  ReadSizes(fields, spec, sizes);
+  for (const absl::Status& status : sizes.all()) errors.Add(status);
+  if (sizes.empty()) {
+    errors.Add(ReadKvHeads(config, fields, architecture, spec));
+    errors.Add(ReadHeadDim(fields, architecture, spec));
+    errors.Add(ReadNumbers(config, fields, architecture, spec));
+    errors.Add(ReadRope(config, architecture, spec));
+    errors.Add(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
+  }
+  errors.Add(ReadSwitches(fields, architecture, spec));
+  errors.Add(ReadDType(fields, spec));
+  errors.Add(ReadQuantization(fields, spec));
+  if (!errors.empty()) return;
+  if (errors.Add(ValidateModelSpec(spec)))
+    errors.Add(ReadSlidingWindow(config, architecture, spec));
+}
+
+// All but the fields of config.json.
+void ReadOtherFiles(const std::string& directory, ModelSpec& spec, Errors& errors) {
+  errors.Add(ReadGenerationConfig(directory, spec));
+  errors.Add(ReadTokenizerConfig(directory, spec));
+  spec.name = BaseName(directory);
+}
+
+FieldUse UseOf(const FieldFinding& finding) {
+  if (!finding.status.ok()) return FieldUse::kRefused;
+  switch (finding.rule->role) {
+    case FieldRole::kConsumed:
+      return FieldUse::kRead;
+    case FieldRole::kInert:
+      return FieldUse::kIgnored;
+    case FieldRole::kNeutral:
+      return FieldUse::kNeutral;
+  }
+  return FieldUse::kRefused;
+}
+
+// Without the file's name, which all of them begin with.
+std::string WhyOf(const absl::Status& error) {
+  std::string_view message(error.message().data(), error.message().size());
+  constexpr std::string_view kFile = "config.json: ";
+  if (message.starts_with(kFile)) message.remove_prefix(kFile.size());
+  return std::string(message);
+}
+
+// An error of a reader begins with the field that it is about, or one inside of it.
+void MarkRefused(const absl::Status& error, std::vector<FieldReport>& fields) {
+  const std::string why = WhyOf(error);
+  const std::string name = why.substr(0, why.find_first_of(":."));
+  for (FieldReport& field : fields) {
+    if (field.name != name || field.use == FieldUse::kRefused) continue;
+    field.use = FieldUse::kRefused;
+    field.why = why;
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(json, "config.json"));
   const JsonFields fields(config, "config.json: ");
   REPRISE_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(fields));
-  REPRISE_RETURN_IF_ERROR(CheckConfigFields(config, *architecture));
+  for (const FieldFinding& finding : CheckConfigFields(config, *architecture))
+    REPRISE_RETURN_IF_ERROR(finding.status);
   ModelSpec spec;
-  spec.architecture = architecture->name;
-  REPRISE_RETURN_IF_ERROR(ReadSizes(fields, spec));
-  REPRISE_RETURN_IF_ERROR(ReadKvHeads(config, fields, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadHeadDim(fields, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadSwitches(fields, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadNumbers(config, fields, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadDType(fields, spec));
-  REPRISE_RETURN_IF_ERROR(ReadRope(config, *architecture, spec));
-  REPRISE_RETURN_IF_ERROR(ReadQuantization(fields, spec));
-  REPRISE_RETURN_IF_ERROR(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
-  REPRISE_RETURN_IF_ERROR(ValidateModelSpec(spec));
-  REPRISE_RETURN_IF_ERROR(ReadSlidingWindow(config, *architecture, spec));
+  Errors errors;
+  ReadConsumedFields(config, fields, *architecture, spec, errors);
+  if (!errors.empty()) return errors.all().front();
   return spec;
 }
 
@@ -260,10 +333,49 @@ absl::StatusOr<ModelSpec> ReadHfConfig(const std::string& directory) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text,
                            ReadFile(directory + "/config.json", kMaxConfigBytes));
   REPRISE_ASSIGN_OR_RETURN(ModelSpec spec, ParseHfConfig(text));
-  REPRISE_RETURN_IF_ERROR(ReadGenerationConfig(directory, spec));
-  REPRISE_RETURN_IF_ERROR(ReadTokenizerConfig(directory, spec));
-  spec.name = BaseName(directory);
+  Errors errors;
+  ReadOtherFiles(directory, spec, errors);
+  if (!errors.empty()) return errors.all().front();
   return spec;
+}
+
+std::string_view NameOf(FieldUse use) {
+  switch (use) {
+    case FieldUse::kRead:
+      return "read";
+    case FieldUse::kIgnored:
+      return "ignored";
+    case FieldUse::kNeutral:
+      return "neutral";
+    case FieldUse::kRefused:
+      return "refused";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<ConfigReport> ReportHfConfig(const std::string& directory) {
+  REPRISE_ASSIGN_OR_RETURN(const std::string text,
+                           ReadFile(directory + "/config.json", kMaxConfigBytes));
+  REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(text, "config.json"));
+  const JsonFields fields(config, "config.json: ");
+  REPRISE_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(fields));
+  ConfigReport report{.architecture = architecture->class_name};
+  Errors errors;
+  for (const FieldFinding& finding : CheckConfigFields(config, *architecture)) {
+    report.fields.push_back(
+        {.name = finding.name, .value = ShowJson(config[finding.name]), .use = UseOf(finding)});
+    if (!errors.Add(finding.status)) report.fields.back().why = WhyOf(finding.status);
+  }
+  const size_t num_of_rules = errors.all().size();
+  Errors of_readers;
+  ReadConsumedFields(config, fields, *architecture, report.spec, of_readers);
+  for (const absl::Status& error : of_readers.all()) {
+    MarkRefused(error, report.fields);
+    errors.Add(error);
+  }
+  if (errors.all().size() == num_of_rules) ReadOtherFiles(directory, report.spec, errors);
+  report.errors = errors.all();
+  return report;
 }
 
 }  // namespace reprise::models

@@ -179,13 +179,14 @@ absl::Status Under(std::string_view where, const absl::Status& status) {
 
 }  // namespace
 
-absl::Status CheckConfigFields(const Json& config, const Architecture& architecture) {
+std::vector<FieldFinding> CheckConfigFields(const Json& config, const Architecture& architecture) {
+  std::vector<FieldFinding> findings;
   for (const auto& [name, value] : config.items()) {
     const FieldRule* rule = FindRule(architecture.own, name);
     if (rule == nullptr) rule = FindRule(kSharedFields, name);
-    REPRISE_RETURN_IF_ERROR(Under("config.json: ", CheckField(rule, name, value)));
+    findings.push_back({name, rule, Under("config.json: ", CheckField(rule, name, value))});
   }
-  return absl::OkStatus();
+  return findings;
 }
 
 absl::Status CheckRopeFields(const Json& rope, std::string_view where) {

@@ -59,9 +59,10 @@ absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const
 absl::Status CheckTied(const Checkpoint& checkpoint, const TiedTensor& tied) {
   const TensorView* copy = checkpoint.Find(tied.name);
   if (copy == nullptr) return absl::OkStatus();
-  const TensorView& original = *checkpoint.Find(tied.copy_of);
-  if (copy->dtype == original.dtype && copy->shape == original.shape &&
-      std::memcmp(copy->data.data(), original.data.data(), copy->data.size()) == 0) {
+  const TensorView* const original = checkpoint.Find(tied.copy_of);
+  if (original == nullptr) return absl::OkStatus();  // which is an error of its own
+  if (copy->dtype == original->dtype && copy->shape == original->shape &&
+      std::memcmp(copy->data.data(), original->data.data(), copy->data.size()) == 0) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -238,7 +239,9 @@ absl::Status CheckScales(const Checkpoint& checkpoint, const WeightPlan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan) {
+// What is there and nobody declared, and copies that are none.
+std::vector<absl::Status> CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan) {
+  std::vector<absl::Status> errors;
   absl::flat_hash_set<std::string> known(plan.unread().begin(), plan.unread().end());
   for (const WeightSlot& slot : plan.slots()) known.insert(slot.name);
   for (const WeightPlan::ComputedValues& values : plan.computed())
@@ -247,16 +250,17 @@ absl::Status CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan
     for (const WeightScales::Part& part : scales.parts) known.insert(part.name);
   for (const TiedTensor& tied : plan.tied()) {
     known.insert(tied.name);
-    REPRISE_RETURN_IF_ERROR(CheckTied(checkpoint, tied));
+    const absl::Status copied = CheckTied(checkpoint, tied);
+    if (!copied.ok()) errors.push_back(copied);
   }
   for (const std::string& name : checkpoint.Names()) {
     // Older transformers saved rope's frequencies, which follow from the config.
     if (known.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq")) continue;
-    return absl::InvalidArgumentError(
+    errors.push_back(absl::InvalidArgumentError(
         absl::StrCat("tensor '", name, "': got it, allowed only tensors that the config of this ",
-                     plan.architecture(), " model calls for"));
+                     plan.architecture(), " model calls for")));
   }
-  return absl::OkStatus();
+  return errors;
 }
 
 // splitmix64: neighbouring regions get unrelated seeds.
@@ -313,6 +317,23 @@ absl::Status FillComputed(runtime::Device& device,
 
 }  // namespace
 
+std::vector<absl::Status> ModelWeights::Check(const WeightPlan& plan,
+                                              const Checkpoint& checkpoint) {
+  if (!plan.status().ok()) return {plan.status()};
+  std::vector<absl::Status> errors;
+  for (const WeightSlot& slot : plan.slots()) {
+    const bool quantized = runtime::IsFp8(plan.regions()[slot.region].dtype);
+    const absl::Status found = FindTensor(checkpoint, slot, quantized).status();
+    if (!found.ok()) errors.push_back(found);
+  }
+  for (absl::Status& error : CheckLeftovers(checkpoint, plan)) errors.push_back(std::move(error));
+  const absl::Status scales = ComputedOf(checkpoint, plan).status();
+  if (!scales.ok()) errors.push_back(scales);
+  const absl::Status of_weights = CheckScales(checkpoint, plan);
+  if (!of_weights.ok()) errors.push_back(of_weights);
+  return errors;
+}
+
 absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const WeightPlan& plan,
                                                 const Checkpoint& checkpoint,
                                                 const LoadProgress& progress) {
@@ -324,7 +345,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
         FindTensor(checkpoint, slot, runtime::IsFp8(plan.regions()[slot.region].dtype)));
     views.push_back(view);
   }
-  REPRISE_RETURN_IF_ERROR(CheckLeftovers(checkpoint, plan));
+  for (const absl::Status& error : CheckLeftovers(checkpoint, plan)) return error;
   REPRISE_ASSIGN_OR_RETURN(const auto computed, ComputedOf(checkpoint, plan));
   REPRISE_RETURN_IF_ERROR(CheckScales(checkpoint, plan));
   REPRISE_ASSIGN_OR_RETURN(runtime::DeviceBuffer buffer,

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,6 +42,9 @@ class ModelWeights {
   static absl::StatusOr<ModelWeights> Load(runtime::Device& device, const WeightPlan& plan,
                                            const Checkpoint& checkpoint,
                                            const LoadProgress& progress = {});
+  // All that Load would refuse of a checkpoint, in the order in which it would. Reads no weights
+  // but scales and copies of tied tensors.
+  static std::vector<absl::Status> Check(const WeightPlan& plan, const Checkpoint& checkpoint);
   // Random weights of the exact shapes: matrices N(0, 0.02^2)-like, norms 1, biases random. Same
   // (plan, seed): same bits.
   static absl::StatusOr<ModelWeights> Random(runtime::Device& device, const WeightPlan& plan,

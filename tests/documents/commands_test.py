@@ -75,6 +75,7 @@ class Commands:
         self.files = []
         self.profile = None
         (scratch / "examples").symlink_to(source / "examples")
+        (scratch / "tests").symlink_to(source / "tests")
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
         (scratch / "trace.csv").write_text("time_s,prompt_tokens,new_tokens\n0,5,3\n0.01,9,2\n")
 
@@ -265,7 +266,7 @@ class Commands:
                 out += [] if option in out else [option, value]
             if "--model" not in out and "--heads" not in out:
                 out += ["--model", "examples/byte-llama"]
-        loads = ("run", "serve", "profile", "graph", "bench", "tune")
+        loads = ("run", "serve", "profile", "graph", "bench", "tune", "check")
         if command in loads and "--device" not in out:
             out += ["--device", "host"]
         return out
@@ -449,7 +450,7 @@ def commands_of(source, document):
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "reload", "replay", "profile",
                  "report", "compare", "graph", "bench", "bench attention", "bench linear",
-                 "bench step", "tune", "tune attention"):  # fmt: skip
+                 "bench step", "tune", "tune attention", "check"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

@@ -53,7 +53,7 @@ void ExpectUsageError(const Refusal& refusal) {
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
   for (const std::string command :
        {"", "serve", "sched", "run", "health", "sessions", "reload", "profile", "report", "compare",
-        "graph", "bench", "bench attention", "tune", "tune attention"}) {
+        "graph", "check", "bench", "bench attention", "tune", "tune attention"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -162,8 +162,7 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"bogus"},
        {"unknown command \"bogus\"",
         "serve, sched, run, health, top, sessions, reload, replay, profile, report, compare, "
-        "graph, "
-        "bench, tune"}},
+        "graph, bench, tune, check"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},

@@ -255,12 +255,13 @@ constexpr KernelTestParam kEmulated[] = {
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma},
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kWmma},
     {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
-INSTANTIATE_TEST_SUITE_P(
-    Fixtures, EmulatedParityTest,
-    ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny", "qwen3-tiny", "gemma2-tiny",
-                                         "gemma3-tiny", "olmo2-tiny", "fp8-block-tiny"),
-                       ::testing::ValuesIn(kEmulated)),
-    ParityName);
+INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
+                         ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny",
+                                                              "qwen3-tiny", "gemma2-tiny",
+                                                              "gemma3-tiny", "olmo2-tiny",
+                                                              "phi3-tiny", "fp8-block-tiny"),
+                                            ::testing::ValuesIn(kEmulated)),
+                         ParityName);
 
 // Every prompt as one chunk up to the first kept position, then its tokens one by one.
 TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {

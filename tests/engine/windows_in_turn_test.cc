@@ -42,7 +42,15 @@ std::vector<TinyModelOptions> Models() {
            .sliding_window = 13,
            .slides = {false, true, true, false}},
           {.architecture = "qwen2", .sliding_window = 20, .slides = {true, false}},
-          {.architecture = "qwen3", .sliding_window = 1, .slides = {false, true}}};
+          {.architecture = "qwen3", .sliding_window = 1, .slides = {false, true}},
+          // Scores are capped.
+          {.architecture = "gemma2",
+           .hidden_size = 64,
+           .head_dim = 64,
+           .sliding_window = 13,
+           .slides = {true, false}},
+          // Layers that slide turn otherwise.
+          {.architecture = "gemma3", .sliding_window = 20, .slides = {true, false}}};
 }
 
 class WindowsInTurnTest : public ::testing::TestWithParam<KernelTestParam> {

@@ -24,6 +24,7 @@
 #include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
 
 namespace reprise::models {
@@ -78,7 +79,7 @@ class LoadedModel {
   const LmHeadLayer& head() const {
     return dynamic_cast<const LmHeadLayer&>(*decoder_->layers().back());
   }
-  // Norm, attention, norm, MLP: the block of every architecture so far.
+  // Norm, attention, norm, MLP: the block of most architectures.
   std::vector<Block> blocks() const {
     std::vector<Block> blocks;
     for (size_t i = 1; i + 4 < decoder_->layers().size(); i += 4) {
@@ -314,6 +315,59 @@ TEST_F(ModelWeightsTest, ATensorThatNothingConsumesIsNamed) {
     std::vector<FileTensor> tensors = MinimalTensors();
     tensors.push_back({name, "F32", {2}, std::string(8, '\0')});
     ExpectInvalid(LoadStatus(MinimalSpec(), *Open(tensors)), {name, "allowed only tensors"});
+  }
+}
+
+TEST_F(ModelWeightsTest, ACheckNamesAllThatLoadingWouldRefuse) {
+  ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(MinimalSpec()));
+  const WeightPlan plan = decoder->PlanWeights(runtime::DType::kF32);
+  EXPECT_TRUE(ModelWeights::Check(plan, *Open(MinimalTensors())).empty());
+  std::vector<FileTensor> tensors = MinimalTensors();
+  tensors[2].shape = {5, 2};
+  tensors.erase(tensors.begin() + 10);  // the last norm
+  tensors.push_back({"extra", "F32", {2}, std::string(8, '\0')});
+  tensors.push_back({"other", "F32", {2}, std::string(8, '\0')});
+  const auto checkpoint = Open(tensors);
+  const std::vector<absl::Status> errors = ModelWeights::Check(plan, *checkpoint);
+  ASSERT_EQ(errors.size(), 4u);
+  ExpectInvalid(errors[0], {"mlp.down_proj.weight", "got shape [5, 2]"});
+  ExpectError(errors[1], absl::StatusCode::kNotFound, {"model.norm.weight", "missing"});
+  ExpectInvalid(errors[2], {"'extra'", "allowed only tensors"});
+  ExpectInvalid(errors[3], {"'other'", "allowed only tensors"});
+  EXPECT_EQ(LoadStatus(MinimalSpec(), *checkpoint), errors[0]);
+}
+
+// Where the table is missing, it has no copy to compare.
+TEST_F(ModelWeightsTest, ACheckBearsATiedTensorWithoutItsOriginal) {
+  ModelSpec spec = MinimalSpec();
+  spec.tie_word_embeddings = true;
+  ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
+  std::vector<FileTensor> tensors = MinimalTensors();
+  tensors.erase(tensors.begin());
+  const std::vector<absl::Status> errors =
+      ModelWeights::Check(decoder->PlanWeights(runtime::DType::kF32), *Open(tensors));
+  ASSERT_EQ(errors.size(), 1u);
+  ExpectError(errors[0], absl::StatusCode::kNotFound, {"model.embed_tokens.weight", "missing"});
+}
+
+TEST_F(ModelWeightsTest, FusedTensorsLieAsTheirPartsWould) {
+  TinyModelOptions options{.architecture = "phi3"};
+  ASSERT_OK(WriteTinyModel(options, directory()).status());
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ReadHfConfig(directory()));
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(directory()));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel w,
+                       LoadedModel::Load(device(), spec, *checkpoint, runtime::DType::kF32));
+  for (size_t i = 0; i < 2; ++i) {
+    const LoadedModel::Block layer = w.blocks()[i];
+    const std::string prefix = absl::StrCat("model.layers.", i, ".");
+    EXPECT_EQ(layer.attention->qkv().out_features, spec.qkv_size());
+    EXPECT_EQ(
+        Read(layer.attention->qkv().data, runtime::DType::kF32, spec.qkv_size() * spec.hidden_size),
+        Tensor(*checkpoint, prefix + "self_attn.qkv_proj.weight", runtime::DType::kF32));
+    EXPECT_EQ(layer.mlp->gate_up().out_features, 2 * spec.intermediate_size);
+    EXPECT_EQ(Read(layer.mlp->gate_up().data, runtime::DType::kF32,
+                   2 * spec.intermediate_size * spec.hidden_size),
+              Tensor(*checkpoint, prefix + "mlp.gate_up_proj.weight", runtime::DType::kF32));
   }
 }
 
