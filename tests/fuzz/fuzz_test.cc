@@ -15,6 +15,8 @@
 namespace reprise::fuzz {
 namespace {
 
+using std::string_view_literals::operator""sv;
+
 constexpr int kMaxRuns = 3000;
 constexpr std::chrono::milliseconds kMaxTime(500);
 
@@ -33,7 +35,7 @@ class Mutator {
   const std::string& AnySeed() { return seeds_[Below(seeds_.size())]; }
   size_t Below(size_t n) { return random_.Below(static_cast<uint32_t>(n)); }
   char AnyByte() {
-    constexpr std::string_view kTelling("\0\xff\x7f\x80\"{}[]:,-0123456789e\n", 27);
+    constexpr std::string_view kTelling = "\0\xff\x7f\x80\"{}[]:,-0123456789e\n"sv;
     return random_.Below(2) == 0 ? static_cast<char>(random_.Below(256))
                                  : kTelling[Below(kTelling.size())];
   }
