@@ -56,6 +56,9 @@ class DecodeEngine::Impl {
   absl::Status CloseSession(SessionId id);
   absl::StatusOr<std::vector<uint32_t>> AllocateBlocks(SessionId id, uint32_t count);
   absl::Status FreeBlocks(SessionId id, std::span<const uint32_t> blocks);
+  absl::Status ShareBlocks(SessionId id, std::string_view name, std::span<const uint32_t> blocks);
+  absl::StatusOr<std::vector<uint32_t>> AdoptBlocks(SessionId id, std::string_view name);
+  absl::Status ReleaseBlocks(SessionId id, std::string_view name);
   absl::Status ReadBlocks(SessionId id, std::span<KvPart> parts, std::vector<std::byte>* contents);
   absl::Status WriteBlocks(SessionId id, std::span<const KvPart> parts,
                            std::span<const std::byte> contents);
@@ -236,6 +239,31 @@ absl::Status DecodeEngine::Impl::FreeBlocks(SessionId id, std::span<const uint32
   session->ForgetImport(blocks);
   session->RemoveBlocks(static_cast<uint32_t>(blocks.size()));
   return PoisonFreed(blocks);
+}
+
+absl::Status DecodeEngine::Impl::ShareBlocks(SessionId id, std::string_view name,
+                                             std::span<const uint32_t> blocks) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  return sessions_.shared_blocks().Share(id, *session, name, blocks, info().limits.block_size);
+}
+
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::AdoptBlocks(SessionId id,
+                                                                      std::string_view name) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  REPRISE_ASSIGN_OR_RETURN(const std::span<const uint32_t> blocks,
+                           sessions_.shared_blocks().Adopt(id, *session, name));
+  return std::vector<uint32_t>(blocks.begin(), blocks.end());
+}
+
+absl::Status DecodeEngine::Impl::ReleaseBlocks(SessionId id, std::string_view name) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  std::vector<uint32_t> freed;
+  REPRISE_RETURN_IF_ERROR(sessions_.shared_blocks().Release(
+      id, *session, name, parts_->diagnostics.poison ? &freed : nullptr));
+  return PoisonFreed(freed);
 }
 
 absl::Status DecodeEngine::Impl::PoisonFreed(std::span<const uint32_t> blocks) {
@@ -596,6 +624,17 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AllocateBlocks(SessionId ses
 }
 absl::Status DecodeEngine::FreeBlocks(SessionId session, std::span<const uint32_t> blocks) {
   return impl_->FreeBlocks(session, blocks);
+}
+absl::Status DecodeEngine::ShareBlocks(SessionId session, std::string_view name,
+                                       std::span<const uint32_t> blocks) {
+  return impl_->ShareBlocks(session, name, blocks);
+}
+absl::StatusOr<std::vector<uint32_t>> DecodeEngine::AdoptBlocks(SessionId session,
+                                                                std::string_view name) {
+  return impl_->AdoptBlocks(session, name);
+}
+absl::Status DecodeEngine::ReleaseBlocks(SessionId session, std::string_view name) {
+  return impl_->ReleaseBlocks(session, name);
 }
 absl::Status DecodeEngine::ReadBlocks(SessionId session, std::span<KvPart> parts,
                                       std::vector<std::byte>* contents) {

@@ -105,6 +105,23 @@ class DecodeEngine {
   // named twice), FailedPrecondition (a resident row's table names it).
   absl::Status FreeBlocks(SessionId session, std::span<const uint32_t> blocks);
 
+  // Full blocks that sessions of one account read together (docs/kv.md). From here on nobody writes
+  // them, and they stay until the last session that uses them has released them or ended. Errors of
+  // all three: NotFound session.
+
+  // Shares blocks of the session's under a name of its account's. Errors (nothing changed):
+  // InvalidArgument (a name without bytes or with more than 64; a block named twice), OutOfRange
+  // (no block, or more than a row's table takes), FreeBlocks's about blocks that are not the
+  // session's, FailedPrecondition (a block that is not full, or shared already), AlreadyExists (the
+  // name).
+  absl::Status ShareBlocks(SessionId session, std::string_view name,
+                           std::span<const uint32_t> blocks);
+  // What has been shared under the name, for this session to use. Errors: NotFound,
+  // ResourceExhausted.
+  absl::StatusOr<std::vector<uint32_t>> AdoptBlocks(SessionId session, std::string_view name);
+  // Errors: NotFound, FailedPrecondition (a resident row of the session has one in its table).
+  absl::Status ReleaseBlocks(SessionId session, std::string_view name);
+
   // What leaves the pool and comes back (docs/kv.md). All of it is in order with steps: it sees
   // what steps that were submitted before have written, and later steps see what it writes. Errors
   // (nothing changed) of all five: NotFound session; what is said of FreeBlocks for blocks that are

@@ -132,6 +132,7 @@ absl::Status KvTransfer::BeginWrite(SessionId id, std::span<const KvPart> parts,
   uint64_t bytes = 0, whole_bytes = 0;
   for (const KvPart& part : parts) {
     REPRISE_RETURN_IF_ERROR(CheckPart(id, part));
+    REPRISE_RETURN_IF_ERROR(ledger_.CheckOwned(id, part.block));
     REPRISE_RETURN_IF_ERROR(CheckImport(part, &import));
     bytes += shape.BytesOf(part);
     whole_bytes += shape.WholeBytesOf(part);
@@ -211,7 +212,7 @@ std::vector<uint32_t> KvTransfer::TokensIn(std::span<const uint32_t> blocks) con
 absl::Status KvTransfer::CheckSwapOut(SessionId id, const Session& session,
                                       std::span<const uint32_t> blocks) const {
   REPRISE_RETURN_IF_ERROR(CheckCount("blocks", blocks.size()));
-  for (const uint32_t block : blocks) REPRISE_RETURN_IF_ERROR(ledger_.CheckHeld(id, block));
+  for (const uint32_t block : blocks) REPRISE_RETURN_IF_ERROR(ledger_.CheckOwned(id, block));
   const uint32_t allowed = session.limits.max_swapped;
   if (allowed != 0 && uint64_t{session.num_swapped} + blocks.size() > allowed) {
     return absl::ResourceExhaustedError(

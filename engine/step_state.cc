@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_state.h"
 
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/attention/attention.h"
 #include "kernels/plan/plan.h"
@@ -120,6 +123,8 @@ absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(
     runtime::Device& device, runtime::Stream& stream, models::Decoder& decoder,
     const kernels::KernelSet& kernels, runtime::DType kv_dtype, const kernels::StepLimits& limits) {
   std::unique_ptr<StepState> state(new StepState());
+  // What is enqueued writes there, also where the next call fails.
+  absl::Cleanup wait = [&stream] { stream.Synchronize().IgnoreError(); };
   runtime::BufferPlan buffers, activations;
   state->ChoosePlan(decoder, kernels, kv_dtype, limits);
   state->DeclarePlan(limits, buffers);
@@ -135,6 +140,7 @@ absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(
   REPRISE_RETURN_IF_ERROR(
       kernels::SetAttentionTree(stream, kernels, kernels::AttentionTree(), state->attention_tree));
   REPRISE_RETURN_IF_ERROR(stream.Synchronize());
+  std::move(wait).Cancel();
   return state;
 }
 

@@ -37,6 +37,7 @@ void ViewToWire(const SessionView& view, const engine::DecodeEngine& engine, uin
   wire->set_grace_left_ms(Milliseconds(view.grace_left_ns));
   wire->set_rows(use.num_rows);
   wire->set_blocks(use.num_blocks);
+  wire->set_shared_blocks(use.num_shared);
   wire->set_swapped_blocks(use.num_swapped);
   wire->set_last_sequence(use.last_sequence);
   wire->set_requests(session.num_requests.load(std::memory_order_relaxed));

@@ -15,6 +15,7 @@
 #include "service/end_session.h"
 #include "service/kv/kv_call.h"
 #include "service/kv/kv_wire.h"
+#include "service/kv/shared_calls.h"
 #include "service/kv/swap_calls.h"
 #include "service/out_of_memory.h"
 #include "service/session_admin.h"
@@ -349,6 +350,27 @@ grpc::ServerUnaryReactor* StepService::FreeSwapped(grpc::CallbackServerContext* 
       context, request, response, {"FreeSwapped", Role::kStep, &StepService::FreeSwapped});
 }
 
+grpc::ServerUnaryReactor* StepService::ShareBlocks(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return Unary<v1::ShareBlocksRequest, v1::ShareBlocksResponse>(
+      context, request, response, {"ShareBlocks", Role::kStep, &StepService::ShareBlocks});
+}
+
+grpc::ServerUnaryReactor* StepService::AdoptBlocks(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return Unary<v1::AdoptBlocksRequest, v1::AdoptBlocksResponse>(
+      context, request, response, {"AdoptBlocks", Role::kStep, &StepService::AdoptBlocks});
+}
+
+grpc::ServerUnaryReactor* StepService::ReleaseBlocks(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return Unary<v1::ReleaseBlocksRequest, v1::ReleaseBlocksResponse>(
+      context, request, response, {"ReleaseBlocks", Role::kStep, &StepService::ReleaseBlocks});
+}
+
 grpc::ServerUnaryReactor* StepService::SetAttentionTree(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* response) {
@@ -445,6 +467,28 @@ absl::Status StepService::FreeSwapped(const Account& account, const v1::FreeSwap
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
                            sessions_.Find(request.session(), account));
   return service::FreeSwapped(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::ShareBlocks(const Account& account, const v1::ShareBlocksRequest& request,
+                                      v1::ShareBlocksResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::ShareBlocks(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::AdoptBlocks(const Account& account, const v1::AdoptBlocksRequest& request,
+                                      v1::AdoptBlocksResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::AdoptBlocks(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::ReleaseBlocks(const Account& account,
+                                        const v1::ReleaseBlocksRequest& request,
+                                        v1::ReleaseBlocksResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::ReleaseBlocks(attached()->host, *session, request, response);
 }
 
 absl::Status StepService::SetAttentionTree(const Account& /*account*/,

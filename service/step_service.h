@@ -54,7 +54,11 @@ using RawKvService = v1::StepService::WithRawCallbackMethod_ReadBlocks<
     v1::StepService::WithRawCallbackMethod_WriteBlocks<
         v1::StepService::WithRawCallbackMethod_SwapOut<
             v1::StepService::WithRawCallbackMethod_SwapIn<
-                v1::StepService::WithRawCallbackMethod_FreeSwapped<v1::StepService::Service>>>>>;
+                v1::StepService::WithRawCallbackMethod_FreeSwapped<
+                    v1::StepService::WithRawCallbackMethod_ShareBlocks<
+                        v1::StepService::WithRawCallbackMethod_AdoptBlocks<
+                            v1::StepService::WithRawCallbackMethod_ReleaseBlocks<
+                                v1::StepService::Service>>>>>>>>;
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
         v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
@@ -137,6 +141,15 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* FreeSwapped(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ShareBlocks(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* AdoptBlocks(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ReleaseBlocks(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
 
  private:
   struct Attached;
@@ -157,6 +170,12 @@ class StepService final : public RawStepService {
                       v1::SwapInResponse* response);
   absl::Status FreeSwapped(const Account& account, const v1::FreeSwappedRequest& request,
                            v1::FreeSwappedResponse* response);
+  absl::Status ShareBlocks(const Account& account, const v1::ShareBlocksRequest& request,
+                           v1::ShareBlocksResponse* response);
+  absl::Status AdoptBlocks(const Account& account, const v1::AdoptBlocksRequest& request,
+                           v1::AdoptBlocksResponse* response);
+  absl::Status ReleaseBlocks(const Account& account, const v1::ReleaseBlocksRequest& request,
+                             v1::ReleaseBlocksResponse* response);
   // A call that waits its turn to read or write contents of blocks.
   template <typename Call>
   grpc::ServerUnaryReactor* StartKvCall(grpc::CallbackServerContext* context, const char* name,

@@ -71,7 +71,7 @@ std::string EndText(const service::Recording& recording, const RecordedSession& 
     case v1::RECORD_END_REASON_OUT_OF_MEMORY:
       return "stopped when the server had no memory for a record; the session went on";
     case v1::RECORD_END_REASON_KV_CALL:
-      return "stopped when the session wrote contents of KV blocks or used swap space";
+      return "stopped when the session wrote contents of KV blocks, shared some or used swap space";
     default:
       return "";
   }

@@ -40,12 +40,33 @@ absl::Status BlockLedger::CheckHeld(Holder holder, uint32_t block) const {
     return absl::OutOfRangeError(
         absl::StrCat("block ", block, " does not exist; allowed: 1 to ", holder_.size() - 1));
   }
-  if (holder_[block] != holder) {
+  if (holder_[block] != holder && !readers_.contains({holder_[block], holder})) {
     return absl::PermissionDeniedError(
         absl::StrCat("block ", block, " is not held by this session",
                      holder_[block] == 0 ? " (it is free)" : " (another session holds it)"));
   }
   return absl::OkStatus();
+}
+
+absl::Status BlockLedger::CheckOwned(Holder holder, uint32_t block) const {
+  REPRISE_RETURN_IF_ERROR(CheckHeld(holder, block));
+  if (!is_shared(block)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("block ", block, " is shared; allowed: blocks of this session alone"));
+}
+
+BlockLedger::Holder BlockLedger::Share(Holder holder, std::span<const uint32_t> blocks) {
+  const Holder shared = next_shared_++;
+  AddReader(shared, holder);
+  for (const uint32_t block : blocks) holder_[block] = shared;
+  return shared;
+}
+
+void BlockLedger::FreeShared(Holder shared, std::span<const uint32_t> blocks) {
+  for (const uint32_t block : blocks) {
+    REPRISE_CHECK(holder_[block] == shared && rows_naming_[block] == 0);
+    Release(block);
+  }
 }
 
 void BlockLedger::Release(uint32_t block) {
@@ -59,7 +80,7 @@ absl::Status BlockLedger::Free(Holder holder, std::span<const uint32_t> blocks) 
   // Released one by one, so that an id named twice is seen as free the second time.
   for (; done < blocks.size() && status.ok(); ++done) {
     const uint32_t block = blocks[done];
-    status = CheckHeld(holder, block);
+    status = CheckOwned(holder, block);
     if (!status.ok() && block != 0 && block < holder_.size() && holder_[block] == 0) {
       for (size_t i = 0; i < done; ++i) {
         if (blocks[i] == block)

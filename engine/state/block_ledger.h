@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BlockLedger: who holds which KV block, how many resident rows' tables name it, whose tokens are
-// in it and how many of them its holder has written. It keeps numbers only, no device memory.
+// in it and how many of them its holder has written. A block that is shared has readers in place of
+// a holder (shared_blocks.h). It keeps numbers only, no device memory.
 // Threads: the caller orders all calls.
 #ifndef REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
 #define REPRISE_ENGINE_STATE_BLOCK_LEDGER_H_
@@ -8,8 +9,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 
 namespace reprise::engine {
@@ -27,14 +30,29 @@ class BlockLedger {
   // first. All or nothing. Errors: InvalidArgument on count 0; ResourceExhausted (asked, free).
   absl::Status Allocate(Holder holder, uint32_t count, std::vector<uint32_t>* out);
   // All or nothing. Errors: OutOfRange (no such id), PermissionDenied (not the holder's),
-  // InvalidArgument (named twice), FailedPrecondition (a resident row's table names it).
+  // InvalidArgument (named twice), FailedPrecondition (a resident row's table names it, or it is
+  // shared).
   absl::Status Free(Holder holder, std::span<const uint32_t> blocks);
   // Frees everything the holder has, and appends it to `out` unless that is nullptr. REQUIRES: no
   // row names any of them.
   void FreeAll(Holder holder, std::vector<uint32_t>* out);
 
-  // OK when `holder` holds `block`. Errors: OutOfRange (no such id), PermissionDenied.
+  // OK when `holder` holds `block`, or is among its readers. Errors: OutOfRange (no such id),
+  // PermissionDenied.
   absl::Status CheckHeld(Holder holder, uint32_t block) const;
+  // OK when it may write there. Errors, besides: FailedPrecondition (it is shared).
+  absl::Status CheckOwned(Holder holder, uint32_t block) const;
+
+  // The holder's blocks are shared from now on, and it is their one reader; what stands for its
+  // readers. REQUIRES: `holder` owns them.
+  Holder Share(Holder holder, std::span<const uint32_t> blocks);
+  void AddReader(Holder shared, Holder reader) { readers_.insert({shared, reader}); }
+  void RemoveReader(Holder shared, Holder reader) { readers_.erase({shared, reader}); }
+  // REQUIRES: they were shared together, have no reader any more, and no row names any of them.
+  void FreeShared(Holder shared, std::span<const uint32_t> blocks);
+  bool is_shared(uint32_t block) const { return holder_[block] >= kFirstShared; }
+  // A session, what stands for readers, or 0.
+  Holder holder(uint32_t block) const { return holder_[block]; }
   // Resident rows whose table names the block.
   uint32_t rows_naming(uint32_t block) const { return rows_naming_[block]; }
   void AddRow(uint32_t block) { ++rows_naming_[block]; }
@@ -76,6 +94,9 @@ class BlockLedger {
   uint32_t num_free() const { return static_cast<uint32_t>(free_.size()); }
 
  private:
+  // What stands for readers; sessions count up from 1.
+  static constexpr Holder kFirstShared = Holder{1} << 63;
+
   void Release(uint32_t block);
 
   const uint32_t tokens_at_start_;
@@ -84,6 +105,8 @@ class BlockLedger {
   std::vector<uint32_t> num_written_;  // by block id
   std::vector<uint32_t> rows_naming_;  // by block id
   std::vector<uint32_t> free_;         // stack
+  Holder next_shared_ = kFirstShared;
+  absl::flat_hash_set<std::pair<Holder, Holder>> readers_;  // of what, who
 };
 
 }  // namespace reprise::engine

@@ -26,12 +26,17 @@ absl::Status Session::CheckOrder(const StepRequest& request) const {
   return absl::OkStatus();
 }
 
+absl::Status Session::CheckOwnBlocks(uint32_t count) const {
+  const uint32_t held = num_blocks + num_shared;
+  if (limits.max_blocks == 0 || uint64_t{held} + count <= limits.max_blocks)
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("asked for ", count, " KV blocks; this session holds ", held, " of the ",
+                   limits.max_blocks, " that a session may have"));
+}
+
 absl::Status Session::CheckBlocks(uint32_t count) const {
-  if (limits.max_blocks != 0 && uint64_t{num_blocks} + count > limits.max_blocks) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("asked for ", count, " KV blocks; this session holds ", num_blocks, " of the ",
-                     limits.max_blocks, " that a session may have"));
-  }
+  REPRISE_RETURN_IF_ERROR(CheckOwnBlocks(count));
   const uint32_t allowed = account->limits.max_blocks;
   if (allowed != 0 && uint64_t{account->num_blocks} + count > allowed) {
     return absl::ResourceExhaustedError(
@@ -101,6 +106,7 @@ absl::StatusOr<SessionUse> SessionTable::Use(SessionId id) const {
   const Session& session = sessions_.at(id);
   return SessionUse{.num_rows = session.rows.count,
                     .num_blocks = session.num_blocks,
+                    .num_shared = session.num_shared,
                     .num_swapped = session.num_swapped,
                     .last_sequence = session.next_sequence - 1};
 }
@@ -134,6 +140,7 @@ void SessionTable::Release(SessionId id, std::vector<uint32_t>* freed) {
   }
   session.NoteRows(count_before);
   session.RemoveBlocks(session.num_blocks);
+  shared_blocks_.ReleaseAll(id, session, freed);
   ledger_.FreeAll(id, freed);
   sessions_.erase(id);
 }

@@ -17,6 +17,7 @@
 #include "engine/session_info.h"
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
+#include "engine/state/shared_blocks.h"
 #include "engine/step_request.h"
 
 namespace reprise::engine {
@@ -42,7 +43,8 @@ struct Session {
   uint32_t in_flight = 0;  // steps
   bool closing = false;
   RowList rows;
-  uint32_t num_blocks = 0;   // that it holds
+  uint32_t num_blocks = 0;   // that it holds alone
+  uint32_t num_shared = 0;   // shared ones that it uses
   uint32_t num_swapped = 0;  // of its blocks that wait in swap space
   BlockImport import;
   SessionLimits limits;
@@ -51,6 +53,8 @@ struct Session {
   // OK when it, and its account, may hold so many blocks more. Errors: ResourceExhausted (asked,
   // held, allowed).
   absl::Status CheckBlocks(uint32_t count) const;
+  // The same of it alone.
+  absl::Status CheckOwnBlocks(uint32_t count) const;
   // OK when its account has room for a step that adds and drops so many rows. Errors:
   // ResourceExhausted (asked, held, allowed).
   absl::Status CheckAccountRows(size_t num_added, size_t num_dropped) const;
@@ -71,7 +75,11 @@ class SessionTable {
  public:
   // Views of both; sessions' epochs count up from `first_epoch`.
   SessionTable(RowTable& rows, BlockLedger& ledger, uint64_t first_epoch)
-      : rows_(rows), ledger_(ledger), accounts_(1), next_epoch_(first_epoch) {}
+      : rows_(rows),
+        ledger_(ledger),
+        accounts_(1),
+        shared_blocks_(rows, ledger),
+        next_epoch_(first_epoch) {}
 
   AccountId OpenAccount(const SessionLimits& limits);
   // REQUIRES: `account` is one that OpenAccount returned; any other aborts.
@@ -90,6 +98,8 @@ class SessionTable {
   absl::Status Close(SessionId id, std::vector<uint32_t>* freed);
   void EndStep(SessionId id, std::vector<uint32_t>* freed);
 
+  SharedBlocks& shared_blocks() { return shared_blocks_; }
+
  private:
   // Drops its rows and frees its blocks.
   void Release(SessionId id, std::vector<uint32_t>* freed);
@@ -97,6 +107,7 @@ class SessionTable {
   RowTable& rows_;
   BlockLedger& ledger_;
   std::deque<SessionAccount> accounts_;  // by id; sessions view them; the first has no limits
+  SharedBlocks shared_blocks_;
   absl::flat_hash_map<SessionId, Session> sessions_;
   SessionId next_session_ = 1;
   uint64_t next_epoch_;

@@ -408,6 +408,11 @@ absl::Status StepValidator::CheckOwnBlocks(const StepRequest& request, const Sta
                                            uint32_t begin, uint32_t end) {
   for (uint32_t i = begin / limits_.block_size; i <= (end - 1) / limits_.block_size; ++i) {
     const uint32_t block = BlockAt(request, run.ref, i);
+    if (ledger_.is_shared(block)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("row ", run.row, ": appends to block ", block,
+                       ", which sessions share; allowed: blocks of this session alone"));
+    }
     if (ledger_.rows_naming(block) > 1) {
       is_conflict_ = true;
       return absl::FailedPreconditionError(

@@ -25,10 +25,10 @@ absl::Status StepValidator::StageCopies(const StepRequest& request) {
   }
   ++table_stamp_;
   for (const BlockCopy& copy : request.copies) {
-    for (const uint32_t block : {copy.source, copy.destination}) {
-      const absl::Status held = ledger_.CheckHeld(request.session, block);
-      if (!held.ok()) return Refuse(held.code(), copy, held.message());
-    }
+    const absl::Status source = ledger_.CheckHeld(request.session, copy.source);
+    if (!source.ok()) return Refuse(source.code(), copy, source.message());
+    const absl::Status destination = ledger_.CheckOwned(request.session, copy.destination);
+    if (!destination.ok()) return Refuse(destination.code(), copy, destination.message());
     if (block_stamps_[copy.destination] == table_stamp_) {
       return Refuse(absl::StatusCode::kInvalidArgument, copy,
                     "another copy of the step goes to the same block; allowed: one");

@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <utility>
 
@@ -126,7 +125,8 @@ absl::StatusOr<Callers::Change> Callers::Replace(const std::vector<Identity>& id
     users_ever_.insert(identity.unix_users.begin(), identity.unix_users.end());
   std::swap(proofs_, next);
   // New ones first: only they may run out of memory, and nothing has changed by then.
-  for (Account& account : std::views::reverse(accounts_)) {
+  for (auto it = accounts_.rbegin(); it != accounts_.rend(); ++it) {
+    Account& account = *it;
     const Identity* identity = IdentityOf(account.name);
     try {
       set_up(account, identity);

@@ -160,7 +160,7 @@ std::string Recorder::WhyText(RecordLoss loss, std::string_view detail) const {
     case RecordLoss::kOutOfMemory:
       return "the server is out of memory";
     case RecordLoss::kKvCall:
-      return "the session wrote contents of KV blocks or used swap space";
+      return "the session wrote contents of KV blocks, shared some or used swap space";
   }
   return "";
 }

@@ -130,21 +130,21 @@ TEST_P(EveryCall, RefusesATokenOfNobodyWithoutRepeatingIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, EveryCall,
-    ::testing::Values(Unary("Describe", Role::kObserve), Unary("Step", Role::kStep),
-                      Unary("Allocate", Role::kStep), Unary("Free", Role::kStep),
-                      Unary("SetAttentionTree", Role::kAdminister),
-                      Unary("ListSessions", Role::kAdminister),
-                      Unary("EvictSession", Role::kAdminister),
-                      Unary("ReloadFiles", Role::kAdminister),
-                      Call{"StepStream", Role::kStep, OpenStream},
-                      Call{"Reflection", Role::kObserve,
-                           Reflect<grpc::reflection::v1::ServerReflection,
-                                   grpc::reflection::v1::ServerReflectionRequest,
-                                   grpc::reflection::v1::ServerReflectionResponse>},
-                      Call{"OldReflection", Role::kObserve,
-                           Reflect<grpc::reflection::v1alpha::ServerReflection,
-                                   grpc::reflection::v1alpha::ServerReflectionRequest,
-                                   grpc::reflection::v1alpha::ServerReflectionResponse>}),
+    ::testing::Values(
+        Unary("Describe", Role::kObserve), Unary("Step", Role::kStep),
+        Unary("Allocate", Role::kStep), Unary("Free", Role::kStep),
+        Unary("ShareBlocks", Role::kStep), Unary("AdoptBlocks", Role::kStep),
+        Unary("ReleaseBlocks", Role::kStep), Unary("SetAttentionTree", Role::kAdminister),
+        Unary("ListSessions", Role::kAdminister), Unary("EvictSession", Role::kAdminister),
+        Unary("ReloadFiles", Role::kAdminister), Call{"StepStream", Role::kStep, OpenStream},
+        Call{"Reflection", Role::kObserve,
+             Reflect<grpc::reflection::v1::ServerReflection,
+                     grpc::reflection::v1::ServerReflectionRequest,
+                     grpc::reflection::v1::ServerReflectionResponse>},
+        Call{"OldReflection", Role::kObserve,
+             Reflect<grpc::reflection::v1alpha::ServerReflection,
+                     grpc::reflection::v1alpha::ServerReflectionRequest,
+                     grpc::reflection::v1alpha::ServerReflectionResponse>}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Identity, HealthIsForEveryone) {

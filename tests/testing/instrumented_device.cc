@@ -23,6 +23,7 @@ class InstrumentedStream final : public Stream {
 
   absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* args,
                       size_t args_bytes) override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     if (!capturing_) {
       ++device_.launches_;
       const auto* bytes = static_cast<const std::byte*>(args);
@@ -32,22 +33,27 @@ class InstrumentedStream final : public Stream {
     return inner_->Launch(kernel, shape, args, args_bytes);
   }
   absl::Status EnqueueHost(std::function<void()> work) override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     Copied();
     return inner_->EnqueueHost(std::move(work));
   }
   absl::Status CopyToDevice(void* dst, const void* src, size_t bytes) override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     Copied();
     return inner_->CopyToDevice(dst, src, bytes);
   }
   absl::Status CopyToHost(void* dst, const void* src, size_t bytes) override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     Copied();
     return inner_->CopyToHost(dst, src, bytes);
   }
   absl::Status Fill(void* dst, unsigned char value, size_t bytes) override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     Copied();
     return inner_->Fill(dst, value, bytes);
   }
   absl::Status Synchronize() override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     ++device_.waits_;
     return inner_->Synchronize();
   }
@@ -57,6 +63,7 @@ class InstrumentedStream final : public Stream {
     return inner_->WaitUntil(done, deadline);
   }
   absl::Status BeginCapture() override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     capturing_ = true;
     return inner_->BeginCapture();
   }
@@ -84,6 +91,7 @@ class InstrumentedGraph final : public CapturedGraph {
       : device_(device), inner_(std::move(inner)) {}
 
   absl::Status Replay(Stream& stream) override {
+    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
     ++device_.replays_;
     {
       std::lock_guard<std::mutex> lock(device_.mutex_);
@@ -103,6 +111,10 @@ class InstrumentedGraph final : public CapturedGraph {
 
 absl::StatusOr<std::unique_ptr<CapturedGraph>> InstrumentedStream::EndCapture() {
   capturing_ = false;
+  if (const absl::Status failed = device_.BeginCall(); !failed.ok()) {
+    inner_->AbortCapture();
+    return failed;
+  }
   REPRISE_ASSIGN_OR_RETURN(auto graph, inner_->EndCapture());
   return std::make_unique<InstrumentedGraph>(device_, std::move(graph));
 }
@@ -127,7 +139,36 @@ void InstrumentedDevice::FailReplays(const absl::Status& status, int num_good) {
   num_good_replays_ = num_good;
 }
 
+void InstrumentedDevice::FailCall(int call, const absl::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  call_status_ = status;
+  calls_left_ = call;
+}
+
+bool InstrumentedDevice::call_failed() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return calls_left_ == 0 && !call_status_.ok();
+}
+
+absl::Status InstrumentedDevice::BeginCall() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (calls_left_ == 0 || --calls_left_ > 0) return absl::OkStatus();
+  return call_status_;
+}
+
+absl::StatusOr<size_t> InstrumentedDevice::FreeBytes() const {
+  REPRISE_RETURN_IF_ERROR(BeginCall());
+  return inner_->FreeBytes();
+}
+
+absl::StatusOr<std::unique_ptr<runtime::KernelModule>> InstrumentedDevice::Load(
+    const runtime::KernelImage& image) {
+  REPRISE_RETURN_IF_ERROR(BeginCall());
+  return inner_->Load(image);
+}
+
 absl::StatusOr<void*> InstrumentedDevice::Allocate(size_t bytes) {
+  REPRISE_RETURN_IF_ERROR(BeginCall());
   ++allocations_;
   REPRISE_ASSIGN_OR_RETURN(void* data, inner_->Allocate(bytes));
   device_bytes_ += bytes;
@@ -147,6 +188,7 @@ void InstrumentedDevice::Free(void* data) {
 }
 
 absl::StatusOr<MappedPointers> InstrumentedDevice::AllocateMapped(size_t bytes) {
+  REPRISE_RETURN_IF_ERROR(BeginCall());
   ++allocations_;
   REPRISE_ASSIGN_OR_RETURN(const MappedPointers pointers, inner_->AllocateMapped(bytes));
   mapped_bytes_ += bytes;
@@ -166,6 +208,7 @@ void InstrumentedDevice::FreeMapped(const MappedPointers& pointers) {
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> InstrumentedDevice::CreateStream() {
+  REPRISE_RETURN_IF_ERROR(BeginCall());
   REPRISE_ASSIGN_OR_RETURN(auto stream, inner_->CreateStream());
   return std::make_unique<InstrumentedStream>(*this, std::move(stream));
 }
