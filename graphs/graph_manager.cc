@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<GraphManager>> GraphManager::Create(runtime::Stre
                            options.shapes.empty()
                                ? BucketTable::Create(options.buckets, options.name_prefix)
                                : BucketTable::CreateGrid(options.shapes, options.name_prefix));
-  // An older fault, or a capture that is under way, is the caller's and not the first bucket's.
+  // As in CheckStream.
   REPRISE_RETURN_IF_ERROR(stream.Synchronize());
   std::unique_ptr<GraphManager> manager(
       new GraphManager(stream, std::move(table), std::move(options), std::move(enqueue)));
@@ -200,7 +200,14 @@ absl::StatusOr<CaptureResult> GraphManager::CaptureOn(runtime::Stream& stream,
   return CaptureResult{.captured = captured, .graph = *std::move(graph)};
 }
 
+// An older fault, or a capture that is under way, is the caller's and not the next bucket's.
+absl::Status GraphManager::CheckStream() {
+  const absl::Status state = stream_.Query();
+  return absl::IsUnavailable(state) ? absl::OkStatus() : state;
+}
+
 absl::Status GraphManager::CaptureNow(const Bucket& bucket) {
+  REPRISE_RETURN_IF_ERROR(InBucket(CheckStream(), bucket, "capture"));
   auto result = CaptureOn(stream_, bucket);
   if (!result.ok()) {
     REPRISE_RETURN_IF_ERROR(store_->Fail(bucket.index, result.status()));
@@ -351,6 +358,7 @@ absl::StatusOr<MoveReport> GraphManager::MoveBuffer(std::string_view name, void*
     return absl::InvalidArgumentError(
         absl::StrCat("buffer '", buffer->name, "': its new address is null"));
   }
+  REPRISE_RETURN_IF_ERROR(CheckStream());
   if (worker_ != nullptr) {
     worker_->WaitAll();
     REPRISE_RETURN_IF_ERROR(TakeBackgroundCaptures());
@@ -358,13 +366,17 @@ absl::StatusOr<MoveReport> GraphManager::MoveBuffer(std::string_view name, void*
   const MemoryRange from = *buffer;
   buffer->data = data;
   MoveReport report;
+  absl::Status first_error;
   for (const Bucket& bucket : table_.buckets()) {
     runtime::CapturedGraph* graph = store_->graph(bucket.index);
     if (graph == nullptr) continue;
     if (MovePointers(*graph, from, data, &report).value_or(false)) continue;
-    REPRISE_RETURN_IF_ERROR(CaptureNow(bucket));
-    ++report.num_recaptured;
+    const absl::Status captured = CaptureNow(bucket);
+    first_error.Update(captured);
+    if (captured.ok()) ++report.num_recaptured;
   }
+  // A bucket with an error has no graph, and the others have moved.
+  if (!first_error.ok()) return first_error;
   return report;
 }
 

@@ -152,7 +152,8 @@ class GraphManager {
   // flight what they had. Kernels are changed in place; a graph whose nodes cannot all be told, or
   // that the driver does not change, is captured again, for which the function has to use the new
   // address already. Contents are the caller's business. Waits for captures that are under way.
-  // Errors: NotFound names the buffers; InvalidArgument on null; that of a capture.
+  // Errors: NotFound names the buffers; InvalidArgument on null; the first capture's, whose bucket
+  // has it then and no graph, while all others have moved.
   absl::StatusOr<MoveReport> MoveBuffer(std::string_view name, void* data);
 
   const BucketTable& table() const { return table_; }
@@ -178,6 +179,7 @@ class GraphManager {
                                           WhilePending while_pending);
   absl::Status Enqueue(runtime::Stream& stream, const Bucket& bucket);
   absl::StatusOr<CaptureResult> CaptureOn(runtime::Stream& stream, const Bucket& bucket);
+  absl::Status CheckStream();
   absl::Status CaptureNow(const Bucket& bucket);
   absl::StatusOr<ReplayReport> RunEagerly(const Bucket& bucket, const BatchShape& batch);
   // Keeps what the worker has captured. What has to go for it is not bucket `keep`, or, with a

@@ -112,6 +112,19 @@ TEST_P(CaptureModes, ErrorOfALazyCaptureStaysUntilRecapture) {
   EXPECT_THAT(States(*manager), ElementsAre(kCaptured, kPending, kPending));
 }
 
+TEST_P(CaptureModes, CallersOwnCaptureIsNoErrorOfTheBucket) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*bench.stream, Lazy(), bench.Work()));
+  ASSERT_OK(bench.stream->BeginCapture());
+  EXPECT_THAT(manager->Replay(2), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                           "bucket 'graph/2', capture: Query: the stream is"));
+  bench.stream->AbortCapture();
+  EXPECT_THAT(States(*manager), ElementsAre(kPending, kPending, kPending));
+  ASSERT_OK(manager->Replay(2));
+  EXPECT_EQ(bench.Traces().first, 2u);
+}
+
 TEST_P(CaptureModes, RecaptureTakesWhatTheWorkIsNow) {
   REPRISE_DEVICE_OR_SKIP(device);
   Bench bench(*device);

@@ -150,9 +150,10 @@ Function DriverCall(const char* name, unsigned version) {
   return reinterpret_cast<Function>(entry);
 }
 
+using CreateContext = CUresult (*)(CUcontext*, CUctxCreateParams*, unsigned, CUdevice);
+
 TEST_F(CudaGraphManager, WorksInTheEmbeddersOwnContextAndLeavesItCurrent) {
-  const auto create = DriverCall<CUresult (*)(CUcontext*, CUctxCreateParams*, unsigned, CUdevice)>(
-      "cuCtxCreate", 12050);
+  const auto create = DriverCall<CreateContext>("cuCtxCreate", 12050);
   const auto destroy = DriverCall<CUresult (*)(CUcontext)>("cuCtxDestroy", 12000);
   const auto current = DriverCall<CUresult (*)(CUcontext*)>("cuCtxGetCurrent", 12000);
   ASSERT_TRUE(create != nullptr && destroy != nullptr && current != nullptr);
@@ -172,6 +173,87 @@ TEST_F(CudaGraphManager, WorksInTheEmbeddersOwnContextAndLeavesItCurrent) {
     EXPECT_EQ(now, mine);
   }
   EXPECT_EQ(destroy(mine), CUDA_SUCCESS);
+}
+
+TEST_F(CudaGraphManager, BackgroundCapturesInTheEmbeddersOwnContext) {
+  const auto create = DriverCall<CreateContext>("cuCtxCreate", 12050);
+  const auto destroy = DriverCall<CUresult (*)(CUcontext)>("cuCtxDestroy", 12000);
+  const auto set_current = DriverCall<CUresult (*)(CUcontext)>("cuCtxSetCurrent", 12000);
+  ASSERT_TRUE(create != nullptr && destroy != nullptr && set_current != nullptr);
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // initialises the driver
+  CUcontext mine = nullptr;
+  ASSERT_EQ(create(&mine, nullptr, 0, 0), CUDA_SUCCESS);
+  {
+    Embedder embedder;
+    GraphManagerOptions options{.buckets = {1, 2, 4}, .warm_up = false};
+    options.capture = CaptureMode::kBackground;
+    options.device = embedder.device.get();
+    options.on_capture_thread = [&] {
+      return set_current(mine) == CUDA_SUCCESS ? absl::OkStatus()
+                                               : absl::InternalError("cuCtxSetCurrent");
+    };
+    ASSERT_OK_AND_ASSIGN(auto manager,
+                         GraphManager::Create(*embedder.stream, options, embedder.Work()));
+    ASSERT_OK(manager->Replay(1));
+    ASSERT_OK(manager->WaitForCaptures());
+    ASSERT_OK(manager->Replay(4));
+    EXPECT_EQ(embedder.Get(), 14u);
+  }
+  EXPECT_EQ(destroy(mine), CUDA_SUCCESS);
+}
+
+// Replays go on, and what CUDA forbids a capturing thread goes on beside it too.
+TEST_F(CudaGraphManager, ReplaysAndAllocationsGoOnWhileManyNodesAreCaptured) {
+  Embedder embedder;
+  const EnqueueFn many = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+    for (int i = 0; i < (bucket.capacity == 8 ? 1 : 2000); ++i) {
+      absl::Status status = embedder.Work()(s, bucket);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  GraphManagerOptions options{.buckets = {1, 2, 4, 8}, .warm_up = false};
+  options.capture = CaptureMode::kBackground;
+  options.device = embedder.device.get();
+  ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*embedder.stream, options, many));
+  bool pending = true;
+  for (int i = 0; i < 10000 && pending; ++i) {
+    ASSERT_OK(manager->Replay(8));
+    void* data = nullptr;
+    ASSERT_EQ(cudaMalloc(&data, 4096), cudaSuccess);
+    ASSERT_EQ(cudaFree(data), cudaSuccess);
+    pending = false;
+    for (const BucketReport& report : manager->Report()) {
+      ASSERT_OK(report.error);
+      pending = pending || report.state != BucketState::kCaptured;
+    }
+  }
+  EXPECT_FALSE(pending);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(CudaGraphManager, AuditTellsTheEmbeddersOwnNodesFromKernels) {
+  Embedder embedder;
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+    absl::Status status = embedder.Work()(s, bucket);
+    if (!status.ok()) return status;
+    const auto native = static_cast<cudaStream_t>(s.native_handle());
+    if (cudaMemsetAsync(embedder.cell, 1, 1, native) != cudaSuccess)
+      return absl::InternalError("memset");
+    return absl::OkStatus();
+  };
+  uint64_t* other = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&other), sizeof(uint64_t)), cudaSuccess);
+  GraphManagerOptions options{.buckets = {8}, .warm_up = false};
+  options.buffers = {{"other", other, sizeof(uint64_t)}};
+  ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*embedder.stream, options, work));
+  ASSERT_OK_AND_ASSIGN(const AuditReport report, manager->Audit({.rows = 8}));
+  ASSERT_EQ(report.foreign.size(), 1u);
+  EXPECT_EQ(report.foreign[0].kernel, testing::kProbeAffine);
+  EXPECT_EQ(report.foreign[0].address, reinterpret_cast<uint64_t>(embedder.cell));
+  EXPECT_EQ(report.num_untold, 1);
+  manager = nullptr;
+  EXPECT_EQ(cudaFree(other), cudaSuccess);
 }
 
 }  // namespace

@@ -140,6 +140,30 @@ TEST_P(GraphPointers, GraphThatCannotBeToldIsCapturedAgain) {
   EXPECT_EQ(bench.Traces().second, 33u);
 }
 
+TEST_P(GraphPointers, BucketThatCannotBeCapturedAgainHasTheErrorAndOthersMove) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  bool broken = false;
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) {
+    // Only the fill makes a graph that has to be captured again.
+    const absl::Status status =
+        bucket.capacity == 2 ? s.Fill(bench.cell.data(), 0, 1) : absl::OkStatus();
+    if (!status.ok()) return status;
+    return broken && bucket.capacity == 2 ? absl::AbortedError("not today")
+                                          : bench.Work()(s, bucket);
+  };
+  ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*bench.stream, WithBuffers(bench), work));
+  ASSERT_OK_AND_ASSIGN(DeviceBuffer other, DeviceBuffer::Create(*device, bench.cell.bytes()));
+  std::swap(bench.cell, other);
+  broken = true;
+  EXPECT_THAT(manager->MoveBuffer("cell", bench.cell.data()),
+              StatusIs(absl::StatusCode::kAborted, "bucket 'graph/2', capture: not today"));
+  EXPECT_THAT(manager->Replay(1), StatusIs(absl::StatusCode::kAborted, "not today"));
+  bench.Clear();
+  ASSERT_OK(manager->Replay(4));
+  EXPECT_EQ(bench.Traces().second, 4u);
+}
+
 TEST_P(GraphPointers, RefusesBuffersThatAreNotThereTwiceOrNull) {
   REPRISE_DEVICE_OR_SKIP(device);
   Bench bench(*device);
