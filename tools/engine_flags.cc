@@ -59,8 +59,8 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
            flags->engine.dtype_from_checkpoint = !dtype->has_value();
            flags->engine.dtype = dtype->value_or(runtime::DType::kBf16);
          },
-         "Data type of compute: auto (the checkpoint's), bf16, f16, f32")
-      ->type_name("TYPE")
+         "Data type of compute; auto: the checkpoint's")
+      ->type_name("auto|bf16|f16|f32")
       ->default_str("auto");
   AddOption(app, "--kv-dtype", &flags->engine.kv_dtype, ParseKvDType, "TYPE", "auto",
             "Data type of the KV cache: auto (what the checkpoint was calibrated for, else that of "
