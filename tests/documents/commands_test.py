@@ -292,7 +292,12 @@ class Commands:
             self.run([self.program, "report", self.profile_file(), *words[3:]])
             return
         smaller = self.smaller(words)
-        if "--identities" in words:
+        if words[1] in ("completion", "man"):
+            self.run([self.program, *words[1 : words.index(">") if ">" in words else None]])
+            return
+        if "--print-config" in words:
+            self.run(smaller)
+        elif "--identities" in words:
             self.serve_over_tls(smaller)
         elif "--tls-ca" in words:
             self.run([*smaller, "--address", self.tls_address])
@@ -446,7 +451,7 @@ def commands_of(source, document):
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "replay", "profile",
                  "report", "compare", "graph", "bench", "bench attention", "bench linear",
-                 "bench step", "tune", "tune attention"):  # fmt: skip
+                 "bench step", "tune", "tune attention", "completion", "man"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

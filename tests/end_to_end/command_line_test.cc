@@ -53,7 +53,7 @@ void ExpectUsageError(const Refusal& refusal) {
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
   for (const std::string command :
        {"", "serve", "sched", "run", "health", "sessions", "profile", "report", "compare", "graph",
-        "bench", "bench attention", "tune", "tune attention"}) {
+        "bench", "bench attention", "tune", "tune attention", "completion", "man"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -162,7 +162,7 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"bogus"},
        {"unknown command \"bogus\"",
         "serve, sched, run, health, top, sessions, replay, profile, report, compare, graph, bench, "
-        "tune"}},
+        "tune, completion, man, help"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},

@@ -114,6 +114,30 @@ class Unit(unittest.TestCase):
         limit = f"--threshold={MOST_EXPOSURE}"
         done = run(["systemd-analyze", "security", "--no-pager", "--offline=true", limit, unit])
         if "unrecognized option" in done.stderr:
+# Where `cmake --install` puts what the program prints with these arguments.
+SHELL_FILES = {
+    "share/man/man1/reprise.1": ["man"],
+    "share/bash-completion/completions/reprise": ["completion", "bash"],
+    "share/zsh/site-functions/_reprise": ["completion", "zsh"],
+    "share/fish/vendor_completions.d/reprise.fish": ["completion", "fish"],
+}
+
+
+class Installation(unittest.TestCase):
+    def test_of_the_program_has_its_manual_page_and_completion(self):
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = pathlib.Path(directory)
+            done = run(["cmake", "--install", FLAGS.build, "--component", "program", "--prefix",
+                        prefix])  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files = {str(file.relative_to(prefix)) for file in prefix.rglob("*") if file.is_file()}
+            self.assertEqual(files, {"bin/reprise", *SHELL_FILES})
+            for file, arguments in SHELL_FILES.items():
+                printed = run([FLAGS.program, *arguments]).stdout
+                self.assertNotEqual(printed, "")
+                self.assertEqual((prefix / file).read_text(), printed)
+
+
             self.skipTest("this systemd-analyze cannot look at a file")
         self.assertEqual(done.returncode, 0, done.stdout[-300:] + done.stderr)
 
@@ -160,6 +184,9 @@ class Package(unittest.TestCase):
             ("/lib/systemd/system/reprise.service", "-rw-r--r--"),
             ("/etc/reprise/serve.conf", "-rw-r--r--"),
             ("/usr/share/doc/reprise/copyright", "-rw-r--r--"),
+            ("/usr/share/bash-completion/completions/reprise", "-rw-r--r--"),
+            ("/usr/share/zsh/vendor-completions/_reprise", "-rw-r--r--"),
+            ("/usr/share/fish/vendor_completions.d/reprise.fish", "-rw-r--r--"),
             ("/usr/share/doc/reprise/changelog.gz", "-rw-r--r--"),
             ("/usr/share/doc/reprise/changelog.Debian.gz", "-rw-r--r--"),
             ("/usr/share/doc/reprise/docs/deploy.md", "-rw-r--r--"),
@@ -167,6 +194,7 @@ class Package(unittest.TestCase):
         ):
             self.assertIn(path, files)
             self.assertTrue(files[path].startswith(mode), files[path])
+                   "/usr/share/bash-completion", "/usr/share/zsh", "/usr/share/fish",
         for line in listed:
             self.assertEqual(line.split()[1], "root/root", line)
             self.assertNotRegex(line[5:10], "w", line)
