@@ -89,7 +89,7 @@ install_program() {
 install_service() {
   install -D -m 0644 "${packaging}/systemd/reprise.service" \
     "${root}/lib/systemd/system/reprise.service"
-  install -D -m 0644 "${packaging}/systemd/serve.conf" "${root}/etc/reprise/serve.conf"
+  install -D -m 0644 "${packaging}/systemd/serve.toml" "${root}/etc/reprise/serve.toml"
 }
 
 write_changelog() {
@@ -170,7 +170,7 @@ TEXT
 install_control() {
   install -d "${root}/DEBIAN"
   write_control > "${root}/DEBIAN/control"
-  printf '/etc/reprise/serve.conf\n' > "${root}/DEBIAN/conffiles"
+  printf '/etc/reprise/serve.toml\n' > "${root}/DEBIAN/conffiles"
   for script in postinst prerm postrm; do
     install -m 0755 "${packaging}/debian/${script}" "${root}/DEBIAN/${script}"
   done

@@ -76,6 +76,7 @@ class Commands:
         self.profile = None
         (scratch / "examples").symlink_to(source / "examples")
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
+        (scratch / "serve.toml").write_text('model = "examples/byte-llama"\n')
         (scratch / "trace.csv").write_text("time_s,prompt_tokens,new_tokens\n0,5,3\n0.01,9,2\n")
 
     def close(self):
@@ -291,10 +292,10 @@ class Commands:
         if words[1] == "report":
             self.run([self.program, "report", self.profile_file(), *words[3:]])
             return
-        smaller = self.smaller(words)
         if words[1] in ("completion", "man"):
             self.run([self.program, *words[1 : words.index(">") if ">" in words else None]])
             return
+        smaller = self.smaller(words)
         if "--print-config" in words:
             self.run(smaller)
         elif "--identities" in words:
