@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs two components: `program` (bin/reprise) and `development`, what an embedder builds
-# against: the public headers, the libraries, a CMake package (find_package(reprise)) and
-# pkg-config files. No gRPC, no protobuf.
+# Installs two components: `program` (bin/reprise, its manual page, completion for shells) and
+# `development`, what an embedder builds against: the public headers, the libraries, a CMake package
+# (find_package(reprise)) and pkg-config files. No gRPC, no protobuf.
 include(CMakePackageConfigHelpers)
 
 set(REPRISE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/reprise")
@@ -97,4 +97,14 @@ endforeach()
 
 if(TARGET reprise)
   install(TARGETS reprise RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)
+  if(REPRISE_SHELL_FILES)
+    install(FILES "${REPRISE_SHELL_FILES}/reprise.1"
+            DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT program)
+    install(FILES "${REPRISE_SHELL_FILES}/reprise.bash" RENAME reprise
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT program)
+    install(FILES "${REPRISE_SHELL_FILES}/_reprise"
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" COMPONENT program)
+    install(FILES "${REPRISE_SHELL_FILES}/reprise.fish"
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d" COMPONENT program)
+  endif()
 endif()

@@ -30,6 +30,7 @@ set(REPRISE_PUBLIC_HEADERS
     kernels/step/step_limits.h
     models/config/model_presets.h
     models/config/model_spec.h
+    models/config/weight_quantization.h
     models/model_source.h
     runtime/check.h
     runtime/device.h

@@ -73,6 +73,9 @@ Command AddCheckCommand(CLI::App* root);
 Command AddGraphCommand(CLI::App* root);
 Command AddBenchCommand(CLI::App* root);
 Command AddTuneCommand(CLI::App* root);
+// These two tell of `root` itself.
+Command AddCompletionCommand(CLI::App* root);
+Command AddManCommand(CLI::App* root);
 
 // What can be timed: each adds its subcommand to `bench`.
 Command AddBenchAttentionCommand(CLI::App* bench);

@@ -26,11 +26,14 @@ constexpr char kExamples[] =
     "--ignore-eos --warmup 16 --bandwidth 4.70TB/s --json run.json\n"
     "  reprise run --preset llama-3.1-8b --rows 64 --random-prompts 64..8192 --kv-cache 40GiB "
     "--ignore-eos\n"
+    "  reprise run --model examples/byte-llama --prompts-file prompts.txt --quiet --json-lines "
+    "results.jsonl\n"
     "\n"
     "A signal (Ctrl-C) ends it with the figures of what was generated so far; a second one ends "
     "it at once.";
 
-constexpr char kPromptSources[] = "--prompt, --prompt-tokens or --random-prompts";
+constexpr char kPromptSources[] =
+    "--prompt, --prompts-file, --prompt-tokens, --prompt-tokens-file or --random-prompts";
 
 struct RunFlags {
   EngineFlags engine;
@@ -61,14 +64,17 @@ StatsOptions StatsOptionsOf(const RunFlags& flags, const engine::EngineInfo& inf
 
 absl::Status Run(const RunFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
-  REPRISE_RETURN_IF_ERROR(CheckPrompts(flags.generate.workload, 0, kPromptSources));
+  REPRISE_RETURN_IF_ERROR(CheckGenerateFlags(flags.generate, 0, kPromptSources));
+  REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, ReadWorkload(flags.generate));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_lines_file, invocation.console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
   EmbeddedChannel channel(loaded.engine.get());
-  Generation generation{.workload = flags.generate.workload,
+  Generation generation{.workload = workload,
                         .shows_text = ShowsText(flags.generate),
                         .json_file = flags.generate.json_file,
+                        .json_lines_file = flags.generate.json_lines_file,
                         .server = ServerInfoOf(*loaded.engine),
                         .batcher = {.prefill_first = true,
                                     .eager = flags.generate.eager,
@@ -78,6 +84,7 @@ absl::Status Run(const RunFlags& flags, const Invocation& invocation) {
                         .source = &channel,
                         .record = RecordOf("run", invocation)};
   generation.driver.pipeline_depth = generation.server.limits.pipeline_depth;
+  generation.record["schema"] = "reprise.run/1";
   generation.record["engine"] = EngineToJson(*loaded.engine);
   return Generate(std::move(generation), &interrupt, invocation.console);
 }

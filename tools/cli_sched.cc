@@ -43,7 +43,8 @@ constexpr char kExamples[] =
     "it at once.";
 
 constexpr char kPromptSources[] =
-    "--prompt, --prompts-file, --prompt-tokens, --random-prompts, --demo, --arrivals FILE";
+    "--prompt, --prompts-file, --prompt-tokens, --prompt-tokens-file, --random-prompts, --demo, "
+    "--arrivals FILE";
 
 // How long a signal waits for the steps in flight.
 constexpr std::chrono::seconds kDrainTime(5);
@@ -54,7 +55,6 @@ struct SchedFlags {
   std::chrono::nanoseconds timeout{0};
   std::chrono::nanoseconds resume_grace = std::chrono::seconds(10);
   GenerateFlags generate;
-  std::string prompts_file;
   bool demo = false;
   double rate = 0;
   std::string arrivals;  // a kind, or a file
@@ -138,20 +138,18 @@ absl::StatusOr<std::vector<TracedRequest>> ReadTrace(const SchedFlags& flags) {
 }
 
 absl::StatusOr<WorkloadOptions> WorkloadOf(const SchedFlags& flags) {
-  WorkloadOptions workload = flags.generate.workload;
   const std::optional<Arrivals> arrivals = ParseArrivals(flags.arrivals);
   const bool traced = !flags.arrivals.empty() && !arrivals;
+  std::vector<TracedRequest> trace;
   if (traced) {
-    REPRISE_ASSIGN_OR_RETURN(workload.trace, ReadTrace(flags));
+    REPRISE_ASSIGN_OR_RETURN(trace, ReadTrace(flags));
   }
-  const int others = static_cast<int>(flags.demo) + static_cast<int>(!flags.prompts_file.empty()) +
-                     static_cast<int>(traced);
-  REPRISE_RETURN_IF_ERROR(CheckPrompts(workload, others, kPromptSources));
+  const int others = static_cast<int>(flags.demo) + static_cast<int>(traced);
+  REPRISE_RETURN_IF_ERROR(CheckGenerateFlags(flags.generate, others, kPromptSources));
+  REPRISE_ASSIGN_OR_RETURN(WorkloadOptions workload, ReadWorkload(flags.generate));
+  workload.trace = std::move(trace);
   if (traced) return workload;
   workload.priorities = flags.priorities;
-  if (!flags.prompts_file.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(workload.texts, ReadPromptsFile(flags.prompts_file));
-  }
   workload.rate = flags.rate;
   if (flags.demo) {
     workload.texts = DemoPrompts();
@@ -179,7 +177,10 @@ nlohmann::json ServerToJson(const v1::DescribeResponse& server) {
   return {{"model", server.model().name()},
           {"dtype", server.model().dtype()},
           {"kv_dtype", server.model().kv_dtype()},
-          {"device", {{"kind", server.device().kind()}, {"name", server.device().name()}}},
+          {"device",
+           {{"kind", server.device().kind()},
+            {"name", server.device().name()},
+            {"driver", server.device().driver()}}},
           {"linear", server.linear_policy()},
           {"version", server.server_version()}};
 }
@@ -213,6 +214,7 @@ absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
   REPRISE_ASSIGN_OR_RETURN(const WorkloadOptions workload, WorkloadOf(flags));
   if (flags.svg_file == kStdoutFile) return UsageError("--svg: got \"-\", allowed: a file");
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.generate.json_lines_file, invocation.console));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.svg_file, invocation.console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client,
@@ -223,6 +225,7 @@ absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
       .workload = workload,
       .shows_text = ShowsText(flags.generate) && workload.trace.empty(),
       .json_file = flags.generate.json_file,
+      .json_lines_file = flags.generate.json_lines_file,
       .svg_file = flags.svg_file,
       .title = absl::StrCat("reprise sched: ", client->description().model().name(), " on ",
                             client->description().device().name()),
@@ -238,6 +241,7 @@ absl::Status Sched(const SchedFlags& flags, const Invocation& invocation) {
       .record = RecordOf("sched", invocation)};
   generation.driver.pipeline_depth =
       std::min(flags.pipeline_depth, generation.server.limits.pipeline_depth);
+  generation.record["schema"] = "reprise.sched/1";
   generation.record["server"] = ServerToJson(client->description());
   return Generate(std::move(generation), &interrupt, invocation.console);
 }
@@ -255,8 +259,6 @@ void AddServerOptions(CLI::App* app, SchedFlags* flags) {
 }
 
 void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
-  app->add_option("--prompts-file", flags->prompts_file, "A file of prompts, one per line")
-      ->type_name("FILE");
   app->add_flag("--demo", flags->demo,
                 "Built-in prompts for the model that ships with Reprise: 24 requests, 16 a second, "
                 "at most 64 "
@@ -272,10 +274,10 @@ void AddWorkloadOptions(CLI::App* app, SchedFlags* flags) {
       "Requests per second (default: all at the start)");
   app->add_option(
          "--arrivals", flags->arrivals,
-         "together, fixed or poisson (default: poisson with --rate), or a trace: a file of "
+         "How requests come (default: together, poisson with --rate), or a trace: a file of "
          "arrival times, lengths and priorities, as CSV or lines of JSON, whose prompts are "
          "random")
-      ->type_name("KIND|FILE");
+      ->type_name("together|fixed|poisson|FILE");
   AddOption(app, "--priorities", &flags->priorities, ParsePriorities, "N,N,...", "0",
             "Priorities of the requests, in turn; higher ones go first");
 }
@@ -294,9 +296,9 @@ void AddPolicyOptions(CLI::App* app, SchedFlags* flags) {
       [](std::string_view text) { return ParseUnsigned(text, 1, 64); }, "N", "2",
       "Steps in flight, as far as the server allows");
   AddOption(
-      app, "--preempt", &flags->batcher.preemption, ParsePreemption, "KIND", "recompute",
-      "What becomes of the KV of a row that is preempted: recompute, or swap, to the server's "
-      "swap space as far as there is room");
+      app, "--preempt", &flags->batcher.preemption, ParsePreemption, "recompute|swap", "recompute",
+      "What becomes of the KV of a row that is preempted; swap: it goes to the server's swap space "
+      "as far as there is room");
 }
 
 void AddMeasuringOptions(CLI::App* app, SchedFlags* flags) {

@@ -23,6 +23,7 @@
 #include "service/transport/listen_address.h"
 #include "tools/address.h"
 #include "tools/cli.h"
+#include "tools/config_file.h"
 #include "tools/connection_flags.h"
 #include "tools/console.h"
 #include "tools/engine_flags.h"
@@ -39,6 +40,8 @@ constexpr char kExamples[] =
     "--listen 127.0.0.1:50061\n"
     "  reprise serve --preset llama-3.1-8b --device cuda:0 --kv-cache 40GiB "
     "--decode-buckets 1,2,4,8,16,32,64\n"
+    "  reprise serve --config serve.toml\n"
+    "  reprise serve --model examples/byte-llama --print-config\n"
     "\n"
     "SIGTERM or SIGINT: takes no new work, finishes the steps it accepted, exits. A second one: "
     "exits at once. SIGHUP: reads the files of identities and TLS again where there are some, and "
@@ -57,6 +60,8 @@ struct ServeFlags {
   service::ServerOptions server;
   uint32_t max_message_bytes = 0;  // 0: what the model's largest step needs
   bool json_notes = false;
+  std::string config_file;
+  bool print_config = false;
 };
 
 // A message limit that every step within the engine's limits fits, before there is an engine or a
@@ -252,6 +257,16 @@ void AddListenOption(CLI::App* app, ServeFlags* flags) {
       ->default_str(std::string(kDefaultAddress));
 }
 
+// Options from a file, and what comes of them.
+void AddConfigOptions(CLI::App* app, ServeFlags* flags) {
+  AddFileOption(app, "--config", &flags->config_file,
+                "Take options from a file, lines such as max-rows = 64; those of the command line "
+                "go first")
+      ->configurable(false);
+  app->add_flag("--print-config", flags->print_config, "Print all options as such a file, and end")
+      ->configurable(false);
+}
+
 // Seeing what it does.
 void AddTelemetryOptions(CLI::App* app, ServeFlags* flags) {
   AddOption(
@@ -283,7 +298,7 @@ void AddTelemetryOptions(CLI::App* app, ServeFlags* flags) {
         return absl::InvalidArgumentError(
             absl::StrCat("format: got \"", std::string(text), "\", allowed: text, json"));
       },
-      "FORMAT", "text", "Of what the server notes on stderr: text, or json, a line each");
+      "text|json", "text", "Of what the server notes on stderr; json: a line each");
 }
 
 // Who may connect, and how they prove it.
@@ -402,6 +417,7 @@ Command AddServeCommand(CLI::App* root) {
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kExamples);
+  AddConfigOptions(app, flags.get());
   AddListenOption(app, flags.get());
   AddTelemetryOptions(app, flags.get());
   AddLimitOptions(app, flags.get());
@@ -410,7 +426,13 @@ Command AddServeCommand(CLI::App* root) {
   AddIdentityOptions(app, flags.get());
   NameOptionGroup(app, "Identity");
   AddEngineOptions(app, &flags->engine, /*offers_simulation=*/true);
-  return {app, [flags](const Invocation& invocation) {
+  return {app, [app, flags](const Invocation& invocation) -> absl::Status {
+            if (!flags->config_file.empty())
+              REPRISE_RETURN_IF_ERROR(ApplyConfigFile(flags->config_file, app));
+            if (flags->print_config) {
+              invocation.console->Print(ConfigText(*app));
+              return absl::OkStatus();
+            }
             return Serve(*flags, invocation.commit, *invocation.console);
           }};
 }

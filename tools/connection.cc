@@ -26,6 +26,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPollInterval(50);
 constexpr std::chrono::seconds kCallTimeout(2);
+constexpr char kSaidPayload[] = "reprise/health";
 
 grpc::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel,
                          HealthCheckResponse::ServingStatus* health) {
@@ -46,9 +47,11 @@ absl::Status Describe(const grpc::Status& status, HealthCheckResponse::ServingSt
           ? ""
           : absl::StrCat(" within ", FormatDuration(static_cast<double>(wait.count())));
   if (status.ok()) {
-    return absl::UnavailableError(absl::StrCat("the server at ", address, " is not ready", within,
-                                               ": health says ",
-                                               HealthCheckResponse::ServingStatus_Name(health)));
+    const std::string said = HealthCheckResponse::ServingStatus_Name(health);
+    absl::Status not_ready = absl::UnavailableError(
+        absl::StrCat("the server at ", address, " is not ready", within, ": health says ", said));
+    not_ready.SetPayload(kSaidPayload, absl::Cord(absl::string_view(said)));
+    return not_ready;
   }
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return absl::UnavailableError(
@@ -144,6 +147,13 @@ absl::Status WaitUntilServing(const std::shared_ptr<grpc::Channel>& channel,
       channel->WaitForConnected(std::chrono::system_clock::now() + kPollInterval);
     }
   }
+}
+
+std::string ServingStatusOf(const absl::Status& waited) {
+  if (waited.ok()) return "SERVING";
+  if (const auto said = waited.GetPayload(kSaidPayload)) return std::string(*said);
+  const bool silent = absl::IsUnavailable(waited) || absl::IsDeadlineExceeded(waited);
+  return silent ? "UNREACHABLE" : "UNKNOWN";
 }
 
 }  // namespace reprise::tools

@@ -52,6 +52,10 @@ absl::Status WaitUntilServing(const std::shared_ptr<grpc::Channel>& channel,
                               const std::string& address, std::chrono::nanoseconds wait,
                               const std::atomic<bool>* interrupted);
 
+// What WaitUntilServing has found, in a word: "SERVING", another that health said, "UNREACHABLE"
+// where nobody answers, "UNKNOWN" where what answers tells nothing.
+std::string ServingStatusOf(const absl::Status& waited);
+
 }  // namespace reprise::tools
 
 #endif  // REPRISE_TOOLS_CONNECTION_H_

@@ -51,8 +51,8 @@ void AddDTypeOptions(CLI::App* app, engine::DecodeEngineOptions* options) {
            options->dtype_from_checkpoint = !dtype->has_value();
            options->dtype = dtype->value_or(runtime::DType::kBf16);
          },
-         "Data type of compute: auto (the checkpoint's), bf16, f16, f32")
-      ->type_name("TYPE")
+         "Data type of compute; auto: the checkpoint's")
+      ->type_name("auto|bf16|f16|f32")
       ->default_str("auto");
   AddOption(app, "--kv-dtype", &options->kv_dtype, ParseKvDType, "TYPE", "auto",
             "Data type of the KV cache: auto (what the checkpoint was calibrated for, else that of "

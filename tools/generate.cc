@@ -11,6 +11,7 @@
 #include "tools/record.h"
 #include "tools/sched/block_manager.h"
 #include "tools/sched/monitor.h"
+#include "tools/sched/result_lines.h"
 #include "tools/sched/run_chart.h"
 #include "tools/sched/workload.h"
 
@@ -48,12 +49,16 @@ absl::Status Generate(Generation generation, Interrupt* interrupt, Console* cons
   REPRISE_RETURN_IF_ERROR(CheckBatcherOptions(server, generation.batcher));
   REPRISE_ASSIGN_OR_RETURN(std::vector<Request> requests,
                            MakeWorkload(generation.workload, server));
+  REPRISE_ASSIGN_OR_RETURN(RecordLines file,
+                           RecordLines::Open(generation.json_lines_file, console));
+  ResultLines lines(std::move(file), server.byte_tokens);
   BlockManagerOptions block_options;
   if (server.max_kv_blocks_per_call != 0) block_options.max_swap = server.max_kv_blocks_per_call;
   BlockManager blocks(generation.source, block_options);
   Batcher batcher(server, generation.batcher, &blocks);
   Stats stats(generation.stats);
-  Monitor monitor(console, &stats, MakeTranscript(generation, requests.size() > 1, console));
+  Monitor monitor(console, &stats, &lines,
+                  MakeTranscript(generation, requests.size() > 1, console));
   SteadyClock clock;
   generation.driver.interrupted = &interrupt->requested();
   Driver driver(&batcher, &blocks, generation.channel, &clock, &monitor, generation.driver);
@@ -72,7 +77,8 @@ absl::Status Generate(Generation generation, Interrupt* interrupt, Console* cons
   generation.record["requests"] = RequestsToJson(requests, server.byte_tokens);
   generation.record["error"] = nullptr;
   if (!status.ok()) generation.record["error"] = std::string(status.message());
-  absl::Status written = WriteRecord(generation.json_file, generation.record, console);
+  absl::Status written = lines.Close(requests);
+  written.Update(WriteRecord(generation.json_file, generation.record, console));
   if (!generation.svg_file.empty()) {
     const Chart chart = RunChart(requests, wall_ns, generation.title);
     written.Update(WriteText(generation.svg_file, ToSvg(chart)));

@@ -22,9 +22,10 @@ namespace reprise::tools {
 struct Generation {
   WorkloadOptions workload;
   bool shows_text = false;
-  std::string json_file;      // "" for none
-  std::string svg_file = {};  // likewise, of a chart of the run
-  std::string title = {};     // of the chart
+  std::string json_file;             // "" for none
+  std::string json_lines_file = {};  // likewise, of a line for each request
+  std::string svg_file = {};         // likewise, of a chart of the run
+  std::string title = {};            // of the chart
   ServerInfo server;
   BatcherOptions batcher = {};
   StatsOptions stats;

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/step/step_limits.h"
 #include "runtime/status_macros.h"
+#include "tools/connection_flags.h"
+#include "tools/record.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -33,6 +35,14 @@ CLI::Option* AddTokensOption(CLI::App* app, const std::string& name,
   return app->add_option_function<std::vector<std::string>>(name, append, description)
       ->type_name(type)
       ->allow_extra_args(false);
+}
+
+void AddPromptFileOptions(CLI::App* app, GenerateFlags* flags) {
+  AddFileOption(app, "--prompts-file", &flags->prompts_file,
+                "A file of prompts: a text in each line, or lines of JSON such as {\"prompt\": "
+                "\"You may\", \"max_new_tokens\": 20} or {\"tokens\": [1, 2]}; -: stdin");
+  AddFileOption(app, "--prompt-tokens-file", &flags->prompt_tokens_file,
+                "Likewise, with ID,ID,... in each line that is no JSON");
 }
 
 void AddPromptOptions(CLI::App* app, WorkloadOptions* workload) {
@@ -164,6 +174,7 @@ void AddSamplingOptions(CLI::App* app, WorkloadOptions* workload) {
 
 void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
   AddPromptOptions(app, &flags->workload);
+  AddPromptFileOptions(app, flags);
   NameOptionGroup(app, "Prompts");
   AddSamplingOptions(app, &flags->workload);
   NameOptionGroup(app, "Generation");
@@ -182,16 +193,39 @@ void AddGenerateOptions(CLI::App* app, GenerateFlags* flags) {
   app->add_option("--json", flags->json_file,
                   "Write figures and tokens to this file too; -: to stdout, and text to stderr")
       ->type_name("FILE");
+  AddFileOption(app, "--json-lines", &flags->json_lines_file,
+                "Write a line of JSON for each request when it has finished: prompt, tokens, text, "
+                "why it ended, times; -: to stdout, and text to stderr");
   NameOptionGroup(app, "Measuring");
 }
 
-absl::Status CheckPrompts(const WorkloadOptions& workload, int others, const std::string& allowed) {
+absl::Status CheckGenerateFlags(const GenerateFlags& flags, int others,
+                                const std::string& allowed) {
+  const WorkloadOptions& workload = flags.workload;
   const int sources = others + static_cast<int>(!workload.texts.empty()) +
                       static_cast<int>(!workload.token_prompts.empty()) +
+                      static_cast<int>(!flags.prompts_file.empty()) +
+                      static_cast<int>(!flags.prompt_tokens_file.empty()) +
                       static_cast<int>(workload.random_prompts);
-  if (sources == 1) return absl::OkStatus();
-  return UsageError(absl::StrCat("prompts: got ", sources == 0 ? "none" : "several kinds",
-                                 ", allowed: one of ", allowed));
+  if (sources != 1) {
+    return UsageError(absl::StrCat("prompts: got ", sources == 0 ? "none" : "several kinds",
+                                   ", allowed: one of ", allowed));
+  }
+  if (flags.json_file != kStdoutFile || flags.json_lines_file != kStdoutFile)
+    return absl::OkStatus();
+  return UsageError("stdout: got both --json - and --json-lines -, allowed: one of them");
+}
+
+absl::StatusOr<WorkloadOptions> ReadWorkload(const GenerateFlags& flags) {
+  WorkloadOptions workload = flags.workload;
+  if (!flags.prompts_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(workload.file_prompts,
+                             ReadPromptsFile(flags.prompts_file, PlainLines::kText));
+  } else if (!flags.prompt_tokens_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(workload.file_prompts,
+                             ReadPromptsFile(flags.prompt_tokens_file, PlainLines::kTokens));
+  }
+  return workload;
 }
 
 bool ShowsText(const GenerateFlags& flags) {

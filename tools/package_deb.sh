@@ -9,7 +9,7 @@ usage: tools/package_deb.sh [--build DIR] [--out DIR] [--version VERSION] [--mai
                             [--compression TYPE]
 
 Makes a Debian package of the reprise program in an existing build folder: the program, the systemd
-unit and its configuration file, a manual page and the documents. It builds nothing. Prints the
+unit and its configuration file, the manual page, completion for shells and the documents. It builds nothing. Prints the
 path of the package.
 
   --build DIR         build folder with the program in it (default: build/cuda)
@@ -89,7 +89,7 @@ install_program() {
 install_service() {
   install -D -m 0644 "${packaging}/systemd/reprise.service" \
     "${root}/lib/systemd/system/reprise.service"
-  install -D -m 0644 "${packaging}/systemd/serve.conf" "${root}/etc/reprise/serve.conf"
+  install -D -m 0644 "${packaging}/systemd/serve.toml" "${root}/etc/reprise/serve.toml"
 }
 
 write_changelog() {
@@ -116,7 +116,7 @@ TEXT
 }
 
 install_documents() {
-  install -d "${doc}/docs" "${root}/usr/share/man/man1"
+  install -d "${doc}/docs"
   install -m 0644 "${source_dir}/README.md" "${doc}/README.md"
   install -m 0644 "${source_dir}"/docs/*.md "${doc}/docs"
   write_copyright > "${doc}/copyright"
@@ -124,7 +124,17 @@ install_documents() {
   write_changelog | gzip -9n > "${doc}/changelog.Debian.gz"
   install -D -m 0644 "${packaging}/debian/lintian-overrides" \
     "${root}/usr/share/lintian/overrides/reprise"
-  gzip -9n < "${packaging}/debian/reprise.1" > "${root}/usr/share/man/man1/reprise.1.gz"
+}
+
+# What the program says of its own command line.
+install_shell_files() {
+  install -d "${root}/usr/share/man/man1" "${root}/usr/share/bash-completion/completions" \
+    "${root}/usr/share/zsh/vendor-completions" "${root}/usr/share/fish/vendor_completions.d"
+  "${build}/reprise" man | gzip -9n > "${root}/usr/share/man/man1/reprise.1.gz"
+  "${build}/reprise" completion bash > "${root}/usr/share/bash-completion/completions/reprise"
+  "${build}/reprise" completion zsh > "${root}/usr/share/zsh/vendor-completions/_reprise"
+  "${build}/reprise" completion fish \
+    > "${root}/usr/share/fish/vendor_completions.d/reprise.fish"
 }
 
 # The packages whose libraries the program was linked to.
@@ -160,7 +170,7 @@ TEXT
 install_control() {
   install -d "${root}/DEBIAN"
   write_control > "${root}/DEBIAN/control"
-  printf '/etc/reprise/serve.conf\n' > "${root}/DEBIAN/conffiles"
+  printf '/etc/reprise/serve.toml\n' > "${root}/DEBIAN/conffiles"
   for script in postinst prerm postrm; do
     install -m 0755 "${packaging}/debian/${script}" "${root}/DEBIAN/${script}"
   done
@@ -172,6 +182,7 @@ umask 022
 install_program
 install_service
 install_documents
+install_shell_files
 install_control
 chmod -R u=rwX,go=rX "${root}"
 mkdir -p "${out}"

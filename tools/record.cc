@@ -105,4 +105,34 @@ absl::Status WriteRecord(const std::string& path, const nlohmann::json& json, Co
   return console->status();
 }
 
+absl::StatusOr<RecordLines> RecordLines::Open(const std::string& path, Console* console) {
+  RecordLines lines(path, console);
+  if (path.empty() || path == kStdoutFile) return lines;
+  errno = 0;
+  lines.file_.open(path);
+  if (!lines.file_) return CannotWrite(path);
+  return lines;
+}
+
+void RecordLines::Write(const nlohmann::json& json) {
+  if (path_.empty()) return;
+  const std::string line = Text(json) + "\n";
+  if (path_ == kStdoutFile) {
+    console_->PrintData(line);
+    return;
+  }
+  errno = 0;
+  file_ << line << std::flush;
+  if (!file_ && status_.ok()) status_ = CannotWrite(path_);
+}
+
+absl::Status RecordLines::Close() {
+  if (path_ == kStdoutFile) return console_->status();
+  if (!file_.is_open()) return absl::OkStatus();
+  errno = 0;
+  file_.close();
+  if (!file_ && status_.ok()) status_ = CannotWrite(path_);
+  return status_;
+}
+
 }  // namespace reprise::tools

@@ -3,9 +3,12 @@
 #ifndef REPRISE_TOOLS_RECORD_H_
 #define REPRISE_TOOLS_RECORD_H_
 
+#include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "tools/cli.h"
 #include "tools/console.h"
@@ -26,6 +29,25 @@ absl::Status PrepareRecord(const std::string& path, Console* console);
 // Writes `json` with a final newline; nothing for "". Errors: Unavailable names the file and the
 // reason.
 absl::Status WriteRecord(const std::string& path, const nlohmann::json& json, Console* console);
+// A file with a value in each line, which can be read while more are written.
+class RecordLines {
+ public:
+  // "" and "-": as WriteRecord has it. `console` must outlive the lines. Errors: as above.
+  static absl::StatusOr<RecordLines> Open(const std::string& path, Console* console);
+
+  // What cannot be written is Close's to say.
+  void Write(const nlohmann::json& json);
+  // Errors: as above, of the first line that could not be written.
+  absl::Status Close();
+
+ private:
+  RecordLines(std::string path, Console* console) : path_(std::move(path)), console_(console) {}
+  std::string path_;
+  Console* console_;
+  std::ofstream file_;
+  absl::Status status_;
+};
+
 // Writes `text` to a file, in place of what was there. Errors: as above.
 absl::Status WriteText(const std::string& path, const std::string& text);
 

@@ -77,6 +77,7 @@ class Commands:
         (scratch / "examples").symlink_to(source / "examples")
         (scratch / "tests").symlink_to(source / "tests")
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
+        (scratch / "serve.toml").write_text('model = "examples/byte-llama"\n')
         (scratch / "trace.csv").write_text("time_s,prompt_tokens,new_tokens\n0,5,3\n0.01,9,2\n")
 
     def close(self):
@@ -292,8 +293,13 @@ class Commands:
         if words[1] == "report":
             self.run([self.program, "report", self.profile_file(), *words[3:]])
             return
+        if words[1] in ("completion", "man"):
+            self.run([self.program, *words[1 : words.index(">") if ">" in words else None]])
+            return
         smaller = self.smaller(words)
-        if "--identities" in words:
+        if "--print-config" in words:
+            self.run(smaller)
+        elif "--identities" in words:
             self.serve_over_tls(smaller)
         elif "--tls-ca" in words:
             self.run([*smaller, "--address", self.tls_address])
@@ -450,7 +456,7 @@ def commands_of(source, document):
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "reload", "replay", "profile",
                  "report", "compare", "graph", "bench", "bench attention", "bench linear",
-                 "bench step", "tune", "tune attention", "check"):  # fmt: skip
+                 "bench step", "tune", "tune attention", "check", "completion", "man"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         text = re.sub(r" \\\n\s*", " ", text.split("Examples:\n")[1])

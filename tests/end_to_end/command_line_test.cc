@@ -53,7 +53,8 @@ void ExpectUsageError(const Refusal& refusal) {
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
   for (const std::string command :
        {"", "serve", "sched", "run", "health", "sessions", "reload", "profile", "report", "compare",
-        "graph", "check", "bench", "bench attention", "tune", "tune attention"}) {
+        "graph", "check", "bench", "bench attention", "tune", "tune attention", "completion",
+        "man"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -162,7 +163,7 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"bogus"},
        {"unknown command \"bogus\"",
         "serve, sched, run, health, top, sessions, reload, replay, profile, report, compare, "
-        "graph, bench, tune, check"}},
+        "graph, bench, tune, check, completion, man, help"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
@@ -205,6 +206,12 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"run", "--model", "a", "--prompt", "x", "--stop-token", "-1"},
        {"--stop-token: got \"-1\", allowed: a whole number from 0"}},
       {{"run", "--model", "a", "--prompt", "x", "--bandwidth", "4.7TB"}, {"got \"4.7TB\"", "TB/s"}},
+      {{"run", "--model", "a", "--prompts-file", "a", "--prompt-tokens-file", "b"},
+       {"several kinds", "--prompt-tokens-file"}},
+      {{"run", "--model", "a", "--prompts-file", ""}, {"--prompts-file: got \"\", allowed: its"}},
+      {{"run", "--model", "a", "--prompt", "x", "--json", "-", "--json-lines", "-"},
+       {"stdout: got both --json - and --json-lines -, allowed: one of them"}},
+      {{"completion"}, {"SHELL is required"}},
       {{"sched"}, {"prompts: got none", "--demo"}},
       {{"sched", "--demo", "--address", "host"}, {"got \"host\"", "HOST:PORT"}},
       {{"sched", "--prompt", "x", "--arrivals", "fixed"}, {"--rate"}},
@@ -232,6 +239,10 @@ TEST(CommandLine, FailuresNameTheirCauseAndExitWith1) {
       {{"serve", "--model", ShippedModel(), "--listen", "192.0.2.1:50061"},
        {"cannot listen on 192.0.2.1:50061: Cannot assign requested address"}},
       {{"sched", "--prompts-file", "/no/such/file"}, {"cannot read \"/no/such/file\""}},
+      {{"run", "--model", "a", "--prompt-tokens-file", "/no/such/file"},
+       {"cannot read \"/no/such/file\""}},
+      {{"run", "--model", "a", "--prompt", "x", "--json-lines", "/no/such/dir/a"},
+       {"cannot write \"/no/such/dir/a\": No such file or directory"}},
       {{"sched", "--demo", "--json", "/no/such/dir/a.json"},
        {"cannot write \"/no/such/dir/a.json\": No such file or directory"}},
       {{"sched", "--demo", "--address", "unix:/no/such.sock", "--wait", "0"},

@@ -64,14 +64,30 @@ TEST(ResolveLinear, TakesWhatWasMeasuredToBeFaster) {
   DeviceProperties other = hopper;
   other.compute_capability = 80;
   using runtime::DType;
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, hopper), LinearPolicy::kPacked);
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kF16}, hopper), LinearPolicy::kPacked);
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kF32}, hopper), LinearPolicy::kRowMajor);
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, other), LinearPolicy::kRowMajor);
-  EXPECT_EQ(ResolveLinear({}, Properties(DeviceKind::kHost)), LinearPolicy::kRowMajor);
+  const models::ModelSpec plain;
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, plain, hopper), LinearPolicy::kPacked);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kF16}, plain, hopper), LinearPolicy::kPacked);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kF32}, plain, hopper), LinearPolicy::kRowMajor);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, plain, other), LinearPolicy::kRowMajor);
+  EXPECT_EQ(ResolveLinear({}, plain, Properties(DeviceKind::kHost)), LinearPolicy::kRowMajor);
   for (const LinearPolicy policy :
        {LinearPolicy::kRowMajor, LinearPolicy::kPacked, LinearPolicy::kPortable})
-    EXPECT_EQ(ResolveLinear({.linear = policy}, hopper), policy);
+    EXPECT_EQ(ResolveLinear({.linear = policy}, plain, hopper), policy);
+}
+
+// Matrix units read them packed, and in no other way.
+TEST(ResolveLinear, PacksWeightsOf8BitsWhereverThereAreMatrixUnits) {
+  models::ModelSpec fp8;
+  fp8.weight_quantization = models::WeightQuantization{};
+  DeviceProperties gpu = Properties(DeviceKind::kCuda);
+  gpu.compute_capability = 80;
+  using runtime::DType;
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, fp8, gpu), LinearPolicy::kRowMajor);
+  gpu.matrix_unit = runtime::MatrixUnit::kMma;
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, fp8, gpu), LinearPolicy::kPacked);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kF32}, fp8, gpu), LinearPolicy::kRowMajor);
+  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, fp8, Properties(DeviceKind::kHost)),
+            LinearPolicy::kRowMajor);
 }
 
 TEST(CheckLinear, RefusesPackedWeightsThatNothingReads) {

@@ -46,30 +46,25 @@ def packaged(path):
     return (FLAGS.source / "packaging" / path).read_text()
 
 
-def settings_of(text):
-    """The variables of a file as systemd's EnvironmentFile= reads it."""
-    lines = text.replace("\\\n", "").split("\n")
-    words = [line for line in lines if line and not line.startswith("#")]
-    return dict(shlex.split(line)[0].split("=", 1) for line in words)
-
-
 class FlagsOfFiles(unittest.TestCase):
     def serve(self, flags):
         """With these flags, and no model: exit code 2 where it does not know them."""
         done = run([FLAGS.program, "serve", *flags])
         return done.returncode, done.stderr
 
-    def check_flags(self, flags):
-        model = flags[flags.index("--model") + 1]
+    def check_flags(self, flags, model):
         self.assertFalse(pathlib.Path(model).exists())
         code, said = self.serve(flags)
         self.assertEqual(code, 1, said)
         self.assertIn(model, said)
 
     def test_of_the_service_are_known_to_serve(self):
-        settings = settings_of(packaged("systemd/serve.conf"))
-        self.check_flags(settings["REPRISE_SERVE_FLAGS"].split())
-        self.assertIn("$REPRISE_SERVE_FLAGS", packaged("systemd/reprise.service"))
+        file = FLAGS.source / "packaging/systemd/serve.toml"
+        self.check_flags(["--config", file], "/var/lib/reprise/model")
+        self.assertIn(
+            "ExecStart=/usr/bin/reprise serve --config /etc/reprise/serve.toml\n",
+            packaged("systemd/reprise.service"),
+        )
 
     def test_of_the_image_are_known_to_serve(self):
         text = packaged("container/Containerfile").replace("\\\n", "")
@@ -78,7 +73,8 @@ class FlagsOfFiles(unittest.TestCase):
             for word, value in re.findall(r"^(ENTRYPOINT|CMD) (\[.*\])$", text, re.M)
         }
         self.assertEqual(command["ENTRYPOINT"], ["reprise", "serve"])
-        self.check_flags(command["CMD"])
+        flags = command["CMD"]
+        self.check_flags(flags, flags[flags.index("--model") + 1])
         health = json.loads(re.search(r"^HEALTHCHECK .*CMD (\[.*\])$", text, re.M).group(1))
         self.assertIn(health[health.index("--address") + 1], command["CMD"])
 
@@ -116,6 +112,30 @@ class Unit(unittest.TestCase):
         if "unrecognized option" in done.stderr:
             self.skipTest("this systemd-analyze cannot look at a file")
         self.assertEqual(done.returncode, 0, done.stdout[-300:] + done.stderr)
+
+
+# Where `cmake --install` puts what the program prints with these arguments.
+SHELL_FILES = {
+    "share/man/man1/reprise.1": ["man"],
+    "share/bash-completion/completions/reprise": ["completion", "bash"],
+    "share/zsh/site-functions/_reprise": ["completion", "zsh"],
+    "share/fish/vendor_completions.d/reprise.fish": ["completion", "fish"],
+}
+
+
+class Installation(unittest.TestCase):
+    def test_of_the_program_has_its_manual_page_and_completion(self):
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = pathlib.Path(directory)
+            done = run(["cmake", "--install", FLAGS.build, "--component", "program", "--prefix",
+                        prefix])  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files = {str(file.relative_to(prefix)) for file in prefix.rglob("*") if file.is_file()}
+            self.assertEqual(files, {"bin/reprise", *SHELL_FILES})
+            for file, arguments in SHELL_FILES.items():
+                printed = run([FLAGS.program, *arguments]).stdout
+                self.assertNotEqual(printed, "")
+                self.assertEqual((prefix / file).read_text(), printed)
 
 
 class Package(unittest.TestCase):
@@ -158,12 +178,15 @@ class Package(unittest.TestCase):
         for path, mode in (
             ("/usr/bin/reprise", "-rwxr-xr-x"),
             ("/lib/systemd/system/reprise.service", "-rw-r--r--"),
-            ("/etc/reprise/serve.conf", "-rw-r--r--"),
+            ("/etc/reprise/serve.toml", "-rw-r--r--"),
             ("/usr/share/doc/reprise/copyright", "-rw-r--r--"),
             ("/usr/share/doc/reprise/changelog.gz", "-rw-r--r--"),
             ("/usr/share/doc/reprise/changelog.Debian.gz", "-rw-r--r--"),
             ("/usr/share/doc/reprise/docs/deploy.md", "-rw-r--r--"),
             ("/usr/share/man/man1/reprise.1.gz", "-rw-r--r--"),
+            ("/usr/share/bash-completion/completions/reprise", "-rw-r--r--"),
+            ("/usr/share/zsh/vendor-completions/_reprise", "-rw-r--r--"),
+            ("/usr/share/fish/vendor_completions.d/reprise.fish", "-rw-r--r--"),
         ):
             self.assertIn(path, files)
             self.assertTrue(files[path].startswith(mode), files[path])
@@ -171,6 +194,7 @@ class Package(unittest.TestCase):
             self.assertEqual(line.split()[1], "root/root", line)
             self.assertNotRegex(line[5:10], "w", line)
         allowed = ("/usr/bin", "/usr/share/doc/reprise", "/usr/share/man/man1", "/etc/reprise",
+                   "/usr/share/bash-completion", "/usr/share/zsh", "/usr/share/fish",
                    "/lib/systemd/system", "/usr/share/lintian/overrides/reprise")  # fmt: skip
         for path in files:
             if not path.endswith("/"):
@@ -184,7 +208,7 @@ class Package(unittest.TestCase):
     def test_keeps_what_the_operator_changes(self):
         files = self.out / "control"
         subprocess.run(["dpkg-deb", "--control", self.package, files], check=True)
-        self.assertEqual((files / "conffiles").read_text(), "/etc/reprise/serve.conf\n")
+        self.assertEqual((files / "conffiles").read_text(), "/etc/reprise/serve.toml\n")
         sums = (files / "md5sums").read_text()
         self.assertIn("usr/bin/reprise\n", sums)
         self.assertNotIn("etc/", sums)

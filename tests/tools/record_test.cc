@@ -25,6 +25,38 @@ TEST(Record, WritesJsonOrNamesTheFileItCannotWrite) {
               HasSubstr("No space left on device"));
 }
 
+TEST(Record, LinesAreThereAsSoonAsTheyAreWritten) {
+  testing::TemporaryDirectory directory;
+  Console console;
+  const std::string path = directory.path() + "/a.jsonl";
+  auto lines = RecordLines::Open(path, &console);
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  const auto text = [&path] {
+    std::ifstream file(path);
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  };
+  lines->Write({{"a", 1}});
+  EXPECT_EQ(text(), "{\"a\":1}\n");
+  lines->Write({{"a", "x\ny"}});
+  EXPECT_TRUE(lines->Close().ok());
+  EXPECT_EQ(text(), "{\"a\":1}\n{\"a\":\"x\\ny\"}\n");
+}
+
+TEST(Record, LinesThatCannotBeWrittenAreAnError) {
+  Console console;
+  EXPECT_THAT(std::string(RecordLines::Open("/no/such/a", &console).status().message()),
+              HasSubstr("cannot write \"/no/such/a\": No such file or directory"));
+  auto full = RecordLines::Open("/dev/full", &console);
+  ASSERT_TRUE(full.ok());
+  full->Write(1);
+  full->Write(2);
+  EXPECT_THAT(std::string(full->Close().message()), HasSubstr("No space left on device"));
+  auto none = RecordLines::Open("", &console);
+  ASSERT_TRUE(none.ok());
+  none->Write(1);
+  EXPECT_TRUE(none->Close().ok());
+}
+
 TEST(Record, NumbersOfAListStandOnOneLine) {
   testing::TemporaryDirectory directory;
   Console console;

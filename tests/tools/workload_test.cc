@@ -124,16 +124,34 @@ TEST(Workload, ReadsPromptLengths) {
   }
 }
 
-TEST(Workload, ReadsOnePromptPerLine) {
-  testing::TemporaryDirectory directory;
-  const std::string path = directory.path() + "/prompts";
-  std::ofstream(path) << "one\r\n\ntwo";
-  EXPECT_THAT(*ReadPromptsFile(path), ElementsAre("one", "two"));
-  std::ofstream(path, std::ios::trunc) << "\n\n";
-  EXPECT_EQ(ReadPromptsFile(path).status().code(), absl::StatusCode::kInvalidArgument);
-  const auto missing = ReadPromptsFile(path + ".not");
-  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(missing.status().message()), HasSubstr(path + ".not"));
+TEST(Workload, OfAFileRepeatsItsPromptsAndKnowsWhichTheyAre) {
+  WorkloadOptions options;
+  options.file_prompts = {{.prompt = "ab", .max_new_tokens = 3},
+                          {.prompt = std::vector<uint32_t>{7, 8, 9}}};
+  options.num_requests = 3;
+  options.max_new_tokens = 5;
+  const auto requests = MakeWorkload(options, Limits());
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  EXPECT_THAT((*requests)[0].prompt, ElementsAre('a', 'b'));
+  EXPECT_THAT((*requests)[1].prompt, ElementsAre(7, 8, 9));
+  EXPECT_EQ((*requests)[2].prompt, (*requests)[0].prompt);
+  std::vector<uint32_t> indices, lengths;
+  for (const Request& request : *requests) {
+    indices.push_back(request.prompt_index);
+    lengths.push_back(request.max_new_tokens);
+  }
+  EXPECT_THAT(indices, ElementsAre(0, 1, 0));
+  EXPECT_THAT(lengths, ElementsAre(3, 5, 3));
+}
+
+TEST(Workload, RefusesTextOfAFileForModelsThatNeedATokenizer) {
+  ServerInfo limits = Limits();
+  limits.byte_tokens = false;
+  WorkloadOptions options;
+  options.file_prompts = {{.prompt = std::vector<uint32_t>{1}}};
+  EXPECT_TRUE(MakeWorkload(options, limits).ok());
+  options.file_prompts.push_back({.prompt = "a"});
+  EXPECT_EQ(MakeWorkload(options, limits).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // ---- arrival traces ----

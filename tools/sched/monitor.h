@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Monitor: what a user sees of a run while it goes on: text and a progress line. It passes steps on
-// to Stats.
+// to Stats, and requests that have finished to ResultLines.
 #ifndef REPRISE_TOOLS_SCHED_MONITOR_H_
 #define REPRISE_TOOLS_SCHED_MONITOR_H_
 
@@ -9,6 +9,7 @@
 
 #include "tools/console.h"
 #include "tools/sched/driver.h"
+#include "tools/sched/result_lines.h"
 #include "tools/sched/stats.h"
 #include "tools/sched/transcript.h"
 
@@ -17,8 +18,8 @@ namespace reprise::tools {
 class Monitor : public DriverListener {
  public:
   // All must outlive the monitor. Without `transcript` no text is shown.
-  Monitor(Console* console, Stats* stats, std::optional<Transcript> transcript)
-      : console_(console), stats_(stats), transcript_(std::move(transcript)) {}
+  Monitor(Console* console, Stats* stats, ResultLines* lines, std::optional<Transcript> transcript)
+      : console_(console), stats_(stats), lines_(lines), transcript_(std::move(transcript)) {}
 
   void OnArrival(const Request& request) override {
     if (transcript_) transcript_->OnArrival(request);
@@ -27,6 +28,7 @@ class Monitor : public DriverListener {
     if (transcript_) transcript_->OnToken(request, index);
   }
   void OnFinished(const Request& request) override {
+    lines_->Add(request);
     if (transcript_) transcript_->OnFinished(request);
   }
   void OnStep(const StepOutcome& outcome, const FinishedStep& step) override;
@@ -35,6 +37,7 @@ class Monitor : public DriverListener {
  private:
   Console* console_;
   Stats* stats_;
+  ResultLines* lines_;
   std::optional<Transcript> transcript_;
   std::string graph_;  // of the last step
 };

@@ -50,6 +50,7 @@ struct Request {
   // ---- asked ----
   uint32_t id = 0;  // 1, 2, ... in order of arrival
   std::vector<uint32_t> prompt;
+  uint32_t prompt_index = 0;  // of the prompts that were given, from 0 on; of random ones its own
   uint32_t max_new_tokens = 0;
   uint64_t arrival_ns = 0;  // since the start of the run
   int32_t priority = 0;     // higher ones go first

@@ -463,26 +463,33 @@ std::string ChancesToText(const std::vector<Request>& requests, size_t width) {
   return text;
 }
 
+nlohmann::json RequestToJson(const Request& request, bool byte_tokens) {
+  nlohmann::json entry = {{"id", request.id},
+                          {"prompt_index", request.prompt_index},
+                          {"arrival_ms", static_cast<double>(request.arrival_ns) * kNsToMs},
+                          {"prompt_tokens", request.prompt.size()},
+                          {"tokens", request.tokens},
+                          {"finish", std::string(NameOf(request.finish))},
+                          {"priority", request.priority},
+                          {"preemptions", request.num_preemptions},
+                          {"swaps", request.num_swaps}};
+  if (request.failed()) entry["error"] = request.error;
+  if (byte_tokens) entry["text"] = TextOf(request, byte_tokens);
+  if (!request.chances.empty()) entry["logprobs"] = ChancesToJson(request);
+  const std::vector<uint64_t>& times = request.token_times_ns;
+  if (!times.empty()) {
+    const auto since_arrival = [&request](uint64_t ns) {
+      return static_cast<double>(Minus(ns, request.arrival_ns)) * kNsToMs;
+    };
+    entry["ttft_ms"] = since_arrival(times.front());
+    entry["latency_ms"] = since_arrival(times.back());
+  }
+  return entry;
+}
+
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Request& request : requests) {
-    nlohmann::json entry = {{"id", request.id},
-                            {"arrival_ms", static_cast<double>(request.arrival_ns) * kNsToMs},
-                            {"prompt_tokens", request.prompt.size()},
-                            {"tokens", request.tokens},
-                            {"finish", std::string(NameOf(request.finish))},
-                            {"priority", request.priority},
-                            {"preemptions", request.num_preemptions},
-                            {"swaps", request.num_swaps}};
-    if (request.failed()) entry["error"] = request.error;
-    if (byte_tokens) entry["text"] = TextOf(request, byte_tokens);
-    if (!request.chances.empty()) entry["logprobs"] = ChancesToJson(request);
-    if (!request.token_times_ns.empty()) {
-      entry["ttft_ms"] =
-          static_cast<double>(Minus(request.token_times_ns.front(), request.arrival_ns)) * kNsToMs;
-    }
-    list.push_back(std::move(entry));
-  }
+  for (const Request& request : requests) list.push_back(RequestToJson(request, byte_tokens));
   return list;
 }
 

@@ -133,8 +133,9 @@ class Stats {
 // One paragraph per token of requests with num_logprobs; empty when there are none.
 std::string ChancesToText(const std::vector<Request>& requests, size_t width = kNoWidth);
 
-// The requests themselves: [{"id", "arrival_ms", "prompt_tokens", "tokens", "text", "finish",
-// "error" of one that failed, "ttft_ms", "priority", "preemptions", "swaps"}].
+// A request as --json and --json-lines write it: docs/run.schema.json describes it.
+nlohmann::json RequestToJson(const Request& request, bool byte_tokens);
+// All of them, in a list.
 nlohmann::json RequestsToJson(const std::vector<Request>& requests, bool byte_tokens);
 
 }  // namespace reprise::tools

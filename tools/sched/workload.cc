@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
@@ -29,13 +30,32 @@ std::vector<uint32_t> RandomPrompt(uint32_t length, uint32_t vocab_size, Random*
   return tokens;
 }
 
-absl::StatusOr<std::vector<std::vector<uint32_t>>> FixedPrompts(const WorkloadOptions& options) {
-  if (!options.token_prompts.empty()) return options.token_prompts;
-  std::vector<std::vector<uint32_t>> prompts;
-  for (const std::string& text : options.texts) prompts.push_back(TokensOfText(text));
+// A prompt that is not random.
+struct FixedPrompt {
+  std::vector<uint32_t> tokens;
+  uint32_t max_new_tokens = 0;  // 0: the workload's
+};
+
+FixedPrompt FixedPromptOf(const FilePrompt& from) {
+  if (from.is_text())
+    return {TokensOfText(std::get<std::string>(from.prompt)), from.max_new_tokens};
+  return {std::get<std::vector<uint32_t>>(from.prompt), from.max_new_tokens};
+}
+
+absl::StatusOr<std::vector<FixedPrompt>> FixedPrompts(const WorkloadOptions& options) {
+  std::vector<FixedPrompt> prompts;
+  for (const auto& tokens : options.token_prompts) prompts.push_back({.tokens = tokens});
+  for (const FilePrompt& prompt : options.file_prompts) prompts.push_back(FixedPromptOf(prompt));
+  for (const std::string& text : options.texts) prompts.push_back({.tokens = TokensOfText(text)});
   if (prompts.empty())
     return absl::InvalidArgumentError("prompts: got none, allowed: at least one");
   return prompts;
+}
+
+bool HasText(const WorkloadOptions& options) {
+  return !options.texts.empty() || !options.stop_texts.empty() ||
+         std::any_of(options.file_prompts.begin(), options.file_prompts.end(),
+                     [](const FilePrompt& prompt) { return prompt.is_text(); });
 }
 
 std::vector<std::vector<uint32_t>> StopSequences(const WorkloadOptions& options,
@@ -99,6 +119,7 @@ void FillRequest(const WorkloadOptions& options,
                  const std::vector<std::vector<uint32_t>>& stop_sequences, uint32_t index,
                  Request* request) {
   request->id = index + 1;
+  request->prompt_index = index;
   request->max_new_tokens = options.max_new_tokens;
   request->stop_sequences = stop_sequences;
   request->sampling = options.sampling;
@@ -133,14 +154,13 @@ absl::StatusOr<std::vector<Request>> MakeTracedWorkload(const WorkloadOptions& o
 
 absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
                                                   const ServerInfo& server) {
-  const bool text = !options.texts.empty() || !options.stop_texts.empty();
-  if (text && !server.byte_tokens) {
+  if (HasText(options) && !server.byte_tokens) {
     return absl::InvalidArgumentError(
         "text: this model's tokens need its own tokenizer; allowed: text for byte-level models, "
         "and token ids or random prompts for this one");
   }
   if (!options.trace.empty()) return MakeTracedWorkload(options, server);
-  std::vector<std::vector<uint32_t>> prompts;
+  std::vector<FixedPrompt> prompts;
   if (!options.random_prompts) {
     REPRISE_ASSIGN_OR_RETURN(prompts, FixedPrompts(options));
   }
@@ -162,28 +182,16 @@ absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options
       const uint32_t length = PromptLength(options.prompt_lengths, i, &prompt_random);
       request.prompt = RandomPrompt(length, server.limits.vocab_size, &prompt_random);
     } else {
-      request.prompt = prompts[i % num_prompts];
+      const FixedPrompt& prompt = prompts[i % num_prompts];
+      request.prompt_index = i % num_prompts;
+      request.prompt = prompt.tokens;
+      if (prompt.max_new_tokens != 0) request.max_new_tokens = prompt.max_new_tokens;
     }
     // The first request opens the run.
     if (i > 0) arrival_s += NextGapSeconds(options, &arrival_random);
     request.arrival_ns = static_cast<uint64_t>(arrival_s * 1e9);
   }
   return requests;
-}
-
-absl::StatusOr<std::vector<std::string>> ReadPromptsFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("prompts file: cannot read \"", path, "\""));
-  std::vector<std::string> prompts;
-  for (std::string line; std::getline(file, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty()) prompts.push_back(line);
-  }
-  if (prompts.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompts file: got no prompt in \"", path, "\", allowed: one per line"));
-  }
-  return prompts;
 }
 
 std::vector<std::string> DemoPrompts() {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "tools/sched/arrival_trace.h"
 #include "tools/sched/channel.h"
+#include "tools/sched/prompts_file.h"
 #include "tools/sched/request.h"
 
 namespace reprise::tools {
@@ -45,11 +46,12 @@ enum class Arrivals : uint8_t {
 };
 
 struct WorkloadOptions {
-  // Prompts come from one of these: texts (of byte models), token ids, random tokens, or a trace,
-  // which has arrivals, lengths and priorities, and whose prompts are random tokens. Requests
-  // beyond their number repeat them, but for a trace's.
+  // Prompts come from one of these: texts (of byte models), token ids, a file of either, random
+  // tokens, or a trace, which has arrivals, lengths and priorities, and whose prompts are random
+  // tokens. Requests beyond their number repeat them, but for a trace's.
   std::vector<std::string> texts;
   std::vector<std::vector<uint32_t>> token_prompts;
+  std::vector<FilePrompt> file_prompts;
   bool random_prompts = false;
   PromptLengths prompt_lengths;  // of random prompts
   std::vector<TracedRequest> trace;
@@ -70,10 +72,6 @@ struct WorkloadOptions {
 // are no bytes; no prompt; more requests than a trace has.
 absl::StatusOr<std::vector<Request>> MakeWorkload(const WorkloadOptions& options,
                                                   const ServerInfo& server);
-
-// One prompt per line; empty lines are skipped. Errors: NotFound names the file; InvalidArgument
-// when it holds no prompt.
-absl::StatusOr<std::vector<std::string>> ReadPromptsFile(const std::string& path);
 
 // Beginnings that the byte model that ships with Reprise knows how to go on from.
 std::vector<std::string> DemoPrompts();

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A command's options from a file: the part of TOML that options need, a key and its value in each
+// line.
+//
+//   # The model, and who may ask for steps.
+//   model = "/var/lib/reprise/model"
+//   listen = ["unix:/run/reprise/steps.sock", "127.0.0.1:50051"]
+//   max-rows = 64
+//   allow-administration = true
+#ifndef REPRISE_TOOLS_CONFIG_FILE_H_
+#define REPRISE_TOOLS_CONFIG_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "tools/cli.h"
+
+namespace reprise::tools {
+
+// Sets options of `app`, which has been parsed, from the file at `path`; those that the command
+// line gave stay, once the file's have been found right. An option's key is its name without
+// dashes. Errors: NotFound where the file cannot be read; usage errors name file, line and key: one
+// that is not known, or given twice; a value of another type, or that the option refuses; a line
+// that is none of these.
+absl::Status ApplyConfigFile(const std::string& path, CLI::App* app);
+
+// All options of `app` that have a value, given or by default, as such a file.
+std::string ConfigText(const CLI::App& app);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_CONFIG_FILE_H_
