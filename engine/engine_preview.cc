@@ -63,7 +63,7 @@ absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device, const model
   REPRISE_ASSIGN_OR_RETURN(ResolvedOptions resolved,
                            ResolveOptions(small, spec, device.properties()));
   DecodeEngineOptions& options = resolved.options;
-  options.linear = ResolveLinear(options, device.properties());
+  options.linear = ResolveLinear(options, spec, device.properties());
   REPRISE_RETURN_IF_ERROR(CheckLinear(options, device.properties()));
   REPRISE_ASSIGN_OR_RETURN(const auto kernels, kernels::KernelSet::Load(device, options.dtype));
   REPRISE_ASSIGN_OR_RETURN(const auto decoder, models::Decoder::Create(spec));
