@@ -91,9 +91,6 @@
     LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 16, HasStreamTile)                     \
   X(reprise_linear_stream_fp8_bf16_8, kLinearStreamFp8, Thread, (StreamLinearBody<Bf16, E4m3, 8>), \
     LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None, 8, HasFp8StreamTile)                 \
-  X(reprise_linear_stream_fp8_bf16_16, kLinearStreamFp8, Thread,                                   \
-    (StreamLinearBody<Bf16, E4m3, 16>), LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None,  \
-    16, HasFp8StreamTile)                                                                          \
   X(reprise_linear_packed_fp8_bf16_32, kLinearPackedFp8, Thread,                                   \
     (PackedLinearBody<Bf16, E4m3, 32>), LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, E4m3,  \
     None, 32, HasPackedTile)                                                                       \
@@ -102,8 +99,6 @@
     Threads(kMatrixLinearThreads), 2, Bf16, E4m3, None, 0, OnMatrixUnits)                          \
   X(reprise_linear_stream_fp8_f16_8, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 8>),   \
     LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 8, HasFp8StreamTile)                  \
-  X(reprise_linear_stream_fp8_f16_16, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 16>), \
-    LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 16, HasFp8StreamTile)                 \
   X(reprise_linear_packed_fp8_f16_32, kLinearPackedFp8, Thread, (PackedLinearBody<F16, E4m3, 32>), \
     LinearArgs, Threads(kMatrixLinearThreads), 2, F16, E4m3, None, 32, HasPackedTile)              \
   X(reprise_linear_packed_fp8_f16_any, kLinearPackedFp8, Thread,                                   \

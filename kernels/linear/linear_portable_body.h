@@ -16,14 +16,16 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Copies rows [first, first + rows) x columns [k0, k0 + kPortableTileK) of a matrix into shared
-// memory as f32; zero outside. value(row, column): of the matrix.
-template <typename Value>
-REPRISE_FN void StageTile(Block& b, int64_t first, int64_t num_rows, int rows, int k0, int k,
-                          float* shared, Value value) {
+// memory as f32; zero outside. offset(row, column): where an element lies. scale(x, row, column):
+// what it is worth.
+template <typename T, typename Offset, typename Scale>
+REPRISE_FN void StageTile(Block& b, const T* matrix, int64_t first, int64_t num_rows, int rows,
+                          int k0, int k, float* shared, Offset offset, Scale scale) {
   b.For(rows * kPortableTileK, [&](int i) {
     const int r = i / kPortableTileK, c = i % kPortableTileK;
     const bool inside = first + r < num_rows && k0 + c < k;
-    shared[r * kPortablePitch + c] = inside ? value(first + r, k0 + c) : 0.0f;
+    shared[r * kPortablePitch + c] =
+        inside ? scale(ToFloat(matrix[offset(first + r, k0 + c)]), first + r, k0 + c) : 0.0f;
   });
 }
 
@@ -38,19 +40,14 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
   constexpr int kOutputs = kPortableTileRows * kPortableTileFeatures;
   const PackedLayout packed{a.out_features, a.in_features};
   const auto row_major = [&](int64_t row, int column) { return row * a.in_features + column; };
-  const auto token = [&](int64_t row, int column) {
-    return ToFloat(static_cast<const T*>(a.x)[row_major(row, column)]);
-  };
-  const auto weight = [&](int64_t row, int column) {
-    const W* const weights = static_cast<const W*>(a.weight);
+  const auto as_it_is = [](float x, int64_t, int) { return x; };
+  const auto scaled = [&](float x, int64_t row, int column) {
     if constexpr (std::is_same_v<W, E4m3>) {
       const int64_t group = column / kScaleInputs;
-      return a.packed != 0 ? ToFloat(weights[packed.ByteOffset(row, column)]) *
-                                 a.scales[packed.PackedScaleOffset(row, group)]
-                           : ToFloat(weights[row_major(row, column)]) *
-                                 a.scales[row * packed.ScaleGroups() + group];
+      return x * a.scales[a.packed != 0 ? packed.PackedScaleOffset(row, group)
+                                        : row * packed.ScaleGroups() + group];
     } else {
-      return ToFloat(weights[a.packed != 0 ? packed.Offset(row, column) : row_major(row, column)]);
+      return x;
     }
   };
 
@@ -59,8 +56,16 @@ REPRISE_FN void LinearPortableBody(Block& b, const LinearArgs& a) {
     // An output stays with one thread from here to the end, so that only tiles need barriers.
     b.For(kOutputs, [&](int o) { acc[o] = 0.0f; });
     for (int k0 = 0; k0 < a.in_features; k0 += kPortableTileK) {
-      StageTile(b, r0, rows, kPortableTileRows, k0, a.in_features, xs, token);
-      StageTile(b, n0, a.out_features, kPortableTileFeatures, k0, a.in_features, ws, weight);
+      StageTile(b, static_cast<const T*>(a.x), r0, rows, kPortableTileRows, k0, a.in_features, xs,
+                row_major, as_it_is);
+      StageTile(
+          b, static_cast<const W*>(a.weight), n0, a.out_features, kPortableTileFeatures, k0,
+          a.in_features, ws,
+          [&](int64_t row, int column) {
+            if (a.packed == 0) return row_major(row, column);
+            return sizeof(W) == 1 ? packed.ByteOffset(row, column) : packed.Offset(row, column);
+          },
+          scaled);
       b.Sync();
       b.For(kOutputs, [&](int o) {
         const float* x = xs + (o / kPortableTileFeatures) * kPortablePitch;

@@ -20,7 +20,7 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// W: of weights, T or E4m3. kTokens: 8 or 16.
+// W: of weights, T, or E4m3 whose sums of a scale leave room for 8 tokens alone. kTokens: 8 or 16.
 template <typename T, typename W, int kTokens>
 class StreamLinear {
  public:

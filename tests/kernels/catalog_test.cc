@@ -190,7 +190,7 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
       if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
       // tests/kernels/linear_fp8_test.cc walks the same cases.
       worked.insert(
-          smallest(rows > 16 ? kernels::kLinearPackedFp8 : kernels::kLinearStreamFp8, rows));
+          smallest(rows > 8 ? kernels::kLinearPackedFp8 : kernels::kLinearStreamFp8, rows));
     }
   for (const KernelInstance& instance : AllInstances())
     // The step kernel's are tested in an engine (tests/engine/step_kernel_test.cc).

@@ -295,4 +295,5 @@ export interface SessionStatus {
   requests: number;
   jointRequests: number;
   swappedBlocks: number;
+  sharedBlocks: number;
 }
