@@ -53,7 +53,11 @@ class InstrumentedStream final : public Stream {
     return inner_->Fill(dst, value, bytes);
   }
   absl::Status Synchronize() override {
-    REPRISE_RETURN_IF_ERROR(device_.BeginCall());
+    if (const absl::Status failed = device_.BeginCall(); !failed.ok()) {
+      // Of a device whose wait fails nothing runs any more.
+      inner_->Synchronize().IgnoreError();
+      return failed;
+    }
     ++device_.waits_;
     return inner_->Synchronize();
   }

@@ -47,8 +47,9 @@ class InstrumentedDevice final : public runtime::Device {
   std::vector<RecordedLaunch> TakeLaunches();
   // Every replay from here on fails so, the next `num_good` aside, and nothing of it is enqueued.
   void FailReplays(const absl::Status& status, int num_good = 0);
-  // The `call`-th call from here on, counted from 1, fails so, once, and does nothing: of all calls
-  // of the device, its streams and graphs that may fail, in a capture too, but for polling.
+  // The `call`-th call from here on, counted from 1, fails so, once, and does nothing, but for
+  // Synchronize, which waits: of all calls of the device, its streams and graphs that may fail, in
+  // a capture too, but for polling.
   void FailCall(int call, const absl::Status& status);
   // Whether FailCall's call has been made.
   bool call_failed() const;
