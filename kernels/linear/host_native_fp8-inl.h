@@ -6,43 +6,50 @@
 // An output's sums are those of a scale, and those of all: the first are walked in ascending K, and
 // their products with the scale are added in that order.
 
-// sums += the products of elements [0, n), n <= kScaleInputs.
+// sums += the products of one step.
+template <int kRows, int kFeatures, typename T>
+HWY_INLINE void AddFp8Step(const T* const* x, const E4m3* const* w, ptrdiff_t k,
+                           Sums<kRows, kFeatures>& sums) {
+  using P = Fp8Products<T>;
+  decltype(P::LoadW(w[0])) weights[kFeatures];
+#pragma GCC unroll 8
+  for (int f = 0; f < kFeatures; ++f) weights[f] = P::LoadW(w[f] + k);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const auto activation = P::LoadX(x[r] + k);
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) sums[r][f] = P::Add(activation, weights[f], sums[r][f]);
+  }
+}
+
+// The same of n < kStep elements, from copies that zeros fill up.
+template <int kRows, int kFeatures, typename T>
+HWY_NOINLINE void AddFp8Tail(const T* const* x, const E4m3* const* w, ptrdiff_t k, int n,
+                             Sums<kRows, kFeatures>& sums) {
+  constexpr int kStep = Fp8Products<T>::kStep;
+  T x_tail[kRows][kStep] = {};
+  E4m3 w_tail[kFeatures][kStep] = {};
+  const T* xs[kRows];
+  const E4m3* ws[kFeatures];
+  for (int r = 0; r < kRows; ++r) {
+    std::memcpy(x_tail[r], x[r] + k, static_cast<size_t>(n) * sizeof(T));
+    xs[r] = x_tail[r];
+  }
+  for (int f = 0; f < kFeatures; ++f) {
+    std::memcpy(w_tail[f], w[f] + k, static_cast<size_t>(n));
+    ws[f] = w_tail[f];
+  }
+  AddFp8Step<kRows, kFeatures>(xs, ws, 0, sums);
+}
+
+// The same of elements [k, k + n), n <= kScaleInputs.
 template <int kRows, int kFeatures, typename T>
 HWY_INLINE void AddGroup(const T* const* x, const E4m3* const* w, ptrdiff_t k, int n,
                          Sums<kRows, kFeatures>& sums) {
-  using P = Fp8Products<T>;
-  constexpr int kStep = P::kStep;
-  for (int i = 0; i < n; i += kStep) {
-    T x_tail[kRows][kStep] = {};
-    E4m3 w_tail[kFeatures][kStep] = {};
-    const T* xs[kRows];
-    const E4m3* ws[kFeatures];
-    const bool whole = i + kStep <= n;
-    const auto left = static_cast<size_t>(n - i);
-    for (int r = 0; r < kRows; ++r) {
-      xs[r] = x[r] + k + i;
-      if (!whole) {
-        std::memcpy(x_tail[r], xs[r], left * sizeof(T));
-        xs[r] = x_tail[r];
-      }
-    }
-    for (int f = 0; f < kFeatures; ++f) {
-      ws[f] = w[f] + k + i;
-      if (!whole) {
-        std::memcpy(w_tail[f], ws[f], left);
-        ws[f] = w_tail[f];
-      }
-    }
-    decltype(P::LoadW(ws[0])) weights[kFeatures];
-#pragma GCC unroll 8
-    for (int f = 0; f < kFeatures; ++f) weights[f] = P::LoadW(ws[f]);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const auto activation = P::LoadX(xs[r]);
-#pragma GCC unroll 8
-      for (int f = 0; f < kFeatures; ++f) sums[r][f] = P::Add(activation, weights[f], sums[r][f]);
-    }
-  }
+  constexpr int kStep = Fp8Products<T>::kStep;
+  int i = 0;
+  for (; i + kStep <= n; i += kStep) AddFp8Step<kRows, kFeatures>(x, w, k + i, sums);
+  if (i < n) AddFp8Tail<kRows, kFeatures>(x, w, k + i, n - i, sums);
 }
 
 // As ComputeBlock.
