@@ -92,18 +92,22 @@ struct StructOf;
   }
 REPRISE_STRUCT(reprise_device_options, hip_library, "device options", 32);
 REPRISE_STRUCT(reprise_device_info, total_bytes, "device info", 64);
-REPRISE_STRUCT(reprise_graph_options, warm_up, "graph options", 40);
-REPRISE_STRUCT(reprise_bucket_info, device_bytes, "bucket info", 48);
-REPRISE_STRUCT(reprise_replay_report, padding, "replay report", 32);
-REPRISE_STRUCT(reprise_engine_options, progress_context, "engine options", 184);
-REPRISE_STRUCT(reprise_engine_info, capture_ns, "engine info", 240);
-REPRISE_STRUCT(reprise_pool_info, bytes, "pool info", 32);
-REPRISE_STRUCT(reprise_session_limits, max_blocks, "session limits", 16);
-REPRISE_STRUCT(reprise_session_use, num_steps, "session use", 24);
+REPRISE_STRUCT(reprise_graph_options, progress, "graph options", 40);
+REPRISE_STRUCT(reprise_bucket_info, tokens, "bucket info", 48);
+REPRISE_STRUCT(reprise_replay_report, replayed, "replay report", 32);
+REPRISE_STRUCT(reprise_bucket_report, workspace_bytes, "bucket report", 128);
+REPRISE_STRUCT(reprise_verify_report, bytes, "verify report", 24);
+REPRISE_STRUCT(reprise_audit_report, foreign_address, "audit report", 80);
+REPRISE_STRUCT(reprise_move_report, num_recaptured, "move report", 40);
+REPRISE_STRUCT(reprise_engine_options, max_draft_tokens, "engine options", 184);
+REPRISE_STRUCT(reprise_engine_info, swap_bytes, "engine info", 240);
+REPRISE_STRUCT(reprise_pool_info, num_resident_rows, "pool info", 32);
+REPRISE_STRUCT(reprise_session_limits, account, "session limits", 16);
+REPRISE_STRUCT(reprise_session_use, num_swapped, "session use", 24);
 REPRISE_STRUCT(reprise_sampling, num_allowed_bytes, "sampling", 120);
 REPRISE_STRUCT(reprise_row_add, prompt_length, "row add", 64);
 REPRISE_STRUCT(reprise_row_chunk, next_token, "row chunk", 48);
-REPRISE_STRUCT(reprise_result_view, total_ns, "result view", 336);
+REPRISE_STRUCT(reprise_result_view, step_attention_tree, "result view", 336);
 #undef REPRISE_STRUCT
 
 // Of a caller's struct of `bytes` bytes, of which this library knows `known`. Errors:

@@ -100,10 +100,11 @@ absl::Status CreateStream(const reprise_device* device, void* const* native,
   auto shared = std::make_shared<SharedStream>();
   shared->device = device->device;
   if (native == nullptr) {
-    REPRISE_ASSIGN_OR_RETURN(shared->stream, shared->device->CreateStream());
+    REPRISE_ASSIGN_OR_RETURN(shared->owned, shared->device->CreateStream());
   } else {
-    REPRISE_ASSIGN_OR_RETURN(shared->stream, shared->device->WrapStream(*native));
+    REPRISE_ASSIGN_OR_RETURN(shared->owned, shared->device->WrapStream(*native));
   }
+  shared->stream = shared->owned.get();
   *stream = new reprise_stream{.tag = {}, .shared = std::move(shared)};
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engines of reprise.h: options, creation, and what an engine says of itself.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "engine/decode_engine.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
+#include "engine/kv_part.h"
 #include "models/model_source.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
@@ -28,6 +30,7 @@
 namespace reprise::capi {
 namespace {
 
+using engine::DecodePolicy;
 using engine::LinearPolicy;
 using runtime::DType;
 
@@ -36,6 +39,10 @@ constexpr std::array kKvTypes = {DType::kBf16, DType::kF16, DType::kF32, DType::
                                  DType::kE5m2};
 constexpr std::array kLinearPolicies = {LinearPolicy::kTuned, LinearPolicy::kRowMajor,
                                         LinearPolicy::kPacked, LinearPolicy::kPortable};
+constexpr std::array kDecodePolicies = {DecodePolicy::kTuned, DecodePolicy::kChain,
+                                        DecodePolicy::kStepKernel};
+
+constexpr uint64_t kUint32Max = UINT32_MAX;
 
 std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
@@ -77,6 +84,8 @@ reprise_engine_options Defaults() {
   options.adjust_logits = defaults.adjust_logits;
   options.batch_invariant = defaults.batch_invariant;
   options.watchdog_timeout_ms = defaults.watchdog_timeout_ms;
+  options.swap_bytes = defaults.swap_bytes;
+  options.max_draft_tokens = defaults.max_draft_tokens;
   return options;
 }
 
@@ -107,6 +116,11 @@ absl::StatusOr<engine::DecodeEngineOptions> EngineOptions(const reprise_engine_o
   REPRISE_ASSIGN_OR_RETURN(options.batch_invariant,
                            ReadSwitch("batch_invariant", given.batch_invariant));
   options.watchdog_timeout_ms = given.watchdog_timeout_ms;
+  REPRISE_ASSIGN_OR_RETURN(const auto decode, ByName("decode", given.decode, kDecodePolicies));
+  options.decode = decode.value_or(options.decode);
+  options.swap_bytes = given.swap_bytes;
+  // The engine says how many it allows.
+  options.max_draft_tokens = static_cast<uint32_t>(std::min(given.max_draft_tokens, kUint32Max));
   return options;
 }
 
@@ -179,7 +193,32 @@ reprise_engine_info InfoOf(const engine::EngineInfo& from) {
   info.num_mixed_buckets = from.mixed_buckets.size();
   info.load_ns = from.load_ns;
   info.capture_ns = from.capture_ns;
+  info.max_draft_tokens = from.limits.max_draft_tokens;
+  info.step_kernel_rows = from.step_kernel_rows;
+  info.kv_num_layers = from.kv.num_layers;
+  info.kv_num_heads = from.kv.num_kv_heads;
+  info.kv_head_dim = from.kv.head_dim;
+  info.max_kv_blocks_per_call = engine::kMaxKvBlocksPerCall;
+  info.kv_token_bytes = from.kv.TokenBytes();
+  info.max_kv_transfer_bytes = from.max_kv_transfer_bytes;
+  info.swap_bytes = from.memory.swap_bytes;
   return info;
+}
+
+absl::Status GetAttentionTree(const reprise_engine* engine, char* text, size_t capacity,
+                              size_t* bytes, uint64_t* version) {
+  REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+  REPRISE_RETURN_IF_ERROR(CheckArray("text", text, capacity));
+  const engine::AttentionTreeInfo tree = engine->shared->engine->attention_tree();
+  const size_t needed = tree.text.size() + 1;
+  if (bytes != nullptr) *bytes = needed;
+  if (capacity != 0 && capacity < needed) {
+    return absl::OutOfRangeError(absl::StrCat("attention tree: capacity is ", capacity,
+                                              "; allowed: 0, or at least ", needed, " bytes"));
+  }
+  if (capacity != 0) std::copy_n(tree.text.c_str(), needed, text);
+  if (version != nullptr) *version = tree.version;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -221,6 +260,9 @@ reprise_code reprise_engine_get_pool(const reprise_engine* engine, reprise_pool_
     value.num_blocks = from.num_blocks;
     value.free_blocks = from.free_blocks;
     value.bytes = from.bytes;
+    value.swap_blocks = from.swap_blocks;
+    value.free_swap_blocks = from.free_swap_blocks;
+    value.num_resident_rows = engine->shared->engine->num_resident_rows();
     return WriteStruct(value, pool);
   });
 }
@@ -244,5 +286,24 @@ reprise_code reprise_engine_check_health(const reprise_engine* engine, reprise_e
   return Call(error, [&]() -> absl::Status {
     REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
     return engine->shared->engine->health();
+  });
+}
+
+reprise_code reprise_engine_get_attention_tree(const reprise_engine* engine, char* text,
+                                               size_t capacity, size_t* bytes, uint64_t* version,
+                                               reprise_error* error) {
+  return Call(error, [&] {
+    return reprise::capi::GetAttentionTree(engine, text, capacity, bytes, version);
+  });
+}
+
+reprise_code reprise_engine_set_attention_tree(reprise_engine* engine, const char* text,
+                                               uint64_t* version, reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    REPRISE_RETURN_IF_ERROR(reprise::capi::CheckNotNull("text", text));
+    REPRISE_ASSIGN_OR_RETURN(const uint64_t set, engine->shared->engine->SetAttentionTree(text));
+    if (version != nullptr) *version = set;
+    return absl::OkStatus();
   });
 }

@@ -4,6 +4,7 @@
 #ifndef REPRISE_CAPI_HANDLES_H_
 #define REPRISE_CAPI_HANDLES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -42,7 +43,8 @@ namespace reprise::capi {
 // A stream and its device, which must go after it.
 struct SharedStream {
   std::shared_ptr<runtime::Device> device;
-  std::unique_ptr<runtime::Stream> stream;
+  std::unique_ptr<runtime::Stream> owned;  // empty where `stream` is a manager's own
+  runtime::Stream* stream = nullptr;
 };
 
 // An engine and its device, which must go after it.
@@ -50,6 +52,8 @@ struct SharedEngine {
   std::shared_ptr<runtime::Device> device;
   std::unique_ptr<engine::DecodeEngine> engine;
   std::mutex stepping;  // threads that step and wait take turns
+  // Accounts are numbered from 1 on, and opened here alone.
+  std::atomic<uint32_t> num_accounts = 0;
 };
 
 }  // namespace reprise::capi
@@ -64,9 +68,23 @@ struct reprise_graph_manager {
   static constexpr std::string_view kName = "graph manager";
   reprise::capi::Tag<0x7368706172670004> tag;
   std::shared_ptr<reprise::capi::SharedStream> shared;
-  // What the caller's function is given, also when the handle that it came by is gone.
+  // What the caller's functions are given: the stream, also when the handle that it came by is
+  // gone; that on which the manager's thread captures, which is made there; and all buckets.
   reprise_stream stream;
-  std::unique_ptr<reprise::graphs::GraphManager> manager;
+  reprise_stream capture_stream;
+  std::vector<reprise_batch_shape> shapes;
+
+  // What reports point to: errors by bucket, and the last audit.
+  std::vector<std::string> errors;
+  struct Audit {
+    std::vector<int32_t> node;
+    std::vector<std::string> kernel;
+    std::vector<const char*> kernel_text;
+    std::vector<uint64_t> offset, address;
+  };
+  Audit audit;
+
+  std::unique_ptr<reprise::graphs::GraphManager> manager;  // its thread ends before the rest goes
 };
 
 struct reprise_engine {
@@ -110,13 +128,17 @@ struct reprise_result {
     std::vector<int32_t> status, finish;
     std::vector<uint8_t> sampled, has_logits;
     std::vector<float> logprob;
+    std::vector<uint32_t> accepted_begin, accepted_count;
+    std::vector<uint32_t> accepted_token, accepted_rank, accepted_top_begin, accepted_top_count;
+    std::vector<float> accepted_logprob;
     std::vector<uint32_t> top_token;
     std::vector<float> top_logprob;
     std::vector<uint32_t> step_num_rows, step_padding_rows, step_padding_tokens;
     std::vector<std::string> step_graph;
     std::vector<const char*> step_graph_text;
     std::vector<uint8_t> step_replayed;
-    std::vector<uint64_t> step_device_ns;
+    std::vector<uint64_t> step_device_ns, step_attention_tree;
+    std::vector<uint32_t> step_query_tokens;
     std::vector<uint32_t> prompt_row, prompt_position, prompt_rank, prompt_top_begin,
         prompt_top_count;
     std::vector<float> prompt_logprob;

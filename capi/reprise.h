@@ -33,7 +33,10 @@
 //
 // Threads: devices, engines and sessions may be used by several threads at a time, all other
 // handles by one at a time. No call may be made from a function that runs on a stream
-// (reprise_host_fn).
+// (reprise_host_fn). Functions that are given to the library return; they neither throw nor jump.
+//
+// Versions: fields and functions that are said to be of REPRISE_0.2 are not in a library that
+// exports REPRISE_0.1 alone. A program that uses none of them runs with both.
 #ifndef REPRISE_H_
 #define REPRISE_H_
 
@@ -184,26 +187,115 @@ reprise_code reprise_stream_copy_to_host(reprise_stream* stream, void* destinati
 typedef struct reprise_graph_manager reprise_graph_manager;
 
 // Enqueues the whole work of a bucket of `capacity` on `stream` (on a GPU by launches on
-// reprise_stream_native_handle): no allocation, no waiting. Called in the thread, and during the
-// call, of reprise_graph_manager_create, for each bucket once to warm up, if asked for, and once
-// under capture, and by reprise_graph_manager_run_eager. What differs between replays has to be
-// read from memory when the work runs. `stream` is the manager's, and not to be destroyed. Anything
-// but REPRISE_OK ends the capture, and is the error that the call returns, with the bucket's name
-// and the message in `error`.
+// reprise_stream_native_handle): no allocation, no waiting. Called by
+// reprise_graph_manager_create for each bucket once to warm up, if asked for, and once under
+// capture; later by every call that runs a bucket's work launch by launch or captures it; in the
+// thread, and during the call, of these, and with REPRISE_CAPTURE_BACKGROUND in a thread of the
+// manager's; never by two threads at once. What differs between replays has to be read from memory
+// when the work runs. `stream` is the manager's, of use during the call, and not to be destroyed.
+// Anything but REPRISE_OK ends the capture, and is the error that the call returns, with the
+// bucket's name and the message in `error`.
 typedef reprise_code (*reprise_enqueue_fn)(void* context, reprise_stream* stream, int64_t capacity,
                                            reprise_error* error);
 
+// How much a batch needs, or a bucket has: rows, and tokens of each. Work that is batched by one
+// thing leaves `tokens` at 1. This struct never changes.
+typedef struct reprise_batch_shape {
+  int64_t rows;
+  int64_t tokens;
+} reprise_batch_shape;
+
+// Memory by name, as kernels address it. This struct never changes.
+typedef struct reprise_memory_range {
+  const char* name;
+  void* data;
+  size_t bytes;
+} reprise_memory_range;
+
+// What a function learns of the bucket whose work it is to enqueue. struct_size is the library's.
+typedef struct reprise_bucket {
+  size_t struct_size;
+  const char* name;        // "<prefix>/<rows>", or "<prefix>/<rows>x<tokens>"
+  int64_t rows;            // its capacity
+  int64_t tokens;          // the second dimension; 1 where there is none
+  void* workspace;         // memory of the device that all buckets share; NULL: none
+  size_t workspace_bytes;  // how much of it this bucket asked for
+  uint64_t index;          // by ascending rows x tokens
+  uint64_t capturing;      // 1: the work is recorded; 0: it runs now, once
+} reprise_bucket;
+
+// As reprise_enqueue_fn.
+typedef reprise_code (*reprise_enqueue_bucket_fn)(void* context, reprise_stream* stream,
+                                                  const reprise_bucket* bucket,
+                                                  reprise_error* error);
+
+// Picks a bucket for a batch: its index, or a negative number where none will do. buckets:
+// [num_buckets]. It is asked once for each use, in the thread of the call.
+typedef int64_t (*reprise_bucket_policy_fn)(void* context, const reprise_batch_shape* buckets,
+                                            size_t num_buckets, const reprise_batch_shape* batch);
+
+// How many bytes of workspace a bucket's work needs. Called by reprise_graph_manager_create.
+typedef size_t (*reprise_workspace_fn)(void* context, const reprise_batch_shape* bucket);
+
+// Of `total` buckets `done` have been captured, `bucket` last. Called after each capture that
+// reprise_graph_manager_create does; with REPRISE_CAPTURE_BACKGROUND by the next call that sees it.
+typedef void (*reprise_capture_progress_fn)(void* context, const char* bucket, uint64_t done,
+                                            uint64_t total);
+
+typedef int32_t reprise_capture_mode;
+enum {
+  REPRISE_CAPTURE_EAGER = 0,      // all buckets in reprise_graph_manager_create
+  REPRISE_CAPTURE_LAZY = 1,       // each at its first use, which waits for the stream
+  REPRISE_CAPTURE_BACKGROUND = 2  // all by a thread of the manager's, largest first
+};
+
+// What a use of a bucket does that REPRISE_CAPTURE_BACKGROUND has not captured yet. Its capture
+// comes next in any case.
+typedef int32_t reprise_while_pending;
+enum {
+  REPRISE_PENDING_WAIT = 0,      // waits for the capture
+  REPRISE_PENDING_LARGER = 1,    // replays the smallest captured one that fits; waits without one
+  REPRISE_PENDING_RUN_EAGER = 2  // runs the work launch by launch, and says so in its report
+};
+
+// Every function here is given the `context` of reprise_graph_manager_create.
 typedef struct reprise_graph_options {
   size_t struct_size;
   const int64_t* buckets;   // capacities, each at least 1, in any order
   const char* name_prefix;  // NULL: "graph"; a bucket is "<prefix>/<capacity>"
   size_t num_buckets;
-  // Run each bucket once before capturing it; by default true: drivers load some things at their
-  // first use.
+  // Run each bucket once before capturing it, in reprise_graph_manager_create whatever the mode; by
+  // default true: drivers load some things at their first use.
   uint64_t warm_up;
+  // Of REPRISE_0.2; zero is the default of each.
+  const reprise_batch_shape* shapes;  // [num_shapes] instead of `buckets`, in any order
+  size_t num_shapes;
+  // Instead of the `enqueue` of reprise_graph_manager_create, which is NULL then.
+  reprise_enqueue_bucket_fn enqueue_bucket;
+  reprise_bucket_policy_fn policy;  // NULL: the bucket of the fewest rows x tokens that fits
+  reprise_capture_mode capture;
+  reprise_while_pending while_pending;
+  // The most memory that graphs may take of the device, as measured, and the most graphs; 0: no
+  // limit. Beyond it the least recently used one goes, once it does not run any more; the next use
+  // of its bucket captures it again. What is captured ahead of its use stops at the limit.
+  uint64_t max_graph_bytes;
+  uint64_t max_graphs;
+  // One workspace of the largest is allocated, which all buckets share: replays run one after
+  // another. Contents are undefined at the begin of each. NULL: none.
+  reprise_workspace_fn workspace_bytes;
+  // [num_buffers] the memory that the work may use, for reprise_graph_manager_audit and
+  // reprise_graph_manager_move_buffer; names are distinct. Graphs keep more host memory then.
+  const reprise_memory_range* buffers;
+  size_t num_buffers;
+  // With REPRISE_CAPTURE_BACKGROUND: called once on the thread that captures, ahead of its first
+  // capture; its error is that of every capture. A program with a CUDA context of its own makes it
+  // current here.
+  reprise_host_fn on_capture_thread;
+  reprise_capture_progress_fn progress;
 } reprise_graph_options;
 
-// What was captured. `name` is valid as long as the handle that was asked.
+// What was captured; without nodes where nothing was yet. `name` is valid as long as the handle
+// that was asked.
 typedef struct reprise_bucket_info {
   size_t struct_size;
   const char* name;
@@ -212,6 +304,7 @@ typedef struct reprise_bucket_info {
   int32_t num_other_nodes;
   uint64_t capture_ns;    // capture, instantiation and upload
   uint64_t device_bytes;  // that the driver took for it, as measured
+  int64_t tokens;         // the second dimension; 1 where there is none. Of REPRISE_0.2
 } reprise_bucket_info;
 
 // What a replay was. `graph` is valid as long as the manager's handle.
@@ -219,20 +312,92 @@ typedef struct reprise_replay_report {
   size_t struct_size;
   const char* graph;
   int64_t capacity;
-  int64_t padding;  // capacity - size
+  int64_t padding;  // capacity - size; in two dimensions rows x tokens that the batch leaves empty
+  // Of REPRISE_0.2.
+  int64_t tokens;     // the bucket's second dimension; 1 where there is none
+  uint64_t replayed;  // 0: it ran launch by launch
 } reprise_replay_report;
+
+typedef int32_t reprise_bucket_state;
+enum {
+  REPRISE_BUCKET_PENDING = 0,   // not captured yet
+  REPRISE_BUCKET_CAPTURED = 1,  // has a graph
+  REPRISE_BUCKET_FAILED = 2,    // its capture ended with an error, which every use of it returns
+  REPRISE_BUCKET_EVICTED = 3    // had a graph, which made room for others
+};
+
+// One bucket, from the manager's creation on. `name` is valid as long as the manager's handle,
+// error_message until the next report on the same bucket.
+typedef struct reprise_bucket_report {
+  size_t struct_size;
+  const char* name;
+  int64_t rows;
+  int64_t tokens;
+  reprise_bucket_state state;
+  reprise_code error_code;  // of a bucket that has failed
+  const char* error_message;
+  // Of the last capture that ended well.
+  int32_t num_kernel_nodes;
+  int32_t num_other_nodes;
+  uint64_t capture_ns;
+  uint64_t graph_bytes;  // of the device, that its graph holds now, as measured
+  uint64_t num_captures;
+  uint64_t num_evictions;
+  uint64_t num_replays;
+  uint64_t num_eager_runs;  // warm-up aside
+  uint64_t used_cells;      // rows x tokens that batches asked for, over all runs
+  uint64_t padding_cells;   // and that were left empty
+  uint64_t workspace_bytes;
+} reprise_bucket_report;
+
+// What was compared. `graph` is valid as long as the manager's handle.
+typedef struct reprise_verify_report {
+  size_t struct_size;
+  const char* graph;
+  uint64_t bytes;
+} reprise_verify_report;
+
+// Addresses among the arguments of a bucket's kernels. `graph` is valid as long as the manager's
+// handle, the columns until its next audit.
+typedef struct reprise_audit_report {
+  size_t struct_size;
+  const char* graph;
+  uint64_t num_kernels;
+  uint64_t num_pointers;  // in all kernels
+  uint64_t num_untold;    // nodes that cannot be told: copies, fills, host functions, and others
+  // Those that are in no registered buffer, nor in the workspace: [num_foreign].
+  size_t num_foreign;
+  const int32_t* foreign_node;        // of all nodes of the graph
+  const char* const* foreign_kernel;  // as the driver calls it
+  const uint64_t* foreign_offset;     // in the kernel's arguments, in bytes
+  const uint64_t* foreign_address;
+} reprise_audit_report;
+
+// What moving a buffer has done.
+typedef struct reprise_move_report {
+  size_t struct_size;
+  uint64_t num_graphs;      // that were changed in place
+  uint64_t num_nodes;       // in them
+  uint64_t update_ns;       // for all of these nodes
+  uint64_t num_recaptured;  // graphs that could not be changed in place
+} reprise_move_report;
 
 reprise_code reprise_graph_options_init(reprise_graph_options* options, size_t struct_size,
                                         reprise_error* error);
-// Captures every bucket, largest first. The stream belongs to the manager's thread from here on.
-// `context` must outlive the manager. Errors: `enqueue`'s, the capture's, with the bucket's name.
+// By default captures every bucket, largest first. The stream belongs to the manager's thread from
+// here on. `context` must outlive the manager. Errors: `enqueue`'s, the capture's, with the
+// bucket's name; INVALID_ARGUMENT for options that exclude each other; those of the device's
+// memory, streams and threads.
 reprise_code reprise_graph_manager_create(reprise_stream* stream,
                                           const reprise_graph_options* options,
                                           reprise_enqueue_fn enqueue, void* context,
                                           reprise_graph_manager** manager, reprise_error* error);
+// Waits for a capture that is under way.
 reprise_code reprise_graph_manager_destroy(reprise_graph_manager* manager);
-// Enqueues one replay of the smallest bucket that fits `size`, and does not wait for it. report:
-// may be NULL. Errors: OUT_OF_RANGE where none fits; INVALID_ARGUMENT below 1.
+// Enqueues one replay of the smallest bucket that fits `size`, or of what the policy picks, and
+// does not wait for it; captures the bucket first where it has no graph. report: may be NULL.
+// Errors: OUT_OF_RANGE where none fits; INVALID_ARGUMENT below 1; the error of the bucket's
+// capture, until reprise_graph_manager_recapture; nothing was enqueued then.
 reprise_code reprise_graph_manager_replay(reprise_graph_manager* manager, int64_t size,
                                           reprise_replay_report* report, reprise_error* error);
 // The same work, enqueued piece by piece.
@@ -240,9 +405,55 @@ reprise_code reprise_graph_manager_run_eager(reprise_graph_manager* manager, int
                                              reprise_replay_report* report, reprise_error* error);
 // 0: not a manager.
 size_t reprise_graph_manager_num_buckets(const reprise_graph_manager* manager);
-// By ascending capacity. Errors: OUT_OF_RANGE.
+// By ascending rows x tokens. Errors: OUT_OF_RANGE.
 reprise_code reprise_graph_manager_get_bucket(const reprise_graph_manager* manager, size_t index,
                                               reprise_bucket_info* bucket, reprise_error* error);
+
+// What follows is of REPRISE_0.2. A batch is `rows` of `tokens` each; in one dimension `tokens` is
+// 1. Errors of all that name one: those of reprise_graph_manager_replay.
+
+reprise_code reprise_graph_manager_replay_batch(reprise_graph_manager* manager, int64_t rows,
+                                                int64_t tokens, reprise_replay_report* report,
+                                                reprise_error* error);
+reprise_code reprise_graph_manager_run_eager_batch(reprise_graph_manager* manager, int64_t rows,
+                                                   int64_t tokens, reprise_replay_report* report,
+                                                   reprise_error* error);
+// Captures the batch's bucket now, also where it has a graph or an error: after what its work is
+// has changed. Waits for the stream. Errors: the capture's; the bucket has it then, and no graph.
+reprise_code reprise_graph_manager_recapture(reprise_graph_manager* manager, int64_t rows,
+                                             int64_t tokens, reprise_error* error);
+// Waits until REPRISE_CAPTURE_BACKGROUND has nothing more to capture. Errors: that of the first
+// bucket that has one.
+reprise_code reprise_graph_manager_wait_for_captures(reprise_graph_manager* manager,
+                                                     reprise_error* error);
+// Runs the work of the batch's bucket both ways from the same contents of `memory` ([num_ranges],
+// all that the work reads and writes), and compares what is there afterwards, bit for bit. The
+// contents are as before in the end. Waits for the stream. report: may be NULL. Errors: DATA_LOSS
+// names the range and the first byte that differs; INVALID_ARGUMENT without memory.
+reprise_code reprise_graph_manager_verify(reprise_graph_manager* manager, int64_t rows,
+                                          int64_t tokens, const reprise_memory_range* memory,
+                                          size_t num_ranges, reprise_verify_report* report,
+                                          reprise_error* error);
+// Looks through the arguments of the kernels of the batch's bucket for addresses in none of the
+// options' buffers, nor in the workspace. Errors: FAILED_PRECONDITION without buffers;
+// UNIMPLEMENTED where the device does not tell arguments (HIP).
+reprise_code reprise_graph_manager_audit(reprise_graph_manager* manager, int64_t rows,
+                                         int64_t tokens, reprise_audit_report* report,
+                                         reprise_error* error);
+// One of the options' buffers lies at `data` now: graphs that are replayed from here on use that
+// instead, those in flight what they had. Kernels are changed in place; a graph with nodes that
+// cannot be told, or that the driver does not change, is captured again, for which the work has to
+// use the new address already. Contents are the caller's business. Waits for captures that are
+// under way. report: may be NULL. Errors: NOT_FOUND names the buffers; INVALID_ARGUMENT for NULL;
+// the first capture's, whose bucket has it then and no graph, while all others have moved.
+reprise_code reprise_graph_manager_move_buffer(reprise_graph_manager* manager, const char* name,
+                                               void* data, reprise_move_report* report,
+                                               reprise_error* error);
+// What is so now, by index as above. Errors: OUT_OF_RANGE.
+reprise_code reprise_graph_manager_get_report(reprise_graph_manager* manager, size_t index,
+                                              reprise_bucket_report* report, reprise_error* error);
+// Of the memory that all buckets share. 0: none, or not a manager.
+size_t reprise_graph_manager_workspace_bytes(const reprise_graph_manager* manager);
 
 // ---- Engines ----
 
@@ -283,6 +494,10 @@ typedef struct reprise_engine_options {
   uint64_t watchdog_timeout_ms;    // a step without a result for this long is a fault
   reprise_progress_fn progress;    // NULL: none
   void* progress_context;
+  // Of REPRISE_0.2; zero is the default of each.
+  const char* decode;         // NULL or "tuned", "chain", "step-kernel"
+  uint64_t swap_bytes;        // of the host's pinned memory, for blocks that are swapped; 0: none
+  uint64_t max_draft_tokens;  // of a step, all rows together, at most 65535; 0: none may come
 } reprise_engine_options;
 
 // Strings and arrays are valid as long as the engine's handle.
@@ -329,6 +544,17 @@ typedef struct reprise_engine_info {
   uint64_t num_mixed_buckets;
   uint64_t load_ns;
   uint64_t capture_ns;
+  // Of REPRISE_0.2.
+  uint32_t max_draft_tokens;  // of a step, all rows together
+  uint32_t step_kernel_rows;  // of the largest decode bucket whose layers are one kernel; 0: none
+  // Of KV contents, as reprise_session_read_blocks has them.
+  uint32_t kv_num_layers;
+  uint32_t kv_num_heads;
+  uint32_t kv_head_dim;
+  uint32_t max_kv_blocks_per_call;  // of calls that read, write or swap
+  uint64_t kv_token_bytes;          // K and V of a token in one layer
+  uint64_t max_kv_transfer_bytes;   // of whole blocks that one call reads or writes
+  uint64_t swap_bytes;              // pinned memory of the host
 } reprise_engine_info;
 
 typedef struct reprise_pool_info {
@@ -338,6 +564,10 @@ typedef struct reprise_pool_info {
   uint32_t free_blocks;
   uint32_t reserved;
   uint64_t bytes;
+  // Of REPRISE_0.2.
+  uint32_t swap_blocks;  // room in swap space
+  uint32_t free_swap_blocks;
+  uint64_t num_resident_rows;  // of all sessions
 } reprise_pool_info;
 
 typedef int32_t reprise_bucket_kind;
@@ -364,6 +594,23 @@ reprise_code reprise_engine_get_bucket(const reprise_engine* engine, reprise_buc
 // OK, or the fault after which every step is refused.
 reprise_code reprise_engine_check_health(const reprise_engine* engine, reprise_error* error);
 
+// What follows is of REPRISE_0.2.
+
+// The tree by which attention's plan decides for steps that are submitted from here on, as
+// docs/attention_tree.md has it. version: 1 for the one that the engine started with, and one more
+// with every replacement. text: [capacity] bytes for the text with its NUL; bytes: how many it has,
+// also where they do not fit. version, bytes, and with a capacity of 0 text, may be NULL. Errors:
+// OUT_OF_RANGE capacity, unless it is 0.
+reprise_code reprise_engine_get_attention_tree(const reprise_engine* engine, char* text,
+                                               size_t capacity, size_t* bytes, uint64_t* version,
+                                               reprise_error* error);
+// Replaces it. Steps in flight are not waited for, and nothing is captured again. version: of the
+// new one; may be NULL. Errors: INVALID_ARGUMENT for text that is no tree; FAILED_PRECONDITION for
+// one that was made for something else, or that would change the bits of rows in an engine that is
+// batch invariant; UNAVAILABLE after a fault of the device.
+reprise_code reprise_engine_set_attention_tree(reprise_engine* engine, const char* text,
+                                               uint64_t* version, reprise_error* error);
+
 // ---- Sessions ----
 
 // Owns rows and KV blocks, and numbers its steps.
@@ -374,16 +621,33 @@ typedef struct reprise_session_limits {
   size_t struct_size;
   uint32_t max_rows;
   uint32_t max_blocks;
+  // Of REPRISE_0.2.
+  uint32_t max_swapped;  // KV blocks in swap space
+  uint32_t account;      // of reprise_engine_open_account; 0: of none
 } reprise_session_limits;
 
 typedef struct reprise_session_use {
   size_t struct_size;
   uint32_t num_rows;    // resident
-  uint32_t num_blocks;  // KV blocks
+  uint32_t num_blocks;  // KV blocks that are its own
   uint64_t num_steps;   // requests that were taken
+  // Of REPRISE_0.2.
+  uint32_t num_shared;   // KV blocks that it uses with others
+  uint32_t num_swapped;  // KV blocks that wait in swap space
 } reprise_session_use;
 
-// limits: NULL for none.
+// Sessions that are opened with this account hold no more than `limits` together, besides their
+// own, and may share blocks. Accounts last as long as the engine. limits: NULL for none;
+// max_swapped and account are 0. account: the number, never 0. Of REPRISE_0.2.
+reprise_code reprise_engine_open_account(reprise_engine* engine,
+                                         const reprise_session_limits* limits, uint32_t* account,
+                                         reprise_error* error);
+// Other limits from the next call on; what sessions hold beyond them stays theirs. Errors:
+// NOT_FOUND account. Of REPRISE_0.2.
+reprise_code reprise_engine_set_account_limits(reprise_engine* engine, uint32_t account,
+                                               const reprise_session_limits* limits,
+                                               reprise_error* error);
+// limits: NULL for none. Errors: NOT_FOUND account.
 reprise_code reprise_session_open(reprise_engine* engine, const reprise_session_limits* limits,
                                   reprise_session** session, reprise_error* error);
 // Drops the session's rows and frees its blocks, after its steps in flight.
@@ -398,6 +662,67 @@ reprise_code reprise_session_allocate_blocks(reprise_session* session, uint32_t 
 // FAILED_PRECONDITION (a resident row's table names it).
 reprise_code reprise_session_free_blocks(reprise_session* session, const uint32_t* blocks,
                                          size_t num_blocks, reprise_error* error);
+
+// What follows is of REPRISE_0.2. Errors of all: those of reprise_session_free_blocks about blocks
+// that are not the session's; UNAVAILABLE after a fault of the device.
+
+// Shares full blocks under a name of the account's, or of all sessions that have none: from here on
+// nobody writes them, and they stay until the last session that uses them has released them or
+// ended (docs/kv.md). name: 1 to 64 bytes. Errors: INVALID_ARGUMENT name, a block named twice;
+// OUT_OF_RANGE no block, or more than max_blocks_per_row; FAILED_PRECONDITION a block that is not
+// full, or shared already; ALREADY_EXISTS the name.
+reprise_code reprise_session_share_blocks(reprise_session* session, const char* name,
+                                          const uint32_t* blocks, size_t num_blocks,
+                                          reprise_error* error);
+// What has been shared under the name, for this session to use: [*num_blocks] ids to `blocks`,
+// which has room for `capacity`, at least max_blocks_per_row. Errors: NOT_FOUND;
+// RESOURCE_EXHAUSTED; OUT_OF_RANGE capacity.
+reprise_code reprise_session_adopt_blocks(reprise_session* session, const char* name,
+                                          uint32_t* blocks, size_t capacity, size_t* num_blocks,
+                                          reprise_error* error);
+// Errors: NOT_FOUND; FAILED_PRECONDITION (a resident row of the session has one in its table).
+reprise_code reprise_session_release_blocks(reprise_session* session, const char* name,
+                                            reprise_error* error);
+
+// A part of a block: its first num_tokens tokens in some layers. Contents are [num_layers, 2 (K,
+// V), kv_num_heads, num_tokens, kv_head_dim] elements of the engine's kv_dtype, little-endian,
+// nothing between them, the same for every device. This struct never changes.
+typedef struct reprise_kv_part {
+  uint32_t block;
+  uint32_t first_layer;
+  uint32_t num_layers;
+  uint32_t num_tokens;  // when reading: says how many the session has written in the block
+} reprise_kv_part;
+
+// Contents of parts of blocks, one behind the other, in order with steps; waits for the device.
+// contents: room for `capacity` bytes; kv_token_bytes x block_size x layers for each part are
+// enough. bytes: how many they are; may be NULL. Errors: OUT_OF_RANGE layers, capacity, no part,
+// more than max_kv_blocks_per_call or max_kv_transfer_bytes; a fault of the device.
+reprise_code reprise_session_read_blocks(reprise_session* session, reprise_kv_part* parts,
+                                         size_t num_parts, void* contents, size_t capacity,
+                                         size_t* bytes, reprise_error* error);
+// Writes them. A block's layers come in ascending order, from layer 0 on, one block of a session at
+// a time; with the last of them the session has written num_tokens tokens there, and until then
+// none. Errors, too: INVALID_ARGUMENT contents of another size; OUT_OF_RANGE tokens;
+// FAILED_PRECONDITION layers out of order, or a block that a resident row's table names.
+reprise_code reprise_session_write_blocks(reprise_session* session, const reprise_kv_part* parts,
+                                          size_t num_parts, const void* contents, size_t bytes,
+                                          reprise_error* error);
+
+// Moves blocks to swap space and frees them, in order with steps, and does not wait. swapped:
+// [num_blocks] what they are called there, the session's alone until one of the next two calls
+// names it or the session ends. Errors: RESOURCE_EXHAUSTED swap space; OUT_OF_RANGE no block, or
+// more than max_kv_blocks_per_call; FAILED_PRECONDITION (a resident row's table names one).
+reprise_code reprise_session_swap_out(reprise_session* session, const uint32_t* blocks,
+                                      size_t num_blocks, uint32_t* swapped, reprise_error* error);
+// Takes blocks from the pool and moves contents back. blocks: [num_swapped] out. Errors:
+// PERMISSION_DENIED (not the session's); INVALID_ARGUMENT (named twice); OUT_OF_RANGE;
+// RESOURCE_EXHAUSTED blocks.
+reprise_code reprise_session_swap_in(reprise_session* session, const uint32_t* swapped,
+                                     size_t num_swapped, uint32_t* blocks, reprise_error* error);
+// Forgets swapped blocks. Errors: as above.
+reprise_code reprise_session_free_swapped(reprise_session* session, const uint32_t* swapped,
+                                          size_t num_swapped, reprise_error* error);
 
 // ---- Step requests ----
 
@@ -493,6 +818,13 @@ reprise_code reprise_step_run_chunk(reprise_step* step, const reprise_row_chunk*
 reprise_code reprise_step_continue_row(reprise_step* step, uint32_t row, reprise_error* error);
 // Continues every row of the session that can, in the order in which they were added.
 reprise_code reprise_step_continue_all(reprise_step* step, reprise_error* error);
+// Tokens that a row is expected to sample next, in order; it has to continue in this step, and once
+// alone may be given any. The step verifies them at once: those that the row would have sampled
+// anyway are accepted, up to the first that it would not (docs/wire.md, "Draft tokens"). The row
+// needs room for all of them. num_tokens: at least 1, of all rows at most max_draft_tokens. Not
+// with several steps, nor for rows that return their logits. Of REPRISE_0.2.
+reprise_code reprise_step_draft_tokens(reprise_step* step, uint32_t row, const uint32_t* tokens,
+                                       size_t num_tokens, reprise_error* error);
 // Steps that the request runs, 1 to max_steps_per_request; rows that sample in the first continue.
 reprise_code reprise_step_set_num_steps(reprise_step* step, uint32_t num_steps,
                                         reprise_error* error);
@@ -573,6 +905,18 @@ typedef struct reprise_result_view {
   uint64_t launch_ns;    // one graph launch per step
   uint64_t device_ns;    // by the device's clock
   uint64_t total_ns;     // submitted to seen
+  // Of REPRISE_0.2. Drafts that were accepted: tokens that a row sampled before `token`.
+  const uint32_t* accepted_begin;  // [num_rows] the row's part of accepted_token
+  const uint32_t* accepted_count;  // [num_rows]
+  size_t num_accepted;             // of all rows
+  const uint32_t* accepted_token;  // [num_accepted], as these:
+  const float* accepted_logprob;
+  const uint32_t* accepted_rank;
+  const uint32_t* accepted_top_begin;
+  const uint32_t* accepted_top_count;
+  uint64_t num_sampled;  // tokens that came out, of all rows and steps, drafts among them
+  const uint32_t* step_query_tokens;    // [num_steps] that ran
+  const uint64_t* step_attention_tree;  // [num_steps] version of the tree that was in force
 } reprise_result_view;
 
 reprise_code reprise_result_create(reprise_result** result, reprise_error* error);
@@ -599,6 +943,32 @@ reprise_code reprise_session_submit(reprise_session* session, const reprise_step
 // (another one is); a fault of the device.
 reprise_code reprise_engine_wait(reprise_engine* engine, uint64_t ticket, reprise_result* result,
                                  reprise_error* error);
+
+// What became of one request of several.
+typedef int32_t reprise_joint_outcome;
+enum {
+  REPRISE_JOINT_TAKEN = 0,    // submitted
+  REPRISE_JOINT_REFUSED = 1,  // as reprise_session_submit would; nothing of it has changed
+  REPRISE_JOINT_LEFT = 2      // does not fit beside those taken; may be submitted behind them
+};
+
+// Submits requests of different sessions of the engine as one: one graph launch per step runs the
+// rows of all, each with the bits that it would have alone. Takes them in order, and leaves one of
+// a session that another one taken is of, of another number of steps, of a mode other than replay
+// beside anything, beyond a limit of one step, or beyond 64. sessions, steps: [count], request i is
+// steps[i] of sessions[i]. outcomes: [count] out. errors: [count] out, why one was refused; may be
+// NULL. ticket: stands for those taken; 0: none was. Errors, of all of them: INVALID_ARGUMENT a
+// session of another engine; UNAVAILABLE after a fault of the device. Of REPRISE_0.2.
+reprise_code reprise_engine_submit_joint(reprise_engine* engine, reprise_session* const* sessions,
+                                         const reprise_step* const* steps, size_t count,
+                                         reprise_joint_outcome* outcomes, reprise_error* errors,
+                                         uint64_t* ticket, reprise_error* error);
+// Waits for it: results: [num_results], one for each request that was taken, in order. Errors:
+// those of reprise_engine_wait; INVALID_ARGUMENT another number of results, one that is there
+// twice. Of REPRISE_0.2.
+reprise_code reprise_engine_wait_joint(reprise_engine* engine, uint64_t ticket,
+                                       reprise_result* const* results, size_t num_results,
+                                       reprise_error* error);
 
 #ifdef __cplusplus
 }  // extern "C"

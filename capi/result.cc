@@ -45,6 +45,24 @@ void FillRows(const StepResult& result, reprise_result::Columns* to) {
       rows, [](const auto& r) { return r.top.count; }, &to->top_count);
   Column(
       rows, [](const auto& r) { return uint8_t{r.has_logits}; }, &to->has_logits);
+  Column(
+      rows, [](const auto& r) { return r.accepted.begin; }, &to->accepted_begin);
+  Column(
+      rows, [](const auto& r) { return r.accepted.count; }, &to->accepted_count);
+}
+
+void FillAccepted(const StepResult& result, reprise_result::Columns* to) {
+  const auto& accepted = result.accepted;
+  Column(
+      accepted, [](const auto& a) { return a.token; }, &to->accepted_token);
+  Column(
+      accepted, [](const auto& a) { return a.logprob; }, &to->accepted_logprob);
+  Column(
+      accepted, [](const auto& a) { return a.rank; }, &to->accepted_rank);
+  Column(
+      accepted, [](const auto& a) { return a.top.begin; }, &to->accepted_top_begin);
+  Column(
+      accepted, [](const auto& a) { return a.top.count; }, &to->accepted_top_count);
 }
 
 void FillLogprobs(const StepResult& result, reprise_result::Columns* to) {
@@ -83,6 +101,10 @@ void FillSteps(const StepResult& result, reprise_result::Columns* to) {
       steps, [](const auto& s) { return s.report.padding_tokens; }, &to->step_padding_tokens);
   Column(
       steps, [](const auto& s) { return s.device_ns; }, &to->step_device_ns);
+  Column(
+      steps, [](const auto& s) { return s.report.tokens; }, &to->step_query_tokens);
+  Column(
+      steps, [](const auto& s) { return s.report.attention_tree; }, &to->step_attention_tree);
 }
 
 void FillRefusals(const StepResult& result, reprise_result::Columns* to) {
@@ -143,6 +165,17 @@ reprise_result_view ViewOf(const reprise_result& result) {
   view.launch_ns = result.result.ledger.launch_ns;
   view.device_ns = result.result.ledger.device_ns;
   view.total_ns = result.result.ledger.total_ns;
+  view.accepted_begin = from.accepted_begin.data();
+  view.accepted_count = from.accepted_count.data();
+  view.num_accepted = from.accepted_token.size();
+  view.accepted_token = from.accepted_token.data();
+  view.accepted_logprob = from.accepted_logprob.data();
+  view.accepted_rank = from.accepted_rank.data();
+  view.accepted_top_begin = from.accepted_top_begin.data();
+  view.accepted_top_count = from.accepted_top_count.data();
+  view.num_sampled = NumSampledTokens(result.result);
+  view.step_query_tokens = from.step_query_tokens.data();
+  view.step_attention_tree = from.step_attention_tree.data();
   return view;
 }
 
@@ -150,6 +183,7 @@ reprise_result_view ViewOf(const reprise_result& result) {
 
 void reprise_result::Fill() {
   FillRows(result, &columns);
+  FillAccepted(result, &columns);
   FillLogprobs(result, &columns);
   FillSteps(result, &columns);
   FillRefusals(result, &columns);

@@ -26,17 +26,53 @@ reprise_session::~reprise_session() {
 namespace reprise::capi {
 namespace {
 
+absl::Status CheckAccount(const SharedEngine& engine, uint32_t account) {
+  const uint32_t num_accounts = engine.num_accounts;
+  if (account != 0 && account <= num_accounts) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("account is ", account, "; ", num_accounts,
+                                          " were opened, which are numbered from 1 on"));
+}
+
+// Limits of an account.
+absl::StatusOr<engine::SessionLimits> AccountLimits(const reprise_session_limits* given) {
+  reprise_session_limits limits = {};
+  if (given != nullptr) REPRISE_RETURN_IF_ERROR(ReadStruct(given, &limits));
+  if (limits.max_swapped != 0 || limits.account != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("session limits: max_swapped is ",
+                                                   limits.max_swapped, ", account is ",
+                                                   limits.account, "; allowed of an account: 0"));
+  }
+  return engine::SessionLimits{.max_rows = limits.max_rows, .max_blocks = limits.max_blocks};
+}
+
 absl::Status OpenSession(const reprise_engine* engine, const reprise_session_limits* given,
                          reprise_session** session) {
   REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
   REPRISE_RETURN_IF_ERROR(CheckNotNull("session", session));
   reprise_session_limits limits = {};
   if (given != nullptr) REPRISE_RETURN_IF_ERROR(ReadStruct(given, &limits));
+  if (limits.account != 0) REPRISE_RETURN_IF_ERROR(CheckAccount(*engine->shared, limits.account));
   auto made = std::make_unique<reprise_session>();
-  made->info = engine->shared->engine->OpenSession(
-      {.max_rows = limits.max_rows, .max_blocks = limits.max_blocks});
+  made->info = engine->shared->engine->OpenSession({.max_rows = limits.max_rows,
+                                                    .max_blocks = limits.max_blocks,
+                                                    .max_swapped = limits.max_swapped},
+                                                   limits.account);
   made->shared = engine->shared;
   *session = made.release();
+  return absl::OkStatus();
+}
+
+absl::Status OpenAccount(const reprise_engine* engine, const reprise_session_limits* given,
+                         uint32_t* account) {
+  REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+  REPRISE_RETURN_IF_ERROR(CheckNotNull("account", account));
+  REPRISE_ASSIGN_OR_RETURN(const engine::SessionLimits limits, AccountLimits(given));
+  SharedEngine& shared = *engine->shared;
+  *account = shared.engine->OpenAccount(limits);
+  // Others may open some at the same time.
+  uint32_t known = shared.num_accounts;
+  while (known < *account && !shared.num_accounts.compare_exchange_weak(known, *account)) {
+  }
   return absl::OkStatus();
 }
 
@@ -65,6 +101,24 @@ reprise_code reprise_session_open(reprise_engine* engine, const reprise_session_
   return Call(error, [&] { return reprise::capi::OpenSession(engine, limits, session); });
 }
 
+reprise_code reprise_engine_open_account(reprise_engine* engine,
+                                         const reprise_session_limits* limits, uint32_t* account,
+                                         reprise_error* error) {
+  return Call(error, [&] { return reprise::capi::OpenAccount(engine, limits, account); });
+}
+
+reprise_code reprise_engine_set_account_limits(reprise_engine* engine, uint32_t account,
+                                               const reprise_session_limits* limits,
+                                               reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    REPRISE_RETURN_IF_ERROR(reprise::capi::CheckAccount(*engine->shared, account));
+    REPRISE_ASSIGN_OR_RETURN(const auto read, reprise::capi::AccountLimits(limits));
+    engine->shared->engine->SetAccountLimits(account, read);
+    return absl::OkStatus();
+  });
+}
+
 reprise_code reprise_session_destroy(reprise_session* session) {
   return reprise::capi::Destroy(session);
 }
@@ -79,6 +133,8 @@ reprise_code reprise_session_get_use(const reprise_session* session, reprise_ses
     value.num_rows = from.num_rows;
     value.num_blocks = from.num_blocks;
     value.num_steps = from.last_sequence;
+    value.num_shared = from.num_shared;
+    value.num_swapped = from.num_swapped;
     return reprise::capi::WriteStruct(value, use);
   });
 }

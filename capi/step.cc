@@ -232,6 +232,15 @@ reprise_code reprise_step_continue_all(reprise_step* step, reprise_error* error)
   });
 }
 
+reprise_code reprise_step_draft_tokens(reprise_step* step, uint32_t row, const uint32_t* tokens,
+                                       size_t num_tokens, reprise_error* error) {
+  return Edit(step, error, [&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(auto numbers, reprise::capi::Numbers("tokens", tokens, num_tokens));
+    step->draft.drafts.push_back({.row = row, .tokens = std::move(numbers)});
+    return absl::OkStatus();
+  });
+}
+
 reprise_code reprise_step_set_num_steps(reprise_step* step, uint32_t num_steps,
                                         reprise_error* error) {
   return Edit(step, error, [&] {

@@ -12,6 +12,7 @@ set(REPRISE_PUBLIC_HEADERS
     engine/decode_engine.h
     engine/engine_info.h
     engine/engine_options.h
+    engine/kv_export.h
     engine/kv_part.h
     engine/resolved_options.h
     engine/sampling_params.h
@@ -28,6 +29,7 @@ set(REPRISE_PUBLIC_HEADERS
     graphs/profiled_graphs.h
     kernels/step/finish_reason.h
     kernels/step/step_limits.h
+    kernels/weight_format.h
     models/config/model_presets.h
     models/config/model_spec.h
     models/config/weight_quantization.h
@@ -39,6 +41,8 @@ set(REPRISE_PUBLIC_HEADERS
     runtime/memory/arena.h
     runtime/memory/buffer.h
     runtime/memory/mapped_ring.h
+    runtime/memory/shared_buffer.h
+    runtime/shared_memory.h
     runtime/status_macros.h)
 set(REPRISE_PUBLIC_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 

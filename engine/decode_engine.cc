@@ -36,6 +36,13 @@ uint64_t Nanoseconds(Clock::duration d) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
 }
 
+// Where any context is accepted, so is that of rows whose state nobody has made.
+kernels::StepLimits LimitsOfSteps(const EngineParts& parts) {
+  kernels::StepLimits limits = parts.info.limits;
+  if (parts.diagnostics.accepts_any_context()) limits.row_state_bytes = 0;
+  return limits;
+}
+
 }  // namespace
 
 class DecodeEngine::Impl {
@@ -65,13 +72,26 @@ class DecodeEngine::Impl {
   absl::StatusOr<std::vector<uint32_t>> SwapOut(SessionId id, std::span<const uint32_t> blocks);
   absl::StatusOr<std::vector<uint32_t>> SwapIn(SessionId id, std::span<const uint32_t> swapped);
   absl::Status FreeSwapped(SessionId id, std::span<const uint32_t> swapped);
+  ExportSpace export_space() const;
+  absl::StatusOr<runtime::OpenedBuffer> OpenExportSpace(std::string_view handle,
+                                                        uint32_t num_places) const;
+  void OnExportsFreed(ExportsFreedFn freed);
+  absl::Status ExportBlocks(SessionId id, std::span<const uint32_t> blocks,
+                            const PublishExportsFn& publish);
+  absl::Status FreeExported(SessionId id, std::span<const uint32_t> places);
+  absl::Status ImportBlocks(SessionId id, std::span<const uint32_t> blocks,
+                            const ImportSource& source);
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   absl::StatusOr<StepTicket> SubmitJoint(std::span<JointRequest> requests);
   absl::Status Wait(StepTicket ticket, std::span<StepResult> results);
   absl::Status Step(const StepRequest& request, StepGraphs::Form form, StepResult* result);
-  absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows);
-  absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
+  absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows,
+                                     std::span<const uint32_t> tokens);
+  absl::Status CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
+                                     std::span<const uint32_t> tokens);
+  absl::Status ReadStamps(bool decode, uint32_t size, StepStamps* stamps);
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
+  const StartReport& start_report() const { return parts_->start; }
 
  private:
   absl::Status RefuseFault() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,9 +121,12 @@ class DecodeEngine::Impl {
   absl::Status Launch(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LaunchReplay(ExecutionMode mode, const StepGraphs::Target& target,
                             InFlightReplay* replay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Rows that stopped in the step are known to have, from here on.
-  void NoteStopped(const InFlightStep& step, size_t request, const StepResult& result)
+  // Rows that stopped in the step are known to have, from here on, and so is how many of their
+  // drafts others accepted.
+  void NoteOutcomes(const InFlightStep& step, size_t request, const StepResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  static void SettleDrafts(uint32_t num_drafts, const RowOutcome& outcome, RowState* state);
 
   const std::unique_ptr<const EngineParts> parts_;
   const StepReader reader_;
@@ -139,7 +162,7 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
       // Distinguishes this engine's sessions from those of one before it at the same address.
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
       transfer_(*parts_, ledger_, sessions_),
-      validator_(info().limits, info().model.eos_token_ids, rows_, ledger_),
+      validator_(LimitsOfSteps(*parts_), info().model.eos_token_ids, rows_, ledger_),
       writer_(parts_->metadata_layout, info().limits.block_size, info().limits.min_shared_tokens,
               info().limits.vocab_size, info().model.eos_token_ids, rows_),
       launch_({.limits = info().limits,
@@ -167,7 +190,9 @@ PoolInfo DecodeEngine::Impl::pool() const {
           .free_blocks = ledger_.num_free(),
           .bytes = parts_->pool.bytes(),
           .swap_blocks = transfer_.swap().num_places(),
-          .free_swap_blocks = transfer_.swap().num_free()};
+          .free_swap_blocks = transfer_.swap().num_free(),
+          .export_blocks = transfer_.exports().num_places(),
+          .free_export_blocks = transfer_.exports().num_free()};
 }
 
 uint32_t DecodeEngine::Impl::num_resident_rows() const {
@@ -205,6 +230,7 @@ absl::Status DecodeEngine::Impl::CloseSession(SessionId id) {
   std::vector<uint32_t> freed;
   REPRISE_RETURN_IF_ERROR(sessions_.Close(id, parts_->diagnostics.poison ? &freed : nullptr));
   transfer_.DropSwapped(id);
+  transfer_.DropExported(id);
   return PoisonFreed(freed);
 }
 
@@ -338,6 +364,67 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::SwapIn(
 absl::Status DecodeEngine::Impl::FreeSwapped(SessionId id, std::span<const uint32_t> swapped) {
   absl::MutexLock lock(&mutex_);
   return transfer_.FreeSwapped(id, swapped);
+}
+
+ExportSpace DecodeEngine::Impl::export_space() const {
+  const models::KvGeometry& geometry = parts_->pool.geometry();
+  return {.num_places = parts_->num_export_places,
+          .data = parts_->export_space.data(),
+          .handle = parts_->export_space.handle(),
+          .arrangement = absl::StrCat(
+              std::string(runtime::NameOf(info().device.kind)), " ", info().device.architecture,
+              geometry.swizzled ? " swizzled" : " plain", " ", geometry.BlockBytes())};
+}
+
+absl::StatusOr<runtime::OpenedBuffer> DecodeEngine::Impl::OpenExportSpace(
+    std::string_view handle, uint32_t num_places) const {
+  return runtime::OpenedBuffer::Open(parts_->device, handle,
+                                     num_places * parts_->pool.geometry().BlockBytes());
+}
+
+void DecodeEngine::Impl::OnExportsFreed(ExportsFreedFn freed) {
+  absl::MutexLock lock(&mutex_);
+  transfer_.OnExportsFreed(std::move(freed));
+}
+
+absl::Status DecodeEngine::Impl::ExportBlocks(SessionId id, std::span<const uint32_t> blocks,
+                                              const PublishExportsFn& publish) {
+  absl::MutexLock transfer(&transfer_mutex_);
+  std::vector<ExportedBlock> exported;
+  {
+    absl::MutexLock lock(&mutex_);
+    REPRISE_RETURN_IF_ERROR(RefuseFault());
+    KvTransfer::Fault fault;
+    absl::StatusOr<std::vector<ExportedBlock>> begun = transfer_.BeginExport(id, blocks, &fault);
+    REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, begun.status()));
+    exported = *std::move(begun);
+  }
+  const absl::Status copied = transfer_.EndExport();  // without the lock
+  absl::MutexLock lock(&mutex_);
+  if (!copied.ok()) return Fault(copied);
+  return transfer_.Publish(id, exported, publish);
+}
+
+absl::Status DecodeEngine::Impl::FreeExported(SessionId id, std::span<const uint32_t> places) {
+  absl::MutexLock lock(&mutex_);
+  return transfer_.FreeExported(id, places);
+}
+
+absl::Status DecodeEngine::Impl::ImportBlocks(SessionId id, std::span<const uint32_t> blocks,
+                                              const ImportSource& source) {
+  absl::MutexLock transfer(&transfer_mutex_);
+  {
+    absl::MutexLock lock(&mutex_);
+    REPRISE_RETURN_IF_ERROR(RefuseFault());
+    KvTransfer::Fault fault;
+    const absl::Status begun = transfer_.BeginImport(id, blocks, source, &fault);
+    REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, begun));
+  }
+  const absl::Status copied = transfer_.EndImport();  // without the lock
+  absl::MutexLock lock(&mutex_);
+  if (!copied.ok()) return Fault(copied);
+  REPRISE_RETURN_IF_ERROR(source.check());
+  return transfer_.CompleteImport(id, blocks, source);
 }
 
 // ---- faults and refusals ----
@@ -523,7 +610,7 @@ absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, std::span<StepResult> r
   std::vector<uint32_t> freed;
   for (size_t r = 0; r < results.size(); ++r) {
     if (read.ok()) {
-      NoteStopped(step, r, results[r]);
+      NoteOutcomes(step, r, results[r]);
       results[r].refused_rows = std::move(step.requests[r].refused_rows);
     }
     sessions_.EndStep(step.requests[r].session, parts_->diagnostics.poison ? &freed : nullptr);
@@ -532,20 +619,34 @@ absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, std::span<StepResult> r
   return read;
 }
 
-void DecodeEngine::Impl::NoteStopped(const InFlightStep& step, size_t request,
-                                     const StepResult& result) {
+void DecodeEngine::Impl::SettleDrafts(uint32_t num_drafts, const RowOutcome& outcome,
+                                      RowState* state) {
+  // One that has stopped before is exactly where its last result has it.
+  if (outcome.status != RowStatus::kRan) return;
+  state->context_length -= num_drafts - outcome.accepted.count;
+  state->num_drafts_in_flight -= num_drafts;
+  state->num_samples += outcome.accepted.count;
+}
+
+void DecodeEngine::Impl::NoteOutcomes(const InFlightStep& step, size_t request,
+                                      const StepResult& result) {
   size_t next = 0;  // of result.rows
   for (uint32_t i = 0; i < step.requests[request].num_replays; ++i) {
     const InFlightRequest::Range& rows = step.requests[request].rows(i);
     for (uint32_t j = rows.begin; j < rows.begin + rows.count; ++j) {
       const InFlightRow& row = step.replay(i).rows[j];
       const RowOutcome& outcome = result.rows[next++];
-      if (outcome.finish == FinishReason::kNone) continue;
+      if (outcome.finish == FinishReason::kNone && row.num_drafts == 0) continue;
       RowState& state = rows_.state(row.slot);
       // The slot may be another row's by now.
       if (state.generation != row.generation) continue;
+      if (outcome.finish == FinishReason::kNone) {
+        SettleDrafts(row.num_drafts, outcome, &state);
+        continue;
+      }
       state.stopped = true;
       state.context_length = outcome.context_length;
+      state.num_drafts_in_flight = 0;
     }
   }
 }
@@ -565,17 +666,35 @@ absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepGraphs::Fo
 
 // ---- measuring ----
 
-absl::Status DecodeEngine::Impl::CaptureProfiledGraphs(std::span<const uint32_t> rows) {
+absl::Status DecodeEngine::Impl::CaptureProfiledGraphs(std::span<const uint32_t> rows,
+                                                       std::span<const uint32_t> tokens) {
   absl::MutexLock lock(&mutex_);
   REPRISE_RETURN_IF_ERROR(RefuseFault());
   REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-  return parts_->graphs->CaptureProfiledGraphs(parts_->device, *parts_->kernel_set, rows);
+  return parts_->graphs->CaptureProfiledGraphs(parts_->device, *parts_->kernel_set, rows, tokens);
 }
 
-absl::Status DecodeEngine::Impl::ReadStamps(uint32_t rows, StepStamps* stamps) {
+absl::Status DecodeEngine::Impl::CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
+                                                       std::span<const uint32_t> tokens) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  if (rows.empty() && tokens.empty()) {
+    return absl::InvalidArgumentError(
+        "unpadded graphs of no sizes: got neither rows nor tokens; allowed: one or more");
+  }
+  if (parts_->step_kernels != nullptr) {
+    return absl::FailedPreconditionError(
+        "unpadded graphs: got step kernels, which are of the engine's buckets; allowed: "
+        "decode chain");
+  }
+  return parts_->graphs->CaptureUnpaddedGraphs(rows, tokens);
+}
+
+absl::Status DecodeEngine::Impl::ReadStamps(bool decode, uint32_t size, StepStamps* stamps) {
   absl::MutexLock lock(&mutex_);
   REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-  return parts_->graphs->ReadStamps(rows, &parts_->state->plan.counts->begin_ns, stamps);
+  return parts_->graphs->ReadStamps(decode, size, &parts_->state->plan.counts->begin_ns, stamps);
 }
 
 absl::StatusOr<std::vector<graphs::GraphNode>> DecodeEngine::Impl::ListNodes(
@@ -655,6 +774,23 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::SwapIn(SessionId session,
 absl::Status DecodeEngine::FreeSwapped(SessionId session, std::span<const uint32_t> swapped) {
   return impl_->FreeSwapped(session, swapped);
 }
+ExportSpace DecodeEngine::export_space() const { return impl_->export_space(); }
+absl::StatusOr<runtime::OpenedBuffer> DecodeEngine::OpenExportSpace(std::string_view handle,
+                                                                    uint32_t num_places) const {
+  return impl_->OpenExportSpace(handle, num_places);
+}
+void DecodeEngine::OnExportsFreed(ExportsFreedFn freed) { impl_->OnExportsFreed(std::move(freed)); }
+absl::Status DecodeEngine::ExportBlocks(SessionId session, std::span<const uint32_t> blocks,
+                                        const PublishExportsFn& publish) {
+  return impl_->ExportBlocks(session, blocks, publish);
+}
+absl::Status DecodeEngine::FreeExported(SessionId session, std::span<const uint32_t> places) {
+  return impl_->FreeExported(session, places);
+}
+absl::Status DecodeEngine::ImportBlocks(SessionId session, std::span<const uint32_t> blocks,
+                                        const ImportSource& source) {
+  return impl_->ImportBlocks(session, blocks, source);
+}
 absl::StatusOr<StepTicket> DecodeEngine::Submit(const StepRequest& request) {
   return impl_->Submit(request);
 }
@@ -695,21 +831,42 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> CreateEngineWithDiagnostics(
       new DecodeEngine(std::make_unique<DecodeEngine::Impl>(std::move(parts))));
 }
 
-absl::Status EngineProfiler::Capture(std::span<const uint32_t> rows) {
-  return engine_.impl_->CaptureProfiledGraphs(rows);
+absl::Status EngineProfiler::Capture(std::span<const uint32_t> rows,
+                                     std::span<const uint32_t> tokens) {
+  return engine_.impl_->CaptureProfiledGraphs(rows, tokens);
 }
-absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result) {
+
+namespace {
+
+absl::Status CheckProfilable(const StepRequest& request) {
   if (request.mode != ExecutionMode::kReplay)
     return absl::InvalidArgumentError("a profiled step is to run eagerly; allowed: kReplay");
-  if (request.num_steps != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a profiled step has num_steps ", request.num_steps, "; allowed: 1"));
-  }
+  if (request.num_steps == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a profiled step has num_steps ", request.num_steps, "; allowed: 1"));
+}
+
+}  // namespace
+
+absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result) {
+  REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
   return engine_.impl_->Step(request, StepGraphs::Form::kProfiled, result);
 }
-absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {
-  return engine_.impl_->ReadStamps(rows, stamps);
+absl::Status EngineProfiler::CaptureUnpadded(std::span<const uint32_t> rows,
+                                             std::span<const uint32_t> tokens) {
+  return engine_.impl_->CaptureUnpaddedGraphs(rows, tokens);
 }
+absl::Status EngineProfiler::StepUnpadded(const StepRequest& request, StepResult* result) {
+  REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
+  return engine_.impl_->Step(request, StepGraphs::Form::kUnpadded, result);
+}
+absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {
+  return engine_.impl_->ReadStamps(/*decode=*/true, rows, stamps);
+}
+absl::Status EngineProfiler::ReadMixedStamps(uint32_t tokens, StepStamps* stamps) {
+  return engine_.impl_->ReadStamps(/*decode=*/false, tokens, stamps);
+}
+const StartReport& EngineProfiler::start_report() const { return engine_.impl_->start_report(); }
 absl::StatusOr<std::vector<graphs::GraphNode>> EngineProfiler::ListNodes(std::string_view graph) {
   return engine_.impl_->ListNodes(graph);
 }

@@ -42,12 +42,14 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
+#include "engine/kv_export.h"
 #include "engine/kv_part.h"
 #include "engine/session_info.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "models/model_source.h"
 #include "runtime/device.h"
+#include "runtime/memory/shared_buffer.h"
 
 namespace reprise::engine {
 
@@ -156,13 +158,39 @@ class DecodeEngine {
   // Forgets swapped blocks. Errors: SwapIn's about `swapped`.
   absl::Status FreeSwapped(SessionId session, std::span<const uint32_t> swapped);
 
+  // Copies for engines of other processes, over memory that they map (kv_export.h). The service
+  // says who may take them (docs/kv.md).
+
+  // Where copies lie; the same for the engine's life.
+  ExportSpace export_space() const;
+  // Another engine's, of the same arrangement. Must not outlive the device. Errors: OpenedBuffer's.
+  absl::StatusOr<runtime::OpenedBuffer> OpenExportSpace(std::string_view handle,
+                                                        uint32_t num_places) const;
+  // Told of places that become free, by whatever call; before any session is opened, or empty once
+  // all are closed.
+  void OnExportsFreed(ExportsFreedFn freed);
+  // Copies blocks into export space, where they stay until FreeExported or the session's end; waits
+  // for the device, then calls `publish` while nobody can free them. The session keeps its blocks.
+  // Errors: as ReadBlocks; FailedPrecondition no export space, or a block without tokens;
+  // ResourceExhausted (asked, free; more than the session may have).
+  absl::Status ExportBlocks(SessionId session, std::span<const uint32_t> blocks,
+                            const PublishExportsFn& publish);
+  absl::Status FreeExported(SessionId session, std::span<const uint32_t> places);
+  // Copies exported blocks into blocks of this session, one for each; waits for the device. With
+  // `source.check` OK the session has written the tokens there, otherwise none. Errors: as
+  // WriteBlocks; the check's; Aborted (the session wrote in a block meanwhile). REQUIRES: as many
+  // of one as of the other, and places that are there.
+  absl::Status ImportBlocks(SessionId session, std::span<const uint32_t> blocks,
+                            const ImportSource& source);
+
   // Validates, writes the metadata ring, launches one graph per step. Allocates nothing,
   // synchronises nothing. Errors (nothing changed): NotFound session or row; FailedPrecondition
-  // epoch, sequence, row has nothing to continue from, context that the session has not written;
-  // InvalidArgument tokens, sampling, tables, duplicates, several steps of a row that returns its
-  // logits; PermissionDenied a block of another session; ResourceExhausted rows or pipeline depth;
-  // OutOfRange context, num_steps, step tokens, counts and sizes of sampling; Unavailable after a
-  // device fault.
+  // epoch, sequence, row has nothing to continue from, context that the session has not written,
+  // drafts of a row that does not continue, several steps behind drafts that were not waited for;
+  // InvalidArgument tokens, sampling, tables, duplicates, several steps or drafts of a row that
+  // returns its logits, several steps with drafts; PermissionDenied a block of another session;
+  // ResourceExhausted rows or pipeline depth; OutOfRange context, num_steps, step tokens, draft
+  // tokens, counts and sizes of sampling; Unavailable after a device fault.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   // Submits requests of different sessions as one: one graph launch per step runs the rows of all,
   // each with the bits that it would have alone. Takes them in order; says of each what became of

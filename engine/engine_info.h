@@ -14,6 +14,7 @@
 #include "engine/kv_part.h"
 #include "graphs/bucket.h"
 #include "kernels/step/step_limits.h"
+#include "kernels/weight_format.h"
 #include "models/config/model_spec.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -28,6 +29,9 @@ struct PoolInfo {
   // Swap space, in blocks.
   uint32_t swap_blocks = 0;
   uint32_t free_swap_blocks = 0;
+  // Export space, likewise.
+  uint32_t export_blocks = 0;
+  uint32_t free_export_blocks = 0;
 };
 
 // Bytes on the device unless it says otherwise, exact for what we allocate, measured for what the
@@ -35,9 +39,10 @@ struct PoolInfo {
 struct MemoryInfo {
   uint64_t weights_bytes = 0;
   uint64_t kv_cache_bytes = 0;
-  uint64_t workspace_bytes = 0;  // activations, plan, resident rows
+  uint64_t workspace_bytes = 0;  // activations, plan, resident rows with their state
   uint64_t graphs_bytes = 0;     // the driver's share for captured graphs
   uint64_t swap_bytes = 0;       // pinned memory of the host for swapped blocks
+  uint64_t export_bytes = 0;     // for copies of blocks that other processes take
 };
 
 // The tree by which attention's plan decides, from the step on that is submitted next.
@@ -55,14 +60,17 @@ struct EngineInfo {
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
   // Of the linear layers of blocks.
-  runtime::DType weight_dtype() const {
-    return model.weight_quantization ? runtime::DType::kE4m3 : dtype;
+  kernels::WeightFormat weight_format() const {
+    return model.weight_quantization ? model.weight_quantization->format()
+                                     : kernels::WeightFormatOf(dtype);
   }
   LinearPolicy linear = LinearPolicy::kRowMajor;  // what runs: never kTuned
   // Rows of the largest decode bucket whose layers are one kernel (DecodePolicy); 0: none is.
   uint32_t step_kernel_rows = 0;
-  kernels::StepLimits limits;  // min_shared_tokens: 0 where no kernel reads shared tokens once
-  KvShape kv;                  // of what ReadBlocks and WriteBlocks move
+  // min_shared_tokens: 0 where no kernel reads shared tokens once. row_state_bytes: what a row of
+  // the model carries beside its KV; 0: nothing.
+  kernels::StepLimits limits;
+  KvShape kv;  // of what ReadBlocks and WriteBlocks move
   // Of one ReadBlocks or WriteBlocks; room for one layer of a block at least.
   uint64_t max_kv_transfer_bytes = 0;
   MemoryInfo memory;

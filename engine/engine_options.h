@@ -70,6 +70,9 @@ struct DecodeEngineOptions {
   uint64_t kv_cache_bytes = 0;
   // Of the host's pinned memory, for KV blocks that SwapOut moves there. 0: none.
   uint64_t swap_bytes = 0;
+  // Of the device's memory, for copies of KV blocks that engines of other processes take
+  // (ExportBlocks). 0: none.
+  uint64_t export_bytes = 0;
   double memory_fraction = 0.9;              // of the device's memory that Reprise may use in all
   uint32_t max_rows = 256;                   // resident rows
   uint32_t max_context_length = 0;           // tokens; 0: the model's limit
@@ -104,6 +107,10 @@ struct DecodeEngineOptions {
   // Prompt tokens of a step whose likelihood may be asked for; each takes 4 bytes x vocabulary of
   // logits.
   uint32_t max_prompt_logprobs = 64;
+  // Draft tokens of a step (StepRequest::drafts), 0..65535. Each takes 4 bytes x vocabulary of
+  // logits, twice with adjust_logits. 0: no row may bring any, and none may in a model whose rows
+  // carry state, whatever is asked for: such an engine's limits say 0.
+  uint32_t max_draft_tokens = 0;
   uint64_t watchdog_timeout_ms = 30000;  // a step without a result for this long is a fault
 };
 

@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
     runtime::Device& device, const models::ModelSource& source, const DecodeEngineOptions& options,
     const EngineDiagnostics& diagnostics, const ProgressFn& progress) {
   std::unique_ptr<EngineParts> parts(new EngineParts(device, diagnostics));
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t free_before, parts->FreeBytes());
   REPRISE_RETURN_IF_ERROR(parts->Load(source, options, progress));
   REPRISE_RETURN_IF_ERROR(parts->CreateRings());
   REPRISE_RETURN_IF_ERROR(parts->CreatePool());
@@ -39,7 +40,36 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
   REPRISE_RETURN_IF_ERROR(parts->FillPool());
   REPRISE_RETURN_IF_ERROR(parts->MakeStepKernels());
   REPRISE_RETURN_IF_ERROR(parts->Capture(progress));
+  REPRISE_RETURN_IF_ERROR(parts->FinishReport(free_before));
   return parts;
+}
+
+absl::StatusOr<uint64_t> EngineParts::FreeBytes() const {
+  // The host's memory is the machine's, which others take from all the time.
+  if (device.kind() == runtime::DeviceKind::kHost) return 0;
+  REPRISE_ASSIGN_OR_RETURN(const size_t bytes, device.FreeBytes());
+  return bytes;
+}
+
+absl::Status EngineParts::FinishReport(uint64_t free_before) {
+  start.activations_bytes = state->activations().bytes();
+  start.state_bytes = state->state().bytes();
+  start.rings_bytes =
+      metadata.entry_bytes() * metadata.depth() + results.entry_bytes() * results.depth();
+  start.transfer_bytes = kv_staging.bytes() + kv_notice.bytes();
+  if (device.kind() != runtime::DeviceKind::kHost) {
+    REPRISE_ASSIGN_OR_RETURN(start.free_bytes, FreeBytes());
+    const MemoryInfo& memory = info.memory;
+    const uint64_t told = memory.weights_bytes + memory.kv_cache_bytes + memory.workspace_bytes +
+                          memory.graphs_bytes + memory.export_bytes;
+    const uint64_t taken = free_before - std::min(free_before, start.free_bytes);
+    start.driver_bytes = taken - std::min(taken, told);
+    const uint64_t total = device.properties().total_bytes;
+    start.before_bytes = total - std::min(total, free_before);
+  }
+  clock_.Mark("report");
+  clock_.Finish(&start);
+  return absl::OkStatus();
 }
 
 EngineParts::~EngineParts() {
@@ -62,9 +92,11 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   info.kv_dtype = *options.kv_dtype;
   info.linear = options.linear;
   info.limits = resolved.limits;
+  clock_.Mark("model config");
   REPRISE_ASSIGN_OR_RETURN(stream, device.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernel_set, kernels::KernelSet::Load(device, options.dtype));
   REPRISE_ASSIGN_OR_RETURN(decoder, models::Decoder::Create(info.model));
+  clock_.Mark("kernels");
   REPRISE_RETURN_IF_ERROR(LoadModelWeights(source, progress));
   info.load_ns = NanosecondsSince(begin);
 
@@ -72,7 +104,9 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
       state, StepState::Create(device, *stream, *decoder, *kernel_set, info.kv_dtype, info.limits));
   if (state->attention.tile_members == 0) info.limits.min_shared_tokens = 0;
   info.memory.workspace_bytes = state->bytes();
-  return LoadAttentionTree();
+  REPRISE_RETURN_IF_ERROR(LoadAttentionTree());
+  clock_.Mark("workspace");
+  return absl::OkStatus();
 }
 
 absl::Status EngineParts::LoadModelWeights(const models::ModelSource& source,
@@ -82,7 +116,7 @@ absl::Status EngineParts::LoadModelWeights(const models::ModelSource& source,
     return decoder->PlanWeights(kernel_set->dtype, info.kv_dtype).status();
   }
   REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, *decoder, *kernel_set,
-                                                info.kv_dtype, info.linear, progress));
+                                                info.kv_dtype, info.linear, progress, &clock_));
   info.memory.weights_bytes = weights.bytes();
   return absl::OkStatus();
 }
@@ -121,30 +155,55 @@ absl::Status EngineParts::CreateRings() {
       results,
       runtime::MappedRing::Create(device, limits.pipeline_depth * limits.max_steps_per_request,
                                   state->result_layout.bytes));
+  clock_.Mark("rings");
   return absl::OkStatus();
 }
 
 absl::Status EngineParts::CreatePool() {
   auto geometry = models::KvGeometry::For(info.model, options.block_size, info.kv_dtype);
   geometry.swizzled = state->attention.num_shares != 0;
+  // The pool takes what is left.
+  REPRISE_RETURN_IF_ERROR(CreateExportSpace(geometry));
   uint64_t graphs_bytes = 0;
   if (options.kv_cache_bytes == 0 && device.kind() != runtime::DeviceKind::kHost) {
     REPRISE_ASSIGN_OR_RETURN(const models::KvPool smallest,
                              models::KvPool::Create(device, geometry, 2));
     REPRISE_ASSIGN_OR_RETURN(graphs_bytes,
                              StepGraphs::EstimateBytes(*stream, ProgramOn(smallest), options));
+    clock_.Mark("estimate of graphs");
   }
   REPRISE_ASSIGN_OR_RETURN(const uint64_t blocks,
                            NumPoolBlocks(device, options, geometry, graphs_bytes));
   if (diagnostics.simulation != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::CreateWithoutMemory(geometry, blocks));
-    simulated = std::make_unique<SimulatedDecoder>(
-        *diagnostics.simulation, *state, info.model, decoder->logits(),
-        info.limits.max_rows + info.limits.max_prompt_logprobs);
+    simulated =
+        std::make_unique<SimulatedDecoder>(*diagnostics.simulation, *state, info.model,
+                                           decoder->logits(), models::MaxLogits(info.limits));
   } else {
     REPRISE_ASSIGN_OR_RETURN(pool, models::KvPool::Create(device, geometry, blocks));
   }
   info.memory.kv_cache_bytes = pool.bytes();
+  clock_.Mark("KV pool");
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::CreateExportSpace(const models::KvGeometry& geometry) {
+  const uint64_t places = options.export_bytes / geometry.BlockBytes();
+  if (options.export_bytes == 0) return absl::OkStatus();
+  if (places == 0 || places > kMaxSwapPlaces) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "export_bytes: got ", options.export_bytes, ", ", places, " KV blocks of ",
+        geometry.BlockBytes(), " bytes; allowed: 0, or 1 to ", kMaxSwapPlaces, " blocks"));
+  }
+  if (diagnostics.simulation != nullptr) {
+    return absl::InvalidArgumentError(
+        "export_bytes: got some in a simulation, whose blocks hold nothing; allowed: 0");
+  }
+  num_export_places = static_cast<uint32_t>(places);
+  info.memory.export_bytes = places * geometry.BlockBytes();
+  REPRISE_ASSIGN_OR_RETURN(export_space,
+                           runtime::SharedBuffer::Create(device, info.memory.export_bytes));
+  clock_.Mark("export space");
   return absl::OkStatus();
 }
 
@@ -167,10 +226,12 @@ absl::Status EngineParts::CreateTransferMemory() {
   REPRISE_ASSIGN_OR_RETURN(kv_staging,
                            runtime::MappedBuffer::Create(device, info.max_kv_transfer_bytes));
   REPRISE_ASSIGN_OR_RETURN(kv_notice, runtime::MappedBuffer::Create(device, sizeof(uint64_t)));
+  clock_.Mark("transfer memory");
   if (places == 0) return absl::OkStatus();
   info.memory.swap_bytes = places * geometry.BlockBytes();
   REPRISE_ASSIGN_OR_RETURN(swap_space,
                            runtime::MappedBuffer::Create(device, info.memory.swap_bytes));
+  clock_.Mark("swap space");
   return absl::OkStatus();
 }
 
@@ -178,7 +239,9 @@ absl::Status EngineParts::FillPool() {
   if (!diagnostics.poison && !diagnostics.random_kv_cache) return absl::OkStatus();
   REPRISE_RETURN_IF_ERROR(diagnostics.poison ? PoisonPool(*stream, *kernel_set, pool)
                                              : RandomFillPool(*stream, *kernel_set, pool));
-  return stream->Synchronize();
+  REPRISE_RETURN_IF_ERROR(stream->Synchronize());
+  clock_.Mark("filling the KV pool");
+  return absl::OkStatus();
 }
 
 absl::Status EngineParts::MakeStepKernels() {
@@ -195,7 +258,9 @@ absl::Status EngineParts::MakeStepKernels() {
                                 list, {.max_rows = rows, .max_tokens = rows, .mixed = false});
                           }));
   info.step_kernel_rows = step_kernels->max_rows();
-  info.memory.workspace_bytes += step_kernels->bytes();
+  start.step_kernel_bytes = step_kernels->bytes();
+  info.memory.workspace_bytes += start.step_kernel_bytes;
+  clock_.Mark("step kernels");
   return absl::OkStatus();
 }
 
@@ -205,10 +270,15 @@ absl::Status EngineParts::Capture(const ProgressFn& progress) {
                            StepGraphs::Capture(*stream, ProgramOn(pool), options, progress));
   info.decode_buckets.assign(graphs->decode_buckets().begin(), graphs->decode_buckets().end());
   info.mixed_buckets.assign(graphs->mixed_buckets().begin(), graphs->mixed_buckets().end());
-  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets})
-    for (const graphs::CapturedBucket& bucket : *buckets)
+  uint64_t captures_ns = 0;
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    for (const graphs::CapturedBucket& bucket : *buckets) {
       info.memory.graphs_bytes += bucket.device_bytes;
+      captures_ns += bucket.capture_ns;
+    }
+  }
   info.capture_ns = NanosecondsSince(begin);
+  clock_.Mark("warm-up of graphs", "capture", captures_ns);
   return absl::OkStatus();
 }
 

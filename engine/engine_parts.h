@@ -13,6 +13,7 @@
 #include "engine/diagnostics.h"
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
+#include "engine/start_report.h"
 #include "engine/step/select.h"
 #include "engine/step_kernels.h"
 #include "engine/step_program.h"
@@ -26,6 +27,7 @@
 #include "runtime/device.h"
 #include "runtime/memory/buffer.h"
 #include "runtime/memory/mapped_ring.h"
+#include "runtime/memory/shared_buffer.h"
 
 namespace reprise::engine {
 
@@ -50,6 +52,7 @@ class EngineParts {
   const EngineDiagnostics diagnostics;
   DecodeEngineOptions options;  // with every default filled in
   EngineInfo info;
+  StartReport start;                        // complete once Create returns
   std::unique_ptr<runtime::Stream> stream;  // of every step
   std::unique_ptr<kernels::KernelSet> kernel_set;
   std::unique_ptr<models::Decoder> decoder;
@@ -64,6 +67,8 @@ class EngineParts {
   runtime::MappedBuffer kv_notice;   // one word: KvTransfer's notices
   runtime::MappedBuffer swap_space;  // num_swap_places blocks as they lie in the pool
   uint32_t num_swap_places = 0;
+  runtime::SharedBuffer export_space;  // num_export_places blocks, as in swap space
+  uint32_t num_export_places = 0;
   std::unique_ptr<SimulatedDecoder> simulated;  // nullptr: the decoder runs
   std::unique_ptr<StepKernels> step_kernels;    // nullptr: every op is a kernel
   std::unique_ptr<StepGraphs> graphs;
@@ -78,11 +83,17 @@ class EngineParts {
   absl::Status LoadAttentionTree();
   absl::Status CreateRings();
   absl::Status CreatePool();
+  absl::Status CreateExportSpace(const models::KvGeometry& geometry);
   absl::Status CreateTransferMemory();
   absl::Status FillPool();
   absl::Status MakeStepKernels();
   absl::Status Capture(const ProgressFn& progress);
+  // What the device has free now; 0 on the host.
+  absl::StatusOr<uint64_t> FreeBytes() const;
+  absl::Status FinishReport(uint64_t free_before);
   StepProgram ProgramOn(const models::KvPool& program_pool) const;
+
+  StartClock clock_;
 };
 
 }  // namespace reprise::engine

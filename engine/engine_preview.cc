@@ -77,6 +77,7 @@ absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device, const model
       .linear = options.linear,
       .weights_bytes = weights.bytes(),
       .kv_bytes_per_token = geometry.BlockBytes() / static_cast<uint64_t>(geometry.block_size),
+      .state_bytes_per_row = spec.RowStateBytes(options.dtype),
       .kernels = {}};
 
   // What the layers would launch is written down, and nothing launched: nobody follows addresses.

@@ -32,6 +32,7 @@ struct EnginePreview {
   LinearPolicy linear = LinearPolicy::kTuned;  // what kTuned stands for
   uint64_t weights_bytes = 0;
   uint64_t kv_bytes_per_token = 0;   // in all layers
+  uint64_t state_bytes_per_row = 0;  // beside KV, in all layers; 0: none
   std::vector<LayerKernel> kernels;  // each once, in the order of their first launch
 
   // No kernel is a reference.

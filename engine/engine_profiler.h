@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineProfiler: runs an engine's decode steps through profiled graphs (graphs/profiled_graphs.h),
+// EngineProfiler: runs an engine's steps through profiled graphs (graphs/profiled_graphs.h),
 // which tell when each kernel was done. Part of no public header: it is for our own measurements.
 //
 //   EngineProfiler profiler(*engine);
@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/start_report.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "engine/step_stamps.h"
@@ -35,18 +36,32 @@ class EngineProfiler {
   // profiler goes.
   explicit EngineProfiler(DecodeEngine& engine) : engine_(engine) {}
 
-  // Captures profiled graphs of the decode graphs that steps of so many rows replay. Those captured
-  // earlier are destroyed. Allocates and synchronises. Errors: InvalidArgument none or 0 rows;
-  // OutOfRange beyond the largest decode bucket; FailedPrecondition while steps are in flight;
-  // Unavailable after a device fault; those of the capture.
-  absl::Status Capture(std::span<const uint32_t> rows);
-  // DecodeEngine::Step through the profiled graph of the step's rows. Errors: as there;
-  // InvalidArgument a mode other than kReplay, or several steps; FailedPrecondition a row of
-  // several query tokens, or without that graph.
+  // Captures profiled graphs of the decode graphs that steps of so many rows replay, and of the
+  // mixed graphs that steps of so many query tokens do. Those captured earlier are destroyed.
+  // Allocates and synchronises. Errors: InvalidArgument neither, or 0 of either; OutOfRange beyond
+  // the largest bucket of the kind; FailedPrecondition while steps are in flight; Unavailable after
+  // a device fault; those of the capture.
+  absl::Status Capture(std::span<const uint32_t> rows, std::span<const uint32_t> tokens = {});
+  // DecodeEngine::Step through the profiled graph of the step's rows or query tokens. Errors: as
+  // there; InvalidArgument a mode other than kReplay, or several steps; FailedPrecondition without
+  // that graph; OutOfRange a decode step of more rows than the largest decode bucket has.
   absl::Status Step(const StepRequest& request, StepResult* result);
-  // The stamps of the last step if it was a profiled one of so many rows. Waits for the device.
-  // Errors: FailedPrecondition while steps are in flight, or without that graph.
+  // Captures graphs of exactly so many rows of decode steps, and so many query tokens of mixed
+  // ones, which the engine's buckets need not have: what a step costs without padding. Those
+  // captured earlier are destroyed. Allocates and synchronises. Errors: as Capture;
+  // FailedPrecondition with step kernels, which are of the engine's own buckets alone.
+  absl::Status CaptureUnpadded(std::span<const uint32_t> rows,
+                               std::span<const uint32_t> tokens = {});
+  // DecodeEngine::Step through the graph of exactly the step's rows or query tokens. Errors: as
+  // Step.
+  absl::Status StepUnpadded(const StepRequest& request, StepResult* result);
+  // The stamps of the last step if it was a profiled decode step of so many rows. Waits for the
+  // device. Errors: FailedPrecondition while steps are in flight, or without that graph.
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
+  // Likewise of a mixed step of so many query tokens.
+  absl::Status ReadMixedStamps(uint32_t tokens, StepStamps* stamps);
+  // Where the engine's start went. Valid as long as the engine.
+  const StartReport& start_report() const;
   // The nodes of one of the engine's own graphs, which EngineInfo names: "decode/8". Needs no
   // Capture and launches nothing. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);

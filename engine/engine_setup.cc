@@ -42,6 +42,8 @@ absl::Status CheckOptions(const DecodeEngineOptions& options) {
                                      kernels::kMaxStepsPerRequest));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_logit_rows", options.max_logit_rows, 0, 65536));
   REPRISE_RETURN_IF_ERROR(CheckRange("max_prompt_logprobs", options.max_prompt_logprobs, 0, 65536));
+  REPRISE_RETURN_IF_ERROR(
+      CheckRange("max_draft_tokens", options.max_draft_tokens, 0, kernels::kMaxDraftTokens));
   if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
     return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
                                                    "; allowed: more than 0, at most 1"));
@@ -70,9 +72,13 @@ kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSp
       .adjust_logits = o.adjust_logits,
       .max_logit_rows = std::min(o.max_logit_rows, o.max_rows),
       .max_prompt_logprobs = o.max_prompt_logprobs,
+      .max_draft_tokens = o.max_draft_tokens,
       .max_stop_tokens = kernels::kMaxStopTokens,
       .max_logit_bias = kernels::kMaxLogitBias,
-      .max_logprobs = kernels::kMaxTopLogprobs};
+      .max_logprobs = kernels::kMaxTopLogprobs,
+      .row_state_bytes = spec.RowStateBytes(o.dtype)};
+  // A token that was not accepted could not be taken back from the state.
+  if (limits.row_state_bytes != 0) limits.max_draft_tokens = 0;
   limits.max_sampling_bytes = sizeof(uint32_t) * MaxSamplingWords(limits);
   return limits;
 }
@@ -91,24 +97,35 @@ absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
                                                  models::Decoder& decoder,
                                                  const kernels::KernelSet& kernels,
                                                  runtime::DType kv_dtype, LinearPolicy linear,
-                                                 const ProgressFn& progress) {
+                                                 const ProgressFn& progress, StartClock* clock) {
   const models::WeightPlan plan =
       decoder.PlanWeights(kernels.dtype, kv_dtype, LayoutOf(linear, kernels));
   if (source.directory.empty()) {
-    auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType dtype, int64_t count,
-                           uint64_t seed, float stddev) {
-      return kernels::RandomFill(
-          stream, kernels,
-          {.out = dst, .dtype = dtype, .count = count, .seed = seed, .stddev = stddev});
+    auto fill = [&kernels](runtime::Stream& stream, void* dst, runtime::DType dtype,
+                           kernels::WeightLayout layout, int64_t count, uint64_t seed,
+                           float stddev) {
+      const bool packed = runtime::IsFp8(dtype) && kernels::IsPacked(layout);
+      return kernels::RandomFill(stream, kernels,
+                                 {.out = dst,
+                                  .dtype = dtype,
+                                  .count = count,
+                                  .seed = seed,
+                                  .stddev = stddev,
+                                  .packed = packed});
     };
-    return models::ModelWeights::Random(device, plan, source.random_seed, fill);
+    auto weights = models::ModelWeights::Random(device, plan, source.random_seed, fill);
+    clock->Mark("random weights");
+    return weights;
   }
   REPRISE_ASSIGN_OR_RETURN(auto checkpoint, models::Checkpoint::Open(source.directory));
+  clock->Mark("opening weights");
   auto report = [&](size_t done, size_t total) {
     if (progress)
       progress({.stage = "load", .detail = source.directory, .done = done, .total = total});
   };
-  return models::ModelWeights::Load(device, plan, *checkpoint, report);
+  auto weights = models::ModelWeights::Load(device, plan, *checkpoint, report);
+  clock->Mark("reading, packing and uploading weights");
+  return weights;
 }
 
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
@@ -137,7 +154,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& option
 LinearPolicy ResolveLinear(const DecodeEngineOptions& options, const models::ModelSpec& spec,
                            const runtime::DeviceProperties& device) {
   if (options.linear != LinearPolicy::kTuned) return options.linear;
-  // Weights of 8 bits have kernels for matrix units where they are packed, and no others.
+  // Weights of 8 and 4 bits have kernels for matrix units where they are packed, and no others.
   const bool packed =
       kernels::CanPack(kernels::WeightFormatOf(options.dtype)) &&
       (device.compute_capability == 90 ||

@@ -11,6 +11,7 @@
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
 #include "engine/resolved_options.h"
+#include "engine/start_report.h"
 #include "kernels/kernel_set.h"
 #include "kernels/step/step_limits.h"
 #include "models/config/model_spec.h"
@@ -25,13 +26,14 @@ namespace reprise::engine {
 // How linear layers lie under a policy that ResolveLinear gave.
 kernels::WeightLayout LayoutOf(LinearPolicy linear, const kernels::KernelSet& kernels);
 
-// Binds the decoder's weights. Errors: those of Checkpoint::Open and ModelWeights.
+// Binds the decoder's weights, and marks the parts of that on `clock`. Errors: those of
+// Checkpoint::Open and ModelWeights.
 absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
                                                  const models::ModelSource& source,
                                                  models::Decoder& decoder,
                                                  const kernels::KernelSet& kernels,
                                                  runtime::DType kv_dtype, LinearPolicy linear,
-                                                 const ProgressFn& progress);
+                                                 const ProgressFn& progress, StartClock* clock);
 
 // Blocks of the pool. kv_cache_bytes decides where it is set; otherwise what is left of
 // memory_fraction of the device once `graphs_bytes` are set aside for captured graphs (256 MiB on

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/kv_transfer.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -24,21 +25,34 @@ absl::Status CheckCount(const char* what, size_t count) {
       absl::StrCat("names ", count, " ", what, "; allowed: 1 to ", kMaxKvBlocksPerCall));
 }
 
+absl::Status CheckInNoTable(const BlockLedger& ledger, uint32_t block) {
+  const uint32_t rows = ledger.rows_naming(block);
+  if (rows == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("block ", block, " is in the table of ", rows,
+                                                    " resident row(s); drop them first"));
+}
+
 }  // namespace
 
 KvTransfer::KvTransfer(const EngineParts& parts, BlockLedger& ledger, SessionTable& sessions)
-    : parts_(parts), ledger_(ledger), sessions_(sessions), swap_(parts.num_swap_places) {}
+    : parts_(parts),
+      ledger_(ledger),
+      sessions_(sessions),
+      swap_(parts.num_swap_places),
+      exports_(parts.num_export_places, {.space = "export space", .place = "exported block"}) {}
 
 // ---- contents ----
 
+absl::Status KvTransfer::CheckHasMemory() const {
+  if (has_memory()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "KV contents: this engine simulates its device, and its blocks hold none; allowed: an "
+      "engine that runs the model");
+}
+
 absl::Status KvTransfer::CheckContents(std::span<const KvPart> parts) const {
-  if (!has_memory()) {
-    return absl::FailedPreconditionError(
-        "KV contents: this engine simulates its device, and its blocks hold none; allowed: an "
-        "engine that runs the model");
-  }
-  REPRISE_RETURN_IF_ERROR(CheckCount("parts of KV blocks", parts.size()));
-  return absl::OkStatus();
+  REPRISE_RETURN_IF_ERROR(CheckHasMemory());
+  return CheckCount("parts of KV blocks", parts.size());
 }
 
 absl::Status KvTransfer::CheckPart(SessionId id, const KvPart& part) const {
@@ -95,10 +109,7 @@ absl::Status KvTransfer::EndRead(std::span<const KvPart> parts, std::vector<std:
 }
 
 absl::Status KvTransfer::CheckImport(const KvPart& part, BlockImport* import) const {
-  if (const uint32_t rows = ledger_.rows_naming(part.block); rows != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("block ", part.block, " is in the table of ",
-                                                      rows, " resident row(s); drop them first"));
-  }
+  REPRISE_RETURN_IF_ERROR(CheckInNoTable(ledger_, part.block));
   const uint32_t block_size = parts_.info.kv.block_size;
   if (part.num_tokens < 1 || part.num_tokens > block_size) {
     return absl::OutOfRangeError(absl::StrCat("block ", part.block, ": ", part.num_tokens,
@@ -274,6 +285,118 @@ absl::Status KvTransfer::FreeSwapped(SessionId id, std::span<const uint32_t> swa
   REPRISE_RETURN_IF_ERROR(swap_.CheckHeld(id, swapped));
   swap_.Free(swapped);
   session->num_swapped -= static_cast<uint32_t>(swapped.size());
+  return absl::OkStatus();
+}
+
+// ---- copies for other processes ----
+
+absl::Status KvTransfer::CheckExport(SessionId id, const Session& session,
+                                     std::span<const uint32_t> blocks) const {
+  if (parts_.num_export_places == 0) {
+    return absl::FailedPreconditionError(
+        "export space: this engine has none; allowed: one with export_bytes (--export-space)");
+  }
+  REPRISE_RETURN_IF_ERROR(CheckCount("blocks", blocks.size()));
+  for (const uint32_t block : blocks) {
+    REPRISE_RETURN_IF_ERROR(ledger_.CheckHeld(id, block));
+    if (ledger_.num_written(block) != 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "block ", block, ": this session has written nothing there; allowed: blocks with tokens"));
+  }
+  const uint32_t allowed = session.limits.max_exported;
+  if (allowed != 0 && uint64_t{session.num_exported} + blocks.size() > allowed) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("asked for export space for ", blocks.size(), " KV blocks; this session has ",
+                     session.num_exported, " of the ", allowed, " that a session may have there"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ExportedBlock>> KvTransfer::BeginExport(SessionId id,
+                                                                   std::span<const uint32_t> blocks,
+                                                                   Fault* fault) {
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  REPRISE_RETURN_IF_ERROR(CheckExport(id, *session, blocks));
+  std::vector<uint32_t> places;
+  REPRISE_RETURN_IF_ERROR(exports_.Allocate(id, TokensIn(blocks), &places));
+  session->num_exported += static_cast<uint32_t>(places.size());
+  std::vector<ExportedBlock> exported;
+  for (const uint32_t place : places)
+    exported.push_back({.place = place, .num_tokens = exports_.num_tokens(place)});
+  fault->status = CopyToSlots(*parts_.stream, *parts_.kernel_set, parts_.pool, blocks, places,
+                              parts_.export_space.data());
+  if (fault->status.ok()) fault->status = EnqueueNotice();
+  REPRISE_RETURN_IF_ERROR(fault->status);
+  return exported;
+}
+
+absl::Status KvTransfer::Publish(SessionId id, std::span<const ExportedBlock> exported,
+                                 const PublishExportsFn& publish) {
+  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  publish(exported);
+  return absl::OkStatus();
+}
+
+absl::Status KvTransfer::FreeExported(SessionId id, std::span<const uint32_t> places) {
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  REPRISE_RETURN_IF_ERROR(exports_.CheckHeld(id, places));
+  FreePlaces(places);
+  session->num_exported -= static_cast<uint32_t>(places.size());
+  return absl::OkStatus();
+}
+
+void KvTransfer::FreePlaces(std::span<const uint32_t> places) {
+  if (exports_freed_) exports_freed_(places);
+  exports_.Free(places);
+}
+
+void KvTransfer::DropExported(SessionId id) {
+  if (exports_.num_free() == exports_.num_places()) return;
+  std::vector<uint32_t> places;
+  exports_.List(id, &places);
+  FreePlaces(places);
+}
+
+absl::Status KvTransfer::CheckReplaceable(SessionId id, std::span<const uint32_t> blocks) const {
+  for (const uint32_t block : blocks) {
+    REPRISE_RETURN_IF_ERROR(ledger_.CheckOwned(id, block));
+    REPRISE_RETURN_IF_ERROR(CheckInNoTable(ledger_, block));
+  }
+  std::vector<uint32_t> sorted(blocks.begin(), blocks.end());
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+    return absl::InvalidArgumentError(absl::StrCat("block ", *twice, " is named twice"));
+  return absl::OkStatus();
+}
+
+absl::Status KvTransfer::BeginImport(SessionId id, std::span<const uint32_t> blocks,
+                                     const ImportSource& source, Fault* fault) {
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  REPRISE_RETURN_IF_ERROR(CheckHasMemory());
+  REPRISE_RETURN_IF_ERROR(CheckCount("blocks", blocks.size()));
+  REPRISE_RETURN_IF_ERROR(CheckReplaceable(id, blocks));
+  std::vector<uint32_t> places;
+  for (const ExportedBlock& block : source.blocks) places.push_back(block.place);
+  for (const uint32_t block : blocks) ledger_.NoteReplaced(block, 0);
+  session->ForgetImport(blocks);
+  fault->status =
+      CopyFromSlots(*parts_.stream, *parts_.kernel_set, parts_.pool, places, blocks, source.data);
+  if (fault->status.ok()) fault->status = EnqueueNotice();
+  return fault->status;
+}
+
+absl::Status KvTransfer::CompleteImport(SessionId id, std::span<const uint32_t> blocks,
+                                        const ImportSource& source) {
+  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  REPRISE_RETURN_IF_ERROR(CheckReplaceable(id, blocks));
+  for (const uint32_t block : blocks) {
+    if (ledger_.num_written(block) != 0) {
+      return absl::AbortedError(
+          absl::StrCat("block ", block, ": the session wrote there while it was imported"));
+    }
+  }
+  for (size_t i = 0; i < blocks.size(); ++i)
+    ledger_.NoteReplaced(blocks[i], source.blocks[i].num_tokens);
   return absl::OkStatus();
 }
 

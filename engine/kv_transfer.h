@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // KvTransfer: KV blocks that leave the pool and come back, beside an engine's steps and in stream
-// order with them: contents that callers read and write (engine/kv_part.h), and blocks that wait in
-// swap space. It checks what is asked, enqueues copies, and keeps the books of blocks and sessions.
+// order with them: contents that callers read and write (engine/kv_part.h), blocks that wait in
+// swap space, and copies that go to engines of other processes (engine/kv_export.h). It checks what
+// is asked, enqueues copies, and keeps the books of blocks and sessions.
 //
 // What is read or written goes through one staging buffer: from the begin of a read or a write to
 // its end no other one may begin.
@@ -14,11 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine_parts.h"
+#include "engine/kv_export.h"
 #include "engine/kv_part.h"
 #include "engine/state/block_ledger.h"
 #include "engine/state/session_table.h"
@@ -59,9 +62,34 @@ class KvTransfer {
 
   const SwapTable& swap() const { return swap_; }
 
+  // Takes places and enqueues copies; says how many tokens each has.
+  absl::StatusOr<std::vector<ExportedBlock>> BeginExport(SessionId id,
+                                                         std::span<const uint32_t> blocks,
+                                                         Fault* fault);
+  // Waits for them. Errors: as EndRead.
+  absl::Status EndExport() { return AwaitNotice(); }
+  // OK, and published, where the session is there to have them.
+  absl::Status Publish(SessionId id, std::span<const ExportedBlock> exported,
+                       const PublishExportsFn& publish);
+  absl::Status FreeExported(SessionId id, std::span<const uint32_t> places);
+  // Of a session that is closed.
+  void DropExported(SessionId id);
+  void OnExportsFreed(ExportsFreedFn freed) { exports_freed_ = std::move(freed); }
+  const SwapTable& exports() const { return exports_; }
+
+  // Enqueues copies into blocks, in which the session has written nothing until CompleteImport.
+  absl::Status BeginImport(SessionId id, std::span<const uint32_t> blocks,
+                           const ImportSource& source, Fault* fault);
+  absl::Status EndImport() { return AwaitNotice(); }
+  // Errors: those about blocks, which may have gone to others meanwhile; Aborted: the session has
+  // written in one.
+  absl::Status CompleteImport(SessionId id, std::span<const uint32_t> blocks,
+                              const ImportSource& source);
+
  private:
   // Contents move only where there are some.
   bool has_memory() const { return parts_.simulated == nullptr; }
+  absl::Status CheckHasMemory() const;
   absl::Status CheckContents(std::span<const KvPart> parts) const;
   // A part's layers and tokens by themselves, and that the session holds its block.
   absl::Status CheckPart(SessionId id, const KvPart& part) const;
@@ -80,7 +108,15 @@ class KvTransfer {
   const EngineParts& parts_;
   BlockLedger& ledger_;
   SessionTable& sessions_;
+  absl::Status CheckExport(SessionId id, const Session& session,
+                           std::span<const uint32_t> blocks) const;
+  // That the session may have all of these blocks written as a whole.
+  absl::Status CheckReplaceable(SessionId id, std::span<const uint32_t> blocks) const;
+  void FreePlaces(std::span<const uint32_t> places);
+
   SwapTable swap_;
+  SwapTable exports_;
+  ExportsFreedFn exports_freed_;
   uint64_t notice_ = 0;  // the last one that was enqueued
 };
 

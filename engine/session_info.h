@@ -30,9 +30,10 @@ using AccountId = uint32_t;
 // What one session, or all of an account together, may hold at a time of what all share. 0: as much
 // as there is.
 struct SessionLimits {
-  uint32_t max_rows = 0;     // resident rows
-  uint32_t max_blocks = 0;   // KV blocks; a shared one counts once for an account
-  uint32_t max_swapped = 0;  // KV blocks in swap space; of a session alone
+  uint32_t max_rows = 0;      // resident rows
+  uint32_t max_blocks = 0;    // KV blocks; a shared one counts once for an account
+  uint32_t max_swapped = 0;   // KV blocks in swap space; of a session alone
+  uint32_t max_exported = 0;  // likewise in export space
 };
 
 }  // namespace reprise::engine

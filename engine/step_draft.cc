@@ -26,6 +26,8 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
   for (const StepDraft::Prefix& prefix : draft.prefixes)
     prefixes_.push_back(
         {.group = prefix.group, .num_blocks = prefix.num_blocks, .rows = prefix.rows});
+  for (const StepDraft::Draft& row : draft.drafts)
+    drafts_.push_back({.row = row.row, .tokens = row.tokens});
   request_ = {.session = session.id,
               .epoch = session.epoch,
               .sequence = sequence,
@@ -38,6 +40,7 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
               .chunks = chunks_,
               .continue_rows = draft.continue_rows,
               .continue_all = draft.continue_all,
+              .drafts = drafts_,
               .mode = draft.mode,
               .num_steps = draft.num_steps,
               .isolate_bad_rows = draft.isolate_bad_rows};

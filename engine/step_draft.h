@@ -49,6 +49,11 @@ struct StepDraft {
     std::optional<uint32_t> next_token = {};
   };
 
+  struct Draft {
+    uint32_t row = 0;
+    std::vector<uint32_t> tokens = {};
+  };
+
   std::vector<uint32_t> drop = {};
   std::vector<Add> add = {};
   std::vector<Append> append = {};
@@ -61,6 +66,7 @@ struct StepDraft {
   uint32_t num_steps = 1;
   bool isolate_bad_rows = false;
   std::vector<BlockCopy> copies = {};
+  std::vector<Draft> drafts = {};
 };
 
 // The request that a draft stands for. Valid as long as the draft is, unchanged.
@@ -78,6 +84,7 @@ class DraftView {
   std::vector<RowChunk> chunks_;
   std::vector<RowMask> masks_;
   std::vector<PrefixGroup> prefixes_;
+  std::vector<RowDraft> drafts_;
   StepRequest request_;
 };
 

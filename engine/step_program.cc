@@ -74,7 +74,8 @@ absl::Status StepProgram::EnqueueSample(runtime::Stream& stream,
        .rows = s.rows,
        .vocab = vocab,
        .num_chunks = (vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk},
-      models::MaxSampled(shape), models::MaxPromptLogprobs(shape, s.max_prompt_logprobs));
+      models::MaxSampled(shape, s.max_draft_tokens),
+      models::MaxPromptLogprobs(shape, s.max_prompt_logprobs));
 }
 
 absl::Status StepProgram::EnqueuePublish(runtime::Stream& stream) const {
@@ -87,6 +88,7 @@ absl::Status StepProgram::EnqueuePublish(runtime::Stream& stream) const {
                            .staging = s.result_staging,
                            .ring = parts_.results.device_base(),
                            .entry_bytes = parts_.results.entry_bytes(),
+                           .sampled_offset = s.result_layout.sampled,
                            .depth = parts_.results.depth(),
                            .progress = s.progress});
 }

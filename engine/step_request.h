@@ -33,7 +33,8 @@ struct BlockCopy {
 
 // Makes a row resident. It runs in this step only if a chunk names it too. blocks: its block table
 // so far; position p lives in blocks[p / block_size]. context_length: how many tokens' KV those
-// blocks already hold (prefix reuse); 0 for a fresh row.
+// blocks already hold (prefix reuse); 0 for a fresh row, and for every row of a model whose rows
+// carry state beside their KV (StepLimits::row_state_bytes).
 struct RowAdd {
   uint32_t row = 0;
   SamplingParams sampling;
@@ -88,6 +89,21 @@ struct RowChunk {
   std::optional<uint32_t> next_token = {};
 };
 
+// Tokens that a row is expected to sample next, in order, of a row that continues in this step. The
+// step runs them behind the row's last token and samples behind each, as the row would one token at
+// a time: by its parameters, with the random numbers of those positions, and as if the drafts
+// before had been sampled. Drafts are accepted up to the first that is not what was sampled there,
+// or at which the row stops; the token sampled in its place, or behind the last draft, is the row's
+// token of this step (RowOutcome::accepted, token). So the row samples what it would have sampled
+// without drafts, in fewer steps. A row of several tokens goes through the prefill attention
+// kernel, on GPUs with other rounding than that of single tokens (docs/architecture.md).
+// The row must have room for all of its drafts. Not with num_steps of more than 1, nor for rows
+// that return their logits. Drafts of a row that has stopped are left out with it.
+struct RowDraft {
+  uint32_t row = 0;
+  std::span<const uint32_t> tokens;  // at least 1; of all rows at most limits.max_draft_tokens
+};
+
 enum class ExecutionMode : uint8_t {
   kReplay,  // one captured graph, the smallest that fits
   kEager,   // the same kernels launched one by one, only when asked for; the same bits
@@ -111,6 +127,8 @@ struct StepRequest {
   // empty.
   std::span<const uint32_t> continue_rows;
   bool continue_all = false;
+  // Of rows that continue in this step, each at most once.
+  std::span<const RowDraft> drafts = {};
   ExecutionMode mode = ExecutionMode::kReplay;
   // How many steps the request runs, 1 to limits.max_steps_per_request. The first is what is said
   // above. In later steps every row that samples in the first continues, as if so many requests
@@ -120,7 +138,7 @@ struct StepRequest {
   // blocks. Last steps in which no row has room or max_new_tokens left for a token are not run: the
   // result has fewer. The request takes one sequence number and one place in the pipeline. Blocks
   // that these tokens may go to must be the row's alone. With more than 1 no row may return its
-  // logits.
+  // logits, nor have drafts whose result has not been waited for.
   uint32_t num_steps = 1;
   // A row with an entry that is wrong is refused alone: all that the request says of the row is
   // left out, nothing of the row changes, the result names it (StepResult::refused_rows), and the

@@ -46,6 +46,20 @@ struct PromptLogprob {
   TopRange top = {};
 };
 
+// A draft that was accepted: a token that the row has sampled before `RowOutcome::token`.
+struct AcceptedToken {
+  uint32_t token = 0;
+  // As RowOutcome has them.
+  float logprob = 0.0f;
+  uint32_t rank = 0;
+  TopRange top = {};
+};
+// A range of entries of StepResult::accepted.
+struct AcceptedRange {
+  uint32_t begin = 0;
+  uint32_t count = 0;
+};
+
 // One row that ran in a step, in request order: chunks first, then continues.
 struct RowOutcome {
   uint32_t row = 0;
@@ -60,6 +74,7 @@ struct RowOutcome {
   // With num_logprobs: the place of `token` among all, 1 for the likeliest, and the likeliest.
   uint32_t rank = 0;
   TopRange top = {};
+  AcceptedRange accepted = {};  // of its drafts; they count in context_length
   bool has_logits = false;  // its logits are in StepResult::logits, behind those of rows before it
 };
 
@@ -112,6 +127,7 @@ struct StepResult {
   // In order: num_steps of the request, or fewer, at least 1: last steps in which no row could have
   // run, by its room and its max_new_tokens, are not launched.
   std::vector<SingleStep> steps = {};
+  std::vector<AcceptedToken> accepted = {};
   std::vector<TokenLogprob> top_logprobs = {};
   std::vector<PromptLogprob> prompt_logprobs = {};
   std::vector<float> logits = {};  // vocab_size for each row that has_logits
@@ -120,6 +136,13 @@ struct StepResult {
   StepReport report;  // of the first step
   StepLedger ledger;
 };
+
+// Of all rows and steps, accepted drafts among them.
+inline uint32_t NumSampledTokens(const StepResult& result) {
+  auto count = static_cast<uint32_t>(result.accepted.size());
+  for (const RowOutcome& row : result.rows) count += row.sampled ? 1 : 0;
+  return count;
+}
 
 }  // namespace reprise::engine
 

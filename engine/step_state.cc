@@ -40,6 +40,7 @@ void StepState::ChoosePlan(const models::Decoder& decoder, const kernels::Kernel
 void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPlan& buffers) {
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   const size_t prompts = limits.max_prompt_logprobs;
+  const size_t sampled = rows + limits.max_draft_tokens;
   buffers.Add(&plan.counts, 1, "plan.counts");
   buffers.Add(&plan.given_rows, rows, "plan.given_rows");
   buffers.Add(&plan.entries, rows, "plan.entries");
@@ -51,9 +52,9 @@ void StepState::DeclarePlan(const kernels::StepLimits& limits, runtime::BufferPl
   buffers.Add(&plan.token_position, tokens, "plan.token_position");
   buffers.Add(&plan.token_block, tokens, "plan.token_block");
   buffers.Add(&plan.token_offset, tokens, "plan.token_offset");
-  buffers.Add(&plan.sampled_entry, rows, "plan.sampled_entry");
-  buffers.Add(&plan.sampled_token, rows + prompts, "plan.sampled_token");
-  buffers.Add(&plan.logits_place, limits.max_logit_rows == 0 ? 0 : rows, "plan.logits_place");
+  buffers.Add(&plan.sampled_entry, sampled, "plan.sampled_entry");
+  buffers.Add(&plan.sampled_token, sampled + prompts, "plan.sampled_token");
+  buffers.Add(&plan.logits_place, limits.max_logit_rows == 0 ? 0 : sampled, "plan.logits_place");
   buffers.Add(&plan.prompt_entry, prompts, "plan.prompt_entry");
   buffers.Add(&plan.prompt_target, prompts, "plan.prompt_target");
   for (uint32_t w = 0; w < attention.num_windows; ++w) DeclareLists(limits, w, buffers);
@@ -102,21 +103,22 @@ void StepState::DeclareRows(const models::ModelSpec& spec, const kernels::StepLi
 
 void StepState::DeclareSampling(const models::ModelSpec& spec, const kernels::StepLimits& limits,
                                 runtime::BufferPlan& buffers) {
-  const size_t max_rows = limits.max_rows, vocab = static_cast<size_t>(spec.vocab_size);
-  const size_t adjusting = limits.adjust_logits ? max_rows : 0;
+  const size_t sampled = size_t{limits.max_rows} + limits.max_draft_tokens;
+  const auto vocab = static_cast<size_t>(spec.vocab_size);
+  const size_t adjusting = limits.adjust_logits ? sampled : 0;
   const size_t chunks = (vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
-  buffers.Add(&sample_partials, (max_rows + limits.max_prompt_logprobs) * chunks,
-              "sample.partials");
+  buffers.Add(&sample_partials, models::MaxLogits(limits) * chunks, "sample.partials");
   buffers.Add(&adjusted_logits, adjusting * vocab, "sample.adjusted");
   buffers.Add(&adjusted_partials, adjusting * chunks, "sample.adjusted_partials");
-  buffers.Add(&sample_cut, max_rows, "sample.cut");
-  buffers.Add(&sampled_token_id, max_rows, "sample.token_id");
-  buffers.Add(&sampled_logprob, max_rows, "sample.logprob");
-  buffers.Add(&result_staging, max_rows, "result_staging");
+  buffers.Add(&sample_cut, sampled, "sample.cut");
+  buffers.Add(&sampled_token_id, sampled, "sample.token_id");
+  buffers.Add(&sampled_logprob, sampled, "sample.logprob");
+  buffers.Add(&result_staging, limits.max_rows, "result_staging");
+  max_draft_tokens = limits.max_draft_tokens;
   max_prompt_logprobs = limits.max_prompt_logprobs;
   result_layout = kernels::ResultEntryLayout::For(
-      limits.max_rows, limits.max_logprobs != 0 ? limits.max_rows + limits.max_prompt_logprobs : 0,
-      limits.max_logit_rows, static_cast<uint64_t>(spec.vocab_size));
+      limits.max_rows, limits.max_logprobs != 0 ? models::MaxLogits(limits) : 0,
+      limits.max_logit_rows, vocab, limits.max_draft_tokens != 0 ? sampled : 0);
 }
 
 absl::StatusOr<std::unique_ptr<StepState>> StepState::Create(

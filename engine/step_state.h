@@ -50,9 +50,10 @@ class StepState {
   kernels::SamplePartial* sample_partials = nullptr;
   uint32_t* sampled_token_id = nullptr;
   float* sampled_logprob = nullptr;
-  float* adjusted_logits = nullptr;  // [max_rows, vocab]; null without adjust_logits
+  float* adjusted_logits = nullptr;  // [max_rows + max_draft_tokens, vocab], or null: not adjusted
   kernels::SamplePartial* adjusted_partials = nullptr;
   kernels::SampleCut* sample_cut = nullptr;
+  uint32_t max_draft_tokens = 0;
   uint32_t max_prompt_logprobs = 0;
   kernels::ResultEntryLayout result_layout;
   kernels::RowResult* result_staging = nullptr;

@@ -4,6 +4,7 @@
 #ifndef REPRISE_KERNELS_WEIGHT_FORMAT_H_
 #define REPRISE_KERNELS_WEIGHT_FORMAT_H_
 
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -12,26 +13,44 @@
 namespace reprise::kernels {
 
 // kNone: there is no weight. kE4m3: 8-bit floats, with an f32 scale for each output and
-// kScaleInputs input features. The others hold one number per element, without scales.
-enum class WeightFormat : uint8_t { kNone = 0, kF32, kBf16, kF16, kE4m3 };
+// kScaleInputs input features. kInt4: 0 to 15, with a scale and a zero point, a ScaleWord, for each
+// output and 32, 64 or 128 input features. The others hold one number per element, without scales.
+enum class WeightFormat : uint8_t { kNone = 0, kF32, kBf16, kF16, kE4m3, kInt4 };
 
-// Of a scale of kE4m3, neighbours; the last ones of an output may be fewer.
+// Of a scale of kE4m3, neighbours; the last ones of an output may be fewer. Of kInt4 the most.
 inline constexpr int kScaleInputs = 128;
+// Of kInt4 the fewest.
+inline constexpr int kLeastScaleInputs = 32;
 
-// Bytes of one element; 0 of kNone.
-constexpr int BytesOf(WeightFormat format) {
+// A weight of kInt4 is (element - zero point) * scale. Both are one word: that of the scale as f32,
+// whose lowest bits are the zero point's. So f16 and bf16 scales stay what they are.
+inline constexpr uint32_t kZeroPointBits = 0x1f;
+constexpr uint32_t ScaleWord(float scale, uint32_t zero_point) {
+  return (std::bit_cast<uint32_t>(scale) & ~kZeroPointBits) | zero_point;
+}
+constexpr float ScaleOfWord(uint32_t word) { return std::bit_cast<float>(word & ~kZeroPointBits); }
+constexpr uint32_t ZeroPointOfWord(uint32_t word) { return word & kZeroPointBits; }
+
+// Bits of one element; 0 of kNone.
+constexpr int BitsOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kNone:
       return 0;
     case WeightFormat::kF32:
-      return 4;
+      return 32;
     case WeightFormat::kBf16:
     case WeightFormat::kF16:
-      return 2;
+      return 16;
     case WeightFormat::kE4m3:
-      return 1;
+      return 8;
+    case WeightFormat::kInt4:
+      return 4;
   }
   return 0;
+}
+// Whether elements have scales.
+constexpr bool IsScaled(WeightFormat format) {
+  return format == WeightFormat::kE4m3 || format == WeightFormat::kInt4;
 }
 
 constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
@@ -50,7 +69,7 @@ constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
   return WeightFormat::kNone;
 }
 
-// "none", "f32", "bf16", "f16", "fp8_e4m3".
+// "none", "f32", "bf16", "f16", "fp8_e4m3", "int4".
 constexpr std::string_view NameOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kNone:
@@ -63,6 +82,8 @@ constexpr std::string_view NameOf(WeightFormat format) {
       return "f16";
     case WeightFormat::kE4m3:
       return "fp8_e4m3";
+    case WeightFormat::kInt4:
+      return "int4";
   }
   return "unknown";
 }

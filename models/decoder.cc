@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "models/config/architectures.h"
 #include "models/layers/embedding_layer.h"
+#include "models/layers/experts_layer.h"
 #include "models/layers/lm_head_layer.h"
+#include "models/layers/mamba_layer.h"
 #include "models/layers/mlp_layer.h"
 #include "models/layers/norm_layer.h"
 #include "models/layers/post_norm_layer.h"
@@ -20,6 +22,24 @@ namespace {
 constexpr char kEmbedding[] = "model.embed_tokens.weight";
 constexpr char kFinalNorm[] = "model.norm.weight";
 constexpr char kLmHead[] = "lm_head";
+
+// The layer of a block's MLP, whatever it is made of.
+std::unique_ptr<Layer> MlpOrExperts(const ModelSpec& spec, const Architecture& architecture,
+                                    const LayerEntry& entry, int64_t block,
+                                    const BranchForm& form) {
+  const auto name_of = [&](const char* layer) {
+    return absl::StrCat("model.layers.", block, ".", layer);
+  };
+  const bool shares = entry.kind == LayerKind::kExperts && architecture.shared_mlp != nullptr;
+  const bool has_experts = entry.kind == LayerKind::kExperts && spec.HasExperts(block);
+  std::unique_ptr<MlpLayer> mlp;
+  if (shares || !has_experts)
+    mlp = std::make_unique<MlpLayer>(spec, name_of(shares ? architecture.shared_mlp : entry.name),
+                                     architecture.mlp_tensors, form);
+  if (!has_experts) return mlp;
+  return std::make_unique<ExpertsLayer>(spec, name_of(entry.name), architecture.expert_tensors,
+                                        form, std::move(mlp));
+}
 
 }  // namespace
 
@@ -61,10 +81,16 @@ void Decoder::AddLayers() {
           layers_.push_back(std::make_unique<PostNormLayer>(spec_, name + ".weight"));
           break;
         case LayerKind::kAttention:
+          if (spec_.IsMamba(block)) continue;
           layers_.push_back(std::make_unique<AttentionLayer>(spec_, std::move(name), block, form));
           break;
+        case LayerKind::kMamba:
+          if (!spec_.IsMamba(block)) continue;
+          layers_.push_back(std::make_unique<MambaLayer>(spec_, std::move(name), form));
+          break;
+        case LayerKind::kExperts:
         case LayerKind::kMlp:
-          layers_.push_back(std::make_unique<MlpLayer>(spec_, std::move(name), form));
+          layers_.push_back(MlpOrExperts(spec_, architecture, entry, block, form));
           break;
       }
       has_branch = !is_norm && entry.kind != LayerKind::kPostNorm;
@@ -95,15 +121,15 @@ void Decoder::DeclareBuffers(const LayerBuffers& buffers) {
       &activations_.rope,
       limits.max_step_tokens * static_cast<size_t>(spec_.head_dim * spec_.NumRopeTables()), "rope");
   buffers.scratch.Add(&activations_.logits,
-                      (static_cast<size_t>(limits.max_rows) + limits.max_prompt_logprobs) *
-                          static_cast<size_t>(spec_.vocab_size),
-                      "logits");
+                      MaxLogits(limits) * static_cast<size_t>(spec_.vocab_size), "logits");
+  max_draft_tokens_ = limits.max_draft_tokens;
   max_prompt_logprobs_ = limits.max_prompt_logprobs;
   for (const auto& layer : layers_) layer->DeclareBuffers(buffers);
 }
 
 absl::Status Decoder::Enqueue(const DecoderInputs& inputs) const {
-  const LayerContext context{inputs, activations_, max_prompt_logprobs_};
+  const LayerContext context{inputs, activations_,
+                             MaxLogits(inputs.shape, max_draft_tokens_, max_prompt_logprobs_)};
   for (const auto& layer : layers_) REPRISE_RETURN_IF_ERROR(layer->Enqueue(context));
   return absl::OkStatus();
 }

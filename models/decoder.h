@@ -52,7 +52,7 @@ class Decoder {
   // Embedding, layers, logits. Launches only. REQUIRES: weights are bound, buffers allocated.
   absl::Status Enqueue(const DecoderInputs& inputs) const;
 
-  // [max_rows + max_prompt_logprobs, vocab] f32, where Enqueue leaves them.
+  // [MaxLogits, vocab] f32, where Enqueue leaves them.
   float* logits() const { return activations_.logits; }
   // What the plan of a step lists work by: lists for each of ModelSpec::Windows.
   const kernels::AttentionPlanRule& attention_plan() const { return attention_plan_; }
@@ -67,7 +67,7 @@ class Decoder {
   std::vector<std::unique_ptr<Layer>> layers_;
   kernels::AttentionPlanRule attention_plan_;
   DecoderActivations activations_;
-  uint32_t max_prompt_logprobs_ = 0;
+  uint32_t max_draft_tokens_ = 0, max_prompt_logprobs_ = 0;
   int64_t elements_read_ = 0;  // of weights, by every step
   int64_t quantized_bytes_read_ = 0;
 };

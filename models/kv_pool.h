@@ -26,7 +26,7 @@ struct KvGeometry {
   bool swizzled = false;  // see KvLayout
 
   static KvGeometry For(const ModelSpec& spec, int64_t block_size, runtime::DType dtype) {
-    return {spec.num_layers, spec.num_kv_heads, spec.head_dim, block_size, dtype, false};
+    return {spec.NumAttentionLayers(), spec.num_kv_heads, spec.head_dim, block_size, dtype, false};
   }
   // Of every layer. Dimensions are below 2^31.
   kernels::KvLayout layout() const {

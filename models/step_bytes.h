@@ -20,13 +20,16 @@ struct StepTraffic {
 };
 
 // Bytes of one step. All matrices, norms and biases count once, whatever the number of rows; of the
-// embedding table the rows' own lines. Activations count once for every kernel that reads them and
-// once for the one that writes them: many of these stay in a GPU's cache.
+// embedding table the rows' own lines. Of experts, those that so many rows go to where every choice
+// of a token's experts is as likely as any other: at most all, and those of one row alone for one.
+// Activations count once for every kernel that reads them and once for the one that writes them:
+// many of these stay in a GPU's cache.
 //
 // Not counted: block tables and the step's metadata, partial results of attention, linear and
 // sampling, and what a kernel reads twice because a tile of its own did not hold it.
 struct StepBytes {
   uint64_t weights = 0;
+  // Of the KV cache, and of the state that rows of some models carry beside it.
   uint64_t kv_read = 0;
   uint64_t kv_written = 0;
   uint64_t activations = 0;

@@ -14,8 +14,8 @@ namespace reprise::service {
 struct JointLimits {
   // Requests of one replay. 1: each runs alone. At most kMaxRequests.
   uint32_t max_requests = kMaxRequests;
-  // Given tokens that these bring together. A request with more runs alone: a prompt makes the
-  // replay longer for everyone in it.
+  // Given tokens that these bring together, of chunks and drafts. A request with more runs alone: a
+  // prompt makes the replay longer for everyone in it.
   uint32_t max_given_tokens = 64;
   // Longest that a step waits for those of others which are expected; see StepGather. 0: never.
   uint64_t max_wait_us = 500;

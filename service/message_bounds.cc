@@ -8,12 +8,13 @@ constexpr uint64_t kVarint = 5;  // bytes of an id, position or count of 32 bits
 constexpr uint64_t kFloat = 4;
 // Of a message: its own fields, the report, the ledger, the headers of columns.
 constexpr uint64_t kMessage = 1024;
-// Of a row that is dropped, added, appended to, of a prefix group and run: all but tables, tokens
-// and what counts as sampling bytes. 232 when every field is there at its longest.
+// Of a row that is dropped, added, appended to, of a prefix group and run, with drafts: all but
+// tables, tokens and what counts as sampling bytes. 251 when every field is there at its longest.
 constexpr uint64_t kStepRow = 256;
-// Of a row in all columns but top_token and top_logprob: 33, and 20 for a prompt token.
+// Of a row in all columns but top_token and top_logprob: 38, and 20 for a prompt token or an
+// accepted one.
 constexpr uint64_t kResultRow = 40;
-constexpr uint64_t kPromptToken = 24;
+constexpr uint64_t kPromptToken = 24, kAcceptedToken = 24;
 // Of a step in a request of several: its report and the rest.
 constexpr uint64_t kSingleStep = 96;
 // Of a row that is refused alone, without its message.
@@ -30,10 +31,11 @@ uint64_t MaxStepBytes(const kernels::StepLimits& limits) {
 
 uint64_t MaxResultBytes(const kernels::StepLimits& limits) {
   const uint64_t likeliest = limits.max_logprobs * (kVarint + kFloat);
-  // Rows that return their logits, and chunks, are in a request's first step alone.
+  // Rows that return their logits, chunks and drafts are in a request's first step alone.
   const uint64_t step = kSingleStep + limits.max_rows * (kResultRow + likeliest);
   return kMessage + limits.max_steps_per_request * step +
          limits.max_prompt_logprobs * (kPromptToken + likeliest) +
+         limits.max_draft_tokens * (kAcceptedToken + likeliest) +
          limits.max_rows * (kRowError + kMaxRowErrorBytes) +
          limits.max_logit_rows * uint64_t{limits.vocab_size} * kFloat;
 }

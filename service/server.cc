@@ -247,8 +247,8 @@ class Server::Impl {
     return ServeMetrics(options, std::move(metrics_sockets));
   }
 
-  void AttachEngine(engine::DecodeEngine& engine) {
-    steps_.Attach(engine, [this] { health_.Refresh(); });
+  void AttachEngine(engine::DecodeEngine& engine, KvExchange* exchange) {
+    steps_.Attach(engine, exchange, [this] { health_.Refresh(); });
     health_.Refresh();
   }
 
@@ -421,7 +421,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-void Server::AttachEngine(engine::DecodeEngine& engine) { impl_->AttachEngine(engine); }
+void Server::AttachEngine(engine::DecodeEngine& engine, KvExchange* exchange) {
+  impl_->AttachEngine(engine, exchange);
+}
 
 const std::vector<std::string>& Server::addresses() const { return impl_->addresses(); }
 

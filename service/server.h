@@ -95,6 +95,8 @@ struct ServerOptions {
   std::function<void(const std::string&)> report = {};
 };
 
+class KvExchange;
+
 class Server {
  public:
   // Listens on every address. Until AttachEngine, StepService calls answer UNAVAILABLE ("loading")
@@ -113,8 +115,9 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves `engine`, which must outlive this server. Once only.
-  void AttachEngine(engine::DecodeEngine& engine);
+  // Serves `engine`, which must outlive this server, and so must `exchange`, by which blocks go to
+  // servers of other processes and come from them; nullptr: none do. Once only.
+  void AttachEngine(engine::DecodeEngine& engine, KvExchange* exchange = nullptr);
 
   // Addresses as given, with port 0 replaced by the port taken.
   const std::vector<std::string>& addresses() const;

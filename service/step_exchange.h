@@ -28,6 +28,7 @@ struct StepStream::Exchange final : public StepJob {
   MemoryBudget::Charge charge;         // of the message
   MemoryBudget::Charge answer_charge;  // once there is an answer
   v1::StepStreamRequest message;
+  bool has_entries = false;  // the message has some of repeated fields of messages
   StepScratch scratch;
   v1::StepStreamResponse response;
   // Guarded by the stream's mutex.

@@ -14,6 +14,7 @@ namespace {
 uint64_t NumGivenTokens(const engine::StepRequest& request) {
   uint64_t count = 0;
   for (const engine::RowChunk& chunk : request.chunks) count += chunk.tokens.size();
+  for (const engine::RowDraft& draft : request.drafts) count += draft.tokens.size();
   return count;
 }
 

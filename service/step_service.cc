@@ -55,7 +55,8 @@ std::vector<std::string> GraphsOf(const engine::EngineInfo& info) {
 }  // namespace
 
 struct StepService::Attached {
-  Attached(engine::DecodeEngine& engine, StepService& service, std::function<void()> on_fault)
+  Attached(engine::DecodeEngine& engine, KvExchange* exchange, StepService& service,
+           std::function<void()> on_fault)
       : pipeline(engine,
                  engine.attention_tree().batch_invariant ? service.joint_
                                                          : JointLimits{.max_requests = 1},
@@ -68,7 +69,7 @@ struct StepService::Attached {
              service.telemetry_,
              service.max_resume_grace_ms_,
              service.recorder_},
-        kv{.model = service.model_} {
+        kv{.model = service.model_, .exchange = exchange} {
     service.callers_.ForEachAccount(
         [this](Account& account, const Identity* identity) { SetUp(account, identity); });
   }
@@ -162,11 +163,12 @@ void StepService::EndExpiredSessions() {
     EndSession(serving->host, *expired_.back(), SessionEnd::kExpired);
 }
 
-void StepService::Attach(engine::DecodeEngine& engine, std::function<void()> on_fault) {
+void StepService::Attach(engine::DecodeEngine& engine, KvExchange* exchange,
+                         std::function<void()> on_fault) {
   const std::lock_guard lock(identities_mutex_);
   REPRISE_CHECK(owned_ == nullptr);
   telemetry_.SetGraphs(GraphsOf(engine.info()));
-  owned_ = std::make_unique<Attached>(engine, *this, std::move(on_fault));
+  owned_ = std::make_unique<Attached>(engine, exchange, *this, std::move(on_fault));
   attached_.store(owned_.get(), std::memory_order_release);
 }
 
@@ -371,6 +373,25 @@ grpc::ServerUnaryReactor* StepService::ReleaseBlocks(grpc::CallbackServerContext
       context, request, response, {"ReleaseBlocks", Role::kStep, &StepService::ReleaseBlocks});
 }
 
+grpc::ServerUnaryReactor* StepService::ExportBlocks(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return StartKvCall<ExportBlocksCall>(context, "ExportBlocks", request, response);
+}
+
+grpc::ServerUnaryReactor* StepService::ImportBlocks(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return StartKvCall<ImportBlocksCall>(context, "ImportBlocks", request, response);
+}
+
+grpc::ServerUnaryReactor* StepService::FreeExported(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Unary<v1::FreeExportedRequest, v1::FreeExportedResponse>(
+      context, request, response, {"FreeExported", Role::kStep, &StepService::FreeExported});
+}
+
 grpc::ServerUnaryReactor* StepService::SetAttentionTree(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* response) {
@@ -489,6 +510,14 @@ absl::Status StepService::ReleaseBlocks(const Account& account,
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
                            sessions_.Find(request.session(), account));
   return service::ReleaseBlocks(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::FreeExported(const Account& account,
+                                       const v1::FreeExportedRequest& request,
+                                       v1::FreeExportedResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::FreeExported(attached()->host, attached()->kv, *session, request, response);
 }
 
 absl::Status StepService::SetAttentionTree(const Account& /*account*/,

@@ -36,6 +36,8 @@
 
 namespace reprise::service {
 
+class KvExchange;
+
 // What clients may take of the server; see ServerOptions.
 struct ServiceLimits {
   uint64_t max_message_bytes = 0;
@@ -58,7 +60,10 @@ using RawKvService = v1::StepService::WithRawCallbackMethod_ReadBlocks<
                     v1::StepService::WithRawCallbackMethod_ShareBlocks<
                         v1::StepService::WithRawCallbackMethod_AdoptBlocks<
                             v1::StepService::WithRawCallbackMethod_ReleaseBlocks<
-                                v1::StepService::Service>>>>>>>>;
+                                v1::StepService::WithRawCallbackMethod_ExportBlocks<
+                                    v1::StepService::WithRawCallbackMethod_ImportBlocks<
+                                        v1::StepService::WithRawCallbackMethod_FreeExported<
+                                            v1::StepService::Service>>>>>>>>>>>;
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
         v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
@@ -76,8 +81,9 @@ class StepService final : public RawStepService {
   // After the gRPC server has shut down.
   ~StepService() override;
 
-  // Serves `engine`, which must outlive this service. Once only. `on_fault`: see StepPipeline.
-  void Attach(engine::DecodeEngine& engine, std::function<void()> on_fault);
+  // Serves `engine`, which must outlive this service, and so must `exchange`, of the same engine;
+  // nullptr: none. Once only. `on_fault`: see StepPipeline.
+  void Attach(engine::DecodeEngine& engine, KvExchange* exchange, std::function<void()> on_fault);
   // What metrics read: nullptr while loading; lives as long as the service.
   const ServiceHost* host() const;
   Telemetry& telemetry() { return telemetry_; }
@@ -150,6 +156,15 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* ReleaseBlocks(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ExportBlocks(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ImportBlocks(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* FreeExported(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
 
  private:
   struct Attached;
@@ -176,7 +191,9 @@ class StepService final : public RawStepService {
                            v1::AdoptBlocksResponse* response);
   absl::Status ReleaseBlocks(const Account& account, const v1::ReleaseBlocksRequest& request,
                              v1::ReleaseBlocksResponse* response);
-  // A call that waits its turn to read or write contents of blocks.
+  absl::Status FreeExported(const Account& account, const v1::FreeExportedRequest& request,
+                            v1::FreeExportedResponse* response);
+  // A call that waits its turn to copy contents of blocks.
   template <typename Call>
   grpc::ServerUnaryReactor* StartKvCall(grpc::CallbackServerContext* context, const char* name,
                                         const grpc::ByteBuffer* request,

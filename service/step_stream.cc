@@ -152,7 +152,8 @@ absl::Status StepStream::Parse(Exchange& exchange) {
   REPRISE_RETURN_IF_ERROR(scanned);
   REPRISE_ASSIGN_OR_RETURN(exchange.charge,
                            host_.memory.ChargeMessage(read_bytes_.Length(), head.num_entries));
-  return ParseWire(read_bytes_, &exchange.message);
+  exchange.has_entries = head.num_entries > 0;
+  return ParseWireAgain(read_bytes_, &exchange.message);
 }
 
 std::unique_ptr<StepStream::Exchange> StepStream::TakeSpare() {
@@ -249,6 +250,8 @@ void StepStream::PopFront() {
   const uint64_t bytes = exchange->charge.bytes();
   charged_bytes_ -= bytes + exchange->answer_charge.bytes();
   if (bytes > uint64_t{kMaxKeptBytes} || exchange->response.GetCachedSize() > kMaxKeptBytes) return;
+  // Entries would keep the largest that each of them has ever been.
+  if (exchange->has_entries) exchange->message.Clear();
   exchange->charge = {};
   exchange->answer_charge = {};
   exchange->sequence = 0;

@@ -45,7 +45,7 @@ void AddResult(const StepTimes& times, const engine::StepResult& result, AccessR
   record->steps = static_cast<uint32_t>(result.steps.size());
   record->rows = result.report.rows;
   record->tokens = result.report.tokens;
-  for (const engine::RowOutcome& row : result.rows) record->sampled += row.sampled ? 1 : 0;
+  record->sampled += engine::NumSampledTokens(result);
   record->queue_ns = times.submitted_ns - times.converted_ns;
   record->device_ns = result.ledger.device_ns;
   record->graph = ShortText<24>(result.report.graph);

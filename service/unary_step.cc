@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/unary_step.h"
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,6 +28,15 @@ absl::Status HashOf(const grpc::ByteBuffer& bytes, uint64_t* hash) {
   return absl::OkStatus();
 }
 
+// gRPC tells a deadline as a time of the wall clock, which may jump until it is looked at.
+std::chrono::steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& context) {
+  using std::chrono::steady_clock;
+  using std::chrono::system_clock;
+  constexpr std::chrono::hours kLongest(24 * 365);
+  const system_clock::duration left = context.deadline() - system_clock::now();
+  return steady_clock::now() + std::min<steady_clock::duration>(left, kLongest);
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* UnaryStep::Start(const ServiceHost& host, const Account& account,
@@ -44,7 +55,7 @@ grpc::ServerUnaryReactor* UnaryStep::Start(const ServiceHost& host, const Accoun
 UnaryStep::UnaryStep(const ServiceHost& host, const Account& account,
                      const grpc::CallbackServerContext& context, grpc::ByteBuffer* response)
     : host_(host),
-      deadline_(context.deadline()),
+      deadline_(SteadyDeadline(context)),
       response_bytes_(response),
       origin_(OriginOf(context, account.log_name())),
       trace_(origin_.trace) {
@@ -96,7 +107,7 @@ absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
 }
 
 absl::Status UnaryStep::CheckWanted() {
-  const bool late = std::chrono::system_clock::now() >= deadline_;
+  const bool late = std::chrono::steady_clock::now() >= deadline_;
   if ((!late && !cancelled_.load(std::memory_order_relaxed)) || session_->answers.HasWaiters(sent_))
     return absl::OkStatus();
   unwanted_ = true;

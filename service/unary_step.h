@@ -66,7 +66,7 @@ class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public 
   void Tell(const absl::Status& status, const grpc::ByteBuffer* answer);
 
   const ServiceHost host_;
-  const std::chrono::system_clock::time_point deadline_;
+  const std::chrono::steady_clock::time_point deadline_;
   grpc::ByteBuffer* const response_bytes_;
   const CallOrigin origin_;
   TraceId trace_;  // the step's own, or the call's

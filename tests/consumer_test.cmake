@@ -81,7 +81,8 @@ endfunction()
 # The headers behind which what only our tests and measurements use stands, and words for it that a
 # public header has no reason to say.
 set(REPRISE_SEAM_HEADERS
-    engine/diagnostics.h engine/engine_profiler.h engine/step_stamps.h runtime/host/test_delays.h)
+    engine/diagnostics.h engine/engine_profiler.h engine/start_report.h
+    engine/step_stamps.h runtime/host/test_delays.h)
 set(REPRISE_SEAM_WORDS
     "[pP]oison|[rR]andom_?[kK][vV]|max_delay|delay_seed|TestDelays|CaptureProfiled|[sS]tamped")
 

@@ -270,12 +270,12 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   root.set_version_flag("--version", Version(commit),
                         "Print the version and the devices that this build knows");
   const std::vector<Command> commands = {
-      AddServeCommand(&root),      AddSchedCommand(&root),   AddRunCommand(&root),
-      AddHealthCommand(&root),     AddTopCommand(&root),     AddSessionsCommand(&root),
-      AddReloadCommand(&root),     AddReplayCommand(&root),  AddProfileCommand(&root),
-      AddReportCommand(&root),     AddCompareCommand(&root), AddGraphCommand(&root),
-      AddBenchCommand(&root),      AddTuneCommand(&root),    AddCheckCommand(&root),
-      AddCompletionCommand(&root), AddManCommand(&root)};
+      AddServeCommand(&root),  AddSchedCommand(&root),      AddRunCommand(&root),
+      AddHealthCommand(&root), AddTopCommand(&root),        AddSessionsCommand(&root),
+      AddReloadCommand(&root), AddReplayCommand(&root),     AddProfileCommand(&root),
+      AddReportCommand(&root), AddCompareCommand(&root),    AddGraphCommand(&root),
+      AddAdviseCommand(&root), AddBenchCommand(&root),      AddTuneCommand(&root),
+      AddCheckCommand(&root),  AddCompletionCommand(&root), AddManCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

@@ -69,6 +69,7 @@ Command AddReplayCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
 Command AddReportCommand(CLI::App* root);
 Command AddCompareCommand(CLI::App* root);
+Command AddAdviseCommand(CLI::App* root);
 Command AddCheckCommand(CLI::App* root);
 Command AddGraphCommand(CLI::App* root);
 Command AddBenchCommand(CLI::App* root);

@@ -18,7 +18,7 @@
 #include "tools/console.h"
 #include "tools/engine_flags.h"
 #include "tools/profile/bandwidth.h"
-#include "tools/profile/decode_points.h"
+#include "tools/profile/step_points.h"
 #include "tools/profile/telemetry.h"
 #include "tools/record.h"
 #include "tools/signals.h"
@@ -38,7 +38,7 @@ constexpr char kExamples[] =
 
 struct StepFlags {
   EngineFlags engine;
-  std::vector<DecodePoint> cells = StandardStepCells();
+  std::vector<StepPoint> cells = StandardStepCells();
   StepBenchOptions bench;
   double sustain_seconds = 0;
   uint64_t bandwidth_bytes = 0;  // 0: by device
@@ -91,7 +91,7 @@ absl::Status Report(const StepFlags& flags, const LoadedEngine& loaded,
     if (!warning.empty()) console->Note(absl::StrCat("reprise bench step: warning: ", warning));
   }
   nlohmann::json json = RecordOf("bench step", invocation);
-  json["engine"] = EngineToJson(*loaded.engine);
+  json["engine"] = EngineToJson(loaded);
   json.update(StepToJson(cells, context));
   if (!status.ok()) json["error"] = std::string(status.message());
   return WriteOutput(flags.output, json, StepChart(cells, context), console);
@@ -126,7 +126,7 @@ absl::Status MeasureAll(const StepFlags& flags, const LoadedEngine& loaded,
 absl::Status DoesNotFit(const StepFlags& flags, const absl::Status& status) {
   const uint32_t block_size = flags.engine.engine.block_size;
   const auto largest = std::max_element(
-      flags.cells.begin(), flags.cells.end(), [=](const DecodePoint& a, const DecodePoint& b) {
+      flags.cells.begin(), flags.cells.end(), [=](const StepPoint& a, const StepPoint& b) {
         return BlocksNeeded({&a, 1}, block_size) < BlocksNeeded({&b, 1}, block_size);
       });
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -146,7 +146,7 @@ absl::Status RunStep(StepFlags flags, const CLI::App& app, const Invocation& inv
   // powers of two.
   if (app.count("--max-rows") == 0) {
     flags.engine.engine.max_rows = 1;
-    for (const DecodePoint& cell : flags.cells) {
+    for (const StepPoint& cell : flags.cells) {
       flags.engine.engine.max_rows =
           std::max(flags.engine.engine.max_rows, std::bit_ceil(cell.rows));
     }

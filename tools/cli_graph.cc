@@ -13,6 +13,7 @@
 #include "tools/device_flags.h"
 #include "tools/engine_flags.h"
 #include "tools/graph/graph_dump.h"
+#include "tools/graph/graph_svg.h"
 #include "tools/record.h"
 #include "tools/table.h"
 #include "tools/units.h"
@@ -25,6 +26,8 @@ constexpr char kExamples[] =
     "  reprise graph list --model examples/byte-llama\n"
     "  reprise graph dump --model examples/byte-llama --graph decode/8 --json graph.json --dot "
     "graph.dot\n"
+    "  reprise graph dump --model examples/byte-llama --graph decode/8 --svg step.svg --layer-svg "
+    "layer.svg\n"
     "  reprise graph diff before.json after.json\n"
     "  reprise graph diff --model examples/byte-llama decode/1 decode/8\n"
     "\n"
@@ -36,7 +39,7 @@ struct ListFlags {
 };
 
 struct DumpFlags : ListFlags {
-  std::string graph, dot_file;
+  std::string graph, dot_file, svg_file, layer_file;
 };
 
 struct DiffFlags : ListFlags {
@@ -85,26 +88,62 @@ absl::Status List(const ListFlags& flags, const Invocation& invocation) {
   invocation.console->Print(table.ToString(invocation.console->width()));
   nlohmann::json json = RecordOf("graph list", invocation);
   json["schema"] = "reprise.graph_list/1";
-  json["engine"] = EngineToJson(*loaded.engine);
+  json["engine"] = EngineToJson(loaded);
   return WriteRecord(flags.json_file, json, invocation.console);
+}
+
+// A form of a dump, and where it goes: "" for nowhere.
+struct DumpForm {
+  const char* option;
+  const std::string& file;
+  absl::StatusOr<std::string> (*text)(const GraphDump&);
+};
+
+std::vector<DumpForm> FormsOf(const DumpFlags& flags) {
+  return {{"--dot", flags.dot_file,
+           [](const GraphDump& dump) { return absl::StatusOr<std::string>(GraphDot(dump)); }},
+          {"--svg", flags.svg_file,
+           [](const GraphDump& dump) { return absl::StatusOr<std::string>(StepSvg(dump)); }},
+          {"--layer-svg", flags.layer_file, LayerSvg}};
+}
+
+// Of all files at most one is stdout.
+absl::Status PrepareForms(const DumpFlags& flags, Console* console) {
+  std::string to_stdout = flags.json_file == kStdoutFile ? "--json" : "";
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
+  for (const DumpForm& form : FormsOf(flags)) {
+    if (form.file == kStdoutFile && !to_stdout.empty()) {
+      return UsageError(absl::StrCat(form.option, ": got \"-\", and so does ", to_stdout,
+                                     ", allowed: one of them"));
+    }
+    if (form.file == kStdoutFile) to_stdout = form.option;
+    REPRISE_RETURN_IF_ERROR(PrepareRecord(form.file, console));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteForms(const DumpFlags& flags, const GraphDump& dump, Console* console) {
+  for (const DumpForm& form : FormsOf(flags)) {
+    if (form.file.empty()) continue;
+    REPRISE_ASSIGN_OR_RETURN(const std::string text, form.text(dump));
+    if (form.file == kStdoutFile) {
+      console->PrintData(text);
+    } else {
+      REPRISE_RETURN_IF_ERROR(WriteText(form.file, text));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Dump(const DumpFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
-  if (flags.json_file == kStdoutFile && flags.dot_file == kStdoutFile)
-    return UsageError("--dot: got \"-\", and so does --json, allowed: one of them");
-  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
-  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.dot_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareForms(flags, invocation.console));
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
   REPRISE_ASSIGN_OR_RETURN(const GraphDump dump, DumpOf(loaded, flags.graph));
   invocation.console->Print(GraphText(dump, invocation.console->width()));
-  if (flags.dot_file == kStdoutFile) {
-    invocation.console->PrintData(GraphDot(dump));
-  } else if (!flags.dot_file.empty()) {
-    REPRISE_RETURN_IF_ERROR(WriteText(flags.dot_file, GraphDot(dump)));
-  }
+  REPRISE_RETURN_IF_ERROR(WriteForms(flags, dump, invocation.console));
   nlohmann::json json = RecordOf("graph dump", invocation);
-  json["engine"] = EngineToJson(*loaded.engine);
+  json["engine"] = EngineToJson(loaded);
   json.update(GraphToJson(dump));
   return WriteRecord(flags.json_file, json, invocation.console);
 }
@@ -163,6 +202,12 @@ Command AddDumpCommand(CLI::App* graph) {
       ->type_name("NAME");
   AddJsonOption(app, &flags->json_file);
   app->add_option("--dot", flags->dot_file, "Write it for graphviz to this file; -: to stdout")
+      ->type_name("FILE");
+  app->add_option("--svg", flags->svg_file,
+                  "Draw the whole step to this file, as SVG; -: to stdout")
+      ->type_name("FILE");
+  app->add_option("--layer-svg", flags->layer_file,
+                  "Draw one layer, with kernels and all sizes; -: to stdout")
       ->type_name("FILE");
   NameOptionGroup(app, "Output");
   AddEngineOptions(app, &flags->engine);

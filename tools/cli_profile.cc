@@ -1,29 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reprise profile`: what a decode step of a model costs on a device, and where its time goes.
-// Measures real steps of the embedded engine, for every number of rows at every context.
+// `reprise profile`: what a step of a model costs on a device, and where its time goes. Measures
+// real steps of the embedded engine, or of a server (live_profile.h): every number of rows
+// at every context, and single points, which may have prompts, of the command line or of
+// recordings.
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "runtime/status_macros.h"
+#include "tools/address.h"
+#include "tools/advise/batch_trace.h"
+#include "tools/advise/step_sample.h"
 #include "tools/bench/bench_flags.h"
 #include "tools/cli.h"
+#include "tools/connection_flags.h"
 #include "tools/console.h"
 #include "tools/device_flags.h"
 #include "tools/engine_flags.h"
+#include "tools/live_profile.h"
 #include "tools/profile/assertion.h"
 #include "tools/profile/bandwidth.h"
-#include "tools/profile/decode_points.h"
 #include "tools/profile/export_flags.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
 #include "tools/profile/report_parts.h"
+#include "tools/profile/step_points.h"
 #include "tools/profile/telemetry.h"
-#include "tools/record.h"
+#include "tools/profile_run.h"
 #include "tools/signals.h"
 #include "tools/units.h"
 
@@ -35,6 +43,8 @@ constexpr char kExamples[] =
     "  reprise profile --model examples/byte-llama --rows 1,8 --contexts 128,1k\n"
     "  reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k "
     "--json profile.json --html profile.html\n"
+    "  reprise profile --model examples/byte-llama --points 8@512,8@512+1x64,1x64\n"
+    "  reprise profile --address unix:/tmp/reprise.sock --rows 1,8 --contexts 128\n"
     "  reprise profile --model examples/byte-llama --rows 8 --contexts 128 --assert "
     "'p99(8@128)<1s' --assert 'gap<1ms'\n"
     "\n"
@@ -42,27 +52,43 @@ constexpr char kExamples[] =
     "says what each number is and what can be asserted; docs/profile.schema.json describes the "
     "JSON.";
 
-struct ProfileFlags {
-  EngineFlags engine;
-  ProfileOptions profile;
-  uint64_t bandwidth_bytes = 0;  // 0: by device
-  std::vector<Assertion> assertions;
-  std::string json_file;
-  ExportFlags exports;
-};
+absl::StatusOr<std::vector<StepPoint>> ParsePoints(std::string_view text) {
+  std::vector<StepPoint> points;
+  for (const absl::string_view part :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
+    REPRISE_ASSIGN_OR_RETURN(points.emplace_back(), ParseStepPoint({part.data(), part.size()}));
+  }
+  return points;
+}
 
 absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
   REPRISE_ASSIGN_OR_RETURN(const auto values, ParseCountList(text, 1, 1u << 30));
   return std::vector<uint32_t>(values.begin(), values.end());
 }
 
+// Steps that stand for those of the recordings, among the points; buckets are the recorded server's
+// unless they are given.
+absl::Status AddRecorded(ProfileFlags* flags) {
+  if (flags->recorded_files.empty()) return absl::OkStatus();
+  REPRISE_ASSIGN_OR_RETURN(const BatchTrace trace, ReadBatchTrace(flags->recorded_files));
+  engine::DecodeEngineOptions& engine = flags->engine.engine;
+  if (trace.graphs && engine.decode_buckets.empty()) engine.decode_buckets = trace.graphs->decode;
+  if (trace.graphs && engine.mixed_buckets.empty()) engine.mixed_buckets = trace.graphs->mixed;
+  for (const int64_t rows : engine.decode_buckets)
+    engine.max_rows = std::max(engine.max_rows, static_cast<uint32_t>(rows));
+  REPRISE_ASSIGN_OR_RETURN(std::vector<SampledStep> steps,
+                           SampleStepsFor(flags->engine, trace.steps, flags->recorded_points));
+  SetRecorded(std::move(steps), flags);
+  return absl::OkStatus();
+}
+
 // Kernels are known once the graphs are captured; nothing has been measured then.
 absl::Status CheckKernels(const ProfileFlags& flags, Profiler* profiler) {
   for (const Assertion& assertion : flags.assertions) {
     std::vector<std::string> kernels;
-    for (const uint32_t rows : flags.profile.rows) {
-      if (assertion.point && assertion.point->rows != rows) continue;
-      REPRISE_ASSIGN_OR_RETURN(const auto launches, profiler->KernelsOf(rows));
+    for (const StepPoint& point : PointsOf(flags.profile)) {
+      if (assertion.point && *assertion.point != point) continue;
+      REPRISE_ASSIGN_OR_RETURN(const auto launches, profiler->KernelsOf(point));
       for (const graphs::ProfiledLaunch& launch : launches) {
         if (std::count(kernels.begin(), kernels.end(), NameOf(launch)) == 0)
           kernels.push_back(NameOf(launch));
@@ -74,78 +100,14 @@ absl::Status CheckKernels(const ProfileFlags& flags, Profiler* profiler) {
   return absl::OkStatus();
 }
 
-// Says which assertions do not hold, a line for each. Errors: FailedPrecondition when any does not.
-absl::Status ReportAssertions(const std::vector<AssertedValue>& values, Console* console) {
-  console->Print(AssertionsText(values, console->width()));
-  size_t broken = 0;
-  for (const AssertedValue& value : values) {
-    if (value.holds) continue;
-    ++broken;
-    console->Note(absl::StrCat("reprise profile: ", BrokenText(value)));
-  }
-  if (broken == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(broken, " of ", values.size(), " assertions do not hold"));
-}
-
-nlohmann::json ProfileToJson(const ProfileFlags& flags, const LoadedEngine& loaded,
-                             const ProfileContext& context, const std::vector<PointProfile>& points,
-                             const Invocation& invocation) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const PointProfile& point : points) list.push_back(PointToJson(point, context));
-  nlohmann::json json = RecordOf("profile", invocation);
-  json["schema"] = "reprise.profile/1";
-  json["error"] = nullptr;
-  json["engine"] = EngineToJson(*loaded.engine);
-  json["settings"] = {{"rows", flags.profile.rows},
-                      {"contexts", flags.profile.contexts},
-                      {"iterations", flags.profile.iterations},
-                      {"rounds", flags.profile.rounds},
-                      {"warmup", flags.profile.warmup},
-                      {"window_steps", kWindowSteps}};
-  json["telemetry"] = {{"source", TextOrNull(context.telemetry)},
-                       {"why_none", TextOrNull(context.telemetry_why)}};
-  json["bandwidth"] = BandwidthToJson(context.bandwidth);
-  json["stamp_cost_us"] = context.stamp_cost_ns.ToJson(1e-3);
-  json["points"] = std::move(list);
-  return json;
-}
-
-std::vector<PointProfile> ProfilesOf(const ProfileOptions& options) {
-  std::vector<PointProfile> profiles;
-  for (const DecodePoint& point : PointsOf(options)) {
-    PointProfile& profile = profiles.emplace_back();
-    profile.rows = point.rows;
-    profile.context = point.context;
-  }
-  return profiles;
-}
-
-// Every point in every round. What ends it early leaves the rounds that are complete.
-absl::Status MeasureRounds(const ProfileOptions& options, const Interrupt& interrupt,
-                           Profiler* profiler, Console* console,
-                           std::vector<PointProfile>* points) {
-  const uint64_t total = uint64_t{2} * options.iterations * points->size();
-  uint64_t done = 0;
-  for (uint32_t round = 0; round < options.rounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    for (PointProfile& point : *points) {
-      const auto measured = [&](uint32_t steps) {
-        done += steps;
-        console->Progress(absl::StrCat(
-            "profile ",
-            ProgressBar(static_cast<double>(done), static_cast<double>(total), 20, *console), " ",
-            FormatCount(done), " / ", FormatCount(total), " steps, round ", round + 1, " of ",
-            options.rounds, ", ", PointName(point)));
-        return interrupt.status();
-      };
-      REPRISE_RETURN_IF_ERROR(profiler->Measure(options, round, measured, &point));
-    }
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-    console->Note(absl::StrCat("measured: round ", round + 1, " of ", options.rounds, " in ",
-                               FormatDuration(took.count())));
-  }
-  return absl::OkStatus();
+nlohmann::json FactsOf(const LoadedEngine& loaded, const ProfileContext& context) {
+  return {{"engine", EngineToJson(loaded)},
+          {"server", nullptr},
+          {"telemetry",
+           {{"source", TextOrNull(context.telemetry)},
+            {"why_none", TextOrNull(context.telemetry_why)}}},
+          {"bandwidth", BandwidthToJson(context.bandwidth)},
+          {"stamp_cost_us", context.stamp_cost_ns.ToJson(1e-3)}};
 }
 
 // What is measured once, before any point.
@@ -162,16 +124,6 @@ absl::Status MeasureDevice(const ProfileFlags& flags, const LoadedEngine& loaded
   return absl::OkStatus();
 }
 
-void PrintPoints(const std::vector<PointProfile>& points, const ProfileContext& context,
-                 Console* console) {
-  for (const PointProfile& point : points) console->Print(PointText(point, context));
-  console->Print(PointsText(points, context));
-  for (const PointProfile& point : points) {
-    const std::string warning = SpreadWarning(point);
-    if (!warning.empty()) console->Note(absl::StrCat("reprise profile: warning: ", warning));
-  }
-}
-
 absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
                         const Invocation& invocation, Interrupt* interrupt) {
   const engine::EngineInfo& info = loaded.engine->info();
@@ -184,32 +136,26 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
       .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
       .num_layers = info.model.num_layers,
       .weight_bytes = static_cast<double>(runtime::SizeOf(info.dtype)),
+      .scale_inputs = info.model.weight_quantization
+                          ? info.model.weight_quantization->scale_inputs()
+                          : kernels::kScaleInputs,
       .width = console->width(),
       .bandwidth = {},
       .stamp_cost_ns = {}};
+  context.padding = flags.profile.padding;
   Profiler profiler(loaded.engine.get(), telemetry.ok() ? telemetry->get() : nullptr);
   REPRISE_RETURN_IF_ERROR(profiler.Prepare(flags.profile));
   REPRISE_RETURN_IF_ERROR(CheckKernels(flags, &profiler));
   REPRISE_RETURN_IF_ERROR(MeasureDevice(flags, loaded, console, &context));
-  console->Print(ProfileHeader(context));
-  interrupt->Arm();
-  std::vector<PointProfile> points = ProfilesOf(flags.profile);
-  const absl::Status status = MeasureRounds(flags.profile, *interrupt, &profiler, console, &points);
-  console->ClearProgress();
-  std::erase_if(points, [](const PointProfile& p) { return p.round_replay_ns.empty(); });
-  if (points.empty()) return status;
-  PrintPoints(points, context, console);
-  nlohmann::json json = ProfileToJson(flags, loaded, context, points, invocation);
-  if (!status.ok()) json["error"] = std::string(status.message());
-  // Of a run that ended early nothing is asserted: it has failed already.
-  const std::vector<AssertedValue> asserted =
-      status.ok() ? Evaluate(flags.assertions, points, context) : std::vector<AssertedValue>();
-  json["assertions"] = AssertionsToJson(asserted);
-  absl::Status written = WriteRecord(flags.json_file, json, console);
-  written.Update(WriteExports(flags.exports, json, console));
-  if (!status.ok()) return status;
-  REPRISE_RETURN_IF_ERROR(written);
-  return ReportAssertions(asserted, console);
+  const ProfileRun run{
+      .flags = flags,
+      .context = context,
+      .invocation = invocation,
+      .facts = FactsOf(loaded, context),
+      .measure = [&](uint32_t round, const MeasuredSteps& measured, PointProfile* point) {
+        return profiler.Measure(flags.profile, round, measured, point);
+      }};
+  return RunProfile(run, interrupt);
 }
 
 absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
@@ -219,14 +165,14 @@ absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
         "--poison: a profile needs contexts of numbers, and this mode fills them with NaN; "
         "allowed: no --poison");
   }
-  for (const Assertion& assertion : flags.assertions) {
-    const absl::Status measured = CheckPoint(assertion, PointsOf(flags.profile));
-    if (!measured.ok()) return UsageError(std::string(measured.message()));
+  if (flags.profile.padding && flags.engine.engine.decode == engine::DecodePolicy::kStepKernel) {
+    return UsageError(
+        "--padding: got it with --decode step-kernel, whose kernels are of the buckets alone; "
+        "allowed: --decode chain");
   }
-  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
-  REPRISE_RETURN_IF_ERROR(PrepareExports(flags.exports, flags.json_file, invocation.console));
+  REPRISE_RETURN_IF_ERROR(AddRecorded(&flags));
+  REPRISE_RETURN_IF_ERROR(PrepareProfile(invocation, &flags));
   REPRISE_RETURN_IF_ERROR(FitPool(PointsOf(flags.profile), &flags.engine));
-  flags.profile.rounds = std::min(flags.profile.rounds, flags.profile.iterations);
   flags.engine.diagnostics.random_kv_cache = true;
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
@@ -254,6 +200,20 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
             "Rows of a decode step");
   AddOption(app, "--contexts", &flags->profile.contexts, ParseCounts, "N,N,...", "128,1k",
             "Tokens in every row's KV, such as 128,1k,8k");
+  AddOption(app, "--points", &flags->profile.points, ParsePoints, "POINT,...", "",
+            "Steps of single sizes: 8@512 (8 rows at 512 tokens), 8@64..512 (at 64 to 512), "
+            "8@512+1x256 (and "
+            "a prompt of 256), 1x256 (that alone). Without --rows and --contexts: these alone");
+  app->add_option("--recorded", flags->recorded_files,
+                  "Steps of the sizes that these recordings of `reprise serve --record` have, or "
+                  "files of numbers (`reprise help advise`), as points too")
+      ->type_name("FILE,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  AddOption(
+      app, "--recorded-points", &flags->recorded_points,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1000); }, "N", "8",
+      "How many of them at most");
   AddOption(
       app, "--iterations", &flags->profile.iterations,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "100",
@@ -266,6 +226,9 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
       app, "--warmup", &flags->profile.warmup,
       [](std::string_view text) { return ParseUnsigned(text, 0, 1u << 20); }, "N", "16",
       "Steps before them, in every round");
+  app->add_flag("--padding", flags->profile.padding,
+                "Measure what padding costs too: points whose graph has room for more also through "
+                "a graph of exactly their size");
   AddBandwidthOption(app, &flags->bandwidth_bytes);
   AddAssertOption(app, flags);
   app->add_option("--json", flags->json_file,
@@ -275,16 +238,70 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
   NameOptionGroup(app, "Measuring");
 }
 
+void AddServerOptions(CLI::App* app, ProfileFlags* flags) {
+  AddOption(
+      app, "--address", &flags->connection.address, ParseAddress, "ADDRESS", "",
+      "Measure a running server, HOST:PORT or unix:PATH, through a session of its own, instead "
+      "of an engine in this process: times of steps, and the client's");
+  AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "5s",
+            "Wait this long for the server to become ready");
+  AddProofOptions(app, &flags->connection);
+}
+
+// Names of options, by whom they are of.
+struct OptionNames {
+  std::vector<std::string> of_engine, of_server;
+};
+
+std::vector<std::string> NamesBehind(const CLI::App& app, size_t first) {
+  const auto options = app.get_options();
+  std::vector<std::string> names;
+  for (size_t i = first; i < options.size(); ++i) names.push_back(options[i]->get_name());
+  return names;
+}
+
+// Options of the one kind of run beside those of the other.
+absl::Status CheckKind(const CLI::App& app, const OptionNames& names) {
+  const bool is_server = app.count("--address") > 0;
+  for (const std::string& name : is_server ? names.of_engine : names.of_server) {
+    if (name == "--address" || app.count(name) == 0) continue;
+    return UsageError(is_server ? absl::StrCat(name,
+                                               ": got it beside --address, allowed: without; a "
+                                               "server has its own")
+                                : absl::StrCat(name, ": got no --address, allowed: beside it"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Command AddProfileCommand(CLI::App* root) {
   auto flags = std::make_shared<ProfileFlags>();
+  auto names = std::make_shared<OptionNames>();
   CLI::App* app = root->add_subcommand(
-      "profile", "Measure decode steps of given sizes, kernel by kernel, without a server");
+      "profile", "Measure steps of given sizes: kernel by kernel, or through a server");
   app->footer(kExamples);
   AddPointOptions(app, flags.get());
+  size_t first = app->get_options().size();
+  AddServerOptions(app, flags.get());
+  names->of_server = NamesBehind(*app, first);
+  NameOptionGroup(app, "Server");
+  first = app->get_options().size();
   AddEngineOptions(app, &flags->engine);
-  return {app, [flags](const Invocation& invocation) { return Run(*flags, invocation); }};
+  names->of_engine = NamesBehind(*app, first);
+  for (const char* name : {"--bandwidth-bytes", "--padding"}) names->of_engine.emplace_back(name);
+  return {app, [flags, names, app](const Invocation& invocation) -> absl::Status {
+            REPRISE_RETURN_IF_ERROR(CheckKind(*app, *names));
+            if (app->count("--recorded-points") > 0 && app->count("--recorded") == 0)
+              return UsageError("--recorded-points: got no --recorded, allowed: beside it");
+            const size_t points = app->count("--points") + app->count("--recorded");
+            if (points > 0 && app->count("--rows") + app->count("--contexts") == 0) {
+              flags->profile.rows.clear();
+              flags->profile.contexts.clear();
+            }
+            return app->count("--address") > 0 ? ProfileServer(*flags, invocation)
+                                               : Run(*flags, invocation);
+          }};
 }
 
 }  // namespace reprise::tools

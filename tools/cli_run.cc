@@ -51,7 +51,8 @@ Floor FloorOf(const engine::EngineInfo& info, double bandwidth) {
     weights -= static_cast<double>(model.vocab_size * model.hidden_size) * element;
   }
   return {.weights_bytes = weights,
-          .kv_bytes_per_token = 2.0 * static_cast<double>(model.kv_size() * model.num_layers) *
+          .kv_bytes_per_token = 2.0 *
+                                static_cast<double>(model.kv_size() * model.NumAttentionLayers()) *
                                 static_cast<double>(runtime::SizeOf(info.kv_dtype)),
           .bandwidth = bandwidth};
 }
@@ -85,7 +86,7 @@ absl::Status Run(const RunFlags& flags, const Invocation& invocation) {
                         .record = RecordOf("run", invocation)};
   generation.driver.pipeline_depth = generation.server.limits.pipeline_depth;
   generation.record["schema"] = "reprise.run/1";
-  generation.record["engine"] = EngineToJson(*loaded.engine);
+  generation.record["engine"] = EngineToJson(loaded);
   return Generate(std::move(generation), &interrupt, invocation.console);
 }
 

@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +19,7 @@
 #include "tools/generate_flags.h"
 #include "tools/record.h"
 #include "tools/sched/client.h"
+#include "tools/sched/drain_limit.h"
 #include "tools/sched/workload.h"
 #include "tools/signals.h"
 #include "tools/units.h"
@@ -36,6 +34,7 @@ constexpr char kExamples[] =
     "  reprise sched --prompts-file prompts.txt --rate 20 --max-new-tokens 200\n"
     "  reprise sched --arrivals trace.csv --ignore-eos --slo-ttft 1s --slo-tpot 50ms --svg "
     "sched.svg\n"
+    "  reprise sched --prompts-file prompts.txt --max-new-tokens 200 --draft ngram:4,8\n"
     "  reprise sched --requests 64 --random-prompts 64..8192 --max-new-tokens 256 --ignore-eos "
     "--json sched.json\n"
     "\n"
@@ -46,14 +45,12 @@ constexpr char kPromptSources[] =
     "--prompt, --prompts-file, --prompt-tokens, --prompt-tokens-file, --random-prompts, --demo, "
     "--arrivals FILE";
 
-// How long a signal waits for the steps in flight.
-constexpr std::chrono::seconds kDrainTime(5);
-
 struct SchedFlags {
   ConnectionOptions connection;
   std::chrono::nanoseconds wait = std::chrono::seconds(5);
   std::chrono::nanoseconds timeout{0};
   std::chrono::nanoseconds resume_grace = std::chrono::seconds(10);
+  std::chrono::nanoseconds reopen = std::chrono::seconds(10);
   GenerateFlags generate;
   bool demo = false;
   double rate = 0;
@@ -64,42 +61,6 @@ struct SchedFlags {
   std::string svg_file;
   BatcherOptions batcher;
   uint32_t pipeline_depth = 2;
-};
-
-// Breaks a session off that has not ended kDrainTime after a signal asked it to.
-class DrainLimit {
- public:
-  // Both must outlive the limit.
-  DrainLimit(GrpcClient* client, const std::atomic<bool>* requested)
-      : client_(client), requested_(requested), thread_([this] { Watch(); }) {}
-  ~DrainLimit() {
-    {
-      std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  DrainLimit(const DrainLimit&) = delete;
-  DrainLimit& operator=(const DrainLimit&) = delete;
-
- private:
-  void Watch() {
-    constexpr std::chrono::milliseconds kLook(100);
-    const auto ended = [this] { return ended_; };
-    std::unique_lock lock(mutex_);
-    while (!*requested_) {
-      if (changed_.wait_for(lock, kLook, ended)) return;
-    }
-    if (!changed_.wait_for(lock, kDrainTime, ended)) client_->Cancel();
-  }
-
-  GrpcClient* client_;
-  const std::atomic<bool>* requested_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;  // guarded by mutex_
-  std::thread thread_;
 };
 
 // None: it is not one of them.
@@ -190,13 +151,14 @@ absl::StatusOr<std::unique_ptr<GrpcClient>> Connect(const SchedFlags& flags,
   const auto note = [console](const std::string& what) {
     console->Note(absl::StrCat("reprise sched: ", what));
   };
-  const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(flags.resume_grace);
+  using std::chrono::milliseconds;
   absl::StatusOr<std::unique_ptr<GrpcClient>> client =
       GrpcClient::Connect({.connection = flags.connection,
                            .name = absl::StrCat("reprise sched ", REPRISE_VERSION),
                            .wait = flags.wait,
                            .timeout = flags.timeout,
-                           .resume_grace = grace,
+                           .resume_grace = duration_cast<milliseconds>(flags.resume_grace),
+                           .reopen = duration_cast<milliseconds>(flags.reopen),
                            .note = note,
                            .interrupted = &interrupt.requested()});
   if (!client.ok()) REPRISE_RETURN_IF_ERROR(interrupt.status());
@@ -255,6 +217,10 @@ void AddServerOptions(CLI::App* app, SchedFlags* flags) {
   AddOption(app, "--resume-grace", &flags->resume_grace, ParseDuration, "TIME", "10s",
             "Where the connection is lost, try to go on with the session for this long, as far as "
             "the server allows; 0: not at all");
+  AddOption(app, "--reopen", &flags->reopen, ParseDuration, "TIME", "10s",
+            "Where the session is lost with its server, wait this long for one at the same "
+            "address, and begin again there with all requests that have not finished; 0: not at "
+            "all");
   AddProofOptions(app, &flags->connection);
 }
 
@@ -299,6 +265,11 @@ void AddPolicyOptions(CLI::App* app, SchedFlags* flags) {
       app, "--preempt", &flags->batcher.preemption, ParsePreemption, "recompute|swap", "recompute",
       "What becomes of the KV of a row that is preempted; swap: it goes to the server's swap space "
       "as far as there is room");
+  AddOption(
+      app, "--draft", &flags->batcher.draft, ParseDraft, "ngram[:N,K]", "",
+      absl::StrCat("Let rows bring drafts that steps verify: where a row's last N tokens have "
+                   "come before, in its prompt or behind it, the K that followed them there (",
+                   NameOf(kDefaultNgram), " unless set)"));
 }
 
 void AddMeasuringOptions(CLI::App* app, SchedFlags* flags) {

@@ -17,6 +17,7 @@
 #include "kernels/step/step_limits.h"
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
+#include "service/kv/kv_exchange.h"
 #include "service/kv/model_fingerprint.h"
 #include "service/message_bounds.h"
 #include "service/server.h"
@@ -51,6 +52,7 @@ constexpr std::chrono::seconds kHealthInterval(1);
 
 // Some tokens for a round trip, and other sessions wait a few steps longer at most.
 constexpr uint32_t kDefaultStepsPerRequest = 8;
+constexpr uint32_t kDefaultDraftTokens = 64;
 
 constexpr uint64_t kMinDefaultMessage = uint64_t{4} << 20;
 constexpr uint64_t kMaxMessage = uint64_t{1} << 30;
@@ -59,6 +61,7 @@ struct ServeFlags {
   EngineFlags engine;
   service::ServerOptions server;
   uint32_t max_message_bytes = 0;  // 0: what the model's largest step needs
+  std::string kv_exchange;         // directory; "": none
   bool json_notes = false;
   std::string config_file;
   bool print_config = false;
@@ -186,8 +189,7 @@ std::string AwaitStop(const engine::DecodeEngine& engine, service::Server* serve
 }
 
 // A summary for people on stdout; where notes are JSON, a note alone.
-void TellServing(const engine::DecodeEngine& engine, const service::Server& server,
-                 Console* console) {
+void TellServing(const LoadedEngine& loaded, const service::Server& server, Console* console) {
   const std::string metrics = server.metrics_address();
   const std::string serving = absl::StrCat("serving on ", absl::StrJoin(server.addresses(), ", "));
   if (console->writes_json()) {
@@ -195,7 +197,7 @@ void TellServing(const engine::DecodeEngine& engine, const service::Server& serv
                                metrics.empty() ? "" : absl::StrCat("; metrics on ", metrics)));
     return;
   }
-  console->Print(absl::StrCat(EngineSummary(engine, console->width()), "\n", serving, "\n",
+  console->Print(absl::StrCat(EngineSummary(loaded, console->width()), "\n", serving, "\n",
                               metrics.empty() ? "" : absl::StrCat("metrics on ", metrics, "\n")));
 }
 
@@ -208,6 +210,8 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.engine.device));
+  if (flags.kv_exchange.empty() && flags.engine.engine.export_bytes != 0)
+    return UsageError("export-space: got some without --kv-exchange, allowed: with a directory");
   service::ServerOptions options = flags.server;
   options.commit = commit;
   options.record.source = flags.engine.source;
@@ -217,16 +221,21 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   }
   REPRISE_ASSIGN_OR_RETURN(options.max_message_bytes, MaxMessageBytes(flags, &console));
   options.report = [&state](const std::string& what) { state.AddReport(what); };
-  // The engine outlives the server that uses it.
+  // The engine outlives the server that uses it, and the exchange as well.
   LoadedEngine loaded;
+  std::unique_ptr<service::KvExchange> exchange;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
                            service::Server::Start(options));
   state.OwnSockets(server->addresses());
   state.OwnSockets({server->metrics_address()});
   REPRISE_ASSIGN_OR_RETURN(loaded, LoadEngine(flags.engine, &console));
-  server->AttachEngine(*loaded.engine);
+  if (!flags.kv_exchange.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(
+        exchange, service::KvExchange::Create(*loaded.engine, flags.kv_exchange, options.model));
+  }
+  server->AttachEngine(*loaded.engine, exchange.get());
   state.SetServing();
-  TellServing(*loaded.engine, *server, &console);
+  TellServing(loaded, *server, &console);
 
   const std::string signal = AwaitStop(*loaded.engine, server.get(), &state, &console);
   console.Note(absl::StrCat("reprise serve: ", signal,
@@ -377,10 +386,21 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
             "KV blocks that one session may hold; 0: all there are");
   AddOption(app, "--max-session-swap", &options->session_limits.max_swapped, limit, "N", "0",
             "KV blocks that one session may have in swap space; 0: all that it has room for");
+  AddOption(app, "--max-session-exports", &options->session_limits.max_exported, limit, "N", "0",
+            "KV blocks that one session may have in export space; 0: all that it has room for");
   AddOption(
       app, "--swap-space", &flags->engine.engine.swap_bytes,
       [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",
       "Pinned memory of the host for KV blocks that clients swap out; 0: none");
+  AddOption(
+      app, "--export-space", &flags->engine.engine.export_bytes,
+      [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",
+      "Memory of the device for copies of KV blocks that other servers of this machine take; 0: "
+      "none");
+  app->add_option("--kv-exchange", flags->kv_exchange,
+                  "Hand KV blocks to servers of this machine that were given the same directory, "
+                  "and take theirs; it must be this user's alone")
+      ->type_name("DIRECTORY");
 }
 
 void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
@@ -414,6 +434,7 @@ void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
 Command AddServeCommand(CLI::App* root) {
   auto flags = std::make_shared<ServeFlags>();
   flags->engine.engine.max_steps_per_request = kDefaultStepsPerRequest;
+  flags->engine.engine.max_draft_tokens = kDefaultDraftTokens;
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kExamples);

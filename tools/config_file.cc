@@ -172,6 +172,41 @@ absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> WithSettings(
+    const std::string& path, std::string_view text,
+    const std::vector<std::pair<std::string, std::string>>& settings) {
+  std::map<std::string, uint64_t> lines;  // of keys
+  std::istringstream in{std::string(text)};
+  std::string out;
+  uint64_t number = 0;
+  const auto take = [&](const std::string& whole) -> absl::StatusOr<std::string> {
+    REPRISE_ASSIGN_OR_RETURN(std::string line, WithoutComment(whole));
+    const std::string comment = whole.substr(line.size());
+    absl::StripAsciiWhitespace(&line);
+    if (line.empty()) return whole;
+    REPRISE_ASSIGN_OR_RETURN(const Setting setting, ParseSetting(line));
+    const auto [first, is_new] = lines.emplace(setting.key, number);
+    if (!is_new)
+      return Refuse(absl::StrCat(setting.key, ": got it again, first in line ", first->second));
+    for (const auto& [key, value] : settings) {
+      if (key == setting.key)
+        return absl::StrCat(key, " = \"", value, "\"", comment.empty() ? "" : "  ", comment);
+    }
+    return whole;
+  };
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const absl::StatusOr<std::string> taken = take(line);
+    if (!taken.ok())
+      return UsageError(absl::StrCat(path, ":", number, ": ", taken.status().message()));
+    absl::StrAppend(&out, *taken, "\n");
+  }
+  for (const auto& [key, value] : settings) {
+    if (lines.find(key) == lines.end()) absl::StrAppend(&out, key, " = \"", value, "\"\n");
+  }
+  return out;
+}
+
 std::string ConfigText(const CLI::App& app) {
   return CLI::ConfigTOML().to_config(&app, /*default_also=*/true, /*write_description=*/false, "");
 }

@@ -11,8 +11,12 @@
 #define REPRISE_TOOLS_CONFIG_FILE_H_
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tools/cli.h"
 
 namespace reprise::tools {
@@ -23,6 +27,14 @@ namespace reprise::tools {
 // that is not known, or given twice; a value of another type, or that the option refuses; a line
 // that is none of these.
 absl::Status ApplyConfigFile(const std::string& path, CLI::App* app);
+
+// The text of such a file with these keys set to these texts: in the line that a key has, whose
+// comment stays, or in a line at the end. Everything else stays as it is. `path` begins the
+// messages. Errors: usage errors name file and line: a key that is there twice, a line that is no
+// setting. REQUIRES: no quote, backslash or "#" in a value.
+absl::StatusOr<std::string> WithSettings(
+    const std::string& path, std::string_view text,
+    const std::vector<std::pair<std::string, std::string>>& settings);
 
 // All options of `app` that have a value, given or by default, as such a file.
 std::string ConfigText(const CLI::App& app);

@@ -135,8 +135,10 @@ absl::Status WaitUntilServing(const std::shared_ptr<grpc::Channel>& channel,
     HealthCheckResponse::ServingStatus health = HealthCheckResponse::UNKNOWN;
     const grpc::Status status = CheckHealth(channel, &health);
     if (status.ok() && health == HealthCheckResponse::SERVING) return absl::OkStatus();
+    // A server that stops cancels what it is asked meanwhile.
     const bool hopeless = !status.ok() && status.error_code() != grpc::StatusCode::UNAVAILABLE &&
-                          status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
+                          status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED &&
+                          status.error_code() != grpc::StatusCode::CANCELLED;
     if (hopeless || steady_clock::now() >= deadline) return Describe(status, health, address, wait);
     if (interrupted != nullptr && *interrupted) return absl::CancelledError("interrupted");
     // gRPC makes progress on a connection only while someone waits for it: a plain sleep would

@@ -66,7 +66,9 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
             "Random weights in a published shape, for measuring: llama-3.1-8b, granite-8b-code, "
             "llama-3.2-1b, mistral-7b-v0.1, qwen2.5-7b, qwen3-8b, gemma-2-9b, gemma-3-1b, phi-4, "
-            "olmo-2-7b, llama-3.1-8b-fp8, qwen3-8b-fp8");
+            "olmo-2-7b, mixtral-8x7b, qwen3-30b-a3b, granite-3.1-3b-a800m, gpt-oss-20b, "
+            "gpt-oss-120b, granite-4.0-h-micro, llama-3.1-8b-fp8, qwen3-8b-fp8, llama-3.1-8b-int4, "
+            "qwen3-8b-awq, qwen3-30b-a3b-fp8, qwen3-30b-a3b-int4");
   AddOption(app, "--random-seed", &flags->source.random_seed, UnsignedIn(0, kMaxU64), "N", "1",
             "Seed of a preset's weights");
   AddDTypeOptions(app, &flags->engine);
@@ -117,6 +119,11 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--max-prompt-logprobs", &flags->engine.max_prompt_logprobs,
             UnsignedIn(0, 1u << 16), "N", "64",
             "Prompt tokens of a step whose likelihood may be asked for");
+  AddOption(app, "--max-draft-tokens", &flags->engine.max_draft_tokens,
+            UnsignedIn(0, kernels::kMaxDraftTokens), "N",
+            absl::StrCat(flags->engine.max_draft_tokens),
+            "Tokens of a step that rows may bring for the step to verify; each takes 4 bytes of "
+            "logits per token of the vocabulary, or 8 where logits may be adjusted; 0: none");
   app->add_option("--attention-tree", flags->attention_tree_file,
                   "Tree by which attention's plan decides, as `reprise tune attention` writes it "
                   "(default: one rule for all)")
@@ -244,6 +251,12 @@ absl::Status CheckSource(const models::ModelSource& source) {
 }
 
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const auto nanoseconds_since = [](Clock::time_point time) {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - time).count());
+  };
   LoadedEngine loaded;
   REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.device));
   engine::DecodeEngineOptions options = flags.engine;
@@ -260,6 +273,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
     options.attention_tree = engine::AttentionTreeText(tree);
   }
   REPRISE_ASSIGN_OR_RETURN(loaded.device, OpenDevice(flags.device, console));
+  loaded.device_ns = nanoseconds_since(begin);
   LoadProgressPrinter printer(console);
   absl::StatusOr<std::unique_ptr<engine::DecodeEngine>> engine =
       engine::CreateEngineWithDiagnostics(*loaded.device, flags.source, options, diagnostics,
@@ -267,6 +281,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
   console->ClearProgress();
   REPRISE_RETURN_IF_ERROR(engine.status());
   loaded.engine = *std::move(engine);
+  loaded.total_ns = nanoseconds_since(begin);
   if (options.min_shared_tokens != 0 && loaded.engine->info().limits.min_shared_tokens == 0)
     console->Note(NoSharedReadsText(loaded.engine->info()));
   return loaded;

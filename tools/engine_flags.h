@@ -53,6 +53,8 @@ struct LoadedEngine {
   std::shared_ptr<const engine::Simulation> simulation;  // nullptr: the device is real
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<engine::DecodeEngine> engine;
+  uint64_t device_ns = 0;  // choosing and opening the device
+  uint64_t total_ns = 0;   // all of LoadEngine
 };
 
 // Usage error unless exactly one of --model and --preset was given.
@@ -63,9 +65,10 @@ absl::Status CheckSource(const models::ModelSource& source);
 // the device and the engine.
 absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* console);
 
-// Tables of model, device, memory, pool and buckets, `width` columns wide at most.
-std::string EngineSummary(const engine::DecodeEngine& engine, size_t width);
-nlohmann::json EngineToJson(const engine::DecodeEngine& engine);
+// Tables of model, device, memory, pool and buckets, and of where the start went, `width` columns
+// wide at most.
+std::string EngineSummary(const LoadedEngine& loaded, size_t width);
+nlohmann::json EngineToJson(const LoadedEngine& loaded);
 
 }  // namespace reprise::tools
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_profiler.h"
 #include "models/decoder.h"
 #include "runtime/dtype.h"
 #include "tools/engine_flags.h"
@@ -16,7 +17,86 @@ namespace reprise::tools {
 namespace {
 
 using engine::EngineInfo;
+using engine::StartReport;
 using graphs::CapturedBucket;
+
+const StartReport& ReportOf(const LoadedEngine& loaded) {
+  return engine::EngineProfiler(*loaded.engine).start_report();
+}
+
+// The parts add up to the first number.
+std::string StartText(const LoadedEngine& loaded) {
+  const StartReport& report = ReportOf(loaded);
+  const auto time = [](uint64_t ns) { return FormatDuration(static_cast<double>(ns)); };
+  std::string text = absl::StrCat(time(loaded.total_ns), ": device ", time(loaded.device_ns));
+  uint64_t told = loaded.device_ns;
+  for (const engine::StartPhase& phase : report.phases) {
+    told += phase.ns;
+    absl::StrAppend(&text, ", ", std::string(phase.name), " ", time(phase.ns));
+  }
+  return absl::StrCat(text, ", rest ", time(loaded.total_ns - std::min(told, loaded.total_ns)));
+}
+
+// What is on the device, part by part; of a GPU they add up to its memory.
+std::string DeviceMemoryText(const EngineInfo& info, const StartReport& report) {
+  const engine::MemoryInfo& memory = info.memory;
+  std::string text = absl::StrCat("weights ", FormatBytes(memory.weights_bytes), ", KV cache ",
+                                  FormatBytes(memory.kv_cache_bytes), ", activations ",
+                                  FormatBytes(report.activations_bytes), ", state ",
+                                  FormatBytes(report.state_bytes));
+  if (report.step_kernel_bytes != 0)
+    absl::StrAppend(&text, ", step kernels ", FormatBytes(report.step_kernel_bytes));
+  if (memory.export_bytes != 0)
+    absl::StrAppend(&text, ", export space ", FormatBytes(memory.export_bytes));
+  absl::StrAppend(&text, ", graphs ", FormatBytes(memory.graphs_bytes));
+  if (info.device.kind == runtime::DeviceKind::kHost) return text;
+  return absl::StrCat(text, ", driver ", FormatBytes(report.driver_bytes), ", before the start ",
+                      FormatBytes(report.before_bytes), ", free ", FormatBytes(report.free_bytes));
+}
+
+std::string PinnedMemoryText(const EngineInfo& info, const StartReport& report) {
+  return absl::StrCat("rings ", FormatBytes(report.rings_bytes), ", transfers ",
+                      FormatBytes(report.transfer_bytes),
+                      info.memory.swap_bytes == 0
+                          ? ""
+                          : absl::StrCat(", swap space ", FormatBytes(info.memory.swap_bytes)));
+}
+
+nlohmann::json StartToJson(const LoadedEngine& loaded) {
+  constexpr double kNsToMs = 1e-6;
+  const StartReport& report = ReportOf(loaded);
+  nlohmann::json phases = nlohmann::json::array();
+  const auto add = [&phases](std::string_view name, uint64_t ns) {
+    phases.push_back({{"name", std::string(name)}, {"ms", static_cast<double>(ns) * kNsToMs}});
+  };
+  add("device", loaded.device_ns);
+  for (const engine::StartPhase& phase : report.phases) add(phase.name, phase.ns);
+  const uint64_t told = loaded.device_ns + report.total_ns;
+  add("rest", loaded.total_ns - std::min(told, loaded.total_ns));
+  return {{"total_ms", static_cast<double>(loaded.total_ns) * kNsToMs},
+          {"phases", std::move(phases)}};
+}
+
+nlohmann::json MemoryToJson(const EngineInfo& info, const StartReport& report) {
+  const bool is_host = info.device.kind == runtime::DeviceKind::kHost;
+  const auto of_gpu = [is_host](uint64_t bytes) {
+    return is_host ? nlohmann::json(nullptr) : nlohmann::json(bytes);
+  };
+  return {{"weights", info.memory.weights_bytes},
+          {"kv_cache", info.memory.kv_cache_bytes},
+          {"workspace", info.memory.workspace_bytes},
+          {"activations", report.activations_bytes},
+          {"state", report.state_bytes},
+          {"step_kernels", report.step_kernel_bytes},
+          {"export", info.memory.export_bytes},
+          {"graphs", info.memory.graphs_bytes},
+          {"driver", of_gpu(report.driver_bytes)},
+          {"before", of_gpu(report.before_bytes)},
+          {"free", of_gpu(report.free_bytes)},
+          {"pinned_rings", report.rings_bytes},
+          {"pinned_transfers", report.transfer_bytes},
+          {"pinned_swap", info.memory.swap_bytes}};
+}
 
 std::string ModelText(const models::ModelSpec& model) {
   return absl::StrCat(model.name, ": ", model.architecture, ", ",
@@ -37,7 +117,10 @@ std::string DeviceText(const runtime::DeviceProperties& device) {
   return text;
 }
 
-std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, size_t width) {
+std::string FactsTable(const LoadedEngine& loaded, size_t width) {
+  const EngineInfo& info = loaded.engine->info();
+  const engine::PoolInfo pool = loaded.engine->pool();
+  const StartReport& report = ReportOf(loaded);
   const uint64_t tokens =
       static_cast<uint64_t>(std::max(pool.num_blocks, 1u) - 1) * pool.block_size;
   Table table({});
@@ -48,18 +131,19 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
       {"compute",
        absl::StrCat(
            std::string(runtime::NameOf(info.dtype)),
-           info.weight_dtype() == info.dtype
+           !info.model.weight_quantization
                ? ""
-               : absl::StrCat(", weights ", std::string(runtime::NameOf(info.weight_dtype()))),
+               : absl::StrCat(", weights ", std::string(kernels::NameOf(info.weight_format()))),
            ", KV cache ", std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
            std::string(engine::NameOf(info.linear)),
            info.step_kernel_rows == 0
                ? ""
                : absl::StrCat(", step kernel up to ", info.step_kernel_rows, " rows"))});
-  table.AddRow({"memory", absl::StrCat("weights ", FormatBytes(info.memory.weights_bytes),
-                                       ", KV cache ", FormatBytes(info.memory.kv_cache_bytes),
-                                       ", workspace ", FormatBytes(info.memory.workspace_bytes),
-                                       ", graphs ", FormatBytes(info.memory.graphs_bytes))});
+  table.AddRow({"memory", DeviceMemoryText(info, report)});
+  table.AddRow({"pinned memory", PinnedMemoryText(info, report)});
+  if (info.limits.row_state_bytes != 0)
+    table.AddRow({"state", absl::StrCat(FormatBytes(info.limits.row_state_bytes),
+                                        " of a row beside its KV, in the workspace")});
   table.AddRow({"pool", absl::StrCat(FormatCount(pool.num_blocks), " blocks of ", pool.block_size,
                                      ", room for ", FormatCount(tokens), " tokens")});
   table.AddRow(
@@ -73,9 +157,7 @@ std::string FactsTable(const EngineInfo& info, const engine::PoolInfo& pool, siz
                                 : absl::StrCat("those that are declared to be shared are read once "
                                                "from ",
                                                FormatCount(min_shared), " tokens on")});
-  table.AddRow({"start-up",
-                absl::StrCat("load ", FormatDuration(static_cast<double>(info.load_ns)),
-                             ", capture ", FormatDuration(static_cast<double>(info.capture_ns)))});
+  table.AddRow({"start-up", StartText(loaded)});
   return table.ToString(width);
 }
 
@@ -101,17 +183,17 @@ void AddBucketsJson(const std::vector<CapturedBucket>& buckets, nlohmann::json* 
 
 }  // namespace
 
-std::string EngineSummary(const engine::DecodeEngine& engine, size_t width) {
-  const EngineInfo& info = engine.info();
+std::string EngineSummary(const LoadedEngine& loaded, size_t width) {
+  const EngineInfo& info = loaded.engine->info();
   Table buckets({"graph", "capacity", "kernels", "capture", "driver bytes"});
   AddBuckets(info.decode_buckets, "rows", &buckets);
   AddBuckets(info.mixed_buckets, "tokens", &buckets);
-  return absl::StrCat(FactsTable(info, engine.pool(), width), "\n", buckets.ToString(width));
+  return absl::StrCat(FactsTable(loaded, width), "\n", buckets.ToString(width));
 }
 
-nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {
-  const EngineInfo& info = engine.info();
-  const engine::PoolInfo pool = engine.pool();
+nlohmann::json EngineToJson(const LoadedEngine& loaded) {
+  const EngineInfo& info = loaded.engine->info();
+  const engine::PoolInfo pool = loaded.engine->pool();
   nlohmann::json graphs = nlohmann::json::array();
   AddBucketsJson(info.decode_buckets, &graphs);
   AddBucketsJson(info.mixed_buckets, &graphs);
@@ -121,18 +203,15 @@ nlohmann::json EngineToJson(const engine::DecodeEngine& engine) {
             {"parameters", models::NumParameters(info.model)}}},
           {"device", DeviceToJson(info.device)},
           {"dtype", std::string(runtime::NameOf(info.dtype))},
-          {"weight_dtype", std::string(runtime::NameOf(info.weight_dtype()))},
+          {"weight_dtype", std::string(kernels::NameOf(info.weight_format()))},
           {"kv_dtype", std::string(runtime::NameOf(info.kv_dtype))},
           {"linear", std::string(NameOf(info.linear))},
           {"step_kernel_rows", info.step_kernel_rows},
-          {"memory_bytes",
-           {{"weights", info.memory.weights_bytes},
-            {"kv_cache", info.memory.kv_cache_bytes},
-            {"workspace", info.memory.workspace_bytes},
-            {"graphs", info.memory.graphs_bytes}}},
+          {"memory_bytes", MemoryToJson(info, ReportOf(loaded))},
           {"pool", {{"block_size", pool.block_size}, {"num_blocks", pool.num_blocks}}},
           {"load_ms", static_cast<double>(info.load_ns) * 1e-6},
           {"capture_ms", static_cast<double>(info.capture_ns) * 1e-6},
+          {"start", StartToJson(loaded)},
           {"graphs", std::move(graphs)}};
 }
 

@@ -14,12 +14,16 @@ from transformers import (
     Gemma3TextConfig,
     GraniteConfig,
     GraniteForCausalLM,
+    GraniteMoeConfig,
+    GraniteMoeForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MinistralConfig,
     MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Phi3Config,
@@ -28,6 +32,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 TRANSFORMERS5 = "config in the transformers 5 dialect"
@@ -50,6 +56,8 @@ class Fixture:
     transformers4_fields: dict = field(default_factory=dict)
     # How the linear layers of blocks are stored (fixture_quantization.py); None: in dtype.
     quantization: str | None = None
+    # Of its random numbers; None: its place in FIXTURES.
+    seed_place: int | None = None
 
 
 def config_of(config_class, vocab, hidden, intermediate, heads, **fields):
@@ -462,6 +470,130 @@ def fp8_block_tiny():
     )
 
 
+def mixtral_tiny():
+    config = config_of(
+        MixtralConfig,
+        vocab=69,
+        hidden=32,
+        intermediate=24,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(1000000.0),
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=None,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Mixtral: 4 experts in place of the MLP, 2 for each token, weighted by a softmax over "
+        f"these two: GQA 4/2, head_dim 16, untied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "mixtral-tiny", what, config, MixtralForCausalLM, torch.bfloat16, transformers4_dialect=True
+    )
+
+
+def qwen3moe_tiny():
+    config = config_of(
+        Qwen3MoeConfig,
+        vocab=67,
+        hidden=40,
+        intermediate=48,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(1000000.0),
+        attention_bias=False,
+        use_sliding_window=False,
+        sliding_window=None,
+        moe_intermediate_size=16,
+        num_experts=8,
+        num_experts_per_tok=3,
+        norm_topk_prob=False,
+        decoder_sparse_step=1,
+        mlp_only_layers=[0],
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Qwen3-MoE: a first layer with an MLP of its own size, a second with 8 experts, 3 for each "
+        "token, weighted by a softmax over all 8 that is not normalised again, RMSNorm over every "
+        f"head of q and k: GQA 4/2, head_dim 16, untied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "qwen3moe-tiny",
+        what,
+        config,
+        Qwen3MoeForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+    )
+
+
+def granitemoe_tiny():
+    config = config_of(
+        GraniteMoeConfig,
+        vocab=63,
+        hidden=48,
+        intermediate=16,
+        heads=(4, 2),
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(10000.0),
+        embedding_multiplier=2.5,
+        attention_multiplier=0.4,
+        residual_multiplier=0.6,
+        logits_scaling=1.75,
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Granite-MoE: 6 experts, stored as one tensor for gate and up and one for down, 2 for each "
+        "token, weighted by a softmax over these two, all four multipliers off their neutral "
+        f"values: GQA 4/2, head_dim 12, untied, f16 checkpoint, {TRANSFORMERS5}"
+    )
+    return Fixture("granitemoe-tiny", what, config, GraniteMoeForCausalLM, torch.float16)
+
+
+def int4_llama(name, quantization, what, seed_place):
+    config = config_of(
+        LlamaConfig,
+        vocab=59,
+        hidden=64,
+        intermediate=128,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(10000.0),
+        tie_word_embeddings=True,
+    )
+    return Fixture(
+        name,
+        f"Llama whose linear layers are of 4 bits, {what}: GQA 4/2, tied, the rest bf16",
+        config,
+        LlamaForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        quantization=quantization,
+        seed_place=seed_place,
+    )
+
+
+def int4_gptq_tiny():
+    what = "symmetric, f16 scales for 32 inputs, as GPTQ stores them (version 1)"
+    return int4_llama("int4-gptq-tiny", "gptq", what, 40)
+
+
+def int4_awq_tiny():
+    what = "with zero points, f16 scales for 32 inputs, as AWQ stores them (gemm)"
+    return int4_llama("int4-awq-tiny", "awq", what, 41)
+
+
+def int4_compressed_tiny():
+    what = "with zero points, bf16 scales for 64 inputs, as compressed-tensors stores them"
+    return int4_llama("int4-compressed-tiny", "pack-quantized", what, 42)
+
+
 # In the order of their seeds: a new one goes to the end.
 FIXTURES = [
     llama_tiny,
@@ -480,4 +612,10 @@ FIXTURES = [
     fp8_tensor_tiny,
     fp8_channel_tiny,
     fp8_block_tiny,
+    mixtral_tiny,
+    qwen3moe_tiny,
+    granitemoe_tiny,
+    int4_gptq_tiny,
+    int4_awq_tiny,
+    int4_compressed_tiny,
 ]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores the linear layers of a fixture in E4M3, with scales as published checkpoints have them.
+"""Stores the linear layers of a fixture in E4M3, with scales as published checkpoints have them, or
+in 4 bits (fixture_int4.py).
 
-Weight = element * scale, scale in f32. Reference logits come from these products in double: weights
-are rounded, activations are not.
+Of E4M3, weight = element * scale, scale in f32. Reference logits come from these products in double:
+weights are rounded, activations are not.
 """
 
 import json
@@ -10,6 +11,9 @@ import json
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+
+from fixture_int4 import KINDS as INT4_KINDS
+from fixture_int4 import dequantized_int4, int4_config, stored_int4
 
 E4M3_MAX = 448.0
 BLOCK = 128
@@ -50,6 +54,8 @@ def scale_name(weight_name, kind):
 
 
 def quantization_config(kind):
+    if kind in INT4_KINDS:
+        return int4_config(kind)
     if kind == "block":
         return {
             "activation_scheme": "dynamic",
@@ -101,6 +107,9 @@ def quantize(directory, kind, configs):
             if not is_linear_of_a_block(name):
                 stored[name] = tensor
                 continue
+            if kind in INT4_KINDS:
+                stored.update(stored_int4(name.removesuffix("weight"), tensor, kind))
+                continue
             scale = scales_of(tensor, kind)
             elements = tensor.float() / spread(scale, tensor.shape)
             stored[name] = elements.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
@@ -116,6 +125,8 @@ def quantize(directory, kind, configs):
 
 def dequantized(tensors, kind):
     """{name: values in double} of the checkpoint's tensors, without scales."""
+    if kind in INT4_KINDS:
+        return dequantized_int4(tensors, kind)
     values = {}
     for name, tensor in tensors.items():
         if name.endswith("_scale") or name.endswith("_scale_inv"):

@@ -44,6 +44,7 @@ SCRATCH_ALLOWANCE = (
     ("sm_90a", "reprise_embedding_.*", 32),
     ("sm_.*", "reprise_rope_append_.*_fp8", 48),
     ("sm_.*", "reprise_(plan|attention_portable_.*)", 8),
+    ("sm_80", "reprise_mamba_conv_f32", 16),
     # Out of scalar registers: the scales of KV of 8 bits are two more pointers.
     ("gfx9.*", "reprise_attention_prefill_matrix_.*_fp8_.*", 36),
 )
@@ -54,6 +55,10 @@ SPILLED_SCALARS_ALLOWANCE = (
     ("gfx.*", "reprise_attention_portable_.*_fp8", 165),
     ("gfx.*", "reprise_attention_decode_matrix_.*", 28),
     ("gfx9.*", "reprise_attention_prefill_matrix_.*", 6),
+    # Where an expert's matrix and scales begin, beside all that a linear layer needs.
+    ("gfx9.*", "reprise_experts_(portable|packed)_(fp8|int4)_.*", 20),
+    # Where x, B and C of eight tokens lie.
+    ("gfx.*", "reprise_mamba_scan_.*", 66),
     ("gfx.*", "reprise_(plan|sample_final|attention_(portable|naive)_.*)", 128),
 )
 

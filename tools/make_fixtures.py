@@ -28,10 +28,17 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from fixture_experts import (
+    MIN_ROUTING_MARGIN,
+    as_published,
+    publish,
+    route_by_token,
+    watch_routing,
+)
 from fixture_models import FIXTURES
 from fixture_quantization import dequantized, quantize
 
-MAX_TOTAL_BYTES = 2_000_000
+MAX_TOTAL_BYTES = 2_900_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
@@ -78,8 +85,9 @@ def randomise(model, generator):
         elif "lm_head" in name:
             std = 2.0 / shape[1] ** 0.5
         else:
-            std = (1.5 if "q_proj" in name or "k_proj" in name else 1.2) / shape[1] ** 0.5
+            std = (1.5 if "q_proj" in name or "k_proj" in name else 1.2) / shape[-1] ** 0.5
         parameter.copy_(std * torch.randn(shape, generator=generator))
+    route_by_token(model, generator)
 
 
 def vector_range(name, model_type):
@@ -100,6 +108,7 @@ def save_checkpoint(fixture, generator, directory):
     randomise(model, generator)
     model.to(dtype=fixture.dtype)
     model.save_pretrained(str(directory))
+    publish(directory, model.config.model_type)
     dtype_name = str(fixture.dtype).removeprefix("torch.")
     config = json.loads((directory / "config.json").read_text())
     if config.get("dtype") != dtype_name or config.get("architectures") != [
@@ -136,6 +145,8 @@ def to_transformers4(config):
         rope = dict(rope["full_attention"])
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    if config["model_type"] == "qwen3_moe" and "num_local_experts" in config:
+        config["num_experts"] = config.pop("num_local_experts")
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.46.0"
     return dict(sorted(config.items()))
@@ -188,6 +199,7 @@ def load_in_double(fixture, directory):
     model = fixture.model_class.from_pretrained(
         str(directory), dtype=torch.float32, attn_implementation="eager"
     )
+    model.set_experts_implementation("eager")  # others do not compute in double
     model.eval()
     check_loaded(fixture, model, directory)
     return model.to(dtype=torch.float64)
@@ -200,7 +212,7 @@ def check_loaded(fixture, model, directory):
     stored = {}
     for path in sorted(directory.glob("model*.safetensors")):
         stored.update(read_tensors(path))
-    state = model.state_dict()
+    state = as_published(model.config.model_type, model.state_dict())
     expected = set(state) - ({"lm_head.weight"} if fixture.config.tie_word_embeddings else set())
     if set(stored) != expected:
         raise SystemExit(
@@ -340,9 +352,15 @@ def make_fixture(fixture, index, seed, out):
     generator = torch.Generator().manual_seed(seed + index)
     save_checkpoint(fixture, generator, directory)
     model = load_in_double(fixture, directory)
+    routing_margins = watch_routing(model)
     entries, tensors, rows = make_reference(model, fixture.config.vocab_size, generator)
     if not torch.isfinite(rows).all():
         raise SystemExit(f"{fixture.name}: a reference logit is not finite")
+    if routing_margins:
+        margin = min(routing_margins)
+        print(f"{fixture.name}: experts are chosen by at least {margin:.3f} of a router's logits")
+        if margin < MIN_ROUTING_MARGIN:
+            raise SystemExit(f"{fixture.name}: wanted at least {MIN_ROUTING_MARGIN}")
     difference = largest_f32_difference(model, entries, rows)
     save_file(tensors, str(directory / "reference.safetensors"))
     write_json(directory / "reference.json", describe(fixture, entries, rows, difference, seed))
@@ -373,7 +391,12 @@ def main():
     torch.use_deterministic_algorithms(True)
     # The index, and with it the seed, is the fixture's own, whichever others are made.
     total = sum(
-        make_fixture(fixture, index, args.seed, args.out)
+        make_fixture(
+            fixture,
+            index if fixture.seed_place is None else fixture.seed_place,
+            args.seed,
+            args.out,
+        )
         for index, fixture in enumerate(fixtures)
         if fixture.name in args.only
     )

@@ -10,6 +10,7 @@
 #include "models/weights/file_input.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
+#include "tools/profile/profile_file.h"
 
 namespace reprise::tools {
 namespace {
@@ -141,6 +142,7 @@ absl::StatusOr<SimulatedDevice> ParseSimulatedDevice(const std::string& name,
   REPRISE_ASSIGN_OR_RETURN(const Json* points, ArrayAt(profile, "points", prefix + "points"));
   std::vector<engine::StepCostPoint> measured;
   for (size_t i = 0; i < points->size(); ++i) {
+    if (!IsUniformDecode((*points)[i])) continue;
     REPRISE_ASSIGN_OR_RETURN(const engine::StepCostPoint point,
                              ReadPoint((*points)[i], absl::StrCat(prefix, "points[", i, "]")));
     measured.push_back(point);

@@ -18,11 +18,14 @@ inline constexpr uint32_t kNoSlot = 0xffffffffu;
 
 struct RowState {
   SessionId session = 0;
-  uint32_t row = 0;             // the caller's id
-  uint32_t context_length = 0;  // tokens in its KV once every submitted step has run
-  uint32_t table_length = 0;    // blocks in its table
-  bool can_continue = false;    // its last run sampled
-  bool needs_reset = true;      // the device does not know its initial state yet
+  uint32_t row = 0;  // the caller's id
+  // Tokens in its KV once every submitted step has run. Drafts of steps that were not waited for
+  // are counted as if all of them were accepted; num_samples counts none of them.
+  uint32_t context_length = 0;
+  uint32_t num_drafts_in_flight = 0;
+  uint32_t table_length = 0;  // blocks in its table
+  bool can_continue = false;  // its last run sampled
+  bool needs_reset = true;    // the device does not know its initial state yet
   // Known to have stopped on the device: by a result, or by its length budget.
   bool stopped = false;
   uint64_t generation = 0;      // differs from that of every row before it in this slot
@@ -34,6 +37,9 @@ struct RowState {
   SamplingParams sampling;      // without the arrays that it viewed
   uint32_t previous = kNoSlot;  // neighbours among the session's rows, in the order of adding
   uint32_t next = kNoSlot;
+
+  // What context_length is at least.
+  uint32_t settled_length() const { return context_length - num_drafts_in_flight; }
 };
 
 // A session's rows in the order in which they were added.

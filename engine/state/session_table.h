@@ -43,9 +43,10 @@ struct Session {
   uint32_t in_flight = 0;  // steps
   bool closing = false;
   RowList rows;
-  uint32_t num_blocks = 0;   // that it holds alone
-  uint32_t num_shared = 0;   // shared ones that it uses
-  uint32_t num_swapped = 0;  // of its blocks that wait in swap space
+  uint32_t num_blocks = 0;    // that it holds alone
+  uint32_t num_shared = 0;    // shared ones that it uses
+  uint32_t num_swapped = 0;   // of its blocks that wait in swap space
+  uint32_t num_exported = 0;  // places that it has in export space
   BlockImport import;
   SessionLimits limits;
   SessionAccount* account = nullptr;  // never nullptr of one that was opened

@@ -133,8 +133,8 @@ void LaunchBuilder::Write(const StepRequest& request, Session& session) {
     first.push_back({.row = run.row,
                      .slot = slot,
                      .generation = generation,
-                     .context_before = run.context_before,
                      .num_tokens = run.num_tokens,
+                     .num_drafts = static_cast<uint32_t>(run.drafts.size()),
                      .num_prompt_logprobs = run.num_prompt_logprobs()});
     if (staged.num_replays > 1 && run.goes_on())
       repeat.push_back({.row = run.row, .slot = slot, .generation = generation, .num_tokens = 1});
@@ -156,6 +156,8 @@ void LaunchBuilder::Write(const StepRequest& request, Session& session) {
 void LaunchBuilder::NoteWritten(uint32_t slot, uint32_t begin, uint32_t count) {
   const uint32_t block_size = parts_.limits.block_size;
   const std::span<const uint32_t> table = parts_.rows.table(slot);
+  if (count == 1)
+    return parts_.ledger.NoteWritten(table[begin / block_size], begin % block_size + 1);
   const uint32_t end = begin + count;
   for (uint32_t i = begin / block_size; i * block_size < end; ++i)
     parts_.ledger.NoteWritten(table[i], std::min(block_size, end - i * block_size));

@@ -22,6 +22,7 @@ struct LaunchTotals {
   uint64_t num_sampling_words = 0;
   uint64_t num_logit_rows = 0;
   uint64_t num_prompt_logprobs = 0;
+  uint64_t num_draft_tokens = 0;
   uint64_t num_copies = 0;  // of blocks
   bool all_single = true;   // as StagedStep's
 
@@ -36,6 +37,7 @@ struct LaunchTotals {
     t.num_sampling_words += staged.num_sampling_words;
     t.num_logit_rows += staged.num_logit_rows;
     t.num_prompt_logprobs += staged.num_prompt_logprobs;
+    t.num_draft_tokens += staged.num_draft_tokens;
     t.num_copies += staged.num_copies;
     t.all_single &= staged.all_single;
     return t;
@@ -46,7 +48,8 @@ struct LaunchTotals {
     return num_requests <= kMaxJointRequests && num_tokens <= limits.max_step_tokens &&
            num_sampling_words * sizeof(uint32_t) <= limits.max_sampling_bytes &&
            num_logit_rows <= limits.max_logit_rows &&
-           num_prompt_logprobs <= limits.max_prompt_logprobs && num_copies <= limits.max_rows;
+           num_prompt_logprobs <= limits.max_prompt_logprobs &&
+           num_draft_tokens <= limits.max_draft_tokens && num_copies <= limits.max_rows;
   }
 };
 

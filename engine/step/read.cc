@@ -85,6 +85,7 @@ void StepReader::Read(const InFlightStep& step, std::span<StepResult> results) c
     result.ledger = step.requests[r].ledger;
     result.rows.clear();
     result.steps.clear();
+    result.accepted.clear();
     result.top_logprobs.clear();
     result.prompt_logprobs.clear();
     result.logits.clear();
@@ -133,7 +134,7 @@ void StepReader::ReadReplay(const InFlightStep& step, uint32_t index,
     for (uint32_t i = rows.begin; i < rows.begin + rows.count; ++i) {
       ReadRow(replay.rows[i], ring_entry, i, num_reports, logits, &results[r]);
       const RowOutcome& row = results[r].rows.back();
-      num_reports += row.sampled ? 1 : 0;
+      num_reports += row.sampled ? 1 + replay.rows[i].num_drafts : 0;
       if (row.has_logits) logits += vocab_size_ * sizeof(float);
       if (row.status != RowStatus::kRan) continue;
       ++report.rows;
@@ -156,9 +157,10 @@ void StepReader::ReadReplay(const InFlightStep& step, uint32_t index,
 }
 
 void StepReader::ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index,
-                         uint32_t report, const std::byte* logits, StepResult* result) const {
+                         uint32_t sampled, const std::byte* logits, StepResult* result) const {
   kernels::RowResult got;
   std::memcpy(&got, ring_entry + sizeof(kernels::ResultHeader) + index * sizeof(got), sizeof(got));
+  const AcceptedRange accepted = ReadAccepted(got.flags, ring_entry, sampled, result);
   RowOutcome& out = result->rows.emplace_back();
   out = {.row = row.row,
          .status = StatusOf(got.flags),
@@ -166,9 +168,10 @@ void StepReader::ReadRow(const InFlightRow& row, const std::byte* ring_entry, ui
          .token = got.token,
          .logprob = got.logprob,
          .context_length = got.context_length,
-         .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift)};
+         .finish = static_cast<FinishReason>(got.flags >> kernels::kResultFinishShift & 0xffu),
+         .accepted = accepted};
   if ((got.flags & kernels::kResultLogprobs) != 0) {
-    const ReportView view = ReadReport(layout_, ring_entry, report, result);
+    const ReportView view = ReadReport(layout_, ring_entry, sampled + accepted.count, result);
     out.rank = view.rank;
     out.top = view.top;
   }
@@ -180,6 +183,24 @@ void StepReader::ReadRow(const InFlightRow& row, const std::byte* ring_entry, ui
   }
 }
 
+AcceptedRange StepReader::ReadAccepted(uint32_t flags, const std::byte* ring_entry,
+                                       uint32_t sampled, StepResult* result) const {
+  const AcceptedRange range{.begin = static_cast<uint32_t>(result->accepted.size()),
+                            .count = flags >> kernels::kResultAcceptedShift};
+  for (uint32_t i = 0; i < range.count; ++i) {
+    kernels::SampledToken token;
+    std::memcpy(&token, ring_entry + layout_.sampled + (sampled + i) * sizeof(token),
+                sizeof(token));
+    AcceptedToken& out = result->accepted.emplace_back();
+    out = {.token = token.token, .logprob = token.logprob};
+    if ((flags & kernels::kResultLogprobs) == 0) continue;
+    const ReportView view = ReadReport(layout_, ring_entry, sampled + i, result);
+    out.rank = view.rank;
+    out.top = view.top;
+  }
+  return range;
+}
+
 uint32_t StepReader::ReadPromptLogprobs(const InFlightReplay& replay,
                                         const InFlightRequest::Range& rows,
                                         const std::byte* ring_entry, uint32_t first_report,
@@ -188,11 +209,13 @@ uint32_t StepReader::ReadPromptLogprobs(const InFlightReplay& replay,
   const size_t first_outcome = result->rows.size() - rows.count;
   for (uint32_t i = 0; i < rows.count; ++i) {
     const InFlightRow& row = replay.rows[rows.begin + i];
-    if (result->rows[first_outcome + i].status != RowStatus::kRan) continue;
+    const RowOutcome& outcome = result->rows[first_outcome + i];
+    if (outcome.status != RowStatus::kRan) continue;
+    const uint32_t context_before = outcome.context_length - row.num_tokens;
     for (uint32_t j = 0; j < row.num_prompt_logprobs; ++j) {
       const ReportView view = ReadReport(layout_, ring_entry, report++, result);
       result->prompt_logprobs.push_back({.row = row.row,
-                                         .position = row.context_before + j + 1,
+                                         .position = context_before + j + 1,
                                          .logprob = view.logprob,
                                          .rank = view.rank,
                                          .top = view.top});

@@ -25,8 +25,8 @@ struct InFlightRow {
   uint32_t row = 0;  // the caller's id
   uint32_t slot = 0;
   uint64_t generation = 0;  // of the row in the slot
-  uint32_t context_before = 0;
   uint32_t num_tokens = 0;
+  uint32_t num_drafts = 0;  // of these
   uint32_t num_prompt_logprobs = 0;
 };
 
@@ -86,10 +86,13 @@ class StepReader {
   kernels::ResultHeader HeaderOf(const InFlightStep& step, uint32_t replay) const;
   // Appends the rows and the outcome of one replay to the results of the requests that it is of.
   void ReadReplay(const InFlightStep& step, uint32_t index, std::span<StepResult> results) const;
-  // A row's part of the result: `report` is that of its sampled token, `logits` where its logits
-  // are, if it returns them.
-  void ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index, uint32_t report,
-               const std::byte* logits, StepResult* result) const;
+  // A row's part of the result: `sampled` is the place of its first sampled token, and of that
+  // token's report; `logits` where its logits are, if it returns them.
+  void ReadRow(const InFlightRow& row, const std::byte* ring_entry, uint32_t index,
+               uint32_t sampled, const std::byte* logits, StepResult* result) const;
+  // The drafts that a row's `flags` say were accepted.
+  AcceptedRange ReadAccepted(uint32_t flags, const std::byte* ring_entry, uint32_t sampled,
+                             StepResult* result) const;
   // Of the rows of one request, which are the result's last. Returns the report behind theirs.
   uint32_t ReadPromptLogprobs(const InFlightReplay& replay, const InFlightRequest::Range& rows,
                               const std::byte* ring_entry, uint32_t first_report,

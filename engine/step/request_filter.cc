@@ -41,6 +41,7 @@ const StepRequest& RequestFilter::Without(const StepRequest& request,
   left_.masks = Others(request.masks, rows, &masks_);
   left_.chunks = Others(request.chunks, rows, &chunks_);
   left_.continue_rows = Others(request.continue_rows, rows, &continue_rows_);
+  left_.drafts = Others(request.drafts, rows, &drafts_);
 
   size_t num_members = 0;
   for (const PrefixGroup& prefix : request.prefixes) num_members += prefix.rows.size();

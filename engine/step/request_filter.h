@@ -30,6 +30,7 @@ class RequestFilter {
   std::vector<uint32_t> prefix_rows_;  // of all of them
   std::vector<RowChunk> chunks_;
   std::vector<uint32_t> continue_rows_;
+  std::vector<RowDraft> drafts_;
 };
 
 }  // namespace reprise::engine

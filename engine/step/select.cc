@@ -94,7 +94,9 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const LaunchTotals& launch, 
   const int64_t rows = launch.num_rows;
   // A step that only drops, adds or appends replays the smallest decode graph; no row runs in it.
   const int64_t at_least_one = std::max<int64_t>(rows, 1);
-  if (form == Form::kProfiled) return PickProfiled(launch.all_single ? at_least_one : 0);
+  const int64_t size = launch.all_single ? at_least_one : launch.num_tokens;
+  if (form == Form::kProfiled) return PickProfiled(launch.all_single, size);
+  if (form == Form::kUnpadded) return PickUnpadded(launch.all_single, size);
   if (launch.all_single) return PickSingle(at_least_one);
   return PickMixed(launch.num_tokens, rows);
 }
@@ -113,54 +115,106 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::PickMixed(int64_t tokens, int64_t
                    mixed_->table().max_capacity(), " in the largest mixed bucket"));
 }
 
-absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(int64_t rows) {
-  if (rows == 0)
-    return absl::FailedPreconditionError(
-        "a profiled step has a row of several query tokens; allowed: decode steps");
-  REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket, decode_->table().SmallestThatFits(rows));
-  if (profiled_ != nullptr) {
-    const auto captured = profiled_->graphs().table().SmallestThatFits(rows);
+absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(bool decode, int64_t size) {
+  REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
+                           (decode ? decode_ : mixed_)->table().SmallestThatFits(size));
+  if (profiled(decode) != nullptr) {
+    graphs::GraphManager& graphs = profiled(decode)->graphs();
+    const auto captured = graphs.table().SmallestThatFits(size);
     if (captured.ok() && (*captured)->capacity == bucket->capacity)
-      return Target{.graphs = &profiled_->graphs(), .size = rows, .decode = true};
+      return Target{.graphs = &graphs, .size = size, .decode = decode};
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "graph '", bucket->name, "' has no profiled graph; EngineProfiler::Capture makes one"));
 }
 
-absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
-                                               const kernels::KernelSet& kernels,
-                                               std::span<const uint32_t> rows) {
-  graphs::GraphManagerOptions options{.buckets = {}, .name_prefix = "profiled"};
-  for (const uint32_t count : rows) {
+absl::StatusOr<StepGraphs::Target> StepGraphs::PickUnpadded(bool decode, int64_t size) {
+  graphs::GraphManager* graphs = decode ? unpadded_decode_.get() : unpadded_mixed_.get();
+  if (graphs != nullptr) {
+    const auto bucket = graphs->table().SmallestThatFits(size);
+    if (bucket.ok() && (*bucket)->capacity == size)
+      return Target{.graphs = graphs, .size = size, .decode = decode};
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("a step of ", size, decode ? " rows" : " query tokens",
+                   " has no graph of that size; EngineProfiler::CaptureUnpadded makes one"));
+}
+
+absl::StatusOr<graphs::GraphManagerOptions> StepGraphs::ProfiledOptions(
+    bool decode, std::span<const uint32_t> sizes) const {
+  graphs::GraphManagerOptions options{.buckets = {},
+                                      .name_prefix = decode ? "profiled" : "profiled_mixed"};
+  for (const uint32_t size : sizes) {
     REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
-                             decode_->table().SmallestThatFits(count));
+                             (decode ? decode_ : mixed_)->table().SmallestThatFits(size));
     options.buckets.push_back(bucket->capacity);
   }
-  profiled_ = nullptr;
-  REPRISE_ASSIGN_OR_RETURN(
-      profiled_, graphs::ProfiledGraphs::Create(
-                     device, stream_,
-                     [&kernels](runtime::Stream& stream, uint64_t* out) {
-                       return kernels::Stamp(stream, kernels, {.out = out});
-                     },
-                     std::move(options),
-                     [this](runtime::Stream& stream, const graphs::Bucket& bucket) {
-                       return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, false));
-                     }));
+  return options;
+}
+
+absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
+                                               const kernels::KernelSet& kernels,
+                                               std::span<const uint32_t> rows,
+                                               std::span<const uint32_t> tokens) {
+  if (rows.empty() && tokens.empty()) {
+    return absl::InvalidArgumentError(
+        "profiled graphs of no buckets: got neither rows nor tokens; allowed: one or more");
+  }
+  REPRISE_ASSIGN_OR_RETURN(graphs::GraphManagerOptions decode, ProfiledOptions(true, rows));
+  REPRISE_ASSIGN_OR_RETURN(graphs::GraphManagerOptions mixed, ProfiledOptions(false, tokens));
+  const auto stamp = [&kernels](runtime::Stream& stream, uint64_t* out) {
+    return kernels::Stamp(stream, kernels, {.out = out});
+  };
+  const auto capture = [&](graphs::GraphManagerOptions options, bool is_mixed) {
+    return graphs::ProfiledGraphs::Create(
+        device, stream_, stamp, std::move(options),
+        [this, is_mixed](runtime::Stream& stream, const graphs::Bucket& bucket) {
+          return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, is_mixed));
+        });
+  };
+  profiled_decode_ = nullptr;
+  profiled_mixed_ = nullptr;
+  if (!rows.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(profiled_decode_, capture(std::move(decode), /*is_mixed=*/false));
+  }
+  if (!tokens.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(profiled_mixed_, capture(std::move(mixed), /*is_mixed=*/true));
+  }
   return absl::OkStatus();
 }
 
-absl::Status StepGraphs::ReadStamps(uint32_t rows, const uint64_t* device_begin_ns,
+absl::Status StepGraphs::CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
+                                               std::span<const uint32_t> tokens) {
+  for (const uint32_t size : rows)
+    REPRISE_RETURN_IF_ERROR(decode_->table().SmallestThatFits(size).status());
+  for (const uint32_t size : tokens)
+    REPRISE_RETURN_IF_ERROR(mixed_->table().SmallestThatFits(size).status());
+  unpadded_decode_ = nullptr;
+  unpadded_mixed_ = nullptr;
+  if (!rows.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(
+        unpadded_decode_,
+        CaptureKind(false, {.buckets = {rows.begin(), rows.end()}, .name_prefix = "unpadded"}));
+  }
+  if (!tokens.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(unpadded_mixed_,
+                             CaptureKind(true, {.buckets = {tokens.begin(), tokens.end()},
+                                                .name_prefix = "unpadded_mixed"}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepGraphs::ReadStamps(bool decode, uint32_t size, const uint64_t* device_begin_ns,
                                     StepStamps* stamps) {
-  REPRISE_ASSIGN_OR_RETURN(const Target profiled, PickProfiled(std::max(rows, 1u)));
+  REPRISE_ASSIGN_OR_RETURN(const Target target, PickProfiled(decode, std::max(size, 1u)));
   REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
-                           profiled.graphs->table().SmallestThatFits(profiled.size));
-  REPRISE_ASSIGN_OR_RETURN(stamps->launches, profiled_->LaunchesOf(profiled.size));
+                           target.graphs->table().SmallestThatFits(target.size));
+  REPRISE_ASSIGN_OR_RETURN(stamps->launches, profiled(decode)->LaunchesOf(target.size));
   stamps->num_kernel_nodes =
-      profiled.graphs->captured()[static_cast<size_t>(bucket->index)].num_kernel_nodes;
+      target.graphs->captured()[static_cast<size_t>(bucket->index)].num_kernel_nodes;
   REPRISE_RETURN_IF_ERROR(
       stream_.CopyToHost(&stamps->begin_ns, device_begin_ns, sizeof(stamps->begin_ns)));
-  return profiled_->Read(profiled.size, &stamps->done_ns);
+  return profiled(decode)->Read(target.size, &stamps->done_ns);
 }
 
 }  // namespace reprise::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
-// mixed buckets (query tokens), and profiled graphs of decode buckets for measuring. It picks the
+// mixed buckets (query tokens), and for measuring profiled graphs of either kind, and graphs of
+// exactly a step's size. It picks the
 // smallest graph that serves a launch: step 4 of the way of a step. Threads: one at a time, as for
 // GraphManager; what was captured at start may be read from any thread.
 #ifndef REPRISE_ENGINE_STEP_SELECT_H_
@@ -48,10 +49,11 @@ class StepGraphs {
     int64_t size = 0;
     bool decode = false;  // counts rows
   };
-  // The plain graphs, or those of CaptureProfiledGraphs: the same work.
-  enum class Form : uint8_t { kPlain, kProfiled };
-  // Errors: OutOfRange beyond the largest mixed bucket; FailedPrecondition for a profiled step that
-  // is no decode step or has no profiled graph.
+  // The plain graphs, those of CaptureProfiledGraphs, which do the same work, or those of
+  // CaptureUnpaddedGraphs.
+  enum class Form : uint8_t { kPlain, kProfiled, kUnpadded };
+  // Errors: OutOfRange beyond the largest mixed bucket, and for a profiled step beyond the largest
+  // of its kind; FailedPrecondition for a step of the other forms without such a graph.
   absl::StatusOr<Target> Pick(const LaunchTotals& launch, Form form);
   // The plain graphs for so many rows of one query token. Errors: OutOfRange likewise.
   absl::StatusOr<Target> PickSingle(int64_t rows);
@@ -65,8 +67,15 @@ class StepGraphs {
   // See EngineProfiler. REQUIRES for both: no steps are in flight. `device_begin_ns`: device
   // address of the first kernel's start.
   absl::Status CaptureProfiledGraphs(runtime::Device& device, const kernels::KernelSet& kernels,
-                                     std::span<const uint32_t> rows);
-  absl::Status ReadStamps(uint32_t rows, const uint64_t* device_begin_ns, StepStamps* stamps);
+                                     std::span<const uint32_t> rows,
+                                     std::span<const uint32_t> tokens);
+  // Plain graphs of exactly so many rows, and of so many query tokens; those captured earlier are
+  // destroyed. REQUIRES: as above; no step kernels. Errors: those of SmallestThatFits.
+  absl::Status CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
+                                     std::span<const uint32_t> tokens);
+  // `size`: rows of a decode step, query tokens of a mixed one.
+  absl::Status ReadStamps(bool decode, uint32_t size, const uint64_t* device_begin_ns,
+                          StepStamps* stamps);
 
  private:
   StepGraphs(runtime::Stream& stream, const StepProgram& program, uint32_t max_rows)
@@ -74,16 +83,29 @@ class StepGraphs {
   absl::StatusOr<std::unique_ptr<graphs::GraphManager>> CaptureKind(
       bool mixed, graphs::GraphManagerOptions options);
   absl::StatusOr<Target> PickMixed(int64_t tokens, int64_t rows);
-  // The profiled graph of the decode bucket that serves `rows`. Errors: FailedPrecondition without
-  // it.
-  absl::StatusOr<Target> PickProfiled(int64_t rows);
+  // The profiled graph of the bucket that serves so many rows or query tokens. Errors:
+  // FailedPrecondition without it.
+  absl::StatusOr<Target> PickProfiled(bool decode, int64_t size);
+  // The graph of exactly so many. Errors: likewise.
+  absl::StatusOr<Target> PickUnpadded(bool decode, int64_t size);
+  // Those of the buckets that serve `sizes`. Errors: those of SmallestThatFits.
+  absl::StatusOr<graphs::GraphManagerOptions> ProfiledOptions(
+      bool decode, std::span<const uint32_t> sizes) const;
+  const std::unique_ptr<graphs::ProfiledGraphs>& profiled(bool decode) const {
+    return decode ? profiled_decode_ : profiled_mixed_;
+  }
 
   runtime::Stream& stream_;
   const StepProgram program_;
   const uint32_t max_rows_;
   std::unique_ptr<graphs::GraphManager> decode_;
   std::unique_ptr<graphs::GraphManager> mixed_;
-  std::unique_ptr<graphs::ProfiledGraphs> profiled_;  // none until CaptureProfiledGraphs
+  // None until CaptureProfiledGraphs.
+  std::unique_ptr<graphs::ProfiledGraphs> profiled_decode_;
+  std::unique_ptr<graphs::ProfiledGraphs> profiled_mixed_;
+  // None until CaptureUnpaddedGraphs.
+  std::unique_ptr<graphs::GraphManager> unpadded_decode_;
+  std::unique_ptr<graphs::GraphManager> unpadded_mixed_;
 };
 
 }  // namespace reprise::engine

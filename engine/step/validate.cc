@@ -77,6 +77,7 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   staged_.prefix_rows.clear();
   staged_.num_sampling_words = 0;
   staged_.num_copies = request.copies.size();
+  staged_.num_draft_tokens = 0;
   skips_stopped_ = false;
   staged_.num_tokens = 0;
   staged_.num_given_tokens = 0;
@@ -96,7 +97,11 @@ absl::Status StepValidator::Stage(const StepRequest& request, const RowList& lis
   REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageChunks(request));
   REPRISE_RETURN_IF_ERROR(StopIfBlamed());
+  REPRISE_RETURN_IF_ERROR(StageDrafts(request));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   REPRISE_RETURN_IF_ERROR(StageContinues(request, list));
+  REPRISE_RETURN_IF_ERROR(StopIfBlamed());
+  REPRISE_RETURN_IF_ERROR(CheckDrafts(request));
   REPRISE_RETURN_IF_ERROR(StopIfBlamed());
   // A continue_all that only finds rows that have stopped may have been sent before that was known.
   if (staged_.runs.empty() && !skips_stopped_ && refused_.empty() && request.drop.empty() &&
@@ -306,6 +311,13 @@ absl::Status StepValidator::StageAdd(const StepRequest& request, size_t index) {
   REPRISE_RETURN_IF_ERROR(CheckHistory(add));
   staged_.num_sampling_words += SamplingWordsOf(add, limits_.vocab_size, eos_token_ids_);
   REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
+  if (limits_.row_state_bytes != 0 && add.context_length != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", add.row, ": context_length is ", add.context_length,
+                     "; allowed: 0, because rows of this model carry state beside their KV, which "
+                     "only their own "
+                     "tokens make"));
+  }
   const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
   if (add.context_length > room || add.context_length >= limits_.max_context_length) {
     return absl::OutOfRangeError(absl::StrCat(
@@ -386,10 +398,12 @@ absl::Status StepValidator::CheckRoom(const StepRequest& request, StagedRun* run
     return absl::OutOfRangeError(absl::StrCat("row ", run->row, ": context of ", end,
                                               " tokens; its block table has room for ", room));
   }
+  REPRISE_RETURN_IF_ERROR(CheckSettled(request, *run));
   run->room = static_cast<uint32_t>(std::min<uint64_t>(room, limits_.max_context_length));
   run->num_repeats = NumRepeats(request, *run);
-  return CheckOwnBlocks(request, *run, run->context_before,
-                        static_cast<uint32_t>(end) + run->num_repeats);
+  const uint32_t begin =
+      run->ref.add != kNoSlot ? run->context_before : rows_.state(run->ref.slot).settled_length();
+  return CheckOwnBlocks(request, *run, begin, static_cast<uint32_t>(end) + run->num_repeats);
 }
 
 uint32_t StepValidator::NumRepeats(const StepRequest& request, const StagedRun& run) const {

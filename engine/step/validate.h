@@ -35,11 +35,12 @@ struct StagedRun {
   std::span<const uint32_t> tokens = {};
   bool sample = false;
   uint32_t num_tokens = 0;
-  uint32_t context_before = 0;
-  uint32_t room = 0;             // tokens that its table and the limits have room for; 0 if stopped
-  uint32_t num_repeats = 0;      // tokens that it may run in the request's later steps
-  bool stopped = false;          // known to have stopped: its tokens take no room
-  bool prompt_logprobs = false;  // and those of `tokens`
+  uint32_t context_before = 0;  // at most
+  uint32_t room = 0;            // tokens that its table and the limits have room for; 0 if stopped
+  uint32_t num_repeats = 0;     // tokens that it may run in the request's later steps
+  std::span<const uint32_t> drafts = {};  // behind the last sampled token of one that continues
+  bool stopped = false;                   // known to have stopped: its tokens take no room
+  bool prompt_logprobs = false;           // and those of `tokens`
   std::optional<uint32_t> next_token = {};
   // Given tokens whose likelihood is reported.
   uint32_t num_prompt_logprobs() const {
@@ -66,6 +67,7 @@ struct StagedStep {
   uint64_t num_sampling_words = 0;
   uint64_t num_logit_rows = 0;
   uint64_t num_prompt_logprobs = 0;
+  uint64_t num_draft_tokens = 0;
   uint64_t num_copies = 0;  // of blocks
   // Of the request: its num_steps, or fewer where no run may bring a token in the last of them.
   uint32_t num_replays = 1;
@@ -97,7 +99,9 @@ class StepValidator {
     uint64_t stamp = 0;
     bool dropped = false;
     bool runs = false;
+    bool continues = false;
     uint32_t append = kNoSlot;
+    uint32_t draft = kNoSlot;  // request.drafts index
     bool masked = false;
     bool grouped = false;  // named by a prefix group
   };
@@ -157,10 +161,21 @@ class StepValidator {
   absl::Status CheckContextWritten(const RowAdd& add) const;
   // What all rows of the step together may ask of sampling.
   absl::Status CheckSamplingOfStep(const StepRequest& request);
+  absl::Status StageDrafts(const StepRequest& request);
+  absl::Status StageDraft(const StepRequest& request, size_t index);
+  // Behind StageContinues: all drafts are of rows that continue, and they fit together.
+  absl::Status CheckDrafts(const StepRequest& request);
+  absl::Status CheckDraftOf(const StepRequest& request, const StagedRun& run) const;
+  // The host knows how far the row has come, where later steps follow.
+  absl::Status CheckSettled(const StepRequest& request, const StagedRun& run) const;
   absl::Status StageContinues(const StepRequest& request, const RowList& list);
   absl::Status StageContinueAll(const StepRequest& request, const RowList& list);
   absl::Status StageContinueRow(const StepRequest& request, uint32_t row);
   absl::Status StageContinue(const StepRequest& request, uint32_t row, uint32_t slot);
+  // The same for a row without drafts whose table the step leaves as it is, in a request of one
+  // step: what nearly all rows of a server are that decodes. False, and nothing staged, where
+  // something is wrong with it or open, which StageContinue tells.
+  bool StageContinueAtOnce(uint32_t row, uint32_t slot);
 
   // The row as the step's earlier operations leave it. Errors: NotFound.
   absl::Status Resolve(const StepRequest& request, uint32_t row, RowRef* ref);

@@ -47,7 +47,8 @@ absl::Status StepValidator::CheckNumEntries(const StepRequest& request) const {
       {"drop", request.drop.size()},         {"add", request.add.size()},
       {"append", request.append.size()},     {"masks", request.masks.size()},
       {"prefixes", request.prefixes.size()}, {"rows of prefixes", members},
-      {"chunks", request.chunks.size()},     {"continue_rows", request.continue_rows.size()}};
+      {"chunks", request.chunks.size()},     {"continue_rows", request.continue_rows.size()},
+      {"drafts", request.drafts.size()}};
   for (const auto& [name, size] : lists) {
     if (size <= most) continue;
     return absl::OutOfRangeError(

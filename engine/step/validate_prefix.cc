@@ -11,6 +11,11 @@ namespace reprise::engine {
 
 absl::Status StepValidator::StagePrefixes(const StepRequest& request, const RowList& list) {
   if (request.prefixes.empty()) return absl::OkStatus();
+  if (limits_.row_state_bytes != 0)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "prefix: got ", request.prefixes.size(),
+        " groups; allowed: none, because rows of this model carry state beside their KV and share "
+        "no context"));
   groups_.clear();
   for (size_t i = 0; i < request.prefixes.size(); ++i)
     groups_.push_back(uint64_t{request.prefixes[i].group} << 32 | i);
@@ -109,7 +114,7 @@ absl::Status StepValidator::CheckMember(const StepRequest& request, const Prefix
                                         std::span<const uint32_t> shared) {
   const uint32_t row = prefix.rows[index];
   const uint32_t context = ref.add != kNoSlot ? request.add[ref.add].context_length
-                                              : rows_.state(ref.slot).context_length;
+                                              : rows_.state(ref.slot).settled_length();
   if (uint64_t{prefix.num_blocks} * limits_.block_size > context) {
     return absl::OutOfRangeError(
         absl::StrCat("prefix: group ", prefix.group, ": row ", row, " has a context of ", context,

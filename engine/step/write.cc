@@ -245,6 +245,11 @@ void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
                 run.tokens.data(), run.tokens.size_bytes());
     header_.num_given_tokens += run.num_tokens;
   }
+  if (!run.drafts.empty()) {
+    entry.given_offset = header_.num_given_tokens;
+    Put(ring_entry_ + layout_.tokens + header_.num_given_tokens * sizeof(uint32_t), run.drafts);
+    header_.num_given_tokens += static_cast<uint32_t>(run.drafts.size());
+  }
   if (run.num_prompt_logprobs() != 0) entry.flags |= kernels::kRowPromptLogprobs;
   if (run.prompt_logprobs && run.next_token) {
     entry.flags |= kernels::kRowNextGiven;
@@ -258,6 +263,7 @@ void StepWriter::WriteRun(const StagedRun& run, uint32_t slot) {
   if (run.stopped) return;
   state.context_length = run.context_before + run.num_tokens + run.num_repeats;
   state.can_continue = run.sample;
+  state.num_drafts_in_flight += static_cast<uint32_t>(run.drafts.size());
   if (run.sample) state.num_samples += 1 + run.num_repeats;
   // It stops with the last of these tokens at the latest.
   const uint32_t budget = state.sampling.max_new_tokens;

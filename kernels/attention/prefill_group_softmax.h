@@ -33,10 +33,9 @@ class GroupSoftmax {
     products_.Begin();
     REPRISE_UNROLL
     for (int k = 0; k < kHeadSize / 16; ++k) {
-      const uint32_t panel = static_cast<uint32_t>(k / 4), step = static_cast<uint32_t>(k % 4) * 32;
-      products_.template MultiplyRows<T>(scores_,
-                                         query + panel * kPrefillGroupRows * kKvPanelBytes + step,
-                                         keys + panel * GroupPanelBytes() + step, k != 0);
+      const uint32_t panel = static_cast<uint32_t>(k / 4);
+      products_.template MultiplyRows<T>(scores_, query + panel * kPrefillGroupRows * kKvPanelBytes,
+                                         keys + panel * GroupPanelBytes(), k % 4, k != 0);
     }
     products_.Commit();
   }

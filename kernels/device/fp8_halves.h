@@ -10,6 +10,7 @@
 
 #include "kernels/device/fp8.h"
 #include "kernels/device/thread.h"
+#include "kernels/packed_layout.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -47,6 +48,41 @@ REPRISE_FN uint32_t HalvesAs(uint32_t halves) {
   return Pack2<T>(ToFloat(F16{static_cast<uint16_t>(halves)}),
                   ToFloat(F16{static_cast<uint16_t>(halves >> 16)}));
 #endif
+}
+
+// Elements of packed words (kernels/packed_layout.h) as T: two registers of two. They are worth
+// 1 / kPackedE4m3Worth of what they stand for.
+//
+// A bf16 with the fields of the element is worth 2^-120 of it, an f16 2^-8, subnormal numbers too:
+// a product makes up for it, exactly.
+#if defined(__CUDACC__)
+inline constexpr float kPackedE4m3Worth = 1.0f;
+template <typename T>
+REPRISE_FN uint32_t PackedHalvesAs(uint32_t fields) {
+  uint32_t halves;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+        : "=r"(halves)
+        : "r"(fields), "r"(0x7b807b80u), "r"(0x80008000u));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;"
+        : "=r"(halves)
+        : "r"((fields & 0x80008000u) | (fields << 3 & 0x3f803f80u)), "r"(0x5c005c00u),
+          "r"(0x80008000u));
+  }
+  return halves;
+}
+#else
+inline constexpr float kPackedE4m3Worth = 256.0f;
+template <typename T>
+REPRISE_FN uint32_t PackedHalvesAs(uint32_t fields) {
+  return HalvesAs<T>((fields & 0x80008000u) | (fields << 3 & 0x3f803f80u));
+}
+#endif
+template <typename T>
+REPRISE_FN void UnpackHalves(uint32_t word, uint32_t& ones, uint32_t& twos) {
+  ones = PackedHalvesAs<T>(PackedOnes(word));
+  twos = PackedHalvesAs<T>(PackedTwos(word));
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

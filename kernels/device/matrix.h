@@ -26,13 +26,20 @@
 //   bytes.B<T>(tile, row0, pair, b)            b[s]: as B<16> of step k = 2 pair + s, as T
 //   bytes.BTransposed(tile, row0, pair, b)     b[s]: as BTransposed of n = 2 pair + s, as F16
 //   bytes.PackedA<T>(tile, row0, pair, a)      a[s]: as A of step k = 2 pair + s, as T, of tiles
-//                                              whose chunks have the order of packed_layout.h
+//                                              of packed words in the order of packed_layout.h
 //
 // Where kFp8Interleaves, columns of a step of B come in another order, the same for all rows:
 // column 4 q
 // + i of B is row 2 q + i % 2 + 8 (i / 2) of b[s], so that A has to bring its columns in that order
-// too; and of BTransposed column 4 q + i is column 2 q + i / 2 + 8 (i % 2) of D. Values are worth
-// kHalvesWorth of what they stand for (fp8_halves.h).
+// too; and of BTransposed column 4 q + i is column 2 q + i / 2 + 8 (i % 2) of D. Times
+// kHalvesWorth, of PackedA kPackedE4m3Worth, values are what they stand for (fp8_halves.h).
+//
+// Tiles of 16 rows of 64 4-bit elements (Int4), as packed_layout.h has them, in four steps:
+//
+//   uint32_t zero[kInt4Rows];                  Int4Zero<T> of row Int4Row(i)
+//   Int4Tile four;
+//   four.Load(tile);                           for all of its steps
+//   four.A<T>(k, zero)                         as A of step k, less zero points, as T
 //
 // tile: shared address, a multiple of the row size. row0: a multiple of 16 (8 for B<8>). A tile's
 // row is a column of B, but for BTransposed.
@@ -40,6 +47,7 @@
 #define REPRISE_KERNELS_DEVICE_MATRIX_H_
 
 #include "kernels/device/fp8_halves.h"
+#include "kernels/device/int4_pairs.h"
 #include "kernels/device/matrix_accumulator.h"
 #include "kernels/device/thread.h"
 

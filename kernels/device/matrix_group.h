@@ -13,15 +13,15 @@
 //
 //   GroupProducts products;     // of the thread
 //   products.Begin();
-//   products.MultiplyRows<T>(d, a + 32 * k, b + 32 * k, k != 0);
+//   products.MultiplyRows<T>(d, a, b, k, k != 0);
 //   products.Commit();
 //   products.Wait<0>(d);
 //
 //   Begin()                     before the first product after registers of D or A were written
-//   MultiplyRows<T>(d, a, b, add)
-//                               A[i, :] = row i of panel `a`, B[:, j] = row j of panel `b`. a, b:
-//                               shared address of the panel's first row, plus 32 bytes for each 16
-//                               elements along the rows. add: false starts a sum
+//   MultiplyRows<T>(d, a, b, k, add)
+//                               A[i, :] = row i of panel `a`, B[:, j] = row j of panel `b`, of each
+//                               the elements 16 k .. 16 k + 15. a, b: shared address of the panel's
+//                               first row; `a` may be a MatrixA instead. add: false starts a sum
 //   MultiplyColumns<T>(d, a, b, panel_bytes)
 //                               B[i, j] = row i, element j % 64 of panel j / 64; panels are
 //                               panel_bytes apart. b: shared address of the first of 16 rows, a

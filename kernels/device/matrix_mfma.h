@@ -113,8 +113,8 @@ class Fp8TileReader {
       b[s].r[1] = HalvesAs<T>(E4m3Halves<2, 3>(x));
     }
   }
-  // Columns 4g .. of the lane are halves of two neighbouring words, the low ones of the first eight
-  // columns.
+  // Columns 4g .. of the lane are of two neighbouring words: the first pairs of the first eight
+  // columns, the second pairs of the others.
   template <typename T>
   REPRISE_FN void PackedA(uint32_t tile, int row0, int pair, MatrixA (&a)[2]) const {
     const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
@@ -125,10 +125,9 @@ class Fp8TileReader {
           SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + q,
                                   2 * static_cast<uint32_t>(pair) + s) +
           8 * (g & 1u));
-      const uint32_t x = g < 2 ? (words.v[0] & 0xffffu) | words.v[1] << 16
-                               : words.v[0] >> 16 | (words.v[1] & 0xffff0000u);
-      a[s].r[0] = HalvesAs<T>(E4m3Halves<0, 1>(x));
-      a[s].r[1] = HalvesAs<T>(E4m3Halves<2, 3>(x));
+      REPRISE_UNROLL
+      for (int i = 0; i < 2; ++i)
+        a[s].r[i] = PackedHalvesAs<T>(g < 2 ? PackedOnes(words.v[i]) : PackedTwos(words.v[i]));
     }
   }
   REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
@@ -148,6 +147,33 @@ class Fp8TileReader {
       b[s].r[1] = E4m3Halves<2, 3>(x);
     }
   }
+};
+
+// The lane's row of A.
+inline constexpr int kInt4Rows = 1;
+REPRISE_FN int Int4Row(int) { return Lane() & 15; }
+
+// Columns 4g .. of the lane are of two neighbouring lanes of the layout.
+class Int4Tile {
+ public:
+  REPRISE_FN void Load(uint32_t tile) {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
+    first_ = tile + ((q & 7u) * 4 + (g & 1u) * 2) * 16;
+    shift_ = (q >> 3) * 4 + (g >> 1) * 8;
+  }
+  template <typename T>
+  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
+    MatrixA a;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t word = LoadShared<uint32_t>(first_ + i * 16 + static_cast<uint32_t>(step) * 4);
+      a.r[i] = Int4Pair<T>(word >> shift_, zero[0]);
+    }
+    return a;
+  }
+
+ private:
+  uint32_t first_, shift_;
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -115,17 +115,14 @@ class Fp8TileReader {
       }
     }
   }
-  // The lane's four bytes of a row are its columns 2q, 2q + 1, 2q + 8 and 2q + 9.
+  // The lane's word of a row has its columns 2q, 2q + 1, 2q + 8 and 2q + 9.
   template <typename T>
   REPRISE_FN void PackedA(uint32_t tile, int row0, int pair, MatrixA (&a)[2]) const {
     const MatrixA x = reader_.A(tile, row0, pair);
     REPRISE_UNROLL
     for (int s = 0; s < 2; ++s) {
       REPRISE_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        a[s].r[h] = HalvesAs<T>(E4m3Halves<0, 1>(x.r[2 * s + h]));
-        a[s].r[2 + h] = HalvesAs<T>(E4m3Halves<2, 3>(x.r[2 * s + h]));
-      }
+      for (int h = 0; h < 2; ++h) UnpackHalves<T>(x.r[2 * s + h], a[s].r[h], a[s].r[2 + h]);
     }
   }
   REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
@@ -142,6 +139,28 @@ class Fp8TileReader {
 
  private:
   TileReader<kChunks> reader_;
+};
+
+// The lane's rows of A, and of D.
+inline constexpr int kInt4Rows = 2;
+REPRISE_FN int Int4Row(int i) { return (Lane() >> 2) + 8 * i; }
+
+// A lane's own 16 bytes.
+class Int4Tile {
+ public:
+  REPRISE_FN void Load(uint32_t tile) {
+    words_ = LoadShared<Vec<uint32_t, 4>>(tile + static_cast<uint32_t>(Lane()) * 16);
+  }
+  template <typename T>
+  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
+    MatrixA a;
+    REPRISE_UNROLL
+    for (int i = 0; i < 4; ++i) a.r[i] = Int4Pair<T>(words_.v[step] >> (4 * i), zero[i % 2]);
+    return a;
+  }
+
+ private:
+  Vec<uint32_t, 4> words_;
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -169,10 +169,7 @@ class Fp8TileReader {
           tile + SwizzledOffset<kChunks>(static_cast<uint32_t>(row0) + q,
                                          2 * static_cast<uint32_t>(pair) + s));
       REPRISE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        a[s].r[i] = HalvesAs<T>(E4m3Halves<0, 1>(x.v[i]));
-        a[s].r[4 + i] = HalvesAs<T>(E4m3Halves<2, 3>(x.v[i]));
-      }
+      for (int i = 0; i < 4; ++i) UnpackHalves<T>(x.v[i], a[s].r[i], a[s].r[4 + i]);
     }
   }
   REPRISE_FN void BTransposed(uint32_t tile, int row0, int pair, MatrixB<16> (&b)[2]) const {
@@ -192,6 +189,35 @@ class Fp8TileReader {
       }
     }
   }
+};
+
+// The lane's row of A.
+inline constexpr int kInt4Rows = 1;
+REPRISE_FN int Int4Row(int) { return Lane() & 15; }
+
+// The sixteen columns of the lane are of four neighbouring lanes of the layout.
+class Int4Tile {
+ public:
+  REPRISE_FN void Load(uint32_t tile) {
+    const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
+    first_ = tile + (q & 7u) * 4 * 16;
+    shift_ = (q >> 3) * 4;
+  }
+  template <typename T>
+  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
+    MatrixA a;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t word =
+          LoadShared<uint32_t>(first_ + i * 16 + static_cast<uint32_t>(step) * 4) >> shift_;
+      a.r[i] = Int4Pair<T>(word, zero[0]);
+      a.r[4 + i] = Int4Pair<T>(word >> 8, zero[0]);
+    }
+    return a;
+  }
+
+ private:
+  uint32_t first_, shift_;
 };
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -39,6 +39,10 @@ absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
                         const RandomFillArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("random_fill", "count", args.count, 1));
   REPRISE_RETURN_IF_ERROR(CheckDType("random_fill", kernels, args.dtype));
+  if (args.packed && (args.dtype != runtime::DType::kE4m3 || args.count % 4 != 0))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "random_fill: packed words of ", args.count, " elements of ",
+        std::string(runtime::NameOf(args.dtype)), "; allowed: fp8_e4m3 in whole words of four"));
   return Launch(stream, kernels, kRandomFill, PiecesOf(args.count), args);
 }
 

@@ -12,7 +12,8 @@
 namespace reprise::kernels {
 
 // out[i] = stddev * u(seed, i), u of zero mean and unit variance: the sum of four uniforms of one
-// Philox block, rescaled.
+// Philox block, rescaled. Packed: element i of word w is out[4 w + i]. Errors: InvalidArgument
+// where words are not of kE4m3, or not whole.
 absl::Status RandomFill(runtime::Stream& stream, const KernelSet& kernels,
                         const RandomFillArgs& args);
 // out[i] = quiet NaN.

@@ -20,6 +20,7 @@ struct RandomFillArgs {
   int64_t count = 0;
   uint64_t seed = 0;
   float stddev = 1.0f;
+  bool packed = false;  // kE4m3 in words of four (packed_layout.h)
 };
 
 struct NanFillArgs {

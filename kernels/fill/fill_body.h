@@ -7,6 +7,7 @@
 #include "kernels/device/fp8.h"
 #include "kernels/device/philox.h"
 #include "kernels/fill/fill_args.h"
+#include "kernels/packed_layout.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -19,15 +20,27 @@ REPRISE_FN void ForPieces(Block& b, int64_t count, F f) {
   }
 }
 
+REPRISE_FN float RandomElement(const RandomFillArgs& a, int64_t i) {
+  const Random4 r = Philox(a.seed, static_cast<uint64_t>(i), 0);
+  float sum = -2.0f;
+  for (uint32_t x : r.v) sum += UniformFloat(x);
+  // The sum of four uniforms has variance 1/3.
+  return sum * 1.7320508f * a.stddev;
+}
+
 template <typename T>
 REPRISE_FN void RandomFillBody(Block& b, const RandomFillArgs& a) {
   T* out = static_cast<T*>(a.out);
-  ForPieces(b, a.count, [&](int64_t i) {
-    const Random4 r = Philox(a.seed, static_cast<uint64_t>(i), 0);
-    float sum = -2.0f;
-    for (uint32_t x : r.v) sum += UniformFloat(x);
-    // The sum of four uniforms has variance 1/3.
-    out[i] = FromFloat<T>(sum * 1.7320508f * a.stddev);
+  ForPieces(b, a.count, [&](int64_t i) { out[i] = FromFloat<T>(RandomElement(a, i)); });
+}
+
+REPRISE_FN void RandomFillPackedBody(Block& b, const RandomFillArgs& a) {
+  uint32_t* out = static_cast<uint32_t*>(a.out);
+  ForPieces(b, a.count / 4, [&](int64_t word) {
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; ++i)
+      bytes |= static_cast<uint32_t>(FromFloat<E4m3>(RandomElement(a, 4 * word + i)).bits) << 8 * i;
+    out[word] = PackE4m3(bytes);
   });
 }
 
@@ -54,7 +67,9 @@ REPRISE_FN void BlockFillBody(Block& b, const BlockFillArgs& a) {
 
 // Over 8-bit elements of either format.
 REPRISE_FN void RandomFillFp8Body(Block& b, const RandomFillArgs& a) {
-  if (a.dtype == runtime::DType::kE4m3) {
+  if (a.packed) {
+    RandomFillPackedBody(b, a);
+  } else if (a.dtype == runtime::DType::kE4m3) {
     RandomFillBody<E4m3>(b, a);
   } else {
     RandomFillBody<E5m2>(b, a);

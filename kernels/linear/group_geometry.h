@@ -19,45 +19,83 @@ inline constexpr int kLinearGroupThreads = (kLinearGroupWarps + 4) * 32;
 inline constexpr int kLinearGroupMultiplyRegisters = 216;
 inline constexpr int kLinearGroupLoadRegisters = 72;
 
+// Of weights of fewer bits more warpgroups multiply, as many as registers allow, and the fourth or
+// fifth brings stages.
+constexpr int LinearGroupScaledWarpgroups(int tokens) { return tokens <= 32 ? 4 : 3; }
+constexpr int LinearGroupScaledThreads(int tokens) {
+  return (LinearGroupScaledWarpgroups(tokens) + 1) * 128;
+}
+constexpr int LinearGroupScaledRegisters(int tokens) { return tokens <= 32 ? 104 : 152; }
+inline constexpr int kLinearGroupScaledLoadRegisters = 40;
+
 // A stage: so many chunks of 64 input features, of all tiles of 16 outputs that a block takes at a
-// time, its span, and behind them of a tile of tokens. Panels of products of a warpgroup have room
-// for four tiles each, and read that many.
+// time, its span, behind them of a tile of tokens, and of weights of 4 bits the scales behind both.
+// Panels of products of a warpgroup have room for four tiles each, and read that many of 16-bit
+// elements; narrower ones each warp brings to its registers, two chunks at a time, which is what at
+// most has one scale. weight_bits: 16, 8 or 4, of an element.
 inline constexpr int kLinearGroupPanelTiles = 4;
-inline constexpr int kLinearGroupMaxSpan = 2 * kLinearGroupPanelTiles;
+constexpr int LinearGroupMaxSpan(int tokens, int weight_bits) {
+  return (weight_bits < 16 ? LinearGroupScaledWarpgroups(tokens) : 2) * kLinearGroupPanelTiles;
+}
 inline constexpr int kLinearGroupMinStages = 4;
 inline constexpr int kLinearGroupMaxStages = 16;
 
 constexpr int LinearGroupPanels(int span) {
   return (span + kLinearGroupPanelTiles - 1) / kLinearGroupPanelTiles;
 }
-constexpr uint32_t LinearGroupWeightBytes(int span, int chunks) {
-  return static_cast<uint32_t>(span * chunks) * kPackedTileBytes;
+constexpr uint32_t LinearGroupWeightBytes(int span, int chunks, int weight_bits) {
+  return static_cast<uint32_t>(span * chunks * (kPackedTileElements / 8) * weight_bits);
 }
 constexpr uint32_t LinearGroupTokenBytes(int tokens) {  // of a chunk
   return static_cast<uint32_t>(tokens * kPackedTileInputs) * 2;
 }
+// Room for scales of weights of 4 bits: [span, scales of the stage's inputs, 16 outputs], each of
+// as few inputs as there may be. Panels of tokens begin at multiples of 1024 bytes, and so do
+// stages.
+constexpr uint32_t LinearGroupScaleBytes(int span, int chunks, int weight_bits) {
+  if (weight_bits != 4) return 0;
+  const int scales = chunks * kPackedTileInputs / kLeastScaleInputs;
+  return (static_cast<uint32_t>(span * scales * kPackedTileOutputs) * 4 + 1023) / 1024 * 1024;
+}
 // What copies bring, and what products read beyond the last tile of the last chunk.
-constexpr uint32_t LinearGroupStageBytes(int tokens, int span, int chunks) {
-  const uint32_t brought = LinearGroupWeightBytes(span, chunks) +
-                           static_cast<uint32_t>(chunks) * LinearGroupTokenBytes(tokens);
-  const uint32_t read = LinearGroupWeightBytes(span, chunks - 1) +
-                        LinearGroupWeightBytes(LinearGroupPanels(span) * kLinearGroupPanelTiles, 1);
+constexpr uint32_t LinearGroupStageBytes(int tokens, int span, int chunks, int weight_bits) {
+  const uint32_t brought = LinearGroupWeightBytes(span, chunks, weight_bits) +
+                           static_cast<uint32_t>(chunks) * LinearGroupTokenBytes(tokens) +
+                           LinearGroupScaleBytes(span, chunks, weight_bits);
+  if (weight_bits < 16) return brought;
+  const uint32_t read =
+      LinearGroupWeightBytes(span, chunks - 1, weight_bits) +
+      LinearGroupWeightBytes(LinearGroupPanels(span) * kLinearGroupPanelTiles, 1, weight_bits);
   return brought > read ? brought : read;
 }
-static_assert(LinearGroupStageBytes(16, 1, 1) % 1024 == 0);
+static_assert(LinearGroupStageBytes(16, 1, 1, 16) % 1024 == 0);
+static_assert(LinearGroupStageBytes(16, 1, 1, 8) % 1024 == 0);
+static_assert(LinearGroupStageBytes(16, 1, 2, 4) % 1024 == 0);
 // Behind the stages: barriers, full and empty of each.
 inline constexpr uint32_t kLinearGroupBarrierBytes = 2 * kLinearGroupMaxStages * 8;
+// Of narrower weights more barriers, and the sums of a span's tiles on their way from part to
+// part.
+inline constexpr uint32_t kLinearGroupScaledBarrierBytes =
+    kLinearGroupBarrierBytes + LinearGroupMaxSpan(16, 8) * LinearGroupScaledWarpgroups(16) * 8;
+constexpr uint32_t LinearGroupBytesBehindStages(int tokens, int span, int weight_bits) {
+  if (weight_bits == 16) return kLinearGroupBarrierBytes;
+  return kLinearGroupScaledBarrierBytes +
+         static_cast<uint32_t>(span * kPackedTileOutputs * tokens) * 4;
+}
+static_assert(kLinearGroupScaledBarrierBytes % 16 == 0);
 // shared_bytes: of a block, DeviceTraits'.
-constexpr int LinearGroupStages(int shared_bytes, int tokens, int span, int chunks) {
-  const int fit =
-      static_cast<int>((static_cast<uint32_t>(shared_bytes) - kLinearGroupBarrierBytes) /
-                       LinearGroupStageBytes(tokens, span, chunks));
+constexpr int LinearGroupStages(int shared_bytes, int tokens, int span, int chunks,
+                                int weight_bits) {
+  const int fit = static_cast<int>((static_cast<uint32_t>(shared_bytes) -
+                                    LinearGroupBytesBehindStages(tokens, span, weight_bits)) /
+                                   LinearGroupStageBytes(tokens, span, chunks, weight_bits));
   return fit < kLinearGroupMaxStages ? fit : kLinearGroupMaxStages;
 }
-constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span, int chunks) {
-  return static_cast<uint32_t>(LinearGroupStages(shared_bytes, tokens, span, chunks)) *
-             LinearGroupStageBytes(tokens, span, chunks) +
-         kLinearGroupBarrierBytes;
+constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span, int chunks,
+                                          int weight_bits) {
+  return static_cast<uint32_t>(LinearGroupStages(shared_bytes, tokens, span, chunks, weight_bits)) *
+             LinearGroupStageBytes(tokens, span, chunks, weight_bits) +
+         LinearGroupBytesBehindStages(tokens, span, weight_bits);
 }
 
 // Chunks of a stage: kernels know two numbers of them, this one and twice as many. On an H200 a
@@ -65,15 +103,18 @@ constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span
 // `down` of an 8B model, 32 rows, 55, 33 and 29 us by one, two and four
 // (docs/benchmarks/README.md). Changes no bits.
 constexpr int LinearGroupFewChunks(int tokens) { return tokens <= 64 ? 2 : 1; }
-constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span) {
+constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span, int weight_bits) {
   const int few = LinearGroupFewChunks(tokens), more = 2 * few;
-  const bool narrow = more <= 2 || span <= 2;
-  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more) >= kLinearGroupMinStages;
+  const bool narrow = more <= 2 || span * weight_bits <= 32;
+  const bool fits =
+      LinearGroupStages(shared_bytes, tokens, span, more, weight_bits) >= kLinearGroupMinStages;
   return narrow && fits ? more : few;
 }
 static_assert(kPackedPartTiles % 4 == 0, "a stage is of one part");
 
-inline constexpr int kLinearGroupMaxTokens = 128;
+// Narrower weights than of 16 bits have a third set of sums, those of a scale, for which a wider
+// tile of tokens leaves no registers.
+constexpr int LinearGroupMaxTokens(int weight_bits) { return weight_bits < 16 ? 64 : 128; }
 // Whether launches of few rows too are for linear_group, where linear_stream takes most of them:
 // where a block of that has two tiles at most, and long ones. On an H200 `down` of an 8B model
 // takes 30 us for up to 16 rows, and 34 to 41 there; `o`, whose tiles are short, 11 and 10 to 11.
@@ -84,15 +125,15 @@ constexpr bool LinearGroupTakesFewRows(int64_t output_tiles, int64_t chunks,
 }
 constexpr bool HasLinearGroup(const DeviceTraits& traits, int tokens) {
   return traits.group_products &&
-         LinearGroupStages(traits.shared_bytes, tokens, kLinearGroupMaxSpan,
-                           LinearGroupFewChunks(tokens)) >= kLinearGroupMinStages;
+         LinearGroupStages(traits.shared_bytes, tokens, LinearGroupMaxSpan(tokens, 16),
+                           LinearGroupFewChunks(tokens), 16) >= kLinearGroupMinStages;
 }
 
 // Rows of x that one copy brings, of a tile of tokens: all of it, but half where many would lie
 // beyond x, which are not free. On an H200, 96 of 128 rows take 1.4 times as long as 120.
 constexpr int LinearGroupCopiedRows(int tokens, int64_t max_rows) {
   const int64_t rest = max_rows % tokens;
-  return tokens == kLinearGroupMaxTokens && rest != 0 && rest <= 96 ? tokens / 2 : tokens;
+  return tokens == LinearGroupMaxTokens(16) && rest != 0 && rest <= 96 ? tokens / 2 : tokens;
 }
 
 // Blocks take spans in turn. So many of them for each tile of tokens that all are there at once:
@@ -115,25 +156,26 @@ inline constexpr int64_t kLinearGroupRoundBytes = 32 << 10;
 // What a launch with such a span takes, by that, for 64 inputs: rounds of the blocks, each as long
 // as its slowest part. token_tiles: of `tokens` tokens each.
 constexpr int64_t LinearGroupCost(int64_t output_tiles, int tokens, int64_t token_tiles,
-                                  int64_t multiprocessors, int span) {
+                                  int64_t multiprocessors, int span, int weight_bits) {
   const int64_t spans = (output_tiles + span - 1) / span;
   const int64_t columns = LinearGroupColumns(output_tiles, token_tiles, multiprocessors, span);
   const int64_t waves = (columns * token_tiles + multiprocessors - 1) / multiprocessors;
   const int64_t rounds = (spans + columns - 1) / columns * waves;
   const int64_t of_a_block =
-      kLinearGroupBlocksAtMemorySpeed * LinearGroupStageBytes(tokens, span, 1);
-  const int64_t of_memory = columns * LinearGroupWeightBytes(span, 1);
+      kLinearGroupBlocksAtMemorySpeed * LinearGroupStageBytes(tokens, span, 1, weight_bits);
+  const int64_t of_memory = columns * LinearGroupWeightBytes(span, 1, weight_bits);
   return rounds * ((of_a_block > of_memory ? of_a_block : of_memory) + kLinearGroupRoundBytes);
 }
 
 // The span with which a launch takes least, and of equal ones the narrowest: it has the most
 // blocks that ask for weights. Changes no bits.
 constexpr int LinearGroupSpan(int64_t output_tiles, int tokens, int64_t token_tiles,
-                              int64_t multiprocessors) {
+                              int64_t multiprocessors, int weight_bits) {
   int best = 1;
   int64_t least = INT64_MAX;
-  for (int span = 1; span <= kLinearGroupMaxSpan; ++span) {
-    const int64_t cost = LinearGroupCost(output_tiles, tokens, token_tiles, multiprocessors, span);
+  for (int span = 1; span <= LinearGroupMaxSpan(tokens, weight_bits); ++span) {
+    const int64_t cost =
+        LinearGroupCost(output_tiles, tokens, token_tiles, multiprocessors, span, weight_bits);
     if (cost >= least) continue;
     best = span;
     least = cost;
@@ -141,26 +183,55 @@ constexpr int LinearGroupSpan(int64_t output_tiles, int tokens, int64_t token_ti
   return best;
 }
 
-// What the copies of a launch see: the rows of x that it may have, and the packed weight as tiles
-// of 16 rows of 128 bytes, [chunks, tiles of outputs].
+// Whether the tokens of a stage come in one copy: of a whole tile, where inputs are whole chunks,
+// since such a copy does not see where a row ends.
+constexpr bool LinearGroupCopiesWholeStages(int tokens, int copied_rows, int64_t in_features) {
+  return copied_rows == tokens && in_features % kPackedTileInputs == 0;
+}
+
+// What the copies of a launch see: the rows of x that it may have, or these as [chunks, rows], and
+// the packed weight as tiles of rows of 128 bytes, 16 of them, 8 or 4: [chunks, tiles of outputs].
+// Of weights of 4 bits the scales of a stage: [tiles of outputs, scales, 16 outputs].
 constexpr runtime::TiledMatrix LinearGroupTokens(const LinearGroupArgs& args, uint32_t max_rows) {
+  const auto rows = static_cast<int32_t>(max_rows);
+  const int64_t row_bytes = int64_t{args.linear.in_features} * 2;
+  if (args.whole_stages != 0)
+    return {.data = args.linear.x,
+            .rank = 4,
+            .sizes = {kPackedTileInputs, rows, args.linear.in_features / kPackedTileInputs, 1},
+            .tile = {kPackedTileInputs, args.copied_rows, args.stage_chunks, 1},
+            .strides = {0, row_bytes, kPackedTileInputs * 2, row_bytes},
+            .swizzled = true};
   return {.data = args.linear.x,
           .rank = 2,
-          .sizes = {args.linear.in_features, static_cast<int32_t>(max_rows)},
+          .sizes = {args.linear.in_features, rows},
           .tile = {kPackedTileInputs, args.copied_rows},
-          .strides = {0, int64_t{args.linear.in_features} * 2},
+          .strides = {0, row_bytes},
           .swizzled = true};
 }
-constexpr runtime::TiledMatrix LinearGroupWeights(const LinearGroupArgs& args) {
+constexpr runtime::TiledMatrix LinearGroupWeights(const LinearGroupArgs& args, int weight_bits) {
   const PackedLayout packed{args.linear.out_features, args.linear.in_features};
-  return {
-      .data = args.linear.weight,
-      .rank = 4,
-      .sizes = {kPackedTileInputs, kPackedTileOutputs, static_cast<int32_t>(packed.OutputTiles()),
-                static_cast<int32_t>(packed.InputTiles())},
-      .tile = {kPackedTileInputs, kPackedTileOutputs, args.span, args.stage_chunks},
-      .strides = {0, kPackedTileInputs * 2, packed.InputTiles() * kPackedTileBytes,
-                  kPackedTileBytes}};
+  const int rows = kPackedTileOutputs * weight_bits / 16;
+  const int64_t tile_bytes = kPackedTileElements / 8 * weight_bits;
+  return {.data = args.linear.weight,
+          .rank = 4,
+          .sizes = {kPackedTileInputs, rows, static_cast<int32_t>(packed.OutputTiles()),
+                    static_cast<int32_t>(packed.InputTiles())},
+          .tile = {kPackedTileInputs, rows, args.span, args.stage_chunks},
+          .strides = {0, kPackedTileInputs * 2, packed.InputTiles() * tile_bytes, tile_bytes}};
+}
+constexpr runtime::TiledMatrix LinearGroupScales(const LinearGroupArgs& args) {
+  const LinearArgs& linear = args.linear;
+  const PackedLayout packed{linear.out_features, linear.in_features, linear.scale_inputs};
+  constexpr int kScaleElements = kPackedTileOutputs * 4 / runtime::kTileElementBytes;
+  const int64_t tile_bytes = packed.ScaleGroups() * kPackedTileOutputs * 4;
+  return {.data = linear.scales,
+          .rank = 4,
+          .sizes = {kScaleElements, static_cast<int32_t>(packed.ScaleGroups()),
+                    static_cast<int32_t>(packed.OutputTiles()), 1},
+          .tile = {kScaleElements, args.stage_chunks * kPackedTileInputs / linear.scale_inputs,
+                   args.span, 1},
+          .strides = {0, kPackedTileOutputs * 4, tile_bytes, tile_bytes}};
 }
 
 }  // namespace reprise::kernels

@@ -10,6 +10,7 @@
 #include "kernels/linear/host_native.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,12 +43,12 @@ constexpr int kBlockFeatures = 4;  // of 32 registers
 constexpr int kBlockFeatures = 2;  // of 16
 #endif
 constexpr int kOneRowFeatures = 4;
-// Weights of 8 bits have sums of a scale, too.
-constexpr int kFp8BlockFeatures = 2;
+// Weights of 8 and 4 bits have sums of a scale, too.
+constexpr int kScaledBlockFeatures = 2;
 #if HWY_TARGET == HWY_AVX3
-constexpr int kFp8BlockRows = 4;
+constexpr int kScaledBlockRows = 4;
 #else
-constexpr int kFp8BlockRows = 2;
+constexpr int kScaledBlockRows = 2;
 #endif
 // Of x, what is multiplied with all weights of a tile before the next. For 64 rows of 4,096 inputs
 // 512 KiB were faster than 256 on a core with 1 MiB of second cache; all of 512 rows were slower.
@@ -77,9 +78,30 @@ struct Fp8Products {
   static HWY_INLINE V Add(V x, V w, V sum) { return hn::MulAdd(x, w, sum); }
 };
 
+// And of 4 bits, of which sixteen bytes hold a run.
+template <typename T>
+struct Int4Products {
+  static constexpr int kStep = static_cast<int>(hn::MaxLanes(D()));
+  static_assert(kInt4Run / 2 % kStep == 0);
+  static HWY_INLINE V Zero(uint32_t point) { return hn::Set(D(), static_cast<float>(point)); }
+  static HWY_INLINE V LoadX(const T* p) { return Fp8Products<T>::LoadX(p); }
+  template <int kStepOfRun>
+  static HWY_INLINE V LoadW(const uint8_t* run, V zero) {
+    constexpr int kFirst = kStepOfRun * kStep;
+    const hn::RebindToSigned<D> di;
+    const hn::Rebind<uint8_t, D> bytes;
+    const auto both = hn::PromoteTo(di, hn::LoadU(bytes, run + kFirst % (kInt4Run / 2)));
+    const auto element =
+        kFirst < kInt4Run / 2 ? hn::And(both, hn::Set(di, 15)) : hn::ShiftRight<4>(both);
+    return hn::Sub(hn::ConvertTo(D(), element), zero);
+  }
+  static HWY_INLINE V Add(V x, V w, V sum) { return hn::MulAdd(x, w, sum); }
+};
+
 #include "kernels/linear/host_native_tile-inl.h"
-// Behind what it shares.
+// Behind what they share.
 #include "kernels/linear/host_native_fp8-inl.h"
+#include "kernels/linear/host_native_int4-inl.h"
 
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::on_host
@@ -154,9 +176,42 @@ struct Fp8Products<Bf16> {
   }
 };
 
+// -15 to 31 as bf16.
+struct IntegerTable {
+  alignas(64) uint16_t bits[64] = {};
+  constexpr IntegerTable() {
+    for (int i = 0; i < 47; ++i)
+      bits[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(i - 15)) >> 16);
+  }
+};
+inline constexpr IntegerTable kIntegers;
+
+template <typename T>
+struct Int4Products;
+
+// What an element is worth is looked up: the table starts at it less its zero point.
+template <>
+struct Int4Products<Bf16> {
+  static constexpr int kStep = 32;
+  static HWY_INLINE __m512i Zero(uint32_t point) {
+    return _mm512_loadu_si512(kIntegers.bits + 15 - (point & 15));
+  }
+  static HWY_INLINE __m512bh LoadX(const Bf16* p) { return Products<Bf16>::Load<0>(p); }
+  template <int kStepOfRun>
+  static HWY_INLINE __m512bh LoadW(const uint8_t* run, __m512i zero) {
+    const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(run));
+    const __m256i halves =
+        _mm256_srlv_epi64(_mm256_broadcastsi128_si256(both), _mm256_setr_epi64x(0, 0, 4, 4));
+    const __m512i element = _mm512_cvtepu8_epi16(_mm256_and_si256(halves, _mm256_set1_epi8(15)));
+    return __builtin_bit_cast(__m512bh, _mm512_permutexvar_epi16(element, zero));
+  }
+  static HWY_INLINE V Add(__m512bh x, __m512bh w, V sum) { return Products<Bf16>::Add(x, w, sum); }
+};
+
 #include "kernels/linear/host_native_tile-inl.h"
-// Behind what it shares.
+// Behind what they share.
 #include "kernels/linear/host_native_fp8-inl.h"
+#include "kernels/linear/host_native_int4-inl.h"
 
 }  // namespace dot
 }  // namespace HWY_NAMESPACE
@@ -168,19 +223,31 @@ HWY_POP_ATTRIBUTES
 namespace reprise::kernels::on_host {
 namespace {
 
-#define REPRISE_LINEAR_TARGET(name, ns)          \
-  NativeLinearTarget{name,                       \
-                     &ns::ComputeTile<float>,    \
-                     &ns::ComputeTile<Bf16>,     \
-                     &ns::ComputeTile<F16>,      \
-                     &ns::ComputeFp8Tile<float>, \
-                     &ns::ComputeFp8Tile<Bf16>,  \
-                     &ns::ComputeFp8Tile<F16>},
+// dot: where instructions that add two products of bf16 are.
+#define REPRISE_LINEAR_TARGET_OF(name, ns, dot)         \
+  NativeLinearTarget{name,                              \
+                     &ns::ComputeTile<float>,           \
+                     &dot::ComputeTile<Bf16>,           \
+                     &ns::ComputeTile<F16>,             \
+                     &ns::ComputeFp8Tile<float>,        \
+                     &dot::ComputeFp8Tile<Bf16>,        \
+                     &ns::ComputeFp8Tile<F16>,          \
+                     &ns::ComputeInt4Tile<float>,       \
+                     &dot::ComputeInt4Tile<Bf16>,       \
+                     &ns::ComputeInt4Tile<F16>,         \
+                     &ns::ComputeTileOfRows<float>,     \
+                     &dot::ComputeTileOfRows<Bf16>,     \
+                     &ns::ComputeTileOfRows<F16>,       \
+                     &ns::ComputeFp8TileOfRows<float>,  \
+                     &dot::ComputeFp8TileOfRows<Bf16>,  \
+                     &ns::ComputeFp8TileOfRows<F16>,    \
+                     &ns::ComputeInt4TileOfRows<float>, \
+                     &dot::ComputeInt4TileOfRows<Bf16>, \
+                     &ns::ComputeInt4TileOfRows<F16>},
+#define REPRISE_LINEAR_TARGET(name, ns) REPRISE_LINEAR_TARGET_OF(name, ns, ns)
 constexpr NativeLinearTarget kTargets[] = {
 #if HWY_TARGETS & HWY_AVX3
-    {"avx512_bf16", &N_AVX3::ComputeTile<float>, &N_AVX3::dot::ComputeTile<Bf16>,
-     &N_AVX3::ComputeTile<F16>, &N_AVX3::ComputeFp8Tile<float>, &N_AVX3::dot::ComputeFp8Tile<Bf16>,
-     &N_AVX3::ComputeFp8Tile<F16>},
+    REPRISE_LINEAR_TARGET_OF("avx512_bf16", N_AVX3, N_AVX3::dot)  //
 #endif
     REPRISE_FOR_EACH_INSTRUCTION_SET(REPRISE_LINEAR_TARGET)  //
 };
@@ -210,6 +277,15 @@ void reprise_linear_native_fp8_bf16(const runtime::HostBlockContext& context, co
 }
 void reprise_linear_native_fp8_f16(const runtime::HostBlockContext& context, const void* args) {
   NativeLinearTargets().front().f16_e4m3(context, args);
+}
+void reprise_linear_native_int4_f32(const runtime::HostBlockContext& context, const void* args) {
+  NativeLinearTargets().front().f32_int4(context, args);
+}
+void reprise_linear_native_int4_bf16(const runtime::HostBlockContext& context, const void* args) {
+  NativeLinearTargets().front().bf16_int4(context, args);
+}
+void reprise_linear_native_int4_f16(const runtime::HostBlockContext& context, const void* args) {
+  NativeLinearTargets().front().f16_int4(context, args);
 }
 
 }  // namespace reprise::kernels::on_host

@@ -17,6 +17,10 @@ void reprise_linear_native_f16(const runtime::HostBlockContext& context, const v
 void reprise_linear_native_fp8_f32(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_fp8_bf16(const runtime::HostBlockContext& context, const void* args);
 void reprise_linear_native_fp8_f16(const runtime::HostBlockContext& context, const void* args);
+// And of 4 bits.
+void reprise_linear_native_int4_f32(const runtime::HostBlockContext& context, const void* args);
+void reprise_linear_native_int4_bf16(const runtime::HostBlockContext& context, const void* args);
+void reprise_linear_native_int4_f16(const runtime::HostBlockContext& context, const void* args);
 
 }  // namespace reprise::kernels::on_host
 

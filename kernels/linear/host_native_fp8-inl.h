@@ -54,14 +54,17 @@ HWY_INLINE void AddGroup(const T* const* x, const E4m3* const* w, ptrdiff_t k, i
 
 // As ComputeBlock.
 template <typename T, int kRows, int kFeatures>
-HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature) {
+HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
+                                  const uint32_t* x_rows) {
   const int k = a.in_features;
   const int64_t groups = PackedLayout{a.out_features, k}.ScaleGroups();
   const T* x[kRows];
   const E4m3* w[kFeatures];
   const float* scales[kFeatures];
-  for (int r = 0; r < kRows; ++r)
-    x[r] = static_cast<const T*>(a.x) + std::min<int64_t>(row + r, row_end - 1) * k;
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t own = std::min<int64_t>(row + r, row_end - 1);
+    x[r] = static_cast<const T*>(a.x) + (x_rows == nullptr ? own : int64_t{x_rows[own]}) * k;
+  }
   for (int f = 0; f < kFeatures; ++f) {
     const int64_t output = std::min(feature + f, a.out_features - 1);
     w[f] = static_cast<const E4m3*>(a.weight) + output * k;
@@ -99,23 +102,29 @@ HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_
   }
 }
 
+// As ComputeTileOfRows.
 template <typename T>
-HWY_NOINLINE void ComputeFp8Tile(const runtime::HostBlockContext& context, const void* args) {
-  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
-  const int64_t num_rows = *a.num_rows;
-  const int begin = static_cast<int>(context.block_x) * kNativeTileFeatures;
+HWY_NOINLINE void ComputeFp8TileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
+                                       const uint32_t* x_rows) {
+  const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
   if (num_rows == 1) {
     for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f);
+      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows);
     return;
   }
   const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
-  const int64_t step = std::max<int64_t>(fit / kFp8BlockRows, 1) * kFp8BlockRows;
+  const int64_t step = std::max<int64_t>(fit / kScaledBlockRows, 1) * kScaledBlockRows;
   for (int64_t first = 0; first < num_rows; first += step) {
     const int64_t last = std::min(first + step, num_rows);
-    for (int f = begin; f < end; f += kFp8BlockFeatures)
-      for (int64_t row = first; row < last; row += kFp8BlockRows)
-        ComputeFp8Block<T, kFp8BlockRows, kFp8BlockFeatures>(a, row, last, f);
+    for (int f = begin; f < end; f += kScaledBlockFeatures)
+      for (int64_t row = first; row < last; row += kScaledBlockRows)
+        ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, last, f, x_rows);
   }
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeFp8Tile(const runtime::HostBlockContext& context, const void* args) {
+  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
+  ComputeFp8TileOfRows<T>(a, static_cast<int>(context.block_x), *a.num_rows, nullptr);
 }

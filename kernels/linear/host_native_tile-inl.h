@@ -67,14 +67,18 @@ HWY_NOINLINE void StoreOutput(const LinearArgs& a, int64_t row, int feature, flo
 }
 
 // Rows [row, row + kRows) x features [feature, feature + kFeatures). Rows at or beyond row_end and
-// features that there are not repeat the last one and are not stored.
+// features that there are not repeat the last one and are not stored. x_rows: which rows of x they
+// are of; nullptr: the same.
 template <typename T, int kRows, int kFeatures>
-HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end, int feature) {
+HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
+                               const uint32_t* x_rows) {
   const int k = a.in_features;
   const T* x[kRows];
   const T* w[kFeatures];
-  for (int r = 0; r < kRows; ++r)
-    x[r] = static_cast<const T*>(a.x) + std::min<int64_t>(row + r, row_end - 1) * k;
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t own = std::min<int64_t>(row + r, row_end - 1);
+    x[r] = static_cast<const T*>(a.x) + (x_rows == nullptr ? own : int64_t{x_rows[own]}) * k;
+  }
   for (int f = 0; f < kFeatures; ++f)
     w[f] = static_cast<const T*>(a.weight) +
            static_cast<int64_t>(std::min(feature + f, a.out_features - 1)) * k;
@@ -102,25 +106,26 @@ HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end
 
 // kFeatures features, rows [row, end).
 template <typename T, int kFeatures>
-HWY_INLINE void ComputeRows(const LinearArgs& a, int64_t row, int64_t end, int feature) {
+HWY_INLINE void ComputeRows(const LinearArgs& a, int64_t row, int64_t end, int feature,
+                            const uint32_t* x_rows) {
   for (; end - row > 2; row += kBlockRows)
-    ComputeBlock<T, kBlockRows, kFeatures>(a, row, end, feature);
+    ComputeBlock<T, kBlockRows, kFeatures>(a, row, end, feature, x_rows);
   if (end - row == 2) {
-    ComputeBlock<T, 2, kFeatures>(a, row, end, feature);
+    ComputeBlock<T, 2, kFeatures>(a, row, end, feature, x_rows);
   } else if (end - row == 1) {
-    ComputeBlock<T, 1, kFeatures>(a, row, end, feature);
+    ComputeBlock<T, 1, kFeatures>(a, row, end, feature, x_rows);
   }
 }
 
+// Tile `tile` of kNativeTileFeatures features, all rows.
 template <typename T>
-HWY_NOINLINE void ComputeTile(const runtime::HostBlockContext& context, const void* args) {
-  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
-  const int64_t num_rows = *a.num_rows;
-  const int begin = static_cast<int>(context.block_x) * kNativeTileFeatures;
+HWY_NOINLINE void ComputeTileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
+                                    const uint32_t* x_rows) {
+  const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
   if (num_rows == 1) {
     for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f);
+      ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows);
     return;
   }
   // So many rows at a time that the second cache can hold them while the tile's features pass by.
@@ -128,5 +133,11 @@ HWY_NOINLINE void ComputeTile(const runtime::HostBlockContext& context, const vo
   const int64_t step = std::max<int64_t>(fit / kBlockRows, 1) * kBlockRows;
   for (int64_t row = 0; row < num_rows; row += step)
     for (int f = begin; f < end; f += kBlockFeatures)
-      ComputeRows<T, kBlockFeatures>(a, row, std::min(row + step, num_rows), f);
+      ComputeRows<T, kBlockFeatures>(a, row, std::min(row + step, num_rows), f, x_rows);
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeTile(const runtime::HostBlockContext& context, const void* args) {
+  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
+  ComputeTileOfRows<T>(a, static_cast<int>(context.block_x), *a.num_rows, nullptr);
 }

@@ -2,7 +2,7 @@
 // The compiled kernels of linear: portable, the host's own, and per format one for each tile of
 // rows on matrix units. Tile 0 of these takes batches beyond the widest tile: its blocks own whole
 // tiles of features. Packed weights have kernels of their own, by what a device has: linear_stream
-// takes few rows, linear_group more. Weights of 8 bits have families of their own. Columns:
+// takes few rows, linear_group more. Weights of 8 and 4 bits have families of their own. Columns:
 // kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_LINEAR_INSTANCES_H_
 #define REPRISE_KERNELS_LINEAR_INSTANCES_H_
@@ -56,7 +56,7 @@
   X(reprise_linear_packed_bf16_64, kLinearPacked, Thread, (PackedLinearBody<Bf16, Bf16, 64>),      \
     LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 64, HasPackedTile)             \
   X(reprise_linear_packed_bf16_any, kLinearPacked, Thread,                                         \
-    (PackedLinearBody<Bf16, Bf16, PackedMaxRows(kTraits, 2)>), LinearArgs,                         \
+    (PackedLinearBody<Bf16, Bf16, PackedMaxRows(kTraits, 16)>), LinearArgs,                        \
     Threads(kMatrixLinearThreads), 1, Bf16, Bf16, None, 0, OnMatrixUnits)                          \
   X(reprise_linear_group_bf16_16, kLinearGroup, Thread, (GroupLinearBody<Bf16, 16>),               \
     LinearGroupArgs, Threads(kLinearGroupThreads), 1, Bf16, Bf16, None, 16, HasLinearGroup)        \
@@ -83,7 +83,7 @@
   X(reprise_linear_packed_f16_64, kLinearPacked, Thread, (PackedLinearBody<F16, F16, 64>),         \
     LinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasPackedTile)               \
   X(reprise_linear_packed_f16_any, kLinearPacked, Thread,                                          \
-    (PackedLinearBody<F16, F16, PackedMaxRows(kTraits, 2)>), LinearArgs,                           \
+    (PackedLinearBody<F16, F16, PackedMaxRows(kTraits, 16)>), LinearArgs,                          \
     Threads(kMatrixLinearThreads), 1, F16, F16, None, 0, OnMatrixUnits)                            \
   X(reprise_linear_stream_f16_8, kLinearStream, Thread, (StreamLinearBody<F16, F16, 8>),           \
     LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 8, HasStreamTile)                      \
@@ -95,15 +95,33 @@
     (PackedLinearBody<Bf16, E4m3, 32>), LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, E4m3,  \
     None, 32, HasPackedTile)                                                                       \
   X(reprise_linear_packed_fp8_bf16_any, kLinearPackedFp8, Thread,                                  \
-    (PackedLinearBody<Bf16, E4m3, PackedMaxRows(kTraits, 1)>), LinearArgs,                         \
+    (PackedLinearBody<Bf16, E4m3, PackedMaxRows(kTraits, 8)>), LinearArgs,                         \
     Threads(kMatrixLinearThreads), 2, Bf16, E4m3, None, 0, OnMatrixUnits)                          \
   X(reprise_linear_stream_fp8_f16_8, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 8>),   \
     LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 8, HasFp8StreamTile)                  \
   X(reprise_linear_packed_fp8_f16_32, kLinearPackedFp8, Thread, (PackedLinearBody<F16, E4m3, 32>), \
     LinearArgs, Threads(kMatrixLinearThreads), 2, F16, E4m3, None, 32, HasPackedTile)              \
   X(reprise_linear_packed_fp8_f16_any, kLinearPackedFp8, Thread,                                   \
-    (PackedLinearBody<F16, E4m3, PackedMaxRows(kTraits, 1)>), LinearArgs,                          \
+    (PackedLinearBody<F16, E4m3, PackedMaxRows(kTraits, 8)>), LinearArgs,                          \
     Threads(kMatrixLinearThreads), 2, F16, E4m3, None, 0, OnMatrixUnits)                           \
+  X(reprise_linear_group_fp8_bf16_16, kLinearGroupFp8, Thread,                                     \
+    (GroupScaledLinearBody<Bf16, E4m3, 16>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(16)), 1, Bf16, E4m3, None, 16, HasLinearGroup)                \
+  X(reprise_linear_group_fp8_bf16_32, kLinearGroupFp8, Thread,                                     \
+    (GroupScaledLinearBody<Bf16, E4m3, 32>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(32)), 1, Bf16, E4m3, None, 32, HasLinearGroup)                \
+  X(reprise_linear_group_fp8_bf16_64, kLinearGroupFp8, Thread,                                     \
+    (GroupScaledLinearBody<Bf16, E4m3, 64>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(64)), 1, Bf16, E4m3, None, 64, HasLinearGroup)                \
+  X(reprise_linear_group_fp8_f16_16, kLinearGroupFp8, Thread,                                      \
+    (GroupScaledLinearBody<F16, E4m3, 16>), LinearGroupArgs,                                       \
+    Threads(LinearGroupScaledThreads(16)), 1, F16, E4m3, None, 16, HasLinearGroup)                 \
+  X(reprise_linear_group_fp8_f16_32, kLinearGroupFp8, Thread,                                      \
+    (GroupScaledLinearBody<F16, E4m3, 32>), LinearGroupArgs,                                       \
+    Threads(LinearGroupScaledThreads(32)), 1, F16, E4m3, None, 32, HasLinearGroup)                 \
+  X(reprise_linear_group_fp8_f16_64, kLinearGroupFp8, Thread,                                      \
+    (GroupScaledLinearBody<F16, E4m3, 64>), LinearGroupArgs,                                       \
+    Threads(LinearGroupScaledThreads(64)), 1, F16, E4m3, None, 64, HasLinearGroup)                 \
   X(reprise_linear_portable_fp8_f32, kLinearPortableFp8, Block, (LinearPortableBody<float, E4m3>), \
     LinearArgs, Threads(256), 0, F32, E4m3, None, 0, OnEveryDevice)                                \
   X(reprise_linear_native_fp8_f32, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, F32,      \
@@ -115,7 +133,50 @@
   X(reprise_linear_portable_fp8_f16, kLinearPortableFp8, Block, (LinearPortableBody<F16, E4m3>),   \
     LinearArgs, Threads(256), 0, F16, E4m3, None, 0, OnEveryDevice)                                \
   X(reprise_linear_native_fp8_f16, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, F16,      \
-    E4m3, None, 0, OnHost)
+    E4m3, None, 0, OnHost)                                                                         \
+  X(reprise_linear_stream_int4_bf16_8, kLinearStreamInt4, Thread,                                  \
+    (StreamLinearBody<Bf16, Int4, 8>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4, None,   \
+    8, HasInt4StreamTile)                                                                          \
+  X(reprise_linear_packed_int4_bf16_any, kLinearPackedInt4, Thread,                                \
+    (PackedLinearBody<Bf16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                         \
+    Threads(kMatrixLinearThreads), 2, Bf16, Int4, None, 0, OnMatrixUnits)                          \
+  X(reprise_linear_stream_int4_f16_8, kLinearStreamInt4, Thread, (StreamLinearBody<F16, Int4, 8>), \
+    LinearArgs, Threads(kStreamThreads), 1, F16, Int4, None, 8, HasInt4StreamTile)                 \
+  X(reprise_linear_packed_int4_f16_any, kLinearPackedInt4, Thread,                                 \
+    (PackedLinearBody<F16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                          \
+    Threads(kMatrixLinearThreads), 2, F16, Int4, None, 0, OnMatrixUnits)                           \
+  X(reprise_linear_group_int4_bf16_16, kLinearGroupInt4, Thread,                                   \
+    (GroupScaledLinearBody<Bf16, Int4, 16>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(16)), 1, Bf16, Int4, None, 16, HasLinearGroup)                \
+  X(reprise_linear_group_int4_bf16_32, kLinearGroupInt4, Thread,                                   \
+    (GroupScaledLinearBody<Bf16, Int4, 32>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(32)), 1, Bf16, Int4, None, 32, HasLinearGroup)                \
+  X(reprise_linear_group_int4_bf16_64, kLinearGroupInt4, Thread,                                   \
+    (GroupScaledLinearBody<Bf16, Int4, 64>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(64)), 1, Bf16, Int4, None, 64, HasLinearGroup)                \
+  X(reprise_linear_group_int4_f16_16, kLinearGroupInt4, Thread,                                    \
+    (GroupScaledLinearBody<F16, Int4, 16>), LinearGroupArgs,                                       \
+    Threads(LinearGroupScaledThreads(16)), 1, F16, Int4, None, 16, HasLinearGroup)                 \
+  X(reprise_linear_group_int4_f16_32, kLinearGroupInt4, Thread,                                    \
+    (GroupScaledLinearBody<F16, Int4, 32>), LinearGroupArgs,                                       \
+    Threads(LinearGroupScaledThreads(32)), 1, F16, Int4, None, 32, HasLinearGroup)                 \
+  X(reprise_linear_group_int4_f16_64, kLinearGroupInt4, Thread,                                    \
+    (GroupScaledLinearBody<F16, Int4, 64>), LinearGroupArgs,                                       \
+    Threads(LinearGroupScaledThreads(64)), 1, F16, Int4, None, 64, HasLinearGroup)                 \
+  X(reprise_linear_portable_int4_f32, kLinearPortableInt4, Block,                                  \
+    (LinearPortableBody<float, Int4>), LinearArgs, Threads(256), 0, F32, Int4, None, 0,            \
+    OnEveryDevice)                                                                                 \
+  X(reprise_linear_native_int4_f32, kLinearNativeInt4, Host, -, LinearArgs, Threads(1), 0, F32,    \
+    Int4, None, 0, OnHost)                                                                         \
+  X(reprise_linear_portable_int4_bf16, kLinearPortableInt4, Block,                                 \
+    (LinearPortableBody<Bf16, Int4>), LinearArgs, Threads(256), 0, Bf16, Int4, None, 0,            \
+    OnEveryDevice)                                                                                 \
+  X(reprise_linear_native_int4_bf16, kLinearNativeInt4, Host, -, LinearArgs, Threads(1), 0, Bf16,  \
+    Int4, None, 0, OnHost)                                                                         \
+  X(reprise_linear_portable_int4_f16, kLinearPortableInt4, Block, (LinearPortableBody<F16, Int4>), \
+    LinearArgs, Threads(256), 0, F16, Int4, None, 0, OnEveryDevice)                                \
+  X(reprise_linear_native_int4_f16, kLinearNativeInt4, Host, -, LinearArgs, Threads(1), 0, F16,    \
+    Int4, None, 0, OnHost)
 
 namespace reprise::kernels {
 
@@ -128,7 +189,13 @@ inline constexpr KernelFamily kLinearStream = {"linear", "linear_stream"};
 inline constexpr KernelFamily kLinearPortableFp8 = {"linear", "linear_portable_fp8"};
 inline constexpr KernelFamily kLinearNativeFp8 = {"linear", "linear_native_fp8"};
 inline constexpr KernelFamily kLinearPackedFp8 = {"linear", "linear_packed_fp8"};
+inline constexpr KernelFamily kLinearGroupFp8 = {"linear", "linear_group_fp8"};
 inline constexpr KernelFamily kLinearStreamFp8 = {"linear", "linear_stream_fp8"};
+inline constexpr KernelFamily kLinearPortableInt4 = {"linear", "linear_portable_int4"};
+inline constexpr KernelFamily kLinearNativeInt4 = {"linear", "linear_native_int4"};
+inline constexpr KernelFamily kLinearPackedInt4 = {"linear", "linear_packed_int4"};
+inline constexpr KernelFamily kLinearGroupInt4 = {"linear", "linear_group_int4"};
+inline constexpr KernelFamily kLinearStreamInt4 = {"linear", "linear_stream_int4"};
 
 inline constexpr KernelInstance kLinearInstances[] = {
     REPRISE_LINEAR_INSTANCES(REPRISE_INSTANCE_FACTS)  //

@@ -45,8 +45,11 @@ struct Families {
 constexpr Families kOfActivations = {&kLinearPortable, &kLinearNative, &kLinearMatrix,
                                      &kLinearPacked,   &kLinearStream, &kLinearGroup};
 constexpr Families kOfFp8 = {&kLinearPortableFp8, &kLinearNativeFp8, nullptr,
-                             &kLinearPackedFp8,   &kLinearStreamFp8, nullptr};
+                             &kLinearPackedFp8,   &kLinearStreamFp8, &kLinearGroupFp8};
+constexpr Families kOfInt4 = {&kLinearPortableInt4, &kLinearNativeInt4, nullptr,
+                              &kLinearPackedInt4,   &kLinearStreamInt4, &kLinearGroupInt4};
 const Families& FamiliesOf(WeightFormat format) {
+  if (format == WeightFormat::kInt4) return kOfInt4;
   return format == WeightFormat::kE4m3 ? kOfFp8 : kOfActivations;
 }
 
@@ -106,15 +109,15 @@ absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
 absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
                           const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
   const DeviceTraits traits = kernels.traits();
-  const int tile = kernel.instance->tile, weight_bytes = BytesOf(kernel.instance->weight);
-  const int rows = tile != 0 ? tile : PackedMaxRows(traits, weight_bytes);
+  const int tile = kernel.instance->tile, weight_bits = BitsOf(kernel.instance->weight);
+  const int rows = tile != 0 ? tile : PackedMaxRows(traits, weight_bits);
   return stream.Launch(
       kernel.kernel,
       {.grid_x = CeilDiv(static_cast<unsigned>(args.out_features),
                          static_cast<unsigned>(PackedTileFeatures(rows))),
        .grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows)),
        .block = kernel.threads,
-       .shared_bytes = static_cast<size_t>(PackedSharedBytes(traits, rows, weight_bytes)),
+       .shared_bytes = static_cast<size_t>(PackedSharedBytes(traits, rows, weight_bits)),
        .label = LabelOf(kernel, args)},
       args);
 }
@@ -123,31 +126,39 @@ absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
 absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                          const LoadedKernel& kernel, const LinearArgs& linear, uint32_t max_rows) {
   const int tokens = kernel.instance->tile, shared_bytes = kernels.traits().shared_bytes;
+  const WeightFormat format = kernel.instance->weight;
+  const int weight_bits = BitsOf(format);
   const int64_t output_tiles = PackedLayout{linear.out_features, linear.in_features}.OutputTiles();
   const int64_t multiprocessors = kernels.device.num_multiprocessors;
   const unsigned token_tiles = CeilDiv(max_rows, static_cast<unsigned>(tokens));
   LinearGroupArgs args{.linear = linear};
-  args.span = LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors);
-  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span);
+  args.span = LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors, weight_bits);
+  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span, weight_bits);
   args.copied_rows = LinearGroupCopiedRows(tokens, max_rows);
+  args.whole_stages =
+      LinearGroupCopiesWholeStages(tokens, args.copied_rows, linear.in_features) ? 1 : 0;
   REPRISE_ASSIGN_OR_RETURN(args.tokens,
                            MapTiles(kernels.device.kind, LinearGroupTokens(args, max_rows)));
-  REPRISE_ASSIGN_OR_RETURN(args.weights, MapTiles(kernels.device.kind, LinearGroupWeights(args)));
-  return stream.Launch(
-      kernel.kernel,
-      {.grid_x = static_cast<unsigned>(
-           LinearGroupColumns(output_tiles, token_tiles, multiprocessors, args.span)),
-       .grid_y = token_tiles,
-       .block = kernel.threads,
-       .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span, args.stage_chunks),
-       .label = LabelOf(kernel, linear)},
-      args);
+  REPRISE_ASSIGN_OR_RETURN(args.weights,
+                           MapTiles(kernels.device.kind, LinearGroupWeights(args, weight_bits)));
+  if (format == WeightFormat::kInt4) {
+    REPRISE_ASSIGN_OR_RETURN(args.scales, MapTiles(kernels.device.kind, LinearGroupScales(args)));
+  }
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = static_cast<unsigned>(LinearGroupColumns(
+                            output_tiles, token_tiles, multiprocessors, args.span)),
+                        .grid_y = token_tiles,
+                        .block = kernel.threads,
+                        .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span,
+                                                               args.stage_chunks, weight_bits),
+                        .label = LabelOf(kernel, linear)},
+                       args);
 }
 
-bool GroupTakesFewRows(const KernelSet& kernels, const LinearArgs& args) {
+bool GroupTakesFewRows(const KernelSet& kernels, WeightFormat format, const LinearArgs& args) {
   const PackedLayout packed{args.out_features, args.in_features};
-  return LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(),
-                                 kernels.device.num_multiprocessors);
+  return BitsOf(format) == 16 && LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(),
+                                                         kernels.device.num_multiprocessors);
 }
 
 // A block for each multiprocessor, and no block without a tile.
@@ -158,7 +169,7 @@ absl::Status LaunchStream(runtime::Stream& stream, const KernelSet& kernels,
       kernel.kernel,
       {.grid_x = std::min(tiles, static_cast<unsigned>(kernels.device.num_multiprocessors)),
        .block = kernel.threads,
-       .shared_bytes = StreamLayout(kernel.instance->tile, BytesOf(kernel.instance->weight)).bytes,
+       .shared_bytes = StreamLayout(kernel.instance->tile, BitsOf(kernel.instance->weight)).bytes,
        .label = LabelOf(kernel, args)},
       args);
 }
@@ -191,24 +202,11 @@ absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights
     return absl::UnimplementedError(
         absl::StrCat("linear: weights are ", View(NameOf(weights.format)), " with activations of ",
                      View(runtime::NameOf(kernels.dtype)), "; allowed: ", AllowedFormats(kernels)));
-  const bool scaled = weights.format == WeightFormat::kE4m3;
-  if (scaled && (weights.scales == nullptr || weights.group_size != kScaleInputs))
-    return absl::InvalidArgumentError(
-        absl::StrCat("linear: weights of format ", View(NameOf(weights.format)), " have ",
-                     weights.scales == nullptr ? "no scales" : "scales", " and a group size of ",
-                     weights.group_size, "; allowed: scales and a group size of ", kScaleInputs));
-  const char* extra = weights.scales != nullptr && !scaled ? "scales"
-                      : weights.zero_points != nullptr     ? "zero points"
-                      : weights.group_size != 0 && !scaled ? "a group size"
-                                                           : nullptr;
-  if (extra != nullptr)
-    return absl::UnimplementedError(absl::StrCat("linear: weights of format ",
-                                                 View(NameOf(weights.format)), " have ", extra,
-                                                 "; allowed: none with this format"));
+  REPRISE_RETURN_IF_ERROR(CheckScales("linear", weights));
   if (IsPacked(weights.layout) && !CanPack(weights.format))
     return absl::UnimplementedError(absl::StrCat("linear: weights are packed and ",
                                                  View(NameOf(weights.format)),
-                                                 "; allowed: packed bf16, f16 and fp8_e4m3"));
+                                                 "; allowed: packed bf16, f16, fp8_e4m3 and int4"));
   if (weights.shard.world != 1 || weights.shard.rank != 0)
     return absl::UnimplementedError(absl::StrCat("linear: weights are shard ", weights.shard.rank,
                                                  " of ", weights.shard.world,
@@ -265,6 +263,28 @@ size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
   return has_matrix ? std::max(2u, CeilDiv(max_out_features, kMatrixTileFeatures)) : 0;
 }
 
+absl::Status CheckScales(const char* op, const LinearWeights& weights) {
+  const bool scaled = IsScaled(weights.format), int4 = weights.format == WeightFormat::kInt4;
+  const bool known_group =
+      weights.group_size == kScaleInputs || (int4 && (weights.group_size == kLeastScaleInputs ||
+                                                      weights.group_size == kPackedTileInputs));
+  if (scaled && (weights.scales == nullptr || !known_group))
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": weights of format ", View(NameOf(weights.format)), " have ",
+                     weights.scales == nullptr ? "no scales" : "scales", " and a group size of ",
+                     weights.group_size, "; allowed: scales and a group size of ",
+                     int4 ? absl::StrCat(kLeastScaleInputs, ", ", kPackedTileInputs, " or ") : "",
+                     kScaleInputs));
+  const char* extra = weights.scales != nullptr && !scaled ? "scales"
+                      : weights.group_size != 0 && !scaled ? "a group size"
+                                                           : nullptr;
+  if (extra != nullptr)
+    return absl::UnimplementedError(absl::StrCat(op, ": weights of format ",
+                                                 View(NameOf(weights.format)), " have ", extra,
+                                                 "; allowed: none with this format"));
+  return absl::OkStatus();
+}
+
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
                     LinearArgs args, uint32_t max_rows, LinearCandidate candidate) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "max_rows", max_rows, 1));
@@ -274,6 +294,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
   args.weight = weights.data;
   args.scales = weights.scales;
+  args.scale_inputs = weights.group_size;
   args.bias = weights.bias;
   args.in_features = static_cast<int32_t>(weights.in_features);
   args.out_features = static_cast<int32_t>(weights.out_features);
@@ -283,10 +304,12 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   const bool whole_chunks = args.in_features % 8 == 0;
   const Families& families = FamiliesOf(weights.format);
   if (candidate == LinearCandidate::kBest && args.packed != 0) {
+    const auto most_tokens = static_cast<uint32_t>(LinearGroupMaxTokens(BitsOf(weights.format)));
     const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);
-    const LoadedKernel* const many = Choose(kernels, families.group, weights.format,
-                                            std::min<uint32_t>(max_rows, kLinearGroupMaxTokens));
-    if (many != nullptr && whole_chunks && (few == nullptr || GroupTakesFewRows(kernels, args)))
+    const LoadedKernel* const many =
+        Choose(kernels, families.group, weights.format, std::min(max_rows, most_tokens));
+    if (many != nullptr && whole_chunks &&
+        (few == nullptr || GroupTakesFewRows(kernels, weights.format, args)))
       return LaunchGroup(stream, kernels, *many, args, max_rows);
     if (few != nullptr && whole_chunks) return LaunchStream(stream, kernels, *few, args);
     if (const LoadedKernel* any = Choose(kernels, families.packed, weights.format, max_rows);

@@ -30,6 +30,11 @@ bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows);
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features);
 
+// Whether weights have scales and a group size if, and only if, their format has. Errors:
+// InvalidArgument where they lack them, Unimplemented where they have them, both beginning with
+// `op`.
+absl::Status CheckScales(const char* op, const LinearWeights& weights);
+
 // out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding. x:
 // 16-byte aligned, max_rows rows, of which those beyond the live ones may be read. silu_mul:
 // LinearArgs says what comes instead. What LinearArgs says is set here is ignored. The grid depends

@@ -26,23 +26,25 @@ struct LinearArgs {
 
   // Set by Linear, of its LinearWeights.
   const void* weight = nullptr;   // [out_features, in_features], row-major or packed
-  const float* scales = nullptr;  // of kE4m3, PackedLayout
+  const float* scales = nullptr;  // of kE4m3, PackedLayout; of kInt4 ScaleWord's
   const void* bias = nullptr;     // [out_features] T, or nullptr
   int32_t in_features = 0;
   int32_t out_features = 0;
   int32_t packed = 0;  // whether the weight is
   // Set by Linear: the K order of row-major weights on matrix units, see linear_matrix_body.h.
   int32_t num_segments = 0;
+  int32_t scale_inputs = 0;  // of a scale
 };
 
-// Of linear_group, set by Linear. Tiles are copied: of tokens so many rows of x by 64 inputs, of
-// weights what a stage has (group_geometry.h).
+// Of linear_group, set by Linear. Tiles are copied: of tokens so many rows of x by 64 inputs, or
+// what a stage has, of weights, and of the scales of kInt4, what a stage has (group_geometry.h).
 struct LinearGroupArgs {
   LinearArgs linear = {};
   int32_t span = 0;          // tiles of 16 outputs that a block takes at a time
   int32_t stage_chunks = 0;  // 64 inputs each
   int32_t copied_rows = 0;   // of x
-  runtime::TileMap tokens = {}, weights = {};
+  int32_t whole_stages = 0;  // whether one copy brings all tokens of a stage
+  runtime::TileMap tokens = {}, weights = {}, scales = {};
 };
 
 }  // namespace reprise::kernels

@@ -69,23 +69,23 @@ constexpr int kPackedPartK = kPackedPartTiles * kPackedTileInputs;
 // Tiles of linear_packed_body.h: outputs of a tile of so many tokens, and stages, within 96 KB
 // where copies are asynchronous and a multiprocessor runs two blocks.
 constexpr int PackedTileFeatures(int tile_rows) { return tile_rows <= 64 ? 64 : 128; }
-constexpr int PackedStageBytes(int tile_rows, int weight_bytes) {
-  return (PackedTileFeatures(tile_rows) * weight_bytes + tile_rows * 2) * kMatrixChunkK;
+constexpr int PackedStageBytes(int tile_rows, int weight_bits) {
+  return (PackedTileFeatures(tile_rows) * weight_bits + tile_rows * 16) * kMatrixChunkK / 8;
 }
-constexpr int PackedStages(const DeviceTraits& traits, int tile_rows, int weight_bytes) {
+constexpr int PackedStages(const DeviceTraits& traits, int tile_rows, int weight_bits) {
   if (traits.async_copy) return tile_rows <= 32 ? 8 : tile_rows <= 64 ? 6 : 5;
-  return 3 * PackedStageBytes(tile_rows, weight_bytes) < traits.shared_bytes ? 3 : 2;
+  return 3 * PackedStageBytes(tile_rows, weight_bits) < traits.shared_bytes ? 3 : 2;
 }
-constexpr int PackedSharedBytes(const DeviceTraits& traits, int tile_rows, int weight_bytes) {
-  return PackedStages(traits, tile_rows, weight_bytes) * PackedStageBytes(tile_rows, weight_bytes);
+constexpr int PackedSharedBytes(const DeviceTraits& traits, int tile_rows, int weight_bits) {
+  return PackedStages(traits, tile_rows, weight_bits) * PackedStageBytes(tile_rows, weight_bits);
 }
-// The widest tile of tokens; larger batches are several of them. Weights of 8 bits have a third set
-// of sums, those of a scale, for which a wider one leaves no registers.
-constexpr int PackedMaxRows(const DeviceTraits& traits, int weight_bytes) {
-  return weight_bytes == 2 && 2 * PackedStageBytes(128, 2) < traits.shared_bytes ? 128 : 64;
+// The widest tile of tokens; larger batches are several of them. Weights with scales have a third
+// set of sums, those of a scale, for which a wider one leaves no registers.
+constexpr int PackedMaxRows(const DeviceTraits& traits, int weight_bits) {
+  return weight_bits == 16 && 2 * PackedStageBytes(128, 16) < traits.shared_bytes ? 128 : 64;
 }
 constexpr bool HasPackedTile(const DeviceTraits& traits, int tile_rows) {
-  return OnMatrixUnits(traits, tile_rows) && tile_rows <= PackedMaxRows(traits, 2);
+  return OnMatrixUnits(traits, tile_rows) && tile_rows <= PackedMaxRows(traits, 16);
 }
 
 }  // namespace reprise::kernels

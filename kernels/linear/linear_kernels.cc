@@ -11,6 +11,7 @@
 #endif
 #if REPRISE_GROUP_PRODUCTS
 #include "kernels/linear/linear_group_body.h"
+#include "kernels/linear/linear_group_scaled_body.h"
 #endif
 #endif
 
@@ -23,6 +24,8 @@ REPRISE_FN void StreamLinearBody(const LinearArgs&, unsigned char*) {}
 #if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
 template <typename T, int kTokens>
 REPRISE_FN void GroupLinearBody(const LinearGroupArgs&, unsigned char*) {}
+template <typename T, typename W, int kTokens>
+REPRISE_FN void GroupScaledLinearBody(const LinearGroupArgs&, unsigned char*) {}
 #endif
 
 REPRISE_LINEAR_INSTANCES(REPRISE_DEFINE_INSTANCE)

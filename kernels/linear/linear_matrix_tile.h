@@ -17,15 +17,22 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 constexpr int LesserOf(int a, int b) { return a < b ? a : b; }
 
-// W: of weights, T, or E4m3 where they are packed. kTileRows: tokens of a tile. kTileFeatures:
-// outputs of a tile. kStages: shared-memory stages. The warps lie along features where tokens are
-// few, in two columns where they are many, so that a fragment read from shared memory serves
-// several products; more columns where features are few.
+// Of a row of a tile's batch its row of x.
+struct RowsInOrder {
+  REPRISE_FN int64_t operator()(int64_t row) const { return row; }
+};
+
+// W: of weights, T, or E4m3 or Int4 where they are packed. kTileRows: tokens of a tile.
+// kTileFeatures: outputs of a tile. kStages: shared-memory stages. The warps lie along features
+// where tokens are few, in two columns where they are many, so that a fragment read from shared
+// memory serves several products; more columns where features are few. Rows: which rows of x are
+// multiplied.
 template <typename T, typename W, int kTileRows, int kTileFeatures, int kStages,
-          WeightLayout kLayout>
+          WeightLayout kLayout, typename Rows = RowsInOrder>
 struct MatrixTile {
   static constexpr bool kFp8 = std::is_same_v<W, E4m3>;
-  static_assert(!kFp8 || IsPacked(kLayout));
+  static constexpr bool kInt4 = std::is_same_v<W, Int4>;
+  static_assert((!kFp8 && !kInt4) || IsPacked(kLayout));
   static constexpr int kThreads = kMatrixLinearThreads;
   static constexpr int kFeatures = kTileFeatures;
   static constexpr int kWarps = kThreads / kWarpSize;
@@ -38,7 +45,7 @@ struct MatrixTile {
   static constexpr int kFeatureFragments = kTileFeatures / kFeatureWarps / 16;
   static constexpr int kFragments = kRowFragments * kFeatureFragments;
   static_assert(kColumns >= kTraits.matrix_columns);
-  static constexpr int kWeightBytes = kTileFeatures * kMatrixChunkK * static_cast<int>(sizeof(W));
+  static constexpr int kWeightBytes = kTileFeatures * kMatrixChunkK * kElementBits<W> / 8;
   static constexpr int kStageBytes = kWeightBytes + kTileRows * kMatrixChunkK * 2;
   static constexpr int kRowChunks = kMatrixChunkK / 8;  // 16-byte chunks of a shared row
 
@@ -52,39 +59,42 @@ struct MatrixTile {
   const int first_row;    // of this tile
   const uint32_t shared;
   const TileReader<kRowChunks> reader;
+  const Rows row_of_x;
 
   REPRISE_FN MatrixTile(const LinearArgs& args, int live_rows, int row_tile,
-                        unsigned char* shared_base)
+                        unsigned char* shared_base, Rows rows_of_x = {})
       : a(args),
         chunks(static_cast<uint32_t>((args.in_features + kMatrixChunkK - 1) / kMatrixChunkK)),
         rows(live_rows),
         first_row(row_tile * kTileRows),
-        shared(SharedAddress(shared_base)) {}
+        shared(SharedAddress(shared_base)),
+        row_of_x(rows_of_x) {}
 
   // Start the copies of one unit into a stage: of weights, without effect outside them, and of
   // tokens, zero beyond the live rows.
   REPRISE_FN void LoadWeights(uint32_t tile, uint32_t chunk, int stage) const {
     const uint32_t base = shared + stage * kStageBytes;
-    const W* weight = static_cast<const W*>(a.weight);
     if constexpr (kLayout == WeightLayout::kPacked) {
       static_assert(kMatrixChunkK == kPackedTileInputs && kTileFeatures % kPackedTileOutputs == 0);
-      constexpr int kChunk = 16 / static_cast<int>(sizeof(W));
-      constexpr int kTileChunks = kPackedTileElements / kChunk;
-      constexpr int kCopies = kTileFeatures * kMatrixChunkK / kChunk;
-      static_assert(kCopies % kThreads == 0);
+      const auto* const weight = static_cast<const unsigned char*>(a.weight);
+      constexpr int kTileBytes = kPackedTileElements * kElementBits<W> / 8;
+      constexpr int kTileChunks = kTileBytes / 16;
+      constexpr int kCopies = kWeightBytes / 16;
       const PackedLayout packed{a.out_features, a.in_features};
       const int64_t first = static_cast<int64_t>(tile) * (kTileFeatures / kPackedTileOutputs);
       REPRISE_UNROLL
-      for (int i = 0; i < kCopies / kThreads; ++i) {
+      for (int i = 0; i < (kCopies + kThreads - 1) / kThreads; ++i) {
         const int at = i * kThreads + ThreadX();
+        if (kCopies % kThreads != 0 && at >= kCopies) break;
         const int64_t row_tile = first + at / kTileChunks;
         const bool valid = row_tile < packed.OutputTiles();
-        const W* from = valid ? weight + (row_tile * chunks + chunk) * kPackedTileElements +
-                                    at % kTileChunks * kChunk
-                              : weight;
+        const unsigned char* const from =
+            valid ? weight + (row_tile * chunks + chunk) * kTileBytes + at % kTileChunks * 16
+                  : weight;
         CopyAsync16OrZero(base + static_cast<uint32_t>(at) * 16, from, valid);
       }
     } else {
+      const W* const weight = static_cast<const W*>(a.weight);
       const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
       const int n0 = static_cast<int>(tile) * kTileFeatures;
       REPRISE_UNROLL
@@ -105,8 +115,7 @@ struct MatrixTile {
     for (int at = ThreadX(); at < kTileRows * kRowChunks; at += kThreads) {
       const int r = at / kRowChunks, c = at % kRowChunks;
       const bool valid = first_row + r < rows && k0 + c * 8 < a.in_features;
-      const T* from =
-          valid ? x + static_cast<int64_t>(first_row + r) * a.in_features + k0 + c * 8 : x;
+      const T* from = valid ? x + row_of_x(first_row + r) * a.in_features + k0 + c * 8 : x;
       CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
     }
   }
@@ -198,10 +207,18 @@ struct MatrixTile {
     if (++at.stage == kStages) at.stage = 0;
   }
 
-  // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc). The first
-  // weights are asked for before the kernel ahead of this one has ended.
+  // Runs units [begin, end) through the stages; after each, done(tile, unit + 1, acc).
   template <typename Done>
   REPRISE_FN void Stream(uint32_t begin, uint32_t end, Accumulators& acc, Done done) const {
+    StreamStages(begin, end, [&](uint32_t tile, uint32_t unit, int stage) {
+      MultiplyStage(stage, acc);
+      done(tile, unit + 1, acc);
+    });
+  }
+  // The same with multiply(tile, unit, stage) in place of both. The first weights are asked for
+  // before the kernel ahead of this one has ended.
+  template <typename Multiply>
+  REPRISE_FN void StreamStages(uint32_t begin, uint32_t end, Multiply multiply) const {
     LoadPlace load = FirstLoad(begin);
     for (int s = 0; s < kStages - 1 && load.unit < end; ++s, Advance(load))
       LoadWeights(load.tile, load.chunk, load.stage);
@@ -228,9 +245,8 @@ struct MatrixTile {
       CopyAsyncWait<kStages - 2>();
       SyncBlock();  // the stage is there for all, and the one before is free for all
       load_next();
-      MultiplyStage(stage, acc);
+      multiply(tile, unit, stage);
       if (++stage == kStages) stage = 0;
-      done(tile, unit + 1, acc);
       if (unit + 1 == tile_end) {
         ++tile;
         tile_end += chunks;

@@ -62,7 +62,7 @@ class PackedSums {
       for (int h = 0; h < kLaneRows; ++h)
         scales_[i][h] =
             first < a.out_features
-                ? a.scales[packed.PackedScaleOffset(first, group) + MatrixRow(h)] * kHalvesWorth
+                ? a.scales[packed.PackedScaleOffset(first, group) + MatrixRow(h)] * kPackedE4m3Worth
                 : 0.0f;
     }
   }
@@ -87,28 +87,168 @@ class PackedSums {
   float scales_[Tile::kFeatureFragments][kLaneRows];
 };
 
-// Grid x: tiles of outputs; grid y: tiles of tokens. W: of weights, T or E4m3.
+// The same of weights of 4 bits, whose scales are of half a chunk or more, and which are multiplied
+// less the zero points that come with the scales.
+template <typename T, typename Tile>
+class PackedInt4Sums {
+ public:
+  using Accumulators = typename Tile::Accumulators;
+
+  REPRISE_FN PackedInt4Sums(const Tile& linear, uint32_t tile)
+      : linear_(linear),
+        num_scales_(static_cast<int>(
+            PackedLayout{linear.a.out_features, linear.a.in_features, linear.a.scale_inputs}
+                .ScaleGroups())),
+        last_run_of_scale_(linear.a.scale_inputs / kLeastScaleInputs - 1),
+        first_output_(static_cast<int64_t>(tile) * Tile::kFeatures + Tile::WarpFeature()) {
+    Tile::Clear(of_scale_);
+    Tile::Clear(of_part_);
+    Tile::Clear(sum_);
+    LoadScales();
+  }
+  REPRISE_FN void MultiplyChunk(uint32_t chunk, int stage) {
+    const uint32_t weights = linear_.shared + static_cast<uint32_t>(stage * Tile::kStageBytes);
+    const uint32_t tokens = weights + Tile::kWeightBytes;
+    const bool last = chunk + 1 == linear_.chunks;
+    Int4Tile elements[Tile::kFeatureFragments];
+    REPRISE_UNROLL
+    for (int i = 0; i < Tile::kFeatureFragments; ++i)
+      elements[i].Load(weights +
+                       static_cast<uint32_t>(Tile::WarpFeature() / kPackedTileOutputs + i) *
+                           (kPackedTileElements / 2));
+    constexpr int kRuns = kMatrixChunkK / kLeastScaleInputs, kRunSteps = kLeastScaleInputs / 16;
+    REPRISE_UNROLL
+    for (int run = 0; run < kRuns; ++run) {
+      // Of the scale; there are a power of two.
+      const int run_of_scale = (static_cast<int>(chunk) * kRuns + run) & last_run_of_scale_;
+      if (run_of_scale == 0) NextScales();
+      REPRISE_UNROLL
+      for (int s = run * kRunSteps; s < (run + 1) * kRunSteps; ++s)
+        MultiplyStep(elements, tokens, s);
+      if (run_of_scale == last_run_of_scale_ || (last && run == kRuns - 1)) Scale();
+    }
+    if (last || (chunk + 1) % kPackedPartTiles == 0) AddPart();
+  }
+  REPRISE_FN const Accumulators& sum() const { return sum_; }
+
+ private:
+  REPRISE_FN void MultiplyStep(const Int4Tile (&elements)[Tile::kFeatureFragments], uint32_t tokens,
+                               int step) {
+    MatrixA w[Tile::kFeatureFragments];
+    REPRISE_UNROLL
+    for (int i = 0; i < Tile::kFeatureFragments; ++i)
+      w[i] = elements[i].template A<T>(step, zeros_[i]);
+    REPRISE_UNROLL
+    for (int f = 0; f < Tile::kRowFragments; ++f) {
+      const auto x = linear_.reader.template B<Tile::kColumns>(
+          tokens, Tile::WarpRow() + f * Tile::kColumns, step);
+      REPRISE_UNROLL
+      for (int i = 0; i < Tile::kFeatureFragments; ++i)
+        Multiply<T>(of_scale_[i * Tile::kRowFragments + f], w[i], x);
+    }
+  }
+  // Of the lane's outputs, for the inputs that come, one scale ahead of the products.
+  REPRISE_FN void LoadScales() {
+    REPRISE_UNROLL
+    for (int i = 0; i < Tile::kFeatureFragments; ++i) {
+      const int64_t first = first_output_ + i * kPackedTileOutputs;
+      const bool there = first < linear_.a.out_features && loaded_ < num_scales_;
+      // PackedScaleOffset, without its division.
+      const float* const scales =
+          linear_.a.scales + (there ? first * num_scales_ + loaded_ * kPackedTileOutputs : 0);
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h)
+        next_scales_[i][h] = there ? BitsOf(scales[MatrixRow(h)]) : 0;
+      REPRISE_UNROLL
+      for (int h = 0; h < kInt4Rows; ++h)
+        next_zeros_[i][h] = there ? BitsOf(scales[Int4Row(h)]) : 0;
+    }
+    ++loaded_;
+  }
+  REPRISE_FN void NextScales() {
+    REPRISE_UNROLL
+    for (int i = 0; i < Tile::kFeatureFragments; ++i) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h)
+        scales_[i][h] = FloatOf(next_scales_[i][h] & ~kZeroPointBits);
+      REPRISE_UNROLL
+      for (int h = 0; h < kInt4Rows; ++h) zeros_[i][h] = Int4Zero<T>(next_zeros_[i][h]);
+    }
+    LoadScales();
+  }
+  REPRISE_FN void Scale() {
+    REPRISE_UNROLL
+    for (int f = 0; f < Tile::kFragments; ++f) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kLaneColumns<Tile::kColumns>; ++j) {
+          float& to = of_part_[f].v[At(h, j)];
+          to = MultiplyAdd(of_scale_[f].v[At(h, j)], scales_[f / Tile::kRowFragments][h], to);
+        }
+      }
+    }
+    Tile::Clear(of_scale_);
+  }
+  REPRISE_FN void AddPart() {
+    REPRISE_UNROLL
+    for (int i = 0; i < Tile::kValues; ++i) {
+      float& to = sum_[i / Tile::Fragment::kSize].v[i % Tile::Fragment::kSize];
+      const float from = of_part_[i / Tile::Fragment::kSize].v[i % Tile::Fragment::kSize];
+      to = first_ ? from : to + from;
+    }
+    Tile::Clear(of_part_);
+    first_ = false;
+  }
+
+  const Tile& linear_;
+  const int num_scales_;         // of an output
+  const int last_run_of_scale_;  // runs are of kLeastScaleInputs
+  const int64_t first_output_;
+  int loaded_ = 0;  // scales
+  Accumulators of_scale_, of_part_, sum_;
+  bool first_ = true;
+  float scales_[Tile::kFeatureFragments][kLaneRows];
+  uint32_t zeros_[Tile::kFeatureFragments][kInt4Rows];
+  uint32_t next_scales_[Tile::kFeatureFragments][kLaneRows];
+  uint32_t next_zeros_[Tile::kFeatureFragments][kInt4Rows];
+};
+
+// Tile `tile` of outputs, of the rows that `linear` is of.
+template <typename T, typename W, typename Tile>
+REPRISE_FN void PackedLinearTile(const Tile& linear, uint32_t tile) {
+  const uint32_t begin = tile * linear.chunks, end = begin + linear.chunks;
+  if constexpr (Tile::kInt4) {
+    PackedInt4Sums<T, Tile> sums(linear, tile);
+    linear.StreamStages(begin, end, [&](uint32_t, uint32_t unit, int stage) {
+      sums.MultiplyChunk(unit - begin, stage);
+    });
+    linear.Store(tile, sums.sum());
+  } else {
+    typename Tile::Accumulators of_chunks;
+    Tile::Clear(of_chunks);
+    PackedSums<T, W, Tile> sums(linear, tile);
+    linear.Stream(begin, end, of_chunks, [&](uint32_t, uint32_t after, auto& of_chunk) {
+      sums.Add(after - begin, of_chunk);
+    });
+    linear.Store(tile, sums.sum());
+  }
+}
+
+// Grid x: tiles of outputs; grid y: tiles of tokens. W: of weights, T, E4m3 or Int4.
 template <typename T, typename W, int kTileRows>
 REPRISE_FN void PackedLinearBody(const LinearArgs& a, unsigned char* shared) {
-  constexpr int kStages = PackedStages(kTraits, kTileRows, sizeof(W));
+  constexpr int kStages = PackedStages(kTraits, kTileRows, kElementBits<W>);
   using Tile =
       MatrixTile<T, W, kTileRows, PackedTileFeatures(kTileRows), kStages, WeightLayout::kPacked>;
-  static_assert(Tile::kStageBytes == PackedStageBytes(kTileRows, sizeof(W)));
+  static_assert(Tile::kStageBytes == PackedStageBytes(kTileRows, kElementBits<W>));
   if (!a.reads_ahead) WaitForPrevious();
   const int rows = static_cast<int>(*a.num_rows);
   if (BlockY() * kTileRows >= rows) {
     if (BlockX() == 0 && BlockY() == 0) WaitForPrevious();
     return;
   }
-  const Tile linear(a, rows, BlockY(), shared);
-  const uint32_t tile = static_cast<uint32_t>(BlockX()), begin = tile * linear.chunks;
-  typename Tile::Accumulators of_chunks;
-  Tile::Clear(of_chunks);
-  PackedSums<T, W, Tile> sums(linear, tile);
-  linear.Stream(
-      begin, begin + linear.chunks, of_chunks,
-      [&](uint32_t, uint32_t after, auto& of_chunk) { sums.Add(after - begin, of_chunk); });
-  linear.Store(tile, sums.sum());
+  PackedLinearTile<T, W>(Tile(a, rows, BlockY(), shared), static_cast<uint32_t>(BlockX()));
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

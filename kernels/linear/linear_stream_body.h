@@ -20,7 +20,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// W: of weights, T, or E4m3 whose sums of a scale leave room for 8 tokens alone. kTokens: 8 or 16.
+// W: of weights, T, or E4m3 or Int4, whose sums of a scale leave room for 8 tokens alone. kTokens:
+// 8 or 16.
 template <typename T, typename W, int kTokens>
 class StreamLinear {
  public:
@@ -43,26 +44,32 @@ class StreamLinear {
       MultiplyParts();
     } else if (Warp() == kStreamSummingWarp) {
       Add();
-    } else if (Lane() == 0) {
+    } else {
       Request();
     }
   }
 
  private:
   static constexpr bool kFp8 = std::is_same_v<W, E4m3>;
-  using Barriers = StreamBarriers<sizeof(W)>;
-  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, sizeof(W));
-  static constexpr int kStages = StreamStages(sizeof(W));
-  static constexpr uint32_t kTileBytes = kPackedTileElements * sizeof(W);
-  static constexpr int kTilesOfScale = kScaleInputs / kPackedTileInputs;
-  static constexpr int kTileSteps = kPackedTileInputs / 16;            // products of a tile
-  static constexpr int kSteps = kPackedPartK / 16;                     // and of a part
-  static constexpr int kValues = MatrixD<kTokens>::kSize;              // sums of a lane
-  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;  // of 16 bytes, of a row
-  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;           // of tokens, by all lanes
-  static constexpr int kPartSlots = kPackedPartTiles / kStreamSlotTiles;
+  static constexpr bool kInt4 = std::is_same_v<W, Int4>;
+  static constexpr bool kScaled = kFp8 || kInt4;
+  static constexpr int kBits = kElementBits<W>;
+  using Barriers = StreamBarriers<kBits>;
+  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kBits);
+  static constexpr int kStages = StreamStages(kBits);
+  static constexpr uint32_t kTileBytes = kPackedTileElements * kBits / 8;
+  static constexpr int kTilesOfScale = kScaleInputs / kPackedTileInputs;  // of E4m3
+  static constexpr int kTileSteps = kPackedTileInputs / 16;               // products of a tile
+  static constexpr int kSteps = kPackedPartK / 16;                        // and of a part
+  static constexpr int kValues = MatrixD<kTokens>::kSize;                 // sums of a lane
+  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;     // of 16 bytes, of a row
+  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;              // of tokens, by all lanes
+  static constexpr int kSlotTiles = StreamWeightTiles(kBits);
+  static constexpr int kPartSlots = kPackedPartTiles / kSlotTiles;
+  static constexpr int kHalves = kPackedPartTiles / kStreamSlotTiles;  // of a part, by its tokens
+  static constexpr int kSlotHalves = kHalves / kPartSlots;
   static constexpr int kTokenSlots = StreamTokenSlots(kTokens);
-  static_assert(kTokenSlots <= kPartSlots);
+  static_assert(kTokenSlots <= kHalves);
   static constexpr uint32_t kEnd = 0xffffffffu;  // in place of a tile
 
   // A warp's slots and everyone's sums, in turn. `part`: of all that the block takes; part i is
@@ -80,11 +87,11 @@ class StreamLinear {
     return reinterpret_cast<uint64_t*>(shared_ + kLayout.barriers) + index;
   }
   REPRISE_FN unsigned char* Ring(int slot) const {
-    return shared_ + kLayout.ring + static_cast<uint32_t>(slot) * StreamSlotBytes(sizeof(W));
+    return shared_ + kLayout.ring + static_cast<uint32_t>(slot) * StreamSlotBytes(kBits);
   }
   REPRISE_FN float* Scales(int slot) const {
     return reinterpret_cast<float*>(shared_ + kLayout.scales +
-                                    static_cast<uint32_t>(slot) * StreamScaleBytes(sizeof(W)));
+                                    static_cast<uint32_t>(slot) * StreamScaleBytes(kBits));
   }
   REPRISE_FN uint32_t* SlotTile() const {
     return reinterpret_cast<uint32_t*>(shared_ + kLayout.slot_tile);
@@ -95,11 +102,11 @@ class StreamLinear {
   // Tiles of K that slot `of_part` of a part has; 0 or less: none.
   REPRISE_FN int TilesOf(uint32_t part_of_k, int of_part) const {
     const int left = static_cast<int>(input_tiles_) -
-                     static_cast<int>(part_of_k) * kPackedPartTiles - of_part * kStreamSlotTiles;
-    return left < kStreamSlotTiles ? left : kStreamSlotTiles;
+                     static_cast<int>(part_of_k) * kPackedPartTiles - of_part * kSlotTiles;
+    return left < kSlotTiles ? left : kSlotTiles;
   }
 
-  // ---- the warp that requests, one lane of it ----
+  // ---- the warp that requests, kStreamRequestLanes of it ----
 
   REPRISE_FN void Request() const {
     uint32_t part = 0;
@@ -111,41 +118,56 @@ class StreamLinear {
       next = Take();
       RequestTile(tile, part);
     }
-    for (int i = 0; i < kStreamWarps; ++i, ++part) Announce(SlotOf(part, 0), kEnd, 0);
-    if (AtomicAddAcquireRelease(a_.counters + 1, 1u) != static_cast<uint32_t>(GridX()) - 1) return;
+    if (Lane() < kStreamWarps) Announce(SlotOf(part + static_cast<uint32_t>(Lane()), 0), kEnd, 0);
+    SyncWarp();
+    if (Lane() != 0 ||
+        AtomicAddAcquireRelease(a_.counters + 1, 1u) != static_cast<uint32_t>(GridX()) - 1)
+      return;
     a_.counters[0] = 0;
     a_.counters[1] = 0;
   }
   REPRISE_FN uint32_t Take() const {
-    return static_cast<uint32_t>(GridX()) + AtomicAdd(a_.counters, 1u);
+    uint32_t taken = 0;
+    if (Lane() == 0) taken = AtomicAdd(a_.counters, 1u);
+    return static_cast<uint32_t>(GridX()) + Shuffle(taken, 0);
   }
+  // Each lane parts of its own. part: the first one's number.
   REPRISE_FN void RequestTile(uint32_t tile, uint32_t& part) const {
-    const W* from = static_cast<const W*>(a_.weight) +
-                    static_cast<int64_t>(tile) * input_tiles_ * kPackedTileElements;
-    const float* scales = a_.scales;
-    if constexpr (kFp8)
-      scales += PackedLayout{a_.out_features, a_.in_features}.PackedScaleOffset(
-          static_cast<int64_t>(tile) * kPackedTileOutputs, 0);
-    for (uint32_t p = 0; p < parts_; ++p, ++part) {
-      for (int s = 0; s < kPartSlots; ++s) {
-        const Slot slot = SlotOf(part, s);
-        const int tiles = TilesOf(p, s);
-        Announce(slot, tile, tiles);
-        if (tiles <= 0) continue;
-        uint64_t* const full = Barrier(Barriers::kFull + slot.index);
-        CopyBulkOnce(Ring(slot.index), from, static_cast<uint32_t>(tiles) * kTileBytes, full);
-        from += tiles * kPackedTileElements;
-        if constexpr (kFp8) {
-          CopyBulkOnce(Scales(slot.index), scales, ScaleBytes(tiles), full);
-          scales += kStreamSlotGroups * kPackedTileOutputs;
-        }
+    if (Lane() < kStreamRequestLanes)
+      for (uint32_t p = static_cast<uint32_t>(Lane()); p < parts_; p += kStreamRequestLanes)
+        RequestPart(tile, p, part + p);
+    part += parts_;
+    SyncWarp();
+  }
+  REPRISE_FN void RequestPart(uint32_t tile, uint32_t part_of_k, uint32_t part) const {
+    const auto* from =
+        static_cast<const unsigned char*>(a_.weight) +
+        (static_cast<int64_t>(tile) * input_tiles_ + part_of_k * kPackedPartTiles) * kTileBytes;
+    for (int s = 0; s < kPartSlots; ++s, from += kSlotTiles * kTileBytes) {
+      const Slot slot = SlotOf(part, s);
+      const int tiles = TilesOf(part_of_k, s);
+      Announce(slot, tile, tiles);
+      if (tiles <= 0) continue;
+      uint64_t* const full = Barrier(Barriers::kFull + slot.index);
+      CopyBulkOnce(Ring(slot.index), from, static_cast<uint32_t>(tiles) * kTileBytes, full);
+      if constexpr (kScaled) {
+        const PackedLayout packed{a_.out_features, a_.in_features, ScaleInputs()};
+        const int64_t first =
+            packed.PackedScaleOffset(static_cast<int64_t>(tile) * kPackedTileOutputs,
+                                     part_of_k * NumScales(kPackedPartTiles));
+        CopyBulkOnce(Scales(slot.index), a_.scales + first, ScaleBytes(tiles), full);
       }
     }
   }
-  // Of so many tiles of K.
-  REPRISE_FN static uint32_t ScaleBytes(int tiles) {
-    return static_cast<uint32_t>((tiles + kTilesOfScale - 1) / kTilesOfScale) * kPackedTileOutputs *
-           4;
+  REPRISE_FN int ScaleInputs() const { return kInt4 ? a_.scale_inputs : kScaleInputs; }
+  // That so many tiles of K have, for one output. No division: one lane requests for all.
+  REPRISE_FN int NumScales(int tiles) const {
+    const int runs = tiles * (kPackedTileInputs / kLeastScaleInputs);
+    if (ScaleInputs() == kLeastScaleInputs) return runs;
+    return ScaleInputs() == kPackedTileInputs ? runs / 2 : (runs + 3) / 4;
+  }
+  REPRISE_FN uint32_t ScaleBytes(int tiles) const {
+    return static_cast<uint32_t>(NumScales(tiles)) * kPackedTileOutputs * 4;
   }
   // Waits for the slot, and says what comes there.
   REPRISE_FN void Announce(const Slot& slot, uint32_t tile, int tiles) const {
@@ -154,7 +176,7 @@ class StreamLinear {
     uint64_t* const full = Barrier(Barriers::kFull + slot.index);
     if (tiles > 0) {
       BarrierArriveExpectBytes(
-          full, static_cast<uint32_t>(tiles) * kTileBytes + (kFp8 ? ScaleBytes(tiles) : 0));
+          full, static_cast<uint32_t>(tiles) * kTileBytes + (kScaled ? ScaleBytes(tiles) : 0));
     } else {
       BarrierArrive(full);
     }
@@ -164,8 +186,8 @@ class StreamLinear {
 
   using Tokens = MatrixB<kTokens>[kSteps];
 
-  // What the warp's tokens have in the inputs of a slot, zero beyond both, goes to shared memory on
-  // its own, kTokenSlots slots ahead of the products; from there fragments come.
+  // What the warp's tokens have in the inputs of half a part, zero beyond both, goes to shared
+  // memory on its own, kTokenSlots halves ahead of the products; from there fragments come.
   REPRISE_FN uint32_t TokenStage(int of_part) const {
     return SharedAddress(shared_ + kLayout.tokens) +
            static_cast<uint32_t>(Warp() * kTokenSlots + of_part % kTokenSlots) *
@@ -209,15 +231,15 @@ class StreamLinear {
     }
     SyncWarp();
   }
-  // Behind ReadTokens of slot `of_part` of a part: the next that its place takes. A warp that stays
+  // Behind ReadTokens of half `of_part` of a part: the next that its place takes. A warp that stays
   // with one part of K has all that it needs.
   REPRISE_FN void RequestTokensBehind(uint32_t part_of_k, uint32_t next_part_of_k,
                                       int of_part) const {
     const int ahead = of_part + kTokenSlots;
-    if (ahead < kPartSlots) {
+    if (ahead < kHalves) {
       RequestTokens(part_of_k, ahead);
     } else if (next_part_of_k != part_of_k) {
-      RequestTokens(next_part_of_k, ahead - kPartSlots);
+      RequestTokens(next_part_of_k, ahead - kHalves);
     } else {
       CopyAsyncCommit();
     }
@@ -225,7 +247,6 @@ class StreamLinear {
 
   REPRISE_FN void MultiplyParts() const {
     BeginInOrder();
-    const TileReader<kRowChunks> reader;
     Tokens x;
     uint32_t held = kEnd;  // the part of K that x is of
     REPRISE_UNROLL
@@ -243,37 +264,60 @@ class StreamLinear {
         return HandOver(part, tile, d);
       }
       REPRISE_UNROLL
-      for (int s = 0; s < kPartSlots; ++s) {
+      for (int s = 0; s < kHalves; ++s) {
         if (part_of_k != held) {
           ReadTokens(s, x);
           RequestTokensBehind(part_of_k, (part + kStreamWarps) % parts_, s);
         }
-        const Slot slot = SlotOf(part, s);
-        if (s > 0) BarrierWait(Barrier(Barriers::kFull + slot.index), slot.turn);
+        const Slot slot = SlotOf(part, s / kSlotHalves);
+        const int of_slot = s % kSlotHalves;
+        if (s > 0 && of_slot == 0) BarrierWait(Barrier(Barriers::kFull + slot.index), slot.turn);
         const uint32_t weights = SharedAddress(Ring(slot.index));
-        const int tiles = TilesOf(part_of_k, s);
-        REPRISE_UNROLL
-        for (int t = 0; t < kStreamSlotTiles; ++t) {
-          if (t >= tiles) continue;
-          const auto* const tokens = x + (s * kStreamSlotTiles + t) * kTileSteps;
-          if constexpr (kFp8) {
-            MultiplyFp8(d, weights, t, tokens);
-            if (t % kTilesOfScale == kTilesOfScale - 1 || t == tiles - 1)
-              Scale(d, Scales(slot.index) + t / kTilesOfScale * kPackedTileOutputs, scaled);
-          } else {
-            REPRISE_UNROLL
-            for (int i = 0; i < kTileSteps; ++i)
-              Multiply<T>(d, reader.A(weights, t * kPackedTileOutputs, i), tokens[i]);
-          }
+        const int left = TilesOf(part_of_k, s / kSlotHalves) - of_slot * kStreamSlotTiles;
+        const auto* const tokens = x + s * kStreamSlotTiles * kTileSteps;
+        const uint32_t half = weights + of_slot * kStreamSlotTiles * kTileBytes;
+        const float* scales = nullptr;
+        if constexpr (kScaled)
+          scales = Scales(slot.index) + NumScales(of_slot * kStreamSlotTiles) * kPackedTileOutputs;
+        if constexpr (kInt4) {
+          MultiplyInt4Half(half, scales, left, tokens, scaled);
+        } else if (left >= kStreamSlotTiles) {
+          // Of a whole half what does not hang together runs side by side.
+          MultiplyHalf<true>(half, scales, left, tokens, d, scaled);
+        } else {
+          MultiplyHalf<false>(half, scales, left, tokens, d, scaled);
         }
+        if (of_slot != kSlotHalves - 1) continue;
         SyncWarp();
         if (Lane() == 0) BarrierArrive(Barrier(Barriers::kEmpty + slot.index));
       }
       held = part_of_k;
-      HandOver(part, tile, kFp8 ? scaled : d);
+      HandOver(part, tile, kScaled ? scaled : d);
     }
   }
 
+  // d, or `scaled` where weights have scales, += the products of half a part's tiles, of which
+  // `tiles` are there.
+  template <bool kWhole>
+  REPRISE_FN void MultiplyHalf(uint32_t weights, const float* scales, int tiles,
+                               const MatrixB<kTokens>* tokens, MatrixD<kTokens>& d,
+                               MatrixD<kTokens>& scaled) const {
+    const TileReader<kRowChunks> reader;
+    REPRISE_UNROLL
+    for (int t = 0; t < kStreamSlotTiles; ++t, tokens += kTileSteps) {
+      if (!kWhole && t >= tiles) continue;
+      if constexpr (kFp8) {
+        if (t % kTilesOfScale == 0) d.Clear();
+        MultiplyFp8(d, weights, t, tokens);
+        if (t % kTilesOfScale == kTilesOfScale - 1 || (!kWhole && t == tiles - 1))
+          Scale(d, scales + t / kTilesOfScale * kPackedTileOutputs, scaled);
+      } else {
+        REPRISE_UNROLL
+        for (int i = 0; i < kTileSteps; ++i)
+          Multiply<T>(d, reader.A(weights, t * kPackedTileOutputs, i), tokens[i]);
+      }
+    }
+  }
   REPRISE_FN static void MultiplyFp8(MatrixD<kTokens>& d, uint32_t weights, int tile,
                                      const MatrixB<kTokens>* tokens) {
     const Fp8TileReader<kPackedTileInputs / 16> reader;
@@ -285,16 +329,91 @@ class StreamLinear {
       Multiply<T>(d, a[1], tokens[2 * pair + 1]);
     }
   }
-  // to += d times the scales of its rows, and d = 0.
-  REPRISE_FN static void Scale(MatrixD<kTokens>& d, const float* scales, MatrixD<kTokens>& to) {
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h) {
-      const float scale = scales[MatrixRow(h)] * kHalvesWorth;
-      REPRISE_UNROLL
-      for (int j = 0; j < kLaneColumns<kTokens>; ++j)
-        to.v[At(h, j)] = MultiplyAdd(d.v[At(h, j)], scale, to.v[At(h, j)]);
+  // Half a part of weights of 4 bits: tiles [0, tiles) from `weights` on, at most kStreamSlotTiles.
+  REPRISE_FN void MultiplyInt4Half(uint32_t weights, const float* scales, int tiles,
+                                   const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) const {
+    switch (a_.scale_inputs) {
+      case kLeastScaleInputs:
+        return MultiplyInt4<kLeastScaleInputs>(weights, scales, tiles, tokens, to);
+      case kPackedTileInputs:
+        return MultiplyInt4<kPackedTileInputs>(weights, scales, tiles, tokens, to);
+      default:
+        return MultiplyInt4<kScaleInputs>(weights, scales, tiles, tokens, to);
     }
-    d.Clear();
+  }
+  template <int kInputs>
+  REPRISE_FN static void MultiplyInt4(uint32_t weights, const float* scales, int tiles,
+                                      const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) {
+    if (tiles >= kStreamSlotTiles) {
+      MultiplyInt4<kInputs, true>(weights, scales, kStreamSlotTiles, tokens, to);
+    } else {
+      MultiplyInt4<kInputs, false>(weights, scales, tiles, tokens, to);
+    }
+  }
+  // Two scales at a time, in turns: a product need not wait for the one before it. Sums are those
+  // of one after the other. kWhole: all tiles are there, so that nothing branches.
+  template <int kInputs, bool kWhole>
+  REPRISE_FN static void MultiplyInt4(uint32_t weights, const float* scales, int tiles,
+                                      const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) {
+    constexpr int kScaleSteps = kInputs / 16;
+    constexpr int kPairTiles = 2 * kInputs / kPackedTileInputs;
+    static_assert(kInt4Rows == kLaneRows);  // of A and of D
+    REPRISE_UNROLL
+    for (int tile = 0; tile < kStreamSlotTiles; tile += kPairTiles) {
+      Int4Tile elements[kPairTiles];
+      REPRISE_UNROLL
+      for (int t = 0; t < kPairTiles; ++t)
+        if (kWhole || tile + t < tiles)
+          elements[t].Load(weights + static_cast<uint32_t>(tile + t) * kTileBytes);
+      MatrixD<kTokens> d[2];
+      uint32_t words[2][kLaneRows] = {}, zero[2][kLaneRows] = {};
+      // Whether the first inputs of a scale are there.
+      const auto there = [&](int p) {
+        return kWhole || tile + p * kScaleSteps / kTileSteps < tiles;
+      };
+      REPRISE_UNROLL
+      for (int p = 0; p < 2; ++p) {
+        d[p].Clear();
+        if (!there(p)) continue;
+        REPRISE_UNROLL
+        for (int h = 0; h < kLaneRows; ++h) {
+          const int scale = tile * kPackedTileInputs / kInputs + p;
+          words[p][h] = BitsOf(scales[scale * kPackedTileOutputs + MatrixRow(h)]);
+          zero[p][h] = Int4Zero<T>(words[p][h]);
+        }
+      }
+      REPRISE_UNROLL
+      for (int i = 0; i < kScaleSteps; ++i) {
+        REPRISE_UNROLL
+        for (int p = 0; p < 2; ++p) {
+          const int step = p * kScaleSteps + i, t = step / kTileSteps;
+          if (!kWhole && tile + t >= tiles) continue;
+          Multiply<T>(d[p], elements[t].template A<T>(step % kTileSteps, zero[p]),
+                      tokens[tile * kTileSteps + step]);
+        }
+      }
+      REPRISE_UNROLL
+      for (int p = 0; p < 2; ++p) {
+        if (!there(p)) continue;
+        REPRISE_UNROLL
+        for (int h = 0; h < kLaneRows; ++h)
+          AddScaled(d[p], h, FloatOf(words[p][h] & ~kZeroPointBits), to);
+      }
+    }
+  }
+  // to += d times the scales of its rows.
+  REPRISE_FN static void Scale(const MatrixD<kTokens>& d, const float* scales,
+                               MatrixD<kTokens>& to) {
+    REPRISE_UNROLL
+    for (int h = 0; h < kLaneRows; ++h)
+      AddScaled(d, h, scales[MatrixRow(h)] * kPackedE4m3Worth, to);
+  }
+  // Of the lane's row h.
+  REPRISE_FN static void AddScaled(const MatrixD<kTokens>& d, int h, float scale,
+                                   MatrixD<kTokens>& to) {
+    REPRISE_UNROLL
+    for (int j = 0; j < kLaneColumns<kTokens>; ++j)
+      to.v[At(h, j)] = MultiplyAdd(d.v[At(h, j)], scale, to.v[At(h, j)]);
   }
 
   // The sum of a part, or the word that there are no more, to the warp that adds.

@@ -33,11 +33,10 @@ struct LinearWeights {
   const void* bias = nullptr;  // [out_features] in the type of activations, or nullptr
   int64_t out_features = 0;    // of this shard
   int64_t in_features = 0;     // of this shard
-  // Of formats that have them; nullptr and 0 elsewhere. A weight is (element - zero point) * scale,
-  // with one of each for `group_size` neighbouring input features of an output. Of kE4m3
-  // kScaleInputs; where the scales lie says PackedLayout.
+  // Of formats that have them; nullptr and 0 elsewhere. There is a scale for `group_size`
+  // neighbouring input features of an output, of kE4m3 kScaleInputs, of kInt4 32, 64 or 128, which
+  // has the zero point in it (ScaleWord). Where the scales lie says PackedLayout.
   const float* scales = nullptr;
-  const void* zero_points = nullptr;  // [out_features, in_features / group_size]
   int32_t group_size = 0;
   WeightShard shard = {};
 };

@@ -16,24 +16,34 @@ inline constexpr int kStreamSummingWarp = kStreamWarps;
 inline constexpr int kStreamRequestingWarp = kStreamWarps + 1;
 inline constexpr int kStreamThreads = (kStreamWarps + 2) * 32;
 
-// A slot of the ring: half of a part. Every multiplying warp has kStreamStages slots of its own.
+// Tokens come for half of a part at a time.
 inline constexpr int kStreamSlotTiles = kPackedPartTiles / 2;
-inline constexpr uint32_t kStreamSlotBytes = kStreamSlotTiles * kPackedTileBytes;
-inline constexpr int kStreamStages = 2;
+// A slot of the ring: half of a part; of weights of 8 and 4 bits, a whole one, so that who requests
+// them keeps up. Every multiplying warp has StreamStages slots of its own; beside each are its
+// scales.
+constexpr int StreamWeightTiles(int weight_bits) {
+  return weight_bits == 16 ? kStreamSlotTiles : kPackedPartTiles;
+}
+constexpr int StreamStages(int weight_bits) { return weight_bits == 4 ? 3 : 2; }
+constexpr uint32_t StreamSlotBytes(int weight_bits) {
+  return static_cast<uint32_t>(StreamWeightTiles(weight_bits) * kPackedTileElements * weight_bits /
+                               8);
+}
+// Of a slot, where a scale is of the fewest inputs.
+constexpr uint32_t StreamScaleBytes(int weight_bits) {
+  if (weight_bits == 16) return 0;
+  const int inputs = weight_bits == 4 ? kLeastScaleInputs : kScaleInputs;
+  return static_cast<uint32_t>(StreamWeightTiles(weight_bits) * kPackedTileInputs / inputs *
+                               kPackedTileOutputs * 4);
+}
+static_assert(kStreamSlotTiles * kPackedTileInputs % kScaleInputs == 0, "scales are of one slot");
+// Of weights of 16 bits.
+inline constexpr uint32_t kStreamSlotBytes = StreamSlotBytes(16);
+inline constexpr int kStreamStages = StreamStages(16);
 inline constexpr int kStreamSlots = kStreamWarps * kStreamStages;
-// Weights of 8 bits: slots of half the bytes, and twice as many. Beside each its scales.
-constexpr int StreamStages(int element_bytes) {
-  return element_bytes == 1 ? 2 * kStreamStages : kStreamStages;
-}
-constexpr uint32_t StreamSlotBytes(int element_bytes) {
-  return static_cast<uint32_t>(kStreamSlotTiles * kPackedTileElements * element_bytes);
-}
-static_assert(StreamSlotBytes(2) == kStreamSlotBytes);
-inline constexpr int kStreamSlotGroups = kStreamSlotTiles * kPackedTileInputs / kScaleInputs;
-static_assert(kStreamSlotGroups * kScaleInputs == kStreamSlotTiles * kPackedTileInputs);
-constexpr uint32_t StreamScaleBytes(int element_bytes) {
-  return element_bytes == 1 ? kStreamSlotGroups * kPackedTileOutputs * 4 : 0;
-}
+// A request takes its lane 0.13 us on an H200, and another 0.04 us for scales
+// (docs/benchmarks/README.md): lanes side by side, each for other parts, take half as long.
+inline constexpr int kStreamRequestLanes = 4;
 // Sums of parts on their way to the warp that adds them.
 inline constexpr int kStreamSums = 2 * kStreamWarps;
 constexpr uint32_t StreamSumBytes(int tokens) {
@@ -60,9 +70,9 @@ struct StreamSharedLayout {
 };
 
 // Barriers in shared memory, in this order.
-template <int kElementBytes>
+template <int kWeightBits>
 struct StreamBarriers {
-  static constexpr int kSlots = kStreamWarps * StreamStages(kElementBytes);
+  static constexpr int kSlots = kStreamWarps * StreamStages(kWeightBits);
   static constexpr int kFull = 0;                   // [kSlots] weights are there
   static constexpr int kEmpty = kFull + kSlots;     // [kSlots] they were multiplied
   static constexpr int kSumFull = kEmpty + kSlots;  // [kStreamSums] a part's sum is there
@@ -70,12 +80,14 @@ struct StreamBarriers {
   static constexpr int kCount = kSumEmpty + kStreamSums;
 };
 
-constexpr StreamSharedLayout StreamLayout(int tokens, int element_bytes) {
+constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
   StreamSharedLayout l;
-  const auto slots = static_cast<uint32_t>(kStreamWarps * StreamStages(element_bytes));
-  const int barriers = element_bytes == 1 ? StreamBarriers<1>::kCount : StreamBarriers<2>::kCount;
-  l.scales = l.ring + slots * StreamSlotBytes(element_bytes);
-  l.tokens = l.scales + slots * StreamScaleBytes(element_bytes);
+  const auto slots = static_cast<uint32_t>(kStreamWarps * StreamStages(weight_bits));
+  const int barriers = weight_bits == 4   ? StreamBarriers<4>::kCount
+                       : weight_bits == 8 ? StreamBarriers<8>::kCount
+                                          : StreamBarriers<16>::kCount;
+  l.scales = l.ring + slots * StreamSlotBytes(weight_bits);
+  l.tokens = l.scales + slots * StreamScaleBytes(weight_bits);
   l.sums = l.tokens + static_cast<uint32_t>(kStreamWarps * StreamTokenSlots(tokens)) *
                           StreamTokenSlotBytes(tokens);
   l.slot_tile = l.sums + kStreamSums * StreamSumBytes(tokens);
@@ -84,15 +96,25 @@ constexpr StreamSharedLayout StreamLayout(int tokens, int element_bytes) {
   l.bytes = l.barriers + static_cast<uint32_t>(barriers) * 8;
   return l;
 }
-static_assert(StreamLayout(8, 2).barriers % 8 == 0 && StreamLayout(8, 1).barriers % 8 == 0);
-static_assert(StreamLayout(8, 1).tokens % 1024 == 0, "tiles of tokens are swizzled");
+static_assert(StreamLayout(8, 16).barriers % 8 == 0 && StreamLayout(8, 8).barriers % 8 == 0);
+static_assert(StreamLayout(8, 4).barriers % 8 == 0);
+static_assert(StreamLayout(8, 8).tokens % 1024 == 0, "tiles of tokens are swizzled");
+static_assert(StreamLayout(8, 4).tokens % 1024 == 0);
 
 // Whether a device has a kernel for so many tokens.
+template <int kWeightBits>
+constexpr bool HasStreamTileOf(const DeviceTraits& traits, int tokens) {
+  return traits.bulk_copy &&
+         static_cast<int>(StreamLayout(tokens, kWeightBits).bytes) <= traits.shared_bytes;
+}
 constexpr bool HasStreamTile(const DeviceTraits& traits, int tokens) {
-  return traits.bulk_copy && static_cast<int>(StreamLayout(tokens, 2).bytes) <= traits.shared_bytes;
+  return HasStreamTileOf<16>(traits, tokens);
 }
 constexpr bool HasFp8StreamTile(const DeviceTraits& traits, int tokens) {
-  return traits.bulk_copy && static_cast<int>(StreamLayout(tokens, 1).bytes) <= traits.shared_bytes;
+  return HasStreamTileOf<8>(traits, tokens);
+}
+constexpr bool HasInt4StreamTile(const DeviceTraits& traits, int tokens) {
+  return HasStreamTileOf<4>(traits, tokens);
 }
 
 }  // namespace reprise::kernels

@@ -19,6 +19,20 @@ struct SampledRow {
   const SamplePartial* partials;
 };
 
+// The row's drafts that sampled token `s` stands behind, which count as sampled before it.
+struct DraftsBefore {
+  uint32_t count;
+  uint32_t first;  // of their ids in StepPlan::token_id
+};
+
+REPRISE_FN DraftsBefore DraftsBeforeToken(const SampleArgs& a, uint32_t s) {
+  const uint32_t e = a.plan.sampled_entry[s];
+  const RowEntry entry = a.plan.entries[e];
+  if (NumDrafts(entry.flags, entry.num_tokens) == 0) return {0, 0};
+  const uint32_t first = a.plan.query_start[e];
+  return {a.plan.sampled_token[s] - first, first + 1};
+}
+
 REPRISE_FN SampledRow SampledRowOf(const SampleArgs& a, uint32_t s) {
   const RowEntry entry = a.plan.entries[a.plan.sampled_entry[s]];
   const float t = a.rows.temperature[entry.slot];
@@ -34,7 +48,9 @@ REPRISE_FN SampledRow SampledRowOf(const SampleArgs& a, uint32_t s) {
 REPRISE_FN float UniformOf(const SampleArgs& a, uint32_t s) {
   const uint32_t e = a.plan.sampled_entry[s];
   const RowEntry entry = a.plan.entries[e];
-  const uint64_t position = a.plan.context_before[e] + entry.num_tokens;
+  const uint32_t drafts = NumDrafts(entry.flags, entry.num_tokens);
+  const uint64_t position = a.plan.context_before[e] + entry.num_tokens - drafts +
+                            (drafts == 0 ? 0 : DraftsBeforeToken(a, s).count);
   return UniformFloat(Philox(a.rows.seed[entry.slot], position, 0).v[0]);
 }
 

@@ -53,7 +53,7 @@ REPRISE_FN void SamplePartialBody(Block& b, const SampleArgs& a) {
   ReduceChunk(b, begin, n, row.inverse, clean, partial);
   if ((row.features & kFeaturesThatAdjust) != 0) {
     float* adjusted = a.adjusted + static_cast<int64_t>(s) * a.vocab + begin;
-    AdjustChunk(b, a, row, logits, begin, n, adjusted);
+    AdjustChunk(b, a, s, row, logits, begin, n, adjusted);
     b.Sync();
     ReduceChunk(
         b, begin, n, row.inverse, [&](int i) { return adjusted[i]; },

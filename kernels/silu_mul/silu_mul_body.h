@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of SiLU*up and GELU*up, block style: grid x is the token, grid y the piece of its row.
+// Body of SiLU*up and its kin, block style: grid x is the token, grid y the piece of its row.
 #ifndef REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_
 #define REPRISE_KERNELS_SILU_MUL_SILU_MUL_BODY_H_
 
@@ -12,6 +12,13 @@ namespace reprise::kernels::REPRISE_DEVICE_NS {
 REPRISE_FN float GateSlope(const SiluMulArgs& a, float gate) {
   constexpr float kTwoRoots = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   return a.gelu != 0 ? kTwoRoots * (gate + 0.044715f * gate * gate * gate) : gate;
+}
+
+// NaN stays NaN.
+REPRISE_FN float LimitedProduct(const SiluMulArgs& a, float gate, float up) {
+  const float g = gate > a.limit ? a.limit : gate;
+  const float u = up > a.limit ? a.limit : up < -a.limit ? -a.limit : up;
+  return g / (1.0f + Exp(-a.sigmoid_slope * g)) * (u + 1.0f);
 }
 
 template <typename T, int kWidth>
@@ -29,8 +36,9 @@ REPRISE_FN void SiluMulPiece(Block& b, const SiluMulArgs& a, int64_t t) {
     Vec<T, kWidth> y;
     REPRISE_UNROLL
     for (int j = 0; j < kWidth; ++j) {
-      const float x = ToFloat(g.v[j]);
-      y.v[j] = FromFloat<T>(x / (1.0f + Exp(-GateSlope(a, x))) * ToFloat(u.v[j]));
+      const float x = ToFloat(g.v[j]), factor = ToFloat(u.v[j]);
+      y.v[j] = FromFloat<T>(a.limit != 0.0f ? LimitedProduct(a, x, factor)
+                                            : x / (1.0f + Exp(-GateSlope(a, x))) * factor);
     }
     StoreVec(out + at, y);
   });

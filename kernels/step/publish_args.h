@@ -18,6 +18,7 @@ struct PublishArgs {
   RowResult* staging = nullptr;                // [max_rows] scratch
   unsigned char* ring = nullptr;  // [depth, entry_bytes], mapped pinned memory, device address
   uint64_t entry_bytes = 0;
+  uint64_t sampled_offset = 0;  // ResultEntryLayout::sampled
   uint32_t depth = 0;
   StepProgress* progress = nullptr;
 };

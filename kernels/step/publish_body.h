@@ -29,26 +29,54 @@ REPRISE_FN FinishReason FinishOf(const ResidentRows& rows, const RowEntry& entry
              : FinishReason::kNone;
 }
 
-// Row `s` of the sampled ones moves on by its token.
-REPRISE_FN void AdvanceSampled(Block& b, const PublishArgs& a, int s) {
+// Whether the row goes on behind the token that it has sampled at the place of draft `i`.
+REPRISE_FN bool AcceptsDraft(const StepPlan& p, uint32_t e, uint32_t i, uint32_t token) {
+  return p.token_id[p.query_start[e] + 1 + i] == token;
+}
+
+// The row of sampled token `s`, if that is its first, moves on: by its token, or by those that
+// agree with its drafts and one more. A draft that is not what the row samples there ends the
+// agreement, and what was sampled in its place is the row's token, so that the row has the tokens
+// that it would have without drafts. out: by sampled token.
+REPRISE_FN void AdvanceSampled(Block& b, const PublishArgs& a, SampledToken* out, int s) {
   const uint32_t e = a.plan.sampled_entry[s];
+  if (s != 0 && a.plan.sampled_entry[s - 1] == e) return;
   const RowEntry entry = a.plan.entries[e];
   const uint32_t features = entry.flags >> kRowFeatureShift;
-  const uint32_t token = a.sampled_token_id[s];
-  RowLife life = a.rows.life[entry.slot];
-  ++life.generated;
-  life.finish = FinishOf(a.rows, entry, token, life.generated);
-  a.rows.life[entry.slot] = life;
-  const uint32_t reported = token == kNoCandidate ? 0 : token;
-  a.rows.last_token[entry.slot] = reported;
-  if ((features & kFeaturePenalties) != 0)
-    b.AtomicAdd(a.rows.history + static_cast<uint64_t>(entry.slot) * a.rows.vocab + reported, 1u);
-  uint32_t flags = kResultSampled | static_cast<uint32_t>(life.finish) << kResultFinishShift;
+  const uint32_t num_drafts = NumDrafts(entry.flags, entry.num_tokens);
+  RowLife& life = a.rows.life[entry.slot];
+  uint32_t generated = life.generated;
+  uint32_t accepted = 0;
+  SampledToken sampled;
+  FinishReason finish;
+  for (;; ++accepted, ++s) {
+    const uint32_t token = a.sampled_token_id[s];
+    sampled = {token == kNoCandidate ? 0 : token, a.sampled_logprob[s]};
+    finish = FinishOf(a.rows, entry, token, ++generated);
+    if ((features & kFeaturePenalties) != 0)
+      b.AtomicAdd(a.rows.history + static_cast<uint64_t>(entry.slot) * a.rows.vocab + sampled.token,
+                  1u);
+    if (num_drafts == 0) break;
+    out[s] = sampled;
+    if (accepted == num_drafts || finish != FinishReason::kNone ||
+        !AcceptsDraft(a.plan, e, accepted, token))
+      break;
+  }
+  life.generated = generated;
+  life.finish = finish;
+  a.rows.last_token[entry.slot] = sampled.token;
+  uint32_t flags = kResultSampled | static_cast<uint32_t>(finish) << kResultFinishShift |
+                   accepted << kResultAcceptedShift;
   if ((features & kFeatureLogprobs) != 0) flags |= kResultLogprobs;
   if ((features & kFeatureLogits) != 0) flags |= kResultLogits;
-  a.staging[e].token = reported;
-  a.staging[e].logprob = a.sampled_logprob[s];
-  a.staging[e].flags = flags;
+  RowResult& result = a.staging[e];
+  result.token = sampled.token;
+  result.logprob = sampled.logprob;
+  result.flags = flags;
+  if (num_drafts == 0) return;
+  // What the drafts behind left in the KV cache lies beyond the context, and is overwritten.
+  result.context_length -= num_drafts - accepted;
+  a.rows.context_length[entry.slot] = result.context_length;
 }
 
 REPRISE_FN void PublishBody(Block& b, const PublishArgs& a) {
@@ -70,7 +98,8 @@ REPRISE_FN void PublishBody(Block& b, const PublishArgs& a) {
     a.staging[e] = RowResult{0, 0.0f, length, flags};
   });
   b.Sync();
-  b.For(static_cast<int>(counts.num_sampled), [&](int s) { AdvanceSampled(b, a, s); });
+  auto* sampled = reinterpret_cast<SampledToken*>(ring_entry + a.sampled_offset);
+  b.For(static_cast<int>(counts.num_sampled), [&](int s) { AdvanceSampled(b, a, sampled, s); });
   b.Sync();
   constexpr int kWords = sizeof(RowResult) / sizeof(uint64_t);
   const auto* words = reinterpret_cast<const uint64_t*>(a.staging);

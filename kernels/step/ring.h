@@ -41,9 +41,11 @@ struct StepHeader {
 static_assert(sizeof(StepHeader) == 64);
 
 enum RowEntryFlags : uint32_t {
-  kRowReset = 1u << 0,           // the entry carries the row's initial state, features too
-  kRowTokensGiven = 1u << 1,     // token ids lie in the ring entry; otherwise the row's last token
-  kRowSample = 1u << 2,          // sample after the last query token
+  kRowReset = 1u << 0,  // the entry carries the row's initial state, features too
+  // Token ids lie in the ring entry. Otherwise the first is the row's last token, and those behind
+  // it are drafts, whose ids lie there (NumDrafts).
+  kRowTokensGiven = 1u << 1,
+  kRowSample = 1u << 2,          // sample after the last query token; with drafts, after each
   kRowFeatures = 1u << 3,        // the entry's features replace the row's
   kRowStopped = 1u << 4,         // set by the plan: the row had stopped and does nothing
   kRowPromptLogprobs = 1u << 5,  // report how likely each given token was
@@ -76,13 +78,19 @@ struct alignas(16) RowEntry {
   uint32_t slot = 0;          // resident row
   uint32_t flags = 0;         // RowEntryFlags
   uint32_t num_tokens = 0;    // query length, >= 1
-  uint32_t given_offset = 0;  // of its ids among the ring entry's given tokens
+  uint32_t given_offset = 0;  // of its ids, or its drafts', among the ring entry's given tokens
   // With kRowReset: tokens already in its KV. With kRowPauses: how many its blocks have room for.
   uint32_t context_length = 0;
   float temperature = 0.0f;  // with kRowReset
   uint64_t seed = 0;         // with kRowReset
 };
 static_assert(sizeof(RowEntry) == 32);
+
+// Query tokens that are drafts: what somebody expects the row to sample behind its last token. The
+// step samples behind each, and the row takes them as far as they are what was sampled.
+constexpr uint32_t NumDrafts(uint32_t flags, uint32_t num_tokens) {
+  return (flags & kRowTokensGiven) != 0 || num_tokens == 0 ? 0 : num_tokens - 1;
+}
 
 // Writes block ids into a resident row's table.
 struct TableUpdate {
@@ -197,8 +205,12 @@ enum RowResultFlags : uint32_t {
 };
 // What sampling says of a row without any token above minus infinity.
 constexpr uint32_t kNoCandidate = 0xffffffffu;
-// The FinishReason of a row that stopped with this step's token is in the flags above this shift.
+// The FinishReason of a row that stopped with this step's token is in the byte of the flags above
+// this shift.
 constexpr uint32_t kResultFinishShift = 8;
+// How many of the row's drafts were accepted is in the flags above this shift.
+constexpr uint32_t kResultAcceptedShift = 16;
+constexpr uint32_t kMaxDraftTokens = (1u << (32 - kResultAcceptedShift)) - 1;  // of a step
 
 struct RowResult {
   uint32_t token = 0;
@@ -207,6 +219,13 @@ struct RowResult {
   uint32_t flags = 0;
 };
 static_assert(sizeof(RowResult) == 16);
+
+// A token of a row with drafts.
+struct SampledToken {
+  uint32_t token = 0;
+  float logprob = 0.0f;
+};
+static_assert(sizeof(SampledToken) == 8);
 
 // How likely one token was under the model's own logits, before any adjustment and temperature, and
 // what would have been likelier. Order of tokens: larger logit first, then lower id.
@@ -223,16 +242,21 @@ static_assert(sizeof(LogprobReport) == 272);
 // Byte offsets of a result entry's parts. Rows come first, so that a client of fewer features knows
 // the same layout.
 struct ResultEntryLayout {
-  uint64_t reports = 0;  // LogprobReport: of sampled rows in request order, then of prompt tokens
+  uint64_t reports = 0;  // LogprobReport: of sampled tokens in request order, then of prompt tokens
   uint64_t logits = 0;   // [max_logit_rows, vocab] f32
+  // SampledToken, by sampled token in request order: of rows with drafts alone, as far as those
+  // were accepted and one more.
+  uint64_t sampled = 0;
   uint64_t bytes = 0;
 
   static constexpr ResultEntryLayout For(uint64_t max_rows, uint64_t num_reports = 0,
-                                         uint64_t max_logit_rows = 0, uint64_t vocab = 0) {
+                                         uint64_t max_logit_rows = 0, uint64_t vocab = 0,
+                                         uint64_t max_sampled = 0) {
     ResultEntryLayout l;
     l.reports = StepEntryLayout::RoundUp(sizeof(ResultHeader) + max_rows * sizeof(RowResult));
     l.logits = StepEntryLayout::RoundUp(l.reports + num_reports * sizeof(LogprobReport));
-    l.bytes = StepEntryLayout::RoundUp(l.logits + max_logit_rows * vocab * sizeof(float));
+    l.sampled = StepEntryLayout::RoundUp(l.logits + max_logit_rows * vocab * sizeof(float));
+    l.bytes = StepEntryLayout::RoundUp(l.sampled + max_sampled * sizeof(SampledToken));
     return l;
   }
 };

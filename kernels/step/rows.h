@@ -58,7 +58,7 @@ struct PlanCounts {
   uint64_t begin_ns;
   uint32_t num_rows;
   uint32_t num_tokens;
-  uint32_t num_sampled;
+  uint32_t num_sampled;                              // tokens: of a row with drafts, several
   uint32_t num_decode_items[kMaxAttentionWindows];   // of StepPlan.attention
   uint32_t num_prefill_items[kMaxAttentionWindows];  // likewise
   uint32_t num_table_updates;
@@ -83,13 +83,14 @@ struct StepPlan {
   uint32_t* token_position = nullptr;  // [max_step_tokens]
   uint32_t* token_block = nullptr;     // [max_step_tokens] KV block that the token's K and V go to
   uint32_t* token_offset = nullptr;    // [max_step_tokens] and the place in it
-  uint32_t* sampled_entry = nullptr;   // [max_rows]
-  // [max_rows + max_prompt_logprobs] index of the query token whose logits are wanted: the last of
-  // each sampled row, then those of prompt tokens
+  uint32_t* sampled_entry = nullptr;   // [max_rows + max_draft_tokens]
+  // [max_rows + max_draft_tokens + max_prompt_logprobs] index of the query token whose logits are
+  // wanted: the last of each sampled row, or all of one with drafts, then those of prompt tokens
   uint32_t* sampled_token = nullptr;
-  uint32_t* logits_place = nullptr;  // [max_rows] of sampled rows with kFeatureLogits: which in the
-                                     // result ring entry
-  uint32_t* prompt_entry = nullptr;  // [max_prompt_logprobs]
+  // [max_rows + max_draft_tokens] of sampled rows with kFeatureLogits: which in the result ring
+  // entry
+  uint32_t* logits_place = nullptr;
+  uint32_t* prompt_entry = nullptr;                // [max_prompt_logprobs]
   uint32_t* prompt_target = nullptr;               // [max_prompt_logprobs] the token that followed
   uint32_t* attention_leaf = nullptr;              // [max_rows] of AttentionTree.rows
   AttentionLists attention[kMaxAttentionWindows];  // of AttentionPlanRule.windows

@@ -71,7 +71,11 @@ REPRISE_FN PlannedToken LoadToken(const StepPlan& p, const ResidentRows& residen
                                   uint32_t block_size, const RunningRow& row, uint32_t within) {
   PlannedToken token;
   const bool given = (row.flags & kRowTokensGiven) != 0;
-  token.id = given ? p.given_tokens[row.given_offset + within] : resident.last_token[row.slot];
+  if (given || within != 0) {
+    token.id = p.given_tokens[row.given_offset + within - (given ? 0u : 1u)];
+  } else {
+    token.id = resident.last_token[row.slot];
+  }
   token.position = row.context_before + within;
   const uint32_t index = token.position / block_size;
   token.block =
@@ -94,21 +98,25 @@ REPRISE_FN void StoreToken(Block& b, const StepPlan& p, const ResidentRows& resi
 
 // ---- rows that sample, in request order, and which of them report their logits ----
 
+// Tokens: one, or one behind each token of a row with drafts.
 REPRISE_FN uint32_t NumSampled(const RunningRow& row) {
-  return (row.flags & kRowSample) != 0 ? 1u : 0u;
+  return (row.flags & kRowSample) != 0 ? 1 + NumDrafts(row.flags, row.num_tokens) : 0;
 }
 REPRISE_FN uint32_t NumReported(const RunningRow& row) {
   constexpr uint32_t kLogits = kFeatureLogits << kRowFeatureShift;
   return NumSampled(row) != 0 && (row.flags & kLogits) != 0 ? 1u : 0u;
 }
 
-// place: among the rows that sample; reported: of them before it, those that report.
+// place: of its first among all sampled tokens; reported: rows before it that report.
 REPRISE_FN void PlanSampled(const StepPlan& p, const RunningRow& row, int e, uint32_t query_start,
                             uint32_t place, uint32_t reported) {
-  if (NumSampled(row) == 0) return;
-  p.sampled_entry[place] = static_cast<uint32_t>(e);
-  p.sampled_token[place] = query_start + row.num_tokens - 1;
-  if (p.logits_place != nullptr) p.logits_place[place] = reported;
+  const uint32_t count = NumSampled(row);
+  const uint32_t first = query_start + row.num_tokens - count;
+  for (uint32_t i = 0; i < count; ++i) {
+    p.sampled_entry[place + i] = static_cast<uint32_t>(e);
+    p.sampled_token[place + i] = first + i;
+    if (p.logits_place != nullptr) p.logits_place[place + i] = reported;
+  }
 }
 
 // Given tokens whose likelihood is asked for: all that are followed by a known one.
@@ -117,7 +125,7 @@ REPRISE_FN uint32_t NumPromptLogprobs(const RunningRow& row) {
   return row.num_tokens - ((row.flags & kRowNextGiven) != 0 ? 0u : 1u);
 }
 
-// Their logits come behind those of the sampled rows. running: [rows].
+// Their logits come behind those of the sampled tokens. running: [rows].
 REPRISE_FN void PlanPromptLogprobs(Block& b, const StepPlan& p, const RunningRow* running, int rows,
                                    uint32_t num_sampled) {
   b.ExclusiveScan(

@@ -28,10 +28,14 @@ struct StepLimits {
   bool adjust_logits = false;        // penalties, logit bias, allowed tokens and min_tokens
   uint32_t max_logit_rows = 0;       // rows of a step that return their logits
   uint32_t max_prompt_logprobs = 0;  // given tokens of a step whose likelihood is reported
+  uint32_t max_draft_tokens = 0;     // of all rows of a step
   uint64_t max_sampling_bytes = 0;   // of parameters that the rows of one step bring
   uint32_t max_stop_tokens = 0;      // of a row
   uint32_t max_logit_bias = 0;       // tokens of a row
   uint32_t max_logprobs = 0;         // likeliest tokens that a row may ask for
+  // Bytes of the state that a row of this model carries beside its KV; 0: none. Where there is
+  // some, rows are added without context, and there are no drafts and no prefix groups.
+  uint64_t row_state_bytes = 0;
 };
 
 }  // namespace reprise::kernels

@@ -165,13 +165,15 @@ class StepLinear {
             static_cast<const T*>(s.linear.x),
             stage == 0 ? 0 : flags_.Target(stage - 1)};
   }
-  // Until all that comes before the layer is done. One warp of the block looks at the word that all
-  // blocks look at, the others at one of their own.
+  // Until all that comes before the layer is done. The first warp of the block that comes to a
+  // layer looks at the word that all blocks look at, the others at one of their own. A warp that
+  // comes when another one is a layer ahead already looks for itself: that other one may wait for
+  // what this warp has yet to multiply.
   REPRISE_FN void WaitBefore(const Layer& layer) const {
     uint32_t* const known = Words(kLayout.known);
-    uint32_t first = 0;
-    if (Lane() == 0) first = AtomicMaxRelease(known, layer.stage + 1) <= layer.stage ? 1u : 0u;
-    if (Shuffle(first, 0) == 0) return WaitAtLeastInBlock(known + 1, layer.stage + 1);
+    uint32_t looks = 0;
+    if (Lane() == 0) looks = AtomicMaxRelease(known, layer.stage + 1) != layer.stage + 1 ? 1u : 0u;
+    if (Shuffle(looks, 0) == 0) return WaitAtLeastInBlock(known + 1, layer.stage + 1);
     if (layer.stage != 0) flags_.WaitFor(layer.stage - 1, layer.target);
     SyncWarp();
     if (Lane() == 0) AtomicMaxRelease(known + 1, layer.stage + 1);

@@ -103,6 +103,86 @@ constexpr FieldRule kOlmo2Fields[] = {
     {"mlp_bias", kNeutral, "[false]"},
 };
 
+// Of a mixture of experts, what only training reads is inert.
+constexpr FieldRule kMixtralFields[] = {
+    {"sliding_window", kConsumed},      {"num_local_experts", kConsumed},
+    {"num_experts_per_tok", kConsumed}, {"attention_bias", kNeutral, "[false]"},
+    {"mlp_bias", kNeutral, "[false]"},  {"output_router_logits", kInert},
+    {"router_aux_loss_coef", kInert},   {"router_jitter_noise", kInert},
+};
+
+constexpr FieldRule kQwen3MoeFields[] = {
+    {"num_experts", kConsumed},        // transformers 4
+    {"num_local_experts", kConsumed},  // transformers 5
+    {"num_experts_per_tok", kConsumed},
+    {"moe_intermediate_size", kConsumed},
+    {"norm_topk_prob", kConsumed},
+    {"decoder_sparse_step", kConsumed},
+    {"mlp_only_layers", kConsumed},
+    {"sliding_window", kInert},  // use_sliding_window must be false
+    {"max_window_layers", kInert},
+    {"qkv_bias", kNeutral, "[false]"},  // as Qwen3-Coder's config has it, and the next two
+    {"use_qk_norm", kNeutral, "[true]"},
+    {"shared_expert_intermediate_size", kNeutral, "[0]"},
+    {"mlp_bias", kNeutral, "[false]"},
+    {"output_router_logits", kInert},
+    {"router_aux_loss_coef", kInert},
+};
+
+constexpr FieldRule kGraniteMoeFields[] = {
+    {"embedding_multiplier", kConsumed}, {"attention_multiplier", kConsumed},
+    {"residual_multiplier", kConsumed},  {"logits_scaling", kConsumed},
+    {"num_local_experts", kConsumed},    {"num_experts_per_tok", kConsumed},
+    {"mlp_bias", kNeutral, "[false]"},   {"output_router_logits", kInert},
+    {"router_aux_loss_coef", kInert},
+};
+
+// What a config says twice is checked, and what only training reads is inert.
+constexpr FieldRule kGptOssFields[] = {
+    {"sliding_window", kConsumed},
+    {"layer_types", kConsumed},
+    {"num_local_experts", kConsumed},
+    {"num_experts_per_tok", kConsumed},
+    {"experts_per_token", kConsumed},  // the same
+    {"swiglu_limit", kConsumed},
+    {"swiglu_alpha", kConsumed},
+    {"mlp_bias", kNeutral, "[false]"},
+    {"initial_context_length", kInert},  // what rope_scaling counts from stands there
+    {"output_router_logits", kInert},
+    {"router_aux_loss_coef", kInert},
+};
+
+// What only training reads is inert, and so is how long a chunk transformers scans at a time.
+constexpr FieldRule kGraniteMoeHybridFields[] = {
+    {"embedding_multiplier", kConsumed},
+    {"attention_multiplier", kConsumed},
+    {"residual_multiplier", kConsumed},
+    {"logits_scaling", kConsumed},
+    {"num_local_experts", kConsumed},
+    {"num_experts_per_tok", kConsumed},
+    {"shared_intermediate_size", kConsumed},
+    {"position_embedding_type", kConsumed},
+    {"layer_types", kConsumed},
+    {"layers_block_type", kConsumed},  // the same
+    {"mamba_n_heads", kConsumed},
+    {"mamba_d_head", kConsumed},
+    {"mamba_n_groups", kConsumed},
+    {"mamba_d_state", kConsumed},
+    {"mamba_d_conv", kConsumed},
+    {"mamba_expand", kConsumed},
+    {"mamba_conv_bias", kConsumed},
+    {"mamba_proj_bias", kConsumed},
+    {"time_step_limit", kConsumed},
+    {"mamba_chunk_size", kInert},
+    {"time_step_min", kInert},
+    {"time_step_max", kInert},
+    {"init_method", kInert},
+    {"normalization_function", kNeutral, R"(["rmsnorm"])"},
+    {"mlp_bias", kNeutral, "[false]"},
+    {"output_router_logits", kInert},
+    {"router_aux_loss_coef", kInert},
+};
+
 // The block of most: norm, attention, norm, MLP, each branch added to the residual stream.
 constexpr LayerEntry kPreNormBlock[] = {
     {LayerKind::kNorm, "input_layernorm"},
@@ -111,6 +191,22 @@ constexpr LayerEntry kPreNormBlock[] = {
     {LayerKind::kMlp, "mlp"},
 };
 constexpr Block kPreNormBlocks[] = {kPreNormBlock};
+
+// The same, with experts.
+constexpr LayerEntry kExpertsBlock[] = {
+    {LayerKind::kNorm, "input_layernorm"},
+    {LayerKind::kAttention, "self_attn"},
+    {LayerKind::kNorm, "post_attention_layernorm"},
+    {LayerKind::kExperts, "block_sparse_moe"},
+};
+constexpr Block kExpertsBlocks[] = {kExpertsBlock};
+constexpr LayerEntry kMlpOrExpertsBlock[] = {
+    {LayerKind::kNorm, "input_layernorm"},
+    {LayerKind::kAttention, "self_attn"},
+    {LayerKind::kNorm, "post_attention_layernorm"},
+    {LayerKind::kExperts, "mlp"},
+};
+constexpr Block kMlpOrExpertsBlocks[] = {kMlpOrExpertsBlock};
 
 // Norms before a layer and behind it.
 constexpr LayerEntry kFourNormBlock[] = {
@@ -131,6 +227,14 @@ constexpr LayerEntry kPostNormBlock[] = {
     {LayerKind::kPostNorm, "post_feedforward_layernorm"},
 };
 constexpr Block kPostNormBlocks[] = {kPostNormBlock};
+
+// Attention or a state space model, then an MLP, with experts beside it or without.
+constexpr LayerEntry kHybridBlock[] = {
+    {LayerKind::kNorm, "input_layernorm"},     {LayerKind::kMamba, "mamba"},
+    {LayerKind::kAttention, "self_attn"},      {LayerKind::kNorm, "post_attention_layernorm"},
+    {LayerKind::kExperts, "block_sparse_moe"},
+};
+constexpr Block kHybridBlocks[] = {kHybridBlock};
 
 constexpr Architecture kArchitectures[] = {
     {.name = "llama",
@@ -217,6 +321,7 @@ constexpr Architecture kArchitectures[] = {
      .default_rms_norm_eps = 1e-5,
      .bias = BiasRule::kNever,
      .window = WindowRule::kAlways,
+     .mlp_tensors = {.gate = "gate_up_proj", .up = nullptr},
      .fused_tensors = true,
      .blocks = kPreNormBlocks},
     {.name = "olmo2",
@@ -226,6 +331,80 @@ constexpr Architecture kArchitectures[] = {
      .default_rms_norm_eps = 1e-5,
      .qk_norm = QkNorm::kWhole,
      .blocks = kPostNormBlocks},
+    {.name = "mixtral",
+     .class_name = "MixtralForCausalLM",
+     .model_type = "mixtral",
+     .own = kMixtralFields,
+     .default_kv_heads = 8,
+     .default_experts = 8,
+     .default_experts_per_token = 2,
+     .default_rms_norm_eps = 1e-5,
+     .default_rope_theta = 1000000.0,
+     .bias = BiasRule::kNever,
+     .window = WindowRule::kAlways,
+     .experts = ExpertRule::kEveryLayer,
+     .expert_tensors = {.router = "gate", .gate = "w1", .up = "w3", .down = "w2"},
+     .blocks = kExpertsBlocks},
+    {.name = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .model_type = "qwen3_moe",
+     .own = kQwen3MoeFields,
+     .default_kv_heads = 4,
+     .default_experts = 128,
+     .default_experts_per_token = 8,
+     .qk_norm = QkNorm::kHeads,
+     .experts = ExpertRule::kSomeLayers,
+     .expert_tensors =
+         {.router = "gate", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"},
+     .blocks = kMlpOrExpertsBlocks},
+    {.name = "granitemoe",
+     .class_name = "GraniteMoeForCausalLM",
+     .model_type = "granitemoe",
+     .own = kGraniteMoeFields,
+     .default_experts = 8,
+     .default_experts_per_token = 2,
+     .numbers = NumberRule::kGranite,
+     .experts = ExpertRule::kEveryLayer,
+     .expert_tensors = {.router = "router.layer", .gate = "input_linear", .down = "output_linear"},
+     .blocks = kExpertsBlocks},
+    {.name = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .own = kGptOssFields,
+     .default_kv_heads = 8,
+     .default_head_dim = 64,
+     .default_sliding_window = 128,
+     .default_window_pattern = 2,
+     .default_experts = 128,
+     .default_experts_per_token = 4,
+     .default_rms_norm_eps = 1e-5,
+     .default_rope_theta = 150000.0,
+     .default_attention_bias = true,
+     .window = WindowRule::kPattern,
+     .numbers = NumberRule::kGptOss,
+     .experts = ExpertRule::kEveryLayer,
+     .expert_tensors = {.router = "router",
+                        .gate = "experts.gate_up_proj",
+                        .down = "experts.down_proj",
+                        .inputs_first = true,
+                        .alternates = true,
+                        .biased = true},
+     .names_rope = true,
+     .blocks = kMlpOrExpertsBlocks},
+    {.name = "granitemoehybrid",
+     .class_name = "GraniteMoeHybridForCausalLM",
+     .model_type = "granitemoehybrid",
+     .own = kGraniteMoeHybridFields,
+     .default_experts = 8,
+     .default_experts_per_token = 2,
+     .numbers = NumberRule::kGranite,
+     .experts = ExpertRule::kBesideMlp,
+     .expert_tensors = {.router = "router.layer", .gate = "input_linear", .down = "output_linear"},
+     .mlp_tensors = {.gate = "input_linear", .up = nullptr, .down = "output_linear"},
+     .shared_mlp = "shared_mlp",
+     .state = StateRule::kMamba,
+     .optional_rope = true,
+     .blocks = kHybridBlocks},
 };
 
 }  // namespace

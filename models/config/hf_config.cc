@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // config.json to ModelSpec; see hf_config.h. The tables are in architectures.cc and
-// hf_fields.cc, rope in hf_rope.cc, sliding windows in hf_window.cc. What a config leaves out means
-// what transformers means by it, never what we would like.
+// hf_fields.cc, rope in hf_rope.cc, sliding windows in hf_window.cc, experts in hf_experts.cc,
+// state space models in hf_mamba.cc. What a config leaves out means what transformers means by it,
+// never what we would like.
 #include "models/config/hf_config.h"
 
 #include <cmath>
@@ -15,7 +16,9 @@
 #include "absl/strings/str_join.h"
 #include "models/config/architectures.h"
 #include "models/config/config_report.h"
+#include "models/config/hf_experts.h"
 #include "models/config/hf_fields.h"
+#include "models/config/hf_mamba.h"
 #include "models/config/hf_quantization.h"
 #include "models/config/hf_rope.h"
 #include "models/config/hf_window.h"
@@ -61,9 +64,13 @@ absl::StatusOr<const Architecture*> ArchitectureOf(const JsonFields& fields) {
                                                       known.class_name, "'"));
     }
   }
-  return absl::UnimplementedError(absl::StrCat("config.json: architectures: got ",
-                                               ShowJson(class_name), " with model_type ",
-                                               ShowJson(model_type), ", allowed ", Supported()));
+  // Known, and why not.
+  const bool bamba = class_name == "BambaForCausalLM" || model_type == "bamba";
+  return absl::UnimplementedError(absl::StrCat(
+      "config.json: architectures: got ", ShowJson(class_name), " with model_type ",
+      ShowJson(model_type),
+      bamba ? ", whose attention turns a part of each head (partial_rotary_factor)" : "",
+      ", allowed ", Supported()));
 }
 
 // Absent is not null here: null has always meant as many as query heads.
@@ -135,7 +142,8 @@ absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architec
   spec.whole_qk_norm = architecture.qk_norm == QkNorm::kWhole;
   spec.qkv_bias = architecture.bias == BiasRule::kQkvOnly;
   if (architecture.bias != BiasRule::kConfig) return absl::OkStatus();
-  REPRISE_ASSIGN_OR_RETURN(spec.qkv_bias, fields.BooleanOr("attention_bias", false));
+  REPRISE_ASSIGN_OR_RETURN(spec.qkv_bias,
+                           fields.BooleanOr("attention_bias", architecture.default_attention_bias));
   spec.o_bias = spec.qkv_bias;
   REPRISE_ASSIGN_OR_RETURN(spec.mlp_bias, fields.BooleanOr("mlp_bias", false));
   return absl::OkStatus();
@@ -167,8 +175,14 @@ absl::Status ReadNumbers(const Json& config, const JsonFields& fields,
                          const Architecture& architecture, ModelSpec& spec) {
   if (architecture.numbers == NumberRule::kGemma)
     return ReadGemmaNumbers(config, fields, architecture, spec);
-  if (architecture.numbers == NumberRule::kLlama) {
+  if (architecture.numbers != NumberRule::kGranite)
     spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+  if (architecture.numbers == NumberRule::kLlama) return absl::OkStatus();
+  if (architecture.numbers == NumberRule::kGptOss) {
+    spec.activation = Activation::kLimited;
+    spec.attention_sinks = true;
+    REPRISE_ASSIGN_OR_RETURN(spec.gate_limit, fields.PositiveOr("swiglu_limit", 7.0));
+    REPRISE_ASSIGN_OR_RETURN(spec.gate_slope, fields.PositiveOr("swiglu_alpha", 1.702));
     return absl::OkStatus();
   }
   REPRISE_ASSIGN_OR_RETURN(spec.embedding_multiplier,
@@ -264,6 +278,8 @@ void ReadConsumedFields(const Json& config, const JsonFields& fields,
     errors.Add(ReadKvHeads(config, fields, architecture, spec));
     errors.Add(ReadHeadDim(fields, architecture, spec));
     errors.Add(ReadNumbers(config, fields, architecture, spec));
+    errors.Add(ReadExperts(fields, architecture, spec));
+    errors.Add(ReadMamba(fields, architecture, spec));
     errors.Add(ReadRope(config, architecture, spec));
     errors.Add(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
   }

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/config/hf_quantization.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "models/config/architectures.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::models {
@@ -17,6 +26,46 @@ constexpr char kGroups[] = "config.json: quantization_config.config_groups.";
 // Notes of the program that wrote them.
 constexpr std::string_view kInertFields[] = {"quantization_status", "global_compression_ratio",
                                              "version"};
+constexpr std::string_view kGptqFields[] = {"quant_method",
+                                            "bits",
+                                            "group_size",
+                                            "desc_act",
+                                            "sym",
+                                            "lm_head",
+                                            "dynamic",
+                                            "pack_dtype",
+                                            "checkpoint_format",
+                                            "is_marlin_format",
+                                            "modules_in_block_to_quantize"};
+// How elements were found, and what other programs run them with.
+constexpr std::string_view kInertGptqFields[] = {"act_group_aware",
+                                                 "backend",
+                                                 "batch_size",
+                                                 "block_name_to_quantize",
+                                                 "cache_block_outputs",
+                                                 "damp_auto_increment",
+                                                 "damp_percent",
+                                                 "dataset",
+                                                 "disable_exllama",
+                                                 "exllama_config",
+                                                 "max_input_length",
+                                                 "meta",
+                                                 "model_file_base_name",
+                                                 "model_name_or_path",
+                                                 "model_seqlen",
+                                                 "module_name_preceding_first_block",
+                                                 "mse",
+                                                 "pad_token_id",
+                                                 "static_groups",
+                                                 "tokenizer",
+                                                 "true_sequential",
+                                                 "uri",
+                                                 "use_cuda_fp16",
+                                                 "use_exllama"};
+constexpr std::string_view kAwqFields[] = {"quant_method", "bits",    "group_size",
+                                           "zero_point",   "version", "modules_to_not_convert"};
+constexpr std::string_view kInertAwqFields[] = {"backend", "do_fuse", "exllama_config",
+                                                "fuse_max_seq_len", "modules_to_fuse"};
 // What would be done to weights and activations beside.
 constexpr std::string_view kEmptyFields[] = {"sparsity_config", "transform_config"};
 constexpr std::string_view kCompressedFields[] = {"quant_method", "kv_cache_scheme",
@@ -24,6 +73,10 @@ constexpr std::string_view kCompressedFields[] = {"quant_method", "kv_cache_sche
 constexpr std::string_view kFp8Fields[] = {
     "quant_method",           "activation_scheme", "fmt", "weight_block_size", "ignored_layers",
     "modules_to_not_convert", "kv_cache_scheme"};
+constexpr std::string_view kMxfp4Fields[] = {"quant_method", "modules_to_not_convert",
+                                             "dequantize"};
+constexpr const char* kMxfp4Ignored[] = {"model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                         "model.embed_tokens", "lm_head"};
 // How scales were found, which leaves no trace in them.
 constexpr std::string_view kInertSchemeFields[] = {"observer", "observer_kwargs", "group_size",
                                                    "actorder", "scale_dtype",     "zp_dtype"};
@@ -45,6 +98,14 @@ absl::Status RefuseUnknown(const std::string& where, const std::string& name, co
                    ", allowed only fields whose meaning is known; this one is not"));
 }
 
+absl::Status RefuseUnknownOfScheme(const Json& json, const std::string& where) {
+  for (const auto& [name, value] : json.items()) {
+    if (!IsAmong(kSchemeFields, name) && !IsAmong(kInertSchemeFields, name))
+      return RefuseUnknown(where, name, value);
+  }
+  return absl::OkStatus();
+}
+
 // What a scheme of 8-bit floats says, of weights, activations or the KV cache.
 struct Scheme {
   bool dynamic = false;
@@ -52,10 +113,7 @@ struct Scheme {
 };
 absl::StatusOr<Scheme> ReadScheme(const Json& json, const std::string& where) {
   const JsonFields fields(json, where);
-  for (const auto& [name, value] : json.items()) {
-    if (!IsAmong(kSchemeFields, name) && !IsAmong(kInertSchemeFields, name))
-      return RefuseUnknown(where, name, value);
-  }
+  REPRISE_RETURN_IF_ERROR(RefuseUnknownOfScheme(json, where));
   REPRISE_RETURN_IF_ERROR(fields.Integer("num_bits", 8, 8).status());
   REPRISE_ASSIGN_OR_RETURN(const std::string type, fields.StringOr("type", "int"));
   if (type != "float") return fields.Refuse("type", "'float'");
@@ -81,16 +139,31 @@ absl::Status ReadKvCache(const JsonFields& quantization, ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+// Whether a layer is one that no checkpoint of ours has quantised, named by itself or by a regular
+// expression for all of its kind. What a name leaves open is seen in the tensors.
+bool IsNeverQuantised(const std::string& layer, bool experts) {
+  if (layer == "lm_head" || layer == "re:.*lm_head") return true;
+  if (!experts) return false;
+  const std::string name = absl::StrReplaceAll(layer, {{"\\.", "."}, {"re:", ""}, {"$", ""}});
+  for (const char* router : {"gate", "mlp.gate", "block_sparse_moe.gate"})
+    if (name == router || absl::EndsWith(name, absl::StrCat(".", router)) ||
+        absl::EndsWith(name, absl::StrCat(".*", router)))
+      return true;
+  return absl::EndsWith(name, "_layernorm") || absl::EndsWith(name, "_norm") ||
+         name == "model.norm";
+}
+
 // Layers that are left alone: lm_head, and no other.
-absl::Status CheckIgnored(const JsonFields& quantization, const char* name) {
+absl::Status CheckIgnored(const JsonFields& quantization, const char* name, const ModelSpec& spec) {
   const Json* const list = quantization.Find(name);
   if (list == nullptr) return absl::OkStatus();
-  const char* const kAllowed = "a list of nothing but 'lm_head'";
-  if (!list->is_array()) return quantization.Refuse(name, kAllowed);
+  const bool experts = spec.num_experts != 0;
+  const std::string allowed =
+      absl::StrCat("a list of nothing but 'lm_head'", experts ? ", norms and routers" : "");
+  if (!list->is_array()) return quantization.Refuse(name, allowed);
   for (const Json& entry : *list) {
-    if (!entry.is_string()) return quantization.Refuse(name, kAllowed);
-    const auto& layer = entry.get_ref<const std::string&>();
-    if (layer != "lm_head" && layer != "re:.*lm_head") return quantization.Refuse(name, kAllowed);
+    if (!entry.is_string() || !IsNeverQuantised(entry.get_ref<const std::string&>(), experts))
+      return quantization.Refuse(name, allowed);
   }
   return absl::OkStatus();
 }
@@ -100,7 +173,47 @@ bool IsKnownBlock(const Json& value) {
   return value == Json::array({kScaleBlock, kScaleBlock}) || value == "128x128";
 }
 
-absl::Status ReadWeightsOfGroup(const Json& group, const std::string& where,
+// A group size that kernels have. all: what stands for one scale for an output, if anything.
+absl::StatusOr<int32_t> ReadGroupSize(const JsonFields& fields, std::optional<int64_t> all) {
+  REPRISE_ASSIGN_OR_RETURN(const int64_t size,
+                           fields.IntegerOr("group_size", all.value_or(0), -1, INT32_MAX));
+  if (all.has_value() && size == *all) return 0;
+  if (size == kernels::kLeastScaleInputs || size == 2 * kernels::kLeastScaleInputs ||
+      size == kernels::kScaleInputs)
+    return static_cast<int32_t>(size);
+  return fields.Refuse("group_size",
+                       all.has_value() ? "32, 64 or 128, or -1 for all inputs" : "32, 64 or 128");
+}
+
+// Integers of 4 bits, as compressed-tensors packs them.
+absl::Status ReadPackedScheme(const Json& json, const std::string& where,
+                              WeightQuantization& weights) {
+  const JsonFields fields(json, where);
+  REPRISE_RETURN_IF_ERROR(RefuseUnknownOfScheme(json, where));
+  REPRISE_ASSIGN_OR_RETURN(const std::string type, fields.StringOr("type", "int"));
+  if (type != "int") return fields.Refuse("type", "'int' with the format 'pack-quantized'");
+  REPRISE_RETURN_IF_ERROR(fields.Integer("num_bits", 4, 4).status());
+  REPRISE_ASSIGN_OR_RETURN(const bool dynamic, fields.BooleanOr("dynamic", false));
+  if (dynamic) return fields.Refuse("dynamic", "false");
+  // Inputs in another order would have a tensor that says so.
+  const Json* const order = fields.Find("actorder");
+  if (order != nullptr && *order != false && *order != "static" && *order != "weight")
+    return fields.Refuse("actorder", "null or 'static': groups are of neighbouring inputs");
+  REPRISE_ASSIGN_OR_RETURN(weights.symmetric, fields.BooleanOr("symmetric", true));
+  weights.storage = WeightStorage::kPackedInt4;
+  REPRISE_ASSIGN_OR_RETURN(const std::string strategy, fields.StringOr("strategy", "tensor"));
+  if (strategy == "channel") {
+    const Json* const group = fields.Find("group_size");
+    if (group != nullptr && *group != -1)
+      return fields.Refuse("group_size", "null with the strategy 'channel'");
+    return absl::OkStatus();
+  }
+  if (strategy != "group") return fields.Refuse("strategy", "'group' or 'channel'");
+  REPRISE_ASSIGN_OR_RETURN(weights.group_size, ReadGroupSize(fields, std::nullopt));
+  return absl::OkStatus();
+}
+
+absl::Status ReadWeightsOfGroup(const Json& group, const std::string& where, bool packed,
                                 WeightQuantization& weights) {
   const JsonFields fields(group, where);
   for (const auto& [name, value] : group.items())
@@ -113,6 +226,11 @@ absl::Status ReadWeightsOfGroup(const Json& group, const std::string& where,
   const Json* const json = fields.Find("weights");
   if (json == nullptr || !json->is_object()) return fields.Refuse("weights", "an object");
   const std::string of_weights = absl::StrCat(where, "weights.");
+  if (packed) {
+    if (fields.Find("input_activations") != nullptr)
+      return fields.Refuse("input_activations", "null with weights of 4 bits");
+    return ReadPackedScheme(*json, of_weights, weights);
+  }
   REPRISE_ASSIGN_OR_RETURN(const Scheme scheme, ReadScheme(*json, of_weights));
   const JsonFields weight_fields(*json, of_weights);
   if (scheme.dynamic) return weight_fields.Refuse("dynamic", "false");
@@ -149,16 +267,19 @@ absl::Status ReadCompressedTensors(const Json& config, const JsonFields& quantiz
   if (groups == nullptr || groups->empty()) return absl::OkStatus();
   if (!groups->is_object() || groups->size() != 1)
     return quantization.Refuse("config_groups", "an object of one group");
-  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "ignore"));
+  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "ignore", spec));
   REPRISE_ASSIGN_OR_RETURN(const std::string format,
                            quantization.StringOr("format", "float-quantized"));
-  if (format != "float-quantized" && format != "naive-quantized")
-    return quantization.Refuse("format", "'float-quantized' or 'naive-quantized'");
+  const bool packed = format == "pack-quantized";
+  if (!packed && format != "float-quantized" && format != "naive-quantized")
+    return quantization.Refuse("format",
+                               "'float-quantized', 'naive-quantized' or 'pack-quantized'");
   const std::string& name = groups->begin().key();
   const Json& group = groups->begin().value();
   if (!group.is_object()) return JsonFields(*groups, kGroups).Refuse(name.c_str(), "an object");
   WeightQuantization weights;
-  REPRISE_RETURN_IF_ERROR(ReadWeightsOfGroup(group, absl::StrCat(kGroups, name, "."), weights));
+  REPRISE_RETURN_IF_ERROR(
+      ReadWeightsOfGroup(group, absl::StrCat(kGroups, name, "."), packed, weights));
   spec.weight_quantization = weights;
   return absl::OkStatus();
 }
@@ -172,8 +293,8 @@ absl::Status ReadFp8(const Json& config, const JsonFields& quantization, ModelSp
                            quantization.StringOr("activation_scheme", "dynamic"));
   if (activations != "dynamic" && activations != "static")
     return quantization.Refuse("activation_scheme", "'dynamic' or 'static'");
-  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "modules_to_not_convert"));
-  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "ignored_layers"));
+  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "modules_to_not_convert", spec));
+  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "ignored_layers", spec));
   WeightQuantization weights{.input_scales = activations == "static"};
   if (const Json* const block = quantization.Find("weight_block_size")) {
     if (!IsKnownBlock(*block)) return quantization.Refuse("weight_block_size", "[128, 128]");
@@ -181,6 +302,79 @@ absl::Status ReadFp8(const Json& config, const JsonFields& quantization, ModelSp
     weights.scale_name = "weight_scale_inv";
   }
   spec.weight_quantization = weights;
+  return absl::OkStatus();
+}
+
+// A field that may say that something is not as usual: it is not.
+absl::Status CheckOff(const JsonFields& quantization, const char* name) {
+  const Json* const value = quantization.Find(name);
+  if (value == nullptr || *value == false || value->empty()) return absl::OkStatus();
+  return quantization.Refuse(name, "nothing, or false");
+}
+
+absl::Status ReadGptq(const Json& config, const JsonFields& quantization, ModelSpec& spec) {
+  for (const auto& [name, value] : config.items())
+    if (!IsAmong(kGptqFields, name) && !IsAmong(kInertGptqFields, name))
+      return RefuseUnknown(kConfig, name, value);
+  for (const char* name :
+       {"lm_head", "dynamic", "is_marlin_format", "modules_in_block_to_quantize"})
+    REPRISE_RETURN_IF_ERROR(CheckOff(quantization, name));
+  REPRISE_RETURN_IF_ERROR(quantization.Integer("bits", 4, 4).status());
+  REPRISE_ASSIGN_OR_RETURN(const bool reordered, quantization.BooleanOr("desc_act", false));
+  if (reordered) return quantization.Refuse("desc_act", "false: groups are of neighbouring inputs");
+  REPRISE_ASSIGN_OR_RETURN(const std::string words, quantization.StringOr("pack_dtype", "int32"));
+  if (words != "int32") return quantization.Refuse("pack_dtype", "'int32'");
+  REPRISE_ASSIGN_OR_RETURN(const std::string format,
+                           quantization.StringOr("checkpoint_format", "gptq"));
+  if (format != "gptq" && format != "gptq_v2")
+    return quantization.Refuse("checkpoint_format", "'gptq' or 'gptq_v2'");
+  WeightQuantization weights{.scale_name = "scales", .storage = WeightStorage::kGptq};
+  weights.zero_point_offset = format == "gptq" ? 1 : 0;
+  REPRISE_ASSIGN_OR_RETURN(weights.symmetric, quantization.BooleanOr("sym", true));
+  REPRISE_ASSIGN_OR_RETURN(weights.group_size, ReadGroupSize(quantization, -1));
+  spec.weight_quantization = weights;
+  return absl::OkStatus();
+}
+
+absl::Status ReadAwq(const Json& config, const JsonFields& quantization, ModelSpec& spec) {
+  for (const auto& [name, value] : config.items())
+    if (!IsAmong(kAwqFields, name) && !IsAmong(kInertAwqFields, name))
+      return RefuseUnknown(kConfig, name, value);
+  REPRISE_RETURN_IF_ERROR(quantization.Integer("bits", 4, 4).status());
+  REPRISE_ASSIGN_OR_RETURN(const std::string version, quantization.StringOr("version", "gemm"));
+  if (version != "gemm" && version != "GEMM") return quantization.Refuse("version", "'gemm'");
+  REPRISE_ASSIGN_OR_RETURN(const bool zeros, quantization.BooleanOr("zero_point", true));
+  if (!zeros) return quantization.Refuse("zero_point", "true");
+  REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "modules_to_not_convert", spec));
+  WeightQuantization weights{.scale_name = "scales", .storage = WeightStorage::kAwq};
+  REPRISE_ASSIGN_OR_RETURN(weights.group_size, ReadGroupSize(quantization, -1));
+  spec.weight_quantization = weights;
+  return absl::OkStatus();
+}
+
+// All but experts are left alone, as gpt-oss is published.
+absl::Status ReadMxfp4(const Json& config, const JsonFields& quantization, ModelSpec& spec) {
+  for (const auto& [name, value] : config.items())
+    if (!IsAmong(kMxfp4Fields, name)) return RefuseUnknown(kConfig, name, value);
+  if (!FindArchitecture(spec.architecture)->expert_tensors.inputs_first)
+    return quantization.Refuse("quant_method", "'mxfp4' for gpt_oss alone");
+  REPRISE_RETURN_IF_ERROR(quantization.BooleanOr("dequantize", false).status());
+  std::vector<std::string> missing(std::begin(kMxfp4Ignored), std::end(kMxfp4Ignored));
+  const Json* const list = quantization.Find("modules_to_not_convert");
+  bool known = list != nullptr && list->is_array();
+  for (size_t i = 0; known && i < list->size(); ++i) {
+    const Json& layer = (*list)[i];
+    const auto at = layer.is_string()
+                        ? std::find(missing.begin(), missing.end(), layer.get<std::string>())
+                        : missing.end();
+    known = at != missing.end();
+    if (known) missing.erase(at);
+  }
+  if (!known || !missing.empty())
+    return quantization.Refuse(
+        "modules_to_not_convert",
+        absl::StrCat("a list of '", absl::StrJoin(kMxfp4Ignored, "', '"), "'"));
+  spec.mxfp4_experts = true;
   return absl::OkStatus();
 }
 
@@ -196,8 +390,18 @@ absl::Status ReadQuantization(const JsonFields& fields, ModelSpec& spec) {
     REPRISE_RETURN_IF_ERROR(ReadCompressedTensors(*config, quantization, spec));
   } else if (method == "fp8") {
     REPRISE_RETURN_IF_ERROR(ReadFp8(*config, quantization, spec));
+  } else if (method == "gptq") {
+    REPRISE_RETURN_IF_ERROR(ReadGptq(*config, quantization, spec));
+  } else if (method == "awq") {
+    REPRISE_RETURN_IF_ERROR(ReadAwq(*config, quantization, spec));
+  } else if (method == "mxfp4") {
+    REPRISE_RETURN_IF_ERROR(ReadMxfp4(*config, quantization, spec));
+    // As transformers takes it, where nothing is said of the rest.
+    if (fields.Find("dtype") == nullptr && fields.Find("torch_dtype") == nullptr)
+      spec.checkpoint_dtype = runtime::DType::kBf16;
   } else {
-    return quantization.Refuse("quant_method", "'compressed-tensors' or 'fp8'");
+    return quantization.Refuse("quant_method",
+                               "'compressed-tensors', 'fp8', 'gptq', 'awq' or 'mxfp4'");
   }
   return ReadKvCache(quantization, spec);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads from a config.json how a checkpoint stores its weights and wants its KV cache stored:
-// quantization_config, in the formats of compressed-tensors and of fp8. Part of hf_config.cc's
-// implementation.
+// quantization_config, in the formats of compressed-tensors, fp8, GPTQ and AWQ. Part of
+// hf_config.cc's implementation.
 #ifndef REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
 #define REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
 

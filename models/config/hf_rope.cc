@@ -202,6 +202,10 @@ absl::Status ReadRope(const Json& config, const Architecture& architecture, Mode
   } else {
     REPRISE_RETURN_IF_ERROR(reader.AddObject(fields, "rope_parameters"));
   }
+  if (architecture.names_rope && fields.Find("rope_scaling") == nullptr &&
+      fields.Find("rope_parameters") == nullptr)
+    return fields.Refuse("rope_parameters", absl::StrCat("an object, here or as rope_scaling: ",
+                                                         "without one it is not known"));
   spec.rope = reader.Finish(architecture.default_rope_theta);
   return absl::OkStatus();
 }

@@ -120,6 +120,22 @@ ModelSpec Qwen3With8BFp8() {
   return spec;
 }
 
+// As llm-compressor quantises to W4A16: symmetric, a bf16 scale for 128 inputs.
+ModelSpec Llama31With8BInt4() {
+  ModelSpec spec = Llama31With8B();
+  spec.weight_quantization = WeightQuantization{
+      .storage = WeightStorage::kPackedInt4, .group_size = 128, .symmetric = true};
+  return spec;
+}
+
+// As AutoAWQ quantises it: zero points, scales for 128 inputs.
+ModelSpec Qwen3With8BAwq() {
+  ModelSpec spec = Qwen3With8B();
+  spec.weight_quantization =
+      WeightQuantization{.scale_name = "scales", .storage = WeightStorage::kAwq, .group_size = 128};
+  return spec;
+}
+
 // What all of Gemma 2 and 3 have.
 ModelSpec GemmaOf(const char* architecture, const Shape& shape, double query_pre_attn_scalar) {
   ModelSpec spec = SpecOf(architecture, 1e-6, shape);
@@ -178,6 +194,106 @@ ModelSpec Olmo2With7B() {
   return spec;
 }
 
+ModelSpec WithExperts(ModelSpec spec, int64_t num_experts, int64_t experts_per_token,
+                      int64_t expert_intermediate_size) {
+  spec.num_experts = num_experts;
+  spec.experts_per_token = experts_per_token;
+  spec.expert_intermediate_size = expert_intermediate_size;
+  return spec;
+}
+
+// Source: config.json of mistralai/Mixtral-8x7B-v0.1.
+ModelSpec Mixtral8x7B() {
+  ModelSpec spec = WithExperts(SpecOf("mixtral", 1e-5, {32000, 4096, 14336, 32, 32, 8, 128, 32768}),
+                               8, 2, 14336);
+  spec.rope.theta = 1000000.0;
+  spec.eos_token_ids = {2};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen3-30B-A3B.
+ModelSpec Qwen3With30BA3B() {
+  ModelSpec spec = WithExperts(
+      SpecOf("qwen3_moe", 1e-6, {151936, 2048, 6144, 48, 32, 4, 128, 40960}), 128, 8, 768);
+  spec.rope.theta = 1000000.0;
+  spec.qk_norm = true;
+  spec.eos_token_ids = {151645};
+  return spec;
+}
+
+// Source: config.json of Qwen/Qwen3-30B-A3B-FP8.
+ModelSpec Qwen3With30BA3BFp8() {
+  ModelSpec spec = Qwen3With30BA3B();
+  spec.weight_quantization =
+      WeightQuantization{.granularity = ScaleGranularity::kBlock, .scale_name = "weight_scale_inv"};
+  return spec;
+}
+
+// As llm-compressor quantises to W4A16.
+ModelSpec Qwen3With30BA3BInt4() {
+  ModelSpec spec = Qwen3With30BA3B();
+  spec.weight_quantization = WeightQuantization{
+      .storage = WeightStorage::kPackedInt4, .group_size = 128, .symmetric = true};
+  return spec;
+}
+
+// Source: config.json of ibm-granite/granite-3.1-3b-a800m-instruct.
+ModelSpec Granite31With3BA800M() {
+  ModelSpec spec = WithExperts(
+      SpecOf("granitemoe", 1e-6, {49155, 1536, 512, 32, 24, 8, 64, 131072}), 40, 8, 512);
+  spec.rope.theta = 10000000.0;
+  spec.tie_word_embeddings = true;
+  spec.embedding_multiplier = 12.0;
+  spec.attention_multiplier = 0.015625;
+  spec.residual_multiplier = 0.22;
+  spec.logits_scaling = 6.0;
+  spec.eos_token_ids = {0};
+  return spec;
+}
+
+// Sources: config.json of openai/gpt-oss-20b and openai/gpt-oss-120b.
+ModelSpec GptOss(int64_t num_layers, int64_t num_experts) {
+  ModelSpec spec =
+      WithExperts(SpecOf("gpt_oss", 1e-5, {201088, 2880, 2880, num_layers, 64, 8, 64, 131072}),
+                  num_experts, 4, 2880);
+  spec.rope = {.theta = 150000.0,
+               .scaling = RopeScaling::kYarn,
+               .factor = 32.0,
+               .original_max_position_embeddings = 4096,
+               .attention_factor = 0.1 * std::log(32.0) + 1.0,
+               .beta_fast = 32.0,
+               .beta_slow = 1.0,
+               .truncate = false};
+  spec.qkv_bias = spec.o_bias = true;
+  spec.activation = Activation::kLimited;
+  spec.gate_limit = 7.0;
+  spec.gate_slope = 1.702;
+  spec.attention_sinks = true;
+  spec.sliding_window = 128;
+  for (int64_t layer = 0; layer < num_layers; ++layer) spec.slides.push_back(layer % 2 == 0);
+  spec.eos_token_ids = {200002};
+  return spec;
+}
+ModelSpec GptOss20B() { return GptOss(24, 32); }
+ModelSpec GptOss120B() { return GptOss(36, 128); }
+
+// Source: config.json of ibm-granite/granite-4.0-h-micro.
+ModelSpec Granite4HMicro() {
+  ModelSpec spec = SpecOf("granitemoehybrid", 1e-5, {100352, 2048, 8192, 40, 32, 8, 64, 131072});
+  spec.has_rope = false;
+  spec.mamba = MambaSpec{
+      .num_heads = 64, .head_dim = 64, .num_groups = 1, .state_size = 128, .conv_width = 4};
+  spec.mamba_layers.assign(40, true);
+  for (const size_t layer : {5, 15, 25, 35}) spec.mamba_layers[layer] = false;
+  spec.tie_word_embeddings = true;
+  spec.embedding_multiplier = 12.0;
+  spec.attention_multiplier = 0.015625;
+  spec.residual_multiplier = 0.22;
+  spec.logits_scaling = 8.0;
+  spec.eos_token_ids = {100257};
+  return spec;
+}
+
 struct Preset {
   std::string_view name;
   ModelSpec (*spec)();
@@ -193,8 +309,18 @@ constexpr Preset kPresets[] = {
     {"gemma-3-1b", Gemma3With1B},
     {"phi-4", Phi4},
     {"olmo-2-7b", Olmo2With7B},
+    {"mixtral-8x7b", Mixtral8x7B},
+    {"qwen3-30b-a3b", Qwen3With30BA3B},
+    {"granite-3.1-3b-a800m", Granite31With3BA800M},
+    {"gpt-oss-20b", GptOss20B},
+    {"gpt-oss-120b", GptOss120B},
+    {"granite-4.0-h-micro", Granite4HMicro},
     {"llama-3.1-8b-fp8", Llama31With8BFp8},
     {"qwen3-8b-fp8", Qwen3With8BFp8},
+    {"llama-3.1-8b-int4", Llama31With8BInt4},
+    {"qwen3-8b-awq", Qwen3With8BAwq},
+    {"qwen3-30b-a3b-fp8", Qwen3With30BA3BFp8},
+    {"qwen3-30b-a3b-int4", Qwen3With30BA3BInt4},
 };
 
 }  // namespace

@@ -9,7 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/experts/experts_geometry.h"
+#include "kernels/mamba/mamba_args.h"
 #include "models/config/architectures.h"
+#include "models/config/weight_quantization.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::models {
@@ -66,6 +69,80 @@ absl::Status CheckSizes(const ModelSpec& s) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMamba(const ModelSpec& s) {
+  if (!s.mamba.has_value() && s.mamba_layers.empty()) return absl::OkStatus();
+  if (FindArchitecture(s.architecture)->state == StateRule::kNone)
+    return Refuse("mamba", "some",
+                  absl::StrCat("none: the architecture '", s.architecture, "' has no such layers"));
+  if (!s.mamba.has_value() || s.mamba_layers.size() != static_cast<size_t>(s.num_layers))
+    return Refuse("mamba_layers", absl::StrCat(s.mamba_layers.size(), " layers"),
+                  absl::StrCat("each of ", s.num_layers, " with mamba, none without"));
+  if (s.NumAttentionLayers() == 0)
+    return Refuse("mamba_layers", "all layers", "all but one with attention at least");
+  const MambaSpec& m = *s.mamba;
+  const struct {
+    const char* name;
+    int64_t value, min, max;
+  } sizes[] = {
+      {"mamba.num_heads", m.num_heads, 1, 65535},  // blocks of a kernel's grid
+      {"mamba.head_dim", m.head_dim, 1, kernels::kMambaMaxHeadDim},
+      {"mamba.num_groups", m.num_groups, 1, m.num_heads},
+      {"mamba.state_size", m.state_size, 1, 65536},
+      {"mamba.conv_width", m.conv_width, 2, 64},
+  };
+  for (const auto& size : sizes) {
+    if (size.value < size.min || size.value > size.max)
+      return Refuse(size.name, absl::StrCat(size.value), absl::StrCat(size.min, " to ", size.max));
+  }
+  if (m.num_heads % m.num_groups != 0)
+    return Refuse("mamba.num_groups", absl::StrCat(m.num_groups),
+                  absl::StrCat("numbers that divide num_heads (", m.num_heads, ")"));
+  if (m.projected_size() > kMaxSize)
+    return Refuse("mamba.num_heads, num_groups and state_size", "a projection of more than int32",
+                  absl::StrCat("at most ", kMaxSize, " outputs"));
+  if (!(std::isfinite(m.min_dt) && m.min_dt >= 0.0 && m.min_dt <= m.max_dt))
+    return Refuse("mamba.min_dt", absl::StrCat(m.min_dt),
+                  absl::StrCat("0 to max_dt (", m.max_dt, ")"));
+  return absl::OkStatus();
+}
+
+absl::Status CheckExperts(const ModelSpec& s) {
+  const ExpertRule rule = FindArchitecture(s.architecture)->experts;
+  if (rule == ExpertRule::kBesideMlp && s.num_experts == 0) return absl::OkStatus();
+  if (rule == ExpertRule::kNone) {
+    if (s.num_experts == 0) return absl::OkStatus();
+    return Refuse("num_experts", absl::StrCat(s.num_experts),
+                  absl::StrCat("0: the architecture '", s.architecture, "' has none"));
+  }
+  const struct {
+    const char* name;
+    int64_t value, max;
+  } sizes[] = {
+      {"num_experts", s.num_experts, kernels::kMaxExperts},
+      {"experts_per_token", s.experts_per_token, s.num_experts},
+      {"expert_intermediate_size", s.expert_intermediate_size, kMaxSize / 2},
+  };
+  for (const auto& size : sizes) {
+    if (size.value < 1 || size.value > size.max)
+      return Refuse(size.name, absl::StrCat(size.value), absl::StrCat("1 to ", size.max));
+  }
+  if (!s.sparse.empty() && s.sparse.size() != static_cast<size_t>(s.num_layers))
+    return Refuse("sparse", absl::StrCat(s.sparse.size(), " layers"),
+                  absl::StrCat("none, or each of ", s.num_layers));
+  if (s.mxfp4_experts &&
+      (s.hidden_size % kMxfp4Block != 0 || s.expert_intermediate_size % kMxfp4Block != 0))
+    return Refuse("hidden_size, intermediate_size",
+                  absl::StrCat(s.hidden_size, ", ", s.expert_intermediate_size),
+                  absl::StrCat("multiples of ", kMxfp4Block, ", the inputs of an MXFP4 block"));
+  if (s.weight_quantization.has_value() &&
+      FindArchitecture(s.architecture)->expert_tensors.up == nullptr)
+    return absl::UnimplementedError(
+        absl::StrCat("quantization_config: got quantised weights in a model whose experts are one "
+                     "tensor ('",
+                     s.architecture, "'), allowed none"));
+  return absl::OkStatus();
+}
+
 absl::Status CheckNumbers(const ModelSpec& s) {
   const struct {
     const char* name;
@@ -77,6 +154,7 @@ absl::Status CheckNumbers(const ModelSpec& s) {
       {"attention_multiplier", s.attention_multiplier},
       {"residual_multiplier", s.residual_multiplier},
       {"logits_scaling", s.logits_scaling},
+      {"gate_slope", s.gate_slope},
   };
   for (const auto& number : numbers) {
     if (!std::isfinite(number.value) || number.value <= 0) {
@@ -90,12 +168,16 @@ absl::Status CheckNumbers(const ModelSpec& s) {
       {"attention_softcap", s.attention_softcap},
       {"logits_softcap", s.logits_softcap},
       {"norm_offset", s.norm_offset},
+      {"gate_limit", s.gate_limit},
   };
   for (const auto& number : or_none) {
     if (!std::isfinite(number.value) || number.value < 0) {
       return Refuse(number.name, absl::StrCat(number.value), "0 (none) or a finite number > 0");
     }
   }
+  if ((s.gate_limit != 0.0) != (s.activation == Activation::kLimited))
+    return Refuse("gate_limit", absl::StrCat(s.gate_limit),
+                  "a number > 0 with a limited activation, 0 with others");
   if (s.whole_qk_norm && !s.qk_norm)
     return Refuse("whole_qk_norm", "true without qk_norm", "true beside it, or false");
   return absl::OkStatus();
@@ -203,6 +285,21 @@ int64_t ModelSpec::RopeTableOf(int64_t layer) const {
   return sliding_rope.has_value() && slides_here ? 1 : 0;
 }
 
+int64_t ModelSpec::KvLayerOf(int64_t layer) const {
+  return layer - std::count(mamba_layers.begin(),
+                            mamba_layers.begin() +
+                                std::min<int64_t>(layer, static_cast<int64_t>(mamba_layers.size())),
+                            true);
+}
+
+uint64_t ModelSpec::RowStateBytes(runtime::DType dtype) const {
+  if (!mamba.has_value()) return 0;
+  const auto inputs = static_cast<uint64_t>((mamba->conv_width - 1) * mamba->conv_size());
+  const auto state = static_cast<uint64_t>(mamba->inner_size() * mamba->state_size);
+  return static_cast<uint64_t>(num_layers - NumAttentionLayers()) *
+         (inputs * runtime::SizeOf(dtype) + state * sizeof(float));
+}
+
 std::vector<int64_t> ModelSpec::Windows() const {
   std::vector<int64_t> windows;
   for (int64_t layer = 0; layer < num_layers; ++layer) windows.push_back(WindowOf(layer));
@@ -229,6 +326,8 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
                                 }));
   }
   REPRISE_RETURN_IF_ERROR(CheckSizes(spec));
+  REPRISE_RETURN_IF_ERROR(CheckExperts(spec));
+  REPRISE_RETURN_IF_ERROR(CheckMamba(spec));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
   REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope));
   REPRISE_RETURN_IF_ERROR(CheckSlidingRope(spec));
@@ -271,6 +370,10 @@ void AppendInverseFrequencies(const RopeSpec& rope, int64_t head_dim,
 
 std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
   std::vector<float> frequencies;
+  if (!spec.has_rope) {
+    frequencies.assign(static_cast<size_t>(spec.NumRopeTables() * spec.head_dim / 2), 0.0f);
+    return frequencies;
+  }
   AppendInverseFrequencies(spec.rope, spec.head_dim, &frequencies);
   if (spec.sliding_rope.has_value())
     AppendInverseFrequencies(*spec.sliding_rope, spec.head_dim, &frequencies);

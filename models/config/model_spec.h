@@ -6,6 +6,7 @@
 #define REPRISE_MODELS_CONFIG_MODEL_SPEC_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,12 +41,38 @@ struct RopeSpec {
 };
 
 // What the gate of an MLP goes through.
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+enum class Activation : uint8_t {
+  kSilu,
+  kGeluTanh,
+  kLimited,  // gate_limit and gate_slope, as kernels/silu_mul/silu_mul.h has them
+};
 
 // How token ids map to text, as far as Reprise itself can know.
 enum class TokenEncoding : uint8_t {
   kOpaque,  // the scheduler brings its own tokenizer
   kBytes,   // id < 256 is that byte; ids from 256 on are special tokens
+};
+
+// Layers of Mamba-2, which carry state from token to token in place of attention's KV.
+struct MambaSpec {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t num_groups = 0;  // of heads that share B and C
+  int64_t state_size = 0;  // of each element of a head
+  int64_t conv_width = 0;  // inputs that the convolution sees, the token's own included
+  bool conv_bias = true;
+  bool proj_bias = false;  // of the projections in and out
+  // Every step in time is brought into these bounds.
+  double min_dt = 0.0;
+  double max_dt = std::numeric_limits<double>::infinity();
+
+  int64_t inner_size() const { return num_heads * head_dim; }
+  // What is convolved: x, B and C.
+  int64_t conv_size() const { return inner_size() + 2 * num_groups * state_size; }
+  // Of the projection in: the gate, what is convolved, and dt.
+  int64_t projected_size() const { return inner_size() + conv_size() + num_heads; }
+
+  bool operator==(const MambaSpec&) const = default;
 };
 
 struct ModelSpec {
@@ -63,6 +90,18 @@ struct ModelSpec {
   RopeSpec rope;
   // Of layers that slide, where they turn otherwise than the rest; unset: all have `rope`.
   std::optional<RopeSpec> sliding_rope = std::nullopt;
+  bool has_rope = true;  // false: q and k are not turned at all
+  // Of the layers that have it in place of attention; unset: none has.
+  std::optional<MambaSpec> mamba = std::nullopt;
+  std::vector<bool> mamba_layers = {};  // [num_layers] which layers do; empty without mamba
+  // Experts in place of the MLP, 0: none. A token goes to experts_per_token of num_experts.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t expert_intermediate_size = 0;
+  bool normalises_expert_shares = true;  // those of a token's experts are together 1
+  bool mxfp4_experts =
+      false;  // their matrices are published in MXFP4, and widened as they are loaded
+  std::vector<bool> sparse = {};  // [num_layers] which layers have experts; empty: all of them
   bool tie_word_embeddings = false;
   bool qkv_bias = false;       // q, k and v projections carry a bias
   bool o_bias = false;         // the attention's output projection carries one
@@ -71,6 +110,8 @@ struct ModelSpec {
   bool whole_qk_norm = false;  // it is one over all heads of q, and one over all of k
   double norm_offset = 0.0;    // what norms add to their weights, in f32
   Activation activation = Activation::kSilu;
+  double gate_limit = 0.0, gate_slope = 1.0;  // of kLimited
+  bool attention_sinks = false;  // a number of each head joins the sum of every softmax
   // A layer that slides sees this many positions, the token's own included; 0: no layer slides.
   int64_t sliding_window = 0;
   // [num_layers] which layers do; empty: all of them. Where there is a sliding_rope it says which
@@ -95,6 +136,18 @@ struct ModelSpec {
   std::optional<runtime::DType> kv_cache_dtype = std::nullopt;
   TokenEncoding token_encoding = TokenEncoding::kOpaque;
 
+  bool HasExperts(int64_t layer) const {
+    return num_experts != 0 && (sparse.empty() || sparse[static_cast<size_t>(layer)]);
+  }
+  bool IsMamba(int64_t layer) const {
+    return mamba.has_value() && mamba_layers[static_cast<size_t>(layer)];
+  }
+  int64_t NumAttentionLayers() const { return KvLayerOf(num_layers); }
+  // Which layer of the KV cache the layer's is: the number of layers with attention before it.
+  int64_t KvLayerOf(int64_t layer) const;
+  // Bytes of the state that a row carries beside its KV, of all layers, where the compute dtype is
+  // `dtype`; 0: none.
+  uint64_t RowStateBytes(runtime::DType dtype) const;
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
@@ -111,15 +164,17 @@ struct ModelSpec {
 };
 
 // Whether `spec` describes a model that can exist: a known architecture, positive sizes that divide
-// as they must, an even head_dim, as many layers that slide or do not as there are layers, finite
-// multipliers, caps and offsets, eos ids inside the vocabulary. That its
-// parameters can be addressed is Decoder::Create's to check. Errors: InvalidArgument with field,
-// got, allowed.
+// as they must, an even head_dim, as many layers that slide or do not as there are layers, experts
+// where the architecture has them and no more of a token than there are, state space models where
+// it has them and attention in one layer at least, finite multipliers, caps and offsets, eos ids
+// inside the vocabulary. That its parameters can be addressed is Decoder::Create's to check.
+// Errors: InvalidArgument with field, got, allowed; Unimplemented for quantised experts that are
+// one tensor.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
 // Wants a spec that ValidateModelSpec accepts. Inverse frequencies of rope, [NumRopeTables(),
 // head_dim / 2] f32, that of sliding_rope last, scaling applied; computed in double and rounded
-// once.
+// once. Without rope all are 0, which turns nothing.
 std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
 
 }  // namespace reprise::models

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightQuantization: how a checkpoint stores the linear layers of its blocks, where not in the
-// dtype of the rest: E4M3 elements, and scales in tensors of their own.
+// dtype of the rest: elements of E4M3 or of 4 bits, and scales in tensors of their own.
 #ifndef REPRISE_MODELS_CONFIG_WEIGHT_QUANTIZATION_H_
 #define REPRISE_MODELS_CONFIG_WEIGHT_QUANTIZATION_H_
 
 #include <cstdint>
 #include <string>
+
+#include "kernels/weight_format.h"
 
 namespace reprise::models {
 
@@ -15,17 +17,50 @@ enum class ScaleGranularity : uint8_t {
   kBlock,    // one for each 128 x 128 elements, fewer at the ends: [outputs / 128, inputs / 128]
 };
 
+// Of elements. Words are of 32 bits, with eight elements or zero points each, the first in the
+// lowest bits. A weight of 4 bits is (element - zero point) * scale.
+enum class WeightStorage : uint8_t {
+  kE4m3,  // "<layer>.weight" [outputs, inputs]
+  // "<layer>.qweight" words of inputs [inputs / 8, outputs], "<layer>.scales" [groups, outputs],
+  // "<layer>.qzeros" words of outputs [groups, outputs / 8], and at most "<layer>.g_idx" [inputs],
+  // the group of each.
+  kGptq,
+  // "<layer>.qweight" words of outputs [inputs, outputs / 8], "<layer>.scales" [groups, outputs],
+  // "<layer>.qzeros" words of outputs [groups, outputs / 8]; of eight outputs words have 0, 2, 4,
+  // 6, 1, 3, 5, 7.
+  kAwq,
+  // "<layer>.weight_packed" words of inputs [outputs, inputs / 8], "<layer>.weight_scale" [outputs,
+  // groups], "<layer>.weight_shape" [2], and with zero points "<layer>.weight_zero_point" words of
+  // outputs [outputs / 8, groups].
+  kPackedInt4,
+};
+
 struct WeightQuantization {
-  ScaleGranularity granularity = ScaleGranularity::kTensor;
+  ScaleGranularity granularity = ScaleGranularity::kTensor;  // of kE4m3
   // Of "<layer>.weight" the scales are "<layer>.<scale_name>".
   std::string scale_name = "weight_scale";
   // There are "<layer>.input_scale", for products of rounded activations. Ours are not rounded.
   bool input_scales = false;
 
+  WeightStorage storage = WeightStorage::kE4m3;
+  // The rest is of 4 bits. Inputs of a scale: 32, 64 or 128, or 0: all of an output.
+  int32_t group_size = 0;
+  // All zero points are 8; kPackedInt4 stores none then.
+  bool symmetric = false;
+  // What is stored of a zero point is so much less: of the first version of GPTQ, 1.
+  int32_t zero_point_offset = 0;
+
+  kernels::WeightFormat format() const {
+    return storage == WeightStorage::kE4m3 ? kernels::WeightFormat::kE4m3
+                                           : kernels::WeightFormat::kInt4;
+  }
+  // As kernels read them: of the scale of a whole output there are several.
+  int32_t scale_inputs() const { return group_size == 0 ? kernels::kScaleInputs : group_size; }
   bool operator==(const WeightQuantization&) const = default;
 };
 
 inline constexpr int64_t kScaleBlock = 128;
+inline constexpr int64_t kMxfp4Block = 32;  // inputs of a scale of MXFP4
 
 }  // namespace reprise::models
 

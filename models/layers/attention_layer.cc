@@ -29,7 +29,8 @@ AttentionLayer::AttentionLayer(const ModelSpec& spec, std::string name, int64_t 
                                BranchForm form)
     : spec_(spec),
       name_(std::move(name)),
-      kv_layer_(block),
+      kv_layer_(spec.KvLayerOf(block)),
+      rope_table_(spec.RopeTableOf(block)),
       form_(form),
       window_(static_cast<uint32_t>(spec.WindowOf(block))),
       lists_(IndexOfWindow(spec, spec.WindowOf(block))) {}
@@ -47,6 +48,8 @@ void AttentionLayer::DeclareWeights(WeightPlan& weights) {
     weights.Norm(&k_norm_, absl::StrCat(name_, ".k_norm.weight"),
                  whole ? spec_.kv_size() : spec_.head_dim);
   }
+  if (spec_.attention_sinks)
+    weights.Numbers(&sinks_, absl::StrCat(name_, ".sinks"), {spec_.num_heads});
   DeclareScales(weights, "k", &scales_.k);
   DeclareScales(weights, "v", &scales_.v);
   weights.Linear(&o_, {{absl::StrCat(name_, ".o_proj"), spec_.hidden_size}}, spec_.q_size(),
@@ -104,25 +107,24 @@ absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {
 }
 
 absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) const {
-  return kernels::RopeAppend(
-      context.stream, context.kernels,
-      {.qkv = qkv_out_,
-       .q_out = q_,
-       .kv_cache = context.kv.Layer(kv_layer_),
-       .rope = context.x.rope + spec_.RopeTableOf(kv_layer_) * spec_.head_dim,
-       .token_block = context.plan.token_block,
-       .token_offset = context.plan.token_offset,
-       .num_tokens = &context.plan.counts->num_tokens,
-       .num_heads = static_cast<int32_t>(spec_.num_heads),
-       .kv = context.kv.geometry().layout(),
-       .q_norm = q_norm_,
-       .k_norm = k_norm_,
-       .norm_eps = static_cast<float>(spec_.rms_norm_eps),
-       .norm_offset = static_cast<float>(spec_.norm_offset),
-       .whole_norm = spec_.whole_qk_norm ? 1 : 0,
-       .rope_tables = static_cast<int32_t>(spec_.NumRopeTables()),
-       .scales = scales_},
-      context.shape.max_tokens);
+  return kernels::RopeAppend(context.stream, context.kernels,
+                             {.qkv = qkv_out_,
+                              .q_out = q_,
+                              .kv_cache = context.kv.Layer(kv_layer_),
+                              .rope = context.x.rope + rope_table_ * spec_.head_dim,
+                              .token_block = context.plan.token_block,
+                              .token_offset = context.plan.token_offset,
+                              .num_tokens = &context.plan.counts->num_tokens,
+                              .num_heads = static_cast<int32_t>(spec_.num_heads),
+                              .kv = context.kv.geometry().layout(),
+                              .q_norm = q_norm_,
+                              .k_norm = k_norm_,
+                              .norm_eps = static_cast<float>(spec_.rms_norm_eps),
+                              .norm_offset = static_cast<float>(spec_.norm_offset),
+                              .whole_norm = spec_.whole_qk_norm ? 1 : 0,
+                              .rope_tables = static_cast<int32_t>(spec_.NumRopeTables()),
+                              .scales = scales_},
+                             context.shape.max_tokens);
 }
 
 absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const {
@@ -154,6 +156,7 @@ absl::Status AttentionLayer::EnqueueAttention(const LayerContext& context) const
                               .scale = static_cast<float>(spec_.attention_multiplier),
                               .window = window_,
                               .softcap = static_cast<float>(spec_.attention_softcap),
+                              .sinks = sinks_,
                               .scales = scales_};
   // Where linear layers are the reference, so that a host computes as other devices do.
   const auto candidate =
@@ -177,6 +180,8 @@ void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) cons
   bytes->kv_read += static_cast<uint64_t>(
       std::llround(static_cast<double>(traffic.rows * kv_bytes) * traffic.attended));
   bytes->kv_written += traffic.rows * kv_bytes;
+  if (spec_.attention_sinks)
+    bytes->weights += static_cast<uint64_t>(spec_.num_heads) * sizeof(float);
   // In and out of the projection of q, k and v; of rope, whose k and v are counted above; of
   // attention; of the projection of its output.
   const uint64_t elements = (hidden + qkv) + (qkv + q) + 2 * q + (q + hidden);

@@ -19,8 +19,8 @@ namespace reprise::models {
 
 class AttentionLayer final : public Layer {
  public:
-  // name: prefix of its tensors in the checkpoint. block: of the decoder, which is its layer of the
-  // KV pool and says how far it sees. `spec` must outlive the layer.
+  // name: prefix of its tensors in the checkpoint. block: of the decoder, which says what its layer
+  // of the KV pool is and how far it sees. `spec` must outlive the layer.
   AttentionLayer(const ModelSpec& spec, std::string name, int64_t block, BranchForm form = {});
 
   void DeclareWeights(WeightPlan& weights) override;
@@ -34,6 +34,7 @@ class AttentionLayer final : public Layer {
   // [head_dim], or of all heads, [q_size] and [kv_size]; nullptr: heads are not normed.
   const void* q_norm() const { return q_norm_; }
   const void* k_norm() const { return k_norm_; }
+  const float* sinks() const { return sinks_; }
   const kernels::KvScales& scales() const { return scales_; }  // none but of a KV cache of 8 bits
 
  private:
@@ -43,7 +44,7 @@ class AttentionLayer final : public Layer {
 
   const ModelSpec& spec_;
   const std::string name_;
-  const int64_t kv_layer_;
+  const int64_t kv_layer_, rope_table_;
   const BranchForm form_;
   const uint32_t window_;
   const size_t lists_;  // which of StepPlan.attention has its work: layers of one window share one
@@ -51,6 +52,7 @@ class AttentionLayer final : public Layer {
   kernels::LinearWeights qkv_, o_;
   const void* q_norm_ = nullptr;
   const void* k_norm_ = nullptr;
+  const float* sinks_ = nullptr;  // [num_heads]
   kernels::KvScales scales_;
 
   // Activations, [max_step_tokens, ...].

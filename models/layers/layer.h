@@ -37,14 +37,26 @@ struct StepShape {
   bool mixed = false;       // rows may have more than one query token
 };
 
-// Rows of a bucket that sample, at most.
-inline uint32_t MaxSampled(const StepShape& shape) {
-  return std::min(shape.max_rows, shape.max_tokens);
+// Tokens that a bucket samples, at most: one for each row, and one for each of up to
+// `max_draft_tokens` of a step. Only mixed buckets have drafts.
+inline uint32_t MaxSampled(const StepShape& shape, uint32_t max_draft_tokens) {
+  const uint32_t most = shape.max_rows + (shape.mixed ? max_draft_tokens : 0);
+  return std::min(most, shape.max_tokens);
 }
 // Prompt tokens of a bucket whose likelihood is asked for, at most `limit` of a step. Only mixed
 // buckets have any.
 inline uint32_t MaxPromptLogprobs(const StepShape& shape, uint32_t limit) {
   return shape.mixed ? std::min(limit, shape.max_tokens) : 0;
+}
+
+// Rows of logits of any step.
+inline uint32_t MaxLogits(const kernels::StepLimits& limits) {
+  return limits.max_rows + limits.max_draft_tokens + limits.max_prompt_logprobs;
+}
+// Those of a bucket's.
+inline uint32_t MaxLogits(const StepShape& shape, uint32_t max_draft_tokens,
+                          uint32_t max_prompt_logprobs) {
+  return MaxSampled(shape, max_draft_tokens) + MaxPromptLogprobs(shape, max_prompt_logprobs);
 }
 
 // What layers hand each other, compute dtype unless said otherwise.
@@ -54,8 +66,8 @@ struct DecoderActivations {
   void* branch = nullptr;    // [max_step_tokens, hidden]
   // [max_step_tokens, ModelSpec::NumRopeTables(), head_dim / 2, 2] f32 cosines and sines.
   float* rope = nullptr;
-  // Of the rows and prompt tokens whose logits are wanted.
-  float* logits = nullptr;  // [max_rows + max_prompt_logprobs, vocab] f32
+  // Of the sampled tokens and prompt tokens whose logits are wanted: [max_logits, vocab] f32.
+  float* logits = nullptr;
 };
 
 // Where a layer's buffers are declared.
@@ -65,13 +77,15 @@ struct LayerBuffers {
   // Hold no state from one step to the next, and nothing that a step reads before it writes it: the
   // poison mode fills all of them before every step.
   runtime::BufferPlan& activations;
-  runtime::BufferPlan& scratch;  // zero at the start
+  // Zero at the start, and from then on as kernels leave it: state that rows carry from step to
+  // step is there too.
+  runtime::BufferPlan& scratch;
 };
 
 // What an architecture says of its layers that leave a branch.
 struct BranchForm {
   bool reads_residual = false;  // no norm stands before it
-  bool fused_tensors = false;   // q, k and v, or gate and up, are published as one tensor
+  bool fused_tensors = false;   // q, k and v are published as one tensor
 };
 
 // What the layers of one step work on. Views; valid during the call.
@@ -88,7 +102,7 @@ struct DecoderInputs {
 // What a layer enqueues with.
 struct LayerContext : DecoderInputs {
   const DecoderActivations& x;
-  uint32_t max_prompt_logprobs = 0;
+  uint32_t max_logits = 0;  // rows of logits
 
   const void* InputOf(const BranchForm& form) const {
     return form.reads_residual ? x.residual : x.normed;

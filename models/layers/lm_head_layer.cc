@@ -18,7 +18,7 @@ void LmHeadLayer::DeclareWeights(WeightPlan& weights) {
 }
 
 void LmHeadLayer::DeclareBuffers(const LayerBuffers& buffers) {
-  const uint32_t max_rows = buffers.limits.max_rows + buffers.limits.max_prompt_logprobs;
+  const uint32_t max_rows = MaxLogits(buffers.limits);
   buffers.activations.AddElements(&normed_, max_rows * static_cast<size_t>(spec_.hidden_size),
                                   buffers.kernels.dtype, "sampled_hidden");
   linear_.Declare(buffers, max_rows, {&head_});
@@ -26,8 +26,6 @@ void LmHeadLayer::DeclareBuffers(const LayerBuffers& buffers) {
 
 absl::Status LmHeadLayer::Enqueue(const LayerContext& context) const {
   const uint32_t* num_logits = &context.plan.counts->num_logits;
-  const uint32_t max_logits =
-      MaxSampled(context.shape) + MaxPromptLogprobs(context.shape, context.max_prompt_logprobs);
   REPRISE_RETURN_IF_ERROR(
       kernels::RmsNorm(context.stream, context.kernels,
                        {.residual = context.x.residual,
@@ -40,12 +38,12 @@ absl::Status LmHeadLayer::Enqueue(const LayerContext& context) const {
                         .eps = static_cast<float>(spec_.rms_norm_eps),
                         .branch_scale = static_cast<float>(spec_.residual_multiplier),
                         .weight_offset = static_cast<float>(spec_.norm_offset)},
-                       max_logits));
+                       context.max_logits));
   REPRISE_RETURN_IF_ERROR(EnqueueLinear(context, linear_, head_,
                                         {.x = normed_,
                                          .out = context.x.logits,
                                          .num_rows = num_logits,
-                                         .max_rows = max_logits,
+                                         .max_rows = context.max_logits,
                                          .scale = static_cast<float>(1.0 / spec_.logits_scaling),
                                          .out_is_f32 = true}));
   if (spec_.logits_softcap == 0.0) return absl::OkStatus();
@@ -54,7 +52,7 @@ absl::Status LmHeadLayer::Enqueue(const LayerContext& context) const {
                            .num_rows = num_logits,
                            .columns = static_cast<int32_t>(spec_.vocab_size),
                            .cap = static_cast<float>(spec_.logits_softcap)},
-                          max_logits);
+                          context.max_logits);
 }
 
 void LmHeadLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {

@@ -40,7 +40,7 @@ class LmHeadLayer final : public Layer {
   const bool adds_branch_;
   const void* norm_ = nullptr;
   kernels::LinearWeights head_;
-  void* normed_ = nullptr;  // [max_rows + max_prompt_logprobs, hidden]
+  void* normed_ = nullptr;  // [MaxLogits, hidden]
   LinearScratch linear_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/mlp_layer.h"
 
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,18 +11,18 @@
 namespace reprise::models {
 
 void MlpLayer::DeclareWeights(WeightPlan& weights) {
-  std::vector<WeightPlan::Part> parts = {
-      {absl::StrCat(name_, ".gate_proj"), spec_.intermediate_size},
-      {absl::StrCat(name_, ".up_proj"), spec_.intermediate_size}};
-  if (form_.fused_tensors)
-    parts = {{absl::StrCat(name_, ".gate_up_proj"), 2 * spec_.intermediate_size}};
+  const std::string gate = absl::StrCat(name_, ".", tensors_.gate);
+  std::vector<WeightPlan::Part> parts = {{gate, 2 * spec_.intermediate_size}};
+  if (tensors_.up != nullptr)
+    parts = {{gate, spec_.intermediate_size},
+             {absl::StrCat(name_, ".", tensors_.up), spec_.intermediate_size}};
   // Kernels take the product with SiLU at once, and no other.
   if (spec_.activation == Activation::kSilu) {
     weights.PairedLinear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias);
   } else {
     weights.Linear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias);
   }
-  weights.Linear(&down_, {{absl::StrCat(name_, ".down_proj"), spec_.hidden_size}},
+  weights.Linear(&down_, {{absl::StrCat(name_, ".", tensors_.down), spec_.hidden_size}},
                  spec_.intermediate_size, spec_.mlp_bias);
 }
 

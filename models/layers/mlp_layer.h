@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/linear/linear_weights.h"
+#include "models/config/architectures.h"
 #include "models/config/model_spec.h"
 #include "models/layers/layer.h"
 #include "models/layers/linear.h"
@@ -14,9 +15,11 @@ namespace reprise::models {
 
 class MlpLayer final : public Layer {
  public:
-  // name: prefix of its tensors in the checkpoint. `spec` must outlive the layer.
-  MlpLayer(const ModelSpec& spec, std::string name, BranchForm form = {})
-      : spec_(spec), name_(std::move(name)), form_(form) {}
+  // name: prefix of its tensors in the checkpoint, `tensors` what they are called behind it. `spec`
+  // must outlive the layer.
+  MlpLayer(const ModelSpec& spec, std::string name, const MlpTensors& tensors = {},
+           BranchForm form = {})
+      : spec_(spec), name_(std::move(name)), tensors_(tensors), form_(form) {}
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
@@ -32,6 +35,7 @@ class MlpLayer final : public Layer {
 
   const ModelSpec& spec_;
   const std::string name_;
+  const MlpTensors tensors_;
   const BranchForm form_;
   kernels::LinearWeights gate_up_, down_;
   void* gate_up_out_ = nullptr;  // [max_step_tokens, 2 * intermediate]

@@ -4,9 +4,11 @@
 #include "models/weights/model_weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "models/weights/int4_tensors.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weight_upload.h"
 #include "runtime/float_convert.h"
@@ -26,21 +30,37 @@ namespace {
 constexpr float kRandomStddev = 0.02f;  // initializer_range of the published models
 // Of elements with a scale: the largest of four times that is E4M3's.
 constexpr float kRandomElementStddev = 112.0f;
+// Of elements of 4 bits that are bytes of such: their middle, and how far they are from it.
+constexpr uint32_t kRandomZeroPoint = 9;
+constexpr float kRandomInt4Stddev = 4.0f;
 
 std::string ShowShape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::Status CheckDType(const WeightSlot& slot, runtime::DType got, bool quantized) {
-  if (runtime::IsFp8(got) == quantized) return absl::OkStatus();
+absl::Status CheckDType(const WeightSlot& slot, const TensorView& view,
+                        kernels::WeightFormat format) {
+  using Format = kernels::WeightFormat;
+  if (slot.form == MatrixForm::kMxfp4) {
+    if (view.integer_bytes == 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", slot.name, "': got dtype ", ElementName(view),
+                     ", allowed u8, as the config's quantization_config says"));
+  }
+  const bool fp8 = view.is_float() && runtime::IsFp8(view.dtype);
+  if (format == Format::kInt4 ? view.integer_bytes == 4
+                              : view.is_float() && fp8 == (format == Format::kE4m3))
+    return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "tensor '", slot.name, "': got dtype ", std::string(runtime::NameOf(got)), ", allowed ",
-      quantized ? "fp8_e4m3, as the config's quantization_config says"
-                : "f32, bf16 and f16: the config does not say that it is quantised"));
+      "tensor '", slot.name, "': got dtype ", ElementName(view), ", allowed ",
+      format == Format::kInt4   ? "i32, as the config's quantization_config says"
+      : format == Format::kE4m3 ? "fp8_e4m3, as the config's quantization_config says"
+                                : "f32, bf16 and f16: the config does not say that it is "
+                                  "quantised"));
 }
 
 absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const WeightSlot& slot,
-                                             bool quantized) {
+                                             kernels::WeightFormat format) {
   const TensorView* view = checkpoint.Find(slot.name);
   if (view == nullptr) {
     return absl::NotFoundError(absl::StrCat("tensor '", slot.name, "': missing, wanted with shape ",
@@ -51,8 +71,31 @@ absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const
                                                    ShowShape(view->shape), ", allowed ",
                                                    ShowShape(slot.shape)));
   }
-  REPRISE_RETURN_IF_ERROR(CheckDType(slot, view->dtype, quantized));
+  REPRISE_RETURN_IF_ERROR(CheckDType(slot, *view, format));
   return view;
+}
+
+// The scales of MXFP4 that belong to a slot's tensor: a byte for each of its blocks.
+absl::StatusOr<const TensorView*> FindBlockScales(const Checkpoint& checkpoint,
+                                                  const WeightSlot& slot) {
+  WeightSlot scales = slot;
+  scales.name = slot.scale_name;
+  scales.shape.pop_back();
+  REPRISE_ASSIGN_OR_RETURN(const TensorView* view,
+                           FindTensor(checkpoint, scales, kernels::WeightFormat::kNone));
+  const auto nan = std::find(view->data.begin(), view->data.end(), kMxfp4NotANumber);
+  if (nan != view->data.end())
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", scales.name, "': got NaN as scale ",
+                                                   nan - view->data.begin(),
+                                                   ", allowed powers of two"));
+  return view;
+}
+
+// The slot's elements of its tensor.
+std::span<const std::byte> ElementsOf(const WeightSlot& slot, const TensorView& view) {
+  if (!slot.stack_index.has_value()) return view.data;
+  const size_t bytes = view.data.size() / static_cast<size_t>(slot.shape.front());
+  return view.data.subspan(static_cast<size_t>(*slot.stack_index) * bytes, bytes);
 }
 
 // Where a checkpoint repeats a tied tensor, it must repeat it exactly.
@@ -70,6 +113,25 @@ absl::Status CheckTied(const Checkpoint& checkpoint, const TiedTensor& tied) {
                    "', allowed only a copy of it, because the config says tie_word_embeddings"));
 }
 
+// The values of WeightPlan::Numbers.
+absl::Status ReadNumbers(const std::string& name, const TensorView& view,
+                         const std::vector<int64_t>& shape, std::vector<float>& values) {
+  if (view.shape != shape)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor '", name, "': got shape ", ShowShape(view.shape), ", allowed ", ShowShape(shape)));
+  if (!view.is_float() || runtime::IsFp8(view.dtype))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor '", name, "': got dtype ", ElementName(view), ", allowed f32, bf16 and f16"));
+  runtime::ConvertElements(view.dtype, runtime::DType::kF32, view.data.data(),
+                           reinterpret_cast<std::byte*>(values.data()), values.size());
+  for (const float value : values) {
+    if (std::isfinite(value)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", name, "': got ", value, ", allowed finite numbers"));
+  }
+  return absl::OkStatus();
+}
+
 // The values of a tensor of scales: one for all, or one each.
 absl::Status ReadScales(const std::string& name, const TensorView& view,
                         std::vector<float>& values) {
@@ -80,6 +142,9 @@ absl::Status ReadScales(const std::string& name, const TensorView& view,
                                                    ShowShape(view.shape), ", allowed [], [1] ",
                                                    "and [", values.size(), "]"));
   }
+  if (!view.is_float())
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", name, "': got dtype ", ElementName(view), ", allowed floats"));
   std::vector<float> read(static_cast<size_t>(count));
   runtime::ConvertElements(view.dtype, runtime::DType::kF32, view.data.data(),
                            reinterpret_cast<std::byte*>(read.data()), read.size());
@@ -92,13 +157,15 @@ absl::Status ReadScales(const std::string& name, const TensorView& view,
   return absl::OkStatus();
 }
 
-// One part's scales of weights, as the checkpoint has them.
+// One part's scales of weights, as the checkpoint has them; of 4 bits, as kernels read them.
 struct PublishedScales {
   ScaleGranularity granularity;
-  int64_t columns;  // of kBlock
+  int64_t columns;  // of kBlock, and of 4 bits
+  bool int4 = false;
   std::vector<float> values = {};
 
   float Of(int64_t row, int64_t group) const {
+    if (int4) return values[static_cast<size_t>(row * columns + group)];
     switch (granularity) {
       case ScaleGranularity::kTensor:
         break;
@@ -126,24 +193,40 @@ std::vector<std::vector<int64_t>> ShapesOfScales(ScaleGranularity granularity, i
   return {{}, {1}};
 }
 
+std::string NameOfScales(const WeightQuantization& quantization, const WeightScales::Part& part) {
+  return absl::StrCat(part.layer, ".", quantization.scale_name);
+}
+
 absl::StatusOr<PublishedScales> ReadWeightScales(const Checkpoint& checkpoint,
-                                                 ScaleGranularity granularity,
-                                                 const WeightScales::Part& part, int64_t columns) {
+                                                 const WeightQuantization& quantization,
+                                                 const WeightScales::Part& part,
+                                                 const kernels::PackedLayout& matrix) {
+  const int64_t columns = matrix.in_features;
+  if (quantization.format() == kernels::WeightFormat::kInt4) {
+    REPRISE_ASSIGN_OR_RETURN(
+        std::vector<float> words,
+        ReadInt4Scales(checkpoint, quantization, part.layer, part.rows, columns));
+    return PublishedScales{.granularity = quantization.granularity,
+                           .columns = matrix.ScaleGroups(),
+                           .int4 = true,
+                           .values = std::move(words)};
+  }
+  const ScaleGranularity granularity = quantization.granularity;
+  const std::string name = NameOfScales(quantization, part);
   const auto shapes = ShapesOfScales(granularity, part.rows, columns);
   std::string allowed;
   for (const std::vector<int64_t>& shape : shapes)
     absl::StrAppend(&allowed, allowed.empty() ? "" : " and ", ShowShape(shape));
-  const TensorView* const view = checkpoint.Find(part.name);
+  const TensorView* const view = checkpoint.Find(name);
   if (view == nullptr)
     return absl::NotFoundError(
-        absl::StrCat("tensor '", part.name, "': missing, wanted with shape ", allowed));
+        absl::StrCat("tensor '", name, "': missing, wanted with shape ", allowed));
   if (std::find(shapes.begin(), shapes.end(), view->shape) == shapes.end())
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", part.name, "': got shape ",
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': got shape ",
                                                    ShowShape(view->shape), ", allowed ", allowed));
-  if (runtime::IsFp8(view->dtype))
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", part.name, "': got dtype ",
-                                                   std::string(runtime::NameOf(view->dtype)),
-                                                   ", allowed f32, bf16 and f16"));
+  if (!view->is_float() || runtime::IsFp8(view->dtype))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor '", name, "': got dtype ", ElementName(*view), ", allowed f32, bf16 and f16"));
   PublishedScales scales{.granularity = granularity,
                          .columns = (columns + kScaleBlock - 1) / kScaleBlock};
   scales.values.resize(view->data.size() / runtime::SizeOf(view->dtype));
@@ -152,7 +235,7 @@ absl::StatusOr<PublishedScales> ReadWeightScales(const Checkpoint& checkpoint,
                            scales.values.size());
   for (const float scale : scales.values) {
     if (std::isfinite(scale) && scale >= 0.0f) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", part.name, "': got scale ", scale,
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': got scale ", scale,
                                                    ", allowed finite numbers of at least 0"));
   }
   return scales;
@@ -178,12 +261,12 @@ std::vector<float> LayOutScales(const WeightScales& scales, Of of) {
 
 absl::StatusOr<std::vector<float>> ReadScalesOfRegion(const Checkpoint& checkpoint,
                                                       const WeightScales& scales,
-                                                      ScaleGranularity granularity) {
+                                                      const WeightQuantization& quantization) {
   std::vector<PublishedScales> parts;
   std::vector<std::pair<size_t, int64_t>> part_of_row;  // and the row there
   for (const WeightScales::Part& part : scales.parts) {
-    REPRISE_ASSIGN_OR_RETURN(PublishedScales read, ReadWeightScales(checkpoint, granularity, part,
-                                                                    scales.matrix.in_features));
+    REPRISE_ASSIGN_OR_RETURN(PublishedScales read,
+                             ReadWeightScales(checkpoint, quantization, part, scales.matrix));
     for (int64_t row = 0; row < part.rows; ++row) part_of_row.emplace_back(parts.size(), row);
     parts.push_back(std::move(read));
   }
@@ -222,8 +305,14 @@ absl::StatusOr<std::vector<WeightPlan::ComputedValues>> ComputedOf(const Checkpo
             absl::StrCat("tensor '", name, "': got it and '", found, "', allowed one of them"));
       }
       found = name;
-      REPRISE_RETURN_IF_ERROR(ReadScales(name, *view, values.values));
+      REPRISE_RETURN_IF_ERROR(values.required()
+                                  ? ReadNumbers(name, *view, values.shape, values.values)
+                                  : ReadScales(name, *view, values.values));
     }
+    if (values.required() && found.empty())
+      return absl::NotFoundError(absl::StrCat("tensor '", values.names.front(),
+                                              "': missing, wanted with shape ",
+                                              ShowShape(values.shape)));
   }
   return computed;
 }
@@ -232,22 +321,45 @@ absl::StatusOr<std::vector<WeightPlan::ComputedValues>> ComputedOf(const Checkpo
 absl::Status CheckScales(const Checkpoint& checkpoint, const WeightPlan& plan) {
   for (const WeightScales& scales : plan.scales()) {
     for (const WeightScales::Part& part : scales.parts)
-      REPRISE_RETURN_IF_ERROR(ReadWeightScales(checkpoint, plan.quantization()->granularity, part,
-                                               scales.matrix.in_features)
-                                  .status());
+      REPRISE_RETURN_IF_ERROR(
+          ReadWeightScales(checkpoint, *plan.quantization(), part, scales.matrix).status());
   }
   return absl::OkStatus();
+}
+
+// Older programs gave every layer of GPTQ a bias, of zeros where the model has none.
+bool IsBiasOfZeros(const Checkpoint& checkpoint, const WeightPlan& plan, const std::string& name) {
+  absl::string_view layer = name;
+  if (!plan.quantization() || plan.quantization()->storage != WeightStorage::kGptq ||
+      !absl::ConsumeSuffix(&layer, ".bias"))
+    return false;
+  for (const WeightScales& scales : plan.scales()) {
+    for (const WeightScales::Part& part : scales.parts) {
+      if (part.layer != layer) continue;
+      const std::span<const std::byte> bytes = checkpoint.Find(name)->data;
+      return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+    }
+  }
+  return false;
 }
 
 // What is there and nobody declared, and copies that are none.
 std::vector<absl::Status> CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan) {
   std::vector<absl::Status> errors;
   absl::flat_hash_set<std::string> known(plan.unread().begin(), plan.unread().end());
-  for (const WeightSlot& slot : plan.slots()) known.insert(slot.name);
+  for (const WeightSlot& slot : plan.slots()) {
+    known.insert(slot.name);
+    if (!slot.scale_name.empty()) known.insert(slot.scale_name);
+  }
   for (const WeightPlan::ComputedValues& values : plan.computed())
     known.insert(values.names.begin(), values.names.end());
   for (const WeightScales& scales : plan.scales())
-    for (const WeightScales::Part& part : scales.parts) known.insert(part.name);
+    for (const WeightScales::Part& part : scales.parts) {
+      known.insert(NameOfScales(*plan.quantization(), part));
+      if (plan.quantization()->format() != kernels::WeightFormat::kInt4) continue;
+      for (std::string& name : Int4TensorsBeside(*plan.quantization(), part.layer))
+        known.insert(std::move(name));
+    }
   for (const TiedTensor& tied : plan.tied()) {
     known.insert(tied.name);
     const absl::Status copied = CheckTied(checkpoint, tied);
@@ -255,7 +367,9 @@ std::vector<absl::Status> CheckLeftovers(const Checkpoint& checkpoint, const Wei
   }
   for (const std::string& name : checkpoint.Names()) {
     // Older transformers saved rope's frequencies, which follow from the config.
-    if (known.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq")) continue;
+    if (known.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq") ||
+        IsBiasOfZeros(checkpoint, plan, name))
+      continue;
     errors.push_back(absl::InvalidArgumentError(
         absl::StrCat("tensor '", name, "': got it, allowed only tensors that the config of this ",
                      plan.architecture(), " model calls for")));
@@ -294,9 +408,9 @@ absl::Status FillRegions(runtime::Stream& stream, const WeightPlan& plan, std::b
           stream.CopyToDevice(base + region.offset, ones.data(),
                               static_cast<size_t>(region.count) * runtime::SizeOf(plan.dtype())));
     } else {
-      REPRISE_RETURN_IF_ERROR(
-          fill(stream, base + region.offset, region.dtype, region.count, MixSeed(seed, i),
-               runtime::IsFp8(region.dtype) ? kRandomElementStddev : kRandomStddev));
+      REPRISE_RETURN_IF_ERROR(fill(
+          stream, base + region.offset, region.dtype, region.layout, region.count, MixSeed(seed, i),
+          runtime::IsFp8(region.dtype) ? kRandomElementStddev : kRandomStddev));
     }
   }
   return absl::OkStatus();
@@ -322,9 +436,13 @@ std::vector<absl::Status> ModelWeights::Check(const WeightPlan& plan,
   if (!plan.status().ok()) return {plan.status()};
   std::vector<absl::Status> errors;
   for (const WeightSlot& slot : plan.slots()) {
-    const bool quantized = runtime::IsFp8(plan.regions()[slot.region].dtype);
-    const absl::Status found = FindTensor(checkpoint, slot, quantized).status();
+    if (slot.stack_index.value_or(0) != 0) continue;  // the first one of a tensor speaks for all
+    const kernels::WeightFormat format = plan.regions()[slot.region].format;
+    const absl::Status found = FindTensor(checkpoint, slot, format).status();
     if (!found.ok()) errors.push_back(found);
+    if (slot.form != MatrixForm::kMxfp4) continue;
+    const absl::Status scales = FindBlockScales(checkpoint, slot).status();
+    if (!scales.ok()) errors.push_back(scales);
   }
   for (absl::Status& error : CheckLeftovers(checkpoint, plan)) errors.push_back(std::move(error));
   const absl::Status scales = ComputedOf(checkpoint, plan).status();
@@ -338,12 +456,18 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
                                                 const Checkpoint& checkpoint,
                                                 const LoadProgress& progress) {
   REPRISE_RETURN_IF_ERROR(plan.status());
-  std::vector<const TensorView*> views;
+  std::vector<const TensorView*> views, block_scales;
   for (const WeightSlot& slot : plan.slots()) {
+    const bool same = !views.empty() && slot.stack_index.value_or(0) != 0;  // as the one before
     REPRISE_ASSIGN_OR_RETURN(
         const TensorView* view,
-        FindTensor(checkpoint, slot, runtime::IsFp8(plan.regions()[slot.region].dtype)));
+        same ? views.back() : FindTensor(checkpoint, slot, plan.regions()[slot.region].format));
+    const TensorView* scales = same ? block_scales.back() : nullptr;
+    if (!same && slot.form == MatrixForm::kMxfp4) {
+      REPRISE_ASSIGN_OR_RETURN(scales, FindBlockScales(checkpoint, slot));
+    }
     views.push_back(view);
+    block_scales.push_back(scales);
   }
   for (const absl::Status& error : CheckLeftovers(checkpoint, plan)) return error;
   REPRISE_ASSIGN_OR_RETURN(const auto computed, ComputedOf(checkpoint, plan));
@@ -352,25 +476,46 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
                            runtime::DeviceBuffer::Create(device, plan.bytes()));
   auto* base = buffer.as<std::byte>();
   std::vector<WeightUpload> uploads;
-  std::vector<PackedUpload> packed;
+  std::vector<MatrixUpload> matrices;
+  std::vector<Int4Upload> int4;
   for (size_t i = 0; i < views.size(); ++i) {
     const WeightSlot& slot = plan.slots()[i];
     const WeightRegion& region = plan.regions()[slot.region];
-    if (!kernels::IsPacked(region.layout)) {
-      uploads.push_back({views[i]->dtype, views[i]->data, base + slot.offset, region.dtype});
+    // Slots of a region follow each other.
+    const bool first = i == 0 || plan.slots()[i - 1].region != slot.region;
+    if (region.format == kernels::WeightFormat::kInt4) {
+      const WeightStorage storage = plan.quantization()->storage;
+      if (first) int4.push_back({region.matrix, region.layout, storage, {}, base + region.offset});
+      int4.back().parts.push_back({views[i]->data, slot.rows});
       continue;
     }
-    // Slots of a region follow each other.
-    if (i == 0 || plan.slots()[i - 1].region != slot.region)
-      packed.push_back({region.matrix, region.layout, {}, base + region.offset, region.dtype});
-    packed.back().parts.push_back({views[i]->dtype, views[i]->data});
+    const PublishedMatrix part = {.dtype = views[i]->dtype,
+                                  .source = ElementsOf(slot, *views[i]),
+                                  .name = slot.name,
+                                  .form = slot.form,
+                                  .alternates = slot.alternates,
+                                  .scales = block_scales[i] != nullptr
+                                                ? ElementsOf(slot, *block_scales[i])
+                                                : std::span<const std::byte>{}};
+    if (!kernels::IsPacked(region.layout) && part.is_plain()) {
+      uploads.push_back({part.dtype, part.source, base + slot.offset, region.dtype});
+      continue;
+    }
+    if (first)
+      matrices.push_back({region.matrix, region.layout, {}, base + region.offset, region.dtype});
+    matrices.back().parts.push_back(part);
   }
   // The files' pages would add up to the weights' size a second time.
   REPRISE_RETURN_IF_ERROR(
-      UploadWeights(device, uploads, packed, progress, {.release = &ReleasePages}));
+      UploadWeights(device, uploads, matrices, int4, progress, {.release = &ReleasePages}));
+  for (const MatrixUpload& upload : matrices)
+    for (const PublishedMatrix& part : upload.parts)
+      if (!part.is_plain()) ReleasePages(part.source);
+  for (const Int4Upload& upload : int4)
+    for (const Int4Upload::Part& part : upload.parts) ReleasePages(part.words);
   REPRISE_RETURN_IF_ERROR(FillComputed(device, computed, base));
   REPRISE_RETURN_IF_ERROR(FillScales(device, plan, base, [&](const WeightScales& scales) {
-    return ReadScalesOfRegion(checkpoint, scales, plan.quantization()->granularity);
+    return ReadScalesOfRegion(checkpoint, scales, *plan.quantization());
   }));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
@@ -392,10 +537,14 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
   filled.Update(stream->Synchronize());
   REPRISE_RETURN_IF_ERROR(filled);
   REPRISE_RETURN_IF_ERROR(FillComputed(device, plan.computed(), base));
+  const bool int4 =
+      plan.quantization() && plan.quantization()->format() == kernels::WeightFormat::kInt4;
+  const float scale = int4 ? std::bit_cast<float>(kernels::ScaleWord(
+                                 kRandomStddev / kRandomInt4Stddev, kRandomZeroPoint))
+                           : kRandomStddev / kRandomElementStddev;
   REPRISE_RETURN_IF_ERROR(FillScales(
-      device, plan, base, [](const WeightScales& scales) -> absl::StatusOr<std::vector<float>> {
-        return LayOutScales(scales,
-                            [](int64_t, int64_t) { return kRandomStddev / kRandomElementStddev; });
+      device, plan, base, [=](const WeightScales& scales) -> absl::StatusOr<std::vector<float>> {
+        return LayOutScales(scales, [=](int64_t, int64_t) { return scale; });
       }));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));

@@ -21,10 +21,11 @@
 namespace reprise::models {
 
 // Fills `count` elements of `dtype` at device address `dst` with pseudo-random values of zero mean
-// and the given standard deviation, a function of (seed, index) alone.
-using RandomFill =
-    std::function<absl::Status(runtime::Stream& stream, void* dst, runtime::DType dtype,
-                               int64_t count, uint64_t seed, float stddev)>;
+// and the given standard deviation, a function of (seed, index) alone, as elements of a matrix that
+// lies so.
+using RandomFill = std::function<absl::Status(runtime::Stream& stream, void* dst,
+                                              runtime::DType dtype, kernels::WeightLayout layout,
+                                              int64_t count, uint64_t seed, float stddev)>;
 // Called with bytes done and bytes in all, on the thread that called Load.
 using LoadProgress = std::function<void(size_t done_bytes, size_t total_bytes)>;
 

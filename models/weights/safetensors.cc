@@ -25,11 +25,15 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the format's own limit
 
-std::optional<runtime::DType> UsableDType(std::string_view name) {
-  if (name == "F32") return runtime::DType::kF32;
-  if (name == "BF16") return runtime::DType::kBf16;
-  if (name == "F16") return runtime::DType::kF16;
-  if (name == "F8_E4M3") return runtime::DType::kE4m3;
+// Of the elements alone.
+std::optional<TensorView> UsableElements(std::string_view name) {
+  if (name == "F32") return TensorView{.dtype = runtime::DType::kF32};
+  if (name == "BF16") return TensorView{.dtype = runtime::DType::kBf16};
+  if (name == "F16") return TensorView{.dtype = runtime::DType::kF16};
+  if (name == "F8_E4M3") return TensorView{.dtype = runtime::DType::kE4m3};
+  if (name == "U8") return TensorView{.integer_bytes = 1};
+  if (name == "I32") return TensorView{.integer_bytes = 4};
+  if (name == "I64") return TensorView{.integer_bytes = 8};
   return std::nullopt;
 }
 
@@ -47,7 +51,7 @@ absl::Status Refuse(const std::string& tensor, const char* what, const Json& got
 
 // Number of bytes, or nullopt when int64 does not hold it.
 std::optional<uint64_t> BytesOf(const TensorView& view) {
-  int64_t bytes = static_cast<int64_t>(runtime::SizeOf(view.dtype));
+  int64_t bytes = static_cast<int64_t>(view.element_bytes());
   for (const int64_t size : view.shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
   }
@@ -87,10 +91,11 @@ absl::StatusOr<ParsedTensor> ParseTensor(const std::string& name, const Json& en
     return Refuse(name, "entry", entry, "an object of dtype, shape and data_offsets");
   }
   const Json& dtype = entry["dtype"];
-  const std::optional<runtime::DType> usable =
-      dtype.is_string() ? UsableDType(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!usable.has_value()) return Refuse(name, "dtype", dtype, "F32, BF16, F16 or F8_E4M3");
-  tensor.view.dtype = *usable;
+  const std::optional<TensorView> usable =
+      dtype.is_string() ? UsableElements(dtype.get_ref<const std::string&>()) : std::nullopt;
+  if (!usable.has_value())
+    return Refuse(name, "dtype", dtype, "F32, BF16, F16, F8_E4M3, U8, I32 or I64");
+  tensor.view = *usable;
   REPRISE_RETURN_IF_ERROR(ParseShape(entry["shape"], tensor));
   REPRISE_RETURN_IF_ERROR(ParseOffsets(entry["data_offsets"], tensor));
   const std::optional<uint64_t> bytes = BytesOf(tensor.view);
@@ -175,6 +180,12 @@ absl::StatusOr<std::vector<ParsedTensor>> ParseFile(std::span<const std::byte> f
 }
 
 }  // namespace
+
+std::string ElementName(const TensorView& view) {
+  return view.is_float()           ? std::string(runtime::NameOf(view.dtype))
+         : view.integer_bytes == 1 ? std::string("u8")
+                                   : absl::StrCat("i", 8 * view.integer_bytes);
+}
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   REPRISE_ASSIGN_OR_RETURN(const InputFile input, InputFile::Open(path));

@@ -19,13 +19,22 @@
 
 namespace reprise::models {
 
-// Read-only view into the mapping. `data.size() == product(shape) * SizeOf(dtype)`, checked at
+// Read-only view into the mapping. `data.size() == product(shape) * element_bytes()`, checked at
 // Open. Row-major.
 struct TensorView {
-  runtime::DType dtype = runtime::DType::kF32;
-  std::vector<int64_t> shape;
-  std::span<const std::byte> data;
+  runtime::DType dtype = runtime::DType::kF32;  // of floats
+  // 4 or 8: elements are signed integers instead; 1: bytes.
+  int integer_bytes = 0;
+  std::vector<int64_t> shape = {};
+  std::span<const std::byte> data = {};
+
+  bool is_float() const { return integer_bytes == 0; }
+  size_t element_bytes() const {
+    return is_float() ? runtime::SizeOf(dtype) : static_cast<size_t>(integer_bytes);
+  }
 };
+// "f32", "i32", "u8" ..
+std::string ElementName(const TensorView& view);
 
 class SafetensorsFile {
  public:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "models/weights/int4_tensors.h"
 #include "runtime/check.h"
 
 namespace reprise::models {
@@ -18,7 +19,7 @@ size_t Align(size_t offset) { return (offset + kWeightAlignment - 1) & ~(kWeight
 
 // Once there are too many parameters, nothing more is counted; status() says so.
 size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
-                             kernels::WeightLayout layout, runtime::DType dtype) {
+                             kernels::WeightLayout layout, kernels::WeightFormat format) {
   int64_t count = 0;
   if (__builtin_mul_overflow(rows, columns, &count) || count > kMaxParameters - num_parameters_) {
     status_ = absl::InvalidArgumentError(absl::StrCat(
@@ -26,19 +27,28 @@ size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
     count = 0;
   }
   num_parameters_ += count;
-  WeightRegion region = {
-      .kind = kind, .dtype = dtype, .offset = Align(end_), .count = count, .layout = layout};
-  if (kernels::IsPacked(layout)) {
+  const bool scaled = kernels::IsScaled(format);
+  WeightRegion region = {.kind = kind,
+                         .format = format,
+                         .dtype = scaled ? runtime::DType::kE4m3 : dtype_,
+                         .offset = Align(end_),
+                         .count = count,
+                         .layout = layout};
+  const bool int4 = format == kernels::WeightFormat::kInt4;
+  if (int4 || kernels::IsPacked(layout))
     region.matrix = {.out_features = rows, .in_features = columns};
-    if (count != 0) region.count = region.matrix.Elements();
-  }
-  end_ = region.offset + static_cast<size_t>(region.count) * runtime::SizeOf(dtype);
+  if (kernels::IsPacked(layout) && count != 0) region.count = region.matrix.Elements();
+  if (int4 && !kernels::IsPacked(layout) && count != 0)
+    region.count = rows * region.matrix.Int4RowElements();
+  if (int4) region.count /= 2;
+  end_ = region.offset + static_cast<size_t>(region.count) * runtime::SizeOf(region.dtype);
   regions_.push_back(region);
   return region.offset;
 }
 
-void WeightPlan::AddSlot(std::string name, std::vector<int64_t> shape, size_t offset) {
-  slots_.push_back({std::move(name), std::move(shape), regions_.size() - 1, offset});
+void WeightPlan::AddSlot(std::string name, std::vector<int64_t> shape, int64_t rows,
+                         size_t offset) {
+  slots_.push_back({std::move(name), std::move(shape), rows, regions_.size() - 1, offset});
 }
 
 void WeightPlan::BindAt(const void** out, size_t offset) {
@@ -49,7 +59,7 @@ void WeightPlan::BindAt(const void** out, size_t offset) {
 void WeightPlan::Norm(const void** out, std::string name, int64_t size) {
   const size_t offset = AddVector(WeightKind::kNorm, size);
   elements_read_ += size;
-  AddSlot(std::move(name), {size}, offset);
+  AddSlot(std::move(name), {size}, size, offset);
   BindAt(out, offset);
 }
 
@@ -59,8 +69,8 @@ void WeightPlan::Table(kernels::LinearWeights* out, std::string name, int64_t ro
   if (tied) out->layout = layout_;
   out->out_features = rows;
   out->in_features = columns;
-  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns, out->layout, dtype_);
-  AddSlot(std::move(name), {rows, columns}, offset);
+  const size_t offset = AddRegion(WeightKind::kMatrix, rows, columns, out->layout, format());
+  AddSlot(std::move(name), {rows, columns}, rows, offset);
   BindAt(&out->data, offset);
 }
 
@@ -70,64 +80,164 @@ void WeightPlan::Linear(kernels::LinearWeights* out, const std::vector<Part>& pa
 }
 
 void WeightPlan::PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
-                             int64_t in_features) {
-  AddLinear(out, parts, in_features, false, layout_, false);
+                             int64_t in_features, bool biased) {
+  AddLinear(out, parts, in_features, biased, layout_, false);
 }
 
 void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                               int64_t in_features, bool biased) {
   REPRISE_CHECK(parts.size() == 1 || (parts.size() == 2 && parts[0].rows == parts[1].rows));
   const int64_t rows = parts.size() == 1 ? parts[0].rows / 2 : parts[0].rows;
-  const bool fit = rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
-  AddLinear(out, parts, in_features, biased,
-            pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_,
+  AddLinear(out, parts, in_features, biased, LayoutOfPairs(rows, in_features),
             quantization_.has_value());
+}
+
+// rows: of each.
+kernels::WeightLayout WeightPlan::LayoutOfPairs(int64_t rows, int64_t in_features) const {
+  const bool fit = rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
+  return pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_;
+}
+
+void WeightPlan::Experts(kernels::ExpertWeights* out, const std::vector<std::vector<Part>>& experts,
+                         int64_t in_features, bool paired) {
+  *out = {};
+  for (const std::vector<Part>& parts : experts) {
+    int64_t rows = 0;
+    for (const Part& part : parts) rows += part.rows;
+    AddExpert(out, rows, in_features, paired,
+              quantization_.has_value() ? quantization_->format() : format());
+    if (quantization_.has_value()) {
+      // Those of an expert follow those of the one before.
+      kernels::LinearWeights* const first = out->num_experts == 1 ? &out->first : nullptr;
+      const auto count = static_cast<size_t>(AddScales(first, out->first, parts).count());
+      out->expert_scales = static_cast<int64_t>(Align(count * sizeof(float)) / sizeof(float));
+    }
+    AddParts(parts, in_features);
+  }
+}
+
+void WeightPlan::StackedExperts(kernels::ExpertWeights* out, const Part& part, int64_t num_experts,
+                                int64_t in_features, bool paired, const ExpertStack& stack) {
+  REPRISE_CHECK(!quantization_.has_value());
+  *out = {};
+  std::string name = part.name, scale_name;
+  std::vector<int64_t> shape = {num_experts, part.rows, in_features};
+  switch (stack.form) {
+    case MatrixForm::kOutputs:
+      name += ".weight";
+      break;
+    case MatrixForm::kInputs:
+      std::swap(shape[1], shape[2]);
+      break;
+    case MatrixForm::kMxfp4:
+      REPRISE_CHECK(in_features % kMxfp4Block == 0);
+      scale_name = name + "_scales";
+      name += "_blocks";
+      shape = {num_experts, part.rows, in_features / kMxfp4Block, kMxfp4Block / 2};
+  }
+  for (int64_t expert = 0; expert < num_experts; ++expert) {
+    AddExpert(out, part.rows, in_features, paired, format());
+    AddSlot(name, shape, part.rows, regions_.back().offset);
+    WeightSlot& slot = slots_.back();
+    slot.stack_index = expert;
+    slot.form = stack.form;
+    slot.alternates = stack.alternates;
+    slot.scale_name = scale_name;
+  }
+  if (stack.biased) AddExpertBias(out, part, stack);
+}
+
+void WeightPlan::AddExpert(kernels::ExpertWeights* out, int64_t rows, int64_t in_features,
+                           bool paired, kernels::WeightFormat format) {
+  const kernels::WeightLayout layout = paired ? LayoutOfPairs(rows / 2, in_features) : layout_;
+  const size_t offset = AddRegion(WeightKind::kMatrix, rows, in_features, layout, format);
+  regions_.back().matrix = {.out_features = rows, .in_features = in_features};
+  if (out->num_experts == 0) {
+    out->first = {.format = format, .layout = layout};
+    out->first.out_features = rows;
+    out->first.in_features = in_features;
+    BindAt(&out->first.data, offset);
+  } else if (out->num_experts == 1) {
+    const size_t before = regions_[regions_.size() - 2].offset;
+    out->expert_elements = static_cast<int64_t>(offset - before) * 8 / kernels::BitsOf(format);
+  }
+  ++out->num_experts;
+}
+
+// One region for all of them, of one column.
+void WeightPlan::AddExpertBias(kernels::ExpertWeights* out, const Part& part,
+                               const ExpertStack& stack) {
+  const int64_t experts = out->num_experts;
+  size_t offset = AddVector(WeightKind::kBias, experts * part.rows);
+  regions_.back().matrix = {.out_features = experts * part.rows, .in_features = 1};
+  BindAt(&out->first.bias, offset);
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    AddSlot(part.name + "_bias", {experts, part.rows}, part.rows, offset);
+    slots_.back().stack_index = expert;
+    slots_.back().alternates = stack.alternates;
+    offset += Bytes(part.rows);
+  }
 }
 
 void WeightPlan::AddLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                            int64_t in_features, bool biased, kernels::WeightLayout layout,
                            bool quantized) {
-  const runtime::DType dtype = quantized ? runtime::DType::kE4m3 : dtype_;
-  *out = {.format = kernels::WeightFormatOf(dtype), .layout = layout};
+  *out = {.format = quantized ? quantization_->format() : format(), .layout = layout};
   out->in_features = in_features;
   for (const Part& part : parts) out->out_features += part.rows;
-  size_t offset = AddRegion(WeightKind::kMatrix, out->out_features, in_features, layout, dtype);
+  size_t offset =
+      AddRegion(WeightKind::kMatrix, out->out_features, in_features, layout, out->format);
   const int64_t elements = status_.ok() ? out->out_features * in_features : 0;
   if (quantized) {
-    quantized_bytes_read_ += elements;
-    AddScales(out, parts);
+    quantized_bytes_read_ += elements * kernels::BitsOf(out->format) / 8;
+    const kernels::PackedLayout& scales = AddScales(out, *out, parts).matrix;
+    if (status_.ok())
+      quantized_bytes_read_ += scales.out_features * scales.ScaleGroups() * int64_t{sizeof(float)};
   } else {
     elements_read_ += elements;
   }
   BindAt(&out->data, offset);
-  for (const Part& part : parts) {
-    AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, offset);
-    if (!kernels::IsPacked(layout))
-      offset += static_cast<size_t>(part.rows * in_features) * runtime::SizeOf(dtype);
-  }
+  AddParts(parts, in_features);
   if (!biased) return;
   offset = AddVector(WeightKind::kBias, out->out_features);
   elements_read_ += out->out_features;
   BindAt(&out->bias, offset);
   for (const Part& part : parts) {
-    AddSlot(absl::StrCat(part.name, ".bias"), {part.rows}, offset);
+    AddSlot(absl::StrCat(part.name, ".bias"), {part.rows}, part.rows, offset);
     offset += Bytes(part.rows);
   }
 }
 
-void WeightPlan::AddScales(kernels::LinearWeights* out, const std::vector<Part>& parts) {
-  out->group_size = kernels::kScaleInputs;
-  WeightScales scales{
-      .layout = out->layout,
-      .matrix = {.out_features = out->out_features, .in_features = out->in_features}};
+void WeightPlan::AddParts(const std::vector<Part>& parts, int64_t in_features) {
+  const WeightRegion region = regions_.back();
+  const bool int4 = region.format == kernels::WeightFormat::kInt4;
+  size_t offset = region.offset;
   for (const Part& part : parts) {
-    scales.parts.push_back({absl::StrCat(part.name, ".", quantization_->scale_name), part.rows});
+    if (int4) {
+      AddSlot(absl::StrCat(part.name, ".", Int4TensorName(quantization_->storage)),
+              Int4TensorShape(quantization_->storage, part.rows, in_features), part.rows, offset);
+      continue;
+    }
+    AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, part.rows, offset);
+    if (!kernels::IsPacked(region.layout))
+      offset += static_cast<size_t>(part.rows * in_features) * runtime::SizeOf(region.dtype);
+  }
+}
+
+const WeightScales& WeightPlan::AddScales(kernels::LinearWeights* out,
+                                          const kernels::LinearWeights& shape,
+                                          const std::vector<Part>& parts) {
+  WeightScales scales{.layout = shape.layout,
+                      .matrix = {.out_features = shape.out_features,
+                                 .in_features = shape.in_features,
+                                 .scale_inputs = quantization_->scale_inputs()}};
+  for (const Part& part : parts) {
+    scales.parts.push_back({part.name, part.rows});
     if (quantization_->input_scales) unread_.push_back(absl::StrCat(part.name, ".input_scale"));
   }
-  if (status_.ok())
-    quantized_bytes_read_ += scales.matrix.out_features * scales.matrix.ScaleGroups() *
-                             static_cast<int64_t>(sizeof(float));
+  if (out != nullptr) out->group_size = quantization_->scale_inputs();
   declared_scales_.push_back({out, std::move(scales)});
+  return declared_scales_.back().scales;
 }
 
 void WeightPlan::TiedLinear(kernels::LinearWeights* out, std::string name,
@@ -155,6 +265,18 @@ void WeightPlan::Scales(const float** out, std::vector<std::string> names, int64
       {out, std::vector<float>(static_cast<size_t>(size), 1.0f), std::move(names)});
 }
 
+void WeightPlan::Numbers(const float** out, std::string name, std::vector<int64_t> shape,
+                         float random) {
+  *out = nullptr;
+  int64_t size = 1;
+  for (const int64_t length : shape) size *= length;
+  num_parameters_ += size;
+  declared_values_.push_back({out,
+                              std::vector<float>(static_cast<size_t>(size), random),
+                              {std::move(name)},
+                              std::move(shape)});
+}
+
 void WeightPlan::Unread(std::vector<std::string> names) {
   unread_.insert(unread_.end(), names.begin(), names.end());
 }
@@ -163,7 +285,7 @@ std::vector<WeightPlan::ComputedValues> WeightPlan::computed() const {
   std::vector<ComputedValues> all;
   size_t end = end_;
   for (const DeclaredValues& declared : declared_values_) {
-    all.push_back({Align(end), declared.values, declared.names});
+    all.push_back({Align(end), declared.values, declared.names, declared.shape});
     end = all.back().offset + declared.values.size() * sizeof(float);
   }
   return all;
@@ -198,7 +320,8 @@ void WeightPlan::Bind(const std::byte* base) const {
     *declared_values_[i].out = reinterpret_cast<const float*>(base + values[i].offset);
   const std::vector<WeightScales> of_weights = scales();
   for (size_t i = 0; i < of_weights.size(); ++i)
-    declared_scales_[i].out->scales = reinterpret_cast<const float*>(base + of_weights[i].offset);
+    if (kernels::LinearWeights* const out = declared_scales_[i].out; out != nullptr)
+      out->scales = reinterpret_cast<const float*>(base + of_weights[i].offset);
 }
 
 }  // namespace reprise::models

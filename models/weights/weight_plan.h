@@ -19,8 +19,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/experts/expert_weights.h"
 #include "kernels/linear/linear_weights.h"
 #include "models/config/weight_quantization.h"
+#include "models/weights/published_matrix.h"
 #include "runtime/dtype.h"
 
 namespace reprise::models {
@@ -33,27 +35,39 @@ enum class WeightKind : uint8_t { kMatrix, kNorm, kBias };
 // What a kernel reads as one tensor: the rows of q, k and v together, for instance.
 struct WeightRegion {
   WeightKind kind;
-  runtime::DType dtype;  // the plan's, or kE4m3
-  size_t offset;         // bytes
-  int64_t count;         // elements, with those that fill it up
+  kernels::WeightFormat format;
+  // Of what is stored: the plan's, or kE4m3, or that for bytes of two elements of kInt4.
+  runtime::DType dtype;
+  size_t offset;  // bytes
+  int64_t count;  // of what is stored, with what fills it up
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
-  kernels::PackedLayout matrix = {};  // of packed ones
+  kernels::PackedLayout matrix = {};  // of packed ones, and of those whose slots are not plain
 };
 
 // One tensor of the checkpoint, and where its elements go: a region or a part of one.
 struct WeightSlot {
   std::string name;
   std::vector<int64_t> shape;
+  int64_t rows;   // of the region, whatever the shape is
   size_t region;  // of regions()
-  size_t offset;  // bytes; of a packed region's slots that region's, in the order of their rows
+  // Bytes. Of the slots of a packed region, and of one of 4 bits, that region's, in the order of
+  // their rows.
+  size_t offset;
+  // Of a tensor that several slots share, one for each of its first dimension: which one this is.
+  std::optional<int64_t> stack_index = std::nullopt;
+  // How the tensor, or that part of it, stores its matrix (published_matrix.h). Of kMxfp4 `shape`
+  // is that of the blocks, and the scales are a tensor of their own.
+  MatrixForm form = MatrixForm::kOutputs;
+  bool alternates = false;
+  std::string scale_name = {};
 };
 
-// The scales of a region of kE4m3, f32, behind all regions: one for each output and
-// kernels::kScaleInputs inputs, as kernels::PackedLayout says.
+// The scales of a region of kE4m3 or kInt4, 32 bits each, behind all regions: for each output and
+// some of its inputs, as kernels::PackedLayout says.
 struct WeightScales {
   struct Part {
-    std::string name;  // of the tensor that has them
-    int64_t rows;      // outputs
+    std::string layer;  // "<layer>.<scale_name>" has them
+    int64_t rows;       // outputs
   };
   size_t offset = 0;  // bytes
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
@@ -67,6 +81,14 @@ struct WeightScales {
   }
 };
 
+// How one tensor stores the matrices of all experts, and what its names end in.
+struct ExpertStack {
+  // kOutputs: "<name>.weight"; kInputs: "<name>"; kMxfp4: "<name>_blocks" and "<name>_scales".
+  MatrixForm form = MatrixForm::kOutputs;
+  bool alternates = false;  // outputs of the two halves are stored in turns, those of a bias too
+  bool biased = false;      // "<name>_bias" [experts, outputs]
+};
+
 // A tensor that a checkpoint may hold only as a copy of another one.
 struct TiedTensor {
   std::string name;
@@ -76,9 +98,9 @@ struct TiedTensor {
 class WeightPlan {
  public:
   // `dtype`: of every region, the compute dtype. `kv_dtype`: of the KV cache. `layout`: of linear
-  // layers; packed: of 16 or 8 bits alone; packed pairs: packed, and pairs where they fit.
-  // `quantization`: of Linear and PairedLinear; unset: they have `dtype`, too. `architecture`: for
-  // messages.
+  // layers; packed: of 16 bits or fewer alone; packed pairs: packed, and pairs where they fit.
+  // `quantization`: of Linear, PairedLinear and Experts; unset: they have `dtype`, too.
+  // `architecture`: for messages.
   WeightPlan(runtime::DType dtype, runtime::DType kv_dtype, kernels::WeightLayout layout,
              std::optional<WeightQuantization> quantization, std::string architecture)
       : dtype_(dtype),
@@ -108,8 +130,16 @@ class WeightPlan {
   void PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
                     int64_t in_features, bool biased);
   // As Linear, of `dtype` whatever the rest.
-  void PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
-                   int64_t in_features);
+  void PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
+                   bool biased = false);
+  // The same linear layer of every expert, each of such parts as Linear or, `paired`, PairedLinear
+  // takes. No step reads them all: elements_read and quantized_bytes_read do not count them.
+  void Experts(kernels::ExpertWeights* out, const std::vector<std::vector<Part>>& experts,
+               int64_t in_features, bool paired);
+  // The same of one tensor for all of them, [num_experts, part.rows, in_features] but as `stack`
+  // says; of `dtype`, without quantization.
+  void StackedExperts(kernels::ExpertWeights* out, const Part& part, int64_t num_experts,
+                      int64_t in_features, bool paired, const ExpertStack& stack = {});
   // A linear layer whose matrix is the Table named `table`, declared before, as tied.
   void TiedLinear(kernels::LinearWeights* out, std::string name, const std::string& table);
   // Numbers that follow from the config, f32 whatever the dtype; behind all regions.
@@ -117,6 +147,10 @@ class WeightPlan {
   // [size] factors, f32 whatever the dtype; behind all regions. Of a checkpoint that has a tensor
   // of one of the names they are its values: one for all, or one each. 1 where there is none.
   void Scales(const float** out, std::vector<std::string> names, int64_t size);
+  // Numbers of a tensor of `shape` that the checkpoint must have, f32 whatever the dtype; behind
+  // all regions. `random` where weights are random.
+  void Numbers(const float** out, std::string name, std::vector<int64_t> shape,
+               float random = 0.0f);
   // Tensors that a checkpoint may have and that nobody reads.
   void Unread(std::vector<std::string> names);
 
@@ -134,16 +168,19 @@ class WeightPlan {
   const std::vector<std::string>& unread() const { return unread_; }
   // Of all slots: the model's parameters.
   int64_t num_parameters() const { return num_parameters_; }
-  // Of what a step reads whole, however many rows it has: everything but tables, and a tied matrix.
+  // Of what a step reads whole, however many rows it has: everything but tables and experts, and a
+  // tied matrix.
   // Elements of dtype(), and bytes of what is quantised, with its scales.
   int64_t elements_read() const { return elements_read_; }
   int64_t quantized_bytes_read() const { return quantized_bytes_read_; }
 
-  // Numbers that are no parameters, and where they go, bytes. names: of Scales.
+  // What is f32 whatever the dtype, and where it goes, bytes. names: of Scales and Numbers.
   struct ComputedValues {
     size_t offset;
     std::vector<float> values;
     std::vector<std::string> names;
+    std::vector<int64_t> shape;  // of Numbers; empty of others
+    bool required() const { return !shape.empty(); }
   };
   std::vector<ComputedValues> computed() const;
   // Of quantised regions; behind the computed values.
@@ -156,15 +193,25 @@ class WeightPlan {
  private:
   void AddLinear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
                  bool biased, kernels::WeightLayout layout, bool quantized);
-  void AddScales(kernels::LinearWeights* out, const std::vector<Part>& parts);
-  // layout: how it lies. dtype: of its elements.
+  // The matrix of one expert, all of them declared one behind the other.
+  void AddExpert(kernels::ExpertWeights* out, int64_t rows, int64_t in_features, bool paired,
+                 kernels::WeightFormat format);
+  void AddExpertBias(kernels::ExpertWeights* out, const Part& part, const ExpertStack& stack);
+  kernels::WeightLayout LayoutOfPairs(int64_t rows, int64_t in_features) const;
+  // Of the newest region, whose outputs are those of `parts`: their tensors; and their scales, of a
+  // matrix of such a shape and layout. out: who is bound to these, or nullptr.
+  void AddParts(const std::vector<Part>& parts, int64_t in_features);
+  const WeightScales& AddScales(kernels::LinearWeights* out, const kernels::LinearWeights& shape,
+                                const std::vector<Part>& parts);
+  // layout: how it lies.
   size_t AddRegion(WeightKind kind, int64_t rows, int64_t columns, kernels::WeightLayout layout,
-                   runtime::DType dtype);
+                   kernels::WeightFormat format);
   size_t AddVector(WeightKind kind, int64_t size) {
-    return AddRegion(kind, size, 1, kernels::WeightLayout::kRowMajor, dtype_);
+    return AddRegion(kind, size, 1, kernels::WeightLayout::kRowMajor, format());
   }
+  kernels::WeightFormat format() const { return kernels::WeightFormatOf(dtype_); }
   // Of the newest region.
-  void AddSlot(std::string name, std::vector<int64_t> shape, size_t offset);
+  void AddSlot(std::string name, std::vector<int64_t> shape, int64_t rows, size_t offset);
   void BindAt(const void** out, size_t offset);
   size_t EndOfComputed() const;  // bytes
   size_t Bytes(int64_t count) const { return static_cast<size_t>(count) * runtime::SizeOf(dtype_); }
@@ -184,10 +231,11 @@ class WeightPlan {
     const float** out;
     std::vector<float> values;
     std::vector<std::string> names;
+    std::vector<int64_t> shape = {};
   };
   std::vector<DeclaredValues> declared_values_;
   struct DeclaredScales {
-    kernels::LinearWeights* out;
+    kernels::LinearWeights* out;  // or nullptr
     WeightScales scales;
   };
   std::vector<DeclaredScales> declared_scales_;

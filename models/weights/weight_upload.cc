@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "models/weights/int4_tensors.h"
 #include "runtime/float_convert.h"
 #include "runtime/memory/buffer.h"
 #include "runtime/status_macros.h"
@@ -31,33 +32,68 @@ struct Chunk {
   // Of a matrix as it is:
   runtime::DType source_dtype;
   const std::byte* source;
-  // Of a packed one: some of its tiles of outputs.
-  const PackedUpload* packed = nullptr;
+  // Of a MatrixUpload: some of its tiles of outputs, or row-major as many outputs. Of one of 4
+  // bits, its tiles; row-major, its outputs.
+  const MatrixUpload* matrix = nullptr;
+  const Int4Upload* int4 = nullptr;
   int64_t first_tile = 0;
 
   size_t bytes() const { return count * runtime::SizeOf(dtype); }
 };
 
-void CutPacked(const PackedUpload& upload, size_t stage_bytes, std::vector<Chunk>& chunks) {
+// Elements of a tile of outputs, of all inputs.
+int64_t TileElements(const MatrixUpload& upload) {
+  return kernels::IsPacked(upload.layout)
+             ? upload.matrix.InputTiles() * kernels::kPackedTileElements
+             : upload.matrix.in_features * kernels::kPackedTileOutputs;
+}
+
+void CutMatrix(const MatrixUpload& upload, size_t stage_bytes, std::vector<Chunk>& chunks) {
   const size_t element = runtime::SizeOf(upload.dtype);
   const size_t max_count = std::max<size_t>(1, stage_bytes / element);
-  const int64_t of_tile = upload.matrix.InputTiles() * kernels::kPackedTileElements;
+  const int64_t of_tile = TileElements(upload);
+  const int64_t all = kernels::IsPacked(upload.layout)
+                          ? upload.matrix.Elements()
+                          : upload.matrix.out_features * upload.matrix.in_features;
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(max_count) / of_tile);
   for (int64_t first = 0; first < upload.matrix.OutputTiles(); first += step) {
     const int64_t tiles = std::min(step, upload.matrix.OutputTiles() - first);
     chunks.push_back(
         {.destination = upload.destination + static_cast<size_t>(first * of_tile) * element,
-         .count = static_cast<size_t>(tiles * of_tile),
+         .count = static_cast<size_t>(std::min(tiles * of_tile, all - first * of_tile)),
          .dtype = upload.dtype,
          .source_dtype = upload.dtype,
          .source = nullptr,
-         .packed = &upload,
+         .matrix = &upload,
          .first_tile = first});
   }
 }
 
+// Bytes of a tile of outputs of 4 bits; row-major, of an output.
+int64_t Int4StepBytes(const Int4Upload& upload) {
+  return kernels::IsPacked(upload.layout)
+             ? upload.matrix.InputTiles() * kernels::kPackedTileElements / 2
+             : upload.matrix.Int4RowElements() / 2;
+}
+
+void CutInt4(const Int4Upload& upload, size_t stage_bytes, std::vector<Chunk>& chunks) {
+  const int64_t bytes = Int4StepBytes(upload);
+  const int64_t all =
+      kernels::IsPacked(upload.layout) ? upload.matrix.OutputTiles() : upload.matrix.out_features;
+  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(stage_bytes) / bytes);
+  for (int64_t first = 0; first < all; first += step)
+    chunks.push_back({.destination = upload.destination + first * bytes,
+                      .count = static_cast<size_t>(std::min(step, all - first) * bytes),
+                      .dtype = runtime::DType::kE4m3,
+                      .source_dtype = runtime::DType::kE4m3,
+                      .source = nullptr,
+                      .int4 = &upload,
+                      .first_tile = first});
+}
+
 std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads,
-                                 std::span<const PackedUpload> packed, size_t stage_bytes) {
+                                 std::span<const MatrixUpload> matrices,
+                                 std::span<const Int4Upload> int4, size_t stage_bytes) {
   std::vector<Chunk> chunks;
   for (const WeightUpload& upload : uploads) {
     const size_t count = upload.source.size() / runtime::SizeOf(upload.source_dtype);
@@ -72,16 +108,18 @@ std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads,
            .source = upload.source.data() + first * runtime::SizeOf(upload.source_dtype)});
     }
   }
-  for (const PackedUpload& upload : packed) CutPacked(upload, stage_bytes, chunks);
+  for (const MatrixUpload& upload : matrices) CutMatrix(upload, stage_bytes, chunks);
+  for (const Int4Upload& upload : int4) CutInt4(upload, stage_bytes, chunks);
   return chunks;
 }
 
-// Rows of a packed matrix, as they are published.
+// Rows of a matrix, as they are counted.
 struct RowRange {
   int64_t begin, end;
 };
 // Those that lie in the tiles [begin, end) of outputs.
-std::vector<RowRange> RowsOfTiles(const PackedUpload& upload, int64_t begin, int64_t end) {
+template <typename Upload>
+std::vector<RowRange> RowsOfTiles(const Upload& upload, int64_t begin, int64_t end) {
   const int64_t rows = upload.matrix.out_features;
   const RowRange all{begin * kernels::kPackedTileOutputs,
                      std::min(end * kernels::kPackedTileOutputs, rows)};
@@ -90,11 +128,37 @@ std::vector<RowRange> RowsOfTiles(const PackedUpload& upload, int64_t begin, int
   return {{all.begin / 2, all.end / 2}, {(rows + all.begin) / 2, (rows + all.end) / 2}};
 }
 
-// Converts the rows of a chunk of a packed matrix into their places. row: of scratch, one row.
-// read(source): a part of a source that has been read.
+// E4M3 has one NaN, with either sign, and packed words are read as if it were a number.
+absl::Status CheckNumbers(const PublishedMatrix& part, int64_t row,
+                          std::span<const std::byte> elements) {
+  const auto is_nan = [](std::byte e) { return (e & std::byte{0x7f}) == std::byte{0x7f}; };
+  const auto nan = std::find_if(elements.begin(), elements.end(), is_nan);
+  if (nan == elements.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(part.name, "[", row, ", ", nan - elements.begin(),
+                                                 "] is NaN; allowed: numbers"));
+}
+
+// Of bytes in the order of places, packed words.
+void PackWords(std::span<std::byte> bytes) {
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint32_t)) {
+    uint32_t word;
+    std::memcpy(&word, &bytes[at], sizeof(word));
+    word = kernels::PackE4m3(word);
+    std::memcpy(&bytes[at], &word, sizeof(word));
+  }
+}
+
+// Of a thread, for any number of chunks.
+struct Scratch {
+  std::vector<std::byte> row, read;
+};
+
+// Converts the rows of a chunk of a matrix into their places. read(source): a part of a source that
+// has been read.
 template <typename Read>
-void PackRows(const Chunk& chunk, std::vector<std::byte>& row, std::byte* stage, Read read) {
-  const PackedUpload& upload = *chunk.packed;
+absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, Read read) {
+  std::vector<std::byte>& row = scratch.row;
+  const MatrixUpload& upload = *chunk.matrix;
   const runtime::DType dtype = upload.dtype;
   const kernels::PackedLayout& matrix = upload.matrix;
   const auto columns = static_cast<size_t>(matrix.in_features);
@@ -102,10 +166,14 @@ void PackRows(const Chunk& chunk, std::vector<std::byte>& row, std::byte* stage,
   constexpr size_t kNeighbours = kernels::kPackedChunk;
   std::memset(stage, 0, chunk.count * element);
   row.resize(columns * element);
-  const int64_t tiles =
-      static_cast<int64_t>(chunk.count) / kernels::kPackedTileElements / matrix.InputTiles();
-  const int64_t origin = matrix.Offset(chunk.first_tile * kernels::kPackedTileOutputs, 0);
+  const int64_t of_tile = TileElements(upload), origin = chunk.first_tile * of_tile;
+  const int64_t tiles = (static_cast<int64_t>(chunk.count) + of_tile - 1) / of_tile;
   const auto place = [&](int64_t r) {
+    if (!kernels::IsPacked(upload.layout)) {
+      const int64_t at = r * matrix.in_features - origin;
+      std::memcpy(stage + static_cast<size_t>(at) * element, row.data(), row.size());
+      return;
+    }
     const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
     const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
     if (dtype == runtime::DType::kE4m3) {
@@ -121,20 +189,66 @@ void PackRows(const Chunk& chunk, std::vector<std::byte>& row, std::byte* stage,
   };
   for (const RowRange& range : RowsOfTiles(upload, chunk.first_tile, chunk.first_tile + tiles)) {
     int64_t before = 0;  // rows of the parts before
-    for (const PackedUpload::Part& part : upload.parts) {
-      const size_t row_bytes = columns * runtime::SizeOf(part.source_dtype);
-      const auto rows = static_cast<int64_t>(part.source.size() / row_bytes);
+    for (const PublishedMatrix& part : upload.parts) {
+      const int64_t rows = part.Outputs(matrix.in_features);
       const int64_t first = std::max(range.begin, before);
       const int64_t last = std::min(range.end, before + rows);
       for (int64_t r = first; r < last; ++r) {
-        const std::byte* from = part.source.data() + static_cast<size_t>(r - before) * row_bytes;
-        runtime::ConvertElements(part.source_dtype, dtype, from, row.data(), columns);
+        part.ReadOutput(r - before, matrix.in_features, dtype, row.data(), scratch.read);
+        if (dtype == runtime::DType::kE4m3)
+          REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row));
         place(r);
       }
-      if (first < last)
+      const size_t row_bytes = part.source.size() / static_cast<size_t>(rows);
+      if (first < last && part.is_plain())
         read(part.source.subspan(static_cast<size_t>(first - before) * row_bytes,
                                  static_cast<size_t>(last - first) * row_bytes));
       before += rows;
+    }
+  }
+  if (dtype == runtime::DType::kE4m3) PackWords({stage, chunk.count});
+  return absl::OkStatus();
+}
+
+// The same of 4 bits. elements: of scratch, one row.
+void PackInt4(const Chunk& chunk, std::vector<uint8_t>& elements, std::byte* stage) {
+  const Int4Upload& upload = *chunk.int4;
+  const kernels::PackedLayout& matrix = upload.matrix;
+  const int64_t columns = matrix.in_features, bytes = Int4StepBytes(upload);
+  const bool packed = kernels::IsPacked(upload.layout);
+  const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
+  std::memset(stage, 0, chunk.count);
+  elements.resize(static_cast<size_t>(columns));
+  const int64_t first = chunk.first_tile;
+  const int64_t last = first + static_cast<int64_t>(chunk.count) / bytes;
+  const auto put = [&](int64_t place, uint8_t element) {
+    stage[place / 2] |= static_cast<std::byte>(element << (place % 2 * 4));
+  };
+  const auto place_row = [&](int64_t r) {
+    const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
+    constexpr int64_t kTile = kernels::kPackedTileInputs;
+    const int64_t step = packed ? kTile : kernels::kInt4Run;
+    // Where the elements of one tile lie is the same in all of them.
+    int64_t places[kTile];
+    for (int64_t c = 0; c < step; ++c)
+      places[c] = packed ? matrix.Int4Offset(output, c) - first * bytes * 2
+                         : matrix.Int4RowOffset(output, c) - first * bytes * 2;
+    const int64_t stride = packed ? kernels::kPackedTileElements : step;
+    for (int64_t c0 = 0, at = 0; c0 < columns; c0 += step, at += stride)
+      for (int64_t c = 0; c < std::min(step, columns - c0); ++c)
+        put(at + places[c], elements[static_cast<size_t>(c0 + c)]);
+  };
+  const std::vector<RowRange> ranges =
+      packed ? RowsOfTiles(upload, first, last) : std::vector<RowRange>{{first, last}};
+  for (const RowRange& range : ranges) {
+    int64_t before = 0;  // outputs of the parts before
+    for (const Int4Upload::Part& part : upload.parts) {
+      const int64_t end = std::min(range.end, before + part.outputs);
+      for (int64_t r = std::max(range.begin, before); r < end; ++r) {
+        ReadInt4Output(upload.storage, part.words, part.outputs, r - before, elements);
+        place_row(r);
+      }
+      before += part.outputs;
     }
   }
 }
@@ -188,7 +302,8 @@ class Uploader {
 
   absl::Status CopyChunks(runtime::Stream& stream, const runtime::MappedBuffer& stages) {
     size_t in_flight_bytes = 0;
-    std::vector<std::byte> row;
+    Scratch scratch;
+    std::vector<uint8_t> elements;
     const auto read = [&](std::span<const std::byte> source) {
       if (options_.release) options_.release(source);
     };
@@ -198,8 +313,10 @@ class Uploader {
       const Chunk& chunk = chunks_[index];
       const size_t bytes = chunk.bytes();
       std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
-      if (chunk.packed != nullptr) {
-        PackRows(chunk, row, stage, read);
+      if (chunk.matrix != nullptr) {
+        REPRISE_RETURN_IF_ERROR(PlaceRows(chunk, scratch, stage, read));
+      } else if (chunk.int4 != nullptr) {
+        PackInt4(chunk, elements, stage);
       } else {
         runtime::ConvertElements(chunk.source_dtype, chunk.dtype, chunk.source, stage, chunk.count);
         read({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});
@@ -264,10 +381,10 @@ class Uploader {
 }  // namespace
 
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
-                           std::span<const PackedUpload> packed,
+                           std::span<const MatrixUpload> matrices, std::span<const Int4Upload> int4,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options) {
-  std::vector<Chunk> chunks = CutIntoChunks(uploads, packed, options.stage_bytes);
+  std::vector<Chunk> chunks = CutIntoChunks(uploads, matrices, int4, options.stage_bytes);
   if (chunks.empty()) return absl::OkStatus();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads =

@@ -12,6 +12,8 @@
 
 #include "absl/status/status.h"
 #include "kernels/packed_layout.h"
+#include "models/config/weight_quantization.h"
+#include "models/weights/published_matrix.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 
@@ -24,32 +26,45 @@ struct WeightUpload {
   runtime::DType dtype;               // there
 };
 
-// A matrix that lies packed on the device. Tiles hold rows of several parts.
-struct PackedUpload {
-  // Some of its rows, below those of the part before.
+// A matrix that lies packed on the device, where tiles hold rows of several parts, or whose parts
+// are not stored row by row.
+struct MatrixUpload {
+  kernels::PackedLayout matrix;
+  kernels::WeightLayout layout;
+  std::vector<PublishedMatrix> parts;  // rows, each below those of the part before; together all
+  std::byte* destination;  // on the device; packed: matrix.Elements(), filled up with zeros
+  runtime::DType dtype;    // there; packed: of 16 bits, or kE4m3
+};
+
+// A matrix of 4-bit elements, in any layout.
+struct Int4Upload {
+  // Some of its outputs, below those of the part before.
   struct Part {
-    runtime::DType source_dtype;
-    std::span<const std::byte> source;  // whole rows, any alignment
+    std::span<const std::byte> words;  // all of a tensor, any alignment
+    int64_t outputs;
   };
   kernels::PackedLayout matrix;
-  kernels::WeightLayout layout;  // packed, or packed pairs
-  std::vector<Part> parts;       // together all rows
-  std::byte* destination;        // on the device; matrix.Elements(), filled up with zeros
-  runtime::DType dtype;          // there: of 16 bits, or kE4m3
+  kernels::WeightLayout layout;
+  WeightStorage storage;    // of the parts
+  std::vector<Part> parts;  // together all outputs
+  std::byte* destination;   // on the device; filled up with zeros
 };
 
 struct UploadOptions {
   int max_threads = 4;                   // more do not help: storage and the bus are the limits
   size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
   // Called with each part of a source that has been read and is not read again, from any thread.
+  // Not of 4-bit elements and of matrices that are not plain, of which an output may be spread over
+  // all of a tensor.
   std::function<void(std::span<const std::byte>)> release = {};
 };
 
 // Returns when every byte is on the device, or after the first error, when nothing is in flight any
 // more. `progress(done_bytes, total_bytes)`, in converted bytes, is called on this thread; the last
-// call of a run without errors has done == total. Errors: the device's.
+// call of a run without errors has done == total. Errors: the device's; a NaN among packed elements
+// of kE4m3, which cannot hold it (kernels/packed_layout.h).
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
-                           std::span<const PackedUpload> packed,
+                           std::span<const MatrixUpload> matrices, std::span<const Int4Upload> int4,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options = {});
 

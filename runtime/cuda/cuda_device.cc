@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -120,6 +121,11 @@ class CudaVendor final : public GpuVendor {
   absl::Status MemGetInfo(size_t* free_bytes, size_t* total_bytes) const override {
     return ToStatus(cudaMemGetInfo(free_bytes, total_bytes), "cudaMemGetInfo");
   }
+  absl::Status IpcGetHandle(void* data, std::string* handle) const override;
+  absl::Status IpcOpenHandle(std::string_view handle, void** data) const override;
+  absl::Status IpcClose(void* data) const override {
+    return ToStatus(cudaIpcCloseMemHandle(data), "cudaIpcCloseMemHandle");
+  }
 
   absl::Status StreamCreate(GpuStreamHandle* stream) const override;
   absl::Status StreamDestroy(GpuStreamHandle stream) const override {
@@ -194,6 +200,25 @@ class CudaVendor final : public GpuVendor {
   absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape, const void* args,
                             size_t args_bytes, bool early, GpuStreamHandle stream) const override;
 };
+
+absl::Status CudaVendor::IpcGetHandle(void* data, std::string* handle) const {
+  cudaIpcMemHandle_t native;
+  REPRISE_RETURN_IF_ERROR(ToStatus(cudaIpcGetMemHandle(&native, data), "cudaIpcGetMemHandle"));
+  handle->assign(native.reserved, sizeof(native.reserved));
+  return absl::OkStatus();
+}
+
+absl::Status CudaVendor::IpcOpenHandle(std::string_view handle, void** data) const {
+  cudaIpcMemHandle_t native;
+  if (handle.size() != sizeof(native.reserved)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shared memory of another process: got a handle of ", handle.size(),
+                     " bytes, allowed: one of CUDA, of ", sizeof(native.reserved)));
+  }
+  std::memcpy(native.reserved, handle.data(), handle.size());
+  return ToStatus(cudaIpcOpenMemHandle(data, native, cudaIpcMemLazyEnablePeerAccess),
+                  "cudaIpcOpenMemHandle");
+}
 
 absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties) const {
   cudaDeviceProp cuda;

@@ -17,10 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/byte_count.h"
 #include "runtime/gpu/gpu_stream.h"
+#include "runtime/shared_memory.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::runtime {
 namespace {
+
+constexpr size_t kDriverPageBytes = size_t{2} << 20;
 
 absl::string_view Abseil(std::string_view s) { return {s.data(), s.size()}; }
 
@@ -57,7 +60,7 @@ class GpuModule final : public KernelModule {
   const absl::flat_hash_map<std::string, ModuleEntry> entries_;
 };
 
-class GpuDevice final : public Device {
+class GpuDevice final : public Device, public SharedMemory {
  public:
   explicit GpuDevice(GpuContext context) : context_(std::move(context)) {}
   ~GpuDevice() override {
@@ -80,6 +83,11 @@ class GpuDevice final : public Device {
     return WrapGpuStream(context_, native);
   }
   absl::StatusOr<std::unique_ptr<KernelModule>> Load(const KernelImage& image) override;
+
+  absl::StatusOr<SharedAllocation> AllocateShared(size_t bytes) override;
+  void FreeShared(void* data) override { Free(data); }
+  absl::StatusOr<void*> OpenShared(std::string_view handle, size_t bytes) override;
+  void CloseShared(void* data) override;
 
  private:
   const GpuVendor& vendor() const { return *context_.vendor; }
@@ -153,6 +161,33 @@ absl::StatusOr<size_t> GpuDevice::FreeBytes() const {
   size_t total_bytes = 0;
   REPRISE_RETURN_IF_ERROR(vendor().MemGetInfo(&free_bytes, &total_bytes));
   return free_bytes;
+}
+
+// Whole pages of the driver: smaller allocations lie in one that a handle would give away with
+// them.
+absl::StatusOr<SharedAllocation> GpuDevice::AllocateShared(size_t bytes) {
+  SharedAllocation shared;
+  REPRISE_ASSIGN_OR_RETURN(
+      shared.data, Allocate((bytes + kDriverPageBytes - 1) / kDriverPageBytes * kDriverPageBytes));
+  GpuDeviceGuard guard(context_);
+  absl::Status status = guard.status();
+  if (status.ok()) status = vendor().IpcGetHandle(shared.data, &shared.handle);
+  if (status.ok()) return shared;
+  Free(shared.data);
+  return status;
+}
+
+absl::StatusOr<void*> GpuDevice::OpenShared(std::string_view handle, size_t /*bytes*/) {
+  GpuDeviceGuard guard(context_);
+  REPRISE_RETURN_IF_ERROR(guard.status());
+  void* data = nullptr;
+  REPRISE_RETURN_IF_ERROR(vendor().IpcOpenHandle(handle, &data));
+  return data;
+}
+
+void GpuDevice::CloseShared(void* data) {
+  GpuDeviceGuard guard(context_);
+  LogIfError("closing another process's memory", vendor().IpcClose(data));
 }
 
 absl::StatusOr<std::unique_ptr<KernelModule>> GpuDevice::Load(const KernelImage& image) {

@@ -16,6 +16,8 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -75,6 +77,17 @@ class GpuVendor {
   virtual absl::Status HostAllocMapped(size_t bytes, MappedPointers* pointers) const = 0;
   virtual absl::Status HostFree(void* host) const = 0;
   virtual absl::Status MemGetInfo(size_t* free_bytes, size_t* total_bytes) const = 0;
+  // Memory that processes share: `data` is all that one Malloc returned. Only where a vendor has
+  // such calls.
+  virtual absl::Status IpcGetHandle(void* /*data*/, std::string* /*handle*/) const {
+    return absl::UnimplementedError("memory that processes share");
+  }
+  virtual absl::Status IpcOpenHandle(std::string_view /*handle*/, void** /*data*/) const {
+    return absl::UnimplementedError("memory that processes share");
+  }
+  virtual absl::Status IpcClose(void* /*data*/) const {
+    return absl::UnimplementedError("memory that processes share");
+  }
 
   // Streams. Created ones do not wait for the default stream.
   virtual absl::Status StreamCreate(GpuStreamHandle* stream) const = 0;

@@ -86,6 +86,12 @@ inline constexpr size_t kArchitectureOffsetR0600 = 1160;
 inline constexpr size_t kArchitectureBytes = 256;
 inline constexpr size_t kDevicePropertiesBytes = 16384;
 
+// hipIpcMemHandle_t, and the one flag of hipIpcOpenMemHandle.
+struct IpcMemHandle {
+  char reserved[64];
+};
+inline constexpr unsigned kIpcMemLazyEnablePeerAccess = 1;
+
 // CALL(result, name, parameters). hipStream_t, hipGraph_t and the other handles are pointers and
 // stand here as void*; hipDevice_t is the ordinal.
 #define REPRISE_HIP_REQUIRED_CALLS(CALL)                                                        \
@@ -134,10 +140,13 @@ inline constexpr size_t kDevicePropertiesBytes = 16384;
         void** extra))
 
 // Null where the library has none: hipGraphUpload came after 5.2, hipGetDevicePropertiesR0600 with
-// 6.0; hipGetDeviceProperties is what was before it.
-#define REPRISE_HIP_OPTIONAL_CALLS(CALL)                                 \
-  CALL(int, hipGraphUpload, (void* exec, void* stream))                  \
-  CALL(int, hipGetDevicePropertiesR0600, (void* properties, int device)) \
+// 6.0; hipGetDeviceProperties is what was before it. Without the hipIpc calls no memory is shared.
+#define REPRISE_HIP_OPTIONAL_CALLS(CALL)                                             \
+  CALL(int, hipGraphUpload, (void* exec, void* stream))                              \
+  CALL(int, hipIpcGetMemHandle, (IpcMemHandle * handle, void* data))                 \
+  CALL(int, hipIpcOpenMemHandle, (void** data, IpcMemHandle handle, unsigned flags)) \
+  CALL(int, hipIpcCloseMemHandle, (void* data))                                      \
+  CALL(int, hipGetDevicePropertiesR0600, (void* properties, int device))             \
   CALL(int, hipGetDeviceProperties, (void* properties, int device))
 
 struct Api {

@@ -84,6 +84,11 @@ class HipVendor final : public GpuVendor {
   absl::Status MemGetInfo(size_t* free_bytes, size_t* total_bytes) const override {
     return ToStatus(api_.hipMemGetInfo(free_bytes, total_bytes), "hipMemGetInfo");
   }
+  absl::Status IpcGetHandle(void* data, std::string* handle) const override;
+  absl::Status IpcOpenHandle(std::string_view handle, void** data) const override;
+  absl::Status IpcClose(void* data) const override {
+    return ToStatus(api_.hipIpcCloseMemHandle(data), "hipIpcCloseMemHandle");
+  }
 
   absl::Status StreamCreate(GpuStreamHandle* stream) const override {
     return ToStatus(api_.hipStreamCreateWithFlags(&stream->raw, hip::kStreamNonBlocking),
@@ -270,6 +275,35 @@ absl::Status HipVendor::HostAllocMapped(size_t bytes, MappedPointers* pointers) 
                                  "hipHostGetDevicePointer");
   if (!status.ok()) api_.hipHostFree(pointers->host);
   return status;
+}
+
+absl::Status HipVendor::IpcGetHandle(void* data, std::string* handle) const {
+  // A library has all three or none of them.
+  if (api_.hipIpcGetMemHandle == nullptr || api_.hipIpcOpenMemHandle == nullptr ||
+      api_.hipIpcCloseMemHandle == nullptr) {
+    return absl::UnimplementedError(
+        "memory that processes share: this HIP library has no hipIpcGetMemHandle");
+  }
+  hip::IpcMemHandle native;
+  REPRISE_RETURN_IF_ERROR(ToStatus(api_.hipIpcGetMemHandle(&native, data), "hipIpcGetMemHandle"));
+  handle->assign(native.reserved, sizeof(native.reserved));
+  return absl::OkStatus();
+}
+
+absl::Status HipVendor::IpcOpenHandle(std::string_view handle, void** data) const {
+  if (api_.hipIpcOpenMemHandle == nullptr || api_.hipIpcCloseMemHandle == nullptr) {
+    return absl::UnimplementedError(
+        "memory that processes share: this HIP library has no hipIpcOpenMemHandle");
+  }
+  hip::IpcMemHandle native;
+  if (handle.size() != sizeof(native.reserved)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shared memory of another process: got a handle of ", handle.size(),
+                     " bytes, allowed: one of HIP, of ", sizeof(native.reserved)));
+  }
+  std::memcpy(native.reserved, handle.data(), handle.size());
+  return ToStatus(api_.hipIpcOpenMemHandle(data, native, hip::kIpcMemLazyEnablePeerAccess),
+                  "hipIpcOpenMemHandle");
 }
 
 absl::Status HipVendor::StreamIsCapturing(GpuStreamHandle stream, bool* capturing) const {

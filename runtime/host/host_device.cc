@@ -18,7 +18,9 @@
 #include "absl/strings/str_split.h"
 #include "runtime/byte_count.h"
 #include "runtime/host/host_executor.h"
+#include "runtime/host/host_shared_memory.h"
 #include "runtime/host/host_stream.h"
+#include "runtime/shared_memory.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::runtime {
@@ -76,7 +78,7 @@ class HostModule final : public KernelModule {
   const absl::flat_hash_map<absl::string_view, const KernelDef*> kernels_;
 };
 
-class HostDevice final : public Device {
+class HostDevice final : public Device, public SharedMemory {
  public:
   HostDevice(DeviceProperties properties, std::unique_ptr<HostExecutor> executor,
              const TestDelays& delays)
@@ -99,24 +101,42 @@ class HostDevice final : public Device {
   }
   absl::StatusOr<std::unique_ptr<KernelModule>> Load(const KernelImage& image) override;
 
+  absl::StatusOr<SharedAllocation> AllocateShared(size_t bytes) override;
+  void FreeShared(void* data) override { shared_.Release(data); }
+  absl::StatusOr<void*> OpenShared(std::string_view handle, size_t bytes) override {
+    return shared_.Open(handle, bytes);
+  }
+  void CloseShared(void* data) override { shared_.Release(data); }
+
  private:
+  // OK where the machine has room for an allocation of so many bytes.
+  absl::Status CheckRoom(size_t bytes) const;
+
   const DeviceProperties properties_;
   const std::unique_ptr<HostExecutor> executor_;
   const TestDelays delays_;
   std::atomic<uint64_t> num_streams_{0};
+  HostSharedMemory shared_;
 };
 
-absl::StatusOr<void*> HostDevice::Allocate(size_t bytes) {
+absl::Status HostDevice::CheckRoom(size_t bytes) const {
   if (bytes == 0) return absl::InvalidArgumentError("Allocate: 0 bytes; allowed: at least 1");
-  if (bytes >= kCheckedAllocationBytes) {
-    // The system promises more memory than it has; asking it first turns a later kill into an error
-    // here.
-    REPRISE_ASSIGN_OR_RETURN(const size_t free_bytes, FreeBytes());
-    if (bytes > free_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("host: ", ByteCount(bytes), " asked, ", ByteCount(free_bytes), " free"));
-    }
-  }
+  if (bytes < kCheckedAllocationBytes) return absl::OkStatus();
+  // The system promises more memory than it has; asking it first turns a later kill into an error
+  // here.
+  REPRISE_ASSIGN_OR_RETURN(const size_t free_bytes, FreeBytes());
+  if (bytes <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("host: ", ByteCount(bytes), " asked, ", ByteCount(free_bytes), " free"));
+}
+
+absl::StatusOr<SharedAllocation> HostDevice::AllocateShared(size_t bytes) {
+  REPRISE_RETURN_IF_ERROR(CheckRoom(bytes));
+  return shared_.Allocate(bytes);
+}
+
+absl::StatusOr<void*> HostDevice::Allocate(size_t bytes) {
+  REPRISE_RETURN_IF_ERROR(CheckRoom(bytes));
   // posix_memalign keeps the exact size, so that AddressSanitizer sees the first byte beyond it.
   void* data = nullptr;
   if (posix_memalign(&data, kAllocationAlignment, bytes) != 0) {

@@ -2,6 +2,10 @@
 #include "service/kv/kv_call.h"
 
 #include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/status_macros.h"
@@ -21,8 +25,8 @@ absl::Status CheckModelKnown(const KvService& kv) {
       "cannot be told from another model's; allowed: servers whose Describe has kv_layout.model");
 }
 
-absl::Status Read(const ServiceHost& host, const KvService& kv, const ServedSession& session,
-                  const v1::ReadBlocksRequest& request, v1::ReadBlocksResponse* response) {
+absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
+                    const v1::ReadBlocksRequest& request, v1::ReadBlocksResponse* response) {
   const engine::KvShape& shape = host.engine.info().kv;
   std::vector<engine::KvPart> parts = RangesFromWire(request, shape.num_layers);
   std::vector<std::byte> contents;
@@ -32,8 +36,8 @@ absl::Status Read(const ServiceHost& host, const KvService& kv, const ServedSess
   return absl::OkStatus();
 }
 
-absl::Status Write(const ServiceHost& host, const KvService& kv, const ServedSession& session,
-                   const v1::WriteBlocksRequest& request, v1::WriteBlocksResponse* /*response*/) {
+absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
+                    const v1::WriteBlocksRequest& request, v1::WriteBlocksResponse* /*response*/) {
   const engine::KvShape& shape = host.engine.info().kv;
   v1::KvLayout own;
   KvLayoutToWire(shape, kv.model, &own);
@@ -46,22 +50,61 @@ absl::Status Write(const ServiceHost& host, const KvService& kv, const ServedSes
   return absl::OkStatus();
 }
 
-absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
-                    const v1::ReadBlocksRequest& request, grpc::ByteBuffer* bytes) {
-  v1::ReadBlocksResponse response;
-  REPRISE_RETURN_IF_ERROR(Read(host, kv, session, request, &response));
-  *bytes = SerializeWire(response);
-  return absl::OkStatus();
+absl::Status CheckExchange(const KvService& kv) {
+  if (kv.exchange != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "KV exchange: this server hands out and takes no blocks over shared memory; allowed: servers "
+      "that were started with --kv-exchange");
+}
+
+template <typename Repeated>
+std::span<const uint32_t> Ids(const Repeated& ids) {
+  return {ids.data(), static_cast<size_t>(ids.size())};
 }
 
 absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
-                    const v1::WriteBlocksRequest& request, grpc::ByteBuffer* bytes) {
-  v1::WriteBlocksResponse response;
-  REPRISE_RETURN_IF_ERROR(Write(host, kv, session, request, &response));
-  *bytes = SerializeWire(response);
+                    const v1::ExportBlocksRequest& request, v1::ExportBlocksResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckExchange(kv));
+  REPRISE_ASSIGN_OR_RETURN(
+      std::vector<std::string> tickets,
+      kv.exchange->Export(session.info.id, session.account.log_name(), Ids(request.blocks())));
+  for (std::string& ticket : tickets) response->add_tickets(std::move(ticket));
+  response->set_free_export_blocks(host.engine.pool().free_export_blocks);
   return absl::OkStatus();
 }
 
+absl::Status Handle(const ServiceHost& /*host*/, const KvService& kv, const ServedSession& session,
+                    const v1::ImportBlocksRequest& request, v1::ImportBlocksResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckExchange(kv));
+  const std::vector<std::string_view> tickets(request.tickets().begin(), request.tickets().end());
+  SessionRecording* recording = session.recording.get();
+  const SessionRecording::PoolLock order(recording);
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> tokens,
+                           kv.exchange->Import(session.info.id, session.account.log_name(),
+                                               Ids(request.blocks()), tickets));
+  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  response->mutable_num_tokens()->Assign(tokens.begin(), tokens.end());
+  return absl::OkStatus();
+}
+
+template <typename Request>
+struct ResponseTo;
+template <>
+struct ResponseTo<v1::ReadBlocksRequest> {
+  using Type = v1::ReadBlocksResponse;
+};
+template <>
+struct ResponseTo<v1::WriteBlocksRequest> {
+  using Type = v1::WriteBlocksResponse;
+};
+template <>
+struct ResponseTo<v1::ExportBlocksRequest> {
+  using Type = v1::ExportBlocksResponse;
+};
+template <>
+struct ResponseTo<v1::ImportBlocksRequest> {
+  using Type = v1::ImportBlocksResponse;
+};
 }  // namespace
 
 template <typename Request>
@@ -92,7 +135,9 @@ template <typename Request>
 absl::Status KvCall<Request>::Do() {
   if (cancelled_.load(std::memory_order_relaxed))
     return absl::CancelledError("the client ended the call before its turn; nothing has changed");
-  REPRISE_RETURN_IF_ERROR(Handle(host_, kv_, *session_, request_, response_bytes_));
+  typename ResponseTo<Request>::Type response;
+  REPRISE_RETURN_IF_ERROR(Handle(host_, kv_, *session_, request_, &response));
+  *response_bytes_ = SerializeWire(response);
   request_.Clear();
   charge_ = host_.memory.ChargeAnswer(response_bytes_->Length());
   return absl::OkStatus();
@@ -106,5 +151,17 @@ void KvCall<Request>::Run() {
 
 template class KvCall<v1::ReadBlocksRequest>;
 template class KvCall<v1::WriteBlocksRequest>;
+template class KvCall<v1::ExportBlocksRequest>;
+template class KvCall<v1::ImportBlocksRequest>;
+
+absl::Status FreeExported(const ServiceHost& host, const KvService& kv,
+                          const ServedSession& session, const v1::FreeExportedRequest& request,
+                          v1::FreeExportedResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckExchange(kv));
+  const std::vector<std::string_view> tickets(request.tickets().begin(), request.tickets().end());
+  REPRISE_RETURN_IF_ERROR(kv.exchange->FreeExported(session.info.id, tickets));
+  response->set_free_export_blocks(host.engine.pool().free_export_blocks);
+  return absl::OkStatus();
+}
 
 }  // namespace reprise::service

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvCall: one ReadBlocks or WriteBlocks: looks at the message, finds its session, waits its turn in
-// the queue, answers. Threads: gRPC calls the reactions, the queue's thread answers. Frees itself
-// when the call is over.
+// KvCall: one ReadBlocks, WriteBlocks, ExportBlocks or ImportBlocks: looks at the message, finds
+// its session, waits its turn in the queue, answers. Threads: gRPC calls the reactions, the queue's
+// thread answers. Frees itself when the call is over.
 #ifndef REPRISE_SERVICE_KV_KV_CALL_H_
 #define REPRISE_SERVICE_KV_KV_CALL_H_
 
@@ -14,6 +14,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "reprise/v1/step_service.pb.h"
+#include "service/kv/kv_exchange.h"
 #include "service/kv/kv_queue.h"
 #include "service/service_host.h"
 
@@ -21,11 +22,12 @@ namespace reprise::service {
 
 // What all of them share; outlives them.
 struct KvService {
-  std::string model;  // its fingerprint; "": not known
+  std::string model;               // its fingerprint; "": not known
+  KvExchange* exchange = nullptr;  // nullptr: blocks are neither exported nor imported
   KvQueue queue = {};
 };
 
-// Request: v1::ReadBlocksRequest or v1::WriteBlocksRequest.
+// Request: v1::ReadBlocksRequest, or that of another of the four.
 template <typename Request>
 class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
  public:
@@ -62,6 +64,13 @@ class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
 
 using ReadBlocksCall = KvCall<v1::ReadBlocksRequest>;
 using WriteBlocksCall = KvCall<v1::WriteBlocksRequest>;
+using ExportBlocksCall = KvCall<v1::ExportBlocksRequest>;
+using ImportBlocksCall = KvCall<v1::ImportBlocksRequest>;
+
+// FreeExported waits for nobody. Errors: as theirs.
+absl::Status FreeExported(const ServiceHost& host, const KvService& kv,
+                          const ServedSession& session, const v1::FreeExportedRequest& request,
+                          v1::FreeExportedResponse* response);
 
 }  // namespace reprise::service
 

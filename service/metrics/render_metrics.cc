@@ -169,6 +169,10 @@ void RenderSteps(const StepMetrics& steps, Exposition* text) {
   AddOne("reprise_sampled_tokens_total", kCounter, "Tokens sampled", steps.sampled_tokens(), text);
   AddOne("reprise_prompt_tokens_total", kCounter, "Tokens given in chunks", steps.prompt_tokens(),
          text);
+  AddOne("reprise_draft_tokens_total", kCounter, "Draft tokens that rows brought",
+         steps.draft_tokens(), text);
+  AddOne("reprise_accepted_tokens_total", kCounter, "Draft tokens that were accepted",
+         steps.accepted_tokens(), text);
 }
 
 void RenderWaiting(const WaitingSteps& waiting, Exposition* text) {

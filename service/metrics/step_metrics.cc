@@ -50,9 +50,9 @@ void StepMetrics::NoteAnswered(const engine::StepRequest& request, const StepTim
   const engine::StepLedger& ledger = result.ledger;
   first.launch.Observe(ledger.validate_ns + ledger.ring_ns +
                        (result.report.is_first ? ledger.launch_ns : 0));
-  sampled_tokens_.Add(static_cast<uint64_t>(
-      std::count_if(result.rows.begin(), result.rows.end(),
-                    [](const engine::RowOutcome& row) { return row.sampled; })));
+  sampled_tokens_.Add(engine::NumSampledTokens(result));
+  for (const engine::RowDraft& draft : request.drafts) draft_tokens_.Add(draft.tokens.size());
+  accepted_tokens_.Add(result.accepted.size());
   if (!request.chunks.empty()) prompt_tokens_.Add(NumPromptTokens(request));
 }
 

@@ -50,6 +50,8 @@ class StepMetrics {
   const std::deque<GraphMetrics>& graphs() const { return graphs_; }
   uint64_t sampled_tokens() const { return sampled_tokens_.value(); }
   uint64_t prompt_tokens() const { return prompt_tokens_.value(); }
+  uint64_t draft_tokens() const { return draft_tokens_.value(); }
+  uint64_t accepted_tokens() const { return accepted_tokens_.value(); }
   uint64_t eager_steps() const { return eager_steps_.value(); }
 
  private:
@@ -58,6 +60,8 @@ class StepMetrics {
   std::deque<GraphMetrics> graphs_;  // which cannot be moved
   Counter sampled_tokens_;
   Counter prompt_tokens_;
+  Counter draft_tokens_;
+  Counter accepted_tokens_;
   Counter eager_steps_;
 };
 

@@ -8,41 +8,16 @@
 #include "models/decoder.h"
 #include "runtime/dtype.h"
 #include "service/message_bounds.h"
+#include "service/wire/utf8.h"
 
 namespace reprise::service {
 namespace {
 
 std::string ToString(std::string_view text) { return std::string(text); }
 
-// Length of the UTF-8 sequence at the start of `text`; 0 where there is none.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what lies beyond Unicode.
-  const bool bad = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
-                   (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f);
-  return bad ? 0 : length;
-}
-
-// A string field holds UTF-8, and a client refuses a message that does not; names of files may be
-// any bytes. Bytes that are no UTF-8 become U+FFFD.
-std::string ToUtf8(std::string_view text) {
-  std::string utf8;
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    utf8.append(length == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return utf8;
-}
-
 void ModelToWire(const engine::EngineInfo& info, v1::Model* wire) {
   const models::ModelSpec& spec = info.model;
+  // Names of files may be any bytes, and a client refuses a message whose text is no UTF-8.
   wire->set_name(ToUtf8(spec.name));
   wire->set_architecture(ToUtf8(spec.architecture));
   wire->set_vocab_size(static_cast<uint32_t>(spec.vocab_size));
@@ -50,7 +25,7 @@ void ModelToWire(const engine::EngineInfo& info, v1::Model* wire) {
   wire->mutable_eos_token_ids()->Assign(spec.eos_token_ids.begin(), spec.eos_token_ids.end());
   wire->set_dtype(ToString(NameOf(info.dtype)));
   wire->set_kv_dtype(ToString(NameOf(info.kv_dtype)));
-  wire->set_weight_dtype(ToString(NameOf(info.weight_dtype())));
+  wire->set_weight_dtype(ToString(NameOf(info.weight_format())));
   wire->set_num_layers(static_cast<uint32_t>(spec.num_layers));
   wire->set_hidden_size(static_cast<uint32_t>(spec.hidden_size));
   wire->set_num_heads(static_cast<uint32_t>(spec.num_heads));
@@ -82,6 +57,8 @@ void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1
   wire->set_min_shared_tokens(limits.min_shared_tokens);
   wire->set_max_steps_per_request(limits.max_steps_per_request);
   wire->set_max_copies(limits.max_rows);
+  wire->set_max_draft_tokens(limits.max_draft_tokens);
+  wire->set_row_state_bytes(limits.row_state_bytes);
   wire->set_max_kv_transfer_bytes(info.max_kv_transfer_bytes);
   wire->set_max_kv_blocks_per_call(engine::kMaxKvBlocksPerCall);
 }
@@ -120,6 +97,8 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->mutable_pool()->set_bytes(pool.bytes);
   wire->mutable_pool()->set_swap_blocks(pool.swap_blocks);
   wire->mutable_pool()->set_free_swap_blocks(pool.free_swap_blocks);
+  wire->mutable_pool()->set_export_blocks(pool.export_blocks);
+  wire->mutable_pool()->set_free_export_blocks(pool.free_export_blocks);
   LimitsToWire(info, max_message_bytes, wire->mutable_limits());
   BucketsToWire(info.decode_buckets, "decode", wire);
   BucketsToWire(info.mixed_buckets, "mixed", wire);
@@ -132,6 +111,7 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->mutable_memory()->set_workspace_bytes(info.memory.workspace_bytes);
   wire->mutable_memory()->set_graphs_bytes(info.memory.graphs_bytes);
   wire->mutable_memory()->set_swap_bytes(info.memory.swap_bytes);
+  wire->mutable_memory()->set_export_bytes(info.memory.export_bytes);
   wire->set_rank(0);
   wire->set_world_size(1);
   wire->set_server_version(REPRISE_VERSION);

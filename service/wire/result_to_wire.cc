@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "google/protobuf/repeated_field.h"
 #include "service/message_bounds.h"
 
 namespace reprise::service {
@@ -31,6 +32,17 @@ static_assert(SameNumber(engine::FinishReason::kStopToken, v1::FINISH_REASON_STO
 static_assert(SameNumber(engine::FinishReason::kLength, v1::FINISH_REASON_LENGTH));
 static_assert(SameNumber(engine::FinishReason::kNoCandidate, v1::FINISH_REASON_NO_CANDIDATE));
 
+// The likeliest tokens of one entry. Columns: a message that has them.
+template <typename Columns>
+void TopToWire(const engine::StepResult& result, const engine::TopRange& range, Columns* wire) {
+  wire->add_num_top(range.count);
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const engine::TokenLogprob& top = result.top_logprobs[range.begin + i];
+    wire->add_top_token(top.token);
+    wire->add_top_logprob(top.logprob);
+  }
+}
+
 // Columns that a step fills only where some row needs them.
 void RareColumnsToWire(const engine::StepResult& result, v1::RowResults* wire) {
   bool finishes = false, ranks = false;
@@ -43,15 +55,23 @@ void RareColumnsToWire(const engine::StepResult& result, v1::RowResults* wire) {
     if (row.has_logits) wire->add_logits_row(row.row);
     if (!ranks) continue;
     wire->add_rank(row.rank);
-    wire->add_num_top(row.top.count);
-    for (uint32_t i = 0; i < row.top.count; ++i) {
-      const engine::TokenLogprob& top = result.top_logprobs[row.top.begin + i];
-      wire->add_top_token(top.token);
-      wire->add_top_logprob(top.logprob);
-    }
+    TopToWire(result, row.top, wire);
   }
   if (!result.logits.empty())
     wire->mutable_logits()->Add(result.logits.begin(), result.logits.end());
+}
+
+void AcceptedToWire(const engine::StepResult& result, v1::AcceptedDrafts* wire) {
+  bool ranks = false;
+  for (const engine::AcceptedToken& token : result.accepted) ranks |= token.rank != 0;
+  for (const engine::RowOutcome& row : result.rows) wire->add_count(row.accepted.count);
+  for (const engine::AcceptedToken& token : result.accepted) {
+    wire->add_token(token.token);
+    wire->add_logprob(token.logprob);
+    if (!ranks) continue;
+    wire->add_rank(token.rank);
+    TopToWire(result, token.top, wire);
+  }
 }
 
 void PromptLogprobsToWire(const engine::StepResult& result, v1::PromptLogprobs* wire) {
@@ -61,34 +81,38 @@ void PromptLogprobsToWire(const engine::StepResult& result, v1::PromptLogprobs* 
     wire->add_position(token.position);
     wire->add_logprob(token.logprob);
     wire->add_rank(token.rank);
-    wire->add_num_top(token.top.count);
-    for (uint32_t i = 0; i < token.top.count; ++i) {
-      const engine::TokenLogprob& top = result.top_logprobs[token.top.begin + i];
-      wire->add_top_token(top.token);
-      wire->add_top_logprob(top.logprob);
-    }
+    TopToWire(result, token.top, wire);
   }
+}
+
+// The column's values, so many of them.
+template <typename T>
+T* Column(int count, google::protobuf::RepeatedField<T>* column) {
+  column->Resize(count, T{});  // keeps its capacity
+  return column->mutable_data();
 }
 
 void RowsToWire(const engine::StepResult& result, v1::RowResults* wire) {
   const std::vector<engine::RowOutcome>& rows = result.rows;
   wire->Clear();  // keeps the columns' capacity
   const int count = static_cast<int>(rows.size());
-  wire->mutable_row()->Reserve(count);
-  wire->mutable_status()->Reserve(count);
-  wire->mutable_sampled()->Reserve(count);
-  wire->mutable_token()->Reserve(count);
-  wire->mutable_logprob()->Reserve(count);
-  wire->mutable_context_length()->Reserve(count);
-  for (const engine::RowOutcome& row : rows) {
-    wire->add_row(row.row);
-    wire->add_status(RowStatusToWire(row.status));
-    wire->add_sampled(row.sampled);
-    wire->add_token(row.sampled ? row.token : 0);
-    wire->add_logprob(row.sampled ? row.logprob : 0.0f);
-    wire->add_context_length(row.context_length);
+  uint32_t* const ids = Column(count, wire->mutable_row());
+  int* const status = Column(count, wire->mutable_status());
+  bool* const sampled = Column(count, wire->mutable_sampled());
+  uint32_t* const tokens = Column(count, wire->mutable_token());
+  float* const logprobs = Column(count, wire->mutable_logprob());
+  uint32_t* const contexts = Column(count, wire->mutable_context_length());
+  for (int i = 0; i < count; ++i) {
+    const engine::RowOutcome& row = rows[static_cast<size_t>(i)];
+    ids[i] = row.row;
+    status[i] = RowStatusToWire(row.status);
+    sampled[i] = row.sampled;
+    tokens[i] = row.sampled ? row.token : 0;
+    logprobs[i] = row.sampled ? row.logprob : 0.0f;
+    contexts[i] = row.context_length;
   }
   RareColumnsToWire(result, wire);
+  if (!result.accepted.empty()) AcceptedToWire(result, wire->mutable_accepted());
 }
 
 void ReportToWire(const engine::StepReport& report, v1::StepReport* wire) {

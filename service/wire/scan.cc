@@ -11,6 +11,7 @@
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "runtime/status_macros.h"
+#include "service/wire/utf8.h"
 
 namespace reprise::service {
 namespace {
@@ -80,7 +81,27 @@ class Scanner {
       return input_.ReadString(&head_->session, static_cast<int>(length)) ? absl::OkStatus()
                                                                           : Malformed();
     }
+    if (field.type() == FieldDescriptor::TYPE_STRING)
+      return ScanText(field, static_cast<int>(length));
     return input_.Skip(static_cast<int>(length)) ? absl::OkStatus() : Malformed();
+  }
+
+  // libprotobuf would refuse the message as well, and write a line about it to stderr.
+  absl::Status ScanText(const FieldDescriptor& field, int length) {
+    Utf8Check text;
+    while (length > 0) {
+      const void* data = nullptr;
+      int size = 0;
+      if (!input_.GetDirectBufferPointer(&data, &size)) return Malformed();
+      size = std::min(size, length);
+      const bool good = text.Add({static_cast<const char*>(data), static_cast<size_t>(size)});
+      length -= size;
+      if (!input_.Skip(size)) return Malformed();
+      if (good && (length > 0 || text.whole())) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(field.full_name(), ": got bytes that are no UTF-8, allowed: text"));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status ScanMessage(const FieldDescriptor& field, int length) {

@@ -23,9 +23,9 @@ struct WireHead {
 
 // `max_entries`: of each repeated field of messages, all its occurrences together; an entry of two
 // bytes can take hundreds once parsed. Allocates nothing that grows with the message. Fills `head`
-// as far as it comes. Errors: InvalidArgument (bytes that are no message of `type`), Unimplemented
-// (a field that is not part of the contract, or of another kind than there), OutOfRange (too many
-// entries).
+// as far as it comes. Errors: InvalidArgument (bytes that are no message of `type`, a text that is
+// no UTF-8), Unimplemented (a field that is not part of the contract, or of another kind than
+// there), OutOfRange (too many entries).
 absl::Status ScanWire(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type,
                       uint32_t max_entries, WireHead* head);
 

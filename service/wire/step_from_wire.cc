@@ -166,6 +166,10 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
     scratch->prefixes.push_back(
         {.group = prefix.group(), .num_blocks = prefix.num_blocks(), .rows = View(prefix.rows())});
   }
+  scratch->drafts.clear();
+  for (const v1::RowDraft& draft : wire.drafts()) {
+    scratch->drafts.push_back({.row = draft.row(), .tokens = View(draft.tokens())});
+  }
   REPRISE_RETURN_IF_ERROR(ModeFromWire(wire.mode(), &step->mode));
   step->sequence = wire.sequence();
   step->drop = View(wire.drop());
@@ -177,6 +181,7 @@ absl::Status StepFromWire(const v1::StepRequest& wire, StepScratch* scratch,
   step->chunks = scratch->chunks;
   step->continue_rows = View(wire.continue_rows());
   step->continue_all = wire.continue_all();
+  step->drafts = scratch->drafts;
   step->isolate_bad_rows = wire.isolate_bad_rows();
   step->num_steps = wire.num_steps() == 0 ? 1 : wire.num_steps();
   return CheckEagerSteps(*step);

@@ -20,6 +20,7 @@ struct StepScratch {
   std::vector<engine::RowAdd> add;
   std::vector<engine::RowAppend> append;
   std::vector<engine::RowChunk> chunks;
+  std::vector<engine::RowDraft> drafts;
   std::vector<engine::RowMask> masks;
   std::vector<engine::PrefixGroup> prefixes;
   std::vector<engine::TokenBias> biases;  // of all added rows

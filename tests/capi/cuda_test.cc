@@ -9,8 +9,13 @@
 #include <cstring>
 #include <string>
 
+#include "capi/handles.h"
+#include "graphs/bucket.h"
 #include "runtime/device.h"
+#include "runtime/memory/buffer.h"
 #include "tests/capi/handles.h"
+#include "tests/graphs/bench.h"
+#include "tests/testing/status_matchers.h"
 
 namespace reprise::capi {
 namespace {
@@ -77,6 +82,58 @@ TEST_F(CApiCuda, OwnWorkOnAnOwnStreamIsCapturedAndReplayed) {
     EXPECT_EQ(bytes[8], 0);
   }
   EXPECT_EQ(cudaStreamDestroy(native), cudaSuccess);
+}
+
+reprise_code EnqueueProbes(void* context, reprise_stream* stream, const reprise_bucket* bucket,
+                           reprise_error* error) {
+  auto* bench = static_cast<graphs::Bench*>(context);
+  graphs::Bucket told;
+  told.capacity = bucket->rows;
+  return Report(bench->Work()(*stream->shared->stream, told), error);
+}
+
+TEST_F(CApiCuda, KernelsAreCapturedInTheBackgroundVerifiedAuditedAndMoved) {
+  graphs::Bench bench(*device_->device);
+  ASSERT_OK(bench.stream->Synchronize());
+  const auto stream = Make<StreamHandle>([&](reprise_stream** made, reprise_error* error) {
+    return reprise_stream_create(device_.get(), made, error);
+  });
+  const int64_t buckets[] = {2, 4};
+  const reprise_memory_range memory[] = {{"counts", bench.counts.data(), bench.counts.bytes()},
+                                         {"cell", bench.cell.data(), bench.cell.bytes()}};
+  reprise_graph_options options;
+  EXPECT_DONE(reprise_graph_options_init(&options, sizeof(options), &error));
+  options.buckets = buckets;
+  options.num_buckets = 2;
+  options.enqueue_bucket = EnqueueProbes;
+  options.capture = REPRISE_CAPTURE_BACKGROUND;
+  options.buffers = memory;
+  options.num_buffers = 2;
+  const auto manager = Make<ManagerHandle>([&](reprise_graph_manager** made, reprise_error* error) {
+    return reprise_graph_manager_create(stream.get(), &options, nullptr, &bench, made, error);
+  });
+  EXPECT_DONE(reprise_graph_manager_wait_for_captures(manager.get(), &error));
+  EXPECT_DONE(reprise_graph_manager_verify(manager.get(), 3, 1, memory, 2, nullptr, &error));
+  reprise_audit_report audit = {};
+  audit.struct_size = sizeof(audit);
+  EXPECT_DONE(reprise_graph_manager_audit(manager.get(), 3, 1, &audit, &error));
+  EXPECT_EQ(audit.num_pointers, 2u);
+  EXPECT_EQ(audit.num_foreign, 0u);
+
+  ASSERT_OK_AND_ASSIGN(auto elsewhere, runtime::DeviceBuffer::Create(*device_->device, 8));
+  ASSERT_OK(bench.stream->Fill(elsewhere.data(), 0, 8));
+  ASSERT_OK(bench.stream->Synchronize());
+  reprise_move_report moved = {};
+  moved.struct_size = sizeof(moved);
+  EXPECT_DONE(
+      reprise_graph_manager_move_buffer(manager.get(), "cell", elsewhere.data(), &moved, &error));
+  EXPECT_EQ(moved.num_nodes, 2u);
+  EXPECT_EQ(moved.num_recaptured, 0u);
+  EXPECT_DONE(reprise_graph_manager_replay(manager.get(), 4, nullptr, &error));
+  uint64_t value = 0;
+  EXPECT_DONE(reprise_stream_copy_to_host(stream.get(), &value, elsewhere.data(), 8, &error));
+  EXPECT_DONE(reprise_stream_synchronize(stream.get(), &error));
+  EXPECT_EQ(value, 4u);
 }
 
 TEST_F(CApiCuda, MemoryOfTheDeviceHasNoAddressOnTheHost) {

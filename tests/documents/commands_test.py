@@ -79,6 +79,7 @@ class Commands:
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
         (scratch / "serve.toml").write_text('model = "examples/byte-llama"\n')
         (scratch / "trace.csv").write_text("time_s,prompt_tokens,new_tokens\n0,5,3\n0.01,9,2\n")
+        (scratch / "steps.csv").write_text("rows,tokens,context,steps\n5,5,48,30\n3,40,,2\n")
 
     def close(self):
         for server in (self.server, self.tls_server):
@@ -177,6 +178,14 @@ class Commands:
                 out += [option, {"--device": "host"}.get(option, value)]
         self.run([*out, *self.recordings()])
 
+    def advise(self, words):
+        """On what is recorded here, or on numbers."""
+        i = words.index("recordings/*.record") if "recordings/*.record" in words else None
+        smaller = self.smaller(words if i is None else words[:i] + words[i + 1 :])
+        if "--verify" in words:
+            smaller += ["--steps", "4", "--rounds", "1"]
+        self.run([*smaller, *(self.recordings() if i is not None else [])])
+
     def graph_diff(self, words):
         """Of two graphs that differ, or of a file with itself."""
         if "--model" in words:
@@ -230,6 +239,11 @@ class Commands:
                 out += [word, re.sub(r"\d+@\w+", "2@64", value)]
             elif word in ("--out", "--journal", "--access-log", "--record"):
                 out += [word, str(self.scratch / value)]
+            elif word == "--kv-exchange":
+                (self.scratch / "exchange").mkdir(mode=0o700, exist_ok=True)
+                out += [word, str(self.scratch / "exchange")]
+            elif word == "--serve-config":  # not the one that others are started with
+                out += [word, str(self.scratch / "advised.toml")]
             elif word in ("--max-rows", "--budget"):
                 out += [word, "2"]
             elif word == "--max-context":
@@ -253,9 +267,10 @@ class Commands:
                 i -= 1
             else:
                 out += [word, value]
+        of_server = command == "profile" and "--address" in words
         if command == "profile":
             out += [] if "--iterations" in out else ["--iterations", "2"]
-            out += [] if "--bandwidth-bytes" in out else ["--bandwidth-bytes", "1MiB"]
+            out += [] if "--bandwidth-bytes" in out or of_server else ["--bandwidth-bytes", "1MiB"]
         if command == "bench":
             out += [] if "--replays" in out else ["--replays", "2"]
             out += self.bench_sizes(words[2], out)
@@ -267,8 +282,8 @@ class Commands:
                 out += [] if option in out else [option, value]
             if "--model" not in out and "--heads" not in out:
                 out += ["--model", "examples/byte-llama"]
-        loads = ("run", "serve", "profile", "graph", "bench", "tune", "check")
-        if command in loads and "--device" not in out:
+        loads = ("run", "serve", "profile", "graph", "advise", "bench", "tune", "check")
+        if command in loads and "--device" not in out and not of_server:
             out += ["--device", "host"]
         return out
 
@@ -290,6 +305,9 @@ class Commands:
         if words[1:3] == ["graph", "diff"]:
             self.graph_diff(words)
             return
+        if words[1] == "advise":
+            self.advise(words)
+            return
         if words[1] == "report":
             self.run([self.program, "report", self.profile_file(), *words[3:]])
             return
@@ -306,7 +324,7 @@ class Commands:
         elif words[1] == "serve":
             process, _ = self.start(smaller)
             self.stop(process)
-        elif words[1] in ("sched", "health"):
+        elif words[1] in ("sched", "health") or (words[1] == "profile" and "--address" in words):
             self.run([*smaller, "--address", self.served()])
         elif words[1] == "sessions":
             self.sessions(words, smaller)
@@ -455,7 +473,7 @@ def commands_of(source, document):
 
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "reload", "replay", "profile",
-                 "report", "compare", "graph", "bench", "bench attention", "bench linear",
+                 "report", "compare", "graph", "advise", "bench", "bench attention", "bench linear",
                  "bench step", "tune", "tune attention", "check", "completion", "man"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout

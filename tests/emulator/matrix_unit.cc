@@ -112,7 +112,8 @@ void MultiplyGroup(const GroupOperands& o, int lane, float* d) {
   double rows[2][kDepth];
   for (int h = 0; h < 2; ++h)
     for (int k = 0; k < kDepth; ++k)
-      rows[h][k] = value(o.by_rows ? load(o.a, lane / 4 + 8 * h, o.a_chunk * 8 + k) : o.rows[h][k]);
+      rows[h][k] =
+          value(o.a_in_registers ? o.rows[h][k] : load(o.a, lane / 4 + 8 * h, o.a_chunk * 8 + k));
   for (int n = 0; n < o.columns / 8; ++n) {
     double column[2][kDepth];
     for (int e = 0; e < 2; ++e) {

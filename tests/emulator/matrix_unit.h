@@ -31,14 +31,15 @@ void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d);
 // 128 bytes, with 16-byte chunk c at c ^ (row % 8).
 struct GroupOperands {
   bool bf16, by_rows, add;
+  bool a_in_registers;
   int columns;
-  // by_rows: the warp's first row of A, and row 0 of B, a column of the product; of each 16
-  // elements, two chunks from these on.
+  // In shared memory: the warp's first row of A. In registers: rows lane / 4 of A and the one 8
+  // further. By rows: row 0 of B, a column of the product. Of each 16 elements of rows in shared
+  // memory, two chunks from these on.
   const std::byte* a;
   int a_chunk, b_chunk;
-  // Else: rows lane / 4 of A and the one 8 further, and the first of 16 rows of B, whose column j
-  // is element j % 64 of panel j / 64.
   uint16_t rows[2][16];
+  // Else: the first of 16 rows of B, whose column j is element j % 64 of panel j / 64.
   const std::byte* b;
   size_t panel_bytes;
 };

@@ -53,8 +53,8 @@ void ExpectUsageError(const Refusal& refusal) {
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
   for (const std::string command :
        {"", "serve", "sched", "run", "health", "sessions", "reload", "profile", "report", "compare",
-        "graph", "check", "bench", "bench attention", "tune", "tune attention", "completion",
-        "man"}) {
+        "graph", "advise", "check", "bench", "bench attention", "tune", "tune attention",
+        "completion", "man"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -163,7 +163,7 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"bogus"},
        {"unknown command \"bogus\"",
         "serve, sched, run, health, top, sessions, reload, replay, profile, report, compare, "
-        "graph, bench, tune, check, completion, man, help"}},
+        "graph, advise, bench, tune, check, completion, man, help"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
@@ -191,6 +191,9 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{"serve", "--model", "a", "--max-message", "1B"}, {"got \"1B\"", "1KiB to 1GiB"}},
       {{"serve", "--model", "a", "--max-steps-per-request", "33"}, {"got \"33\"", "from 1 to 32"}},
       {{"run", "--model", "a", "--steps-per-request", "0"}, {"got \"0\"", "from 1 to 32"}},
+      {{"serve", "--model", "a", "--max-draft-tokens", "65536"},
+       {"got \"65536\"", "from 0 to 65535"}},
+      {{"sched", "--prompt", "x", "--draft", "model"}, {"got \"model\"", "ngram:N,K"}},
       {{"run", "--model", "a"}, {"prompts: got none"}},
       {{"run", "--model", "a", "--prompt", "x", "--random-prompts", "4"}, {"several kinds"}},
       {{"run", "--model", "a", "--random-prompts", "4..x"}, {"--random-prompts: got \"x\""}},

@@ -80,14 +80,15 @@ TEST(Generation, SchedulerAndEmbeddedLibraryGiveTheSameTokens) {
   ASSERT_EQ(together.size(), 3u);
   ServedProgram served(ShippedModel());
   ASSERT_TRUE(served.ready());
-  // In one batch, one after another, in small chunks, kernel by kernel, several steps at a time:
-  // always the same.
+  // In one batch, one after another, in small chunks, kernel by kernel, several steps at a time,
+  // with drafts: always the same.
   for (const std::vector<std::string>& how :
        std::vector<std::vector<std::string>>{{},
                                              {"--max-rows", "1"},
                                              {"--step-tokens", "7", "--pipeline-depth", "1"},
                                              {"--eager"},
-                                             {"--steps-per-request", "8"}}) {
+                                             {"--steps-per-request", "8"},
+                                             {"--draft", "ngram:4,6"}}) {
     EXPECT_EQ(TokensOf(RunForJson(SchedOn(served, With(prompts, how)))), together)
         << (how.empty() ? "" : how[0]);
   }
@@ -148,10 +149,11 @@ TEST_F(TinyGeneration, EverySamplingOptionGivesTheSameByRunAndByScheduler) {
   const nlohmann::json by_sched = RunForJson(SchedOn(served, requests));
   EXPECT_EQ(TokensOf(by_sched), TokensOf(by_run));
   const std::vector<std::string> at_once = {"--steps-per-request", "6"};
-  const nlohmann::json by_both[] = {
+  const nlohmann::json by_others[] = {
       RunForJson(RunOn(model_, With(With(work, Flags(200)), at_once))),
-      RunForJson(SchedOn(served, With(requests, at_once)))};
-  for (const nlohmann::json& json : by_both) {
+      RunForJson(SchedOn(served, With(requests, at_once))),
+      RunForJson(SchedOn(served, With(requests, {"--draft", "ngram:1,4"})))};
+  for (const nlohmann::json& json : by_others) {
     EXPECT_EQ(TokensOf(json), TokensOf(by_run));
     for (size_t i = 0; i < 5; ++i)
       EXPECT_EQ(json["requests"][i]["logprobs"], by_run["requests"][i]["logprobs"]);
@@ -215,6 +217,30 @@ TEST_F(TinyGeneration, MoreStepsPerRequestThanTheServerTakesAreAnError) {
   Program sched(SchedOn(served, With(work_, {"--steps-per-request", "32"})));
   EXPECT_EQ(sched.Wait(), 1);
   EXPECT_THAT(sched.stderr_text(), HasSubstr("steps-per-request: got 32, allowed: 1 to 2"));
+}
+
+TEST_F(TinyGeneration, DraftsThatTheServerDoesNotTakeAreAnError) {
+  ServedProgram served(model_, With(Flags(200), {"--max-draft-tokens", "0"}));
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(served, With(work_, {"--draft", "ngram"})));
+  EXPECT_EQ(sched.Wait(), 1);
+  EXPECT_THAT(sched.stderr_text(),
+              HasSubstr("draft: got ngram:3,4, and the server takes no drafts"));
+}
+
+TEST_F(TinyGeneration, SaysHowManyDraftsWereAccepted) {
+  ServedProgram served(ShippedModel());
+  ASSERT_TRUE(served.ready());
+  Program sched(SchedOn(
+      served, {"--prompt", kPermission, "--max-new-tokens", "150", "--draft", "ngram:5,4"}));
+  EXPECT_EQ(sched.Wait(), 0) << sched.stderr_text();
+  EXPECT_THAT(sched.stdout_text(), HasSubstr("steps with drafts"));
+  const nlohmann::json drafts =
+      RunForJson(SchedOn(served, {"--prompt", kPermission, "--max-new-tokens", "150", "--draft",
+                                  "ngram:5,4"}))["figures"]["drafts"];
+  EXPECT_GT(drafts["accepted"].get<int>(), 0);
+  EXPECT_LE(drafts["accepted"].get<int>(), drafts["proposed"].get<int>());
+  EXPECT_GT(drafts["tokens_per_row_and_step"].get<double>(), 1.0);
 }
 
 TEST_F(TinyGeneration, TwoSchedulersShareAServer) {

@@ -19,6 +19,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
+// Rectangles of a drawing.
+size_t NumBoxes(const std::string& svg) {
+  size_t count = 0;
+  for (size_t at = svg.find("<rect "); at != svg.npos; at = svg.find("<rect ", at + 1)) ++count;
+  return count;
+}
+
 class GraphProgram : public BenchProgramTest {
  protected:
   void SetUp() override {
@@ -47,8 +54,9 @@ TEST_F(GraphProgram, ListsAndDumpsWhatWasCaptured) {
   const json graphs = Written("list.json")["engine"]["graphs"];
   for (const json& graph : graphs) {
     const std::string name = graph["name"];
-    Program dump(Arguments(
-        "dump", {"--graph", name, "--json", File("dump.json"), "--dot", File("dump.dot")}));
+    Program dump(
+        Arguments("dump", {"--graph", name, "--json", File("dump.json"), "--dot", File("dump.dot"),
+                           "--svg", File("step.svg"), "--layer-svg", File("layer.svg")}));
     EXPECT_EQ(dump.Wait(), 0) << dump.stderr_text();
     EXPECT_THAT(dump.stdout_text(), StartsWith(name + " of "));
     const json written = Written("dump.json");
@@ -58,6 +66,14 @@ TEST_F(GraphProgram, ListsAndDumpsWhatWasCaptured) {
     EXPECT_EQ(written["graph"]["other_nodes"], graph["other_nodes"]);
     EXPECT_EQ(written["nodes"].back()["op"], "publish");
     EXPECT_THAT(ReadTextFile(File("dump.dot")), StartsWith("digraph \"" + name + "\" {\n"));
+    const std::string step = ReadTextFile(File("step.svg")),
+                      layer = ReadTextFile(File("layer.svg"));
+    EXPECT_THAT(step, HasSubstr("A step of " + name));
+    EXPECT_EQ(NumBoxes(step), written["nodes"].size());
+    EXPECT_THAT(step, HasSubstr(">2 of 2</text>"));  // the model's layers
+    EXPECT_THAT(layer, HasSubstr("What repeats in " + name));
+    EXPECT_GE(NumBoxes(layer), 8u);
+    EXPECT_LE(2 * NumBoxes(layer), NumBoxes(step));
   }
 }
 
@@ -90,6 +106,8 @@ TEST_F(GraphProgram, RefusesWhatThereIsNot) {
       {Arguments("dump", {}), "--graph is required"},
       {Arguments("dump", {"--graph", "decode/1", "--json", "-", "--dot", "-"}),
        "--dot: got \"-\", and so does --json"},
+      {Arguments("dump", {"--graph", "decode/1", "--svg", "-", "--layer-svg", "-"}),
+       "--layer-svg: got \"-\", and so does --svg, allowed: one of them"},
       {{"graph", "diff", "/no/such/a.json", "/no/such/b.json"}, "/no/such/a.json"},
       {{"graph", "list"}, "--model DIR or --preset NAME"},
       {{"graph", "lst"}, "unknown command \"lst\"; did you mean \"list\"?"},

@@ -66,6 +66,17 @@ TEST_F(JsonProgram, OfRunIsAsItsSchemaSays) {
                                 "--bandwidth", "1TB/s"}));
   EXPECT_THAT(SchemaErrors(schema, run), IsEmpty());
   EXPECT_EQ(run["engine"]["device"]["kind"], "host");
+  // Every part of the start is told, and of the memory.
+  const json& start = run["engine"]["start"];
+  double sum_ms = 0;
+  for (const json& phase : start["phases"]) sum_ms += phase["ms"].get<double>();
+  EXPECT_NEAR(sum_ms, start["total_ms"].get<double>(), 1e-3);
+  EXPECT_LT(start["phases"].back()["ms"], 0.5 * start["total_ms"].get<double>());  // the rest
+  const json& memory = run["engine"]["memory_bytes"];
+  EXPECT_EQ(memory["workspace"], memory["activations"].get<int64_t>() +
+                                     memory["state"].get<int64_t>() +
+                                     memory["step_kernels"].get<int64_t>());
+  EXPECT_EQ(memory["driver"], nullptr);
   // What was never measured is null.
   const json short_run = Figures(Run({"--prompt", "x", "--max-new-tokens", "1"}));
   EXPECT_THAT(SchemaErrors(schema, short_run), IsEmpty());

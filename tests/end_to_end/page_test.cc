@@ -128,7 +128,7 @@ TEST_F(PageProgram, IsDrawnByABrowser) {
   const json profile = Measured({"--html", File("a.html")});
   const std::string drawn = Drawn(browser, File("a.html"), directory_.path());
   EXPECT_THAT(drawn, Not(HasSubstr("Uncaught")));
-  EXPECT_THAT(drawn, HasSubstr("<h1 id=\"title\">Decode steps of "));
+  EXPECT_THAT(drawn, HasSubstr("<h1 id=\"title\">Steps of "));
   EXPECT_THAT(drawn, ContainsRegex("data-theme=\"(light|dark)\""));
   // Latency, bandwidth, histogram; the kernels by net time; the points of the choice.
   for (const char* label :

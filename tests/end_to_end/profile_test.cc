@@ -2,6 +2,7 @@
 // `reprise profile` as users run it: real output against the schema, numbers that must agree with
 // each other, and what is refused before anything is measured.
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,68 @@ TEST_F(ProfileProgram, WritesWhatTheSchemaDescribes) {
   EXPECT_EQ(profile["points"][2]["clock"]["power_w"], nullptr);
 }
 
+TEST_F(ProfileProgram, MeasuresStepsWithPrompts) {
+  std::string text;
+  const json profile = Profile({"--points", "3@40,3@40+2x5,1x7", "--iterations", "6", "--assert",
+                                "p99(3@40+2x5)<100s", "--html", directory_.path() + "/p.html"},
+                               &text);
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  EXPECT_EQ(profile["settings"]["points"], json({"3@40", "3@40+2x5", "1x7"}));
+  ASSERT_EQ(profile["points"].size(), 3u);
+  const json& mixed = profile["points"][1];
+  EXPECT_EQ(mixed["name"], "3@40+2x5");
+  EXPECT_EQ(mixed["graph"], "mixed/16");
+  EXPECT_EQ(mixed["padding_tokens"], 3);
+  EXPECT_EQ(mixed["twin"]["kernels"], 2 * mixed["kernels"].get<int>());
+  // Three rows that end at 40 (windows of 6 and of 3 rounds' 2 steps), and two of 5 tokens.
+  EXPECT_DOUBLE_EQ(mixed["mean_context"], (3 * 39.5 + 2 * 5) / 5);
+  // 2 (K, V) * 2 layers * 16 elements * 4 bytes a token.
+  EXPECT_EQ(mixed["bytes"]["kv_written"], 13 * 256);
+  EXPECT_EQ(profile["points"][2]["rows"], 0);
+  EXPECT_EQ(profile["points"][2]["mean_context"], 7);
+  EXPECT_EQ(profile["assertions"].size(), 1u);
+  EXPECT_THAT(text, HasSubstr("3 rows of 40 tokens and prompts of 2x5 tokens: mixed/16"));
+  Program compare({"compare", JsonFile(), JsonFile()});
+  EXPECT_EQ(compare.Wait(), 0) << compare.stderr_text();
+  EXPECT_THAT(compare.stdout_text(), HasSubstr("3@40+2x5"));
+  Program wrong(Arguments({"--points", "3@40+2x8"}));
+  EXPECT_EQ(wrong.Wait(), 1);
+  EXPECT_THAT(wrong.stderr_text(), HasSubstr("tokens: got 19 in 3@40+2x8, allowed: 1 to 16"));
+  for (const char* option : {"--points", "--recorded-points"}) {
+    Program nonsense(Arguments({option, "3"}));
+    EXPECT_EQ(nonsense.Wait(), 2) << option;
+  }
+}
+
+TEST_F(ProfileProgram, MeasuresSizesOfRecordedSteps) {
+  const std::string steps = directory_.path() + "/steps.csv";
+  std::ofstream(steps) << "rows,tokens,context,steps\n3,3,20,90\n2,9,,30\n";
+  std::string text;
+  const json profile = Profile(
+      {"--recorded", steps, "--recorded-points", "4", "--max-context", "100", "--iterations", "2"},
+      &text);
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  ASSERT_EQ(profile["points"].size(), 2u);
+  EXPECT_EQ(profile["points"][0]["name"], "1@100+1x8");  // no row may have 128
+  EXPECT_EQ(profile["points"][1]["name"], "3@20");
+  EXPECT_EQ(profile["settings"]["recorded"][0]["share"], 0.25);
+  EXPECT_EQ(profile["settings"]["recorded"][1], json({{"name", "3@20"}, {"share", 0.75}}));
+  EXPECT_THAT(text, HasSubstr("recorded steps: "));
+  Program missing(Arguments({"--recorded", steps + ".not"}));
+  EXPECT_EQ(missing.Wait(), 1);
+  EXPECT_THAT(missing.stderr_text(), HasSubstr("cannot read"));
+}
+
+TEST_F(ProfileProgram, MeasuresRowsOfDifferentContexts) {
+  const json profile = Profile({"--points", "3@20..40", "--iterations", "4", "--rounds", "1"});
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  const json& point = profile["points"][0];
+  EXPECT_EQ(point["name"], "3@20..40");
+  EXPECT_EQ(point["shortest_context"], 20);
+  EXPECT_DOUBLE_EQ(point["mean_context"], 30 - 1.5);  // the last of four steps ends there
+  EXPECT_NEAR(point["bytes"]["kv_read"].get<double>(), 3 * 256 * 28.5, 0.5);
+}
+
 TEST_F(ProfileProgram, FiguresAgreeWithEachOther) {
   const json profile =
       Profile({"--rows", "2", "--contexts", "40", "--iterations", "20", "--rounds", "1"});
@@ -105,6 +168,34 @@ TEST_F(ProfileProgram, FiguresAgreeWithEachOther) {
   const double device_s = point["plain"]["device_us"]["p50"].get<double>() * 1e-6;
   EXPECT_NEAR(point["bytes_per_s"].get<double>(), point["bytes"]["total"].get<double>() / device_s,
               1e-6 * point["bytes_per_s"].get<double>());
+}
+
+TEST_F(ProfileProgram, MeasuresWhatPaddingCostsWhereThereIsAny) {
+  std::string text;
+  const json profile =
+      Profile({"--points", "3@40,4@40,3@40+2x5", "--iterations", "20", "--padding"}, &text);
+  EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
+  EXPECT_EQ(profile["settings"]["padding"], true);
+  EXPECT_EQ(profile["points"][1]["unpadded"], nullptr);  // decode/4 is of that size
+  for (const int padded : {0, 2}) {
+    const json& point = profile["points"][padded];
+    const json& unpadded = point["unpadded"];
+    EXPECT_EQ(unpadded["replay_us"]["count"], 20);
+    for (const std::string of : {"replay", "device"}) {
+      const double plain = point["plain"][of + "_us"]["p50"];
+      EXPECT_NEAR(unpadded[of + "_cost_us"].get<double>(),
+                  plain - unpadded[of + "_us"]["p50"].get<double>(), 1e-9);
+      EXPECT_NEAR(unpadded[of + "_share"].get<double>() * plain,
+                  unpadded[of + "_cost_us"].get<double>(), 1e-9);
+    }
+  }
+  EXPECT_EQ(profile["points"][0]["graph"], "decode/4");  // plain steps are as they were
+  EXPECT_THAT(text, HasSubstr("without"));
+  Profile({"--points", "4@40", "--iterations", "2", "--padding"}, &text);
+  EXPECT_THAT(text, HasSubstr("padding: no point has any"));
+  Program kernels(Arguments({"--points", "3@40", "--padding", "--decode", "step-kernel"}));
+  EXPECT_EQ(kernels.Wait(), 2);
+  EXPECT_THAT(kernels.stderr_text(), HasSubstr("--padding: got it with --decode step-kernel"));
 }
 
 TEST_F(ProfileProgram, AWindowShortensWhatIsReadAndNotTheContext) {

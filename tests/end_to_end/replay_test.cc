@@ -53,12 +53,14 @@ class Replayed : public ::testing::Test {
             "--logprobs",
             "2"};
   }
-  // Two schedulers at a time, whose steps run in joint replays.
+  // Two schedulers at a time, whose steps run in joint replays; one of them drafts.
   void Record() {
     ServedProgram served(model_, RecordFlags());
     ASSERT_TRUE(served.ready());
     Program first(Sched(served, "5,6,7,8,9,10,11"));
-    Program second(Sched(served, "20,21"));
+    std::vector<std::string> drafting = Sched(served, "20,21");
+    drafting.insert(drafting.end(), {"--draft", "ngram:1,3"});
+    Program second(drafting);
     EXPECT_EQ(first.Wait(), 0) << first.stderr_text();
     EXPECT_EQ(second.Wait(), 0) << second.stderr_text();
     served.program().Signal(SIGTERM);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server that is killed while it works, and started again where it was: what it left behind is in
-// nobody's way, its clients are told, and the reference scheduler finishes every request with the
+// nobody's way, and the reference scheduler finishes every request over the next server with the
 // tokens that it would have had.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Restart : public ::testing::Test {
  protected:
@@ -30,16 +32,17 @@ class Restart : public ::testing::Test {
   }
   std::string Path(const std::string& name) const { return directory_.path() + "/" + name; }
   std::string address() const { return "unix:" + Path("s"); }
-  std::vector<std::string> Serve() const {
+  std::vector<std::string> Serve(const std::string& kv_cache = "1MiB") const {
     return {"serve",         "--model",
             model_,          "--device",
             "host",          "--listen",
             address(),       "--record",
             Path("records"), "--allow-administration",
-            "--kv-cache",    "1MiB",
+            "--kv-cache",    kv_cache,
             "--max-rows",    "8"};
   }
-  std::vector<std::string> Sched(const std::string& requests) const {
+  std::vector<std::string> Sched(const std::string& reopen,
+                                 const std::string& requests = "200") const {
     return {"sched",
             "--address",
             address(),
@@ -58,32 +61,34 @@ class Restart : public ::testing::Test {
             "--json",
             Path("json"),
             "--resume-grace",
-            "500ms"};
+            "500ms",
+            "--reopen",
+            reopen};
   }
   // Of every request of a run that ends well.
-  json Tokens() const {
-    Program sched(Sched("24"));
-    EXPECT_EQ(sched.Wait(), 0) << sched.stderr_text();
-    const json outcome = json::parse(ReadTextFile(Path("json")));
+  json TokensOf(Program* sched) const {
+    EXPECT_EQ(sched->Wait(), 0) << sched->stderr_text();
+    const json outcome = json::parse(ReadTextFile(Path("json")), nullptr, false);
     json tokens;
+    EXPECT_EQ(outcome["requests"].size(), 200u);
     for (const json& request : outcome["requests"]) {
       EXPECT_EQ(request["tokens"].size(), 30u);
       tokens.push_back(request["tokens"]);
     }
     return tokens;
   }
-  // Waits until some session has had that many requests answered.
-  bool IsUnderLoad(uint64_t requests) const {
+  // Waits until the session has had that many requests answered, and says its id; "": it has not.
+  std::string IdUnderLoad(uint64_t requests) const {
     for (int i = 0; i < 500; ++i) {
       Program list({"sessions", "list", "--address", address(), "--json", "-"});
       if (list.Wait() == 0) {
         const json listed = json::parse(list.stdout_text());
         for (const json& session : listed["sessions"])
-          if (session["requests"] > requests) return true;
+          if (session["requests"] > requests) return session["id"].dump();
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    return false;
+    return "";
   }
 
   TemporaryDirectory directory_;
@@ -96,8 +101,8 @@ TEST_F(Restart, AfterAKillUnderLoadEveryRequestIsFinished) {
   {
     Program serve(Serve());
     ASSERT_TRUE(serve.AwaitOutput("serving on")) << serve.stderr_text();
-    expected = Tokens();
-    ASSERT_EQ(expected.size(), 24u);
+    Program sched(Sched("0"));
+    expected = TokensOf(&sched);
     serve.Signal(SIGTERM);
     ASSERT_EQ(serve.Wait(), 0);
   }
@@ -105,19 +110,88 @@ TEST_F(Restart, AfterAKillUnderLoadEveryRequestIsFinished) {
     SCOPED_TRACE(requests);
     Program serve(Serve());
     ASSERT_TRUE(serve.AwaitOutput("serving on")) << serve.stderr_text();
-    Program sched(Sched("4000"));
-    ASSERT_TRUE(IsUnderLoad(requests));
+    Program sched(Sched("30s"));
+    ASSERT_NE(IdUnderLoad(requests), "");
     serve.Signal(SIGKILL);
     EXPECT_EQ(serve.Wait(), 128 + SIGKILL);
     ASSERT_TRUE(std::filesystem::exists(Path("s")));  // what it left behind
-    EXPECT_EQ(sched.Wait(), 1);
-    EXPECT_THAT(sched.stderr_text(), HasSubstr("it was not resumed"));
     Program again(Serve());
     ASSERT_TRUE(again.AwaitOutput("serving on")) << again.stderr_text();
-    EXPECT_EQ(Tokens(), expected);
+    EXPECT_EQ(TokensOf(&sched), expected);
+    EXPECT_THAT(sched.stderr_text(), HasSubstr("opened another session"));
     again.Signal(SIGTERM);
     EXPECT_EQ(again.Wait(), 0);
   }
+}
+
+// A server that stops says so, and the one behind it is asked.
+TEST_F(Restart, AfterAStopUnderLoadEveryRequestIsFinished) {
+  std::filesystem::create_directory(Path("records"));
+  Program serve(Serve());
+  ASSERT_TRUE(serve.AwaitOutput("serving on")) << serve.stderr_text();
+  Program straight(Sched("0"));
+  const json expected = TokensOf(&straight);
+  Program sched(Sched("30s"));
+  ASSERT_NE(IdUnderLoad(20), "");
+  serve.Signal(SIGTERM);
+  EXPECT_EQ(serve.Wait(), 0);
+  Program again(Serve());
+  ASSERT_TRUE(again.AwaitOutput("serving on")) << again.stderr_text();
+  EXPECT_EQ(TokensOf(&sched), expected);
+  EXPECT_THAT(sched.stderr_text(), HasSubstr("opened another session"));
+}
+
+class NotReopened : public Restart {
+ protected:
+  void SetUp() override {
+    Restart::SetUp();
+    std::filesystem::create_directory(Path("records"));
+    serve_ = std::make_unique<Program>(Serve());
+    ASSERT_TRUE(serve_->AwaitOutput("serving on")) << serve_->stderr_text();
+  }
+  void Kill() {
+    serve_->Signal(SIGKILL);
+    EXPECT_EQ(serve_->Wait(), 128 + SIGKILL);
+  }
+  void ExpectFails(Program* sched, const std::string& why) {
+    EXPECT_EQ(sched->Wait(), 1);
+    EXPECT_THAT(sched->stderr_text(), HasSubstr(why));
+    EXPECT_THAT(sched->stderr_text(), Not(HasSubstr("opened another session")));
+    const json outcome = json::parse(ReadTextFile(Path("json")), nullptr, false);
+    EXPECT_GT(outcome["requests"][0]["tokens"].size(), 0u) << "what it had";
+  }
+  std::unique_ptr<Program> serve_;
+};
+
+TEST_F(NotReopened, ASessionThatAnAdministratorEvicts) {
+  Program sched(Sched("30s", "4000"));
+  const std::string id = IdUnderLoad(20);
+  Program evict({"sessions", "evict", id, "--address", address()});
+  EXPECT_EQ(evict.Wait(), 0) << evict.stderr_text();
+  ExpectFails(&sched, "ended the session");
+}
+
+TEST_F(NotReopened, ASessionOfASchedulerThatIsToldNotTo) {
+  Program sched(Sched("0", "4000"));
+  ASSERT_NE(IdUnderLoad(20), "");
+  Kill();
+  ExpectFails(&sched, "it was not resumed");
+}
+
+TEST_F(NotReopened, ASessionWhoseServerStaysAway) {
+  Program sched(Sched("800ms", "4000"));
+  ASSERT_NE(IdUnderLoad(20), "");
+  Kill();
+  ExpectFails(&sched, "no other session was opened");
+}
+
+TEST_F(NotReopened, ASessionWhereAnotherServerComesBack) {
+  Program sched(Sched("30s", "4000"));
+  ASSERT_NE(IdUnderLoad(20), "");
+  Kill();
+  Program other(Serve("512KiB"));
+  ASSERT_TRUE(other.AwaitOutput("serving on")) << other.stderr_text();
+  ExpectFails(&sched, "differs in pool.num_blocks");
 }
 
 }  // namespace

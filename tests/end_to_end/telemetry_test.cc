@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
 #include "tests/end_to_end/program.h"
+#include "tests/service/served_model.h"
 #include "tests/testing/screen.h"
 
 namespace reprise::testing {
@@ -150,6 +153,26 @@ TEST_F(TelemetryOfTheProgram, AnAddressOrAFileThatCannotBeIsSaidAtOnce) {
   Program format({"serve", "--model", model_, "--log-format", "xml"});
   EXPECT_EQ(format.Wait(), 2);
   EXPECT_THAT(format.stderr_text(), HasSubstr("got \"xml\", allowed: text, json"));
+}
+
+// A client that sends text that is none is told so by its calls, and writes to no log of the
+// server's.
+TEST(StandardError, IsNotWrittenToByClientsWhoseTextIsNoUtf8) {
+  TemporaryDirectory directory;
+  const auto model = WriteTinyModel({}, directory.path() + "/tiny");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ServedProgram served(*model);
+  ASSERT_TRUE(served.ready());
+  const auto channel = grpc::CreateChannel(served.address(), grpc::InsecureChannelCredentials());
+  const std::string before = served.program().stderr_text();
+  for (int i = 0; i < 10; ++i) {
+    const grpc::Status tree =
+        service::CallWithBytes(channel, "SetAttentionTree", "\x0a\x02\xff\xfe");
+    EXPECT_EQ(tree.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(tree.error_message(), ::testing::HasSubstr("no UTF-8"));
+    EXPECT_LT(service::CheckHealth(channel, "\xff\xfe"), 0);
+  }
+  EXPECT_EQ(served.program().stderr_text(), before);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -13,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
+#include "engine/start_report.h"
 #include "models/decoder.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
@@ -106,6 +109,11 @@ TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
   const MemoryInfo& memory = tiny.engine->info().memory;
   EXPECT_EQ(memory.weights_bytes + memory.kv_cache_bytes + memory.workspace_bytes,
             device.device_bytes());
+  const StartReport& report = EngineProfiler(*tiny.engine).start_report();
+  EXPECT_EQ(report.activations_bytes + report.state_bytes + report.step_kernel_bytes,
+            memory.workspace_bytes);
+  EXPECT_GT(report.activations_bytes, 0u);
+  EXPECT_EQ(report.rings_bytes + report.transfer_bytes + memory.swap_bytes, device.mapped_bytes());
   ASSERT_OK_AND_ASSIGN(const auto decoder, models::Decoder::Create(tiny.engine->info().model));
   const kernels::WeightLayout layout = tiny.engine->info().linear == LinearPolicy::kPacked
                                            ? kernels::WeightLayout::kPackedPairs
@@ -123,6 +131,39 @@ TEST_P(EngineStartTest, MemoryIsExactlyWhatWasAllocated) {
   tiny.engine.reset();
   EXPECT_EQ(device.device_bytes(), 0u);
   EXPECT_EQ(device.mapped_bytes(), 0u);
+}
+
+TEST_P(EngineStartTest, PhasesOfTheStartAddUpToIt) {
+  auto options = Options();
+  options.engine.swap_bytes = 64 << 10;
+  const auto begin = std::chrono::steady_clock::now();
+  const TestEngine tiny = MakeTestEngine(options);
+  const std::chrono::nanoseconds around = std::chrono::steady_clock::now() - begin;
+  const StartReport& report = EngineProfiler(*tiny.engine).start_report();
+  uint64_t sum = 0;
+  std::vector<std::string> names;
+  for (const StartPhase& phase : report.phases) {
+    sum += phase.ns;
+    names.emplace_back(phase.name);
+  }
+  EXPECT_EQ(sum, report.total_ns);
+  EXPECT_LE(report.total_ns, static_cast<uint64_t>(around.count()));
+  EXPECT_THAT(names, ElementsAre("model config", "kernels", "opening weights",
+                                 "reading, packing and uploading weights", "workspace", "rings",
+                                 "KV pool", "transfer memory", "swap space", "warm-up of graphs",
+                                 "capture", "report"));
+  const EngineInfo& info = tiny.engine->info();
+  uint64_t captures_ns = 0;
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets})
+    for (const graphs::CapturedBucket& bucket : *buckets) captures_ns += bucket.capture_ns;
+  EXPECT_EQ(report.phases[names.size() - 2].ns, captures_ns);
+  if (GetParam().device == runtime::DeviceKind::kHost) {
+    EXPECT_EQ(report.driver_bytes + report.before_bytes + report.free_bytes, 0u);
+    return;
+  }
+  // Of a GPU all bytes are told: no more than it has, unless others gave some back meanwhile.
+  EXPECT_GT(report.free_bytes, 0u);
+  EXPECT_LT(report.free_bytes + report.before_bytes, info.device.total_bytes);
 }
 
 // No size given: the host has a default, a GPU what its fraction leaves, once the graphs have

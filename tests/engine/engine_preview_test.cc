@@ -53,7 +53,7 @@ std::set<std::string> KernelsOf(DecodeEngine& engine, const std::string& graph) 
 }
 
 TEST_P(EnginePreviewTest, IsWhatTheEngineIs) {
-  for (const char* architecture : {"llama", "qwen3", "gemma2", "olmo2"}) {
+  for (const char* architecture : {"llama", "qwen3", "gemma2", "olmo2", "qwen3_moe"}) {
     SCOPED_TRACE(architecture);
     TestEngineOptions options = Options();
     options.model.architecture = architecture;

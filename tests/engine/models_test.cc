@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold for every architecture holds for those with a sliding window, in all layers or in
 // turn, biases on q, k and v alone, norms over heads or behind layers, soft caps, a rope of layers
-// that slide, or weights of 8 bits: a row's bits are its own, eager equals replay, poison changes
-// nothing. And nothing reads KV before a window: a row goes on with the same bits over blocks of
-// NaN. Whether the numbers are right is parity_test.cc's.
+// that slide, weights of 8 bits, experts, or state that rows carry: a row's bits are its own, eager
+// equals replay, poison changes nothing. And nothing reads KV before a window: a row goes on with
+// the same bits over blocks of NaN. Whether the numbers are right is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,19 +42,33 @@ struct Architecture {
   int64_t sliding_window;
   std::vector<bool> slides = {};  // empty: all layers
   bool fp8_weights = false;
+  bool int4_weights = false;
+  bool mxfp4_experts = false;
+  int64_t num_experts = 6;
 };
-const Architecture kArchitectures[] = {{"mistral", kWindow},
-                                       {"mistral", 0},
-                                       {"qwen2", 0},
-                                       {"qwen2", kWindow},
-                                       {"qwen3", 0},
-                                       {"ministral", kWindow, {false, true}},
-                                       {"qwen2", kWindow, {true, false}},
-                                       {"gemma2", kWindow, {true, false}},
-                                       {"gemma3", kWindow, {false, true}},
-                                       {"phi3", kWindow},
-                                       {"olmo2", 0},
-                                       {"qwen2", 0, {}, true}};
+const Architecture kArchitectures[] = {
+    {"mistral", kWindow},
+    {"mistral", 0},
+    {"qwen2", 0},
+    {"qwen2", kWindow},
+    {"qwen3", 0},
+    {"ministral", kWindow, {false, true}},
+    {"qwen2", kWindow, {true, false}},
+    {"gemma2", kWindow, {true, false}},
+    {"gemma3", kWindow, {false, true}},
+    {"phi3", kWindow},
+    {"olmo2", 0},
+    {"qwen2", 0, {}, true},
+    {"qwen2", 0, {}, false, true},
+
+    {"mixtral", 0},
+    {"qwen3_moe", 0},
+    {"granitemoe", 0},
+    {"qwen3_moe", 0, {}, true},
+    {"mixtral", 0, {}, false, true},
+    {"gpt_oss", kWindow, {true, false}},
+    {"granitemoehybrid", 0},
+    {.name = "granitemoehybrid", .sliding_window = 0, .num_experts = 0}};
 
 class ModelsTest : public testing::EngineTest {
  protected:
@@ -64,6 +78,9 @@ class ModelsTest : public testing::EngineTest {
     options.model.sliding_window = architecture.sliding_window;
     options.model.slides = architecture.slides;
     options.model.fp8_weights = architecture.fp8_weights;
+    options.model.int4_weights = architecture.int4_weights;
+    options.model.mxfp4_experts = architecture.mxfp4_experts;
+    options.model.num_experts = architecture.num_experts;
     options.engine.block_size = kBlockSize;
     options.diagnostics.poison = poison;
     options.diagnostics.any_context = poison;

@@ -141,14 +141,28 @@ std::string ParityName(const ::testing::TestParamInfo<ParityParam>& info) {
   return name + "_" + ::testing::PrintToString(std::get<1>(info.param));
 }
 
-constexpr const char* kFixtures[] = {"llama-tiny",       "llama3-rope-bias-tiny",
-                                     "granite-tiny",     "mistral-tiny",
-                                     "qwen2-tiny",       "qwen3-tiny",
-                                     "linear-rope-tiny", "yarn-rope-tiny",
-                                     "gemma2-tiny",      "gemma3-tiny",
-                                     "phi3-tiny",        "olmo2-tiny",
-                                     "ministral-tiny",   "fp8-tensor-tiny",
-                                     "fp8-channel-tiny", "fp8-block-tiny"};
+constexpr const char* kFixtures[] = {"llama-tiny",
+                                     "llama3-rope-bias-tiny",
+                                     "granite-tiny",
+                                     "mistral-tiny",
+                                     "qwen2-tiny",
+                                     "qwen3-tiny",
+                                     "linear-rope-tiny",
+                                     "yarn-rope-tiny",
+                                     "gemma2-tiny",
+                                     "gemma3-tiny",
+                                     "phi3-tiny",
+                                     "olmo2-tiny",
+                                     "ministral-tiny",
+                                     "fp8-tensor-tiny",
+                                     "fp8-channel-tiny",
+                                     "fp8-block-tiny",
+                                     "int4-gptq-tiny",
+                                     "int4-awq-tiny",
+                                     "int4-compressed-tiny",
+                                     "mixtral-tiny",
+                                     "qwen3moe-tiny",
+                                     "granitemoe-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
@@ -162,9 +176,10 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest,
 
 // What stands in for the reference where there is no fixture.
 TEST(DecoderOracle, ComputesTheReferencesLogits) {
-  for (const char* fixture : {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny",
-                              "qwen3-tiny", "linear-rope-tiny", "gemma2-tiny", "gemma3-tiny",
-                              "phi3-tiny", "olmo2-tiny", "ministral-tiny"}) {
+  for (const char* fixture :
+       {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny",
+        "linear-rope-tiny", "gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny",
+        "ministral-tiny", "mixtral-tiny", "qwen3moe-tiny", "granitemoe-tiny"}) {
     SCOPED_TRACE(fixture);
     ASSERT_OK_AND_ASSIGN(const auto oracle, testing::DecoderOracle::Open(FixturePath(fixture)));
     LogitsComparison all;
@@ -255,13 +270,13 @@ constexpr KernelTestParam kEmulated[] = {
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma},
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kWmma},
     {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
-INSTANTIATE_TEST_SUITE_P(Fixtures, EmulatedParityTest,
-                         ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny",
-                                                              "qwen3-tiny", "gemma2-tiny",
-                                                              "gemma3-tiny", "olmo2-tiny",
-                                                              "phi3-tiny", "fp8-block-tiny"),
-                                            ::testing::ValuesIn(kEmulated)),
-                         ParityName);
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, EmulatedParityTest,
+    ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny", "qwen3-tiny", "gemma2-tiny",
+                                         "gemma3-tiny", "olmo2-tiny", "phi3-tiny", "fp8-block-tiny",
+                                         "int4-compressed-tiny", "mixtral-tiny"),
+                       ::testing::ValuesIn(kEmulated)),
+    ParityName);
 
 // Every prompt as one chunk up to the first kept position, then its tokens one by one.
 TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {

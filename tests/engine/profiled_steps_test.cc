@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -115,6 +116,38 @@ TEST_P(ProfiledStepTest, HasTwiceTheKernelsAndAscendingStamps) {
                                   "64x32", "32x32", "96x32", "32x48", "97x32"));
 }
 
+// Row 1 continues beside a prompt of four tokens, in a plain step or a profiled one.
+std::vector<Token> RunMixed(DecodeEngine& engine, EngineProfiler* profiler) {
+  EngineDriver driver(engine);
+  driver.Start({.row = 1, .prompt = {5, 6, 7}}, 4);
+  const StepResult& result = driver.Step({.add = {{.row = 2, .blocks = driver.AllocateFor(8)}},
+                                          .chunks = {{.row = 2, .tokens = {9, 8, 7, 6}}},
+                                          .continue_rows = {1}},
+                                         profiler);
+  EXPECT_EQ(result.report.tokens, 5u);
+  std::vector<Token> tokens;
+  for (const RowOutcome& row : result.rows) tokens.push_back(testing::TokenOf(row));
+  return tokens;
+}
+
+TEST_P(ProfiledStepTest, OfPromptsGivesTheSameTokensAndAllStamps) {
+  const TestEngine tiny = MakeEngine();
+  EngineProfiler profiler(*tiny.engine);
+  ASSERT_OK(profiler.Capture({}, std::vector<uint32_t>{5}));
+  const std::vector<Token> plain = RunMixed(*tiny.engine, nullptr);
+  EXPECT_EQ(RunMixed(*tiny.engine, &profiler), plain);
+  StepStamps stamps;
+  ASSERT_OK(profiler.ReadMixedStamps(5, &stamps));
+  const graphs::CapturedBucket& mixed = tiny.engine->info().mixed_buckets[0];
+  EXPECT_EQ(stamps.num_kernel_nodes, 2 * mixed.num_kernel_nodes);
+  ASSERT_EQ(stamps.done_ns.size(), static_cast<size_t>(mixed.num_kernel_nodes));
+  EXPECT_TRUE(std::is_sorted(stamps.done_ns.begin(), stamps.done_ns.end()));
+  EXPECT_EQ(stamps.launches.back().op, "publish");
+  EXPECT_THAT(profiler.ReadStamps(1, &stamps), StatusIs(kFailedPrecondition, "no profiled graph"));
+  EXPECT_THAT(profiler.Capture({}, std::vector<uint32_t>{1u << 20}),
+              StatusIs(absl::StatusCode::kOutOfRange, "size is 1048576"));
+}
+
 TEST_P(ProfiledStepTest, RefusalsNameTheGraphAndChangeNothing) {
   const TestEngine tiny = MakeEngine();
   EngineProfiler profiler(*tiny.engine);
@@ -132,7 +165,7 @@ TEST_P(ProfiledStepTest, RefusalsNameTheGraphAndChangeNothing) {
   ASSERT_OK(profiler.Capture(std::vector<uint32_t>{1}));
   const StepDraft mixed{.chunks = {{.row = 1, .tokens = {1, 2}}}};
   EXPECT_THAT(driver.TryStep(mixed, &profiler),
-              StatusIs(kFailedPrecondition, "several query tokens"));
+              StatusIs(kFailedPrecondition, "'mixed/16' has no profiled graph"));
   const StepDraft eager{.continue_all = true, .mode = ExecutionMode::kEager};
   EXPECT_THAT(driver.TryStep(eager, &profiler),
               StatusIs(absl::StatusCode::kInvalidArgument, "eagerly"));
@@ -160,6 +193,47 @@ TEST_P(ProfiledStepTest, WaitsForNoStepInFlight) {
               StatusIs(absl::StatusCode::kOutOfRange, "size is 9"));
   EXPECT_THAT(profiler.Capture(std::vector<uint32_t>{0}),
               StatusIs(absl::StatusCode::kInvalidArgument, "size is 0"));
+}
+
+// A step without padding is the same step: rows, tokens, and the bits that a plain one gives.
+TEST_P(ProfiledStepTest, UnpaddedGraphsAreOfExactlyTheStepsSize) {
+  const TestEngine tiny = MakeEngine();
+  const std::vector<std::vector<Token>> plain = Generate(*tiny.engine, 4);
+  EngineProfiler profiler(*tiny.engine);
+  EngineDriver driver(*tiny.engine);
+  for (uint32_t row = 0; row < 3; ++row)
+    driver.Start({.row = row,
+                  .prompt = RandomPrompt(row, 5 + row),
+                  .sampling = {.temperature = 0.5f * static_cast<float>(row), .seed = row}},
+                 5);
+  const StepDraft draft{.continue_all = true};
+  StepResult result;
+  const auto step = [&](const StepDraft& of) {
+    const DraftView view(of, driver.session(), driver.sequence());
+    return profiler.StepUnpadded(view.request(), &result);
+  };
+  EXPECT_THAT(step(draft), StatusIs(kFailedPrecondition, "3 rows has no graph of that size"));
+  ASSERT_OK(profiler.CaptureUnpadded(std::vector<uint32_t>{2, 4}));
+  EXPECT_THAT(step(draft), StatusIs(kFailedPrecondition, "3 rows has no graph of that size"));
+  ASSERT_OK(profiler.CaptureUnpadded(std::vector<uint32_t>{3}, std::vector<uint32_t>{2}));
+  for (size_t i = 1; i < 5; ++i) {
+    ASSERT_OK(step(draft));
+    driver.CountStep();
+    EXPECT_EQ(result.report.graph, "unpadded/3");
+    EXPECT_EQ(result.report.padding_rows, 0u);
+    ASSERT_EQ(result.rows.size(), 3u);
+    for (size_t row = 0; row < 3; ++row) {
+      EXPECT_EQ(result.rows[row].token, plain[row][i].id);
+      EXPECT_EQ(result.rows[row].logprob, plain[row][i].logprob());
+    }
+  }
+  ASSERT_OK(step({.chunks = {{.row = 1, .tokens = {1, 2}}}}));
+  EXPECT_EQ(result.report.graph, "unpadded_mixed/2");
+  EXPECT_EQ(result.report.padding_tokens, 0u);
+  EXPECT_THAT(profiler.CaptureUnpadded({}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "neither"));
+  EXPECT_THAT(profiler.CaptureUnpadded(std::vector<uint32_t>{9}),
+              StatusIs(absl::StatusCode::kOutOfRange, "size is 9"));
 }
 
 // A row may claim a context that nobody has written: what lies there is finite.

@@ -49,4 +49,14 @@ std::vector<std::byte> MaskOf(const std::vector<uint32_t>& tokens) {
   return mask;
 }
 
+SamplingLists MakeSamplingLists() {
+  SamplingLists lists;
+  std::vector<uint32_t> even;
+  for (uint32_t t = 0; t < 30; ++t)
+    lists.bias.push_back({.token = 3 * t, .bias = 0.25f * static_cast<float>(t) - 3.0f});
+  for (uint32_t t = 0; t < kVocab; t += 2) even.push_back(t);
+  lists.mask = MaskOf(even);
+  return lists;
+}
+
 }  // namespace reprise::engine

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/sampling_params.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "tests/testing/engine_driver.h"
@@ -40,6 +41,14 @@ std::vector<RowOutcome> RunToTheEnd(testing::EngineDriver& driver, uint32_t row,
 
 // allowed_tokens with these alone.
 std::vector<std::byte> MaskOf(const std::vector<uint32_t>& tokens);
+
+// What a row's sampling may view.
+struct SamplingLists {
+  std::vector<uint32_t> stop = {3, 8, 60, 61, 62};
+  std::vector<TokenBias> bias;
+  std::vector<std::byte> mask;
+};
+SamplingLists MakeSamplingLists();
 
 }  // namespace reprise::engine
 

@@ -31,7 +31,8 @@ DecodeEngineOptions Options() {
           .mixed_buckets = {16},
           .adjust_logits = false,
           .max_logit_rows = 1,
-          .max_prompt_logprobs = 2};
+          .max_prompt_logprobs = 2,
+          .max_draft_tokens = 3};
 }
 
 class SimulatedEngine : public ::testing::Test {
@@ -130,6 +131,25 @@ TEST_F(SimulatedEngine, IsTheDeviceThatWasProfiledWithoutItsMemory) {
   EXPECT_EQ(engine_->pool().bytes, 100 * kGiB);
   EXPECT_EQ(engine_->pool().num_blocks, 100 * kGiB / (uint64_t{2} << 20));
   EXPECT_LT(engine_->info().memory.workspace_bytes, uint64_t{1} << 30);
+}
+
+TEST_F(SimulatedEngine, VerifiesDrafts) {
+  for (const bool samples : {false, true}) {  // logits are made up where a row wants more of them
+    Client client(*engine_);
+    const SamplingParams sampling{.temperature = samples ? 1.0f : 0.0f, .num_logprobs = 1};
+    client.Prompt(1, {5, 6, 7}, samples ? sampling : SamplingParams{});
+    const uint32_t first = MadeUpToken(7, 2, kVocab), second = MadeUpToken(first, 3, kVocab);
+    const std::vector<uint32_t> tokens = {second, 1, 2};
+    const RowDraft draft = {.row = 1, .tokens = tokens};
+    StepRequest step;
+    step.continue_all = true;
+    step.drafts = {&draft, 1};
+    const StepResult result = client.Step(step);
+    ASSERT_EQ(result.accepted.size(), 1u);
+    EXPECT_EQ(result.accepted[0].token, second);
+    EXPECT_EQ(result.rows[0].token, MadeUpToken(second, 4, kVocab));
+    EXPECT_EQ(result.rows[0].context_length, 5u);
+  }
 }
 
 TEST_F(SimulatedEngine, WaitsForWhatTheProfileSays) {

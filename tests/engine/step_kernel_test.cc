@@ -148,6 +148,15 @@ TEST_P(StepKernelTest, AnEngineThatCannotHaveItDoesNotStart) {
   EXPECT_EQ(start(whole_norms).code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(start(whole_norms).message()),
               ::testing::HasSubstr("norms all heads of q and k together"));
+  const TestEngineOptions experts = Options(DecodePolicy::kStepKernel, "mixtral");
+  EXPECT_EQ(start(experts).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(start(experts).message()),
+              ::testing::HasSubstr("'reprise_experts_route' is none of its stages"));
+  TestEngineOptions hybrid = Options(DecodePolicy::kStepKernel, "granitemoehybrid");
+  hybrid.model.num_experts = 0;
+  EXPECT_EQ(start(hybrid).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(start(hybrid).message()),
+              ::testing::HasSubstr("'reprise_mamba_conv_bf16' is none of its stages"));
 
   TestEngineOptions large = Options(DecodePolicy::kStepKernel);
   large.engine.decode_buckets = {16};

@@ -49,6 +49,7 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
                             const kernels::StepLimits& limits) {
   const size_t rows = limits.max_rows, tokens = limits.max_step_tokens;
   const size_t prompts = limits.max_prompt_logprobs;
+  const size_t sampled = rows + limits.max_draft_tokens;
   const auto vocab = static_cast<size_t>(decoder.spec().vocab_size);
   const auto& attention = decoder.attention_plan();
   const size_t chunks = (vocab + kernels::kSampleChunk - 1) / kernels::kSampleChunk;
@@ -63,8 +64,8 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
       {"token_position", s.plan.token_position, tokens * 4},
       {"token_block", s.plan.token_block, tokens * 4},
       {"token_offset", s.plan.token_offset, tokens * 4},
-      {"sampled_entry", s.plan.sampled_entry, rows * 4},
-      {"sampled_token", s.plan.sampled_token, (rows + prompts) * 4},
+      {"sampled_entry", s.plan.sampled_entry, sampled * 4},
+      {"sampled_token", s.plan.sampled_token, (sampled + prompts) * 4},
       {"attention_leaf", s.plan.attention_leaf, rows * 4},
       {"attention_tree", s.attention_tree, sizeof(kernels::AttentionTree)},
       {"context_length", s.rows.context_length, rows * 4},
@@ -76,12 +77,12 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
       {"sampling", s.rows.sampling, rows * sizeof(kernels::RowSampling)},
       {"stop_token", s.rows.stop_token, rows * kernels::kMaxStopTokens * 4},
       {"progress", s.progress, sizeof(kernels::StepProgress)},
-      {"logits", decoder.logits(), (rows + prompts) * vocab * 4},
+      {"logits", decoder.logits(), (sampled + prompts) * vocab * 4},
       {"sample_partials", s.sample_partials,
-       (rows + prompts) * chunks * sizeof(kernels::SamplePartial)},
-      {"sample_cut", s.sample_cut, rows * sizeof(kernels::SampleCut)},
-      {"sampled_token_id", s.sampled_token_id, rows * 4},
-      {"sampled_logprob", s.sampled_logprob, rows * 4},
+       (sampled + prompts) * chunks * sizeof(kernels::SamplePartial)},
+      {"sample_cut", s.sample_cut, sampled * sizeof(kernels::SampleCut)},
+      {"sampled_token_id", s.sampled_token_id, sampled * 4},
+      {"sampled_logprob", s.sampled_logprob, sampled * 4},
       {"result_staging", s.result_staging, rows * sizeof(kernels::RowResult)},
   };
   for (const kernels::AttentionLists& lists : s.plan.attention) {
@@ -95,15 +96,16 @@ std::vector<Region> Regions(const StepState& s, const models::Decoder& decoder,
     regions.push_back({"prompt_entry", s.plan.prompt_entry, prompts * 4});
     regions.push_back({"prompt_target", s.plan.prompt_target, prompts * 4});
   }
-  if (limits.max_logit_rows > 0) regions.push_back({"logits_place", s.plan.logits_place, rows * 4});
+  if (limits.max_logit_rows > 0)
+    regions.push_back({"logits_place", s.plan.logits_place, sampled * 4});
   if (limits.adjust_logits) {
     regions.push_back(
         {"bias", s.rows.bias, rows * kernels::kMaxLogitBias * sizeof(kernels::LogitBias)});
     regions.push_back({"mask", s.rows.mask, rows * ((vocab + 31) / 32) * 4});
     regions.push_back({"history", s.rows.history, rows * vocab * 4});
-    regions.push_back({"adjusted", s.adjusted_logits, rows * vocab * 4});
-    regions.push_back(
-        {"adjusted_partials", s.adjusted_partials, rows * chunks * sizeof(kernels::SamplePartial)});
+    regions.push_back({"adjusted", s.adjusted_logits, sampled * vocab * 4});
+    regions.push_back({"adjusted_partials", s.adjusted_partials,
+                       sampled * chunks * sizeof(kernels::SamplePartial)});
   }
   return regions;
 }
@@ -143,6 +145,7 @@ constexpr kernels::StepLimits kLimits[] = {
      .adjust_logits = true,
      .max_logit_rows = 2,
      .max_prompt_logprobs = 3,
+     .max_draft_tokens = 2,
      .max_logprobs = 1}};
 
 TEST_P(StepStateTest, BytesAreExactlyWhatWasAllocated) {

@@ -47,24 +47,7 @@ REPRISE_ENGINE_ON_EVERY_DEVICE(StepsPerRequestBitsTest);
 
 // ---- random requests ----
 
-// What a row's sampling views.
-struct Lists {
-  std::vector<uint32_t> stop = {3, 8, 60, 61, 62};
-  std::vector<TokenBias> bias;
-  std::vector<std::byte> mask;
-};
-
-Lists MakeLists() {
-  Lists lists;
-  std::vector<uint32_t> even;
-  for (uint32_t t = 0; t < 30; ++t)
-    lists.bias.push_back({.token = 3 * t, .bias = 0.25f * static_cast<float>(t) - 3.0f});
-  for (uint32_t t = 0; t < kVocab; t += 2) even.push_back(t);
-  lists.mask = MaskOf(even);
-  return lists;
-}
-
-SamplingParams RandomSampling(const Lists& lists, Random& random) {
+SamplingParams RandomSampling(const SamplingLists& lists, Random& random) {
   SamplingParams s{.temperature = 0.5f * static_cast<float>(random.Below(4)),
                    .seed = random.Bits()};
   if (random.Below(4) == 0) s.top_k = 1 + random.Below(20);
@@ -98,7 +81,7 @@ struct Request {
 // token by what the rows before it may have run at most.
 class RandomRequests {
  public:
-  RandomRequests(const Lists& lists, uint32_t block_size, uint64_t seed)
+  RandomRequests(const SamplingLists& lists, uint32_t block_size, uint64_t seed)
       : lists_(lists), block_size_(block_size), random_(seed) {}
 
   Request Next() {
@@ -184,7 +167,7 @@ class RandomRequests {
 
   void Advance(Row& row, uint32_t tokens) { row.length = std::min(row.length + tokens, Room(row)); }
 
-  const Lists& lists_;
+  const SamplingLists& lists_;
   const uint32_t block_size_;
   Random random_;
   std::map<uint32_t, Row> rows_;
@@ -192,7 +175,7 @@ class RandomRequests {
   uint32_t prompt_logprobs_left_ = 0;
 };
 
-std::vector<Request> MakeRequests(const Lists& lists, uint32_t block_size, uint64_t seed) {
+std::vector<Request> MakeRequests(const SamplingLists& lists, uint32_t block_size, uint64_t seed) {
   RandomRequests random(lists, block_size, seed);
   std::vector<Request> requests;
   while (requests.size() < 60) {
@@ -414,7 +397,7 @@ uint32_t LastRow(const std::vector<Request>& requests) {
 }
 
 TEST_P(StepsPerRequestBitsTest, GiveTheBitsOfAsManyRequestsOfOneStep) {
-  const Lists lists = MakeLists();
+  const SamplingLists lists = MakeSamplingLists();
   uint32_t paused = 0, stopped = 0, finished = 0, resumed = 0;
   size_t given = 0;
   for (const uint32_t block_size : {1u, 4u, 7u}) {
@@ -448,7 +431,7 @@ TEST_P(StepsPerRequestBitsTest, GiveTheBitsOfAsManyRequestsOfOneStep) {
 }
 
 TEST_P(StepsPerRequestBitsTest, GiveTheSameBitsPipelinedEagerAndPoisoned) {
-  const Lists lists = MakeLists();
+  const SamplingLists lists = MakeSamplingLists();
   auto options = SeveralSteps();
   const TestEngine one = MakeTestEngine(options);
   // Kernels that finish late, in any order.

@@ -50,7 +50,24 @@ std::vector<TinyModelOptions> Models() {
            .sliding_window = 13,
            .slides = {true, false}},
           // Layers that slide turn otherwise.
-          {.architecture = "gemma3", .sliding_window = 20, .slides = {true, false}}};
+          {.architecture = "gemma3", .sliding_window = 20, .slides = {true, false}},
+          // Sinks, and experts with biases and a limit. All of them count: a choice between two
+          // that are nearly alike may fall otherwise in bf16.
+          {.architecture = "gpt_oss",
+           .hidden_size = 64,
+           .head_dim = 64,
+           .attention_bias = true,
+           .sliding_window = 13,
+           .slides = {true, false},
+           .num_experts = 3,
+           .experts_per_token = 3},
+          {.architecture = "gpt_oss",
+           .intermediate_size = 64,
+           .sliding_window = 20,
+           .slides = {true, false},
+           .num_experts = 3,
+           .experts_per_token = 3,
+           .mxfp4_experts = true}};
 }
 
 class WindowsInTurnTest : public ::testing::TestWithParam<KernelTestParam> {
@@ -117,7 +134,8 @@ TEST_P(WindowsInTurnTest, LogitsMatchTheOracle) {
     SCOPED_TRACE(model.architecture);
     model.dtype = GetParam().dtype;  // of the weights: nothing is rounded on the way in
     ASSERT_OK_AND_ASSIGN(const std::string path,
-                         WriteTinyModel(model, directory_.path() + "/" + model.architecture));
+                         WriteTinyModel(model, directory_.path() + "/" + model.architecture +
+                                                   (model.mxfp4_experts ? "-mxfp4" : "")));
     ASSERT_OK_AND_ASSIGN(const auto oracle, DecoderOracle::Open(path));
     std::vector<Logits> want, others;
     for (const auto& row : rows) want.push_back(oracle->Logits(row));

@@ -28,6 +28,7 @@
 #include "service/wire/message.h"
 #include "service/wire/scan.h"
 #include "service/wire/step_from_wire.h"
+#include "tests/fuzz/conversations.h"
 #include "tests/service/certificates.h"
 #include "tools/compare/measured_run.h"
 #include "tools/profile/profile_file.h"
@@ -109,7 +110,12 @@ std::vector<std::string> StepSeeds() {
 
 bool TakeStreamMessage(std::string_view bytes) {
   v1::StepStreamRequest message;
-  return ReadMessage(bytes, &message);
+  if (!ReadMessage(bytes, &message)) return false;
+  // Into a message that was used before: it is the same.
+  static v1::StepStreamRequest used;
+  REPRISE_CHECK(service::ParseWireAgain(BufferOf(bytes), &used).ok());
+  REPRISE_CHECK(used.SerializeAsString() == message.SerializeAsString());
+  return true;
 }
 
 std::vector<std::string> StreamSeeds() {
@@ -125,7 +131,7 @@ bool TakeUnaryMessage(std::string_view bytes) {
   const auto which = static_cast<unsigned char>(bytes[0]);
   bytes.remove_prefix(1);
   const auto read = [bytes](auto message) { return ReadMessage(bytes, &message); };
-  switch (which % 8) {
+  switch (which % 11) {
     case 0:
       return read(v1::AllocateRequest());
     case 1:
@@ -140,6 +146,12 @@ bool TakeUnaryMessage(std::string_view bytes) {
       return read(v1::SetAttentionTreeRequest());
     case 6:
       return read(v1::ListSessionsRequest());
+    case 7:
+      return read(v1::ExportBlocksRequest());
+    case 8:
+      return read(v1::ImportBlocksRequest());
+    case 9:
+      return read(v1::FreeExportedRequest());
     default:
       return read(v1::EvictSessionRequest());
   }
@@ -338,6 +350,7 @@ constexpr Target kTargets[] = {{"step", TakeStep, StepSeeds},
                                {"stream", TakeStreamMessage, StreamSeeds},
                                {"unary", TakeUnaryMessage, UnarySeeds},
                                {"kv_contents", TakeKvContents, KvSeeds},
+                               {"conversations", TakeConversation, ConversationSeeds},
                                {"frames", TakeFrames, FrameSeeds},
                                {"traceparent", TakeTraceparent, TraceparentSeeds},
                                {"identities", TakeIdentities, IdentitySeeds},

@@ -293,15 +293,19 @@ TEST_P(CaptureModes, ErrorOfTheThreadsStartIsThatOfEveryCapture) {
 TEST_P(CaptureModes, DestroyedManagerEndsTheCaptureThatIsUnderWayAndDropsTheRest) {
   REPRISE_DEVICE_OR_SKIP(device);
   Bench bench(*device);
-  std::latch inside(1);
+  std::latch inside(1), leaving(1);
   const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) {
-    inside.count_down();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (bucket.capacity == 8) {  // the first; a latch counts no further than to zero
+      inside.count_down();
+      leaving.wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
     return bench.Work()(s, bucket);
   };
   ASSERT_OK_AND_ASSIGN(auto manager,
                        GraphManager::Create(*bench.stream, Background(*device), work));
   inside.wait();
+  leaving.count_down();
   manager = nullptr;
   EXPECT_THAT(bench.enqueued, ElementsAre(8));
   EXPECT_OK(bench.stream->Synchronize());

@@ -18,6 +18,7 @@
 #include "runtime/device.h"
 #include "tests/kernels/kernel_shapes.h"
 #include "tests/testing/cases/attention_cases.h"
+#include "tests/testing/cases/experts_cases.h"
 #include "tests/testing/cases/linear_cases.h"
 #if REPRISE_WITH_EMULATOR
 #include "tests/emulated/emulated_kernels.h"
@@ -54,8 +55,8 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
     if (activation != "none") absl::StrAppend(&name, "_", activation);
     // Weights that are not of the format of activations are in the family's name.
     if (weight != "none" && weight != activation) {
-      EXPECT_EQ(weight, "fp8_e4m3");
-      EXPECT_NE(instance.family->name.find("_fp8"), std::string_view::npos) << name;
+      EXPECT_TRUE(instance.family->name.ends_with(weight == "int4" ? "_int4" : "_fp8")) << name;
+      EXPECT_TRUE(weight == "fp8_e4m3" || weight == "int4") << name;
     }
     if (instance.kv == kernels::ElementFormat::kFp8)
       absl::StrAppend(&name, "_", std::string(NameOf(instance.kv)));
@@ -63,6 +64,7 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
     if (instance.family == &kernels::kLinearMatrix && instance.tile == 0) name += "_whole";
     if (instance.family == &kernels::kLinearPacked && instance.tile == 0) name += "_any";
     if (instance.family == &kernels::kLinearPackedFp8 && instance.tile == 0) name += "_any";
+    if (instance.family == &kernels::kLinearPackedInt4) name += "_any";
     EXPECT_EQ(instance.symbol, name);
     EXPECT_TRUE(instance.family->name.find(instance.family->op) == 0 ||
                 instance.family->op == "fill" || instance.family->op == "memory_probe" ||
@@ -99,7 +101,11 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
             instance.family != &kernels::kAttentionPrefillGroup &&
             instance.family != &kernels::kLinearStream &&
             instance.family != &kernels::kLinearStreamFp8 &&
-            instance.family != &kernels::kLinearGroup && instance.family != &kernels::kStepKernel)
+            instance.family != &kernels::kLinearStreamInt4 &&
+            instance.family != &kernels::kLinearGroup &&
+            instance.family != &kernels::kLinearGroupFp8 &&
+            instance.family != &kernels::kLinearGroupInt4 &&
+            instance.family != &kernels::kStepKernel)
           missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
                              "reprise_linear_matrix_bf16_8", "reprise_linear_matrix_f16_8",
@@ -143,7 +149,7 @@ TEST(Catalog, EveryKernelThatFitsAUnitIsEmulated) {
 // case is for, on a device that has all of them: the bulk decode kernel's, or that of products of
 // warpgroups, where its shape has one, or the smallest head size that holds it, and by its rows'
 // query tokens; the smallest tile of rows, `whole` beyond the widest.
-TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
+TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
   constexpr int64_t kTestMultiprocessors = 3;  // of MakeTestDevice's host, and so of the emulator
   using Instance = std::pair<const kernels::KernelFamily*, int>;
   std::set<Instance> worked, compiled;
@@ -189,9 +195,30 @@ TEST(Catalog, EveryInstanceOfAttentionAndLinearHasACaseWithWork) {
       }
       if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
       // tests/kernels/linear_fp8_test.cc walks the same cases.
-      worked.insert(
-          smallest(rows > 8 ? kernels::kLinearPackedFp8 : kernels::kLinearStreamFp8, rows));
+      if (rows > 8) {
+        worked.insert(smallest(kernels::kLinearGroupFp8, std::min(rows, 64)));
+        worked.insert(smallest(kernels::kLinearPackedFp8, rows));
+      } else {
+        worked.insert(smallest(kernels::kLinearStreamFp8, rows));
+      }
+      // And linear_int4_test.cc.
+      if (rows > 8) {
+        worked.insert(smallest(kernels::kLinearGroupInt4, std::min(rows, 64)));
+        worked.insert(smallest(kernels::kLinearPackedInt4, rows));
+      } else {
+        worked.insert(smallest(kernels::kLinearStreamInt4, rows));
+      }
     }
+  for (const kernels::ExpertsCase& c : kernels::kExpertsCases)
+    if (c.tokens != 0 && c.in_features % 8 == 0) {
+      const bool few = static_cast<int>(c.max_tokens) * c.top_k * 2 <= c.num_experts * 32;
+      worked.insert(smallest(kernels::kExpertsPacked, few ? 32 : 64));
+    }
+  // tests/kernels/experts_test.cc has cases of their own for weights of 8 and 4 bits.
+  for (const int tile : {32, 64}) {
+    worked.insert(smallest(kernels::kExpertsPackedFp8, tile));
+    worked.insert(smallest(kernels::kExpertsPackedInt4, tile));
+  }
   for (const KernelInstance& instance : AllInstances())
     // The step kernel's are tested in an engine (tests/engine/step_kernel_test.cc).
     if (instance.style == kernels::KernelStyle::kThread && instance.family != &kernels::kStepKernel)

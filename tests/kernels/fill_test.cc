@@ -14,6 +14,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/packed_weight.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -83,6 +84,27 @@ TEST_P(FillTest, RandomFillIsAFunctionOfSeedAndIndex) {
   EXPECT_NE(RandomBytes(dtype(), 5000, kSeed + 1, 1.0f), first);
   const std::vector<std::byte> longer = RandomBytes(dtype(), 20000, kSeed, 1.0f);
   EXPECT_TRUE(std::equal(first.begin(), first.end(), longer.begin()));
+}
+
+// The same elements as without, but in words.
+TEST_P(FillTest, RandomFillOfPackedWordsHoldsTheSameElements) {
+  constexpr int64_t kCount = 9000;
+  std::vector<uint8_t> elements;
+  for (const std::byte element : RandomBytes(DType::kE4m3, kCount, kSeed, 8.0f))
+    elements.push_back(static_cast<uint8_t>(element));
+  GuardedMemory memory(device(), stream());
+  void* out = memory.Poisoned(kCount);
+  ASSERT_OK(RandomFill(stream(), kernels(),
+                       {.out = out,
+                        .dtype = DType::kE4m3,
+                        .count = kCount,
+                        .seed = kSeed,
+                        .stddev = 8.0f,
+                        .packed = true}));
+  memory.Check();
+  std::vector<uint8_t> packed;
+  for (const std::byte byte : memory.ReadBytes(out)) packed.push_back(static_cast<uint8_t>(byte));
+  EXPECT_EQ(packed, PackedFp8Words(elements));
 }
 
 TEST_P(FillTest, NanFillWritesNothingButNan) {
@@ -159,6 +181,11 @@ TEST_P(FillTest, BlockFillTakesAsManyBlocksAsItSays) {
 TEST_P(FillTest, RefusesToFillNothing) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(RandomFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
+  EXPECT_THAT(
+      RandomFill(stream(), kernels(), {.dtype = DType::kE4m3, .count = 7, .packed = true}),
+      StatusIs(kInvalid, "packed words of 7 elements of fp8_e4m3; allowed: fp8_e4m3 in whole"));
+  EXPECT_THAT(RandomFill(stream(), kernels(), {.dtype = dtype(), .count = 8, .packed = true}),
+              StatusIs(kInvalid, "packed words of 8"));
   EXPECT_THAT(NanFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
   EXPECT_THAT(BlockFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
   EXPECT_THAT(BlockFill(stream(), kernels(), {.count = 1}), StatusIs(kInvalid, "layers is 0"));

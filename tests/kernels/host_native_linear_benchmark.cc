@@ -99,16 +99,16 @@ void BenchRead(benchmark::State& state, size_t bytes) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
 }
 
-// weight: dtype, or kE4m3, whose scales count as bytes of the weight.
-void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype, DType weight,
-                 const LinearCase& c) {
+// weight: that of dtype, or one whose scales count as bytes of the weight.
+void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype,
+                 WeightFormat weight, const LinearCase& c) {
   Bench bench(fn);
-  const size_t elements = static_cast<size_t>(c.in_features) * c.out_features * SizeOf(weight);
+  const size_t elements =
+      static_cast<size_t>(c.in_features) * c.out_features * static_cast<size_t>(BitsOf(weight)) / 8;
   const PackedLayout shape{c.out_features, c.in_features};
   const size_t scales =
-      weight == DType::kE4m3
-          ? static_cast<size_t>(c.out_features * shape.ScaleGroups()) * sizeof(float)
-          : 0;
+      IsScaled(weight) ? static_cast<size_t>(c.out_features * shape.ScaleGroups()) * sizeof(float)
+                       : 0;
   const size_t bytes = elements + scales;
   const size_t copies = std::max<size_t>(1, kWeightBytesInAll / bytes);
   const DeviceBuffer weights = bench.Buffer(copies * bytes);
@@ -128,6 +128,7 @@ void BenchLinear(benchmark::State& state, runtime::HostKernelFn fn, DType dtype,
     args.num_rows = &c.rows;
     args.in_features = c.in_features;
     args.out_features = c.out_features;
+    args.scale_inputs = kScaleInputs;
     bench.Run(tiles, args);
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
@@ -143,13 +144,15 @@ void RegisterAll() {
         ->UseRealTime();
   for (const NativeLinearTarget& target : on_host::NativeLinearTargets()) {
     struct Kernel {
-      DType dtype, weight;
+      DType dtype;
+      WeightFormat weight;
       runtime::HostKernelFn fn;
     };
-    const Kernel kernels[] = {{DType::kBf16, DType::kBf16, target.bf16},
-                              {DType::kF16, DType::kF16, target.f16},
-                              {DType::kF32, DType::kF32, target.f32},
-                              {DType::kBf16, DType::kE4m3, target.bf16_e4m3}};
+    const Kernel kernels[] = {{DType::kBf16, WeightFormat::kBf16, target.bf16},
+                              {DType::kF16, WeightFormat::kF16, target.f16},
+                              {DType::kF32, WeightFormat::kF32, target.f32},
+                              {DType::kBf16, WeightFormat::kE4m3, target.bf16_e4m3},
+                              {DType::kBf16, WeightFormat::kInt4, target.bf16_int4}};
     for (const auto& [dtype, weight, fn] : kernels) {
       for (const LinearCase& c : kLinearTimedCases) {
         const std::string_view type = NameOf(weight);

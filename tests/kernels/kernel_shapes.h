@@ -12,9 +12,11 @@
 #include "kernels/attention/decode_bulk_geometry.h"
 #include "kernels/attention/prefill_group_geometry.h"
 #include "kernels/catalog.h"
+#include "kernels/experts/experts_geometry.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/stream_geometry.h"
+#include "kernels/mamba/mamba_args.h"
 #include "kernels/plan/plan_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "kernels/sample/sample_geometry.h"
@@ -59,21 +61,29 @@ inline size_t LinearMatrixBytes(const kernels::DeviceTraits& traits,
 }
 inline size_t LinearPackedBytes(const kernels::DeviceTraits& traits,
                                 const kernels::KernelInstance& instance) {
-  const int weight_bytes = kernels::BytesOf(instance.weight);
-  const int rows =
-      instance.tile != 0 ? instance.tile : kernels::PackedMaxRows(traits, weight_bytes);
-  return static_cast<size_t>(kernels::PackedSharedBytes(traits, rows, weight_bytes));
+  const int weight_bits = kernels::BitsOf(instance.weight);
+  const int rows = instance.tile != 0 ? instance.tile : kernels::PackedMaxRows(traits, weight_bits);
+  return static_cast<size_t>(kernels::PackedSharedBytes(traits, rows, weight_bits));
 }
 inline size_t LinearStreamBytes(const kernels::DeviceTraits&,
                                 const kernels::KernelInstance& instance) {
-  return kernels::StreamLayout(instance.tile, kernels::BytesOf(instance.weight)).bytes;
+  return kernels::StreamLayout(instance.tile, kernels::BitsOf(instance.weight)).bytes;
 }
 inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
                                const kernels::KernelInstance& instance) {
-  constexpr int kSpan = kernels::kLinearGroupMaxSpan;
+  const int bits = kernels::BitsOf(instance.weight);
+  const int span = kernels::LinearGroupMaxSpan(instance.tile, bits);
   return kernels::LinearGroupSharedBytes(
-      traits.shared_bytes, instance.tile, kSpan,
-      kernels::LinearGroupStageChunks(traits.shared_bytes, instance.tile, kSpan));
+      traits.shared_bytes, instance.tile, span,
+      kernels::LinearGroupStageChunks(traits.shared_bytes, instance.tile, span, bits), bits);
+}
+// 128 experts, as of Qwen3-30B-A3B.
+inline size_t ExpertsRouteBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
+  return kernels::ExpertsRouteSharedBytes(128);
+}
+// Heads of 64, as of Granite 4.0-H.
+inline size_t MambaScanBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
+  return kernels::MambaScanSharedBytes(64);
 }
 inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits,
                                      const kernels::KernelInstance&) {
@@ -122,9 +132,14 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kLinearPacked, LinearPackedBytes},
     {&kernels::kLinearStream, LinearStreamBytes},
     {&kernels::kLinearGroup, LinearGroupBytes},
+    {&kernels::kLinearGroupFp8, LinearGroupBytes},
+    {&kernels::kLinearGroupInt4, LinearGroupBytes},
     {&kernels::kLinearPortableFp8, LinearPortableBytes},
     {&kernels::kLinearPackedFp8, LinearPackedBytes},
     {&kernels::kLinearStreamFp8, LinearStreamBytes},
+    {&kernels::kLinearPortableInt4, LinearPortableBytes},
+    {&kernels::kLinearPackedInt4, LinearPackedBytes},
+    {&kernels::kLinearStreamInt4, LinearStreamBytes},
     {&kernels::kRopeAppend, NoSharedBytes},
     {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
     {&kernels::kAttentionPortable, AttentionPortableBytes},
@@ -137,6 +152,17 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
     {&kernels::kStepKernel, StepKernelBytes},
     {&kernels::kSiluMul, NoSharedBytes},
+    {&kernels::kExpertsRoute, ExpertsRouteBytes},
+    {&kernels::kExpertsCombine, NoSharedBytes},
+    {&kernels::kExpertsPortable, LinearPortableBytes},
+    {&kernels::kExpertsPacked, LinearPackedBytes},
+    {&kernels::kExpertsPortableFp8, LinearPortableBytes},
+    {&kernels::kExpertsPackedFp8, LinearPackedBytes},
+    {&kernels::kExpertsPortableInt4, LinearPortableBytes},
+    {&kernels::kExpertsPackedInt4, LinearPackedBytes},
+    {&kernels::kMambaConv, NoSharedBytes},
+    {&kernels::kMambaScan, MambaScanBytes},
+    {&kernels::kMambaNorm, NoSharedBytes},
     {&kernels::kSoftcap, NoSharedBytes},
     {&kernels::kSamplePartial, NoSharedBytes},
     {&kernels::kSampleFinal, SampleFinalBytes},

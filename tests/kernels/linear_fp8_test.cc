@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,10 @@
 #include "kernels/linear/instances.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/linear/stream_geometry.h"
 #include "kernels/stamp/stamp.h"
+#include "runtime/map_tiles.h"
+#include "tests/kernels/linear_group_shapes.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -36,7 +40,7 @@ using kernels::WeightLayout;
 using runtime::DType;
 
 // What fills packed matrices and scales up: would be seen in a sum.
-constexpr double kFiller = 96.0;
+constexpr uint8_t kFiller = 0x6c;  // 96
 constexpr float kScaleFiller = 3.0f;
 
 struct Input {
@@ -76,7 +80,9 @@ class LinearFp8Test : public KernelTest {
     const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
     std::vector<double> x = in.x;
     x.resize(c.max_rows * k, NAN);
-    std::vector<double> elements = in.elements;
+    std::vector<uint8_t> elements;
+    for (const std::byte code : Encode(DType::kE4m3, in.elements))
+      elements.push_back(static_cast<uint8_t>(code));
     std::vector<float> scales = in.scales;
     if (layout == WeightLayout::kPackedPairs) {
       elements = RowsInTurns(elements, n, k);
@@ -89,7 +95,7 @@ class LinearFp8Test : public KernelTest {
     Call call;
     call.weights.format = WeightFormat::kE4m3;
     call.weights.layout = layout;
-    call.weights.data = memory.ConstantTensor(DType::kE4m3, elements);
+    call.weights.data = memory.Constant(elements);
     call.weights.scales = memory.Constant(scales);
     call.weights.group_size = kernels::kScaleInputs;
     if (c.bias) call.weights.bias = memory.ConstantTensor(dtype(), in.bias);
@@ -188,6 +194,38 @@ TEST_P(LinearFp8Test, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
   }
 }
 
+// Whatever a launch of linear_group_fp8 chooses, and linear_stream_fp8: the same bits.
+TEST_P(LinearFp8Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  const kernels::LoadedKernel* const few = kernels().Find(kernels::kLinearStreamFp8, 8);
+  if (dtype() == DType::kF32 || few == nullptr || !kernels().traits().group_products)
+    GTEST_SKIP() << "needs products of warpgroups, and 16 bits";
+  // Inputs: two parts and 7 of 8 chunks, the last one short; whole chunks, and two parts of which
+  // the second has one. Outputs: ten tiles, the last one half.
+  for (const int32_t in_features : {1464, 576}) {
+    const LinearCase c{"", in_features, 152, 7, 7, true, 0.5f, true};
+    const Input in(c, dtype());
+    GuardedMemory memory(device(), stream());
+    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+    LinearArgs linear = call.args;
+    linear.weight = call.weights.data;
+    linear.scales = call.weights.scales;
+    linear.scale_inputs = call.weights.group_size;
+    linear.bias = call.weights.bias;
+    linear.in_features = c.in_features;
+    linear.out_features = c.out_features;
+    linear.packed = 1;
+    ASSERT_OK(stream().Launch(
+        few->kernel,
+        {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(8, 8).bytes},
+        linear));
+    memory.Check();
+    ExpectEveryGroupShapeHasTheBits(device(), stream(), kernels(), memory, kernels::kLinearGroupFp8,
+                                    WeightFormat::kE4m3, linear, c.max_rows,
+                                    memory.ReadBytes(linear.out));
+  }
+}
+
 // SiLU of the first half times the second.
 TEST_P(LinearFp8Test, MultipliesPairsLikeTheOracleWithTheSameBitsInEveryBucket) {
   if (!TakesPairs()) GTEST_SKIP() << "needs a matrix unit that takes pairs, and 16 bits";
@@ -268,10 +306,6 @@ TEST_P(LinearFp8Test, RefusesWeightsWithoutTheirScales) {
   weights.group_size = 64;
   EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 1),
               StatusIs(absl::StatusCode::kInvalidArgument, "group size of 64; allowed: scales"));
-  weights = good;
-  weights.zero_points = &number;
-  EXPECT_THAT(Linear(stream(), kernels(), weights, {}, 1),
-              StatusIs(absl::StatusCode::kUnimplemented, "have zero points; allowed: none"));
 }
 
 // The host's native linear in every form that this CPU runs.

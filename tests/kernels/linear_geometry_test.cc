@@ -17,7 +17,9 @@ namespace reprise::kernels {
 namespace {
 
 using ::reprise::testing::PackedFp8Place;
+using ::reprise::testing::PackedInt4Place;
 using ::reprise::testing::PackedPlace;
+using ::reprise::testing::RowMajorInt4Place;
 using runtime::MatrixUnit;
 
 TEST(PackedLayout, EveryElementHasAPlaceOfItsOwn) {
@@ -72,7 +74,7 @@ TEST(PackedLayout, LargeMatricesDoNotWrapAround) {
 // fastest on an H200, or within 4 % of it (docs/benchmarks/README.md).
 TEST(LinearGroupSpan, IsThatWhichWasFastest) {
   const auto span = [](int64_t outputs, int tokens, int token_tiles = 1) {
-    return LinearGroupSpan(outputs / kPackedTileOutputs, tokens, token_tiles, 132);
+    return LinearGroupSpan(outputs / kPackedTileOutputs, tokens, token_tiles, 132, 16);
   };
   for (const int tokens : {16, 32, 64, 128}) {
     EXPECT_EQ(span(6144, tokens), 3);   // 128 spans
@@ -92,7 +94,7 @@ TEST(LinearGroupSpan, IsThatWhichWasFastest) {
 TEST(LinearGroupColumns, FillTheDeviceOnce) {
   for (int64_t tiles = 1; tiles < 400; tiles += 7) {
     for (int64_t token_tiles = 1; token_tiles < 200; ++token_tiles) {
-      for (int span = 1; span <= kLinearGroupMaxSpan; ++span) {
+      for (int span = 1; span <= LinearGroupMaxSpan(16, 8); ++span) {
         const int64_t columns = LinearGroupColumns(tiles, token_tiles, 132, span);
         ASSERT_GE(columns, 1);
         ASSERT_LE(columns * token_tiles, std::max<int64_t>(132, token_tiles));
@@ -106,7 +108,7 @@ TEST(LinearGroupColumns, FillTheDeviceOnce) {
 TEST(LinearGroupStageChunks, AreAsManyAsLeaveFourStages) {
   constexpr int kShared = TraitsOf(MatrixUnit::kMma).shared_bytes;
   const auto chunks = [](int tokens, int span) {
-    return LinearGroupStageChunks(kShared, tokens, span);
+    return LinearGroupStageChunks(kShared, tokens, span, 16);
   };
   EXPECT_EQ(chunks(16, 2), 4);
   EXPECT_EQ(chunks(64, 2), 4);
@@ -139,40 +141,84 @@ TEST(LinearGroupSpan, CostsLeast) {
   for (int64_t tiles = 1; tiles < 400; ++tiles) {
     for (const int64_t multiprocessors : {1, 3, 132}) {
       for (const int64_t token_tiles : {1, 2, 5}) {
+        const int bits = 4 << tiles % 3;
         const auto cost = [&](int span) {
-          return LinearGroupCost(tiles, 64, token_tiles, multiprocessors, span);
+          return LinearGroupCost(tiles, 64, token_tiles, multiprocessors, span, bits);
         };
-        const int span = LinearGroupSpan(tiles, 64, token_tiles, multiprocessors);
+        const int span = LinearGroupSpan(tiles, 64, token_tiles, multiprocessors, bits);
         ASSERT_GE(span, 1);
-        ASSERT_LE(span, kLinearGroupMaxSpan);
-        for (int other = 1; other <= kLinearGroupMaxSpan; ++other)
+        ASSERT_LE(span, LinearGroupMaxSpan(64, bits));
+        for (int other = 1; other <= LinearGroupMaxSpan(64, bits); ++other)
           ASSERT_LE(cost(span), cost(other)) << tiles << " tiles, " << multiprocessors;
       }
     }
   }
 }
 
+TEST(PackedLayout, EveryElementOfFourBitsHasAPlaceOfItsOwn) {
+  for (const PackedLayout layout :
+       {PackedLayout{1, 1, 32}, PackedLayout{17, 65, 64}, PackedLayout{40, 200, 128}}) {
+    std::vector<bool> taken(static_cast<size_t>(layout.Elements()));
+    std::vector<bool> row_major(
+        static_cast<size_t>(layout.out_features * layout.Int4RowElements()));
+    for (int64_t row = 0; row < layout.out_features; ++row) {
+      for (int64_t column = 0; column < layout.in_features; ++column) {
+        const auto r = static_cast<size_t>(row), c = static_cast<size_t>(column);
+        const auto columns = static_cast<size_t>(layout.in_features);
+        const auto place = static_cast<size_t>(layout.Int4Offset(row, column));
+        ASSERT_EQ(place, PackedInt4Place(r, c, columns));
+        ASSERT_FALSE(taken[place]) << row << ", " << column;
+        taken[place] = true;
+        const auto other = static_cast<size_t>(layout.Int4RowOffset(row, column));
+        ASSERT_EQ(other, RowMajorInt4Place(r, c, columns));
+        ASSERT_FALSE(row_major[other]) << row << ", " << column;
+        row_major[other] = true;
+      }
+    }
+  }
+}
+
+// Of inputs that fill up the last tile there may be scales.
+TEST(PackedLayout, ScalesAreOfWholeTiles) {
+  EXPECT_EQ((PackedLayout{16, 96, 32}.ScaleGroups()), 4);
+  EXPECT_EQ((PackedLayout{16, 96, 64}.ScaleGroups()), 2);
+  EXPECT_EQ((PackedLayout{16, 96, 128}.ScaleGroups()), 1);
+  EXPECT_EQ((PackedLayout{16, 160}.ScaleGroups()), 2);
+}
+
+TEST(WeightFormat, AWordHasAScaleAndItsZeroPoint) {
+  for (const float scale : {0.0f, 0x1p-24f, 0x1.ffcp-3f, 0x1.fep100f}) {  // f16, bf16
+    for (const uint32_t zero : {0u, 8u, 15u}) {
+      const uint32_t word = ScaleWord(scale, zero);
+      EXPECT_EQ(ScaleOfWord(word), scale);
+      EXPECT_EQ(ZeroPointOfWord(word), zero);
+    }
+  }
+  EXPECT_NEAR(ScaleOfWord(ScaleWord(0.1f, 9)), 0.1, 0.1 * 0x1p-18);
+}
+
 // What a kernel's barriers and its turns count on.
 TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
   const DeviceTraits traits = TraitsOf(MatrixUnit::kMma);
-  for (const int tokens : {16, 32, 64, 128}) {
-    for (int span = 1; span <= kLinearGroupMaxSpan; ++span) {
-      const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span);
-      const int few = LinearGroupFewChunks(tokens);
-      EXPECT_TRUE(chunks == few || chunks == 2 * few);
-      EXPECT_EQ(kPackedPartTiles % chunks, 0);
-      EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks),
-                kLinearGroupMinStages);
-      EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks),
-                static_cast<uint32_t>(traits.shared_bytes));
-      EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks) % 1024, 0u);
+  for (const int bits : {4, 8, 16}) {
+    for (const int tokens : {16, 32, 64, 128}) {
+      if (tokens > LinearGroupMaxTokens(bits)) continue;
+      for (int span = 1; span <= LinearGroupMaxSpan(tokens, bits); ++span) {
+        const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span, bits);
+        const int few = LinearGroupFewChunks(tokens);
+        EXPECT_TRUE(chunks == few || chunks == 2 * few);
+        EXPECT_EQ(kPackedPartTiles % chunks, 0);
+        EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks, bits),
+                  kLinearGroupMinStages);
+        EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, bits),
+                  static_cast<uint32_t>(traits.shared_bytes));
+        EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks, bits) % 1024, 0u);
+      }
     }
   }
-  for (const int tokens : {8, 16}) {
-    for (const int element_bytes : {1, 2})
-      EXPECT_LE(StreamLayout(tokens, element_bytes).bytes,
-                static_cast<uint32_t>(traits.shared_bytes));
-  }
+  for (const StreamSharedLayout& layout :
+       {StreamLayout(8, 16), StreamLayout(16, 16), StreamLayout(8, 8), StreamLayout(8, 4)})
+    EXPECT_LE(layout.bytes, static_cast<uint32_t>(traits.shared_bytes));
 }
 
 }  // namespace

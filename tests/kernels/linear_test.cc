@@ -334,15 +334,12 @@ TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
     weights.format = format;
     refusal(weights,
             absl::StrCat("linear: weights are ", std::string(kernels::NameOf(format)),
-                         " with activations of ", name, "; allowed: ", name, ", fp8_e4m3"));
+                         " with activations of ", name, "; allowed: ", name, ", fp8_e4m3, int4"));
   }
   const float number = 0.0f;
   LinearWeights weights = good;
   weights.scales = &number;
   refusal(weights, "have scales; allowed: none");
-  weights = good;
-  weights.zero_points = &number;
-  refusal(weights, "have zero points; allowed: none");
   weights = good;
   weights.group_size = 64;
   refusal(weights, "have a group size; allowed: none");
@@ -352,7 +349,7 @@ TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
   if (dtype() != DType::kF32) return;
   weights = good;
   weights.layout = WeightLayout::kPacked;
-  refusal(weights, "weights are packed and f32; allowed: packed bf16, f16 and fp8_e4m3");
+  refusal(weights, "weights are packed and f32; allowed: packed bf16, f16, fp8_e4m3 and int4");
 }
 
 // SiLU of the first half times the second, from gates far on either side of 0.
@@ -441,7 +438,7 @@ TEST_P(LinearTest, ThePackedKernelHasTheBitsOfThoseBeforeIt) {
         SCOPED_TRACE(absl::StrCat(c.name, pairs ? ", pairs" : "", ", tile ", tile));
         const kernels::LoadedKernel* const kernel = kernels().Find(kernels::kLinearPacked, tile);
         ASSERT_NE(kernel, nullptr);
-        const int rows = tile != 0 ? tile : kernels::PackedMaxRows(traits, 2);
+        const int rows = tile != 0 ? tile : kernels::PackedMaxRows(traits, 16);
         const int outputs = kernels::PackedTileFeatures(rows);
         args.out = memory.Poisoned(c.rows * features * sizeof(float));
         ASSERT_OK(stream().Launch(
@@ -449,7 +446,7 @@ TEST_P(LinearTest, ThePackedKernelHasTheBitsOfThoseBeforeIt) {
             {.grid_x = static_cast<unsigned>((c.out_features + outputs - 1) / outputs),
              .grid_y = (c.max_rows + static_cast<unsigned>(rows) - 1) / static_cast<unsigned>(rows),
              .block = kernel->threads,
-             .shared_bytes = static_cast<size_t>(kernels::PackedSharedBytes(traits, rows, 2))},
+             .shared_bytes = static_cast<size_t>(kernels::PackedSharedBytes(traits, rows, 16))},
             args));
         memory.Check();
         EXPECT_EQ(memory.ReadBytes(args.out), expected);
@@ -479,7 +476,7 @@ TEST_P(LinearTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
   linear.packed = 1;
   ASSERT_OK(stream().Launch(
       few->kernel,
-      {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(16, 2).bytes},
+      {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(16, 16).bytes},
       linear));
   memory.Check();
   const std::vector<std::byte> expected = memory.ReadBytes(linear.out);
@@ -499,13 +496,14 @@ TEST_P(LinearTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     args.copied_rows = s.copied_rows;
     const runtime::DeviceKind kind = device().kind();
     ASSERT_OK_AND_ASSIGN(args.tokens, MapTiles(kind, LinearGroupTokens(args, c.max_rows)));
-    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args)));
-    ASSERT_OK(stream().Launch(group->kernel,
-                              {.grid_x = static_cast<unsigned>(s.columns),
-                               .block = group->threads,
-                               .shared_bytes = kernels::LinearGroupSharedBytes(
-                                   kernels().traits().shared_bytes, s.tokens, s.span, s.chunks)},
-                              args));
+    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args, 16)));
+    ASSERT_OK(
+        stream().Launch(group->kernel,
+                        {.grid_x = static_cast<unsigned>(s.columns),
+                         .block = group->threads,
+                         .shared_bytes = kernels::LinearGroupSharedBytes(
+                             kernels().traits().shared_bytes, s.tokens, s.span, s.chunks, 16)},
+                        args));
     memory.Check();
     EXPECT_EQ(memory.ReadBytes(linear.out), expected);
   }

@@ -57,7 +57,10 @@ class SampleTest : public KernelTest {
     std::vector<uint32_t> context_before(max_rows, 0xffffffffu), sampled_entry = entry;
     std::vector<double> logits, temperature(max_rows, NAN);
     std::vector<uint64_t> seed(max_rows, ~uint64_t{0});
-    for (uint32_t e = 0; e < max_rows; ++e) entries[e].slot = slot[e];
+    for (uint32_t e = 0; e < max_rows; ++e) {
+      entries[e].slot = slot[e];
+      entries[e].flags = kernels::kRowTokensGiven;
+    }
     for (uint32_t s = 0; s < n; ++s) {
       const uint32_t e = entry[s];
       entries[e].num_tokens = 1 + random.Below(rows[s].position);

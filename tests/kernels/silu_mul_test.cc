@@ -45,6 +45,14 @@ TEST_P(SiluMulTest, MatchesTheOracleAndTouchesNothingElse) {
     ASSERT_OK(SiluMul(stream(), kernels(), args, c.max_tokens));
     memory.Check();
     ExpectNear(memory.ReadTensor(dtype(), args.out), OracleGeluMul(gate_up, n), dtype());
+
+    args.gelu = 0;
+    args.limit = 2.5f;
+    args.sigmoid_slope = 1.75f;
+    ASSERT_OK(SiluMul(stream(), kernels(), args, c.max_tokens));
+    memory.Check();
+    ExpectNear(memory.ReadTensor(dtype(), args.out), OracleLimitedMul(gate_up, n, 2.5, 1.75),
+               dtype());
   }
 }
 
@@ -55,6 +63,12 @@ TEST_P(SiluMulTest, RefusesImpossibleShapes) {
   EXPECT_THAT(SiluMul(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_tokens is 0"));
   args.intermediate = 0;
   EXPECT_THAT(SiluMul(stream(), kernels(), args, 1), StatusIs(kInvalid, "intermediate is 0"));
+  args.intermediate = 8;
+  args.limit = -1.0f;
+  EXPECT_THAT(SiluMul(stream(), kernels(), args, 1), StatusIs(kInvalid, "limit is -1; allowed: 0"));
+  args.limit = 1.0f;
+  args.gelu = 1;
+  EXPECT_THAT(SiluMul(stream(), kernels(), args, 1), StatusIs(kInvalid, "limit is 1 beside gelu"));
 }
 
 }  // namespace

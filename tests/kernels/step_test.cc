@@ -55,7 +55,7 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
   std::map<kernels::FinishReason, uint32_t> finishes;
   std::map<uint32_t, uint32_t> updates;
   uint32_t stopped = 0, paused = 0, asked = 0, places = 0, changes = 0, sampled_twice = 0,
-           of_both = 0;
+           of_both = 0, accepted = 0, rejected = 0;
   for (const StepCase& c : kernels::kStepCases) {
     if (c.vocab == 0) continue;
     OracleRows rows(c.max_rows, c.max_blocks_per_row, c.vocab);
@@ -70,8 +70,16 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
       std::vector<float> logprob;
       RandomSampled(c, random, &token, &logprob);
       for (const kernels::SamplingUpdate& update : step.sampling_updates) ++updates[update.kind];
-      for (const kernels::RowResult& result : PublishStep(plan, token, logprob, rows)) {
-        ++finishes[static_cast<kernels::FinishReason>(result.flags >> kernels::kResultFinishShift)];
+      std::map<size_t, kernels::SampledToken> sampled;
+      const auto results = PublishStep(plan, token, logprob, rows, &sampled);
+      for (size_t e = 0; e < results.size(); ++e) {
+        const kernels::RowResult& result = results[e];
+        const uint32_t taken = result.flags >> kernels::kResultAcceptedShift;
+        const kernels::RowEntry& row = plan.entries[e];
+        accepted += taken;
+        rejected += kernels::NumDrafts(row.flags, row.num_tokens) - taken;
+        ++finishes[static_cast<kernels::FinishReason>(result.flags >> kernels::kResultFinishShift &
+                                                      0xffu)];
         stopped += (result.flags & kernels::kResultStopped) != 0;
         paused += (result.flags & kernels::kResultPaused) != 0;
       }
@@ -99,6 +107,8 @@ TEST(RandomStepsTest, MeetEveryRuleOfRowsWithFeatures) {
   EXPECT_GT(changes, 100u);
   EXPECT_GT(sampled_twice, 100u);
   EXPECT_GT(of_both, 100u);
+  EXPECT_GT(accepted, 20u);
+  EXPECT_GT(rejected, 100u);
 }
 
 TEST_P(StepTest, AReplayWithoutItsStepTouchesNoRowAndPublishesNothing) {

@@ -16,7 +16,9 @@
 #include "kernels/linear/linear.h"
 #include "models/config/architectures.h"
 #include "models/layers/embedding_layer.h"
+#include "models/layers/experts_layer.h"
 #include "models/layers/lm_head_layer.h"
+#include "models/layers/mamba_layer.h"
 #include "models/layers/mlp_layer.h"
 #include "models/layers/norm_layer.h"
 #include "models/layers/post_norm_layer.h"
@@ -73,6 +75,26 @@ TEST(Decoder, CountsTheNormsThatAnArchitecturesBlocksHave) {
   EXPECT_EQ(NumParameters(spec), plain + 3 * (32 + 16));
 }
 
+// A projection in and one out, a convolution with its bias, three numbers of each head, a norm; and
+// an MLP beside a router and experts, or alone.
+TEST(Decoder, CountsStateSpaceModelsInPlaceOfAttention) {
+  ModelSpec spec = SmallSpec();
+  spec.architecture = "granitemoehybrid";
+  const int64_t all_attention = NumParameters(spec);
+  spec.mamba =
+      MambaSpec{.num_heads = 2, .head_dim = 6, .num_groups = 1, .state_size = 5, .conv_width = 4};
+  spec.mamba_layers = {true, false, true};
+  const int64_t conv = 12 + 2 * 5;
+  const int64_t mamba = (12 + conv + 2) * 6 + conv * 4 + conv + 3 * 2 + 12 + 6 * 12;
+  const int64_t attention = 32 * 6 + 16 * 6 + 16 * 6 + 6 * 32;
+  EXPECT_EQ(NumParameters(spec), all_attention + 2 * (mamba - attention));
+  spec.num_experts = 4;
+  spec.experts_per_token = 2;
+  spec.expert_intermediate_size = 3;
+  EXPECT_EQ(NumParameters(spec),
+            all_attention + 2 * (mamba - attention) + 3 * (4 * 6 + 4 * 3 * 3 * 6));
+}
+
 TEST(Decoder, RefusesMoreParametersThanCanBeAddressed) {
   ModelSpec spec = SmallSpec();
   spec.hidden_size = std::numeric_limits<int32_t>::max();
@@ -97,12 +119,24 @@ TEST(Decoder, ItsLayersAreThoseOfTheArchitecturesTableInOrder) {
   for (const Architecture& architecture : KnownArchitectures()) {
     ModelSpec spec = SmallSpec();
     spec.architecture = architecture.name;
+    if (architecture.experts != ExpertRule::kNone) {
+      spec.num_experts = 4;
+      spec.experts_per_token = 2;
+      spec.expert_intermediate_size = 10;
+    }
+    if (architecture.state != StateRule::kNone) {
+      spec.mamba = MambaSpec{
+          .num_heads = 2, .head_dim = 6, .num_groups = 1, .state_size = 5, .conv_width = 4};
+      spec.mamba_layers = {true, false, true};
+    }
     ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
     const auto layers = decoder->layers();
     size_t at = 0;
     ASSERT_NE(dynamic_cast<const EmbeddingLayer*>(layers[at++].get()), nullptr);
     for (int64_t block = 0; block < spec.num_layers; ++block) {
       for (const LayerEntry& entry : architecture.BlockOf(block)) {
+        if (entry.kind == (spec.IsMamba(block) ? LayerKind::kAttention : LayerKind::kMamba))
+          continue;
         ASSERT_LT(at, layers.size());
         const Layer* layer = layers[at++].get();
         EXPECT_EQ(dynamic_cast<const NormLayer*>(layer) != nullptr, entry.kind == LayerKind::kNorm);
@@ -110,7 +144,14 @@ TEST(Decoder, ItsLayersAreThoseOfTheArchitecturesTableInOrder) {
                   entry.kind == LayerKind::kPostNorm);
         EXPECT_EQ(dynamic_cast<const AttentionLayer*>(layer) != nullptr,
                   entry.kind == LayerKind::kAttention);
+        EXPECT_EQ(dynamic_cast<const MambaLayer*>(layer) != nullptr,
+                  entry.kind == LayerKind::kMamba);
         EXPECT_EQ(dynamic_cast<const MlpLayer*>(layer) != nullptr, entry.kind == LayerKind::kMlp);
+        EXPECT_EQ(dynamic_cast<const ExpertsLayer*>(layer) != nullptr,
+                  entry.kind == LayerKind::kExperts);
+        if (const auto* experts = dynamic_cast<const ExpertsLayer*>(layer)) {
+          EXPECT_EQ(experts->shared() != nullptr, architecture.shared_mlp != nullptr);
+        }
       }
     }
     ASSERT_EQ(at + 1, layers.size());
@@ -151,8 +192,11 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
   for (const runtime::DType dtype : {runtime::DType::kF32, runtime::DType::kBf16}) {
     ASSERT_OK_AND_ASSIGN(const auto kernels, kernels::KernelSet::Load(*device, dtype));
     const ModelSpec spec = SmallSpec();
-    const kernels::StepLimits limits{
-        .max_rows = 3, .max_blocks_per_row = 7, .max_step_tokens = 70, .max_prompt_logprobs = 2};
+    const kernels::StepLimits limits{.max_rows = 3,
+                                     .max_blocks_per_row = 7,
+                                     .max_step_tokens = 70,
+                                     .max_prompt_logprobs = 2,
+                                     .max_draft_tokens = 4};
     ASSERT_OK_AND_ASSIGN(const auto decoder, Decoder::Create(spec));
     runtime::BufferPlan activations, scratch;
     decoder->DeclareBuffers(
@@ -168,13 +212,13 @@ TEST(Decoder, DeclaresEveryBufferOnceAsLargeAsItsLargestUser) {
                                                     {"attention", 70 * 32 * element},
                                                     {"gate_up", 70 * 20 * element},
                                                     {"activated", 70 * 10 * element},
-                                                    {"sampled_hidden", (3 + 2) * 6 * element}};
+                                                    {"sampled_hidden", (3 + 2 + 4) * 6 * element}};
     EXPECT_EQ(bytes, expected);
     bytes.clear();
     for (const auto& region : scratch.regions()) bytes[std::string(region.name)] = region.bytes;
     const size_t heads = 3 * kernels::AttentionPlanRule{}.max_splits * 4;
     EXPECT_EQ(bytes["rope"], 70u * 8 * 4);
-    EXPECT_EQ(bytes["logits"], (3u + 2) * 11 * 4);
+    EXPECT_EQ(bytes["logits"], (3u + 2 + 4) * 11 * 4);
     EXPECT_EQ(bytes["attention.partial_out"], heads * 8 * 4);
     EXPECT_EQ(bytes["attention.partial_max"], heads * 4);
     EXPECT_EQ(bytes["attention.partial_sum"], heads * 4);

@@ -204,8 +204,9 @@ TEST(HfConfig, RefusesOtherQuantizationByField) {
     return config;
   };
   refuse("fp8", {"quantization_config", "got \"fp8\"", "allowed an object"});
-  refuse(changed("quant_method", "awq"),
-         {"quantization_config.quant_method", "got \"awq\"", "'compressed-tensors' or 'fp8'"});
+  refuse(changed("quant_method", "bitsandbytes"),
+         {"quantization_config.quant_method", "got \"bitsandbytes\"",
+          "'compressed-tensors', 'fp8', 'gptq', 'awq' or 'mxfp4'"});
   refuse(changed("sparsity_config", {{"format", "sparse"}}),
          {"quantization_config.sparsity_config"});
   refuse(changed("surprise", 1), {"quantization_config.surprise", "got 1"});
@@ -302,7 +303,7 @@ TEST(HfConfig, RefusesWeightsThatNothingReadsByField) {
   config["ignore"] = {"lm_head", "model.layers.0.mlp.down_proj"};
   refuse(config, {"quantization_config.ignore", "nothing but 'lm_head'"});
   config = CompressedWeights("channel", true);
-  config["format"] = "pack-quantized";
+  config["format"] = "marlin-24";
   refuse(config, {"quantization_config.format", "'float-quantized'"});
   config = CompressedWeights("channel", true);
   config["config_groups"]["group_1"] = config["config_groups"]["group_0"];
@@ -313,6 +314,92 @@ TEST(HfConfig, RefusesWeightsThatNothingReadsByField) {
   refuse({{"quant_method", "fp8"}, {"activation_scheme", "none"}},
          {"quantization_config.activation_scheme"});
   refuse({{"quant_method", "fp8"}, {"surprise", 1}}, {"quantization_config.surprise"});
+}
+
+// As llm-compressor writes weights of 4 bits.
+Json PackedWeights(const Json& changes = Json::object()) {
+  Json weights = {{"num_bits", 4},      {"type", "int"},       {"symmetric", true},
+                  {"dynamic", false},   {"strategy", "group"}, {"group_size", 128},
+                  {"actorder", nullptr}};
+  weights.update(changes);
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "pack-quantized"},
+          {"ignore", {"lm_head"}},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}}, {"input_activations", nullptr}, {"weights", weights}}}}}};
+}
+Json Gptq(const Json& changes = Json::object()) {
+  Json config = {{"quant_method", "gptq"},      {"bits", 4},       {"group_size", 128},
+                 {"desc_act", false},           {"sym", true},     {"damp_percent", 0.1},
+                 {"checkpoint_format", "gptq"}, {"lm_head", false}};
+  config.update(changes);
+  return config;
+}
+Json Awq(const Json& changes = Json::object()) {
+  Json config = {{"quant_method", "awq"}, {"bits", 4},         {"group_size", 64},
+                 {"zero_point", true},    {"version", "gemm"}, {"modules_to_not_convert", nullptr}};
+  config.update(changes);
+  return config;
+}
+
+TEST(HfConfig, ReadsHowWeightsOfFourBitsAreStored) {
+  WeightQuantization packed{.storage = WeightStorage::kPackedInt4, .group_size = 128};
+  packed.symmetric = true;
+  EXPECT_EQ(WeightsWith(PackedWeights()), packed);
+  EXPECT_EQ(WeightsWith(PackedWeights({{"actorder", "static"}})), packed);
+  packed.symmetric = false;
+  packed.group_size = 32;
+  EXPECT_EQ(WeightsWith(PackedWeights({{"symmetric", false}, {"group_size", 32}})), packed);
+  packed.group_size = 0;
+  EXPECT_EQ(WeightsWith(PackedWeights(
+                {{"symmetric", false}, {"strategy", "channel"}, {"group_size", nullptr}})),
+            packed);
+  WeightQuantization gptq{.scale_name = "scales", .storage = WeightStorage::kGptq};
+  gptq.group_size = 128;
+  gptq.symmetric = true;
+  gptq.zero_point_offset = 1;
+  EXPECT_EQ(WeightsWith(Gptq()), gptq);
+  gptq.symmetric = false;
+  gptq.zero_point_offset = 0;
+  gptq.group_size = 0;
+  EXPECT_EQ(
+      WeightsWith(Gptq({{"sym", false}, {"group_size", -1}, {"checkpoint_format", "gptq_v2"}})),
+      gptq);
+  EXPECT_EQ(WeightsWith(Awq()),
+            (WeightQuantization{
+                .scale_name = "scales", .storage = WeightStorage::kAwq, .group_size = 64}));
+}
+
+TEST(HfConfig, RefusesWeightsOfFourBitsThatNothingReadsByField) {
+  const auto refuse = [](const Json& config, std::initializer_list<const char*> parts) {
+    ExpectInvalid(StatusWith({{"quantization_config", config}}), parts);
+  };
+  refuse(PackedWeights({{"num_bits", 8}}), {"group_0.weights.num_bits", "got 8"});
+  refuse(PackedWeights({{"type", "float"}}), {"group_0.weights.type", "got \"float\"", "'int'"});
+  refuse(PackedWeights({{"group_size", 96}}),
+         {"group_0.weights.group_size", "got 96", "32, 64 or 128"});
+  refuse(PackedWeights({{"group_size", nullptr}}), {"group_0.weights.group_size"});
+  refuse(PackedWeights({{"strategy", "channel"}}), {"group_size", "got 128", "null"});
+  refuse(PackedWeights({{"strategy", "tensor"}}), {"strategy", "'group' or 'channel'"});
+  refuse(PackedWeights({{"actorder", "group"}}), {"actorder", "got \"group\"", "'static'"});
+  refuse(PackedWeights({{"dynamic", true}}), {"group_0.weights.dynamic", "got true"});
+  Json activations = PackedWeights();
+  activations["config_groups"]["group_0"]["input_activations"] = {{"num_bits", 8}};
+  refuse(activations, {"group_0.input_activations", "null with weights of 4 bits"});
+  refuse(Gptq({{"bits", 3}}), {"quantization_config.bits", "got 3"});
+  refuse(Gptq({{"group_size", 1024}}), {"group_size", "got 1024", "or -1 for all inputs"});
+  refuse(Gptq({{"desc_act", true}}), {"desc_act", "got true", "neighbouring inputs"});
+  refuse(Gptq({{"checkpoint_format", "marlin"}}), {"checkpoint_format", "'gptq' or 'gptq_v2'"});
+  refuse(Gptq({{"pack_dtype", "int8"}}), {"pack_dtype", "'int32'"});
+  refuse(Gptq({{"lm_head", true}}), {"lm_head", "got true"});
+  refuse(Gptq({{"dynamic", {{"-:.*down.*", Json::object()}}}}), {"quantization_config.dynamic"});
+  refuse(Gptq({{"surprise", 1}}), {"quantization_config.surprise"});
+  refuse(Awq({{"bits", 8}}), {"quantization_config.bits", "got 8"});
+  refuse(Awq({{"version", "gemv"}}), {"version", "got \"gemv\"", "'gemm'"});
+  refuse(Awq({{"zero_point", false}}), {"zero_point", "got false", "true"});
+  refuse(Awq({{"modules_to_not_convert", {"mlp"}}}), {"modules_to_not_convert", "'lm_head'"});
+  refuse(Awq({{"surprise", 1}}), {"quantization_config.surprise"});
 }
 
 TEST(HfConfig, RefusesAnUnknownFieldByName) {
@@ -488,7 +575,7 @@ TEST(HfConfig, ReadsTheThreeTypes) {
 }
 
 TEST(HfConfig, ArchitecturesWeLackAreUnimplemented) {
-  for (const char* name : {"MixtralForCausalLM", "LlamaModel", "LlamaForSequenceClassification"}) {
+  for (const char* name : {"DbrxForCausalLM", "LlamaModel", "LlamaForSequenceClassification"}) {
     ExpectError(StatusWith({{"architectures", {name}}}), absl::StatusCode::kUnimplemented,
                 {name, "LlamaForCausalLM", "GraniteForCausalLM", "MistralForCausalLM",
                  "Qwen2ForCausalLM", "Qwen3ForCausalLM"});

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is each architecture's own in a config.json: Mistral's window, Ministral's layers of two
 // kinds, the biases and the inert or switched window of Qwen2, the head norms of Qwen3, the numbers
-// and patterns of Gemma 2 and 3, what Phi-3 and OLMo 2 leave out, in both dialects; and the scaled
-// rope types, which all of them may have. What all configs share is hf_config_test.cc's.
+// and patterns of Gemma 2 and 3, what Phi-3 and OLMo 2 leave out, the experts of Mixtral, Qwen3-MoE
+// and Granite-MoE, in both dialects; and the scaled rope types, which all of them may have. What
+// all configs share is hf_config_test.cc's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,6 +103,61 @@ constexpr char kOlmo2[] = R"({
   "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
   "torch_dtype": "bfloat16", "transformers_version": "4.47.0", "use_cache": true,
   "vocab_size": 100352})";
+
+// As published with Mixtral-8x7B-v0.1, transformers 4.
+constexpr char kMixtral[] = R"({
+      "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+      "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral",
+      "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+      "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+      "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+      "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000})";
+
+// As published with Qwen3-30B-A3B, transformers 4.
+constexpr char kQwen3Moe[] = R"({
+      "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+      "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+      "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
+      "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768,
+      "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+      "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+      "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null,
+      "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+      "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
+// As published with granite-3.1-3b-a800m-instruct, transformers 4.
+constexpr char kGptOss[] = R"({
+      "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+      "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu",
+      "hidden_size": 2880, "initial_context_length": 4096, "initializer_range": 0.02,
+      "intermediate_size": 2880, "layer_types": ["sliding_attention", "full_attention",
+        "sliding_attention", "full_attention"], "max_position_embeddings": 131072,
+      "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4,
+      "num_hidden_layers": 4, "num_key_value_heads": 8, "num_local_experts": 32,
+      "output_router_logits": false, "pad_token_id": 199999, "quantization_config": {
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                   "model.embed_tokens", "lm_head"],
+        "quant_method": "mxfp4"},
+      "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+        "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+      "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+      "swiglu_limit": 7.0, "tie_word_embeddings": false,
+      "transformers_version": "4.55.0.dev0", "use_cache": true, "vocab_size": 201088})";
+constexpr char kGraniteMoe[] = R"({
+      "architectures": ["GraniteMoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0,
+      "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
+      "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 131072,
+      "model_type": "granitemoe", "num_attention_heads": 24, "num_experts_per_tok": 8,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 40,
+      "output_router_logits": false, "pad_token_id": 0, "residual_multiplier": 0.22,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000.0,
+      "router_aux_loss_coef": 0.001, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "transformers_version": "4.47.0", "use_cache": true, "vocab_size": 49155})";
 
 absl::StatusOr<ModelSpec> Parse(const char* base, const Json& changes = Json::object()) {
   Json config = Json::parse(base);
@@ -736,6 +792,306 @@ TEST(HfFixtures, BothDialectsGiveTheSameSpec) {
     ASSERT_TRUE(five.ok()) << five.status();
     ExpectSameModel(*five, *four);
   }
+}
+
+TEST(HfExperts, ReadsPublishedConfigs) {
+  const auto mixtral = Parse(kMixtral);
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status();
+  EXPECT_EQ(mixtral->architecture, "mixtral");
+  EXPECT_EQ(mixtral->num_experts, 8);
+  EXPECT_EQ(mixtral->experts_per_token, 2);
+  EXPECT_EQ(mixtral->expert_intermediate_size, 14336);
+  EXPECT_TRUE(mixtral->normalises_expert_shares);
+  EXPECT_TRUE(mixtral->HasExperts(0) && mixtral->HasExperts(31));
+  EXPECT_EQ(mixtral->sliding_window, 0);
+
+  const auto qwen = Parse(kQwen3Moe);
+  ASSERT_TRUE(qwen.ok()) << qwen.status();
+  EXPECT_EQ(qwen->num_experts, 128);
+  EXPECT_EQ(qwen->experts_per_token, 8);
+  EXPECT_EQ(qwen->expert_intermediate_size, 768);
+  EXPECT_EQ(qwen->intermediate_size, 6144);
+  EXPECT_TRUE(qwen->normalises_expert_shares && qwen->qk_norm);
+  EXPECT_TRUE(qwen->sparse.empty());
+
+  const auto granite = Parse(kGraniteMoe);
+  ASSERT_TRUE(granite.ok()) << granite.status();
+  EXPECT_EQ(granite->num_experts, 40);
+  EXPECT_EQ(granite->experts_per_token, 8);
+  EXPECT_EQ(granite->expert_intermediate_size, 512);
+  EXPECT_EQ(granite->residual_multiplier, 0.22);
+  EXPECT_EQ(granite->head_dim, 64);
+}
+
+TEST(HfExperts, ReadsGptOss) {
+  const auto spec = Parse(kGptOss);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "gpt_oss");
+  EXPECT_EQ(spec->num_experts, 32);
+  EXPECT_EQ(spec->experts_per_token, 4);
+  EXPECT_EQ(spec->expert_intermediate_size, 2880);
+  EXPECT_TRUE(spec->mxfp4_experts && spec->attention_sinks && spec->qkv_bias && spec->o_bias);
+  EXPECT_FALSE(spec->mlp_bias || spec->weight_quantization.has_value());
+  EXPECT_EQ(spec->activation, Activation::kLimited);
+  EXPECT_EQ(spec->gate_limit, 7.0);
+  EXPECT_EQ(spec->gate_slope, 1.702);
+  EXPECT_EQ(spec->sliding_window, 128);
+  EXPECT_EQ(spec->slides, (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(spec->attention_multiplier, 0.125);
+  EXPECT_EQ(spec->rope.scaling, RopeScaling::kYarn);
+  EXPECT_FALSE(spec->rope.truncate);
+
+  const auto absent = ParseWithout(
+      kGptOss, {"num_local_experts", "num_experts_per_tok", "experts_per_token", "attention_bias",
+                "layer_types", "sliding_window", "swiglu_limit", "quantization_config", "head_dim",
+                "rope_theta", "num_key_value_heads", "rms_norm_eps"});
+  ASSERT_TRUE(absent.ok()) << absent.status();
+  EXPECT_EQ(absent->num_experts, 128);
+  EXPECT_EQ(absent->rope.theta, 150000.0);
+  EXPECT_FALSE(absent->mxfp4_experts);
+  ModelSpec same = *spec;
+  same.num_experts = 128;
+  same.mxfp4_experts = false;
+  // Of MXFP4 the rest is bf16, where nothing is said of it.
+  EXPECT_EQ(spec->checkpoint_dtype, runtime::DType::kBf16);
+  same.checkpoint_dtype = runtime::DType::kF32;
+  ExpectSameModel(*absent, same);
+}
+
+TEST(HfExperts, RefusesWhatGptOssDoesNotSay) {
+  ExpectInvalid(ParseWithout(kGptOss, {"rope_scaling"}).status(),
+                {"rope_parameters: got nothing", "an object, here or as rope_scaling"});
+  ExpectInvalid(StatusOf(kGptOss, {{"experts_per_token", 2}}),
+                {"experts_per_token: got 2", "the same as num_experts_per_tok (4)"});
+  ExpectInvalid(StatusOf(kGptOss, {{"swiglu_limit", 0}}), {"swiglu_limit: got 0"});
+  ExpectInvalid(StatusOf(kGptOss, {{"hidden_act", "gelu"}}), {"hidden_act: got \"gelu\""});
+  Json quantization = Json::parse(kGptOss)["quantization_config"];
+  ExpectInvalid(StatusOf(kMixtral, {{"quantization_config", quantization}}),
+                {"quant_method: got \"mxfp4\"", "for gpt_oss alone"});
+  quantization["surprise"] = 1;
+  ExpectInvalid(StatusOf(kGptOss, {{"quantization_config", quantization}}),
+                {"quantization_config.surprise"});
+  quantization.erase("surprise");
+  quantization["modules_to_not_convert"].erase(3);
+  ExpectInvalid(StatusOf(kGptOss, {{"quantization_config", quantization}}),
+                {"modules_to_not_convert: got", "'model.embed_tokens', 'lm_head'"});
+  quantization.erase("modules_to_not_convert");
+  ExpectInvalid(StatusOf(kGptOss, {{"quantization_config", quantization}}),
+                {"modules_to_not_convert: got nothing"});
+  ExpectInvalid(StatusOf(kGptOss, {{"hidden_size", 2896}}),
+                {"hidden_size, intermediate_size: got 2896, 2880", "multiples of 32"});
+}
+
+TEST(HfExperts, AbsenceMeansWhatTransformersMeansByIt) {
+  const auto mixtral = ParseWithout(kMixtral, {"num_local_experts", "num_experts_per_tok",
+                                               "num_key_value_heads", "sliding_window"});
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status();
+  EXPECT_EQ(mixtral->num_experts, 8);
+  EXPECT_EQ(mixtral->experts_per_token, 2);
+  EXPECT_EQ(mixtral->num_kv_heads, 8);
+  EXPECT_EQ(mixtral->sliding_window, 0);
+  const auto qwen = ParseWithout(
+      kQwen3Moe, {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+                  "decoder_sparse_step", "mlp_only_layers", "head_dim"});
+  ASSERT_TRUE(qwen.ok()) << qwen.status();
+  EXPECT_EQ(qwen->num_experts, 128);
+  EXPECT_EQ(qwen->experts_per_token, 8);
+  EXPECT_EQ(qwen->expert_intermediate_size, 768);
+  EXPECT_FALSE(qwen->normalises_expert_shares);
+  EXPECT_EQ(qwen->head_dim, 64);
+  EXPECT_TRUE(qwen->HasExperts(0));
+}
+
+TEST(HfExperts, LayersWithoutExpertsHaveAnMlp) {
+  const auto listed = Parse(kQwen3Moe, {{"mlp_only_layers", {0, 47}}});
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  for (int64_t i = 0; i < 48; ++i) EXPECT_EQ(listed->HasExperts(i), i != 0 && i != 47) << i;
+  const auto stepped = Parse(kQwen3Moe, {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
+  ASSERT_TRUE(stepped.ok()) << stepped.status();
+  for (int64_t i = 0; i < 48; ++i) EXPECT_EQ(stepped->HasExperts(i), i % 2 == 1 && i != 3) << i;
+}
+
+// transformers 5 saves the number of experts under one name in all architectures.
+TEST(HfExperts, BothNamesOfTheNumberMustAgree) {
+  Json config = Json::parse(kQwen3Moe);
+  config["num_local_experts"] = 128;
+  EXPECT_EQ(ParseHfConfig(config.dump())->num_experts, 128);
+  config["num_local_experts"] = 64;
+  ExpectInvalid(ParseHfConfig(config.dump()).status(),
+                {"num_experts: got 128", "the same as num_local_experts (64)"});
+  config.erase("num_experts");
+  EXPECT_EQ(ParseHfConfig(config.dump())->num_experts, 64);
+}
+
+TEST(HfExperts, RefusesWhatItWouldNotCompute) {
+  ExpectInvalid(StatusOf(kMixtral, {{"num_experts_per_tok", 9}}),
+                {"num_experts_per_tok: got 9", "1 to the number of experts, 8"});
+  ExpectInvalid(StatusOf(kMixtral, {{"num_experts_per_tok", 0}}), {"num_experts_per_tok: got 0"});
+  ExpectInvalid(StatusOf(kMixtral, {{"num_local_experts", 0}}), {"num_local_experts: got 0"});
+  ExpectInvalid(StatusOf(kMixtral, {{"num_local_experts", 1025}}),
+                {"num_local_experts: got 1025", "1024"});
+  ExpectInvalid(StatusOf(kMixtral, {{"num_experts", 8}}), {"\"num_experts\""});
+  ExpectInvalid(StatusOf(kMixtral, {{"hidden_act", "gelu"}}), {"hidden_act: got \"gelu\""});
+  ExpectInvalid(StatusOf(kQwen3Moe, {{"moe_intermediate_size", 0}}),
+                {"moe_intermediate_size: got 0"});
+  ExpectInvalid(StatusOf(kQwen3Moe, {{"norm_topk_prob", 1}}), {"norm_topk_prob: got 1"});
+  ExpectInvalid(StatusOf(kQwen3Moe, {{"decoder_sparse_step", 0}}), {"decoder_sparse_step: got 0"});
+  for (const Json& bad : {Json::array({48}), Json::array({-1}), Json::array({"0"}), Json(3)})
+    ExpectInvalid(StatusOf(kQwen3Moe, {{"mlp_only_layers", bad}}),
+                  {"mlp_only_layers: got", "a list of layers from 0 to 47"});
+  ExpectInvalid(StatusOf(kQwen3Moe, {{"use_sliding_window", true}}), {"use_sliding_window"});
+  ExpectInvalid(StatusOf(kQwen3Moe, {{"shared_expert_intermediate_size", 5632}}),
+                {"shared_expert_intermediate_size: got 5632"});
+  ExpectInvalid(StatusOf(kQwen3Moe, {{"use_qk_norm", false}}), {"use_qk_norm: got false"});
+  EXPECT_TRUE(
+      StatusOf(kQwen3Moe,
+               {{"shared_expert_intermediate_size", 0}, {"use_qk_norm", true}, {"qkv_bias", false}})
+          .ok());
+  // Other architectures have none.
+  ExpectInvalid(StatusOf(kMistral, {{"num_local_experts", 8}}), {"\"num_local_experts\""});
+  const Json fp8 = {{"quant_method", "fp8"},
+                    {"fmt", "e4m3"},
+                    {"activation_scheme", "dynamic"},
+                    {"weight_block_size", {128, 128}}};
+  testing::ExpectError(StatusOf(kGraniteMoe, {{"quantization_config", fp8}}),
+                       absl::StatusCode::kUnimplemented,
+                       {"quantization_config: got quantised weights in a model whose experts are "
+                        "one tensor ('granitemoe')",
+                        "allowed none"});
+}
+
+TEST(HfExperts, MayBeQuantisedBesideRoutersThatAreNot) {
+  const auto with_ignored = [](const Json& layers) {
+    return Json{
+        {"quantization_config", {{"quant_method", "fp8"}, {"modules_to_not_convert", layers}}}};
+  };
+  for (const Json& layers :
+       {Json::array(), Json::array({"lm_head", "model.layers.3.mlp.gate"}), Json::array({"gate"}),
+        Json::array({"re:.*mlp.gate$", "re:.*mlp\\.gate$"}),
+        Json::array({"model.layers.0.input_layernorm", "model.norm"})})
+    EXPECT_TRUE(StatusOf(kQwen3Moe, with_ignored(layers)).ok()) << layers;
+  for (const char* layer : {"model.layers.0.mlp.experts.0.gate_proj", "re:.*self_attn.*",
+                            "model.layers.0.self_attn.q_proj", "re:.*down_proj"})
+    ExpectInvalid(StatusOf(kQwen3Moe, with_ignored(Json::array({layer}))),
+                  {"modules_to_not_convert: got", layer, "'lm_head', norms and routers"});
+  ExpectInvalid(StatusOf(kMistral, with_ignored(Json::array({"gate"}))),
+                {"modules_to_not_convert: got", "nothing but 'lm_head'"});
+}
+
+// The numbers of granite-4.0-h-tiny's kind: experts beside an MLP, no rope.
+constexpr char kGraniteHybrid[] = R"({
+      "architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "attention_multiplier": 0.0078125, "bos_token_id": 100257,
+      "embedding_multiplier": 12, "eos_token_id": 100257, "hidden_act": "silu",
+      "hidden_size": 1536, "init_method": "mup", "initializer_range": 0.1,
+      "intermediate_size": 512,
+      "layer_types": ["mamba", "mamba", "attention", "mamba", "attention"], "logits_scaling": 6,
+      "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64,
+      "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 48,
+      "mamba_proj_bias": false, "max_position_embeddings": 131072,
+      "model_type": "granitemoehybrid", "normalization_function": "rmsnorm",
+      "num_attention_heads": 12, "num_experts_per_tok": 6, "num_hidden_layers": 5,
+      "num_key_value_heads": 4, "num_local_experts": 64, "output_router_logits": false,
+      "pad_token_id": 100256, "position_embedding_type": "nope", "residual_multiplier": 0.22,
+      "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000,
+      "router_aux_loss_coef": 0.0, "shared_intermediate_size": 1024, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.56.0", "use_cache": true,
+      "vocab_size": 100352})";
+
+TEST(HfHybrid, ReadsStateSpaceModelsBesideAttention) {
+  const auto spec = Parse(kGraniteHybrid);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->architecture, "granitemoehybrid");
+  EXPECT_EQ(spec->mamba_layers, (std::vector<bool>{true, true, false, true, false}));
+  EXPECT_EQ(
+      spec->mamba,
+      (MambaSpec{
+          .num_heads = 48, .head_dim = 64, .num_groups = 1, .state_size = 128, .conv_width = 4}));
+  EXPECT_EQ(spec->NumAttentionLayers(), 2);
+  EXPECT_EQ(spec->KvLayerOf(2), 0);
+  EXPECT_EQ(spec->KvLayerOf(4), 1);
+  EXPECT_FALSE(spec->has_rope);
+  EXPECT_EQ(spec->num_experts, 64);
+  EXPECT_EQ(spec->expert_intermediate_size, 512);
+  EXPECT_EQ(spec->intermediate_size, 1024);
+  EXPECT_EQ(spec->attention_multiplier, 0.0078125);
+  EXPECT_EQ(spec->logits_scaling, 6.0);
+  // Three layers of 3 inputs of 3328 channels, and 48 x 64 x 128 numbers.
+  EXPECT_EQ(spec->RowStateBytes(runtime::DType::kBf16), 3u * (3 * 3328 * 2 + 48 * 64 * 128 * 4));
+  for (const float frequency : RopeInverseFrequencies(*spec)) EXPECT_EQ(frequency, 0.0f);
+}
+
+TEST(HfHybrid, WithoutExpertsTheMlpIsAlone) {
+  const auto spec = Parse(kGraniteHybrid, {{"num_local_experts", 0}, {"num_experts_per_tok", 0}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_FALSE(spec->HasExperts(0));
+  EXPECT_EQ(spec->intermediate_size, 1024);
+}
+
+// As the dense models of the family are published.
+TEST(HfHybrid, MayHaveAttentionAloneWithRope) {
+  Json config = Json::parse(kGraniteHybrid);
+  config["layer_types"] =
+      Json::array({"attention", "attention", "attention", "attention", "attention"});
+  config["position_embedding_type"] = "rope";
+  const auto spec = ParseHfConfig(config.dump());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_FALSE(spec->mamba.has_value());
+  EXPECT_EQ(spec->RowStateBytes(runtime::DType::kBf16), 0u);
+  EXPECT_TRUE(spec->has_rope);
+}
+
+TEST(HfHybrid, ReadsTheLimitsOfTimeSteps) {
+  const Json infinity = {{"__float__", "Infinity"}};
+  const auto open = Parse(kGraniteHybrid, {{"time_step_limit", Json::array({0.0, infinity})}});
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_EQ(open->mamba, Parse(kGraniteHybrid)->mamba);
+  const auto both = Parse(kGraniteHybrid, {{"time_step_limit", {0.001, 0.5}}});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->mamba->min_dt, 0.001);
+  EXPECT_EQ(both->mamba->max_dt, 0.5);
+  for (const Json& bad :
+       {Json(1.0), Json::array({0.5}), Json::array({-1.0, 1.0}), Json::array({0.5, 0.1}),
+        Json::array({infinity, infinity}), Json::array({0.0, "Infinity"})})
+    ExpectInvalid(StatusOf(kGraniteHybrid, {{"time_step_limit", bad}}), {"time_step_limit: got"});
+}
+
+TEST(HfHybrid, RefusesWhatItWouldNotCompute) {
+  const auto refuses = [](const Json& changes, std::initializer_list<const char*> parts) {
+    ExpectInvalid(StatusOf(kGraniteHybrid, changes), parts);
+  };
+  refuses({{"layer_types", {"mamba", "attention"}}}, {"layer_types: got", "each of 5 layers"});
+  refuses({{"layer_types", {"mamba", "mamba", "mamba", "mamba", "moe"}}},
+          {"layer_types: got", "'mamba' and 'attention'"});
+  refuses({{"layer_types", {"mamba", "mamba", "mamba", "mamba", "mamba"}}},
+          {"layer_types: got", "'attention' in one layer at least"});
+  ExpectInvalid(ParseWithout(kGraniteHybrid, {"layer_types"}).status(),
+                {"layer_types: got nothing", "'attention' in one layer at least"});
+  refuses({{"layers_block_type", {"mamba", "mamba", "mamba", "mamba", "attention"}}},
+          {"layers_block_type: got", "the same as layer_types"});
+  refuses({{"mamba_n_heads", 47}}, {"mamba_n_heads: got 47", "(3072)"});
+  refuses({{"mamba_d_head", 32}}, {"mamba_d_head: got 32", "(64)"});
+  refuses({{"mamba_n_heads", 12}, {"mamba_d_head", "auto"}},
+          {"mamba.head_dim: got 256", "1 to 128"});
+  refuses({{"mamba_n_groups", 5}}, {"mamba.num_groups: got 5", "divide num_heads (48)"});
+  refuses({{"mamba_d_conv", 1}}, {"mamba.conv_width: got 1", "2 to 64"});
+  refuses({{"position_embedding_type", "alibi"}},
+          {"position_embedding_type: got \"alibi\"", "null, 'nope' and 'rope'"});
+  refuses({{"normalization_function", "layernorm"}}, {"normalization_function: got"});
+  refuses({{"hidden_act", "gelu"}}, {"hidden_act: got \"gelu\""});
+  refuses({{"num_local_experts", 4}}, {"num_experts_per_tok: got 6", "experts, 4"});
+  // Other architectures have none of it.
+  ExpectInvalid(StatusOf(kGraniteMoe, {{"mamba_n_heads", 48}}), {"\"mamba_n_heads\""});
+}
+
+// Half of each of its heads is turned, which no kernel does.
+TEST(HfHybrid, BambaIsRefusedByName) {
+  Json config = Json::parse(kGraniteHybrid);
+  config["architectures"] = Json::array({"BambaForCausalLM"});
+  config["model_type"] = "bamba";
+  testing::ExpectError(ParseHfConfig(config.dump()).status(), absl::StatusCode::kUnimplemented,
+                       {"architectures: got \"BambaForCausalLM\"", "\"bamba\"",
+                        "partial_rotary_factor", "allowed 'LlamaForCausalLM'"});
 }
 
 }  // namespace

@@ -41,6 +41,19 @@ constexpr char kQwen3With8B[] = R"({
       "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
       "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
 
+constexpr char kQwen3With30BA3B[] = R"({
+      "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+      "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+      "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
+      "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768,
+      "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+      "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+      "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null,
+      "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+      "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
 constexpr Published kPublished[] = {
     {"llama-3.1-8b", 8'030'261'248, kLlama31With8B},
     {"llama-3.2-1b", 1'235'814'400, R"({
@@ -122,6 +135,84 @@ constexpr Published kPublished[] = {
       "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
       "torch_dtype": "bfloat16", "transformers_version": "4.47.0", "use_cache": true,
       "vocab_size": 100352})"},
+    {"mixtral-8x7b", 46'702'792'704, R"({
+      "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+      "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral",
+      "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+      "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+      "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+      "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000})"},
+    {"qwen3-30b-a3b", 30'532'122'624, kQwen3With30BA3B},
+    {"granite-3.1-3b-a800m", 3'298'793'472, R"({
+      "architectures": ["GraniteMoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0,
+      "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
+      "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 131072,
+      "model_type": "granitemoe", "num_attention_heads": 24, "num_experts_per_tok": 8,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 40,
+      "output_router_logits": false, "pad_token_id": 0, "residual_multiplier": 0.22,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000.0,
+      "router_aux_loss_coef": 0.001, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "transformers_version": "4.47.0", "use_cache": true, "vocab_size": 49155})"},
+    {"gpt-oss-20b", 20'914'757'184, R"({
+      "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+      "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu",
+      "hidden_size": 2880, "initial_context_length": 4096, "initializer_range": 0.02,
+      "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+      "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+      "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": false,
+      "pad_token_id": 199999, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0,
+        "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+        "rope_type": "yarn", "truncate": false}, "rope_theta": 150000,
+      "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+      "tie_word_embeddings": false, "transformers_version": "4.55.0.dev0", "use_cache": true,
+      "vocab_size": 201088})",
+     R"({
+      "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                 "model.embed_tokens", "lm_head"],
+      "quant_method": "mxfp4"})"},
+    {"gpt-oss-120b", 116'829'156'672, R"({
+      "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+      "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu",
+      "hidden_size": 2880, "initial_context_length": 4096, "initializer_range": 0.02,
+      "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+      "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36,
+      "num_key_value_heads": 8, "num_local_experts": 128, "output_router_logits": false,
+      "pad_token_id": 199999, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0,
+        "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+        "rope_type": "yarn", "truncate": false}, "rope_theta": 150000,
+      "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+      "tie_word_embeddings": false, "transformers_version": "4.55.0.dev0", "use_cache": true,
+      "vocab_size": 201088})",
+     R"({
+      "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                 "model.embed_tokens", "lm_head"],
+      "quant_method": "mxfp4"})"},
+    {"granite-4.0-h-micro", 3'191'396'096, R"({
+      "architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "attention_multiplier": 0.015625, "bos_token_id": 100257,
+      "embedding_multiplier": 12, "eos_token_id": 100257, "hidden_act": "silu",
+      "hidden_size": 2048, "initializer_range": 0.1, "intermediate_size": 8192, "layer_types": [
+        "mamba", "mamba", "mamba", "mamba", "mamba", "attention",
+        "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "attention",
+        "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "attention",
+        "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "attention", "mamba", "mamba", "mamba", "mamba"], "logits_scaling": 8,
+      "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64,
+      "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 64,
+      "mamba_proj_bias": false, "max_position_embeddings": 131072,
+      "model_type": "granitemoehybrid", "normalization_function": "rmsnorm",
+      "num_attention_heads": 32, "num_experts_per_tok": 0, "num_hidden_layers": 40,
+      "num_key_value_heads": 8, "num_local_experts": 0, "output_router_logits": false,
+      "pad_token_id": 100256, "position_embedding_type": "nope", "residual_multiplier": 0.22,
+      "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000,
+      "router_aux_loss_coef": 0.0, "shared_intermediate_size": 8192, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.56.0", "use_cache": true,
+      "vocab_size": 100352})"},
     {"llama-3.1-8b-fp8", 8'030'261'248, kLlama31With8B, R"({
       "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
       "quantization_status": "compressed", "kv_cache_scheme": null,
@@ -133,6 +224,30 @@ constexpr Published kPublished[] = {
     {"qwen3-8b-fp8", 8'190'735'360, kQwen3With8B, R"({
       "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
       "weight_block_size": [128, 128]})"},
+    {"llama-3.1-8b-int4", 8'030'261'248, kLlama31With8B, R"({
+      "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+      "quantization_status": "compressed", "kv_cache_scheme": null,
+      "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": null,
+        "input_activations": null,
+        "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128,
+                    "dynamic": false, "symmetric": true, "actorder": null}}}})"},
+    {"qwen3-8b-awq", 8'190'735'360, kQwen3With8B, R"({
+      "backend": "autoawq", "bits": 4, "do_fuse": false, "exllama_config": null,
+      "fuse_max_seq_len": null, "group_size": 128, "modules_to_fuse": null,
+      "modules_to_not_convert": null, "quant_method": "awq", "version": "gemm",
+      "zero_point": true})"},
+    {"qwen3-30b-a3b-fp8", 30'532'122'624, kQwen3With30BA3B, R"({
+      "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+      "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head",
+        "model.layers.0.input_layernorm", "model.layers.0.mlp.gate",
+        "model.layers.0.post_attention_layernorm", "model.layers.1.mlp.gate"]})"},
+    {"qwen3-30b-a3b-int4", 30'532'122'624, kQwen3With30BA3B, R"({
+      "quant_method": "compressed-tensors", "format": "pack-quantized",
+      "ignore": ["lm_head", "re:.*mlp.gate$"], "kv_cache_scheme": null,
+      "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": null,
+        "input_activations": null,
+        "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128,
+                    "dynamic": false, "symmetric": true, "actorder": null}}}})"},
 };
 
 TEST(ModelPresets, HaveThePublishedNumbersOfParameters) {
@@ -168,6 +283,9 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->qk_norm, config->qk_norm);
     EXPECT_EQ(preset->whole_qk_norm, config->whole_qk_norm);
     EXPECT_EQ(preset->norm_offset, config->norm_offset);
+    EXPECT_EQ(preset->attention_sinks, config->attention_sinks);
+    EXPECT_EQ(preset->gate_limit, config->gate_limit);
+    EXPECT_EQ(preset->gate_slope, config->gate_slope);
     EXPECT_EQ(preset->activation, config->activation);
     EXPECT_EQ(preset->embedding_multiplier, config->embedding_multiplier);
     EXPECT_EQ(preset->rounds_embedding_multiplier, config->rounds_embedding_multiplier);
@@ -177,6 +295,13 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->sliding_window, config->sliding_window);
     EXPECT_EQ(preset->slides, config->slides);
     EXPECT_EQ(preset->mlp_bias, config->mlp_bias);
+    EXPECT_EQ(preset->num_experts, config->num_experts);
+    EXPECT_EQ(preset->experts_per_token, config->experts_per_token);
+    EXPECT_EQ(preset->expert_intermediate_size, config->expert_intermediate_size);
+    EXPECT_EQ(preset->normalises_expert_shares, config->normalises_expert_shares);
+    EXPECT_EQ(preset->sparse, config->sparse);
+    EXPECT_EQ(preset->residual_multiplier, config->residual_multiplier);
+    EXPECT_EQ(preset->logits_scaling, config->logits_scaling);
     EXPECT_EQ(preset->attention_multiplier, config->attention_multiplier);
     EXPECT_EQ(preset->eos_token_ids, config->eos_token_ids);
     EXPECT_EQ(preset->checkpoint_dtype, config->checkpoint_dtype);
@@ -198,7 +323,8 @@ TEST(ModelPresets, EveryNameGivesAValidSpec) {
 TEST(ModelPresets, AnUnknownNameListsTheKnownOnes) {
   ExpectError(PresetSpec("llama-9").status(), absl::StatusCode::kNotFound,
               {"'llama-9'", "llama-3.1-8b", "granite-8b-code", "llama-3.2-1b", "mistral-7b-v0.1",
-               "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b-fp8", "qwen3-8b-fp8"});
+               "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b-fp8", "qwen3-8b-fp8", "llama-3.1-8b-int4",
+               "qwen3-8b-awq"});
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/weight_format.h"
 #include "models/config/hf_config.h"
 #include "models/config/model_presets.h"
 #include "models/decoder.h"
@@ -522,9 +523,8 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
     spec.num_layers = 3;
     spec.qkv_bias = spec.o_bias = spec.mlp_bias = spec.tie_word_embeddings = variant;
     spec.qk_norm = variant;
-    const auto fill = [](runtime::Stream&, void*, runtime::DType, int64_t, uint64_t, float) {
-      return absl::OkStatus();
-    };
+    const auto fill = [](runtime::Stream&, void*, runtime::DType, kernels::WeightLayout, int64_t,
+                         uint64_t, float) { return absl::OkStatus(); };
     const auto weights = LoadedModel::Random(device(), spec, runtime::DType::kBf16, 1, fill);
     ASSERT_TRUE(weights.ok()) << weights.status();
     std::map<uintptr_t, size_t> ranges;
@@ -564,8 +564,8 @@ TEST_F(ModelWeightsTest, TensorsAreAlignedDisjointAndInsideTheBuffer) {
 }
 
 // Only the way through ModelWeights is under test here: values that tell seed and index apart.
-absl::Status HashFill(runtime::Stream& stream, void* dst, runtime::DType dtype, int64_t count,
-                      uint64_t seed, float stddev) {
+absl::Status HashFill(runtime::Stream& stream, void* dst, runtime::DType dtype,
+                      kernels::WeightLayout, int64_t count, uint64_t seed, float stddev) {
   return stream.EnqueueHost([=] {
     for (int64_t i = 0; i < count; ++i) {
       const uint64_t hash = (seed ^ static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15ull;
@@ -611,29 +611,42 @@ TEST_F(ModelWeightsTest, RandomWeightsFollowFromSpecAndSeedAlone) {
 TEST_F(ModelWeightsTest, RandomReportsWhatTheFillReports) {
   ExpectInvalid(LoadedModel::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, {}).status(),
                 {"fill"});
-  const auto fill = [](runtime::Stream&, void*, runtime::DType, int64_t, uint64_t, float) {
-    return absl::UnavailableError("no kernel");
-  };
+  const auto fill = [](runtime::Stream&, void*, runtime::DType, kernels::WeightLayout, int64_t,
+                       uint64_t, float) { return absl::UnavailableError("no kernel"); };
   ExpectError(LoadedModel::Random(device(), MinimalSpec(), runtime::DType::kF32, 1, fill).status(),
               absl::StatusCode::kUnavailable, {"no kernel"});
 }
 
-// Of the linear layers of blocks.
+// Of the linear layers of blocks, all experts among them.
 int64_t QuantizedElements(const ModelSpec& spec) {
   if (!spec.weight_quantization) return 0;
-  return spec.num_layers * spec.hidden_size *
-         (spec.qkv_size() + spec.q_size() + 3 * spec.intermediate_size);
+  const int64_t inner = spec.num_experts == 0 ? spec.intermediate_size
+                                              : spec.num_experts * spec.expert_intermediate_size;
+  return spec.num_layers * spec.hidden_size * (spec.qkv_size() + spec.q_size() + 3 * inner);
+}
+// Of 8 or 4 bits, and 32 for 128 of them.
+int64_t QuantizedBytes(const ModelSpec& spec) {
+  if (!spec.weight_quantization) return 0;
+  const int64_t elements = QuantizedElements(spec);
+  return elements * kernels::BitsOf(spec.weight_quantization->format()) / 8 + elements / 32;
+}
+
+// What is f32 whatever the dtype: convolutions and numbers of heads of state space models.
+int64_t StateSpaceNumbers(const ModelSpec& spec) {
+  if (!spec.mamba) return 0;
+  return (spec.num_layers - spec.NumAttentionLayers()) *
+         (spec.mamba->conv_size() * (spec.mamba->conv_width + 1) + 3 * spec.mamba->num_heads);
 }
 
 TEST(ModelWeightsBytes, PresetsTakeTheirParametersAndLittleMore) {
   for (const std::string_view name : PresetNames()) {
     const ModelSpec spec = *PresetSpec(name);
-    const auto quantized = static_cast<size_t>(QuantizedElements(spec));
-    const auto others = static_cast<size_t>(NumParameters(spec)) - quantized;
-    // With an f32 scale for 128 elements.
-    const size_t of_quantized = quantized + quantized / 32;
+    const auto others = static_cast<size_t>(NumParameters(spec) - QuantizedElements(spec));
+    const auto of_quantized = static_cast<size_t>(QuantizedBytes(spec));
     EXPECT_GE(BytesFor(spec, runtime::DType::kBf16), 2 * others + of_quantized);
-    EXPECT_LE(BytesFor(spec, runtime::DType::kBf16), 2 * others + of_quantized + 256 * 1000);
+    const auto wider = static_cast<size_t>(2 * StateSpaceNumbers(spec));
+    EXPECT_LE(BytesFor(spec, runtime::DType::kBf16),
+              2 * others + wider + of_quantized + 256 * 1000);
     EXPECT_GE(BytesFor(spec, runtime::DType::kF32), 4 * others + of_quantized);
   }
 }

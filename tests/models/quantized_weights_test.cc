@@ -137,7 +137,7 @@ TEST_F(QuantizedWeightsTest, LieWhereThePlanSays) {
       EXPECT_EQ(layer.format, kernels::WeightFormat::kE4m3);
       EXPECT_EQ(layer.group_size, kernels::kScaleInputs);
       const bool packed = layout == kernels::WeightLayout::kPacked;
-      const auto wanted = packed ? testing::PackedFp8<uint8_t>(codes, kAll, kColumns, 0) : codes;
+      const auto wanted = packed ? testing::PackedFp8(codes, kAll, kColumns, 0) : codes;
       EXPECT_EQ(Read<uint8_t>(layer.data, wanted.size()), wanted);
       const auto wanted_scales =
           packed ? testing::PackedFp8Scales<float>(scales, kAll, kGroups, 0) : scales;
@@ -167,11 +167,28 @@ TEST_F(QuantizedWeightsTest, OfPairsLieInTurns) {
   ASSERT_TRUE(weights.ok()) << weights.status();
   ASSERT_EQ(layer.layout, kernels::WeightLayout::kPackedPairs);
   const auto wanted =
-      testing::PackedFp8<uint8_t>(testing::RowsInTurns(codes, 48, kColumns), 48, kColumns, 0);
+      testing::PackedFp8(testing::RowsInTurns(codes, 48, kColumns), 48, kColumns, 0);
   EXPECT_EQ(Read<uint8_t>(layer.data, wanted.size()), wanted);
   const auto wanted_scales =
       testing::PackedFp8Scales<float>(testing::RowsInTurns(scales, 48, kGroups), 48, kGroups, 0);
   EXPECT_EQ(Read<float>(layer.scales, wanted_scales.size()), wanted_scales);
+}
+
+// Which row-major elements may be.
+TEST_F(QuantizedWeightsTest, PackedElementsAreNumbers) {
+  const WeightQuantization quantization{.granularity = ScaleGranularity::kChannel};
+  for (const auto layout : {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPacked}) {
+    WeightPlan plan = Plan(quantization, layout);
+    kernels::LinearWeights layer;
+    plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1]}}, kColumns, false);
+    std::vector<FileTensor> tensors = Tensors(quantization);
+    tensors[2].data[5 * kColumns + 17] = '\xff';
+    if (layout == kernels::WeightLayout::kRowMajor) {
+      EXPECT_TRUE(LoadStatus(plan, tensors).ok());
+    } else {
+      ExpectInvalid(LoadStatus(plan, tensors), {"b.weight[5, 17] is NaN", "allowed: numbers"});
+    }
+  }
 }
 
 // Of 16 bits: norms, biases, heads. And what a step reads.

@@ -164,10 +164,10 @@ std::string Entry(const std::string& dtype, const std::string& shape, const std:
 }
 
 TEST_F(SafetensorsTest, UnusableOrUnknownTypesAreRefusedByName) {
-  for (const char* dtype : {"\"I64\"", "\"U8\"", "\"F8_E5M2\"", "\"BOOL\"", "\"F64\"",
+  for (const char* dtype : {"\"I16\"", "\"U16\"", "\"F8_E5M2\"", "\"BOOL\"", "\"F64\"",
                             "\"nonsense\"", "\"f32\"", "3", "null"}) {
     ExpectInvalid(OpenHeader(Entry(dtype, "[1]", "[0,4]"), 4),
-                  {"tensor \"t\"", dtype, "F32, BF16, F16 or F8_E4M3"});
+                  {"tensor \"t\"", dtype, "F32, BF16, F16, F8_E4M3, U8, I32 or I64"});
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/weight_format.h"
+#include "models/config/architectures.h"
 #include "models/config/model_presets.h"
 #include "models/config/model_spec.h"
 #include "models/decoder.h"
@@ -108,7 +110,68 @@ TEST(StepBytes, ReadInEveryLayerNoMoreThanItSees) {
 int64_t QuantizedElements(const ModelSpec& spec) {
   if (!spec.weight_quantization) return 0;
   return spec.num_layers * spec.hidden_size *
-         (spec.qkv_size() + spec.q_size() + 3 * spec.intermediate_size);
+         (spec.qkv_size() + spec.q_size() +
+          (spec.num_experts == 0 ? 3 * spec.intermediate_size : 0));
+}
+// Of 8 or 4 bits, and 32 for 128 of them.
+int64_t QuantizedBytes(const ModelSpec& spec) {
+  if (!spec.weight_quantization) return 0;
+  const int64_t elements = QuantizedElements(spec);
+  return elements * kernels::BitsOf(spec.weight_quantization->format()) / 8 + elements / 32;
+}
+
+int64_t ExpertElements(const ModelSpec& spec) {
+  int64_t elements = 0;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+    if (spec.HasExperts(layer))
+      elements += spec.num_experts * 3 * spec.hidden_size * spec.expert_intermediate_size;
+  if (FindArchitecture(spec.architecture)->expert_tensors.biased)
+    elements +=
+        spec.num_layers * spec.num_experts * (2 * spec.expert_intermediate_size + spec.hidden_size);
+  return elements;
+}
+
+// Where every pair of 4 experts is as likely as any other.
+TEST(StepBytes, OfExpertsAreThoseThatAreLikelyToBeRoutedTo) {
+  ModelSpec spec = TinySpec();
+  spec.architecture = "mixtral";
+  spec.num_experts = 4;
+  spec.experts_per_token = 2;
+  spec.expert_intermediate_size = spec.intermediate_size;
+  const uint64_t none = Bytes(spec, kBf16, 0, 5).weights;
+  const auto of_experts = [&](uint64_t rows) {
+    return Bytes(spec, kBf16, rows, 5).weights - none - rows * 4 * 2;  // lines of the embedding
+  };
+  const uint64_t expert = 2 * 3 * 6 * 4 * 2;  // in both layers
+  EXPECT_EQ(of_experts(1), 2 * expert);
+  EXPECT_EQ(of_experts(2), 3 * expert);
+  EXPECT_EQ(of_experts(3), 7 * expert / 2);
+  EXPECT_EQ(of_experts(1000), 4 * expert);
+  // A router of 4 x 4 in place of an MLP of 6.
+  EXPECT_EQ(none, Bytes(TinySpec(), kBf16, 0, 5).weights - 2u * (3 * 6 - 4) * 4 * 2);
+  // In place of the MLP's: a row of 4 in, 12 out, 12 in and 6 out for SiLU * up, 6 in and 4 out, 4
+  // in, each twice, and 4 out of the sum; the router's 4 in, and logits of 4 out and in.
+  const uint64_t mlp = 4 + 12 + 12 + 6 + 6 + 4, mixture = 2 * (mlp + 4) + 4 + 4;
+  EXPECT_EQ(Bytes(spec, kBf16, 1, 5).activations,
+            Bytes(TinySpec(), kBf16, 1, 5).activations + 2 * ((mixture - mlp) * 2 + 8 * 4));
+}
+
+// Two layers of 2 heads of 3 with a state of 5, in place of one of attention: state is read and
+// written once, and KV is that of the other.
+TEST(StepBytes, OfStateSpaceModelsAreTheirState) {
+  ModelSpec spec = TinySpec();
+  spec.architecture = "granitemoehybrid";
+  const StepBytes attention = Bytes(spec, kBf16, 3, 5);
+  spec.mamba =
+      MambaSpec{.num_heads = 2, .head_dim = 3, .num_groups = 1, .state_size = 5, .conv_width = 4};
+  spec.mamba_layers.assign(static_cast<size_t>(spec.num_layers), false);
+  spec.mamba_layers[0] = true;
+  const StepBytes hybrid = Bytes(spec, kBf16, 3, 5);
+  const auto layers = static_cast<uint64_t>(spec.num_layers);
+  const uint64_t state = 3 * (3 * 16 * 2 + 6 * 5 * 4);
+  EXPECT_EQ(3 * spec.RowStateBytes(kBf16), state);
+  EXPECT_EQ(hybrid.kv_read, attention.kv_read / layers * (layers - 1) + state);
+  EXPECT_EQ(hybrid.kv_written, attention.kv_written / layers * (layers - 1) + state);
 }
 
 TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
@@ -117,10 +180,15 @@ TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, PresetSpec(name));
     int64_t parameters = NumParameters(spec);
     if (!spec.tie_word_embeddings) parameters -= spec.vocab_size * spec.hidden_size;
-    // Of 8 bits, and an f32 scale for 128 of them.
     const int64_t quantized = QuantizedElements(spec);
+    parameters -= ExpertElements(spec);  // no row, no expert
+    int64_t numbers = spec.attention_sinks ? spec.num_layers * spec.num_heads : 0;  // f32
+    if (const auto& mamba = spec.mamba)
+      numbers += (spec.num_layers - spec.NumAttentionLayers()) *
+                 (mamba->conv_size() * (mamba->conv_width + 1) + 3 * mamba->num_heads);
     EXPECT_EQ(Bytes(spec, kBf16, 0, 5).weights,
-              static_cast<uint64_t>((parameters - quantized) * 2 + quantized + quantized / 32));
+              static_cast<uint64_t>((parameters - quantized - numbers) * 2 + QuantizedBytes(spec) +
+                                    numbers * 4));
   }
 }
 

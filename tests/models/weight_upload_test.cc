@@ -51,7 +51,7 @@ TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
   }
   std::vector<std::pair<size_t, size_t>> reports;
   const absl::Status status = UploadWeights(
-      **device, uploads, {}, [&](size_t done, size_t all) { reports.emplace_back(done, all); },
+      **device, uploads, {}, {}, [&](size_t done, size_t all) { reports.emplace_back(done, all); },
       {.max_threads = 3, .stage_bytes = 400});
   ASSERT_TRUE(status.ok()) << status;
 
@@ -89,7 +89,7 @@ TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
     const auto* begin = reinterpret_cast<const std::byte*>(source.data());
     for (const std::byte& byte : bytes) ++released.at(static_cast<size_t>(&byte - begin));
   };
-  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {}, {},
+  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {}, {}, {},
                             {.max_threads = 3, .stage_bytes = 400, .release = release})
                   .ok());
   EXPECT_EQ(released, std::vector<int>(released.size(), 1));
@@ -111,7 +111,7 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
   for (const size_t stage_bytes : {size_t{400}, size_t{9000}, size_t{1} << 20}) {
     std::vector<std::vector<uint16_t>> sources, wanted;
     std::vector<runtime::DeviceBuffer> buffers;
-    std::vector<PackedUpload> uploads;
+    std::vector<MatrixUpload> uploads;
     size_t released = 0, total = 0;
     for (const Shape& shape : shapes) {
       size_t rows = 0;
@@ -126,7 +126,7 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
       buffers.push_back(*std::move(buffer));
     }
     for (size_t i = 0; i < std::size(shapes); ++i) {
-      PackedUpload upload = {
+      MatrixUpload upload = {
           {0, static_cast<int64_t>(shapes[i].columns)},
           shapes[i].pairs ? kernels::WeightLayout::kPackedPairs : kernels::WeightLayout::kPacked,
           {},
@@ -143,7 +143,7 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
     }
     std::mutex mutex;
     const absl::Status status =
-        UploadWeights(**device, {}, uploads, {},
+        UploadWeights(**device, {}, uploads, {}, {},
                       {.max_threads = 3, .stage_bytes = stage_bytes, .release = [&](auto source) {
                          std::lock_guard lock(mutex);
                          released += source.size();
@@ -163,7 +163,7 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
 TEST(WeightUpload, NothingToUploadIsFine) {
   auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
   ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_TRUE(UploadWeights(**device, {}, {}, {}).ok());
+  EXPECT_TRUE(UploadWeights(**device, {}, {}, {}, {}).ok());
 }
 
 // A device whose streams refuse the n-th copy.
@@ -248,9 +248,10 @@ TEST(WeightUpload, AFailedCopyEndsTheUploadWithItsError) {
   const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
                                buffer->as<std::byte>(), runtime::DType::kBf16};
   size_t done = 0;
-  ExpectError(UploadWeights(device, {&upload, 1}, {}, [&](size_t bytes, size_t) { done = bytes; },
-                            {.max_threads = 2, .stage_bytes = 64}),
-              absl::StatusCode::kInternal, {"copy refused"});
+  ExpectError(
+      UploadWeights(device, {&upload, 1}, {}, {}, [&](size_t bytes, size_t) { done = bytes; },
+                    {.max_threads = 2, .stage_bytes = 64}),
+      absl::StatusCode::kInternal, {"copy refused"});
   EXPECT_LE(done, 5u * 64);
 }
 

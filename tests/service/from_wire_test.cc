@@ -51,6 +51,10 @@ v1::StepRequest FullRequest() {
   first_half->set_row(12);
   first_half->add_tokens(1);
   wire.add_continue_rows(9);
+  v1::RowDraft* draft = wire.add_drafts();
+  draft->set_row(9);
+  draft->add_tokens(7);
+  draft->add_tokens(8);
   wire.set_mode(v1::EXECUTION_MODE_EAGER);
   return wire;
 }
@@ -94,6 +98,9 @@ TEST(StepFromWire, CarriesEveryField) {
   EXPECT_TRUE(step.chunks[0].sample);
   EXPECT_FALSE(step.chunks[1].sample);
   EXPECT_THAT(step.continue_rows, ElementsAre(9));
+  ASSERT_EQ(step.drafts.size(), 1u);
+  EXPECT_EQ(step.drafts[0].row, 9u);
+  EXPECT_THAT(step.drafts[0].tokens, ElementsAre(7, 8));
   EXPECT_FALSE(step.continue_all);
   EXPECT_EQ(step.mode, engine::ExecutionMode::kEager);
 }
@@ -134,6 +141,7 @@ TEST(StepFromWire, LeavesNothingBehindFromTheStepBefore) {
   EXPECT_TRUE(step.add.empty());
   EXPECT_TRUE(step.append.empty());
   EXPECT_TRUE(step.chunks.empty());
+  EXPECT_TRUE(step.drafts.empty());
   EXPECT_THAT(step.continue_rows, IsEmpty());
   EXPECT_TRUE(step.continue_all);
   EXPECT_EQ(step.mode, engine::ExecutionMode::kReplay);
@@ -340,6 +348,29 @@ TEST(ParseWire, ReadsAMessageInPieces) {
   v1::StepRequest message;
   ASSERT_TRUE(ParseWire(grpc::ByteBuffer(pieces, 2), &message).ok());
   EXPECT_EQ(message.SerializeAsString(), bytes);
+}
+
+TEST(ParseWireAgain, KeepsNothingOfTheMessageBefore) {
+  v1::StepStreamRequest full, small, open;
+  *full.mutable_step() = FullRequest();
+  small.mutable_step()->set_sequence(3);
+  small.mutable_step()->add_continue_rows(8);
+  open.mutable_open()->set_client("another");
+  v1::StepStreamRequest message;
+  for (const v1::StepStreamRequest& next :
+       {full, small, full, v1::StepStreamRequest(), small, open, full}) {
+    ASSERT_TRUE(ParseWireAgain(SerializeWire(next), &message).ok());
+    EXPECT_EQ(message.message_case(), next.message_case());
+    EXPECT_EQ(message.SerializeAsString(), next.SerializeAsString());
+  }
+}
+
+TEST(ParseWireAgain, RefusesBytesThatDoNotParse) {
+  v1::StepStreamRequest message;
+  *message.mutable_step() = FullRequest();
+  const grpc::Slice garbage(std::string("\xff\xff\xff\xff garbage"));
+  EXPECT_EQ(ParseWireAgain(grpc::ByteBuffer(&garbage, 1), &message).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tests/service/served_model.h"
@@ -66,6 +67,59 @@ inline grpc::Status SwapIn(StreamClient& client, const std::vector<uint32_t>& sw
   request.set_session(client.session());
   request.mutable_swapped()->Assign(swapped.begin(), swapped.end());
   return client.stub().SwapIn(&context, request, response);
+}
+
+// `token`: of a bearer; "": none.
+inline grpc::Status Export(StreamClient& client, const std::vector<uint32_t>& blocks,
+                           std::vector<std::string>* tickets, const std::string& token = "") {
+  grpc::ClientContext context;
+  AddToken(token, &context);
+  v1::ExportBlocksRequest request;
+  v1::ExportBlocksResponse response;
+  request.set_session(client.session());
+  request.mutable_blocks()->Assign(blocks.begin(), blocks.end());
+  const grpc::Status status = client.stub().ExportBlocks(&context, request, &response);
+  tickets->assign(response.tickets().begin(), response.tickets().end());
+  return status;
+}
+
+inline grpc::Status Import(StreamClient& client, const std::vector<uint32_t>& blocks,
+                           const std::vector<std::string>& tickets,
+                           std::vector<uint32_t>* num_tokens, const std::string& token = "") {
+  grpc::ClientContext context;
+  AddToken(token, &context);
+  v1::ImportBlocksRequest request;
+  v1::ImportBlocksResponse response;
+  request.set_session(client.session());
+  request.mutable_blocks()->Assign(blocks.begin(), blocks.end());
+  for (const std::string& ticket : tickets) request.add_tickets(ticket);
+  const grpc::Status status = client.stub().ImportBlocks(&context, request, &response);
+  num_tokens->assign(response.num_tokens().begin(), response.num_tokens().end());
+  return status;
+}
+
+inline grpc::Status FreeExported(StreamClient& client, const std::vector<std::string>& tickets) {
+  grpc::ClientContext context;
+  v1::FreeExportedRequest request;
+  v1::FreeExportedResponse response;
+  request.set_session(client.session());
+  for (const std::string& ticket : tickets) request.add_tickets(ticket);
+  return client.stub().FreeExported(&context, request, &response);
+}
+
+// A row over blocks that hold its context, which goes on with its last sampled token.
+inline uint32_t GoOn(StreamClient& client, uint32_t row, const std::vector<uint32_t>& blocks,
+                     uint32_t context_length, uint32_t last_token) {
+  v1::StepRequest step = client.NewStep();
+  v1::AddRow* add = step.add_add();
+  add->set_row(row);
+  add->mutable_blocks()->Assign(blocks.begin(), blocks.end());
+  add->set_context_length(context_length);
+  v1::Chunk* chunk = step.add_chunks();
+  chunk->set_row(row);
+  chunk->add_tokens(last_token);
+  chunk->set_sample(true);
+  return client.Step(step).rows().token(0);
 }
 
 }  // namespace reprise::service

@@ -144,6 +144,26 @@ TEST(MessagesThatGrow, OnAStreamAreRefusedAndTheStreamGoesOn) {
   EXPECT_EQ(Continue(client, kRow, 2).size(), 2u);
 }
 
+// Each as large as is kept, with another entry that is.
+TEST(MessagesThatGrow, LeaveNoMoreThanTheLargestOfThem) {
+  ServedModel served;
+  std::vector<std::unique_ptr<StreamClient>> clients;
+  while (clients.size() < 16) {
+    clients.push_back(std::make_unique<StreamClient>(served.NewChannel()));
+    ASSERT_TRUE(clients.back()->opened());
+  }
+  const size_t before = BytesInUse();
+  for (const auto& client : clients) {
+    for (uint32_t entries = 1; entries <= 2 * kMaxRows; ++entries) {
+      v1::StepRequest step = client->NewStep();
+      for (uint32_t i = 0; i < entries; ++i) step.add_chunks()->set_row(100 + i);
+      step.mutable_chunks(static_cast<int>(entries) - 1)->mutable_tokens()->Resize(3000, 1);
+      client->Refused(step);
+    }
+  }
+  EXPECT_LT(BytesInUse(), before + clients.size() * (size_t{64} << 10));
+}
+
 // Large messages of one client, in steps that wait, do not take the small ones' room.
 TEST(MessagesThatWait, LargeOnesAreRefusedBeyondTheBudgetAndSmallOnesNever) {
   ServedModel::Options options;

@@ -23,6 +23,7 @@ kernels::StepLimits LimitsOf(uint32_t vocab_size) {
                              .adjust_logits = true,
                              .max_logit_rows = 4,
                              .max_prompt_logprobs = 64,
+                             .max_draft_tokens = 64,
                              .max_stop_tokens = 64,
                              .max_logit_bias = 512,
                              .max_logprobs = 32};
@@ -74,8 +75,11 @@ void FillStep(const kernels::StepLimits& limits, uint32_t vocab_size, v1::StepRe
     chunk->set_sample(true);
     chunk->set_prompt_logprobs(true);
     chunk->set_next_token(kLongest);
-    for (uint32_t t = 0; t < limits.max_step_tokens / limits.max_rows; ++t)
+    for (uint32_t t = 1; t < limits.max_step_tokens / limits.max_rows; ++t)
       chunk->add_tokens(kLongest);
+    v1::RowDraft* draft = step->add_drafts();
+    draft->set_row(kLongest);
+    draft->add_tokens(kLongest);
     v1::PrefixGroup* prefix = step->add_prefixes();
     prefix->set_group(kLongest);
     prefix->set_num_blocks(kLongest);
@@ -130,6 +134,9 @@ TEST(MessageBounds, HoldTheLargestResult) {
     result.prompt_logprobs.push_back(
         {.row = kLongest, .position = kLongest, .logprob = -1.0f, .rank = kLongest, .top = top});
   }
+  result.rows[0].accepted = {.begin = 0, .count = limits.max_draft_tokens};
+  result.accepted.assign(limits.max_draft_tokens,
+                         {.token = kLongest, .logprob = -1.0f, .rank = kLongest, .top = top});
   result.logits.assign(uint64_t{vocab_size} * limits.max_logit_rows, 1.0f);
   result.report = {.graph = "mixed/1048576",
                    .replayed = true,

@@ -79,6 +79,23 @@ TEST_F(Metrics, CountEveryStepOfARequestOfSeveral) {
   EXPECT_EQ(now["reprise_sampled_tokens_total"], 5);
 }
 
+TEST_F(Metrics, CountDraftsAndThoseOfThemThatAreAccepted) {
+  StreamClient client(served_.NewChannel());
+  client.StartRow(kRow, kPrompt, kMaxContext);
+  const std::vector<uint32_t> tokens = served_.Reference(kPrompt, 3);
+  v1::StepRequest step = client.NewStep();
+  step.set_continue_all(true);
+  v1::RowDraft* draft = step.add_drafts();
+  draft->set_row(kRow);
+  draft->add_tokens(tokens[1]);
+  draft->add_tokens((tokens[2] + 1) % kVocab);
+  client.Step(step);
+  const Scrape now = Now();
+  EXPECT_EQ(now["reprise_draft_tokens_total"], 2);
+  EXPECT_EQ(now["reprise_accepted_tokens_total"], 1);
+  EXPECT_EQ(now["reprise_sampled_tokens_total"], 3);
+}
+
 TEST_F(Metrics, CountStepsThatWereAskedToRunEagerly) {
   StreamClient client(served_.NewChannel());
   client.StartRow(kRow, kPrompt, kMaxContext);

@@ -186,7 +186,7 @@ TEST(SessionWatch, WithoutMemoryEndsExpiredSessionsLater) {
                        .max_sessions = 4,
                        .max_resume_grace_ms = 1000},
                       callers, reports.Sink());
-  service.Attach(*tiny.engine, [] {});
+  service.Attach(*tiny.engine, /*exchange=*/nullptr, [] {});
   SessionRegistry& sessions = service.host()->sessions;
   const auto stream = std::make_shared<NoStream>();
   Account* account = nullptr;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/slice.h"
@@ -183,6 +184,44 @@ INSTANTIATE_TEST_SUITE_P(
         UnknownFieldCase{"SetAllowedTokens",
                          [](v1::StepRequest& wire) { return wire.mutable_masks(0); }}),
     [](const auto& info) { return info.param.name; });
+
+// In as many pieces as there are bytes, and in one.
+absl::Status ScanName(const std::string& name) {
+  v1::AdoptBlocksRequest request;
+  request.set_session("0123456789abcdef");
+  const std::string bytes = absl::StrCat(request.SerializeAsString(), "\x12",
+                                         std::string(1, static_cast<char>(name.size())), name);
+  std::vector<grpc::Slice> slices;
+  for (const char byte : bytes) slices.emplace_back(std::string(1, byte));
+  WireHead head;
+  const absl::Status whole = Scan(bytes, &head, *v1::AdoptBlocksRequest::descriptor());
+  const absl::Status pieces = ScanWire(grpc::ByteBuffer(slices.data(), slices.size()),
+                                       *v1::AdoptBlocksRequest::descriptor(), kMaxEntries, &head);
+  EXPECT_EQ(whole, pieces);
+  // What passes parses; what does not would be refused there, and logged.
+  if (whole.ok()) {
+    EXPECT_TRUE(request.ParseFromString(bytes));
+    EXPECT_EQ(request.name(), name);
+  }
+  return whole;
+}
+
+TEST(ScanWire, TakesTextOfUtf8Alone) {
+  for (const std::string name :
+       {"", "plain", "na\xc3\xafve", "\xe2\x82\xac", "\xf0\x9f\x8e\xb5 song", "\xed\x9f\xbf",
+        "\xee\x80\x80", "\xf4\x8f\xbf\xbf", "\x7f"}) {
+    EXPECT_TRUE(ScanName(name).ok()) << name;
+  }
+  for (const std::string name :
+       {"\xff", "a\xfe", "\xc3", "\xc3(", "\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf",
+        "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "ab\xe2\x82",
+        "\xe2\x82z", "\xf0\x9f\x8e"}) {
+    const absl::Status status = ScanName(name);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("AdoptBlocksRequest.name: got bytes that are no UTF-8, allowed: text"));
+  }
+}
 
 }  // namespace
 }  // namespace reprise::service

@@ -32,7 +32,7 @@ void WriteModel(const std::string& directory, uint64_t seed) {
 }  // namespace
 
 TinyEngine::TinyEngine(const std::string& directory, int max_delay_us, uint64_t watchdog_timeout_ms,
-                       uint64_t swap_bytes) {
+                       uint64_t swap_bytes, uint64_t export_bytes) {
   runtime::DeviceOptions device_options;
   device_options.host_threads = 2;
   auto created_device = runtime::CreateHostDevice(device_options, {.max_us = max_delay_us});
@@ -48,7 +48,9 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us, uint64_t 
   options.watchdog_timeout_ms = watchdog_timeout_ms;
   options.mixed_buckets = {8, kMaxStepTokens};
   options.max_steps_per_request = kMaxSteps;
+  options.max_draft_tokens = kMaxDraftTokens;
   options.swap_bytes = swap_bytes;
+  options.export_bytes = export_bytes;
   models::ModelSource source;
   source.directory = directory;
   auto created = engine::DecodeEngine::Create(*device, source, options);
@@ -60,7 +62,8 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us, uint64_t 
 ServedModel::ServedModel(const Options& options) {
   WriteModel(directory_.path(), options.model_seed);
   tiny_ = std::make_unique<TinyEngine>(directory_.path(), options.max_delay_us,
-                                       options.watchdog_timeout_ms, options.swap_bytes);
+                                       options.watchdog_timeout_ms, options.swap_bytes,
+                                       options.export_bytes);
   ServerOptions server_options = options.server;
   if (options.knows_model) {
     const auto fingerprint = ModelFingerprint({.directory = directory_.path()});
@@ -74,7 +77,13 @@ ServedModel::ServedModel(const Options& options) {
   if (!started.ok()) ADD_FAILURE() << started.status();
   REPRISE_CHECK(started.ok());
   server_ = *std::move(started);
-  if (options.attach) server_->AttachEngine(*tiny_->engine);
+  if (!options.kv_exchange.empty()) {
+    auto exchange = KvExchange::Create(*tiny_->engine, options.kv_exchange, server_options.model);
+    if (!exchange.ok()) ADD_FAILURE() << exchange.status();
+    REPRISE_CHECK(exchange.ok());
+    exchange_ = *std::move(exchange);
+  }
+  if (options.attach) server_->AttachEngine(*tiny_->engine, exchange_.get());
 }
 
 ServedModel::~ServedModel() = default;

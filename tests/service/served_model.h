@@ -20,6 +20,7 @@
 #include "grpcpp/client_context.h"
 #include "reprise/v1/step_service.grpc.pb.h"
 #include "runtime/device.h"
+#include "service/kv/kv_exchange.h"
 #include "service/server.h"
 #include "tests/testing/tiny_model.h"
 
@@ -31,12 +32,14 @@ constexpr uint32_t kMaxRows = 6;
 constexpr uint32_t kMaxContext = 64;
 constexpr uint32_t kMaxStepTokens = 32;
 constexpr uint32_t kMaxSteps = 8;  // per request
+constexpr uint32_t kMaxDraftTokens = 6;
 
 // A device with an engine over the tiny model, apart from any server.
 struct TinyEngine {
   // `max_delay_us`: of the device's kernels, see DeviceOptions.
   explicit TinyEngine(const std::string& directory, int max_delay_us = 0,
-                      uint64_t watchdog_timeout_ms = 30000, uint64_t swap_bytes = 0);
+                      uint64_t watchdog_timeout_ms = 30000, uint64_t swap_bytes = 0,
+                      uint64_t export_bytes = 0);
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<engine::DecodeEngine> engine;
 };
@@ -49,7 +52,9 @@ class ServedModel {
     int max_delay_us = 0;
     uint64_t watchdog_timeout_ms = 30000;
     uint64_t swap_bytes = 0;
-    bool knows_model = true;  // the server is told its fingerprint
+    uint64_t export_bytes = 0;
+    std::string kv_exchange = {};  // its directory; "": none
+    bool knows_model = true;       // the server is told its fingerprint
     uint64_t model_seed = 1;
   };
   ServedModel() : ServedModel(Options()) {}
@@ -71,6 +76,7 @@ class ServedModel {
   testing::TemporaryDirectory directory_;
   std::unique_ptr<TinyEngine> tiny_;
   std::unique_ptr<TinyEngine> reference_;
+  std::unique_ptr<KvExchange> exchange_;
   std::unique_ptr<Server> server_;
 };
 

@@ -441,6 +441,55 @@ INSTANTIATE_TEST_SUITE_P(
                 "num_steps: got 2 with mode eager, allowed with it: 1"}),
     CaseName);
 
+v1::RowDraft* AddDraft(v1::StepRequest& step, uint32_t row, std::vector<uint32_t> tokens) {
+  v1::RowDraft* draft = step.add_drafts();
+  draft->set_row(row);
+  draft->mutable_tokens()->Assign(tokens.begin(), tokens.end());
+  return draft;
+}
+
+INSTANTIATE_TEST_SUITE_P(Drafts, BadSteps,
+                         ::testing::Values(BadStep{"OfNoToken", kInvalid,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     step.set_continue_all(true);
+                                                     AddDraft(step, kRow, {});
+                                                   },
+                                                   "has 0 tokens; allowed: at least 1"},
+                                           BadStep{"OutsideTheVocabulary", kInvalid,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     step.set_continue_all(true);
+                                                     AddDraft(step, kRow, {1, kVocab});
+                                                   },
+                                                   "allowed: less than 97, the vocabulary"},
+                                           BadStep{"MoreThanAStepMayHave", kRange,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     step.set_continue_all(true);
+                                                     AddDraft(step, kRow,
+                                                              std::vector<uint32_t>(
+                                                                  kMaxDraftTokens + 1, 5));
+                                                   },
+                                                   "allowed: at most 6, max_draft_tokens"},
+                                           BadStep{"OfARowThatIsNotThere", kNotFound,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     step.set_continue_all(true);
+                                                     AddDraft(step, 999, {1});
+                                                   },
+                                                   "row 999 is not resident"},
+                                           BadStep{"OfARowThatRunsAChunk", kPrecondition,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     RunChunk(step, kRow, {1});
+                                                     AddDraft(step, kRow, {1});
+                                                   },
+                                                   "does not continue in this step"},
+                                           BadStep{"OfSeveralSteps", kInvalid,
+                                                   [](v1::StepRequest& step, const Scene&) {
+                                                     step.set_continue_all(true);
+                                                     step.set_num_steps(2);
+                                                     AddDraft(step, kRow, {1});
+                                                   },
+                                                   "has drafts; allowed: num_steps of 1"}),
+                         CaseName);
+
 INSTANTIATE_TEST_SUITE_P(Copies, BadSteps,
                          ::testing::Values(BadStep{"OfABlockThatNobodyWrote", kPrecondition,
                                                    [](v1::StepRequest& step, const Scene& scene) {

@@ -114,6 +114,30 @@ TEST(ResultToWire, FillsRareColumnsOnlyWhereARowNeedsThem) {
   EXPECT_THAT(wire.prompt_logprobs().top_logprob(), ElementsAre(-1.0f));
 }
 
+TEST(ResultToWire, CarriesAcceptedDraftsWhereARowHasAny) {
+  engine::StepResult result = TwoRowResult();
+  v1::StepResponse wire;
+  ResultToWire(result, {}, /*omit_rows=*/false, &wire);
+  EXPECT_FALSE(wire.rows().has_accepted());
+
+  result.rows[1].accepted = {.begin = 0, .count = 2};
+  result.accepted = {{.token = 5, .logprob = -0.5f}, {.token = 6, .logprob = -1.5f}};
+  ResultToWire(result, {}, /*omit_rows=*/false, &wire);
+  EXPECT_THAT(wire.rows().accepted().count(), ElementsAre(0, 2, 0));
+  EXPECT_THAT(wire.rows().accepted().token(), ElementsAre(5, 6));
+  EXPECT_THAT(wire.rows().accepted().logprob(), ElementsAre(-0.5f, -1.5f));
+  EXPECT_THAT(wire.rows().accepted().rank(), IsEmpty());
+
+  result.top_logprobs = {{.token = 4, .logprob = -0.25f}, {.token = 9, .logprob = -0.75f}};
+  result.accepted[1].rank = 3;
+  result.accepted[1].top = {.begin = 0, .count = 2};
+  ResultToWire(result, {}, /*omit_rows=*/false, &wire);
+  EXPECT_THAT(wire.rows().accepted().rank(), ElementsAre(0, 3));
+  EXPECT_THAT(wire.rows().accepted().num_top(), ElementsAre(0, 2));
+  EXPECT_THAT(wire.rows().accepted().top_token(), ElementsAre(4, 9));
+  EXPECT_THAT(wire.rows().accepted().top_logprob(), ElementsAre(-0.25f, -0.75f));
+}
+
 // The rows of both, one step after another.
 engine::StepResult TwoStepResult() {
   engine::StepResult result = TwoRowResult();
@@ -218,7 +242,9 @@ TEST(DescribeToWire, CarriesEveryField) {
                  .max_step_tokens = 32,
                  .pipeline_depth = 2,
                  .max_steps_per_request = 7,
-                 .min_shared_tokens = 48};
+                 .min_shared_tokens = 48,
+                 .max_draft_tokens = 9,
+                 .row_state_bytes = 4321};
   info.memory = {.weights_bytes = 1, .kv_cache_bytes = 2, .workspace_bytes = 3, .graphs_bytes = 4};
   info.decode_buckets = {{.bucket = {.index = 0, .capacity = 8, .name = "decode/8"},
                           .num_kernel_nodes = 30,
@@ -268,6 +294,8 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.limits().max_step_bytes(), MaxStepBytes(info.limits));
   EXPECT_EQ(wire.limits().max_result_bytes(), MaxResultBytes(info.limits));
   EXPECT_EQ(wire.limits().min_shared_tokens(), 48u);
+  EXPECT_EQ(wire.limits().max_draft_tokens(), 9u);
+  EXPECT_EQ(wire.limits().row_state_bytes(), 4321u);
   ASSERT_EQ(wire.buckets_size(), 2);
   EXPECT_EQ(wire.buckets(0).name(), "decode/8");
   EXPECT_EQ(wire.buckets(0).kind(), "decode");

@@ -5,11 +5,14 @@
 //
 //   build/cuda/tests/stress/reprise_stress --seconds 600
 //   build/cuda/tests/stress/reprise_stress --attacks resets --no-limits
+//
+// With --ownership instead: clients that are harmed, beside a model of who owns which block
+// (ownership.h).
+//
+//   build/cuda/tests/stress/reprise_stress --ownership --seconds 600
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +21,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,23 +31,29 @@
 #include "grpc/health/v1/health.pb.h"
 #include "tests/service/served_model.h"
 #include "tests/stress/attacks.h"
+#include "tests/stress/ownership.h"
+#include "tests/stress/ownership_client.h"
+#include "tests/stress/ownership_model.h"
+#include "tests/stress/process.h"
 #include "tests/stress/victims.h"
-
-extern char** environ;
 
 namespace reprise::stress {
 namespace {
 
 struct Options {
-  int seconds = 60;
+  std::optional<int> seconds;
   int quiet_seconds = 3;
   int victims = 3;
   std::vector<std::string> attacks;
   bool no_limits = false;
   double max_wait_ms = 5000;
   double max_growth_mib = 512;
+  bool ownership = false;
+  OwnershipOptions harmed;
   std::string attack;   // of this process
   std::string address;  // of the server, for it
+  std::optional<uint32_t> ownership_client;
+  std::string model_file;  // for it
 };
 Options options;
 
@@ -57,35 +68,17 @@ double ResidentMiB() {
 // One attack in a process of its own.
 class Attacker {
  public:
-  Attacker(std::string attack, std::string address)
-      : attack_(std::move(attack)), address_(std::move(address)) {
-    Spawn();
-  }
+  Attacker(const std::string& attack, const std::string& address)
+      : attack_(attack), process_({"--attack", attack, "--address", address}) {}
   ~Attacker() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
-      ADD_FAILURE() << "the attack " << attack_ << " ended by itself, with status " << status;
-    }
+    if (!process_.Kill()) ADD_FAILURE() << "the attack " << attack_ << " ended by itself";
   }
   Attacker(const Attacker&) = delete;
   Attacker& operator=(const Attacker&) = delete;
 
  private:
-  void Spawn() {
-    const std::vector<std::string> words = {"/proc/self/exe", "--attack", attack_, "--address",
-                                            address_};
-    std::vector<char*> argv;
-    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    ASSERT_EQ(posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
-  }
-
   const std::string attack_;
-  const std::string address_;
-  pid_t pid_ = -1;
+  Process process_;
 };
 
 service::ServedModel::Options ServerOptions() {
@@ -118,6 +111,7 @@ void Print(const char* when, const Latency& latency) {
 }
 
 TEST(Stress, SessionsThatBehaveStayRight) {
+  const int seconds = options.seconds.value_or(60);
   service::ServedModel served(ServerOptions());
   const uint32_t free_blocks = served.engine().pool().free_blocks;
   {
@@ -131,8 +125,8 @@ TEST(Stress, SessionsThatBehaveStayRight) {
       for (const std::string& attack : options.attacks) {
         attackers.push_back(std::make_unique<Attacker>(attack, served.address()));
       }
-      const int interval = std::max(1, std::min(10, options.seconds / 3));
-      for (int second = 0; second < options.seconds; second += interval) {
+      const int interval = std::max(1, std::min(10, seconds / 3));
+      for (int second = 0; second < seconds; second += interval) {
         std::this_thread::sleep_for(std::chrono::seconds(interval));
         const Latency latency = victims.TakeLatency();
         Print("under attack", latency);
@@ -157,9 +151,12 @@ TEST(Stress, SessionsThatBehaveStayRight) {
   EXPECT_TRUE(served.server().Drain());
 }
 
+TEST(Ownership, EveryBlockHasTheOwnerThatItsClientKnows) {
+  options.harmed.seconds = options.seconds.value_or(options.harmed.seconds);
+  RunOwnership(options.harmed);
+}
+
 int RunAttack() {
-  // Not longer than the server's process, however that ends.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const Attack& attack : Attacks()) {
     if (attack.name != options.attack) continue;
     const std::string had = attack.run(options.address);
@@ -168,6 +165,18 @@ int RunAttack() {
     return 1;
   }
   return 2;
+}
+
+// In a process that the run has started; not longer than that, however it ends.
+int RunClient() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!options.ownership_client.has_value()) return RunAttack();
+  // A client that rests answers the server's PING frames in time: nobody but gRPC's own timer looks
+  // at its connection then, every 5 s unless told otherwise.
+  setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200", /*overwrite=*/1);
+  const std::unique_ptr<OwnershipModel> model = OwnershipModel::Map(options.model_file);
+  RunOwnershipClient(*model, options.address, *options.ownership_client, options.harmed.seed);
+  return 0;
 }
 
 }  // namespace
@@ -186,7 +195,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "How long to attack")
       ->envname("REPRISE_STRESS_SECONDS")
       ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
+      ->default_str("60, or 10 with --ownership");
   app.add_option("--victims", options.victims, "Sessions that behave")
       ->check(CLI::Range(1, 4))
       ->capture_default_str();
@@ -197,9 +206,19 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--no-limits", options.no_limits,
                "Without limits of frames and new connections: for comparison");
+  app.add_flag("--ownership", options.ownership,
+               "Clients that are killed, frozen, slow, cancelled, resumed and that steal, beside a "
+               "model of who owns which block");
+  app.add_option("--clients", options.harmed.clients, "Of --ownership")
+      ->check(CLI::Range(1u, reprise::stress::kMaxSlots))
+      ->capture_default_str();
+  app.add_option("--seed", options.harmed.seed, "Of what --ownership does")->capture_default_str();
   app.add_option("--attack", options.attack)->group("");
   app.add_option("--address", options.address)->group("");
+  app.add_option("--ownership-client", options.ownership_client)->group("");
+  app.add_option("--model-file", options.model_file)->group("");
   CLI11_PARSE(app, argc, argv);
-  if (!options.attack.empty()) return reprise::stress::RunAttack();
+  if (!options.address.empty()) return reprise::stress::RunClient();
+  ::testing::GTEST_FLAG(filter) = options.ownership ? "Ownership.*" : "Stress.*";
   return RUN_ALL_TESTS();
 }

@@ -10,11 +10,13 @@ namespace reprise::testing {
 namespace {
 
 thread_local uint64_t num_allocations = 0;
+std::atomic<uint64_t> num_allocations_of_all = 0;
 std::atomic<size_t> too_large = ~size_t{0};
 thread_local bool exempt = false;
 
 void* Counted(size_t bytes, size_t alignment) {
   ++num_allocations;
+  num_allocations_of_all.fetch_add(1, std::memory_order_relaxed);
   void* data = nullptr;
   if (!exempt && bytes >= too_large.load(std::memory_order_relaxed)) return nullptr;
   const size_t at_least_one = bytes == 0 ? 1 : bytes;
@@ -35,6 +37,7 @@ void* CountedOrThrow(size_t bytes, size_t alignment) {
 }  // namespace
 
 uint64_t NumAllocationsOfThisThread() { return num_allocations; }
+uint64_t NumAllocations() { return num_allocations_of_all.load(std::memory_order_relaxed); }
 
 LargeAllocationsFail::LargeAllocationsFail(size_t bytes) {
   exempt = true;

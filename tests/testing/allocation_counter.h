@@ -11,6 +11,8 @@ namespace reprise::testing {
 
 // Calls of operator new, in any form, by this thread so far.
 uint64_t NumAllocationsOfThisThread();
+// The same by all threads.
+uint64_t NumAllocations();
 
 // While one exists, operator new fails for so many bytes and more, on every thread but that which
 // made it. One at a time.

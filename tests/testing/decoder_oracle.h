@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a decoder must compute, in double and in plain loops, from the tensors of its checkpoint and
 // the numbers of its config: embedding, norms before and behind layers, whichever of them the
-// checkpoint has, attention over the positions that each layer sees, gated MLPs, logits. Shares no
-// code with layers and kernels. Numbers checked against transformers are parity_test.cc's; this one
-// is for models that no fixture has.
+// checkpoint has, attention over the positions that each layer sees or a state space model in its
+// place, gated MLPs, mixtures of them or both, logits. Shares no code with layers and kernels.
+// Numbers checked against transformers are parity_test.cc's; this one is for models that no fixture
+// has.
 #ifndef REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
 #define REPRISE_TESTS_TESTING_DECODER_ORACLE_H_
 
@@ -46,7 +47,18 @@ class DecoderOracle {
                           const std::vector<std::string>& names, const std::vector<int64_t>& sizes,
                           const Rows& x) const;
   Rows Attention(int64_t layer, const Rows& x) const;
-  Rows Mlp(int64_t layer, const Rows& x) const;
+  // The Mamba-2 layer of that name, position by position.
+  Rows Mamba(const std::string& name, const Rows& x) const;
+  // The MLP of that name, or of one expert.
+  Rows Mlp(const std::string& name, int64_t intermediate, const Rows& x) const;
+  // A mixture of them where the layer has experts, and one beside them where it has that.
+  Rows MlpOrExperts(int64_t layer, const Rows& x) const;
+  // What expert `expert` makes of a row.
+  Vector Expert(const std::string& name, size_t expert, const Vector& x) const;
+  Vector LimitedExpert(const std::string& name, size_t expert, const Vector& x) const;
+  // Element `index` of a tensor in MXFP4.
+  double Mxfp4At(const std::string& name, size_t index) const;
+  double Activated(double gate) const;
   // x with the norm of that name, or as it is where the checkpoint has none.
   Rows NormedBy(const std::string& name, const Rows& x) const;
   // Adds a branch, through the norm of that name where there is one.

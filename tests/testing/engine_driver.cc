@@ -87,8 +87,16 @@ const engine::StepResult& EngineDriver::Wait(engine::StepTicket ticket) {
 }
 
 void EngineDriver::Collect() {
-  for (const engine::RowOutcome& row : result_.rows)
-    if (row.sampled) tokens_[row.row].push_back(TokenOf(row));
+  for (const engine::RowOutcome& row : result_.rows) {
+    if (!row.sampled) continue;
+    for (uint32_t i = 0; i < row.accepted.count; ++i) {
+      const engine::AcceptedToken& token = result_.accepted[row.accepted.begin + i];
+      tokens_[row.row].push_back({.id = token.token,
+                                  .logprob_bits = std::bit_cast<uint32_t>(token.logprob),
+                                  .context_length = row.context_length - row.accepted.count + i});
+    }
+    tokens_[row.row].push_back(TokenOf(row));
+  }
 }
 
 void EngineDriver::Start(const RowPlan& plan, uint32_t count) {

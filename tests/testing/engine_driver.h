@@ -85,7 +85,7 @@ class EngineDriver {
   // Drops the row and frees the blocks that Start gave it.
   void Drop(uint32_t row);
 
-  // Everything that a row id has sampled in this session, in order.
+  // Everything that a row id has sampled in this session, in order, accepted drafts too.
   const std::vector<Token>& tokens(uint32_t row) { return tokens_[row]; }
   const std::vector<uint32_t>& blocks(uint32_t row) { return blocks_[row]; }
 

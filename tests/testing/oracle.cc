@@ -128,6 +128,23 @@ Expected OracleGeluMul(std::span<const double> gate_up, size_t intermediate) {
   return out;
 }
 
+Expected OracleLimitedMul(std::span<const double> gate_up, size_t intermediate, double limit,
+                          double slope) {
+  Expected out;
+  for (size_t row = 0; row < gate_up.size(); row += 2 * intermediate) {
+    for (size_t i = 0; i < intermediate; ++i) {
+      const double gate = std::min(gate_up[row + i], limit);
+      const double up = std::clamp(gate_up[row + intermediate + i], -limit, limit);
+      const double x = slope * gate, silu = gate / (1.0 + std::exp(-x)), y = silu * (up + 1.0);
+      // The product in the exponent is rounded, and so is the sum, to units of the larger of both.
+      const double relative = ExpEps(x) + 2 * kEps * std::fabs(x) + 6 * kEps;
+      out.Add(y, std::fabs(y) * relative + std::fabs(silu) * 2 * kEps * (1.0 + std::fabs(up)) +
+                     1e-36 * std::fabs(up + 1.0));
+    }
+  }
+  return out;
+}
+
 Expected OracleSoftcap(std::span<const double> x, double cap) {
   Expected out;
   for (const double value : x) {
@@ -136,6 +153,28 @@ Expected OracleSoftcap(std::span<const double> x, double cap) {
     out.Add(y, 12 * kEps * std::fabs(y));
   }
   return out;
+}
+
+OracleRoute OracleExperts(std::span<const double> logits, size_t top_k, bool normalised) {
+  OracleRoute route;
+  for (uint32_t e = 0; e < logits.size(); ++e) route.expert.push_back(e);
+  std::sort(route.expert.begin(), route.expert.end(),
+            [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
+  const double most = logits[route.expert.front()];
+  double sum = 0.0, sum_slack = 0.0;
+  for (size_t rank = 0; rank < (normalised ? top_k : logits.size()); ++rank) {
+    const double x = logits[route.expert[rank]] - most;
+    sum += std::exp(x);
+    sum_slack += std::exp(x) * (ExpEps(x) + 2 * kEps * (std::fabs(most) + std::fabs(x)));
+  }
+  route.expert.resize(top_k);
+  for (const uint32_t e : route.expert) {
+    const double x = logits[e] - most, share = std::exp(x) / sum;
+    const double relative = ExpEps(x) + 2 * kEps * (std::fabs(most) + std::fabs(x)) +
+                            sum_slack / sum + kEps * static_cast<double>(2 * logits.size() + 8);
+    route.share.Add(share, share * relative);
+  }
+  return route;
 }
 
 void OracleLinearOutput(std::span<const double> x, std::span<const double> w, double scale,
@@ -241,6 +280,90 @@ void OracleAttentionHead(std::span<const double> q, std::span<const double> keys
     }
     out.Add(value, slack);
   }
+}
+
+Expected OracleMambaConv(std::span<const double> x, std::span<const double> weight, double bias,
+                         size_t first) {
+  Expected out;
+  for (size_t t = first; t < x.size(); ++t) {
+    double sum = bias, magnitude = std::fabs(bias);
+    for (size_t k = 0; k < weight.size() && k <= t; ++k) {
+      const double term = weight[weight.size() - 1 - k] * x[t - k];
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    const double y = sum / (1.0 + std::exp(-sum));
+    // SiLU is nowhere steeper than 1.1.
+    out.Add(y, 1.1 * magnitude * static_cast<double>(weight.size() + 2) * kEps +
+                   std::fabs(y) * (ExpEps(sum) + 8 * kEps) + 1e-36);
+  }
+  return out;
+}
+
+Expected OracleMambaScan(const OracleMambaHead& head, std::span<const double> x,
+                         std::span<const double> b, std::span<const double> c,
+                         std::span<const double> dt, Expected* state) {
+  Expected out;
+  const size_t tokens = dt.size(), head_dim = x.size() / tokens, size = b.size() / tokens;
+  const double a = -std::exp(head.a_log);
+  for (size_t t = 0; t < tokens; ++t) {
+    const double raw = dt[t] + head.dt_bias;
+    const double e = std::exp(raw);
+    const double soft = raw > 30.0 ? raw : std::log1p(e);
+    const double step = std::clamp(soft, head.min_dt, head.max_dt);
+    // Of the sum, of the exponential, of the logarithm and what puts it right.
+    const double slope = 1.0 / (1.0 + std::exp(-raw));
+    const double step_slack = 2 * kEps * (std::fabs(dt[t]) + std::fabs(head.dt_bias)) +
+                              slope * ExpEps(raw) + 12 * kEps * soft;
+    const double decay = std::exp(a * step);
+    const double decay_slack =
+        decay * (std::fabs(a) * step_slack + std::fabs(a * step) * (ExpEps(head.a_log) + 2 * kEps) +
+                 ExpEps(a * step));
+    for (size_t p = 0; p < head_dim; ++p) {
+      const double in = x[t * head_dim + p];
+      double sum = 0.0, magnitude = 0.0, slack = 0.0;
+      for (size_t n = 0; n < size; ++n) {
+        double& s = state->value[p * size + n];
+        double& s_slack = state->slack[p * size + n];
+        const double kept = s * decay, added = step * in * b[t * size + n];
+        s_slack = s_slack * decay + std::fabs(s) * decay_slack +
+                  std::fabs(in * b[t * size + n]) * step_slack +
+                  4 * kEps * (std::fabs(kept) + std::fabs(added));
+        s = kept + added;
+        const double term = s * c[t * size + n];
+        sum += term;
+        magnitude += std::fabs(term);
+        slack += std::fabs(c[t * size + n]) * s_slack;
+      }
+      const double skip = head.d * in;
+      const double terms = static_cast<double>(size + 12);
+      out.Add(sum + skip, slack + terms * kEps * (magnitude + std::fabs(skip)));
+    }
+  }
+  return out;
+}
+
+Expected OracleMambaNorm(std::span<const double> y, std::span<const double> gate,
+                         std::span<const double> weight, double eps) {
+  Expected out;
+  const size_t size = weight.size();
+  for (size_t row = 0; row < y.size(); row += size) {
+    std::vector<double> gated(size);
+    double squares = 0.0, worst = 0.0;
+    for (size_t i = 0; i < size; ++i) {
+      const double z = gate[row + i];
+      gated[i] = y[row + i] * z / (1.0 + std::exp(-z));
+      squares += gated[i] * gated[i];
+      worst = std::max(worst, ExpEps(z) + 8 * kEps);
+    }
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + eps);
+    const double relative = (static_cast<double>(size) / 32 + 32) * kEps + 2 * worst;
+    for (size_t i = 0; i < size; ++i) {
+      const double value = gated[i] * scale * weight[i];
+      out.Add(value, std::fabs(value) * relative + 1e-36);
+    }
+  }
+  return out;
 }
 
 uint32_t OracleGreedy(std::span<const double> logits) {

@@ -54,6 +54,27 @@ Expected OracleSiluMul(std::span<const double> gate_up, size_t intermediate);
 // The same with gelu, gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * gate^3))).
 Expected OracleGeluMul(std::span<const double> gate_up, size_t intermediate);
 
+// g / (1 + exp(-slope * g)) * (u + 1), g = min(gate, limit), u = up within -limit and limit.
+Expected OracleLimitedMul(std::span<const double> gate_up, size_t intermediate, double limit,
+                          double slope);
+
+// A causal convolution of one channel and SiLU: silu(bias + sum over k of weight[k] * x[t - width +
+// 1 + k]) for every t from `first` on; x is all that the channel has had, 0 before.
+Expected OracleMambaConv(std::span<const double> x, std::span<const double> weight, double bias,
+                         size_t first);
+// One head of a state space model of Mamba-2, token by token: what of it is the head's own.
+struct OracleMambaHead {
+  double a_log, d, dt_bias, min_dt, max_dt;
+};
+// Starts from `state` [head_dim, state_size], which it leaves behind the last token, with its
+// slack. x: [tokens, head_dim]; b, c: [tokens, state_size]; dt: [tokens].
+Expected OracleMambaScan(const OracleMambaHead& head, std::span<const double> x,
+                         std::span<const double> b, std::span<const double> c,
+                         std::span<const double> dt, Expected* state);
+// weight * g / sqrt(mean(g^2) + eps) over rows of weight.size(), g = y * silu(gate).
+Expected OracleMambaNorm(std::span<const double> y, std::span<const double> gate,
+                         std::span<const double> weight, double eps);
+
 // cap * tanh(x / cap).
 Expected OracleSoftcap(std::span<const double> x, double cap);
 
@@ -63,6 +84,14 @@ void OracleLinearOutput(std::span<const double> x, std::span<const double> w, do
 // scale * x * weight^T + bias; bias may be empty.
 Expected OracleLinear(std::span<const double> x, std::span<const double> weight,
                       std::span<const double> bias, size_t in_features, double scale);
+
+// The experts of one token, most likely first, and what counts of each: of a softmax over the
+// chosen, or over all. No two logits may be equal.
+struct OracleRoute {
+  std::vector<uint32_t> expert;
+  Expected share;
+};
+OracleRoute OracleExperts(std::span<const double> logits, size_t top_k, bool normalised);
 
 // What scores are made of, in this order: scale * q . k; under a cap c * tanh(s / c); a slope times
 // how far the key lies behind the query (at most 0); and a sink, one more score that has no value.

@@ -16,6 +16,9 @@ using kernels::SamplingUpdateKind;
 using kernels::StepCase;
 using kernels::TableUpdate;
 
+// What drafts and samples often agree on.
+constexpr uint32_t kExpectedToken = 4;
+
 constexpr uint32_t RoundUpTo4(uint32_t words) { return (words + 3) / 4 * 4; }
 uint32_t Capacity(const StepCase& c) { return c.max_blocks_per_row * c.block_size; }
 uint32_t MaskWords(const StepCase& c) { return (c.vocab + 31) / 32; }
@@ -48,6 +51,7 @@ OracleStep RandomSteps::Next(const OracleRows& rows) {
   uint32_t num_rows = 1 + random_.Below(c_.max_rows);
   num_rows = std::min(num_rows, c_.max_step_tokens);
   prompt_logprobs_left_ = c_.max_prompt_logprobs;
+  drafts_left_ = c_.max_draft_tokens;
   const std::vector<uint32_t> slots = random_.Permutation(c_.max_rows);
   for (uint32_t i = 0; i < num_rows; ++i) {
     const uint32_t left = c_.max_step_tokens - step.num_tokens();
@@ -113,13 +117,14 @@ void RandomSteps::AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows,
   entry.num_tokens = 1;
   if (!sampled_[slot] || random_.Below(4) == 0)
     GiveTokens(std::min(budget, capacity - before), entry, step);
+  const bool drafts = GiveDrafts(std::min(budget, capacity - before) - 1, entry, step);
   bool pauses = false;
   if ((entry.flags & kernels::kRowReset) == 0 && random_.Below(4) == 0) {
     entry.flags |= kernels::kRowPauses;
     entry.context_length = before + random_.Below(2 * entry.num_tokens + 1);
     pauses = entry.context_length < before + entry.num_tokens;
   }
-  if (random_.Below(4) != 0) {
+  if (drafts || random_.Below(4) != 0) {
     entry.flags |= kernels::kRowSample;
     sampled_[slot] = sampled_[slot] || !pauses;
   }
@@ -142,6 +147,19 @@ void RandomSteps::GiveTokens(uint32_t most, RowEntry& entry, OracleStep& step) {
   if (asked > prompt_logprobs_left_ || random_.Below(4) == 0) return;
   entry.flags |= kernels::kRowPromptLogprobs;
   prompt_logprobs_left_ -= asked;
+}
+
+bool RandomSteps::GiveDrafts(uint32_t most, RowEntry& entry, OracleStep& step) {
+  most = std::min(most, drafts_left_);
+  if ((entry.flags & kernels::kRowTokensGiven) != 0 || most == 0 || random_.Below(3) == 0)
+    return false;
+  const uint32_t count = 1 + random_.Below(most);
+  entry.num_tokens += count;
+  entry.given_offset = static_cast<uint32_t>(step.given_tokens.size());
+  for (uint32_t i = 0; i < count; ++i)
+    step.given_tokens.push_back(random_.Below(3) != 0 ? kExpectedToken : Token());
+  drafts_left_ -= count;
+  return true;
 }
 
 // As many blocks as the length needs, now and then some ahead, in one update or in two.
@@ -258,11 +276,13 @@ std::vector<uint32_t> RandomSteps::Words(uint32_t n) {
 
 void RandomSampled(const StepCase& c, Random& random, std::vector<uint32_t>* token,
                    std::vector<float>* logprob) {
-  token->resize(c.max_rows);
-  logprob->resize(c.max_rows);
-  for (uint32_t s = 0; s < c.max_rows; ++s) {
+  const uint32_t most = c.max_rows + c.max_draft_tokens;
+  token->resize(most);
+  logprob->resize(most);
+  for (uint32_t s = 0; s < most; ++s) {
     const bool none = random.Below(16) == 0;
-    (*token)[s] = none ? kernels::kNoCandidate : RandomToken(c, random);
+    const bool expected = c.max_draft_tokens != 0 && random.Below(2) == 0;
+    (*token)[s] = none ? kernels::kNoCandidate : expected ? kExpectedToken : RandomToken(c, random);
     (*logprob)[s] =
         none ? std::numeric_limits<float>::quiet_NaN() : -static_cast<float>(random.Uniform());
   }

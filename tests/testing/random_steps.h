@@ -40,6 +40,8 @@ class RandomSteps {
 
   void AddRow(uint32_t slot, uint32_t budget, const OracleRows& rows, OracleStep& step);
   void GiveTokens(uint32_t most, kernels::RowEntry& entry, OracleStep& step);
+  // Whether it gave any.
+  bool GiveDrafts(uint32_t most, kernels::RowEntry& entry, OracleStep& step);
   void GiveBlocks(uint32_t slot, uint32_t length, OracleStep& step);
   void GiveFeatures(uint32_t slot, kernels::RowEntry& entry, OracleStep& step);
   void AddPrefixes(OracleStep& step);
@@ -55,14 +57,14 @@ class RandomSteps {
 
   const kernels::StepCase& c_;
   Random random_;
-  std::vector<bool> live_, sampled_;  // by slot
-  std::vector<uint32_t> num_blocks_;  // by slot: in the table
-  std::vector<Written> written_;      // by slot
-  uint32_t prompt_logprobs_left_ = 0;
+  std::vector<bool> live_, sampled_;                     // by slot
+  std::vector<uint32_t> num_blocks_;                     // by slot: in the table
+  std::vector<Written> written_;                         // by slot
+  uint32_t prompt_logprobs_left_ = 0, drafts_left_ = 0;  // of the step
 };
 
-// What sampling might leave: a token and log-probability for every row that a step can have, now
-// and then none.
+// What sampling might leave: a token and log-probability for each that a step can sample, now and
+// then none.
 void RandomSampled(const kernels::StepCase& c, Random& random, std::vector<uint32_t>* token,
                    std::vector<float>* logprob);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <span>
 #include <string>
 
@@ -79,7 +80,10 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
 
   fetch_.layout = StepEntryLayout::For(c.max_rows, c.max_step_tokens, c.max_blocks_per_row,
                                        RandomSteps::MaxSamplingWords(c));
-  publish_.entry_bytes = kernels::ResultEntryBytes(c.max_rows);
+  const uint32_t max_sampled = c.max_rows + c.max_draft_tokens;
+  const auto results = kernels::ResultEntryLayout::For(c.max_rows, 0, 0, 0, max_sampled);
+  publish_.entry_bytes = results.bytes;
+  publish_.sampled_offset = results.sampled;
   step_ring_ = *runtime::MappedBuffer::Create(device, c.depth * fetch_.layout.bytes);
   result_ring_ =
       *runtime::MappedBuffer::Create(device, c.depth * publish_.entry_bytes + kRingGuardBytes);
@@ -98,8 +102,8 @@ StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
   plan_.attention.prefill_q_tokens = c.prefill_q_tokens;
   plan_.block_size = c.block_size;
   plan_.max_rows = c.max_rows;
-  publish_.sampled_token_id = memory_.Poisoned<uint32_t>(c.max_rows);
-  publish_.sampled_logprob = memory_.Poisoned<float>(c.max_rows);
+  publish_.sampled_token_id = memory_.Poisoned<uint32_t>(max_sampled);
+  publish_.sampled_logprob = memory_.Poisoned<float>(max_sampled);
   publish_.staging = memory_.Poisoned<RowResult>(c.max_rows);
   publish_.ring = reinterpret_cast<unsigned char*>(result_ring_.device());
 }
@@ -129,6 +133,7 @@ kernels::AttentionLists StepBench::MakeLists(Lists& mirror) {
 // Every array of the plan, and its mirror.
 kernels::StepPlan StepBench::MakePlan() {
   const size_t rows = c_.max_rows, tokens = c_.max_step_tokens;
+  const size_t sampled = rows + c_.max_draft_tokens;
   const auto make = [this](size_t n, auto& mirror) { return Make(n, mirror); };
   kernels::StepPlan plan;
   plan.counts = memory_.Poisoned<PlanCounts>(1);
@@ -143,13 +148,13 @@ kernels::StepPlan StepBench::MakePlan() {
   plan.token_position = make(tokens, mirror_.token_position);
   plan.token_block = make(tokens, mirror_.token_block);
   plan.token_offset = make(tokens, mirror_.token_offset);
-  plan.sampled_entry = make(rows, mirror_.sampled_entry);
-  plan.sampled_token = make(rows + c_.max_prompt_logprobs, mirror_.sampled_token);
+  plan.sampled_entry = make(sampled, mirror_.sampled_entry);
+  plan.sampled_token = make(sampled + c_.max_prompt_logprobs, mirror_.sampled_token);
   for (uint32_t w = 0; w < plan_.attention.num_windows; ++w)
     plan.attention[w] = MakeLists(mirror_.lists[w]);
   plan.attention_leaf = make(rows, mirror_.attention_leaf);
   if (c_.vocab == 0) return plan;
-  plan.logits_place = make(rows, mirror_.logits_place);
+  plan.logits_place = make(sampled, mirror_.logits_place);
   plan.prompt_entry = make(c_.max_prompt_logprobs, mirror_.prompt_entry);
   plan.prompt_target = make(c_.max_prompt_logprobs, mirror_.prompt_target);
   return plan;
@@ -292,13 +297,17 @@ void StepBench::ExpectStep(const OracleStep& step, uint32_t replay, uint32_t num
   mirror_.progress = {
       .published = count_, .requests = requests_, .replay = last ? 0 : uint64_t{replay} + 1};
 
-  const std::vector<RowResult> results = PublishStep(plan, sampled_token_, sampled_logprob_, rows_);
+  std::map<size_t, kernels::SampledToken> sampled;
+  const std::vector<RowResult> results =
+      PublishStep(plan, sampled_token_, sampled_logprob_, rows_, &sampled);
   std::byte* entry = mirror_.ring.data() + (count_ - 1) % c_.depth * publish_.entry_bytes;
   std::memcpy(entry + offsetof(ResultHeader, sequence), &count_, sizeof(count_));
   std::memcpy(entry + offsetof(ResultHeader, num_rows), &mirror_.counts.num_rows, sizeof(uint32_t));
   std::memcpy(entry + offsetof(ResultHeader, attention_leaf), &plan.batch_leaf, sizeof(uint32_t));
   if (!results.empty())
     std::memcpy(entry + sizeof(ResultHeader), results.data(), results.size() * sizeof(RowResult));
+  for (const auto& [s, token] : sampled)
+    std::memcpy(entry + publish_.sampled_offset + s * sizeof(token), &token, sizeof(token));
 }
 
 void StepBench::ExpectIdle() {

@@ -433,8 +433,9 @@ void PlanRow(uint32_t e, const OracleStep& step, uint32_t block_size, OracleRows
   const bool counts = (FeaturesIn(row.flags) & kernels::kFeaturePenalties) != 0;
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const uint32_t position = plan.context_before[e] + i;
-    const uint32_t token =
-        given ? step.given_tokens[row.given_offset + i] : rows.last_token[row.slot];
+    const uint32_t token = given    ? step.given_tokens[row.given_offset + i]
+                           : i == 0 ? rows.last_token[row.slot]
+                                    : step.given_tokens[row.given_offset + i - 1];
     plan.token_id.push_back(token);
     plan.token_position.push_back(position);
     plan.token_block.push_back(
@@ -443,9 +444,11 @@ void PlanRow(uint32_t e, const OracleStep& step, uint32_t block_size, OracleRows
     if (given && counts)
       CountToken(row.slot, token, position, rows.sampling[row.slot].prompt_length, rows);
   }
-  if (row.flags & kernels::kRowSample) {
+  if (!(row.flags & kernels::kRowSample)) return;
+  // A prompt samples behind its last token, a row with drafts behind each.
+  for (uint32_t i = given ? row.num_tokens - 1 : 0; i < row.num_tokens; ++i) {
     plan.sampled_entry.push_back(e);
-    plan.sampled_token.push_back(static_cast<uint32_t>(plan.token_id.size()) - 1);
+    plan.sampled_token.push_back(plan.query_start[e] + i);
   }
 }
 
@@ -496,16 +499,20 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
   if (rule.num_shares != 0) AddDecodeDeal(rule, tree, num_tokens, slot, step.prefix_members, plan);
   plan.query_start.push_back(static_cast<uint32_t>(plan.token_id.size()));
   uint32_t place = 0;
-  for (const uint32_t e : plan.sampled_entry) {
+  for (size_t s = 0; s < plan.sampled_entry.size(); ++s) {
+    const uint32_t e = plan.sampled_entry[s];
     const bool returned = (FeaturesIn(plan.entries[e].flags) & kernels::kFeatureLogits) != 0;
-    plan.logits_place.push_back(returned ? place++ : OraclePlan::kAnyPlace);
+    plan.logits_place.push_back(returned ? place : OraclePlan::kAnyPlace);
+    const bool last = s + 1 == plan.sampled_entry.size() || plan.sampled_entry[s + 1] != e;
+    place += returned && last ? 1 : 0;
   }
   for (uint32_t e = 0; e < step.rows.size(); ++e) PlanPromptTokens(e, step, plan);
   return plan;
 }
 
 std::vector<RowResult> PublishStep(const OraclePlan& plan, const std::vector<uint32_t>& token,
-                                   const std::vector<float>& logprob, OracleRows& rows) {
+                                   const std::vector<float>& logprob, OracleRows& rows,
+                                   std::map<size_t, kernels::SampledToken>* sampled) {
   std::vector<RowResult> results;
   for (uint32_t e = 0; e < plan.entries.size(); ++e) {
     const RowEntry& row = plan.entries[e];
@@ -515,21 +522,40 @@ std::vector<RowResult> PublishStep(const OraclePlan& plan, const std::vector<uin
     if (row.flags & kernels::kRowStopped) result.flags = kernels::kResultStopped;
     if (row.flags & kernels::kRowPauses) result.flags = kernels::kResultPaused;
   }
-  for (size_t s = 0; s < plan.sampled_entry.size(); ++s) {
-    const RowEntry& row = plan.entries[plan.sampled_entry[s]];
-    RowResult& result = results[plan.sampled_entry[s]];
+  size_t s = 0;
+  while (s < plan.sampled_entry.size()) {
+    const uint32_t e = plan.sampled_entry[s];
+    const RowEntry& row = plan.entries[e];
+    const bool has_drafts = row.num_tokens > 1 && !(row.flags & kernels::kRowTokensGiven);
+    const size_t end = s + (has_drafts ? row.num_tokens : 1);
+    RowResult& result = results[e];
     RowLife& life = rows.life[row.slot];
-    ++life.generated;
-    life.finish = FinishWith(token[s], row.slot, rows);
-    result.token = token[s] == kernels::kNoCandidate ? 0 : token[s];
-    result.logprob = logprob[s];
+    // One token after the other, as if each had been a step of its own, for as long as the next
+    // draft is what came.
+    uint32_t taken = 0;
+    for (bool goes_on = true; goes_on; ++s) {
+      ++life.generated;
+      ++taken;
+      life.finish = FinishWith(token[s], row.slot, rows);
+      result.token = token[s] == kernels::kNoCandidate ? 0 : token[s];
+      result.logprob = logprob[s];
+      rows.last_token[row.slot] = result.token;
+      if (life.features & kernels::kFeaturePenalties)
+        ++rows.history[size_t{row.slot} * rows.vocab + result.token];
+      if (has_drafts) (*sampled)[s] = {result.token, result.logprob};
+      goes_on = has_drafts && s + 1 < end && life.finish == kernels::FinishReason::kNone &&
+                plan.token_id[plan.query_start[e] + taken] == token[s];
+    }
+    if (has_drafts) {
+      result.context_length = plan.context_before[e] + taken;
+      rows.context_length[row.slot] = result.context_length;
+    }
     result.flags = kernels::kResultSampled +
-                   (static_cast<uint32_t>(life.finish) << kernels::kResultFinishShift);
+                   (static_cast<uint32_t>(life.finish) << kernels::kResultFinishShift) +
+                   ((taken - 1) << kernels::kResultAcceptedShift);
     if (life.features & kernels::kFeatureLogprobs) result.flags += kernels::kResultLogprobs;
     if (life.features & kernels::kFeatureLogits) result.flags += kernels::kResultLogits;
-    rows.last_token[row.slot] = result.token;
-    if (life.features & kernels::kFeaturePenalties)
-      ++rows.history[size_t{row.slot} * rows.vocab + result.token];
+    s = end;
   }
   return results;
 }

@@ -5,7 +5,9 @@
 #ifndef REPRISE_TESTS_TESTING_STEP_ORACLE_H_
 #define REPRISE_TESTS_TESTING_STEP_ORACLE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "kernels/attention/plan.h"
@@ -97,10 +99,12 @@ OraclePlan PlanStep(const OracleStep& step, uint32_t block_size,
                     OracleRows& rows);
 
 // Publish: updates `rows`, returns what goes to the result ring. token, logprob: one per sampled
-// row; kNoCandidate where no token could be sampled.
+// token; kNoCandidate where none could be sampled. sampled: what of it is reported of rows with
+// drafts, by sampled token.
 std::vector<kernels::RowResult> PublishStep(const OraclePlan& plan,
                                             const std::vector<uint32_t>& token,
-                                            const std::vector<float>& logprob, OracleRows& rows);
+                                            const std::vector<float>& logprob, OracleRows& rows,
+                                            std::map<size_t, kernels::SampledToken>* sampled);
 
 }  // namespace reprise::testing
 

@@ -65,7 +65,11 @@ class SafetensorsWriter {
   void AddMatrix(std::string_view name, int64_t out, int64_t in) {
     Add(name, {out, in}, 0.0f, std::sqrt(3.0f / static_cast<float>(in)));
   }
-  // The same in E4M3, and a scale for each output behind it.
+  // `count` of them, one behind the other.
+  void AddStack(std::string_view name, int64_t count, int64_t out, int64_t in) {
+    Add(name, {count, out, in}, 0.0f, std::sqrt(3.0f / static_cast<float>(in)));
+  }
+  // As AddMatrix in E4M3, and a scale for each output behind it.
   void AddFp8Matrix(std::string_view name, int64_t out, int64_t in) {
     const float amplitude = std::sqrt(3.0f / static_cast<float>(in));
     const size_t elements = data_.size();
@@ -78,11 +82,60 @@ class SafetensorsWriter {
       AppendElement(data_, DType::kF32, amplitude / 400.0f * (1.0f + 0.5f * random_.Next()));
     AddEntry(std::string(name) + "_scale", DType::kF32, {out, 1}, scales);
   }
+  // Of 4 bits: words, a scale and a zero point for each output, and the shape.
+  void AddInt4Matrix(const std::string& layer, int64_t out, int64_t in) {
+    const auto words = [&](int64_t rows, int64_t columns) {  // of any bits
+      const size_t begin = data_.size();
+      for (int64_t byte = 0; byte < rows * columns * 4; ++byte) {
+        const int low = Digit(), high = Digit();
+        data_.push_back(static_cast<char>(low | high << 4));
+      }
+      return begin;
+    };
+    AddEntry(layer + ".weight_packed", "I32", {out, in / 8}, words(out, in / 8));
+    const size_t scales = data_.size();
+    // Elements less zero points have a variance of 42.
+    const float deviation = std::sqrt(1.0f / 42.0f / static_cast<float>(in));
+    for (int64_t i = 0; i < out; ++i)
+      AppendElement(data_, DType::kBf16, deviation * (1.0f + 0.5f * random_.Next()));
+    AddEntry(layer + ".weight_scale", "BF16", {out, 1}, scales);
+    AddEntry(layer + ".weight_zero_point", "I32", {(out + 7) / 8, 1}, words((out + 7) / 8, 1));
+    const size_t shape = data_.size();
+    for (const int64_t size : {out, in})
+      data_.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    AddEntry(layer + ".weight_shape", "I64", {2}, shape);
+  }
+  // `count` of them, one behind the other, in blocks of 32 inputs: elements of any bits, and scales
+  // of four sizes. Elements have a variance of 8.6.
+  void AddMxfp4Stack(const std::string& name, int64_t count, int64_t out, int64_t in) {
+    const size_t blocks = data_.size();
+    for (int64_t byte = 0; byte < count * out * in / 2; ++byte) {
+      const int low = Digit(), high = Digit();
+      data_.push_back(static_cast<char>(low | high << 4));
+    }
+    AddEntry(name + "_blocks", "U8", {count, out, in / 32, 16}, blocks);
+    const size_t scales = data_.size();
+    const int middle =
+        127 +
+        static_cast<int>(std::lround(std::log2(std::sqrt(1.0 / 8.6 / static_cast<double>(in)))));
+    for (int64_t block = 0; block < count * out * in / 32; ++block)
+      data_.push_back(static_cast<char>(middle - 2 + Digit() / 4));
+    AddEntry(name + "_scales", "U8", {count, out, in / 32}, scales);
+  }
   void AddEmbedding(std::string_view name, int64_t vocab, int64_t hidden) {
     Add(name, {vocab, hidden}, 0.0f, std::sqrt(3.0f));
   }
   void AddNorm(std::string_view name, int64_t size, float mean) { Add(name, {size}, mean, 0.2f); }
   void AddBias(std::string_view name, int64_t size) { Add(name, {size}, 0.0f, 0.2f); }
+  // [count, size].
+  void AddBiases(std::string_view name, int64_t count, int64_t size) {
+    Add(name, {count, size}, 0.0f, 0.2f);
+  }
+  void AddNumbers(std::string_view name, const std::vector<int64_t>& shape, float mean,
+                  float amplitude) {
+    Add(name, shape, mean, amplitude);
+  }
+  void AddSinks(std::string_view name, int64_t size) { Add(name, {size}, 0.0f, 2.0f); }
   // A number, or a list of them; none: no tensor.
   void AddScales(std::string_view name, const std::vector<float>& scales) {
     if (scales.empty()) return;
@@ -114,13 +167,19 @@ class SafetensorsWriter {
     }
     AddEntry(name, dtype_, shape, begin);
   }
+  int Digit() { return static_cast<int>(8.0f + 8.0f * random_.Next()); }
   // Of what was appended from `begin` on.
   void AddEntry(std::string_view name, DType dtype, const std::vector<int64_t>& shape,
                 size_t begin) {
-    const char* dtype_name = dtype == DType::kF32    ? "F32"
-                             : dtype == DType::kBf16 ? "BF16"
-                             : dtype == DType::kF16  ? "F16"
-                                                     : "F8_E4M3";
+    AddEntry(name,
+             dtype == DType::kF32    ? "F32"
+             : dtype == DType::kBf16 ? "BF16"
+             : dtype == DType::kF16  ? "F16"
+                                     : "F8_E4M3",
+             shape, begin);
+  }
+  void AddEntry(std::string_view name, const char* dtype_name, const std::vector<int64_t>& shape,
+                size_t begin) {
     absl::StrAppend(&header_, header_.empty() ? "" : ",", "\"",
                     absl::string_view(name.data(), name.size()), "\":{\"dtype\":\"", dtype_name,
                     "\",\"shape\":[", absl::StrJoin(shape, ","), "],\"data_offsets\":[", begin, ",",
@@ -145,10 +204,14 @@ struct Architecture {
   bool post_norm = false;  // norms behind layers
   bool fused = false;      // q, k and v are one tensor, gate and up another
   bool gemma = false;      // weights of norms count one more; the config's numbers are Gemma's
+  bool granite = false;    // multipliers
+  bool sinks = false;      // of attention
+  bool experts = false;
+  bool hybrid = false;  // state space models
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .class_name = "LlamaForCausalLM"},
-    {.name = "granite", .class_name = "GraniteForCausalLM"},
+    {.name = "granite", .class_name = "GraniteForCausalLM", .granite = true},
     {.name = "mistral", .class_name = "MistralForCausalLM", .has_window = true},
     {.name = "ministral",
      .class_name = "MinistralForCausalLM",
@@ -183,12 +246,48 @@ constexpr Architecture kArchitectures[] = {
      .whole_qk_norm = true,
      .pre_norm = false,
      .post_norm = true},
+    {.name = "mixtral", .class_name = "MixtralForCausalLM", .has_window = true, .experts = true},
+    {.name = "qwen3_moe", .class_name = "Qwen3MoeForCausalLM", .qk_norm = true, .experts = true},
+    {.name = "granitemoe", .class_name = "GraniteMoeForCausalLM", .granite = true, .experts = true},
+    {.name = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .has_window = true,
+     .lists_layers = true,
+     .sinks = true,
+     .experts = true},
+    {.name = "granitemoehybrid",
+     .class_name = "GraniteMoeHybridForCausalLM",
+     .granite = true,
+     .experts = true,
+     .hybrid = true},
 };
+
+// Sizes of a tiny Mamba-2 layer.
+constexpr int64_t kMambaGroups = 2, kMambaState = 12, kMambaWidth = 4;
+int64_t MambaHeads(const TinyModelOptions& o) { return o.num_heads; }
+int64_t MambaInner(const TinyModelOptions& o) { return 2 * o.hidden_size; }
+int64_t SharedSize(const TinyModelOptions& o) { return o.intermediate_size + 16; }
+bool IsMamba(const TinyModelOptions& o, int64_t layer);
 
 const Architecture* FindArchitecture(const TinyModelOptions& o) {
   for (const Architecture& known : kArchitectures)
     if (o.architecture == known.name) return &known;
   return nullptr;
+}
+
+bool IsMamba(const TinyModelOptions& o, int64_t layer) {
+  return FindArchitecture(o)->hybrid && layer % 2 == 0;
+}
+
+std::string HybridJson(const TinyModelOptions& o) {
+  std::vector<std::string> types;
+  for (int64_t layer = 0; layer < o.num_layers; ++layer)
+    types.emplace_back(IsMamba(o, layer) ? "\"mamba\"" : "\"attention\"");
+  return absl::StrCat(
+      ",\"position_embedding_type\":\"nope\",\"shared_intermediate_size\":", SharedSize(o),
+      ",\"layer_types\":[", absl::StrJoin(types, ","), "],\"mamba_n_heads\":", MambaHeads(o),
+      ",\"mamba_d_state\":", kMambaState, ",\"mamba_n_groups\":", kMambaGroups,
+      ",\"mamba_d_conv\":", kMambaWidth, ",\"mamba_expand\":2");
 }
 
 // What the architecture's config says of its window.
@@ -212,8 +311,22 @@ std::string WindowJson(const TinyModelOptions& o) {
   return absl::StrCat(json, ",\"layer_types\":[", types, "]");
 }
 
+std::string ExpertsJson(const TinyModelOptions& o) {
+  const std::string json = absl::StrCat(",\"num_experts_per_tok\":", o.experts_per_token);
+  // A limit that is met.
+  if (o.architecture == "gpt_oss")
+    return absl::StrCat(json, ",\"num_local_experts\":", o.num_experts,
+                        ",\"experts_per_token\":", o.experts_per_token,
+                        ",\"swiglu_limit\":1.5,\"rope_scaling\":{\"rope_type\":\"default\"}");
+  if (o.architecture != "qwen3_moe")
+    return absl::StrCat(json, ",\"num_local_experts\":", o.num_experts);
+  return absl::StrCat(json, ",\"num_experts\":", o.num_experts,
+                      ",\"moe_intermediate_size\":", o.intermediate_size / 2,
+                      ",\"mlp_only_layers\":[0]");
+}
+
 std::string ConfigJson(const TinyModelOptions& o) {
-  const bool granite = o.architecture == "granite";
+  const bool granite = FindArchitecture(o)->granite;
   const char* dtype = o.dtype == DType::kF32    ? "float32"
                       : o.dtype == DType::kBf16 ? "bfloat16"
                                                 : "float16";
@@ -243,6 +356,8 @@ std::string ConfigJson(const TinyModelOptions& o) {
                     o.architecture == "gemma2" ? "4.0,\"attn_logit_softcapping\":3.0"
                                                : "null,\"rope_local_base_freq\":500.0");
   }
+  if (FindArchitecture(o)->experts) absl::StrAppend(&json, ExpertsJson(o));
+  if (FindArchitecture(o)->hybrid) absl::StrAppend(&json, HybridJson(o));
   if (granite) {
     absl::StrAppend(&json, ",\"embedding_multiplier\":3.0,\"attention_multiplier\":0.25",
                     ",\"residual_multiplier\":0.75,\"logits_scaling\":2.0");
@@ -255,6 +370,16 @@ std::string ConfigJson(const TinyModelOptions& o) {
         "true,",
         "\"dynamic\":false,\"strategy\":\"channel\"},\"input_activations\":{\"num_bits\":8,",
         "\"type\":\"float\",\"dynamic\":true,\"strategy\":\"token\"}}}}");
+  if (o.mxfp4_experts)
+    absl::StrAppend(&json, ",\"quantization_config\":{\"quant_method\":\"mxfp4\",",
+                    "\"modules_to_not_convert\":[\"model.layers.*.self_attn\",",
+                    "\"model.layers.*.mlp.router\",\"model.embed_tokens\",\"lm_head\"]}");
+  if (o.int4_weights)
+    absl::StrAppend(
+        &json, ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",",
+        "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{",
+        "\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"type\":\"int\",\"symmetric\":"
+        "false,\"dynamic\":false,\"strategy\":\"channel\"}}}}");
   return absl::StrCat(json, "}\n");
 }
 
@@ -262,18 +387,100 @@ void AddLinear(SafetensorsWriter& writer, const TinyModelOptions& o, const std::
                int64_t out, int64_t in, bool bias) {
   if (o.fp8_weights) {
     writer.AddFp8Matrix(name + ".weight", out, in);
+  } else if (o.int4_weights) {
+    writer.AddInt4Matrix(name, out, in);
   } else {
     writer.AddMatrix(name + ".weight", out, in);
   }
   if (bias) writer.AddBias(name + ".bias", out);
 }
 
-std::string Weights(const TinyModelOptions& o) {
-  SafetensorsWriter writer(o.dtype, o.seed);
+// Routers spread their logits, so that experts differ in what they count.
+void AddExperts(SafetensorsWriter& writer, const TinyModelOptions& o, const std::string& layer) {
+  const int64_t hidden = o.hidden_size, intermediate = o.intermediate_size;
+  if (o.architecture == "gpt_oss") {
+    const std::string experts = layer + "mlp.experts.";
+    writer.AddMatrix(layer + "mlp.router.weight", o.num_experts, hidden);
+    writer.AddBias(layer + "mlp.router.bias", o.num_experts);
+    writer.AddBiases(experts + "gate_up_proj_bias", o.num_experts, 2 * intermediate);
+    writer.AddBiases(experts + "down_proj_bias", o.num_experts, hidden);
+    if (o.mxfp4_experts) {
+      writer.AddMxfp4Stack(experts + "gate_up_proj", o.num_experts, 2 * intermediate, hidden);
+      writer.AddMxfp4Stack(experts + "down_proj", o.num_experts, hidden, intermediate);
+    } else {
+      // Inputs first.
+      writer.AddStack(experts + "gate_up_proj", o.num_experts, hidden, 2 * intermediate);
+      writer.AddStack(experts + "down_proj", o.num_experts, intermediate, hidden);
+    }
+    return;
+  }
+  if (o.architecture == "granitemoehybrid") {
+    AddLinear(writer, o, layer + "shared_mlp.input_linear", 2 * SharedSize(o), hidden, false);
+    AddLinear(writer, o, layer + "shared_mlp.output_linear", hidden, SharedSize(o), false);
+    if (o.num_experts == 0) return;
+  }
+  if (FindArchitecture(o)->granite) {
+    writer.AddMatrix(layer + "block_sparse_moe.router.layer.weight", o.num_experts, hidden);
+    writer.AddStack(layer + "block_sparse_moe.input_linear.weight", o.num_experts, 2 * intermediate,
+                    hidden);
+    writer.AddStack(layer + "block_sparse_moe.output_linear.weight", o.num_experts, hidden,
+                    intermediate);
+    return;
+  }
+  const bool mixtral = o.architecture == "mixtral";
+  const std::string moe = layer + (mixtral ? "block_sparse_moe." : "mlp.");
+  writer.AddMatrix(moe + "gate.weight", o.num_experts, hidden);
+  for (int64_t expert = 0; expert < o.num_experts; ++expert) {
+    const std::string of_expert = absl::StrCat(moe, "experts.", expert, ".");
+    const int64_t size = mixtral ? intermediate : intermediate / 2;
+    AddLinear(writer, o, of_expert + (mixtral ? "w1" : "gate_proj"), size, hidden, false);
+    AddLinear(writer, o, of_expert + (mixtral ? "w3" : "up_proj"), size, hidden, false);
+    AddLinear(writer, o, of_expert + (mixtral ? "w2" : "down_proj"), hidden, size, false);
+  }
+}
+
+// Time steps from short to long, and states that fade at several rates.
+void AddMamba(SafetensorsWriter& writer, const TinyModelOptions& o, const std::string& mamba) {
+  const int64_t inner = MambaInner(o), heads = MambaHeads(o);
+  const int64_t conv = inner + 2 * kMambaGroups * kMambaState;
+  AddLinear(writer, o, mamba + "in_proj", inner + conv + heads, o.hidden_size, false);
+  writer.AddNumbers(mamba + "conv1d.weight", {conv, 1, kMambaWidth}, 0.0f, 0.8f);
+  writer.AddBias(mamba + "conv1d.bias", conv);
+  writer.AddNumbers(mamba + "A_log", {heads}, 0.0f, 1.0f);
+  writer.AddNumbers(mamba + "D", {heads}, 0.5f, 0.5f);
+  writer.AddNumbers(mamba + "dt_bias", {heads}, -1.0f, 1.0f);
+  writer.AddNorm(mamba + "norm.weight", inner, 1.0f);
+  AddLinear(writer, o, mamba + "out_proj", o.hidden_size, inner, false);
+}
+
+void AddAttention(SafetensorsWriter& writer, const TinyModelOptions& o, const std::string& layer) {
   const Architecture& architecture = *FindArchitecture(o);
   const bool qkv_bias = o.attention_bias || architecture.qkv_bias;
   const int64_t q_size = o.num_heads * o.head_dim;
   const int64_t kv_size = o.num_kv_heads * o.head_dim;
+  const auto add_norm = [&](const char* name, int64_t size) {
+    writer.AddNorm(layer + name + ".weight", size, architecture.gemma ? 0.0f : 1.0f);
+  };
+  if (architecture.fused) {
+    AddLinear(writer, o, layer + "self_attn.qkv_proj", q_size + 2 * kv_size, o.hidden_size, false);
+  } else {
+    AddLinear(writer, o, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, o, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
+    AddLinear(writer, o, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
+  }
+  if (architecture.qk_norm || architecture.whole_qk_norm) {
+    add_norm("self_attn.q_norm", architecture.whole_qk_norm ? q_size : o.head_dim);
+    add_norm("self_attn.k_norm", architecture.whole_qk_norm ? kv_size : o.head_dim);
+  }
+  AddLinear(writer, o, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
+  if (architecture.sinks) writer.AddSinks(layer + "self_attn.sinks", o.num_heads);
+  writer.AddScales(layer + "self_attn.k_scale", o.k_scales);
+  writer.AddScales(layer + "self_attn.v_proj.v_scale", o.v_scales);
+}
+
+std::string Weights(const TinyModelOptions& o) {
+  SafetensorsWriter writer(o.dtype, o.seed);
+  const Architecture& architecture = *FindArchitecture(o);
   writer.AddEmbedding("model.embed_tokens.weight", o.vocab_size, o.hidden_size);
   for (int64_t i = 0; i < o.num_layers; ++i) {
     const std::string layer = absl::StrCat("model.layers.", i, ".");
@@ -281,25 +488,19 @@ std::string Weights(const TinyModelOptions& o) {
       writer.AddNorm(layer + name + ".weight", size, architecture.gemma ? 0.0f : 1.0f);
     };
     if (architecture.pre_norm) add_norm("input_layernorm", o.hidden_size);
-    if (architecture.fused) {
-      AddLinear(writer, o, layer + "self_attn.qkv_proj", q_size + 2 * kv_size, o.hidden_size,
-                false);
+    if (IsMamba(o, i)) {
+      AddMamba(writer, o, layer + "mamba.");
     } else {
-      AddLinear(writer, o, layer + "self_attn.q_proj", q_size, o.hidden_size, qkv_bias);
-      AddLinear(writer, o, layer + "self_attn.k_proj", kv_size, o.hidden_size, qkv_bias);
-      AddLinear(writer, o, layer + "self_attn.v_proj", kv_size, o.hidden_size, qkv_bias);
+      AddAttention(writer, o, layer);
     }
-    if (architecture.qk_norm || architecture.whole_qk_norm) {
-      add_norm("self_attn.q_norm", architecture.whole_qk_norm ? q_size : o.head_dim);
-      add_norm("self_attn.k_norm", architecture.whole_qk_norm ? kv_size : o.head_dim);
-    }
-    AddLinear(writer, o, layer + "self_attn.o_proj", o.hidden_size, q_size, o.attention_bias);
-    writer.AddScales(layer + "self_attn.k_scale", o.k_scales);
-    writer.AddScales(layer + "self_attn.v_proj.v_scale", o.v_scales);
     add_norm("post_attention_layernorm", o.hidden_size);
     if (architecture.post_norm) {
       if (architecture.pre_norm) add_norm("pre_feedforward_layernorm", o.hidden_size);
       add_norm("post_feedforward_layernorm", o.hidden_size);
+    }
+    if (architecture.experts && (o.architecture != "qwen3_moe" || i > 0)) {
+      AddExperts(writer, o, layer);
+      continue;
     }
     if (architecture.fused) {
       AddLinear(writer, o, layer + "mlp.gate_up_proj", 2 * o.intermediate_size, o.hidden_size,

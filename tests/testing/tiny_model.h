@@ -17,7 +17,11 @@ namespace reprise::testing {
 struct TinyModelOptions {
   // Or "granite", which gets non-neutral multipliers, "mistral", "ministral", "qwen2" (biases on q,
   // k and v), "qwen3" (norms over heads), "gemma2" (soft caps, norms behind layers), "gemma3" (a
-  // rope of layers that slide), "phi3" (fused tensors) or "olmo2" (norms behind layers alone).
+  // rope of layers that slide), "phi3" (fused tensors), "olmo2" (norms behind layers alone), or a
+  // mixture of experts: "mixtral", "qwen3_moe" (the first layer has an MLP), "granitemoe" (experts
+  // stacked in one tensor, granite's multipliers) or "gpt_oss" (sinks, biases, a limited SiLU); or
+  // "granitemoehybrid": Mamba-2 in all layers but every second one, no rope, granite's multipliers,
+  // and an MLP beside experts, or alone where num_experts is 0.
   std::string architecture = "llama";
   int64_t vocab_size = 97;
   int64_t hidden_size = 32;
@@ -34,12 +38,20 @@ struct TinyModelOptions {
   runtime::DType dtype = runtime::DType::kF32;
   // Linear layers of blocks are E4M3, with a scale for each output, as compressed-tensors has them.
   bool fp8_weights = false;
+  // They are of 4 bits, with a scale and a zero point for each output, as compressed-tensors packs
+  // them.
+  bool int4_weights = false;
   uint64_t seed = 1;           // the same options give the same bytes on every machine
-  int64_t sliding_window = 0;  // 0: none. Not for llama, granite and olmo2
+  int64_t sliding_window = 0;  // 0: none. Not for llama, granite, olmo2, qwen3_moe, granitemoe
   // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.
   std::vector<float> k_scales = {}, v_scales = {};
   // Of a model with a window, which layers have it; empty: all of them. Not for mistral and phi3.
   std::vector<bool> slides = {};
+  // Of a mixture of experts. An expert has half of intermediate_size in qwen3_moe, else all of it.
+  int64_t num_experts = 6;
+  int64_t experts_per_token = 2;
+  // Of gpt_oss: experts are in MXFP4. Sizes are multiples of 32 then.
+  bool mxfp4_experts = false;
 };
 
 // Writes the two files into `directory`, creating it; existing ones are replaced. Returns

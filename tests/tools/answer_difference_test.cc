@@ -86,6 +86,30 @@ TEST(FirstDifference, NamesEveryField) {
   }
 }
 
+TEST(FirstDifference, NamesAcceptedDrafts) {
+  v1::StepResponse recorded = Answer();
+  v1::AcceptedDrafts* accepted = recorded.mutable_rows()->mutable_accepted();
+  accepted->add_count(0);
+  accepted->add_count(2);
+  for (uint32_t i = 0; i < 2; ++i) {
+    accepted->add_token(70 + i);
+    accepted->add_logprob(-1.0f);
+    accepted->add_rank(1 + i);
+    accepted->add_num_top(0);
+  }
+  EXPECT_EQ(DifferenceFrom(recorded, recorded), "");
+  EXPECT_EQ(DifferenceFrom(recorded, Answer()), "step 17, row 4: accepted: expected 2, got 0");
+  v1::StepResponse got = recorded;
+  got.mutable_rows()->mutable_accepted()->set_token(1, 5);
+  EXPECT_EQ(DifferenceFrom(recorded, got),
+            "step 17, row 4: accepted[1]: token: expected 71, got 5");
+  got = recorded;
+  got.mutable_rows()->mutable_accepted()->set_rank(0, 9);
+  EXPECT_EQ(DifferenceFrom(recorded, got), "step 17, row 4: accepted[0]: rank: expected 1, got 9");
+  got.mutable_rows()->mutable_accepted()->add_token(5);
+  EXPECT_FALSE(FirstDifference(recorded, got).ok());
+}
+
 TEST(FirstDifference, NamesPromptLogprobs) {
   EXPECT_EQ(DifferenceAfter([](auto* got) { got->mutable_prompt_logprobs()->set_rank(0, 8); }),
             "step 17, row 3: prompt_logprobs of position 1: rank: expected 7, got 8");

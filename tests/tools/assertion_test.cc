@@ -21,18 +21,22 @@ TEST(Assertion, IsAFigureAndABound) {
   ASSERT_OK_AND_ASSIGN(const Assertion tail, ParseAssertion("p99.9(32@1k)<5ms"));
   EXPECT_EQ(tail.statistic, "p99.9");
   EXPECT_EQ(tail.subject, "replay");
-  EXPECT_EQ(*tail.point, (DecodePoint{32, 1024}));
+  EXPECT_EQ(*tail.point, (StepPoint{32, 1024}));
   EXPECT_FALSE(tail.or_equal);
   EXPECT_DOUBLE_EQ(tail.bound_ns, 5e6);
   ASSERT_OK_AND_ASSIGN(const Assertion kernel,
                        ParseAssertion(" mean( linear_native 64x32 , 1@40 ) <= 1.5us "));
   EXPECT_EQ(kernel.subject, "linear_native 64x32");
-  EXPECT_EQ(*kernel.point, (DecodePoint{1, 40}));
+  EXPECT_EQ(*kernel.point, (StepPoint{1, 40}));
   EXPECT_TRUE(kernel.or_equal);
   EXPECT_DOUBLE_EQ(kernel.bound_ns, 1500);
   ASSERT_OK_AND_ASSIGN(const Assertion of_point, ParseAssertion("launch(1@40)<20us"));
   EXPECT_EQ(of_point.subject, "launch");
   EXPECT_EQ(of_point.statistic, "");
+  ASSERT_OK_AND_ASSIGN(const Assertion mixed, ParseAssertion("p90(launch,8@1k+2x64)<20us"));
+  EXPECT_EQ(*mixed.point, (StepPoint{.rows = 8, .context = 1024, .prompts = {64, 64}}));
+  ASSERT_OK_AND_ASSIGN(const Assertion prompt, ParseAssertion("p90(1x64)<20us"));
+  EXPECT_EQ(*prompt.point, (StepPoint{.rows = 0, .context = 0, .prompts = {64}}));
   ASSERT_OK_AND_ASSIGN(const Assertion gap, ParseAssertion("gap<10us"));
   EXPECT_EQ(gap.subject, "gap");
   EXPECT_FALSE(gap.point.has_value());
@@ -55,11 +59,11 @@ TEST(Assertion, WrongOnesAreRefusedWithWhatIsAllowed) {
   EXPECT_THAT(ParseAssertion("p99(1@40,2@40)<5ms"), StatusIs(kInvalid, "allowed: one point"));
   EXPECT_THAT(ParseAssertion("gap(1@40)<5ms"), StatusIs(kInvalid, "gap without a point"));
   ASSERT_OK_AND_ASSIGN(const Assertion tail, ParseAssertion("p99(32@512)<5ms"));
-  EXPECT_THAT(CheckPoint(tail, std::vector<DecodePoint>{{1, 128}, {32, 128}}),
+  EXPECT_THAT(CheckPoint(tail, std::vector<StepPoint>{{1, 128}, {32, 128}}),
               StatusIs(kInvalid,
                        "--assert p99(32@512)<5ms: point: got \"32@512\", allowed: 1@128, 32@128, "
                        "which are measured"));
-  EXPECT_OK(CheckPoint(tail, std::vector<DecodePoint>{{32, 512}}));
+  EXPECT_OK(CheckPoint(tail, std::vector<StepPoint>{{32, 512}}));
   ASSERT_OK_AND_ASSIGN(const Assertion percentile, ParseAssertion("p95(32@512)<5ms"));
   EXPECT_THAT(CheckKernel(percentile, {"fetch", "linear 8x4"}),
               StatusIs(kInvalid,

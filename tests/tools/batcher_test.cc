@@ -446,6 +446,11 @@ TEST(BatcherOptions, SwappingNeedsSwapSpace) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("--swap-space"));
   server.num_swap_blocks = 1;
   EXPECT_TRUE(CheckBatcherOptions(server, {.preemption = Preemption::kSwap}).ok());
+  // Swap space takes no state.
+  server.limits.row_state_bytes = 64;
+  EXPECT_THAT(std::string(CheckBatcherOptions(server, {.preemption = Preemption::kSwap}).message()),
+              HasSubstr("carry state beside their KV, which is not swapped; allowed: recompute"));
+  EXPECT_TRUE(CheckBatcherOptions(server, {.preemption = Preemption::kRecompute}).ok());
 }
 
 }  // namespace

@@ -114,6 +114,33 @@ TEST_F(ConfigFile, IsRefusedByLineAndKey) {
   EXPECT_EQ(ApplyConfigFile("/no/such", app_).message(), "config: cannot read \"/no/such\"");
 }
 
+TEST(WithSettings, ReplacesWhereAKeyIsAndKeepsTheRest) {
+  const std::string text =
+      "# Ours.\nmodel = \"a\"\ndecode-buckets = \"1,2\" # of last week\n\nmax-rows = 8\n";
+  const auto changed =
+      WithSettings("serve.toml", text, {{"decode-buckets", "1,3,8"}, {"mixed-buckets", "16,64"}});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(*changed,
+            "# Ours.\nmodel = \"a\"\ndecode-buckets = \"1,3,8\"  # of last week\n\nmax-rows = 8\n"
+            "mixed-buckets = \"16,64\"\n");
+  // Once more changes nothing.
+  EXPECT_EQ(*WithSettings("serve.toml", *changed, {{"mixed-buckets", "16,64"}}), *changed);
+  EXPECT_EQ(*WithSettings("serve.toml", "", {{"a", "1"}}), "a = \"1\"\n");
+  // A last line without an end gets one.
+  EXPECT_EQ(*WithSettings("serve.toml", "b = 2", {{"a", "1"}}), "b = 2\na = \"1\"\n");
+}
+
+TEST(WithSettings, RefusesWhatServeWouldNotRead) {
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"a = 1\na = 2\n", "serve.toml:2: a: got it again, first in line 1"},
+           {"[serve]\n", "serve.toml:1: got the section [serve]"},
+           {"\nrows\n", "serve.toml:2: got rows, allowed: KEY = VALUE"}}) {
+    const auto changed = WithSettings("serve.toml", text, {{"a", "1"}});
+    EXPECT_TRUE(IsUsageError(changed.status())) << text;
+    EXPECT_THAT(std::string(changed.status().message()), HasSubstr(says));
+  }
+}
+
 TEST_F(ConfigFile, WhatIsPrintedSaysTheSameWhenItIsRead) {
   Parse({"--listen", "a", "--listen", "b c", "--poison"});
   const std::string text = ConfigText(*app_);

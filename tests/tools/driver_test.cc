@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -281,6 +282,102 @@ TEST(Driver, SaysWhyItFailedWhenTheServerGoes) {
   EXPECT_EQ(run.driver.Run(&requests), absl::UnavailableError("server gone"));
 }
 
+// Every token is told once, whatever was lost and sampled again.
+struct EachTokenOnce : DriverListener {
+  void OnToken(const Request& request, size_t index) override {
+    EXPECT_EQ(index, num_told[request.id]) << "request " << request.id;
+    EXPECT_LT(index, request.tokens.size());
+    ++num_told[request.id];
+  }
+  void OnFinished(const Request& request) override { ++num_finished[request.id]; }
+  std::map<uint32_t, size_t> num_told;
+  std::map<uint32_t, size_t> num_finished;
+};
+
+TEST_P(DriverSeeds, EveryRequestIsFinishedWhereverServersDie) {
+  uint32_t num_restarts = 0;
+  for (const Preemption preemption : {Preemption::kRecompute, Preemption::kSwap}) {
+    for (const uint32_t steps : {1u, 4u}) {
+      for (const int64_t life : {0, 1, 2, 3, 5, 8, 13, 21, 34, 55}) {
+        SCOPED_TRACE(::testing::Message() << "life " << life << ", steps " << steps);
+        ServerInfo limits = Limits(31, 6);
+        limits.num_swap_blocks = 1000;
+        EachTokenOnce told;
+        Scheduler run(limits,
+                      {.step_tokens = 20, .steps_per_request = steps, .preemption = preemption}, {},
+                      &told);
+        run.server.swap_room = 1000;
+        run.server.fail_after_results = life;
+        for (int i = 0; i < 4; ++i) {
+          run.server.restarts.push_back({.fail_after_calls = life});
+          run.server.restarts.push_back({.fail_after_results = 3 * life});
+        }
+        run.server.restarts.push_back({});
+        std::vector<Request> requests = RandomRequests(GetParam(), 40);
+        const absl::Status status = run.driver.Run(&requests);
+        ASSERT_TRUE(status.ok()) << status;
+        num_restarts += 9 - static_cast<uint32_t>(run.server.restarts.size());
+        run.ExpectAllRight(requests);
+        EXPECT_EQ(run.server.num_swapped_blocks(), 0u);
+        for (const Request& request : requests) {
+          EXPECT_EQ(told.num_told[request.id], request.tokens.size());
+          EXPECT_EQ(told.num_finished[request.id], 1u);
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_restarts, 200u);
+}
+
+TEST(Driver, KeepsWhatItHadWhereNoServerComesBack) {
+  Scheduler whole(Limits(400, 6));
+  std::vector<Request> expected = RandomRequests(1, 5);
+  ASSERT_TRUE(whole.driver.Run(&expected).ok());
+  Scheduler run(Limits(400, 6));
+  run.server.fail_after_results = 12;
+  run.server.restarts.push_back({.fail_after_results = 4});
+  std::vector<Request> requests = RandomRequests(1, 5);
+  EXPECT_EQ(run.driver.Run(&requests), absl::UnavailableError("server gone"));
+  size_t num_tokens = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    num_tokens += requests[i].tokens.size();
+    ASSERT_LE(requests[i].tokens.size(), expected[i].tokens.size());
+    EXPECT_TRUE(std::equal(requests[i].tokens.begin(), requests[i].tokens.end(),
+                           expected[i].tokens.begin()));
+    EXPECT_EQ(requests[i].token_times_ns.size(), requests[i].tokens.size());
+  }
+  EXPECT_GT(num_tokens, 12u);
+}
+
+// Requests that had nothing yet cannot tell.
+TEST(Driver, ARequestEndsAsAnErrorWhereTheServerThatComesBackSamplesOtherTokens) {
+  Scheduler run(Limits(400, 6));
+  run.server.fail_after_results = 12;
+  run.server.restarts.push_back({});
+  run.server.weights = 0;
+  struct Swaps : EachTokenOnce {
+    void OnStep(const StepOutcome&, const FinishedStep&) override {
+      if (++num_steps == 12) server->weights = 1;
+    }
+    FakeStepServer* server = nullptr;
+    int num_steps = 0;
+  } other;
+  other.server = &run.server;
+  Driver driver(&run.batcher, &run.blocks, &run.server, &run.clock, &other, {});
+  std::vector<Request> requests = RandomRequests(1, 5);
+  const absl::Status status = driver.Run(&requests);
+  ASSERT_TRUE(status.ok()) << status;
+  size_t num_failed = 0;
+  for (const Request& request : requests) {
+    EXPECT_TRUE(request.finished());
+    EXPECT_EQ(other.num_told[request.id], request.tokens.size());
+    num_failed += request.failed();
+    if (!request.failed()) continue;
+    EXPECT_THAT(request.error, HasSubstr("the server that came back sampled token"));
+  }
+  EXPECT_GT(num_failed, 0u);
+}
+
 TEST(Driver, StopsWhenInterrupted) {
   std::atomic<bool> interrupted = true;
   Scheduler run(Limits(400, 6), {}, {.interrupted = &interrupted});
@@ -360,6 +457,26 @@ TEST(Stats, CountsReplaysPaddingAndDecodeStepsAfterTheWarmUp) {
   EXPECT_DOUBLE_EQ(json["decode_steps"]["floor_ms"]["p50"], 0.001);  // 900 + 100 bytes at 1 GB/s
   EXPECT_DOUBLE_EQ(json["ledger_us"]["network"]["p50"], 4.0);
   EXPECT_THAT(stats.ToText(), HasSubstr("25.0 % of device p50"));
+}
+
+TEST(Stats, SayHowManyDraftsWereAccepted) {
+  Stats stats({});
+  stats.AddStep(Outcome("decode/4", 4, 0, 9000), {.result_ns = 10'000});
+  EXPECT_EQ(stats.ToJson()["drafts"], nullptr);
+  StepOutcome outcome = Outcome("mixed/64", 4, 60, 9000);
+  for (engine::RowOutcome& row : outcome.rows) row.sampled = true;
+  outcome.rows[1].accepted = {.begin = 0, .count = 3};
+  outcome.accepted.resize(3);
+  stats.AddStep(outcome, {.draft_tokens = 5, .result_ns = 20'000});
+  outcome.accepted.resize(1);
+  stats.AddStep(outcome, {.draft_tokens = 3, .result_ns = 30'000});
+  EXPECT_EQ(stats.ToJson()["drafts"], (nlohmann::json{{"steps", 2},
+                                                      {"proposed", 8},
+                                                      {"accepted", 4},
+                                                      {"acceptance", 0.5},
+                                                      {"tokens_per_row_and_step", 1.5}}));
+  EXPECT_THAT(stats.ToText(), HasSubstr("50.0 %"));
+  EXPECT_THAT(stats.ToText(), HasSubstr("1.50"));
 }
 
 // Each of them is a decode step; they share the time between two results.

@@ -23,8 +23,9 @@
 namespace reprise::tools {
 
 // The token that the fake model samples after `history`.
-inline uint32_t NextToken(const std::vector<uint32_t>& history, uint32_t vocab_size) {
-  uint64_t hash = 1469598103934665603u;
+inline uint32_t NextToken(const std::vector<uint32_t>& history, uint32_t vocab_size,
+                          uint64_t weights = 0) {
+  uint64_t hash = 1469598103934665603u ^ weights;
   for (uint32_t token : history) hash = (hash ^ token) * 1099511628211u;
   return static_cast<uint32_t>((hash >> 17) % vocab_size);
 }
@@ -47,8 +48,9 @@ inline std::vector<uint32_t> ExpectedTokens(const Request& request, uint32_t voc
 
 class FakeStepServer : public StepChannel, public BlockSource {
  public:
-  explicit FakeStepServer(const ServerInfo& server) : limits_(server.limits) {
-    for (uint32_t block = server.num_blocks - 1; block > 0; --block) pool_.push_back(block);
+  explicit FakeStepServer(const ServerInfo& server)
+      : limits_(server.limits), num_blocks_(server.num_blocks) {
+    Start();
   }
 
   absl::Status Submit(const PlannedStep& step) override {
@@ -65,13 +67,25 @@ class FakeStepServer : public StepChannel, public BlockSource {
 
   absl::Status Receive(StepOutcome* outcome) override {
     if (outcomes_.empty()) return absl::InternalError("nothing to receive");
-    if (fail_after_results-- == 0) return absl::UnavailableError("server gone");
+    if (fail_after_results-- == 0) return Die();
     *outcome = outcomes_.front();
     outcomes_.pop_front();
     return absl::OkStatus();
   }
 
+  // Another one in its place, while there are any.
+  absl::Status Reopen(const absl::Status& error) override {
+    if (!dead_ || restarts.empty()) return error;
+    dead_ = false;
+    fail_after_results = restarts.front().fail_after_results;
+    fail_after_calls = restarts.front().fail_after_calls;
+    restarts.pop_front();
+    Start();
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override {
+    if (fail_after_calls-- == 0) return Die();
     ++num_allocates;
     if (count == 0) return absl::InvalidArgumentError("zero blocks");
     if (count + blocks_of_others > pool_.size()) return absl::ResourceExhaustedError("pool");
@@ -82,6 +96,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
   }
 
   absl::Status Free(const std::vector<uint32_t>& blocks) override {
+    if (fail_after_calls-- == 0) return Die();
     for (uint32_t block : blocks) {
       if (held_.erase(block) == 0) Violate(absl::StrCat("freed block ", block, " not held"));
       for (const auto& [id, row] : rows_) {
@@ -95,6 +110,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
   }
 
   absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override {
+    if (fail_after_calls-- == 0) return Die();
     CheckCall(blocks);
     if (swapped_.size() + blocks.size() > swap_room) return absl::ResourceExhaustedError("swap");
     std::vector<uint32_t> names;
@@ -157,9 +173,20 @@ class FakeStepServer : public StepChannel, public BlockSource {
   uint64_t num_prompt_tokens = 0;  // run
   uint32_t num_paused = 0;         // rows in steps
   uint64_t num_sampled = 0;        // tokens
+  // Of calls for blocks and for swap space, likewise of results: then the server is gone.
+  int64_t fail_after_calls = -1;
   int64_t fail_after_results = -1;
+  struct Restart {
+    int64_t fail_after_results = -1;
+    int64_t fail_after_calls = -1;
+  };
+  std::deque<Restart> restarts;
+  uint64_t weights = 0;  // another model where it is another number
   // A row whose last token is this one has no candidate: it stops, and its result shows token 0.
   std::optional<uint32_t> dead_end = {};
+  // Another model: the next token is the one so many before it.
+  uint32_t period = 0;
+  uint64_t num_drafts = 0, num_accepted = 0;  // tokens
 
  private:
   struct Row {
@@ -171,6 +198,22 @@ class FakeStepServer : public StepChannel, public BlockSource {
     uint32_t num_samples = 0;
     uint32_t max_new_tokens = 0;  // 0: no bound
   };
+
+  void Start() {
+    pool_.clear();
+    for (uint32_t block = num_blocks_ - 1; block > 0; --block) pool_.push_back(block);
+    held_.clear();
+    rows_.clear();
+    memory_.clear();
+    swapped_.clear();
+    outcomes_.clear();
+    next_sequence_ = 1;
+  }
+
+  absl::Status Die() {
+    dead_ = true;
+    return absl::UnavailableError("server gone");
+  }
 
   void Violate(std::string what) { violations.push_back(std::move(what)); }
 
@@ -237,6 +280,11 @@ class FakeStepServer : public StepChannel, public BlockSource {
       Violate(absl::StrCat("row ", add.row, " has another history"));
   }
 
+  uint32_t Next(const std::vector<uint32_t>& history) const {
+    if (period != 0 && period <= history.size()) return history[history.size() - period];
+    return NextToken(history, limits_.vocab_size, weights);
+  }
+
   void Finish(uint32_t id, bool sample, StepOutcome* outcome) {
     Row& row = rows_[id];
     row.sampled = sample;
@@ -244,7 +292,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
     FinishReason finish = FinishReason::kNone;
     if (sample) {
       const bool dead = !history.empty() && history.back() == dead_end;
-      row.last_token = dead ? 0 : NextToken(history, limits_.vocab_size);
+      row.last_token = dead ? 0 : Next(history);
       ++num_sampled;
       if (++row.num_samples == row.max_new_tokens) finish = FinishReason::kLength;
       if (dead) finish = FinishReason::kNoCandidate;
@@ -288,32 +336,66 @@ class FakeStepServer : public StepChannel, public BlockSource {
     }
     for (uint32_t id : continues) {
       skips_stopped |= rows_[id].stopped;
-      outcome->report.tokens += Continue(id, outcome);
+      outcome->report.tokens += Continue(id, outcome, DraftsOf(step, id));
     }
-    const uint32_t capacity =
-        step.chunks.empty() ? limits_.max_step_tokens : limits_.max_prompt_tokens;
+    CheckDrafts(step, continues);
+    const bool mixed = !step.chunks.empty() || !step.drafts.empty();
+    const uint32_t capacity = mixed ? limits_.max_prompt_tokens : limits_.max_step_tokens;
     if (outcome->report.tokens == 0 && step.drop.empty() && !skips_stopped)
       Violate("an empty step");
     if (outcome->report.tokens > capacity)
       Violate(absl::StrCat("a step of ", outcome->report.tokens, " tokens"));
-    outcome->report.graph = step.chunks.empty() ? "decode" : "mixed";
+    outcome->report.graph = mixed ? "mixed" : "decode";
     outcome->report.replayed = true;
     outcome->report.rows = static_cast<uint32_t>(outcome->rows.size());
     outcome->steps = {{.num_rows = outcome->report.rows, .report = outcome->report}};
     Repeat(step, outcome);
   }
 
-  // The tokens that it ran: one, or none of a row that has stopped.
-  uint32_t Continue(uint32_t id, StepOutcome* outcome) {
+  static std::vector<uint32_t> DraftsOf(const PlannedStep& step, uint32_t row) {
+    for (const auto& draft : step.drafts)
+      if (draft.row == row) return draft.tokens;
+    return {};
+  }
+
+  void CheckDrafts(const PlannedStep& step, const std::vector<uint32_t>& continues) {
+    size_t count = 0;
+    for (const auto& draft : step.drafts) {
+      count += draft.tokens.size();
+      if (draft.tokens.empty()) Violate("an empty draft");
+      if (std::count(continues.begin(), continues.end(), draft.row) != 1)
+        Violate(absl::StrCat("a draft of row ", draft.row, ", which does not continue"));
+    }
+    if (count > limits_.max_draft_tokens) Violate(absl::StrCat(count, " draft tokens"));
+    if (count != 0 && step.num_steps != 1) Violate("drafts in several steps");
+    num_drafts += count;
+  }
+
+  // The tokens that it ran: one and its drafts, or none of a row that has stopped.
+  uint32_t Continue(uint32_t id, StepOutcome* outcome, const std::vector<uint32_t>& drafts = {}) {
     if (rows_[id].stopped) {
       outcome->rows.push_back(
           {.row = id, .status = engine::RowStatus::kStopped, .context_length = rows_[id].context});
       return 0;
     }
     if (!rows_[id].sampled) Violate(absl::StrCat("row ", id, " has nothing to continue from"));
+    const uint64_t end = rows_[id].context + 1 + drafts.size();
+    if (end > rows_[id].blocks.size() * limits_.block_size || end > limits_.max_context_length)
+      Violate(absl::StrCat("row ", id, " has no room for its drafts"));
     Write(id, rows_[id].last_token);
     Finish(id, true, outcome);
-    return 1;
+    engine::AcceptedRange accepted{.begin = static_cast<uint32_t>(outcome->accepted.size())};
+    for (const uint32_t draft : drafts) {
+      if (rows_[id].stopped || rows_[id].last_token != draft) break;
+      outcome->accepted.push_back({.token = draft});
+      ++accepted.count;
+      outcome->rows.pop_back();
+      Write(id, draft);
+      Finish(id, true, outcome);
+    }
+    outcome->rows.back().accepted = accepted;
+    num_accepted += accepted.count;
+    return 1 + static_cast<uint32_t>(drafts.size());
   }
 
   // Tokens that a row could bring in later steps.
@@ -356,6 +438,8 @@ class FakeStepServer : public StepChannel, public BlockSource {
   }
 
   const kernels::StepLimits limits_;
+  const uint32_t num_blocks_;
+  bool dead_ = false;
   std::vector<uint32_t> pool_;
   std::set<uint32_t> held_;
   std::map<uint32_t, Row> rows_;

@@ -45,6 +45,33 @@ TEST(LinearShapes, AreThoseOfAModelsStep) {
   EXPECT_TRUE(shapes[4].out_is_f32);
 }
 
+TEST(LinearShapes, OfLayersWithExpertsAreTheRouters) {
+  ASSERT_OK_AND_ASSIGN(auto qwen, models::PresetSpec("qwen3-30b-a3b"));
+  const auto text = [&] {
+    std::vector<std::string> texts;
+    for (const LinearShape& shape : LinearsOf(qwen))
+      texts.push_back(shape.name + " " + shape.SizeText() + " " + std::to_string(shape.per_step));
+    return texts;
+  };
+  EXPECT_THAT(text(), ElementsAre("qkv 5120x2048 48", "o 2048x4096 48", "router 128x2048 48",
+                                  "lm_head 151936x2048 1"));
+  qwen.sparse.assign(48, true);
+  qwen.sparse[0] = false;
+  EXPECT_THAT(text(),
+              ElementsAre("qkv 5120x2048 48", "o 2048x4096 48", "gate_up 12288x2048 1",
+                          "down 2048x6144 1", "router 128x2048 47", "lm_head 151936x2048 1"));
+}
+
+TEST(LinearShapes, OfStateSpaceModelsAreTheirProjections) {
+  ASSERT_OK_AND_ASSIGN(const auto granite, models::PresetSpec("granite-4.0-h-micro"));
+  std::vector<std::string> texts;
+  for (const LinearShape& shape : LinearsOf(granite))
+    texts.push_back(shape.name + " " + shape.SizeText() + " " + std::to_string(shape.per_step));
+  EXPECT_THAT(texts, ElementsAre("qkv 3072x2048 4", "o 2048x2048 4", "mamba_in 8512x2048 36",
+                                 "mamba_out 2048x4096 36", "gate_up 16384x2048 40",
+                                 "down 2048x8192 40", "lm_head 100352x2048 1"));
+}
+
 TEST(LinearShapes, AreReadFromTextOrRefused) {
   ASSERT_OK_AND_ASSIGN(const auto shapes, ParseLinearShapes("6144x4096,33x7"));
   ASSERT_EQ(shapes.size(), 2u);

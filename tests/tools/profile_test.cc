@@ -207,6 +207,13 @@ TEST(ProfileReport, KernelsThatReadOneThingTellHowMuch) {
   point.kernels = {};
   ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
   EXPECT_EQ(PointToJson(point, context)["ops"][2]["read_bytes"], 2 * 8 * 4 * 1.03125);
+  // Of 4 bits, with one for 32.
+  for (graphs::ProfiledLaunch& launch : launches)
+    if (launch.op == "linear_stream_fp8") launch.op = "linear_stream_int4";
+  context.scale_inputs = 32;
+  point.kernels = {};
+  ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  EXPECT_EQ(PointToJson(point, context)["ops"][2]["read_bytes"], 2 * 8 * 4 * 0.625);
   launches.back().op = "attention_y";
   point.kernels = {};
   ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
@@ -252,7 +259,49 @@ TEST(CheckPoints, NamesWhatDoesNotFit) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "32 rows of 33 tokens need 96 blocks of 16 tokens; the pool has 95"));
   EXPECT_EQ(BlocksNeeded(PointsOf({.rows = {4, 2}, .contexts = {17, 33, 5}}), 16), 12u);
-  EXPECT_EQ(BlocksNeeded(std::vector<DecodePoint>{{1, 96}, {5, 16}}, 16), 6u);
+  EXPECT_EQ(BlocksNeeded(std::vector<StepPoint>{{1, 96}, {5, 16}}, 16), 6u);
+}
+
+TEST(StepPoint, IsWrittenAsItIsRead) {
+  for (const char* text : {"8@512", "8@64..512", "8@512+1x256", "1x256", "1@16..20+2x300+1x64"}) {
+    ASSERT_OK_AND_ASSIGN(const StepPoint point, ParseStepPoint(text));
+    EXPECT_EQ(NameOf(point), text);
+  }
+  ASSERT_OK_AND_ASSIGN(const StepPoint point, ParseStepPoint("3@1k+2x1k+1x5"));
+  EXPECT_EQ(point.num_rows(), 6u);
+  EXPECT_EQ(point.num_tokens(), 3u + 2 * 1024 + 5);
+  EXPECT_EQ(BlocksOf(point, 16), 3u * 64 + 2 * 64 + 1);
+  for (const char* text : {"", "8", "8@", "8@1", "0@8", "8@512+", "+1x8", "8@512+4@8", "1x0", "x8",
+                           "1x8@8", "70000x1", "8@512 1x8", "8@512..64", "8@..64", "8..9@64"})
+    EXPECT_THAT(ParseStepPoint(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, "allowed: <rows>@<context>"))
+        << text;
+}
+
+TEST(StepPoint, SpreadsContextsEvenly) {
+  ASSERT_OK_AND_ASSIGN(const StepPoint point, ParseStepPoint("5@10..50"));
+  EXPECT_THAT(point.contexts(), ::testing::UnorderedElementsAre(10, 20, 30, 40, 50));
+  EXPECT_EQ(point.contexts(), point.contexts());
+  EXPECT_EQ(point.shortest_context(), 10u);
+  EXPECT_EQ(BlocksOf(point, 16), 1u + 2 + 2 + 3 + 4);
+  EXPECT_THAT(ParseStepPoint("1@10..50")->contexts(), ::testing::ElementsAre(50));
+}
+
+TEST(CheckPoints, NamesPromptsThatDoNotFit) {
+  const kernels::StepLimits limits{
+      .max_rows = 4, .max_context_length = 100, .max_prompt_tokens = 64};
+  const auto check = [&](const char* text, uint64_t usable_blocks = 0) {
+    return CheckPoints(std::vector<StepPoint>{*ParseStepPoint(text)}, limits, 2, 16, usable_blocks);
+  };
+  constexpr absl::StatusCode kOutOfRange = absl::StatusCode::kOutOfRange;
+  EXPECT_OK(check("3@50+1x61"));  // more rows than the largest decode bucket
+  EXPECT_OK(check("4x16", 4));
+  EXPECT_THAT(check("4@50+1x8"), StatusIs(kOutOfRange, "rows: got 5, allowed: 1 to 4"));
+  EXPECT_THAT(check("3@50+1x62"),
+              StatusIs(kOutOfRange, "tokens: got 65 in 3@50+1x62, allowed: 1 to 64"));
+  EXPECT_THAT(check("1x101"), StatusIs(kOutOfRange, "tokens: got 101"));
+  EXPECT_THAT(check("1@16+2x17", 4), StatusIs(absl::StatusCode::kResourceExhausted,
+                                              "1 row of 16 tokens and 2 prompts need 5 blocks"));
 }
 
 TEST(Bandwidth, IsMeasuredOnTheHost) {

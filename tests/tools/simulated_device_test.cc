@@ -53,6 +53,18 @@ TEST(SimulatedDevice, IsReadFromAProfile) {
   EXPECT_EQ(diagnostics.simulation, device->simulation.get());
 }
 
+TEST(SimulatedDevice, TakesNoTimesOfPromptsAndOfDifferentContexts) {
+  json profile = Profile();
+  profile["points"].push_back(Point(8, 150, 90000));
+  profile["points"].back()["shortest_context"] = 50;
+  profile["points"][0]["shortest_context"] = nullptr;
+  profile["points"].push_back(Point(0, 0, 90000));
+  profile["points"].back()["prompts"] = {256};
+  const auto device = ParseSimulatedDevice("p.json", profile.dump());
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(device->simulation->cost.TimeNs({.tokens = 8, .kv_tokens = 1200}), 5400'000u);
+}
+
 TEST(SimulatedDevice, LeavesWhatWasAskedFor) {
   const auto device = ParseSimulatedDevice("p.json", Profile().dump());
   ASSERT_TRUE(device.ok()) << device.status();

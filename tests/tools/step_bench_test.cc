@@ -24,7 +24,7 @@ constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(StepCells, AreReadFromTextOrRefused) {
   ASSERT_OK_AND_ASSIGN(const auto cells, ParseStepCells("1@512,8@4k"));
-  EXPECT_THAT(cells, ElementsAre(DecodePoint{1, 512}, DecodePoint{8, 4096}));
+  EXPECT_THAT(cells, ElementsAre(StepPoint{1, 512}, StepPoint{8, 4096}));
   EXPECT_EQ(NameOf(cells[1]), "8@4096");
   for (const char* text : {"", "8", "8@", "@512", "0@512", "1@0", "1@1", "1@2@3", "1 @2", "x@4"}) {
     EXPECT_THAT(ParseStepCells(text),
@@ -36,7 +36,7 @@ TEST(StepCells, AreReadFromTextOrRefused) {
 
 TEST(StepCells, AreTheStandardOnesUnlessTold) {
   std::vector<std::string> names;
-  for (const DecodePoint& cell : StandardStepCells()) names.push_back(NameOf(cell));
+  for (const StepPoint& cell : StandardStepCells()) names.push_back(NameOf(cell));
   EXPECT_THAT(names, ElementsAre("1@512", "2@512", "8@512", "32@512", "64@512", "128@512", "1@4096",
                                  "1@16384"));
 }

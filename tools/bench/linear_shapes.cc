@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "models/config/architectures.h"
 #include "runtime/status_macros.h"
 #include "tools/units.h"
 
@@ -60,31 +61,60 @@ std::string LinearShape::SizeText() const { return absl::StrCat(out_features, "x
 
 std::vector<LinearShape> LinearsOf(const models::ModelSpec& spec) {
   const auto layers = static_cast<uint32_t>(spec.num_layers);
-  return {{.name = "qkv",
-           .out_features = spec.qkv_size(),
-           .in_features = spec.hidden_size,
-           .per_step = layers,
-           .biased = spec.qkv_bias},
-          {.name = "o",
-           .out_features = spec.hidden_size,
-           .in_features = spec.q_size(),
-           .per_step = layers,
-           .biased = spec.o_bias},
-          {.name = "gate_up",
-           .out_features = 2 * spec.intermediate_size,
-           .in_features = spec.hidden_size,
-           .per_step = layers,
-           .biased = spec.mlp_bias},
-          {.name = "down",
-           .out_features = spec.hidden_size,
-           .in_features = spec.intermediate_size,
-           .per_step = layers,
-           .biased = spec.mlp_bias},
-          {.name = "lm_head",
-           .out_features = spec.vocab_size,
-           .in_features = spec.hidden_size,
-           .per_step = 1,
-           .out_is_f32 = true}};
+  const auto attention = static_cast<uint32_t>(spec.NumAttentionLayers());
+  uint32_t sparse = 0;  // layers with experts
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+    sparse += spec.HasExperts(layer) ? 1 : 0;
+  std::vector<LinearShape> shapes = {{.name = "qkv",
+                                      .out_features = spec.qkv_size(),
+                                      .in_features = spec.hidden_size,
+                                      .per_step = attention,
+                                      .biased = spec.qkv_bias},
+                                     {.name = "o",
+                                      .out_features = spec.hidden_size,
+                                      .in_features = spec.q_size(),
+                                      .per_step = attention,
+                                      .biased = spec.o_bias}};
+  if (attention < layers) {
+    shapes.push_back({.name = "mamba_in",
+                      .out_features = spec.mamba->projected_size(),
+                      .in_features = spec.hidden_size,
+                      .per_step = layers - attention,
+                      .biased = spec.mamba->proj_bias});
+    shapes.push_back({.name = "mamba_out",
+                      .out_features = spec.hidden_size,
+                      .in_features = spec.mamba->inner_size(),
+                      .per_step = layers - attention,
+                      .biased = spec.mamba->proj_bias});
+  }
+  // Beside experts there may be an MLP that all tokens go through.
+  const models::Architecture* const architecture = models::FindArchitecture(spec.architecture);
+  const bool shares = architecture != nullptr && architecture->shared_mlp != nullptr;
+  const uint32_t dense = shares ? layers : layers - sparse;
+  if (dense > 0) {
+    shapes.push_back({.name = "gate_up",
+                      .out_features = 2 * spec.intermediate_size,
+                      .in_features = spec.hidden_size,
+                      .per_step = dense,
+                      .biased = spec.mlp_bias});
+    shapes.push_back({.name = "down",
+                      .out_features = spec.hidden_size,
+                      .in_features = spec.intermediate_size,
+                      .per_step = dense,
+                      .biased = spec.mlp_bias});
+  }
+  if (sparse > 0)
+    shapes.push_back({.name = "router",
+                      .out_features = spec.num_experts,
+                      .in_features = spec.hidden_size,
+                      .per_step = sparse,
+                      .out_is_f32 = true});
+  shapes.push_back({.name = "lm_head",
+                    .out_features = spec.vocab_size,
+                    .in_features = spec.hidden_size,
+                    .per_step = 1,
+                    .out_is_f32 = true});
+  return shapes;
 }
 
 absl::StatusOr<std::vector<LinearShape>> ParseLinearShapes(std::string_view text) {

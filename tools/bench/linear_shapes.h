@@ -32,7 +32,8 @@ struct LinearShape {
   std::string SizeText() const;                      // "28672x4096"
 };
 
-// qkv, o, gate_up, down and lm_head, in the order of a step. Wants a spec that ValidateModelSpec
+// qkv, o, gate_up, down and lm_head, in the order of a step; of layers with experts, which are no
+// linear layers, the router in place of gate_up and down. Wants a spec that ValidateModelSpec
 // accepts.
 std::vector<LinearShape> LinearsOf(const models::ModelSpec& spec);
 

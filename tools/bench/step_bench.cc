@@ -10,7 +10,7 @@
 #include "models/decoder.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/name_list.h"
-#include "tools/profile/decode_rows.h"
+#include "tools/profile/step_rows.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -52,12 +52,16 @@ void ReadTelemetry(Telemetry* telemetry, SustainedSteps* sustained) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<DecodePoint>> ParseStepCells(std::string_view text) {
-  std::vector<DecodePoint> cells;
+absl::StatusOr<std::vector<StepPoint>> ParseStepCells(std::string_view text) {
+  std::vector<StepPoint> cells;
   const std::vector<absl::string_view> parts =
       absl::StrSplit(absl::string_view(text.data(), text.size()), ',');
   for (const absl::string_view part : parts) {
-    REPRISE_ASSIGN_OR_RETURN(const DecodePoint cell, ParseDecodePoint({part.data(), part.size()}));
+    REPRISE_ASSIGN_OR_RETURN(const StepPoint cell, ParseStepPoint({part.data(), part.size()}));
+    if (!cell.is_decode() || cell.shortest != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "cell: got ", NameOf(cell), ", allowed: decode steps at one context, such as 8@512"));
+    }
     if (std::find(cells.begin(), cells.end(), cell) != cells.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("cell: got \"", part, "\" twice, allowed: every cell once"));
@@ -67,8 +71,8 @@ absl::StatusOr<std::vector<DecodePoint>> ParseStepCells(std::string_view text) {
   return cells;
 }
 
-std::vector<DecodePoint> StandardStepCells() {
-  std::vector<DecodePoint> cells;
+std::vector<StepPoint> StandardStepCells() {
+  std::vector<StepPoint> cells;
   for (const uint32_t rows : {1u, 2u, 8u, 32u, 64u, 128u}) cells.push_back({rows, 512});
   cells.push_back({1, 4096});
   cells.push_back({1, 16384});
@@ -120,7 +124,7 @@ absl::Status StepBench::AddContext(const engine::StepResult& result, uint32_t ex
   return absl::OkStatus();
 }
 
-absl::StatusOr<models::StepBytes> StepBench::BytesOf(const DecodePoint& cell,
+absl::StatusOr<models::StepBytes> StepBench::BytesOf(const StepPoint& cell,
                                                      const ContextSums& contexts) const {
   const engine::EngineInfo& info = engine_.info();
   return models::BytesOfDecodeStep(info.model, info.dtype, info.kv_dtype, cell.rows,
@@ -129,8 +133,8 @@ absl::StatusOr<models::StepBytes> StepBench::BytesOf(const DecodePoint& cell,
 
 absl::Status StepBench::Measure(const MeasuredReplays& measured, StepCell* times) {
   StepCell next = *times;
-  const DecodePoint cell = next.cell;
-  DecodeRows rows(engine_, cell.rows, cell.context, options_.sampling->params);
+  const StepPoint cell = next.cell;
+  StepRows rows(engine_, cell, options_.sampling->params);
   REPRISE_RETURN_IF_ERROR(rows.Allocate());
   const uint32_t window = std::min(kWindowSteps, cell.context - 1);
   engine::StepResult result;
@@ -168,8 +172,8 @@ absl::Status StepBench::Measure(const MeasuredReplays& measured, StepCell* times
 }
 
 absl::Status StepBench::Sustain(double seconds, const MeasuredReplays& measured, StepCell* times) {
-  const DecodePoint cell = times->cell;
-  DecodeRows rows(engine_, cell.rows, cell.context, options_.sampling->params);
+  const StepPoint cell = times->cell;
+  StepRows rows(engine_, cell, options_.sampling->params);
   REPRISE_RETURN_IF_ERROR(rows.Allocate());
   const uint32_t window =
       std::min(std::clamp(cell.context / kSustainedShare, kWindowSteps, kMostSustainedSteps),

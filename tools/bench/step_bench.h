@@ -16,7 +16,7 @@
 #include "engine/decode_engine.h"
 #include "models/step_bytes.h"
 #include "tools/bench/replays.h"
-#include "tools/profile/decode_points.h"
+#include "tools/profile/step_points.h"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
@@ -24,9 +24,9 @@ namespace reprise::tools {
 
 // "1@512,8@4k": rows at a context. Errors: InvalidArgument with what, got, allowed; on a cell that
 // comes twice too.
-absl::StatusOr<std::vector<DecodePoint>> ParseStepCells(std::string_view text);
+absl::StatusOr<std::vector<StepPoint>> ParseStepCells(std::string_view text);
 // 1, 2, 8, 32, 64 and 128 rows at 512 tokens, and one at 4,096 and at 16,384.
-std::vector<DecodePoint> StandardStepCells();
+std::vector<StepPoint> StandardStepCells();
 
 // How the rows of every step sample.
 struct SamplingKind {
@@ -71,7 +71,7 @@ struct SustainedSteps {
 
 // What one cell came to.
 struct StepCell {
-  DecodePoint cell = {};
+  StepPoint cell = {};
   std::string graph = {};
   uint32_t padding_rows = 0;
   int num_kernels = 0;
@@ -106,7 +106,7 @@ class StepBench {
  private:
   absl::Status AddContext(const engine::StepResult& result, uint32_t expected,
                           ContextSums* contexts) const;
-  absl::StatusOr<models::StepBytes> BytesOf(const DecodePoint& cell,
+  absl::StatusOr<models::StepBytes> BytesOf(const StepPoint& cell,
                                             const ContextSums& contexts) const;
 
   engine::DecodeEngine& engine_;

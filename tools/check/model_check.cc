@@ -99,6 +99,9 @@ std::string SummaryText(const ModelCheck& check, const runtime::DeviceProperties
     table.AddRow(
         {"KV cache", absl::StrCat(FormatBytes(preview->kv_bytes_per_token), " per token, of ",
                                   std::string(runtime::NameOf(preview->kv_dtype)))});
+    if (preview->state_bytes_per_row != 0)
+      table.AddRow({"state", absl::StrCat(FormatBytes(preview->state_bytes_per_row),
+                                          " per row beside its KV, in the workspace")});
     table.AddRow({"kernels", std::string(PathOf(*preview))});
   }
   if (const auto& compared = check.reference) {
@@ -136,6 +139,7 @@ nlohmann::json PreviewToJson(const engine::EnginePreview& preview) {
           {"linear", engine::NameOf(preview.linear)},
           {"weights_bytes", preview.weights_bytes},
           {"kv_bytes_per_token", preview.kv_bytes_per_token},
+          {"state_bytes_per_row", preview.state_bytes_per_row},
           {"path", PathOf(preview)},
           {"kernels", kernels}};
 }

@@ -49,10 +49,10 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadRows(const models::Safetenso
     return absl::NotFoundError(absl::StrCat(file.path(), ": tensor '", name, "': missing"));
   const models::TensorView& view = found->second;
   const std::vector<int64_t> shape = {static_cast<int64_t>(rows), static_cast<int64_t>(vocab)};
-  if (view.dtype != runtime::DType::kF32 || view.shape != shape)
-    return absl::InvalidArgumentError(absl::StrCat(
-        file.path(), ": tensor '", name, "': got ", std::string(runtime::NameOf(view.dtype)), " [",
-        absl::StrJoin(view.shape, ", "), "], allowed f32 [", rows, ", ", vocab, "]"));
+  if (!view.is_float() || view.dtype != runtime::DType::kF32 || view.shape != shape)
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": tensor '", name, "': got ", models::ElementName(view), " [",
+                     absl::StrJoin(view.shape, ", "), "], allowed f32 [", rows, ", ", vocab, "]"));
   std::vector<std::vector<float>> logits(rows, std::vector<float>(vocab));
   for (size_t r = 0; r < rows; ++r)
     std::memcpy(logits[r].data(), view.data.data() + r * vocab * sizeof(float),

@@ -111,35 +111,53 @@ absl::StatusOr<MeasuredKernel> ReadKernel(const Item& item, bool has_samples) {
   return kernel;
 }
 
-absl::StatusOr<MeasuredPoint> ReadProfilePoint(const Item& item, bool has_samples) {
+// `has_kernels`: as an engine's own profile has, and one of a server has not.
+absl::StatusOr<MeasuredPoint> ReadProfilePoint(const Item& item, bool has_samples,
+                                               bool has_kernels) {
   const JsonFields fields(*item.json, item.path);
   MeasuredPoint point;
-  REPRISE_ASSIGN_OR_RETURN(const int64_t rows, fields.Integer("rows", 1, kMostCount));
-  REPRISE_ASSIGN_OR_RETURN(const int64_t context, fields.Integer("context", 1, kMostCount));
-  point.name = absl::StrCat(rows, "@", context);
+  // Files from before there were prompts tell no name.
+  REPRISE_ASSIGN_OR_RETURN(point.name, fields.StringOr("name", ""));
+  if (point.name.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(const int64_t rows, fields.Integer("rows", 1, kMostCount));
+    REPRISE_ASSIGN_OR_RETURN(const int64_t context, fields.Integer("context", 1, kMostCount));
+    point.name = absl::StrCat(rows, "@", context);
+  }
   if (has_samples) {
     REPRISE_ASSIGN_OR_RETURN(const Json* samples, ObjectIn(*item.json, "samples_ns", item.path));
-    for (const char* name : {"replay", "device", "launch"}) {
+    // The last two are of a server's steps alone.
+    for (const char* name : {"replay", "device", "launch", "wall", "overhead"}) {
+      const bool is_extra =
+          std::string_view(name) == "wall" || std::string_view(name) == "overhead";
+      if (is_extra && !samples->contains(name)) continue;
       REPRISE_ASSIGN_OR_RETURN(RoundSamples us,
                                ReadSamples(*samples, name, item.path + "samples_ns."));
-      // What a launch costs is in replay.
-      point.series.push_back(
-          {.name = name, .guards = std::string_view(name) != "launch", .us = std::move(us)});
+      // What a launch costs is in replay, and the overhead is in wall.
+      const bool is_part =
+          std::string_view(name) == "launch" || std::string_view(name) == "overhead";
+      point.series.push_back({.name = name, .guards = !is_part, .us = std::move(us)});
     }
   } else {
     REPRISE_ASSIGN_OR_RETURN(RoundSamples us,
                              ReadMedians(*item.json, "round_replay_us", item.path));
     point.series.push_back({.name = "replay", .guards = true, .us = std::move(us)});
   }
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<Item> ops, ObjectsIn(*item.json, "ops", item.path));
-  for (const Item& op : ops) {
-    REPRISE_ASSIGN_OR_RETURN(MeasuredKernel kernel, ReadKernel(op, has_samples));
-    point.kernels.push_back(std::move(kernel));
+  if (has_kernels) {
+    REPRISE_ASSIGN_OR_RETURN(const std::vector<Item> ops, ObjectsIn(*item.json, "ops", item.path));
+    for (const Item& op : ops) {
+      REPRISE_ASSIGN_OR_RETURN(MeasuredKernel kernel, ReadKernel(op, has_samples));
+      point.kernels.push_back(std::move(kernel));
+    }
   }
   REPRISE_ASSIGN_OR_RETURN(const Json* clock, ObjectIn(*item.json, "clock", item.path));
   if (const auto sm = clock->find("sm_mhz"); sm != clock->end() && sm->is_number())
     point.sm_clock_mhz = sm->get<double>();
   return point;
+}
+
+bool IsOfServer(const Json& json) {
+  const auto server = json.find("server");
+  return server != json.end() && server->is_object();
 }
 
 absl::Status ReadProfile(const Json& json, const std::string& prefix, MeasuredRun* run) {
@@ -151,7 +169,8 @@ absl::Status ReadProfile(const Json& json, const std::string& prefix, MeasuredRu
   }
   run->has_samples = points[0].json->contains("samples_ns");
   for (const Item& item : points) {
-    REPRISE_ASSIGN_OR_RETURN(MeasuredPoint point, ReadProfilePoint(item, run->has_samples));
+    REPRISE_ASSIGN_OR_RETURN(MeasuredPoint point,
+                             ReadProfilePoint(item, run->has_samples, !IsOfServer(json)));
     run->points.push_back(std::move(point));
   }
   return absl::OkStatus();
@@ -241,9 +260,12 @@ std::vector<MeasuredFact> FactsOf(const Json& json) {
     for (char& c : name) c = c == '/' ? '.' : c;
     AddFacts(json.at(pointer), name, &facts);
   }
+  if (json.contains("settings"))
+    facts.push_back({"measured", IsOfServer(json) ? "through a server" : "in this process"});
   // Which points there are is compared point by point.
   std::erase_if(facts, [](const MeasuredFact& fact) {
-    return fact.name == "settings.rows" || fact.name == "settings.contexts";
+    return fact.name == "settings.rows" || fact.name == "settings.contexts" ||
+           fact.name == "settings.points" || fact.name == "settings.recorded";
   });
   return facts;
 }

@@ -25,6 +25,8 @@ constexpr std::array<StatisticDef, 6> kStatistics = {
 constexpr std::string_view kGap = "gap";
 constexpr std::array<std::string_view, 5> kSubjects = {"replay", "device", "launch", "outside",
                                                        kGap};
+constexpr std::array<std::string_view, 6> kServerSubjects = {"replay",  "device", "launch",
+                                                             "outside", "wall",   "overhead"};
 
 constexpr char kForm[] =
     "FIGURE<DURATION or FIGURE<=DURATION, such as \"p99(32@512)<5ms\", \"gap<10us\", "
@@ -55,9 +57,10 @@ std::string StatisticNames() {
 // One argument in brackets: a point or a subject, each at most once.
 absl::Status ParseArgument(const std::string& argument, std::string_view text,
                            Assertion* assertion) {
-  if (argument.find('@') != argument.npos) {
+  if (argument.find('@') != argument.npos ||
+      (!argument.empty() && absl::ascii_isdigit(static_cast<unsigned char>(argument.front())))) {
     if (assertion->point) return Refuse("assertion", text, "one point");
-    REPRISE_ASSIGN_OR_RETURN(assertion->point, ParseDecodePoint(argument));
+    REPRISE_ASSIGN_OR_RETURN(assertion->point, ParseStepPoint(argument));
     return absl::OkStatus();
   }
   if (argument.empty() || !assertion->subject.empty()) return Refuse("assertion", text, kForm);
@@ -98,6 +101,8 @@ Samples SamplesOf(std::string_view subject, const PointProfile& point, double st
   if (subject == "replay") return point.plain.replay_ns;
   if (subject == "device") return point.plain.device_ns;
   if (subject == "launch") return point.plain.launch_ns;
+  if (subject == "wall") return point.wall_ns;
+  if (subject == "overhead") return point.overhead_ns;
   Samples samples;
   if (subject == "outside") {
     const auto device = point.plain.device_ns.values();
@@ -114,8 +119,12 @@ Samples SamplesOf(std::string_view subject, const PointProfile& point, double st
   return samples;
 }
 
+bool IsOneOf(std::string_view subject, std::span<const std::string_view> subjects) {
+  return std::find(subjects.begin(), subjects.end(), subject) != subjects.end();
+}
+
 bool IsKernel(std::string_view subject) {
-  return std::find(kSubjects.begin(), kSubjects.end(), subject) == kSubjects.end();
+  return !IsOneOf(subject, kSubjects) && !IsOneOf(subject, kServerSubjects);
 }
 
 AssertedValue ValueOf(const Assertion& assertion, const Samples& samples, std::string point) {
@@ -152,17 +161,17 @@ absl::StatusOr<Assertion> ParseAssertion(std::string_view text) {
   return assertion;
 }
 
-absl::Status CheckPoint(const Assertion& assertion, std::span<const DecodePoint> points) {
+absl::Status CheckPoint(const Assertion& assertion, std::span<const StepPoint> points) {
   if (!assertion.point || std::find(points.begin(), points.end(), *assertion.point) != points.end())
     return absl::OkStatus();
   std::vector<std::string> names;
-  for (const DecodePoint& point : points) names.push_back(NameOf(point));
+  for (const StepPoint& point : points) names.push_back(NameOf(point));
   return Refuse(absl::StrCat("--assert ", assertion.text, ": point"), NameOf(*assertion.point),
                 absl::StrCat(absl::StrJoin(names, ", "), ", which are measured"));
 }
 
 absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels) {
-  if (!IsKernel(assertion.subject) ||
+  if (IsOneOf(assertion.subject, kSubjects) ||
       std::find(kernels.begin(), kernels.end(), assertion.subject) != kernels.end())
     return absl::OkStatus();
   std::vector<std::string> subjects(kSubjects.begin(), kSubjects.end());
@@ -170,6 +179,14 @@ absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::stri
       absl::StrCat("--assert ", assertion.text, ": figure"), assertion.subject,
       absl::StrCat(absl::StrJoin(subjects, ", "), "; a kernel: ", absl::StrJoin(kernels, ", "),
                    "; each in ", StatisticNames(), "(...)"));
+}
+
+absl::Status CheckServerSubject(const Assertion& assertion) {
+  if (IsOneOf(assertion.subject, kServerSubjects)) return absl::OkStatus();
+  const std::vector<std::string> subjects(kServerSubjects.begin(), kServerSubjects.end());
+  return Refuse(absl::StrCat("--assert ", assertion.text, ": figure"), assertion.subject,
+                absl::StrCat(absl::StrJoin(subjects, ", "), ", which a server tells; each in ",
+                             StatisticNames(), "(...)"));
 }
 
 std::vector<AssertedValue> Evaluate(std::span<const Assertion> assertions,
@@ -182,7 +199,7 @@ std::vector<AssertedValue> Evaluate(std::span<const Assertion> assertions,
       continue;
     }
     for (const PointProfile& point : points) {
-      const DecodePoint at{point.rows, point.context};
+      const StepPoint at = point.point();
       if (assertion.point && *assertion.point != at) continue;
       const Samples samples = SamplesOf(assertion.subject, point, context.StampCostNs());
       if (!samples.empty()) values.push_back(ValueOf(assertion, samples, NameOf(at)));

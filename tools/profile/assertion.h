@@ -15,17 +15,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "tools/profile/decode_points.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
+#include "tools/profile/step_points.h"
 
 namespace reprise::tools {
 
 struct Assertion {
-  std::string text;                  // as it was typed
-  std::string statistic;             // "p99"; "" for the one that tables show
-  std::string subject;               // "replay", "gap", "publish"
-  std::optional<DecodePoint> point;  // unset: every point that was measured
+  std::string text;                // as it was typed
+  std::string statistic;           // "p99"; "" for the one that tables show
+  std::string subject;             // "replay", "gap", "publish"
+  std::optional<StepPoint> point;  // unset: every point that was measured
   bool or_equal = false;
   double bound_ns = 0;
 };
@@ -34,10 +34,12 @@ struct Assertion {
 absl::StatusOr<Assertion> ParseAssertion(std::string_view text);
 
 // Whether its point is among those that are measured. Errors: InvalidArgument lists these.
-absl::Status CheckPoint(const Assertion& assertion, std::span<const DecodePoint> points);
-// Whether its subject is a figure of every profile, or one of `kernels`, named as in tables.
-// Errors: InvalidArgument lists what there is.
+absl::Status CheckPoint(const Assertion& assertion, std::span<const StepPoint> points);
+// Whether its subject is a figure of every profile of an engine in this process, or one of
+// `kernels`, named as in tables. Errors: InvalidArgument lists what there is.
 absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels);
+// Whether its subject is a figure of every profile of a server. Errors: likewise.
+absl::Status CheckServerSubject(const Assertion& assertion);
 
 // What became of an assertion at one point, or of the whole run.
 struct AssertedValue {

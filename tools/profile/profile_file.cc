@@ -26,6 +26,7 @@ using nlohmann::json;
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 constexpr char kSchema[] = "reprise.profile/1";
 constexpr std::array kSeries = {"replay", "device", "launch"};
+constexpr std::array kServerSeries = {"wall", "overhead", "replay", "device", "launch"};
 
 // ---- what has to be there ----
 
@@ -38,8 +39,17 @@ struct Need {
 constexpr Need kOfProfile[] = {{"/engine/model/name", Kind::kText},
                                {"/engine/device/name", Kind::kText},
                                {"/engine/device/kind", Kind::kText},
-                               {"/bandwidth/read_bytes_per_s/best", Kind::kNumber},
                                {"/points", Kind::kArray}};
+// Of an engine in the process that measured, as are kernels; a server tells none of it.
+constexpr Need kOfOwnProfile[] = {{"/bandwidth/read_bytes_per_s/best", Kind::kNumber}};
+constexpr Need kOfOwnPoint[] = {{"/bytes_per_s", Kind::kNumber},
+                                {"/share_of_read_bandwidth", Kind::kNumber},
+                                {"/ops", Kind::kArray}};
+constexpr Need kOfServerPoint[] = {
+    {"/plain/wall_us/p50", Kind::kNumber},     {"/plain/wall_us/p90", Kind::kNumber},
+    {"/plain/wall_us/p99", Kind::kNumber},     {"/plain/wall_us/mean", Kind::kNumber},
+    {"/plain/overhead_us/p50", Kind::kNumber}, {"/plain/overhead_us/p90", Kind::kNumber},
+    {"/plain/overhead_us/p99", Kind::kNumber}, {"/plain/overhead_us/mean", Kind::kNumber}};
 constexpr Need kOfPoint[] = {{"/rows", Kind::kNumber},
                              {"/context", Kind::kNumber},
                              {"/graph", Kind::kText},
@@ -56,10 +66,7 @@ constexpr Need kOfPoint[] = {{"/rows", Kind::kNumber},
                              {"/plain/launch_us/p90", Kind::kNumber},
                              {"/plain/launch_us/p99", Kind::kNumber},
                              {"/plain/launch_us/mean", Kind::kNumber},
-                             {"/bytes_per_s", Kind::kNumber},
-                             {"/share_of_read_bandwidth", Kind::kNumber},
-                             {"/clock", Kind::kObject},
-                             {"/ops", Kind::kArray}};
+                             {"/clock", Kind::kObject}};
 constexpr Need kOfOp[] = {{"/op", Kind::kText},
                           {"/kernel", Kind::kText},
                           {"/calls", Kind::kNumber},
@@ -132,9 +139,19 @@ absl::Status CheckSamples(const json& point, const std::string& path) {
   return CheckNeeds(*samples, kOfSamples, path + "samples_ns.");
 }
 
-absl::Status CheckPoint(const json& point, const std::string& path) {
+bool IsOfServer(const json& profile) {
+  const auto server = profile.find("server");
+  return server != profile.end() && server->is_object();
+}
+
+absl::Status CheckPoint(const json& point, bool is_of_server, const std::string& path) {
   if (!point.is_object()) return Refuse(path, &point, "an object");
   REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfPoint, path + "."));
+  if (is_of_server) {
+    REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfServerPoint, path + "."));
+    return CheckSamples(point, path + ".");
+  }
+  REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfOwnPoint, path + "."));
   for (size_t i = 0; i < point["ops"].size(); ++i) {
     const std::string at = absl::StrCat(path, ".ops[", i, "]");
     if (!point["ops"][i].is_object()) return Refuse(at, &point["ops"][i], "an object");
@@ -147,6 +164,7 @@ absl::Status CheckPoint(const json& point, const std::string& path) {
 // ---- what is told ----
 
 std::string PointNameOf(const json& point) {
+  if (point.contains("name") && point["name"].is_string()) return point["name"].get<std::string>();
   return absl::StrCat(point["rows"].get<int64_t>(), "@", point["context"].get<int64_t>());
 }
 
@@ -192,6 +210,22 @@ std::string MarkdownHead(const std::vector<std::string>& names) {
   return absl::StrCat(MarkdownRow(names), "|", absl::StrJoin(rule, "|"), "|\n");
 }
 
+// The table of points that a server has run.
+std::string ServerRowsOf(const json& profile) {
+  std::string text = MarkdownHead({"point", "graph", "wall p50", "p90", "p99", "overhead p50",
+                                   "replay p50", "launch p50", "device p50"});
+  for (const json& point : profile["points"]) {
+    const json& plain = point["plain"];
+    absl::StrAppend(&text,
+                    MarkdownRow({PointNameOf(point), point["graph"].get<std::string>(),
+                                 Time(plain["wall_us"]["p50"]), Time(plain["wall_us"]["p90"]),
+                                 Time(plain["wall_us"]["p99"]), Time(plain["overhead_us"]["p50"]),
+                                 Time(plain["replay_us"]["p50"]), Time(plain["launch_us"]["p50"]),
+                                 Time(plain["device_us"]["p50"])}));
+  }
+  return text;
+}
+
 // ---- traces ----
 
 json Metadata(const char* what, size_t process, int thread, const std::string& name) {
@@ -215,13 +249,22 @@ constexpr int kHostThread = 1, kDeviceThread = 2;
 void AppendEvents(const json& point, size_t process, json* events) {
   events->push_back(Metadata("process_name", process, 0, PointNameOf(point)));
   events->push_back(Metadata("thread_name", process, kHostThread, "host: medians of plain steps"));
-  events->push_back(Metadata("thread_name", process, kDeviceThread, "kernels: mean stamped times"));
+  const auto timeline = point.find("timeline");
+  if (timeline != point.end()) {
+    events->push_back(
+        Metadata("thread_name", process, kDeviceThread, "kernels: mean stamped times"));
+  }
   const json& plain = point["plain"];
+  // Of a server's step: when in it the replay begins is not known, so both are drawn from its
+  // begin.
+  if (plain.contains("wall_us")) {
+    events->push_back(
+        Complete("wall", process, kHostThread, 0, plain["wall_us"]["p50"], json::object()));
+  }
   events->push_back(Complete("replay", process, kHostThread, 0, plain["replay_us"]["p50"],
                              {{"graph", point["graph"]}}));
   events->push_back(
       Complete("launch", process, kHostThread, 0, plain["launch_us"]["p50"], json::object()));
-  const auto timeline = point.find("timeline");
   if (timeline == point.end()) return;
   double at = 0;
   for (size_t i = 0; i < (*timeline)["op"].size(); ++i) {
@@ -244,9 +287,11 @@ absl::StatusOr<json> ParseProfile(const std::string& file, std::string_view text
                   absl::StrCat("\"", kSchema, "\", as `reprise profile` writes with --json"));
   }
   REPRISE_RETURN_IF_ERROR(CheckNeeds(profile, kOfProfile, prefix));
+  const bool is_of_server = IsOfServer(profile);
+  if (!is_of_server) REPRISE_RETURN_IF_ERROR(CheckNeeds(profile, kOfOwnProfile, prefix));
   for (size_t i = 0; i < profile["points"].size(); ++i) {
     REPRISE_RETURN_IF_ERROR(
-        CheckPoint(profile["points"][i], absl::StrCat(prefix, "points[", i, "]")));
+        CheckPoint(profile["points"][i], is_of_server, absl::StrCat(prefix, "points[", i, "]")));
   }
   return profile;
 }
@@ -254,6 +299,14 @@ absl::StatusOr<json> ParseProfile(const std::string& file, std::string_view text
 absl::StatusOr<json> ReadProfile(const std::string& file) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text, models::ReadFile(file, kMaxFileBytes));
   return ParseProfile(file, text);
+}
+
+bool IsUniformDecode(const json& point) {
+  const auto has = [&point](const char* name) {
+    const auto found = point.find(name);
+    return found != point.end() && !found->is_null() && !(found->is_array() && found->empty());
+  };
+  return !has("prompts") && !has("shortest_context");
 }
 
 std::string ProfilePage(const json& profile) {
@@ -292,7 +345,14 @@ std::string ProfileCsv(const json& profile) {
                    Number(times, "max"), is_kernel ? op["net_us"].dump() : "",
                    is_kernel ? op["share"].dump() : ""}));
     };
-    for (const char* name : kSeries) line(name, point["plain"][std::string(name) + "_us"], nullptr);
+    const auto plain = [&](const char* name) {
+      line(name, point["plain"][std::string(name) + "_us"], nullptr);
+    };
+    if (IsOfServer(profile)) {
+      std::for_each(kServerSeries.begin(), kServerSeries.end(), plain);
+    } else {
+      std::for_each(kSeries.begin(), kSeries.end(), plain);
+    }
     for (const json& op : point["ops"]) line(OpNameOf(op), op["stamped_us"], op);
   }
   return csv;
@@ -302,6 +362,7 @@ std::string ProfileMarkdown(const json& profile) {
   std::string text =
       absl::StrCat("## ", profile["engine"]["model"]["name"].get<std::string>(), " on ",
                    profile["engine"]["device"]["name"].get<std::string>(), "\n\n");
+  if (IsOfServer(profile)) return text + ServerRowsOf(profile);
   absl::StrAppend(&text, MarkdownHead({"point", "graph", "replay p50", "p90", "p99", "launch p50",
                                        "device p50", "bytes/s", "of read"}));
   for (const json& point : profile["points"]) {

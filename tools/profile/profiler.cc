@@ -13,11 +13,39 @@ namespace {
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
 
+// Of the last profiled step, if it was one of this size.
+absl::Status ReadStamps(const StepPoint& point, engine::EngineProfiler& profiler,
+                        engine::StepStamps* stamps) {
+  if (point.is_decode()) return profiler.ReadStamps(point.rows, stamps);
+  return profiler.ReadMixedStamps(static_cast<uint32_t>(point.num_tokens()), stamps);
+}
+
+// Runs steps through graphs of exactly their size, as a stepper of StepRows.
+struct UnpaddedStepper {
+  engine::EngineProfiler& profiler;
+  absl::Status Step(const engine::StepRequest& request, engine::StepResult* result) {
+    return profiler.StepUnpadded(request, result);
+  }
+};
+
+// Rows of a decode step, or query tokens of a mixed one.
+uint32_t SizeOf(const StepPoint& point) {
+  return point.is_decode() ? point.rows : static_cast<uint32_t>(point.num_tokens());
+}
+
+// Whether the engine has a bucket of exactly that size.
+bool HasBucketOf(const engine::EngineInfo& info, const StepPoint& point) {
+  const auto& buckets = point.is_decode() ? info.decode_buckets : info.mixed_buckets;
+  return std::any_of(buckets.begin(), buckets.end(), [&](const graphs::CapturedBucket& captured) {
+    return captured.bucket.capacity == SizeOf(point);
+  });
+}
+
 // Measures one point, window by window.
 class PointMeasurement {
  public:
   PointMeasurement(engine::DecodeEngine& engine, engine::EngineProfiler& profiler,
-                   Telemetry* telemetry, DecodeRows& rows, const MeasuredSteps& measured,
+                   Telemetry* telemetry, StepRows& rows, const MeasuredSteps& measured,
                    PointProfile& profile)
       : engine_(engine),
         profiler_(profiler),
@@ -25,7 +53,8 @@ class PointMeasurement {
         rows_(rows),
         measured_(measured),
         profile_(profile),
-        window_(std::min(kWindowSteps, profile.context - 1)),
+        point_(profile.point()),
+        window_(WindowOf(point_)),
         leaves_(engine.attention_tree().batch_leaves) {}
 
   absl::Status WarmUp(uint32_t steps) {
@@ -35,7 +64,8 @@ class PointMeasurement {
     return absl::OkStatus();
   }
 
-  absl::Status Measure(uint32_t iterations) {
+  // `unpadded`: also without padding.
+  absl::Status Measure(uint32_t iterations, bool unpadded) {
     for (uint32_t done = 0; done < iterations; done += window_) {
       const uint32_t steps = std::min(window_, iterations - done);
       REPRISE_RETURN_IF_ERROR(Window(
@@ -44,6 +74,13 @@ class PointMeasurement {
       REPRISE_RETURN_IF_ERROR(Window(steps, profiler_, [this](const engine::StepResult& result) {
         return AddStamped(result);
       }));
+      if (unpadded) {
+        UnpaddedStepper stepper{profiler_};
+        REPRISE_RETURN_IF_ERROR(Window(steps, stepper, [this](const engine::StepResult& result) {
+          AddTimes(result.ledger, profile_.unpadded);
+          return ReadStamps(point_, profiler_, &stamps_);  // as after a plain step
+        }));
+      }
       REPRISE_RETURN_IF_ERROR(measured_(2 * steps));
     }
     profile_.round_replay_ns.Add(replay_ns_.Percentile(50));
@@ -59,7 +96,8 @@ class PointMeasurement {
   // One unmeasured step that adds the rows, then `steps` whose contexts end at the point's.
   template <typename Stepper, typename Take>
   absl::Status Window(uint32_t steps, Stepper& stepper, Take take) {
-    REPRISE_RETURN_IF_ERROR(rows_.AddAll(profile_.context - steps, &result_));
+    REPRISE_RETURN_IF_ERROR(
+        rows_.AddAll(point_.context - std::min(steps, point_.context), &result_));
     for (uint32_t i = 0; i < steps; ++i) {
       REPRISE_RETURN_IF_ERROR(rows_.Continue(stepper, &result_));
       REPRISE_RETURN_IF_ERROR(take(result_));
@@ -80,19 +118,28 @@ class PointMeasurement {
   absl::Status AddPlain(const engine::StepResult& result) {
     AddTimes(result.ledger, profile_.plain);
     replay_ns_.Add(ReplayNs(result.ledger));
-    const uint32_t context = result.rows.front().context_length;
-    context_ += context;
-    attended_ += engine_.info().model.MeanVisible(context);
+    AddContexts(result);
     profile_.graph = std::string(result.report.graph);
     profile_.attention_leaf = leaves_.at(result.report.attention_leaf);
     profile_.padding_rows = result.report.padding_rows;
+    profile_.padding_tokens = result.report.padding_tokens;
     // Stale ones, read so that the pause before the next step is that of a stamped one.
-    return profiler_.ReadStamps(profile_.rows, &stamps_);
+    return ReadStamps(point_, profiler_, &stamps_);
+  }
+
+  // Rows of one context are alike.
+  void AddContexts(const engine::StepResult& result) {
+    const size_t count = point_.is_decode() && point_.shortest == 0 ? 1 : result.rows.size();
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t context = result.rows[i].context_length;
+      context_ += context / static_cast<double>(count);
+      attended_ += engine_.info().model.MeanVisible(context) / static_cast<double>(count);
+    }
   }
 
   absl::Status AddStamped(const engine::StepResult& result) {
     AddTimes(result.ledger, profile_.profiled);
-    REPRISE_RETURN_IF_ERROR(profiler_.ReadStamps(profile_.rows, &stamps_));
+    REPRISE_RETURN_IF_ERROR(ReadStamps(point_, profiler_, &stamps_));
     profile_.num_profiled_kernels = stamps_.num_kernel_nodes;
     return profile_.kernels.Add(stamps_);
   }
@@ -108,9 +155,10 @@ class PointMeasurement {
   engine::DecodeEngine& engine_;
   engine::EngineProfiler& profiler_;
   Telemetry* telemetry_;
-  DecodeRows& rows_;
+  StepRows& rows_;
   const MeasuredSteps& measured_;
   PointProfile& profile_;
+  const StepPoint point_;
   Samples replay_ns_;  // of this round's plain steps
   const uint32_t window_;
   // Tokens, over all plain steps: in the rows' KV, and of them within the model's window.
@@ -122,8 +170,9 @@ class PointMeasurement {
 };
 
 int NumKernelsOf(const engine::EngineInfo& info, const std::string& graph) {
-  for (const graphs::CapturedBucket& bucket : info.decode_buckets) {
-    if (bucket.bucket.name == graph) return bucket.num_kernel_nodes;
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    for (const graphs::CapturedBucket& bucket : *buckets)
+      if (bucket.bucket.name == graph) return bucket.num_kernel_nodes;
   }
   return 0;
 }
@@ -136,10 +185,18 @@ uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round) {
                                steps * round / options.rounds);
 }
 
-std::vector<DecodePoint> PointsOf(const ProfileOptions& options) {
-  std::vector<DecodePoint> points;
+uint32_t WindowOf(const StepPoint& point) {
+  return point.rows == 0 ? kWindowSteps : std::min(kWindowSteps, point.shortest_context() - 1);
+}
+
+std::vector<StepPoint> PointsOf(const ProfileOptions& options) {
+  std::vector<StepPoint> points;
   for (const uint32_t rows : options.rows)
-    for (const uint32_t context : options.contexts) points.push_back({rows, context});
+    for (const uint32_t context : options.contexts)
+      points.push_back({.rows = rows, .context = context});
+  for (const StepPoint& point : options.points) {
+    if (std::find(points.begin(), points.end(), point) == points.end()) points.push_back(point);
+  }
   return points;
 }
 
@@ -153,6 +210,14 @@ double PointProfile::DeviceSkew() const {
   return Share(profiled.device_ns.Percentile(50) - whole, whole);
 }
 
+double PointProfile::PaddingReplayNs() const {
+  return plain.replay_ns.Percentile(50) - unpadded.replay_ns.Percentile(50);
+}
+
+double PointProfile::PaddingDeviceNs() const {
+  return plain.device_ns.Percentile(50) - unpadded.device_ns.Percentile(50);
+}
+
 double PointProfile::BytesPerSecond() const {
   return Share(static_cast<double>(bytes.total()) * 1e9, plain.device_ns.Percentile(50));
 }
@@ -163,12 +228,30 @@ std::optional<double> PointProfile::Spread() const {
 }
 
 absl::Status Profiler::Prepare(const ProfileOptions& options) {
-  return engine_profiler_.Capture(options.rows);
+  std::vector<uint32_t> rows, tokens;
+  for (const StepPoint& point : PointsOf(options)) {
+    if (point.is_decode()) {
+      rows.push_back(point.rows);
+    } else {
+      tokens.push_back(static_cast<uint32_t>(point.num_tokens()));
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(engine_profiler_.Capture(rows, tokens));
+  if (!options.padding) return absl::OkStatus();
+  rows.clear();
+  tokens.clear();
+  unpadded_.clear();
+  for (const StepPoint& point : PointsOf(options)) {
+    if (HasBucketOf(engine_.info(), point)) continue;
+    (point.is_decode() ? rows : tokens).push_back(SizeOf(point));
+    unpadded_.push_back(point);
+  }
+  return unpadded_.empty() ? absl::OkStatus() : engine_profiler_.CaptureUnpadded(rows, tokens);
 }
 
-absl::StatusOr<std::vector<graphs::ProfiledLaunch>> Profiler::KernelsOf(uint32_t rows) {
+absl::StatusOr<std::vector<graphs::ProfiledLaunch>> Profiler::KernelsOf(const StepPoint& point) {
   engine::StepStamps stamps;
-  REPRISE_RETURN_IF_ERROR(engine_profiler_.ReadStamps(rows, &stamps));
+  REPRISE_RETURN_IF_ERROR(ReadStamps(point, engine_profiler_, &stamps));
   std::vector<graphs::ProfiledLaunch> kernels;
   for (const graphs::ProfiledLaunch& launch : stamps.launches) {
     if (std::find(kernels.begin(), kernels.end(), launch) == kernels.end())
@@ -180,15 +263,22 @@ absl::StatusOr<std::vector<graphs::ProfiledLaunch>> Profiler::KernelsOf(uint32_t
 absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
                                const MeasuredSteps& measured, PointProfile* profile) {
   PointProfile next = *profile;
-  DecodeRows point(engine_, next.rows, next.context);
-  REPRISE_RETURN_IF_ERROR(point.Allocate());
-  PointMeasurement measurement(engine_, engine_profiler_, telemetry_, point, measured, next);
+  const StepPoint point = next.point();
+  StepRows rows(engine_, point);
+  REPRISE_RETURN_IF_ERROR(rows.Allocate());
+  PointMeasurement measurement(engine_, engine_profiler_, telemetry_, rows, measured, next);
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
-  REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round)));
+  const bool unpadded = std::find(unpadded_.begin(), unpadded_.end(), point) != unpadded_.end();
+  REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round), unpadded));
   next.num_kernels = NumKernelsOf(engine_.info(), next.graph);
-  REPRISE_ASSIGN_OR_RETURN(next.bytes, models::BytesOfDecodeStep(
-                                           engine_.info().model, engine_.info().dtype,
-                                           engine_.info().kv_dtype, next.rows, next.mean_attended));
+  // A step with prompts moves what a decode step of as many rows as it has tokens would, that read
+  // the KV of its rows together.
+  const auto tokens = static_cast<double>(point.num_tokens());
+  const double attended = next.mean_attended * static_cast<double>(point.num_rows()) / tokens;
+  const engine::EngineInfo& info = engine_.info();
+  REPRISE_ASSIGN_OR_RETURN(next.bytes,
+                           models::BytesOfDecodeStep(info.model, info.dtype, info.kv_dtype,
+                                                     point.num_tokens(), attended));
   *profile = std::move(next);
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiler: measures decode steps of a given number of rows at a given context, plain and stamped
-// by turns. Knows no command line and prints nothing.
+// Profiler: measures steps of given sizes, plain and stamped by turns: rows that decode at a
+// context, prompts, both. Knows no command line and prints nothing.
 #ifndef REPRISE_TOOLS_PROFILE_PROFILER_H_
 #define REPRISE_TOOLS_PROFILE_PROFILER_H_
 
@@ -16,9 +16,9 @@
 #include "engine/engine_profiler.h"
 #include "models/config/model_spec.h"
 #include "models/step_bytes.h"
-#include "tools/profile/decode_points.h"
-#include "tools/profile/decode_rows.h"
 #include "tools/profile/kernel_times.h"
+#include "tools/profile/step_points.h"
+#include "tools/profile/step_rows.h"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
@@ -27,11 +27,14 @@ namespace reprise::tools {
 struct ProfileOptions {
   std::vector<uint32_t> rows = {1, 8, 64};
   std::vector<uint32_t> contexts = {128, 1024};  // tokens in each row's KV
+  std::vector<StepPoint> points = {};            // beside these
   uint32_t iterations = 100;                     // measured steps, plain and stamped each
   uint32_t warmup = 16;  // plain steps before them, of every point and round
   // Parts that the measured steps come in, minutes apart where there are many points: how far their
   // medians differ says how far the figures can be trusted. At most `iterations`.
   uint32_t rounds = 3;
+  // Also through graphs of exactly each point's size, where its bucket is larger.
+  bool padding = false;
 };
 
 // Measured steps of one point in one round, of either kind. round < rounds.
@@ -40,8 +43,11 @@ uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round);
 // Rounds whose medians are further apart than this, as a share of their median, earn a warning.
 inline constexpr double kTrustedSpread = 0.05;
 
-// Every number of rows at every context.
-std::vector<DecodePoint> PointsOf(const ProfileOptions& options);
+// Steps of a window of this point: kWindowSteps, or what its shortest context has room for.
+uint32_t WindowOf(const StepPoint& point);
+
+// Every number of rows at every context, and the points that are not among them.
+std::vector<StepPoint> PointsOf(const ProfileOptions& options);
 
 // Host times of plain steps, or of stamped ones.
 struct StepTimes {
@@ -54,15 +60,22 @@ struct StepTimes {
 struct PointProfile {
   uint32_t rows = 0;
   uint32_t context = 0;
+  std::vector<uint32_t> prompts;
+  uint32_t shortest = 0;  // as StepPoint has these
   std::string graph;
-  std::string attention_leaf;  // the name of the attention tree's, that the last step came to
-  uint32_t padding_rows = 0;
+  std::string attention_leaf;   // the name of the attention tree's, that the last step came to
+  uint32_t padding_rows = 0;    // of a decode graph
+  uint32_t padding_tokens = 0;  // of either kind
   int num_kernels = 0;
   int num_profiled_kernels = 0;  // of the profiled graph, stamps among them
   StepTimes plain;
   StepTimes profiled;
-  // Of the plain steps: tokens in a row's KV, and tokens that it attended over, in the mean of all
-  // layers, which are the last of them where layers have a sliding window.
+  // Through a graph of exactly so many rows or tokens; empty where that was not asked for, or the
+  // bucket is of that size.
+  StepTimes unpadded;
+  // Of the plain steps, in the mean of their rows: tokens in a row's KV, and tokens that it
+  // attended over, in the mean of all layers, which are the last of them where layers have a
+  // sliding window.
   double mean_context = 0;
   double mean_attended = 0;
   models::StepBytes bytes;  // at mean_attended
@@ -72,12 +85,26 @@ struct PointProfile {
   std::vector<uint32_t> round_steps;
   // Read at the end of every window; empty where the platform does not report it.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
+  // Of a server's steps (server_profiler.h), which have no stamped ones and no bytes beside them;
+  // empty where the engine is in this process.
+  Samples wall_ns;                // client: the step handed over to its result in hand
+  Samples overhead_ns;            // of each step, wall less device
+  uint32_t num_shared_steps = 0;  // of the plain ones: those that ran rows of other sessions too
 
+  bool is_of_server() const { return !wall_ns.empty(); }
+
+  StepPoint point() const {
+    return {.rows = rows, .context = context, .prompts = prompts, .shortest = shortest};
+  }
   // (profiled - plain) / plain, of medians.
   double Skew() const;
   double DeviceSkew() const;
   // Bytes per second: the step's bytes by the median of its device time.
   double BytesPerSecond() const;
+  bool has_unpadded() const { return !unpadded.replay_ns.empty(); }
+  // What padding costs: plain less unpadded, of medians. REQUIRES: has_unpadded().
+  double PaddingReplayNs() const;
+  double PaddingDeviceNs() const;
   // (largest - smallest) / median of round_replay_ns; unset with fewer than two rounds.
   std::optional<double> Spread() const;
 };
@@ -91,13 +118,14 @@ class Profiler {
   Profiler(engine::DecodeEngine* engine, Telemetry* telemetry)
       : engine_(*engine), engine_profiler_(*engine), telemetry_(telemetry) {}
 
-  // Captures the profiled graphs of all points.
+  // Captures the profiled graphs of all points, and those without padding where they are asked for.
+  // Errors: those of EngineProfiler.
   absl::Status Prepare(const ProfileOptions& options);
-  // The kernels of a step of so many rows, in the order of their first launch. After Prepare.
+  // The kernels of a step of that size, in the order of their first launch. After Prepare.
   // Errors: the engine's.
-  absl::StatusOr<std::vector<graphs::ProfiledLaunch>> KernelsOf(uint32_t rows);
-  // Adds a round to the point that `profile` names (rows, context), in a session of its own. After
-  // an error `profile` is as it was. Errors: the engine's, those of `measured`.
+  absl::StatusOr<std::vector<graphs::ProfiledLaunch>> KernelsOf(const StepPoint& point);
+  // Adds a round to the point that `profile` names, in a session of its
+  // own. After an error `profile` is as it was. Errors: the engine's, those of `measured`.
   absl::Status Measure(const ProfileOptions& options, uint32_t round, const MeasuredSteps& measured,
                        PointProfile* profile);
 
@@ -105,6 +133,7 @@ class Profiler {
   engine::DecodeEngine& engine_;
   engine::EngineProfiler engine_profiler_;
   Telemetry* telemetry_;
+  std::vector<StepPoint> unpadded_;  // points that have graphs of their size
 };
 
 }  // namespace reprise::tools

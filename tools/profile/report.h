@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/decode_engine.h"
+#include "kernels/weight_format.h"
 #include "nlohmann/json.hpp"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/profiler.h"
@@ -21,8 +22,11 @@ struct ProfileContext {
   std::string telemetry;      // the source of clocks and power, "" for none
   std::string telemetry_why;  // and why there is none
   int64_t num_layers = 0;
-  double weight_bytes = 0;  // of an element of a matrix
-  size_t width = kNoWidth;  // columns that tables should fit into
+  double weight_bytes = 0;                   // of an element of a matrix
+  int scale_inputs = kernels::kScaleInputs;  // of quantised ones, of a scale
+  size_t width = kNoWidth;                   // columns that tables should fit into
+  std::string server = {};                   // that was measured, in words; "": our own engine
+  bool padding = false;                      // ProfileOptions::padding
   Bandwidth bandwidth;
   Samples stamp_cost_ns;
   double StampCostNs() const { return stamp_cost_ns.Percentile(50); }
@@ -31,15 +35,17 @@ struct ProfileContext {
 // "linear_matrix 4096x4096": a launch as tables name it.
 std::string NameOf(const graphs::ProfiledLaunch& launch);
 
-// Model, device, bandwidth; ends in a blank line.
+// Model, device, bandwidth, or what a server does not tell; ends in a blank line.
 std::string ProfileHeader(const ProfileContext& context);
 // One point's kernels, ends in a blank line.
 std::string PointText(const PointProfile& point, const ProfileContext& context);
-// "1 row of 128 tokens".
+// "1 row of 128 tokens", "8 rows of 512 tokens and prompts of 1x256 tokens".
 std::string PointName(const PointProfile& point);
 // Why a point's figures are not to be trusted: its rounds differ by more than kTrustedSpread. ""
 // for one whose are.
 std::string SpreadWarning(const PointProfile& point);
+// Likewise: steps of a server that ran rows of other sessions too. "" where none did.
+std::string SharedWarning(const PointProfile& point);
 // All points, one line each: latencies, then bytes.
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context);
 

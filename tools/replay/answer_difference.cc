@@ -76,6 +76,17 @@ bool TopsAgree(const Columns& columns) {
          columns.top_logprob_size() == columns.top_token_size();
 }
 
+bool AcceptedAgree(const v1::RowResults& rows) {
+  const v1::AcceptedDrafts& accepted = rows.accepted();
+  uint64_t tokens = 0;
+  for (const uint32_t count : accepted.count()) tokens += count;
+  return (accepted.count_size() == 0 || accepted.count_size() == rows.row_size()) &&
+         static_cast<uint64_t>(accepted.token_size()) == tokens &&
+         accepted.logprob_size() == accepted.token_size() &&
+         (accepted.rank_size() == 0 || accepted.rank_size() == accepted.token_size()) &&
+         TopsAgree(accepted);
+}
+
 bool ColumnsAgree(const v1::StepResponse& answer) {
   const v1::RowResults& rows = answer.rows();
   const int count = rows.row_size();
@@ -86,7 +97,7 @@ bool ColumnsAgree(const v1::StepResponse& answer) {
   return rows.status_size() == count && rows.sampled_size() == count &&
          rows.token_size() == count && rows.logprob_size() == count &&
          rows.context_length_size() == count && optional(rows.finish_reason_size()) &&
-         optional(rows.rank_size()) && TopsAgree(rows) &&
+         optional(rows.rank_size()) && TopsAgree(rows) && AcceptedAgree(rows) &&
          (answer.steps().empty() || steps == static_cast<uint64_t>(count) || count == 0) &&
          (rows.logits_row_size() == 0 ? rows.logits_size() == 0
                                       : rows.logits_size() % rows.logits_row_size() == 0) &&
@@ -105,10 +116,36 @@ std::vector<uint32_t> StepsOfRows(const v1::StepResponse& answer) {
   return steps;
 }
 
+// The tokens of rows with accepted drafts, row after row.
+class AcceptedReader {
+ public:
+  explicit AcceptedReader(const v1::AcceptedDrafts& accepted)
+      : accepted_(accepted), tops_(accepted) {}
+  // Those of the next row.
+  void Add(int row, Entry* entry) {
+    const uint32_t count = accepted_.count_size() == 0 ? 0 : accepted_.count(row);
+    entry->values.push_back(NumberOf("accepted", count));
+    for (uint32_t i = 0; i < count; ++i, ++next_) {
+      const std::string at = absl::StrCat("accepted[", i, "]: ");
+      entry->values.push_back(NumberOf(at + "token", accepted_.token(next_)));
+      entry->values.push_back(FloatOf(at + "logprob", accepted_.logprob(next_)));
+      if (accepted_.rank_size() == 0) continue;
+      entry->values.push_back(NumberOf(at + "rank", accepted_.rank(next_)));
+      tops_.Add(accepted_.num_top(next_), entry);
+    }
+  }
+
+ private:
+  const v1::AcceptedDrafts& accepted_;
+  TopReader<v1::AcceptedDrafts> tops_;
+  int next_ = 0;
+};
+
 std::vector<Entry> RowEntries(const v1::StepResponse& answer) {
   const v1::RowResults& rows = answer.rows();
   const std::vector<uint32_t> steps = StepsOfRows(answer);
   TopReader tops(rows);
+  AcceptedReader accepted(rows.accepted());
   std::vector<Entry> entries;
   for (int i = 0; i < rows.row_size(); ++i) {
     Entry entry{.step = steps[static_cast<size_t>(i)], .row = rows.row(i)};
@@ -122,6 +159,7 @@ std::vector<Entry> RowEntries(const v1::StepResponse& answer) {
                             v1::FinishReason_Name(static_cast<v1::FinishReason>(finish))),
                     NumberOf("rank", rows.rank_size() == 0 ? 0 : rows.rank(i))};
     tops.Add(rows.num_top_size() == 0 ? 0 : rows.num_top(i), &entry);
+    accepted.Add(i, &entry);
     if (DidSomething(rows.status(i))) entries.push_back(std::move(entry));
   }
   return entries;

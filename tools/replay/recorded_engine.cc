@@ -61,6 +61,7 @@ void ApplyLimits(const v1::DescribeResponse& server, engine::DecodeEngineOptions
   options->adjust_logits = limits.adjust_logits();
   options->max_logit_rows = limits.max_logit_rows();
   options->max_prompt_logprobs = limits.max_prompt_logprobs();
+  options->max_draft_tokens = limits.max_draft_tokens();
   for (const v1::Bucket& bucket : server.buckets()) {
     (bucket.kind() == "decode" ? options->decode_buckets : options->mixed_buckets)
         .push_back(bucket.capacity());
@@ -154,6 +155,7 @@ absl::Status CheckAnswersAlike(const v1::DescribeResponse& recorded,
        {"adjust_logits", limits.adjust_logits() ? 1u : 0u, others.adjust_logits() ? 1u : 0u},
        {"max_logit_rows", limits.max_logit_rows(), others.max_logit_rows()},
        {"max_prompt_logprobs", limits.max_prompt_logprobs(), others.max_prompt_logprobs()},
+       {"max_draft_tokens", limits.max_draft_tokens(), others.max_draft_tokens()},
        {"max_sampling_bytes", limits.max_sampling_bytes(), others.max_sampling_bytes()}});
 }
 

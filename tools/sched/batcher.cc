@@ -25,6 +25,11 @@ uint32_t InputToken(const Request& request, uint32_t position) {
                                           : request.tokens[position - request.prompt.size()];
 }
 
+// Tokens that a row has to prefill: the prompt, and after a preemption what had been generated.
+uint32_t InputLength(const Request& request) {
+  return static_cast<uint32_t>(request.prompt.size() + request.tokens.size());
+}
+
 void InsertInOrder(Request* request, std::vector<Request*>* list) {
   const auto before = [](const Request* a, const Request* b) { return GoesBefore(*a, *b); };
   list->insert(std::upper_bound(list->begin(), list->end(), request, before), request);
@@ -37,6 +42,7 @@ void Clear(PlannedStep* step) {
   step->chunks.clear();
   step->continue_rows.clear();
   step->continue_all = false;
+  step->drafts.clear();
   step->num_steps = 1;
 }
 
@@ -47,6 +53,21 @@ absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions&
     return absl::InvalidArgumentError(
         "preempt: got swap, and the server has no swap space; allowed: recompute, or a server with "
         "--swap-space");
+  }
+  if (options.preemption == Preemption::kSwap && server.limits.row_state_bytes != 0) {
+    return absl::InvalidArgumentError(
+        "preempt: got swap, and rows of the server's model carry state beside their KV, which is "
+        "not swapped; allowed: recompute");
+  }
+  if (options.draft.any() && server.limits.max_draft_tokens == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("draft: got ", NameOf(options.draft),
+                     ", and the server takes no drafts; allowed: none, or a server with "
+                     "--max-draft-tokens"));
+  }
+  if (options.draft.any() && options.steps_per_request > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "steps-per-request: got ", options.steps_per_request, " with --draft, allowed with it: 1"));
   }
   const uint32_t most = server.limits.max_steps_per_request;
   if (options.steps_per_request >= 1 && options.steps_per_request <= most) return absl::OkStatus();
@@ -112,6 +133,8 @@ void Batcher::Touch(Request* request) {
 }
 
 absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
+  // Drafts are guessed from what the step in flight samples.
+  if (options_.draft.any() && !flights_.empty()) return false;
   Clear(step);
   step->sequence = next_sequence_;
   step->mode = options_.eager ? engine::ExecutionMode::kEager : engine::ExecutionMode::kReplay;
@@ -129,6 +152,7 @@ absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
     PlanChunks(budget, step);
   }
   if (options_.prefill_first && step->chunks.empty()) REPRISE_RETURN_IF_ERROR(PlanContinues(step));
+  if (options_.draft.any() && !starved_) REPRISE_RETURN_IF_ERROR(PlanDrafts(step));
   if (step->chunks.empty() && !starved_) REPRISE_RETURN_IF_ERROR(PlanRepeats(step));
 
   const bool runs = !step->chunks.empty() || !step->continue_rows.empty();
@@ -214,17 +238,51 @@ absl::Status Batcher::PlanRepeats(PlannedStep* step) {
     Request& request = *row.request;
     RowPlan& plan = request.plan;
     const uint32_t wanted = std::min(max_steps_ - 1, request.max_new_tokens - plan.samples);
-    const uint32_t needed = BlocksFor(plan.context + wanted);
-    // One at a time: the last few blocks of the pool are of use too.
-    for (bool taken = true; taken && request.blocks.size() < needed;) {
-      REPRISE_ASSIGN_OR_RETURN(taken, blocks_->Take(1, &request.blocks));
-    }
-    SendBlocks(&row, std::min(needed, static_cast<uint32_t>(request.blocks.size())), step);
+    REPRISE_RETURN_IF_ERROR(TakeRoom(plan.context + wanted, &row, step));
     // Beyond its blocks it pauses. A stop that cannot be known yet is the server's to see.
     const uint32_t tokens = std::min(wanted, plan.blocks_sent * limits_.block_size - plan.context);
     plan.context += tokens;
     plan.samples += tokens;
     step->num_steps = std::max(step->num_steps, 1 + tokens);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Batcher::TakeRoom(uint32_t tokens, Continuing* row, PlannedStep* step) {
+  Request& request = *row->request;
+  const uint32_t needed = BlocksFor(tokens);
+  // One at a time: the last few blocks of the pool are of use too.
+  for (bool taken = true; taken && request.blocks.size() < needed;) {
+    REPRISE_ASSIGN_OR_RETURN(taken, blocks_->Take(1, &request.blocks));
+  }
+  SendBlocks(row, std::min(needed, static_cast<uint32_t>(request.blocks.size())), step);
+  return absl::OkStatus();
+}
+
+// A row's plan counts none of its drafts: nothing else of it is planned until it is known how many
+// are accepted.
+absl::Status Batcher::PlanDrafts(PlannedStep* step) {
+  size_t used = continuing_.size();
+  for (const engine::StepDraft::Chunk& chunk : step->chunks) used += chunk.tokens.size();
+  if (used >= step_tokens_) return absl::OkStatus();
+  uint32_t budget = std::min(step_tokens_ - static_cast<uint32_t>(used), limits_.max_draft_tokens);
+  for (Continuing& row : continuing_) {
+    Request& request = *row.request;
+    const RowPlan& plan = request.plan;
+    if (request.preempted) continue;
+    const uint32_t most =
+        std::min({budget, options_.draft.max_tokens, request.max_new_tokens - plan.samples,
+                  limits_.max_context_length - plan.context});
+    std::vector<uint32_t> guess =
+        GuessByNgram(request.prompt, request.tokens, options_.draft.length, most);
+    if (guess.empty()) continue;
+    REPRISE_RETURN_IF_ERROR(
+        TakeRoom(plan.context + static_cast<uint32_t>(guess.size()), &row, step));
+    const uint32_t room = plan.blocks_sent * limits_.block_size - plan.context;
+    if (guess.size() > room) guess.resize(room);
+    if (guess.empty()) continue;
+    budget -= static_cast<uint32_t>(guess.size());
+    step->drafts.push_back({.row = plan.row, .tokens = std::move(guess)});
   }
   return absl::OkStatus();
 }
@@ -308,9 +366,9 @@ absl::StatusOr<bool> Batcher::TakeBlocks(Request* request, uint32_t count) {
 absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
   while (!waiting_.empty() && PromptTokensBefore(*waiting_.front()) < budget) {
     Request* request = waiting_.front();
-    const auto input = static_cast<uint32_t>(request->prompt.size() + request->tokens.size());
     // One token more than the prompt, so that a row admitted is not at once a row that starves.
-    const uint32_t needed = BlocksFor(std::min<uint64_t>(input + 1, FinalContext(*request)));
+    const uint64_t context = std::min<uint64_t>(InputLength(*request) + 1, FinalContext(*request));
+    const uint32_t needed = BlocksFor(context);
     bool taken = false;
     if (rows_.size() < row_limit_) {
       REPRISE_ASSIGN_OR_RETURN(taken, TakeBlocks(request, needed));
@@ -321,8 +379,9 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
     }
     waiting_.erase(waiting_.begin());
     Touch(request);
+    if (request->swapped_context == 0) ChooseInput(request);
     request->plan = {.row = next_row_++,
-                     .input = input,
+                     .input = InputLength(*request),
                      .context = std::exchange(request->swapped_context, 0),
                      .samples = static_cast<uint32_t>(request->tokens.size()),
                      .blocks_sent = needed,
@@ -332,6 +391,16 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
     AddRow(request, step);
   }
   return absl::OkStatus();
+}
+
+void Batcher::ChooseInput(Request* request) {
+  if (request->tokens.size() < request->had.tokens.size()) return Rewind(request);
+  request->computed = static_cast<uint32_t>(request->tokens.size());
+}
+
+void Batcher::Rewind(Request* request) {
+  request->tokens.resize(request->computed);
+  request->chances.resize(std::min<size_t>(request->chances.size(), request->computed));
 }
 
 void Batcher::AddRow(Request* request, PlannedStep* step) {
@@ -401,9 +470,8 @@ absl::Status Batcher::Apply(const StepOutcome& outcome, Progress* progress) {
   for (const uint32_t row : flight.drop) {
     const auto found = leaving_.find(row);
     if (found == leaving_.end()) continue;
-    Request* request = found->second;
+    REPRISE_RETURN_IF_ERROR(SwapOut(found->second, outcome.sequence));
     leaving_.erase(found);
-    REPRISE_RETURN_IF_ERROR(SwapOut(request, outcome.sequence));
   }
   flights_.pop_front();
   return absl::OkStatus();
@@ -417,6 +485,19 @@ absl::Status Batcher::TakeRow(const StepOutcome& outcome, const engine::RowOutco
                                             " is reported as one that had stopped, but no earlier "
                                             "result says why"));
   }
+  request->plan.context += row.accepted.count;
+  request->plan.samples += row.accepted.count;
+  const auto chance_of = [&outcome](const auto& from) {
+    const auto top = std::span(outcome.top_logprobs).subspan(from.top.begin, from.top.count);
+    return Request::Chance{from.logprob, from.rank, {top.begin(), top.end()}};
+  };
+  const auto accepted = std::span(outcome.accepted).subspan(row.accepted.begin, row.accepted.count);
+  for (const engine::AcceptedToken& token : accepted) {
+    TakeSampled({token.token, chance_of(token)}, request, progress);
+    if (!request->finished()) continue;
+    progress->ended.push_back(request);
+    return absl::OkStatus();
+  }
   if (row.finish == FinishReason::kNoCandidate) {
     // The token that the result shows is none.
     request->finish = FinishReason::kNoCandidate;
@@ -424,17 +505,35 @@ absl::Status Batcher::TakeRow(const StepOutcome& outcome, const engine::RowOutco
         absl::StrCat("no token can be sampled after ", request->prompt.size(), " prompt and ",
                      request->tokens.size(), " new tokens: every logit is NaN or minus infinity");
   } else if (row.sampled) {
-    TakeToken(request, row.token);
-    if (request->sampling.numbers.num_logprobs != 0) {
-      const auto top = std::span(outcome.top_logprobs).subspan(row.top.begin, row.top.count);
-      request->chances.push_back({row.logprob, row.rank, {top.begin(), top.end()}});
-    }
-    progress->advanced.push_back(request);
+    TakeSampled({row.token, chance_of(row)}, request, progress);
   }
   // The row does nothing any more, whether the request names such an end or not.
   if (!request->finished()) request->finish = row.finish;
   if (request->finished()) progress->ended.push_back(request);
   return absl::OkStatus();
+}
+
+void Batcher::TakeSampled(const Sampled& sampled, Request* request, Progress* progress) {
+  if (Differs(request, sampled.token)) {
+    request->finish = FinishReason::kNoCandidate;
+    request->error =
+        absl::StrCat("the server that came back sampled token ", sampled.token, " behind ",
+                     request->prompt.size(), " prompt and ", request->tokens.size(),
+                     " new tokens, and the one before had "
+                     "sampled ",
+                     request->had.tokens[request->tokens.size()]);
+    request->Restore();
+    return;
+  }
+  TakeToken(request, sampled.token);
+  if (request->sampling.numbers.num_logprobs != 0) request->chances.push_back(sampled.chance);
+  if (request->tokens.size() > request->had.tokens.size()) progress->advanced.push_back(request);
+}
+
+bool Batcher::Differs(Request* request, uint32_t token) {
+  const size_t position = request->tokens.size();
+  const std::vector<uint32_t>& had = request->had.tokens;
+  return position < had.size() && had[position] != token;
 }
 
 void Batcher::TakeToken(Request* request, uint32_t token) {
@@ -474,6 +573,33 @@ void Batcher::Undo() {
     }
   }
   flights_.clear();
+}
+
+void Batcher::BeginAgain() {
+  std::vector<Request*> requests = std::exchange(waiting_, {});
+  requests.insert(requests.end(), rows_.begin(), rows_.end());
+  for (const auto& [row, request] : leaving_) requests.push_back(request);
+  rows_.clear();
+  leaving_.clear();
+  by_row_.clear();
+  pending_drops_.clear();
+  flights_.clear();
+  next_sequence_ = 1;
+  row_limit_ = max_rows_;
+  for (Request* request : requests) {
+    request->plan = {};
+    request->blocks.clear();
+    request->swapped.clear();
+    request->swapped_context = 0;
+    request->in_flight = 0;
+    request->preempted = false;
+    request->planned_in = 0;
+    if (request->finished()) continue;
+    if (request->tokens.size() > request->had.tokens.size())
+      request->had = {.tokens = request->tokens, .chances = request->chances};
+    Rewind(request);
+    Enqueue(request);
+  }
 }
 
 }  // namespace reprise::tools

@@ -18,6 +18,10 @@
 // the next request. Prompts are not kept waiting for such a row's later steps by its blocks: nobody
 // is preempted for them, and none are taken while a row starves.
 //
+// Rows may bring drafts, guesses at their next tokens that the step verifies. One step is in flight
+// at a time then, because it is known only behind it what a guess begins with. Drafts take what
+// prompts leave of a step's tokens, and blocks that nobody else wants.
+//
 // Steps are planned before the results of earlier ones are known (pipelining). A length is known
 // ahead, so no row is planned beyond it. A stop token is not: the row may already be in the next
 // step, whose tokens for it are thrown away. A row is dropped once nothing of it is in flight; that
@@ -36,6 +40,7 @@
 #include "absl/status/statusor.h"
 #include "tools/sched/block_manager.h"
 #include "tools/sched/channel.h"
+#include "tools/sched/ngram_guess.h"
 #include "tools/sched/request.h"
 
 namespace reprise::tools {
@@ -54,10 +59,11 @@ struct BatcherOptions {
   bool eager = false;              // ask for eager execution in every step
   uint32_t steps_per_request = 1;  // at most
   Preemption preemption = Preemption::kRecompute;
+  NgramOptions draft = {};
 };
 
-// Errors: InvalidArgument for more steps per request than the server takes, and for swapping
-// without swap space.
+// Errors: InvalidArgument for more steps per request than the server takes, for swapping without
+// swap space, for drafts that the server does not take, or beside several steps per request.
 absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions& options);
 
 class Batcher {
@@ -86,6 +92,10 @@ class Batcher {
 
   // All steps in flight were refused: takes them back, as if never planned.
   void Undo();
+  // The session is gone, and another one begins. Every request that has not finished waits, and is
+  // computed again from where its row began. The tokens that it had since then come again: they are
+  // no progress, and one that differs ends the request as an error.
+  void BeginAgain();
   // Keeps to the rows that are resident now, until LiftRowLimit: the server has no room for more.
   void LimitRows() { row_limit_ = rows_.size(); }
   void LiftRowLimit() { row_limit_ = max_rows_; }
@@ -123,6 +133,10 @@ class Batcher {
   absl::Status PlanContinues(PlannedStep* step);
   // Makes one step that rows continue in several, as far as rows want and have room for them.
   absl::Status PlanRepeats(PlannedStep* step);
+  // Gives rows that continue drafts, as far as there is room for them.
+  absl::Status PlanDrafts(PlannedStep* step);
+  // Takes blocks for a row of `tokens`, as far as there are any, and sends its table.
+  absl::Status TakeRoom(uint32_t tokens, Continuing* row, PlannedStep* step);
   // Sends the row's table up to `count` blocks.
   void SendBlocks(Continuing* row, uint32_t count, PlannedStep* step);
   absl::Status Admit(uint32_t budget, PlannedStep* step);
@@ -131,15 +145,27 @@ class Batcher {
   // True when the request has `count` blocks; the first of them hold the KV of `swapped_context`
   // tokens.
   absl::StatusOr<bool> TakeBlocks(Request* request, uint32_t count);
+  // Says what a row that is added is computed from.
+  static void ChooseInput(Request* request);
+  // Back to the tokens that its row was computed from.
+  static void Rewind(Request* request);
   void AddRow(Request* request, PlannedStep* step);
   void PlanChunks(uint32_t budget, PlannedStep* step);
   // True when the row has the blocks for one more token; else it preempts or waits.
   absl::StatusOr<bool> Grow(Continuing* row, PlannedStep* step);
   // Of the rows with a priority below that.
   void PreemptYoungest(int64_t below = kAnyPriority);
+  // One that the row has sampled, and what is known of it.
+  struct Sampled {
+    uint32_t token;
+    Request::Chance chance;
+  };
+  void TakeSampled(const Sampled& sampled, Request* request, Progress* progress);
   absl::Status TakeRow(const StepOutcome& outcome, const engine::RowOutcome& row, Request* request,
                        Progress* progress);
   void TakeToken(Request* request, uint32_t token);
+  // The row samples once more what the request had. True: another token came.
+  static bool Differs(Request* request, uint32_t token);
 
   const kernels::StepLimits limits_;
   const uint32_t num_blocks_;

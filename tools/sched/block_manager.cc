@@ -117,6 +117,13 @@ void BlockManager::PutBack(const std::vector<uint32_t>& blocks, uint64_t sequenc
 
 absl::Status BlockManager::ReturnAll() { return ReturnDownTo(0); }
 
+void BlockManager::Forget() {
+  free_.clear();
+  held_ = 0;
+  acknowledged_ = 0;
+  server_is_empty_ = false;
+}
+
 absl::Status BlockManager::ReturnDownTo(size_t keep) {
   std::vector<uint32_t> returned;
   std::deque<FreeBlock> kept;

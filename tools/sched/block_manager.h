@@ -41,6 +41,8 @@ class BlockManager {
   absl::Status Acknowledge(uint64_t sequence);
   // Gives back every free block that the server may have. Blocks of resident rows stay.
   absl::Status ReturnAll();
+  // The session is gone, and all its blocks with it: there are none.
+  void Forget();
 
   // Moves blocks, in which their rows' KV is, to swap space; no resident row has them. True: they
   // are in `swapped`, in their order. False: there is no room, or what came of it is not known;

@@ -44,14 +44,18 @@ struct StepOutcome : engine::StepResult {
   uint64_t round_trip_ns = 0;  // Submit entered to result in hand
 };
 
-// Carries steps in order. One thread. An error means that the channel is gone for good; a refused
-// step is not an error but an outcome.
+// Carries steps in order. One thread. An error means that the channel is gone, for good unless it
+// is reopened; a refused step is not an error but an outcome.
 class StepChannel {
  public:
   virtual ~StepChannel() = default;
   virtual absl::Status Submit(const PlannedStep& step) = 0;
   // Blocks for the outcome of the oldest step that has none yet.
   virtual absl::Status Receive(StepOutcome* outcome) = 0;
+  // After `error`, of the channel or of its block source. OK: the session was lost with its server,
+  // and another one was opened in its place, which begins at step 1 and has no rows, no blocks and
+  // nothing in swap space; no step is in flight. Otherwise why there is none.
+  virtual absl::Status Reopen(const absl::Status& error) { return error; }
 };
 
 // Where blocks come from.

@@ -98,6 +98,11 @@ void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
   wire->set_continue_all(step.continue_all);
   if (step.mode == engine::ExecutionMode::kEager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
   if (step.num_steps != 1) wire->set_num_steps(step.num_steps);
+  for (const engine::StepDraft::Draft& draft : step.drafts) {
+    v1::RowDraft* row = wire->add_drafts();
+    row->set_row(draft.row);
+    Assign(draft.tokens, row->mutable_tokens());
+  }
 }
 
 // Ranks and likeliest tokens, which most steps have none of.
@@ -123,6 +128,45 @@ absl::Status ChancesFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
     row.top = {.begin = static_cast<uint32_t>(next), .count = wire.num_top(i)};
     for (uint32_t j = 0; j < wire.num_top(i); ++j, ++next)
       outcome->top_logprobs.push_back({wire.top_token(next), wire.top_logprob(next)});
+  }
+  return absl::OkStatus();
+}
+
+// Accepted drafts, which most steps have none of.
+absl::Status AcceptedFromWire(const v1::RowResults& results, StepOutcome* outcome) {
+  if (!results.has_accepted()) return absl::OkStatus();
+  const v1::AcceptedDrafts& wire = results.accepted();
+  uint64_t tokens = 0, tops = 0;
+  for (const uint32_t count : wire.count()) tokens += count;
+  for (const uint32_t count : wire.num_top()) tops += count;
+  const auto is_of_tokens = [&](int size) { return static_cast<uint64_t>(size) == tokens; };
+  const bool ranks = wire.rank_size() != 0;
+  if (wire.count_size() != results.row_size() || !is_of_tokens(wire.token_size()) ||
+      !is_of_tokens(wire.logprob_size()) || (ranks && !is_of_tokens(wire.rank_size())) ||
+      wire.num_top_size() != wire.rank_size() ||
+      static_cast<uint64_t>(wire.top_token_size()) != tops ||
+      wire.top_logprob_size() != wire.top_token_size()) {
+    return absl::InternalError(absl::StrCat(
+        "step result: accepted: got ", wire.count_size(), " count, ", wire.token_size(), " token, ",
+        wire.logprob_size(), " logprob, ", wire.rank_size(), " rank, ", wire.num_top_size(),
+        " num_top, ", wire.top_token_size(), " top_token, ", wire.top_logprob_size(),
+        " top_logprob for ", results.row_size(), " rows; allowed: columns that agree"));
+  }
+  int next = 0, next_top = 0;
+  for (int i = 0; i < wire.count_size(); ++i) {
+    outcome->rows[static_cast<size_t>(i)].accepted = {.begin = static_cast<uint32_t>(next),
+                                                      .count = wire.count(i)};
+    for (const int end = next + static_cast<int>(wire.count(i)); next < end; ++next) {
+      engine::AcceptedToken& token = outcome->accepted.emplace_back();
+      token = {.token = wire.token(next), .logprob = wire.logprob(next)};
+      if (!ranks) continue;
+      token.rank = wire.rank(next);
+      token.top = {.begin = static_cast<uint32_t>(outcome->top_logprobs.size()),
+                   .count = wire.num_top(next)};
+      for (const int last = next_top + static_cast<int>(token.top.count); next_top < last;
+           ++next_top)
+        outcome->top_logprobs.push_back({wire.top_token(next_top), wire.top_logprob(next_top)});
+    }
   }
   return absl::OkStatus();
 }
@@ -174,6 +218,7 @@ absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
   }
   outcome->rows.clear();
   outcome->top_logprobs.clear();
+  outcome->accepted.clear();
   for (int i = 0; i < count; ++i) {
     REPRISE_ASSIGN_OR_RETURN(const engine::RowStatus status, StatusFromWire(wire.status(i)));
     outcome->rows.push_back({.row = wire.row(i),
@@ -184,7 +229,8 @@ absl::Status RowsFromWire(const v1::RowResults& wire, StepOutcome* outcome) {
                              .context_length = wire.context_length(i)});
   }
   REPRISE_RETURN_IF_ERROR(FinishesFromWire(wire, outcome));
-  return ChancesFromWire(wire, outcome);
+  REPRISE_RETURN_IF_ERROR(ChancesFromWire(wire, outcome));
+  return AcceptedFromWire(wire, outcome);
 }
 
 using GraphNames = std::set<std::string, std::less<>>;
@@ -195,8 +241,12 @@ engine::StepReport ReportFromWire(const v1::StepReport& wire, GraphNames* names)
           .replayed = wire.replayed(),
           .rows = wire.rows(),
           .tokens = wire.tokens(),
+          .other_rows = wire.other_rows(),
+          .other_tokens = wire.other_tokens(),
           .padding_rows = wire.padding_rows(),
-          .padding_tokens = wire.padding_tokens()};
+          .padding_tokens = wire.padding_tokens(),
+          .attention_tree = wire.attention_tree(),
+          .attention_leaf = wire.attention_leaf()};
 }
 
 // The wire leaves out the only step of a request.
@@ -247,22 +297,29 @@ absl::StatusOr<std::unique_ptr<GrpcClient>> GrpcClient::Connect(const ClientOpti
   REPRISE_RETURN_IF_ERROR(
       WaitUntilServing(channel, client->address(), options.wait, options.interrupted));
   if (options.timeout.count() > 0) {
-    client->deadline_ = std::chrono::system_clock::now() +
-                        std::chrono::duration_cast<std::chrono::microseconds>(options.timeout);
+    client->deadline_ =
+        steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(options.timeout);
   }
   client->stub_ = v1::StepService::NewStub(channel);
-  grpc::ClientContext context;
-  client->Prepare(&context);
-  REPRISE_RETURN_IF_ERROR(
-      FromGrpc(client->stub_->Describe(&context, v1::DescribeRequest(), &client->description_),
-               absl::StrCat("Describe of the server at ", client->address())));
+  REPRISE_RETURN_IF_ERROR(client->DescribeServer(&client->description_));
   REPRISE_RETURN_IF_ERROR(client->OpenSession());
   return client;
 }
 
+absl::Status GrpcClient::DescribeServer(v1::DescribeResponse* description) {
+  grpc::ClientContext context;
+  Prepare(&context);
+  return FromGrpc(stub_->Describe(&context, v1::DescribeRequest(), description),
+                  absl::StrCat("Describe of the server at ", address()));
+}
+
 void GrpcClient::Prepare(grpc::ClientContext* context) const {
   connection_.Prove(context);
-  if (deadline_.time_since_epoch().count() != 0) context->set_deadline(deadline_);
+  if (deadline_.time_since_epoch().count() == 0) return;
+  const auto left = std::max(steady_clock::duration(0), deadline_ - steady_clock::now());
+  const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(left).count();
+  context->set_deadline(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_micros(us, GPR_TIMESPAN)));
 }
 
 absl::Status GrpcClient::OpenSession() {
@@ -277,6 +334,7 @@ absl::Status GrpcClient::OpenSession() {
     return absl::InternalError(absl::StrCat("the server at ", address(),
                                             " answered `open` with something other than `opened`"));
   }
+  finished_ = false;
   session_ = response_.opened().session();
   grace_ = std::chrono::milliseconds(response_.opened().resume_grace_ms());
   return absl::OkStatus();
@@ -450,10 +508,12 @@ ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
                  .adjust_logits = limits.adjust_logits(),
                  .max_logit_rows = limits.max_logit_rows(),
                  .max_prompt_logprobs = limits.max_prompt_logprobs(),
+                 .max_draft_tokens = limits.max_draft_tokens(),
                  .max_sampling_bytes = limits.max_sampling_bytes(),
                  .max_stop_tokens = limits.max_stop_tokens(),
                  .max_logit_bias = limits.max_logit_bias(),
-                 .max_logprobs = limits.max_logprobs()},
+                 .max_logprobs = limits.max_logprobs(),
+                 .row_state_bytes = limits.row_state_bytes()},
       .num_blocks = description.pool().num_blocks(),
       .eos_token_ids = {description.model().eos_token_ids().begin(),
                         description.model().eos_token_ids().end()},

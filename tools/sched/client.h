@@ -2,7 +2,8 @@
 // GrpcClient: a scheduler's session with a server over the public API: one StepStream that carries
 // the steps, and unary calls for blocks. Steps go out and results come in on one thread; the server
 // keeps them in order. A stream that is lost with its connection is taken up again on a new one
-// (docs/sessions.md): no result is missing then, and none comes twice.
+// (docs/sessions.md): no result is missing then, and none comes twice. A session that is lost with
+// its server may be replaced by another one.
 #ifndef REPRISE_TOOLS_SCHED_CLIENT_H_
 #define REPRISE_TOOLS_SCHED_CLIENT_H_
 
@@ -37,6 +38,9 @@ struct ClientOptions {
   // For how long the session outlives a lost stream, and is tried to be resumed, as far as the
   // server allows; 0: not at all.
   std::chrono::milliseconds resume_grace{0};
+  // For how long after a session was lost another one may be opened in its place, on whatever
+  // server is at the address then; 0: not at all.
+  std::chrono::milliseconds reopen{0};
   // Told that the connection was lost, and that the session goes on; may be empty.
   std::function<void(const std::string&)> note = {};
   // Stops waiting when another thread sets it; may be null.
@@ -53,6 +57,10 @@ class GrpcClient : public StepChannel, public BlockSource {
 
   absl::Status Submit(const PlannedStep& step) override;
   absl::Status Receive(StepOutcome* outcome) override;
+  // Another session where this one was lost: its server is gone, or does not know it any more.
+  // Errors: `error`, and why there is no other; FailedPrecondition: what is there now serves
+  // something else.
+  absl::Status Reopen(const absl::Status& error) override;
   absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override;
   absl::Status Free(const std::vector<uint32_t>& blocks) override;
   absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override;
@@ -61,9 +69,11 @@ class GrpcClient : public StepChannel, public BlockSource {
 
   // How often the session was resumed.
   uint32_t num_resumed() const { return num_resumed_; }
+  // How often another one took its place.
+  uint32_t num_reopened() const { return num_reopened_; }
 
   // Ends the session: no step may be in flight. The server drops its rows and frees its blocks.
-  // Nothing is left to do where the session has ended already.
+  // Nothing is left to do where the session has ended already, or was lost.
   absl::Status Close();
   // Breaks off whatever is going on. Any thread, at any time until destruction.
   void Cancel() {
@@ -80,12 +90,21 @@ class GrpcClient : public StepChannel, public BlockSource {
   };
   GrpcClient(const ClientOptions& options, Connection connection)
       : options_(options), connection_(std::move(connection)) {}
+  absl::Status DescribeServer(v1::DescribeResponse* description);
   absl::Status OpenSession();
+  // One attempt, in that time.
+  absl::Status TryReopen(std::chrono::nanoseconds time);
+  // Whether a session that ended with `status` was lost, and may be replaced.
+  void NoteLoss(const grpc::Status& status);
+  // A unary call of the session failed.
+  void NoteFailedCall(const grpc::Status& status);
   // A new call of StepStream, instead of the one that has ended, if any.
   void StartStream();
   void CancelStream();
   // Reads what is left of the stream, and its status.
   grpc::Status FinishStream();
+  // The same of a stream that ought to end by itself: cancels one that does not.
+  grpc::Status AwaitStreamEnd();
   // After a read or a write failed: OK where the session goes on, on a new stream, to which all
   // steps that have not run were sent. Errors: why the stream, and with it the session, is over.
   absl::Status Recover(const std::string& doing);
@@ -110,7 +129,7 @@ class GrpcClient : public StepChannel, public BlockSource {
 
   const ClientOptions options_;
   const Connection connection_;
-  std::chrono::system_clock::time_point deadline_;  // the epoch: none
+  std::chrono::steady_clock::time_point deadline_;  // the epoch: none
   std::unique_ptr<v1::StepService::Stub> stub_;
   v1::DescribeResponse description_;
   std::mutex context_mutex_;
@@ -120,9 +139,13 @@ class GrpcClient : public StepChannel, public BlockSource {
   bool finished_ = false;               // the stream's end has been read
   std::string session_;                 // the token
   std::chrono::milliseconds grace_{0};  // what the server gives
+  // Since when the session may be lost, and whether it is.
+  std::chrono::steady_clock::time_point trouble_since_;
+  bool is_lost_ = false;
   uint64_t num_results_ = 0;
   uint64_t last_sequence_ = 0;  // of the last result in hand
   uint32_t num_resumed_ = 0;
+  uint32_t num_reopened_ = 0;
   std::deque<Sent> sent_;
   std::vector<v1::StepStreamRequest> spare_;  // reused, so that a steady state allocates nothing
   std::set<std::string, std::less<>> graph_names_;  // that results have named; outcomes view them

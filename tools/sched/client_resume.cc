@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of GrpcClient that is about its stream: how it begins and ends, and how a new one takes
-// up the session of one that was lost (docs/sessions.md).
+// The part of GrpcClient that is about its stream: how it begins and ends, how a new one takes up
+// the session of one that was lost (docs/sessions.md), and how another session follows one that was
+// lost with its server.
 #include <algorithm>
 #include <future>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "runtime/status_macros.h"
 #include "tools/sched/client.h"
 
@@ -19,14 +21,31 @@ using std::chrono::steady_clock;
 
 // Between two attempts to resume.
 constexpr milliseconds kRetryPause(100);
-// For a session that is left behind to be closed, so that it does not wait to be resumed.
-constexpr std::chrono::seconds kLeaveTime(2);
+// For a stream that ends by itself, as that of a session that is closed.
+constexpr std::chrono::seconds kEndTime(2);
 
 // What a server that stops says of streams, and of those that come meanwhile. Their sessions have
 // ended: nobody can resume them.
 bool IsDraining(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
          std::string_view(status.error_message()).starts_with("draining");
+}
+
+// What plans and tokens depend on.
+absl::Status CheckIsTheSame(const v1::DescribeResponse& before, const v1::DescribeResponse& now) {
+  const auto differs = [](const google::protobuf::Message& a, const google::protobuf::Message& b) {
+    return !google::protobuf::util::MessageDifferencer::Equals(a, b);
+  };
+  const char* field = nullptr;
+  if (differs(before.model(), now.model())) field = "model";
+  if (differs(before.kv_layout(), now.kv_layout())) field = "kv_layout";
+  if (differs(before.limits(), now.limits())) field = "limits";
+  if (before.pool().num_blocks() != now.pool().num_blocks()) field = "pool.num_blocks";
+  if (before.pool().block_size() != now.pool().block_size()) field = "pool.block_size";
+  if (before.pool().swap_blocks() != now.pool().swap_blocks()) field = "pool.swap_blocks";
+  if (field == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the server that is there now differs in ",
+                                                    field, ", allowed: one like that before"));
 }
 
 }  // namespace
@@ -58,6 +77,17 @@ grpc::Status GrpcClient::FinishStream() {
   return stream_->Finish();
 }
 
+grpc::Status GrpcClient::AwaitStreamEnd() {
+  std::promise<void> ended;
+  std::thread limit([this, ended = ended.get_future()] {
+    if (ended.wait_for(kEndTime) == std::future_status::timeout) CancelStream();
+  });
+  const grpc::Status status = FinishStream();
+  ended.set_value();
+  limit.join();
+  return status;
+}
+
 GrpcClient::~GrpcClient() {
   if (stream_ == nullptr || finished_) return;
   if (grace_.count() == 0 || cancelled_) {
@@ -65,14 +95,8 @@ GrpcClient::~GrpcClient() {
     stream_->Finish();
     return;
   }
-  std::promise<void> left;
-  std::thread limit([this, left = left.get_future()] {
-    if (left.wait_for(kLeaveTime) == std::future_status::timeout) CancelStream();
-  });
   stream_->WritesDone();
-  FinishStream();
-  left.set_value();
-  limit.join();
+  AwaitStreamEnd();
 }
 
 absl::Status GrpcClient::Close() {
@@ -81,8 +105,11 @@ absl::Status GrpcClient::Close() {
     const grpc::Status status = FinishStream();
     if (status.ok()) break;
     const std::string doing = absl::StrCat("closing the session with the server at ", address());
-    if (!IsLost(status)) return FromGrpc(status, doing);
-    REPRISE_RETURN_IF_ERROR(RecoverFrom(status, /*is_lost=*/true, doing));
+    const absl::Status end =
+        IsLost(status) ? RecoverFrom(status, /*is_lost=*/true, doing) : FromGrpc(status, doing);
+    if (!IsLost(status)) NoteLoss(status);
+    if (is_lost_) return absl::OkStatus();
+    REPRISE_RETURN_IF_ERROR(end);
   }
   return absl::OkStatus();
 }
@@ -101,8 +128,12 @@ absl::Status GrpcClient::Recover(const std::string& doing) {
 
 absl::Status GrpcClient::RecoverFrom(const grpc::Status& status, bool is_lost,
                                      const std::string& doing) {
+  trouble_since_ = steady_clock::now();
   const absl::Status end = StreamEnd(status, doing);
-  if (!is_lost) return end;
+  if (!is_lost) {
+    NoteLoss(status);
+    return end;
+  }
   if (options_.note != nullptr) {
     options_.note(absl::StrCat("the connection to ", address(), " was lost after ", num_results_,
                                " steps (", status.error_message(),
@@ -133,7 +164,10 @@ absl::Status GrpcClient::ResumeSession() {
     const grpc::Status status = TryResume();
     if (status.ok()) return absl::OkStatus();
     const bool over = steady_clock::now() >= until;
-    if (over || !IsLost(status)) return FromGrpc(status, "resuming");
+    if (over || !IsLost(status)) {
+      NoteLoss(status);
+      return FromGrpc(status, "resuming");
+    }
     // gRPC connects only while someone waits for it.
     const auto pause_end = std::chrono::system_clock::now() + kRetryPause;
     if (connection_.channel()->WaitForConnected(pause_end))
@@ -174,7 +208,11 @@ absl::Status GrpcClient::Call(const std::function<grpc::Status(grpc::ClientConte
       Prepare(&context);
       status = call(&context);
     }
-    if (finished_ || !IsLost(status)) return CallEnd(status, doing);
+    if (status.ok()) return absl::OkStatus();
+    if (finished_ || !IsLost(status)) {
+      NoteFailedCall(status);
+      return CallEnd(status, doing);
+    }
     // The stream was on the same connection. Where it has not noticed that, it is to end here: what
     // it has not brought comes again.
     CancelStream();
@@ -183,6 +221,63 @@ absl::Status GrpcClient::Call(const std::function<grpc::Status(grpc::ClientConte
     REPRISE_RETURN_IF_ERROR(RecoverFrom(is_lost ? status : end, is_lost, doing));
     *repeated = true;
   }
+}
+
+// ---- another session ----
+
+void GrpcClient::NoteLoss(const grpc::Status& status) {
+  const bool is_gone = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                       status.error_code() == grpc::StatusCode::NOT_FOUND;
+  is_lost_ = is_gone && !cancelled_ && options_.reopen.count() > 0;
+}
+
+void GrpcClient::NoteFailedCall(const grpc::Status& status) {
+  trouble_since_ = steady_clock::now();
+  NoteLoss(status);
+  // Why a session is gone, its stream says: an administrator may have evicted it.
+  if (is_lost_ && !finished_) is_lost_ = AwaitStreamEnd().error_code() != grpc::StatusCode::ABORTED;
+}
+
+absl::Status GrpcClient::Reopen(const absl::Status& error) {
+  if (!is_lost_) return error;
+  if (options_.note != nullptr)
+    options_.note(absl::StrCat(error.message(), "; waiting for a server to begin again with"));
+  auto until = trouble_since_ + options_.reopen;
+  if (deadline_.time_since_epoch().count() != 0) until = std::min(until, deadline_);
+  absl::Status status;
+  do {
+    REPRISE_RETURN_IF_ERROR(CheckGoesOn());
+    status = TryReopen(until - steady_clock::now());
+    // Cancelled by a server that stops, not by us.
+    if (absl::IsCancelled(status) && CheckGoesOn().ok())
+      status = absl::UnavailableError(status.message());
+  } while (absl::IsUnavailable(status) && steady_clock::now() < until);
+  if (absl::IsCancelled(status)) return status;
+  if (!status.ok()) {
+    return absl::Status(
+        error.code(),
+        absl::StrCat(error.message(), "; no other session was opened: ", status.message()));
+  }
+  is_lost_ = false;
+  ++num_reopened_;
+  if (options_.note != nullptr) {
+    options_.note(absl::StrCat("opened another session with the server at ", address(),
+                               "; what had not finished is computed again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpcClient::TryReopen(std::chrono::nanoseconds time) {
+  if (!finished_) AwaitStreamEnd();
+  REPRISE_RETURN_IF_ERROR(
+      WaitUntilServing(connection_.channel(), address(), time, options_.interrupted));
+  v1::DescribeResponse server;
+  REPRISE_RETURN_IF_ERROR(DescribeServer(&server));
+  REPRISE_RETURN_IF_ERROR(CheckIsTheSame(description_, server));
+  for (Sent& sent : sent_) spare_.push_back(std::move(sent.request));
+  sent_.clear();
+  last_sequence_ = 0;
+  return OpenSession();
 }
 
 }  // namespace reprise::tools

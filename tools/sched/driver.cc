@@ -31,24 +31,50 @@ void SteadyClock::SleepNs(uint64_t ns) {
 
 absl::Status Driver::Run(std::vector<Request>* requests) {
   requests_ = requests;
+  const absl::Status status = RunToEnd();
+  for (Request& request : *requests) request.Restore();
+  return status;
+}
+
+absl::Status Driver::RunToEnd() {
   while (true) {
     if (const absl::Status stop = CheckStop(); !stop.ok()) {
       if (absl::IsCancelled(stop)) FinishSteps();
       return stop;
     }
     REPRISE_RETURN_IF_ERROR(AdmitArrivals());
-    if (in_flight_.size() < options_.pipeline_depth) {
-      REPRISE_ASSIGN_OR_RETURN(const bool submitted, SubmitNext());
-      if (submitted) continue;
+    const absl::StatusOr<bool> advanced = Advance();
+    if (!advanced.ok()) {
+      REPRISE_RETURN_IF_ERROR(BeginAgain(advanced.status()));
+    } else if (!*advanced) {
+      return absl::OkStatus();
     }
-    if (!in_flight_.empty()) {
-      REPRISE_RETURN_IF_ERROR(ReceiveOne());
-      continue;
-    }
-    if (num_finished_ == requests_->size()) break;
-    REPRISE_RETURN_IF_ERROR(WaitForWork());
   }
-  return blocks_->ReturnAll();
+}
+
+absl::StatusOr<bool> Driver::Advance() {
+  if (in_flight_.size() < options_.pipeline_depth) {
+    REPRISE_ASSIGN_OR_RETURN(const bool submitted, SubmitNext());
+    if (submitted) return true;
+  }
+  if (!in_flight_.empty()) {
+    REPRISE_RETURN_IF_ERROR(ReceiveOne());
+    return true;
+  }
+  if (num_finished_ < requests_->size()) {
+    REPRISE_RETURN_IF_ERROR(WaitForWork());
+    return true;
+  }
+  REPRISE_RETURN_IF_ERROR(blocks_->ReturnAll());
+  return false;
+}
+
+absl::Status Driver::BeginAgain(const absl::Status& error) {
+  REPRISE_RETURN_IF_ERROR(channel_->Reopen(error));
+  in_flight_.clear();
+  blocks_->Forget();
+  batcher_->BeginAgain();
+  return absl::OkStatus();
 }
 
 absl::Status Driver::CheckStop() {
@@ -84,6 +110,8 @@ absl::StatusOr<bool> Driver::SubmitNext() {
   REPRISE_ASSIGN_OR_RETURN(const bool planned, batcher_->Plan(&step_));
   if (!planned) return false;
   in_flight_.push_back({.prefill = !step_.chunks.empty(), .adds_rows = !step_.add.empty()});
+  for (const engine::StepDraft::Draft& draft : step_.drafts)
+    in_flight_.back().draft_tokens += draft.tokens.size();
   REPRISE_RETURN_IF_ERROR(channel_->Submit(step_));
   return true;
 }
@@ -92,12 +120,23 @@ absl::Status Driver::ReceiveOne() {
   REPRISE_RETURN_IF_ERROR(channel_->Receive(&outcome_));
   if (!outcome_.refusal.ok()) return HandleRefusal(outcome_.refusal);
   const uint64_t now = clock_->NowNs();
-  REPRISE_RETURN_IF_ERROR(batcher_->Apply(outcome_, &progress_));
-  FinishedStep finished{.prefill = in_flight_.front().prefill, .result_ns = now};
+  // Where a call for blocks fails, the session may be lost; the tokens have come.
+  const absl::Status applied = batcher_->Apply(outcome_, &progress_);
+  FinishedStep finished{.prefill = in_flight_.front().prefill,
+                        .draft_tokens = in_flight_.front().draft_tokens,
+                        .result_ns = now};
   in_flight_.pop_front();
   for (const engine::RowOutcome& row : outcome_.rows)
     if (row.status == engine::RowStatus::kRan) finished.context_tokens += row.context_length;
   listener_->OnStep(outcome_, finished);
+  TellProgress(now);
+  REPRISE_RETURN_IF_ERROR(applied);
+  ReportState();
+  RetryRoom(now);
+  return absl::OkStatus();
+}
+
+void Driver::TellProgress(uint64_t now) {
   for (Request* request : progress_.advanced) {
     const size_t index = request->token_times_ns.size();
     request->token_times_ns.push_back(now);
@@ -108,9 +147,6 @@ absl::Status Driver::ReceiveOne() {
     ++num_finished_;
     listener_->OnFinished(*request);
   }
-  ReportState();
-  RetryRoom(now);
-  return absl::OkStatus();
 }
 
 void Driver::RetryRoom(uint64_t now) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tools/sched/batcher.h"
 #include "tools/sched/channel.h"
 #include "tools/sched/request.h"
@@ -40,6 +41,7 @@ class SteadyClock : public Clock {
 // A step, or several of one request, whose result is in hand.
 struct FinishedStep {
   bool prefill = false;         // carried prompt tokens
+  uint64_t draft_tokens = 0;    // that its rows brought
   uint64_t context_tokens = 0;  // KV tokens that its rows held after it, summed over its steps
   uint64_t result_ns = 0;       // when the result was in hand
 };
@@ -85,21 +87,30 @@ class Driver {
         listener_(listener),
         options_(options) {}
 
-  // Runs all requests, which are sorted by arrival, to their end. Errors: a request that can never
-  // run; the channel's; a refused step; DeadlineExceeded; Cancelled when interrupted, after the
-  // results of the steps in flight. What was generated until then stays in the requests. A request
-  // that failed by itself is no error here: see FailureOf.
+  // Runs all requests, which are sorted by arrival, to their end, over another session where the
+  // channel has lost one and opens it. Errors: a request that can never run; the channel's; a
+  // refused step; DeadlineExceeded; Cancelled when interrupted, after the results of the steps in
+  // flight. What was generated until then stays in the requests. A request that failed by itself is
+  // no error here: see FailureOf.
   absl::Status Run(std::vector<Request>* requests);
 
  private:
   struct InFlight {
     bool prefill = false;
     bool adds_rows = false;
+    uint64_t draft_tokens = 0;
   };
+  absl::Status RunToEnd();
+  // One turn of the loop. False: all is done.
+  absl::StatusOr<bool> Advance();
+  // After `error`: OK where the channel has another session, in which everything begins again.
+  absl::Status BeginAgain(const absl::Status& error);
   absl::Status AdmitArrivals();
   // True when a step was submitted.
   absl::StatusOr<bool> SubmitNext();
   absl::Status ReceiveOne();
+  // Tells what the last result brought.
+  void TellProgress(uint64_t now);
   absl::Status HandleRefusal(const absl::Status& refusal);
   // Nothing can run and nothing is in flight: waits for an arrival, or for blocks or rows that
   // other sessions hold.

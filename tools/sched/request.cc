@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/sched/request.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace reprise::tools {
@@ -9,6 +11,13 @@ namespace {
 constexpr size_t kMaxNamed = 4;  // failed requests that a message names
 
 }  // namespace
+
+void Request::Restore() {
+  if (tokens.size() >= had.tokens.size()) return;
+  tokens = std::move(had.tokens);
+  chances = std::move(had.chances);
+  had = {};
+}
 
 absl::Status FailureOf(const std::vector<Request>& requests) {
   size_t num_failed = 0;

@@ -79,7 +79,18 @@ struct Request {
   uint32_t swapped_context = 0;   // tokens whose KV they hold
   uint32_t in_flight = 0;         // steps that name the row and have no result yet
   bool preempted = false;         // to be dropped as soon as nothing is in flight
+  uint32_t computed = 0;          // of `tokens`, those that its row has had as input
   uint64_t planned_in = 0;        // sequence of the last step that names the row
+
+  // What it had when its session was lost. Those behind `computed` are sampled once more: the KV of
+  // tokens that are read as input is rounded otherwise.
+  struct Had {
+    std::vector<uint32_t> tokens;
+    std::vector<Chance> chances;
+  };
+  Had had;
+  // Of a request that will not go on: it keeps what it had.
+  void Restore();
 
   bool finished() const { return finish != FinishReason::kNone; }
   bool failed() const { return finish == FinishReason::kNoCandidate; }

@@ -109,6 +109,7 @@ void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
     last_decode_result_ns_.reset();
     return;
   }
+  AddDrafts(outcome, step);
   for (const engine::SingleStep& single : outcome.steps) {
     const engine::StepReport& report = single.report;
     Graph& graph = graphs_[std::string(report.graph)];
@@ -128,6 +129,14 @@ void Stats::AddStep(const StepOutcome& outcome, const FinishedStep& step) {
     AddDecodeSteps(outcome, step);
   }
   last_decode_result_ns_ = step.result_ns;
+}
+
+void Stats::AddDrafts(const StepOutcome& outcome, const FinishedStep& step) {
+  if (step.draft_tokens == 0) return;
+  ++drafts_.steps;
+  drafts_.proposed += step.draft_tokens;
+  drafts_.accepted += outcome.accepted.size();
+  for (const engine::RowOutcome& row : outcome.rows) drafts_.rows += row.sampled ? 1 : 0;
 }
 
 void Stats::AddLedger(const StepOutcome& outcome, uint64_t behind_ns) {
@@ -208,6 +217,7 @@ double Stats::PaddingShare() const {
 std::string Stats::ToText(size_t width) const {
   std::string text = absl::StrCat(RequestTable(width), "\n", LatencyTable(width));
   if (options_.bounds.any()) absl::StrAppend(&text, "\n", GoodputTable(width));
+  if (drafts_.steps != 0) absl::StrAppend(&text, "\n", DraftTable(width));
   if (!decode_device_ns_.empty()) absl::StrAppend(&text, "\n", DecodeTable(width));
   if (!graphs_.empty()) absl::StrAppend(&text, "\n", GraphTable(width));
   if (!round_trip_ns_.empty()) absl::StrAppend(&text, "\n", LedgerTable(width));
@@ -284,6 +294,17 @@ std::string Stats::GoodputTable(size_t width) const {
                       Paragraph(absl::StrCat("met: finished, with", bounds), width));
 }
 
+std::string Stats::DraftTable(size_t width) const {
+  Table table({"steps with drafts", "drafted", "accepted", "share", "tokens/row and step"});
+  const auto accepted = static_cast<double>(drafts_.accepted);
+  const auto rows = static_cast<double>(drafts_.rows);
+  table.AddRow({FormatCount(drafts_.steps), FormatCount(drafts_.proposed),
+                FormatCount(drafts_.accepted),
+                Share(accepted, static_cast<double>(drafts_.proposed)),
+                rows > 0 ? absl::StrFormat("%.2f", (rows + accepted) / rows) : kNone});
+  return table.ToString(width);
+}
+
 std::string Stats::DecodeTable(size_t width) const {
   Table table({"decode step", "p50", "p90", "p99", "mean"});
   table.AddRow(PercentileRow("wall", decode_wall_ns_));
@@ -355,6 +376,19 @@ nlohmann::json BoundToJson(uint64_t ns) {
 
 }  // namespace
 
+nlohmann::json Stats::DraftsToJson() const {
+  if (drafts_.steps == 0) return nullptr;
+  const auto accepted = static_cast<double>(drafts_.accepted);
+  const auto rows = static_cast<double>(drafts_.rows);
+  nlohmann::json drafts = {{"steps", drafts_.steps},
+                           {"proposed", drafts_.proposed},
+                           {"accepted", drafts_.accepted},
+                           {"acceptance", accepted / static_cast<double>(drafts_.proposed)},
+                           {"tokens_per_row_and_step", nullptr}};
+  if (rows > 0) drafts["tokens_per_row_and_step"] = (rows + accepted) / rows;
+  return drafts;
+}
+
 nlohmann::json Stats::GoodputToJson(const Class& requests) const {
   const double seconds = static_cast<double>(wall_ns_) * 1e-9;
   nlohmann::json json = {
@@ -424,6 +458,7 @@ nlohmann::json Stats::ToJson() const {
           {"itl_ms", itl_ns_.ToJson(kNsToMs)},
           {"goodput", std::move(goodput)},
           {"priorities", std::move(priorities)},
+          {"drafts", DraftsToJson()},
           {"decode_steps", std::move(decode)},
           {"graphs", std::move(graphs)},
           {"padding_share", PaddingShare()},

@@ -87,6 +87,15 @@ class Stats {
     Samples ttft_ns;
     Samples tpot_ns;
   };
+  // Of rows with drafts in steps whose results came.
+  struct Drafts {
+    uint64_t steps = 0;     // that had any
+    uint64_t proposed = 0;  // tokens
+    uint64_t accepted = 0;
+    uint64_t rows = 0;  // that ran in these steps and sampled, with drafts or without
+  };
+  void AddDrafts(const StepOutcome& outcome, const FinishedStep& step);
+  nlohmann::json DraftsToJson() const;
   void AddLatencies(const Request& request, Class* of_priority);
   nlohmann::json GoodputToJson(const Class& requests) const;
   void AddLedger(const StepOutcome& outcome, uint64_t behind_ns);
@@ -95,6 +104,7 @@ class Stats {
   std::string RequestTable(size_t width) const;
   std::string LatencyTable(size_t width) const;
   std::string GoodputTable(size_t width) const;
+  std::string DraftTable(size_t width) const;
   std::string DecodeTable(size_t width) const;
   std::string GraphTable(size_t width) const;
   std::string LedgerTable(size_t width) const;
@@ -121,6 +131,7 @@ class Stats {
   uint64_t num_requests_ = 0;
   uint64_t num_finished_ = 0;  // failed ones are not among them
   uint64_t num_failed_ = 0;
+  Drafts drafts_;
   uint64_t num_preemptions_ = 0;
   uint64_t prompt_tokens_ = 0;
   uint64_t new_tokens_ = 0;

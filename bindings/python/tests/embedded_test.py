@@ -47,11 +47,18 @@ class Declarations(unittest.TestCase):
             "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "char*": ctypes.c_char_p,
             "void*": ctypes.c_void_p, "reprise_progress_fn": _library.ProgressFn,
             "reprise_sampling": _library.Sampling,
+            "reprise_batch_shape": _library.BatchShape,
+            "reprise_memory_range": _library.MemoryRange,
+            "reprise_enqueue_bucket_fn": _library.EnqueueBucketFn,
+            "reprise_bucket_policy_fn": _library.BucketPolicyFn,
+            "reprise_workspace_fn": _library.WorkspaceFn,
+            "reprise_capture_progress_fn": _library.CaptureProgressFn,
+            "reprise_host_fn": _library.HostFn,
         }  # fmt: skip
         for alias in re.findall(r"typedef int32_t (reprise_\w+);", self.text):
             types[alias] = ctypes.c_int32
         structs = re.findall(r"typedef struct (reprise_\w+) \{(.*?)\}", self.text, re.DOTALL)
-        self.assertEqual(len(structs), 15)
+        self.assertEqual(len(structs), 23)
         for name, body in structs:
             python = "".join(word.capitalize() for word in name.split("_")[1:])
             expected = []
@@ -313,6 +320,200 @@ class Engines(unittest.TestCase):
             tokens = [int(self.engine.wait(ticket).token[0]) for ticket in (first, second)]
             self.assertEqual(tokens, self.greedy(2))
 
+    def test_drafts_are_accepted_up_to_the_first_that_is_wrong(self):
+        expected = self.greedy(5)
+        with tiny(self.device, max_draft_tokens=4) as engine:
+            self.assertEqual(engine.info.max_draft_tokens, 4)
+            with engine.session() as session, reprise.Step() as step:
+                step.add_row(1, session.allocate(2))
+                step.run_chunk(1, PROMPT)
+                session.step(step)
+                step.clear()
+                step.continue_all()
+                step.draft_tokens(1, [expected[1], expected[2], expected[3] ^ 1])
+                result = session.step(step)
+                self.assertEqual(result.accepted.begin.tolist(), [0])
+                self.assertEqual(result.accepted.count.tolist(), [2])
+                self.assertEqual(result.accepted.token.tolist(), expected[1:3])
+                self.assertEqual(result.accepted.logprob.dtype, np.float32)
+                self.assertEqual(result.tokens_of(0).tolist(), expected[1:4])
+                self.assertEqual(result.num_sampled, 3)
+                self.assertEqual(result.context_length.tolist(), [len(PROMPT) + 3])
+                self.assertEqual(result.steps[0].query_tokens, 4)
+                step.draft_tokens(1, [1])  # twice
+                with self.assertRaisesRegex(reprise.InvalidArgument, "row 1"):
+                    session.step(step)
+                step.clear()
+                step.continue_all()
+                step.draft_tokens(1, range(5))
+                with self.assertRaises(reprise.OutOfRange):
+                    session.step(step)
+                with self.assertRaisesRegex(TypeError, "tokens: got float64"):
+                    step.draft_tokens(1, [0.5])
+        with self.engine.session() as session, reprise.Step() as step:  # that takes none
+            step.add_row(1, session.allocate(2))
+            step.run_chunk(1, PROMPT)
+            self.assertEqual(session.step(step).accepted.token.tolist(), [])
+            step.clear()
+            step.continue_all()
+            step.draft_tokens(1, [1])
+            with self.assertRaises(reprise.OutOfRange):
+                session.step(step)
+
+    def test_generate_takes_drafts_and_gives_the_same_tokens(self):
+        expected = self.greedy(30)
+        asked = []
+
+        def draft(text):
+            asked.append(len(text))
+            done = len(text) - len(PROMPT)
+            wrong = [expected[done] ^ 1] if len(asked) % 3 == 0 else []
+            return wrong + expected[done : done + len(asked) % 7]
+
+        with tiny(self.device, max_draft_tokens=4) as engine:
+            given = engine.generate(
+                PROMPT, max_new_tokens=30, sampling=reprise.Sampling(), draft=draft
+            )
+            self.assertEqual(list(given), expected)
+            self.assertLess(len(asked), 29)
+            # To the very end of the context.
+            prompt = [i % 50 for i in range(100)]
+            plain = list(engine.generate(prompt, sampling=reprise.Sampling()))
+            drafted = engine.generate(
+                prompt, sampling=reprise.Sampling(), draft=lambda text: plain[len(text) - 100 :]
+            )
+            self.assertEqual(list(drafted), plain)
+            self.assertEqual(engine.pool.free_blocks, engine.pool.num_blocks - 1)
+            with self.assertRaisesRegex(TypeError, "draft: got float64"):
+                list(engine.generate(PROMPT, draft=lambda _: [0.5]))
+            self.assertEqual(engine.pool.num_resident_rows, 0)
+        with self.assertRaisesRegex(ValueError, "draft: got one, allowed"):
+            self.engine.generate(PROMPT, draft=draft)
+
+    def filled(self, session, blocks, num_tokens):
+        with reprise.Step() as step:
+            step.add_row(1, blocks)
+            step.run_chunk(1, [i % 40 for i in range(num_tokens)], sample=False)
+            session.step(step)
+            step.clear()
+            step.drop_row(1)
+            session.step(step)
+
+    def test_blocks_are_shared_within_an_account(self):
+        account = self.engine.open_account(max_blocks=3)
+        with self.engine.session(account=account) as mine:
+            blocks = mine.allocate(1)
+            self.filled(mine, blocks, 16)
+            mine.share("prompt", blocks)
+            with self.engine.session(account=account) as other:
+                self.assertEqual(other.adopt("prompt").tolist(), blocks.tolist())
+                self.assertEqual(other.use.num_shared, 1)
+                with self.assertRaises(reprise.ResourceExhausted):
+                    other.allocate(3)
+                other.release("prompt")
+                with self.assertRaises(reprise.NotFound):
+                    other.release("prompt")
+            with self.engine.session() as stranger:
+                with self.assertRaises(reprise.NotFound):
+                    stranger.adopt("prompt")
+            with self.assertRaisesRegex(ValueError, "no NUL"):
+                mine.share("a\0b", blocks)
+            self.engine.set_account_limits(account, max_blocks=1)
+            with self.assertRaises(reprise.ResourceExhausted):
+                mine.allocate(1)
+        with self.assertRaisesRegex(reprise.NotFound, "account is 1000000"):
+            self.engine.session(account=10**6)
+        with self.assertRaisesRegex(reprise.NotFound, "account is 0"):
+            self.engine.set_account_limits(0)
+        self.assert_nothing_is_held()
+
+    def test_contents_of_blocks_are_arrays(self):
+        with self.engine.session() as session, self.engine.session() as other:
+            blocks = session.allocate(2)
+            self.filled(session, blocks, 20)
+            info = self.engine.info
+            contents = session.read_blocks(blocks)
+            self.assertEqual(
+                [array.shape for array in contents],
+                [(info.kv_num_layers, 2, info.kv_num_heads, n, info.kv_head_dim) for n in (16, 4)],
+            )
+            self.assertTrue(contents[0].any())
+            to = other.allocate(2)
+            other.write_blocks(to, contents)
+            for written, read in zip(contents, other.read_blocks(to)):
+                self.assertEqual(written.dtype, read.dtype)
+                np.testing.assert_array_equal(written, read)
+            with self.assertRaisesRegex(ValueError, "contents: got 1 arrays, allowed: 2"):
+                other.write_blocks(to, contents[:1])
+            with self.assertRaisesRegex(ValueError, r"contents: got shape \(2,\)"):
+                other.write_blocks(to[:1], [np.zeros(2, contents[0].dtype)])
+            with self.assertRaisesRegex(TypeError, "contents: got int64"):
+                other.write_blocks(to[:1], [np.zeros(2, np.int64)])
+            with self.assertRaises(reprise.PermissionDenied):
+                other.read_blocks(blocks)
+
+    def test_blocks_wait_in_swap_space(self):
+        with tiny(self.device, swap_bytes=1 << 18) as engine:
+            self.assertGreater(engine.pool.swap_blocks, 0)
+            with engine.session(max_swapped=2) as session:
+                blocks = session.allocate(2)
+                self.filled(session, blocks, 20)
+                before = session.read_blocks(blocks)
+                swapped = session.swap_out(blocks)
+                self.assertEqual((session.use.num_swapped, session.use.num_blocks), (2, 0))
+                back = session.swap_in(swapped)
+                for old, new in zip(before, session.read_blocks(back)):
+                    np.testing.assert_array_equal(old, new)
+                swapped = session.swap_out(back[:1])
+                session.free_swapped(swapped)
+                with self.assertRaises(reprise.PermissionDenied):
+                    session.swap_in(swapped)
+        with self.engine.session() as session:
+            with self.assertRaises(reprise.ResourceExhausted):
+                session.swap_out(session.allocate(1))
+
+    def test_sessions_run_in_one_launch(self):
+        expected = self.greedy(2)
+        with self.engine.session() as a, self.engine.session() as b:
+            steps = [reprise.Step() for _ in range(3)]
+            for session, step in ((a, steps[0]), (b, steps[1])):
+                step.add_row(1, session.allocate(2))
+                step.run_chunk(1, PROMPT)
+            steps[2].continue_row(9)
+            requests = [(a, steps[0]), (a, steps[0]), (b, steps[2]), (b, steps[1])]
+            joint = self.engine.submit_joint(requests)
+            self.assertEqual((joint.taken, joint.left), ([0, 3], [1]))
+            self.assertEqual(list(joint.refused), [2])
+            self.assertIsInstance(joint.refused[2], reprise.NotFound)
+            results = self.engine.wait_joint(joint)
+            self.assertEqual({i: r.token.tolist() for i, r in results.items()},
+                             {0: expected[:1], 3: expected[:1]})  # fmt: skip
+            joint = self.engine.submit_joint([])
+            self.assertEqual((joint.ticket, self.engine.wait_joint(joint)), (0, {}))
+            with tiny(self.device) as other, other.session() as stranger:
+                with self.assertRaisesRegex(reprise.InvalidArgument, "session 0 is of another"):
+                    self.engine.submit_joint([(stranger, steps[0])])
+
+    def test_the_attention_tree_may_be_replaced(self):
+        with tiny(self.device) as engine:
+            tree = engine.attention_tree
+            self.assertEqual(tree.version, 1)
+            self.assertIn("reprise-attention-tree/1", tree.text)
+            self.assertEqual(engine.set_attention_tree(tree.text), 2)
+            self.assertEqual(engine.attention_tree.version, 2)
+            with self.assertRaises(reprise.InvalidArgument):
+                engine.set_attention_tree("{}")
+
+    def test_what_is_closed_is_of_no_use(self):
+        session = self.engine.session()
+        step = reprise.Step()
+        session.close()
+        with self.assertRaisesRegex(ValueError, "Session: it is closed"):
+            session.step(step)
+        step.close()
+        with self.assertRaisesRegex(ValueError, "Step: it is closed"):
+            step.draft_tokens(1, [1])
+
     def test_sessions_of_several_threads_share_the_engine(self):
         expected = self.greedy(6)
         given = [None] * 3
@@ -430,6 +631,258 @@ class Graphs(unittest.TestCase):
             self.stream.run(gc.collect)  # in a stream's own thread
             self.stream.synchronize()
         gc.collect()
+
+
+class GraphModes(unittest.TestCase):
+    """What a manager does beyond one graph per capacity that is captured at start."""
+
+    def setUp(self):
+        self.device = host()
+        self.stream = self.device.stream()
+        self.cells = np.zeros(64, np.int64)
+        self.told = []
+
+    def enqueue(self, stream, bucket):
+        self.told.append((bucket.name, bucket.capturing, threading.get_ident()))
+
+        def work():
+            self.cells[: bucket.rows * bucket.tokens] += 1
+
+        stream.run(work)
+
+    def manager(self, buckets=(1, 2, 4), enqueue=None, **options):
+        options = {"warm_up": False, **options}
+        return reprise.GraphManager(self.stream, buckets, enqueue or self.enqueue, **options)
+
+    def states(self, manager):
+        return [bucket.state for bucket in manager.report]
+
+    def test_buckets_have_two_dimensions_and_share_a_workspace(self):
+        rooms = []
+
+        def enqueue(stream, bucket):
+            rooms.append(bucket.workspace.nbytes)
+            room = bucket.workspace.numpy(np.int64)
+            stream.run(lambda: room.fill(bucket.index))
+
+        shapes = [(8, 1), (1, 16), (8, 16)]
+        with self.manager(shapes, enqueue, workspace_bytes=lambda r, t: 8 * r * t) as manager:
+            report = manager.replay(3, 4)
+            self.stream.synchronize()
+            self.assertEqual(report, reprise.ReplayReport("graph/8x16", 8, 116, 16, True))
+            self.assertEqual(rooms, [1024, 128, 64])
+            self.assertEqual(manager.workspace_bytes, 1024)
+            self.assertEqual([bucket.tokens for bucket in manager.captured], [1, 16, 16])
+            bucket = manager.report[2]
+            self.assertEqual((bucket.rows, bucket.tokens), (8, 16))
+            self.assertEqual((bucket.used_cells, bucket.padding_cells), (12, 116))
+            self.assertEqual(bucket.workspace_bytes, 1024)
+            with self.assertRaises(reprise.OutOfRange):
+                manager.replay(9)
+
+    def test_lazy_buckets_are_captured_on_use_within_the_limit(self):
+        with self.manager(capture="lazy", max_graphs=2) as manager:
+            self.assertEqual(self.told, [])
+            for size in (2, 4, 2, 1):
+                manager.replay(size)
+            self.assertEqual(
+                self.states(manager), [reprise.CAPTURED, reprise.CAPTURED, reprise.EVICTED]
+            )
+            manager.replay(4)
+            self.stream.synchronize()
+            self.assertEqual([n for n, *_ in self.told], [f"graph/{n}" for n in (2, 4, 1, 4)])
+            self.assertEqual(self.cells[:4].tolist(), [5, 4, 2, 2])
+            self.assertEqual([bucket.num_captures for bucket in manager.report], [1, 1, 2])
+
+    def test_background_captures_on_a_thread_while_others_run(self):
+        go = threading.Event()
+        progress = []
+        with self.manager(
+            capture="background",
+            while_pending="eager",
+            on_capture_thread=go.wait,
+            progress=lambda *said: progress.append(said),
+        ) as manager:
+            self.assertFalse(manager.replay(2).replayed)
+            self.assertEqual(self.states(manager), [reprise.PENDING] * 3)
+            go.set()
+            manager.wait_for_captures()
+            self.assertTrue(manager.replay(2).replayed)
+            self.stream.synchronize()
+            self.assertEqual(self.cells[:2].tolist(), [2, 2])
+            here = threading.get_ident()
+            self.assertEqual(self.told[0], ("graph/2", False, here))
+            for _, capturing, thread in self.told[1:]:
+                self.assertTrue(capturing)
+                self.assertNotEqual(thread, here)
+            self.assertEqual(sorted(done for _, done, _ in progress), [1, 2, 3])
+
+    def test_a_manager_ends_while_its_thread_captures(self):
+        for _ in range(3):
+            self.manager(capture="background").close()
+            self.manager(capture="background")
+        gc.collect()
+        self.stream.synchronize()
+
+    def test_a_policy_picks_the_bucket(self):
+        asked = []
+
+        def policy(buckets, batch):
+            asked.append((buckets, batch))
+            return {1: 2, 2: None, 3: 9}[batch[0]]
+
+        with self.manager(policy=policy) as manager:
+            self.assertEqual(manager.replay(1).graph, "graph/4")
+            self.assertEqual(asked, [([(1, 1), (2, 1), (4, 1)], (1, 1))])
+            with self.assertRaises(reprise.OutOfRange):
+                manager.replay(2)
+            with self.assertRaisesRegex(reprise.InvalidArgument, "allowed: less than 3"):
+                manager.replay(3)
+            with self.assertRaisesRegex(KeyError, "4"):
+                manager.replay(4)
+            self.stream.synchronize()
+
+    def test_what_the_callable_raises_in_a_later_capture_is_raised_by_every_use(self):
+        fails = True
+
+        def enqueue(stream, bucket):
+            if fails and bucket == 2:
+                raise KeyError("no such weight")
+            self.enqueue(stream, bucket)
+
+        for mode in ("lazy", "background"):
+            fails = True
+            with self.manager(enqueue=enqueue, capture=mode) as manager:
+                for _ in range(2):
+                    with self.assertRaisesRegex(KeyError, "no such weight") as caught:
+                        manager.replay(2)
+                    self.assertIn("bucket 'graph/2'", str(caught.exception.__cause__))
+                manager.replay(1)
+                bucket = manager.report[1]
+                self.assertEqual(bucket.state, reprise.FAILED)
+                self.assertIsInstance(bucket.error, reprise.InternalError)
+                self.assertIn("KeyError", str(bucket.error))
+                fails = False
+                manager.recapture(2)
+                self.assertEqual(manager.replay(2).graph, "graph/2")
+                self.stream.synchronize()
+
+    def test_functions_of_graphs_that_were_replaced_are_forgotten(self):
+        class Work:
+            def __call__(self):
+                pass
+
+        alive = []
+
+        def enqueue(stream, _):
+            work = Work()
+            alive.append(weakref.ref(work))
+            stream.run(work)
+
+        with self.manager([1], enqueue) as manager:
+            manager.recapture(1)
+            gc.collect()
+            self.assertEqual([work() is None for work in alive], [True, False])
+            manager.run_eager(1)
+            self.stream.synchronize()
+            gc.collect()
+            self.assertEqual([work() is None for work in alive], [True, False, True])
+            manager.replay(1)
+            self.stream.synchronize()
+
+    def test_verify_compares_eager_run_and_replay(self):
+        with self.manager() as manager:
+            report = manager.verify(3, memory={"cells": self.cells})
+            self.assertEqual(report, reprise.VerifyReport("graph/4", 512))
+            self.assertEqual(self.cells.tolist(), [0] * 64)
+        runs = []
+
+        def differ(stream, _):
+            def work():
+                runs.append(0)
+                self.cells[1] = len(runs)
+
+            stream.run(work)
+
+        with self.manager(enqueue=differ) as manager:
+            with self.assertRaisesRegex(reprise.DataLoss, "'cells' differs at byte 8 of 512"):
+                manager.verify(1, memory={"cells": self.cells})
+            with self.assertRaisesRegex(reprise.InvalidArgument, "no memory to compare"):
+                manager.verify(1, memory={})
+
+    def test_buffers_are_audited_and_move(self):
+        buffer = self.device.mapped(64, np.int64)
+        where = {"cells": buffer.numpy()}
+
+        def enqueue(stream, bucket):
+            cells = where["cells"]
+            stream.run(lambda: np.add(cells, 1, out=cells))
+
+        with self.manager(enqueue=enqueue, buffers={"cells": buffer}) as manager:
+            audit = manager.audit(1)
+            self.assertEqual((audit.graph, audit.num_untold, audit.foreign), ("graph/1", 1, []))
+            where["cells"] = np.zeros(64, np.int64)
+            moved = manager.move_buffer("cells", where["cells"])
+            self.assertEqual((moved.num_graphs, moved.num_recaptured), (0, 3))
+            manager.replay(1)
+            self.stream.synchronize()
+            self.assertEqual(where["cells"].sum(), 64)
+            self.assertEqual(buffer.numpy().sum(), 0)
+            with self.assertRaisesRegex(reprise.NotFound, 'got "x", allowed: cells'):
+                manager.move_buffer("x", buffer)
+        with self.manager() as manager:
+            with self.assertRaisesRegex(reprise.FailedPrecondition, "no buffers"):
+                manager.audit(1)
+
+    def test_memory_is_taken_from_whatever_has_dlpack(self):
+        class Tensor:  # as another library's
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, stream=None):
+                return self.array.__dlpack__(stream=stream)
+
+        with self.manager() as manager:
+            report = manager.verify(1, memory={"cells": Tensor(self.cells)})
+            self.assertEqual(report.bytes, 512)
+            gaps = np.zeros((4, 4))[:, ::2]
+            for value, error, said in (
+                (Tensor(gaps), ValueError, "array with gaps"),
+                (gaps, ValueError, "array with gaps"),
+                (np.broadcast_to(self.cells, (64,)), ValueError, "read-only"),
+                ([1, 2], TypeError, r"memory\['x'\]: got list"),
+                (np.zeros(0), ValueError, "empty"),
+            ):
+                with self.assertRaisesRegex(error, said):
+                    manager.verify(1, memory={"x": value})
+            with self.assertRaisesRegex(TypeError, "memory: got list, allowed: a mapping"):
+                manager.verify(1, memory=[self.cells])
+
+    def test_options_are_refused_by_name(self):
+        for options, error, said in (
+            ({"capture": "early"}, ValueError, "capture: got 'early', allowed: eager, lazy"),
+            ({"while_pending": "fast"}, ValueError, "while_pending: got 'fast'"),
+            ({"policy": 3}, TypeError, "policy: got 3, allowed: a callable"),
+            ({"progress": 3}, TypeError, "progress: got 3"),
+            ({"max_graphs": -1}, ValueError, "max_graphs: got -1"),
+            ({"buckets": [(1, 2, 3)]}, ValueError, r"buckets: got \(1, 2, 3\)"),
+            ({"buckets": [1, (1, 2)]}, ValueError, "buckets: got 1"),
+            ({"buckets": [(1, 0)]}, reprise.InvalidArgument, "0"),
+            ({"buckets": []}, reprise.InvalidArgument, "no buckets"),
+            ({"workspace_bytes": lambda r, t: -1}, ValueError, "workspace_bytes: got -1"),
+            ({"buffers": {"x": 3}}, TypeError, r"buffers\['x'\]: got int"),
+        ):
+            with self.assertRaisesRegex(error, said):
+                self.manager(**options)
+        with self.manager() as manager:
+            with self.assertRaisesRegex(TypeError, "size: got 1.5, allowed: an integer"):
+                manager.replay(1.5)
+            with self.assertRaisesRegex(reprise.InvalidArgument, "0"):
+                manager.replay(1, 0)
+        with self.assertRaisesRegex(ValueError, "GraphManager: it is closed"):
+            manager.replay(1)
+        with self.assertRaisesRegex(ValueError, "GraphManager: it is closed"):
+            manager.recapture(1)
 
 
 class Memory(unittest.TestCase):

@@ -34,10 +34,11 @@ export class Batcher {
   #starved = false; // in this plan a row could not grow
   #maxMaskBytes;
   #maskRoom = 0; // bytes of masks that the step being planned may still take along
+  #maxCopies;
 
   // pool: a BlockPool. stepTokens: of one step, at least maxRows. maxMaskBytes: of the masks of one
   // step together, where it has more than one. maxPrefixBlocks: kept for prompts to come; 0:
-  // nothing is shared.
+  // nothing is shared. maxCopies: blocks that one step may copy.
   constructor({
     pool,
     blockSize,
@@ -45,7 +46,9 @@ export class Batcher {
     maxRows,
     maxMaskBytes = Infinity,
     maxPrefixBlocks = 0,
+    maxCopies = 0,
   }) {
+    this.#maxCopies = maxCopies;
     this.#prefixes = new PrefixCache({blockSize, maxUnused: maxPrefixBlocks});
     this.#maxMaskBytes = maxMaskBytes;
     this.#pool = pool;
@@ -122,8 +125,8 @@ export class Batcher {
   // for `apply` or `undo`, which take flights in the order, or in reverse order, of their plans.
   // flush: a step may consist of drops alone.
   plan({flush}) {
-    const flight = {before: new Map(), drop: []};
-    const request = {add: [], append: [], masks: [], chunks: [], continueRows: []};
+    const flight = {before: new Map(), drop: [], copied: []};
+    const request = {add: [], append: [], masks: [], chunks: [], continueRows: [], copyBlocks: []};
     request.isolateBadRows = true;
     this.#starved = false;
     this.#maskRoom = this.#maxMaskBytes;
@@ -134,6 +137,7 @@ export class Batcher {
     this.#planChunks(budget, request, flight);
     const runs = request.continueRows.length > 0 || request.chunks.length > 0;
     if (!runs && !(flush && this.#pendingDrops.length > 0)) return undefined;
+    if (request.copyBlocks.length === 0) delete request.copyBlocks;
     request.drop = flight.drop = this.#pendingDrops;
     this.#pendingDrops = [];
     return {request, flight};
@@ -153,6 +157,12 @@ export class Batcher {
       if (!generation.ended) this.#takeResult(generation, result);
     }
     for (const generation of flight.before.keys()) --generation.inFlight;
+    this.#letGo(flight);
+  }
+
+  // Blocks that the flight copies are not needed for it any more.
+  #letGo({copied}) {
+    for (const prefix of copied) this.#pool.release(this.#prefixes.release([prefix]));
   }
 
   // Takes back a flight that was refused, as if it had never been planned.
@@ -164,6 +174,7 @@ export class Batcher {
       if (before.row === 0) this.#evict(generation);
       Object.assign(generation, before);
     }
+    this.#letGo(flight);
   }
 
   // ---- rows that leave ----
@@ -296,9 +307,10 @@ export class Batcher {
       const found = this.#findPrefix(generation);
       if (!found) continue;
       if (!this.#takeBlocks(generation, found)) return;
+      const copied = this.#copyPart(generation, found, request, flight);
       this.#waiting = this.#waiting.filter((other) => other !== generation);
       this.#touch(generation, flight);
-      this.#makeResident(generation, mask);
+      this.#makeResident(generation, copied, mask);
       request.add.push(rowToAdd(generation));
       left -= generation.input - generation.context;
     }
@@ -318,11 +330,23 @@ export class Batcher {
     return true;
   }
 
-  #makeResident(generation, mask) {
+  // A copy of a block that begins as the prompt goes on behind what is shared. Returns how many
+  // tokens of it are the row's.
+  #copyPart({prompt, blocks}, found, request, flight) {
+    if (request.copyBlocks.length >= 2 * this.#maxCopies) return 0;
+    const part = this.#prefixes.findPart(found, prompt, prompt.length - 2);
+    if (!part) return 0;
+    this.#prefixes.use([part.prefix]); // until the step has run
+    flight.copied.push(part.prefix);
+    request.copyBlocks.push(part.prefix.block, blocks[found.length]);
+    return part.count;
+  }
+
+  #makeResident(generation, copied, mask) {
     generation.row = this.#nextRow++;
     generation.blocksSent = generation.blocks.length;
     generation.input = generation.prompt.length + generation.tokens.length;
-    generation.context = generation.numShared * this.#blockSize;
+    generation.context = generation.numShared * this.#blockSize + copied;
     if (generation.tokens.length === 0) generation.cachedTokens = generation.context;
     generation.samples = generation.tokens.length;
     generation.maskSent = mask;
@@ -353,6 +377,10 @@ export class Batcher {
   // ---- results ----
 
   #takeResult(generation, result) {
+    for (let i = generation.numShared; i < generation.prefix.length; ++i) {
+      const prefix = generation.prefix[i];
+      prefix.isWritten ||= (i + 1) * this.#blockSize <= result.contextLength;
+    }
     if (result.finishReason === 'FINISH_REASON_NO_CANDIDATE') {
       const why = 'no token can be sampled: every logit is NaN or minus infinity';
       generation.end('error', new ApiError(500, why));

@@ -34,7 +34,7 @@ export class BlockPool {
   // Asks the server for what is missing of `count` blocks; there may be fewer afterwards.
   async reserve(count) {
     const missing = count - this.#free.length;
-    if (missing <= 0 || Date.now() < this.#askAgainAt) return;
+    if (missing <= 0 || performance.now() < this.#askAgainAt) return;
     for (const wanted of missing < SPARE ? [SPARE, missing] : [missing]) {
       try {
         this.#free.push(...(await this.#session.allocate(wanted)));
@@ -47,7 +47,7 @@ export class BlockPool {
         if (!(error instanceof ResourceExhaustedError)) throw error;
       }
     }
-    this.#askAgainAt = Date.now() + RETRY_MS;
+    this.#askAgainAt = performance.now() + RETRY_MS;
   }
 
   // Gives everything back. No resident row's table may name one of the blocks.

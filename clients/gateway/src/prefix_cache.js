@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // PrefixCache: KV blocks that hold whole blocks of prompts, by the tokens in them and before them,
 // for rows whose prompts begin alike. A block is used by any number of rows, which only read it.
+// Where prompts part in the middle of a block, a row goes on in a copy of it.
 // One that no row uses is kept until blocks are needed: then the one goes first that was used least
 // recently.
 //
 // Blocks of sampled tokens are not kept: these were computed one by one, which rounds otherwise,
 // and a prompt's answer does not depend on what the gateway has computed before.
 
+// Blocks behind one that are looked at for one to copy, the newest.
+const MAX_LOOKED_AT = 64;
+
 class Prefix {
   children = new Map(); // by the tokens of the block behind
   users = 0; // rows
+  isWritten = false; // the server has said that it is
 
   // isReady: the tokens' KV is in the block, for steps that are planned from now on.
   constructor(tokens, block, parent, isReady) {
@@ -49,6 +54,23 @@ export class PrefixCache {
       found.push(at);
     }
     return found;
+  }
+
+  // Behind the way `found`: {prefix, count}, a block that begins with as many tokens as possible of
+  // the prompt's, at most up to `end`; undefined: there is none.
+  findPart(found, prompt, end) {
+    const begin = found.length * this.#blockSize;
+    const wanted = prompt.slice(begin, Math.min(end, begin + this.#blockSize));
+    const {children} = found.at(-1) ?? this.#root;
+    let best;
+    for (const prefix of [...children.values()].slice(-MAX_LOOKED_AT)) {
+      if (!prefix.isWritten) continue;
+      const tokens = prefix.tokens.split(',');
+      let count = 0;
+      while (count < wanted.length && Number(tokens[count]) === wanted[count]) ++count;
+      if (count > (best?.count ?? 0)) best = {prefix, count};
+    }
+    return best;
   }
 
   // A row uses what was found.
@@ -102,7 +124,7 @@ export class PrefixCache {
   // What a row was to compute has failed: nobody else is to use it.
   discard(prefixes) {
     for (const prefix of prefixes) {
-      prefix.isReady = false;
+      prefix.isReady = prefix.isWritten = false;
       this.#forget(prefix);
     }
   }

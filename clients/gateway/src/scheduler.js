@@ -79,7 +79,7 @@ export class Scheduler {
       throw new ApiError(500, `the tokenizer gave token ${wrong}, allowed: below ${vocabulary}`);
     }
     generation.id = this.#nextId++;
-    generation.deadline = Date.now() + this.#options.queueTimeoutMs;
+    generation.deadline = performance.now() + this.#options.queueTimeoutMs;
     this.#batcher.add(generation);
     this.#notify();
   }
@@ -117,7 +117,8 @@ export class Scheduler {
     const left = this.#batcher?.generations.filter(({ended}) => !ended) ?? [];
     const maxMaskBytes = Math.floor(limits.maxMessageBytes / 2);
     const maxPrefixBlocks = this.#options.prefixBlocks ?? Math.floor(pool.numBlocks / 2);
-    const sizes = {blockSize, stepTokens, maxRows, maxMaskBytes, maxPrefixBlocks};
+    const {maxCopies} = limits;
+    const sizes = {blockSize, stepTokens, maxRows, maxMaskBytes, maxPrefixBlocks, maxCopies};
     this.#batcher = new Batcher({pool: this.#pool, ...sizes});
     for (const generation of left) this.#batcher.add(generation);
     this.#flights = [];
@@ -144,7 +145,7 @@ export class Scheduler {
 
   // What was resident waits again. False: there is no server, and the gateway stops.
   async #reopen() {
-    const deadline = Date.now() + this.#options.queueTimeoutMs;
+    const deadline = performance.now() + this.#options.queueTimeoutMs;
     for (const generation of this.#batcher.generations) {
       const nothing = {row: 0, blocks: [], blocksSent: 0, prefix: [], numShared: 0, inFlight: 0};
       Object.assign(generation, nothing, {preempted: false, deadline});
@@ -285,7 +286,7 @@ export class Scheduler {
 
   // Ends what has waited for too long.
   #expire(why) {
-    const now = Date.now();
+    const now = performance.now();
     for (const generation of this.#batcher.generations) {
       if (generation.row !== 0 || generation.ended) continue;
       if (generation.deadline === Infinity) {

@@ -20,6 +20,7 @@ export class FakeService {
   rows = new Map(); // number to {blocks, length, last, mask}
   contents = new Map(); // block to tokens
   tokensRun = 0;
+  copiesRun = 0;
   maxStepTokens = 0; // seen
 
   constructor(blockSize) {
@@ -29,6 +30,7 @@ export class FakeService {
   // The answer to a request, as reprise-client gives it.
   step(request) {
     for (const row of request.drop) check(this.rows.delete(row), `drop of row ${row}`);
+    this.#copy(request.copyBlocks ?? []);
     const written = new Map([...this.contents].map(([block, tokens]) => [block, tokens.length]));
     for (const {row, blocks, contextLength, sampling, history} of request.add) {
       check(!this.rows.has(row), `add of row ${row}`);
@@ -61,6 +63,20 @@ export class FakeService {
     this.maxStepTokens = Math.max(this.maxStepTokens, tokens);
     this.tokensRun += tokens;
     return {rowErrors: [], rows: this.#columns(ran)};
+  }
+
+  #copy(pairs) {
+    this.copiesRun += pairs.length / 2;
+    const to = pairs.filter((_, i) => i % 2 === 1);
+    check(new Set(to).size === to.length, `copies to ${to}`);
+    for (const block of to) {
+      const inUse = [...this.rows.values()].some(({blocks}) => blocks.includes(block));
+      check(!inUse && !pairs.some((other, i) => i % 2 === 0 && other === block), `copy to ${block}`);
+    }
+    for (let i = 0; i < pairs.length; i += 2) {
+      check(this.contents.has(pairs[i]), `copy of block ${pairs[i]}, in which nothing is written`);
+      this.contents.set(pairs[i + 1], [...this.contents.get(pairs[i])]);
+    }
   }
 
   #row(row) {

@@ -424,6 +424,66 @@ describe('the batcher', () => {
       checkAll(all, [generations[1]]);
     });
 
+    test('prompts that part in the middle of a block go on in a copy of it', () => {
+      const all = setUp({maxPrefixBlocks: 32, maxCopies: 2});
+      const run = (id, length, shared, more) => {
+        const generation = alike(id, length, shared, 4, more);
+        all.batcher.add(generation);
+        finish(all);
+        return generation;
+      };
+      const first = run(1, 20, 20);
+      // 11 tokens alike: two blocks, and three tokens of the third.
+      const parts = [run(2, 20, 11), run(3, 20, 10), run(4, 20, 3)];
+      assert.deepEqual(
+        parts.map(({cachedTokens}) => cachedTokens),
+        [11, 10, 3],
+      );
+      assert.equal(all.service.copiesRun, 3);
+      // The longest begin of several, with penalties, and two tokens to compute.
+      const sampling = {presencePenalty: 1};
+      assert.equal(run(5, 20, 11, {sampling}).cachedTokens, 11);
+      assert.equal(run(6, 12, 12).cachedTokens, 10);
+      assert.equal(run(7, 5, 5).cachedTokens, 3);
+      assert.equal(run(8, 2, 2).cachedTokens, 0);
+      checkAll(all, [first, ...parts]);
+    });
+
+    test('a step copies as many blocks as it may, and what the server has said is written', () => {
+      const all = setUp({maxPrefixBlocks: 32, maxCopies: 1, stepTokens: 64});
+      const first = alike(1, 20, 20, 2);
+      all.batcher.add(first);
+      planOne(all);
+      const generations = [2, 3, 4].map((id) => alike(id, 20, 10, 2));
+      all.batcher.add(generations[0]);
+      planOne(all); // the first one's answer is not there
+      assert.equal(generations[0].cachedTokens, 8);
+      applyOne(all);
+      for (const generation of generations.slice(1)) all.batcher.add(generation);
+      planOne(all);
+      assert.deepEqual(
+        generations.map(({cachedTokens}) => cachedTokens),
+        [8, 10, 8],
+      );
+      finish(all);
+      checkAll(all, [first, ...generations]);
+    });
+
+    test('a refused step takes back its copies', () => {
+      const all = setUp({maxPrefixBlocks: 32, maxCopies: 4});
+      const first = alike(1, 20, 20, 2);
+      all.batcher.add(first);
+      finish(all);
+      const second = alike(2, 20, 10, 2);
+      all.batcher.add(second);
+      const {request, flight} = all.batcher.plan({flush: false});
+      assert.equal(request.copyBlocks.length, 2);
+      all.batcher.undo(flight);
+      finish(all);
+      assert.equal(second.cachedTokens, 10);
+      checkAll(all, [first, second]);
+    });
+
     test('rows are preempted and go on over shared blocks, with penalties too', () => {
       const all = setUp({numBlocks: 14, maxPrefixBlocks: 14});
       const sampling = {presencePenalty: 1};
@@ -438,7 +498,9 @@ describe('the batcher', () => {
       const below = (bound) => Math.floor(random() * bound);
       for (let round = 0; round < 10; ++round) {
         const numBlocks = 24 + below(30);
-        const all = setUp({numBlocks, maxPrefixBlocks: below(20), stepTokens: 8 + below(20)});
+        const maxCopies = below(3);
+        const sizes = {numBlocks, maxPrefixBlocks: below(20), stepTokens: 8 + below(20)};
+        const all = setUp({...sizes, maxCopies});
         const generations = [];
         for (let id = 1; id <= 40; ++id) {
           const length = 1 + below(30);

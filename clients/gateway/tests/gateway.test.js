@@ -412,12 +412,15 @@ describe('a gateway whose prompts begin alike', () => {
     );
     for (const [i, {body}] of together.entries()) assert.deepEqual(body.choices, right[i]);
     assert.ok(together.filter((answer) => cachedOf(answer) >= 60).length >= 5);
+    const cached = [];
     for (const [i, prompt] of prompts.entries()) {
       const answer = await gateway.complete(request(prompt, more));
       assert.deepEqual(answer.body.choices, right[i]);
       assert.ok(cachedOf(answer) >= 60);
-      assert.equal(cachedOf(answer) % 5, 0);
+      cached.push(cachedOf(answer));
     }
+    // Begins of blocks as well.
+    assert.ok(cached.some((tokens) => tokens % 5 !== 0), `${cached}`);
     const {numBlocks} = await pool();
     await eventually(async () => (await pool()).freeBlocks === numBlocks - 1);
     assert.equal(await gateway.stop(), 0, gateway.output);

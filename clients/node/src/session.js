@@ -117,6 +117,63 @@ export class Session {
     await this.#unary('free', {session: this.#token, blocks});
   }
 
+  // What docs/kv.md says of KV blocks. All of them reject with what that page lists, typed.
+
+  // Full blocks, for sessions of the same identity to read; nobody writes them any more.
+  async shareBlocks(name, blocks) {
+    await this.#unary('shareBlocks', {session: this.#token, name, blocks});
+  }
+
+  // What is shared under a name, for this session's rows.
+  async adoptBlocks(name) {
+    return (await this.#unary('adoptBlocks', {session: this.#token, name})).blocks;
+  }
+
+  // The session does not use what is shared under a name any more.
+  async releaseBlocks(name) {
+    await this.#unary('releaseBlocks', {session: this.#token, name});
+  }
+
+  // Contents, as this session's steps have written them: {layout, parts}.
+  async readBlocks(ranges) {
+    return this.#unary('readBlocks', {session: this.#token, ranges});
+  }
+
+  // What `readBlocks` answered, into blocks of this session.
+  async writeBlocks(layout, parts) {
+    await this.#unary('writeBlocks', {session: this.#token, layout, parts});
+  }
+
+  // Moves blocks to swap space; resolves to what they are called there.
+  async swapOut(blocks) {
+    return (await this.#unary('swapOut', {session: this.#token, blocks})).swapped;
+  }
+
+  // Moves swapped blocks back; resolves to their ids in the pool.
+  async swapIn(swapped) {
+    return (await this.#unary('swapIn', {session: this.#token, swapped})).blocks;
+  }
+
+  // Forgets swapped blocks.
+  async freeSwapped(swapped) {
+    await this.#unary('freeSwapped', {session: this.#token, swapped});
+  }
+
+  // Copies blocks to where other servers of the machine take them; resolves to a ticket for each.
+  async exportBlocks(blocks) {
+    return (await this.#unary('exportBlocks', {session: this.#token, blocks})).tickets;
+  }
+
+  // Takes another server's copies into blocks of this session; resolves to the tokens in each.
+  async importBlocks(blocks, tickets) {
+    return (await this.#unary('importBlocks', {session: this.#token, blocks, tickets})).numTokens;
+  }
+
+  // The copies that this session exported are not needed any more.
+  async freeExported(tickets) {
+    await this.#unary('freeExported', {session: this.#token, tickets});
+  }
+
   // Waits for the answers to all steps and ends the session: rows and blocks are gone. Rejects with
   // SessionEndedError where it ended otherwise.
   async close() {
@@ -213,7 +270,7 @@ export class Session {
   async #resume(lost) {
     this.#connected = false;
     this.#forgetRefused();
-    const deadline = Date.now() + this.#graceMs;
+    const deadline = performance.now() + this.#graceMs;
     const resume = {session: this.#token, lastSequence: this.#lastSequence};
     for (let delayMs = firstDelayMs; ; delayMs = Math.min(2 * delayMs, longestDelayMs)) {
       try {
@@ -224,7 +281,7 @@ export class Session {
         if (!isLost(error)) throw error;
       }
       if (this.#ended) return;
-      if (Date.now() + delayMs > deadline) throw lost;
+      if (performance.now() + delayMs > deadline) throw lost;
       await sleep(delayMs);
     }
   }

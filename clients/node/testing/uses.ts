@@ -20,6 +20,13 @@ export async function generate(client: Client): Promise<number[]> {
       if (row.status === 'ROW_STATUS_RAN' && row.token !== undefined) tokens.push(row.token);
     }
   }
+  const {layout, parts} = await session.readBlocks([{block: blocks[0]}, {block: 2, numLayers: 1}]);
+  if (layout) await session.writeBlocks(layout, [{...parts[0], block: 3}]);
+  const tickets: Buffer[] = await session.exportBlocks(blocks);
+  const counts: number[] = await session.importBlocks(await session.adoptBlocks('name'), tickets);
+  tokens.push(...counts, ...(await session.swapIn(await session.swapOut(blocks))));
+  // @ts-expect-error: tickets are bytes
+  await session.freeExported(['ticket']);
   // @ts-expect-error: sessions are opened by a client
   new Session();
   await session.close().catch((error: RepriseError) => console.error(error.status, error.sequence));

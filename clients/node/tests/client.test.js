@@ -2,7 +2,7 @@
 // The Node client against `reprise serve` with a fixture model.
 import assert from 'node:assert/strict';
 import {execFile} from 'node:child_process';
-import {readFileSync} from 'node:fs';
+import {readFileSync, rmSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
 import {fileURLToPath} from 'node:url';
@@ -92,6 +92,55 @@ describe('the client', () => {
       own.close();
       await eventually(async () => (await freeBlocks()) === free);
     }
+  });
+
+  test('blocks are shared, read, written, swapped and exported', async () => {
+    const folder = scratchFolder();
+    const exchange = ['--kv-exchange', folder, '--export-space', '64KiB', '--swap-space', '64KiB'];
+    const exporting = await new Server(llamaTiny, [...small, ...exchange]).start();
+    const own = new Client(exporting.socket);
+    const session = await own.openSession();
+    const goOn = async (other, blocks) => {
+      const more = [...blocks, ...(await other.allocate(2))];
+      const answer = await other.step({
+        add: [{row: 2, blocks: more, contextLength: entry.tokens.length}],
+        chunks: [{row: 2, tokens: greedy.slice(0, 1), sample: true}],
+      });
+      await other.step({drop: [2]});
+      assert.deepEqual(tokensOf([answer]), greedy.slice(1, 2));
+    };
+    await session.step(await addPrompt(session));
+    const {layout, parts} = await session.readBlocks(
+      Array.from({length: 24}, (_, i) => ({block: i + 1})),
+    );
+    const filled = parts.filter((part) => part.numTokens > 0);
+    const tickets = await session.exportBlocks(filled.map((part) => part.block));
+    await session.step({drop: [1]});
+    const swapped = await session.swapOut(filled.map((part) => part.block));
+    await goOn(session, await session.swapIn(swapped));
+    await assert.rejects(session.freeSwapped(swapped), PermissionDeniedError);
+
+    const other = await own.openSession();
+    const blocks = await other.allocate(filled.length);
+    const counts = await other.importBlocks(blocks, tickets);
+    assert.deepEqual(counts, filled.map((part) => part.numTokens));
+    await goOn(other, blocks);
+    await session.freeExported(tickets);
+    await assert.rejects(other.importBlocks(blocks, tickets), NotFoundError);
+    await other.writeBlocks(layout, filled.map((part, i) => ({...part, block: blocks[i]})));
+    await goOn(other, blocks);
+
+    const whole = blocks.filter((_, i) => filled[i].numTokens === 5);
+    await other.shareBlocks('begin', whole);
+    assert.deepEqual(await session.adoptBlocks('begin'), whole);
+    await assert.rejects(other.shareBlocks('again', whole), FailedPreconditionError);
+    await session.releaseBlocks('begin');
+    await assert.rejects(session.releaseBlocks('begin'), NotFoundError);
+    await other.close();
+    await session.close();
+    own.close();
+    assert.equal(await exporting.remove(), 0, exporting.output);
+    rmSync(folder, {recursive: true});
   });
 
   test('refused steps reject with typed errors and the session goes on', async () => {

@@ -49,8 +49,9 @@ function declare(type, isRequest) {
 
 const contract = (await protobuf.load(fileURLToPath(proto))).lookup('reprise.v1');
 const requests = reach(contract.lookupType('StepRequest'));
+reach(contract.lookupType('KvRange'), requests);
 const all = new Set(requests);
-for (const name of ['StepResponse', 'DescribeResponse', 'SessionStatus']) {
+for (const name of ['StepResponse', 'DescribeResponse', 'SessionStatus', 'ReadBlocksResponse']) {
   reach(contract.lookupType(name), all);
 }
 const text = head + [...all].map((type) => declare(type, requests.has(type))).join('');

@@ -4,6 +4,10 @@
 import {
   DescribeResponse,
   FinishReason,
+  KvLayout,
+  KvPart,
+  KvRange,
+  ReadBlocksResponse,
   RowStatus,
   SessionStatus,
   StepRequest,
@@ -58,6 +62,17 @@ export class Session {
   ): AsyncGenerator<StepResponse, void, void>;
   allocate(count: number): Promise<number[]>;
   free(blocks: number[]): Promise<void>;
+  shareBlocks(name: string, blocks: number[]): Promise<void>;
+  adoptBlocks(name: string): Promise<number[]>;
+  releaseBlocks(name: string): Promise<void>;
+  readBlocks(ranges: KvRange[]): Promise<ReadBlocksResponse>;
+  writeBlocks(layout: KvLayout, parts: KvPart[]): Promise<void>;
+  swapOut(blocks: number[]): Promise<number[]>;
+  swapIn(swapped: number[]): Promise<number[]>;
+  freeSwapped(swapped: number[]): Promise<void>;
+  exportBlocks(blocks: number[]): Promise<Buffer[]>;
+  importBlocks(blocks: number[], tickets: Uint8Array[]): Promise<number[]>;
+  freeExported(tickets: Uint8Array[]): Promise<void>;
   close(): Promise<void>;
 }
 

@@ -20,6 +20,7 @@ export interface StepRequest {
   numSteps?: number;
   traceId?: Uint8Array;
   isolateBadRows?: boolean;
+  drafts?: RowDraft[];
 }
 
 export interface AddRow {
@@ -80,6 +81,17 @@ export interface PrefixGroup {
   rows?: number[];
 }
 
+export interface RowDraft {
+  row?: number;
+  tokens?: number[];
+}
+
+export interface KvRange {
+  block?: number;
+  firstLayer?: number;
+  numLayers?: number;
+}
+
 export interface StepResponse {
   sequence: number;
   rows: RowResults | null;
@@ -105,6 +117,7 @@ export interface RowResults {
   topLogprob: number[];
   logitsRow: number[];
   logits: number[];
+  accepted: AcceptedDrafts | null;
 }
 
 export type RowStatus =
@@ -118,6 +131,16 @@ export type FinishReason =
   | 'FINISH_REASON_STOP_TOKEN'
   | 'FINISH_REASON_LENGTH'
   | 'FINISH_REASON_NO_CANDIDATE';
+
+export interface AcceptedDrafts {
+  count: number[];
+  token: number[];
+  logprob: number[];
+  rank: number[];
+  numTop: number[];
+  topToken: number[];
+  topLogprob: number[];
+}
 
 export interface StepReport {
   graph: string;
@@ -211,6 +234,8 @@ export interface Pool {
   bytes: number;
   swapBlocks: number;
   freeSwapBlocks: number;
+  exportBlocks: number;
+  freeExportBlocks: number;
 }
 
 export interface Limits {
@@ -234,6 +259,8 @@ export interface Limits {
   maxCopies: number;
   maxKvTransferBytes: number;
   maxKvBlocksPerCall: number;
+  maxDraftTokens: number;
+  rowStateBytes: number;
 }
 
 export interface Bucket {
@@ -259,6 +286,7 @@ export interface Memory {
   workspaceBytes: number;
   graphsBytes: number;
   swapBytes: number;
+  exportBytes: number;
 }
 
 export interface AttentionTree {
@@ -296,4 +324,18 @@ export interface SessionStatus {
   jointRequests: number;
   swappedBlocks: number;
   sharedBlocks: number;
+}
+
+export interface ReadBlocksResponse {
+  layout: KvLayout | null;
+  parts: KvPart[];
+}
+
+export interface KvPart {
+  block: number;
+  firstLayer: number;
+  numLayers: number;
+  numTokens: number;
+  contents: Buffer;
+  crc32: number;
 }

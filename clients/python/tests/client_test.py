@@ -13,6 +13,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 try:
@@ -114,6 +115,67 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 again = pb.StepRequest(chunks=good.chunks)
                 again.add.add(row=1, blocks=await session.allocate(1))
                 await session.step(again)
+
+    async def test_blocks_are_shared_read_written_swapped_and_exported(self):
+        folder = tempfile.mkdtemp(prefix="reprise-python-")
+        exchange = ["--kv-exchange", folder, "--export-space", "64KiB", "--swap-space", "64KiB"]
+        server = Server(FLAGS.program, FLAGS.model, *exchange)
+        entry = REFERENCE[1]
+        length = len(entry["tokens"])
+        try:
+            async with Client(server.socket) as client:
+                session = await client.open_session("one")
+                answer = await session.step(await add_prompt(session, 1, entry))
+                self.assertEqual(tokens_of([answer]), entry["greedy_tokens"][:1])
+                first = (await session.read_blocks([pb.KvRange(block=b) for b in range(1, 25)]))
+                filled = [part.block for part in first.parts if part.num_tokens]
+                tickets = await session.export_blocks(filled)
+                await session.step(pb.StepRequest(drop=[1]))
+
+                async def go_on(other, blocks):
+                    step = pb.StepRequest()
+                    blocks = blocks + await other.allocate(2)
+                    step.add.add(row=2, blocks=blocks, context_length=length)
+                    step.chunks.add(row=2, tokens=entry["greedy_tokens"][:1], sample=True)
+                    tokens = tokens_of([await other.step(step)])
+                    await other.step(pb.StepRequest(drop=[2]))
+                    self.assertEqual(tokens, entry["greedy_tokens"][1:2])
+
+                await go_on(session, filled)
+                swapped = await session.swap_out(filled)
+                filled = await session.swap_in(swapped)
+                await go_on(session, filled)
+                with self.assertRaises(client_package.PermissionDenied):
+                    await session.free_swapped(swapped)
+
+                other = await client.open_session("two")
+                blocks = await other.allocate(len(filled))
+                counts = await other.import_blocks(blocks, tickets)
+                self.assertEqual(sum(counts), length)
+                await go_on(other, blocks)
+                await session.free_exported(tickets)
+                with self.assertRaises(client_package.NotFound):
+                    await other.import_blocks(blocks, tickets)
+
+                parts = [part for part in first.parts if part.num_tokens]
+                for part, block in zip(parts, blocks):
+                    part.block = block
+                await other.write_blocks(first.layout, parts)
+                await go_on(other, blocks)
+
+                whole = [part.block for part in parts if part.num_tokens == 5]
+                await other.share_blocks("begin", whole)
+                self.assertEqual(await session.adopt_blocks("begin"), whole)
+                with self.assertRaises(client_package.FailedPrecondition):
+                    await other.share_blocks("again", whole)
+                await session.release_blocks("begin")
+                with self.assertRaises(client_package.NotFound):
+                    await session.release_blocks("begin")
+                await other.close()
+                await session.close()
+        finally:
+            self.assertEqual(server.stop(), 0)
+            os.rmdir(folder)
 
     async def test_session_resumes_after_a_lost_connection(self):
         proxy = Proxy(SERVER.tcp)

@@ -57,6 +57,30 @@ namespace reprise::kernels::on_cuda {
       "%64, %65, add, 1, 1, 0, 0; }"                                                     \
       : REPRISE_GROUP_D64                                                                \
       : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_OWN_ROWS_16(type)                                                \
+  asm volatile(                                                                        \
+      "{ .reg .pred add; setp.ne.b32 add, %13, 0; "                                    \
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " " REPRISE_GROUP_R8 \
+      "{%8, %9, %10, %11}, %12, add, 1, 1, 0; }"                                       \
+      : REPRISE_GROUP_D8(0)                                                            \
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b),                 \
+        "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_OWN_ROWS_32(type)                                                 \
+  asm volatile(                                                                         \
+      "{ .reg .pred add; setp.ne.b32 add, %21, 0; "                                     \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " " REPRISE_GROUP_R16 \
+      "{%16, %17, %18, %19}, %20, add, 1, 1, 0; }"                                      \
+      : REPRISE_GROUP_D16                                                               \
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b),                  \
+        "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_OWN_ROWS_64(type)                                                 \
+  asm volatile(                                                                         \
+      "{ .reg .pred add; setp.ne.b32 add, %37, 0; "                                     \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " REPRISE_GROUP_R32 \
+      "{%32, %33, %34, %35}, %36, add, 1, 1, 0; }"                                      \
+      : REPRISE_GROUP_D32                                                               \
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b),                  \
+        "r"(static_cast<uint32_t>(add)))
 #define REPRISE_GROUP_COLUMNS_128(type)                                                           \
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " REPRISE_GROUP_R64 \
                "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                           \
@@ -156,10 +180,10 @@ class GroupProducts {
   }
 
   template <typename T, int kFragments>
-  REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b,
+  REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b, int k,
                                bool add) const {
     static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4 || kFragments == 8);
-    const uint64_t of_a = Panels(a, 16), of_b = Panels(b, 16);
+    const uint64_t of_a = Step(Panels(a, 16), k), of_b = Step(Panels(b, 16), k);
     if constexpr (kFragments == 8) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_128)
     } else if constexpr (kFragments == 4) {
@@ -168,6 +192,19 @@ class GroupProducts {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_32)
     } else {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_16)
+    }
+  }
+  template <typename T, int kFragments>
+  REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[kFragments], const MatrixA& a, uint32_t b, int k,
+                               bool add) const {
+    static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4);
+    const uint64_t of_b = Step(Panels(b, 16), k);
+    if constexpr (kFragments == 4) {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_OWN_ROWS_64)
+    } else if constexpr (kFragments == 2) {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_OWN_ROWS_32)
+    } else {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_OWN_ROWS_16)
     }
   }
   template <typename T, int kFragments>
@@ -190,6 +227,10 @@ class GroupProducts {
     return kSwizzle128 | kEightRows | static_cast<uint64_t>(panel_bytes / 16) << 16 |
            (address & 0x3ffffu) >> 4;
   }
+  // The same, 16 k elements along the rows, of which a step costs less than a descriptor.
+  REPRISE_FN static uint64_t Step(uint64_t panel, int k) {
+    return panel + static_cast<uint64_t>(2 * k);
+  }
 };
 
 #undef REPRISE_GROUP_OF
@@ -197,6 +238,9 @@ class GroupProducts {
 #undef REPRISE_GROUP_ROWS_32
 #undef REPRISE_GROUP_ROWS_64
 #undef REPRISE_GROUP_ROWS_128
+#undef REPRISE_GROUP_OWN_ROWS_16
+#undef REPRISE_GROUP_OWN_ROWS_32
+#undef REPRISE_GROUP_OWN_ROWS_64
 #undef REPRISE_GROUP_COLUMNS_128
 #undef REPRISE_GROUP_COLUMNS_64
 #undef REPRISE_GROUP_D8

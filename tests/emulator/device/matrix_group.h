@@ -45,11 +45,20 @@ class GroupProducts {
   }
 
   template <typename T, int kFragments>
-  void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b, bool add) {
-    Product& product = Ask<T>(d, b);
-    product.a = a;
+  void MultiplyRows(MatrixD<16> (&d)[kFragments], uint32_t a, uint32_t b, int k, bool add) {
+    Product& product = Ask<T>(d, b + StepBytes(k));
+    product.a = a + StepBytes(k);
+    product.operands.by_rows = true;
+    product.operands.a_in_registers = false;
+    product.operands.add = add;
+    Touch(product);
+  }
+  template <typename T, int kFragments>
+  void MultiplyRows(MatrixD<16> (&d)[kFragments], const MatrixA& a, uint32_t b, int k, bool add) {
+    Product& product = Ask<T>(d, b + StepBytes(k));
     product.operands.by_rows = true;
     product.operands.add = add;
+    TakeA(a, product);
     Touch(product);
   }
   template <typename T, int kFragments>
@@ -59,7 +68,7 @@ class GroupProducts {
     product.operands.by_rows = false;
     product.operands.add = true;
     product.operands.panel_bytes = panel_bytes;
-    emulator::TakeRowsOfA(emulator::Exchange(a.r, sizeof(a.r)), Lane(), product.operands);
+    TakeA(a, product);
     Touch(product);
   }
 
@@ -87,6 +96,11 @@ class GroupProducts {
     return product;
   }
 
+  static uint32_t StepBytes(int k) { return static_cast<uint32_t>(32 * k); }
+  static void TakeA(const MatrixA& a, Product& product) {
+    product.operands.a_in_registers = true;
+    emulator::TakeRowsOfA(emulator::Exchange(a.r, sizeof(a.r)), Lane(), product.operands);
+  }
   static void TouchChunk(uint32_t address) {
     [[maybe_unused]] const volatile uint64_t x = LoadShared<uint64_t>(address);
     [[maybe_unused]] const volatile uint64_t y = LoadShared<uint64_t>(address + 8);
@@ -101,6 +115,7 @@ class GroupProducts {
       return;
     }
     for (uint32_t i = lane; i < 2 * columns; i += kWarpSize) TouchRow(product.b, i / 2, i % 2);
+    if (product.operands.a_in_registers) return;
     TouchRow(product.a, static_cast<uint32_t>(Warp() % kGroupWarps * 16) + lane / 2, lane % 2);
   }
   static void TouchRow(uint32_t operand, uint32_t row, uint32_t chunk) {
@@ -113,7 +128,7 @@ class GroupProducts {
     emulator::GroupOperands& operands = product.operands;
     operands.b = emulator::SharedPointer(product.b / 1024 * 1024);
     operands.b_chunk = static_cast<int>(product.b % 128 / 16);
-    if (operands.by_rows) {
+    if (!operands.a_in_registers) {
       operands.a =
           emulator::SharedPointer(product.a / 1024 * 1024) + Warp() % kGroupWarps * 16 * 128;
       operands.a_chunk = static_cast<int>(product.a % 128 / 16);

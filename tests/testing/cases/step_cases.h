@@ -65,7 +65,8 @@ struct StepCase {
   // Rows with sampling features. 0: no row has any, and the plan has no room for them.
   uint32_t vocab = 0;
   uint32_t max_prompt_logprobs = 0;
-  bool adjust_logits = true;  // see ResidentRows
+  bool adjust_logits = true;      // see ResidentRows
+  uint32_t max_draft_tokens = 0;  // of a step
   // Rows of one query token are dealt to so many blocks in place of items; see AttentionPlanRule.
   uint32_t num_shares = 0;
   uint32_t num_kv_heads = 0;
@@ -98,7 +99,8 @@ inline constexpr StepCase kStepCases[] = {
      .tree = OneLeaf({.min_split_tokens = 4, .max_splits = 3, .split_multiple = 2}),
      .num_steps = 60,
      .vocab = 5,
-     .max_prompt_logprobs = 6},
+     .max_prompt_logprobs = 6,
+     .max_draft_tokens = 4},
     {.name = "features_of_few_rows",
      .max_rows = 9,
      .max_step_tokens = 60,
@@ -110,7 +112,8 @@ inline constexpr StepCase kStepCases[] = {
      .num_steps = 50,
      .window = 7,
      .vocab = 700,
-     .max_prompt_logprobs = 20},
+     .max_prompt_logprobs = 20,
+     .max_draft_tokens = 12},
     {.name = "features_that_adjust_nothing",
      .max_rows = 12,
      .max_step_tokens = 50,
@@ -122,7 +125,8 @@ inline constexpr StepCase kStepCases[] = {
      .num_steps = 30,
      .vocab = 300,
      .max_prompt_logprobs = 50,
-     .adjust_logits = false},
+     .adjust_logits = false,
+     .max_draft_tokens = 5},
     {.name = "features_of_more_rows_than_threads",
      .max_rows = 600,
      .max_step_tokens = 1500,

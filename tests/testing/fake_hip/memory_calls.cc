@@ -90,6 +90,33 @@ FAKE_HIP_EXPORT int hipHostFree(void* data) {
   return call.Return(kSuccess);
 }
 
+#ifndef FAKE_HIP_ROCM_5_2
+// hipIpcMemHandle_t: here the address, which every user of the library can follow.
+struct FakeIpcHandle {
+  char reserved[64];
+};
+
+FAKE_HIP_EXPORT int hipIpcGetMemHandle(FakeIpcHandle* handle, void* data) {
+  FAKE_HIP_CALL_FORBIDDEN_IN_CAPTURE(hipIpcGetMemHandle);
+  if (call.state.allocations.count(data) == 0) return call.Return(kInvalidValue);
+  std::memset(handle->reserved, 0, sizeof(handle->reserved));
+  std::memcpy(handle->reserved, &data, sizeof(data));
+  return call.Return(kSuccess);
+}
+
+FAKE_HIP_EXPORT int hipIpcOpenMemHandle(void** data, FakeIpcHandle handle, unsigned flags) {
+  FAKE_HIP_CALL_FORBIDDEN_IN_CAPTURE(hipIpcOpenMemHandle);
+  if (flags != 1) return call.Return(kInvalidValue);  // hipIpcMemLazyEnablePeerAccess
+  std::memcpy(data, handle.reserved, sizeof(*data));
+  return call.Return(call.state.allocations.count(*data) == 0 ? kInvalidValue : kSuccess);
+}
+
+FAKE_HIP_EXPORT int hipIpcCloseMemHandle(void* data) {
+  FAKE_HIP_CALL_FORBIDDEN_IN_CAPTURE(hipIpcCloseMemHandle);
+  return call.Return(call.state.allocations.count(data) == 0 ? kInvalidValue : kSuccess);
+}
+#endif
+
 FAKE_HIP_EXPORT int hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   FAKE_HIP_CALL(hipMemGetInfo);
   *free_bytes = FreeBytes(call.state);

@@ -11,6 +11,7 @@ Devices, engines and sessions may be used by several threads at a time, all else
 Calls release the interpreter's lock.
 """
 from ._library import VERSION as __version__
+from ._memory import Memory
 from .device import Buffer, Device, DeviceInfo, Stream
 from .engine import (
     FINISH_LENGTH,
@@ -20,8 +21,11 @@ from .engine import (
     PAUSED,
     RAN,
     STOPPED,
+    Accepted,
+    AttentionTree,
     Engine,
     EngineInfo,
+    JointSteps,
     Ledger,
     PoolInfo,
     PromptLogprobs,
@@ -49,7 +53,22 @@ from .errors import (
     Unimplemented,
     UnknownError,
 )
-from .graphs import CapturedBucket, CapturingStream, GraphManager, ReplayReport
+from .graphs import (
+    CAPTURED,
+    EVICTED,
+    FAILED,
+    PENDING,
+    AuditReport,
+    Bucket,
+    BucketReport,
+    CapturedBucket,
+    CapturingStream,
+    ForeignPointer,
+    GraphManager,
+    MoveReport,
+    ReplayReport,
+    VerifyReport,
+)
 from .step import Sampling, Step
 
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -9,6 +9,8 @@ import numpy as np
 
 # DLDeviceType.
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST = 1, 2, 3, 10, 11
+# What the host addresses.
+HOST_TYPES = (_CPU, _CUDA_HOST, _ROCM_HOST)
 # DLDataTypeCode, by NumPy's kind.
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 
@@ -101,3 +103,38 @@ def capsule_of(buffer: Any, address: int, device: Tuple[int, int]) -> Any:
     where = ctypes.addressof(managed)
     _taken[where] = (managed, shape, buffer)
     return _api.PyCapsule_New(where, _NAME, _DESTROY)
+
+
+def addresses(kind: str, ordinal: int, where: Tuple[int, int]) -> bool:
+    """Whether a device addresses memory of this __dlpack_device__."""
+    if kind == "cuda":
+        return where[0] == _CUDA_HOST or where == (_CUDA, ordinal)
+    if kind == "hip":
+        return where[0] == _ROCM_HOST or where == (_ROCM, ordinal)
+    return where[0] in HOST_TYPES
+
+
+def tensor_of(name: str, capsule: Any) -> Tuple[int, int, Tuple[int, int]]:
+    """Address, bytes and device of what a capsule holds, which stays its own.
+
+    Errors: TypeError for what is no such capsule, ValueError for an array with gaps.
+    """
+    address = id(capsule)
+    if type(capsule).__name__ != "PyCapsule" or not _api.PyCapsule_IsValid(address, _NAME):
+        raise TypeError(f"{name}: got {capsule!r} of __dlpack__, allowed: a capsule of version 0")
+    where = _api.PyCapsule_GetPointer(address, _NAME)
+    tensor = _ManagedTensor.from_address(where).tensor
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    dense, stride = True, 1
+    if tensor.strides:
+        for i in reversed(range(tensor.ndim)):
+            dense = dense and (shape[i] == 1 or tensor.strides[i] == stride)
+            stride *= shape[i]
+    if not dense:
+        raise ValueError(f"{name}: got an array with gaps, allowed: dense, row by row")
+    count = 1
+    for size in shape:
+        count *= size
+    nbytes = count * tensor.dtype.lanes * tensor.dtype.bits // 8
+    begin = (tensor.data or 0) + tensor.byte_offset
+    return begin, nbytes, (tensor.device.device_type, tensor.device.device_id)

@@ -52,6 +52,35 @@ class DeviceInfo(ctypes.Structure):
     ]
 
 
+class BatchShape(ctypes.Structure):
+    _fields_ = [("rows", c_int64), ("tokens", c_int64)]
+
+
+class MemoryRange(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("data", c_void_p), ("bytes", c_size_t)]
+
+
+class Bucket(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("rows", c_int64),
+        ("tokens", c_int64),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("index", c_uint64),
+        ("capturing", c_uint64),
+    ]
+
+
+EnqueueBucketFn = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, POINTER(Bucket), POINTER(Error))
+BucketPolicyFn = ctypes.CFUNCTYPE(
+    c_int64, c_void_p, POINTER(BatchShape), c_size_t, POINTER(BatchShape)
+)
+WorkspaceFn = ctypes.CFUNCTYPE(c_size_t, c_void_p, POINTER(BatchShape))
+CaptureProgressFn = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_uint64, c_uint64)
+
+
 class GraphOptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -59,6 +88,19 @@ class GraphOptions(ctypes.Structure):
         ("name_prefix", c_char_p),
         ("num_buckets", c_size_t),
         ("warm_up", c_uint64),
+        ("shapes", POINTER(BatchShape)),
+        ("num_shapes", c_size_t),
+        ("enqueue_bucket", EnqueueBucketFn),
+        ("policy", BucketPolicyFn),
+        ("capture", c_int32),
+        ("while_pending", c_int32),
+        ("max_graph_bytes", c_uint64),
+        ("max_graphs", c_uint64),
+        ("workspace_bytes", WorkspaceFn),
+        ("buffers", POINTER(MemoryRange)),
+        ("num_buffers", c_size_t),
+        ("on_capture_thread", HostFn),
+        ("progress", CaptureProgressFn),
     ]
 
 
@@ -71,6 +113,7 @@ class BucketInfo(ctypes.Structure):
         ("num_other_nodes", c_int32),
         ("capture_ns", c_uint64),
         ("device_bytes", c_uint64),
+        ("tokens", c_int64),
     ]
 
 
@@ -80,6 +123,60 @@ class ReplayReport(ctypes.Structure):
         ("graph", c_char_p),
         ("capacity", c_int64),
         ("padding", c_int64),
+        ("tokens", c_int64),
+        ("replayed", c_uint64),
+    ]
+
+
+class BucketReport(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("rows", c_int64),
+        ("tokens", c_int64),
+        ("state", c_int32),
+        ("error_code", c_int32),
+        ("error_message", c_char_p),
+        ("num_kernel_nodes", c_int32),
+        ("num_other_nodes", c_int32),
+        ("capture_ns", c_uint64),
+        ("graph_bytes", c_uint64),
+        ("num_captures", c_uint64),
+        ("num_evictions", c_uint64),
+        ("num_replays", c_uint64),
+        ("num_eager_runs", c_uint64),
+        ("used_cells", c_uint64),
+        ("padding_cells", c_uint64),
+        ("workspace_bytes", c_uint64),
+    ]
+
+
+class VerifyReport(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("graph", c_char_p), ("bytes", c_uint64)]
+
+
+class AuditReport(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("graph", c_char_p),
+        ("num_kernels", c_uint64),
+        ("num_pointers", c_uint64),
+        ("num_untold", c_uint64),
+        ("num_foreign", c_size_t),
+        ("foreign_node", POINTER(c_int32)),
+        ("foreign_kernel", POINTER(c_char_p)),
+        ("foreign_offset", POINTER(c_uint64)),
+        ("foreign_address", POINTER(c_uint64)),
+    ]
+
+
+class MoveReport(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("num_graphs", c_uint64),
+        ("num_nodes", c_uint64),
+        ("update_ns", c_uint64),
+        ("num_recaptured", c_uint64),
     ]
 
 
@@ -112,6 +209,9 @@ class EngineOptions(ctypes.Structure):
         ("watchdog_timeout_ms", c_uint64),
         ("progress", ProgressFn),
         ("progress_context", c_void_p),
+        ("decode", c_char_p),
+        ("swap_bytes", c_uint64),
+        ("max_draft_tokens", c_uint64),
     ]
 
 
@@ -154,6 +254,15 @@ class EngineInfo(ctypes.Structure):
         ("num_mixed_buckets", c_uint64),
         ("load_ns", c_uint64),
         ("capture_ns", c_uint64),
+        ("max_draft_tokens", c_uint32),
+        ("step_kernel_rows", c_uint32),
+        ("kv_num_layers", c_uint32),
+        ("kv_num_heads", c_uint32),
+        ("kv_head_dim", c_uint32),
+        ("max_kv_blocks_per_call", c_uint32),
+        ("kv_token_bytes", c_uint64),
+        ("max_kv_transfer_bytes", c_uint64),
+        ("swap_bytes", c_uint64),
     ]
 
 
@@ -165,11 +274,20 @@ class PoolInfo(ctypes.Structure):
         ("free_blocks", c_uint32),
         ("reserved", c_uint32),
         ("bytes", c_uint64),
+        ("swap_blocks", c_uint32),
+        ("free_swap_blocks", c_uint32),
+        ("num_resident_rows", c_uint64),
     ]
 
 
 class SessionLimits(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("max_rows", c_uint32), ("max_blocks", c_uint32)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("max_rows", c_uint32),
+        ("max_blocks", c_uint32),
+        ("max_swapped", c_uint32),
+        ("account", c_uint32),
+    ]
 
 
 class SessionUse(ctypes.Structure):
@@ -178,6 +296,17 @@ class SessionUse(ctypes.Structure):
         ("num_rows", c_uint32),
         ("num_blocks", c_uint32),
         ("num_steps", c_uint64),
+        ("num_shared", c_uint32),
+        ("num_swapped", c_uint32),
+    ]
+
+
+class KvPart(ctypes.Structure):
+    _fields_ = [
+        ("block", c_uint32),
+        ("first_layer", c_uint32),
+        ("num_layers", c_uint32),
+        ("num_tokens", c_uint32),
     ]
 
 
@@ -278,6 +407,17 @@ class ResultView(ctypes.Structure):
         ("launch_ns", c_uint64),
         ("device_ns", c_uint64),
         ("total_ns", c_uint64),
+        ("accepted_begin", POINTER(c_uint32)),
+        ("accepted_count", POINTER(c_uint32)),
+        ("num_accepted", c_size_t),
+        ("accepted_token", POINTER(c_uint32)),
+        ("accepted_logprob", POINTER(c_float)),
+        ("accepted_rank", POINTER(c_uint32)),
+        ("accepted_top_begin", POINTER(c_uint32)),
+        ("accepted_top_count", POINTER(c_uint32)),
+        ("num_sampled", c_uint64),
+        ("step_query_tokens", POINTER(c_uint32)),
+        ("step_attention_tree", POINTER(c_uint64)),
     ]
 
 
@@ -301,17 +441,48 @@ _CALLS = {
     "graph_manager_replay": [_HANDLE, c_int64, POINTER(ReplayReport)],
     "graph_manager_run_eager": [_HANDLE, c_int64, POINTER(ReplayReport)],
     "graph_manager_get_bucket": [_HANDLE, c_size_t, POINTER(BucketInfo)],
+    "graph_manager_replay_batch": [_HANDLE, c_int64, c_int64, POINTER(ReplayReport)],
+    "graph_manager_run_eager_batch": [_HANDLE, c_int64, c_int64, POINTER(ReplayReport)],
+    "graph_manager_recapture": [_HANDLE, c_int64, c_int64],
+    "graph_manager_wait_for_captures": [_HANDLE],
+    "graph_manager_verify": [
+        _HANDLE, c_int64, c_int64, POINTER(MemoryRange), c_size_t, POINTER(VerifyReport),
+    ],
+    "graph_manager_audit": [_HANDLE, c_int64, c_int64, POINTER(AuditReport)],
+    "graph_manager_move_buffer": [_HANDLE, c_char_p, c_void_p, POINTER(MoveReport)],
+    "graph_manager_get_report": [_HANDLE, c_size_t, POINTER(BucketReport)],
     "engine_options_init": [POINTER(EngineOptions), c_size_t],
     "engine_create": [_HANDLE, POINTER(EngineOptions), _OUT],
     "engine_get_info": [_HANDLE, POINTER(EngineInfo)],
     "engine_get_pool": [_HANDLE, POINTER(PoolInfo)],
     "engine_get_bucket": [_HANDLE, c_int32, c_size_t, POINTER(BucketInfo)],
     "engine_check_health": [_HANDLE],
+    "engine_get_attention_tree": [
+        _HANDLE, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_uint64),
+    ],
+    "engine_set_attention_tree": [_HANDLE, c_char_p, POINTER(c_uint64)],
+    "engine_open_account": [_HANDLE, POINTER(SessionLimits), POINTER(c_uint32)],
+    "engine_set_account_limits": [_HANDLE, c_uint32, POINTER(SessionLimits)],
+    "engine_submit_joint": [
+        _HANDLE, POINTER(c_void_p), POINTER(c_void_p), c_size_t, POINTER(c_int32), POINTER(Error),
+        POINTER(c_uint64),
+    ],
+    "engine_wait_joint": [_HANDLE, c_uint64, POINTER(c_void_p), c_size_t],
     "engine_wait": [_HANDLE, c_uint64, _HANDLE],
     "session_open": [_HANDLE, POINTER(SessionLimits), _OUT],
     "session_get_use": [_HANDLE, POINTER(SessionUse)],
     "session_allocate_blocks": [_HANDLE, c_uint32, POINTER(c_uint32)],
     "session_free_blocks": [_HANDLE, POINTER(c_uint32), c_size_t],
+    "session_share_blocks": [_HANDLE, c_char_p, POINTER(c_uint32), c_size_t],
+    "session_adopt_blocks": [_HANDLE, c_char_p, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
+    "session_release_blocks": [_HANDLE, c_char_p],
+    "session_read_blocks": [
+        _HANDLE, POINTER(KvPart), c_size_t, c_void_p, c_size_t, POINTER(c_size_t),
+    ],
+    "session_write_blocks": [_HANDLE, POINTER(KvPart), c_size_t, c_void_p, c_size_t],
+    "session_swap_out": [_HANDLE, POINTER(c_uint32), c_size_t, POINTER(c_uint32)],
+    "session_swap_in": [_HANDLE, POINTER(c_uint32), c_size_t, POINTER(c_uint32)],
+    "session_free_swapped": [_HANDLE, POINTER(c_uint32), c_size_t],
     "session_step": [_HANDLE, _HANDLE, _HANDLE],
     "session_submit": [_HANDLE, _HANDLE, POINTER(c_uint64)],
     "sampling_init": [POINTER(Sampling), c_size_t],
@@ -326,6 +497,7 @@ _CALLS = {
     "step_run_chunk": [_HANDLE, POINTER(RowChunk)],
     "step_continue_row": [_HANDLE, c_uint32],
     "step_continue_all": [_HANDLE],
+    "step_draft_tokens": [_HANDLE, c_uint32, POINTER(c_uint32), c_size_t],
     "step_set_num_steps": [_HANDLE, c_uint32],
     "step_set_mode": [_HANDLE, c_int32],
     "step_set_isolate_bad_rows": [_HANDLE, c_uint32],
@@ -341,6 +513,7 @@ _OTHERS = {
     "buffer_bytes": (c_size_t, [_HANDLE]),
     "stream_native_handle": (c_void_p, [_HANDLE]),
     "graph_manager_num_buckets": (c_size_t, [_HANDLE]),
+    "graph_manager_workspace_bytes": (c_size_t, [_HANDLE]),
 }
 
 
@@ -361,7 +534,12 @@ def _load() -> ctypes.CDLL:
             f"{VERSION}"
         )
     for name, arguments in _CALLS.items():
-        function = getattr(library, f"reprise_{name}")
+        function = getattr(library, f"reprise_{name}", None)
+        if function is None:
+            raise ImportError(
+                f"reprise_embedded: {_FILE} has no reprise_{name}; allowed: one that exports "
+                "REPRISE_0.2"
+            )
         function.restype, function.argtypes = c_int32, [*arguments, _ERROR]
     for name in _DESTROYED:
         function = getattr(library, f"reprise_{name}_destroy")
@@ -405,14 +583,18 @@ def get_struct(kind: Type[_Struct], name: str, *arguments: Any) -> _Struct:
 
 # ---- handles ----
 
-# A function on a stream runs in the stream's own thread. Whatever Python's garbage collector finds
-# there must wait: a stream cannot end in its own thread.
+# A function on a stream runs in the stream's own thread, and one that enqueues may in a graph
+# manager's. Whatever Python's garbage collector finds there must wait: neither can end in its own
+# thread.
 _in_function = threading.local()
 _waiting: List[Tuple[str, c_void_p]] = []
 
 
-def enter_function(inside: bool) -> None:
+def enter_function(inside: bool) -> bool:
+    """Returns what was so before."""
+    before = bool(getattr(_in_function, "inside", False))
     _in_function.inside = inside
+    return before
 
 
 def _destroy(kind: str, handle: c_void_p) -> None:

@@ -54,6 +54,13 @@ class Device(Handle):
         options.host_threads = host_threads
         options.hip_library = hip_library.encode() or None
         super().__init__(lambda out: call("device_create", ctypes.byref(options), out))
+        info = self.info
+        self.kind, self.ordinal = info.kind, info.ordinal  # also when it is closed
+
+    @property
+    def dlpack_device(self) -> Tuple[int, int]:
+        """Of its memory, as __dlpack_device__ has it."""
+        return _dlpack.device_of(self.kind, self.ordinal, False)
 
     @property
     def info(self) -> DeviceInfo:
@@ -105,8 +112,7 @@ class Buffer(Handle):
         if any(size < 1 for size in self.shape):
             raise ValueError(f"shape: got {self.shape}, allowed: sizes of at least 1")
         _dlpack.check_dtype(self.dtype)
-        info = device.info
-        self._dlpack_device = _dlpack.device_of(info.kind, info.ordinal, mapped)
+        self._dlpack_device = _dlpack.device_of(device.kind, device.ordinal, mapped)
         self.nbytes = self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
         super().__init__(
             lambda out: call("buffer_create", device.handle, int(mapped), self.nbytes, out)
@@ -158,14 +164,14 @@ def _run(number: int, error: Any) -> int:
         return set_error(error, _INVALID_ARGUMENT, "a function whose graph manager was closed")
     if once:
         _functions.pop(number, None)
-    _library.enter_function(True)
+    was_inside = _library.enter_function(True)
     try:
         function()
     except BaseException as caught:  # pylint: disable=broad-except
         return set_error(error, _INTERNAL, last_line(caught))
     finally:
         function = None
-        _library.enter_function(False)
+        _library.enter_function(was_inside)
     return 0
 
 
@@ -218,6 +224,7 @@ class Stream(Handle, StreamCalls):
 
     def __init__(self, device: Device, native: Optional[int] = None) -> None:
         StreamCalls.__init__(self)
+        self.device = device
         if native is None:
             Handle.__init__(self, lambda out: call("stream_create", device.handle, out))
         else:

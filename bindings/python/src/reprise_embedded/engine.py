@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +13,12 @@ from . import _library
 from ._arrays import copy_of, integer, integers, pointer
 from ._library import Handle, call, get_struct
 from .device import Device
-from .errors import RepriseError, error_of
+from .errors import OutOfRange, RepriseError, error_of
 from .graphs import CapturedBucket, bucket_of
 from .step import Sampling, Step
 
 Progress = Callable[[str, str, int, int], None]
+Draft = Callable[[List[int]], ArrayLike]
 
 RAN, STOPPED, PAUSED = 0, 1, 2
 FINISH_NONE, FINISH_STOP_TOKEN, FINISH_LENGTH, FINISH_NO_CANDIDATE = 0, 1, 2, 3
@@ -60,21 +61,43 @@ class EngineInfo:
     graphs_bytes: int
     load_ns: int
     capture_ns: int
+    max_draft_tokens: int
+    step_kernel_rows: int
+    kv_num_layers: int
+    kv_num_heads: int
+    kv_head_dim: int
+    max_kv_blocks_per_call: int
+    kv_token_bytes: int
+    max_kv_transfer_bytes: int
+    swap_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class PoolInfo:
-    block_size: int
+    block_size: int  # tokens
     num_blocks: int
     free_blocks: int
     bytes: int
+    swap_blocks: int  # room in swap space
+    free_swap_blocks: int
+    num_resident_rows: int  # of all sessions
 
 
 @dataclasses.dataclass(frozen=True)
 class SessionUse:
     num_rows: int
-    num_blocks: int
+    num_blocks: int  # its own
     num_steps: int
+    num_shared: int  # blocks that it uses with others
+    num_swapped: int  # blocks that wait in swap space
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionTree:
+    """The tree by which attention's plan decides (docs/attention_tree.md)."""
+
+    version: int  # 1: what the engine started with; one more with every replacement
+    text: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +110,8 @@ class SingleStep:
     padding_rows: int
     padding_tokens: int
     device_ns: int
+    query_tokens: int  # that ran
+    attention_tree: int  # version of the tree that was in force
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +120,22 @@ class PromptLogprobs:
 
     row: NDArray[np.uint32]
     position: NDArray[np.uint32]
+    logprob: NDArray[np.float32]
+    rank: NDArray[np.uint32]
+    top_begin: NDArray[np.uint32]
+    top_count: NDArray[np.uint32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Accepted:
+    """Columns: drafts that were accepted, tokens that their rows sampled before StepResult.token.
+
+    Those of entry i of the result are at begin[i] : begin[i] + count[i].
+    """
+
+    begin: NDArray[np.uint32]
+    count: NDArray[np.uint32]
+    token: NDArray[np.uint32]
     logprob: NDArray[np.float32]
     rank: NDArray[np.uint32]
     top_begin: NDArray[np.uint32]
@@ -134,6 +175,25 @@ class StepResult:
     steps: List[SingleStep]
     refused: Dict[int, RepriseError]  # by row, with Step.isolate_bad_rows
     ledger: Ledger
+    accepted: Accepted
+    num_sampled: int  # tokens that came out, of all rows and steps, accepted drafts among them
+
+    def tokens_of(self, entry: int) -> NDArray[np.uint32]:
+        """All that the row of this entry sampled in it: accepted drafts, then its token."""
+        begin = int(self.accepted.begin[entry])
+        drafts = self.accepted.token[begin : begin + int(self.accepted.count[entry])]
+        last = self.token[entry : entry + 1] if self.sampled[entry] else self.token[:0]
+        return np.concatenate((drafts, last))
+
+
+@dataclasses.dataclass(frozen=True)
+class JointSteps:
+    """What became of requests that were submitted together, by their place among them."""
+
+    ticket: int  # of those taken; 0: none was
+    taken: List[int]
+    left: List[int]  # did not fit beside those taken
+    refused: Dict[int, RepriseError]
 
 
 class Engine(Handle):
@@ -186,7 +246,9 @@ class Engine(Handle):
     @property
     def pool(self) -> PoolInfo:
         pool = get_struct(_library.PoolInfo, "engine_get_pool", self.handle)
-        return PoolInfo(pool.block_size, pool.num_blocks, pool.free_blocks, pool.bytes)
+        return PoolInfo(
+            **{field.name: getattr(pool, field.name) for field in dataclasses.fields(PoolInfo)}
+        )
 
     @property
     def decode_buckets(self) -> List[CapturedBucket]:
@@ -209,15 +271,98 @@ class Engine(Handle):
         """Errors: the fault after which every step is refused."""
         call("engine_check_health", self.handle)
 
-    def session(self, *, max_rows: int = 0, max_blocks: int = 0) -> "Session":
-        """Opens one. 0: as much as there is."""
-        return Session(self, max_rows=max_rows, max_blocks=max_blocks)
+    @property
+    def attention_tree(self) -> AttentionTree:
+        """The one for steps that are submitted from here on."""
+        size, version = ctypes.c_size_t(), ctypes.c_uint64()
+        ask_for = lambda text, room: call(  # noqa: E731
+            "engine_get_attention_tree", self.handle, text, room,
+            ctypes.byref(size), ctypes.byref(version),
+        )  # fmt: skip
+        ask_for(None, 0)
+        while True:  # another thread may have set a longer one meanwhile
+            text = ctypes.create_string_buffer(size.value)
+            try:
+                ask_for(text, len(text))
+            except OutOfRange:
+                continue
+            return AttentionTree(version.value, text.value.decode())
+
+    def set_attention_tree(self, text: str) -> int:
+        """Replaces it and returns the new one's version. Steps in flight are not waited for.
+
+        Errors: InvalidArgument where the text is no tree; FailedPrecondition where it was made for
+        something else.
+        """
+        version = ctypes.c_uint64()
+        call("engine_set_attention_tree", self.handle, text.encode(), ctypes.byref(version))
+        return version.value
+
+    def open_account(self, *, max_rows: int = 0, max_blocks: int = 0) -> int:
+        """For sessions that hold no more than this together, and share blocks. 0: no limit."""
+        limits = _limits_of(max_rows, max_blocks)
+        account = ctypes.c_uint32()
+        call("engine_open_account", self.handle, ctypes.byref(limits), ctypes.byref(account))
+        return account.value
+
+    def set_account_limits(self, account: int, *, max_rows: int = 0, max_blocks: int = 0) -> None:
+        """From the next call on; what sessions hold beyond them stays theirs. Errors: NotFound."""
+        limits = _limits_of(max_rows, max_blocks)
+        number = integer("account", account)
+        call("engine_set_account_limits", self.handle, number, ctypes.byref(limits))
+
+    def session(
+        self, *, max_rows: int = 0, max_blocks: int = 0, max_swapped: int = 0, account: int = 0
+    ) -> "Session":
+        """Opens one. Limits: 0 is as much as there is. account: of open_account; 0: of none."""
+        return Session(
+            self,
+            max_rows=max_rows,
+            max_blocks=max_blocks,
+            max_swapped=max_swapped,
+            account=account,
+        )
 
     def wait(self, ticket: int) -> StepResult:
         """The result of the oldest request in flight, which `ticket` must be."""
         with _Result() as result:
             call("engine_wait", self.handle, ticket, result.handle)
             return result.read(self.info.vocab_size)
+
+    def submit_joint(self, requests: Sequence[Tuple["Session", Step]]) -> JointSteps:
+        """Submits requests of different sessions as one: one launch per step runs the rows of all.
+
+        Each row has the bits that it would have alone. Takes them in order; what does not fit
+        beside those taken is left, and may be submitted behind them. Errors: of all of them.
+        """
+        given = list(requests)
+        count = len(given)
+        sessions = (ctypes.c_void_p * count)(*(session.handle.value for session, _ in given))
+        steps = (ctypes.c_void_p * count)(*(step.handle.value for _, step in given))
+        outcomes, errors = (ctypes.c_int32 * count)(), (_library.Error * count)()
+        ticket = ctypes.c_uint64()
+        call("engine_submit_joint", self.handle, sessions, steps, count, outcomes, errors,
+             ctypes.byref(ticket))  # fmt: skip
+        return JointSteps(
+            ticket=ticket.value,
+            taken=[i for i in range(count) if outcomes[i] == 0],
+            left=[i for i in range(count) if outcomes[i] == 2],
+            refused={
+                i: error_of(errors[i].code, errors[i].message.decode(errors="replace"))
+                for i in range(count)
+                if outcomes[i] == 1
+            },
+        )
+
+    def wait_joint(self, steps: JointSteps) -> Dict[int, StepResult]:
+        """Results of those that were taken, by their place among the requests."""
+        if not steps.taken:
+            return {}
+        results = [_Result() for _ in steps.taken]
+        handles = (ctypes.c_void_p * len(results))(*(result.handle.value for result in results))
+        call("engine_wait_joint", self.handle, steps.ticket, handles, len(results))
+        vocab_size = self.info.vocab_size
+        return {i: result.read(vocab_size) for i, result in zip(steps.taken, results)}
 
     def generate(self, prompt: ArrayLike, **options: Any) -> Iterator[int]:
         """Session.generate in a session of its own, which ends with the iterator."""
@@ -230,6 +375,13 @@ class Engine(Handle):
         return _ending(session, tokens)
 
 
+def _limits_of(max_rows: int, max_blocks: int) -> _library.SessionLimits:
+    limits = _library.make_struct(_library.SessionLimits)
+    limits.max_rows = integer("max_rows", max_rows)
+    limits.max_blocks = integer("max_blocks", max_blocks)
+    return limits
+
+
 def _ending(session: "Session", tokens: Iterator[int]) -> Iterator[int]:
     with session:
         yield from tokens
@@ -240,15 +392,23 @@ class Session(Handle):
 
     _kind = "session"
 
-    def __init__(self, engine: Engine, *, max_rows: int = 0, max_blocks: int = 0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        max_rows: int = 0,
+        max_blocks: int = 0,
+        max_swapped: int = 0,
+        account: int = 0,
+    ) -> None:
         self.engine = engine
-        limits = _library.make_struct(_library.SessionLimits)
-        limits.max_rows = integer("max_rows", max_rows)
-        limits.max_blocks = integer("max_blocks", max_blocks)
+        limits = _limits_of(max_rows, max_blocks)
+        limits.max_swapped = integer("max_swapped", max_swapped)
+        limits.account = integer("account", account)
         super().__init__(
             lambda out: call("session_open", engine.handle, ctypes.byref(limits), out)
         )
-        info = engine.info
+        info = self._info = engine.info
         self._vocab_size = info.vocab_size
         self._block_size = info.block_size
         self._chunk = info.max_prompt_tokens
@@ -257,7 +417,9 @@ class Session(Handle):
     @property
     def use(self) -> SessionUse:
         use = get_struct(_library.SessionUse, "session_get_use", self.handle)
-        return SessionUse(use.num_rows, use.num_blocks, use.num_steps)
+        return SessionUse(
+            **{field.name: getattr(use, field.name) for field in dataclasses.fields(SessionUse)}
+        )
 
     def allocate(self, count: int) -> NDArray[np.uint32]:
         """Ids of KV blocks, all or none. Errors: ResourceExhausted (asked, free)."""
@@ -269,6 +431,93 @@ class Session(Handle):
         """All or none; a resident row's table may name none of them."""
         ids = integers("blocks", blocks, np.uint32)
         call("session_free_blocks", self.handle, pointer(ids, ctypes.c_uint32), len(ids))
+
+    def share(self, name: str, blocks: ArrayLike) -> None:
+        """Shares full blocks with the sessions of its account, or with all that have none.
+
+        From here on nobody writes them; they stay until the last session that uses them has
+        released them or ended. name: 1 to 64 bytes. Errors: AlreadyExists the name;
+        FailedPrecondition a block that is not full, or shared already.
+        """
+        ids = integers("blocks", blocks, np.uint32)
+        call("session_share_blocks", self.handle, _name_of(name), pointer(ids, ctypes.c_uint32),
+             len(ids))  # fmt: skip
+
+    def adopt(self, name: str) -> NDArray[np.uint32]:
+        """What has been shared under the name, for this session to use. Errors: NotFound."""
+        blocks = np.empty(self._info.max_blocks_per_row, np.uint32)
+        count = ctypes.c_size_t()
+        call("session_adopt_blocks", self.handle, _name_of(name), pointer(blocks, ctypes.c_uint32),
+             len(blocks), ctypes.byref(count))  # fmt: skip
+        return blocks[: count.value].copy()
+
+    def release(self, name: str) -> None:
+        """The session does not use them any more; a resident row's table may name none of them."""
+        call("session_release_blocks", self.handle, _name_of(name))
+
+    def swap_out(self, blocks: ArrayLike) -> NDArray[np.uint32]:
+        """Moves blocks to swap space and frees them; what they are called there.
+
+        In order with steps, and does not wait. Errors: ResourceExhausted swap space, which
+        `swap_bytes` of the engine's options gives; FailedPrecondition where a resident row's table
+        names one.
+        """
+        return self._swap("session_swap_out", "blocks", blocks)
+
+    def swap_in(self, swapped: ArrayLike) -> NDArray[np.uint32]:
+        """Takes blocks from the pool and moves contents back, in the order of `swapped`."""
+        return self._swap("session_swap_in", "swapped", swapped)
+
+    def _swap(self, function: str, name: str, numbers: ArrayLike) -> NDArray[np.uint32]:
+        given = integers(name, numbers, np.uint32)
+        moved = np.empty(len(given), np.uint32)
+        call(function, self.handle, pointer(given, ctypes.c_uint32), len(given),
+             pointer(moved, ctypes.c_uint32))  # fmt: skip
+        return moved
+
+    def free_swapped(self, swapped: ArrayLike) -> None:
+        """Forgets swapped blocks."""
+        given = integers("swapped", swapped, np.uint32)
+        call("session_free_swapped", self.handle, pointer(given, ctypes.c_uint32), len(given))
+
+    def read_blocks(self, blocks: ArrayLike) -> List[NDArray[Any]]:
+        """What the session has written in blocks, in order with steps; waits for the device.
+
+        Of each block [kv_num_layers, 2 (K, V), kv_num_heads, tokens, kv_head_dim] elements of the
+        engine's kv_dtype; uint16 for bf16 and uint8 for 8 bits, which NumPy has no types for.
+        """
+        ids = integers("blocks", blocks, np.uint32)
+        return [self._read_block(int(block)) for block in ids]
+
+    def _read_block(self, block: int) -> NDArray[Any]:
+        info = self._info
+        pieces = []
+        for first, count in _layers_of(info):
+            part = _library.KvPart(block, first, count, 0)
+            room = np.empty(count * info.block_size * info.kv_token_bytes, np.uint8)
+            call("session_read_blocks", self.handle, ctypes.byref(part), 1, room.ctypes.data,
+                 room.nbytes, None)  # fmt: skip
+            shape = (count, 2, info.kv_num_heads, part.num_tokens, info.kv_head_dim)
+            used = room[: count * part.num_tokens * info.kv_token_bytes]
+            pieces.append(used.view(_kv_dtype(info)).reshape(shape))
+        return np.concatenate(pieces)
+
+    def write_blocks(self, blocks: ArrayLike, contents: Sequence[NDArray[Any]]) -> None:
+        """Writes what read_blocks gave, of this engine or one of the same model and kv_dtype.
+
+        A resident row's table may name none of the blocks. Blocks before one that is refused are
+        written. Errors: TypeError, ValueError about arrays, before anything is written.
+        """
+        ids = integers("blocks", blocks, np.uint32)
+        if len(contents) != len(ids):
+            raise ValueError(f"contents: got {len(contents)} arrays, allowed: {len(ids)}")
+        arrays = [_kv_contents(self._info, array) for array in contents]
+        for block, array in zip(ids, arrays):
+            for first, count in _layers_of(self._info):
+                piece = array[first : first + count]
+                part = _library.KvPart(int(block), first, count, array.shape[3])
+                call("session_write_blocks", self.handle, ctypes.byref(part), 1,
+                     piece.ctypes.data, piece.nbytes)  # fmt: skip
 
     def step(self, step: Step) -> StepResult:
         """Runs a request and waits for its result. Errors: RepriseError; nothing has changed."""
@@ -288,14 +537,19 @@ class Session(Handle):
         *,
         max_new_tokens: Optional[int] = None,
         sampling: Optional[Sampling] = None,
+        draft: Optional[Draft] = None,
     ) -> Iterator[int]:
         """The tokens that follow a prompt, as they come.
 
         Allocates KV blocks as the row grows; the row and its blocks are gone when the iterator
         ends or is closed. Ends with a stop token or eos (which is yielded), after max_new_tokens,
         or at the model's context limit. sampling: None is greedy and stops at eos. Several
-        iterators of a session may be taken from in turns. Errors: RepriseError, ValueError.
+        iterators of a session may be taken from in turns. draft(tokens): what may follow all tokens
+        so far, the prompt first; none, or more than the engine takes, are no error. The tokens are
+        the same in fewer steps. Errors: RepriseError, ValueError.
         """
+        if draft is not None and self._info.max_draft_tokens == 0:
+            raise ValueError("draft: got one, allowed: with the engine's max_draft_tokens above 0")
         tokens = integers("prompt", prompt, np.uint32)
         if tokens.size == 0:
             raise ValueError("prompt: got no tokens, allowed: at least one")
@@ -304,10 +558,13 @@ class Session(Handle):
             sampling = dataclasses.replace(
                 sampling, max_new_tokens=integer("max_new_tokens", max_new_tokens)
             )
-        return self._generate(tokens, sampling)
+        return self._generate(tokens, sampling, draft)
 
-    def _generate(self, tokens: NDArray[np.uint32], sampling: Sampling) -> Iterator[int]:
-        limit = self.engine.info.max_context_length
+    def _generate(
+        self, tokens: NDArray[np.uint32], sampling: Sampling, draft: Optional[Draft]
+    ) -> Iterator[int]:
+        limit = self._info.max_context_length
+        text = tokens.tolist()
         row, self._next_row = self._next_row, self._next_row + 1
         blocks: List[int] = []
         length = 0
@@ -316,7 +573,11 @@ class Session(Handle):
             with Step() as step:
                 while True:
                     chunk = tokens[length : length + self._chunk] if length < len(tokens) else None
-                    length += 1 if chunk is None else len(chunk)
+                    drafts = tokens[:0]
+                    if chunk is None and draft is not None:
+                        most = min(self._info.max_draft_tokens, self._chunk - 1, limit - length - 1)
+                        drafts = integers("draft", draft(text), np.uint32)[: max(0, most)]
+                    length += 1 + len(drafts) if chunk is None else len(chunk)
                     more = self._grow(blocks, length)
                     if added:
                         step.append_blocks(row, more) if len(more) else None
@@ -324,14 +585,18 @@ class Session(Handle):
                         step.add_row(row, more, sampling=sampling)
                     if chunk is None:
                         step.continue_row(row)
+                        step.draft_tokens(row, drafts) if len(drafts) else None
                     else:
                         step.run_chunk(row, chunk, sample=length == len(tokens))
                     result = self.step(step)
                     added = True
                     step.clear()
+                    length = int(result.context_length[0])
                     if not result.sampled[0]:
                         continue
-                    yield int(result.token[0])
+                    new = result.tokens_of(0).tolist()
+                    text.extend(new)
+                    yield from new
                     if result.finish[0] != FINISH_NONE or length >= limit:
                         return
         finally:
@@ -357,6 +622,42 @@ class Session(Handle):
             self.free(blocks)
 
 
+def _name_of(name: str) -> bytes:
+    encoded = name.encode()
+    if b"\0" in encoded:
+        raise ValueError(f"name: got {name!r}, allowed: no NUL")
+    return encoded
+
+
+def _layers_of(info: EngineInfo) -> List[Tuple[int, int]]:
+    """A block's layers as calls take them: first and count."""
+    of_layer = info.block_size * info.kv_token_bytes
+    most = max(1, info.max_kv_transfer_bytes // of_layer)
+    layers = info.kv_num_layers
+    return [(first, min(most, layers - first)) for first in range(0, layers, most)]
+
+
+def _kv_dtype(info: EngineInfo) -> Any:
+    kinds = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+    return np.dtype(kinds.get(info.kv_dtype, np.uint8))
+
+
+def _kv_contents(info: EngineInfo, array: Any) -> NDArray[Any]:
+    """As read_blocks gives them. Errors: TypeError, ValueError."""
+    dtype = _kv_dtype(info)
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        raise TypeError(f"contents: got {got}, allowed: an array of {dtype}")
+    layers, heads, size = info.kv_num_layers, info.kv_num_heads, info.kv_head_dim
+    tokens = array.shape[3] if array.ndim == 5 else 0
+    if array.shape != (layers, 2, heads, tokens, size) or not 1 <= tokens <= info.block_size:
+        raise ValueError(
+            f"contents: got shape {array.shape}, allowed: "
+            f"({layers}, 2, {heads}, 1 to {info.block_size}, {size})"
+        )
+    return np.ascontiguousarray(array)
+
+
 class _Result(Handle):
     _kind = "result"
 
@@ -376,6 +677,11 @@ class _Result(Handle):
         prompt = {
             field.name: copy_of(getattr(view, f"prompt_{field.name}"), view.num_prompt)
             for field in dataclasses.fields(PromptLogprobs)
+        }
+        accepted = {
+            field.name: copy_of(getattr(view, f"accepted_{field.name}"), view.num_accepted)
+            for field in dataclasses.fields(Accepted)
+            if field.name not in ("begin", "count")
         }
         return StepResult(
             sequence=view.sequence,
@@ -403,6 +709,10 @@ class _Result(Handle):
             ledger=Ledger(
                 view.validate_ns, view.ring_ns, view.launch_ns, view.device_ns, view.total_ns
             ),
+            accepted=Accepted(
+                begin=rows("accepted_begin"), count=rows("accepted_count"), **accepted
+            ),
+            num_sampled=view.num_sampled,
         )
 
 
@@ -419,6 +729,8 @@ def _steps(view: _library.ResultView, num_steps: int) -> List[SingleStep]:
                 padding_rows=view.step_padding_rows[i],
                 padding_tokens=view.step_padding_tokens[i],
                 device_ns=view.step_device_ns[i],
+                query_tokens=view.step_query_tokens[i],
+                attention_tree=view.step_attention_tree[i],
             )
         )
         begin = end

@@ -138,6 +138,16 @@ class Step(Handle):
         """The same of every row of the session that can."""
         call("step_continue_all", self.handle)
 
+    def draft_tokens(self, row: int, tokens: ArrayLike) -> None:
+        """Tokens that a row that continues in this step is expected to sample next, in order.
+
+        Those that it would have sampled anyway are accepted: StepResult.accepted. At least one; of
+        all rows at most EngineInfo.max_draft_tokens.
+        """
+        ids = integers("tokens", tokens, np.uint32)
+        number = integer("row", row)
+        call("step_draft_tokens", self.handle, number, pointer(ids, ctypes.c_uint32), len(ids))
+
     def drop_row(self, row: int) -> None:
         call("step_drop_row", self.handle, integer("row", row))
 

@@ -128,6 +128,66 @@ class Session:
         """Gives blocks back, all or none; a resident row's table may name none of them."""
         await self._client._free(self._token, blocks)
 
+    # What docs/kv.md says of KV blocks. Errors of all of them: what that page lists, typed.
+
+    async def share_blocks(self, name: str, blocks: List[int]) -> None:
+        """Full blocks, for sessions of the same identity to read; nobody writes them any more."""
+        request = pb.ShareBlocksRequest(session=self._token, name=name, blocks=blocks)
+        await self._client._unary("ShareBlocks", request, pb.ShareBlocksResponse)
+
+    async def adopt_blocks(self, name: str) -> List[int]:
+        """What is shared under a name, for this session's rows."""
+        request = pb.AdoptBlocksRequest(session=self._token, name=name)
+        answer = await self._client._unary("AdoptBlocks", request, pb.AdoptBlocksResponse)
+        return list(answer.blocks)
+
+    async def release_blocks(self, name: str) -> None:
+        """The session does not use what is shared under a name any more."""
+        request = pb.ReleaseBlocksRequest(session=self._token, name=name)
+        await self._client._unary("ReleaseBlocks", request, pb.ReleaseBlocksResponse)
+
+    async def read_blocks(self, ranges: List[pb.KvRange]) -> pb.ReadBlocksResponse:
+        """Contents, as this session's steps have written them."""
+        request = pb.ReadBlocksRequest(session=self._token, ranges=ranges)
+        return await self._client._unary("ReadBlocks", request, pb.ReadBlocksResponse)
+
+    async def write_blocks(self, layout: pb.KvLayout, parts: List[pb.KvPart]) -> None:
+        """What `read_blocks` answered, into blocks of this session."""
+        request = pb.WriteBlocksRequest(session=self._token, layout=layout, parts=parts)
+        await self._client._unary("WriteBlocks", request, pb.WriteBlocksResponse)
+
+    async def swap_out(self, blocks: List[int]) -> List[int]:
+        """Moves blocks to swap space; what they are called there."""
+        request = pb.SwapOutRequest(session=self._token, blocks=blocks)
+        return list((await self._client._unary("SwapOut", request, pb.SwapOutResponse)).swapped)
+
+    async def swap_in(self, swapped: List[int]) -> List[int]:
+        """Moves swapped blocks back; their ids in the pool."""
+        request = pb.SwapInRequest(session=self._token, swapped=swapped)
+        return list((await self._client._unary("SwapIn", request, pb.SwapInResponse)).blocks)
+
+    async def free_swapped(self, swapped: List[int]) -> None:
+        """Forgets swapped blocks."""
+        request = pb.FreeSwappedRequest(session=self._token, swapped=swapped)
+        await self._client._unary("FreeSwapped", request, pb.FreeSwappedResponse)
+
+    async def export_blocks(self, blocks: List[int]) -> List[bytes]:
+        """Copies blocks to where other servers of the machine take them; a ticket for each."""
+        request = pb.ExportBlocksRequest(session=self._token, blocks=blocks)
+        answer = await self._client._unary("ExportBlocks", request, pb.ExportBlocksResponse)
+        return list(answer.tickets)
+
+    async def import_blocks(self, blocks: List[int], tickets: List[bytes]) -> List[int]:
+        """Takes another server's copies into blocks of this session; the tokens in each."""
+        request = pb.ImportBlocksRequest(session=self._token, blocks=blocks, tickets=tickets)
+        answer = await self._client._unary("ImportBlocks", request, pb.ImportBlocksResponse)
+        return list(answer.num_tokens)
+
+    async def free_exported(self, tickets: List[bytes]) -> None:
+        """The copies that this session exported are not needed any more."""
+        request = pb.FreeExportedRequest(session=self._token, tickets=tickets)
+        await self._client._unary("FreeExported", request, pb.FreeExportedResponse)
+
     async def close(self) -> None:
         """Waits for the answers to all steps and ends the session: rows and blocks are gone.
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// DecodeRows: rows of an engine that decode at a given context, for measuring: a session that holds
-// their blocks, and steps over them. The engine's pool must be random (EngineDiagnostics), as
-// nobody has prefilled the contexts that rows claim.
-#ifndef REPRISE_TOOLS_PROFILE_DECODE_ROWS_H_
-#define REPRISE_TOOLS_PROFILE_DECODE_ROWS_H_
+// StepRows: rows of an engine that decode at a given context, and prompts beside them, for
+// measuring: a session that holds their blocks, and steps over them. The engine's pool must be
+// random (EngineDiagnostics), as nobody has prefilled the contexts that rows claim.
+#ifndef REPRISE_TOOLS_PROFILE_STEP_ROWS_H_
+#define REPRISE_TOOLS_PROFILE_STEP_ROWS_H_
 
 #include <cstdint>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "tools/profile/step_points.h"
 
 namespace reprise::tools {
 
@@ -18,25 +19,25 @@ namespace reprise::tools {
 // measured steps lie in (context - kWindowSteps, context].
 inline constexpr uint32_t kWindowSteps = 16;
 
-uint64_t BlocksOf(uint64_t rows, uint64_t context, uint32_t block_size);
-
-class DecodeRows {
+class StepRows {
  public:
   // `engine` must outlive the rows. `sampling`: of every row, seeds apart.
-  DecodeRows(engine::DecodeEngine& engine, uint32_t rows, uint32_t context,
-             const engine::SamplingParams& sampling = {});
-  ~DecodeRows() { engine_.CloseSession(session_.id).IgnoreError(); }  // open until here
-  DecodeRows(const DecodeRows&) = delete;
-  DecodeRows& operator=(const DecodeRows&) = delete;
+  StepRows(engine::DecodeEngine& engine, StepPoint point,
+           const engine::SamplingParams& sampling = {});
+  ~StepRows() { engine_.CloseSession(session_.id).IgnoreError(); }  // open until here
+  StepRows(const StepRows&) = delete;
+  StepRows& operator=(const StepRows&) = delete;
 
   // Blocks lie scattered over the pool, as they do after a while of serving.
   absl::Status Allocate();
 
-  // The rows as new ones, and a token each: after this step `context` tokens are in their KV.
+  // All rows as new ones, and a token of each that decodes: after this step `context` tokens are in
+  // its KV, or as many fewer as it has at the longest. Prompts run as they do in every step.
   absl::Status AddAll(uint32_t context, engine::StepResult* result);
   absl::StatusOr<engine::StepTicket> SubmitAll(uint32_t context);
 
-  // One more token of each. `stepper`: the engine, or its profiler.
+  // One more token of each row that decodes, and the same prompts in rows that are added anew.
+  // `stepper`: the engine, or its profiler.
   template <typename Stepper>
   absl::Status Continue(Stepper& stepper, engine::StepResult* result) {
     return stepper.Step(ContinueRequest(), result);
@@ -45,15 +46,17 @@ class DecodeRows {
 
  private:
   engine::StepRequest Request();
+  // These two view add_ and chunks_.
   engine::StepRequest ContinueRequest();
-  // Views add_ and chunks_.
   engine::StepRequest AddRequest(uint32_t context);
+  void AddPrompts();
 
   engine::DecodeEngine& engine_;
   const engine::SessionInfo session_;
-  const uint32_t rows_;
-  const uint32_t context_;
+  const StepPoint point_;
+  const std::vector<uint32_t> contexts_;  // of rows that decode
   const engine::SamplingParams sampling_;
+  // Of rows: those that decode, then those of the prompts.
   std::vector<uint32_t> blocks_, ids_, tokens_;
   std::vector<uint32_t> history_;  // for penalties: what stands in every row's context
   std::vector<engine::RowAdd> add_;
@@ -64,4 +67,4 @@ class DecodeRows {
 
 }  // namespace reprise::tools
 
-#endif  // REPRISE_TOOLS_PROFILE_DECODE_ROWS_H_
+#endif  // REPRISE_TOOLS_PROFILE_STEP_ROWS_H_

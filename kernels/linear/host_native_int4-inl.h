@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of the host's native linear with weights of 4 bits: as host_native_fp8-inl.h, behind which
+// it is compiled, in a namespace that has Int4Products<T>, too: a Zero of a zero point, LoadX and
+// LoadW<i> of kStep elements, i steps into a run of kInt4Run, and Add of their products to a vector
+// of sums.
+//
+// Sums are as with weights of 8 bits. A run of weights is always whole.
+
+// sums += the products of the run of weights at w[f] + k / 2.
+template <int kStepOfRun, int kRows, int kFeatures, typename T, typename Zero>
+HWY_INLINE void AddInt4Run(const T* const* x, const uint8_t* const* w, const Zero* zero,
+                           ptrdiff_t k, Sums<kRows, kFeatures>& sums) {
+  using P = Int4Products<T>;
+  if constexpr (kStepOfRun * P::kStep < kInt4Run) {
+    decltype(P::template LoadW<kStepOfRun>(w[0], zero[0])) weights[kFeatures];
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f)
+      weights[f] = P::template LoadW<kStepOfRun>(w[f] + k / 2, zero[f]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const auto activation = P::LoadX(x[r] + k + kStepOfRun * P::kStep);
+#pragma GCC unroll 8
+      for (int f = 0; f < kFeatures; ++f) sums[r][f] = P::Add(activation, weights[f], sums[r][f]);
+    }
+    AddInt4Run<kStepOfRun + 1, kRows, kFeatures>(x, w, zero, k, sums);
+  }
+}
+
+// The same with n < kInt4Run activations left, from copies that zeros fill up.
+template <int kRows, int kFeatures, typename T, typename Zero>
+HWY_NOINLINE void AddInt4Tail(const T* const* x, const uint8_t* const* w, const Zero* zero,
+                              ptrdiff_t k, int n, Sums<kRows, kFeatures>& sums) {
+  T x_tail[kRows][kInt4Run] = {};
+  const T* xs[kRows];
+  const uint8_t* ws[kFeatures];
+  for (int r = 0; r < kRows; ++r) {
+    std::memcpy(x_tail[r], x[r] + k, static_cast<size_t>(n) * sizeof(T));
+    xs[r] = x_tail[r];
+  }
+  for (int f = 0; f < kFeatures; ++f) ws[f] = w[f] + k / 2;
+  AddInt4Run<0, kRows, kFeatures>(xs, ws, zero, 0, sums);
+}
+
+// all += the products of inputs [k, end), which are of scale `group`. kWhole: they are whole runs.
+template <bool kWhole, int kRows, int kFeatures, typename T>
+HWY_INLINE void AddInt4Group(const T* const* x, const uint8_t* const* w, const float* const* scales,
+                             int group, int k, int end, Sums<kRows, kFeatures>& all) {
+  using P = Int4Products<T>;
+  Sums<kRows, kFeatures> sums;
+  decltype(P::Zero(0)) zero[kFeatures];
+#pragma GCC unroll 8
+  for (int f = 0; f < kFeatures; ++f) {
+    zero[f] = P::Zero(ZeroPointOfWord(std::bit_cast<uint32_t>(scales[f][group])));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sums[r][f] = hn::Zero(D());
+  }
+  for (; k + kInt4Run <= end; k += kInt4Run) AddInt4Run<0, kRows, kFeatures>(x, w, zero, k, sums);
+  if constexpr (!kWhole) {
+    if (k < end) AddInt4Tail<kRows, kFeatures>(x, w, zero, k, end - k, sums);
+  }
+#pragma GCC unroll 8
+  for (int f = 0; f < kFeatures; ++f) {
+    const V scale = hn::Set(D(), ScaleOfWord(std::bit_cast<uint32_t>(scales[f][group])));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) all[r][f] = hn::MulAdd(sums[r][f], scale, all[r][f]);
+  }
+}
+
+// As ComputeBlock.
+template <typename T, int kRows, int kFeatures>
+HWY_NOINLINE void ComputeInt4Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
+                                   const uint32_t* x_rows) {
+  const int k = a.in_features, scale_inputs = a.scale_inputs;
+  const PackedLayout layout{a.out_features, k, scale_inputs};
+  const T* x[kRows];
+  const uint8_t* w[kFeatures];
+  const float* scales[kFeatures];
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t own = std::min<int64_t>(row + r, row_end - 1);
+    x[r] = static_cast<const T*>(a.x) + (x_rows == nullptr ? own : int64_t{x_rows[own]}) * k;
+  }
+  for (int f = 0; f < kFeatures; ++f) {
+    const int64_t output = std::min(feature + f, a.out_features - 1);
+    w[f] = static_cast<const uint8_t*>(a.weight) + output * (layout.Int4RowElements() / 2);
+    scales[f] = a.scales + output * layout.ScaleGroups();
+  }
+  Sums<kRows, kFeatures> all;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) all[r][f] = hn::Zero(D());
+  }
+  int i = 0, group = 0;
+  for (; i + scale_inputs <= k; i += scale_inputs, ++group)
+    AddInt4Group<true, kRows, kFeatures>(x, w, scales, group, i, i + scale_inputs, all);
+  if (i < k) AddInt4Group<false, kRows, kFeatures>(x, w, scales, group, i, k, all);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFeatures; ++f) {
+      if (row + r < row_end && feature + f < a.out_features)
+        StoreOutput<T>(a, row + r, feature + f, hn::GetLane(hn::SumOfLanes(D(), all[r][f])));
+    }
+  }
+}
+
+// As ComputeTileOfRows.
+template <typename T>
+HWY_NOINLINE void ComputeInt4TileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
+                                        const uint32_t* x_rows) {
+  const int begin = tile * kNativeTileFeatures;
+  const int end = std::min(begin + kNativeTileFeatures, a.out_features);
+  if (num_rows == 1) {
+    for (int f = begin; f < end; f += kOneRowFeatures)
+      ComputeInt4Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows);
+    return;
+  }
+  const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
+  const int64_t step = std::max<int64_t>(fit / kScaledBlockRows, 1) * kScaledBlockRows;
+  for (int64_t first = 0; first < num_rows; first += step) {
+    const int64_t last = std::min(first + step, num_rows);
+    for (int f = begin; f < end; f += kScaledBlockFeatures)
+      for (int64_t row = first; row < last; row += kScaledBlockRows)
+        ComputeInt4Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, last, f, x_rows);
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeInt4Tile(const runtime::HostBlockContext& context, const void* args) {
+  const LinearArgs& a = *static_cast<const LinearArgs*>(args);
+  ComputeInt4TileOfRows<T>(a, static_cast<int>(context.block_x), *a.num_rows, nullptr);
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stages of linear's kernels on products of warpgroups, thread style: shared memory that one
+// thread fills, as far ahead as there is room, by copies of whole tiles: weights in one, with the
+// scales of 4-bit elements in another, the first of them before the kernel ahead of this one has
+// ended, and tokens in one, or two for a chunk.
+#ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
+#define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
+
+#include "kernels/device/matrix_group.h"
+#include "kernels/linear/group_geometry.h"
+#include "kernels/linear/linear_args.h"
+
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+
+// W: of weights, T, E4m3 or Int4. kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage.
+template <typename T, typename W, int kTokens, int kChunks>
+class GroupStages {
+ public:
+  REPRISE_FN GroupStages(const LinearGroupArgs& args, int rows, int first_row,
+                         unsigned char* shared)
+      : args_(args),
+        a_(args.linear),
+        rows_(rows),
+        first_row_(first_row),
+        span_(args.span),
+        tiles_(static_cast<int>(PackedLayout{a_.out_features, a_.in_features}.OutputTiles())),
+        chunks_(static_cast<int>(PackedLayout{a_.out_features, a_.in_features}.InputTiles())),
+        panels_(LinearGroupPanels(args.span)),
+        copied_tokens_(CopiedTokens()),
+        stages_(static_cast<uint32_t>(
+            LinearGroupStages(kTraits.shared_bytes, kTokens, args.span, kChunks, kBits))),
+        stage_bytes_(LinearGroupStageBytes(kTokens, args.span, kChunks, kBits)),
+        chunk_bytes_(LinearGroupWeightBytes(args.span, 1, kBits)),
+        shared_(shared) {}
+
+  static constexpr int kBits = kElementBits<W>;
+  static constexpr int kFragments = kTokens / 16;
+  static constexpr int kSteps = kPackedTileInputs / 16;
+  static constexpr uint32_t kTokenBytes = LinearGroupTokenBytes(kTokens);
+  using Sums = MatrixD<16>[kFragments];
+
+  REPRISE_FN unsigned char* BehindStages() const { return shared_ + stages_ * stage_bytes_; }
+  REPRISE_FN uint64_t* Full(uint32_t stage) const {
+    return reinterpret_cast<uint64_t*>(BehindStages()) + stage;
+  }
+  REPRISE_FN uint64_t* Empty(uint32_t stage) const { return Full(kLinearGroupMaxStages + stage); }
+  // Of a stage: [chunks, span] tiles, and [chunks, kTokens] rows.
+  REPRISE_FN unsigned char* Weights(uint32_t stage, int chunk = 0) const {
+    return shared_ + stage * stage_bytes_ + static_cast<uint32_t>(chunk) * chunk_bytes_;
+  }
+  REPRISE_FN unsigned char* Tokens(uint32_t stage, int chunk) const {
+    return Weights(stage, kChunks) + static_cast<uint32_t>(chunk) * kTokenBytes;
+  }
+  // Of kInt4: [span, ScalesOfStage(), kPackedTileOutputs].
+  REPRISE_FN unsigned char* Scales(uint32_t stage) const { return Tokens(stage, kChunks); }
+  REPRISE_FN int ScalesOfStage() const { return ScaleOf(kChunks * kPackedTileInputs); }
+  // input / scale_inputs, which is 32, 64 or 128.
+  REPRISE_FN int ScaleOf(int input) const { return input >> (5 + a_.scale_inputs / 64); }
+  // The stages in turn.
+  struct Place {
+    uint32_t stage = 0, turn = 0;
+  };
+  REPRISE_FN void Advance(Place& at) const {
+    if (++at.stage < stages_) return;
+    at.stage = 0;
+    ++at.turn;
+  }
+  // Tiles that the span which begins at `tile` has.
+  REPRISE_FN int TilesOf(int tile) const { return tiles_ - tile < span_ ? tiles_ - tile : span_; }
+  REPRISE_FN int FirstTile() const { return BlockX() * span_; }
+  REPRISE_FN int Stride() const { return GridX() * span_; }
+
+  // Barriers, and zeros where products read what no copy brings. By all threads, before a barrier
+  // of the block. loads: of the thread that calls LoadStages; it asks for weights at once.
+  // warps: that release a stage.
+  REPRISE_FN void BeginStages(bool loads, int threads, int warps) const {
+    if (loads) {
+      for (uint32_t s = 0; s < stages_; ++s) {
+        BarrierInit(Full(s), 1);
+        BarrierInit(Empty(s), static_cast<uint32_t>(warps));
+      }
+      FenceBulkCopies();
+      for (Load load = FirstLoad(); IsLoad(load) && load.at.turn == 0; Next(load))
+        RequestWeights(load);
+    }
+    const uint32_t copied = static_cast<uint32_t>(copied_tokens_) * kPackedTileInputs * 2;
+    const uint32_t brought = kChunks * (chunk_bytes_ + LinearGroupTokenBytes(kTokens));
+    // Products read registers of narrower weights, and nothing behind the tokens.
+    const bool reads_on = kBits == 16 && brought != stage_bytes_;
+    if (copied == kTokenBytes && !reads_on) return;
+    for (uint32_t s = 0; s < stages_; ++s) {
+      for (int chunk = 0; chunk < kChunks; ++chunk)
+        Zero(Tokens(s, chunk) + copied, Tokens(s, chunk + 1), threads);
+      if (reads_on) Zero(Tokens(s, kChunks), Weights(s + 1), threads);
+    }
+    FenceBulkCopies();
+  }
+  // By every warp that may have multiplied.
+  REPRISE_FN void Release(uint32_t stage) const {
+    SyncWarp();
+    if (Lane() == 0) BarrierArrive(Empty(stage));
+  }
+  REPRISE_FN static void AddPart(const Sums& part, bool first, Sums& sum) {
+    REPRISE_UNROLL
+    for (int f = 0; f < kFragments; ++f) {
+      REPRISE_UNROLL
+      for (int i = 0; i < MatrixD<16>::kSize; ++i)
+        sum[f].v[i] = first ? part[f].v[i] : sum[f].v[i] + part[f].v[i];
+    }
+  }
+
+  // By one thread.
+  REPRISE_FN void LoadStages() const {
+    WaitForPrevious();
+    for (Load load = FirstLoad(); IsLoad(load); Next(load)) {
+      if (load.at.turn > 0) {
+        BarrierWait(Empty(load.at.stage), load.at.turn - 1);
+        RequestWeights(load);
+      }
+      RequestTokens(load);
+    }
+  }
+
+  const LinearGroupArgs& args_;
+  const LinearArgs& a_;
+  const int rows_, first_row_;
+  const int span_, tiles_;
+  const int chunks_;  // of K
+  const int panels_;  // of a span
+  const int copied_tokens_;
+  const uint32_t stages_, stage_bytes_;
+  const uint32_t chunk_bytes_;  // of weights
+  unsigned char* const shared_;
+
+ private:
+  // Of the tile of tokens, those that copies bring.
+  REPRISE_FN int CopiedTokens() const {
+    const int copies = (rows_ - first_row_ + args_.copied_rows - 1) / args_.copied_rows;
+    return copies * args_.copied_rows < kTokens ? copies * args_.copied_rows : kTokens;
+  }
+  REPRISE_FN static void Zero(unsigned char* begin, unsigned char* end, int threads) {
+    for (unsigned char* to = begin + ThreadX() * 16; to < end; to += threads * 16)
+      *reinterpret_cast<Vec<uint32_t, 4>*>(to) = Vec<uint32_t, 4>{};
+  }
+
+  // What a stage holds, and which one it is.
+  struct Load {
+    int tile = 0, chunk = 0;
+    Place at;
+  };
+  REPRISE_FN Load FirstLoad() const { return {FirstTile(), 0, {}}; }
+  REPRISE_FN bool IsLoad(const Load& load) const { return load.tile < tiles_; }
+  REPRISE_FN void Next(Load& load) const {
+    Advance(load.at);
+    load.chunk += kChunks;
+    if (load.chunk < chunks_) return;
+    load.chunk = 0;
+    load.tile += Stride();
+  }
+
+  // Announces the stage's tokens too. Beyond K, tiles are brought as zeros, which change no sum.
+  REPRISE_FN void RequestWeights(const Load& load) const {
+    uint64_t* const full = Full(load.at.stage);
+    const auto token_bytes = static_cast<uint32_t>(copied_tokens_ * kPackedTileInputs) * 2;
+    if constexpr (kBits == 4) {
+      const auto scale_bytes = static_cast<uint32_t>(span_ * ScalesOfStage() * kPackedTileOutputs);
+      BarrierArriveExpectBytes(full, kChunks * (chunk_bytes_ + token_bytes) + scale_bytes * 4);
+      CopyTileOnce<4>(Scales(load.at.stage), args_.scales,
+                      {0, ScaleOf(load.chunk * kPackedTileInputs), load.tile, 0}, full);
+    } else {
+      BarrierArriveExpectBytes(full, kChunks * (chunk_bytes_ + token_bytes));
+    }
+    CopyTileOnce<4>(Weights(load.at.stage), args_.weights, {0, 0, load.tile, load.chunk}, full);
+  }
+  REPRISE_FN void RequestTokens(const Load& load) const {
+    if (args_.whole_stages != 0) {
+      CopyTile<4>(Tokens(load.at.stage, 0), args_.tokens, {0, first_row_, load.chunk, 0},
+                  Full(load.at.stage));
+      return;
+    }
+    REPRISE_UNROLL
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      unsigned char* const to = Tokens(load.at.stage, chunk);
+      for (int token = 0; token < copied_tokens_; token += args_.copied_rows)
+        CopyTile<2>(to + token * kPackedTileInputs * 2, args_.tokens,
+                    {(load.chunk + chunk) * kPackedTileInputs, first_row_ + token},
+                    Full(load.at.stage));
+    }
+  }
+};
+
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
+#endif  // REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_

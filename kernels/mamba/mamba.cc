@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/mamba/mamba.h"
+
+#include "kernels/launch_check.h"
+#include "kernels/mamba/instances.h"
+#include "runtime/status_macros.h"
+
+namespace reprise::kernels {
+
+absl::Status MambaConv(runtime::Stream& stream, const KernelSet& kernels, const MambaConvArgs& args,
+                       uint32_t max_rows) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "channels", args.channels, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "width", args.width, 2));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "offset", args.offset, 0));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "projected_size", args.projected_size,
+                                       int64_t{args.offset} + args.channels));
+  const LoadedKernel& kernel = kernels.Get(kMambaConv);
+  const int32_t pieces = (args.channels + kMambaConvChannels - 1) / kMambaConvChannels;
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_rows,
+                        .grid_y = static_cast<unsigned>(pieces),
+                        .block = kernel.threads,
+                        .label = kernel.label()},
+                       args);
+}
+
+absl::Status MambaScan(runtime::Stream& stream, const KernelSet& kernels, const MambaScanArgs& args,
+                       uint32_t max_rows) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "num_heads", args.num_heads, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "state_size", args.state_size, 1));
+  REPRISE_RETURN_IF_ERROR(
+      CheckAtLeast("mamba_scan", "projected_size", args.projected_size, args.num_heads));
+  if (args.head_dim < 1 || args.head_dim > kMambaMaxHeadDim)
+    return absl::InvalidArgumentError(absl::StrCat("mamba_scan: head_dim is ", args.head_dim,
+                                                   "; allowed: 1 to ", kMambaMaxHeadDim));
+  if (args.num_groups < 1 || args.num_heads % args.num_groups != 0)
+    return absl::InvalidArgumentError(absl::StrCat("mamba_scan: num_groups is ", args.num_groups,
+                                                   "; allowed: numbers that divide num_heads, ",
+                                                   args.num_heads));
+  if (!(args.min_dt >= 0.0f && args.min_dt <= args.max_dt))
+    return absl::InvalidArgumentError(absl::StrCat("mamba_scan: min_dt is ", args.min_dt,
+                                                   "; allowed: 0 to max_dt, ", args.max_dt));
+  const LoadedKernel& kernel = kernels.Get(kMambaScan);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_rows,
+                        .grid_y = static_cast<unsigned>(args.num_heads),
+                        .block = kernel.threads,
+                        .shared_bytes = MambaScanSharedBytes(args.head_dim),
+                        .label = kernel.label()},
+                       args);
+}
+
+absl::Status MambaNorm(runtime::Stream& stream, const KernelSet& kernels, const MambaNormArgs& args,
+                       uint32_t max_tokens) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_norm", "max_tokens", max_tokens, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_norm", "size", args.size, 1));
+  REPRISE_RETURN_IF_ERROR(
+      CheckAtLeast("mamba_norm", "projected_size", args.projected_size, args.size));
+  const LoadedKernel& kernel = kernels.Get(kMambaNorm);
+  return stream.Launch(kernel.kernel,
+                       {.grid_x = max_tokens, .block = kernel.threads, .label = kernel.label()},
+                       args);
+}
+
+}  // namespace reprise::kernels

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// PublishedMatrix: a matrix as a checkpoint stores it, read output by output. It is part of
+// weight_upload.cc's implementation, and of what declares weights.
+#ifndef REPRISE_MODELS_WEIGHTS_PUBLISHED_MATRIX_H_
+#define REPRISE_MODELS_WEIGHTS_PUBLISHED_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/config/weight_quantization.h"
+#include "runtime/dtype.h"
+
+namespace reprise::models {
+
+enum class MatrixForm : uint8_t {
+  kOutputs,  // [outputs, inputs]
+  kInputs,   // [inputs, outputs]
+  // kMxfp4Block inputs share a scale: [outputs, inputs / 32, 16] bytes of two E2M1 each, that of
+  // the even input in the lower half, and [outputs, inputs / 32] bytes, each the exponent of a
+  // power of two, its bias 127. Source: OCP Microscaling Formats (MX), version 1.0.
+  kMxfp4,
+};
+inline constexpr std::byte kMxfp4NotANumber{0xff};  // of a scale
+
+struct PublishedMatrix {
+  runtime::DType dtype;               // of elements; of kMxfp4 none
+  std::span<const std::byte> source;  // any alignment
+  std::string name = {};              // for errors
+  MatrixForm form = MatrixForm::kOutputs;
+  // Whether outputs of the first and of the second half are stored in turns.
+  bool alternates = false;
+  std::span<const std::byte> scales = {};  // of kMxfp4
+
+  // Whether outputs lie one behind the other, as they are counted.
+  bool is_plain() const { return form == MatrixForm::kOutputs && !alternates; }
+  int64_t Outputs(int64_t inputs) const;
+  // Output `output` as `to`, [inputs]. scratch: of the caller, for any number of calls.
+  void ReadOutput(int64_t output, int64_t inputs, runtime::DType to, std::byte* out,
+                  std::vector<std::byte>& scratch) const;
+};
+
+}  // namespace reprise::models
+
+#endif  // REPRISE_MODELS_WEIGHTS_PUBLISHED_MATRIX_H_

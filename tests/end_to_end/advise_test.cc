@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise advise` as users run it: over what a server recorded and over numbers, with a profile,
+// and verified on the host.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/bench_program.h"
+#include "tests/end_to_end/program.h"
+#include "tests/testing/json_schema.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class AdviseProgram : public BenchProgramTest {
+ protected:
+  void SetUp() override {
+    const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *model;
+  }
+  // The recordings of three requests that run together.
+  std::vector<std::string> Recorded() const {
+    {
+      ServedProgram served(model_, {"--record", File("recordings"), "--max-rows", "8"});
+      EXPECT_TRUE(served.ready());
+      EXPECT_EQ(RunProgram({"sched", "--address", served.address(), "--prompt-tokens", "5,6,7",
+                            "--requests", "3", "--max-new-tokens", "9", "--ignore-eos"}),
+                0);
+      served.program().Signal(SIGTERM);
+      EXPECT_EQ(served.program().Wait(), 0);
+    }
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(File("recordings")))
+      files.push_back(entry.path());
+    return files;
+  }
+  std::string Trace(const std::string& text) const {
+    std::ofstream(File("steps.csv")) << text;
+    return File("steps.csv");
+  }
+  json Written() const { return json::parse(ReadTextFile(File("advice.json"))); }
+  // One line on stderr, and no file.
+  void Refused(std::vector<std::string> arguments, int code, const char* message) const {
+    arguments.insert(arguments.begin(), "advise");
+    Program program(arguments);
+    EXPECT_EQ(program.Wait(), code) << message;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(message));
+  }
+  std::string model_;
+};
+
+TEST_F(AdviseProgram, ChoosesForWhatAServerRecordedAndVerifiesIt) {
+  std::vector<std::string> arguments = {"advise",   "--verify", "--model",  model_,
+                                        "--device", "host",     "--rounds", "2",
+                                        "--steps",  "6",        "--json",   File("advice.json")};
+  const std::vector<std::string> files = Recorded();
+  ASSERT_THAT(files, SizeIs(1));
+  arguments.insert(arguments.begin() + 1, files[0]);
+  Program program(arguments);
+  EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+  const json advice = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("advise"), advice), IsEmpty());
+  EXPECT_EQ(advice["sets"][0]["decode"], json({1, 2, 4, 8}));
+  // Three rows decode together, so that a bucket of three pads nothing.
+  EXPECT_THAT(advice["sets"][2]["decode"], ::testing::Contains(3));
+  EXPECT_LT(advice["sets"][2]["cost_per_step"], advice["sets"][0]["cost_per_step"]);
+  EXPECT_GT(advice["trace"]["mean_context"], 3);
+  const std::string flags = advice["flags"];
+  EXPECT_THAT(program.stdout_text(), HasSubstr("\n" + flags + "\n"));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("6 steps of the trace's sizes on "));
+  ASSERT_TRUE(advice["verified"].is_object());
+  EXPECT_EQ(advice["verified"]["steps"], 6);
+  for (const char* set : {"current", "advised"})
+    EXPECT_THAT(advice["verified"][set]["device_us"], SizeIs(2)) << set;
+}
+
+// Its mixed steps have more tokens than a row may, so that several prompts have them.
+TEST_F(AdviseProgram, ChoosesForNumbersByAProfile) {
+  ASSERT_EQ(
+      RunProgram({"profile", "--model", model_, "--device", "host", "--rows", "1,4,8", "--contexts",
+                  "16,32", "--iterations", "2", "--warmup", "0", "--bandwidth-bytes", "1MiB",
+                  "--max-rows", "8", "--json", File("profile.json")}),
+      0);
+  const std::string trace = Trace("rows,tokens,context,steps\n3,3,20,50\n7,7,30,5\n2,9,,4\n");
+  Program program({"advise", trace, "--profile", File("profile.json"), "--kind", "decode",
+                   "--max-graphs", "6", "--json", File("advice.json")});
+  EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+  const json advice = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("advise"), advice), IsEmpty());
+  EXPECT_EQ(advice["cost"]["unit"], "ns");
+  EXPECT_EQ(advice["trace"]["decode_steps"], 55);
+  EXPECT_EQ(advice["sets"][0]["decode"], json({1, 2, 4, 8}));
+  EXPECT_EQ(advice["verified"], nullptr);
+  Refused({trace, "--profile", File("profile.json")}, 1,
+          "mixed steps: got sizes from 9 to 9, allowed: 1 to 8");
+  Refused({trace, "--profile", trace}, 1, "steps.csv");
+}
+
+TEST_F(AdviseProgram, SetsTheBucketsOfAServersConfiguration) {
+  const std::string trace = Trace("rows,tokens,context,steps\n3,3,20,50\n2,9,,4\n");
+  const std::string config = File("serve.toml");
+  std::ofstream(config) << "model = \"" << model_ << "\"\ndevice = \"host\"\nmax-rows = 8 # few\n";
+  Program program({"advise", trace, "--decode-buckets", "1,8", "--mixed-buckets", "16",
+                   "--max-graphs", "4", "--serve-config", config, "--json", File("advice.json")});
+  EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+  EXPECT_THAT(program.stderr_text(), HasSubstr("serve.toml has the advised buckets"));
+  EXPECT_THAT(ReadTextFile(config), HasSubstr("max-rows = 8 # few\n"));
+  // The server understands the file, and would capture these.
+  Program serve({"serve", "--config", config, "--print-config"});
+  EXPECT_EQ(serve.Wait(), 0) << serve.stderr_text();
+  const json advice = Written();
+  std::string decode;
+  for (const json& set : advice["sets"]) {
+    if (set["name"] != "advised") continue;
+    for (const json& rows : set["decode"]) decode += (decode.empty() ? "" : ",") + rows.dump();
+  }
+  EXPECT_THAT(decode, HasSubstr("3"));
+  EXPECT_THAT(serve.stdout_text(), HasSubstr("decode-buckets=\"" + decode + "\""));
+  std::ofstream(File("bad.toml")) << "[serve]\n";
+  Refused({trace, "--serve-config", File("bad.toml")}, 2, "bad.toml:1: got the section [serve]");
+  Refused({trace, "--serve-config", "-"}, 2, "--serve-config: got \"-\", allowed: a file");
+  Refused({trace, "--serve-config", ""}, 2, "--serve-config");
+  Refused({trace, "--serve-config", "/no/such/folder/a.toml"}, 1, "/no/such/folder/a.toml");
+}
+
+TEST_F(AdviseProgram, SaysWhatIsWrong) {
+  const std::string trace = Trace("rows\n3\n");
+  Refused({}, 2, "FILE");
+  Refused({trace, "--kind", "all"}, 2, "--kind: got \"all\", allowed: both, decode, mixed");
+  Refused({trace, "--max-graphs", "0"}, 2, "--max-graphs: got \"0\", allowed: ");
+  Refused({trace, "--verify"}, 2, "model: got none");
+  Refused({trace, "--steps", "9"}, 2, "--steps: got no --verify, allowed: beside it");
+  Refused({trace, "--memory", "1MiB"}, 2, "--graph-bytes SIZE");
+  Refused({trace, "--memory", "1MiB", "--graph-bytes", "2MiB"}, 1, "needed: at least 1 of 2097152");
+  Refused({trace, "--json", "/no/such/folder/a.json"}, 1, "/no/such/folder/a.json");
+  Refused({File("none")}, 1, "cannot read");
+  Refused({Trace("rows,tokens\n2,9\n")}, 1, "mixed buckets: got none");
+  Refused({Trace("rows,tokens\n2,1\n")}, 1, "tokens: got 1, allowed: 2 or more");
+  Refused({Trace("rows\n300\n"), "--verify", "--model", model_, "--mixed-buckets", "512",
+           "--device", "host"},
+          1, "rows: got 300, allowed: 1 to 256");
+}
+
+}  // namespace
+}  // namespace reprise::testing

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models whose rows carry state beside their KV: numbers through the whole step program against the
+// oracle in double, what an engine says of the state, and what it refuses because state is made by
+// a row's own tokens alone. That a row's bits are its own there, also in a slot that another row
+// had, is models_test.cc's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine_preview.h"
+#include "models/config/hf_config.h"
+#include "tests/engine/logits_comparison.h"
+#include "tests/testing/decoder_oracle.h"
+#include "tests/testing/engine_driver.h"
+#include "tests/testing/engine_test.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/step_probe.h"
+#include "tests/testing/tiny_model.h"
+
+namespace reprise::engine {
+namespace {
+
+using ::reprise::runtime::DeviceKind;
+using ::reprise::runtime::DType;
+using ::reprise::runtime::MatrixUnit;
+using ::reprise::testing::DecoderOracle;
+using ::reprise::testing::EngineDriver;
+using ::reprise::testing::KernelTestParam;
+using ::reprise::testing::Logits;
+using ::reprise::testing::LogitsComparison;
+using ::reprise::testing::LogitsTolerance;
+using ::reprise::testing::MakeTestEngine;
+using ::reprise::testing::RandomPrompt;
+using ::reprise::testing::StatusIs;
+using ::reprise::testing::StepProbe;
+using ::reprise::testing::TestEngine;
+using ::reprise::testing::TestEngineOptions;
+using ::reprise::testing::TinyModelOptions;
+
+constexpr absl::StatusCode kRefused = absl::StatusCode::kFailedPrecondition;
+
+class HybridLogitsTest : public ::testing::TestWithParam<KernelTestParam> {
+ protected:
+  void SetUp() override {
+    auto device = testing::MakeTestDevice(GetParam());
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+  }
+
+  std::unique_ptr<runtime::Device> device_;
+  testing::TemporaryDirectory directory_;
+};
+INSTANTIATE_TEST_SUITE_P(EveryDevice, HybridLogitsTest,
+                         ::testing::Values(KernelTestParam{DeviceKind::kHost, DType::kF32},
+                                           KernelTestParam{DeviceKind::kHost, DType::kBf16},
+                                           KernelTestParam{DeviceKind::kHost, DType::kF16},
+                                           KernelTestParam{DeviceKind::kCuda, DType::kF32},
+                                           KernelTestParam{DeviceKind::kCuda, DType::kBf16},
+                                           KernelTestParam{DeviceKind::kCuda, DType::kF16}),
+                         testing::NameOfParam);
+#if REPRISE_WITH_EMULATOR
+INSTANTIATE_TEST_SUITE_P(
+    Emulated, HybridLogitsTest,
+    ::testing::Values(KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kMma},
+                      KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kMfma},
+                      KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kWmma}),
+    testing::NameOfParam);
+#endif
+
+// An MLP alone; and one beside experts, all of which count: a choice between two that are nearly
+// alike may fall otherwise in bf16. The second has two layers of each kind.
+std::vector<TinyModelOptions> Models() {
+  return {{.architecture = "granitemoehybrid", .num_layers = 2, .num_experts = 0},
+          {.architecture = "granitemoehybrid",
+           .num_layers = 4,
+           .num_experts = 2,
+           .experts_per_token = 2}};
+}
+
+TEST_P(HybridLogitsTest, MatchTheOracle) {
+  // A prompt in two chunks and decoded tokens; a row that begins with one token; a short prompt.
+  const std::vector<std::vector<uint32_t>> rows = {RandomPrompt(1, 29), RandomPrompt(2, 9),
+                                                   RandomPrompt(3, 11)};
+  const std::vector<std::vector<size_t>> chunks = {{13, 10}, {1}, {7}};
+  for (TinyModelOptions model : Models()) {
+    SCOPED_TRACE(model.num_experts);
+    model.dtype = GetParam().dtype;  // of the weights: nothing is rounded on the way in
+    ASSERT_OK_AND_ASSIGN(
+        const std::string path,
+        WriteTinyModel(model, directory_.path() + "/" + std::to_string(model.num_experts)));
+    ASSERT_OK_AND_ASSIGN(const auto oracle, DecoderOracle::Open(path));
+    ASSERT_OK_AND_ASSIGN(const auto probe, StepProbe::Create(*device_, {.directory = path,
+                                                                        .dtype = GetParam().dtype,
+                                                                        .max_context_length = 64}));
+    std::vector<Logits> want;
+    for (const auto& row : rows) want.push_back(oracle->Logits(row));
+    // What came long before counts, or carried state could not be told from none.
+    const Logits later = oracle->Logits({rows[0].begin() + 8, rows[0].end()});
+    LogitsComparison apart, all;
+    for (size_t i = 3; i < later.size(); ++i) apart.Add(later[i], want[0][i + 8]);
+    EXPECT_GT(apart.relative(), 2 * LogitsTolerance(DType::kBf16));
+
+    std::vector<size_t> done(rows.size(), 0);
+    for (size_t step = 0;; ++step) {
+      std::vector<testing::StepDraft::Chunk> parts;
+      std::vector<const std::vector<float>*> expected;
+      for (uint32_t r = 0; r < rows.size(); ++r) {
+        const size_t count = step < chunks[r].size() ? chunks[r][step] : 1;
+        const size_t end = std::min(done[r] + count, rows[r].size());
+        if (end == done[r]) continue;
+        const auto begin = rows[r].begin();
+        parts.push_back({.row = r,
+                         .tokens = {begin + static_cast<ptrdiff_t>(done[r]),
+                                    begin + static_cast<ptrdiff_t>(end)}});
+        expected.push_back(&want[r][end - 1]);
+        done[r] = end;
+      }
+      if (parts.empty()) break;
+      ASSERT_OK_AND_ASSIGN(const Logits got, probe->Run(parts));
+      for (size_t i = 0; i < got.size(); ++i) all.Add(got[i], *expected[i]);
+    }
+    EXPECT_EQ(all.num_rows(), 8 + 9 + 5);
+    EXPECT_LT(all.relative(), LogitsTolerance(GetParam().dtype));
+  }
+}
+
+class HybridEngineTest : public testing::EngineTest {
+ protected:
+  TestEngineOptions HybridOptions(int64_t num_experts = 0) const {
+    TestEngineOptions options = Options();
+    options.model.architecture = "granitemoehybrid";
+    options.model.num_layers = 4;
+    options.model.num_experts = num_experts;
+    return options;
+  }
+};
+REPRISE_ENGINE_ON_EVERY_DEVICE(HybridEngineTest);
+
+// Two Mamba layers of 4 heads of 16, 2 groups and a state of 12 each: 112 channels of 3 inputs, and
+// 64 x 12 numbers.
+TEST_P(HybridEngineTest, SaysWhatARowCarriesAndCountsItExactly) {
+  TestEngineOptions options = HybridOptions();
+  const uint64_t element = runtime::SizeOf(GetParam().dtype);
+  const uint64_t of_row = 2 * (3 * 112 * element + 64 * 12 * sizeof(float));
+  const TestEngine tiny = MakeTestEngine(options);
+  const EngineInfo& info = tiny.engine->info();
+  EXPECT_EQ(info.limits.row_state_bytes, of_row);
+  // Attention's layers alone have KV.
+  EXPECT_EQ(info.kv.num_layers, 2u);
+  EXPECT_EQ(info.model.num_layers, 4);
+
+  options.engine.max_rows *= 2;
+  const uint64_t before = info.memory.workspace_bytes;
+  const TestEngine larger = MakeTestEngine(options);
+  TestEngineOptions plain = options;
+  plain.model.architecture = "granite";
+  const TestEngine without = MakeTestEngine(plain);
+  EXPECT_EQ(without.engine->info().limits.row_state_bytes, 0u);
+  EXPECT_GE(larger.engine->info().memory.workspace_bytes - before,
+            of_row * options.engine.max_rows / 2);
+}
+
+TEST_P(HybridEngineTest, RefusesContextThatARowsOwnTokensDidNotBring) {
+  const TestEngine tiny = MakeTestEngine(HybridOptions());
+  EngineDriver driver(*tiny.engine);
+  const std::vector<uint32_t> prompt = RandomPrompt(4, 20);
+  driver.Start({.row = 1, .prompt = prompt}, 10);
+  const std::vector<uint32_t> blocks = driver.blocks(1);
+  driver.Step({.drop = {1}});
+  // The KV is there, and the state is not.
+  EXPECT_THAT(driver
+                  .TryStep({.add = {{.row = 2, .blocks = blocks, .context_length = 20}},
+                            .chunks = {{.row = 2, .tokens = {5}}}})
+                  .status(),
+              StatusIs(kRefused,
+                       "row 2: context_length is 20; allowed: 0, because rows of this model carry "
+                       "state beside their KV"));
+  // Alone, where bad rows are: the other one runs.
+  const std::vector<uint32_t> fresh = driver.Allocate(2);
+  ASSERT_OK_AND_ASSIGN(
+      const StepResult result,
+      driver.TryStep(
+          {.add = {{.row = 3, .blocks = blocks, .context_length = 20}, {.row = 4, .blocks = fresh}},
+           .chunks = {{.row = 3, .tokens = {5}}, {.row = 4, .tokens = {5}}},
+           .isolate_bad_rows = true}));
+  ASSERT_EQ(result.refused_rows.size(), 1u);
+  EXPECT_EQ(result.refused_rows[0].row, 3u);
+  EXPECT_EQ(result.rows.size(), 1u);
+}
+
+TEST_P(HybridEngineTest, RefusesDraftsAndPrefixGroups) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.max_draft_tokens = 8;
+  options.engine.min_shared_tokens = 16;
+  const TestEngine tiny = MakeTestEngine(options);
+  EXPECT_EQ(tiny.engine->info().limits.max_draft_tokens, 0u);
+  EngineDriver driver(*tiny.engine);
+  driver.Start({.row = 1, .prompt = RandomPrompt(4, 20)}, 10);
+  EXPECT_THAT(
+      driver.TryStep({.continue_rows = {1}, .drafts = {{.row = 1, .tokens = {3, 4}}}}).status(),
+      StatusIs(kRefused,
+               "draft: row 1 has 2 tokens; allowed: none, because rows of this model "
+               "carry state"));
+  EXPECT_THAT(
+      driver
+          .TryStep({.continue_rows = {1}, .prefixes = {{.group = 1, .num_blocks = 1, .rows = {1}}}})
+          .status(),
+      StatusIs(kRefused,
+               "prefix: got 1 groups; allowed: none, because rows of this model "
+               "carry state"));
+  // Neither did anything.
+  driver.ContinueAll(2);
+  EXPECT_EQ(driver.tokens(1).size(), 3u);
+}
+
+// In a slot whose state was another row's: the same tokens. On the host, where attention has the
+// same bits for a token in any chunk, in steps of several sizes too.
+TEST_P(HybridEngineTest, ARowBeginsAnewInASlotThatAnotherHad) {
+  TestEngineOptions options = HybridOptions(/*num_experts=*/6);
+  options.engine.max_rows = 1;
+  options.engine.decode_buckets = {};
+  const TestEngine tiny = MakeTestEngine(options);
+  EngineDriver driver(*tiny.engine);
+  const std::vector<uint32_t> prompt = RandomPrompt(4, 20);
+  const auto first = driver.Generate({.row = 1, .prompt = prompt}, 8);
+  const auto other = driver.Generate({.row = 2, .prompt = RandomPrompt(5, 20)}, 8);
+  EXPECT_NE(first, other);
+  std::vector<std::vector<uint32_t>> cuts = {{20}};
+  if (GetParam().device == DeviceKind::kHost) cuts = {{20}, {1, 19}, {7, 12, 1}};
+  for (const std::vector<uint32_t>& chunks : cuts)
+    EXPECT_EQ(driver.Generate({.row = 3, .prompt = prompt, .chunks = chunks}, 8), first);
+}
+
+TEST_P(HybridEngineTest, SeveralStepsOfARequestCarryState) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.max_steps_per_request = 4;
+  const TestEngine tiny = MakeTestEngine(options);
+  EngineDriver driver(*tiny.engine);
+  const std::vector<uint32_t> prompt = RandomPrompt(6, 15);
+  const auto expected = driver.Generate({.row = 1, .prompt = prompt}, 9);
+  driver.Start({.row = 2, .prompt = prompt}, 9);
+  for (int i = 0; i < 2; ++i) driver.Step({.continue_all = true, .num_steps = 4});
+  EXPECT_EQ(driver.tokens(2), expected);
+}
+
+TEST_P(HybridEngineTest, APreviewSaysTheSame) {
+  const TestEngineOptions options = HybridOptions(6);
+  const testing::TemporaryDirectory directory;
+  ASSERT_OK(WriteTinyModel(options.model, directory.path()));
+  ASSERT_OK_AND_ASSIGN(const models::ModelSpec spec, models::ReadHfConfig(directory.path()));
+  const TestEngine tiny = MakeTestEngine(options);
+  DecodeEngineOptions asked = options.engine;
+  asked.dtype = options.dtype;
+  ASSERT_OK_AND_ASSIGN(const EnginePreview preview, PreviewEngine(*tiny.device, spec, asked));
+  EXPECT_EQ(preview.state_bytes_per_row, tiny.engine->info().limits.row_state_bytes);
+  std::vector<std::string> ops;
+  for (const LayerKernel& kernel : preview.kernels) ops.push_back(kernel.op);
+  EXPECT_THAT(ops, ::testing::IsSupersetOf({"mamba_conv", "mamba_scan", "mamba_norm"}));
+}
+
+}  // namespace
+}  // namespace reprise::engine

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces of step sizes: from files of numbers, and from what sessions recorded.
+#include "tools/advise/batch_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/tiny_model.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::reprise::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class BatchTraceFile : public ::testing::Test {
+ protected:
+  absl::StatusOr<BatchTrace> Read(const std::string& text) {
+    std::ofstream(path_, std::ios::trunc) << text;
+    return ReadBatchTrace({path_});
+  }
+  testing::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/steps";
+};
+
+TEST_F(BatchTraceFile, IsCsvOrLinesOfJson) {
+  const auto csv = Read("steps,rows,tokens,context\n20,4,131,512.5\n,3,,64\n");
+  const auto json = Read(
+      "{\"rows\": 4, \"tokens\": 131, \"context\": 512.5, \"steps\": 20}\n"
+      "{\"rows\": 3, \"context\": 64}\n");
+  for (const auto& trace : {csv, json}) {
+    ASSERT_OK(trace.status());
+    ASSERT_THAT(trace->steps, SizeIs(2));
+    EXPECT_EQ(trace->steps[0].tokens, 131);
+    EXPECT_EQ(trace->steps[0].context, 512.5);
+    EXPECT_EQ(trace->steps[0].weight, 20);
+    EXPECT_FALSE(trace->steps[0].is_decode());
+    EXPECT_EQ(trace->steps[1].rows, 3);
+    EXPECT_EQ(trace->steps[1].weight, 1);
+    EXPECT_TRUE(trace->steps[1].is_decode());
+    EXPECT_FALSE(trace->graphs.has_value());
+  }
+}
+
+TEST_F(BatchTraceFile, IsRefusedByWhatIsWrong) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"", "got no step, allowed: CSV or lines of JSON with rows, tokens, context, steps"},
+      {"rows\n0\n", ":2: rows: got \"0\", allowed: a whole number from 1"},
+      {"tokens\n4\n", ":2: got no rows"},
+      {"rows,tokens\n1,1\n4,3\n", "record 2: tokens: got 3, allowed: 4 or more"},
+      {"rows,when\n", "got the field \"when\""}};
+  for (const auto& [text, message] : wrong) {
+    EXPECT_THAT(Read(text), StatusIs(absl::StatusCode::kInvalidArgument, message)) << text;
+  }
+  EXPECT_EQ(ReadBatchTrace({path_ + ".not"}).status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(path_, std::ios::trunc) << "reprise-record 1\n";
+  EXPECT_EQ(ReadBatchTrace({path_}).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+service::Recording Recorded(std::initializer_list<uint32_t> decode_buckets) {
+  service::Recording recording;
+  recording.name = "a.record";
+  for (const uint32_t capacity : decode_buckets) {
+    v1::Bucket* bucket = recording.header.mutable_server()->add_buckets();
+    bucket->set_kind("decode");
+    bucket->set_capacity(capacity);
+    bucket->set_device_bytes(100 * capacity);
+  }
+  v1::Bucket* bucket = recording.header.mutable_server()->add_buckets();
+  bucket->set_kind("mixed");
+  bucket->set_capacity(64);
+  return recording;
+}
+
+v1::StepResponse* AddAnswer(service::Recording* recording) {
+  v1::SessionRecord& call = recording->calls.emplace_back();
+  call.mutable_step();
+  return call.mutable_answer();
+}
+
+void SetReport(v1::StepReport* report, uint32_t rows, uint32_t tokens, uint32_t other_rows = 0) {
+  report->set_replayed(true);
+  report->set_rows(rows);
+  report->set_tokens(tokens);
+  report->set_other_rows(other_rows);
+  report->set_other_tokens(other_rows);
+}
+
+void AddRow(v1::StepResponse* answer, uint32_t context, v1::RowStatus status) {
+  answer->mutable_rows()->add_row(1);
+  answer->mutable_rows()->add_status(status);
+  answer->mutable_rows()->add_context_length(context);
+}
+
+TEST(BatchTrace, OfARecordingCountsEachReplayOnce) {
+  service::Recording recording = Recorded({1, 3});
+  v1::StepResponse* alone = AddAnswer(&recording);
+  SetReport(alone->mutable_report(), 2, 9);
+  AddRow(alone, 10, v1::ROW_STATUS_RAN);
+  AddRow(alone, 20, v1::ROW_STATUS_RAN);
+  AddRow(alone, 99, v1::ROW_STATUS_STOPPED);
+  SetReport(AddAnswer(&recording)->mutable_report(), 1, 1, /*other_rows=*/3);
+  SetReport(AddAnswer(&recording)->mutable_report(), 0, 0, /*other_rows=*/3);
+  SetReport(AddAnswer(&recording)->mutable_report(), 0, 0);
+  AddAnswer(&recording)->mutable_report()->set_replayed(false);
+  recording.calls.emplace_back().mutable_allocate();
+  BatchTrace trace;
+  ASSERT_OK(AddRecording(recording, &trace));
+  ASSERT_THAT(trace.steps, SizeIs(3));
+  EXPECT_EQ(trace.steps[0].tokens, 9);
+  EXPECT_EQ(trace.steps[0].context, 15);
+  EXPECT_EQ(trace.steps[1].rows, 4);
+  EXPECT_EQ(trace.steps[1].weight, 0.25);
+  EXPECT_EQ(trace.steps[1].context, 0);
+  EXPECT_EQ(trace.steps[2].rows, 0);
+  EXPECT_EQ(trace.num_eager, 1u);
+  ASSERT_TRUE(trace.graphs.has_value());
+  EXPECT_THAT(trace.graphs->decode, ElementsAre(1, 3));
+  EXPECT_THAT(trace.graphs->mixed, ElementsAre(64));
+  EXPECT_EQ(trace.graphs->decode_bytes, 200);
+  EXPECT_EQ(trace.graphs->mixed_bytes, 0);
+}
+
+TEST(BatchTrace, HasEveryStepOfARequest) {
+  service::Recording recording = Recorded({8});
+  v1::StepResponse* answer = AddAnswer(&recording);
+  SetReport(answer->mutable_report(), 2, 2);
+  for (const uint32_t rows : {2u, 1u}) {
+    v1::SingleStep* step = answer->add_steps();
+    step->set_num_rows(2);
+    SetReport(step->mutable_report(), rows, rows);
+  }
+  for (const uint32_t context : {10u, 20u, 11u}) AddRow(answer, context, v1::ROW_STATUS_RAN);
+  AddRow(answer, 20, v1::ROW_STATUS_STOPPED);
+  BatchTrace trace;
+  ASSERT_OK(AddRecording(recording, &trace));
+  ASSERT_THAT(trace.steps, SizeIs(2));
+  EXPECT_EQ(trace.steps[0].context, 15);
+  EXPECT_EQ(trace.steps[1].rows, 1);
+  EXPECT_EQ(trace.steps[1].context, 11);
+}
+
+TEST(BatchTrace, IsOfServersWithTheSameBuckets) {
+  BatchTrace trace;
+  ASSERT_OK(AddRecording(Recorded({1, 8}), &trace));
+  ASSERT_OK(AddRecording(Recorded({8, 1}), &trace));
+  EXPECT_THAT(AddRecording(Recorded({1, 4}), &trace),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "a.record: decode and mixed buckets: got 1,4 and 64, allowed: 1,8 and 64"));
+}
+
+}  // namespace
+}  // namespace reprise::tools

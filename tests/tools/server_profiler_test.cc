@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a profile through a server's session: what is sent, against a server that is strict
+// about the contract, and what becomes of its answers; their report.
+#include "tools/profile/server_profiler.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/tools/fake_step_server.h"
+#include "tools/profile/assertion.h"
+#include "tools/profile/report.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::reprise::testing::StatusIs;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+ServerInfo Server() {
+  return {.limits = {.block_size = 4,
+                     .vocab_size = 97,
+                     .max_rows = 8,
+                     .max_context_length = 256,
+                     .max_blocks_per_row = 64,
+                     .max_step_tokens = 16,
+                     .max_prompt_tokens = 16,
+                     .pipeline_depth = 1,
+                     .max_steps_per_request = 1},
+          .num_blocks = 100};
+}
+
+// What a ledger says of a step that took 1 us on the device, and waited around it.
+class TimedChannel : public StepChannel {
+ public:
+  explicit TimedChannel(FakeStepServer* server) : server_(server) {}
+  absl::Status Submit(const PlannedStep& step) override { return server_->Submit(step); }
+  absl::Status Receive(StepOutcome* outcome) override {
+    const absl::Status status = server_->Receive(outcome);
+    outcome->ledger = {.validate_ns = 10,
+                       .ring_ns = 20,
+                       .launch_ns = 300,
+                       .device_ns = 1000,
+                       .total_ns = 10 + 20 + 1500 + 40 + 50 + 60};
+    outcome->wire_ns = 40;
+    outcome->queue_ns = 50;
+    outcome->reply_ns = 60;
+    outcome->round_trip_ns = 2500;
+    outcome->report.other_rows = outcome->rows.empty() ? 0 : other_rows;
+    outcome->report.attention_tree = 3;
+    outcome->report.attention_leaf = 1;
+    return status;
+  }
+  uint32_t other_rows = 0;
+
+ private:
+  FakeStepServer* server_;
+};
+
+class ServerProfile : public ::testing::Test {
+ protected:
+  absl::Status Measure(const StepPoint& point, const ProfileOptions& options = {
+                                                   .iterations = 20, .warmup = 3, .rounds = 2}) {
+    ServerProfiler profiler(&session_, {.num_kernels = {{"decode", 12}, {"mixed", 14}},
+                                        .attention_tree = 3,
+                                        .batch_leaves = {"none", "small"}});
+    profile_.rows = point.rows;
+    profile_.context = point.context;
+    profile_.prompts = point.prompts;
+    profile_.shortest = point.shortest;
+    for (uint32_t round = 0; round < options.rounds; ++round) {
+      const absl::Status status = profiler.Measure(
+          options, round,
+          [this](uint32_t steps) {
+            told_ += steps;
+            return absl::OkStatus();
+          },
+          &profile_);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  FakeStepServer server_{Server()};
+  TimedChannel channel_{&server_};
+  StepSession session_{&channel_, &server_, Server()};
+  PointProfile profile_;
+  uint32_t told_ = 0;
+};
+
+TEST_F(ServerProfile, ReachesContextsByPrefillingThemAndGivesEverythingBack) {
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  EXPECT_THAT(server_.violations, IsEmpty());
+  EXPECT_EQ(server_.num_refused, 0u);
+  EXPECT_EQ(server_.num_rows(), 0u);
+  EXPECT_EQ(server_.num_held_blocks(), 0u);
+  EXPECT_EQ(told_, 20u);
+  // Two rounds of 49 tokens in each row, and a token of each for every window: of warm-up, and one.
+  EXPECT_EQ(server_.num_prompt_tokens, 2u * (3 * 49 + 3 * 2));
+  // No step of the prefill is larger than the largest mixed bucket: 147 tokens in ten.
+  uint32_t prefills = 0;
+  for (const PlannedStep& step : server_.steps)
+    prefills += !step.chunks.empty() && !step.chunks[0].sample ? 1 : 0;
+  EXPECT_EQ(prefills, 2u * 10);
+}
+
+TEST_F(ServerProfile, TakesTimesFromTheLedgerAndTheClient) {
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  EXPECT_EQ(profile_.plain.replay_ns.count(), 20u);
+  EXPECT_THAT(profile_.plain.replay_ns.values(), Each(1500));
+  EXPECT_THAT(profile_.plain.device_ns.values(), Each(1000));
+  EXPECT_THAT(profile_.plain.launch_ns.values(), Each(300));
+  EXPECT_THAT(profile_.wall_ns.values(), Each(2500));
+  EXPECT_THAT(profile_.overhead_ns.values(), Each(1500));
+  EXPECT_THAT(profile_.round_steps, ElementsAre(10, 10));
+  EXPECT_EQ(profile_.round_replay_ns.count(), 2u);
+  EXPECT_DOUBLE_EQ(profile_.mean_context, 45.5);  // 41 to 50
+  EXPECT_EQ(profile_.graph, "decode");
+  EXPECT_EQ(profile_.num_kernels, 12);
+  EXPECT_EQ(profile_.attention_leaf, "small");
+  EXPECT_TRUE(profile_.is_of_server());
+}
+
+TEST_F(ServerProfile, RunsRaggedRowsPromptsAndShortContexts) {
+  for (const StepPoint& point :
+       {StepPoint{.rows = 3, .context = 40, .shortest = 20},
+        StepPoint{.rows = 2, .context = 30, .prompts = {5, 3}},
+        StepPoint{.rows = 0, .context = 0, .prompts = {16}}, StepPoint{.rows = 1, .context = 2}}) {
+    profile_ = {};
+    ASSERT_OK(Measure(point)) << NameOf(point);
+    EXPECT_THAT(server_.violations, IsEmpty()) << NameOf(point);
+    EXPECT_EQ(profile_.plain.replay_ns.count(), 20u);
+    EXPECT_EQ(profile_.graph, point.is_decode() ? "decode" : "mixed");
+    EXPECT_EQ(server_.num_held_blocks(), 0u);
+  }
+  EXPECT_DOUBLE_EQ(profile_.mean_context, 2);
+}
+
+TEST_F(ServerProfile, KeepsWhatWasMeasuredWhenTheServerGoes) {
+  ASSERT_OK(Measure({.rows = 1, .context = 20}));
+  const PointProfile before = profile_;
+  server_.fail_after_results = 15;
+  EXPECT_THAT(Measure({.rows = 1, .context = 20}),
+              StatusIs(absl::StatusCode::kUnavailable, "gone"));
+  EXPECT_EQ(profile_.plain.replay_ns.count(), before.plain.replay_ns.count());
+  EXPECT_EQ(profile_.round_steps, before.round_steps);
+}
+
+TEST_F(ServerProfile, SaysWhyAStepWasRefused) {
+  server_.rows_of_others = 7;
+  EXPECT_THAT(Measure({.rows = 2, .context = 20}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "rows"));
+  EXPECT_FALSE(profile_.is_of_server());
+}
+
+TEST_F(ServerProfile, CountsStepsThatRanWithOthers) {
+  channel_.other_rows = 2;
+  ASSERT_OK(Measure({.rows = 1, .context = 20}));
+  EXPECT_EQ(profile_.num_shared_steps, 20u);
+  EXPECT_EQ(SharedWarning(profile_),
+            "20 of 20 steps of 1 row of 20 tokens ran rows of other sessions too: their times are "
+            "not those of the point");
+}
+
+TEST_F(ServerProfile, ReportTellsWhatThereIsAndNothingElse) {
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  ProfileContext context;
+  context.model = "tiny";
+  context.device = "cuda, a GPU";
+  context.server = "unix:/tmp/a.sock, version 1.2.3";
+  EXPECT_THAT(ProfileHeader(context), HasSubstr("unix:/tmp/a.sock, version 1.2.3"));
+  EXPECT_THAT(ProfileHeader(context), Not(HasSubstr("bandwidth    read")));
+  const std::string text = PointText(profile_, context);
+  EXPECT_THAT(text, HasSubstr("3 rows of 50 tokens: decode, 12 kernels, 0 rows of padding"));
+  EXPECT_THAT(text, HasSubstr("wall from"));
+  EXPECT_THAT(text, Not(HasSubstr("stamp")));
+  const std::string points = PointsText({profile_}, context);
+  EXPECT_THAT(points, HasSubstr("overhead p50"));
+  EXPECT_THAT(points, Not(HasSubstr("bytes")));
+  const nlohmann::json json = PointToJson(profile_, context);
+  EXPECT_EQ(json["plain"]["wall_us"]["p50"], 2.5);
+  EXPECT_EQ(json["plain"]["overhead_us"]["mean"], 1.5);
+  EXPECT_EQ(json["samples_ns"]["wall"][1].size(), 10u);
+  for (const char* untold :
+       {"twin", "bytes", "bytes_per_s", "share_of_read_bandwidth", "stamped_span_us", "net_sum_us"})
+    EXPECT_EQ(json[untold], nullptr) << untold;
+  EXPECT_FALSE(json.contains("mean_attended"));
+  EXPECT_THAT(json["ops"], IsEmpty());
+  EXPECT_EQ(json["shared_steps"], 0);
+}
+
+TEST_F(ServerProfile, BoundsAreOfWhatAServerTells) {
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  const auto value_of = [&](const char* text) {
+    const auto assertion = ParseAssertion(text);
+    EXPECT_OK(assertion.status());
+    EXPECT_OK(CheckServerSubject(*assertion));
+    return Evaluate({&*assertion, 1}, {profile_}, {}).at(0).value_ns;
+  };
+  EXPECT_EQ(value_of("p99(wall,3@50)<1s"), 2500);
+  EXPECT_EQ(value_of("overhead<1s"), 1500);
+  EXPECT_EQ(value_of("outside<1s"), 500);
+  for (const char* text : {"gap<1s", "publish<1s"}) {
+    EXPECT_THAT(CheckServerSubject(*ParseAssertion(text)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "allowed: replay, device, launch, outside, wall, overhead, which a server "
+                         "tells"));
+  }
+  EXPECT_THAT(CheckKernel(*ParseAssertion("wall<1s"), {"publish"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "figure: got \"wall\""));
+}
+
+}  // namespace
+}  // namespace reprise::tools

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/advise/batch_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/status_macros.h"
+#include "tools/number_lines.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr double kMostRows = 1u << 16;
+constexpr double kMostTokens = 1u << 20;
+constexpr double kMostContext = 1u << 30;
+constexpr double kMostSteps = 1e12;
+constexpr std::array<NumberField, 4> kFields = {
+    NumberField{"rows", 1, kMostRows},
+    NumberField{"tokens", 1, kMostTokens, /*whole=*/true, /*otherwise=*/0.0},
+    NumberField{"context", 1, kMostContext, /*whole=*/false, /*otherwise=*/0.0},
+    NumberField{"steps", 1, kMostSteps, /*whole=*/true, /*otherwise=*/1.0}};
+
+ServedGraphs GraphsOf(const v1::DescribeResponse& server) {
+  ServedGraphs graphs;
+  for (const v1::Bucket& bucket : server.buckets()) {
+    graphs.Add(bucket.kind() == "decode", bucket.capacity(),
+               static_cast<double>(bucket.device_bytes()));
+  }
+  return graphs;
+}
+
+// Of the results [begin, end): rows that ran.
+double MeanContext(const v1::RowResults& rows, int begin, int end) {
+  double sum = 0, count = 0;
+  for (int i = begin; i < std::min(end, rows.context_length_size()); ++i) {
+    if (rows.status(i) != v1::ROW_STATUS_RAN) continue;
+    sum += rows.context_length(i);
+    ++count;
+  }
+  return count > 0 ? sum / count : 0.0;
+}
+
+void AddStep(const v1::StepReport& report, double context, BatchTrace* trace) {
+  if (!report.replayed()) {
+    ++trace->num_eager;
+    return;
+  }
+  const int64_t rows = int64_t{report.rows()} + report.other_rows();
+  const int64_t tokens = int64_t{report.tokens()} + report.other_tokens();
+  const double share = rows > 0 ? report.rows() / static_cast<double>(rows) : 1.0;
+  if (share > 0)
+    trace->steps.push_back({.rows = rows, .tokens = tokens, .context = context, .weight = share});
+}
+
+absl::Status AddNumbers(const std::string& file, BatchTrace* trace) {
+  REPRISE_ASSIGN_OR_RETURN(const auto records, ReadNumberLines(file, kFields, "step"));
+  for (size_t i = 0; i < records.size(); ++i) {
+    TracedStep step{.rows = static_cast<int64_t>(records[i][0]),
+                    .tokens = static_cast<int64_t>(records[i][1]),
+                    .context = records[i][2],
+                    .weight = records[i][3]};
+    if (step.tokens == 0) step.tokens = step.rows;
+    if (step.tokens < step.rows) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": record ", i + 1, ": tokens: got ",
+                                                     step.tokens, ", allowed: ", step.rows,
+                                                     " or more, one for each of its rows"));
+    }
+    trace->steps.push_back(step);
+  }
+  return absl::OkStatus();
+}
+
+bool IsRecording(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string wanted = "reprise-record ";
+  std::string begin(wanted.size(), '\0');
+  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return stream && begin == wanted;
+}
+
+}  // namespace
+
+void ServedGraphs::Add(bool is_decode, int64_t capacity, double bytes) {
+  std::vector<int64_t>& of_kind = is_decode ? decode : mixed;
+  double& mean = is_decode ? decode_bytes : mixed_bytes;
+  of_kind.insert(std::upper_bound(of_kind.begin(), of_kind.end(), capacity), capacity);
+  mean += (bytes - mean) / static_cast<double>(of_kind.size());
+}
+
+absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace) {
+  const ServedGraphs graphs = GraphsOf(recording.header.server());
+  if (!trace->graphs) trace->graphs = graphs;
+  if (graphs.decode != trace->graphs->decode || graphs.mixed != trace->graphs->mixed) {
+    const auto show = [](const ServedGraphs& g) {
+      return absl::StrCat(absl::StrJoin(g.decode, ","), " and ", absl::StrJoin(g.mixed, ","));
+    };
+    return absl::InvalidArgumentError(
+        absl::StrCat(recording.name, ": decode and mixed buckets: got ", show(graphs),
+                     ", allowed: ", show(*trace->graphs),
+                     ", which the recordings before it have; advise on each server alone"));
+  }
+  for (const v1::SessionRecord& call : recording.calls) {
+    if (!call.has_step() || !call.has_answer()) continue;
+    const v1::StepResponse& answer = call.answer();
+    if (answer.steps().empty()) {
+      AddStep(answer.report(), MeanContext(answer.rows(), 0, answer.rows().row_size()), trace);
+    }
+    int begin = 0;
+    for (const v1::SingleStep& step : answer.steps()) {
+      const int end = begin + static_cast<int>(step.num_rows());
+      AddStep(step.report(), MeanContext(answer.rows(), begin, end), trace);
+      begin = end;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files) {
+  BatchTrace trace;
+  for (const std::string& file : files) {
+    if (!IsRecording(file)) {
+      REPRISE_RETURN_IF_ERROR(AddNumbers(file, &trace));
+      continue;
+    }
+    REPRISE_ASSIGN_OR_RETURN(const service::Recording recording, service::ReadRecording(file));
+    REPRISE_RETURN_IF_ERROR(AddRecording(recording, &trace));
+  }
+  if (!trace.steps.empty()) return trace;
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::StrJoin(files, ", "),
+                   ": got no step that replayed a graph, allowed: one "
+                   "or more"));
+}
+
+}  // namespace reprise::tools

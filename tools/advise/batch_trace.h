@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// BatchTrace: how large the steps of a server were, from recordings of its sessions
+// (docs/record.md) or from a file of numbers:
+//
+//   rows,tokens,context,steps          {"rows": 4, "tokens": 131, "context": 512, "steps": 20}
+//   4,131,512,20
+//
+// rows that ran, query tokens of all of them (left out: one each), tokens in a row's KV in the mean
+// (left out: not known), and how many steps were so (left out: one).
+#ifndef REPRISE_TOOLS_ADVISE_BATCH_TRACE_H_
+#define REPRISE_TOOLS_ADVISE_BATCH_TRACE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "service/record/record_format.h"
+
+namespace reprise::tools {
+
+struct TracedStep {
+  int64_t rows = 0;    // that ran; 0: a step that only adds, drops or appends
+  int64_t tokens = 0;  // query tokens of all of them
+  double context = 0;  // tokens in a row's KV, in the mean; 0: not known
+  // How many steps it stands for. A replay that served several sessions is in the recording of each
+  // of them, and counts there by the session's share of its rows.
+  double weight = 1;
+
+  bool is_decode() const { return tokens == rows; }
+};
+
+// Buckets, and what the driver takes for a graph of each kind, in the mean.
+struct ServedGraphs {
+  std::vector<int64_t> decode, mixed;  // ascending
+  double decode_bytes = 0, mixed_bytes = 0;
+
+  void Add(bool is_decode, int64_t capacity, double bytes);
+};
+
+struct BatchTrace {
+  std::vector<TracedStep> steps = {};
+  std::optional<ServedGraphs> graphs = {};  // of the server that was recorded
+  uint64_t num_eager = 0;  // steps that were left out because no graph was replayed
+};
+
+// Adds the steps of a recording. Errors: InvalidArgument where its server had other buckets than
+// those before it.
+absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace);
+
+// Files of either kind. Errors: those of reading them; InvalidArgument names the file, what in it
+// is wrong, got, allowed; files without steps.
+absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files);
+
+}  // namespace reprise::tools
+
+#endif  // REPRISE_TOOLS_ADVISE_BATCH_TRACE_H_

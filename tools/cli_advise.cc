@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// `reprise advise`: from how large the steps of a server were, the buckets that cost least; and
+// whether they do, measured.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "graphs/bucket_table.h"
+#include "models/weights/file_input.h"
+#include "runtime/status_macros.h"
+#include "tools/advise/advice.h"
+#include "tools/advise/advice_report.h"
+#include "tools/advise/batch_trace.h"
+#include "tools/advise/bucket_cost.h"
+#include "tools/advise/step_sample.h"
+#include "tools/advise/verify.h"
+#include "tools/cli.h"
+#include "tools/config_file.h"
+#include "tools/connection_flags.h"
+#include "tools/console.h"
+#include "tools/engine_flags.h"
+#include "tools/profile/profile_file.h"
+#include "tools/record.h"
+#include "tools/signals.h"
+#include "tools/tune/atomic_file.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  reprise advise recordings/*.record\n"
+    "  reprise advise recordings/*.record --profile profile.json --kind decode --json advice.json\n"
+    "  reprise advise recordings/*.record --memory 64MiB --graph-bytes 4MiB\n"
+    "  reprise advise steps.csv --max-graphs 6 --mixed-buckets 64,256,1024\n"
+    "  reprise advise recordings/*.record --verify --model examples/byte-llama\n"
+    "  reprise advise recordings/*.record --serve-config serve.toml\n"
+    "\n"
+    "docs/advise.md says what the figures are; docs/advise.schema.json describes the JSON.";
+
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+struct AdviseFlags {
+  std::vector<std::string> files;
+  std::string profile_file, json_file, config_file;
+  size_t max_graphs = 0;
+  std::optional<uint64_t> memory, graph_bytes;
+  AdviseKind kind = AdviseKind::kBoth;
+  bool verify = false;
+  uint32_t steps = 200, rounds = 3;
+  EngineFlags engine;
+};
+
+absl::StatusOr<AdviseKind> ParseKind(std::string_view text) {
+  if (text == "both") return AdviseKind::kBoth;
+  if (text == "decode") return AdviseKind::kDecode;
+  if (text == "mixed") return AdviseKind::kMixed;
+  return absl::InvalidArgumentError(
+      absl::StrCat("kind: got \"", std::string(text), "\", allowed: both, decode, mixed"));
+}
+
+std::vector<int64_t> Sorted(std::vector<int64_t> buckets) {
+  std::sort(buckets.begin(), buckets.end());
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+  return buckets;
+}
+
+// What there is: as the command line says, else the recorded server, else the profiled one.
+absl::StatusOr<AdviceOptions> OptionsOf(const AdviseFlags& flags, const BatchTrace& trace,
+                                        const BucketCost& cost) {
+  const ServedGraphs served = trace.graphs.value_or(cost.graphs());
+  const engine::DecodeEngineOptions& engine = flags.engine.engine;
+  AdviceOptions options{
+      .current = {.decode =
+                      Sorted(engine.decode_buckets.empty() ? served.decode : engine.decode_buckets),
+                  .mixed =
+                      Sorted(engine.mixed_buckets.empty() ? served.mixed : engine.mixed_buckets)},
+      .decode_bytes = served.decode_bytes,
+      .mixed_bytes = served.mixed_bytes,
+      .max_graphs = flags.max_graphs,
+      .max_bytes = flags.memory,
+      .kind = flags.kind};
+  if (options.current.decode.empty())
+    options.current.decode = graphs::BucketTable::PowersOfTwoUpTo(engine.max_rows);
+  if (flags.graph_bytes)
+    options.decode_bytes = options.mixed_bytes = static_cast<double>(*flags.graph_bytes);
+  if (flags.memory && options.decode_bytes <= 0 && options.mixed_bytes <= 0) {
+    return UsageError(
+        "--memory: what a graph takes is not known: got no recording or profile of a GPU, allowed: "
+        "--graph-bytes SIZE beside it");
+  }
+  return options;
+}
+
+absl::StatusOr<Verification> Verify(const AdviseFlags& flags, const BatchTrace& trace,
+                                    const Advice& advice, Console* console) {
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<SampledStep> steps,
+                           SampleStepsFor(flags.engine, trace.steps, flags.steps));
+  Verification verification;
+  for (const SampledStep& step : steps) verification.steps += step.count;
+  Interrupt interrupt;
+  interrupt.Arm();
+  const auto run = [&](const BucketSet& set) {
+    return RunSampledSteps(steps, set, flags.rounds, flags.engine, console,
+                           [&interrupt] { return interrupt.status(); });
+  };
+  REPRISE_ASSIGN_OR_RETURN(verification.current, run(advice.current().set));
+  REPRISE_ASSIGN_OR_RETURN(verification.advised, run(advice.advised().set));
+  return verification;
+}
+
+// The configuration file with the advised buckets, or with any, to find out whether that is
+// possible.
+absl::StatusOr<std::string> ConfigWith(const BucketSet& set, const std::string& path) {
+  std::string text;
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    REPRISE_ASSIGN_OR_RETURN(text, models::ReadFile(path, kMaxConfigBytes));
+  }
+  std::vector<std::pair<std::string, std::string>> settings;
+  if (!set.decode.empty()) settings.emplace_back("decode-buckets", absl::StrJoin(set.decode, ","));
+  if (!set.mixed.empty()) settings.emplace_back("mixed-buckets", absl::StrJoin(set.mixed, ","));
+  return WithSettings(path, text, settings);
+}
+
+// Before anything is computed.
+absl::Status PrepareConfig(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  if (path == kStdoutFile) return UsageError("--serve-config: got \"-\", allowed: a file");
+  REPRISE_ASSIGN_OR_RETURN(const std::string text, ConfigWith({.decode = {1}, .mixed = {1}}, path));
+  return CheckWritable(path, text.size());
+}
+
+absl::Status WriteConfig(const BucketSet& set, const std::string& path, Console* console) {
+  if (path.empty()) return absl::OkStatus();
+  REPRISE_ASSIGN_OR_RETURN(const std::string text, ConfigWith(set, path));
+  // Its mode stays, and what a link leads to is what changes.
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
+  const std::string place = error ? path : real.string();
+  const auto before = std::filesystem::status(place, error);
+  REPRISE_RETURN_IF_ERROR(WriteAtomically(place, text));
+  if (std::filesystem::exists(before))
+    std::filesystem::permissions(place, before.permissions(), error);
+  console->Note(absl::StrCat("reprise advise: ", path,
+                             " has the advised buckets; a server that "
+                             "is started with it captures them"));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
+  Console* console = invocation.console;
+  if (flags.verify) REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
+  REPRISE_RETURN_IF_ERROR(PrepareConfig(flags.config_file));
+  REPRISE_ASSIGN_OR_RETURN(const BatchTrace trace, ReadBatchTrace(flags.files));
+  BucketCost cost;
+  if (!flags.profile_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(const nlohmann::json profile, ReadProfile(flags.profile_file));
+    REPRISE_ASSIGN_OR_RETURN(cost, BucketCost::OfProfile(flags.profile_file, profile));
+  }
+  REPRISE_ASSIGN_OR_RETURN(const AdviceOptions options, OptionsOf(flags, trace, cost));
+  REPRISE_ASSIGN_OR_RETURN(const Advice advice, Advise(trace, cost, options));
+  if (trace.num_eager > 0) {
+    console->Note(absl::StrCat("reprise advise: ", FormatCount(trace.num_eager),
+                               " steps replayed no graph (eager) and are left out"));
+  }
+  console->Print(AdviceText(advice, cost, console->width()));
+  std::optional<Verification> verification;
+  if (flags.verify) {
+    REPRISE_ASSIGN_OR_RETURN(verification, Verify(flags, trace, advice, console));
+    console->Print(VerificationText(*verification, console->width()));
+  }
+  REPRISE_RETURN_IF_ERROR(WriteConfig(advice.advised().set, flags.config_file, console));
+  nlohmann::json json = RecordOf("advise", invocation);
+  json.update(AdviceToJson(flags.files, advice, cost, options, verification));
+  return WriteRecord(flags.json_file, json, console);
+}
+
+void AddAdviceOptions(CLI::App* app, AdviseFlags* flags) {
+  app->add_option("FILE", flags->files,
+                  "Recordings of `reprise serve --record`, or CSV or lines of JSON with rows, "
+                  "tokens, context, steps")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--profile", flags->profile_file,
+                  "What steps cost: a file of `reprise profile --json` (default: count padding)")
+      ->type_name("FILE");
+  AddOption(
+      app, "--max-graphs", &flags->max_graphs,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 256); }, "N",
+      "as many as there are", "Graphs of both kinds together");
+  AddOption(app, "--memory", &flags->memory, ParseBytes, "SIZE", "",
+            "The most that all graphs may take of the device, by what the recorded or profiled "
+            "ones take");
+  AddOption(app, "--graph-bytes", &flags->graph_bytes, ParseBytes, "SIZE", "",
+            "What one graph takes, where no file tells");
+  AddOption(app, "--kind", &flags->kind, ParseKind, "both|decode|mixed", "both",
+            "Which buckets to choose; the others stay as they are");
+  AddFileOption(app, "--serve-config", &flags->config_file,
+                "Set the advised buckets in this configuration file of `reprise serve --config`; "
+                "what else it says stays, and where there is none it is made");
+  app->add_option("--json", flags->json_file, "Write all figures to this file too; -: to stdout")
+      ->type_name("FILE");
+  NameOptionGroup(app, "Advice");
+  app->add_flag("--verify", flags->verify,
+                "Measure steps of the trace's sizes with the current buckets and with the advised "
+                "ones; needs --model or --preset");
+  AddOption(
+      app, "--steps", &flags->steps,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "200",
+      "Steps that stand for the trace");
+  AddOption(
+      app, "--rounds", &flags->rounds,
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1000); }, "N", "3",
+      "How often they run");
+  NameOptionGroup(app, "Verification");
+}
+
+}  // namespace
+
+Command AddAdviseCommand(CLI::App* root) {
+  auto flags = std::make_shared<AdviseFlags>();
+  CLI::App* app = root->add_subcommand(
+      "advise", "Choose decode and mixed buckets by how large a server's steps were");
+  app->footer(kExamples);
+  AddAdviceOptions(app, flags.get());
+  AddEngineOptions(app, &flags->engine);
+  return {app, [flags, app](const Invocation& invocation) -> absl::Status {
+            for (const char* option : {"--steps", "--rounds"}) {
+              if (app->count(option) == 0 || flags->verify) continue;
+              return UsageError(absl::StrCat(option, ": got no --verify, allowed: beside it"));
+            }
+            return Run(*flags, invocation);
+          }};
+}
+
+}  // namespace reprise::tools
