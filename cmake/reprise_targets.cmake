@@ -22,6 +22,9 @@ function(reprise_library folder)
                                   PRIVATE $<BUILD_INTERFACE:reprise_flags> ${arg_PRIVATE})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
   reprise_precompile(${target} ${arg_PRECOMPILE})
+  if(folder MATCHES "^(models|engine|capi|service|tools|testing)$")
+    reprise_unity(${target})
+  endif()
   if(folder MATCHES "^(service|tools)$")
     # Nothing there must be fast, and sanitizers make much code of gRPC's and CLI11's templates:
     # with -O0 it is compiled in 60 % of the time of -O1.
@@ -81,6 +84,7 @@ function(reprise_test folder)
                                            $<$<NOT:$<CONFIG:Debug,Sanitize>>:-O1>)
   reprise_fewer_checks(${target})
   reprise_precompile(${target} <gmock/gmock.h> <gtest/gtest.h> ${arg_PRECOMPILE})
+  reprise_unity(${target})
   target_link_libraries(${target} PRIVATE reprise_flags ${REPRISE_TSAN_OBJECTS} ${arg_DEPENDS}
                                           reprise::testing GTest::gmock GTest::gtest_main)
   if(REPRISE_SANITIZE)

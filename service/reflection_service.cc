@@ -19,7 +19,6 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::FileDescriptor;
 using grpc::reflection::v1::ServerReflectionRequest;
 using grpc::reflection::v1::ServerReflectionResponse;
 
@@ -33,7 +32,7 @@ void SetError(grpc::StatusCode code, const std::string& message,
   response->mutable_error_response()->set_error_message(message);
 }
 
-void AddFile(const FileDescriptor& file, std::set<std::string>* added,
+void AddFile(const google::protobuf::FileDescriptor& file, std::set<std::string>* added,
              ServerReflectionResponse* response) {
   if (!added->insert(file.name()).second) return;
   google::protobuf::FileDescriptorProto proto;
@@ -44,7 +43,7 @@ void AddFile(const FileDescriptor& file, std::set<std::string>* added,
 }
 
 // `file`: nullptr where nothing has that name.
-void AnswerWithFile(const FileDescriptor* file, const std::string& what,
+void AnswerWithFile(const google::protobuf::FileDescriptor* file, const std::string& what,
                     ServerReflectionResponse* response) {
   if (file == nullptr) {
     SetError(grpc::StatusCode::NOT_FOUND, what + ": this server knows none", response);

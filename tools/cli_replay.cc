@@ -196,7 +196,7 @@ class Targets {
   std::string told_;
 };
 
-nlohmann::json ToJson(const Difference& difference) {
+nlohmann::json ToJson(const AnswerDifference& difference) {
   nlohmann::json json = {{"sequence", difference.sequence},
                          {"step", difference.step},
                          {"row", nullptr},

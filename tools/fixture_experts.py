@@ -17,7 +17,17 @@ MIN_ROUTING_MARGIN = 0.5
 
 
 def is_router(name):
-    return name.endswith(".gate.weight") or name.endswith(".router.weight")
+    return name.endswith((".gate.weight", ".router.weight", ".router.layer.weight"))
+
+
+def adds_to_the_stream(name):
+    """Whether a layer's parameter is of the linear layer whose outputs are added to its inputs."""
+    return any(part in name for part in ("o_proj", "out_proj", "down_proj", "output_linear"))
+
+
+def has_outputs_last(name, model_type):
+    """Of such a parameter: a bias, and gpt-oss's experts; other weights have inputs last."""
+    return name.endswith("bias") or (model_type == "gpt_oss" and ".experts." in name)
 
 
 @torch.no_grad()
@@ -39,7 +49,11 @@ def route_by_token(model, generator):
             router[expert, (expert + layer) % experts] += 1.5
     # Layers add little to those entries, so that the choice stays the token's.
     for name, parameter in model.named_parameters():
-        if "o_proj" in name or "down_proj" in name:
+        if not adds_to_the_stream(name):
+            continue
+        if has_outputs_last(name, model.config.model_type):
+            parameter[..., :experts].mul_(0.1)
+        else:
             parameter[..., :experts, :].mul_(0.1)
 
 
@@ -50,7 +64,9 @@ def watch_routing(model):
 
     def watch(module, args, _):
         logits = torch.nn.functional.linear(
-            args[0].reshape(-1, module.weight.shape[1]), module.weight
+            args[0].reshape(-1, module.weight.shape[1]),
+            module.weight,
+            getattr(module, "bias", None),
         )
         top = logits.topk(count + 1).values
         margins.append((top[:, count - 1] - top[:, count]).min().item())
@@ -65,6 +81,9 @@ def as_published(model_type, tensors):
     """{name: tensor} with the experts of transformers 5 named as published checkpoints have them."""
     published = {}
     for name, tensor in tensors.items():
+        if model_type == "gpt_oss":
+            published[name] = tensor
+            continue
         match = re.match(
             r"(model\.layers\.\d+)\.(?:mlp|block_sparse_moe)\.(gate|router|experts)\.(\w+)$", name
         )
@@ -72,7 +91,7 @@ def as_published(model_type, tensors):
             published[name] = tensor
             continue
         layer, part, field = match.groups()
-        if model_type == "granitemoe":
+        if model_type in ("granitemoe", "granitemoehybrid"):
             renamed = {
                 "weight": "router.layer.weight",
                 "gate_up_proj": "input_linear.weight",
@@ -94,6 +113,28 @@ def as_published(model_type, tensors):
             published[f"{of_expert}.{'w1' if mixtral else 'gate_proj'}.weight"] = gate
             published[f"{of_expert}.{'w3' if mixtral else 'up_proj'}.weight"] = up
     return published
+
+
+def as_transformers(model_type, tensors):
+    """The other way, for qwen3_moe, whose published experts may be quantised one by one."""
+    if model_type != "qwen3_moe":
+        return tensors
+    loaded, experts = {}, {}
+    for name, tensor in tensors.items():
+        match = re.match(r"(model\.layers\.\d+\.mlp\.experts)\.(\d+)\.(\w+)\.weight$", name)
+        if match is None:
+            loaded[name] = tensor
+        else:
+            layer, expert, field = match.groups()
+            experts.setdefault(layer, {}).setdefault(field, {})[int(expert)] = tensor
+    for layer, fields in experts.items():
+        stacked = {
+            field: torch.stack([by_expert[expert] for expert in range(len(by_expert))])
+            for field, by_expert in fields.items()
+        }
+        loaded[f"{layer}.gate_up_proj"] = torch.cat([stacked["gate_proj"], stacked["up_proj"]], 1)
+        loaded[f"{layer}.down_proj"] = stacked["down_proj"]
+    return loaded
 
 
 def publish(directory, model_type):

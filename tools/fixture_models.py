@@ -12,10 +12,14 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
     GraniteMoeConfig,
     GraniteMoeForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MinistralConfig,
@@ -594,6 +598,149 @@ def int4_compressed_tiny():
     return int4_llama("int4-compressed-tiny", "pack-quantized", what, 42)
 
 
+def quantised_experts(name, quantization, what, seed_place):
+    config = config_of(
+        Qwen3MoeConfig,
+        vocab=59,
+        hidden=64,
+        intermediate=64,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-6,
+        rope_parameters=plain_rope(1000000.0),
+        attention_bias=False,
+        use_sliding_window=False,
+        sliding_window=None,
+        moe_intermediate_size=32,
+        num_experts=6,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        tie_word_embeddings=False,
+    )
+    return Fixture(
+        name,
+        f"Qwen3-MoE whose experts and linear layers are {what}: 6 experts, 2 for each token, "
+        "GQA 4/2, untied, routers and the rest bf16",
+        config,
+        Qwen3MoeForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        quantization=quantization,
+        seed_place=seed_place,
+    )
+
+
+def qwen3moe_fp8_tiny():
+    what = "E4M3, one scale for each 128 x 128 block, of which each matrix has one"
+    return quantised_experts("qwen3moe-fp8-tiny", "block", what, 43)
+
+
+def qwen3moe_int4_tiny():
+    what = "of 4 bits, symmetric, f16 scales for 32 inputs, as GPTQ stores them (version 1)"
+    return quantised_experts("qwen3moe-int4-tiny", "gptq", what, 44)
+
+
+def gpt_oss_tiny():
+    config = config_of(
+        GptOssConfig,
+        vocab=57,
+        hidden=64,
+        intermediate=32,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 150000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 4.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+        },
+        sliding_window=19,
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+    )
+    what = (
+        "gpt-oss: 6 experts with biases, in MXFP4, 2 for each token, a sink for every head, a "
+        "first layer that slides by 19 tokens and a second that does not, yarn without rounded "
+        f"bounds: GQA 4/2, head_dim 16, untied, the rest bf16, {TRANSFORMERS5}"
+    )
+    return Fixture(
+        "gpt-oss-tiny",
+        what,
+        config,
+        GptOssForCausalLM,
+        torch.bfloat16,
+        quantization="mxfp4",
+        seed_place=45,
+    )
+
+
+def hybrid(name, what, seed_place, **fields):
+    config = config_of(
+        GraniteMoeHybridConfig,
+        vocab=65,
+        hidden=48,
+        heads=(4, 2),
+        rms_norm_eps=1e-5,
+        embedding_multiplier=2.5,
+        attention_multiplier=0.4,
+        residual_multiplier=0.6,
+        logits_scaling=1.75,
+        shared_intermediate_size=40,
+        layer_types=["mamba", "attention"],
+        mamba_n_heads=6,
+        mamba_d_head=16,
+        mamba_d_state=16,
+        mamba_expand=2,
+        mamba_chunk_size=16,
+        **fields,
+    )
+    return Fixture(
+        name,
+        f"Granite 4.0-H: a first layer of Mamba-2, a second with attention, {what}, all four "
+        f"multipliers off their neutral values: GQA 4/2, head_dim 12, {TRANSFORMERS5}",
+        config,
+        GraniteMoeHybridForCausalLM,
+        torch.bfloat16,
+        seed_place=seed_place,
+    )
+
+
+def granite_hybrid_tiny():
+    what = "two groups of B and C, no rope, an MLP alone, tied, bf16 checkpoint"
+    return hybrid(
+        "granite-hybrid-tiny",
+        what,
+        46,
+        intermediate=40,
+        num_local_experts=0,
+        mamba_n_groups=2,
+        tie_word_embeddings=True,
+    )
+
+
+def granite_hybrid_moe_tiny():
+    what = "rope, 6 experts, 2 for each token, beside an MLP, untied, bf16 checkpoint"
+    return hybrid(
+        "granite-hybrid-moe-tiny",
+        what,
+        47,
+        intermediate=16,
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        position_embedding_type="rope",
+        rope_parameters=plain_rope(10000.0),
+        tie_word_embeddings=False,
+    )
+
+
 # In the order of their seeds: a new one goes to the end.
 FIXTURES = [
     llama_tiny,
@@ -618,4 +765,9 @@ FIXTURES = [
     int4_gptq_tiny,
     int4_awq_tiny,
     int4_compressed_tiny,
+    qwen3moe_fp8_tiny,
+    qwen3moe_int4_tiny,
+    gpt_oss_tiny,
+    granite_hybrid_tiny,
+    granite_hybrid_moe_tiny,
 ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores the linear layers of a fixture in E4M3, with scales as published checkpoints have them, or
-in 4 bits (fixture_int4.py).
+in 4 bits (fixture_int4.py), or gpt-oss's experts in MXFP4 (fixture_mxfp4.py).
 
 Of E4M3, weight = element * scale, scale in f32. Reference logits come from these products in double:
 weights are rounded, activations are not.
@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from fixture_int4 import KINDS as INT4_KINDS
 from fixture_int4 import dequantized_int4, int4_config, stored_int4
+from fixture_mxfp4 import dequantized_mxfp4, is_mxfp4_matrix, mxfp4_config, stored_mxfp4
 
 E4M3_MAX = 448.0
 BLOCK = 128
@@ -56,6 +57,8 @@ def scale_name(weight_name, kind):
 def quantization_config(kind):
     if kind in INT4_KINDS:
         return int4_config(kind)
+    if kind == "mxfp4":
+        return mxfp4_config()
     if kind == "block":
         return {
             "activation_scheme": "dynamic",
@@ -104,6 +107,10 @@ def quantize(directory, kind, configs):
     with safe_open(str(path), framework="pt") as file:
         for name in file.keys():
             tensor = file.get_tensor(name)
+            if kind == "mxfp4":
+                matrix = is_mxfp4_matrix(name)
+                stored.update(stored_mxfp4(name, tensor) if matrix else {name: tensor})
+                continue
             if not is_linear_of_a_block(name):
                 stored[name] = tensor
                 continue
@@ -127,6 +134,8 @@ def dequantized(tensors, kind):
     """{name: values in double} of the checkpoint's tensors, without scales."""
     if kind in INT4_KINDS:
         return dequantized_int4(tensors, kind)
+    if kind == "mxfp4":
+        return dequantized_mxfp4(tensors)
     values = {}
     for name, tensor in tensors.items():
         if name.endswith("_scale") or name.endswith("_scale_inv"):

@@ -46,8 +46,11 @@ LIST_HEADER = """\
 # Flags that a key holds: those that change the code which clang-tidy reads, or what it warns of.
 # System folders are not among them: they come with the machine, not with a change.
 KEY_FLAGS = re.compile(r"-[DUIWmx].*|-include|-std=.*|-fsanitize=.*")
-# Flags that clang-tidy does without: what is written where, and g++'s precompiled headers.
-DROPPED_FLAGS = re.compile(r"-c|-o.*|-M[DMPTFQGV]*|-Winvalid-pch|-fpch-.*")
+# Flags that clang-tidy does without: what is written where, g++'s precompiled headers, and what
+# cmake/reprise_unity.cmake adds.
+DROPPED_FLAGS = re.compile(
+    r"-c|-o.*|-M[DMPTFQGV]*|-Winvalid-pch|-fpch-.*|-Wno-subobject-linkage"
+)
 COMPILER = re.compile(r"(.*/)?(clang|gcc|cc|clang\+\+|g\+\+|c\+\+)(-\d+)?")
 FLAGS_WITH_A_VALUE = ("-o", "-MF", "-MT", "-MQ", "-isystem", "-include", "-I", "-D", "-U", "-x")
 # Also a header that a macro names, for an #include of that macro.
@@ -223,11 +226,24 @@ def clang_tidy_setup(clang_tidy, root):
     return short_hash(version[0], (root / ".clang-tidy").read_bytes())
 
 
+def commands_of(build):
+    """Compile commands of single files: those of a unity build are one for each file of a group."""
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        group = pathlib.Path(entry["directory"], entry["file"])
+        if group.parent.name != "Unity":
+            yield entry
+            continue
+        for file in re.findall(r'^#include "(.+)"$', group.read_text(), re.MULTILINE):
+            words = entry.get("arguments") or shlex.split(entry["command"])
+            arguments = [file if word == entry["file"] else word for word in words]
+            yield {"directory": entry["directory"], "file": file, "arguments": arguments}
+
+
 def units_of(build, root, setup):
     """Every compile command of a file in the repository that clang-tidy can read, each once."""
     sources = Sources(str(root))
     units = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+    for entry in commands_of(build):
         path = os.path.normpath(os.path.join(entry["directory"], entry["file"]))
         name = os.path.relpath(path, root)
         ours = not name.startswith("..") and not path.startswith(f"{build}{os.sep}")

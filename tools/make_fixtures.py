@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 from fixture_experts import (
     MIN_ROUTING_MARGIN,
     as_published,
+    as_transformers,
     publish,
     route_by_token,
     watch_routing,
@@ -38,7 +39,7 @@ from fixture_experts import (
 from fixture_models import FIXTURES
 from fixture_quantization import dequantized, quantize
 
-MAX_TOTAL_BYTES = 2_900_000
+MAX_TOTAL_BYTES = 3_300_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
@@ -74,7 +75,7 @@ def randomise(model, generator):
     # modules.
     for name, parameter in sorted(model.named_parameters()):
         shape = parameter.shape
-        if parameter.ndim == 1:
+        if parameter.ndim == 1 or name.endswith("bias"):
             around, reach = vector_range(name, model.config.model_type)
             parameter.copy_(around + reach * (2.0 * torch.rand(shape, generator=generator) - 1.0))
             continue
@@ -91,7 +92,13 @@ def randomise(model, generator):
 
 
 def vector_range(name, model_type):
-    """(around, reach): the values of a norm or bias lie in around +- reach, uniformly."""
+    """(around, reach): the values of a vector, as of a norm or bias, lie in around +- reach,
+    uniformly.
+    """
+    if name.endswith(("A_log", "dt_bias", "sinks")):
+        return {"A_log": (0.0, 1.0), "dt_bias": (-1.0, 1.0), "sinks": (0.5, 1.5)}[
+            name.rpartition(".")[2]
+        ]
     if name.endswith("bias"):
         return (0.0, 0.6) if model_type == "qwen2" else (0.0, 0.1)
     gemma = model_type.startswith("gemma")  # whose norms multiply by 1 + weight
@@ -189,12 +196,15 @@ def load_in_double(fixture, directory):
     if fixture.quantization:
         model = fixture.model_class(fixture.config).to(dtype=torch.float64)
         values = dequantized(read_tensors(directory / "model.safetensors"), fixture.quantization)
+        values = as_transformers(model.config.model_type, values)
         missing, unexpected = model.load_state_dict(values, strict=False)
-        if unexpected or missing != ["lm_head.weight"]:
+        tied = ["lm_head.weight"] if fixture.config.tie_word_embeddings else []
+        if unexpected or missing != tied:
             raise SystemExit(f"{directory}: tensors missing {missing}, unexpected {unexpected}")
         model.tie_weights()
         model.eval()
         model.set_attn_implementation("eager")
+        model.set_experts_implementation("eager")
         return model
     model = fixture.model_class.from_pretrained(
         str(directory), dtype=torch.float32, attn_implementation="eager"
@@ -230,7 +240,7 @@ def check_loaded(fixture, model, directory):
     ):
         raise SystemExit(f"{directory}: tied, but lm_head was not loaded from the embedding")
     loaded_rope = model.config.rope_parameters
-    for key, value in fixture.config.rope_parameters.items():
+    for key, value in (fixture.config.rope_parameters or {}).items():
         if loaded_rope.get(key) != value:
             raise SystemExit(
                 f"{directory}: rope {key} was loaded as {loaded_rope.get(key)!r}, wanted {value!r}"

@@ -127,7 +127,8 @@ run_plain() {
   if has_nvcc; then preset=cuda; fi
   check_layout
   stage "Building everything (preset ${preset})"
-  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON -DREPRISE_PRECOMPILE=ON
+  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=ON -DREPRISE_HIP=ON -DREPRISE_PRECOMPILE=ON \
+    -DREPRISE_UNITY=ON
   cmake --build --preset "${preset}"
   stage "Checking style: clang-tidy"
   tools/lint.py --build "build/${preset}" "${lint_options[@]}"

@@ -17,6 +17,8 @@
 
 namespace reprise::tools {
 
+inline constexpr double kNsToUs = 1e-3;
+
 // "4GiB", "256MiB", "1.5GB", "4096" (bytes), "4096B". KiB, MiB, GiB, TiB are powers of 1024; KB,
 // MB, GB, TB of 1000. Letter case is ignored. The result is rounded down to whole bytes.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);

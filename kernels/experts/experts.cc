@@ -100,9 +100,10 @@ int64_t MostExperts(uint32_t max_tokens, int64_t num_experts, int64_t top_k) {
 int32_t ExpertTileRows(const KernelSet& kernels, const ExpertWeights& weights, uint32_t max_tokens,
                        int32_t top_k, LinearCandidate candidate) {
   if (!TakesPacked(kernels, weights, candidate)) return kWholeExpert;
-  // Where experts have more in the mean than half of the small tile, many have more than all of it.
+  // An expert that has a little more than the small tile is two items, which read its weights side
+  // by side: that is less than what the large tile costs.
   const int64_t choices = static_cast<int64_t>(max_tokens) * top_k;
-  return choices * 2 > weights.num_experts * kFewExpertRows ? kManyExpertRows : kFewExpertRows;
+  return choices > weights.num_experts * kFewExpertRows ? kManyExpertRows : kFewExpertRows;
 }
 
 size_t MaxExpertItems(uint32_t max_tokens, int64_t num_experts, int64_t top_k) {

@@ -17,6 +17,8 @@ struct ExpertItem {
   uint32_t expert = 0;
   uint32_t first = 0;
   uint32_t count = 0;  // at most ExpertsRouteArgs::tile_rows
+  // Which of the expert's items this is, and how many it has: they lie side by side.
+  uint32_t index = 0, of_expert = 0;
 };
 
 struct ExpertCounts {

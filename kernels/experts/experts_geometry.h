@@ -25,7 +25,7 @@ static_assert(ExpertsRouteSharedBytes(kMaxExperts) <= (size_t{48} << 10));
 inline constexpr int kWholeExpert = INT32_MAX;
 
 // Tiles of linear_packed_body.h's shape, for few places of an expert and for many.
-inline constexpr int kFewExpertRows = 32, kManyExpertRows = 64;
+inline constexpr int kFewExpertRows = 16, kManyExpertRows = 64;
 constexpr bool HasExpertTile(const DeviceTraits& traits, int tile_rows) {
   return HasPackedTile(traits, tile_rows);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts' linear layers on matrix units over packed weights, thread style: the tiles and the K
 // order of linear_packed_body.h. As many blocks as run at once take tiles of outputs of items in
-// turns; neighbours have the same item, so that they share its tokens in the cache.
+// turns. Neighbours have the same tile of all items of an expert, so that its weights come from
+// memory once, and then the next one, so that they share tokens in the cache.
 #ifndef REPRISE_KERNELS_EXPERTS_EXPERTS_PACKED_BODY_H_
 #define REPRISE_KERNELS_EXPERTS_EXPERTS_PACKED_BODY_H_
 
@@ -26,10 +27,15 @@ REPRISE_FN void ExpertsPackedBody(const ExpertsLinearArgs& a, unsigned char* sha
   }
   for (uint32_t unit = static_cast<uint32_t>(BlockX()); unit < units;
        unit += static_cast<uint32_t>(GridX())) {
-    const ExpertItem item = a.items[unit / tiles];
+    const uint32_t any = unit / tiles;
+    const ExpertItem of_unit = a.items[any];
+    const uint32_t first_item = any - of_unit.index;
+    const uint32_t of_expert = unit - first_item * tiles;  // which of the expert's units
+    const uint32_t tile = of_expert / of_unit.of_expert;
+    const ExpertItem item = a.items[first_item + of_expert % of_unit.of_expert];
     const LinearArgs of_item = LinearOf<T, W>(a, item);
     const Tile linear(of_item, static_cast<int>(item.count), 0, shared, RowsOf(a, item));
-    PackedLinearTile<T, W>(linear, unit % tiles);
+    PackedLinearTile<T, W>(linear, tile);
     SyncBlock();  // the stages are free for the next tile
   }
 }

@@ -65,11 +65,11 @@ REPRISE_FN void SortChoices(Block& b, const ExpertsRouteArgs& a, int choices) {
   const uint32_t items = b.ExclusiveScan(
       experts, [&](int expert) { return count[expert] / tile + (count[expert] % tile != 0); },
       [&](int expert, uint32_t before) {
-        for (uint32_t done = 0; done < count[expert]; done += tile) {
-          const uint32_t left = count[expert] - done;
-          a.routes.items[before++] = {static_cast<uint32_t>(expert), next[expert] + done,
-                                      left < tile ? left : tile};
-          if (left <= tile) return;
+        const uint32_t of_expert = count[expert] / tile + (count[expert] % tile != 0);
+        for (uint32_t i = 0; i < of_expert; ++i) {
+          const uint32_t left = count[expert] - i * tile;
+          a.routes.items[before + i] = {static_cast<uint32_t>(expert), next[expert] + i * tile,
+                                        left < tile ? left : tile, i, of_expert};
         }
       });
   b.Once([&] { *a.routes.counts = {items, static_cast<uint32_t>(choices)}; });

@@ -30,12 +30,12 @@
     Bf16, None, 0, OnHost)                                                                         \
   X(reprise_experts_native_f16, kExpertsNative, Host, -, ExpertsLinearArgs, Threads(1), 0, F16,    \
     F16, None, 0, OnHost)                                                                          \
-  X(reprise_experts_packed_bf16_32, kExpertsPacked, Thread, (ExpertsPackedBody<Bf16, Bf16, 32>),   \
-    ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 32, HasExpertTile)      \
+  X(reprise_experts_packed_bf16_16, kExpertsPacked, Thread, (ExpertsPackedBody<Bf16, Bf16, 16>),   \
+    ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 16, HasExpertTile)      \
   X(reprise_experts_packed_bf16_64, kExpertsPacked, Thread, (ExpertsPackedBody<Bf16, Bf16, 64>),   \
     ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, Bf16, None, 64, HasExpertTile)      \
-  X(reprise_experts_packed_f16_32, kExpertsPacked, Thread, (ExpertsPackedBody<F16, F16, 32>),      \
-    ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 32, HasExpertTile)        \
+  X(reprise_experts_packed_f16_16, kExpertsPacked, Thread, (ExpertsPackedBody<F16, F16, 16>),      \
+    ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 16, HasExpertTile)        \
   X(reprise_experts_packed_f16_64, kExpertsPacked, Thread, (ExpertsPackedBody<F16, F16, 64>),      \
     ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16, F16, None, 64, HasExpertTile)        \
   X(reprise_experts_portable_fp8_f32, kExpertsPortableFp8, Block,                                  \
@@ -53,15 +53,15 @@
     Bf16, E4m3, None, 0, OnHost)                                                                   \
   X(reprise_experts_native_fp8_f16, kExpertsNativeFp8, Host, -, ExpertsLinearArgs, Threads(1), 0,  \
     F16, E4m3, None, 0, OnHost)                                                                    \
-  X(reprise_experts_packed_fp8_bf16_32, kExpertsPackedFp8, Thread,                                 \
-    (ExpertsPackedBody<Bf16, E4m3, 32>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
-    Bf16, E4m3, None, 32, HasExpertTile)                                                           \
+  X(reprise_experts_packed_fp8_bf16_16, kExpertsPackedFp8, Thread,                                 \
+    (ExpertsPackedBody<Bf16, E4m3, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
+    Bf16, E4m3, None, 16, HasExpertTile)                                                           \
   X(reprise_experts_packed_fp8_bf16_64, kExpertsPackedFp8, Thread,                                 \
     (ExpertsPackedBody<Bf16, E4m3, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
     Bf16, E4m3, None, 64, HasExpertTile)                                                           \
-  X(reprise_experts_packed_fp8_f16_32, kExpertsPackedFp8, Thread,                                  \
-    (ExpertsPackedBody<F16, E4m3, 32>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
-    E4m3, None, 32, HasExpertTile)                                                                 \
+  X(reprise_experts_packed_fp8_f16_16, kExpertsPackedFp8, Thread,                                  \
+    (ExpertsPackedBody<F16, E4m3, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
+    E4m3, None, 16, HasExpertTile)                                                                 \
   X(reprise_experts_packed_fp8_f16_64, kExpertsPackedFp8, Thread,                                  \
     (ExpertsPackedBody<F16, E4m3, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
     E4m3, None, 64, HasExpertTile)                                                                 \
@@ -80,15 +80,15 @@
     0, Bf16, Int4, None, 0, OnHost)                                                                \
   X(reprise_experts_native_int4_f16, kExpertsNativeInt4, Host, -, ExpertsLinearArgs, Threads(1),   \
     0, F16, Int4, None, 0, OnHost)                                                                 \
-  X(reprise_experts_packed_int4_bf16_32, kExpertsPackedInt4, Thread,                               \
-    (ExpertsPackedBody<Bf16, Int4, 32>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
-    Bf16, Int4, None, 32, HasExpertTile)                                                           \
+  X(reprise_experts_packed_int4_bf16_16, kExpertsPackedInt4, Thread,                               \
+    (ExpertsPackedBody<Bf16, Int4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
+    Bf16, Int4, None, 16, HasExpertTile)                                                           \
   X(reprise_experts_packed_int4_bf16_64, kExpertsPackedInt4, Thread,                               \
     (ExpertsPackedBody<Bf16, Int4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
     Bf16, Int4, None, 64, HasExpertTile)                                                           \
-  X(reprise_experts_packed_int4_f16_32, kExpertsPackedInt4, Thread,                                \
-    (ExpertsPackedBody<F16, Int4, 32>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
-    Int4, None, 32, HasExpertTile)                                                                 \
+  X(reprise_experts_packed_int4_f16_16, kExpertsPackedInt4, Thread,                                \
+    (ExpertsPackedBody<F16, Int4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
+    Int4, None, 16, HasExpertTile)                                                                 \
   X(reprise_experts_packed_int4_f16_64, kExpertsPackedInt4, Thread,                                \
     (ExpertsPackedBody<F16, Int4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
     Int4, None, 64, HasExpertTile)

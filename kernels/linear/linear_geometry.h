@@ -68,12 +68,18 @@ constexpr int kPackedPartK = kPackedPartTiles * kPackedTileInputs;
 
 // Tiles of linear_packed_body.h: outputs of a tile of so many tokens, and stages, within 96 KB
 // where copies are asynchronous and a multiprocessor runs two blocks.
-constexpr int PackedTileFeatures(int tile_rows) { return tile_rows <= 64 ? 64 : 128; }
+constexpr int PackedTileFeatures(int tile_rows) {
+  return tile_rows > 16 && tile_rows <= 64 ? 64 : 128;
+}
 constexpr int PackedStageBytes(int tile_rows, int weight_bits) {
   return (PackedTileFeatures(tile_rows) * weight_bits + tile_rows * 16) * kMatrixChunkK / 8;
 }
 constexpr int PackedStages(const DeviceTraits& traits, int tile_rows, int weight_bits) {
-  if (traits.async_copy) return tile_rows <= 32 ? 8 : tile_rows <= 64 ? 6 : 5;
+  if (traits.async_copy)
+    return tile_rows <= 16   ? (weight_bits == 16 ? 5 : 8)
+           : tile_rows <= 32 ? 8
+           : tile_rows <= 64 ? 6
+                             : 5;
   return 3 * PackedStageBytes(tile_rows, weight_bits) < traits.shared_bytes ? 3 : 2;
 }
 constexpr int PackedSharedBytes(const DeviceTraits& traits, int tile_rows, int weight_bits) {

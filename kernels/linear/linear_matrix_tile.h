@@ -70,55 +70,106 @@ struct MatrixTile {
         shared(SharedAddress(shared_base)),
         row_of_x(rows_of_x) {}
 
-  // Start the copies of one unit into a stage: of weights, without effect outside them, and of
-  // tokens, zero beyond the live rows.
-  REPRISE_FN void LoadWeights(uint32_t tile, uint32_t chunk, int stage) const {
-    const uint32_t base = shared + stage * kStageBytes;
-    if constexpr (kLayout == WeightLayout::kPacked) {
-      static_assert(kMatrixChunkK == kPackedTileInputs && kTileFeatures % kPackedTileOutputs == 0);
-      const auto* const weight = static_cast<const unsigned char*>(a.weight);
-      constexpr int kTileBytes = kPackedTileElements * kElementBits<W> / 8;
-      constexpr int kTileChunks = kTileBytes / 16;
-      constexpr int kCopies = kWeightBytes / 16;
-      const PackedLayout packed{a.out_features, a.in_features};
-      const int64_t first = static_cast<int64_t>(tile) * (kTileFeatures / kPackedTileOutputs);
+  // A thread's copies of weights, one unit after the other; without effect outside them. All that
+  // does not change from unit to unit is worked out once for a tile.
+  class WeightCopies {
+   public:
+    REPRISE_FN WeightCopies(const MatrixTile& t, uint32_t tile, uint32_t chunk) : t_(t) {
+      MoveTo(tile, chunk);
+    }
+    // Starts those of the unit at hand.
+    REPRISE_FN void Start(uint32_t chunk, int stage) const {
+      const uint32_t to = t_.shared + static_cast<uint32_t>(stage) * kStageBytes +
+                          (kPacked ? static_cast<uint32_t>(ThreadX()) * 16
+                                   : SwizzledOffset<kRowChunks>(Row(), Chunk()));
+      const bool has_k =
+          kPacked || static_cast<int>(chunk) * kMatrixChunkK + Chunk() * 8 < t_.a.in_features;
       REPRISE_UNROLL
       for (int i = 0; i < (kCopies + kThreads - 1) / kThreads; ++i) {
-        const int at = i * kThreads + ThreadX();
-        if (kCopies % kThreads != 0 && at >= kCopies) break;
-        const int64_t row_tile = first + at / kTileChunks;
-        const bool valid = row_tile < packed.OutputTiles();
-        const unsigned char* const from =
-            valid ? weight + (row_tile * chunks + chunk) * kTileBytes + at % kTileChunks * 16
-                  : weight;
-        CopyAsync16OrZero(base + static_cast<uint32_t>(at) * 16, from, valid);
+        if (kCopies % kThreads != 0 && i * kThreads + ThreadX() >= kCopies) break;
+        const bool valid = has_k && i < count_;
+        CopyAsync16OrZero(to + i * kThreads * 16,
+                          valid ? from_ + static_cast<int64_t>(i) * stride_
+                                : static_cast<const unsigned char*>(t_.a.weight),
+                          valid);
       }
-    } else {
-      const W* const weight = static_cast<const W*>(a.weight);
-      const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
-      const int n0 = static_cast<int>(tile) * kTileFeatures;
+    }
+    // On to the next unit, chunk `chunk` of `tile`.
+    REPRISE_FN void Next(uint32_t tile, uint32_t chunk) {
+      if (chunk == 0) {
+        MoveTo(tile, 0);
+      } else {
+        from_ += kStep;
+      }
+    }
+
+   private:
+    static constexpr bool kPacked = kLayout == WeightLayout::kPacked;
+    static constexpr int kTileBytes = kPackedTileElements * kElementBits<W> / 8;
+    static constexpr int kTileChunks = kTileBytes / 16;
+    static constexpr int kCopies = kWeightBytes / 16;
+    // From one of a thread's copies to the next: whole rows, or rows of tiles.
+    static constexpr int kRowStep = kPacked ? kThreads / kTileChunks : kThreads / kRowChunks;
+    static constexpr int kStep = kPacked ? kTileBytes : kMatrixChunkK * 2;  // to the next chunk
+    static_assert(kThreads % kTileChunks == 0 && kThreads % (8 * kRowChunks) == 0);
+    static_assert(kMatrixChunkK == kPackedTileInputs && kTileFeatures % kPackedTileOutputs == 0);
+
+    REPRISE_FN static int Row() { return ThreadX() / (kPacked ? kTileChunks : kRowChunks); }
+    REPRISE_FN static int Chunk() { return ThreadX() % (kPacked ? kTileChunks : kRowChunks); }
+    REPRISE_FN void MoveTo(uint32_t tile, uint32_t chunk) {
+      constexpr int kTileRowsOfWeight =
+          kPacked ? kTileFeatures / kPackedTileOutputs : kTileFeatures;
+      const int64_t row = static_cast<int64_t>(tile) * kTileRowsOfWeight + Row();
+      const int64_t rows = kPacked ? PackedLayout{t_.a.out_features, t_.a.in_features}.OutputTiles()
+                                   : t_.a.out_features;
+      const int64_t row_bytes = kPacked ? static_cast<int64_t>(t_.chunks) * kTileBytes
+                                        : static_cast<int64_t>(t_.a.in_features) * 2;
+      count_ = row < rows ? static_cast<int>((rows - row + kRowStep - 1) / kRowStep) : 0;
+      stride_ = static_cast<int>(row_bytes * kRowStep);
+      from_ = static_cast<const unsigned char*>(t_.a.weight) + row * row_bytes +
+              static_cast<int64_t>(chunk) * kStep + Chunk() * 16;
+    }
+
+    const MatrixTile& t_;
+    const unsigned char* from_;  // of the first copy
+    int stride_;                 // bytes from one copy to the next
+    int count_;                  // copies that lie inside the weights
+  };
+
+  // The same of tokens, zero beyond the live rows.
+  class TokenCopies {
+   public:
+    REPRISE_FN explicit TokenCopies(const MatrixTile& t) : t_(t) {
+      const int row = t.first_row + ThreadX() / kRowChunks;
       REPRISE_UNROLL
-      for (int i = 0; i < kTileFeatures * kRowChunks / kThreads; ++i) {
-        const int at = i * kThreads + ThreadX();
-        const int r = at / kRowChunks, c = at % kRowChunks;
-        const bool valid = n0 + r < a.out_features && k0 + c * 8 < a.in_features;
-        const W* from =
-            valid ? weight + static_cast<int64_t>(n0 + r) * a.in_features + k0 + c * 8 : weight;
-        CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
+      for (int i = 0; i < kRows; ++i) {
+        const int r = row + i * kRowStep;
+        from_[i] = r < t.rows ? static_cast<uint32_t>(t.row_of_x(r) * t.a.in_features) : kNone;
       }
     }
-  }
-  REPRISE_FN void LoadTokens(uint32_t chunk, int stage) const {
-    const uint32_t base = shared + stage * kStageBytes + kWeightBytes;
-    const int k0 = static_cast<int>(chunk) * kMatrixChunkK;
-    const T* x = static_cast<const T*>(a.x);
-    for (int at = ThreadX(); at < kTileRows * kRowChunks; at += kThreads) {
-      const int r = at / kRowChunks, c = at % kRowChunks;
-      const bool valid = first_row + r < rows && k0 + c * 8 < a.in_features;
-      const T* from = valid ? x + row_of_x(first_row + r) * a.in_features + k0 + c * 8 : x;
-      CopyAsync16OrZero(base + SwizzledOffset<kRowChunks>(r, c), from, valid);
+    REPRISE_FN void Start(uint32_t chunk, int stage) const {
+      const uint32_t to =
+          t_.shared + static_cast<uint32_t>(stage) * kStageBytes + kWeightBytes +
+          SwizzledOffset<kRowChunks>(ThreadX() / kRowChunks, ThreadX() % kRowChunks);
+      const int k = static_cast<int>(chunk) * kMatrixChunkK + ThreadX() % kRowChunks * 8;
+      const T* const x = static_cast<const T*>(t_.a.x);
+      REPRISE_UNROLL
+      for (int i = 0; i < kRows; ++i) {
+        if (kCopies % kThreads != 0 && i * kThreads + ThreadX() >= kCopies) break;
+        const bool valid = from_[i] != kNone && k < t_.a.in_features;
+        CopyAsync16OrZero(to + i * kThreads * 16, valid ? x + from_[i] + k : x, valid);
+      }
     }
-  }
+
+   private:
+    static constexpr int kCopies = kTileRows * kRowChunks;
+    static constexpr int kRows = (kCopies + kThreads - 1) / kThreads;  // of a thread
+    static constexpr int kRowStep = kThreads / kRowChunks;
+    static constexpr uint32_t kNone = 0xffffffffu;
+
+    const MatrixTile& t_;
+    uint32_t from_[kRows];  // elements of x
+  };
 
   // First feature and first token of this warp inside the tile.
   REPRISE_FN static int WarpFeature() { return Warp() % kFeatureWarps * 16 * kFeatureFragments; }
@@ -220,22 +271,28 @@ struct MatrixTile {
   template <typename Multiply>
   REPRISE_FN void StreamStages(uint32_t begin, uint32_t end, Multiply multiply) const {
     LoadPlace load = FirstLoad(begin);
-    for (int s = 0; s < kStages - 1 && load.unit < end; ++s, Advance(load))
-      LoadWeights(load.tile, load.chunk, load.stage);
+    WeightCopies weights(*this, load.tile, load.chunk);
+    for (int s = 0; s < kStages - 1 && load.unit < end; ++s) {
+      weights.Start(load.chunk, load.stage);
+      Advance(load);
+      weights.Next(load.tile, load.chunk);
+    }
     BeginInOrder();
+    const TokenCopies tokens(*this);
     load = FirstLoad(begin);
     for (int s = 0; s < kStages - 1; ++s) {
       if (load.unit < end) {
-        LoadTokens(load.chunk, load.stage);
+        tokens.Start(load.chunk, load.stage);
         Advance(load);
       }
       CopyAsyncCommit();
     }
     const auto load_next = [&] {
       if (load.unit < end) {
-        LoadWeights(load.tile, load.chunk, load.stage);
-        LoadTokens(load.chunk, load.stage);
+        weights.Start(load.chunk, load.stage);
+        tokens.Start(load.chunk, load.stage);
         Advance(load);
+        weights.Next(load.tile, load.chunk);
       }
       CopyAsyncCommit();
     };

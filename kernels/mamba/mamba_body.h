@@ -180,22 +180,51 @@ REPRISE_FN void MambaScanBody(Block& b, const MambaScanArgs& a) {
 
 // ---- gated norm ----
 
+// A row of the norm, in packs of kWidth numbers, which is read twice.
+template <typename T, int kWidth>
+REPRISE_FN void MambaNormRow(Block& b, const MambaNormArgs& a, int64_t t) {
+  using Pack = Vec<T, kWidth>;
+  const T* const y = static_cast<const T*>(a.y) + t * a.size;
+  const T* const gate = static_cast<const T*>(a.projected) + t * a.projected_size;
+  const T* const weight = static_cast<const T*>(a.weight);
+  T* const out = static_cast<T*>(a.out) + t * a.size;
+  const auto gated = [](const Pack& of_y, const Pack& of_gate, int j) {
+    return ToFloat(of_y.v[j]) * MambaSilu(ToFloat(of_gate.v[j]));
+  };
+  const int packs = a.size / kWidth;
+  const float squares = b.Sum(packs, [&](int i) {
+    const Pack of_y = LoadVec<kWidth>(y + i * kWidth), of_gate = LoadVec<kWidth>(gate + i * kWidth);
+    float sum = 0.0f;
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j) {
+      const float g = gated(of_y, of_gate, j);
+      sum += g * g;
+    }
+    return sum;
+  });
+  const float scale = Rsqrt(squares / static_cast<float>(a.size) + a.eps);
+  b.For(packs, [&](int i) {
+    const Pack of_y = LoadVec<kWidth>(y + i * kWidth), of_gate = LoadVec<kWidth>(gate + i * kWidth),
+               of_weight = LoadVec<kWidth>(weight + i * kWidth);
+    Pack result;
+    REPRISE_UNROLL
+    for (int j = 0; j < kWidth; ++j)
+      result.v[j] = FromFloat<T>(gated(of_y, of_gate, j) * scale * ToFloat(of_weight.v[j]));
+    StoreVec(out + i * kWidth, result);
+  });
+}
+
+// One block per token.
 template <typename T>
 REPRISE_FN void MambaNormBody(Block& b, const MambaNormArgs& a) {
   const auto t = static_cast<uint32_t>(b.x());
   if (t >= *a.num_tokens) return;
-  const T* const y = static_cast<const T*>(a.y) + static_cast<int64_t>(t) * a.size;
-  const T* const gate =
-      static_cast<const T*>(a.projected) + static_cast<int64_t>(t) * a.projected_size;
-  const T* const weight = static_cast<const T*>(a.weight);
-  T* const out = static_cast<T*>(a.out) + static_cast<int64_t>(t) * a.size;
-  const auto gated = [&](int i) { return ToFloat(y[i]) * MambaSilu(ToFloat(gate[i])); };
-  const float squares = b.Sum(a.size, [&](int i) {
-    const float g = gated(i);
-    return g * g;
-  });
-  const float scale = Rsqrt(squares / static_cast<float>(a.size) + a.eps);
-  b.For(a.size, [&](int i) { out[i] = FromFloat<T>(gated(i) * scale * ToFloat(weight[i])); });
+  constexpr int kPack = 8;
+  if (a.size % kPack == 0 && a.projected_size % kPack == 0) {
+    MambaNormRow<T, kPack>(b, a, t);
+  } else {
+    MambaNormRow<T, 1>(b, a, t);
+  }
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

@@ -31,9 +31,12 @@ absl::StatusOr<std::vector<bool>> ListedLayers(const JsonFields& fields, const M
         name, absl::StrCat("a list of one type for each of ", spec.num_layers, " layers"));
   std::vector<bool> layers;
   for (const Json& type : *types) {
-    if (type != "mamba" && type != "attention")
-      return fields.Refuse(name, "'mamba' and 'attention'");
-    layers.push_back(type == "mamba");
+    // As configs are published, and as transformers from 5.17 on saves them.
+    const bool is_mamba = type == "mamba" || type == "linear_attention";
+    if (!is_mamba && type != "attention" && type != "full_attention")
+      return fields.Refuse(name,
+                           "'mamba' and 'attention', or 'linear_attention' and 'full_attention'");
+    layers.push_back(is_mamba);
   }
   return layers;
 }

@@ -30,9 +30,10 @@ namespace {
 constexpr float kRandomStddev = 0.02f;  // initializer_range of the published models
 // Of elements with a scale: the largest of four times that is E4M3's.
 constexpr float kRandomElementStddev = 112.0f;
-// Of elements of 4 bits that are bytes of such: their middle, and how far they are from it.
-constexpr uint32_t kRandomZeroPoint = 9;
-constexpr float kRandomInt4Stddev = 4.0f;
+// Of elements of 4 bits that are bytes of such: their mean is 8.5, so that zero points 8 and 9 in
+// turns leave weights without one. A mean of their own would make all tokens alike.
+constexpr uint32_t kRandomZeroPoint = 8;
+constexpr float kRandomInt4Stddev = 4.6f;
 
 std::string ShowShape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -539,12 +540,14 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
   REPRISE_RETURN_IF_ERROR(FillComputed(device, plan.computed(), base));
   const bool int4 =
       plan.quantization() && plan.quantization()->format() == kernels::WeightFormat::kInt4;
-  const float scale = int4 ? std::bit_cast<float>(kernels::ScaleWord(
-                                 kRandomStddev / kRandomInt4Stddev, kRandomZeroPoint))
-                           : kRandomStddev / kRandomElementStddev;
+  const auto scale = [=](int64_t output, int64_t group) {
+    if (!int4) return kRandomStddev / kRandomElementStddev;
+    const uint32_t zero_point = kRandomZeroPoint + static_cast<uint32_t>((output + group) % 2);
+    return std::bit_cast<float>(kernels::ScaleWord(kRandomStddev / kRandomInt4Stddev, zero_point));
+  };
   REPRISE_RETURN_IF_ERROR(FillScales(
       device, plan, base, [=](const WeightScales& scales) -> absl::StatusOr<std::vector<float>> {
-        return LayOutScales(scales, [=](int64_t, int64_t) { return scale; });
+        return LayOutScales(scales, scale);
       }));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));

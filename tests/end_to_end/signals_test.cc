@@ -35,9 +35,9 @@ class Signals : public ::testing::Test {
             "200",  "--mixed-buckets", "16",   "--ignore-eos",    "--json", json_file_};
   }
   std::vector<std::string> EndlessSched(const ServedProgram& served) const {
-    return {"sched",  "--address",       served.address(), "--requests",
-            "100000", "--prompt-tokens", "5,6,7",          "--max-new-tokens",
-            "200",    "--ignore-eos",    "--json",         json_file_};
+    return {"sched", "--address",       served.address(), "--requests",
+            "5000",  "--prompt-tokens", "5,6,7",          "--max-new-tokens",
+            "200",   "--ignore-eos",    "--json",         json_file_};
   }
   std::vector<std::string> EndlessProfile() const {
     return {"profile", "--model",           model_, "--device",     "host",    "--rows",

@@ -162,7 +162,12 @@ constexpr const char* kFixtures[] = {"llama-tiny",
                                      "int4-compressed-tiny",
                                      "mixtral-tiny",
                                      "qwen3moe-tiny",
-                                     "granitemoe-tiny"};
+                                     "granitemoe-tiny",
+                                     "qwen3moe-fp8-tiny",
+                                     "qwen3moe-int4-tiny",
+                                     "gpt-oss-tiny",
+                                     "granite-hybrid-tiny",
+                                     "granite-hybrid-moe-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
@@ -179,7 +184,8 @@ TEST(DecoderOracle, ComputesTheReferencesLogits) {
   for (const char* fixture :
        {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny",
         "linear-rope-tiny", "gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny",
-        "ministral-tiny", "mixtral-tiny", "qwen3moe-tiny", "granitemoe-tiny"}) {
+        "ministral-tiny", "mixtral-tiny", "qwen3moe-tiny", "granitemoe-tiny", "granite-hybrid-tiny",
+        "granite-hybrid-moe-tiny"}) {
     SCOPED_TRACE(fixture);
     ASSERT_OK_AND_ASSIGN(const auto oracle, testing::DecoderOracle::Open(FixturePath(fixture)));
     LogitsComparison all;
@@ -262,14 +268,19 @@ TEST_P(ParityTest, PackedWeightsMatchTheReference) {
 }
 
 #if REPRISE_WITH_EMULATOR
-// The whole step program from GPU kernels, as each kind of GPU would choose them, and once through
-// the hip device.
+// The whole step program from GPU kernels, as each kind of GPU would choose them, and with one
+// model through the hip device.
 class EmulatedParityTest : public ParityTest {};
 constexpr KernelTestParam kEmulated[] = {
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMma},
     {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma},
-    {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kWmma},
-    {.device = DeviceKind::kHip, .dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kMfma}};
+    {.dtype = DType::kBf16, .emulated = runtime::MatrixUnit::kWmma}};
+INSTANTIATE_TEST_SUITE_P(OverHip, EmulatedParityTest,
+                         ::testing::Values(ParityParam("llama-tiny",
+                                                       {.device = DeviceKind::kHip,
+                                                        .dtype = DType::kBf16,
+                                                        .emulated = runtime::MatrixUnit::kMfma})),
+                         ParityName);
 INSTANTIATE_TEST_SUITE_P(
     Fixtures, EmulatedParityTest,
     ::testing::Combine(::testing::Values("llama-tiny", "mistral-tiny", "qwen3-tiny", "gemma2-tiny",

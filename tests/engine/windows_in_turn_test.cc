@@ -119,10 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
     Emulated, WindowsInTurnTest,
     ::testing::Values(KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kMma},
                       KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kMfma},
-                      KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kWmma},
-                      KernelTestParam{.device = DeviceKind::kHip,
-                                      .dtype = DType::kBf16,
-                                      .emulated = MatrixUnit::kMfma}),
+                      KernelTestParam{.dtype = DType::kBf16, .emulated = MatrixUnit::kWmma}),
     testing::NameOfParam);
 #endif
 

@@ -211,11 +211,13 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
     }
   for (const kernels::ExpertsCase& c : kernels::kExpertsCases)
     if (c.tokens != 0 && c.in_features % 8 == 0) {
-      const bool few = static_cast<int>(c.max_tokens) * c.top_k * 2 <= c.num_experts * 32;
-      worked.insert(smallest(kernels::kExpertsPacked, few ? 32 : 64));
+      const bool few =
+          static_cast<int>(c.max_tokens) * c.top_k <= c.num_experts * kernels::kFewExpertRows;
+      worked.insert(smallest(kernels::kExpertsPacked,
+                             few ? kernels::kFewExpertRows : kernels::kManyExpertRows));
     }
   // tests/kernels/experts_test.cc has cases of their own for weights of 8 and 4 bits.
-  for (const int tile : {32, 64}) {
+  for (const int tile : {kernels::kFewExpertRows, kernels::kManyExpertRows}) {
     worked.insert(smallest(kernels::kExpertsPackedFp8, tile));
     worked.insert(smallest(kernels::kExpertsPackedInt4, tile));
   }

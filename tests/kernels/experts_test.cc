@@ -238,6 +238,8 @@ TEST_P(ExpertsTest, ItemsAreThePlacesOfLiveTokensSortedByExpert) {
       EXPECT_GE(items[i].count, 1u);
       EXPECT_LE(items[i].count, 32u);
       next += items[i].count;
+      EXPECT_EQ(items[i].index, items_of[items[i].expert]);
+      EXPECT_EQ(items[i - items[i].index].expert, items[i].expert);
       ++items_of[items[i].expert];
       for (uint32_t place = items[i].first; place < next; ++place)
         EXPECT_EQ(routed.expert_of_place.at(place), items[i].expert);
@@ -538,8 +540,8 @@ TEST_P(ExpertsTest, RefusesImpossibleShapes) {
   route.num_experts = kernels::kMaxExperts + 1;
   EXPECT_THAT(RouteExperts(stream(), kernels(), route, 1),
               StatusIs(kInvalid, "num_experts is 1025; allowed: 1 to 1024"));
-  route = {.num_experts = 8, .top_k = 2, .tile_rows = 16};
-  EXPECT_THAT(RouteExperts(stream(), kernels(), route, 1), StatusIs(kInvalid, "tile_rows is 16"));
+  route = {.num_experts = 8, .top_k = 2, .tile_rows = 8};
+  EXPECT_THAT(RouteExperts(stream(), kernels(), route, 1), StatusIs(kInvalid, "tile_rows is 8"));
   EXPECT_THAT(CombineExperts(stream(), kernels(), {.top_k = 0, .hidden = 8}, 1),
               StatusIs(kInvalid, "top_k is 0"));
   EXPECT_THAT(CombineExperts(stream(), kernels(), {.top_k = 1, .hidden = 0}, 1),

@@ -1041,6 +1041,15 @@ TEST(HfHybrid, MayHaveAttentionAloneWithRope) {
   EXPECT_TRUE(spec->has_rope);
 }
 
+// transformers 5.17 saves it so.
+TEST(HfHybrid, ReadsTheNamesThatOtherModelsHaveForKindsOfLayers) {
+  const std::string linear = "linear_attention", full = "full_attention";
+  const auto named = Parse(kGraniteHybrid, {{"layer_types", {linear, full, linear, linear, full}}});
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_THAT(named->mamba_layers, ::testing::ElementsAre(true, false, true, true, false));
+  EXPECT_EQ(named->mamba, Parse(kGraniteHybrid)->mamba);
+}
+
 TEST(HfHybrid, ReadsTheLimitsOfTimeSteps) {
   const Json infinity = {{"__float__", "Infinity"}};
   const auto open = Parse(kGraniteHybrid, {{"time_step_limit", Json::array({0.0, infinity})}});

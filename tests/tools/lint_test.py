@@ -194,6 +194,19 @@ class Lint(unittest.TestCase):
         self.assertEqual(self.run_lint().count("runtime/a.cc"), 2)
         self.assertEqual(self.run_lint(), [])
 
+    def test_files_of_a_unity_build_are_checked_singly_and_known_from_other_builds(self):
+        self.run_lint()
+        build = self.root / "build/test"
+        group = build / "Unity/unity_0_cxx.cxx"
+        group.parent.mkdir()
+        files = [self.root / name for name in ("runtime/a.cc", "runtime/b.cc")]
+        group.write_text("".join(f'/* made */\n#include "{file}"\n\n' for file in files))
+        self.configure((str(group), "-Wno-subobject-linkage"), files=("tests/c.cc",))
+        self.assertEqual(self.run_lint(), [])
+        self.assertEqual(self.run_lint("--all"), ["runtime/a.cc", "runtime/b.cc", "tests/c.cc"])
+        self.append("runtime/b.cc")
+        self.assertEqual(self.run_lint(), ["runtime/b.cc"])
+
     def test_clang_is_spared_what_only_gcc_understands(self):
         self.run_lint()
         flags = self.log.read_text()

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 std::string CostText(const BucketCost& cost, const std::optional<double>& value) {
-  if (!value) return kNone;
+  if (!value) return kNoFigure;
   return cost.is_time() ? FormatDuration(*value) : absl::StrFormat("%.1f tokens", *value);
 }
 
@@ -29,7 +29,7 @@ std::optional<double> Against(const std::optional<double>& value,
 }
 
 std::string ChangeText(const std::optional<double>& change) {
-  return change ? absl::StrFormat("%+.1f %%", 100 * *change) : kNone;
+  return change ? absl::StrFormat("%+.1f %%", 100 * *change) : kNoFigure;
 }
 
 std::string Steps(double count) { return FormatCount(static_cast<uint64_t>(std::llround(count))); }
@@ -117,7 +117,7 @@ std::string VerificationText(const Verification& verification, size_t width) {
     const std::optional<double> spread = SpreadOf(set->device_ns);
     table.AddRow({name, FormatDuration(set->device_ns.Percentile(50)),
                   FormatDuration(set->replay_ns.Percentile(50)),
-                  spread ? FormatPercent(*spread) : kNone});
+                  spread ? FormatPercent(*spread) : kNoFigure});
   }
   return absl::StrCat(
       "\n", FormatCount(verification.steps), " steps of the trace's sizes on ",

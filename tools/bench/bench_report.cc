@@ -208,7 +208,7 @@ std::string CellsText(const std::vector<MeasuredCell>& cells, const BenchContext
                     Us(t.call_ns.Percentile(10)), Us(t.call_ns.Percentile(90)),
                     GigabytesPerSecond(times.BytesPerSecond(t)),
                     subject.is_floor ? "1" : absl::StrFormat("%.3f", OfFloor(t, times)),
-                    t.plan_ns.empty() ? kNone : Us(t.plan_ns.Percentile(50)),
+                    t.plan_ns.empty() ? kNoFigure : Us(t.plan_ns.Percentile(50)),
                     FormatBytes(times.kv_bytes), absl::StrCat(times.calls)});
     }
   }

@@ -52,7 +52,7 @@ std::string SustainedTable(const std::vector<StepCell>& cells, const StepContext
                   absl::StrFormat("%.1f", sustained.contexts.MeanContext()),
                   MeanText(sustained.sm_clock_mhz, "MHz"),
                   MeanText(sustained.memory_clock_mhz, "MHz"), MeanText(sustained.power_w, "W"),
-                  energy ? absl::StrFormat("%.1f", *energy * 1e3) : kNone});
+                  energy ? absl::StrFormat("%.1f", *energy * 1e3) : kNoFigure});
   }
   return table.empty() ? "" : absl::StrCat("\n", table.ToString(context.width));
 }

@@ -23,13 +23,13 @@ std::string SignedPercent(double share) { return absl::StrFormat("%+.1f %%", sha
 
 // "+1.2 % to +3.4 %": of a.
 std::string ShareInterval(const Difference& us) {
-  if (!us.interval || us.a <= 0) return kNone;
+  if (!us.interval || us.a <= 0) return kNoFigure;
   return absl::StrCat(SignedPercent(us.interval->low / us.a), " to ",
                       SignedPercent(us.interval->high / us.a));
 }
 
 std::string TimeInterval(const Difference& us) {
-  if (!us.interval) return kNone;
+  if (!us.interval) return kNoFigure;
   return absl::StrCat(SignedTime(us.interval->low), " to ", SignedTime(us.interval->high));
 }
 
@@ -37,8 +37,8 @@ std::string FilesText(const MeasuredRun& a, const MeasuredRun& b, size_t width) 
   Table table({"", "file", "device", "date", "commit"});
   table.AlignLeft();
   for (const auto& [name, run] : {std::pair("a", &a), std::pair("b", &b)}) {
-    table.AddRow({name, run->file, run->device, run->date.empty() ? kNone : run->date,
-                  run->commit.empty() ? kNone : run->commit});
+    table.AddRow({name, run->file, run->device, run->date.empty() ? kNoFigure : run->date,
+                  run->commit.empty() ? kNoFigure : run->commit});
   }
   return table.ToString(width);
 }
@@ -84,7 +84,8 @@ std::string KernelsTable(const Comparison& comparison, size_t width) {
     for (const ComparedKernel& kernel : point.kernels) {
       if (!kernel.Changed()) continue;
       table.AddRow({point.name, kernel.name, CallsText(kernel), Time(kernel.net_a_us),
-                    Time(kernel.net_b_us), kernel.InBoth() ? SignedTime(kernel.us.change()) : kNone,
+                    Time(kernel.net_b_us),
+                    kernel.InBoth() ? SignedTime(kernel.us.change()) : kNoFigure,
                     TimeInterval(kernel.us), KernelVerdict(kernel)});
     }
   }

@@ -8,6 +8,7 @@
 #include "models/config/json_input.h"
 #include "models/weights/file_input.h"
 #include "runtime/status_macros.h"
+#include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
@@ -16,7 +17,6 @@ using models::Json;
 using models::JsonFields;
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
-constexpr double kNsToUs = 1e-3;
 constexpr int64_t kMostCount = int64_t{1} << 40;
 
 absl::Status Refuse(const std::string& what, const Json* got, const std::string& allowed) {

@@ -40,7 +40,7 @@ std::string KernelTable(const PointProfile& point, const ProfileContext& context
                   FormatDuration(net), FormatPercent(Share(net, net_sum)),
                   FormatDuration(net / op.count),
                   IsOfLayers(op, num_layers) ? FormatDuration(net / static_cast<double>(num_layers))
-                                             : kNone});
+                                             : kNoFigure});
   }
   return table.ToString(context.width);
 }
@@ -108,8 +108,9 @@ std::vector<std::string> KeysOf(const std::vector<PointProfile>& points) {
 // The first cells of a line, then `more`.
 std::vector<std::string> LineOf(const PointProfile& p, size_t num_keys,
                                 std::vector<std::string> more) {
-  std::vector<std::string> cells = {absl::StrCat(p.rows), p.rows == 0 ? kNone : ContextText(p)};
-  if (num_keys > cells.size()) cells.push_back(p.prompts.empty() ? kNone : PromptsName(p.point()));
+  std::vector<std::string> cells = {absl::StrCat(p.rows), p.rows == 0 ? kNoFigure : ContextText(p)};
+  if (num_keys > cells.size())
+    cells.push_back(p.prompts.empty() ? kNoFigure : PromptsName(p.point()));
   cells.insert(cells.end(), more.begin(), more.end());
   return cells;
 }
@@ -135,7 +136,7 @@ std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileC
         p, keys.size(),
         {p.graph, FormatDuration(replay.Percentile(50)), FormatDuration(replay.Percentile(90)),
          FormatDuration(replay.Percentile(99)), FormatDuration(replay.Percentile(99.9)),
-         p.Spread() ? FormatPercent(*p.Spread()) : kNone,
+         p.Spread() ? FormatPercent(*p.Spread()) : kNoFigure,
          FormatDuration(p.plain.launch_ns.Percentile(50)),
          FormatDuration(p.plain.device_ns.Percentile(50)), FormatBytes(p.bytes.total()),
          FormatBandwidth(p.BytesPerSecond()),
@@ -159,7 +160,7 @@ std::string ServerTable(const std::vector<PointProfile>& points, const ProfileCo
         {p.graph, FormatDuration(wall.Percentile(50)), FormatDuration(wall.Percentile(90)),
          FormatDuration(wall.Percentile(99)), FormatDuration(wall.Percentile(99.9)),
          FormatDuration(p.overhead_ns.Percentile(50)), FormatDuration(replay.Percentile(50)),
-         FormatDuration(replay.Percentile(99)), p.Spread() ? FormatPercent(*p.Spread()) : kNone,
+         FormatDuration(replay.Percentile(99)), p.Spread() ? FormatPercent(*p.Spread()) : kNoFigure,
          FormatDuration(p.plain.launch_ns.Percentile(50)),
          FormatDuration(p.plain.device_ns.Percentile(50))}));
   }

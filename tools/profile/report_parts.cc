@@ -15,7 +15,7 @@ std::string GigabytesPerSecond(double bytes_per_second) {
 }
 
 std::string MeanText(const Samples& samples, const char* unit) {
-  return samples.empty() ? kNone : absl::StrFormat("%.0f %s", samples.Mean(), unit);
+  return samples.empty() ? kNoFigure : absl::StrFormat("%.0f %s", samples.Mean(), unit);
 }
 
 nlohmann::json MeanJson(const Samples& samples) {

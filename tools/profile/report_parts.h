@@ -12,16 +12,16 @@
 #include "nlohmann/json.hpp"
 #include "tools/profile/telemetry.h"
 #include "tools/samples.h"
+#include "tools/units.h"
 
 namespace reprise::tools {
 
-inline constexpr double kNsToUs = 1e-3;
 // What a table says where there is nothing to say.
-inline constexpr char kNone[] = "-";
+inline constexpr char kNoFigure[] = "-";
 
 std::string Us(double ns);                                       // "12.34"
 std::string GigabytesPerSecond(double bytes_per_second);         // "4700.1"
-std::string MeanText(const Samples& samples, const char* unit);  // "1980 MHz"; kNone when empty
+std::string MeanText(const Samples& samples, const char* unit);  // "1980 MHz"; kNoFigure when empty
 
 nlohmann::json MeanJson(const Samples& samples);  // null when empty
 nlohmann::json TextOrNull(const std::string& text);

@@ -190,13 +190,13 @@ std::vector<Entry> RefusedEntries(const v1::StepResponse& answer) {
   return entries;
 }
 
-Difference DifferenceOf(const Entry& entry, const std::string& field, const std::string& expected,
-                        const std::string& got) {
+AnswerDifference DifferenceOf(const Entry& entry, const std::string& field,
+                              const std::string& expected, const std::string& got) {
   return {.step = entry.step, .row = entry.row, .field = field, .expected = expected, .got = got};
 }
 
 // Of two entries for the same place.
-std::optional<Difference> Compare(const Entry& recorded, const Entry& got) {
+std::optional<AnswerDifference> Compare(const Entry& recorded, const Entry& got) {
   if (recorded.step != got.step || recorded.row != got.row) {
     const auto name = [](const Entry& entry) {
       return absl::StrCat("row ", entry.row, " in step ", entry.step, " of the request");
@@ -213,8 +213,8 @@ std::optional<Difference> Compare(const Entry& recorded, const Entry& got) {
   return std::nullopt;
 }
 
-std::optional<Difference> Compare(const std::vector<Entry>& recorded, const std::vector<Entry>& got,
-                                  const std::string& what) {
+std::optional<AnswerDifference> Compare(const std::vector<Entry>& recorded,
+                                        const std::vector<Entry>& got, const std::string& what) {
   const size_t count = std::min(recorded.size(), got.size());
   for (size_t i = 0; i < count; ++i) {
     if (auto difference = Compare(recorded[i], got[i])) return difference;
@@ -224,11 +224,12 @@ std::optional<Difference> Compare(const std::vector<Entry>& recorded, const std:
   return std::nullopt;
 }
 
-std::optional<Difference> CompareLogits(const v1::RowResults& recorded, const v1::RowResults& got) {
+std::optional<AnswerDifference> CompareLogits(const v1::RowResults& recorded,
+                                              const v1::RowResults& got) {
   const int rows = std::min(recorded.logits_row_size(), got.logits_row_size());
   const auto difference = [](uint32_t row, const std::string& field, const std::string& expected,
                              const std::string& found) {
-    return Difference{.row = row, .field = field, .expected = expected, .got = found};
+    return AnswerDifference{.row = row, .field = field, .expected = expected, .got = found};
   };
   for (int i = 0; i < rows; ++i) {
     const uint32_t row = recorded.logits_row(i);
@@ -254,7 +255,7 @@ std::optional<Difference> CompareLogits(const v1::RowResults& recorded, const v1
 
 }  // namespace
 
-std::string DifferenceText(const Difference& difference) {
+std::string DifferenceText(const AnswerDifference& difference) {
   return absl::StrCat(
       "step ", difference.sequence, difference.step == 0 ? "" : " (",
       difference.step == 0 ? "" : absl::StrCat("its step ", difference.step, " of several)"),
@@ -262,8 +263,8 @@ std::string DifferenceText(const Difference& difference) {
       ": expected ", difference.expected, ", got ", difference.got);
 }
 
-absl::StatusOr<std::optional<Difference>> FirstDifference(const v1::StepResponse& recorded,
-                                                          const v1::StepResponse& got) {
+absl::StatusOr<std::optional<AnswerDifference>> FirstDifference(const v1::StepResponse& recorded,
+                                                                const v1::StepResponse& got) {
   if (!ColumnsAgree(recorded)) {
     return absl::DataLossError(
         absl::StrCat("step ", recorded.sequence(), " as recorded has columns that do not agree"));
@@ -272,7 +273,8 @@ absl::StatusOr<std::optional<Difference>> FirstDifference(const v1::StepResponse
     return absl::InternalError(
         absl::StrCat("step ", got.sequence(), " as answered has columns that do not agree"));
   }
-  std::optional<Difference> difference = Compare(RowEntries(recorded), RowEntries(got), "row");
+  std::optional<AnswerDifference> difference =
+      Compare(RowEntries(recorded), RowEntries(got), "row");
   if (!difference) difference = CompareLogits(recorded.rows(), got.rows());
   if (!difference) {
     difference = Compare(PromptEntries(recorded.prompt_logprobs()),

@@ -16,7 +16,7 @@
 
 namespace reprise::tools {
 
-struct Difference {
+struct AnswerDifference {
   uint64_t sequence = 0;             // of the step request
   uint32_t step = 0;                 // of those that the request ran, from 0
   std::optional<uint32_t> row = {};  // unset: the whole step is meant
@@ -26,13 +26,13 @@ struct Difference {
 };
 
 // "step 17, row 3: token: expected 42, got 7".
-std::string DifferenceText(const Difference& difference);
+std::string DifferenceText(const AnswerDifference& difference);
 
 // The first difference, in order of steps, rows and fields; nullopt: there is none. Errors:
 // DataLoss
 // (`recorded`) or Internal (`got`) where the columns of an answer do not go together.
-absl::StatusOr<std::optional<Difference>> FirstDifference(const v1::StepResponse& recorded,
-                                                          const v1::StepResponse& got);
+absl::StatusOr<std::optional<AnswerDifference>> FirstDifference(const v1::StepResponse& recorded,
+                                                                const v1::StepResponse& got);
 
 // Results of rows that FirstDifference looks at.
 uint64_t NumComparedRows(const v1::StepResponse& recorded);

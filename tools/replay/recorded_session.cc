@@ -93,10 +93,10 @@ class Replayer {
       return absl::OkStatus();
     }
     result_.difference =
-        Difference{.sequence = step_.sequence(),
-                   .field = "answer",
-                   .expected = "a result",
-                   .got = answer_.has_error() ? RefusalText(answer_.error()) : "nothing"};
+        AnswerDifference{.sequence = step_.sequence(),
+                         .field = "answer",
+                         .expected = "a result",
+                         .got = answer_.has_error() ? RefusalText(answer_.error()) : "nothing"};
     return absl::OkStatus();
   }
 

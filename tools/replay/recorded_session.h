@@ -35,7 +35,7 @@ struct ReplayResult {
   uint64_t steps = 0;               // requests that were repeated
   uint64_t rows = 0;                // results that were compared
   uint64_t steps_without_rows = 0;  // of omit_rows: nothing to compare
-  std::optional<Difference> difference = {};
+  std::optional<AnswerDifference> difference = {};
 };
 
 // Repeats the session's calls, each when the one before has its answer, up to the first difference

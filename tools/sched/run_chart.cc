@@ -18,7 +18,7 @@ namespace reprise::tools {
 namespace {
 
 constexpr size_t kNumBins = 30;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 // Equal parts of the run.
 class Bins {
@@ -93,7 +93,7 @@ std::vector<double> MedianTtft(const List& requests, const Bins& bins) {
   }
   std::vector<double> medians;
   for (const Samples& bin : samples)
-    medians.push_back(bin.empty() ? kNone : bin.Percentile(50) * 1e-6);
+    medians.push_back(bin.empty() ? kNoValue : bin.Percentile(50) * 1e-6);
   return medians;
 }
 

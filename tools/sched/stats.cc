@@ -16,7 +16,6 @@ namespace reprise::tools {
 namespace {
 
 constexpr double kNsToMs = 1e-6;
-constexpr double kNsToUs = 1e-3;
 
 // In the order in which a step goes through them, but for the last three, which share what the
 // others leave of the server's time.

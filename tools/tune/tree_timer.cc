@@ -13,10 +13,8 @@
 namespace reprise::tools {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 std::vector<std::string> Indices(uint32_t count) {
@@ -86,7 +84,7 @@ absl::StatusOr<TreeTimes> BenchTreeTimer::Time(size_t cell,
   ReplayCost work = WorkOf(bench_.cells()[cell], bench_.shape());
   if (LeastSeconds(work) * replays > most_seconds) return TreeTimes();
 
-  const Clock::time_point begin = Clock::now();
+  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   REPRISE_ASSIGN_OR_RETURN(const PreparedCell prepared, bench_.Prepare(cell));
   work.seconds = prepared.calls * prepared.call_ns * 1e-9;
   known_.push_back(work);
