@@ -20,7 +20,6 @@ namespace reprise::models {
 namespace {
 
 constexpr char kEmbedding[] = "model.embed_tokens.weight";
-constexpr char kFinalNorm[] = "model.norm.weight";
 constexpr char kLmHead[] = "lm_head";
 
 // The layer of a block's MLP, whatever it is made of.
@@ -98,7 +97,8 @@ void Decoder::AddLayers() {
     }
   }
   layers_.push_back(std::make_unique<LmHeadLayer>(
-      spec_, LmHeadLayer::Names{.norm = kFinalNorm, .head = kLmHead, .embedding = kEmbedding},
+      spec_,
+      LmHeadLayer::Names{.norm = architecture.final_norm, .head = kLmHead, .embedding = kEmbedding},
       /*adds_branch=*/has_branch));
 }
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from transformers import (
+    BambaConfig,
+    BambaForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
@@ -741,6 +743,33 @@ def granite_hybrid_moe_tiny():
     )
 
 
+def bamba_tiny():
+    config = config_of(
+        BambaConfig,
+        vocab=65,
+        hidden=48,
+        intermediate=40,
+        heads=(4, 2),
+        rms_norm_eps=1e-5,
+        attn_layer_indices=[1],
+        mamba_n_heads=6,
+        mamba_d_head=16,
+        mamba_d_state=16,
+        mamba_expand=2,
+        mamba_chunk_size=16,
+        tie_word_embeddings=False,
+    )
+    return Fixture(
+        "bamba-tiny",
+        "Bamba: a first layer of Mamba-2, a second with attention that turns half of each head: "
+        f"GQA 4/2, head_dim 12, untied, bf16 checkpoint, {TRANSFORMERS5}",
+        config,
+        BambaForCausalLM,
+        torch.bfloat16,
+        seed_place=48,
+    )
+
+
 # In the order of their seeds: a new one goes to the end.
 FIXTURES = [
     llama_tiny,
@@ -770,4 +799,5 @@ FIXTURES = [
     gpt_oss_tiny,
     granite_hybrid_tiny,
     granite_hybrid_moe_tiny,
+    bamba_tiny,
 ]

@@ -45,6 +45,8 @@ SCRATCH_ALLOWANCE = (
     ("sm_.*", "reprise_rope_append_.*_fp8", 48),
     ("sm_.*", "reprise_(plan|attention_portable_.*)", 8),
     ("sm_80", "reprise_mamba_conv_f32", 16),
+    # Four blocks for each multiprocessor, which leaves 64 registers. sm_90a needs no more.
+    ("sm_80", "reprise_experts_packed_int4_.*_16", 8),
     # Out of scalar registers: the scales of KV of 8 bits are two more pointers.
     ("gfx9.*", "reprise_attention_prefill_matrix_.*_fp8_.*", 36),
 )

@@ -79,8 +79,8 @@ absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
                           int64_t max_items, const runtime::LaunchLabel& label) {
   const int rows = kernel.instance->tile;
   const int64_t tiles = CeilDiv(args.linear.out_features, PackedTileFeatures(rows));
-  // Two blocks run on a multiprocessor.
-  const int64_t at_once = 2 * static_cast<int64_t>(kernels.device.num_multiprocessors);
+  const int64_t at_once = ExpertBlocks(rows, BitsOf(kernel.instance->weight)) *
+                          static_cast<int64_t>(kernels.device.num_multiprocessors);
   return stream.Launch(kernel.kernel,
                        {.grid_x = static_cast<unsigned>(std::min(tiles * max_items, at_once)),
                         .block = kernel.threads,

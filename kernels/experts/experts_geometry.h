@@ -13,7 +13,7 @@ namespace reprise::kernels {
 
 // Of a layer. A block of the router's kernel has the logits of its tokens in shared memory.
 inline constexpr int kMaxExperts = 1024;
-inline constexpr int kExpertsRouteTokens = 8;  // of a block
+inline constexpr int kExpertsRouteTokens = 2;  // of a block
 constexpr size_t ExpertsRouteSharedBytes(int num_experts) {
   return sizeof(float) * kExpertsRouteTokens * static_cast<size_t>(num_experts);
 }
@@ -26,6 +26,13 @@ inline constexpr int kWholeExpert = INT32_MAX;
 
 // Tiles of linear_packed_body.h's shape, for few places of an expert and for many.
 inline constexpr int kFewExpertRows = 16, kManyExpertRows = 64;
+// Blocks that a multiprocessor runs at once. Unpacking weights is held up by its instructions, so
+// that more of them help; weights of 16 bits are not read faster by three
+// (docs/benchmarks/README.md).
+constexpr int ExpertBlocks(int tile_rows, int weight_bits) {
+  if (tile_rows > kFewExpertRows || weight_bits == 16) return 2;
+  return weight_bits == 4 ? 4 : 3;
+}
 constexpr bool HasExpertTile(const DeviceTraits& traits, int tile_rows) {
   return HasPackedTile(traits, tile_rows);
 }

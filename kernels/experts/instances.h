@@ -54,14 +54,14 @@
   X(reprise_experts_native_fp8_f16, kExpertsNativeFp8, Host, -, ExpertsLinearArgs, Threads(1), 0,  \
     F16, E4m3, None, 0, OnHost)                                                                    \
   X(reprise_experts_packed_fp8_bf16_16, kExpertsPackedFp8, Thread,                                 \
-    (ExpertsPackedBody<Bf16, E4m3, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
-    Bf16, E4m3, None, 16, HasExpertTile)                                                           \
+    (ExpertsPackedBody<Bf16, E4m3, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads),         \
+    ExpertBlocks(16, 8), Bf16, E4m3, None, 16, HasExpertTile)                                      \
   X(reprise_experts_packed_fp8_bf16_64, kExpertsPackedFp8, Thread,                                 \
     (ExpertsPackedBody<Bf16, E4m3, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
     Bf16, E4m3, None, 64, HasExpertTile)                                                           \
   X(reprise_experts_packed_fp8_f16_16, kExpertsPackedFp8, Thread,                                  \
-    (ExpertsPackedBody<F16, E4m3, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
-    E4m3, None, 16, HasExpertTile)                                                                 \
+    (ExpertsPackedBody<F16, E4m3, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads),          \
+    ExpertBlocks(16, 8), F16, E4m3, None, 16, HasExpertTile)                                       \
   X(reprise_experts_packed_fp8_f16_64, kExpertsPackedFp8, Thread,                                  \
     (ExpertsPackedBody<F16, E4m3, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
     E4m3, None, 64, HasExpertTile)                                                                 \
@@ -81,14 +81,14 @@
   X(reprise_experts_native_int4_f16, kExpertsNativeInt4, Host, -, ExpertsLinearArgs, Threads(1),   \
     0, F16, Int4, None, 0, OnHost)                                                                 \
   X(reprise_experts_packed_int4_bf16_16, kExpertsPackedInt4, Thread,                               \
-    (ExpertsPackedBody<Bf16, Int4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
-    Bf16, Int4, None, 16, HasExpertTile)                                                           \
+    (ExpertsPackedBody<Bf16, Int4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads),         \
+    ExpertBlocks(16, 4), Bf16, Int4, None, 16, HasExpertTile)                                      \
   X(reprise_experts_packed_int4_bf16_64, kExpertsPackedInt4, Thread,                               \
     (ExpertsPackedBody<Bf16, Int4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,      \
     Bf16, Int4, None, 64, HasExpertTile)                                                           \
   X(reprise_experts_packed_int4_f16_16, kExpertsPackedInt4, Thread,                                \
-    (ExpertsPackedBody<F16, Int4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
-    Int4, None, 16, HasExpertTile)                                                                 \
+    (ExpertsPackedBody<F16, Int4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads),          \
+    ExpertBlocks(16, 4), F16, Int4, None, 16, HasExpertTile)                                       \
   X(reprise_experts_packed_int4_f16_64, kExpertsPackedInt4, Thread,                                \
     (ExpertsPackedBody<F16, Int4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
     Int4, None, 64, HasExpertTile)

@@ -67,7 +67,8 @@ constexpr int kPackedPartTiles = 8;  // tiles of the layout
 constexpr int kPackedPartK = kPackedPartTiles * kPackedTileInputs;
 
 // Tiles of linear_packed_body.h: outputs of a tile of so many tokens, and stages, within 96 KB
-// where copies are asynchronous and a multiprocessor runs two blocks.
+// where copies are asynchronous and a multiprocessor runs two blocks, 72 KB where three may, of
+// weights with scales.
 constexpr int PackedTileFeatures(int tile_rows) {
   return tile_rows > 16 && tile_rows <= 64 ? 64 : 128;
 }
@@ -76,7 +77,7 @@ constexpr int PackedStageBytes(int tile_rows, int weight_bits) {
 }
 constexpr int PackedStages(const DeviceTraits& traits, int tile_rows, int weight_bits) {
   if (traits.async_copy)
-    return tile_rows <= 16   ? (weight_bits == 16 ? 5 : 8)
+    return tile_rows <= 16   ? (weight_bits == 16 ? 5 : 7)
            : tile_rows <= 32 ? 8
            : tile_rows <= 64 ? 6
                              : 5;

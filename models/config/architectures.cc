@@ -183,6 +183,21 @@ constexpr FieldRule kGraniteMoeHybridFields[] = {
     {"router_aux_loss_coef", kInert},
 };
 
+// There are no biases. What only training reads is inert, and so is what only sizes a buffer of
+// transformers.
+constexpr FieldRule kBambaFields[] = {
+    {"attn_layer_indices", kConsumed}, {"attn_rotary_emb", kConsumed},
+    {"mamba_n_heads", kConsumed},      {"mamba_d_head", kConsumed},
+    {"mamba_n_groups", kConsumed},     {"mamba_d_state", kConsumed},
+    {"mamba_d_conv", kConsumed},       {"mamba_expand", kConsumed},
+    {"mamba_conv_bias", kConsumed},    {"mamba_proj_bias", kConsumed},
+    {"time_step_limit", kConsumed},    {"attention_bias", kNeutral, "[false]"},
+    {"mlp_bias", kNeutral, "[false]"}, {"mamba_chunk_size", kInert},
+    {"mamba_dt_rank", kInert},         {"use_mamba_kernels", kInert},
+    {"num_logits_to_keep", kInert},    {"time_step_min", kInert},
+    {"time_step_max", kInert},         {"z_loss_coefficient", kInert},
+};
+
 // The block of most: norm, attention, norm, MLP, each branch added to the residual stream.
 constexpr LayerEntry kPreNormBlock[] = {
     {LayerKind::kNorm, "input_layernorm"},
@@ -235,6 +250,14 @@ constexpr LayerEntry kHybridBlock[] = {
     {LayerKind::kExperts, "block_sparse_moe"},
 };
 constexpr Block kHybridBlocks[] = {kHybridBlock};
+
+// The same with an MLP alone.
+constexpr LayerEntry kBambaBlock[] = {
+    {LayerKind::kNorm, "input_layernorm"}, {LayerKind::kMamba, "mamba"},
+    {LayerKind::kAttention, "self_attn"},  {LayerKind::kNorm, "pre_ff_layernorm"},
+    {LayerKind::kMlp, "feed_forward"},
+};
+constexpr Block kBambaBlocks[] = {kBambaBlock};
 
 constexpr Architecture kArchitectures[] = {
     {.name = "llama",
@@ -405,6 +428,18 @@ constexpr Architecture kArchitectures[] = {
      .state = StateRule::kMamba,
      .optional_rope = true,
      .blocks = kHybridBlocks},
+    {.name = "bamba",
+     .class_name = "BambaForCausalLM",
+     .model_type = "bamba",
+     .own = kBambaFields,
+     .default_kv_heads = 8,
+     .default_rms_norm_eps = 1e-5,
+     .default_max_positions = 262144,
+     .bias = BiasRule::kNever,
+     .state = StateRule::kMambaElsewhere,
+     .partial_rotary_factor = 0.5,
+     .final_norm = "model.final_layernorm.weight",
+     .blocks = kBambaBlocks},
 };
 
 }  // namespace

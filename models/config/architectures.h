@@ -68,6 +68,7 @@ enum class ExpertRule : uint8_t {
 enum class StateRule : uint8_t {
   kNone,
   kMamba,  // those that layer_types calls mamba, or all; sizes are the config's mamba_ fields
+  kMambaElsewhere,  // all but those that attn_layer_indices lists; sizes as of kMamba
 };
 
 // Which RMSNorm q and k go through before rope.
@@ -122,7 +123,8 @@ struct Architecture {
   int64_t default_experts = 0, default_experts_per_token = 0;
   double default_rms_norm_eps = 1e-6;
   double default_rope_theta = 10000.0;
-  bool default_tied = false;                                             // tie_word_embeddings
+  int64_t default_max_positions = 0;  // max_position_embeddings; 0: it must be there
+  bool default_tied = false;          // tie_word_embeddings
   double default_attention_softcap = 0.0, default_logits_softcap = 0.0;  // kGemma; 0: none
 
   bool default_attention_bias = false;  // kConfig
@@ -140,6 +142,8 @@ struct Architecture {
   bool names_rope = false;     // the config must say which rope: what it is without one is not ours
   bool fused_tensors = false;  // q, k and v are published as one tensor
   bool optional_rope = false;  // position_embedding_type says whether there is one
+  double partial_rotary_factor = 1.0;  // of each head, what rope turns; configs cannot choose
+  const char* final_norm = "model.norm.weight";
 
   // Kinds of blocks, which come in turns: block i of a decoder is blocks[i % blocks.size()].
   std::span<const Block> blocks;
@@ -147,8 +151,8 @@ struct Architecture {
 };
 
 // Llama, Granite, Mistral, Ministral, Qwen2, Qwen3, Gemma 2 and 3, Phi-3, OLMo 2, Mixtral,
-// Qwen3-MoE, Granite-MoE, gpt-oss and Granite-MoE-Hybrid (Granite 4.0). docs/models.md shows the
-// tables to users.
+// Qwen3-MoE, Granite-MoE, gpt-oss, Granite-MoE-Hybrid (Granite 4.0) and Bamba. docs/models.md shows
+// the tables to users.
 std::span<const Architecture> KnownArchitectures();
 // Null when there is none of this name.
 const Architecture* FindArchitecture(std::string_view name);

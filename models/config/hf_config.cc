@@ -64,13 +64,9 @@ absl::StatusOr<const Architecture*> ArchitectureOf(const JsonFields& fields) {
                                                       known.class_name, "'"));
     }
   }
-  // Known, and why not.
-  const bool bamba = class_name == "BambaForCausalLM" || model_type == "bamba";
-  return absl::UnimplementedError(absl::StrCat(
-      "config.json: architectures: got ", ShowJson(class_name), " with model_type ",
-      ShowJson(model_type),
-      bamba ? ", whose attention turns a part of each head (partial_rotary_factor)" : "",
-      ", allowed ", Supported()));
+  return absl::UnimplementedError(absl::StrCat("config.json: architectures: got ",
+                                               ShowJson(class_name), " with model_type ",
+                                               ShowJson(model_type), ", allowed ", Supported()));
 }
 
 // Absent is not null here: null has always meant as many as query heads.
@@ -114,20 +110,24 @@ class Errors {
   std::vector<absl::Status> all_;
 };
 
-void ReadSizes(const JsonFields& fields, ModelSpec& spec, Errors& errors) {
+void ReadSizes(const JsonFields& fields, const Architecture& architecture, ModelSpec& spec,
+               Errors& errors) {
   const struct {
     const char* name;
     int64_t* value;
+    int64_t fallback = 0;  // 0: it must be there
   } sizes[] = {
       {"vocab_size", &spec.vocab_size},
       {"hidden_size", &spec.hidden_size},
       {"intermediate_size", &spec.intermediate_size},
       {"num_hidden_layers", &spec.num_layers},
       {"num_attention_heads", &spec.num_heads},
-      {"max_position_embeddings", &spec.max_position_embeddings},
+      {"max_position_embeddings", &spec.max_position_embeddings,
+       architecture.default_max_positions},
   };
   for (const auto& size : sizes) {
-    const auto value = fields.Integer(size.name, 1, kMaxSize);
+    const auto value = size.fallback == 0 ? fields.Integer(size.name, 1, kMaxSize)
+                                          : fields.IntegerOr(size.name, size.fallback, 1, kMaxSize);
     if (errors.Add(value.status())) *size.value = *value;
   }
 }
@@ -272,7 +272,7 @@ void ReadConsumedFields(const Json& config, const JsonFields& fields,
                         const Architecture& architecture, ModelSpec& spec, Errors& errors) {
   spec.architecture = architecture.name;
   Errors sizes;
-  ReadSizes(fields, spec, sizes);
+  ReadSizes(fields, architecture, spec, sizes);
   for (const absl::Status& status : sizes.all()) errors.Add(status);
   if (sizes.empty()) {
     errors.Add(ReadKvHeads(config, fields, architecture, spec));

@@ -32,14 +32,14 @@ constexpr FieldRule kSharedFields[] = {
     {"rope_theta", kConsumed},       // transformers 4
     {"rope_scaling", kConsumed},     // transformers 4
     {"rope_parameters", kConsumed},  // transformers 5
-    {"torch_dtype", kConsumed},      // transformers 4
-    {"dtype", kConsumed},            // transformers 5
+    {"partial_rotary_factor", kConsumed},
+    {"torch_dtype", kConsumed},  // transformers 4
+    {"dtype", kConsumed},        // transformers 5
     {"quantization_config", kConsumed},
 
     // Would change the computation: allowed only at the value that does not.
     {"hidden_act", kNeutral, R"(["silu"])"},
     {"pretraining_tp", kNeutral, "[1]"},
-    {"partial_rotary_factor", kNeutral, "[1]"},
     {"rope_interleaved", kNeutral, "[false]"},
     {"sliding_window", kNeutral, "[]"},
     {"use_sliding_window", kNeutral, "[false]"},
@@ -144,7 +144,7 @@ constexpr FieldRule kRopeFields[] = {
     {"mscale_all_dim", kConsumed},
     {"attention_factor", kConsumed},
     {"truncate", kConsumed},
-    {"partial_rotary_factor", kNeutral, "[1]"},
+    {"partial_rotary_factor", kConsumed},
 };
 
 const FieldRule* FindRule(std::span<const FieldRule> rules, const std::string& name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mamba-2 layers of a config; see hf_mamba.h. What one leaves out means what transformers means by
-// it in Granite-MoE-Hybrid.
+// it in Granite-MoE-Hybrid and in Bamba.
 #include "models/config/hf_mamba.h"
 
 #include <algorithm>
@@ -37,6 +37,21 @@ absl::StatusOr<std::vector<bool>> ListedLayers(const JsonFields& fields, const M
       return fields.Refuse(name,
                            "'mamba' and 'attention', or 'linear_attention' and 'full_attention'");
     layers.push_back(is_mamba);
+  }
+  return layers;
+}
+
+// All but those that are listed.
+absl::StatusOr<std::vector<bool>> UnlistedLayers(const JsonFields& fields, const ModelSpec& spec) {
+  std::vector<bool> layers(static_cast<size_t>(spec.num_layers), true);
+  const Json* const indices = fields.Find("attn_layer_indices");
+  if (indices == nullptr) return layers;
+  const std::string allowed = absl::StrCat("a list of layers from 0 to ", spec.num_layers - 1);
+  if (!indices->is_array()) return fields.Refuse("attn_layer_indices", allowed);
+  for (const Json& index : *indices) {
+    if (!index.is_number_unsigned() || index.get<uint64_t>() >= layers.size())
+      return fields.Refuse("attn_layer_indices", allowed);
+    layers[index.get<size_t>()] = false;
   }
   return layers;
 }
@@ -101,12 +116,16 @@ absl::Status ReadMamba(const JsonFields& fields, const Architecture& architectur
                        ModelSpec& spec) {
   if (architecture.optional_rope) REPRISE_RETURN_IF_ERROR(ReadOptionalRope(fields, spec));
   if (architecture.state == StateRule::kNone) return absl::OkStatus();
-  REPRISE_ASSIGN_OR_RETURN(std::vector<bool> layers, ListedLayers(fields, spec));
+  const bool elsewhere = architecture.state == StateRule::kMambaElsewhere;
+  REPRISE_ASSIGN_OR_RETURN(std::vector<bool> layers,
+                           elsewhere ? UnlistedLayers(fields, spec) : ListedLayers(fields, spec));
   const auto num_mamba = std::count(layers.begin(), layers.end(), true);
   // Where all have attention, the sizes mean nothing.
   if (num_mamba == 0) return absl::OkStatus();
   if (num_mamba == spec.num_layers)
-    return fields.Refuse("layer_types", "a list with 'attention' in one layer at least");
+    return elsewhere
+               ? fields.Refuse("attn_layer_indices", "a list of one layer at least")
+               : fields.Refuse("layer_types", "a list with 'attention' in one layer at least");
   REPRISE_ASSIGN_OR_RETURN(spec.mamba, ReadSizes(fields, spec));
   spec.mamba_layers = std::move(layers);
   return absl::OkStatus();

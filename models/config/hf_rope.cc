@@ -125,8 +125,18 @@ absl::StatusOr<RopeSpec> ReadScaling(const JsonFields& fields, RopeScaling scali
 // Collects what is said in several places and insists that it is one thing.
 class RopeReader {
  public:
-  explicit RopeReader(int64_t max_position_embeddings)
-      : max_position_embeddings_(max_position_embeddings) {}
+  RopeReader(int64_t max_position_embeddings, double partial_rotary_factor)
+      : max_position_embeddings_(max_position_embeddings),
+        partial_rotary_factor_(partial_rotary_factor) {}
+
+  // The architecture's, or nothing.
+  absl::Status CheckPartialFactor(const JsonFields& fields) const {
+    const Json* const factor = fields.Find("partial_rotary_factor");
+    if (factor == nullptr || (factor->is_number() && *factor == partial_rotary_factor_))
+      return absl::OkStatus();
+    return fields.Refuse("partial_rotary_factor",
+                         absl::StrCat(partial_rotary_factor_, " or absent"));
+  }
 
   absl::Status AddTheta(const JsonFields& fields, const char* name = "rope_theta") {
     if (fields.Find(name) == nullptr) return absl::OkStatus();
@@ -150,6 +160,7 @@ class RopeReader {
     // First, so that a type that we lack is named rather than one of its parameters.
     REPRISE_ASSIGN_OR_RETURN(const RopeScaling type, ReadType(fields));
     REPRISE_RETURN_IF_ERROR(CheckRopeFields(*object, where));
+    REPRISE_RETURN_IF_ERROR(CheckPartialFactor(fields));
     REPRISE_RETURN_IF_ERROR(AddTheta(fields));
     REPRISE_ASSIGN_OR_RETURN(const RopeSpec scaling,
                              ReadScaling(fields, type, max_position_embeddings_));
@@ -168,9 +179,25 @@ class RopeReader {
 
  private:
   const int64_t max_position_embeddings_;
+  const double partial_rotary_factor_;
   std::optional<double> theta_;
   std::optional<RopeSpec> scaling_;
 };
+
+// What rope turns of a head, where that is not all of it.
+absl::Status ReadRotaryDim(const JsonFields& fields, const Architecture& architecture,
+                           ModelSpec& spec) {
+  if (architecture.partial_rotary_factor == 1.0) return absl::OkStatus();
+  spec.rotary_dim =
+      static_cast<int64_t>(static_cast<double>(spec.head_dim) * architecture.partial_rotary_factor);
+  // As older configs say the same.
+  const Json* const turned = fields.Find("attn_rotary_emb");
+  if (turned != nullptr && *turned != spec.rotary_dim)
+    return fields.Refuse("attn_rotary_emb",
+                         absl::StrCat(architecture.partial_rotary_factor, " of head_dim (",
+                                      spec.rotary_dim, ") or absent"));
+  return absl::OkStatus();
+}
 
 // rope_parameters of a config whose layers of two kinds turn apart.
 absl::Status AddRopesOfKinds(const JsonFields& config, RopeReader& full, RopeReader& sliding) {
@@ -192,7 +219,11 @@ absl::Status AddRopesOfKinds(const JsonFields& config, RopeReader& full, RopeRea
 
 absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec) {
   const JsonFields fields(config, "config.json: ");
-  RopeReader reader(spec.max_position_embeddings), sliding(spec.max_position_embeddings);
+  const double partial = architecture.partial_rotary_factor;
+  RopeReader reader(spec.max_position_embeddings, partial);
+  RopeReader sliding(spec.max_position_embeddings, partial);
+  REPRISE_RETURN_IF_ERROR(reader.CheckPartialFactor(fields));
+  REPRISE_RETURN_IF_ERROR(ReadRotaryDim(fields, architecture, spec));
   REPRISE_RETURN_IF_ERROR(reader.AddTheta(fields));
   REPRISE_RETURN_IF_ERROR(reader.AddObject(fields, "rope_scaling"));
   if (architecture.local_rope) {

@@ -294,6 +294,19 @@ ModelSpec Granite4HMicro() {
   return spec;
 }
 
+// Source: config.json of ibm-fms/Bamba-9B.
+ModelSpec Bamba9B() {
+  ModelSpec spec = SpecOf("bamba", 1e-5, {128256, 4096, 14336, 32, 32, 8, 128, 262144});
+  spec.rope.theta = 10000.0;
+  spec.rotary_dim = 64;
+  spec.mamba = MambaSpec{
+      .num_heads = 128, .head_dim = 64, .num_groups = 1, .state_size = 128, .conv_width = 4};
+  spec.mamba_layers.assign(32, true);
+  for (const size_t layer : {9, 18, 27}) spec.mamba_layers[layer] = false;
+  spec.eos_token_ids = {128001};
+  return spec;
+}
+
 struct Preset {
   std::string_view name;
   ModelSpec (*spec)();
@@ -315,6 +328,7 @@ constexpr Preset kPresets[] = {
     {"gpt-oss-20b", GptOss20B},
     {"gpt-oss-120b", GptOss120B},
     {"granite-4.0-h-micro", Granite4HMicro},
+    {"bamba-9b", Bamba9B},
     {"llama-3.1-8b-fp8", Llama31With8BFp8},
     {"qwen3-8b-fp8", Qwen3With8BFp8},
     {"llama-3.1-8b-int4", Llama31With8BInt4},

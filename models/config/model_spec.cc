@@ -239,6 +239,19 @@ absl::Status CheckSlidingRope(const ModelSpec& s) {
   return absl::OkStatus();
 }
 
+// Heads of which a part is turned are put in another order as weights are loaded: those of the
+// projections alone, without biases and norms. And yarn's factor would reach what is not turned.
+absl::Status CheckRotaryDim(const ModelSpec& s) {
+  if (s.rotary_dim == 0) return absl::OkStatus();
+  if (s.rotary_dim < 2 || s.rotary_dim > s.head_dim || s.rotary_dim % 2 != 0)
+    return Refuse("rotary_dim", absl::StrCat(s.rotary_dim),
+                  absl::StrCat("0, and even numbers to head_dim (", s.head_dim, ")"));
+  if (s.qkv_bias || s.qk_norm || s.rope.scaling == RopeScaling::kYarn)
+    return Refuse("rotary_dim", absl::StrCat(s.rotary_dim),
+                  "0 with biases or norms of q and k, or rope of type yarn");
+  return absl::OkStatus();
+}
+
 // llama3: many turns over the original context stay as trained, few are slowed by `factor`, and
 // between the two bounds the frequency moves linearly from one to the other.
 double Llama3Frequency(const RopeSpec& rope, double frequency) {
@@ -331,6 +344,7 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
   REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
   REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope));
   REPRISE_RETURN_IF_ERROR(CheckSlidingRope(spec));
+  REPRISE_RETURN_IF_ERROR(CheckRotaryDim(spec));
   for (const uint32_t id : spec.eos_token_ids) {
     if (int64_t{id} >= spec.vocab_size) {
       return Refuse("eos_token_ids", absl::StrCat(id),
@@ -342,10 +356,12 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
 
 namespace {
 
-void AppendInverseFrequencies(const RopeSpec& rope, int64_t head_dim,
+// turned: elements of a head that rope turns.
+void AppendInverseFrequencies(const RopeSpec& rope, int64_t turned, int64_t head_dim,
                               std::vector<float>* frequencies) {
-  for (size_t i = 0; i < static_cast<size_t>(head_dim / 2); ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+  const size_t end = frequencies->size() + static_cast<size_t>(head_dim / 2);
+  for (size_t i = 0; i < static_cast<size_t>(turned / 2); ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(turned);
     double frequency = std::pow(rope.theta, -exponent);
     switch (rope.scaling) {
       case RopeScaling::kNone:
@@ -357,13 +373,14 @@ void AppendInverseFrequencies(const RopeSpec& rope, int64_t head_dim,
         frequency = Llama3Frequency(rope, frequency);
         break;
       case RopeScaling::kYarn: {
-        const double slowed = YarnRamp(rope, head_dim).At(i);
+        const double slowed = YarnRamp(rope, turned).At(i);
         frequency = (1 - slowed) * frequency + slowed * frequency / rope.factor;
         break;
       }
     }
     frequencies->push_back(static_cast<float>(frequency));
   }
+  frequencies->resize(end, 0.0f);
 }
 
 }  // namespace
@@ -374,9 +391,9 @@ std::vector<float> RopeInverseFrequencies(const ModelSpec& spec) {
     frequencies.assign(static_cast<size_t>(spec.NumRopeTables() * spec.head_dim / 2), 0.0f);
     return frequencies;
   }
-  AppendInverseFrequencies(spec.rope, spec.head_dim, &frequencies);
+  AppendInverseFrequencies(spec.rope, spec.TurnedDim(), spec.head_dim, &frequencies);
   if (spec.sliding_rope.has_value())
-    AppendInverseFrequencies(*spec.sliding_rope, spec.head_dim, &frequencies);
+    AppendInverseFrequencies(*spec.sliding_rope, spec.TurnedDim(), spec.head_dim, &frequencies);
   return frequencies;
 }
 

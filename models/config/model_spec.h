@@ -91,6 +91,8 @@ struct ModelSpec {
   // Of layers that slide, where they turn otherwise than the rest; unset: all have `rope`.
   std::optional<RopeSpec> sliding_rope = std::nullopt;
   bool has_rope = true;  // false: q and k are not turned at all
+  // Of a head, its first elements, which rope turns, pairs half of it apart; 0: all of them.
+  int64_t rotary_dim = 0;
   // Of the layers that have it in place of attention; unset: none has.
   std::optional<MambaSpec> mamba = std::nullopt;
   std::vector<bool> mamba_layers = {};  // [num_layers] which layers do; empty without mamba
@@ -148,6 +150,7 @@ struct ModelSpec {
   // Bytes of the state that a row carries beside its KV, of all layers, where the compute dtype is
   // `dtype`; 0: none.
   uint64_t RowStateBytes(runtime::DType dtype) const;
+  int64_t TurnedDim() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
@@ -174,7 +177,8 @@ absl::Status ValidateModelSpec(const ModelSpec& spec);
 
 // Wants a spec that ValidateModelSpec accepts. Inverse frequencies of rope, [NumRopeTables(),
 // head_dim / 2] f32, that of sliding_rope last, scaling applied; computed in double and rounded
-// once. Without rope all are 0, which turns nothing.
+// once. Without rope all are 0, which turns nothing; with a rotary_dim those behind its half are
+// (models/weights/published_matrix.h says how heads lie then).
 std::vector<float> RopeInverseFrequencies(const ModelSpec& spec);
 
 }  // namespace reprise::models

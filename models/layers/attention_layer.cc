@@ -36,8 +36,10 @@ AttentionLayer::AttentionLayer(const ModelSpec& spec, std::string name, int64_t 
       lists_(IndexOfWindow(spec, spec.WindowOf(block))) {}
 
 void AttentionLayer::DeclareWeights(WeightPlan& weights) {
-  std::vector<WeightPlan::Part> qkv = {{absl::StrCat(name_, ".q_proj"), spec_.q_size()},
-                                       {absl::StrCat(name_, ".k_proj"), spec_.kv_size()},
+  HeadOrder heads;
+  if (spec_.rotary_dim != 0) heads = {.head_dim = spec_.head_dim, .turned = spec_.rotary_dim};
+  std::vector<WeightPlan::Part> qkv = {{absl::StrCat(name_, ".q_proj"), spec_.q_size(), heads},
+                                       {absl::StrCat(name_, ".k_proj"), spec_.kv_size(), heads},
                                        {absl::StrCat(name_, ".v_proj"), spec_.kv_size()}};
   if (form_.fused_tensors) qkv = {{absl::StrCat(name_, ".qkv_proj"), spec_.qkv_size()}};
   weights.Linear(&qkv_, qkv, spec_.hidden_size, spec_.qkv_bias);

@@ -92,6 +92,17 @@ absl::StatusOr<const TensorView*> FindBlockScales(const Checkpoint& checkpoint,
   return view;
 }
 
+// Of every region, whether outputs of all its tensors lie as they are published.
+std::vector<bool> PlainRegions(const WeightPlan& plan) {
+  std::vector<bool> plain(plan.regions().size(), true);
+  for (const WeightSlot& slot : plan.slots()) {
+    const PublishedMatrix part = {
+        .form = slot.form, .alternates = slot.alternates, .heads = slot.heads};
+    if (!part.is_plain()) plain[slot.region] = false;
+  }
+  return plain;
+}
+
 // The slot's elements of its tensor.
 std::span<const std::byte> ElementsOf(const WeightSlot& slot, const TensorView& view) {
   if (!slot.stack_index.has_value()) return view.data;
@@ -268,7 +279,8 @@ absl::StatusOr<std::vector<float>> ReadScalesOfRegion(const Checkpoint& checkpoi
   for (const WeightScales::Part& part : scales.parts) {
     REPRISE_ASSIGN_OR_RETURN(PublishedScales read,
                              ReadWeightScales(checkpoint, quantization, part, scales.matrix));
-    for (int64_t row = 0; row < part.rows; ++row) part_of_row.emplace_back(parts.size(), row);
+    for (int64_t row = 0; row < part.rows; ++row)
+      part_of_row.emplace_back(parts.size(), part.heads.Published(row));
     parts.push_back(std::move(read));
   }
   return LayOutScales(scales, [&](int64_t row, int64_t group) {
@@ -479,6 +491,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
   std::vector<WeightUpload> uploads;
   std::vector<MatrixUpload> matrices;
   std::vector<Int4Upload> int4;
+  const std::vector<bool> plain = PlainRegions(plan);
   for (size_t i = 0; i < views.size(); ++i) {
     const WeightSlot& slot = plan.slots()[i];
     const WeightRegion& region = plan.regions()[slot.region];
@@ -487,7 +500,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     if (region.format == kernels::WeightFormat::kInt4) {
       const WeightStorage storage = plan.quantization()->storage;
       if (first) int4.push_back({region.matrix, region.layout, storage, {}, base + region.offset});
-      int4.back().parts.push_back({views[i]->data, slot.rows});
+      int4.back().parts.push_back({views[i]->data, slot.rows, slot.heads});
       continue;
     }
     const PublishedMatrix part = {.dtype = views[i]->dtype,
@@ -495,10 +508,11 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
                                   .name = slot.name,
                                   .form = slot.form,
                                   .alternates = slot.alternates,
+                                  .heads = slot.heads,
                                   .scales = block_scales[i] != nullptr
                                                 ? ElementsOf(slot, *block_scales[i])
                                                 : std::span<const std::byte>{}};
-    if (!kernels::IsPacked(region.layout) && part.is_plain()) {
+    if (!kernels::IsPacked(region.layout) && plain[slot.region]) {
       uploads.push_back({part.dtype, part.source, base + slot.offset, region.dtype});
       continue;
     }

@@ -24,7 +24,9 @@ int64_t PublishedMatrix::Outputs(int64_t inputs) const {
 void PublishedMatrix::ReadOutput(int64_t output, int64_t inputs, runtime::DType to, std::byte* out,
                                  std::vector<std::byte>& scratch) const {
   const int64_t outputs = Outputs(inputs), half = outputs / 2;
-  const int64_t row = !alternates ? output : output < half ? 2 * output : 2 * (output - half) + 1;
+  const int64_t row = !alternates     ? heads.Published(output)
+                      : output < half ? 2 * output
+                                      : 2 * (output - half) + 1;
   const auto count = static_cast<size_t>(inputs), at = static_cast<size_t>(row);
   if (form == MatrixForm::kMxfp4) {
     scratch.resize(count * sizeof(float));

@@ -25,17 +25,39 @@ enum class MatrixForm : uint8_t {
 };
 inline constexpr std::byte kMxfp4NotANumber{0xff};  // of a scale
 
+// The order of outputs that are heads of which rope turns the first `turned` elements, those of a
+// pair half of them apart. Kernels turn whole heads, pairs half a head apart: what is turned then
+// lies in front of each half, and what is not behind it, where frequencies are 0. Products of q and
+// k do not depend on the order.
+struct HeadOrder {
+  int64_t head_dim = 0;  // 0: outputs are as they are published
+  int64_t turned = 0;
+
+  bool is_published() const { return head_dim == 0; }
+  // The published output that is output `output` for kernels.
+  int64_t Published(int64_t output) const {
+    if (is_published()) return output;
+    const int64_t half = head_dim / 2, front = turned / 2;
+    const int64_t of_head = output % head_dim, i = of_head % half, second = of_head / half;
+    return output - of_head +
+           (i < front ? second * front + i : turned + second * (half - front) + i - front);
+  }
+};
+
 struct PublishedMatrix {
-  runtime::DType dtype;               // of elements; of kMxfp4 none
-  std::span<const std::byte> source;  // any alignment
-  std::string name = {};              // for errors
+  runtime::DType dtype = runtime::DType::kF32;  // of elements; of kMxfp4 none
+  std::span<const std::byte> source = {};       // any alignment
+  std::string name = {};                        // for errors
   MatrixForm form = MatrixForm::kOutputs;
   // Whether outputs of the first and of the second half are stored in turns.
   bool alternates = false;
+  HeadOrder heads = {};
   std::span<const std::byte> scales = {};  // of kMxfp4
 
   // Whether outputs lie one behind the other, as they are counted.
-  bool is_plain() const { return form == MatrixForm::kOutputs && !alternates; }
+  bool is_plain() const {
+    return form == MatrixForm::kOutputs && !alternates && heads.is_published();
+  }
   int64_t Outputs(int64_t inputs) const;
   // Output `output` as `to`, [inputs]. scratch: of the caller, for any number of calls.
   void ReadOutput(int64_t output, int64_t inputs, runtime::DType to, std::byte* out,

@@ -199,6 +199,7 @@ void WeightPlan::AddLinear(kernels::LinearWeights* out, const std::vector<Part>&
   BindAt(&out->data, offset);
   AddParts(parts, in_features);
   if (!biased) return;
+  for (const Part& part : parts) REPRISE_CHECK(part.heads.is_published());
   offset = AddVector(WeightKind::kBias, out->out_features);
   elements_read_ += out->out_features;
   BindAt(&out->bias, offset);
@@ -212,13 +213,19 @@ void WeightPlan::AddParts(const std::vector<Part>& parts, int64_t in_features) {
   const WeightRegion region = regions_.back();
   const bool int4 = region.format == kernels::WeightFormat::kInt4;
   size_t offset = region.offset;
+  int64_t rows = 0;
+  for (const Part& part : parts) rows += part.rows;
   for (const Part& part : parts) {
+    if (!part.heads.is_published())
+      regions_.back().matrix = {.out_features = rows, .in_features = in_features};
     if (int4) {
       AddSlot(absl::StrCat(part.name, ".", Int4TensorName(quantization_->storage)),
               Int4TensorShape(quantization_->storage, part.rows, in_features), part.rows, offset);
+      slots_.back().heads = part.heads;
       continue;
     }
     AddSlot(absl::StrCat(part.name, ".weight"), {part.rows, in_features}, part.rows, offset);
+    slots_.back().heads = part.heads;
     if (!kernels::IsPacked(region.layout))
       offset += static_cast<size_t>(part.rows * in_features) * runtime::SizeOf(region.dtype);
   }
@@ -232,7 +239,7 @@ const WeightScales& WeightPlan::AddScales(kernels::LinearWeights* out,
                                  .in_features = shape.in_features,
                                  .scale_inputs = quantization_->scale_inputs()}};
   for (const Part& part : parts) {
-    scales.parts.push_back({part.name, part.rows});
+    scales.parts.push_back({part.name, part.rows, part.heads});
     if (quantization_->input_scales) unread_.push_back(absl::StrCat(part.name, ".input_scale"));
   }
   if (out != nullptr) out->group_size = quantization_->scale_inputs();

@@ -59,6 +59,7 @@ struct WeightSlot {
   // is that of the blocks, and the scales are a tensor of their own.
   MatrixForm form = MatrixForm::kOutputs;
   bool alternates = false;
+  HeadOrder heads = {};
   std::string scale_name = {};
 };
 
@@ -68,6 +69,7 @@ struct WeightScales {
   struct Part {
     std::string layer;  // "<layer>.<scale_name>" has them
     int64_t rows;       // outputs
+    HeadOrder heads = {};
   };
   size_t offset = 0;  // bytes
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
@@ -118,9 +120,11 @@ class WeightPlan {
   void Table(kernels::LinearWeights* out, std::string name, int64_t rows, int64_t columns,
              bool tied);
   // Published matrices of the same input, laid row block below row block.
+  // heads: of matrices without biases alone.
   struct Part {
     std::string name;
     int64_t rows;
+    HeadOrder heads = {};
   };
   void Linear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
               bool biased);

@@ -162,6 +162,7 @@ absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, R
   const runtime::DType dtype = upload.dtype;
   const kernels::PackedLayout& matrix = upload.matrix;
   const auto columns = static_cast<size_t>(matrix.in_features);
+  const bool packed_e4m3 = dtype == runtime::DType::kE4m3 && kernels::IsPacked(upload.layout);
   const size_t element = runtime::SizeOf(dtype);
   constexpr size_t kNeighbours = kernels::kPackedChunk;
   std::memset(stage, 0, chunk.count * element);
@@ -176,7 +177,7 @@ absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, R
     }
     const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
     const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
-    if (dtype == runtime::DType::kE4m3) {
+    if (packed_e4m3) {
       for (size_t c = 0; c < columns; ++c)
         stage[matrix.ByteOffset(output, static_cast<int64_t>(c)) - origin] = row[c];
       return;
@@ -195,8 +196,7 @@ absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, R
       const int64_t last = std::min(range.end, before + rows);
       for (int64_t r = first; r < last; ++r) {
         part.ReadOutput(r - before, matrix.in_features, dtype, row.data(), scratch.read);
-        if (dtype == runtime::DType::kE4m3)
-          REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row));
+        if (packed_e4m3) REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row));
         place(r);
       }
       const size_t row_bytes = part.source.size() / static_cast<size_t>(rows);
@@ -206,7 +206,7 @@ absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, R
       before += rows;
     }
   }
-  if (dtype == runtime::DType::kE4m3) PackWords({stage, chunk.count});
+  if (packed_e4m3) PackWords({stage, chunk.count});
   return absl::OkStatus();
 }
 
@@ -245,7 +245,8 @@ void PackInt4(const Chunk& chunk, std::vector<uint8_t>& elements, std::byte* sta
     for (const Int4Upload::Part& part : upload.parts) {
       const int64_t end = std::min(range.end, before + part.outputs);
       for (int64_t r = std::max(range.begin, before); r < end; ++r) {
-        ReadInt4Output(upload.storage, part.words, part.outputs, r - before, elements);
+        ReadInt4Output(upload.storage, part.words, part.outputs, part.heads.Published(r - before),
+                       elements);
         place_row(r);
       }
       before += part.outputs;

@@ -42,6 +42,7 @@ struct Int4Upload {
   struct Part {
     std::span<const std::byte> words;  // all of a tensor, any alignment
     int64_t outputs;
+    HeadOrder heads = {};
   };
   kernels::PackedLayout matrix;
   kernels::WeightLayout layout;

@@ -167,7 +167,8 @@ constexpr const char* kFixtures[] = {"llama-tiny",
                                      "qwen3moe-int4-tiny",
                                      "gpt-oss-tiny",
                                      "granite-hybrid-tiny",
-                                     "granite-hybrid-moe-tiny"};
+                                     "granite-hybrid-moe-tiny",
+                                     "bamba-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},
@@ -185,7 +186,7 @@ TEST(DecoderOracle, ComputesTheReferencesLogits) {
        {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny",
         "linear-rope-tiny", "gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny",
         "ministral-tiny", "mixtral-tiny", "qwen3moe-tiny", "granitemoe-tiny", "granite-hybrid-tiny",
-        "granite-hybrid-moe-tiny"}) {
+        "granite-hybrid-moe-tiny", "bamba-tiny"}) {
     SCOPED_TRACE(fixture);
     ASSERT_OK_AND_ASSIGN(const auto oracle, testing::DecoderOracle::Open(FixturePath(fixture)));
     LogitsComparison all;

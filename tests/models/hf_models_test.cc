@@ -17,6 +17,7 @@
 
 #include "models/config/hf_config.h"
 #include "models/decoder.h"
+#include "tests/models/hf_config_edits.h"
 #include "tests/models/model_files.h"
 
 namespace reprise::models {
@@ -158,22 +159,6 @@ constexpr char kGraniteMoe[] = R"({
       "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000.0,
       "router_aux_loss_coef": 0.001, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
       "transformers_version": "4.47.0", "use_cache": true, "vocab_size": 49155})";
-
-absl::StatusOr<ModelSpec> Parse(const char* base, const Json& changes = Json::object()) {
-  Json config = Json::parse(base);
-  config.update(changes);
-  return ParseHfConfig(config.dump());
-}
-
-absl::StatusOr<ModelSpec> ParseWithout(const char* base, std::initializer_list<const char*> names) {
-  Json config = Json::parse(base);
-  for (const char* name : names) config.erase(name);
-  return ParseHfConfig(config.dump());
-}
-
-absl::Status StatusOf(const char* base, const Json& changes) {
-  return Parse(base, changes).status();
-}
 
 // The same config as transformers 5 saves it.
 std::string Dialect5(const char* base) {
@@ -960,6 +945,11 @@ TEST(HfExperts, RefusesWhatItWouldNotCompute) {
                         "allowed none"});
 }
 
+// Only hybrid architectures have state space models.
+TEST(HfExperts, HaveNoStateSpaceModelsBeside) {
+  ExpectInvalid(StatusOf(kGraniteMoe, {{"mamba_n_heads", 48}}), {"\"mamba_n_heads\""});
+}
+
 TEST(HfExperts, MayBeQuantisedBesideRoutersThatAreNot) {
   const auto with_ignored = [](const Json& layers) {
     return Json{
@@ -976,131 +966,6 @@ TEST(HfExperts, MayBeQuantisedBesideRoutersThatAreNot) {
                   {"modules_to_not_convert: got", layer, "'lm_head', norms and routers"});
   ExpectInvalid(StatusOf(kMistral, with_ignored(Json::array({"gate"}))),
                 {"modules_to_not_convert: got", "nothing but 'lm_head'"});
-}
-
-// The numbers of granite-4.0-h-tiny's kind: experts beside an MLP, no rope.
-constexpr char kGraniteHybrid[] = R"({
-      "architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false,
-      "attention_dropout": 0.0, "attention_multiplier": 0.0078125, "bos_token_id": 100257,
-      "embedding_multiplier": 12, "eos_token_id": 100257, "hidden_act": "silu",
-      "hidden_size": 1536, "init_method": "mup", "initializer_range": 0.1,
-      "intermediate_size": 512,
-      "layer_types": ["mamba", "mamba", "attention", "mamba", "attention"], "logits_scaling": 6,
-      "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64,
-      "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 48,
-      "mamba_proj_bias": false, "max_position_embeddings": 131072,
-      "model_type": "granitemoehybrid", "normalization_function": "rmsnorm",
-      "num_attention_heads": 12, "num_experts_per_tok": 6, "num_hidden_layers": 5,
-      "num_key_value_heads": 4, "num_local_experts": 64, "output_router_logits": false,
-      "pad_token_id": 100256, "position_embedding_type": "nope", "residual_multiplier": 0.22,
-      "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000,
-      "router_aux_loss_coef": 0.0, "shared_intermediate_size": 1024, "tie_word_embeddings": true,
-      "torch_dtype": "bfloat16", "transformers_version": "4.56.0", "use_cache": true,
-      "vocab_size": 100352})";
-
-TEST(HfHybrid, ReadsStateSpaceModelsBesideAttention) {
-  const auto spec = Parse(kGraniteHybrid);
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->architecture, "granitemoehybrid");
-  EXPECT_EQ(spec->mamba_layers, (std::vector<bool>{true, true, false, true, false}));
-  EXPECT_EQ(
-      spec->mamba,
-      (MambaSpec{
-          .num_heads = 48, .head_dim = 64, .num_groups = 1, .state_size = 128, .conv_width = 4}));
-  EXPECT_EQ(spec->NumAttentionLayers(), 2);
-  EXPECT_EQ(spec->KvLayerOf(2), 0);
-  EXPECT_EQ(spec->KvLayerOf(4), 1);
-  EXPECT_FALSE(spec->has_rope);
-  EXPECT_EQ(spec->num_experts, 64);
-  EXPECT_EQ(spec->expert_intermediate_size, 512);
-  EXPECT_EQ(spec->intermediate_size, 1024);
-  EXPECT_EQ(spec->attention_multiplier, 0.0078125);
-  EXPECT_EQ(spec->logits_scaling, 6.0);
-  // Three layers of 3 inputs of 3328 channels, and 48 x 64 x 128 numbers.
-  EXPECT_EQ(spec->RowStateBytes(runtime::DType::kBf16), 3u * (3 * 3328 * 2 + 48 * 64 * 128 * 4));
-  for (const float frequency : RopeInverseFrequencies(*spec)) EXPECT_EQ(frequency, 0.0f);
-}
-
-TEST(HfHybrid, WithoutExpertsTheMlpIsAlone) {
-  const auto spec = Parse(kGraniteHybrid, {{"num_local_experts", 0}, {"num_experts_per_tok", 0}});
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_FALSE(spec->HasExperts(0));
-  EXPECT_EQ(spec->intermediate_size, 1024);
-}
-
-// As the dense models of the family are published.
-TEST(HfHybrid, MayHaveAttentionAloneWithRope) {
-  Json config = Json::parse(kGraniteHybrid);
-  config["layer_types"] =
-      Json::array({"attention", "attention", "attention", "attention", "attention"});
-  config["position_embedding_type"] = "rope";
-  const auto spec = ParseHfConfig(config.dump());
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_FALSE(spec->mamba.has_value());
-  EXPECT_EQ(spec->RowStateBytes(runtime::DType::kBf16), 0u);
-  EXPECT_TRUE(spec->has_rope);
-}
-
-// transformers 5.17 saves it so.
-TEST(HfHybrid, ReadsTheNamesThatOtherModelsHaveForKindsOfLayers) {
-  const std::string linear = "linear_attention", full = "full_attention";
-  const auto named = Parse(kGraniteHybrid, {{"layer_types", {linear, full, linear, linear, full}}});
-  ASSERT_TRUE(named.ok()) << named.status();
-  EXPECT_THAT(named->mamba_layers, ::testing::ElementsAre(true, false, true, true, false));
-  EXPECT_EQ(named->mamba, Parse(kGraniteHybrid)->mamba);
-}
-
-TEST(HfHybrid, ReadsTheLimitsOfTimeSteps) {
-  const Json infinity = {{"__float__", "Infinity"}};
-  const auto open = Parse(kGraniteHybrid, {{"time_step_limit", Json::array({0.0, infinity})}});
-  ASSERT_TRUE(open.ok()) << open.status();
-  EXPECT_EQ(open->mamba, Parse(kGraniteHybrid)->mamba);
-  const auto both = Parse(kGraniteHybrid, {{"time_step_limit", {0.001, 0.5}}});
-  ASSERT_TRUE(both.ok()) << both.status();
-  EXPECT_EQ(both->mamba->min_dt, 0.001);
-  EXPECT_EQ(both->mamba->max_dt, 0.5);
-  for (const Json& bad :
-       {Json(1.0), Json::array({0.5}), Json::array({-1.0, 1.0}), Json::array({0.5, 0.1}),
-        Json::array({infinity, infinity}), Json::array({0.0, "Infinity"})})
-    ExpectInvalid(StatusOf(kGraniteHybrid, {{"time_step_limit", bad}}), {"time_step_limit: got"});
-}
-
-TEST(HfHybrid, RefusesWhatItWouldNotCompute) {
-  const auto refuses = [](const Json& changes, std::initializer_list<const char*> parts) {
-    ExpectInvalid(StatusOf(kGraniteHybrid, changes), parts);
-  };
-  refuses({{"layer_types", {"mamba", "attention"}}}, {"layer_types: got", "each of 5 layers"});
-  refuses({{"layer_types", {"mamba", "mamba", "mamba", "mamba", "moe"}}},
-          {"layer_types: got", "'mamba' and 'attention'"});
-  refuses({{"layer_types", {"mamba", "mamba", "mamba", "mamba", "mamba"}}},
-          {"layer_types: got", "'attention' in one layer at least"});
-  ExpectInvalid(ParseWithout(kGraniteHybrid, {"layer_types"}).status(),
-                {"layer_types: got nothing", "'attention' in one layer at least"});
-  refuses({{"layers_block_type", {"mamba", "mamba", "mamba", "mamba", "attention"}}},
-          {"layers_block_type: got", "the same as layer_types"});
-  refuses({{"mamba_n_heads", 47}}, {"mamba_n_heads: got 47", "(3072)"});
-  refuses({{"mamba_d_head", 32}}, {"mamba_d_head: got 32", "(64)"});
-  refuses({{"mamba_n_heads", 12}, {"mamba_d_head", "auto"}},
-          {"mamba.head_dim: got 256", "1 to 128"});
-  refuses({{"mamba_n_groups", 5}}, {"mamba.num_groups: got 5", "divide num_heads (48)"});
-  refuses({{"mamba_d_conv", 1}}, {"mamba.conv_width: got 1", "2 to 64"});
-  refuses({{"position_embedding_type", "alibi"}},
-          {"position_embedding_type: got \"alibi\"", "null, 'nope' and 'rope'"});
-  refuses({{"normalization_function", "layernorm"}}, {"normalization_function: got"});
-  refuses({{"hidden_act", "gelu"}}, {"hidden_act: got \"gelu\""});
-  refuses({{"num_local_experts", 4}}, {"num_experts_per_tok: got 6", "experts, 4"});
-  // Other architectures have none of it.
-  ExpectInvalid(StatusOf(kGraniteMoe, {{"mamba_n_heads", 48}}), {"\"mamba_n_heads\""});
-}
-
-// Half of each of its heads is turned, which no kernel does.
-TEST(HfHybrid, BambaIsRefusedByName) {
-  Json config = Json::parse(kGraniteHybrid);
-  config["architectures"] = Json::array({"BambaForCausalLM"});
-  config["model_type"] = "bamba";
-  testing::ExpectError(ParseHfConfig(config.dump()).status(), absl::StatusCode::kUnimplemented,
-                       {"architectures: got \"BambaForCausalLM\"", "\"bamba\"",
-                        "partial_rotary_factor", "allowed 'LlamaForCausalLM'"});
 }
 
 }  // namespace

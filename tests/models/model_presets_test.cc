@@ -213,6 +213,19 @@ constexpr Published kPublished[] = {
       "router_aux_loss_coef": 0.0, "shared_intermediate_size": 8192, "tie_word_embeddings": true,
       "torch_dtype": "bfloat16", "transformers_version": "4.56.0", "use_cache": true,
       "vocab_size": 100352})"},
+    // As published, with the type that its weights have.
+    {"bamba-9b", 9'780'235'392, R"({
+      "architectures": ["BambaForCausalLM"], "attention_dropout": 0.0,
+      "attn_layer_indices": [9, 18, 27], "attn_rotary_emb": 64, "bos_token_id": 128000,
+      "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096,
+      "initializer_range": 0.02, "intermediate_size": 14336, "mamba_chunk_size": 256,
+      "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64, "mamba_d_state": 128,
+      "mamba_dt_rank": 256, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128,
+      "mamba_proj_bias": false, "model_type": "bamba", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "num_logits_to_keep": 1,
+      "pad_token_id": 0, "rms_norm_eps": 1e-05, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "transformers_version": "4.47.0.dev0", "use_cache": true,
+      "use_mamba_kernels": true, "vocab_size": 128256})"},
     {"llama-3.1-8b-fp8", 8'030'261'248, kLlama31With8B, R"({
       "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
       "quantization_status": "compressed", "kv_cache_scheme": null,

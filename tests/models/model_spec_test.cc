@@ -104,6 +104,29 @@ TEST(ModelSpec, RefusesANormOverAllHeadsWhereHeadsAreNotNormed) {
   EXPECT_TRUE(ValidateModelSpec(spec).ok());
 }
 
+TEST(ModelSpec, APartOfEachHeadMayBeTurned) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 8;
+  spec.rotary_dim = 4;
+  ASSERT_TRUE(ValidateModelSpec(spec).ok());
+  ModelSpec narrow = spec;
+  narrow.head_dim = 4;
+  narrow.rotary_dim = 0;
+  std::vector<float> wanted = RopeInverseFrequencies(narrow);
+  wanted.resize(4, 0.0f);
+  EXPECT_EQ(RopeInverseFrequencies(spec), wanted);
+  for (const int64_t bad : {-2, 3, 10}) {
+    spec.rotary_dim = bad;
+    ExpectInvalid(ValidateModelSpec(spec), {"rotary_dim: got", "to head_dim (8)"});
+  }
+  spec.rotary_dim = 4;
+  spec.qk_norm = true;
+  ExpectInvalid(ValidateModelSpec(spec), {"rotary_dim: got 4", "biases or norms"});
+  spec.qk_norm = false;
+  spec.qkv_bias = true;
+  ExpectInvalid(ValidateModelSpec(spec), {"rotary_dim: got 4", "biases or norms"});
+}
+
 TEST(ModelSpec, ARopeOfLayersThatSlideIsASecondTable) {
   ModelSpec spec = SmallSpec();
   EXPECT_EQ(spec.NumRopeTables(), 1);

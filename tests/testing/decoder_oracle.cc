@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "models/config/architectures.h"
 #include "models/config/hf_config.h"
 #include "runtime/check.h"
 #include "runtime/float_convert.h"
@@ -105,7 +106,7 @@ std::vector<DecoderOracle::Rows> DecoderOracle::Split(const std::string& prefix,
   return parts;
 }
 
-// Rope turns element i of a head with element i + head_dim / 2.
+// Rope turns element i of a head with element i + dim / 2, of its first dim.
 void DecoderOracle::PrepareHeads(const std::string& norm, const models::RopeSpec& rope,
                                  uint32_t position, Vector* x) const {
   const auto dim = static_cast<size_t>(spec_.head_dim);
@@ -114,16 +115,15 @@ void DecoderOracle::PrepareHeads(const std::string& norm, const models::RopeSpec
     const auto first = x->begin() + static_cast<ptrdiff_t>(begin);
     Vector head(first, first + static_cast<ptrdiff_t>(dim));
     if (spec_.qk_norm && !spec_.whole_qk_norm) head = Normed(head, Tensor(norm));
-    if (!spec_.has_rope) {
-      std::copy(head.begin(), head.end(), x->begin() + static_cast<ptrdiff_t>(begin));
-      continue;
-    }
-    for (size_t i = 0; i < dim / 2; ++i) {
-      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(dim);
+    const auto turned = static_cast<size_t>(spec_.rotary_dim == 0 ? dim : spec_.rotary_dim);
+    std::copy(head.begin(), head.end(), x->begin() + static_cast<ptrdiff_t>(begin));
+    if (!spec_.has_rope) continue;
+    for (size_t i = 0; i < turned / 2; ++i) {
+      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(turned);
       const double angle = position * std::pow(rope.theta, exponent) / rope.factor;
-      const double a = head[i], b = head[i + dim / 2];
+      const double a = head[i], b = head[i + turned / 2];
       (*x)[begin + i] = a * std::cos(angle) - b * std::sin(angle);
-      (*x)[begin + i + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
+      (*x)[begin + i + turned / 2] = b * std::cos(angle) + a * std::sin(angle);
     }
   }
 }
@@ -320,8 +320,12 @@ DecoderOracle::Rows DecoderOracle::MlpOrExperts(int64_t layer, const Rows& x) co
   Rows shared;
   if (checkpoint_->Find(prefix + "shared_mlp.input_linear.weight") != nullptr)
     shared = Mlp(prefix + "shared_mlp", spec_.intermediate_size, x);
-  if (router.empty())
-    return shared.empty() ? Mlp(prefix + "mlp", spec_.intermediate_size, x) : shared;
+  if (router.empty()) {
+    const bool bamba = checkpoint_->Find(prefix + "feed_forward.gate_proj.weight") != nullptr;
+    return shared.empty()
+               ? Mlp(prefix + (bamba ? "feed_forward" : "mlp"), spec_.intermediate_size, x)
+               : shared;
+  }
   Rows out;
   for (size_t p = 0; p < x.size(); ++p) {
     const Vector& row = x[p];
@@ -373,16 +377,16 @@ std::vector<std::vector<float>> DecoderOracle::Logits(const std::vector<uint32_t
     // With norms behind layers, the one called post_attention_layernorm is behind attention, else
     // it is before the MLP.
     const bool behind = checkpoint_->Find(behind_mlp) != nullptr;
+    std::string before_mlp = behind ? name + "pre_feedforward_layernorm.weight" : behind_attention;
+    if (checkpoint_->Find(name + "pre_ff_layernorm.weight") != nullptr)
+      before_mlp = name + "pre_ff_layernorm.weight";
     const Rows normed = NormedBy(name + "input_layernorm.weight", x);
     AddBranch(spec_.IsMamba(layer) ? Mamba(name + "mamba", normed) : Attention(layer, normed),
               behind ? behind_attention : "", &x);
-    AddBranch(MlpOrExperts(layer, NormedBy(behind ? name + "pre_feedforward_layernorm.weight"
-                                                  : behind_attention,
-                                           x)),
-              behind ? behind_mlp : "", &x);
+    AddBranch(MlpOrExperts(layer, NormedBy(before_mlp, x)), behind ? behind_mlp : "", &x);
   }
   const Rows logits = Linear(spec_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
-                             NormedBy("model.norm.weight", x));
+                             NormedBy(models::FindArchitecture(spec_.architecture)->final_norm, x));
   std::vector<std::vector<float>> out;
   for (const Vector& row : logits) {
     out.emplace_back();
