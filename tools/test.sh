@@ -25,7 +25,7 @@ that list up to date before a commit, so that a new clone has little to check.
                  tests, without those on emulated GPUs and the longest of those whose code others
                  run as well, then build for ThreadSanitizer and run the tests of runtime, graphs,
                  models, engine and service. Each suite of tests runs in one process there, and is
-                 one test to CTest.
+                 one test to CTest; of the longest every third case is run.
   --style        instead: check with clang-format and shellcheck alone, in seconds, before a commit
   --help         show this text
 TEXT
@@ -116,6 +116,15 @@ run_suites() {
   sed -n 's/^\[  SKIPPED \] \(.*\) ([0-9]* ms)$/  \1/p' "${log}"
 }
 
+# The suites that take longest under a sanitizer, by going through many numbers with the same code.
+long_suites='kernels\.EveryDevice/AttentionTest$|kernels\.Host/HostNativeAttentionTest$'
+long_suites+='|engine\.EveryDevice/(WindowsInTurn|Invariance)Test$|tools\.All/DriverSeeds$'
+
+# run_long_suites <preset>. Of these every third case.
+run_long_suites() {
+  GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=0 run_suites "$1" --tests-regex "^(${long_suites})"
+}
+
 check_layout() {
   stage "Checking style: clang-format"
   check_format
@@ -149,8 +158,10 @@ run_sanitized() {
   # Left out: programs that others build against what is installed, commands of the documents, which
   # tests of end_to_end give as well, and long comparisons of numbers, over the code of
   # GreedyParityTest and of the shorter tests of the program.
-  run_suites asan --exclude-regex \
-    '^(tree\.Package\.|documents\.|engine\.Fixtures/ParityTest$|end_to_end\.TinyGeneration$)'
+  local left_out='tree\.Package\.|documents\.|engine\.Fixtures/ParityTest$'
+  left_out+='|end_to_end\.TinyGeneration$'
+  run_suites asan --exclude-regex "^(${left_out}|${long_suites})"
+  run_long_suites asan
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
   cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests \
@@ -159,8 +170,10 @@ run_sanitized() {
   # Left out: what drives the program, which is not built here, and the comparison of all fixtures
   # with transformers, which has no threads that GreedyParityTest, over the same ones, has not, and
   # takes as long as the rest together.
+  left_out='service\.(PythonClient|MetricsParser)\.|engine\.Fixtures/ParityTest$'
   run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \
-    --exclude-regex '^(service\.(PythonClient|MetricsParser)\.|engine\.Fixtures/ParityTest$)'
+    --exclude-regex "^(${left_out}|${long_suites})"
+  run_long_suites tsan
 }
 
 if "${style}"; then
