@@ -172,3 +172,27 @@ reprise_code reprise_session_free_swapped(reprise_session* session, const uint32
     return engine->FreeSwapped(session->info.id, {swapped, num_swapped});
   });
 }
+
+reprise_code reprise_session_swap_out_state(reprise_session* session, uint32_t row,
+                                            uint32_t* swapped_state, uint32_t* context_length,
+                                            reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(DecodeEngine * engine, EngineOf(session));
+    REPRISE_RETURN_IF_ERROR(CheckNotNull("swapped_state", swapped_state));
+    REPRISE_ASSIGN_OR_RETURN(const reprise::engine::SwappedState state,
+                             engine->SwapOutState(session->info.id, row));
+    *swapped_state = state.place;
+    if (context_length != nullptr) *context_length = state.context_length;
+    return absl::OkStatus();
+  });
+}
+
+reprise_code reprise_session_free_swapped_states(reprise_session* session,
+                                                 const uint32_t* swapped_states,
+                                                 size_t num_swapped_states, reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(DecodeEngine * engine, EngineOf(session));
+    REPRISE_RETURN_IF_ERROR(CheckArray("swapped_states", swapped_states, num_swapped_states));
+    return engine->FreeSwapped(session->info.id, {}, {swapped_states, num_swapped_states});
+  });
+}

@@ -100,12 +100,12 @@ REPRISE_STRUCT(reprise_verify_report, bytes, "verify report", 24);
 REPRISE_STRUCT(reprise_audit_report, foreign_address, "audit report", 80);
 REPRISE_STRUCT(reprise_move_report, num_recaptured, "move report", 40);
 REPRISE_STRUCT(reprise_engine_options, max_draft_tokens, "engine options", 184);
-REPRISE_STRUCT(reprise_engine_info, swap_bytes, "engine info", 240);
-REPRISE_STRUCT(reprise_pool_info, num_resident_rows, "pool info", 32);
+REPRISE_STRUCT(reprise_engine_info, row_state_bytes, "engine info", 240);
+REPRISE_STRUCT(reprise_pool_info, free_swap_states, "pool info", 32);
 REPRISE_STRUCT(reprise_session_limits, account, "session limits", 16);
 REPRISE_STRUCT(reprise_session_use, num_swapped, "session use", 24);
 REPRISE_STRUCT(reprise_sampling, num_allowed_bytes, "sampling", 120);
-REPRISE_STRUCT(reprise_row_add, prompt_length, "row add", 64);
+REPRISE_STRUCT(reprise_row_add, swapped_state, "row add", 64);
 REPRISE_STRUCT(reprise_row_chunk, next_token, "row chunk", 48);
 REPRISE_STRUCT(reprise_result_view, step_attention_tree, "result view", 336);
 #undef REPRISE_STRUCT

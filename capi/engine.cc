@@ -155,7 +155,7 @@ absl::Status CreateEngine(const reprise_device* device, const reprise_engine_opt
 // NameOf's texts are literals.
 const char* Literal(std::string_view text) { return text.data(); }
 
-reprise_engine_info InfoOf(const engine::EngineInfo& from) {
+reprise_engine_info InfoOf(const engine::EngineInfo& from, const engine::GraphsInfo& graphs) {
   reprise_engine_info info = {};
   info.model = from.model.name.c_str();
   info.architecture = from.model.architecture.c_str();
@@ -188,11 +188,11 @@ reprise_engine_info InfoOf(const engine::EngineInfo& from) {
   info.weights_bytes = from.memory.weights_bytes;
   info.kv_cache_bytes = from.memory.kv_cache_bytes;
   info.workspace_bytes = from.memory.workspace_bytes;
-  info.graphs_bytes = from.memory.graphs_bytes;
-  info.num_decode_buckets = from.decode_buckets.size();
-  info.num_mixed_buckets = from.mixed_buckets.size();
+  info.graphs_bytes = graphs.device_bytes;
+  info.num_decode_buckets = graphs.decode_buckets.size();
+  info.num_mixed_buckets = graphs.mixed_buckets.size();
   info.load_ns = from.load_ns;
-  info.capture_ns = from.capture_ns;
+  info.capture_ns = graphs.capture_ns;
   info.max_draft_tokens = from.limits.max_draft_tokens;
   info.step_kernel_rows = from.step_kernel_rows;
   info.kv_num_layers = from.kv.num_layers;
@@ -202,7 +202,22 @@ reprise_engine_info InfoOf(const engine::EngineInfo& from) {
   info.kv_token_bytes = from.kv.TokenBytes();
   info.max_kv_transfer_bytes = from.max_kv_transfer_bytes;
   info.swap_bytes = from.memory.swap_bytes;
+  info.row_state_bytes = from.limits.row_state_bytes;
   return info;
+}
+
+absl::Status GetBucket(SharedEngine& shared, reprise_bucket_kind kind, size_t index,
+                       reprise_bucket_info* bucket) {
+  if (kind != REPRISE_BUCKET_DECODE && kind != REPRISE_BUCKET_MIXED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bucket kind is ", kind, "; allowed: 0 (decode), 1 (mixed)"));
+  }
+  const engine::GraphsInfo graphs = shared.engine->captured_graphs();
+  REPRISE_RETURN_IF_ERROR(WriteBucket(
+      kind == REPRISE_BUCKET_DECODE ? graphs.decode_buckets : graphs.mixed_buckets, index, bucket));
+  const std::lock_guard lock(shared.naming);
+  bucket->name = shared.bucket_names.insert(bucket->name).first->c_str();
+  return absl::OkStatus();
 }
 
 absl::Status GetAttentionTree(const reprise_engine* engine, char* text, size_t capacity,
@@ -246,7 +261,8 @@ reprise_code reprise_engine_get_info(const reprise_engine* engine, reprise_engin
                                      reprise_error* error) {
   return Call(error, [&]() -> absl::Status {
     REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
-    return WriteStruct(reprise::capi::InfoOf(engine->shared->engine->info()), info);
+    const reprise::engine::DecodeEngine& from = *engine->shared->engine;
+    return WriteStruct(reprise::capi::InfoOf(from.info(), from.captured_graphs()), info);
   });
 }
 
@@ -262,6 +278,8 @@ reprise_code reprise_engine_get_pool(const reprise_engine* engine, reprise_pool_
     value.bytes = from.bytes;
     value.swap_blocks = from.swap_blocks;
     value.free_swap_blocks = from.free_swap_blocks;
+    value.swap_states = from.swap_states;
+    value.free_swap_states = from.free_swap_states;
     value.num_resident_rows = engine->shared->engine->num_resident_rows();
     return WriteStruct(value, pool);
   });
@@ -272,13 +290,7 @@ reprise_code reprise_engine_get_bucket(const reprise_engine* engine, reprise_buc
                                        reprise_error* error) {
   return Call(error, [&]() -> absl::Status {
     REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
-    const reprise::engine::EngineInfo& info = engine->shared->engine->info();
-    if (kind == REPRISE_BUCKET_DECODE)
-      return reprise::capi::WriteBucket(info.decode_buckets, index, bucket);
-    if (kind == REPRISE_BUCKET_MIXED)
-      return reprise::capi::WriteBucket(info.mixed_buckets, index, bucket);
-    return absl::InvalidArgumentError(
-        absl::StrCat("bucket kind is ", kind, "; allowed: 0 (decode), 1 (mixed)"));
+    return reprise::capi::GetBucket(*engine->shared, kind, index, bucket);
   });
 }
 
@@ -304,6 +316,21 @@ reprise_code reprise_engine_set_attention_tree(reprise_engine* engine, const cha
     REPRISE_RETURN_IF_ERROR(reprise::capi::CheckNotNull("text", text));
     REPRISE_ASSIGN_OR_RETURN(const uint64_t set, engine->shared->engine->SetAttentionTree(text));
     if (version != nullptr) *version = set;
+    return absl::OkStatus();
+  });
+}
+
+reprise_code reprise_engine_set_buckets(reprise_engine* engine, const int64_t* decode,
+                                        size_t num_decode, const int64_t* mixed, size_t num_mixed,
+                                        uint64_t* version, reprise_error* error) {
+  return Call(error, [&]() -> absl::Status {
+    REPRISE_RETURN_IF_ERROR(CheckHandle(engine));
+    reprise::engine::BucketSets buckets;
+    REPRISE_ASSIGN_OR_RETURN(buckets.decode, reprise::capi::Buckets("decode", decode, num_decode));
+    REPRISE_ASSIGN_OR_RETURN(buckets.mixed, reprise::capi::Buckets("mixed", mixed, num_mixed));
+    REPRISE_ASSIGN_OR_RETURN(const reprise::engine::GraphsInfo graphs,
+                             engine->shared->engine->SetBuckets(buckets));
+    if (version != nullptr) *version = graphs.version;
     return absl::OkStatus();
   });
 }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,9 @@ struct SharedEngine {
   std::mutex stepping;  // threads that step and wait take turns
   // Accounts are numbered from 1 on, and opened here alone.
   std::atomic<uint32_t> num_accounts = 0;
+  // Names of buckets that were told of, which stay when their graphs go.
+  std::mutex naming;
+  std::set<std::string> bucket_names;
 };
 
 }  // namespace reprise::capi

@@ -539,7 +539,7 @@ typedef struct reprise_engine_info {
   uint64_t kv_cache_bytes;
   uint64_t workspace_bytes;
   uint64_t graphs_bytes;  // the driver's share
-  // Graphs.
+  // Graphs that steps replay now.
   uint64_t num_decode_buckets;
   uint64_t num_mixed_buckets;
   uint64_t load_ns;
@@ -555,6 +555,7 @@ typedef struct reprise_engine_info {
   uint64_t kv_token_bytes;          // K and V of a token in one layer
   uint64_t max_kv_transfer_bytes;   // of whole blocks that one call reads or writes
   uint64_t swap_bytes;              // pinned memory of the host
+  uint64_t row_state_bytes;         // that a row carries beside its KV; 0: nothing
 } reprise_engine_info;
 
 typedef struct reprise_pool_info {
@@ -568,6 +569,9 @@ typedef struct reprise_pool_info {
   uint32_t swap_blocks;  // room in swap space
   uint32_t free_swap_blocks;
   uint64_t num_resident_rows;  // of all sessions
+  // Rows whose state swap space has room for, in models whose rows carry some beside their KV.
+  uint32_t swap_states;
+  uint32_t free_swap_states;
 } reprise_pool_info;
 
 typedef int32_t reprise_bucket_kind;
@@ -611,6 +615,18 @@ reprise_code reprise_engine_get_attention_tree(const reprise_engine* engine, cha
 reprise_code reprise_engine_set_attention_tree(reprise_engine* engine, const char* text,
                                                uint64_t* version, reprise_error* error);
 
+// Captures graphs of other buckets while steps go on, and replays them from then on. Capacities
+// come in any order; a kind with none keeps what it has. Device memory has to hold both sets for
+// that time. Changes no row's bits in an engine that is batch invariant. version: of the new set, 2
+// after the first call; may be NULL. get_info and get_bucket tell of the graphs that there are.
+// Errors (nothing changed): INVALID_ARGUMENT for no buckets at all, one below 1 or beyond max_rows
+// or max_prompt_tokens, or sets with which a step could have fewer rows or query tokens than
+// before; UNAVAILABLE after a fault of the device; those of capturing, RESOURCE_EXHAUSTED among
+// them.
+reprise_code reprise_engine_set_buckets(reprise_engine* engine, const int64_t* decode,
+                                        size_t num_decode, const int64_t* mixed, size_t num_mixed,
+                                        uint64_t* version, reprise_error* error);
+
 // ---- Sessions ----
 
 // Owns rows and KV blocks, and numbers its steps.
@@ -622,7 +638,7 @@ typedef struct reprise_session_limits {
   uint32_t max_rows;
   uint32_t max_blocks;
   // Of REPRISE_0.2.
-  uint32_t max_swapped;  // KV blocks in swap space
+  uint32_t max_swapped;  // KV blocks and states of rows in swap space
   uint32_t account;      // of reprise_engine_open_account; 0: of none
 } reprise_session_limits;
 
@@ -633,7 +649,7 @@ typedef struct reprise_session_use {
   uint64_t num_steps;   // requests that were taken
   // Of REPRISE_0.2.
   uint32_t num_shared;   // KV blocks that it uses with others
-  uint32_t num_swapped;  // KV blocks that wait in swap space
+  uint32_t num_swapped;  // KV blocks and states of rows that wait in swap space
 } reprise_session_use;
 
 // Sessions that are opened with this account hold no more than `limits` together, besides their
@@ -720,6 +736,17 @@ reprise_code reprise_session_swap_out(reprise_session* session, const uint32_t* 
 // RESOURCE_EXHAUSTED blocks.
 reprise_code reprise_session_swap_in(reprise_session* session, const uint32_t* swapped,
                                      size_t num_swapped, uint32_t* blocks, reprise_error* error);
+// Copies what a resident row carries beside its KV to swap space, for a row that is added later in
+// its place (reprise_row_add's swapped_state). The row stays. context_length: tokens that it is the
+// state of; may be NULL. Errors: NOT_FOUND row; FAILED_PRECONDITION where rows of the model carry
+// nothing, or the row has steps in flight; RESOURCE_EXHAUSTED swap space.
+reprise_code reprise_session_swap_out_state(reprise_session* session, uint32_t row,
+                                            uint32_t* swapped_state, uint32_t* context_length,
+                                            reprise_error* error);
+// Forgets such copies. Errors: as of blocks.
+reprise_code reprise_session_free_swapped_states(reprise_session* session,
+                                                 const uint32_t* swapped_states,
+                                                 size_t num_swapped_states, reprise_error* error);
 // Forgets swapped blocks. Errors: as above.
 reprise_code reprise_session_free_swapped(reprise_session* session, const uint32_t* swapped,
                                           size_t num_swapped, reprise_error* error);
@@ -771,6 +798,15 @@ typedef struct reprise_row_add {
   const uint32_t* history;
   size_t num_history;
   uint64_t prompt_length;
+  // Of REPRISE_0.2. In models whose rows carry state beside their KV, of a row with context: 1, and
+  // the row whose state it begins with, which is resident before the step and in it, and has as
+  // many tokens of context, by steps that have been waited for.
+  uint32_t is_fork;
+  uint32_t fork_of;
+  // Instead of these: 1, and what reprise_session_swap_out_state gave, of a row with as many
+  // tokens.
+  uint32_t has_swapped_state;
+  uint32_t swapped_state;
 } reprise_row_add;
 
 // Zero is every field's default.

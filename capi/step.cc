@@ -92,6 +92,11 @@ absl::Status AddRow(reprise_step* step, const reprise_row_add* given) {
   StepDraft::Add row{.row = add.row,
                      .context_length = add.context_length,
                      .prompt_length = static_cast<uint32_t>(add.prompt_length)};
+  REPRISE_ASSIGN_OR_RETURN(const bool is_fork, ReadSwitch("is_fork", add.is_fork));
+  if (is_fork) row.fork_of = add.fork_of;
+  REPRISE_ASSIGN_OR_RETURN(const bool has_state,
+                           ReadSwitch("has_swapped_state", add.has_swapped_state));
+  if (has_state) row.swapped_state = add.swapped_state;
   REPRISE_ASSIGN_OR_RETURN(row.blocks, Numbers("blocks", add.blocks, add.num_blocks));
   REPRISE_ASSIGN_OR_RETURN(row.history, Numbers("history", add.history, add.num_history));
   // A vector that is moved keeps its elements where they are.

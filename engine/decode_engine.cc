@@ -36,6 +36,13 @@ uint64_t Nanoseconds(Clock::duration d) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
 }
 
+std::vector<int64_t> CapacitiesOf(const std::vector<graphs::CapturedBucket>& buckets) {
+  std::vector<int64_t> capacities;
+  for (const graphs::CapturedBucket& captured : buckets)
+    capacities.push_back(captured.bucket.capacity);
+  return capacities;
+}
+
 // Where any context is accepted, so is that of rows whose state nobody has made.
 kernels::StepLimits LimitsOfSteps(const EngineParts& parts) {
   kernels::StepLimits limits = parts.info.limits;
@@ -55,6 +62,8 @@ class DecodeEngine::Impl {
   absl::Status health() const;
   AttentionTreeInfo attention_tree() const;
   absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
+  GraphsInfo captured_graphs() const;
+  absl::StatusOr<GraphsInfo> SetBuckets(const BucketSets& asked, const GraphsFn& captured);
   AccountId OpenAccount(const SessionLimits& limits);
   void SetAccountLimits(AccountId account, const SessionLimits& limits);
   SessionInfo OpenSession(const SessionLimits& limits, AccountId account);
@@ -71,7 +80,9 @@ class DecodeEngine::Impl {
                            std::span<const std::byte> contents);
   absl::StatusOr<std::vector<uint32_t>> SwapOut(SessionId id, std::span<const uint32_t> blocks);
   absl::StatusOr<std::vector<uint32_t>> SwapIn(SessionId id, std::span<const uint32_t> swapped);
-  absl::Status FreeSwapped(SessionId id, std::span<const uint32_t> swapped);
+  absl::Status FreeSwapped(SessionId id, std::span<const uint32_t> swapped,
+                           std::span<const uint32_t> states);
+  absl::StatusOr<SwappedState> SwapOutState(SessionId id, uint32_t row);
   ExportSpace export_space() const;
   absl::StatusOr<runtime::OpenedBuffer> OpenExportSpace(std::string_view handle,
                                                         uint32_t num_places) const;
@@ -131,6 +142,8 @@ class DecodeEngine::Impl {
   const std::unique_ptr<const EngineParts> parts_;
   const StepReader reader_;
 
+  // Held by SetBuckets from begin to end, taken before mutex_.
+  absl::Mutex buckets_mutex_;
   // Held by a read or a write of contents from begin to end, taken before mutex_.
   absl::Mutex transfer_mutex_;
   mutable absl::Mutex mutex_;  // guards parts_->graphs and launches on parts_->stream, too
@@ -162,7 +175,8 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
       // Distinguishes this engine's sessions from those of one before it at the same address.
       sessions_(rows_, ledger_, Nanoseconds(std::chrono::system_clock::now().time_since_epoch())),
       transfer_(*parts_, ledger_, sessions_),
-      validator_(LimitsOfSteps(*parts_), info().model.eos_token_ids, rows_, ledger_),
+      validator_(LimitsOfSteps(*parts_), info().model.eos_token_ids, rows_, ledger_,
+                 &transfer_.states()),
       writer_(parts_->metadata_layout, info().limits.block_size, info().limits.min_shared_tokens,
               info().limits.vocab_size, info().model.eos_token_ids, rows_),
       launch_({.limits = info().limits,
@@ -171,7 +185,8 @@ DecodeEngine::Impl::Impl(std::unique_ptr<const EngineParts> parts)
                .sessions = sessions_,
                .validator = validator_,
                .writer = writer_,
-               .graphs = *parts_->graphs}),
+               .graphs = *parts_->graphs,
+               .states = transfer_.states()}),
       in_flight_(info().limits.pipeline_depth),
       tree_(parts_->attention_tree) {
   for (InFlightStep& step : in_flight_) {
@@ -191,6 +206,8 @@ PoolInfo DecodeEngine::Impl::pool() const {
           .bytes = parts_->pool.bytes(),
           .swap_blocks = transfer_.swap().num_places(),
           .free_swap_blocks = transfer_.swap().num_free(),
+          .swap_states = transfer_.states().num_places(),
+          .free_swap_states = transfer_.states().num_free(),
           .export_blocks = transfer_.exports().num_places(),
           .free_export_blocks = transfer_.exports().num_free()};
 }
@@ -361,9 +378,34 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::Impl::SwapIn(
   return blocks;
 }
 
-absl::Status DecodeEngine::Impl::FreeSwapped(SessionId id, std::span<const uint32_t> swapped) {
+absl::Status DecodeEngine::Impl::FreeSwapped(SessionId id, std::span<const uint32_t> swapped,
+                                             std::span<const uint32_t> states) {
   absl::MutexLock lock(&mutex_);
-  return transfer_.FreeSwapped(id, swapped);
+  return transfer_.FreeSwapped(id, swapped, states);
+}
+
+absl::StatusOr<SwappedState> DecodeEngine::Impl::SwapOutState(SessionId id, uint32_t row) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  REPRISE_RETURN_IF_ERROR(sessions_.Find(id).status());
+  if (info().limits.row_state_bytes == 0) {
+    return absl::FailedPreconditionError(
+        "states of rows: got a model whose rows carry nothing beside their KV; allowed: one whose "
+        "rows do");
+  }
+  const uint32_t slot = rows_.Find(id, row);
+  if (slot == kNoSlot) return absl::NotFoundError(absl::StrCat("row ", row, " is not resident"));
+  const RowState& state = rows_.state(slot);
+  // In a step that has not been waited for it may stop.
+  if (state.last_step >= next_wait_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "row ", row, " has steps in flight; allowed: once their results were waited for"));
+  }
+  KvTransfer::Fault fault;
+  const absl::StatusOr<uint32_t> place =
+      transfer_.SwapOutState(id, slot, state.context_length, &fault);
+  REPRISE_RETURN_IF_ERROR(NoteTransfer(fault, place.status()));
+  return SwappedState{.place = *place, .context_length = state.context_length};
 }
 
 ExportSpace DecodeEngine::Impl::export_space() const {
@@ -485,6 +527,41 @@ absl::StatusOr<uint64_t> DecodeEngine::Impl::SetAttentionTree(std::string_view t
   return ++tree_version_;
 }
 
+// ---- captured graphs ----
+
+GraphsInfo DecodeEngine::Impl::captured_graphs() const {
+  absl::MutexLock lock(&mutex_);
+  return parts_->graphs->info();
+}
+
+absl::StatusOr<GraphsInfo> DecodeEngine::Impl::SetBuckets(const BucketSets& asked,
+                                                          const GraphsFn& captured) {
+  if (asked.decode.empty() && asked.mixed.empty()) {
+    return absl::InvalidArgumentError(
+        "buckets: got neither decode nor mixed ones; allowed: one or more of either kind");
+  }
+  absl::MutexLock one(&buckets_mutex_);
+  BucketSets buckets = asked;
+  uint64_t version = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    REPRISE_RETURN_IF_ERROR(RefuseFault());
+    const GraphsInfo now = parts_->graphs->info();
+    version = now.version;
+    if (buckets.decode.empty()) buckets.decode = CapacitiesOf(now.decode_buckets);
+    if (buckets.mixed.empty()) buckets.mixed = CapacitiesOf(now.mixed_buckets);
+  }
+  REPRISE_RETURN_IF_ERROR(parts_->CheckBuckets(buckets));
+  REPRISE_ASSIGN_OR_RETURN(auto set, parts_->CaptureBeside(buckets));  // without the lock
+  if (captured) captured(StepGraphs::InfoOf(*set, version + 1));
+
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  parts_->graphs->Install(std::move(set), next_ticket_ - 1);
+  parts_->graphs->DropReplaced(next_wait_ - 1);
+  return parts_->graphs->info();
+}
+
 // ---- steps ----
 
 absl::StatusOr<StepTicket> DecodeEngine::Impl::Submit(const StepRequest& request) {
@@ -517,6 +594,7 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(std::span<JointReque
                  .first_replay = next_replay_,
                  .step = &step,
                  .ring_entry = parts_->metadata.HostEntry(next_ticket_ - 1),
+                 .ended = next_wait_ - 1,
                  .attention_tree = tree_version_,
                  .form = form,
                  .full = RefuseFullPipeline()});
@@ -546,6 +624,13 @@ absl::Status DecodeEngine::Impl::Launch(InFlightStep* step) {
     REPRISE_RETURN_IF_ERROR(
         CopyBlocks(*parts_->stream, *parts_->kernel_set, parts_->pool, launch_.copies()));
   }
+  for (const LaunchBuilder::Fork& fork : launch_.forks()) {
+    if (parts_->simulated != nullptr) break;
+    REPRISE_RETURN_IF_ERROR(
+        parts_->row_states.Copy(*parts_->stream, *parts_->kernel_set, fork.from, fork.to));
+  }
+  for (const LaunchBuilder::Return& state : launch_.returns())
+    REPRISE_RETURN_IF_ERROR(transfer_.ReturnState(state.place, state.slot));
   REPRISE_RETURN_IF_ERROR(LaunchReplay(launch_.mode(), launch_.first(), &step->first));
   for (uint32_t i = 1; i < step->num_replays; ++i)
     REPRISE_RETURN_IF_ERROR(LaunchReplay(launch_.mode(), launch_.repeat(), &step->repeat));
@@ -562,7 +647,7 @@ absl::Status DecodeEngine::Impl::LaunchReplay(ExecutionMode mode, const StepGrap
       const graphs::ReplayReport ran,
       eager ? target.graphs->RunEager(target.size) : target.graphs->Replay(target.size));
   StepReport& report = replay->report;
-  report.graph = ran.graph;
+  report.graph = parts_->graphs->LastingName(ran.graph);
   report.replayed = !eager;
   report.padding_tokens = static_cast<uint32_t>(ran.capacity) - report.tokens;
   replay->decode = target.decode;
@@ -607,6 +692,7 @@ absl::Status DecodeEngine::Impl::Wait(StepTicket ticket, std::span<StepResult> r
     read = absl::ResourceExhaustedError("out of memory for the step's result, which is lost");
   }
   ++next_wait_;
+  parts_->graphs->DropReplaced(next_wait_ - 1);
   std::vector<uint32_t> freed;
   for (size_t r = 0; r < results.size(); ++r) {
     if (read.ok()) {
@@ -683,7 +769,7 @@ absl::Status DecodeEngine::Impl::CaptureUnpaddedGraphs(std::span<const uint32_t>
     return absl::InvalidArgumentError(
         "unpadded graphs of no sizes: got neither rows nor tokens; allowed: one or more");
   }
-  if (parts_->step_kernels != nullptr) {
+  if (info().step_kernel_rows != 0) {
     return absl::FailedPreconditionError(
         "unpadded graphs: got step kernels, which are of the engine's buckets; allowed: "
         "decode chain");
@@ -717,6 +803,11 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(
 const EngineInfo& DecodeEngine::info() const { return impl_->info(); }
 PoolInfo DecodeEngine::pool() const { return impl_->pool(); }
 uint32_t DecodeEngine::num_resident_rows() const { return impl_->num_resident_rows(); }
+GraphsInfo DecodeEngine::captured_graphs() const { return impl_->captured_graphs(); }
+absl::StatusOr<GraphsInfo> DecodeEngine::SetBuckets(const BucketSets& buckets,
+                                                    const GraphsFn& captured) {
+  return impl_->SetBuckets(buckets, captured);
+}
 AttentionTreeInfo DecodeEngine::attention_tree() const { return impl_->attention_tree(); }
 absl::StatusOr<uint64_t> DecodeEngine::SetAttentionTree(std::string_view text) {
   return impl_->SetAttentionTree(text);
@@ -771,8 +862,12 @@ absl::StatusOr<std::vector<uint32_t>> DecodeEngine::SwapIn(SessionId session,
                                                            std::span<const uint32_t> swapped) {
   return impl_->SwapIn(session, swapped);
 }
-absl::Status DecodeEngine::FreeSwapped(SessionId session, std::span<const uint32_t> swapped) {
-  return impl_->FreeSwapped(session, swapped);
+absl::Status DecodeEngine::FreeSwapped(SessionId session, std::span<const uint32_t> swapped,
+                                       std::span<const uint32_t> states) {
+  return impl_->FreeSwapped(session, swapped, states);
+}
+absl::StatusOr<SwappedState> DecodeEngine::SwapOutState(SessionId session, uint32_t row) {
+  return impl_->SwapOutState(session, row);
 }
 ExportSpace DecodeEngine::export_space() const { return impl_->export_space(); }
 absl::StatusOr<runtime::OpenedBuffer> DecodeEngine::OpenExportSpace(std::string_view handle,

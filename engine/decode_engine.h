@@ -84,6 +84,18 @@ class DecodeEngine {
   // of rows; Unavailable after a device fault.
   absl::StatusOr<uint64_t> SetAttentionTree(std::string_view text);
 
+  // The graphs that steps replay from here on.
+  GraphsInfo captured_graphs() const;
+  // Captures graphs of other buckets while steps go on replaying those that there are; from then on
+  // steps replay the new ones, and what is not needed any more goes with the steps in flight. A
+  // kind without buckets keeps those that it has. Changes no row's bits where the engine is batch
+  // invariant. Device memory has to hold both for that time. Calls come one after another; returns
+  // captured_graphs(), of which `captured` is told before any step replays them. Errors (nothing
+  // changed): InvalidArgument (no buckets at all; one below 1 or beyond max_rows or the largest
+  // mixed bucket; that one missing); Unavailable after a device fault; the captures' own,
+  // ResourceExhausted among them.
+  absl::StatusOr<GraphsInfo> SetBuckets(const BucketSets& buckets, const GraphsFn& captured = {});
+
   // Sessions that are opened with this account hold no more than `limits` together, besides their
   // own. Accounts last as long as the engine.
   AccountId OpenAccount(const SessionLimits& limits);
@@ -155,8 +167,17 @@ class DecodeEngine {
   // session's), InvalidArgument (named twice); AllocateBlocks's.
   absl::StatusOr<std::vector<uint32_t>> SwapIn(SessionId session,
                                                std::span<const uint32_t> swapped);
-  // Forgets swapped blocks. Errors: SwapIn's about `swapped`.
-  absl::Status FreeSwapped(SessionId session, std::span<const uint32_t> swapped);
+  // Forgets swapped blocks, and states that SwapOutState has copied: all or nothing. Errors:
+  // SwapIn's about either.
+  absl::Status FreeSwapped(SessionId session, std::span<const uint32_t> swapped,
+                           std::span<const uint32_t> states = {});
+
+  // Copies what a resident row carries beside its KV to swap space, for a row that is added later
+  // in its place (RowAdd::swapped_state); what it is called there is the session's alone until
+  // then. The row stays. Does not wait. Errors: NotFound session or row; FailedPrecondition where
+  // rows of the model carry none, or the row has steps in flight; ResourceExhausted swap space;
+  // Unavailable after a device fault.
+  absl::StatusOr<SwappedState> SwapOutState(SessionId session, uint32_t row);
 
   // Copies for engines of other processes, over memory that they map (kv_export.h). The service
   // says who may take them (docs/kv.md).

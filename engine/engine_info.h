@@ -29,6 +29,9 @@ struct PoolInfo {
   // Swap space, in blocks.
   uint32_t swap_blocks = 0;
   uint32_t free_swap_blocks = 0;
+  // Rows whose state swap space has room for, in models whose rows carry some.
+  uint32_t swap_states = 0;
+  uint32_t free_swap_states = 0;
   // Export space, likewise.
   uint32_t export_blocks = 0;
   uint32_t free_export_blocks = 0;
@@ -40,8 +43,8 @@ struct MemoryInfo {
   uint64_t weights_bytes = 0;
   uint64_t kv_cache_bytes = 0;
   uint64_t workspace_bytes = 0;  // activations, plan, resident rows with their state
-  uint64_t graphs_bytes = 0;     // the driver's share for captured graphs
-  uint64_t swap_bytes = 0;       // pinned memory of the host for swapped blocks
+  uint64_t graphs_bytes = 0;     // the driver's share for the graphs captured at start
+  uint64_t swap_bytes = 0;       // pinned memory of the host for swapped blocks and states
   uint64_t export_bytes = 0;     // for copies of blocks that other processes take
 };
 
@@ -53,6 +56,24 @@ struct AttentionTreeInfo {
   // Names of leaves, by the index that steps report.
   std::vector<std::string> row_leaves, batch_leaves;
 };
+
+// For which sizes graphs are captured.
+struct BucketSets {
+  std::vector<int64_t> decode = {};  // rows
+  std::vector<int64_t> mixed = {};   // query tokens
+  bool operator==(const BucketSets&) const = default;
+};
+
+// The graphs that steps replay, from the step on that is submitted next.
+struct GraphsInfo {
+  uint64_t version = 1;  // 1: what the engine started with; one more with every replacement
+  std::vector<graphs::CapturedBucket> decode_buckets;  // capacity in rows, ascending
+  std::vector<graphs::CapturedBucket> mixed_buckets;   // capacity in query tokens, ascending
+  uint64_t device_bytes = 0;                           // the driver's share for all of them
+  uint64_t capture_ns = 0;                             // all of them, wall time
+};
+
+using GraphsFn = std::function<void(const GraphsInfo&)>;
 
 struct EngineInfo {
   models::ModelSpec model;
@@ -74,6 +95,7 @@ struct EngineInfo {
   // Of one ReadBlocks or WriteBlocks; room for one layer of a block at least.
   uint64_t max_kv_transfer_bytes = 0;
   MemoryInfo memory;
+  // What the engine started with; DecodeEngine::captured_graphs has what steps replay now.
   std::vector<graphs::CapturedBucket> decode_buckets;  // capacity in rows
   std::vector<graphs::CapturedBucket> mixed_buckets;   // capacity in query tokens
   uint64_t load_ns = 0;                                // weights

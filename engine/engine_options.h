@@ -68,7 +68,8 @@ struct DecodeEngineOptions {
   uint32_t block_size = 16;  // tokens of a KV block; any value >= 1
   // Of the pool; 0: what memory_fraction of the device leaves (host: 256 MiB).
   uint64_t kv_cache_bytes = 0;
-  // Of the host's pinned memory, for KV blocks that SwapOut moves there. 0: none.
+  // Of the host's pinned memory, for KV blocks that SwapOut moves there; of models whose rows carry
+  // state beside their KV half of it for that (SwapOutState). 0: none.
   uint64_t swap_bytes = 0;
   // Of the device's memory, for copies of KV blocks that engines of other processes take
   // (ExportBlocks). 0: none.

@@ -38,7 +38,6 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> EngineParts::Create(
   REPRISE_RETURN_IF_ERROR(parts->CreatePool());
   REPRISE_RETURN_IF_ERROR(parts->CreateTransferMemory());
   REPRISE_RETURN_IF_ERROR(parts->FillPool());
-  REPRISE_RETURN_IF_ERROR(parts->MakeStepKernels());
   REPRISE_RETURN_IF_ERROR(parts->Capture(progress));
   REPRISE_RETURN_IF_ERROR(parts->FinishReport(free_before));
   return parts;
@@ -102,6 +101,7 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
 
   REPRISE_ASSIGN_OR_RETURN(
       state, StepState::Create(device, *stream, *decoder, *kernel_set, info.kv_dtype, info.limits));
+  row_states = RowStates(decoder->row_state());
   if (state->attention.tile_members == 0) info.limits.min_shared_tokens = 0;
   info.memory.workspace_bytes = state->bytes();
   REPRISE_RETURN_IF_ERROR(LoadAttentionTree());
@@ -168,8 +168,8 @@ absl::Status EngineParts::CreatePool() {
   if (options.kv_cache_bytes == 0 && device.kind() != runtime::DeviceKind::kHost) {
     REPRISE_ASSIGN_OR_RETURN(const models::KvPool smallest,
                              models::KvPool::Create(device, geometry, 2));
-    REPRISE_ASSIGN_OR_RETURN(graphs_bytes,
-                             StepGraphs::EstimateBytes(*stream, ProgramOn(smallest), options));
+    REPRISE_ASSIGN_OR_RETURN(
+        graphs_bytes, StepGraphs::EstimateBytes(*stream, ProgramOn(smallest, nullptr), options));
     clock_.Mark("estimate of graphs");
   }
   REPRISE_ASSIGN_OR_RETURN(const uint64_t blocks,
@@ -215,22 +215,44 @@ absl::Status EngineParts::CreateTransferMemory() {
              .block_size = static_cast<uint32_t>(geometry.block_size),
              .dtype = geometry.dtype};
   info.max_kv_transfer_bytes = std::max(kKvTransferBytes, info.kv.WholeBytesOf({.num_layers = 1}));
-  const uint64_t places = options.swap_bytes / geometry.BlockBytes();
-  if (options.swap_bytes != 0 && (places == 0 || places > kMaxSwapPlaces)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "swap_bytes: got ", options.swap_bytes, ", ", places, " KV blocks of ",
-        geometry.BlockBytes(), " bytes; allowed: 0, or 1 to ", kMaxSwapPlaces, " blocks"));
-  }
-  num_swap_places = static_cast<uint32_t>(places);
+  REPRISE_RETURN_IF_ERROR(DivideSwapSpace(geometry));
   if (diagnostics.simulation != nullptr) return absl::OkStatus();
   REPRISE_ASSIGN_OR_RETURN(kv_staging,
                            runtime::MappedBuffer::Create(device, info.max_kv_transfer_bytes));
   REPRISE_ASSIGN_OR_RETURN(kv_notice, runtime::MappedBuffer::Create(device, sizeof(uint64_t)));
   clock_.Mark("transfer memory");
-  if (places == 0) return absl::OkStatus();
-  info.memory.swap_bytes = places * geometry.BlockBytes();
-  REPRISE_ASSIGN_OR_RETURN(swap_space,
-                           runtime::MappedBuffer::Create(device, info.memory.swap_bytes));
+  return options.swap_bytes == 0 ? absl::OkStatus() : CreateSwapSpace(geometry);
+}
+
+absl::Status EngineParts::DivideSwapSpace(const models::KvGeometry& geometry) {
+  if (options.swap_bytes == 0) return absl::OkStatus();
+  // Half of it each: a row that leaves takes its state with it, and how much KV, nobody knows.
+  const uint64_t state_bytes = row_states.bytes();
+  const uint64_t states = state_bytes == 0 ? 0 : options.swap_bytes / 2 / state_bytes;
+  if (state_bytes != 0 && (states == 0 || states > kMaxSwapPlaces)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "swap_bytes: got ", options.swap_bytes, ", half of it for ", states, " rows' state of ",
+        state_bytes, " bytes; allowed: 0, or room for 1 to ", kMaxSwapPlaces, " there"));
+  }
+  const uint64_t places = (options.swap_bytes - states * state_bytes) / geometry.BlockBytes();
+  if (places == 0 || places > kMaxSwapPlaces) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "swap_bytes: got ", options.swap_bytes, ", ", places, " KV blocks of ",
+        geometry.BlockBytes(), " bytes; allowed: 0, or 1 to ", kMaxSwapPlaces, " blocks"));
+  }
+  num_swap_places = static_cast<uint32_t>(places);
+  num_state_places = static_cast<uint32_t>(states);
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::CreateSwapSpace(const models::KvGeometry& geometry) {
+  REPRISE_ASSIGN_OR_RETURN(
+      swap_space, runtime::MappedBuffer::Create(device, num_swap_places * geometry.BlockBytes()));
+  if (num_state_places != 0) {
+    REPRISE_ASSIGN_OR_RETURN(
+        state_space, runtime::MappedBuffer::Create(device, num_state_places * row_states.bytes()));
+  }
+  info.memory.swap_bytes = swap_space.bytes() + state_space.bytes();
   clock_.Mark("swap space");
   return absl::OkStatus();
 }
@@ -244,45 +266,88 @@ absl::Status EngineParts::FillPool() {
   return absl::OkStatus();
 }
 
-absl::Status EngineParts::MakeStepKernels() {
-  if (options.decode != DecodePolicy::kStepKernel) return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<StepKernels>> EngineParts::MakeStepKernels(
+    runtime::Stream& copies, const std::vector<int64_t>& decode_buckets) const {
+  if (options.decode != DecodePolicy::kStepKernel) return nullptr;
   if (simulated != nullptr)
     return absl::InvalidArgumentError(
         "decode is step-kernel in a simulation, which runs no layers; allowed: tuned, chain");
-  const StepProgram program = ProgramOn(pool);
-  REPRISE_ASSIGN_OR_RETURN(
-      step_kernels,
-      StepKernels::Create(device, *stream, *kernel_set, options.decode_buckets,
-                          [&](runtime::Stream& list, uint32_t rows) {
-                            return program.EnqueueLayers(
-                                list, {.max_rows = rows, .max_tokens = rows, .mixed = false});
-                          }));
-  info.step_kernel_rows = step_kernels->max_rows();
-  start.step_kernel_bytes = step_kernels->bytes();
-  info.memory.workspace_bytes += start.step_kernel_bytes;
-  clock_.Mark("step kernels");
-  return absl::OkStatus();
+  const StepProgram program = ProgramOn(pool, nullptr);
+  return StepKernels::Create(
+      device, copies, *kernel_set, decode_buckets, [&](runtime::Stream& list, uint32_t rows) {
+        return program.EnqueueLayers(list, {.max_rows = rows, .max_tokens = rows, .mixed = false});
+      });
 }
 
 absl::Status EngineParts::Capture(const ProgressFn& progress) {
-  const Clock::time_point begin = Clock::now();
-  REPRISE_ASSIGN_OR_RETURN(graphs,
-                           StepGraphs::Capture(*stream, ProgramOn(pool), options, progress));
-  info.decode_buckets.assign(graphs->decode_buckets().begin(), graphs->decode_buckets().end());
-  info.mixed_buckets.assign(graphs->mixed_buckets().begin(), graphs->mixed_buckets().end());
-  uint64_t captures_ns = 0;
-  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
-    for (const graphs::CapturedBucket& bucket : *buckets) {
-      info.memory.graphs_bytes += bucket.device_bytes;
-      captures_ns += bucket.capture_ns;
-    }
+  auto set = std::make_unique<StepGraphs::Set>();
+  REPRISE_ASSIGN_OR_RETURN(set->step_kernels, MakeStepKernels(*stream, options.decode_buckets));
+  if (set->step_kernels != nullptr) {
+    info.step_kernel_rows = set->step_kernels->max_rows();
+    start.step_kernel_bytes = set->step_kernels->bytes();
+    info.memory.workspace_bytes += start.step_kernel_bytes;
+    clock_.Mark("step kernels");
   }
-  info.capture_ns = NanosecondsSince(begin);
+  set->program = std::make_unique<const StepProgram>(ProgramOn(pool, set->step_kernels.get()));
+  set->max_rows = options.max_rows;
+  REPRISE_RETURN_IF_ERROR(StepGraphs::CaptureSet(
+      *stream, {.decode = options.decode_buckets, .mixed = options.mixed_buckets}, progress,
+      set.get()));
+  graphs = std::make_unique<StepGraphs>(*stream, std::move(set));
+  GraphsInfo captured = graphs->info();
+  uint64_t captures_ns = 0;
+  for (const auto* buckets : {&captured.decode_buckets, &captured.mixed_buckets})
+    for (const graphs::CapturedBucket& bucket : *buckets) captures_ns += bucket.capture_ns;
+  info.decode_buckets = std::move(captured.decode_buckets);
+  info.mixed_buckets = std::move(captured.mixed_buckets);
+  info.memory.graphs_bytes = captured.device_bytes;
+  info.capture_ns = captured.capture_ns;
   clock_.Mark("warm-up of graphs", "capture", captures_ns);
   return absl::OkStatus();
 }
 
-StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
+absl::Status EngineParts::CheckBuckets(const BucketSets& buckets) const {
+  const kernels::StepLimits& limits = info.limits;
+  for (const int64_t rows : buckets.decode) {
+    if (rows >= 1 && rows <= limits.max_rows) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("decode bucket is ", rows, "; allowed: 1 to ", limits.max_rows, ", max_rows"));
+  }
+  const int64_t widest_decode = *std::max_element(buckets.decode.begin(), buckets.decode.end());
+  const int64_t widest_mixed = *std::max_element(buckets.mixed.begin(), buckets.mixed.end());
+  for (const int64_t tokens : buckets.mixed) {
+    if (tokens >= 1 && tokens <= limits.max_prompt_tokens) continue;
+    return absl::InvalidArgumentError(absl::StrCat("mixed bucket is ", tokens, "; allowed: 1 to ",
+                                                   limits.max_prompt_tokens,
+                                                   ", the largest that the engine started with"));
+  }
+  if (widest_mixed != limits.max_prompt_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the largest mixed bucket is ", widest_mixed, "; allowed: ", limits.max_prompt_tokens,
+        ", so that steps may have as many query tokens as before"));
+  }
+  if (std::max(widest_decode, widest_mixed) != limits.max_step_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the largest decode bucket is ", widest_decode, "; allowed: ", limits.max_step_tokens,
+        ", so that steps may have as many rows as before"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<StepGraphs::Set>> EngineParts::CaptureBeside(
+    const BucketSets& buckets) const {
+  auto set = std::make_unique<StepGraphs::Set>();
+  REPRISE_ASSIGN_OR_RETURN(set->capture_stream, device.CreateStream());
+  REPRISE_ASSIGN_OR_RETURN(set->step_kernels,
+                           MakeStepKernels(*set->capture_stream, buckets.decode));
+  set->program = std::make_unique<const StepProgram>(ProgramOn(pool, set->step_kernels.get()));
+  set->max_rows = options.max_rows;
+  REPRISE_RETURN_IF_ERROR(StepGraphs::CaptureSet(*stream, buckets, {}, set.get()));
+  return set;
+}
+
+StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool,
+                                   const StepKernels* step_kernels) const {
   const auto linear = options.linear == LinearPolicy::kPortable
                           ? kernels::LinearCandidate::kPortable
                           : kernels::LinearCandidate::kBest;
@@ -293,7 +358,7 @@ StepProgram EngineParts::ProgramOn(const models::KvPool& program_pool) const {
            .metadata = metadata,
            .results = results,
            .simulated = simulated.get(),
-           .step_kernels = step_kernels.get()},
+           .step_kernels = step_kernels},
           metadata_layout,
           linear};
 }

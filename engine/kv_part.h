@@ -14,6 +14,12 @@
 
 namespace reprise::engine {
 
+// What a row carried beside its KV, in swap space.
+struct SwappedState {
+  uint32_t place = 0;           // what it is called there
+  uint32_t context_length = 0;  // tokens that it is the state of
+};
+
 // Parts of one read or write, and blocks of one move to or from swap space, at most: what goes
 // ahead of the next step in one piece.
 inline constexpr uint32_t kMaxKvBlocksPerCall = 256;

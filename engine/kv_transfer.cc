@@ -39,6 +39,7 @@ KvTransfer::KvTransfer(const EngineParts& parts, BlockLedger& ledger, SessionTab
       ledger_(ledger),
       sessions_(sessions),
       swap_(parts.num_swap_places),
+      states_(parts.num_state_places, {.space = "swap space for states", .place = "swapped state"}),
       exports_(parts.num_export_places, {.space = "export space", .place = "exported block"}) {}
 
 // ---- contents ----
@@ -224,13 +225,37 @@ absl::Status KvTransfer::CheckSwapOut(SessionId id, const Session& session,
                                       std::span<const uint32_t> blocks) const {
   REPRISE_RETURN_IF_ERROR(CheckCount("blocks", blocks.size()));
   for (const uint32_t block : blocks) REPRISE_RETURN_IF_ERROR(ledger_.CheckOwned(id, block));
+  return CheckMaxSwapped(session, blocks.size(), "KV blocks");
+}
+
+absl::Status KvTransfer::CheckMaxSwapped(const Session& session, size_t count, const char* what) {
   const uint32_t allowed = session.limits.max_swapped;
-  if (allowed != 0 && uint64_t{session.num_swapped} + blocks.size() > allowed) {
+  if (allowed != 0 && uint64_t{session.num_swapped} + count > allowed) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("asked for swap space for ", blocks.size(), " KV blocks; this session has ",
+        absl::StrCat("asked for swap space for ", count, " ", what, "; this session has ",
                      session.num_swapped, " of the ", allowed, " that a session may have there"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> KvTransfer::SwapOutState(SessionId id, uint32_t slot,
+                                                  uint32_t context_length, Fault* fault) {
+  REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  REPRISE_RETURN_IF_ERROR(CheckMaxSwapped(*session, 1, "states of rows"));
+  std::vector<uint32_t> places;
+  REPRISE_RETURN_IF_ERROR(states_.Allocate(id, {&context_length, 1}, &places));
+  ++session->num_swapped;
+  if (has_memory()) {
+    fault->status =
+        parts_.row_states.Save(*parts_.stream, *parts_.kernel_set, slot, StatePlace(places[0]));
+    REPRISE_RETURN_IF_ERROR(fault->status);
+  }
+  return places[0];
+}
+
+absl::Status KvTransfer::ReturnState(uint32_t place, uint32_t slot) const {
+  if (!has_memory()) return absl::OkStatus();
+  return parts_.row_states.Restore(*parts_.stream, *parts_.kernel_set, StatePlace(place), slot);
 }
 
 absl::StatusOr<std::vector<uint32_t>> KvTransfer::SwapOut(SessionId id,
@@ -280,11 +305,15 @@ absl::StatusOr<std::vector<uint32_t>> KvTransfer::SwapIn(SessionId id,
   return blocks;
 }
 
-absl::Status KvTransfer::FreeSwapped(SessionId id, std::span<const uint32_t> swapped) {
+absl::Status KvTransfer::FreeSwapped(SessionId id, std::span<const uint32_t> swapped,
+                                     std::span<const uint32_t> states) {
   REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
-  REPRISE_RETURN_IF_ERROR(swap_.CheckHeld(id, swapped));
+  // One of them may be empty.
+  if (!swapped.empty() || states.empty()) REPRISE_RETURN_IF_ERROR(swap_.CheckHeld(id, swapped));
+  if (!states.empty()) REPRISE_RETURN_IF_ERROR(states_.CheckHeld(id, states));
   swap_.Free(swapped);
-  session->num_swapped -= static_cast<uint32_t>(swapped.size());
+  states_.Free(states);
+  session->num_swapped -= static_cast<uint32_t>(swapped.size() + states.size());
   return absl::OkStatus();
 }
 

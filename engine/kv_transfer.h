@@ -56,11 +56,24 @@ class KvTransfer {
                                                 Fault* fault);
   absl::StatusOr<std::vector<uint32_t>> SwapIn(SessionId id, std::span<const uint32_t> swapped,
                                                Fault* fault);
-  absl::Status FreeSwapped(SessionId id, std::span<const uint32_t> swapped);
+  absl::Status FreeSwapped(SessionId id, std::span<const uint32_t> swapped,
+                           std::span<const uint32_t> states);
   // Of a session that is closed: nothing names its swapped blocks any more.
-  void DropSwapped(SessionId id) { swap_.FreeAll(id); }
+  void DropSwapped(SessionId id) {
+    swap_.FreeAll(id);
+    states_.FreeAll(id);
+  }
 
   const SwapTable& swap() const { return swap_; }
+
+  // Copies the state of the row in `slot`, which has so many tokens of context, to a place of swap
+  // space that is the session's from then on. Errors: DecodeEngine's.
+  absl::StatusOr<uint32_t> SwapOutState(SessionId id, uint32_t slot, uint32_t context_length,
+                                        Fault* fault);
+  SwapTable& states() { return states_; }
+  const SwapTable& states() const { return states_; }
+  // Back to a row's slot. The place may be free already.
+  absl::Status ReturnState(uint32_t place, uint32_t slot) const;
 
   // Takes places and enqueues copies; says how many tokens each has.
   absl::StatusOr<std::vector<ExportedBlock>> BeginExport(SessionId id,
@@ -97,6 +110,11 @@ class KvTransfer {
   absl::Status CheckImport(const KvPart& part, BlockImport* import) const;
   absl::Status CheckSwapOut(SessionId id, const Session& session,
                             std::span<const uint32_t> blocks) const;
+  // That the session may have so many more in swap space. `what`: of which it asks for room.
+  static absl::Status CheckMaxSwapped(const Session& session, size_t count, const char* what);
+  std::byte* StatePlace(uint32_t place) const {
+    return parts_.state_space.device() + place * parts_.row_states.bytes();
+  }
   // How many tokens the session has written in each.
   std::vector<uint32_t> TokensIn(std::span<const uint32_t> blocks) const;
   absl::Status EnqueueRead(std::span<const KvPart> parts);
@@ -115,6 +133,7 @@ class KvTransfer {
   void FreePlaces(std::span<const uint32_t> places);
 
   SwapTable swap_;
+  SwapTable states_;  // of rows, beside their KV
   SwapTable exports_;
   ExportsFreedFn exports_freed_;
   uint64_t notice_ = 0;  // the last one that was enqueued

@@ -20,7 +20,7 @@ struct SessionUse {
   uint32_t num_rows = 0;       // resident
   uint32_t num_blocks = 0;     // KV blocks that are its own
   uint32_t num_shared = 0;     // KV blocks that it uses with others
-  uint32_t num_swapped = 0;    // that wait in swap space
+  uint32_t num_swapped = 0;    // that wait in swap space, and states of rows
   uint64_t last_sequence = 0;  // of the request that was submitted last; 0: none was
 };
 
@@ -32,7 +32,7 @@ using AccountId = uint32_t;
 struct SessionLimits {
   uint32_t max_rows = 0;      // resident rows
   uint32_t max_blocks = 0;    // KV blocks; a shared one counts once for an account
-  uint32_t max_swapped = 0;   // KV blocks in swap space; of a session alone
+  uint32_t max_swapped = 0;   // KV blocks and states in swap space; of a session alone
   uint32_t max_exported = 0;  // likewise in export space
 };
 

@@ -10,7 +10,9 @@ DraftView::DraftView(const StepDraft& draft, const SessionInfo& session, uint64_
                     .context_length = add.context_length,
                     .blocks = add.blocks,
                     .history = add.history,
-                    .prompt_length = add.prompt_length});
+                    .prompt_length = add.prompt_length,
+                    .fork_of = add.fork_of,
+                    .swapped_state = add.swapped_state});
   }
   for (const StepDraft::Append& append : draft.append)
     append_.push_back({.row = append.row, .blocks = append.blocks});

@@ -27,6 +27,8 @@ struct StepDraft {
     SamplingParams sampling = {};  // views lists that outlive the draft
     std::vector<uint32_t> history = {};
     uint32_t prompt_length = 0;
+    std::optional<uint32_t> fork_of = {};
+    std::optional<uint32_t> swapped_state = {};
   };
   struct Append {
     uint32_t row = 0;

@@ -33,8 +33,8 @@ struct BlockCopy {
 
 // Makes a row resident. It runs in this step only if a chunk names it too. blocks: its block table
 // so far; position p lives in blocks[p / block_size]. context_length: how many tokens' KV those
-// blocks already hold (prefix reuse); 0 for a fresh row, and for every row of a model whose rows
-// carry state beside their KV (StepLimits::row_state_bytes).
+// blocks already hold (prefix reuse); 0 for a fresh row. Of a model whose rows carry state beside
+// their KV (StepLimits::row_state_bytes) a row with context says where its state comes from.
 struct RowAdd {
   uint32_t row = 0;
   SamplingParams sampling;
@@ -47,6 +47,14 @@ struct RowAdd {
   // ones, which is how a row goes on that was dropped and is computed again. 0: all count as
   // prompt.
   uint32_t prompt_length = 0;
+  // Of a model whose rows carry state, with context: the row of this session whose state the new
+  // one begins with. It is resident before the step, stays so in it, and has as many tokens of
+  // context as the new one, by steps that have all been waited for. The copy is made ahead of the
+  // step: `fork_of` may run in it.
+  std::optional<uint32_t> fork_of = {};
+  // Instead: state that DecodeEngine::SwapOutState has moved to swap space, of a row that had as
+  // many tokens of context as this one. Its place there is free from this step on.
+  std::optional<uint32_t> swapped_state = {};
 };
 
 // Replaces the tokens that a row may sample, from this step on. Empty: all.

@@ -58,7 +58,7 @@ absl::Status CheckOptions(const GraphManagerOptions& options) {
 
 GraphManager::GraphManager(runtime::Stream& stream, BucketTable table, GraphManagerOptions options,
                            EnqueueFn enqueue)
-    : stream_(stream),
+    : stream_(&stream),
       table_(std::move(table)),
       options_(std::move(options)),
       enqueue_(std::move(enqueue)),
@@ -108,14 +108,14 @@ absl::Status GraphManager::CaptureAhead() {
   const std::span<const Bucket> buckets = table_.buckets();
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     if (options_.warm_up) {
-      const absl::Status enqueued = Enqueue(stream_, *bucket);
+      const absl::Status enqueued = Enqueue(*stream_, *bucket);
       // Launch by launch, to its end, so that a fault shows here with the bucket's name. Also after
       // an error: what was enqueued before it must not outlive what it works on.
-      const absl::Status ran = stream_.Synchronize();
+      const absl::Status ran = stream_->Synchronize();
       REPRISE_RETURN_IF_ERROR(InBucket(enqueued.ok() ? ran : enqueued, *bucket, "warm-up"));
     }
     if (!capture) continue;
-    REPRISE_ASSIGN_OR_RETURN(CaptureResult result, CaptureOn(stream_, *bucket));
+    REPRISE_ASSIGN_OR_RETURN(CaptureResult result, CaptureOn(*stream_, *bucket));
     REPRISE_RETURN_IF_ERROR(store_->Put(bucket->index, std::move(result)));
     if (store_->over_limit()) {
       REPRISE_RETURN_IF_ERROR(store_->Evict(bucket->index));
@@ -202,13 +202,13 @@ absl::StatusOr<CaptureResult> GraphManager::CaptureOn(runtime::Stream& stream,
 
 // An older fault, or a capture that is under way, is the caller's and not the next bucket's.
 absl::Status GraphManager::CheckStream() {
-  const absl::Status state = stream_.Query();
+  const absl::Status state = stream_->Query();
   return absl::IsUnavailable(state) ? absl::OkStatus() : state;
 }
 
 absl::Status GraphManager::CaptureNow(const Bucket& bucket) {
   REPRISE_RETURN_IF_ERROR(InBucket(CheckStream(), bucket, "capture"));
-  auto result = CaptureOn(stream_, bucket);
+  auto result = CaptureOn(*stream_, bucket);
   if (!result.ok()) {
     REPRISE_RETURN_IF_ERROR(store_->Fail(bucket.index, result.status()));
     return result.status();
@@ -275,7 +275,7 @@ absl::StatusOr<ReplayReport> GraphManager::Replay(const BatchShape& batch) {
     REPRISE_ASSIGN_OR_RETURN(bucket, MakeReady(picked, batch, options_.while_pending));
     if (bucket == nullptr) return RunEagerly(picked, batch);
   }
-  const absl::Status status = store_->graph(bucket->index)->Replay(stream_);
+  const absl::Status status = store_->graph(bucket->index)->Replay(*stream_);
   if (!status.ok()) return InBucket(status, *bucket, "replay");
   store_->CountReplay(*bucket, batch);
   return ReportOf(*bucket, batch, /*replayed=*/true);
@@ -288,9 +288,14 @@ absl::StatusOr<ReplayReport> GraphManager::RunEager(const BatchShape& batch) {
 
 absl::StatusOr<ReplayReport> GraphManager::RunEagerly(const Bucket& bucket,
                                                       const BatchShape& batch) {
-  REPRISE_RETURN_IF_ERROR(InBucket(Enqueue(stream_, bucket), bucket, "eager run"));
+  REPRISE_RETURN_IF_ERROR(InBucket(Enqueue(*stream_, bucket), bucket, "eager run"));
   store_->CountEagerRun(bucket, batch);
   return ReportOf(bucket, batch, /*replayed=*/false);
+}
+
+void GraphManager::EnqueueOn(runtime::Stream& stream) {
+  stream_ = &stream;
+  store_->EnqueueOn(stream);
 }
 
 absl::Status GraphManager::Recapture(const BatchShape& batch) {
@@ -315,12 +320,12 @@ absl::StatusOr<VerifyReport> GraphManager::Verify(const BatchShape& batch,
     return absl::InvalidArgumentError("verify: no memory to compare; allowed: at least one range");
   }
   REPRISE_ASSIGN_OR_RETURN(const Bucket* bucket, PickCaptured(batch));
-  REPRISE_ASSIGN_OR_RETURN(const MemorySnapshot before, MemorySnapshot::Take(stream_, memory));
+  REPRISE_ASSIGN_OR_RETURN(const MemorySnapshot before, MemorySnapshot::Take(*stream_, memory));
   const auto run = [&](bool eager) -> absl::StatusOr<MemorySnapshot> {
     const absl::Status status =
-        eager ? Enqueue(stream_, *bucket) : store_->graph(bucket->index)->Replay(stream_);
-    auto after = MemorySnapshot::Take(stream_, memory);
-    REPRISE_RETURN_IF_ERROR(before.PutBack(stream_));
+        eager ? Enqueue(*stream_, *bucket) : store_->graph(bucket->index)->Replay(*stream_);
+    auto after = MemorySnapshot::Take(*stream_, memory);
+    REPRISE_RETURN_IF_ERROR(before.PutBack(*stream_));
     REPRISE_RETURN_IF_ERROR(InBucket(status, *bucket, eager ? "eager run" : "replay"));
     return after;
   };

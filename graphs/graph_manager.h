@@ -129,6 +129,12 @@ class GraphManager {
   absl::StatusOr<ReplayReport> RunEager(int64_t size) { return RunEager(BatchShape{.rows = size}); }
   absl::StatusOr<ReplayReport> RunEager(const BatchShape& batch);
 
+  // Replays, eager runs and captures from here on are enqueued on `stream`, of the same device,
+  // which outlives the manager. What Create has captured on a stream of its own, beside work on
+  // another one, takes over that other's work so. REQUIRES: nothing of the manager's is under way;
+  // not kBackground.
+  void EnqueueOn(runtime::Stream& stream);
+
   // Captures the bucket of this batch now, also where it has a graph or an error: after what its
   // work is has changed. Waits for the stream. Errors: the capture's; the bucket has it then, and
   // no graph.
@@ -187,7 +193,7 @@ class GraphManager {
   absl::Status TakeBackgroundCaptures(int keep = -1);
   void ReportProgress(const Bucket& bucket);
 
-  runtime::Stream& stream_;
+  runtime::Stream* stream_;
   BucketTable table_;
   const GraphManagerOptions options_;
   const EnqueueFn enqueue_;

@@ -32,7 +32,7 @@ std::string_view NameOf(BucketState state) {
 
 GraphStore::GraphStore(runtime::Stream& stream, std::span<const Bucket> buckets,
                        const GraphLimits& limits)
-    : stream_(stream), limits_(limits), entries_(buckets.size()) {
+    : stream_(&stream), limits_(limits), entries_(buckets.size()) {
   for (const Bucket& bucket : buckets) {
     At(bucket.index).report.bucket = bucket;
     captured_.push_back({.bucket = bucket});
@@ -44,7 +44,7 @@ GraphStore::GraphStore(runtime::Stream& stream, std::span<const Bucket> buckets,
 absl::Status GraphStore::Drop(Entry& entry) {
   if (entry.graph == nullptr) return absl::OkStatus();
   if (entry.last_use > ended_use_) {
-    REPRISE_RETURN_IF_ERROR(stream_.Synchronize());
+    REPRISE_RETURN_IF_ERROR(stream_->Synchronize());
     ended_use_ = num_uses_;
   }
   entry.graph = nullptr;

@@ -29,6 +29,9 @@ class GraphStore {
   // The graphs are replayed on `stream`, which outlives the store.
   GraphStore(runtime::Stream& stream, std::span<const Bucket> buckets, const GraphLimits& limits);
 
+  // The same as if it had been made with this stream. REQUIRES: no replay is under way.
+  void EnqueueOn(runtime::Stream& stream) { stream_ = &stream; }
+
   // nullptr where the bucket has none.
   runtime::CapturedGraph* graph(int bucket) const { return At(bucket).graph.get(); }
   const absl::Status& error(int bucket) const { return At(bucket).report.error; }
@@ -59,7 +62,7 @@ class GraphStore {
   const Entry& At(int bucket) const { return entries_[static_cast<size_t>(bucket)]; }
   absl::Status Drop(Entry& entry);
 
-  runtime::Stream& stream_;
+  runtime::Stream* stream_;
   const GraphLimits limits_;
   std::vector<Entry> entries_;            // by bucket index
   std::vector<CapturedBucket> captured_;  // by bucket index

@@ -134,6 +134,12 @@ absl::Status Decoder::Enqueue(const DecoderInputs& inputs) const {
   return absl::OkStatus();
 }
 
+std::vector<RowStateBuffer> Decoder::row_state() const {
+  std::vector<RowStateBuffer> buffers;
+  for (const std::unique_ptr<Layer>& layer : layers_) layer->ListRowState(&buffers);
+  return buffers;
+}
+
 StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
                                      double attended) const {
   const StepTraffic traffic{.rows = rows,

@@ -54,6 +54,8 @@ class Decoder {
 
   // [MaxLogits, vocab] f32, where Enqueue leaves them.
   float* logits() const { return activations_.logits; }
+  // Where rows keep state from step to step, beside their KV. REQUIRES: buffers are allocated.
+  std::vector<RowStateBuffer> row_state() const;
   // What the plan of a step lists work by: lists for each of ModelSpec::Windows.
   const kernels::AttentionPlanRule& attention_plan() const { return attention_plan_; }
   StepBytes BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,

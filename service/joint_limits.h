@@ -18,7 +18,7 @@ struct JointLimits {
   // prompt makes the replay longer for everyone in it.
   uint32_t max_given_tokens = 64;
   // Longest that a step waits for those of others which are expected; see StepGather. 0: never.
-  uint64_t max_wait_us = 500;
+  uint64_t max_wait_us = 2000;
 
   static constexpr uint32_t kMaxRequests = engine::kMaxJointRequests;
 };

@@ -9,8 +9,8 @@ constexpr uint64_t kFloat = 4;
 // Of a message: its own fields, the report, the ledger, the headers of columns.
 constexpr uint64_t kMessage = 1024;
 // Of a row that is dropped, added, appended to, of a prefix group and run, with drafts: all but
-// tables, tokens and what counts as sampling bytes. 251 when every field is there at its longest.
-constexpr uint64_t kStepRow = 256;
+// tables, tokens and what counts as sampling bytes. 263 when every field is there at its longest.
+constexpr uint64_t kStepRow = 264;
 // Of a row in all columns but top_token and top_logprob: 38, and 20 for a prompt token or an
 // accepted one.
 constexpr uint64_t kResultRow = 40;

@@ -7,8 +7,8 @@
 // after the answer before it, and one that could have run beside this one. While one of these has a
 // step in flight, others' steps wait until that is done, behind which they would run anyway; then,
 // with nothing in flight, for the answer to come back as a step, at most max_wait, and at most a
-// tenth of what the last step took. Sessions that come later, or not again, are not waited for the
-// next time.
+// quarter of what the last step took: one that comes later waits for a whole replay, and the others
+// for its own. Sessions that come later, or not again, are not waited for the next time.
 //
 // It knows neither steps nor device: it is told what happens. Threads: the caller orders all calls.
 #ifndef REPRISE_SERVICE_STEP_GATHER_H_
@@ -62,7 +62,7 @@ class StepGather {
   uint64_t HoldUntil(uint64_t now_ns, uint32_t kind);
 
  private:
-  uint64_t BoundNs() const { return std::min(max_wait_ns_, latest_step_ns_ / 10); }
+  uint64_t BoundNs() const { return std::min(max_wait_ns_, latest_step_ns_ / 4); }
   void Link(Pace& pace);
   void Unlink(Pace& pace);
 

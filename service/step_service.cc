@@ -44,12 +44,23 @@ constexpr std::chrono::milliseconds kLookPeriod(250);
 // For a client whose stream has lost its session to be told why.
 constexpr uint64_t kLostStreamNs = 1'000'000'000;
 
-std::vector<std::string> GraphsOf(const engine::EngineInfo& info) {
+// Graphs of either kind that a client may ask for.
+constexpr int kMaxBuckets = 256;
+
+std::vector<std::string> NamesOf(const engine::GraphsInfo& graphs) {
   std::vector<std::string> names;
-  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+  for (const auto* buckets : {&graphs.decode_buckets, &graphs.mixed_buckets}) {
     for (const graphs::CapturedBucket& captured : *buckets) names.push_back(captured.bucket.name);
   }
   return names;
+}
+
+absl::StatusOr<std::vector<int64_t>> BucketsOf(
+    const char* kind, const google::protobuf::RepeatedField<uint32_t>& wire) {
+  if (wire.size() > kMaxBuckets)
+    return absl::InvalidArgumentError(
+        absl::StrCat(kind, ": got ", wire.size(), " buckets, allowed: at most ", kMaxBuckets));
+  return std::vector<int64_t>(wire.begin(), wire.end());
 }
 
 }  // namespace
@@ -167,7 +178,7 @@ void StepService::Attach(engine::DecodeEngine& engine, KvExchange* exchange,
                          std::function<void()> on_fault) {
   const std::lock_guard lock(identities_mutex_);
   REPRISE_CHECK(owned_ == nullptr);
-  telemetry_.SetGraphs(GraphsOf(engine.info()));
+  telemetry_.SetGraphs(NamesOf(engine.captured_graphs()));
   owned_ = std::make_unique<Attached>(engine, exchange, *this, std::move(on_fault));
   attached_.store(owned_.get(), std::memory_order_release);
 }
@@ -338,6 +349,13 @@ grpc::ServerUnaryReactor* StepService::SwapOut(grpc::CallbackServerContext* cont
       context, request, response, {"SwapOut", Role::kStep, &StepService::SwapOut});
 }
 
+grpc::ServerUnaryReactor* StepService::SwapOutState(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Unary<v1::SwapOutStateRequest, v1::SwapOutStateResponse>(
+      context, request, response, {"SwapOutState", Role::kStep, &StepService::SwapOutState});
+}
+
 grpc::ServerUnaryReactor* StepService::SwapIn(grpc::CallbackServerContext* context,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* response) {
@@ -400,6 +418,13 @@ grpc::ServerUnaryReactor* StepService::SetAttentionTree(grpc::CallbackServerCont
       {"SetAttentionTree", Role::kAdminister, &StepService::SetAttentionTree});
 }
 
+grpc::ServerUnaryReactor* StepService::SetBuckets(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return Unary<v1::SetBucketsRequest, v1::SetBucketsResponse>(
+      context, request, response, {"SetBuckets", Role::kAdminister, &StepService::SetBuckets});
+}
+
 grpc::ServerUnaryReactor* StepService::ListSessions(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request,
                                                     grpc::ByteBuffer* response) {
@@ -425,8 +450,8 @@ absl::Status StepService::Describe(const Account& /*account*/,
                                    const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
   const engine::DecodeEngine& engine = attached()->host.engine;
-  DescribeToWire(engine.info(), engine.pool(), engine.attention_tree(), max_message_bytes_,
-                 response);
+  DescribeToWire(engine.info(), engine.pool(), engine.captured_graphs(), engine.attention_tree(),
+                 max_message_bytes_, response);
   KvLayoutToWire(engine.info().kv, model_, response->mutable_kv_layout());
   return absl::OkStatus();
 }
@@ -474,6 +499,14 @@ absl::Status StepService::SwapOut(const Account& account, const v1::SwapOutReque
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
                            sessions_.Find(request.session(), account));
   return service::SwapOut(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::SwapOutState(const Account& account,
+                                       const v1::SwapOutStateRequest& request,
+                                       v1::SwapOutStateResponse* response) {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::SwapOutState(attached()->host, *session, request, response);
 }
 
 absl::Status StepService::SwapIn(const Account& account, const v1::SwapInRequest& request,
@@ -534,31 +567,54 @@ absl::Status StepService::SetAttentionTree(const Account& /*account*/,
   return absl::OkStatus();
 }
 
-absl::Status StepService::CheckAdministration() const {
+absl::Status StepService::CheckAdministration(const char* what) const {
   if (callers_.has_identities() || allow_administration_) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      "sessions: this server has no administrators; allowed where it has identities with that "
-      "role, or is started with --allow-administration");
+      absl::StrCat(what,
+                   ": this server has no administrators; allowed where it has identities with that "
+                   "role, or is started with --allow-administration"));
+}
+
+absl::Status StepService::SetBuckets(const Account& /*account*/,
+                                     const v1::SetBucketsRequest& request,
+                                     v1::SetBucketsResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckAdministration("buckets"));
+  engine::BucketSets buckets;
+  REPRISE_ASSIGN_OR_RETURN(buckets.decode, BucketsOf("decode", request.decode()));
+  REPRISE_ASSIGN_OR_RETURN(buckets.mixed, BucketsOf("mixed", request.mixed()));
+  // A second call would wait on one of gRPC's threads.
+  const std::unique_lock lock(buckets_mutex_, std::try_to_lock);
+  if (!lock.owns_lock())
+    return absl::AbortedError("buckets: another call is changing them; allowed: when it has ended");
+  const auto named = [this](const engine::GraphsInfo& graphs) {
+    telemetry_.AddGraphs(NamesOf(graphs));
+  };
+  REPRISE_ASSIGN_OR_RETURN(const engine::GraphsInfo graphs,
+                           attached()->host.engine.SetBuckets(buckets, named));
+  BucketsToWire(graphs, response->mutable_buckets());
+  response->set_version(graphs.version);
+  response->set_capture_ns(graphs.capture_ns);
+  return absl::OkStatus();
 }
 
 absl::Status StepService::ListSessions(const Account& /*account*/,
                                        const v1::ListSessionsRequest& request,
                                        v1::ListSessionsResponse* response) {
-  REPRISE_RETURN_IF_ERROR(CheckAdministration());
+  REPRISE_RETURN_IF_ERROR(CheckAdministration("sessions"));
   return service::ListSessions(attached()->host, request, response);
 }
 
 absl::Status StepService::EvictSession(const Account& /*account*/,
                                        const v1::EvictSessionRequest& request,
                                        v1::EvictSessionResponse* /*response*/) {
-  REPRISE_RETURN_IF_ERROR(CheckAdministration());
+  REPRISE_RETURN_IF_ERROR(CheckAdministration("sessions"));
   return service::EvictSession(attached()->host, request);
 }
 
 absl::Status StepService::ReloadFiles(const Account& /*account*/,
                                       const v1::ReloadFilesRequest& /*request*/,
                                       v1::ReloadFilesResponse* response) {
-  REPRISE_RETURN_IF_ERROR(CheckAdministration());
+  REPRISE_RETURN_IF_ERROR(CheckAdministration("files"));
   REPRISE_ASSIGN_OR_RETURN(const FilesChange files, reload_());
   response->set_identities_added(files.identities_added);
   response->set_identities_changed(files.identities_changed);

@@ -54,23 +54,26 @@ struct ServiceLimits {
 
 using RawKvService = v1::StepService::WithRawCallbackMethod_ReadBlocks<
     v1::StepService::WithRawCallbackMethod_WriteBlocks<
-        v1::StepService::WithRawCallbackMethod_SwapOut<
-            v1::StepService::WithRawCallbackMethod_SwapIn<
-                v1::StepService::WithRawCallbackMethod_FreeSwapped<
-                    v1::StepService::WithRawCallbackMethod_ShareBlocks<
-                        v1::StepService::WithRawCallbackMethod_AdoptBlocks<
-                            v1::StepService::WithRawCallbackMethod_ReleaseBlocks<
-                                v1::StepService::WithRawCallbackMethod_ExportBlocks<
-                                    v1::StepService::WithRawCallbackMethod_ImportBlocks<
-                                        v1::StepService::WithRawCallbackMethod_FreeExported<
-                                            v1::StepService::Service>>>>>>>>>>>;
+        v1::StepService::WithRawCallbackMethod_SwapOutState<
+            v1::StepService::WithRawCallbackMethod_SwapOut<
+                v1::StepService::WithRawCallbackMethod_SwapIn<
+                    v1::StepService::WithRawCallbackMethod_FreeSwapped<
+                        v1::StepService::WithRawCallbackMethod_ShareBlocks<
+                            v1::StepService::WithRawCallbackMethod_AdoptBlocks<
+                                v1::StepService::WithRawCallbackMethod_ReleaseBlocks<
+                                    v1::StepService::WithRawCallbackMethod_ExportBlocks<
+                                        v1::StepService::WithRawCallbackMethod_ImportBlocks<
+                                            v1::StepService::WithRawCallbackMethod_FreeExported<
+                                                v1::StepService::Service>>>>>>>>>>>>;
 using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
     v1::StepService::WithRawCallbackMethod_Step<v1::StepService::WithRawCallbackMethod_StepStream<
         v1::StepService::WithRawCallbackMethod_Allocate<v1::StepService::WithRawCallbackMethod_Free<
             v1::StepService::WithRawCallbackMethod_SetAttentionTree<
                 v1::StepService::WithRawCallbackMethod_ListSessions<
                     v1::StepService::WithRawCallbackMethod_EvictSession<
-                        v1::StepService::WithRawCallbackMethod_ReloadFiles<RawKvService>>>>>>>>>;
+                        v1::StepService::WithRawCallbackMethod_ReloadFiles<
+                            v1::StepService::WithRawCallbackMethod_SetBuckets<
+                                RawKvService>>>>>>>>>>;
 
 class StepService final : public RawStepService {
  public:
@@ -123,6 +126,9 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* SetAttentionTree(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SetBuckets(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override;
@@ -141,6 +147,9 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* SwapOut(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SwapOutState(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* SwapIn(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override;
@@ -181,6 +190,8 @@ class StepService final : public RawStepService {
                     v1::FreeResponse* response);
   absl::Status SwapOut(const Account& account, const v1::SwapOutRequest& request,
                        v1::SwapOutResponse* response);
+  absl::Status SwapOutState(const Account& account, const v1::SwapOutStateRequest& request,
+                            v1::SwapOutStateResponse* response);
   absl::Status SwapIn(const Account& account, const v1::SwapInRequest& request,
                       v1::SwapInResponse* response);
   absl::Status FreeSwapped(const Account& account, const v1::FreeSwappedRequest& request,
@@ -198,8 +209,11 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* StartKvCall(grpc::CallbackServerContext* context, const char* name,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response);
-  // Of servers without identities; elsewhere the role has been asked for.
-  absl::Status CheckAdministration() const;
+  // Of servers without identities; elsewhere the role has been asked for. `what`: that is asked
+  // for.
+  absl::Status CheckAdministration(const char* what) const;
+  absl::Status SetBuckets(const Account& account, const v1::SetBucketsRequest& request,
+                          v1::SetBucketsResponse* response);
   absl::Status ListSessions(const Account& account, const v1::ListSessionsRequest& request,
                             v1::ListSessionsResponse* response);
   absl::Status EvictSession(const Account& account, const v1::EvictSessionRequest& request,
@@ -238,6 +252,7 @@ class StepService final : public RawStepService {
   MemoryBudget memory_;
   SessionRegistry sessions_;
   Telemetry telemetry_;
+  std::mutex buckets_mutex_;  // held by SetBuckets from begin to end
   Recorder* recorder_ = nullptr;
   ReloadFn reload_;
   std::mutex identities_mutex_;      // orders Attach and ReplaceIdentities

@@ -61,6 +61,8 @@ class Telemetry {
   void SetAccessLog(AccessLog* log) { access_log_ = log; }
   // Before the first step: what the engine's graphs are called. Once, by the owner.
   void SetGraphs(const std::vector<std::string>& graphs);
+  // Before steps replay them: what further graphs are called. After SetGraphs.
+  void AddGraphs(const std::vector<std::string>& graphs) { steps_->AddGraphs(graphs); }
 
   // A step request has its answer, made now. `result` is set where `status` is OK.
   void NoteStep(const StepOrigin& origin, const StepJob& job, const absl::Status& status,

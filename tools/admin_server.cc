@@ -8,16 +8,10 @@
 #include "tools/connection_flags.h"
 
 namespace reprise::tools {
-namespace {
 
-// An answer takes milliseconds.
-constexpr std::chrono::seconds kAnswerTime(10);
-
-}  // namespace
-
-void AdminServer::Prepare(grpc::ClientContext* context) const {
+void AdminServer::Prepare(grpc::ClientContext* context, std::chrono::seconds time) const {
   connection.Prove(context);
-  context->set_deadline(std::chrono::system_clock::now() + kAnswerTime);
+  context->set_deadline(std::chrono::system_clock::now() + time);
 }
 
 absl::StatusOr<AdminServer> ConnectToAdminister(const ConnectionOptions& options) {

@@ -3,6 +3,7 @@
 #ifndef REPRISE_TOOLS_ADMIN_SERVER_H_
 #define REPRISE_TOOLS_ADMIN_SERVER_H_
 
+#include <chrono>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -16,8 +17,9 @@ struct AdminServer {
   Connection connection;
   std::unique_ptr<v1::StepService::Stub> stub;
 
-  // Proves who calls, and bounds how long an answer may take.
-  void Prepare(grpc::ClientContext* context) const;
+  // Proves who calls, and bounds how long an answer may take: most take milliseconds.
+  void Prepare(grpc::ClientContext* context,
+               std::chrono::seconds time = std::chrono::seconds(10)) const;
 };
 
 // Does not wait for a server that is not there. Errors: CheckConnectionOptions's, Connection::

@@ -2,6 +2,7 @@
 // `reprise advise`: from how large the steps of a server were, the buckets that cost least; and
 // whether they do, measured.
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,8 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "graphs/bucket_table.h"
+#include "grpcpp/client_context.h"
 #include "models/weights/file_input.h"
+#include "reprise/v1/step_service.grpc.pb.h"
 #include "runtime/status_macros.h"
+#include "tools/address.h"
+#include "tools/admin_server.h"
 #include "tools/advise/advice.h"
 #include "tools/advise/advice_report.h"
 #include "tools/advise/batch_trace.h"
@@ -43,10 +48,14 @@ constexpr char kExamples[] =
     "  reprise advise steps.csv --max-graphs 6 --mixed-buckets 64,256,1024\n"
     "  reprise advise recordings/*.record --verify --model examples/byte-llama\n"
     "  reprise advise recordings/*.record --serve-config serve.toml\n"
+    "  reprise advise recordings/*.record --address 127.0.0.1:50061 --apply\n"
     "\n"
     "docs/advise.md says what the figures are; docs/advise.schema.json describes the JSON.";
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+// Captures may take that long on a busy device.
+constexpr std::chrono::minutes kApplyTime(5);
 
 struct AdviseFlags {
   std::vector<std::string> files;
@@ -54,6 +63,8 @@ struct AdviseFlags {
   size_t max_graphs = 0;
   std::optional<uint64_t> memory, graph_bytes;
   AdviseKind kind = AdviseKind::kBoth;
+  bool apply = false;
+  ConnectionOptions connection;
   bool verify = false;
   uint32_t steps = 200, rounds = 3;
   EngineFlags engine;
@@ -73,11 +84,63 @@ std::vector<int64_t> Sorted(std::vector<int64_t> buckets) {
   return buckets;
 }
 
-// What there is: as the command line says, else the recorded server, else the profiled one.
+// The running server of --address, and the buckets that it has.
+struct LiveServer {
+  AdminServer server;
+  ServedGraphs graphs;
+  uint64_t version = 0;  // of its buckets
+};
+
+absl::StatusOr<std::optional<LiveServer>> ConnectTo(const AdviseFlags& flags) {
+  if (flags.connection.address.empty()) return std::nullopt;
+  REPRISE_ASSIGN_OR_RETURN(AdminServer server, ConnectToAdminister(flags.connection));
+  grpc::ClientContext context;
+  server.Prepare(&context);
+  v1::DescribeResponse described;
+  REPRISE_RETURN_IF_ERROR(
+      FromGrpc(server.stub->Describe(&context, v1::DescribeRequest(), &described), "Describe"));
+  return LiveServer{.server = std::move(server),
+                    .graphs = GraphsOf(described.buckets()),
+                    .version = described.buckets_version()};
+}
+
+// Has the server capture the advised buckets, and use them from then on.
+absl::StatusOr<nlohmann::json> Apply(const std::string& address, const BucketSet& set,
+                                     const LiveServer& live, Console* console) {
+  if (set.decode == live.graphs.decode && set.mixed == live.graphs.mixed) {
+    console->Print(absl::StrCat("applied: ", address, " has these buckets already\n"));
+    return nlohmann::json{{"address", address},
+                          {"version", live.version},
+                          {"capture_ns", 0},
+                          {"graphs", set.num_graphs()}};
+  }
+  v1::SetBucketsRequest request;
+  request.mutable_decode()->Assign(set.decode.begin(), set.decode.end());
+  request.mutable_mixed()->Assign(set.mixed.begin(), set.mixed.end());
+  grpc::ClientContext context;
+  live.server.Prepare(&context, kApplyTime);
+  v1::SetBucketsResponse response;
+  REPRISE_RETURN_IF_ERROR(
+      FromGrpc(live.server.stub->SetBuckets(&context, request, &response), "SetBuckets"));
+  console->Print(absl::StrCat("applied: ", address, " has ", response.buckets_size(),
+                              " other graphs, captured in ",
+                              FormatDuration(static_cast<double>(response.capture_ns())),
+                              ", version ", response.version(), " of its buckets\n"));
+  return nlohmann::json{{"address", address},
+                        {"version", response.version()},
+                        {"capture_ns", response.capture_ns()},
+                        {"graphs", response.buckets_size()}};
+}
+
+// What there is: as the command line says, else the running server, the recorded server, the
+// profiled one.
 absl::StatusOr<AdviceOptions> OptionsOf(const AdviseFlags& flags, const BatchTrace& trace,
-                                        const BucketCost& cost) {
-  const ServedGraphs served = trace.graphs.value_or(cost.graphs());
+                                        const BucketCost& cost,
+                                        const std::optional<LiveServer>& live) {
   const engine::DecodeEngineOptions& engine = flags.engine.engine;
+  if (!live && (engine.decode_buckets.empty() || engine.mixed_buckets.empty()))
+    REPRISE_RETURN_IF_ERROR(trace.differing_graphs);
+  const ServedGraphs served = live ? live->graphs : trace.graphs.value_or(cost.graphs());
   AdviceOptions options{
       .current = {.decode =
                       Sorted(engine.decode_buckets.empty() ? served.decode : engine.decode_buckets),
@@ -162,12 +225,13 @@ absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
   REPRISE_RETURN_IF_ERROR(PrepareConfig(flags.config_file));
   REPRISE_ASSIGN_OR_RETURN(const BatchTrace trace, ReadBatchTrace(flags.files));
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<LiveServer> live, ConnectTo(flags));
   BucketCost cost;
   if (!flags.profile_file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(const nlohmann::json profile, ReadProfile(flags.profile_file));
     REPRISE_ASSIGN_OR_RETURN(cost, BucketCost::OfProfile(flags.profile_file, profile));
   }
-  REPRISE_ASSIGN_OR_RETURN(const AdviceOptions options, OptionsOf(flags, trace, cost));
+  REPRISE_ASSIGN_OR_RETURN(const AdviceOptions options, OptionsOf(flags, trace, cost, live));
   REPRISE_ASSIGN_OR_RETURN(const Advice advice, Advise(trace, cost, options));
   if (trace.num_eager > 0) {
     console->Note(absl::StrCat("reprise advise: ", FormatCount(trace.num_eager),
@@ -179,9 +243,15 @@ absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
     REPRISE_ASSIGN_OR_RETURN(verification, Verify(flags, trace, advice, console));
     console->Print(VerificationText(*verification, console->width()));
   }
+  nlohmann::json applied = nullptr;
+  if (flags.apply) {
+    REPRISE_ASSIGN_OR_RETURN(applied,
+                             Apply(flags.connection.address, advice.advised().set, *live, console));
+  }
   REPRISE_RETURN_IF_ERROR(WriteConfig(advice.advised().set, flags.config_file, console));
   nlohmann::json json = RecordOf("advise", invocation);
   json.update(AdviceToJson(flags.files, advice, cost, options, verification));
+  json["applied"] = std::move(applied);
   return WriteRecord(flags.json_file, json, console);
 }
 
@@ -211,6 +281,14 @@ void AddAdviceOptions(CLI::App* app, AdviseFlags* flags) {
   app->add_option("--json", flags->json_file, "Write all figures to this file too; -: to stdout")
       ->type_name("FILE");
   NameOptionGroup(app, "Advice");
+  AddOption(app, "--address", &flags->connection.address, ParseAddress, "ADDRESS", "",
+            "A running server, HOST:PORT or unix:PATH: its buckets are those that others are "
+            "compared with");
+  app->add_flag("--apply", flags->apply,
+                "Have that server capture the advised buckets while it serves, and use them from "
+                "then on");
+  AddProofOptions(app, &flags->connection);
+  NameOptionGroup(app, "Server");
   app->add_flag("--verify", flags->verify,
                 "Measure steps of the trace's sizes with the current buckets and with the advised "
                 "ones; needs --model or --preset");
@@ -235,6 +313,11 @@ Command AddAdviseCommand(CLI::App* root) {
   AddAdviceOptions(app, flags.get());
   AddEngineOptions(app, &flags->engine);
   return {app, [flags, app](const Invocation& invocation) -> absl::Status {
+            for (const char* option :
+                 {"--apply", "--tls-ca", "--tls-certificate", "--tls-key", "--token-file"}) {
+              if (app->count(option) == 0 || app->count("--address") > 0) continue;
+              return UsageError(absl::StrCat(option, ": got no --address, allowed: beside it"));
+            }
             for (const char* option : {"--steps", "--rounds"}) {
               if (app->count(option) == 0 || flags->verify) continue;
               return UsageError(absl::StrCat(option, ": got no --verify, allowed: beside it"));

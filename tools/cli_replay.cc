@@ -172,8 +172,8 @@ class Targets {
     loaded_for_ = header;
     description_.Clear();
     service::DescribeToWire(loaded_.engine->info(), loaded_.engine->pool(),
-                            loaded_.engine->attention_tree(), /*max_message_bytes=*/0,
-                            &description_);
+                            loaded_.engine->captured_graphs(), loaded_.engine->attention_tree(),
+                            /*max_message_bytes=*/0, &description_);
     REPRISE_RETURN_IF_ERROR(CheckAnswersAlike(header.server(), description_));
     TellDoubts(header);
     return absl::OkStatus();

@@ -377,8 +377,8 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
       "Let clients replace the tree by which attention's plan decides (SetAttentionTree); with "
       "--identities their role says so");
   app->add_flag("--allow-administration", options->allow_administration,
-                "Let whoever reaches the server list and evict sessions; with --identities their "
-                "role says so");
+                "Let whoever reaches the server list and evict sessions, and set buckets; with "
+                "--identities their role says so");
   const auto limit = [](std::string_view text) { return ParseUnsigned(text, 0, ~uint32_t{0}); };
   AddOption(app, "--max-session-rows", &options->session_limits.max_rows, limit, "N", "0",
             "Rows that one session may have resident; 0: all there are");
@@ -422,9 +422,9 @@ void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
         return static_cast<uint64_t>(
             std::chrono::duration_cast<std::chrono::microseconds>(time).count());
       },
-      "TIME", "500us",
+      "TIME", "2ms",
       "Longest that a step waits for those of other sessions that are about to come, to run in one "
-      "replay with them, and at most a tenth of a step; 0: never");
+      "replay with them, and at most a quarter of a step; 0: never");
   AddOption(app, "--drain-timeout", &options->drain_timeout_ms, milliseconds, "TIME", "10s",
             "How long a stop waits for accepted steps");
 }

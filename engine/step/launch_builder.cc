@@ -24,6 +24,9 @@ void LaunchBuilder::Begin(const Place& place) {
   place_ = place;
   totals_ = {};
   copies_.clear();
+  forks_.clear();
+  returns_.clear();
+  parts_.validator.NoteEnded(place.ended);
 }
 
 bool LaunchBuilder::MayJoin(const StepRequest& request) const {
@@ -118,6 +121,7 @@ void LaunchBuilder::Write(const StepRequest& request, Session& session) {
   const uint32_t rows_before = session.rows.count;
   parts_.writer.Add(*staged.request, staged, session.rows);
   session.NoteRows(rows_before);
+  NoteStates(*staged.request, session);
   InFlightStep& step = *place_.step;
   std::vector<InFlightRow>& first = step.first.rows;
   std::vector<InFlightRow>& repeat = step.repeat.rows;
@@ -129,7 +133,9 @@ void LaunchBuilder::Write(const StepRequest& request, Session& session) {
   for (size_t i = 0; i < staged.runs.size(); ++i) {
     const StagedRun& run = staged.runs[i];
     const uint32_t slot = parts_.writer.ran_slots()[i];
-    const uint64_t generation = parts_.rows.state(slot).generation;
+    RowState& state = parts_.rows.state(slot);
+    state.last_step = place_.ticket;
+    const uint64_t generation = state.generation;
     first.push_back({.row = run.row,
                      .slot = slot,
                      .generation = generation,
@@ -151,6 +157,20 @@ void LaunchBuilder::Write(const StepRequest& request, Session& session) {
   step.repeat.report = {.rows = totals_.num_going_on,
                         .tokens = totals_.num_going_on,
                         .attention_tree = place_.attention_tree};
+}
+
+void LaunchBuilder::NoteStates(const StepRequest& request, Session& session) {
+  for (const RowAdd& add : request.add) {
+    if (!add.fork_of.has_value() && !add.swapped_state.has_value()) continue;
+    const uint32_t slot = parts_.rows.Find(request.session, add.row);
+    if (add.fork_of.has_value()) {
+      forks_.push_back({.from = parts_.rows.Find(request.session, *add.fork_of), .to = slot});
+      continue;
+    }
+    returns_.push_back({.place = *add.swapped_state, .slot = slot});
+    parts_.states.Free({&*add.swapped_state, 1});
+    --session.num_swapped;
+  }
 }
 
 void LaunchBuilder::NoteWritten(uint32_t slot, uint32_t begin, uint32_t count) {

@@ -17,6 +17,7 @@
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
 #include "engine/state/session_table.h"
+#include "engine/state/swap_table.h"
 #include "engine/step/launch_totals.h"
 #include "engine/step/read.h"
 #include "engine/step/select.h"
@@ -41,6 +42,7 @@ class LaunchBuilder {
     StepValidator& validator;
     StepWriter& writer;
     StepGraphs& graphs;
+    SwapTable& states;  // of rows in swap space
   };
   // Where the launch goes. `step` and `ring_entry` are touched once a request is taken.
   struct Place {
@@ -48,6 +50,7 @@ class LaunchBuilder {
     uint64_t first_replay = 0;
     InFlightStep* step = nullptr;
     std::byte* ring_entry = nullptr;
+    StepTicket ended = 0;         // the latest that was waited for
     uint64_t attention_tree = 0;  // version in force
     StepGraphs::Form form = StepGraphs::Form::kPlain;
     absl::Status full = {};  // OK, or what requests are refused with for want of a place
@@ -55,6 +58,9 @@ class LaunchBuilder {
 
   explicit LaunchBuilder(const Parts& parts) : parts_(parts) {
     copies_.reserve(parts.limits.max_rows);
+    if (parts.limits.row_state_bytes == 0) return;
+    forks_.reserve(parts.limits.max_rows);
+    returns_.reserve(parts.limits.max_rows);
   }
 
   // Forgets the launch before; the new one has no requests yet.
@@ -73,6 +79,19 @@ class LaunchBuilder {
   const StepGraphs::Target& repeat() const { return repeat_; }
   // KV blocks to be copied ahead of the first replay.
   std::span<const kernels::BlockPair> copies() const { return copies_; }
+  // Slots between which state of rows is to be copied ahead of the first replay.
+  struct Fork {
+    uint32_t from = 0;
+    uint32_t to = 0;
+  };
+  std::span<const Fork> forks() const { return forks_; }
+  // Places in swap space from which state of rows is to be copied ahead of the first replay; free
+  // from now on.
+  struct Return {
+    uint32_t place = 0;
+    uint32_t slot = 0;
+  };
+  std::span<const Return> returns() const { return returns_; }
 
  private:
   // Whether its kind is that of the launch's requests, and its session none of theirs.
@@ -83,6 +102,8 @@ class LaunchBuilder {
   // fit beside them; then nothing is staged. Errors: its refusal.
   absl::StatusOr<Session*> Fit(const StepRequest& request, LaunchTotals* totals);
   void BeginStep(const StepRequest& request);
+  // Of rows that are added now, the state that is not their own tokens'.
+  void NoteStates(const StepRequest& request, Session& session);
   // The staged request takes effect; its rows count as run.
   void Write(const StepRequest& request, Session& session);
   // The row in `slot` writes tokens at positions from `begin` on.
@@ -95,6 +116,8 @@ class LaunchBuilder {
   uint32_t num_steps_ = 1;
   StepGraphs::Target first_, repeat_;
   std::vector<kernels::BlockPair> copies_;
+  std::vector<Fork> forks_;
+  std::vector<Return> returns_;
 };
 
 }  // namespace reprise::engine

@@ -2,6 +2,7 @@
 #include "engine/step/select.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -31,33 +32,76 @@ std::function<void(const graphs::CaptureProgress&)> Forward(const ProgressFn& pr
   };
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<graphs::GraphManager>> StepGraphs::CaptureKind(
-    bool mixed, graphs::GraphManagerOptions options) {
-  return graphs::GraphManager::Create(
-      stream_, std::move(options),
-      [this, mixed](runtime::Stream& stream, const graphs::Bucket& bucket) {
-        return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, mixed));
-      });
+// What a graph of either kind runs. `program` must outlive it.
+graphs::EnqueueFn WorkOf(const StepProgram& program, uint32_t max_rows, bool mixed) {
+  return [&program, max_rows, mixed](runtime::Stream& stream, const graphs::Bucket& bucket) {
+    return program.Enqueue(stream, ShapeFor(bucket, max_rows, mixed));
+  };
 }
 
-absl::StatusOr<std::unique_ptr<StepGraphs>> StepGraphs::Capture(runtime::Stream& stream,
-                                                                const StepProgram& program,
-                                                                const DecodeEngineOptions& options,
-                                                                const ProgressFn& progress) {
-  const uint64_t total = options.decode_buckets.size() + options.mixed_buckets.size();
-  std::unique_ptr<StepGraphs> g(new StepGraphs(stream, program, options.max_rows));
-  REPRISE_ASSIGN_OR_RETURN(g->mixed_,
-                           g->CaptureKind(true, {.buckets = options.mixed_buckets,
-                                                 .name_prefix = "mixed",
-                                                 .progress = Forward(progress, 0, total)}));
-  const uint64_t before = g->mixed_->captured().size();
-  REPRISE_ASSIGN_OR_RETURN(g->decode_,
-                           g->CaptureKind(false, {.buckets = options.decode_buckets,
-                                                  .name_prefix = "decode",
-                                                  .progress = Forward(progress, before, total)}));
-  return g;
+}  // namespace
+
+absl::Status StepGraphs::CaptureSet(runtime::Stream& stream, const BucketSets& buckets,
+                                    const ProgressFn& progress, Set* set) {
+  const auto begin = std::chrono::steady_clock::now();
+  const bool beside = set->capture_stream != nullptr;
+  runtime::Stream& own = beside ? *set->capture_stream : stream;
+  const uint64_t total = buckets.decode.size() + buckets.mixed.size();
+  const auto capture = [&](bool mixed, uint64_t before) {
+    return graphs::GraphManager::Create(own,
+                                        {.buckets = mixed ? buckets.mixed : buckets.decode,
+                                         .name_prefix = mixed ? "mixed" : "decode",
+                                         .warm_up = !beside,  // on a step's memory
+                                         .progress = Forward(progress, before, total)},
+                                        WorkOf(*set->program, set->max_rows, mixed));
+  };
+  REPRISE_ASSIGN_OR_RETURN(set->mixed, capture(true, 0));
+  REPRISE_ASSIGN_OR_RETURN(set->decode, capture(false, set->mixed->captured().size()));
+  if (beside) {
+    set->mixed->EnqueueOn(stream);
+    set->decode->EnqueueOn(stream);
+  }
+  set->capture_ns = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin)
+          .count());
+  return absl::OkStatus();
+}
+
+StepGraphs::StepGraphs(runtime::Stream& stream, std::unique_ptr<Set> set)
+    : stream_(stream), set_(std::move(set)) {
+  KeepNames();
+}
+
+void StepGraphs::Install(std::unique_ptr<Set> set, StepTicket last) {
+  replaced_.push_back({.set = std::exchange(set_, std::move(set)), .last = last});
+  ++version_;
+  KeepNames();
+}
+
+void StepGraphs::DropReplaced(StepTicket ended) {
+  while (!replaced_.empty() && replaced_.front().last <= ended) replaced_.erase(replaced_.begin());
+}
+
+void StepGraphs::KeepNames() {
+  for (const auto captured : {decode_buckets(), mixed_buckets()})
+    for (const graphs::CapturedBucket& bucket : captured) names_.insert(bucket.bucket.name);
+}
+
+std::string_view StepGraphs::LastingName(std::string_view graph) const {
+  const auto name = names_.find(graph);
+  return name == names_.end() ? graph : std::string_view(*name);
+}
+
+GraphsInfo StepGraphs::InfoOf(const Set& set, uint64_t version) {
+  const std::span decode = set.decode->captured();
+  const std::span mixed = set.mixed->captured();
+  GraphsInfo info{.version = version,
+                  .decode_buckets = {decode.begin(), decode.end()},
+                  .mixed_buckets = {mixed.begin(), mixed.end()},
+                  .capture_ns = set.capture_ns};
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets})
+    for (const graphs::CapturedBucket& bucket : *buckets) info.device_bytes += bucket.device_bytes;
+  return info;
 }
 
 absl::StatusOr<std::vector<graphs::GraphNode>> StepGraphs::ListNodes(std::string_view graph) const {
@@ -66,11 +110,8 @@ absl::StatusOr<std::vector<graphs::GraphNode>> StepGraphs::ListNodes(std::string
     for (const graphs::CapturedBucket& captured : mixed ? mixed_buckets() : decode_buckets()) {
       names.push_back(captured.bucket.name);
       if (captured.bucket.name != graph) continue;
-      return graphs::ListNodes(
-          stream_, captured.bucket,
-          [this, mixed](runtime::Stream& stream, const graphs::Bucket& bucket) {
-            return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, mixed));
-          });
+      return graphs::ListNodes(stream_, captured.bucket,
+                               WorkOf(*set_->program, set_->max_rows, mixed));
     }
   }
   return absl::NotFoundError(absl::StrCat("graph: got \"", std::string(graph),
@@ -83,11 +124,12 @@ absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,
   const int64_t largest =
       std::max(*std::max_element(options.decode_buckets.begin(), options.decode_buckets.end()),
                *std::max_element(options.mixed_buckets.begin(), options.mixed_buckets.end()));
-  StepGraphs g(stream, program, options.max_rows);
-  REPRISE_ASSIGN_OR_RETURN(g.mixed_,
-                           g.CaptureKind(true, {.buckets = {largest}, .name_prefix = "calibrate"}));
+  REPRISE_ASSIGN_OR_RETURN(
+      const auto calibration,
+      graphs::GraphManager::Create(stream, {.buckets = {largest}, .name_prefix = "calibrate"},
+                                   WorkOf(program, options.max_rows, /*mixed=*/true)));
   const uint64_t graphs = options.decode_buckets.size() + options.mixed_buckets.size();
-  return graphs * g.mixed_->captured()[0].device_bytes;
+  return graphs * calibration->captured()[0].device_bytes;
 }
 
 absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const LaunchTotals& launch, Form form) {
@@ -102,22 +144,21 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const LaunchTotals& launch, 
 }
 
 absl::StatusOr<StepGraphs::Target> StepGraphs::PickSingle(int64_t rows) {
-  if (rows <= decode_->table().max_capacity())
-    return Target{.graphs = decode_.get(), .size = rows, .decode = true};
+  if (rows <= table(/*decode=*/true).max_capacity())
+    return Target{.graphs = set_->decode.get(), .size = rows, .decode = true};
   return PickMixed(rows, rows);
 }
 
 absl::StatusOr<StepGraphs::Target> StepGraphs::PickMixed(int64_t tokens, int64_t rows) {
-  if (tokens <= mixed_->table().max_capacity())
-    return Target{.graphs = mixed_.get(), .size = tokens, .decode = false};
-  return absl::OutOfRangeError(
-      absl::StrCat("the step has ", tokens, " query tokens in ", rows, " rows; allowed: at most ",
-                   mixed_->table().max_capacity(), " in the largest mixed bucket"));
+  const int64_t most = table(/*decode=*/false).max_capacity();
+  if (tokens <= most) return Target{.graphs = set_->mixed.get(), .size = tokens, .decode = false};
+  return absl::OutOfRangeError(absl::StrCat("the step has ", tokens, " query tokens in ", rows,
+                                            " rows; allowed: at most ", most,
+                                            " in the largest mixed bucket"));
 }
 
 absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(bool decode, int64_t size) {
-  REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
-                           (decode ? decode_ : mixed_)->table().SmallestThatFits(size));
+  REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket, table(decode).SmallestThatFits(size));
   if (profiled(decode) != nullptr) {
     graphs::GraphManager& graphs = profiled(decode)->graphs();
     const auto captured = graphs.table().SmallestThatFits(size);
@@ -129,7 +170,7 @@ absl::StatusOr<StepGraphs::Target> StepGraphs::PickProfiled(bool decode, int64_t
 }
 
 absl::StatusOr<StepGraphs::Target> StepGraphs::PickUnpadded(bool decode, int64_t size) {
-  graphs::GraphManager* graphs = decode ? unpadded_decode_.get() : unpadded_mixed_.get();
+  graphs::GraphManager* graphs = (decode ? set_->unpadded_decode : set_->unpadded_mixed).get();
   if (graphs != nullptr) {
     const auto bucket = graphs->table().SmallestThatFits(size);
     if (bucket.ok() && (*bucket)->capacity == size)
@@ -145,8 +186,7 @@ absl::StatusOr<graphs::GraphManagerOptions> StepGraphs::ProfiledOptions(
   graphs::GraphManagerOptions options{.buckets = {},
                                       .name_prefix = decode ? "profiled" : "profiled_mixed"};
   for (const uint32_t size : sizes) {
-    REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket,
-                             (decode ? decode_ : mixed_)->table().SmallestThatFits(size));
+    REPRISE_ASSIGN_OR_RETURN(const graphs::Bucket* bucket, table(decode).SmallestThatFits(size));
     options.buckets.push_back(bucket->capacity);
   }
   return options;
@@ -166,19 +206,16 @@ absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
     return kernels::Stamp(stream, kernels, {.out = out});
   };
   const auto capture = [&](graphs::GraphManagerOptions options, bool is_mixed) {
-    return graphs::ProfiledGraphs::Create(
-        device, stream_, stamp, std::move(options),
-        [this, is_mixed](runtime::Stream& stream, const graphs::Bucket& bucket) {
-          return program_.Enqueue(stream, ShapeFor(bucket, max_rows_, is_mixed));
-        });
+    return graphs::ProfiledGraphs::Create(device, stream_, stamp, std::move(options),
+                                          WorkOf(*set_->program, set_->max_rows, is_mixed));
   };
-  profiled_decode_ = nullptr;
-  profiled_mixed_ = nullptr;
+  set_->profiled_decode = nullptr;
+  set_->profiled_mixed = nullptr;
   if (!rows.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(profiled_decode_, capture(std::move(decode), /*is_mixed=*/false));
+    REPRISE_ASSIGN_OR_RETURN(set_->profiled_decode, capture(std::move(decode), /*is_mixed=*/false));
   }
   if (!tokens.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(profiled_mixed_, capture(std::move(mixed), /*is_mixed=*/true));
+    REPRISE_ASSIGN_OR_RETURN(set_->profiled_mixed, capture(std::move(mixed), /*is_mixed=*/true));
   }
   return absl::OkStatus();
 }
@@ -186,20 +223,22 @@ absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
 absl::Status StepGraphs::CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
                                                std::span<const uint32_t> tokens) {
   for (const uint32_t size : rows)
-    REPRISE_RETURN_IF_ERROR(decode_->table().SmallestThatFits(size).status());
+    REPRISE_RETURN_IF_ERROR(table(/*decode=*/true).SmallestThatFits(size).status());
   for (const uint32_t size : tokens)
-    REPRISE_RETURN_IF_ERROR(mixed_->table().SmallestThatFits(size).status());
-  unpadded_decode_ = nullptr;
-  unpadded_mixed_ = nullptr;
+    REPRISE_RETURN_IF_ERROR(table(/*decode=*/false).SmallestThatFits(size).status());
+  const auto capture = [this](bool mixed, std::span<const uint32_t> sizes) {
+    return graphs::GraphManager::Create(stream_,
+                                        {.buckets = {sizes.begin(), sizes.end()},
+                                         .name_prefix = mixed ? "unpadded_mixed" : "unpadded"},
+                                        WorkOf(*set_->program, set_->max_rows, mixed));
+  };
+  set_->unpadded_decode = nullptr;
+  set_->unpadded_mixed = nullptr;
   if (!rows.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(
-        unpadded_decode_,
-        CaptureKind(false, {.buckets = {rows.begin(), rows.end()}, .name_prefix = "unpadded"}));
+    REPRISE_ASSIGN_OR_RETURN(set_->unpadded_decode, capture(/*mixed=*/false, rows));
   }
   if (!tokens.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(unpadded_mixed_,
-                             CaptureKind(true, {.buckets = {tokens.begin(), tokens.end()},
-                                                .name_prefix = "unpadded_mixed"}));
+    REPRISE_ASSIGN_OR_RETURN(set_->unpadded_mixed, capture(/*mixed=*/true, tokens));
   }
   return absl::OkStatus();
 }

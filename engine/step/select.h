@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepGraphs: the captured graphs of a step program: decode buckets (rows of one query token),
 // mixed buckets (query tokens), and for measuring profiled graphs of either kind, and graphs of
-// exactly a step's size. It picks the
-// smallest graph that serves a launch: step 4 of the way of a step. Threads: one at a time, as for
-// GraphManager; what was captured at start may be read from any thread.
+// exactly a step's size. It picks the smallest graph that serves a launch: step 4 of the way of a
+// step. Threads: one at a time, as for GraphManager, but for CaptureSet.
 #ifndef REPRISE_ENGINE_STEP_SELECT_H_
 #define REPRISE_ENGINE_STEP_SELECT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +20,9 @@
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
 #include "engine/step/launch_totals.h"
+#include "engine/step_kernels.h"
 #include "engine/step_program.h"
+#include "engine/step_result.h"
 #include "engine/step_stamps.h"
 #include "graphs/graph_manager.h"
 #include "graphs/graph_nodes.h"
@@ -30,13 +34,38 @@ namespace reprise::engine {
 
 class StepGraphs {
  public:
-  // Captures the mixed buckets of `options`, then its decode buckets, and reports stage "capture"
-  // to `progress` unless it is empty. Every default of `options` is filled in. Everything that
-  // `program` views, and `stream`, must outlive this object. Errors: those of GraphManager::Create.
-  static absl::StatusOr<std::unique_ptr<StepGraphs>> Capture(runtime::Stream& stream,
-                                                             const StepProgram& program,
-                                                             const DecodeEngineOptions& options,
-                                                             const ProgressFn& progress);
+  // Graphs of both kinds, and what they work from.
+  struct Set {
+    std::unique_ptr<runtime::Stream> capture_stream;  // nullptr: they were captured on the steps'
+    std::unique_ptr<StepKernels> step_kernels;        // nullptr: every op is a kernel
+    std::unique_ptr<const StepProgram> program;
+    uint32_t max_rows = 0;
+    std::unique_ptr<graphs::GraphManager> decode;
+    std::unique_ptr<graphs::GraphManager> mixed;
+    uint64_t capture_ns = 0;  // all of them, wall time
+    // None until CaptureProfiledGraphs.
+    std::unique_ptr<graphs::ProfiledGraphs> profiled_decode;
+    std::unique_ptr<graphs::ProfiledGraphs> profiled_mixed;
+    // None until CaptureUnpaddedGraphs.
+    std::unique_ptr<graphs::GraphManager> unpadded_decode;
+    std::unique_ptr<graphs::GraphManager> unpadded_mixed;
+  };
+
+  // Captures the mixed buckets, then the decode buckets of a set that has all but its graphs, and
+  // reports stage "capture" to `progress` unless it is empty. On the set's capture stream, if it
+  // has one: while steps run on `stream`, which its graphs are replayed on in the end; else on
+  // `stream`, where each bucket runs once before. Everything that the program views, and `stream`,
+  // must outlive the set. Errors: those of GraphManager::Create.
+  static absl::Status CaptureSet(runtime::Stream& stream, const BucketSets& buckets,
+                                 const ProgressFn& progress, Set* set);
+
+  // `stream`: that of the set's graphs.
+  StepGraphs(runtime::Stream& stream, std::unique_ptr<Set> set);
+  // Launches that are picked from here on replay graphs of `set`. What was there stays until the
+  // steps up to `last` have ended, which may still replay it.
+  void Install(std::unique_ptr<Set> set, StepTicket last);
+  // Steps up to `ended` have ended.
+  void DropReplaced(StepTicket ended);
   // The driver's memory for all graphs of `options`: captures the largest bucket of `program` and
   // throws it away. The share of a graph depends on its nodes, not on their arguments, so that
   // `program` may run on a pool of two blocks.
@@ -61,8 +90,10 @@ class StepGraphs {
   // The nodes of a plain graph, by its name. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph) const;
 
-  std::span<const graphs::CapturedBucket> decode_buckets() const { return decode_->captured(); }
-  std::span<const graphs::CapturedBucket> mixed_buckets() const { return mixed_->captured(); }
+  static GraphsInfo InfoOf(const Set& set, uint64_t version);
+  GraphsInfo info() const { return InfoOf(*set_, version_); }
+  // The same name, for as long as this object lives. REQUIRES: a plain graph's, of any set.
+  std::string_view LastingName(std::string_view graph) const;
 
   // See EngineProfiler. REQUIRES for both: no steps are in flight. `device_begin_ns`: device
   // address of the first kernel's start.
@@ -78,10 +109,11 @@ class StepGraphs {
                           StepStamps* stamps);
 
  private:
-  StepGraphs(runtime::Stream& stream, const StepProgram& program, uint32_t max_rows)
-      : stream_(stream), program_(program), max_rows_(max_rows) {}
-  absl::StatusOr<std::unique_ptr<graphs::GraphManager>> CaptureKind(
-      bool mixed, graphs::GraphManagerOptions options);
+  std::span<const graphs::CapturedBucket> decode_buckets() const {
+    return set_->decode->captured();
+  }
+  std::span<const graphs::CapturedBucket> mixed_buckets() const { return set_->mixed->captured(); }
+  void KeepNames();
   absl::StatusOr<Target> PickMixed(int64_t tokens, int64_t rows);
   // The profiled graph of the bucket that serves so many rows or query tokens. Errors:
   // FailedPrecondition without it.
@@ -91,21 +123,22 @@ class StepGraphs {
   // Those of the buckets that serve `sizes`. Errors: those of SmallestThatFits.
   absl::StatusOr<graphs::GraphManagerOptions> ProfiledOptions(
       bool decode, std::span<const uint32_t> sizes) const;
-  const std::unique_ptr<graphs::ProfiledGraphs>& profiled(bool decode) const {
-    return decode ? profiled_decode_ : profiled_mixed_;
+  graphs::ProfiledGraphs* profiled(bool decode) const {
+    return (decode ? set_->profiled_decode : set_->profiled_mixed).get();
+  }
+  const graphs::BucketTable& table(bool decode) const {
+    return (decode ? set_->decode : set_->mixed)->table();
   }
 
   runtime::Stream& stream_;
-  const StepProgram program_;
-  const uint32_t max_rows_;
-  std::unique_ptr<graphs::GraphManager> decode_;
-  std::unique_ptr<graphs::GraphManager> mixed_;
-  // None until CaptureProfiledGraphs.
-  std::unique_ptr<graphs::ProfiledGraphs> profiled_decode_;
-  std::unique_ptr<graphs::ProfiledGraphs> profiled_mixed_;
-  // None until CaptureUnpaddedGraphs.
-  std::unique_ptr<graphs::GraphManager> unpadded_decode_;
-  std::unique_ptr<graphs::GraphManager> unpadded_mixed_;
+  std::unique_ptr<Set> set_;
+  struct ReplacedSet {
+    std::unique_ptr<Set> set;
+    StepTicket last = 0;
+  };
+  std::vector<ReplacedSet> replaced_;  // the oldest first
+  uint64_t version_ = 1;
+  std::set<std::string, std::less<>> names_;  // of plain graphs, of all sets so far
 };
 
 }  // namespace reprise::engine

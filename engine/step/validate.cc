@@ -10,11 +10,12 @@ namespace reprise::engine {
 
 StepValidator::StepValidator(const kernels::StepLimits& limits,
                              std::span<const uint32_t> eos_token_ids, RowTable& rows,
-                             BlockLedger& ledger)
+                             BlockLedger& ledger, SwapTable* states)
     : limits_(limits),
       eos_token_ids_(eos_token_ids.begin(), eos_token_ids.end()),
       rows_(rows),
       ledger_(ledger),
+      states_(states),
       slot_notes_(rows.max_rows()),
       block_stamps_(ledger.num_blocks(), 0),
       token_stamps_(limits.vocab_size, 0) {
@@ -311,13 +312,7 @@ absl::Status StepValidator::StageAdd(const StepRequest& request, size_t index) {
   REPRISE_RETURN_IF_ERROR(CheckHistory(add));
   staged_.num_sampling_words += SamplingWordsOf(add, limits_.vocab_size, eos_token_ids_);
   REPRISE_RETURN_IF_ERROR(CheckNewBlocks(request, add.row, {}, add.blocks));
-  if (limits_.row_state_bytes != 0 && add.context_length != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("row ", add.row, ": context_length is ", add.context_length,
-                     "; allowed: 0, because rows of this model carry state beside their KV, which "
-                     "only their own "
-                     "tokens make"));
-  }
+  REPRISE_RETURN_IF_ERROR(CheckState(request, index));
   const uint64_t room = static_cast<uint64_t>(add.blocks.size()) * limits_.block_size;
   if (add.context_length > room || add.context_length >= limits_.max_context_length) {
     return absl::OutOfRangeError(absl::StrCat(
@@ -325,6 +320,69 @@ absl::Status StepValidator::StageAdd(const StepRequest& request, size_t index) {
         " (its blocks) and less than ", limits_.max_context_length, " (the limit)"));
   }
   return absl::OkStatus();
+}
+
+absl::Status StepValidator::CheckState(const StepRequest& request, size_t index) {
+  const RowAdd& add = request.add[index];
+  const bool named = add.fork_of.has_value() || add.swapped_state.has_value();
+  const bool carries = limits_.row_state_bytes != 0;
+  if (carries && add.context_length != 0) {
+    if (add.fork_of.has_value() && add.swapped_state.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "row ", add.row, ": fork_of and swapped_state are both set; allowed: one of them"));
+    }
+    if (add.fork_of.has_value()) return CheckFork(request, add);
+    if (add.swapped_state.has_value()) return CheckSwappedState(request, index);
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", add.row, ": context_length is ", add.context_length,
+                     "; allowed: 0, or with fork_of or swapped_state, because rows of this model "
+                     "carry state beside their KV"));
+  }
+  if (!named) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "row ", add.row, ": ", add.fork_of.has_value() ? "fork_of" : "swapped_state", " is set",
+      carries ? "; allowed: with context"
+              : "; allowed: not, because rows of this model carry nothing beside their KV"));
+}
+
+absl::Status StepValidator::CheckFork(const StepRequest& request, const RowAdd& add) {
+  const uint32_t slot = rows_.Find(request.session, *add.fork_of);
+  if (slot == kNoSlot || Note(slot).dropped) {
+    return absl::NotFoundError(absl::StrCat("row ", add.row, ": fork_of is ", *add.fork_of,
+                                            ", which is not resident; allowed: a row that is, "
+                                            "before the step and in it"));
+  }
+  const RowState& state = rows_.state(slot);
+  if (state.last_step > ended_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", add.row, ": fork_of is ", *add.fork_of,
+                     ", which has steps in flight; allowed: once their results were waited for"));
+  }
+  if (state.context_length == add.context_length) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "row ", add.row, ": fork_of is ", *add.fork_of, ", which has ", state.context_length,
+      " tokens of context; allowed: a row with ", add.context_length, ", context_length"));
+}
+
+absl::Status StepValidator::CheckSwappedState(const StepRequest& request, size_t index) {
+  const RowAdd& add = request.add[index];
+  const uint32_t place = *add.swapped_state;
+  if (states_ == nullptr || states_->num_places() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", add.row, ": swapped_state is ", place,
+                     ", and there is no swap space; allowed: none"));
+  }
+  REPRISE_RETURN_IF_ERROR(states_->CheckHeld(request.session, {&place, 1}));
+  for (size_t j = 0; j < index; ++j) {
+    if (request.add[j].swapped_state == place)
+      return absl::InvalidArgumentError(
+          absl::StrCat("swapped_state: ", place, " is named twice, by rows ", request.add[j].row,
+                       " and ", add.row, "; allowed: once, since it moves"));
+  }
+  if (states_->num_tokens(place) == add.context_length) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "row ", add.row, ": swapped_state is ", place, ", of a row with ", states_->num_tokens(place),
+      " tokens of context; allowed: of one with ", add.context_length, ", context_length"));
 }
 
 absl::Status StepValidator::Resolve(const StepRequest& request, uint32_t row, RowRef* ref) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "engine/state/block_ledger.h"
 #include "engine/state/row_table.h"
+#include "engine/state/swap_table.h"
 #include "engine/step/request_filter.h"
 #include "engine/step/sampling.h"
 #include "engine/step_request.h"
@@ -77,9 +78,10 @@ struct StagedStep {
 
 class StepValidator {
  public:
-  // `eos_token_ids`: the model's. Views of both tables.
+  // `eos_token_ids`: the model's. Views of the tables. `states`: of rows in swap space; nullptr:
+  // there are none.
   StepValidator(const kernels::StepLimits& limits, std::span<const uint32_t> eos_token_ids,
-                RowTable& rows, BlockLedger& ledger);
+                RowTable& rows, BlockLedger& ledger, SwapTable* states = nullptr);
 
   // On success `staged()` describes the step and the ledger counts its tables; on error nothing has
   // changed. Errors: see DecodeEngine::Submit. `list`: the rows of request.session, which may have
@@ -92,6 +94,8 @@ class StepValidator {
   // Takes back what the last successful Validate did to the ledger; for a step that fails behind
   // it.
   void Abandon();
+  // Steps up to this ticket have been waited for.
+  void NoteEnded(uint64_t ticket) { ended_ = ticket; }
 
  private:
   // What this request says of a resident row; valid where `stamp` is the current one.
@@ -137,6 +141,10 @@ class StepValidator {
   absl::Status StageCopy(const BlockCopy& copy);
   absl::Status StageAdds(const StepRequest& request);
   absl::Status StageAdd(const StepRequest& request, size_t index);
+  // Where the state of a row with context comes from, in models whose rows carry some.
+  absl::Status CheckState(const StepRequest& request, size_t index);
+  absl::Status CheckFork(const StepRequest& request, const RowAdd& add);
+  absl::Status CheckSwappedState(const StepRequest& request, size_t index);
   absl::Status StageAppends(const StepRequest& request);
   absl::Status StageAppend(const StepRequest& request, size_t index);
   absl::Status StageMasks(const StepRequest& request);
@@ -196,10 +204,12 @@ class StepValidator {
   void CountTable(uint32_t block, int delta);
   void UndoCounts();
 
+  uint64_t ended_ = 0;
   const kernels::StepLimits limits_;
   const std::vector<uint32_t> eos_token_ids_;
   RowTable& rows_;
   BlockLedger& ledger_;
+  SwapTable* const states_;
   StagedStep staged_;
   uint64_t stamp_ = 0;
   std::vector<SlotNote> slot_notes_;    // by slot

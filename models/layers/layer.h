@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/kernel_set.h"
@@ -23,6 +24,7 @@
 #include "kernels/step/rows.h"
 #include "kernels/step/step_limits.h"
 #include "models/kv_pool.h"
+#include "models/row_state.h"
 #include "models/step_bytes.h"
 #include "models/weights/weight_plan.h"
 #include "runtime/device.h"
@@ -122,6 +124,8 @@ class Layer {
   virtual absl::Status Enqueue(const LayerContext& context) const = 0;
   // Adds what it moves beyond its weights.
   virtual void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const = 0;
+  // Adds where it keeps state of rows from step to step. Behind the buffers' allocation.
+  virtual void ListRowState(std::vector<RowStateBuffer>* /*buffers*/) const {}
 };
 
 }  // namespace reprise::models

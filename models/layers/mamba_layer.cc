@@ -34,16 +34,25 @@ void MambaLayer::DeclareBuffers(const LayerBuffers& buffers) {
   const auto conv = static_cast<size_t>(mamba_.conv_size());
   const auto inner = static_cast<size_t>(mamba_.inner_size());
   // Every layer has its own.
-  buffers.scratch.AddElements(&conv_state_,
-                              rows * static_cast<size_t>(mamba_.conv_width - 1) * conv, dtype,
+  const size_t conv_elements = static_cast<size_t>(mamba_.conv_width - 1) * conv;
+  const size_t model_elements = inner * static_cast<size_t>(mamba_.state_size);
+  buffers.scratch.AddElements(&conv_state_, rows * conv_elements, dtype,
                               absl::StrCat(name_, ".conv_state"));
-  buffers.scratch.Add(&model_state_, rows * inner * static_cast<size_t>(mamba_.state_size),
-                      absl::StrCat(name_, ".state"));
+  buffers.scratch.Add(&model_state_, rows * model_elements, absl::StrCat(name_, ".state"));
+  conv_slot_bytes_ = conv_elements * runtime::SizeOf(dtype);
+  model_slot_bytes_ = model_elements * sizeof(float);
   buffers.activations.ShareElements(
       &projected_, tokens * static_cast<size_t>(mamba_.projected_size()), dtype, "mamba.projected");
   buffers.activations.ShareElements(&convolved_, tokens * conv, dtype, "mamba.convolved");
   buffers.activations.ShareElements(&y_, tokens * inner, dtype, "mamba.y");
   linear_.Declare(buffers, buffers.limits.max_step_tokens, {&in_, &out_});
+}
+
+void MambaLayer::ListRowState(std::vector<RowStateBuffer>* buffers) const {
+  buffers->push_back(
+      {.data = static_cast<std::byte*>(conv_state_), .slot_bytes = conv_slot_bytes_});
+  buffers->push_back(
+      {.data = reinterpret_cast<std::byte*>(model_state_), .slot_bytes = model_slot_bytes_});
 }
 
 absl::Status MambaLayer::Enqueue(const LayerContext& context) const {

@@ -28,6 +28,7 @@ class MambaLayer final : public Layer {
   void DeclareBuffers(const LayerBuffers& buffers) override;
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
+  void ListRowState(std::vector<RowStateBuffer>* buffers) const override;
 
   const kernels::LinearWeights& in() const { return in_; }  // rows: gate, x, B, C, dt
   const kernels::LinearWeights& out() const { return out_; }
@@ -47,6 +48,7 @@ class MambaLayer final : public Layer {
   const float* dt_bias_ = nullptr;
   const void* norm_ = nullptr;  // [inner_size]
 
+  size_t conv_slot_bytes_ = 0, model_slot_bytes_ = 0;
   // State, by slot.
   void* conv_state_ = nullptr;    // [max_rows, conv_width - 1, conv_size]
   float* model_state_ = nullptr;  // [max_rows, num_heads, head_dim, state_size]

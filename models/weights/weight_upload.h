@@ -52,7 +52,7 @@ struct Int4Upload {
 };
 
 struct UploadOptions {
-  int max_threads = 4;                   // more do not help: storage and the bus are the limits
+  int max_threads = 12;                  // of as many cores, which convert and pack
   size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
   // Called with each part of a source that has been read and is not read again, from any thread.
   // Not of 4-bit elements and of matrices that are not plain, of which an output may be spread over

@@ -42,10 +42,27 @@ absl::Status SwapIn(const ServiceHost& host, const ServedSession& session,
   return absl::OkStatus();
 }
 
+absl::Status SwapOutState(const ServiceHost& host, const ServedSession& session,
+                          const v1::SwapOutStateRequest& request,
+                          v1::SwapOutStateResponse* response) {
+  SessionRecording* recording = session.recording.get();
+  const SessionRecording::PoolLock order(recording);
+  REPRISE_ASSIGN_OR_RETURN(const engine::SwappedState state,
+                           host.engine.SwapOutState(session.info.id, request.row()));
+  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  response->set_swapped_state(state.place);
+  response->set_context_length(state.context_length);
+  response->set_free_swap_states(host.engine.pool().free_swap_states);
+  return absl::OkStatus();
+}
+
 absl::Status FreeSwapped(const ServiceHost& host, const ServedSession& session,
                          const v1::FreeSwappedRequest& request, v1::FreeSwappedResponse* response) {
-  REPRISE_RETURN_IF_ERROR(host.engine.FreeSwapped(session.info.id, View(request.swapped())));
-  response->set_free_swap_blocks(host.engine.pool().free_swap_blocks);
+  REPRISE_RETURN_IF_ERROR(host.engine.FreeSwapped(session.info.id, View(request.swapped()),
+                                                  View(request.swapped_states())));
+  const engine::PoolInfo pool = host.engine.pool();
+  response->set_free_swap_blocks(pool.free_swap_blocks);
+  response->set_free_swap_states(pool.free_swap_states);
   return absl::OkStatus();
 }
 

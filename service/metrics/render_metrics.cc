@@ -131,15 +131,17 @@ void RenderRecordings(const RecordCounters& recordings, Exposition* text) {
 void AddCounters(std::string_view name, std::string_view help, Counter GraphMetrics::*counter,
                  const StepMetrics& steps, Exposition* text) {
   text->Family(name, kCounter, help);
-  for (const GraphMetrics& graph : steps.graphs())
+  steps.ForEachGraph([&](const GraphMetrics& graph) {
     text->Add({{"graph", graph.name}}, (graph.*counter).value());
+  });
 }
 
 void AddHistograms(std::string_view name, std::string_view help, Histogram GraphMetrics::*histogram,
                    const StepMetrics& steps, Exposition* text) {
   text->Family(name, "histogram", help);
-  for (const GraphMetrics& graph : steps.graphs())
+  steps.ForEachGraph([&](const GraphMetrics& graph) {
     text->AddHistogram({{"graph", graph.name}}, (graph.*histogram).Read());
+  });
 }
 
 void RenderSteps(const StepMetrics& steps, Exposition* text) {
@@ -195,6 +197,7 @@ void RenderWaiting(const WaitingSteps& waiting, Exposition* text) {
 
 void RenderEngine(const engine::DecodeEngine& engine, Exposition* text) {
   const engine::EngineInfo& info = engine.info();
+  const engine::GraphsInfo graphs = engine.captured_graphs();
   text->Family("reprise_device_info", kGauge, "The device; always 1");
   text->Add({{"kind", runtime::NameOf(info.device.kind)}, {"name", info.device.name}}, 1);
   AddOne("reprise_device_faults_total", kCounter,
@@ -203,11 +206,13 @@ void RenderEngine(const engine::DecodeEngine& engine, Exposition* text) {
   text->Add({{"use", "weights"}}, info.memory.weights_bytes);
   text->Add({{"use", "kv_cache"}}, info.memory.kv_cache_bytes);
   text->Add({{"use", "workspace"}}, info.memory.workspace_bytes);
-  text->Add({{"use", "graphs"}}, info.memory.graphs_bytes);
-  AddOne("reprise_graph_captures_total", kCounter, "Graphs captured",
-         info.decode_buckets.size() + info.mixed_buckets.size(), text);
+  text->Add({{"use", "graphs"}}, graphs.device_bytes);
+  AddOne("reprise_graphs", kGauge, "Captured graphs that steps may replay",
+         graphs.decode_buckets.size() + graphs.mixed_buckets.size(), text);
+  AddOne("reprise_bucket_changes_total", kCounter, "How often other buckets took over (SetBuckets)",
+         graphs.version - 1, text);
   text->Family("reprise_graph_capture_seconds", kGauge, "Time that the capture of a graph took");
-  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+  for (const auto* buckets : {&graphs.decode_buckets, &graphs.mixed_buckets}) {
     for (const graphs::CapturedBucket& captured : *buckets)
       text->AddSeconds({{"graph", captured.bucket.name}}, captured.capture_ns);
   }

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/metrics/step_metrics.h"
 
-#include <algorithm>
-
 namespace reprise::service {
 namespace {
-
-constexpr char kUnknownGraph[] = "other";
 
 void NoteStep(const engine::SingleStep& step, GraphMetrics* graph) {
   graph->steps.Add();
@@ -27,15 +23,23 @@ uint64_t NumPromptTokens(const engine::StepRequest& request) {
 
 }  // namespace
 
-StepMetrics::StepMetrics(const std::vector<std::string>& graphs) {
-  for (const std::string& graph : graphs) graphs_.emplace_back(graph);
-  graphs_.emplace_back(kUnknownGraph);
+StepMetrics::StepMetrics(const std::vector<std::string>& graphs) { AddGraphs(graphs); }
+
+void StepMetrics::AddGraphs(const std::vector<std::string>& graphs) {
+  const std::lock_guard lock(naming_);
+  for (const std::string& name : graphs) {
+    if (graphs_.size() == kMaxGraphs) return;
+    if (&GraphOf(name) != &other_) continue;
+    std::atomic<GraphMetrics*>& link = graphs_.empty() ? first_ : graphs_.back().next;
+    link.store(&graphs_.emplace_back(name), std::memory_order_release);
+  }
 }
 
 GraphMetrics& StepMetrics::GraphOf(std::string_view name) {
-  const auto named = std::prev(graphs_.end());
-  return *std::find_if(graphs_.begin(), named,
-                       [name](const GraphMetrics& graph) { return graph.name == name; });
+  GraphMetrics* graph = first_.load(std::memory_order_acquire);
+  while (graph != nullptr && graph->name != name)
+    graph = graph->next.load(std::memory_order_acquire);
+  return graph == nullptr ? other_ : *graph;
 }
 
 void StepMetrics::NoteAnswered(const engine::StepRequest& request, const StepTimes& times,

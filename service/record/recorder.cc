@@ -108,8 +108,8 @@ std::optional<RecordLoss> Recorder::TryBegin(const engine::DecodeEngine& engine,
 
 void Recorder::FillHeader(const engine::DecodeEngine& engine, uint64_t session,
                           std::string_view client, v1::RecordHeader* header) const {
-  DescribeToWire(engine.info(), engine.pool(), engine.attention_tree(), /*max_message_bytes=*/0,
-                 header->mutable_server());
+  DescribeToWire(engine.info(), engine.pool(), engine.captured_graphs(), engine.attention_tree(),
+                 /*max_message_bytes=*/0, header->mutable_server());
   header->set_model_directory(options_.source.directory);
   header->set_config_sha256(config_sha256_);
   header->set_preset(options_.source.preset);

@@ -63,10 +63,10 @@ void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1
   wire->set_max_kv_blocks_per_call(engine::kMaxKvBlocksPerCall);
 }
 
-void BucketsToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
-                   v1::DescribeResponse* wire) {
+void KindToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
+                google::protobuf::RepeatedPtrField<v1::Bucket>* wire) {
   for (const graphs::CapturedBucket& captured : buckets) {
-    v1::Bucket* bucket = wire->add_buckets();
+    v1::Bucket* bucket = wire->Add();
     bucket->set_name(captured.bucket.name);
     bucket->set_kind(kind);
     bucket->set_capacity(static_cast<uint32_t>(captured.bucket.capacity));
@@ -87,9 +87,15 @@ void TreeToWire(const engine::AttentionTreeInfo& tree, v1::AttentionTree* wire) 
 
 }  // namespace
 
+void BucketsToWire(const engine::GraphsInfo& graphs,
+                   google::protobuf::RepeatedPtrField<v1::Bucket>* wire) {
+  KindToWire(graphs.decode_buckets, "decode", wire);
+  KindToWire(graphs.mixed_buckets, "mixed", wire);
+}
+
 void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
-                    const engine::AttentionTreeInfo& tree, uint64_t max_message_bytes,
-                    v1::DescribeResponse* wire) {
+                    const engine::GraphsInfo& graphs, const engine::AttentionTreeInfo& tree,
+                    uint64_t max_message_bytes, v1::DescribeResponse* wire) {
   ModelToWire(info, wire->mutable_model());
   wire->mutable_pool()->set_block_size(pool.block_size);
   wire->mutable_pool()->set_num_blocks(pool.num_blocks);
@@ -97,11 +103,13 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->mutable_pool()->set_bytes(pool.bytes);
   wire->mutable_pool()->set_swap_blocks(pool.swap_blocks);
   wire->mutable_pool()->set_free_swap_blocks(pool.free_swap_blocks);
+  wire->mutable_pool()->set_swap_states(pool.swap_states);
+  wire->mutable_pool()->set_free_swap_states(pool.free_swap_states);
   wire->mutable_pool()->set_export_blocks(pool.export_blocks);
   wire->mutable_pool()->set_free_export_blocks(pool.free_export_blocks);
   LimitsToWire(info, max_message_bytes, wire->mutable_limits());
-  BucketsToWire(info.decode_buckets, "decode", wire);
-  BucketsToWire(info.mixed_buckets, "mixed", wire);
+  BucketsToWire(graphs, wire->mutable_buckets());
+  wire->set_buckets_version(graphs.version);
   wire->mutable_device()->set_kind(ToString(runtime::NameOf(info.device.kind)));
   wire->mutable_device()->set_name(ToUtf8(info.device.name));
   wire->mutable_device()->set_driver(ToUtf8(info.device.driver));
@@ -109,7 +117,7 @@ void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool
   wire->mutable_memory()->set_weights_bytes(info.memory.weights_bytes);
   wire->mutable_memory()->set_kv_cache_bytes(info.memory.kv_cache_bytes);
   wire->mutable_memory()->set_workspace_bytes(info.memory.workspace_bytes);
-  wire->mutable_memory()->set_graphs_bytes(info.memory.graphs_bytes);
+  wire->mutable_memory()->set_graphs_bytes(graphs.device_bytes);
   wire->mutable_memory()->set_swap_bytes(info.memory.swap_bytes);
   wire->mutable_memory()->set_export_bytes(info.memory.export_bytes);
   wire->set_rank(0);

@@ -12,8 +12,11 @@
 namespace reprise::service {
 
 void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
-                    const engine::AttentionTreeInfo& tree, uint64_t max_message_bytes,
-                    v1::DescribeResponse* wire);
+                    const engine::GraphsInfo& graphs, const engine::AttentionTreeInfo& tree,
+                    uint64_t max_message_bytes, v1::DescribeResponse* wire);
+// All buckets, of either kind.
+void BucketsToWire(const engine::GraphsInfo& graphs,
+                   google::protobuf::RepeatedPtrField<v1::Bucket>* wire);
 
 }  // namespace reprise::service
 

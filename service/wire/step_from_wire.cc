@@ -96,6 +96,8 @@ absl::Status AddsFromWire(const v1::StepRequest& wire, StepScratch* scratch) {
     row.blocks = View(add.blocks());
     row.history = View(add.history());
     row.prompt_length = add.prompt_length();
+    if (add.has_fork_of()) row.fork_of = add.fork_of();
+    if (add.has_swapped_state()) row.swapped_state = add.swapped_state();
   }
   return absl::OkStatus();
 }

@@ -148,6 +148,33 @@ TEST_F(CApiEngine, SaysWhatItIs) {
                  REPRISE_INVALID_ARGUMENT, "bucket kind is 4; allowed: 0 (decode), 1 (mixed)");
 }
 
+TEST_F(CApiEngine, BucketsMayBeReplaced) {
+  reprise_bucket_info before = {};
+  before.struct_size = sizeof(before);
+  EXPECT_DONE(reprise_engine_get_bucket(engine_.get(), REPRISE_BUCKET_DECODE, 2, &before, &error));
+  const int64_t decode[] = {4, 3};
+  uint64_t version = 0;
+  EXPECT_DONE(reprise_engine_set_buckets(engine_.get(), decode, 2, nullptr, 0, &version, &error));
+  EXPECT_EQ(version, 2u);
+  reprise_bucket_info bucket = {};
+  bucket.struct_size = sizeof(bucket);
+  EXPECT_DONE(reprise_engine_get_bucket(engine_.get(), REPRISE_BUCKET_DECODE, 0, &bucket, &error));
+  EXPECT_STREQ(bucket.name, "decode/3");
+  EXPECT_DONE(reprise_engine_get_bucket(engine_.get(), REPRISE_BUCKET_MIXED, 0, &bucket, &error));
+  EXPECT_STREQ(bucket.name, "mixed/32");
+  EXPECT_STREQ(before.name, "decode/4") << "valid as long as the engine";
+  reprise_engine_info info = {};
+  info.struct_size = sizeof(info);
+  EXPECT_DONE(reprise_engine_get_info(engine_.get(), &info, &error));
+  EXPECT_EQ(info.num_decode_buckets, 2u);
+  EXPECT_REFUSED(reprise_engine_set_buckets(engine_.get(), decode, 0, nullptr, 0, nullptr, &error),
+                 REPRISE_INVALID_ARGUMENT, "got neither decode nor mixed ones");
+  EXPECT_REFUSED(reprise_engine_set_buckets(engine_.get(), nullptr, 0, decode, 2, nullptr, &error),
+                 REPRISE_INVALID_ARGUMENT, "the largest mixed bucket is 4; allowed: 32");
+  EXPECT_REFUSED(reprise_engine_set_buckets(engine_.get(), nullptr, 1, nullptr, 0, nullptr, &error),
+                 REPRISE_INVALID_ARGUMENT, "decode: got NULL for 1 elements");
+}
+
 TEST_F(CApiEngine, BlocksBelongToSessions) {
   const uint32_t free = FreeBlocks();
   SessionHandle mine = Open();

@@ -302,6 +302,10 @@ TEST_F(CApiStep, RefusesWhatItCannotRead) {
   EXPECT_REFUSED(reprise_step_add_row(step_.get(), &add, &error), REPRISE_INVALID_ARGUMENT,
                  "stop_at_eos is 2; allowed: 0, 1");
   sampling_.stop_at_eos = 0;
+  add.is_fork = 2;
+  EXPECT_REFUSED(reprise_step_add_row(step_.get(), &add, &error), REPRISE_INVALID_ARGUMENT,
+                 "is_fork is 2; allowed: 0, 1");
+  add.is_fork = 0;
   add.prompt_length = uint64_t{1} << 32;
   EXPECT_REFUSED(reprise_step_add_row(step_.get(), &add, &error), REPRISE_INVALID_ARGUMENT,
                  "prompt_length is 4294967296");

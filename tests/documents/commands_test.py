@@ -184,6 +184,8 @@ class Commands:
         smaller = self.smaller(words if i is None else words[:i] + words[i + 1 :])
         if "--verify" in words:
             smaller += ["--steps", "4", "--rounds", "1"]
+        if "--address" in words:
+            smaller += ["--address", self.served()]
         self.run([*smaller, *(self.recordings() if i is not None else [])])
 
     def graph_diff(self, words):

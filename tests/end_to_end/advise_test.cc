@@ -136,6 +136,52 @@ TEST_F(AdviseProgram, SetsTheBucketsOfAServersConfiguration) {
   Refused({trace, "--serve-config", "/no/such/folder/a.toml"}, 1, "/no/such/folder/a.toml");
 }
 
+TEST_F(AdviseProgram, AppliesItToARunningServer) {
+  const std::string trace = Trace("rows,tokens,context,steps\n3,3,20,50\n2,9,,4\n");
+  ServedProgram served(model_, {"--allow-administration", "--max-rows", "8"});
+  ASSERT_TRUE(served.ready());
+  const std::vector<std::string> arguments = {
+      "advise", trace,     "--address", served.address(),   "--max-graphs",
+      "6",      "--apply", "--json",    File("advice.json")};
+  Program program(arguments);
+  EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+  const json advice = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("advise"), advice), IsEmpty());
+  EXPECT_EQ(advice["sets"][0]["decode"], json({1, 2, 4, 8})) << "the server's own";
+  EXPECT_EQ(advice["applied"]["version"], 2);
+  EXPECT_GT(advice["applied"]["capture_ns"], 0);
+  EXPECT_THAT(program.stdout_text(), HasSubstr("applied: " + served.address() + " has "));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("version 2 of its buckets\n"));
+  // Three requests that run together replay what was advised.
+  EXPECT_EQ(
+      RunProgram({"sched", "--address", served.address(), "--prompt-tokens", "5,6,7", "--requests",
+                  "3", "--max-new-tokens", "9", "--ignore-eos", "--json", File("sched.json")}),
+      0);
+  EXPECT_THAT(ReadTextFile(File("sched.json")), HasSubstr("\"decode/3\""));
+  // It has them now, so that there is nothing to do.
+  Program again(arguments);
+  EXPECT_EQ(again.Wait(), 0) << again.stderr_text();
+  EXPECT_THAT(again.stdout_text(), HasSubstr(" has these buckets already\n"));
+  EXPECT_EQ(Written()["sets"][0]["decode"], advice["sets"].back()["decode"]);
+  EXPECT_EQ(Written()["applied"]["version"], 2);
+  EXPECT_EQ(Written()["applied"]["capture_ns"], 0);
+  // Its largest mixed bucket is 1024, which clients count on.
+  Refused({trace, "--address", served.address(), "--mixed-buckets", "16", "--apply"}, 1,
+          "SetBuckets: the largest mixed bucket is 16; allowed: 1024");
+}
+
+TEST_F(AdviseProgram, SaysWhyItCannotBeApplied) {
+  const std::string trace = Trace("rows,tokens,context,steps\n3,3,20,50\n2,9,,4\n");
+  Refused({trace, "--apply"}, 2, "--apply: got no --address, allowed: beside it");
+  Refused({trace, "--token-file", "a"}, 2, "--token-file: got no --address, allowed: beside it");
+  Refused({trace, "--address", "nowhere"}, 2, "--address");
+  Refused({trace, "--address", "unix:" + File("none.sock")}, 1, "none.sock");
+  ServedProgram served(model_, {"--max-rows", "8"});
+  ASSERT_TRUE(served.ready());
+  Refused({trace, "--address", served.address(), "--apply"}, 1,
+          "SetBuckets: buckets: this server has no administrators");
+}
+
 TEST_F(AdviseProgram, SaysWhatIsWrong) {
   const std::string trace = Trace("rows\n3\n");
   Refused({}, 2, "FILE");

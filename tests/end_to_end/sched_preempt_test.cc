@@ -109,6 +109,23 @@ TEST_F(PreemptingSched, GivesTheTokensOfAServerWithRoomForAll) {
   Stop(&tight);
 }
 
+// Whose rows take their state along.
+TEST_F(PreemptingSched, GivesTheSameTokensOfAModelWithState) {
+  const auto model = WriteTinyModel({.architecture = "granitemoehybrid", .num_experts = 0},
+                                    directory_.path() + "/hybrid");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ServedProgram roomy(*model, Blocks(200));
+  ASSERT_TRUE(roomy.ready());
+  const json expected = Run(roomy, {});
+  Stop(&roomy);
+  ServedProgram tight(*model, Blocks(15));  // a layer of KV, where the other model has two
+  ASSERT_TRUE(tight.ready());
+  const json swapped = Run(tight, {"--preempt", "swap"});
+  EXPECT_GT(swapped["figures"]["num_swaps"], 0);
+  EXPECT_EQ(TokensOf(swapped), TokensOf(expected));
+  Stop(&tight);
+}
+
 TEST_F(PreemptingSched, RefusesWhatItCannotDo) {
   ServedProgram served(model_);
   ASSERT_TRUE(served.ready());

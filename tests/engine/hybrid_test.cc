@@ -10,10 +10,14 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine_preview.h"
+#include "engine/step_draft.h"
 #include "models/config/hf_config.h"
 #include "tests/engine/logits_comparison.h"
 #include "tests/testing/decoder_oracle.h"
@@ -180,8 +184,8 @@ TEST_P(HybridEngineTest, RefusesContextThatARowsOwnTokensDidNotBring) {
                             .chunks = {{.row = 2, .tokens = {5}}}})
                   .status(),
               StatusIs(kRefused,
-                       "row 2: context_length is 20; allowed: 0, because rows of this model carry "
-                       "state beside their KV"));
+                       "row 2: context_length is 20; allowed: 0, or with fork_of or "
+                       "swapped_state, because rows of this model carry state beside their KV"));
   // Alone, where bad rows are: the other one runs.
   const std::vector<uint32_t> fresh = driver.Allocate(2);
   ASSERT_OK_AND_ASSIGN(
@@ -193,6 +197,226 @@ TEST_P(HybridEngineTest, RefusesContextThatARowsOwnTokensDidNotBring) {
   ASSERT_EQ(result.refused_rows.size(), 1u);
   EXPECT_EQ(result.refused_rows[0].row, 3u);
   EXPECT_EQ(result.rows.size(), 1u);
+}
+
+// The blocks of a fork of a row with so many tokens: whole ones are shared, and where the row is in
+// the middle of one, the fork goes on in a copy of it. `own`: blocks of the fork's.
+struct ForkBlocks {
+  std::vector<uint32_t> table;
+  std::vector<BlockCopy> copies = {};
+};
+ForkBlocks BlocksOfFork(std::span<const uint32_t> parent, std::span<const uint32_t> own,
+                        uint32_t context, uint32_t block_size) {
+  const uint32_t shared = context / block_size;
+  ForkBlocks fork{.table = {parent.begin(), parent.begin() + shared}};
+  fork.table.insert(fork.table.end(), own.begin(), own.end());
+  if (context % block_size != 0)
+    fork.copies.push_back({.source = parent[shared], .destination = own[0]});
+  return fork;
+}
+
+// Forks, and forks of forks, at different lengths and into slots that others had: each samples what
+// the row would alone, and so does the row itself.
+TEST_P(HybridEngineTest, AForkGoesOnFromTheStateOfItsRow) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.max_rows = 4;
+  options.engine.decode_buckets = {};
+  const TestEngine tiny = MakeTestEngine(options);
+  EngineDriver driver(*tiny.engine);
+  const std::vector<uint32_t> prompt = RandomPrompt(4, 18);
+  const auto alone = driver.Generate({.row = 9, .prompt = prompt}, 20);
+  // Every slot has had a row with state of its own.
+  for (const uint32_t row : {5u, 6u, 7u, 8u})
+    driver.Start({.row = row, .prompt = RandomPrompt(row, 9)}, 3);
+  for (const uint32_t row : {5u, 6u, 7u, 8u}) driver.Drop(row);
+
+  driver.Start({.row = 1, .prompt = prompt}, 24);
+  std::vector<std::vector<uint32_t>> tables = {driver.blocks(1)};
+  for (uint32_t fork = 2; fork <= 4; ++fork) {
+    driver.ContinueAll(3);
+    const size_t sampled = driver.tokens(1).size();
+    const auto context = static_cast<uint32_t>(prompt.size() + sampled - 1);
+    const std::vector<uint32_t> own = driver.Allocate(8);
+    const ForkBlocks blocks = BlocksOfFork(tables.back(), own, context, options.engine.block_size);
+    // Those that are there run in the same step.
+    testing::StepDraft step = {.add = {{.row = fork,
+                                        .blocks = blocks.table,
+                                        .context_length = context,
+                                        .fork_of = fork - 1}},
+                               .chunks = {{.row = fork, .tokens = {alone[sampled - 1].id}}},
+                               .copies = blocks.copies};
+    for (uint32_t row = 1; row < fork; ++row) step.continue_rows.push_back(row);
+    driver.Step(step);
+    tables.push_back(blocks.table);
+    for (uint32_t row = 1; row <= fork; ++row)
+      EXPECT_EQ(driver.tokens(row).back(), alone[sampled]) << row << " of " << fork;
+  }
+  driver.ContinueAll(4);
+  for (uint32_t row = 1; row <= 4; ++row)
+    EXPECT_EQ(driver.tokens(row).back(), alone[driver.tokens(1).size() - 1]) << row;
+}
+
+TEST_P(HybridEngineTest, RefusesForksOfRowsThatAreElsewhere) {
+  const TestEngine tiny = MakeTestEngine(HybridOptions());
+  EngineDriver driver(*tiny.engine);
+  driver.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 10);
+  const std::vector<uint32_t> blocks = driver.blocks(1);
+  const auto try_fork = [&](uint32_t of, uint32_t context, std::vector<uint32_t> drop = {}) {
+    return driver
+        .TryStep({.drop = std::move(drop),
+                  .add = {{.row = 2, .blocks = blocks, .context_length = context, .fork_of = of}}})
+        .status();
+  };
+  EXPECT_THAT(try_fork(9, 16),
+              StatusIs(absl::StatusCode::kNotFound, "row 2: fork_of is 9, which is not resident"));
+  EXPECT_THAT(try_fork(1, 16, {1}),
+              StatusIs(absl::StatusCode::kNotFound, "row 2: fork_of is 1, which is not resident"));
+  EXPECT_THAT(try_fork(2, 16),
+              StatusIs(absl::StatusCode::kNotFound, "row 2: fork_of is 2, which is not resident"));
+  EXPECT_THAT(try_fork(1, 15),
+              StatusIs(kRefused,
+                       "row 2: fork_of is 1, which has 16 tokens of context; allowed: a row with "
+                       "15, context_length"));
+  EXPECT_THAT(try_fork(1, 0), StatusIs(kRefused, "row 2: fork_of is set; allowed: with context"));
+  const StepTicket ticket = driver.Submit({.continue_rows = {1}});
+  EXPECT_THAT(try_fork(1, 17), StatusIs(kRefused, "requests in flight"));
+  driver.Wait(ticket);
+  // A session sees its own rows alone.
+  EngineDriver stranger(*tiny.engine);
+  EXPECT_THAT(stranger
+                  .TryStep({.add = {{.row = 2,
+                                     .blocks = stranger.Allocate(5),
+                                     .context_length = 17,
+                                     .fork_of = 1}}})
+                  .status(),
+              StatusIs(absl::StatusCode::kNotFound, "fork_of is 1, which is not resident"));
+
+  TestEngineOptions plain = Options();
+  const TestEngine without = MakeTestEngine(plain);
+  EngineDriver other(*without.engine);
+  other.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 10);
+  EXPECT_THAT(
+      other
+          .TryStep(
+              {.add = {{.row = 2, .blocks = other.blocks(1), .context_length = 16, .fork_of = 1}}})
+          .status(),
+      StatusIs(kRefused,
+               "row 2: fork_of is set; allowed: not, because rows of this model carry "
+               "nothing beside their KV"));
+  EXPECT_THAT(without.engine->SwapOutState(other.session().id, 1).status(),
+              StatusIs(kRefused, "got a model whose rows carry nothing beside their KV"));
+}
+
+// A row that is preempted: its state and its blocks leave, others have its slot and its blocks, and
+// it comes back with the tokens that it would have had.
+TEST_P(HybridEngineTest, ASwappedRowGoesOnWithItsState) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.max_rows = 2;
+  options.engine.decode_buckets = {};
+  options.engine.swap_bytes = 1 << 20;
+  const TestEngine tiny = MakeTestEngine(options);
+  DecodeEngine& engine = *tiny.engine;
+  const PoolInfo start = engine.pool();
+  EXPECT_GT(start.swap_states, 1u);
+  EXPECT_GT(start.swap_blocks, 1u);
+  EXPECT_LE(engine.info().memory.swap_bytes, options.engine.swap_bytes);
+  EngineDriver driver(engine);
+  const SessionId session = driver.session().id;
+  const std::vector<uint32_t> prompt = RandomPrompt(4, 18);
+  const auto alone = driver.Generate({.row = 9, .prompt = prompt}, 12);
+
+  driver.Start({.row = 1, .prompt = prompt}, 12);
+  driver.ContinueAll(4);
+  const auto context = static_cast<uint32_t>(prompt.size() + 4);
+  ASSERT_OK_AND_ASSIGN(const SwappedState state, engine.SwapOutState(session, 1));
+  EXPECT_EQ(state.context_length, context);
+  EXPECT_EQ(engine.pool().free_swap_states, start.swap_states - 1);
+  driver.Step({.drop = {1}});
+  ASSERT_OK_AND_ASSIGN(const auto swapped, engine.SwapOut(session, driver.blocks(1)));
+  EXPECT_EQ(engine.session_use(session)->num_swapped, swapped.size() + 1);
+  for (const uint32_t row : {5u, 6u}) driver.Start({.row = row, .prompt = RandomPrompt(row, 9)}, 3);
+  for (const uint32_t row : {5u, 6u}) driver.Drop(row);
+
+  ASSERT_OK_AND_ASSIGN(const auto blocks, engine.SwapIn(session, swapped));
+  const auto again = [&](uint32_t tokens, std::optional<uint32_t> place) {
+    return testing::StepDraft{
+        .add = {{.row = 1, .blocks = blocks, .context_length = tokens, .swapped_state = place}},
+        .chunks = {{.row = 1, .tokens = {alone[4].id}}}};
+  };
+  EXPECT_THAT(driver.TryStep(again(context - 1, state.place)).status(),
+              StatusIs(kRefused, "of a row with 22 tokens of context; allowed: of one with 21"));
+  EXPECT_THAT(driver.TryStep(again(context, start.swap_states)).status(),
+              StatusIs(absl::StatusCode::kOutOfRange, "swapped state"));
+  EngineDriver stranger(engine);
+  EXPECT_THAT(stranger
+                  .TryStep({.add = {{.row = 1,
+                                     .blocks = stranger.Allocate(6),
+                                     .context_length = context,
+                                     .swapped_state = state.place}}})
+                  .status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, "swapped state"));
+  driver.Step(again(context, state.place));
+  EXPECT_EQ(engine.pool().free_swap_states, start.swap_states);
+  EXPECT_EQ(engine.session_use(session)->num_swapped, 0u);
+  driver.ContinueAll(6);
+  EXPECT_EQ(driver.tokens(1), alone);
+}
+
+TEST_P(HybridEngineTest, SwapSpaceForStatesIsBoundedAndForgotten) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.swap_bytes = 64 << 10;
+  const TestEngine tiny = MakeTestEngine(options);
+  DecodeEngine& engine = *tiny.engine;
+  const uint32_t places = engine.pool().swap_states;
+  const SessionInfo limited = engine.OpenSession({.max_swapped = 1});
+  {
+    EngineDriver driver(engine);
+    const SessionId session = driver.session().id;
+    driver.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 10);
+    std::vector<uint32_t> states;
+    for (uint32_t i = 0; i < places; ++i) {
+      ASSERT_OK_AND_ASSIGN(const SwappedState state, engine.SwapOutState(session, 1));
+      states.push_back(state.place);
+    }
+    EXPECT_THAT(engine.SwapOutState(session, 1).status(),
+                StatusIs(absl::StatusCode::kResourceExhausted, "swap space for states"));
+    EXPECT_THAT(engine.SwapOutState(session, 2).status(),
+                StatusIs(absl::StatusCode::kNotFound, "row 2 is not resident"));
+    EXPECT_THAT(engine.SwapOutState(limited.id, 1).status(),
+                StatusIs(absl::StatusCode::kNotFound, "row 1 is not resident"));
+    EXPECT_THAT(engine.FreeSwapped(limited.id, {}, states).code(),
+                absl::StatusCode::kPermissionDenied);
+    EXPECT_OK(engine.FreeSwapped(session, {}, std::span(states).first(1)));
+    EXPECT_EQ(engine.pool().free_swap_states, 1u);
+    EXPECT_OK(engine.SwapOutState(session, 1).status());
+  }
+  EXPECT_EQ(engine.pool().free_swap_states, places);
+  // Too little for one row's state.
+  options.engine.swap_bytes = 1 << 10;
+  models::ModelSource source;
+  source.directory = tiny.directory->path();
+  EXPECT_THAT(
+      DecodeEngine::Create(*tiny.device, source, options.engine).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, "swap_bytes: got 1024, half of it for 0"));
+}
+
+// What a row does in a step that has not been waited for, it may stop in.
+TEST_P(HybridEngineTest, RefusesForksOfRowsInFlight) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.pipeline_depth = 2;
+  const TestEngine tiny = MakeTestEngine(options);
+  EngineDriver driver(*tiny.engine);
+  driver.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 10);
+  const StepTicket ticket = driver.Submit({.continue_rows = {1}});
+  const testing::StepDraft fork = {
+      .add = {{.row = 2, .blocks = driver.blocks(1), .context_length = 17, .fork_of = 1}}};
+  const DraftView view(fork, driver.session(), driver.sequence());
+  EXPECT_THAT(tiny.engine->Submit(view.request()).status(),
+              StatusIs(kRefused,
+                       "row 2: fork_of is 1, which has steps in flight; allowed: once "
+                       "their results were waited for"));
+  driver.Wait(ticket);
+  EXPECT_OK(driver.TryStep(fork).status());
 }
 
 TEST_P(HybridEngineTest, RefusesDraftsAndPrefixGroups) {

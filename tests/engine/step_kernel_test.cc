@@ -111,6 +111,18 @@ TEST_P(StepKernelTest, GivesTheBitsOfTheChainWhereHeadsAreNormed) {
 }
 
 // The words that are waited for are zero again after each step.
+// One of the new buckets is within the step kernel's rows, one is not.
+TEST_P(StepKernelTest, BucketsMayChange) {
+  const TestEngine chain = Make(Options(DecodePolicy::kChain));
+  const TestEngine one = Make(Options(DecodePolicy::kStepKernel));
+  ASSERT_OK(one.engine->SetBuckets({.decode = {2, 12}}));
+  EXPECT_EQ(Generate(*one.engine, 2, 2), Generate(*chain.engine, 2, 2));
+  EXPECT_THAT(one.engine->SetBuckets({.decode = {12}}).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                "no decode bucket has 8 rows or fewer"));
+  EXPECT_EQ(one.engine->captured_graphs().version, 2u);
+}
+
 TEST_P(StepKernelTest, RowsComeAndGo) {
   const TestEngine chain = Make(Options(DecodePolicy::kChain));
   const TestEngine one = Make(Options(DecodePolicy::kStepKernel));

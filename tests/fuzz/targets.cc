@@ -131,7 +131,7 @@ bool TakeUnaryMessage(std::string_view bytes) {
   const auto which = static_cast<unsigned char>(bytes[0]);
   bytes.remove_prefix(1);
   const auto read = [bytes](auto message) { return ReadMessage(bytes, &message); };
-  switch (which % 11) {
+  switch (which % 14) {
     case 0:
       return read(v1::AllocateRequest());
     case 1:
@@ -152,6 +152,12 @@ bool TakeUnaryMessage(std::string_view bytes) {
       return read(v1::ImportBlocksRequest());
     case 9:
       return read(v1::FreeExportedRequest());
+    case 10:
+      return read(v1::SetBucketsRequest());
+    case 11:
+      return read(v1::SwapOutStateRequest());
+    case 12:
+      return read(v1::FreeSwappedRequest());
     default:
       return read(v1::EvictSessionRequest());
   }

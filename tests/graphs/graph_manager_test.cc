@@ -6,12 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/host/host_device.h"
+#include "runtime/memory/buffer.h"
 #include "tests/graphs/bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
@@ -48,6 +50,29 @@ TEST_P(GraphManagerTest, WithoutWarmUpNothingRunsUntilReplay) {
       GraphManager::Create(*bench.stream, {.buckets = {2, 4}, .warm_up = false}, bench.Work()));
   EXPECT_THAT(bench.enqueued, ElementsAre(4, 2));
   EXPECT_EQ(bench.Traces(), std::make_pair(uint64_t{0}, uint64_t{0}));
+}
+
+// Captured on a stream of its own while another is held up; replayed in that one's order.
+TEST_P(GraphManagerTest, EnqueuesOnAnotherStream) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  ASSERT_OK_AND_ASSIGN(const runtime::Kernel wait, bench.module->Find(testing::kProbeWait));
+  ASSERT_OK_AND_ASSIGN(auto flag, runtime::MappedBuffer::Create(*device, 4));
+  ASSERT_OK(bench.stream->Launch(
+      wait, {}, testing::ProbeWaitArgs{reinterpret_cast<const uint32_t*>(flag.device())}));
+  ASSERT_OK_AND_ASSIGN(auto own, device->CreateStream());
+  ASSERT_OK_AND_ASSIGN(
+      auto manager,
+      GraphManager::Create(*own, {.buckets = {2, 4}, .warm_up = false}, bench.Work()));
+  manager->EnqueueOn(*bench.stream);
+  ASSERT_OK(manager->Replay(2));
+  ASSERT_OK(manager->RunEager(3));
+  EXPECT_TRUE(absl::IsUnavailable(bench.stream->Query())) << "they wait in the other's order";
+  std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(flag.host())).store(1);
+  EXPECT_EQ(bench.Traces(), std::make_pair(uint64_t{6}, uint64_t{2 * 31 + 4}));
+  ASSERT_OK(manager->Recapture({.rows = 4}));
+  ASSERT_OK(manager->Replay(4));
+  EXPECT_EQ(bench.Traces().first, 10u);
 }
 
 TEST_P(GraphManagerTest, ReplaysTheSmallestThatFitsAndReportsPadding) {

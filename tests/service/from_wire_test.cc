@@ -212,6 +212,8 @@ TEST(StepFromWire, CarriesEverySamplingField) {
   from->set_return_logits(true);
   wire.mutable_add(0)->add_history(1);
   wire.mutable_add(0)->set_prompt_length(12);
+  wire.mutable_add(0)->set_fork_of(0);
+  wire.mutable_add(0)->set_swapped_state(7);
   wire.mutable_add(1)->mutable_sampling()->add_logit_bias_token(2);
   wire.mutable_add(1)->mutable_sampling()->add_logit_bias(1.0f);
   v1::SetAllowedTokens* mask = wire.add_masks();
@@ -246,6 +248,8 @@ TEST(StepFromWire, CarriesEverySamplingField) {
   EXPECT_TRUE(got.return_logits);
   EXPECT_THAT(step.add[0].history, ElementsAre(1));
   EXPECT_EQ(step.add[0].prompt_length, 12u);
+  EXPECT_EQ(step.add[0].fork_of, 0u) << "a row may be called so";
+  EXPECT_EQ(step.add[0].swapped_state, 7u);
   ASSERT_EQ(step.add[1].sampling.logit_bias.size(), 1u);
   EXPECT_EQ(step.add[1].sampling.logit_bias[0].token, 2u);
   ASSERT_EQ(step.masks.size(), 1u);

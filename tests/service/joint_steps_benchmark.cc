@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What 16 rows cost as one session and as 16 sessions of one row, each a client of its own over a
 // unix socket that sends its next step when it has the answer: time per step of a row. On the host
-// device, over a model whose step takes some milliseconds.
+// device, over a model whose step takes some milliseconds, and on CUDA over the 8B shape.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -35,17 +35,7 @@ T Value(absl::StatusOr<T> value) {
 
 class Served {
  public:
-  explicit Served(uint32_t max_joint_requests) {
-    const std::string model = Value(testing::WriteTinyModel({.vocab_size = 2048,
-                                                             .hidden_size = 512,
-                                                             .intermediate_size = 2048,
-                                                             .num_layers = 4,
-                                                             .num_heads = 8,
-                                                             .num_kv_heads = 2,
-                                                             .head_dim = 64,
-                                                             .max_position_embeddings = 4096},
-                                                            directory_.path()));
-    device_ = Value(runtime::CreateHostDevice({.host_threads = 1}, {}));
+  Served(runtime::DeviceKind kind, uint32_t max_joint_requests) {
     engine::DecodeEngineOptions options;
     options.block_size = kBlockSize;
     options.kv_cache_bytes = uint64_t{64} << 20;
@@ -53,7 +43,16 @@ class Served {
     options.max_context_length = kContext;
     options.decode_buckets = {1, 2, 4, 8, 16};
     options.mixed_buckets = {64};
-    engine_ = Value(engine::DecodeEngine::Create(*device_, {.directory = model}, options));
+    models::ModelSource source;
+    if (kind == runtime::DeviceKind::kHost) {
+      source.directory = WriteModel();
+      device_ = Value(runtime::CreateHostDevice({.host_threads = 1}, {}));
+    } else {
+      source.preset = "llama-3.1-8b";
+      options.kv_cache_bytes = uint64_t{1} << 30;
+      device_ = Value(runtime::Device::Create({.kind = kind}));
+    }
+    engine_ = Value(engine::DecodeEngine::Create(*device_, source, options));
     ServerOptions server;
     server.listen = {"unix:" + directory_.path() + "/socket"};
     server.joint.max_requests = max_joint_requests;
@@ -63,6 +62,18 @@ class Served {
   const std::string& address() const { return server_->addresses()[0]; }
 
  private:
+  std::string WriteModel() {
+    return Value(testing::WriteTinyModel({.vocab_size = 2048,
+                                          .hidden_size = 512,
+                                          .intermediate_size = 2048,
+                                          .num_layers = 4,
+                                          .num_heads = 8,
+                                          .num_kv_heads = 2,
+                                          .head_dim = 64,
+                                          .max_position_embeddings = 4096},
+                                         directory_.path()));
+  }
+
   testing::TemporaryDirectory directory_;
   std::unique_ptr<runtime::Device> device_;
   std::unique_ptr<engine::DecodeEngine> engine_;
@@ -136,8 +147,12 @@ class Client {
   uint64_t sequence_ = 0, context_length_ = 0, other_rows_ = 0;
 };
 
-void Sessions(benchmark::State& state, uint32_t sessions, uint32_t max_joint_requests) {
-  const Served served(max_joint_requests);
+void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessions,
+              uint32_t max_joint_requests) {
+  std::string why;
+  if (kind == runtime::DeviceKind::kCuda && runtime::CountCudaDevices(&why) == 0)
+    return state.SkipWithError(why.c_str());
+  const Served served(kind, max_joint_requests);
   std::vector<std::unique_ptr<Client>> clients;
   for (uint32_t i = 0; i < sessions; ++i)
     clients.push_back(std::make_unique<Client>(served.address(), kRows / sessions));
@@ -160,12 +175,32 @@ void Sessions(benchmark::State& state, uint32_t sessions, uint32_t max_joint_req
   state.counters["rows of others"] = static_cast<double>(other_rows) / static_cast<double>(steps);
 }
 
-void OneSessionOf16Rows(benchmark::State& state) { Sessions(state, 1, 64); }
-void SixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kRows, 64); }
-void SixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kRows, 1); }
-BENCHMARK(OneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
-BENCHMARK(SixteenSessionsOfOneRow)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
-BENCHMARK(SixteenSessionsEachAlone)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
+constexpr auto kHost = runtime::DeviceKind::kHost;
+constexpr auto kCuda = runtime::DeviceKind::kCuda;
+void HostOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kHost, 1, 64); }
+void HostSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kHost, kRows, 64); }
+void HostSixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kHost, kRows, 1); }
+void CudaOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kCuda, 1, 64); }
+void CudaSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kCuda, kRows, 64); }
+void CudaSixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kCuda, kRows, 1); }
+BENCHMARK(HostOneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
+BENCHMARK(HostSixteenSessionsOfOneRow)
+    ->UseManualTime()
+    ->Iterations(4)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(HostSixteenSessionsEachAlone)
+    ->UseManualTime()
+    ->Iterations(4)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(CudaOneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
+BENCHMARK(CudaSixteenSessionsOfOneRow)
+    ->UseManualTime()
+    ->Iterations(4)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(CudaSixteenSessionsEachAlone)
+    ->UseManualTime()
+    ->Iterations(4)
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace reprise::service

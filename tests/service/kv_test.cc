@@ -142,6 +142,77 @@ TEST(KvCalls, BlocksWaitInSwapSpace) {
             served.Reference(prompt, 5));
 }
 
+// Of a model whose rows carry state beside their KV: a row that was swapped, and a fork of it, go
+// on as the row would have.
+TEST(KvCalls, TheStateOfARowWaitsInSwapSpaceToo) {
+  ServedModel::Options options;
+  options.swap_bytes = 64 << 10;
+  options.architecture = "granitemoehybrid";
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  const v1::DescribeResponse described = DescribeOf(client);
+  EXPECT_GT(described.limits().row_state_bytes(), 0u);
+  EXPECT_GT(described.pool().swap_states(), 0u);
+  EXPECT_EQ(described.pool().free_swap_states(), described.pool().swap_states());
+  // Whole blocks, so that a fork needs no copy.
+  const std::vector<uint32_t> prompt = {5, 80, 33, 12, 96, 7, 41, 3, 14};
+  const std::vector<uint32_t> blocks = Prefill(client, prompt);
+
+  grpc::ClientContext context;
+  v1::SwapOutStateRequest request;
+  v1::SwapOutStateResponse state;
+  request.set_session(client.session());
+  request.set_row(kRow);
+  const grpc::Status saved = client.stub().SwapOutState(&context, request, &state);
+  ASSERT_TRUE(saved.ok()) << saved.error_message();
+  EXPECT_EQ(state.context_length(), 8u);
+  EXPECT_EQ(state.free_swap_states(), described.pool().swap_states() - 1);
+  v1::StepRequest drop = client.NewStep();
+  drop.add_drop(kRow);
+  client.Step(drop);
+  v1::SwapOutResponse swapped;
+  ASSERT_TRUE(SwapOut(client, blocks, &swapped).ok());
+  v1::SwapInResponse back;
+  ASSERT_TRUE(SwapIn(client, {swapped.swapped().begin(), swapped.swapped().end()}, &back).ok());
+  const std::vector<uint32_t> table = {back.blocks().begin(), back.blocks().end()};
+  // Without its state it is refused.
+  EXPECT_THAT(client.Refused(GoOn(client, table, prompt)).message(),
+              ::testing::HasSubstr("fork_of or swapped_state"));
+  v1::StepRequest add = GoOn(client, table, prompt);
+  add.mutable_add(0)->set_swapped_state(state.swapped_state());
+  add.clear_chunks();
+  client.Step(add);
+  EXPECT_EQ(DescribeOf(client).pool().free_swap_states(), described.pool().swap_states());
+
+  v1::StepRequest fork = GoOn(client, {table[0], table[1], client.Allocate(1)[0]}, prompt);
+  fork.mutable_add(0)->set_row(kRow);
+  fork.mutable_add(0)->set_fork_of(kNewRow);
+  fork.mutable_chunks(0)->set_row(kRow);
+  v1::Chunk* chunk = fork.add_chunks();  // the row itself, in the same step
+  *chunk = fork.chunks(0);
+  chunk->set_row(kNewRow);
+  const v1::StepResponse first = client.Step(fork);
+  const std::vector<uint32_t> expected = served.Reference(prompt, 3);
+  ASSERT_EQ(first.rows().token_size(), 2);
+  EXPECT_EQ(first.rows().token(0), expected[0]);
+  EXPECT_EQ(first.rows().token(1), expected[0]);
+  v1::StepRequest next = client.NewStep();
+  next.set_continue_all(true);
+  const v1::StepResponse second = client.Step(next);
+  EXPECT_EQ(second.rows().token(0), expected[1]);
+  EXPECT_EQ(second.rows().token(1), expected[1]);
+
+  grpc::ClientContext again;
+  EXPECT_TRUE(client.stub().SwapOutState(&again, request, &state).ok());
+  grpc::ClientContext freeing;
+  v1::FreeSwappedRequest forget;
+  v1::FreeSwappedResponse forgot;
+  forget.set_session(client.session());
+  forget.add_swapped_states(state.swapped_state());
+  EXPECT_TRUE(client.stub().FreeSwapped(&freeing, forget, &forgot).ok());
+  EXPECT_EQ(forgot.free_swap_states(), described.pool().swap_states());
+}
+
 TEST(KvCalls, TheEndOfASessionFreesItsSwapSpace) {
   ServedModel::Options options;
   options.swap_bytes = 64 << 10;

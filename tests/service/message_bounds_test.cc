@@ -65,6 +65,8 @@ void FillStep(const kernels::StepLimits& limits, uint32_t vocab_size, v1::StepRe
     add->set_row(kLongest);
     add->set_context_length(kLongest);
     add->set_prompt_length(kLongest);
+    add->set_fork_of(kLongest);
+    add->set_swapped_state(kLongest);
     FillSampling(limits, vocab_size, add->mutable_sampling());
     v1::AppendBlocks* append = step->add_append();
     append->set_row(kLongest);

@@ -205,7 +205,8 @@ TEST_F(Metrics, SayWhatTheServerIs) {
   EXPECT_GE(now["reprise_uptime_seconds"], 0);
   EXPECT_TRUE(now.Has("reprise_build_info{version=\"" REPRISE_VERSION "\",commit=\"\"}"));
   const engine::EngineInfo& info = served_.engine().info();
-  EXPECT_EQ(now["reprise_graph_captures_total"],
+  EXPECT_EQ(now["reprise_bucket_changes_total"], 0);
+  EXPECT_EQ(now["reprise_graphs"],
             static_cast<double>(info.decode_buckets.size() + info.mixed_buckets.size()));
   served_.server().Drain();
   EXPECT_EQ(Now()["reprise_serving"], 0);

@@ -19,8 +19,9 @@
 namespace reprise::service {
 namespace {
 
-void WriteModel(const std::string& directory, uint64_t seed) {
+void WriteModel(const std::string& directory, uint64_t seed, const std::string& architecture) {
   testing::TinyModelOptions options;
+  options.architecture = architecture;
   options.seed = seed;
   options.vocab_size = kVocab;
   options.max_position_embeddings = 128;
@@ -60,7 +61,7 @@ TinyEngine::TinyEngine(const std::string& directory, int max_delay_us, uint64_t 
 }
 
 ServedModel::ServedModel(const Options& options) {
-  WriteModel(directory_.path(), options.model_seed);
+  WriteModel(directory_.path(), options.model_seed, options.architecture);
   tiny_ = std::make_unique<TinyEngine>(directory_.path(), options.max_delay_us,
                                        options.watchdog_timeout_ms, options.swap_bytes,
                                        options.export_bytes);

@@ -56,6 +56,7 @@ class ServedModel {
     std::string kv_exchange = {};  // its directory; "": none
     bool knows_model = true;       // the server is told its fingerprint
     uint64_t model_seed = 1;
+    std::string architecture = "llama";
   };
   ServedModel() : ServedModel(Options()) {}
   explicit ServedModel(const Options& options);

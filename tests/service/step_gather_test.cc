@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kUs = 1000;
 constexpr uint32_t kKind = 1;
-constexpr uint64_t kStepUs = 5000, kBoundUs = 300;  // less than a tenth of a step
+constexpr uint64_t kStepUs = 5000, kBoundUs = 300;  // less than a quarter of a step
 
 class StepGatherTest : public ::testing::Test {
  protected:
@@ -79,14 +79,14 @@ TEST_F(StepGatherTest, NoLongerThanTheBound) {
   EXPECT_EQ(HeldUntil(answered + 5000 + kStepUs), 0u);
 }
 
-TEST_F(StepGatherTest, NorThanATenthOfAStep) {
+TEST_F(StepGatherTest, NorThanAQuarterOfAStep) {
   constexpr uint64_t kShortUs = 1000;
   const uint64_t next = StepAndThink(paces_[0], 1000, 90);
   Came(paces_[0], next);
   Submitted(paces_[0]);
   Answered(paces_[0], next + kShortUs, kShortUs);
   Came(paces_[1], next + kShortUs);
-  EXPECT_EQ(HeldUntil(next + kShortUs), next + kShortUs + kShortUs / 10);
+  EXPECT_EQ(HeldUntil(next + kShortUs), next + kShortUs + kShortUs / 4);
 }
 
 TEST_F(StepGatherTest, OneThatSendsAheadIsExpectedAtOnce) {

@@ -245,17 +245,20 @@ TEST(DescribeToWire, CarriesEveryField) {
                  .min_shared_tokens = 48,
                  .max_draft_tokens = 9,
                  .row_state_bytes = 4321};
-  info.memory = {.weights_bytes = 1, .kv_cache_bytes = 2, .workspace_bytes = 3, .graphs_bytes = 4};
-  info.decode_buckets = {{.bucket = {.index = 0, .capacity = 8, .name = "decode/8"},
-                          .num_kernel_nodes = 30,
-                          .num_other_nodes = 0,
-                          .capture_ns = 5,
-                          .device_bytes = 6}};
-  info.mixed_buckets = {{.bucket = {.index = 0, .capacity = 32, .name = "mixed/32"},
-                         .num_kernel_nodes = 31,
-                         .num_other_nodes = 0,
-                         .capture_ns = 7,
-                         .device_bytes = 8}};
+  info.memory = {.weights_bytes = 1, .kv_cache_bytes = 2, .workspace_bytes = 3, .graphs_bytes = 77};
+  engine::GraphsInfo graphs;
+  graphs.version = 6;
+  graphs.device_bytes = 4;
+  graphs.decode_buckets = {{.bucket = {.index = 0, .capacity = 8, .name = "decode/8"},
+                            .num_kernel_nodes = 30,
+                            .num_other_nodes = 0,
+                            .capture_ns = 5,
+                            .device_bytes = 6}};
+  graphs.mixed_buckets = {{.bucket = {.index = 0, .capacity = 32, .name = "mixed/32"},
+                           .num_kernel_nodes = 31,
+                           .num_other_nodes = 0,
+                           .capture_ns = 7,
+                           .device_bytes = 8}};
   const engine::PoolInfo pool = {
       .block_size = 4, .num_blocks = 100, .free_blocks = 99, .bytes = 102400};
   v1::DescribeResponse wire;
@@ -264,7 +267,7 @@ TEST(DescribeToWire, CarriesEveryField) {
                                           .text = "a tree",
                                           .row_leaves = {"all"},
                                           .batch_leaves = {"few", "many"}};
-  DescribeToWire(info, pool, tree, 4096, &wire);
+  DescribeToWire(info, pool, graphs, tree, 4096, &wire);
   EXPECT_EQ(wire.model().name(), "tiny");
   EXPECT_EQ(wire.model().architecture(), "llama");
   EXPECT_EQ(wire.model().vocab_size(), 97u);
@@ -314,6 +317,7 @@ TEST(DescribeToWire, CarriesEveryField) {
   EXPECT_EQ(wire.memory().kv_cache_bytes(), 2u);
   EXPECT_EQ(wire.memory().workspace_bytes(), 3u);
   EXPECT_EQ(wire.memory().graphs_bytes(), 4u);
+  EXPECT_EQ(wire.buckets_version(), 6u);
   EXPECT_EQ(wire.world_size(), 1u);
   EXPECT_EQ(wire.server_version(), REPRISE_VERSION);
   EXPECT_EQ(wire.api_version(), "reprise.v1");
@@ -343,7 +347,7 @@ TEST(DescribeToWire, NamesAreUtf8WhateverTheirBytes) {
     engine::EngineInfo info = TinyInfo();
     info.model.name = name;
     v1::DescribeResponse wire;
-    DescribeToWire(info, {}, {}, 0, &wire);
+    DescribeToWire(info, {}, {}, {}, 0, &wire);
     EXPECT_EQ(wire.model().name(), told);
     v1::DescribeResponse parsed;
     EXPECT_TRUE(parsed.ParseFromString(wire.SerializeAsString()));

@@ -19,7 +19,7 @@ struct ProbeAffineArgs {
 // shared_words.
 struct ProbeCountArgs {
   uint32_t* counts;
-  uint32_t shared_words;
+  uint64_t shared_words;  // of 64 bits: no bytes that nobody writes, so tests may count pointers
 };
 
 // Runs until *flag is not zero, ten seconds at most. One block. `flag`: mapped memory.

@@ -438,6 +438,63 @@ TEST_F(BatcherTest, ARowIsSwappedOutAfterTheStepThatDropsIt) {
   EXPECT_GT(server_->num_swapped_out, 0u);
 }
 
+// Of a model whose rows carry state beside their KV.
+TEST_F(BatcherTest, ASwappedRowTakesItsStateAlong) {
+  ServerInfo limits = Limits();
+  limits.num_blocks = 6;
+  limits.num_swap_blocks = 8;
+  limits.num_swap_states = 1;
+  limits.limits.row_state_bytes = 64;
+  Start(limits, {.preemption = Preemption::kSwap});
+  server_->swap_room = 8;
+  server_->state_room = 1;
+  Add(6, 10);
+  Request* second = Add(6, 10);
+  while (Step()) {
+  }
+  EXPECT_GT(second->num_preemptions, 0u);
+  EXPECT_EQ(second->num_swaps, second->num_preemptions);
+  EXPECT_EQ(server_->num_prompt_tokens, 12 + second->num_swaps);
+  EXPECT_EQ(server_->num_swapped_states(), 0u);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, WithoutRoomForItsStateARowIsComputedAgain) {
+  ServerInfo limits = Limits();
+  limits.num_blocks = 6;
+  limits.num_swap_blocks = 8;
+  limits.limits.row_state_bytes = 64;
+  Start(limits, {.preemption = Preemption::kSwap});
+  server_->swap_room = 8;
+  Add(6, 10);
+  Request* second = Add(6, 10);
+  while (Step()) {
+  }
+  EXPECT_GT(second->num_preemptions, 0u);
+  EXPECT_EQ(second->num_swaps, 0u);
+  EXPECT_EQ(server_->num_swapped_out, 0u);
+  ExpectAllRight();
+}
+
+TEST_F(BatcherTest, StateWhoseKvIsLostIsForgotten) {
+  for (const bool out : {true, false}) {
+    ServerInfo limits = Limits();
+    limits.num_blocks = 6;
+    limits.num_swap_blocks = 8;
+    limits.limits.row_state_bytes = 64;
+    Start(limits, {.preemption = Preemption::kSwap});
+    server_->swap_room = 8;
+    server_->state_room = 2;
+    (out ? server_->lose_swap_outs : server_->lose_swap_ins) = 1;
+    Add(6, 10);
+    Request* second = Add(6, 10);
+    while (Step()) {
+    }
+    EXPECT_GT(second->num_preemptions, second->num_swaps) << out;
+    EXPECT_EQ(server_->num_swapped_states(), 0u) << out;
+  }
+}
+
 TEST(BatcherOptions, SwappingNeedsSwapSpace) {
   ServerInfo server = Limits();
   server.limits.max_steps_per_request = 1;
@@ -446,11 +503,6 @@ TEST(BatcherOptions, SwappingNeedsSwapSpace) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("--swap-space"));
   server.num_swap_blocks = 1;
   EXPECT_TRUE(CheckBatcherOptions(server, {.preemption = Preemption::kSwap}).ok());
-  // Swap space takes no state.
-  server.limits.row_state_bytes = 64;
-  EXPECT_THAT(std::string(CheckBatcherOptions(server, {.preemption = Preemption::kSwap}).message()),
-              HasSubstr("carry state beside their KV, which is not swapped; allowed: recompute"));
-  EXPECT_TRUE(CheckBatcherOptions(server, {.preemption = Preemption::kRecompute}).ok());
 }
 
 }  // namespace

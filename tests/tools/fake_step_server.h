@@ -154,6 +154,25 @@ class FakeStepServer : public StepChannel, public BlockSource {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<uint32_t> SwapOutState(uint32_t id) override {
+    if (fail_after_calls-- == 0) return Die();
+    const auto row = rows_.find(id);
+    if (row == rows_.end()) Violate(absl::StrCat("swapped out the state of unknown row ", id));
+    for (const StepOutcome& outcome : outcomes_) {
+      for (const engine::RowOutcome& ran : outcome.rows)
+        if (ran.row == id) Violate(absl::StrCat("swapped out the state of row ", id, " in flight"));
+    }
+    if (states_.size() >= state_room) return absl::ResourceExhaustedError("swap");
+    states_[next_swapped_] = History(row->second);
+    return next_swapped_++;
+  }
+
+  absl::Status FreeSwappedState(uint32_t state) override {
+    if (states_.erase(state) == 0) Violate(absl::StrCat("forgot ", state, ", no swapped state"));
+    return absl::OkStatus();
+  }
+
+  size_t num_swapped_states() const { return states_.size(); }
   size_t num_swapped_blocks() const { return swapped_.size(); }
   size_t num_rows() const { return rows_.size(); }
   size_t num_held_blocks() const { return held_.size(); }
@@ -166,6 +185,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
   uint64_t num_refused = 0;
   uint64_t num_allocates = 0;
   uint32_t swap_room = 0;         // blocks
+  uint32_t state_room = 0;        // rows' state
   uint32_t max_swap_call = 1024;  // likewise, of one call
   int64_t lose_swap_outs = 0;     // the next so many calls are made, and what came of them is lost
   int64_t lose_swap_ins = 0;
@@ -206,6 +226,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
     rows_.clear();
     memory_.clear();
     swapped_.clear();
+    states_.clear();
     outcomes_.clear();
     next_sequence_ = 1;
   }
@@ -280,6 +301,18 @@ class FakeStepServer : public StepChannel, public BlockSource {
       Violate(absl::StrCat("row ", add.row, " has another history"));
   }
 
+  // A row with context has the state of just these tokens.
+  void TakeState(const engine::StepDraft::Add& add) {
+    if (limits_.row_state_bytes == 0 || add.context_length == 0) {
+      if (add.swapped_state) Violate(absl::StrCat("row ", add.row, " with a state for nothing"));
+      return;
+    }
+    const auto state = add.swapped_state ? states_.find(*add.swapped_state) : states_.end();
+    if (state == states_.end() || state->second != History(rows_[add.row]))
+      return Violate(absl::StrCat("row ", add.row, " goes on without its state"));
+    states_.erase(state);
+  }
+
   uint32_t Next(const std::vector<uint32_t>& history) const {
     if (period != 0 && period <= history.size()) return history[history.size() - period];
     return NextToken(history, limits_.vocab_size, weights);
@@ -312,6 +345,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
       Grow(add.row, add.blocks);
       rows_[add.row].context = add.context_length;
       CheckHistory(add);
+      TakeState(add);
       rows_[add.row].max_new_tokens = add.sampling.max_new_tokens;
     }
     for (const auto& append : step.append) Grow(append.row, append.blocks);
@@ -445,6 +479,7 @@ class FakeStepServer : public StepChannel, public BlockSource {
   std::map<uint32_t, Row> rows_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> memory_;  // (block, slot) -> token
   std::map<uint32_t, std::vector<uint32_t>> swapped_;         // name -> tokens
+  std::map<uint32_t, std::vector<uint32_t>> states_;          // histories of rows, in swap space
   uint32_t next_swapped_ = 0;
   std::deque<StepOutcome> outcomes_;
   uint64_t next_sequence_ = 1;

@@ -23,15 +23,6 @@ constexpr std::array<NumberField, 4> kFields = {
     NumberField{"context", 1, kMostContext, /*whole=*/false, /*otherwise=*/0.0},
     NumberField{"steps", 1, kMostSteps, /*whole=*/true, /*otherwise=*/1.0}};
 
-ServedGraphs GraphsOf(const v1::DescribeResponse& server) {
-  ServedGraphs graphs;
-  for (const v1::Bucket& bucket : server.buckets()) {
-    graphs.Add(bucket.kind() == "decode", bucket.capacity(),
-               static_cast<double>(bucket.device_bytes()));
-  }
-  return graphs;
-}
-
 // Of the results [begin, end): rows that ran.
 double MeanContext(const v1::RowResults& rows, int begin, int end) {
   double sum = 0, count = 0;
@@ -90,17 +81,28 @@ void ServedGraphs::Add(bool is_decode, int64_t capacity, double bytes) {
   mean += (bytes - mean) / static_cast<double>(of_kind.size());
 }
 
-absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace) {
-  const ServedGraphs graphs = GraphsOf(recording.header.server());
+ServedGraphs GraphsOf(const google::protobuf::RepeatedPtrField<v1::Bucket>& buckets) {
+  ServedGraphs graphs;
+  for (const v1::Bucket& bucket : buckets) {
+    graphs.Add(bucket.kind() == "decode", bucket.capacity(),
+               static_cast<double>(bucket.device_bytes()));
+  }
+  return graphs;
+}
+
+void AddRecording(const service::Recording& recording, BatchTrace* trace) {
+  const ServedGraphs graphs = GraphsOf(recording.header.server().buckets());
   if (!trace->graphs) trace->graphs = graphs;
-  if (graphs.decode != trace->graphs->decode || graphs.mixed != trace->graphs->mixed) {
+  if (trace->differing_graphs.ok() &&
+      (graphs.decode != trace->graphs->decode || graphs.mixed != trace->graphs->mixed)) {
     const auto show = [](const ServedGraphs& g) {
       return absl::StrCat(absl::StrJoin(g.decode, ","), " and ", absl::StrJoin(g.mixed, ","));
     };
-    return absl::InvalidArgumentError(
+    trace->differing_graphs = absl::InvalidArgumentError(
         absl::StrCat(recording.name, ": decode and mixed buckets: got ", show(graphs),
                      ", allowed: ", show(*trace->graphs),
-                     ", which the recordings before it have; advise on each server alone"));
+                     ", which the recordings before it have, or --address, or --decode-buckets and "
+                     "--mixed-buckets, which say what there is now"));
   }
   for (const v1::SessionRecord& call : recording.calls) {
     if (!call.has_step() || !call.has_answer()) continue;
@@ -115,7 +117,6 @@ absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace
       begin = end;
     }
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files) {
@@ -126,7 +127,7 @@ absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files)
       continue;
     }
     REPRISE_ASSIGN_OR_RETURN(const service::Recording recording, service::ReadRecording(file));
-    REPRISE_RETURN_IF_ERROR(AddRecording(recording, &trace));
+    AddRecording(recording, &trace);
   }
   if (!trace.steps.empty()) return trace;
   return absl::InvalidArgumentError(

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "reprise/v1/step_service.pb.h"
 #include "service/record/record_format.h"
 
 namespace reprise::tools {
@@ -41,15 +42,20 @@ struct ServedGraphs {
   void Add(bool is_decode, int64_t capacity, double bytes);
 };
 
+// Those of a server.
+ServedGraphs GraphsOf(const google::protobuf::RepeatedPtrField<v1::Bucket>& buckets);
+
 struct BatchTrace {
   std::vector<TracedStep> steps = {};
-  std::optional<ServedGraphs> graphs = {};  // of the server that was recorded
+  std::optional<ServedGraphs> graphs = {};  // of the server that was recorded first
+  // Where a later recording is of other buckets: which, got, allowed; for those who need to know
+  // what there is.
+  absl::Status differing_graphs = {};
   uint64_t num_eager = 0;  // steps that were left out because no graph was replayed
 };
 
-// Adds the steps of a recording. Errors: InvalidArgument where its server had other buckets than
-// those before it.
-absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace);
+// Adds the steps of a recording.
+void AddRecording(const service::Recording& recording, BatchTrace* trace);
 
 // Files of either kind. Errors: those of reading them; InvalidArgument names the file, what in it
 // is wrong, got, allowed; files without steps.

@@ -54,11 +54,6 @@ absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions&
         "preempt: got swap, and the server has no swap space; allowed: recompute, or a server with "
         "--swap-space");
   }
-  if (options.preemption == Preemption::kSwap && server.limits.row_state_bytes != 0) {
-    return absl::InvalidArgumentError(
-        "preempt: got swap, and rows of the server's model carry state beside their KV, which is "
-        "not swapped; allowed: recompute");
-  }
   if (options.draft.any() && server.limits.max_draft_tokens == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("draft: got ", NameOf(options.draft),
@@ -141,7 +136,8 @@ absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
   starved_ = false;
   continuing_.clear();
   flights_.emplace_back().sequence = next_sequence_;
-  RetireRows();
+  REPRISE_RETURN_IF_ERROR(FreeLostStates());
+  REPRISE_RETURN_IF_ERROR(RetireRows());
 
   if (!options_.prefill_first) REPRISE_RETURN_IF_ERROR(PlanContinues(step));
   const size_t num_decoding = step->continue_rows.size();
@@ -170,15 +166,17 @@ absl::StatusOr<bool> Batcher::Plan(PlannedStep* step) {
   return true;
 }
 
-void Batcher::RetireRows() {
+absl::Status Batcher::RetireRows() {
   const std::vector<Request*> rows = rows_;
   for (Request* request : rows) {
-    if (request->in_flight == 0 && (request->finished() || request->preempted)) Retire(request);
+    if (request->in_flight != 0 || (!request->finished() && !request->preempted)) continue;
+    REPRISE_RETURN_IF_ERROR(Retire(request));
   }
+  return absl::OkStatus();
 }
 
 // The row leaves the server with the next step; its blocks are free for any row of that step.
-void Batcher::Retire(Request* request) {
+absl::Status Batcher::Retire(Request* request) {
   const uint32_t row = std::exchange(request->plan.row, 0);
   pending_drops_.push_back(row);
   by_row_.erase(row);
@@ -186,14 +184,36 @@ void Batcher::Retire(Request* request) {
   if (!request->finished()) {
     request->preempted = false;
     ++request->num_preemptions;
-    if (options_.preemption == Preemption::kSwap && request->plan.context > 0) {
+    REPRISE_ASSIGN_OR_RETURN(const bool swaps, SwapOutState(request, row));
+    if (swaps) {
       leaving_[row] = request;
-      return;
+      return absl::OkStatus();
     }
     Enqueue(request);
   }
   blocks_->Release(request->blocks, next_sequence_);
   request->blocks.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Batcher::SwapOutState(Request* request, uint32_t row) {
+  if (options_.preemption != Preemption::kSwap || request->plan.context == 0) return false;
+  if (limits_.row_state_bytes == 0) return true;
+  REPRISE_ASSIGN_OR_RETURN(request->swapped_state, blocks_->SwapOutState(row));
+  return request->swapped_state.has_value();
+}
+
+absl::Status Batcher::LoseSwapped(Request* request) {
+  request->swapped_context = 0;
+  if (!request->swapped_state.has_value()) return absl::OkStatus();
+  const uint32_t state = *std::exchange(request->swapped_state, std::nullopt);
+  return blocks_->FreeSwappedState(state);
+}
+
+absl::Status Batcher::FreeLostStates() {
+  for (; !lost_states_.empty(); lost_states_.pop_back())
+    REPRISE_RETURN_IF_ERROR(blocks_->FreeSwappedState(lost_states_.back()));
+  return absl::OkStatus();
 }
 
 absl::Status Batcher::SwapOut(Request* request, uint64_t sequence) {
@@ -202,7 +222,8 @@ absl::Status Batcher::SwapOut(Request* request, uint64_t sequence) {
   blocks_->Release({blocks.begin() + used, blocks.end()}, sequence);
   blocks.resize(used);
   REPRISE_ASSIGN_OR_RETURN(const bool swapped, blocks_->SwapOut(&blocks, &request->swapped));
-  request->swapped_context = swapped ? request->plan.context : 0;
+  request->swapped_context = request->plan.context;
+  if (!swapped) REPRISE_RETURN_IF_ERROR(LoseSwapped(request));
   blocks_->Release(blocks, sequence);
   blocks.clear();
   Enqueue(request);
@@ -308,7 +329,7 @@ absl::StatusOr<bool> Batcher::Grow(Continuing* row, PlannedStep* step) {
     const auto missing = static_cast<uint32_t>(needed - request->blocks.size());
     REPRISE_ASSIGN_OR_RETURN(bool taken, blocks_->Take(missing, &request->blocks));
     if (!taken) {
-      PreemptYoungest();
+      REPRISE_RETURN_IF_ERROR(PreemptYoungest());
       if (request->plan.row != 0) {
         REPRISE_ASSIGN_OR_RETURN(taken, blocks_->Take(missing, &request->blocks));
       }
@@ -324,15 +345,16 @@ absl::StatusOr<bool> Batcher::Grow(Continuing* row, PlannedStep* step) {
 
 // One victim at a time: while one is still in flight, or its blocks are on their way to swap space,
 // whoever starves waits for them.
-void Batcher::PreemptYoungest(int64_t below) {
+absl::Status Batcher::PreemptYoungest(int64_t below) {
   const auto preempted = [](const Request* request) { return request->preempted; };
-  if (!leaving_.empty() || std::any_of(rows_.begin(), rows_.end(), preempted)) return;
+  if (!leaving_.empty() || std::any_of(rows_.begin(), rows_.end(), preempted))
+    return absl::OkStatus();
   const auto found = std::find_if(rows_.rbegin(), rows_.rend(),
                                   [](const Request* request) { return !request->finished(); });
-  if (found == rows_.rend() || (*found)->priority >= below) return;
+  if (found == rows_.rend() || (*found)->priority >= below) return absl::OkStatus();
   Request* victim = *found;
   victim->preempted = true;
-  if (victim->in_flight == 0) Retire(victim);
+  return victim->in_flight == 0 ? Retire(victim) : absl::OkStatus();
 }
 
 uint64_t Batcher::PromptTokensBefore(const Request& request) const {
@@ -359,7 +381,7 @@ absl::StatusOr<bool> Batcher::TakeBlocks(Request* request, uint32_t count) {
   }
   blocks_->PutBack(more, next_sequence_);
   if (result == BlockManager::SwappedIn::kNoRoom) return false;
-  request->swapped_context = 0;
+  REPRISE_RETURN_IF_ERROR(LoseSwapped(request));
   return blocks_->Take(count, &request->blocks);
 }
 
@@ -374,8 +396,7 @@ absl::Status Batcher::Admit(uint32_t budget, PlannedStep* step) {
       REPRISE_ASSIGN_OR_RETURN(taken, TakeBlocks(request, needed));
     }
     if (!taken) {
-      PreemptYoungest(request->priority);
-      return absl::OkStatus();
+      return PreemptYoungest(request->priority);
     }
     waiting_.erase(waiting_.begin());
     Touch(request);
@@ -413,6 +434,8 @@ void Batcher::AddRow(Request* request, PlannedStep* step) {
   add.blocks = request->blocks;
   add.context_length = request->plan.context;
   add.sampling = sampling;
+  add.swapped_state = request->returning_state =
+      std::exchange(request->swapped_state, std::nullopt);
   if (!engine::HasPenalties(sampling)) return;
   // Tokens behind the prompt's were sampled before a preemption.
   add.prompt_length = static_cast<uint32_t>(request->prompt.size());
@@ -565,6 +588,8 @@ void Batcher::Undo() {
         blocks_->Release(request->blocks, last);
         request->blocks.clear();
         request->preempted = false;
+        // Its blocks have come back, and its state has not: it is computed again.
+        if (request->returning_state.has_value()) lost_states_.push_back(*request->returning_state);
         Enqueue(request);
       }
       request->plan = before;
@@ -583,6 +608,7 @@ void Batcher::BeginAgain() {
   leaving_.clear();
   by_row_.clear();
   pending_drops_.clear();
+  lost_states_.clear();
   flights_.clear();
   next_sequence_ = 1;
   row_limit_ = max_rows_;
@@ -591,6 +617,7 @@ void Batcher::BeginAgain() {
     request->blocks.clear();
     request->swapped.clear();
     request->swapped_context = 0;
+    request->swapped_state = std::nullopt;
     request->in_flight = 0;
     request->preempted = false;
     request->planned_in = 0;

@@ -117,8 +117,14 @@ class Batcher {
   uint64_t FinalContext(const Request& request) const;
   // Notes that the step being planned names the request.
   void Touch(Request* request);
-  void RetireRows();
-  void Retire(Request* request);
+  absl::Status RetireRows();
+  absl::Status Retire(Request* request);
+  // Whether what the row carries beside its KV waits in swap space, where it carries any, and its
+  // blocks are to follow.
+  absl::StatusOr<bool> SwapOutState(Request* request, uint32_t row);
+  // What waits in swap space is of no use any more: the request is computed again.
+  absl::Status LoseSwapped(Request* request);
+  absl::Status FreeLostStates();
   void Enqueue(Request* request);
   // The row has left the server: its blocks go to swap space.
   absl::Status SwapOut(Request* request, uint64_t sequence);
@@ -154,7 +160,7 @@ class Batcher {
   // True when the row has the blocks for one more token; else it preempts or waits.
   absl::StatusOr<bool> Grow(Continuing* row, PlannedStep* step);
   // Of the rows with a priority below that.
-  void PreemptYoungest(int64_t below = kAnyPriority);
+  absl::Status PreemptYoungest(int64_t below = kAnyPriority);
   // One that the row has sampled, and what is known of it.
   struct Sampled {
     uint32_t token;
@@ -181,7 +187,8 @@ class Batcher {
   std::vector<uint32_t> pending_drops_;  // for the next step
   // Preempted, by row: dropped, to be swapped out when the server has done it.
   absl::flat_hash_map<uint32_t, Request*> leaving_;
-  std::deque<Flight> flights_;  // oldest first; the last one while it is being planned
+  std::vector<uint32_t> lost_states_;  // in swap space, of rows whose step was refused
+  std::deque<Flight> flights_;         // oldest first; the last one while it is being planned
   uint64_t next_sequence_ = 1;
   uint32_t next_row_ = 1;
   size_t row_limit_;

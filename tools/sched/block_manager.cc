@@ -79,6 +79,13 @@ absl::StatusOr<bool> BlockManager::SwapOut(std::vector<uint32_t>* blocks,
   return false;
 }
 
+absl::StatusOr<std::optional<uint32_t>> BlockManager::SwapOutState(uint32_t row) {
+  const absl::StatusOr<uint32_t> state = source_->SwapOutState(row);
+  if (absl::IsResourceExhausted(state.status())) return std::nullopt;
+  if (!state.ok()) return state.status();
+  return *state;
+}
+
 absl::StatusOr<BlockManager::SwappedIn> BlockManager::SwapIn(std::vector<uint32_t>* swapped,
                                                              std::vector<uint32_t>* blocks) {
   if (server_is_empty_) return SwappedIn::kNoRoom;

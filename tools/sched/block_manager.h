@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,6 +55,9 @@ class BlockManager {
     kLost,    // their KV is; both are empty
   };
   absl::StatusOr<SwappedIn> SwapIn(std::vector<uint32_t>* swapped, std::vector<uint32_t>* blocks);
+  // What a row carries beside its KV. Nothing: there is no room.
+  absl::StatusOr<std::optional<uint32_t>> SwapOutState(uint32_t row);
+  absl::Status FreeSwappedState(uint32_t state) { return source_->FreeSwappedState(state); }
   // Takes back blocks that were taken for step `sequence` and not used: there are no more of them
   // than before. As with Release, rows that the step drops may have had them.
   void PutBack(const std::vector<uint32_t>& blocks, uint64_t sequence);

@@ -15,5 +15,7 @@ absl::StatusOr<std::vector<uint32_t>> BlockSource::SwapIn(const std::vector<uint
   return NoSwapSpace();
 }
 absl::Status BlockSource::FreeSwapped(const std::vector<uint32_t>&) { return NoSwapSpace(); }
+absl::StatusOr<uint32_t> BlockSource::SwapOutState(uint32_t) { return NoSwapSpace(); }
+absl::Status BlockSource::FreeSwappedState(uint32_t) { return NoSwapSpace(); }
 
 }  // namespace reprise::tools

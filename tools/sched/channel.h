@@ -23,6 +23,7 @@ struct ServerInfo {
   std::vector<uint32_t> eos_token_ids = {};
   bool byte_tokens = false;             // an id below 256 is that byte
   uint32_t num_swap_blocks = 0;         // of swap space; 0: none
+  uint32_t num_swap_states = 0;         // rows whose state it has room for, where they carry some
   uint32_t max_kv_blocks_per_call = 0;  // of SwapOut and SwapIn
 };
 
@@ -73,6 +74,10 @@ class BlockSource {
   virtual absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks);
   virtual absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped);
   virtual absl::Status FreeSwapped(const std::vector<uint32_t>& swapped);
+  // What a resident row without steps in flight carries beside its KV, to swap space: what it is
+  // called there. ResourceExhausted, Unimplemented: as above.
+  virtual absl::StatusOr<uint32_t> SwapOutState(uint32_t row);
+  virtual absl::Status FreeSwappedState(uint32_t state);
 };
 
 }  // namespace reprise::tools

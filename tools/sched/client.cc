@@ -62,6 +62,7 @@ void AddToWire(const engine::StepDraft::Add& add, v1::AddRow* wire) {
   SamplingToWire(add.sampling, wire->mutable_sampling());
   Assign(add.history, wire->mutable_history());
   wire->set_prompt_length(add.prompt_length);
+  if (add.swapped_state.has_value()) wire->set_swapped_state(*add.swapped_state);
 }
 
 void ChunkToWire(const engine::StepDraft::Chunk& chunk, v1::Chunk* wire) {
@@ -448,6 +449,34 @@ absl::StatusOr<std::vector<uint32_t>> GrpcClient::SwapIn(const std::vector<uint3
   return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
 }
 
+// Where an answer is lost, a copy that nobody asks for stays until the session ends.
+absl::StatusOr<uint32_t> GrpcClient::SwapOutState(uint32_t row) {
+  v1::SwapOutStateRequest request;
+  v1::SwapOutStateResponse response;
+  request.set_session(session_);
+  request.set_row(row);
+  bool repeated = false;
+  REPRISE_RETURN_IF_ERROR(Call(
+      [&](grpc::ClientContext* context) {
+        return stub_->SwapOutState(context, request, &response);
+      },
+      absl::StrCat("swapping out the state of row ", row), &repeated));
+  return response.swapped_state();
+}
+
+absl::Status GrpcClient::FreeSwappedState(uint32_t state) {
+  v1::FreeSwappedRequest request;
+  v1::FreeSwappedResponse response;
+  request.set_session(session_);
+  request.add_swapped_states(state);
+  bool repeated = false;
+  const absl::Status status = Call(
+      [&](grpc::ClientContext* context) { return stub_->FreeSwapped(context, request, &response); },
+      "forgetting a swapped state", &repeated);
+  // The call whose answer was lost had freed it.
+  return repeated && absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
+}
+
 absl::Status GrpcClient::FreeSwapped(const std::vector<uint32_t>& swapped) {
   v1::FreeSwappedRequest request;
   v1::FreeSwappedResponse response;
@@ -519,6 +548,7 @@ ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
                         description.model().eos_token_ids().end()},
       .byte_tokens = description.model().token_encoding() == v1::TOKEN_ENCODING_BYTES,
       .num_swap_blocks = description.pool().swap_blocks(),
+      .num_swap_states = description.pool().swap_states(),
       .max_kv_blocks_per_call = limits.max_kv_blocks_per_call()};
   for (const v1::Bucket& bucket : description.buckets()) {
     if (bucket.kind() != "mixed") continue;

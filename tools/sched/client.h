@@ -66,6 +66,8 @@ class GrpcClient : public StepChannel, public BlockSource {
   absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override;
   absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) override;
   absl::Status FreeSwapped(const std::vector<uint32_t>& swapped) override;
+  absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override;
+  absl::Status FreeSwappedState(uint32_t state) override;
 
   // How often the session was resumed.
   uint32_t num_resumed() const { return num_resumed_; }

@@ -43,6 +43,7 @@ absl::Status CheckIsTheSame(const v1::DescribeResponse& before, const v1::Descri
   if (before.pool().num_blocks() != now.pool().num_blocks()) field = "pool.num_blocks";
   if (before.pool().block_size() != now.pool().block_size()) field = "pool.block_size";
   if (before.pool().swap_blocks() != now.pool().swap_blocks()) field = "pool.swap_blocks";
+  if (before.pool().swap_states() != now.pool().swap_states()) field = "pool.swap_states";
   if (field == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the server that is there now differs in ",
                                                     field, ", allowed: one like that before"));

@@ -5,6 +5,7 @@
 #define REPRISE_TOOLS_SCHED_REQUEST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,10 +78,14 @@ struct Request {
   std::vector<uint32_t> blocks;
   std::vector<uint32_t> swapped;  // in swap space, while it waits
   uint32_t swapped_context = 0;   // tokens whose KV they hold
-  uint32_t in_flight = 0;         // steps that name the row and have no result yet
-  bool preempted = false;         // to be dropped as soon as nothing is in flight
-  uint32_t computed = 0;          // of `tokens`, those that its row has had as input
-  uint64_t planned_in = 0;        // sequence of the last step that names the row
+  // Of a model whose rows carry state beside their KV: what it is called there.
+  std::optional<uint32_t> swapped_state = {};
+  // The same, of the step that added its row.
+  std::optional<uint32_t> returning_state = {};
+  uint32_t in_flight = 0;   // steps that name the row and have no result yet
+  bool preempted = false;   // to be dropped as soon as nothing is in flight
+  uint32_t computed = 0;    // of `tokens`, those that its row has had as input
+  uint64_t planned_in = 0;  // sequence of the last step that names the row
 
   // What it had when its session was lost. Those behind `computed` are sampled once more: the KV of
   // tokens that are read as input is rounded otherwise.

@@ -166,6 +166,17 @@ class Engines(unittest.TestCase):
         self.assertGreater(self.engine.decode_buckets[0].num_kernel_nodes, 0)
         self.engine.check_health()
 
+    def test_other_buckets_take_over(self):
+        with tiny(self.device) as engine:
+            self.assertEqual(engine.set_buckets([4, 3]), 2)
+            self.assertEqual([b.name for b in engine.decode_buckets], ["decode/3", "decode/4"])
+            self.assertEqual([b.name for b in engine.mixed_buckets], ["mixed/32"])
+            self.assertEqual(engine.set_buckets(mixed=np.array([32, 8])), 3)
+            with self.assertRaisesRegex(reprise.InvalidArgument, "the largest mixed bucket is 8"):
+                engine.set_buckets(mixed=[8])
+            with self.assertRaisesRegex(TypeError, "decode: got "):
+                engine.set_buckets([1.5])
+
     def greedy(self, count, **sampling):
         """By hand, step by step."""
         with self.engine.session() as session, reprise.Step() as step:

@@ -78,6 +78,13 @@ export class Client {
     await this.#unary('evictSession', {id, reason});
   }
 
+  // Has the server capture graphs of other buckets while it serves, and use them from then on.
+  // decode: in rows; mixed: in query tokens; a kind without any keeps what it has. For
+  // administrators (docs/advise.md).
+  setBuckets({decode = [], mixed = []}) {
+    return this.#unary('setBuckets', {decode, mixed});
+  }
+
   #unary(method, request, timeoutMs) {
     const options = timeoutMs === undefined ? {} : {deadline: Date.now() + timeoutMs};
     return new Promise((resolve, reject) => {

@@ -154,9 +154,14 @@ export class Session {
     return (await this.#unary('swapIn', {session: this.#token, swapped})).blocks;
   }
 
-  // Forgets swapped blocks.
-  async freeSwapped(swapped) {
-    await this.#unary('freeSwapped', {session: this.#token, swapped});
+  // Copies what a row carries beside its KV to swap space, for AddRow's swappedState.
+  swapOutState(row) {
+    return this.#unary('swapOutState', {session: this.#token, row});
+  }
+
+  // Forgets swapped blocks, and states of rows.
+  async freeSwapped(swapped, swappedStates = []) {
+    await this.#unary('freeSwapped', {session: this.#token, swapped, swappedStates});
   }
 
   // Copies blocks to where other servers of the machine take them; resolves to a ticket for each.

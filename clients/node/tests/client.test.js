@@ -210,6 +210,16 @@ describe('the client', () => {
     await assert.rejects(session.close(), SessionEndedError);
   });
 
+  test('buckets are set', async () => {
+    const of = (buckets, kind) => buckets.filter((b) => b.kind === kind).map((b) => b.capacity);
+    const before = await client.describe();
+    const answer = await client.setBuckets({decode: [3], mixed: of(before.buckets, 'mixed')});
+    assert.equal(answer.version, before.bucketsVersion + 1);
+    assert.deepEqual(of(answer.buckets, 'decode'), [3]);
+    await assert.rejects(client.setBuckets({}), /got neither decode nor mixed/);
+    await client.setBuckets({decode: of(before.buckets, 'decode')});
+  });
+
   test('steps beyond what may be unanswered wait in this process', async () => {
     const session = await client.openSession();
     const first = await addPrompt(session);

@@ -51,7 +51,14 @@ const contract = (await protobuf.load(fileURLToPath(proto))).lookup('reprise.v1'
 const requests = reach(contract.lookupType('StepRequest'));
 reach(contract.lookupType('KvRange'), requests);
 const all = new Set(requests);
-for (const name of ['StepResponse', 'DescribeResponse', 'SessionStatus', 'ReadBlocksResponse']) {
+for (const name of [
+  'StepResponse',
+  'DescribeResponse',
+  'SessionStatus',
+  'ReadBlocksResponse',
+  'SetBucketsResponse',
+  'SwapOutStateResponse',
+]) {
   reach(contract.lookupType(name), all);
 }
 const text = head + [...all].map((type) => declare(type, requests.has(type))).join('');

@@ -10,8 +10,10 @@ import {
   ReadBlocksResponse,
   RowStatus,
   SessionStatus,
+  SetBucketsResponse,
   StepRequest,
   StepResponse,
+  SwapOutStateResponse,
 } from './messages.js';
 
 export * from './messages.js';
@@ -46,6 +48,7 @@ export class Client {
   openSession(options?: SessionOptions): Promise<Session>;
   listSessions(): AsyncGenerator<SessionStatus, void, void>;
   evictSession(id: number, reason?: string): Promise<void>;
+  setBuckets(buckets: {decode?: number[]; mixed?: number[]}): Promise<SetBucketsResponse>;
 }
 
 export class Session {
@@ -69,7 +72,8 @@ export class Session {
   writeBlocks(layout: KvLayout, parts: KvPart[]): Promise<void>;
   swapOut(blocks: number[]): Promise<number[]>;
   swapIn(swapped: number[]): Promise<number[]>;
-  freeSwapped(swapped: number[]): Promise<void>;
+  swapOutState(row: number): Promise<SwapOutStateResponse>;
+  freeSwapped(swapped: number[], swappedStates?: number[]): Promise<void>;
   exportBlocks(blocks: number[]): Promise<Buffer[]>;
   importBlocks(blocks: number[], tickets: Uint8Array[]): Promise<number[]>;
   freeExported(tickets: Uint8Array[]): Promise<void>;

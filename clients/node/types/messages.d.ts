@@ -30,6 +30,8 @@ export interface AddRow {
   sampling?: Sampling;
   history?: number[];
   promptLength?: number;
+  forkOf?: number;
+  swappedState?: number;
 }
 
 export interface Sampling {
@@ -202,6 +204,7 @@ export interface DescribeResponse {
   linearPolicy: string;
   attentionTree: AttentionTree | null;
   kvLayout: KvLayout | null;
+  bucketsVersion: number;
 }
 
 export interface Model {
@@ -236,6 +239,8 @@ export interface Pool {
   freeSwapBlocks: number;
   exportBlocks: number;
   freeExportBlocks: number;
+  swapStates: number;
+  freeSwapStates: number;
 }
 
 export interface Limits {
@@ -338,4 +343,16 @@ export interface KvPart {
   numTokens: number;
   contents: Buffer;
   crc32: number;
+}
+
+export interface SetBucketsResponse {
+  buckets: Bucket[];
+  version: number;
+  captureNs: number;
+}
+
+export interface SwapOutStateResponse {
+  swappedState: number;
+  contextLength: number;
+  freeSwapStates: number;
 }

@@ -216,6 +216,16 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 await session.step(pb.StepRequest(continue_all=True))
         self.assertIn(ended.exception.code, (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND))
 
+    async def test_sets_buckets(self):
+        before = await self.client.describe()
+        mixed = [b.capacity for b in before.buckets if b.kind == "mixed"]
+        answer = await self.client.set_buckets(decode=[3], mixed=mixed)
+        self.assertEqual(answer.version, before.buckets_version + 1)
+        self.assertEqual([b.name for b in answer.buckets if b.kind == "decode"], ["decode/3"])
+        with self.assertRaisesRegex(client_package.InvalidArgument, "got neither decode nor mixed"):
+            await self.client.set_buckets()
+        await self.client.set_buckets([b.capacity for b in before.buckets if b.kind == "decode"])
+
     async def test_send_waits_while_too_many_steps_are_unanswered(self):
         async with await self.client.open_session("python") as session:
             step = await add_prompt(session, 1, REFERENCE[1])

@@ -263,6 +263,7 @@ class EngineInfo(ctypes.Structure):
         ("kv_token_bytes", c_uint64),
         ("max_kv_transfer_bytes", c_uint64),
         ("swap_bytes", c_uint64),
+        ("row_state_bytes", c_uint64),
     ]
 
 
@@ -277,6 +278,8 @@ class PoolInfo(ctypes.Structure):
         ("swap_blocks", c_uint32),
         ("free_swap_blocks", c_uint32),
         ("num_resident_rows", c_uint64),
+        ("swap_states", c_uint32),
+        ("free_swap_states", c_uint32),
     ]
 
 
@@ -347,6 +350,10 @@ class RowAdd(ctypes.Structure):
         ("history", POINTER(c_uint32)),
         ("num_history", c_size_t),
         ("prompt_length", c_uint64),
+        ("is_fork", c_uint32),
+        ("fork_of", c_uint32),
+        ("has_swapped_state", c_uint32),
+        ("swapped_state", c_uint32),
     ]
 
 
@@ -461,6 +468,9 @@ _CALLS = {
         _HANDLE, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_uint64),
     ],
     "engine_set_attention_tree": [_HANDLE, c_char_p, POINTER(c_uint64)],
+    "engine_set_buckets": [
+        _HANDLE, POINTER(c_int64), c_size_t, POINTER(c_int64), c_size_t, POINTER(c_uint64),
+    ],
     "engine_open_account": [_HANDLE, POINTER(SessionLimits), POINTER(c_uint32)],
     "engine_set_account_limits": [_HANDLE, c_uint32, POINTER(SessionLimits)],
     "engine_submit_joint": [
@@ -483,6 +493,8 @@ _CALLS = {
     "session_swap_out": [_HANDLE, POINTER(c_uint32), c_size_t, POINTER(c_uint32)],
     "session_swap_in": [_HANDLE, POINTER(c_uint32), c_size_t, POINTER(c_uint32)],
     "session_free_swapped": [_HANDLE, POINTER(c_uint32), c_size_t],
+    "session_swap_out_state": [_HANDLE, c_uint32, POINTER(c_uint32), POINTER(c_uint32)],
+    "session_free_swapped_states": [_HANDLE, POINTER(c_uint32), c_size_t],
     "session_step": [_HANDLE, _HANDLE, _HANDLE],
     "session_submit": [_HANDLE, _HANDLE, POINTER(c_uint64)],
     "sampling_init": [POINTER(Sampling), c_size_t],

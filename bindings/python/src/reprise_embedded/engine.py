@@ -70,6 +70,7 @@ class EngineInfo:
     kv_token_bytes: int
     max_kv_transfer_bytes: int
     swap_bytes: int
+    row_state_bytes: int  # that a row carries beside its KV
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,8 @@ class PoolInfo:
     swap_blocks: int  # room in swap space
     free_swap_blocks: int
     num_resident_rows: int  # of all sessions
+    swap_states: int  # rows whose state swap space has room for
+    free_swap_states: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,6 +269,25 @@ class Engine(Handle):
             )
             for index in range(getattr(info, count))
         ]
+
+    def set_buckets(self, decode: Sequence[int] = (), mixed: Sequence[int] = ()) -> int:
+        """Captures graphs of other buckets while steps go on, and replays them from then on.
+
+        decode: in rows; mixed: in query tokens; a kind without any keeps what it has. Returns the
+        version of the new set. Errors (nothing changed): InvalidArgument, where the limits of a
+        step would change too; ResourceExhausted; Unavailable after a fault of the device.
+        """
+        capacities = [
+            integers(name, given, np.int64) for name, given in (("decode", decode), ("mixed", mixed))
+        ]
+        arrays = [
+            part
+            for array in capacities
+            for part in (pointer(array, ctypes.c_int64) if len(array) else None, len(array))
+        ]
+        version = ctypes.c_uint64()
+        call("engine_set_buckets", self.handle, *arrays, ctypes.byref(version))
+        return version.value
 
     def check_health(self) -> None:
         """Errors: the fault after which every step is refused."""
@@ -479,6 +501,23 @@ class Session(Handle):
         """Forgets swapped blocks."""
         given = integers("swapped", swapped, np.uint32)
         call("session_free_swapped", self.handle, pointer(given, ctypes.c_uint32), len(given))
+
+    def swap_out_state(self, row: int) -> int:
+        """Copies what a row carries beside its KV to swap space; what it is called there.
+
+        For a row that is added later in its place: `Step.add_row(swapped_state=...)`. The row stays.
+        Errors: NotFound; FailedPrecondition where rows of the model carry nothing, or the row has
+        steps in flight; ResourceExhausted swap space.
+        """
+        state = ctypes.c_uint32()
+        number = integer("row", row)
+        call("session_swap_out_state", self.handle, number, ctypes.byref(state), None)
+        return state.value
+
+    def free_swapped_states(self, states: ArrayLike) -> None:
+        """Forgets what `swap_out_state` has copied."""
+        given = integers("states", states, np.uint32)
+        call("session_free_swapped_states", self.handle, pointer(given, ctypes.c_uint32), len(given))
 
     def read_blocks(self, blocks: ArrayLike) -> List[NDArray[Any]]:
         """What the session has written in blocks, in order with steps; waits for the device.

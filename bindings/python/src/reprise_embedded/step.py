@@ -95,8 +95,15 @@ class Step(Handle):
         context_length: int = 0,
         history: ArrayLike = (),
         prompt_length: int = 0,
+        fork_of: Optional[int] = None,
+        swapped_state: Optional[int] = None,
     ) -> None:
-        """Makes a row resident. context_length: tokens whose KV `blocks` already hold."""
+        """Makes a row resident. context_length: tokens whose KV `blocks` already hold.
+
+        fork_of: in models whose rows carry state beside their KV, the row whose state one with
+        context begins with; it has as many tokens, by steps whose results are there.
+        swapped_state: instead, what `Session.swap_out_state` gave of such a row.
+        """
         given, kept = _sampling_of(sampling or Sampling())
         ids = integers("blocks", blocks, np.uint32)
         past = integers("history", history, np.uint32)
@@ -107,6 +114,11 @@ class Step(Handle):
         add.blocks, add.num_blocks = pointer(ids, ctypes.c_uint32), len(ids)
         add.history, add.num_history = pointer(past, ctypes.c_uint32), len(past)
         add.prompt_length = integer("prompt_length", prompt_length)
+        if fork_of is not None:
+            add.is_fork, add.fork_of = 1, integer("fork_of", fork_of)
+        if swapped_state is not None:
+            add.has_swapped_state = 1
+            add.swapped_state = integer("swapped_state", swapped_state)
         call("step_add_row", self.handle, ctypes.byref(add))
         del kept  # until here
 

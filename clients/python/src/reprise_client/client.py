@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any, AsyncIterator, List, Optional, Tuple, Type
+from typing import Any, AsyncIterator, Iterable, List, Optional, Tuple, Type
 
 import grpc
 from reprise.v1 import step_service_pb2 as pb
@@ -95,6 +95,17 @@ class Client:
         """Ends another client's session. For administrators."""
         request = pb.EvictSessionRequest(id=session_id, reason=reason)
         await self._unary("EvictSession", request, pb.EvictSessionResponse)
+
+    async def set_buckets(
+        self, decode: Iterable[int] = (), mixed: Iterable[int] = ()
+    ) -> pb.SetBucketsResponse:
+        """Has the server capture graphs of other buckets while it serves, and use them from then on.
+
+        decode: in rows; mixed: in query tokens; a kind without any keeps what it has. For
+        administrators (docs/advise.md).
+        """
+        request = pb.SetBucketsRequest(decode=decode, mixed=mixed)
+        return await self._unary("SetBuckets", request, pb.SetBucketsResponse)
 
     async def _unary(
         self, name: str, request: Any, response: Any, timeout_s: Optional[float] = None

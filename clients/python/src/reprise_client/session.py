@@ -166,9 +166,16 @@ class Session:
         request = pb.SwapInRequest(session=self._token, swapped=swapped)
         return list((await self._client._unary("SwapIn", request, pb.SwapInResponse)).blocks)
 
-    async def free_swapped(self, swapped: List[int]) -> None:
-        """Forgets swapped blocks."""
-        request = pb.FreeSwappedRequest(session=self._token, swapped=swapped)
+    async def swap_out_state(self, row: int) -> pb.SwapOutStateResponse:
+        """Copies what a row carries beside its KV to swap space, for `AddRow.swapped_state`."""
+        request = pb.SwapOutStateRequest(session=self._token, row=row)
+        return await self._client._unary("SwapOutState", request, pb.SwapOutStateResponse)
+
+    async def free_swapped(self, swapped: List[int], states: Iterable[int] = ()) -> None:
+        """Forgets swapped blocks, and states of rows."""
+        request = pb.FreeSwappedRequest(
+            session=self._token, swapped=swapped, swapped_states=states
+        )
         await self._client._unary("FreeSwapped", request, pb.FreeSwappedResponse)
 
     async def export_blocks(self, blocks: List[int]) -> List[bytes]:
