@@ -242,6 +242,20 @@ TEST_F(CApiBlocks, BlocksWaitInSwapSpace) {
                  REPRISE_INVALID_ARGUMENT, "session: got NULL");
 }
 
+// The model's rows carry nothing; hybrid_test.cc has those that do.
+TEST_F(CApiBlocks, StatesOfRowsAreRefusedByName) {
+  const SessionHandle session = Open();
+  uint32_t state = 0;
+  EXPECT_REFUSED(reprise_session_swap_out_state(session.get(), 1, &state, nullptr, &error),
+                 REPRISE_FAILED_PRECONDITION, "nothing beside their KV");
+  EXPECT_REFUSED(reprise_session_swap_out_state(session.get(), 1, nullptr, nullptr, &error),
+                 REPRISE_INVALID_ARGUMENT, "swapped_state");
+  EXPECT_REFUSED(reprise_session_free_swapped_states(session.get(), &state, 1, &error),
+                 REPRISE_OUT_OF_RANGE, "swapped state");
+  EXPECT_REFUSED(reprise_session_free_swapped_states(session.get(), nullptr, 1, &error),
+                 REPRISE_INVALID_ARGUMENT, "swapped_states: got NULL for 1 elements");
+}
+
 TEST_F(CApiBlocks, TheAttentionTreeMayBeReplaced) {
   uint64_t version = 0;
   size_t bytes = 0;

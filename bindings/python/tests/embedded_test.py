@@ -483,6 +483,44 @@ class Engines(unittest.TestCase):
             with self.assertRaises(reprise.ResourceExhausted):
                 session.swap_out(session.allocate(1))
 
+    def test_state_of_rows_forks_and_waits_in_swap_space(self):
+        model = SOURCE / "tests/fixtures/granite-hybrid-tiny"
+        options = {"max_rows": 4, "kv_cache_bytes": 1 << 20, "mixed_buckets": [32]}
+        step = reprise.Step()
+        with reprise.Engine(self.device, model, swap_bytes=1 << 18, **options) as engine:
+            self.assertGreater(engine.info.row_state_bytes, 0)
+            self.assertGreater(engine.pool.swap_states, 0)
+            with engine.session() as session:
+                blocks = session.allocate(3)
+                step.add_row(1, blocks[:1])
+                step.run_chunk(1, PROMPT)
+                first = int(session.step(step).token[0])
+                state = session.swap_out_state(1)
+                self.assertEqual(session.use.num_swapped, 1)
+                step.clear()
+                step.copy_block(int(blocks[0]), int(blocks[1]))
+                step.add_row(2, blocks[1:2], context_length=len(PROMPT), fork_of=1)
+                step.run_chunk(2, [first])
+                step.continue_row(1)
+                result = session.step(step)
+                expected = int(result.token[1])
+                self.assertEqual(result.token.tolist(), [expected, expected])
+                step.clear()
+                step.drop_row(1)
+                step.copy_block(int(blocks[0]), int(blocks[2]))
+                step.add_row(3, blocks[2:], context_length=len(PROMPT), swapped_state=state)
+                step.run_chunk(3, [first])
+                self.assertEqual(session.step(step).token.tolist(), [expected])
+                self.assertEqual(session.use.num_swapped, 0)
+                session.free_swapped_states([session.swap_out_state(3)])
+                self.assertEqual(session.use.num_swapped, 0)
+        with self.engine.session() as session:
+            step.clear()
+            step.add_row(1, session.allocate(1))
+            session.step(step)
+            with self.assertRaisesRegex(reprise.FailedPrecondition, "nothing beside their KV"):
+                session.swap_out_state(1)
+
     def test_sessions_run_in_one_launch(self):
         expected = self.greedy(2)
         with self.engine.session() as a, self.engine.session() as b:

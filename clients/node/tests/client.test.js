@@ -119,6 +119,7 @@ describe('the client', () => {
     const swapped = await session.swapOut(filled.map((part) => part.block));
     await goOn(session, await session.swapIn(swapped));
     await assert.rejects(session.freeSwapped(swapped), PermissionDeniedError);
+    await assert.rejects(session.swapOutState(1), /nothing beside their KV/);
 
     const other = await own.openSession();
     const blocks = await other.allocate(filled.length);

@@ -147,6 +147,10 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 await go_on(session, filled)
                 with self.assertRaises(client_package.PermissionDenied):
                     await session.free_swapped(swapped)
+                with self.assertRaisesRegex(
+                    client_package.FailedPrecondition, "nothing beside their KV"
+                ):
+                    await session.swap_out_state(1)
 
                 other = await client.open_session("two")
                 blocks = await other.allocate(len(filled))
