@@ -162,16 +162,20 @@ TEST_P(DriverSeeds, RowsThatAreSwappedGetTheirTokens) {
       for (const uint32_t steps : {1u, 4u}) {
         ServerInfo limits = Limits(31, 6);
         limits.num_swap_blocks = room;
+        // Rows of one model carry state beside their KV, those of the other do not.
+        limits.limits.row_state_bytes = depth == steps ? 64 : 0;
         Scheduler run(
             limits,
             {.step_tokens = 20, .steps_per_request = steps, .preemption = Preemption::kSwap},
             {.pipeline_depth = depth});
         run.server.swap_room = room;
+        run.server.state_room = room / 4;
         run.server.lose_swap_outs = run.server.lose_swap_ins = room == 1000 ? 0 : 2;
         std::vector<Request> requests = RandomRequests(GetParam(), 40);
         const absl::Status status = run.driver.Run(&requests);
         ASSERT_TRUE(status.ok()) << status;
         EXPECT_EQ(run.server.num_swapped_blocks(), 0u);
+        EXPECT_EQ(run.server.num_swapped_states(), 0u);
         for (const Request& request : requests) {
           swaps += request.num_swaps;
           recomputed += request.num_preemptions - request.num_swaps;
@@ -218,14 +222,26 @@ class Neighbours : public DriverListener {
 };
 
 TEST_P(DriverSeeds, NeighboursThatTakeRowsAndBlocksChangeNoToken) {
-  Neighbours neighbours;
-  Scheduler run(Limits(80, 5), {.step_tokens = 20}, {}, &neighbours);
-  neighbours.server = &run.server;
-  std::vector<Request> requests = RandomRequests(GetParam(), 40);
-  const absl::Status status = run.driver.Run(&requests);
-  ASSERT_TRUE(status.ok()) << status;
-  run.ExpectAllRight(requests);
-  EXPECT_GT(run.server.num_refused, 0u);
+  for (const uint64_t state_bytes : {0, 64}) {
+    Neighbours neighbours;
+    ServerInfo limits = Limits(80, 5);
+    const bool swap = state_bytes != 0;
+    limits.num_swap_blocks = 1000;
+    limits.limits.row_state_bytes = state_bytes;
+    Scheduler run(
+        limits,
+        {.step_tokens = 20, .preemption = swap ? Preemption::kSwap : Preemption::kRecompute}, {},
+        &neighbours);
+    run.server.swap_room = run.server.state_room = 1000;
+    neighbours.server = &run.server;
+    std::vector<Request> requests = RandomRequests(GetParam(), 40);
+    const absl::Status status = run.driver.Run(&requests);
+    ASSERT_TRUE(status.ok()) << status;
+    run.ExpectAllRight(requests);
+    EXPECT_GT(run.server.num_refused, 0u);
+    // A state that came back with a step that was refused was forgotten.
+    EXPECT_EQ(run.server.num_swapped_states(), 0u);
+  }
 }
 
 TEST(Driver, KeepsTwoStepsInFlight) {
@@ -302,11 +318,14 @@ TEST_P(DriverSeeds, EveryRequestIsFinishedWhereverServersDie) {
         SCOPED_TRACE(::testing::Message() << "life " << life << ", steps " << steps);
         ServerInfo limits = Limits(31, 6);
         limits.num_swap_blocks = 1000;
+        // Every other model's rows carry state beside their KV.
+        limits.limits.row_state_bytes = life % 2 == 0 ? 0 : 64;
         EachTokenOnce told;
         Scheduler run(limits,
                       {.step_tokens = 20, .steps_per_request = steps, .preemption = preemption}, {},
                       &told);
         run.server.swap_room = 1000;
+        run.server.state_room = 3;
         run.server.fail_after_results = life;
         for (int i = 0; i < 4; ++i) {
           run.server.restarts.push_back({.fail_after_calls = life});
@@ -319,6 +338,7 @@ TEST_P(DriverSeeds, EveryRequestIsFinishedWhereverServersDie) {
         num_restarts += 9 - static_cast<uint32_t>(run.server.restarts.size());
         run.ExpectAllRight(requests);
         EXPECT_EQ(run.server.num_swapped_blocks(), 0u);
+        EXPECT_EQ(run.server.num_swapped_states(), 0u);
         for (const Request& request : requests) {
           EXPECT_EQ(told.num_told[request.id], request.tokens.size());
           EXPECT_EQ(told.num_finished[request.id], 1u);

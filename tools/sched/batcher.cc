@@ -177,6 +177,11 @@ absl::Status Batcher::RetireRows() {
 
 // The row leaves the server with the next step; its blocks are free for any row of that step.
 absl::Status Batcher::Retire(Request* request) {
+  bool swaps = false;
+  // Where this fails, the request is still among the rows.
+  if (!request->finished()) {
+    REPRISE_ASSIGN_OR_RETURN(swaps, SwapOutState(request, request->plan.row));
+  }
   const uint32_t row = std::exchange(request->plan.row, 0);
   pending_drops_.push_back(row);
   by_row_.erase(row);
@@ -184,7 +189,6 @@ absl::Status Batcher::Retire(Request* request) {
   if (!request->finished()) {
     request->preempted = false;
     ++request->num_preemptions;
-    REPRISE_ASSIGN_OR_RETURN(const bool swaps, SwapOutState(request, row));
     if (swaps) {
       leaving_[row] = request;
       return absl::OkStatus();
