@@ -91,9 +91,9 @@ class DecodeEngine {
   // kind without buckets keeps those that it has. Changes no row's bits where the engine is batch
   // invariant. Device memory has to hold both for that time. Calls come one after another; returns
   // captured_graphs(), of which `captured` is told before any step replays them. Errors (nothing
-  // changed): InvalidArgument (no buckets at all; one below 1 or beyond max_rows or the largest
-  // mixed bucket; that one missing); Unavailable after a device fault; the captures' own,
-  // ResourceExhausted among them.
+  // changed): InvalidArgument (no buckets at all; one of decode below 1 or beyond max_rows or
+  // max_step_tokens; a mixed one below 1 or beyond the largest; that one missing); Unavailable
+  // after a device fault; the captures' own, ResourceExhausted among them.
   absl::StatusOr<GraphsInfo> SetBuckets(const BucketSets& buckets, const GraphsFn& captured = {});
 
   // Sessions that are opened with this account hold no more than `limits` together, besides their
@@ -174,9 +174,11 @@ class DecodeEngine {
 
   // Copies what a resident row carries beside its KV to swap space, for a row that is added later
   // in its place (RowAdd::swapped_state); what it is called there is the session's alone until
-  // then. The row stays. Does not wait. Errors: NotFound session or row; FailedPrecondition where
-  // rows of the model carry none, or the row has steps in flight; ResourceExhausted swap space;
-  // Unavailable after a device fault.
+  // then. The row stays. Does not wait. Asked again before the row has run, says the same copy.
+  // Errors: NotFound session or row; FailedPrecondition where rows of the model carry none, or the
+  // row has steps in flight, has no tokens, has lost a result, or was copied since it last ran to a
+  // place that has been freed or has come back; ResourceExhausted swap space; Unavailable after a
+  // device fault.
   absl::StatusOr<SwappedState> SwapOutState(SessionId session, uint32_t row);
 
   // Copies for engines of other processes, over memory that they map (kv_export.h). The service

@@ -86,7 +86,8 @@ struct EngineInfo {
                                      : kernels::WeightFormatOf(dtype);
   }
   LinearPolicy linear = LinearPolicy::kRowMajor;  // what runs: never kTuned
-  // Rows of the largest decode bucket whose layers are one kernel (DecodePolicy); 0: none is.
+  // Rows of the largest decode bucket whose layers are one kernel (DecodePolicy), of those that the
+  // engine started with; 0: none is.
   uint32_t step_kernel_rows = 0;
   // min_shared_tokens: 0 where no kernel reads shared tokens once. row_state_bytes: what a row of
   // the model carries beside its KV; 0: nothing.

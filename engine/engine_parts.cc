@@ -308,10 +308,13 @@ absl::Status EngineParts::Capture(const ProgressFn& progress) {
 
 absl::Status EngineParts::CheckBuckets(const BucketSets& buckets) const {
   const kernels::StepLimits& limits = info.limits;
+  const bool by_rows = limits.max_rows <= limits.max_step_tokens;
+  const uint32_t most_rows = by_rows ? limits.max_rows : limits.max_step_tokens;
   for (const int64_t rows : buckets.decode) {
-    if (rows >= 1 && rows <= limits.max_rows) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("decode bucket is ", rows, "; allowed: 1 to ", limits.max_rows, ", max_rows"));
+    if (rows >= 1 && rows <= most_rows) continue;
+    return absl::InvalidArgumentError(absl::StrCat("decode bucket is ", rows, "; allowed: 1 to ",
+                                                   most_rows, ", ",
+                                                   by_rows ? "max_rows" : "max_step_tokens"));
   }
   const int64_t widest_decode = *std::max_element(buckets.decode.begin(), buckets.decode.end());
   const int64_t widest_mixed = *std::max_element(buckets.mixed.begin(), buckets.mixed.end());

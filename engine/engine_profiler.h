@@ -33,7 +33,7 @@ class DecodeEngine;
 class EngineProfiler {
  public:
   // `engine` must outlive the profiler. The profiled graphs are the engine's, and stay when the
-  // profiler goes.
+  // profiler goes; DecodeEngine::SetBuckets drops them, and those of CaptureUnpadded.
   explicit EngineProfiler(DecodeEngine& engine) : engine_(engine) {}
 
   // Captures profiled graphs of the decode graphs that steps of so many rows replay, and of the

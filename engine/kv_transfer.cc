@@ -39,7 +39,9 @@ KvTransfer::KvTransfer(const EngineParts& parts, BlockLedger& ledger, SessionTab
       ledger_(ledger),
       sessions_(sessions),
       swap_(parts.num_swap_places),
-      states_(parts.num_state_places, {.space = "swap space for states", .place = "swapped state"}),
+      states_(parts.num_state_places,
+              {.space = "swap space for states", .place = "swapped state", .many = "rows"}),
+      state_origins_(parts.num_state_places),
       exports_(parts.num_export_places, {.space = "export space", .place = "exported block"}) {}
 
 // ---- contents ----
@@ -238,19 +240,33 @@ absl::Status KvTransfer::CheckMaxSwapped(const Session& session, size_t count, c
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> KvTransfer::SwapOutState(SessionId id, uint32_t slot,
-                                                  uint32_t context_length, Fault* fault) {
+absl::StatusOr<uint32_t> KvTransfer::SwapOutState(SessionId id, uint32_t slot, RowState* row,
+                                                  Fault* fault) {
   REPRISE_ASSIGN_OR_RETURN(Session * session, sessions_.Find(id));
+  const StateOrigin origin = {
+      .slot = slot, .generation = row->generation, .last_step = row->last_step};
+  if (row->swapped_state.has_value()) {
+    const uint32_t place = *row->swapped_state;
+    if (state_origins_[place] == origin && states_.CheckHeld(id, {&place, 1}).ok()) return place;
+    // Others' steps wait behind each copy: a row pays for one with a step of its own.
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", row->row,
+                     ": its state was copied since it last ran, and the copy is "
+                     "not there any more; allowed: once more behind a step of the row"));
+  }
   REPRISE_RETURN_IF_ERROR(CheckMaxSwapped(*session, 1, "states of rows"));
   std::vector<uint32_t> places;
-  REPRISE_RETURN_IF_ERROR(states_.Allocate(id, {&context_length, 1}, &places));
+  REPRISE_RETURN_IF_ERROR(states_.Allocate(id, {&row->context_length, 1}, &places));
+  const uint32_t place = places[0];
   ++session->num_swapped;
+  state_origins_[place] = origin;
+  row->swapped_state = place;
   if (has_memory()) {
     fault->status =
-        parts_.row_states.Save(*parts_.stream, *parts_.kernel_set, slot, StatePlace(places[0]));
+        parts_.row_states.Save(*parts_.stream, *parts_.kernel_set, slot, StatePlace(place));
     REPRISE_RETURN_IF_ERROR(fault->status);
   }
-  return places[0];
+  return place;
 }
 
 absl::Status KvTransfer::ReturnState(uint32_t place, uint32_t slot) const {

@@ -24,6 +24,7 @@
 #include "engine/kv_export.h"
 #include "engine/kv_part.h"
 #include "engine/state/block_ledger.h"
+#include "engine/state/row_table.h"
 #include "engine/state/session_table.h"
 #include "engine/state/swap_table.h"
 
@@ -66,10 +67,9 @@ class KvTransfer {
 
   const SwapTable& swap() const { return swap_; }
 
-  // Copies the state of the row in `slot`, which has so many tokens of context, to a place of swap
-  // space that is the session's from then on. Errors: DecodeEngine's.
-  absl::StatusOr<uint32_t> SwapOutState(SessionId id, uint32_t slot, uint32_t context_length,
-                                        Fault* fault);
+  // Copies the state of the row in `slot` to a place of swap space that is the session's from then
+  // on; where that was done since the row last ran, says the place again. Errors: DecodeEngine's.
+  absl::StatusOr<uint32_t> SwapOutState(SessionId id, uint32_t slot, RowState* row, Fault* fault);
   SwapTable& states() { return states_; }
   const SwapTable& states() const { return states_; }
   // Back to a row's slot. The place may be free already.
@@ -134,6 +134,14 @@ class KvTransfer {
 
   SwapTable swap_;
   SwapTable states_;  // of rows, beside their KV
+  // By place: the row whose state was copied there last, and after which step.
+  struct StateOrigin {
+    uint32_t slot = 0;
+    uint64_t generation = 0;
+    uint64_t last_step = 0;
+    bool operator==(const StateOrigin&) const = default;
+  };
+  std::vector<StateOrigin> state_origins_;
   SwapTable exports_;
   ExportsFreedFn exports_freed_;
   uint64_t notice_ = 0;  // the last one that was enqueued

@@ -6,7 +6,7 @@
 cmake_minimum_required(VERSION 3.25)
 
 set(may_read
-    engine/decode_engine.cc         # tells engines at one address apart
+    engine/decode_engine_impl.cc    # tells engines at one address apart
     service/server.cc               # when the server started; Shutdown
     service/unary_step.cc           # what is left of a call's deadline when it comes
     service/utc_time.cc             # logs, names of recordings

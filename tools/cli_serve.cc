@@ -384,14 +384,18 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
             "Rows that one session may have resident; 0: all there are");
   AddOption(app, "--max-session-blocks", &options->session_limits.max_blocks, limit, "N", "0",
             "KV blocks that one session may hold; 0: all there are");
-  AddOption(app, "--max-session-swap", &options->session_limits.max_swapped, limit, "N", "0",
-            "KV blocks that one session may have in swap space; 0: all that it has room for");
+  AddOption(
+      app, "--max-session-swap", &options->session_limits.max_swapped, limit, "N", "0",
+      "KV blocks, and states of rows, that one session may have in swap space; 0: all that it "
+      "has room for");
   AddOption(app, "--max-session-exports", &options->session_limits.max_exported, limit, "N", "0",
             "KV blocks that one session may have in export space; 0: all that it has room for");
   AddOption(
       app, "--swap-space", &flags->engine.engine.swap_bytes,
       [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",
-      "Pinned memory of the host for KV blocks that clients swap out; 0: none");
+      "Pinned memory of the host for KV blocks that clients swap out; half of it for states of "
+      "rows "
+      "where rows of the model carry some; 0: none");
   AddOption(
       app, "--export-space", &flags->engine.engine.export_bytes,
       [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",

@@ -6,6 +6,7 @@
 #define REPRISE_ENGINE_STATE_ROW_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,7 +29,11 @@ struct RowState {
   bool needs_reset = true;    // the device does not know its initial state yet
   // Known to have stopped on the device: by a result, or by its length budget.
   bool stopped = false;
-  uint64_t last_step = 0;       // the ticket of the latest that it runs in; 0: none
+  uint64_t last_step = 0;  // the ticket of the latest that it runs in; 0: none
+  // A result of the row's was lost, so that context_length is only what it is at most.
+  bool lost_result = false;
+  // What its state is called in swap space that was copied there since it last ran.
+  std::optional<uint32_t> swapped_state = {};
   uint64_t generation = 0;      // differs from that of every row before it in this slot
   uint32_t num_samples = 0;     // sampled once every submitted step has run, if it does not stop
   uint32_t features = 0;        // kernels::RowFeatures

@@ -15,8 +15,8 @@ absl::Status SwapTable::Allocate(Holder holder, std::span<const uint32_t> num_to
                                  std::vector<uint32_t>* places) {
   if (num_tokens.size() > free_.size()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("asked for ", words_.space, " for ", num_tokens.size(),
-                     " KV blocks; it has room for ", free_.size(), " of ", num_places()));
+        absl::StrCat("asked for ", words_.space, " for ", num_tokens.size(), " ", words_.many,
+                     "; it has room for ", free_.size(), " of ", num_places()));
   }
   places->reserve(places->size() + num_tokens.size());
   for (const uint32_t tokens : num_tokens) {

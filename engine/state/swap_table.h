@@ -18,12 +18,14 @@ class SwapTable {
  public:
   using Holder = uint64_t;  // a session; 0 is nobody
 
-  // Places 0 .. num_places - 1, all free. Allocates nothing later.
-  // What messages call the space, and a place in it; both live as long as the table.
+  // What messages call the space, a place in it, and what places are asked for; all live as long as
+  // the table.
   struct Words {
     const char* space = "swap space";
     const char* place = "swapped block";
+    const char* many = "KV blocks";
   };
+  // Places 0 .. num_places - 1, all free. Allocates nothing later.
   explicit SwapTable(uint32_t num_places) : SwapTable(num_places, Words()) {}
   SwapTable(uint32_t num_places, const Words& words);
 

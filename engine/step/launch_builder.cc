@@ -135,6 +135,7 @@ void LaunchBuilder::Write(const StepRequest& request, Session& session) {
     const uint32_t slot = parts_.writer.ran_slots()[i];
     RowState& state = parts_.rows.state(slot);
     state.last_step = place_.ticket;
+    state.swapped_state.reset();
     const uint64_t generation = state.generation;
     first.push_back({.row = run.row,
                      .slot = slot,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -69,22 +70,34 @@ absl::Status StepGraphs::CaptureSet(runtime::Stream& stream, const BucketSets& b
 
 StepGraphs::StepGraphs(runtime::Stream& stream, std::unique_ptr<Set> set)
     : stream_(stream), set_(std::move(set)) {
-  KeepNames();
+  KeepNames(*set_->decode);
+  KeepNames(*set_->mixed);
 }
 
 void StepGraphs::Install(std::unique_ptr<Set> set, StepTicket last) {
-  replaced_.push_back({.set = std::exchange(set_, std::move(set)), .last = last});
+  KeepNames(*set->decode);
+  KeepNames(*set->mixed);
+  replaced_.emplace_back().last = last;
+  replaced_.back().set = std::exchange(set_, std::move(set));
   ++version_;
-  KeepNames();
 }
 
-void StepGraphs::DropReplaced(StepTicket ended) {
-  while (!replaced_.empty() && replaced_.front().last <= ended) replaced_.erase(replaced_.begin());
+std::vector<std::unique_ptr<StepGraphs::Set>> StepGraphs::TakeReplaced(StepTicket published) {
+  std::vector<std::unique_ptr<Set>> taken;
+  auto kept = replaced_.begin();
+  for (; kept != replaced_.end() && kept->last < published; ++kept)
+    taken.push_back(std::move(kept->set));
+  replaced_.erase(replaced_.begin(), kept);
+  return taken;
 }
 
-void StepGraphs::KeepNames() {
-  for (const auto captured : {decode_buckets(), mixed_buckets()})
-    for (const graphs::CapturedBucket& bucket : captured) names_.insert(bucket.bucket.name);
+std::vector<std::unique_ptr<StepGraphs::Set>> StepGraphs::TakeAllReplaced() {
+  return TakeReplaced(std::numeric_limits<StepTicket>::max());
+}
+
+void StepGraphs::KeepNames(const graphs::GraphManager& graphs) {
+  for (const graphs::CapturedBucket& captured : graphs.captured())
+    names_.insert(captured.bucket.name);
 }
 
 std::string_view StepGraphs::LastingName(std::string_view graph) const {
@@ -213,9 +226,11 @@ absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
   set_->profiled_mixed = nullptr;
   if (!rows.empty()) {
     REPRISE_ASSIGN_OR_RETURN(set_->profiled_decode, capture(std::move(decode), /*is_mixed=*/false));
+    KeepNames(set_->profiled_decode->graphs());
   }
   if (!tokens.empty()) {
     REPRISE_ASSIGN_OR_RETURN(set_->profiled_mixed, capture(std::move(mixed), /*is_mixed=*/true));
+    KeepNames(set_->profiled_mixed->graphs());
   }
   return absl::OkStatus();
 }
@@ -236,9 +251,11 @@ absl::Status StepGraphs::CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
   set_->unpadded_mixed = nullptr;
   if (!rows.empty()) {
     REPRISE_ASSIGN_OR_RETURN(set_->unpadded_decode, capture(/*mixed=*/false, rows));
+    KeepNames(*set_->unpadded_decode);
   }
   if (!tokens.empty()) {
     REPRISE_ASSIGN_OR_RETURN(set_->unpadded_mixed, capture(/*mixed=*/true, tokens));
+    KeepNames(*set_->unpadded_mixed);
   }
   return absl::OkStatus();
 }

@@ -61,11 +61,15 @@ class StepGraphs {
 
   // `stream`: that of the set's graphs.
   StepGraphs(runtime::Stream& stream, std::unique_ptr<Set> set);
-  // Launches that are picked from here on replay graphs of `set`. What was there stays until the
-  // steps up to `last` have ended, which may still replay it.
+  // Launches that are picked from here on replay graphs of `set`. What was there stays: the steps
+  // up to `last` may still replay it. Throws std::bad_alloc with nothing changed.
   void Install(std::unique_ptr<Set> set, StepTicket last);
-  // Steps up to `ended` have ended.
-  void DropReplaced(StepTicket ended);
+  // The sets that nothing replays any more once the result of step `published` is there. A step's
+  // result comes before its graph has ended, hence those that only steps before it replayed. To be
+  // destroyed where it delays nobody: that may wait for the device.
+  std::vector<std::unique_ptr<Set>> TakeReplaced(StepTicket published);
+  // All of them. REQUIRES: the stream has nothing to do.
+  std::vector<std::unique_ptr<Set>> TakeAllReplaced();
   // The driver's memory for all graphs of `options`: captures the largest bucket of `program` and
   // throws it away. The share of a graph depends on its nodes, not on their arguments, so that
   // `program` may run on a pool of two blocks.
@@ -92,7 +96,7 @@ class StepGraphs {
 
   static GraphsInfo InfoOf(const Set& set, uint64_t version);
   GraphsInfo info() const { return InfoOf(*set_, version_); }
-  // The same name, for as long as this object lives. REQUIRES: a plain graph's, of any set.
+  // The same name, for as long as this object lives. REQUIRES: a graph's of any set so far.
   std::string_view LastingName(std::string_view graph) const;
 
   // See EngineProfiler. REQUIRES for both: no steps are in flight. `device_begin_ns`: device
@@ -113,7 +117,7 @@ class StepGraphs {
     return set_->decode->captured();
   }
   std::span<const graphs::CapturedBucket> mixed_buckets() const { return set_->mixed->captured(); }
-  void KeepNames();
+  void KeepNames(const graphs::GraphManager& graphs);
   absl::StatusOr<Target> PickMixed(int64_t tokens, int64_t rows);
   // The profiled graph of the bucket that serves so many rows or query tokens. Errors:
   // FailedPrecondition without it.
@@ -138,7 +142,7 @@ class StepGraphs {
   };
   std::vector<ReplacedSet> replaced_;  // the oldest first
   uint64_t version_ = 1;
-  std::set<std::string, std::less<>> names_;  // of plain graphs, of all sets so far
+  std::set<std::string, std::less<>> names_;  // of graphs of all sets so far
 };
 
 }  // namespace reprise::engine

@@ -358,6 +358,11 @@ absl::Status StepValidator::CheckFork(const StepRequest& request, const RowAdd& 
         absl::StrCat("row ", add.row, ": fork_of is ", *add.fork_of,
                      ", which has steps in flight; allowed: once their results were waited for"));
   }
+  if (state.lost_result) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", add.row, ": fork_of is ", *add.fork_of,
+                     ", of which a result was lost; allowed: a row whose length is known"));
+  }
   if (state.context_length == add.context_length) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "row ", add.row, ": fork_of is ", *add.fork_of, ", which has ", state.context_length,
@@ -373,16 +378,20 @@ absl::Status StepValidator::CheckSwappedState(const StepRequest& request, size_t
                      ", and there is no swap space; allowed: none"));
   }
   REPRISE_RETURN_IF_ERROR(states_->CheckHeld(request.session, {&place, 1}));
-  for (size_t j = 0; j < index; ++j) {
-    if (request.add[j].swapped_state == place)
-      return absl::InvalidArgumentError(
-          absl::StrCat("swapped_state: ", place, " is named twice, by rows ", request.add[j].row,
-                       " and ", add.row, "; allowed: once, since it moves"));
+  if (states_->num_tokens(place) != add.context_length) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", add.row, ": swapped_state is ", place, ", of a row with ",
+                     states_->num_tokens(place), " tokens of context; allowed: of one with ",
+                     add.context_length, ", context_length"));
   }
-  if (states_->num_tokens(place) == add.context_length) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "row ", add.row, ": swapped_state is ", place, ", of a row with ", states_->num_tokens(place),
-      " tokens of context; allowed: of one with ", add.context_length, ", context_length"));
+  for (size_t j = 0; j < index; ++j) {
+    if (request.add[j].swapped_state != place) continue;
+    is_conflict_ = true;
+    return absl::InvalidArgumentError(
+        absl::StrCat("swapped_state: ", place, " is named twice, by rows ", request.add[j].row,
+                     " and ", add.row, "; allowed: once, since it moves"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepValidator::Resolve(const StepRequest& request, uint32_t row, RowRef* ref) {

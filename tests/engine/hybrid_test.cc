@@ -368,23 +368,26 @@ TEST_P(HybridEngineTest, SwapSpaceForStatesIsBoundedAndForgotten) {
   const TestEngine tiny = MakeTestEngine(options);
   DecodeEngine& engine = *tiny.engine;
   const uint32_t places = engine.pool().swap_states;
-  const SessionInfo limited = engine.OpenSession({.max_swapped = 1});
+  const SessionInfo other = engine.OpenSession();
   {
     EngineDriver driver(engine);
     const SessionId session = driver.session().id;
-    driver.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 10);
+    driver.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 20);
     std::vector<uint32_t> states;
     for (uint32_t i = 0; i < places; ++i) {
+      driver.ContinueAll(1);
       ASSERT_OK_AND_ASSIGN(const SwappedState state, engine.SwapOutState(session, 1));
       states.push_back(state.place);
     }
+    driver.ContinueAll(1);
     EXPECT_THAT(engine.SwapOutState(session, 1).status(),
-                StatusIs(absl::StatusCode::kResourceExhausted, "swap space for states"));
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         "asked for swap space for states for 1 rows; it has room for 0"));
     EXPECT_THAT(engine.SwapOutState(session, 2).status(),
                 StatusIs(absl::StatusCode::kNotFound, "row 2 is not resident"));
-    EXPECT_THAT(engine.SwapOutState(limited.id, 1).status(),
+    EXPECT_THAT(engine.SwapOutState(other.id, 1).status(),
                 StatusIs(absl::StatusCode::kNotFound, "row 1 is not resident"));
-    EXPECT_THAT(engine.FreeSwapped(limited.id, {}, states).code(),
+    EXPECT_THAT(engine.FreeSwapped(other.id, {}, states).code(),
                 absl::StatusCode::kPermissionDenied);
     EXPECT_OK(engine.FreeSwapped(session, {}, std::span(states).first(1)));
     EXPECT_EQ(engine.pool().free_swap_states, 1u);
@@ -398,6 +401,102 @@ TEST_P(HybridEngineTest, SwapSpaceForStatesIsBoundedAndForgotten) {
   EXPECT_THAT(
       DecodeEngine::Create(*tiny.device, source, options.engine).status(),
       StatusIs(absl::StatusCode::kInvalidArgument, "swap_bytes: got 1024, half of it for 0"));
+}
+
+// However often it is asked for: each copy costs other sessions' steps time, and a row pays for it
+// with a step of its own.
+TEST_P(HybridEngineTest, ARowHasOneCopyUntilItRuns) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.swap_bytes = 1 << 20;
+  const TestEngine tiny = MakeTestEngine(options);
+  DecodeEngine& engine = *tiny.engine;
+  EngineDriver driver(engine);
+  const SessionId session = driver.session().id;
+  for (const uint32_t row : {1u, 2u}) driver.Start({.row = row, .prompt = RandomPrompt(row, 9)}, 9);
+  ASSERT_OK_AND_ASSIGN(const SwappedState first, engine.SwapOutState(session, 1));
+  ASSERT_OK_AND_ASSIGN(const SwappedState again, engine.SwapOutState(session, 1));
+  EXPECT_EQ(again.place, first.place);
+  EXPECT_EQ(engine.session_use(session)->num_swapped, 1u);
+  ASSERT_OK(engine.FreeSwapped(session, {}, std::vector<uint32_t>{first.place}));
+  const auto refused = [&] {
+    EXPECT_THAT(engine.SwapOutState(session, 1).status(),
+                StatusIs(kRefused,
+                         "row 1: its state was copied since it last ran, and the copy is not there "
+                         "any more; allowed: once more behind a step of the row"));
+  };
+  refused();
+  // Nor is the other row's, which is in its place now.
+  ASSERT_OK_AND_ASSIGN(const SwappedState other, engine.SwapOutState(session, 2));
+  EXPECT_EQ(other.place, first.place);
+  refused();
+  driver.Step({.continue_rows = {1}});
+  EXPECT_OK(engine.SwapOutState(session, 1).status());
+}
+
+TEST_P(HybridEngineTest, AStateGoesToOneRow) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.swap_bytes = 1 << 20;
+  options.engine.pipeline_depth = 2;
+  const TestEngine tiny = MakeTestEngine(options);
+  DecodeEngine& engine = *tiny.engine;
+  EngineDriver driver(engine);
+  const SessionId session = driver.session().id;
+  driver.Start({.row = 1, .prompt = RandomPrompt(4, 16)}, 9);
+  ASSERT_OK_AND_ASSIGN(const SwappedState state, engine.SwapOutState(session, 1));
+  const std::vector<uint32_t>& blocks = driver.blocks(1);
+  const std::span shared = std::span(blocks).first(16 / options.engine.block_size);
+  const auto add = [&](uint32_t row, uint32_t context) {
+    testing::StepDraft::Add add{.row = row, .blocks = {shared.begin(), shared.end()}};
+    add.blocks.push_back(driver.Allocate(1)[0]);
+    add.context_length = context;
+    add.swapped_state = state.place;
+    return add;
+  };
+  const testing::StepDraft::Chunk chunks[] = {{.row = 2, .tokens = {5}}, {.row = 3, .tokens = {5}}};
+  testing::StepDraft both = {.add = {add(2, 16), add(3, 16)}, .chunks = {chunks[0], chunks[1]}};
+  EXPECT_THAT(driver.TryStep(both).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "swapped_state: 0 is named twice, by rows 2 and 3; allowed: once"));
+  both.add[0].fork_of = 1;
+  EXPECT_THAT(driver.TryStep(both).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "row 2: fork_of and swapped_state are both set; allowed: one of them"));
+  both.add[0].fork_of.reset();
+  // A row that is wrong by itself takes it from nobody.
+  both.add[0].context_length = 15;
+  both.isolate_bad_rows = true;
+  ASSERT_OK_AND_ASSIGN(const StepResult result, driver.TryStep(both));
+  ASSERT_EQ(result.refused_rows.size(), 1u);
+  EXPECT_EQ(result.refused_rows[0].row, 2u);
+  ASSERT_EQ(result.rows.size(), 1u);
+  EXPECT_EQ(result.rows[0].row, 3u);
+  EXPECT_EQ(engine.session_use(session)->num_swapped, 0u);
+
+  const StepTicket ticket = driver.Submit({.continue_rows = {3}});
+  EXPECT_THAT(engine.SwapOutState(session, 3).status(),
+              StatusIs(kRefused, "row 3 has steps in flight"));
+  driver.Wait(ticket);
+  driver.Step({.add = {{.row = 4, .blocks = driver.Allocate(1)}}});
+  EXPECT_THAT(engine.SwapOutState(session, 4).status(), StatusIs(kRefused, "row 4 has no tokens"));
+}
+
+TEST_P(HybridEngineTest, ASessionsLimitCountsStatesToo) {
+  TestEngineOptions options = HybridOptions();
+  options.engine.swap_bytes = 1 << 20;
+  const TestEngine tiny = MakeTestEngine(options);
+  DecodeEngine& engine = *tiny.engine;
+  const SessionInfo session = engine.OpenSession({.max_swapped = 1});
+  ASSERT_OK_AND_ASSIGN(const auto blocks, engine.AllocateBlocks(session.id, 2));
+  const testing::StepDraft draft = {
+      .add = {{.row = 1, .blocks = {blocks[0]}}, {.row = 2, .blocks = {blocks[1]}}},
+      .chunks = {{.row = 1, .tokens = {5}}, {.row = 2, .tokens = {6}}}};
+  const DraftView view(draft, session, 1);
+  StepResult result;
+  ASSERT_OK(engine.Step(view.request(), &result));
+  EXPECT_OK(engine.SwapOutState(session.id, 1).status());
+  EXPECT_THAT(engine.SwapOutState(session.id, 2).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "asked for swap space for 1 states of rows; this session has 1 of the 1"));
 }
 
 // What a row does in a step that has not been waited for, it may stop in.

@@ -449,7 +449,7 @@ absl::StatusOr<std::vector<uint32_t>> GrpcClient::SwapIn(const std::vector<uint3
   return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
 }
 
-// Where an answer is lost, a copy that nobody asks for stays until the session ends.
+// Asked again, the server says the copy that there is.
 absl::StatusOr<uint32_t> GrpcClient::SwapOutState(uint32_t row) {
   v1::SwapOutStateRequest request;
   v1::SwapOutStateResponse response;
