@@ -12,7 +12,9 @@
 //   REPRISE_BLOCK_KERNEL(normalize_bf16, Threads(256), 0, Body<Bf16>, Args)
 //
 // REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args) defines a kernel; the product's are
-// defined by their op's list (kernels/kernel_instance.h, which explains threads and min_blocks).
+// defined by their op's list (kernels/kernel_instance.h, which explains threads and min_blocks). It
+// waits for the kernel before it, and lets the next one begin: then, or first where Args has a
+// member kLetsNextBeginFirst (thread.h).
 //
 // Rules: a value written in one For and read by other threads in the next needs b.Sync() between
 // them; locals outside a For must be the same in every thread; every thread of the block reaches

@@ -18,10 +18,13 @@
 // before it waits hides the other's end. The rules that make this safe:
 // - Until it has waited, a thread writes nothing, and reads nothing that the kernel before writes.
 //   It waits before its block lets the next begin. What older kernels wrote can be read at once.
+// - A short kernel between two long ones may say LetNextBeginFirst in place of LetNextBegin, before
+//   it waits, so that the kernel behind it begins while the one ahead of it ends. What that one
+//   reads before it waits, neither of the two then writes.
 // - Block 0 waits, in some thread, even where it has nothing to do: so no kernel ends before one
 //   that is older than it.
-// BeginInOrder does both at once; block style begins with it, a body in thread style calls it first
-// where it does not place the two itself.
+// BeginInOrder does both at once, BeginFirst the other way round; block style begins with one of
+// them (block.h), a body in thread style calls it first where it does not place the two itself.
 //
 // Shared memory: REPRISE_SHARED(type, name), REPRISE_SHARED_ARRAY(type, name, count).
 // SharedAddress(p) is its own 32-bit address, LoadShared<V> and StoreShared<V> go by it.
@@ -94,6 +97,19 @@ REPRISE_FN uint32_t SwizzledOffset(uint32_t row, uint32_t chunk) {
 REPRISE_FN void BeginInOrder() {
   WaitForPrevious();
   LetNextBegin();
+}
+REPRISE_FN void BeginFirst() {
+  LetNextBeginFirst();
+  WaitForPrevious();
+}
+// As a kernel in block style begins.
+template <typename Args>
+REPRISE_FN void BeginBlock() {
+  if constexpr (requires { Args::kLetsNextBeginFirst; }) {
+    BeginFirst();
+  } else {
+    BeginInOrder();
+  }
 }
 
 // Near 0, where 1 - 2 / (e^2x + 1) cancels, an odd polynomial. Both are computed: no lane waits for

@@ -8,6 +8,8 @@
 namespace reprise::kernels {
 
 struct RmsNormArgs {
+  // Linear layers behind a norm read weights, and counts that the plan wrote (thread.h).
+  static constexpr bool kLetsNextBeginFirst = true;
   const void* residual = nullptr;  // [rows, hidden] T
   const void* branch = nullptr;    // [rows, hidden] T, or nullptr: nothing is added
   void* residual_out =

@@ -10,6 +10,8 @@
 namespace reprise::kernels {
 
 struct RopeAppendArgs {
+  // Attention behind it reads KV of earlier steps, and what the plan wrote (thread.h).
+  static constexpr bool kLetsNextBeginFirst = true;
   const void* qkv = nullptr;  // [tokens, (num_heads + 2 * num_kv_heads) * head_dim] T
   void* q_out = nullptr;      // [tokens, num_heads, head_dim] T
   void* kv_cache = nullptr;   // one layer, as `kv` says

@@ -8,6 +8,8 @@
 namespace reprise::kernels {
 
 struct SiluMulArgs {
+  // The linear layer behind it reads weights, and counts that the plan wrote (thread.h).
+  static constexpr bool kLetsNextBeginFirst = true;
   const void* gate_up = nullptr;         // [tokens, 2 * intermediate] T: gate, then up
   void* out = nullptr;                   // [tokens, intermediate] T
   const uint32_t* num_tokens = nullptr;  // live count

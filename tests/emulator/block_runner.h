@@ -84,6 +84,7 @@ class BlockRunner {
   // The launch before has ended, as far as the current thread is concerned.
   void WaitForPrevious() { current_->has_waited = has_waited_ = true; }
   void LetNextBegin(Place place);
+  void LetNextBeginFirst() { global_->LetNextBeginFirst(); }
 
   // Checks an access to this block's arena before it is done; `offset` may be anywhere in it.
   template <AccessKind kKind>

@@ -130,5 +130,6 @@ void FenceDevice() {
 void WaitForPrevious() { Runner().WaitForPrevious(); }
 
 void LetNextBegin() { Runner().LetNextBegin(REPRISE_CALLER); }
+void LetNextBeginFirst() { Runner().LetNextBeginFirst(); }
 
 }  // namespace reprise::emulator

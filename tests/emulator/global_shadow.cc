@@ -17,7 +17,8 @@ constexpr size_t kMaxPagesKept = 4096;
 }  // namespace
 
 void GlobalShadow::BeginLaunch() {
-  previous_begin_ = launch_begin_;
+  if (!next_begins_first_) previous_begin_ = launch_begin_;
+  next_begins_first_ = false;
   if (pages_.size() > kMaxPagesKept) Forget();
 }
 

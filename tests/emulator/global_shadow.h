@@ -41,6 +41,8 @@ class GlobalShadow {
 
   // A launch begins: all epochs kept so far are older. Forgets pages where they have become many.
   void BeginLaunch();
+  // The next launch may begin while those go on that this one has not waited for.
+  void LetNextBeginFirst() { next_begins_first_ = true; }
   // Forgets everything.
   void Forget();
   // Whose accesses follow. `order` outlives the block; its first epoch is its launch's too, or
@@ -180,7 +182,9 @@ class GlobalShadow {
 
   const GridOrder& grid_;
   const Order* order_ = nullptr;
-  Epoch launch_begin_ = 0, previous_begin_ = 0;
+  Epoch launch_begin_ = 0;
+  Epoch previous_begin_ = 0;  // of all launches that may still go on
+  bool next_begins_first_ = false;
   std::array<Page*, 256> recent_ = {};
   absl::flat_hash_map<uintptr_t, Page*> pages_;
   std::vector<void*> chunks_;  // of kChunkPages pages each

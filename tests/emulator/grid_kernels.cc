@@ -134,6 +134,7 @@ void WriteAfterWaiting(void* args) {
   const bool writes = Self().thread == 0;
   if (a.mistake == Wait::kWritesFirst && writes) WritePartial(a.words + Self().block_x, 1);
   if (a.mistake == Wait::kLetsBeginFirst) emulator::LetNextBegin();
+  if (a.mistake == Wait::kBeginsFirst) emulator::LetNextBeginFirst();
   if (a.mistake == Wait::kBlock0Leaves && Self().block_x == 0) return;
   emulator::WaitForPrevious();
   emulator::LetNextBegin();

@@ -239,6 +239,15 @@ TEST_F(GridRaces, WithTheLaunchBeforeAreFoundWhereAThreadHasNotWaited) {
   EXPECT_EQ(ErrorOf(&StoreToOneWord, &writer, {.threads = 32}), "");
   EXPECT_EQ(ErrorOfGrid(&WriteAfterWaiting, &between, waits, kNumBlocks, 1), "");
   EXPECT_EQ(ErrorOfGrid(&WriteAfterWaiting, &args, waits, kNumBlocks, 1), "");
+  // Which may not have ended where those between let others begin first.
+  between.mistake = Wait::kBeginsFirst;
+  for (const int num_between : {1, 2}) {
+    EXPECT_EQ(ErrorOf(&StoreToOneWord, &writer, {.threads = 32}), "");
+    for (int i = 0; i < num_between; ++i)
+      EXPECT_EQ(ErrorOfGrid(&WriteAfterWaiting, &between, waits, kNumBlocks, 1), "");
+    EXPECT_THAT(ErrorOfGrid(&WriteAfterWaiting, &args, waits, kNumBlocks, 1),
+                AllOf(HasSubstr("too early"), HasSubstr("launch before: write")));
+  }
 }
 
 TEST_F(GridRaces, AreNoneLeftByALaunchThatFailed) {

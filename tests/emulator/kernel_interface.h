@@ -105,9 +105,11 @@ void FenceDevice();
 
 // Whether kernels overlap is not emulated: what would go wrong is found. A thread of a kernel whose
 // limits say waits_for_previous may, until it has waited, touch nothing that the launch before
-// touched, where one of the two writes.
+// touched, where one of the two writes. Nor what the one before that touched, if a thread of the
+// launch before said LetNextBeginFirst; and so on.
 void WaitForPrevious();
 void LetNextBegin();
+void LetNextBeginFirst();
 
 // ---- running ----
 

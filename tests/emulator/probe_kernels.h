@@ -112,6 +112,7 @@ struct WaitArgs {
     kWritesFirst,     // its own, then waits
     kLetsBeginFirst,  // lets the next begin, then waits
     kBlock0Leaves,    // without waiting
+    kBeginsFirst,     // no mistake by itself: LetNextBeginFirst
   } mistake = Mistake::kNone;
 };
 void WriteAfterWaiting(void* args);

@@ -53,6 +53,7 @@ REPRISE_FN void LetNextBegin() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
+REPRISE_FN void LetNextBeginFirst() { LetNextBegin(); }
 
 // ---- shared memory ----
 
@@ -319,7 +320,7 @@ REPRISE_FN const Args& ReadAgain(const Args& args) {
   extern "C" __global__ void __launch_bounds__(threads.Max(kTraits), min_blocks) \
       name(const __grid_constant__ Args a) {                                     \
     extern __shared__ __align__(1024) unsigned char reprise_shared[];            \
-    BeginInOrder();                                                              \
+    BeginBlock<Args>();                                                          \
     Block b(reprise_shared);                                                     \
     body(b, a);                                                                  \
   }

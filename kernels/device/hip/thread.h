@@ -46,6 +46,7 @@ REPRISE_FN int Warp() { return ThreadX() / kWarpSize; }
 
 REPRISE_FN void WaitForPrevious() {}
 REPRISE_FN void LetNextBegin() {}
+REPRISE_FN void LetNextBeginFirst() {}
 
 // ---- synchronisation ----
 

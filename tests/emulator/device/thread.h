@@ -65,6 +65,7 @@ inline bool AnyLane(bool x) {
 
 REPRISE_FN void WaitForPrevious() { emulator::WaitForPrevious(); }
 REPRISE_FN void LetNextBegin() { emulator::LetNextBegin(); }
+REPRISE_FN void LetNextBeginFirst() { emulator::LetNextBeginFirst(); }
 
 // ---- shared memory ----
 
@@ -234,7 +235,7 @@ inline constexpr emulator::BlockLimits kBlockLimits = {
     emulator::RunBlock(                                                         \
         context, kBlockLimits,                                                  \
         [](void* a) {                                                           \
-          BeginInOrder();                                                       \
+          BeginBlock<Args>();                                                   \
           Block b(reinterpret_cast<unsigned char*>(emulator::DynamicShared())); \
           body(b, *static_cast<const Args*>(a));                                \
         },                                                                      \
