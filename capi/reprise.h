@@ -739,8 +739,8 @@ reprise_code reprise_session_swap_in(reprise_session* session, const uint32_t* s
 // Copies what a resident row carries beside its KV to swap space, for a row that is added later in
 // its place (reprise_row_add's swapped_state). The row stays. context_length: tokens that it is the
 // state of; may be NULL. Asked again before the row has run, says the same copy. Errors: NOT_FOUND
-// row; FAILED_PRECONDITION where rows of the model carry nothing, the row has no tokens or has steps
-// in flight, or that copy is not there any more; RESOURCE_EXHAUSTED swap space.
+// row; FAILED_PRECONDITION where rows of the model carry nothing, the row has no tokens or has
+// steps in flight, or that copy is not there any more; RESOURCE_EXHAUSTED swap space.
 reprise_code reprise_session_swap_out_state(reprise_session* session, uint32_t row,
                                             uint32_t* swapped_state, uint32_t* context_length,
                                             reprise_error* error);
