@@ -157,13 +157,11 @@ absl::StatusOr<GraphsInfo> DecodeEngine::Impl::SetBuckets(const BucketSets& aske
   std::vector<std::unique_ptr<StepGraphs::Set>> replaced;  // which go without the lock
   absl::MutexLock lock(&mutex_);
   REPRISE_RETURN_IF_ERROR(RefuseFault());
+  // The last step has published its result, and ends at once.
+  const bool idle = next_wait_ == next_ticket_;
+  if (idle) REPRISE_RETURN_IF_ERROR(parts_->stream->Synchronize());
   parts_->graphs->Install(std::move(set), next_ticket_ - 1);
-  if (next_wait_ == next_ticket_) {
-    // The last one has published its result, and ends at once.
-    const absl::Status ended = parts_->stream->Synchronize();
-    if (!ended.ok()) return Fault(ended);
-    replaced = parts_->graphs->TakeAllReplaced();
-  }
+  if (idle) replaced = parts_->graphs->TakeAllReplaced();
   return parts_->graphs->info();
 }
 

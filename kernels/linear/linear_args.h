@@ -21,7 +21,8 @@ struct LinearArgs {
   // weights in packed pairs, and of them alone.
   int32_t silu_mul = 0;
   // Matrix units: the kernel that is enqueued just before this one writes neither num_rows nor the
-  // weight, which may be read without waiting for it.
+  // weight, nor does one that may still go on when this one begins (thread.h): they may be read
+  // without waiting.
   bool reads_ahead = false;
 
   // Set by Linear, of its LinearWeights.

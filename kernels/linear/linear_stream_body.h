@@ -62,8 +62,9 @@ class StreamLinear {
   static constexpr int kTileSteps = kPackedTileInputs / 16;               // products of a tile
   static constexpr int kSteps = kPackedPartK / 16;                        // and of a part
   static constexpr int kValues = MatrixD<kTokens>::kSize;                 // sums of a lane
-  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;     // of 16 bytes, of a row
-  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;              // of tokens, by all lanes
+  static constexpr int kSumsAtOnce = 4;  // that are waited for, and then added
+  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;  // of 16 bytes, of a row
+  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;           // of tokens, by all lanes
   static constexpr int kSlotTiles = StreamWeightTiles(kBits);
   static constexpr int kPartSlots = kPackedPartTiles / kSlotTiles;
   static constexpr int kHalves = kPackedPartTiles / kStreamSlotTiles;  // of a part, by its tokens
@@ -437,26 +438,49 @@ class StreamLinear {
 
   // ---- the warp that adds ----
 
+  // Several parts at a time: the warp adds for all that multiply, and one part after another, each
+  // with its wait and its load, would hold them up where weights are narrow.
   REPRISE_FN void Add() const {
     WaitForPrevious();
     for (uint32_t part = 0;;) {
       MatrixD<kTokens> d;
       uint32_t tile = kEnd;
-      for (uint32_t p = 0; p < parts_; ++p, ++part) {
-        const int sum = static_cast<int>(part % kStreamSums);
-        BarrierWait(Barrier(Barriers::kSumFull + sum), part / kStreamSums);
-        tile = SumTile()[sum];
-        if (tile == kEnd) return;
+      for (uint32_t p = 0; p < parts_; p += kSumsAtOnce) {
+        const int sums = static_cast<int>(parts_ - p < kSumsAtOnce ? parts_ - p : kSumsAtOnce);
+        MatrixD<kTokens> next[kSumsAtOnce];
         REPRISE_UNROLL
-        for (int i = 0; i < kValues; i += 4) {
-          const auto four = LoadShared<Vec<float, 4>>(SumAddress(sum, i / 4));
+        for (int i = 0; i < kSumsAtOnce; ++i) {
+          if (i >= sums) continue;
+          const uint32_t of = part + static_cast<uint32_t>(i);
+          const int sum = static_cast<int>(of % kStreamSums);
+          BarrierWait(Barrier(Barriers::kSumFull + sum), of / kStreamSums);
+          if (i == 0) tile = SumTile()[sum];
+          if (tile == kEnd) return;
+          LoadSum(sum, next[i]);
+        }
+        REPRISE_UNROLL
+        for (int i = 0; i < kSumsAtOnce; ++i) {
+          if (i >= sums) continue;
           REPRISE_UNROLL
-          for (int j = 0; j < 4; ++j) d.v[i + j] = p == 0 ? four.v[j] : d.v[i + j] + four.v[j];
+          for (int v = 0; v < kValues; ++v)
+            d.v[v] = p == 0 && i == 0 ? next[i].v[v] : d.v[v] + next[i].v[v];
         }
         SyncWarp();
-        if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumEmpty + sum));
+        if (Lane() < sums)
+          BarrierArrive(
+              Barrier(Barriers::kSumEmpty +
+                      static_cast<int>((part + static_cast<uint32_t>(Lane())) % kStreamSums)));
+        part += static_cast<uint32_t>(sums);
       }
       Store(tile, d);
+    }
+  }
+  REPRISE_FN void LoadSum(int sum, MatrixD<kTokens>& d) const {
+    REPRISE_UNROLL
+    for (int i = 0; i < kValues; i += 4) {
+      const auto four = LoadShared<Vec<float, 4>>(SumAddress(sum, i / 4));
+      REPRISE_UNROLL
+      for (int j = 0; j < 4; ++j) d.v[i + j] = four.v[j];
     }
   }
 

@@ -57,10 +57,11 @@ TEST_P(EnginePreviewTest, IsWhatTheEngineIs) {
     SCOPED_TRACE(architecture);
     TestEngineOptions options = Options();
     options.model.architecture = architecture;
-    // Buckets of the sizes that are looked at.
+    // Buckets of the sizes that are looked at, and no more logits than rows, as there.
     options.engine.max_rows = 32;
     options.engine.decode_buckets = {1, 32};
     options.engine.mixed_buckets = {256};
+    options.engine.max_logit_rows = options.engine.max_prompt_logprobs = 0;
     options.engine.kv_cache_bytes = uint64_t{1} << 20;
     const TestEngine tiny = MakeTestEngine(options);
     ASSERT_OK_AND_ASSIGN(const EnginePreview preview, Preview(tiny, options));
