@@ -394,8 +394,7 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
       app, "--swap-space", &flags->engine.engine.swap_bytes,
       [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",
       "Pinned memory of the host for KV blocks that clients swap out; half of it for states of "
-      "rows "
-      "where rows of the model carry some; 0: none");
+      "rows where rows of the model carry some; 0: none");
   AddOption(
       app, "--export-space", &flags->engine.engine.export_bytes,
       [](std::string_view text) { return ParseBytes(text); }, "SIZE", "0",
