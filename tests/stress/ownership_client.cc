@@ -193,11 +193,16 @@ class OwnershipClient {
     return Free(Blocks(held_));
   }
 
+  // Rests with a session that is certain: one that was harmed on the way here may be over, though
+  // all its calls were answered. Nobody is harmed during a pause, but somebody may still rest from
+  // the last one, and have been harmed in between.
   absl::Status ParkIfPaused() {
-    if (!model_.paused()) return absl::OkStatus();
-    model_.Park(slot_, true);
-    while (model_.paused() && !model_.stopped()) Pause(5);
-    model_.Park(slot_, false);
+    while (model_.paused() && !model_.stopped()) {
+      REPRISE_RETURN_IF_ERROR(Settled());
+      model_.Park(slot_, true);
+      while (model_.paused() && !model_.stopped() && model_.DoubtsOf(slot_) == 0) Pause(5);
+      model_.Park(slot_, false);
+    }
     return Settled();
   }
 
