@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// 4-bit elements as matrix units take them: in pairs, less their zero point, which 16 bits hold
-// exactly. Fragments of them: matrix_mma.h, matrix_mfma.h and matrix_wmma.h.
+// 4-bit elements as matrix units take them: in pairs, less their zero point, as parts of
+// kInt4Worth, which 16 bits hold exactly. Fragments of them: matrix_mma.h, matrix_mfma.h and
+// matrix_wmma.h.
 //
-// A float whose last bit is worth 1 and whose lowest four are an element is the element and a
-// constant; with the zero point likewise, the difference is what is wanted.
+// A 16-bit float whose exponent is 0 or 1 counts steps of the smallest number: all of a bf16's
+// lowest eight bits, and more of an f16's, are one number. So a mask takes an element of bits 0 to
+// 3 as it is, and one of bits 4 to 7 as 16 times as much; a product and a sum, in one instruction,
+// do the rest.
 #ifndef REPRISE_KERNELS_DEVICE_INT4_PAIRS_H_
 #define REPRISE_KERNELS_DEVICE_INT4_PAIRS_H_
 
@@ -12,32 +15,67 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// 128 in bf16, 1024 in f16, twice.
+// What the scales of elements are multiplied by, a power of two.
 template <typename T>
-inline constexpr uint32_t kInt4Base = std::is_same_v<T, F16> ? 0x64006400u : 0x43004300u;
+inline constexpr float kInt4Worth = std::is_same_v<T, F16> ? 512.0f : 128.0f;
 
-// The zero point of a ScaleWord, for Int4Pair.
+// The scale of a ScaleWord, for sums of products of such elements.
 template <typename T>
-REPRISE_FN uint32_t Int4Zero(uint32_t scale_word) {
-  return kInt4Base<T> | ZeroPointOfWord(scale_word) * 0x10001u;
+REPRISE_FN float Int4Scale(uint32_t scale_word) {
+  return FloatOf(scale_word & ~kZeroPointBits) * kInt4Worth<T>;
 }
 
-// Elements 0 and 4 of a word, less the zero point, as T's.
-template <typename T>
-REPRISE_FN uint32_t Int4Pair(uint32_t word, uint32_t zero) {
-  const uint32_t pair = (word & 0x000f000fu) | kInt4Base<T>;
 #if defined(__CUDACC__)
-  using Pair = std::conditional_t<std::is_same_v<T, F16>, __half2, __nv_bfloat162>;
-  const Pair less = __hsub2(*reinterpret_cast<const Pair*>(&pair),  //
-                            *reinterpret_cast<const Pair*>(&zero));
-  return *reinterpret_cast<const uint32_t*>(&less);
+template <typename T>
+REPRISE_FN uint32_t MultiplyAddPairs(uint32_t x, uint32_t y, uint32_t z) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<T, F16>) {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
+  }
+  return pair;
+}
+// Of a count of steps: 2^126 in bf16, 2^15 in f16, twice. And a sixteenth.
+template <typename T>
+inline constexpr uint32_t kInt4Factor = std::is_same_v<T, F16> ? 0x78007800u : 0x7e807e80u;
+template <typename T>
+inline constexpr uint32_t kInt4UpperFactor = std::is_same_v<T, F16> ? 0x68006800u : 0x7c807c80u;
+#endif
+
+// The zero point of a ScaleWord, for Int4Pairs and Int4Pair.
+template <typename T>
+REPRISE_FN uint32_t Int4Zero(uint32_t scale_word) {
+  const uint32_t zeros = ZeroPointOfWord(scale_word) * 0x10001u;
+#if defined(__CUDACC__)
+  return MultiplyAddPairs<T>(zeros, kInt4Factor<T> | 0x80008000u, 0x80008000u);  // less -0
+#else
+  return zeros;
+#endif
+}
+
+// Elements 0 and 4 of a word, less the zero point, as T's. kUpper: elements 1 and 5.
+template <typename T, bool kUpper = false>
+REPRISE_FN uint32_t Int4Pair(uint32_t word, uint32_t zero) {
+#if defined(__CUDACC__)
+  return kUpper ? MultiplyAddPairs<T>(word & 0x00f000f0u, kInt4UpperFactor<T>, zero)
+                : MultiplyAddPairs<T>(word & 0x000f000fu, kInt4Factor<T>, zero);
 #else
   const auto at = [&](int shift) {
-    return static_cast<float>(static_cast<int>(pair >> shift & 31u) -
-                              static_cast<int>(zero >> shift & 31u));
+    const uint32_t element = word >> (shift + (kUpper ? 4 : 0)) & 15u;
+    return static_cast<float>(static_cast<int>(element) - static_cast<int>(zero >> shift & 31u)) /
+           kInt4Worth<T>;
   };
   return Pack2<T>(at(0), at(16));
 #endif
+}
+// Elements i and i + 4 of a word, for i of 0 to 3; the zero point of odd ones is the second.
+template <typename T>
+REPRISE_FN void Int4Pairs(uint32_t word, const uint32_t (&zero)[2], uint32_t (&pairs)[4]) {
+  pairs[0] = Int4Pair<T>(word, zero[0]);
+  pairs[1] = Int4Pair<T, true>(word, zero[1]);
+  pairs[2] = Int4Pair<T>(word >> 8, zero[0]);
+  pairs[3] = Int4Pair<T, true>(word >> 8, zero[1]);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

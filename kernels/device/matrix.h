@@ -39,7 +39,8 @@
 //   uint32_t zero[kInt4Rows];                  Int4Zero<T> of row Int4Row(i)
 //   Int4Tile four;
 //   four.Load(tile);                           for all of its steps
-//   four.A<T>(k, zero)                         as A of step k, less zero points, as T
+//   four.A<T>(k, zero)                         as A of step k, less zero points, as T; what scales
+//                                              sums of its products: Int4Scale<T> (int4_pairs.h)
 //
 // tile: shared address, a multiple of the row size. row0: a multiple of 16 (8 for B<8>). A tile's
 // row is a column of B, but for BTransposed.

@@ -79,6 +79,16 @@ class TileReader {
     }
     return b;
   }
+  // B<8> of two steps, k, even, and k + 1, in one load.
+  REPRISE_FN static void TwoB(uint32_t tile, int row0, int k, MatrixB<8>& first,
+                              MatrixB<8>& second) {
+    const uint32_t lane = static_cast<uint32_t>(Lane());
+    const uint32_t at = tile + SwizzledOffset<kChunks>(lane & 7u, lane >> 3);
+    uint32_t r[4];
+    LoadMatrix4(r, (at ^ static_cast<uint32_t>(k * 32)) + RowBytes(row0));
+    first = {{r[0], r[1]}};
+    second = {{r[2], r[3]}};
+  }
   REPRISE_FN MatrixB<16> BTransposed(uint32_t tile, int row0, int n) const {
     MatrixB<16> b;
     LoadMatrix4Transposed(b.r,
@@ -154,8 +164,7 @@ class Int4Tile {
   template <typename T>
   REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
     MatrixA a;
-    REPRISE_UNROLL
-    for (int i = 0; i < 4; ++i) a.r[i] = Int4Pair<T>(words_.v[step] >> (4 * i), zero[i % 2]);
+    Int4Pairs<T>(words_.v[step], zero, a.r);
     return a;
   }
 

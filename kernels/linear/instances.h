@@ -137,11 +137,17 @@
   X(reprise_linear_stream_int4_bf16_8, kLinearStreamInt4, Thread,                                  \
     (StreamLinearBody<Bf16, Int4, 8>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4, None,   \
     8, HasInt4StreamTile)                                                                          \
+  X(reprise_linear_stream_fine_int4_bf16_8, kLinearStreamFineInt4, Thread,                         \
+    (StreamLinearBody<Bf16, Int4, 8, true>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4,   \
+    None, 8, HasInt4StreamTile)                                                                    \
   X(reprise_linear_packed_int4_bf16_any, kLinearPackedInt4, Thread,                                \
     (PackedLinearBody<Bf16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                         \
     Threads(kMatrixLinearThreads), 2, Bf16, Int4, None, 0, OnMatrixUnits)                          \
   X(reprise_linear_stream_int4_f16_8, kLinearStreamInt4, Thread, (StreamLinearBody<F16, Int4, 8>), \
     LinearArgs, Threads(kStreamThreads), 1, F16, Int4, None, 8, HasInt4StreamTile)                 \
+  X(reprise_linear_stream_fine_int4_f16_8, kLinearStreamFineInt4, Thread,                          \
+    (StreamLinearBody<F16, Int4, 8, true>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4,     \
+    None, 8, HasInt4StreamTile)                                                                    \
   X(reprise_linear_packed_int4_f16_any, kLinearPackedInt4, Thread,                                 \
     (PackedLinearBody<F16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                          \
     Threads(kMatrixLinearThreads), 2, F16, Int4, None, 0, OnMatrixUnits)                           \
@@ -196,6 +202,7 @@ inline constexpr KernelFamily kLinearNativeInt4 = {"linear", "linear_native_int4
 inline constexpr KernelFamily kLinearPackedInt4 = {"linear", "linear_packed_int4"};
 inline constexpr KernelFamily kLinearGroupInt4 = {"linear", "linear_group_int4"};
 inline constexpr KernelFamily kLinearStreamInt4 = {"linear", "linear_stream_int4"};
+inline constexpr KernelFamily kLinearStreamFineInt4 = {"linear", "linear_stream_fine_int4"};
 
 inline constexpr KernelInstance kLinearInstances[] = {
     REPRISE_LINEAR_INSTANCES(REPRISE_INSTANCE_FACTS)  //

@@ -48,8 +48,11 @@ constexpr Families kOfFp8 = {&kLinearPortableFp8, &kLinearNativeFp8, nullptr,
                              &kLinearPackedFp8,   &kLinearStreamFp8, &kLinearGroupFp8};
 constexpr Families kOfInt4 = {&kLinearPortableInt4, &kLinearNativeInt4, nullptr,
                               &kLinearPackedInt4,   &kLinearStreamInt4, &kLinearGroupInt4};
-const Families& FamiliesOf(WeightFormat format) {
-  if (format == WeightFormat::kInt4) return kOfInt4;
+// The same with fewer inputs to a scale.
+constexpr Families kOfFineInt4 = {&kLinearPortableInt4, &kLinearNativeInt4,     nullptr,
+                                  &kLinearPackedInt4,   &kLinearStreamFineInt4, &kLinearGroupInt4};
+const Families& FamiliesOf(WeightFormat format, int32_t group_size = kScaleInputs) {
+  if (format == WeightFormat::kInt4) return group_size == kScaleInputs ? kOfInt4 : kOfFineInt4;
   return format == WeightFormat::kE4m3 ? kOfFp8 : kOfActivations;
 }
 
@@ -302,7 +305,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   args.packed = IsPacked(weights.layout) ? 1 : 0;
   // 16-byte copies need rows that start at multiples of 16 bytes.
   const bool whole_chunks = args.in_features % 8 == 0;
-  const Families& families = FamiliesOf(weights.format);
+  const Families& families = FamiliesOf(weights.format, weights.group_size);
   if (candidate == LinearCandidate::kBest && args.packed != 0) {
     const auto most_tokens = static_cast<uint32_t>(LinearGroupMaxTokens(BitsOf(weights.format)));
     const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);

@@ -262,8 +262,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
       }
       products.Commit();
       products.template Wait<0>(d);
-      const float of_rows[kLaneRows] = {FloatOf(words[0] & ~kZeroPointBits),
-                                        FloatOf(words[1] & ~kZeroPointBits)};
+      const float of_rows[kLaneRows] = {Int4Scale<T>(words[0]), Int4Scale<T>(words[1])};
       AddScaled(d, of_rows, to);
     }
   }

@@ -18,7 +18,7 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 #if REPRISE_ON_GPU && !REPRISE_BULK_COPY
-template <typename T, typename W, int kTokens>
+template <typename T, typename W, int kTokens, bool kFine = false>
 REPRISE_FN void StreamLinearBody(const LinearArgs&, unsigned char*) {}
 #endif
 #if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS

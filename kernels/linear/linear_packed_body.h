@@ -169,8 +169,7 @@ class PackedInt4Sums {
     REPRISE_UNROLL
     for (int i = 0; i < Tile::kFeatureFragments; ++i) {
       REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h)
-        scales_[i][h] = FloatOf(next_scales_[i][h] & ~kZeroPointBits);
+      for (int h = 0; h < kLaneRows; ++h) scales_[i][h] = Int4Scale<T>(next_scales_[i][h]);
       REPRISE_UNROLL
       for (int h = 0; h < kInt4Rows; ++h) zeros_[i][h] = Int4Zero<T>(next_zeros_[i][h]);
     }

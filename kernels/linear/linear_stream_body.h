@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear for few tokens over packed weights, thread style: what takes time here is to read them,
-// and nothing else should. One warp requests them by bulk copies, far ahead and before the kernel
-// ahead of this one has ended; eight warps multiply, each out of slots of its own and with its
-// tokens in registers; one warp adds the sums of parts in order and stores. Nobody waits for the
-// block: a warp that multiplies waits for its weights, and for room for its sums, alone.
+// and nothing else should. Eight warps multiply, each out of slots of its own, into which it
+// requests weights by bulk copies as soon as it has multiplied what was there, and with its tokens
+// in registers; one warp adds the sums of parts in order and stores; one takes tiles. The first
+// weights are requested before the kernel ahead of this one has ended. Nobody waits for the block:
+// a warp that multiplies waits for its weights, and for room for its sums, alone.
 //
-// A block takes whole tiles of 16 outputs. Its first one is its own, before the wait for the kernel
-// ahead; the others it takes from a counter, asking one tile ahead, so that blocks end together
-// whatever the memory does. Who takes a tile changes no bits.
+// A block takes whole tiles of 16 outputs. Its first two are its own; the others it takes from a
+// counter, two ahead of the slowest of its warps, so that blocks end together whatever the memory
+// does. Who takes a tile changes no bits.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 
@@ -21,8 +22,8 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // W: of weights, T, or E4m3 or Int4, whose sums of a scale leave room for 8 tokens alone. kTokens:
-// 8 or 16.
-template <typename T, typename W, int kTokens>
+// 8 or 16. kFine: a scale of Int4 is of fewer than kScaleInputs inputs.
+template <typename T, typename W, int kTokens, bool kFine>
 class StreamLinear {
  public:
   REPRISE_FN StreamLinear(const LinearArgs& a, int rows, unsigned char* shared)
@@ -35,17 +36,22 @@ class StreamLinear {
         shared_(shared) {}
 
   REPRISE_FN void Run() {
-    if (ThreadX() == 0) {
-      for (int i = 0; i < Barriers::kCount; ++i) BarrierInit(Barrier(i), 1);
-      FenceBulkCopies();
+    Parts parts;
+    if (Warp() < kStreamWarps) {
+      RequestOwnParts(parts);
+      ClearTokens();
+    } else if (Warp() == kStreamSummingWarp) {
+      InitSums();
+    } else {
+      InitTold();
     }
     SyncBlock();
     if (Warp() < kStreamWarps) {
-      MultiplyParts();
+      MultiplyParts(parts);
     } else if (Warp() == kStreamSummingWarp) {
       Add();
     } else {
-      Request();
+      TakeTiles();
     }
   }
 
@@ -58,31 +64,31 @@ class StreamLinear {
   static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kBits);
   static constexpr int kStages = StreamStages(kBits);
   static constexpr uint32_t kTileBytes = kPackedTileElements * kBits / 8;
-  static constexpr int kTilesOfScale = kScaleInputs / kPackedTileInputs;  // of E4m3
+  static constexpr int kTilesOfScale = kScaleInputs / kPackedTileInputs;  // but where kFine
+  static constexpr uint32_t kScaleRowBytes = kPackedTileOutputs * 4;      // of a tile's outputs
   static constexpr int kTileSteps = kPackedTileInputs / 16;               // products of a tile
   static constexpr int kSteps = kPackedPartK / 16;                        // and of a part
   static constexpr int kValues = MatrixD<kTokens>::kSize;                 // sums of a lane
-  static constexpr int kSumsAtOnce = 4;  // that are waited for, and then added
-  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;  // of 16 bytes, of a row
-  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;           // of tokens, by all lanes
+  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;     // of 16 bytes, of a row
+  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;              // of tokens, by all lanes
+  static constexpr int kStepsAtOnce = kTokens == 8 ? 2 : 1;  // whose tokens one load reads
   static constexpr int kSlotTiles = StreamWeightTiles(kBits);
   static constexpr int kPartSlots = kPackedPartTiles / kSlotTiles;
   static constexpr int kHalves = kPackedPartTiles / kStreamSlotTiles;  // of a part, by its tokens
   static constexpr int kSlotHalves = kHalves / kPartSlots;
+  static constexpr int kAhead = kStages / kPartSlots;  // parts of a warp that are on their way
+  static_assert(kAhead * kPartSlots == kStages, "a part's slots come again with their numbers");
   static constexpr int kTokenSlots = StreamTokenSlots(kTokens);
   static_assert(kTokenSlots <= kHalves);
+  static constexpr uint32_t kOwnTiles = 2;       // that no other block can take
   static constexpr uint32_t kEnd = 0xffffffffu;  // in place of a tile
 
-  // A warp's slots and everyone's sums, in turn. `part`: of all that the block takes; part i is
-  // multiplied by warp i % kStreamWarps.
-  struct Slot {
-    int index;
-    uint32_t turn;
+  // A part of a tile's K. A round is a part of each warp that multiplies: of the parts of all tiles
+  // that the block takes, one after the other, warp i has those of number i % kStreamWarps.
+  struct Part {
+    uint32_t tile;  // or kEnd
+    uint32_t of_k;
   };
-  REPRISE_FN static Slot SlotOf(uint32_t part, int of_part) {
-    const uint32_t count = part / kStreamWarps * kPartSlots + static_cast<uint32_t>(of_part);
-    return {static_cast<int>(part % kStreamWarps * kStages + count % kStages), count / kStages};
-  }
 
   REPRISE_FN uint64_t* Barrier(int index) const {
     return reinterpret_cast<uint64_t*>(shared_ + kLayout.barriers) + index;
@@ -94,8 +100,8 @@ class StreamLinear {
     return reinterpret_cast<float*>(shared_ + kLayout.scales +
                                     static_cast<uint32_t>(slot) * StreamScaleBytes(kBits));
   }
-  REPRISE_FN uint32_t* SlotTile() const {
-    return reinterpret_cast<uint32_t*>(shared_ + kLayout.slot_tile);
+  REPRISE_FN uint32_t* ToldTile() const {
+    return reinterpret_cast<uint32_t*>(shared_ + kLayout.told_tile);
   }
   REPRISE_FN uint32_t* SumTile() const {
     return reinterpret_cast<uint32_t*>(shared_ + kLayout.sum_tile);
@@ -107,20 +113,27 @@ class StreamLinear {
     return left < kSlotTiles ? left : kSlotTiles;
   }
 
-  // ---- the warp that requests, kStreamRequestLanes of it ----
+  // ---- the warp that takes tiles ----
 
-  REPRISE_FN void Request() const {
-    uint32_t part = 0;
-    RequestTile(static_cast<uint32_t>(BlockX()), part);
+  REPRISE_FN void InitTold() const {
+    if (Lane() >= kStreamTold) return;
+    BarrierInit(Barrier(Barriers::kTold + Lane()), 1);
+    BarrierInit(Barrier(Barriers::kRead + Lane()), kStreamWarps);
+  }
+  REPRISE_FN void TakeTiles() const {
     WaitForPrevious();
-    uint32_t next = Take();
-    while (next < tiles_) {
-      const uint32_t tile = next;
-      next = Take();
-      RequestTile(tile, part);
+    if (rows_ == 0) return;
+    for (uint32_t turn = 0;; ++turn) {
+      const int place = static_cast<int>(turn % kStreamTold);
+      if (turn >= kStreamTold)
+        BarrierWait(Barrier(Barriers::kRead + place), turn / kStreamTold - 1);
+      const uint32_t taken = Take(), tile = taken < tiles_ ? taken : kEnd;
+      if (Lane() == 0) {
+        ToldTile()[place] = tile;
+        BarrierArrive(Barrier(Barriers::kTold + place));
+      }
+      if (tile == kEnd) break;
     }
-    if (Lane() < kStreamWarps) Announce(SlotOf(part + static_cast<uint32_t>(Lane()), 0), kEnd, 0);
-    SyncWarp();
     if (Lane() != 0 ||
         AtomicAddAcquireRelease(a_.counters + 1, 1u) != static_cast<uint32_t>(GridX()) - 1)
       return;
@@ -130,92 +143,159 @@ class StreamLinear {
   REPRISE_FN uint32_t Take() const {
     uint32_t taken = 0;
     if (Lane() == 0) taken = AtomicAdd(a_.counters, 1u);
-    return static_cast<uint32_t>(GridX()) + Shuffle(taken, 0);
+    return kOwnTiles * static_cast<uint32_t>(GridX()) + Shuffle(taken, 0);
   }
-  // Each lane parts of its own. part: the first one's number.
-  REPRISE_FN void RequestTile(uint32_t tile, uint32_t& part) const {
-    if (Lane() < kStreamRequestLanes)
-      for (uint32_t p = static_cast<uint32_t>(Lane()); p < parts_; p += kStreamRequestLanes)
-        RequestPart(tile, p, part + p);
-    part += parts_;
+  // By a warp that multiplies: tile `number` of those that the block takes, or kEnd. It asks for
+  // one after the other, until there are no more.
+  REPRISE_FN uint32_t Tile(uint32_t number) const {
+    if (number < kOwnTiles) {
+      const uint32_t tile =
+          static_cast<uint32_t>(BlockX()) + number * static_cast<uint32_t>(GridX());
+      return tile < tiles_ ? tile : kEnd;
+    }
+    const uint32_t turn = number - kOwnTiles;
+    const int place = static_cast<int>(turn % kStreamTold);
+    BarrierWait(Barrier(Barriers::kTold + place), turn / kStreamTold);
+    const uint32_t tile = ToldTile()[place];
+    SyncWarp();
+    if (Lane() == 0) BarrierArrive(Barrier(Barriers::kRead + place));
+    return tile;
+  }
+
+  // ---- weights, by the warps that multiply ----
+
+  // Where a warp is in the parts that it requests.
+  struct Cursor {
+    uint32_t tile;
+    uint32_t number;  // of the tile
+    uint32_t of_k;    // of the next part; parts_ and more: of a later tile
+  };
+  // Whether the next part is of one of the block's own tiles.
+  REPRISE_FN bool IsOwn(const Cursor& c) const {
+    return c.number < kOwnTiles && c.of_k < (kOwnTiles - c.number) * parts_;
+  }
+  REPRISE_FN Part NextPart(Cursor& c) const {
+    for (; c.of_k >= parts_; c.of_k -= parts_)
+      if (c.tile != kEnd) c.tile = Tile(++c.number);
+    const Part part = {c.tile, c.of_k};
+    c.of_k += kStreamWarps;
+    return part;
+  }
+  // Parts of a warp that are on their way.
+  struct Parts {
+    Cursor cursor;
+    Part ahead[kAhead];
+    bool own[kAhead];  // was requested before the wait for the kernel ahead
+  };
+  // Its slots are the warp's alone.
+  REPRISE_FN void RequestOwnParts(Parts& parts) const {
+    const int slots = Warp() * kStages;
+    if (kInt4 && input_tiles_ % kPackedPartTiles != 0) ClearSlots(slots);
+    if (Lane() == 0) {
+      for (int s = 0; s < kStages; ++s) BarrierInit(Barrier(Barriers::kFull + slots + s), 1);
+      FenceBulkCopies();
+    }
+    parts.cursor = {.tile = static_cast<uint32_t>(BlockX()),
+                    .number = 0,
+                    .of_k = static_cast<uint32_t>(Warp())};
+    REPRISE_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      parts.own[i] = IsOwn(parts.cursor);
+      if (!parts.own[i]) continue;
+      parts.ahead[i] = NextPart(parts.cursor);
+      RequestPart(parts.ahead[i], slots + i * kPartSlots);
+    }
+  }
+  // Where the last part of K does not fill one, what lies behind it is multiplied too, by zeros.
+  REPRISE_FN void ClearSlots(int first) const {
+    for (int s = 0; s < kStages; ++s)
+      for (uint32_t at = static_cast<uint32_t>(Lane()) * 16; at < StreamSlotBytes(kBits);
+           at += kWarpSize * 16)
+        StoreShared(SharedAddress(Ring(first + s)) + at, Vec<uint32_t, 4>{0, 0, 0, 0});
+    FenceBulkCopies();
     SyncWarp();
   }
-  REPRISE_FN void RequestPart(uint32_t tile, uint32_t part_of_k, uint32_t part) const {
-    const auto* from =
-        static_cast<const unsigned char*>(a_.weight) +
-        (static_cast<int64_t>(tile) * input_tiles_ + part_of_k * kPackedPartTiles) * kTileBytes;
-    for (int s = 0; s < kPartSlots; ++s, from += kSlotTiles * kTileBytes) {
-      const Slot slot = SlotOf(part, s);
-      const int tiles = TilesOf(part_of_k, s);
-      Announce(slot, tile, tiles);
-      if (tiles <= 0) continue;
-      uint64_t* const full = Barrier(Barriers::kFull + slot.index);
-      CopyBulkOnce(Ring(slot.index), from, static_cast<uint32_t>(tiles) * kTileBytes, full);
-      if constexpr (kScaled) {
-        const PackedLayout packed{a_.out_features, a_.in_features, ScaleInputs()};
-        const int64_t first =
-            packed.PackedScaleOffset(static_cast<int64_t>(tile) * kPackedTileOutputs,
-                                     part_of_k * NumScales(kPackedPartTiles));
-        CopyBulkOnce(Scales(slot.index), a_.scales + first, ScaleBytes(tiles), full);
-      }
-    }
+  REPRISE_FN void RequestPart(const Part& part, int first_slot) const {
+    REPRISE_UNROLL
+    for (int s = 0; s < kPartSlots; ++s) RequestSlot(part, first_slot + s, s);
   }
-  REPRISE_FN int ScaleInputs() const { return kInt4 ? a_.scale_inputs : kScaleInputs; }
-  // That so many tiles of K have, for one output. No division: one lane requests for all.
-  REPRISE_FN int NumScales(int tiles) const {
-    const int runs = tiles * (kPackedTileInputs / kLeastScaleInputs);
-    if (ScaleInputs() == kLeastScaleInputs) return runs;
-    return ScaleInputs() == kPackedTileInputs ? runs / 2 : (runs + 3) / 4;
-  }
-  REPRISE_FN uint32_t ScaleBytes(int tiles) const {
-    return static_cast<uint32_t>(NumScales(tiles)) * kPackedTileOutputs * 4;
-  }
-  // Waits for the slot, and says what comes there.
-  REPRISE_FN void Announce(const Slot& slot, uint32_t tile, int tiles) const {
-    if (slot.turn > 0) BarrierWait(Barrier(Barriers::kEmpty + slot.index), slot.turn - 1);
-    SlotTile()[slot.index] = tile;
-    uint64_t* const full = Barrier(Barriers::kFull + slot.index);
-    if (tiles > 0) {
-      BarrierArriveExpectBytes(
-          full, static_cast<uint32_t>(tiles) * kTileBytes + (kScaled ? ScaleBytes(tiles) : 0));
+  // Behind a SyncWarp, where the warp has read what was there.
+  REPRISE_FN void RequestSlot(const Part& part, int slot, int of_part) const {
+    if (part.tile == kEnd || Lane() != 0) return;
+    uint64_t* const full = Barrier(Barriers::kFull + slot);
+    const int tiles = TilesOf(part.of_k, of_part);
+    if (tiles <= 0) return BarrierArrive(full);
+    const uint32_t first =
+        part.of_k * kPackedPartTiles + static_cast<uint32_t>(of_part) * kSlotTiles;
+    const auto* const from = static_cast<const unsigned char*>(a_.weight) +
+                             (static_cast<int64_t>(part.tile) * input_tiles_ + first) * kTileBytes;
+    const uint32_t bytes = static_cast<uint32_t>(tiles) * kTileBytes;
+    if constexpr (kScaled) {
+      const uint32_t scales = NumScales(static_cast<uint32_t>(tiles));
+      const int64_t first_scale =
+          static_cast<int64_t>(part.tile) * NumScales(input_tiles_) + NumScales(first);
+      BarrierArriveExpectBytes(full, bytes + scales * kScaleRowBytes);
+      CopyBulkOnce(Ring(slot), from, bytes, full);
+      CopyBulkOnce(Scales(slot), a_.scales + first_scale * kPackedTileOutputs,
+                   scales * kScaleRowBytes, full);
     } else {
-      BarrierArrive(full);
+      BarrierArriveExpectBytes(full, bytes);
+      CopyBulkOnce(Ring(slot), from, bytes, full);
     }
   }
+  // That so many tiles of K have, for one output.
+  REPRISE_FN uint32_t NumScales(uint32_t tiles) const {
+    if constexpr (!kFine) return (tiles + kTilesOfScale - 1) / kTilesOfScale;
+    return IsLeast() ? tiles * (kPackedTileInputs / kLeastScaleInputs) : tiles;
+  }
+  // Of kFine: whether a scale is of kLeastScaleInputs; else it is of a tile's inputs.
+  REPRISE_FN bool IsLeast() const { return a_.scale_inputs == kLeastScaleInputs; }
 
   // ---- the warps that multiply ----
 
   using Tokens = MatrixB<kTokens>[kSteps];
 
-  // What the warp's tokens have in the inputs of half a part, zero beyond both, goes to shared
-  // memory on its own, kTokenSlots halves ahead of the products; from there fragments come.
+  // What the warp's tokens have in the inputs of half a part goes to shared memory on its own,
+  // kTokenSlots halves ahead of the products; from there fragments come. It is zero beyond K, and
+  // where there is no token.
   REPRISE_FN uint32_t TokenStage(int of_part) const {
     return SharedAddress(shared_ + kLayout.tokens) +
            static_cast<uint32_t>(Warp() * kTokenSlots + of_part % kTokenSlots) *
                StreamTokenSlotBytes(kTokens);
   }
+  REPRISE_FN void ClearTokens() const {
+    constexpr uint32_t kBytes = kTokenSlots * StreamTokenSlotBytes(kTokens);
+    for (uint32_t at = static_cast<uint32_t>(Lane()) * 16; at < kBytes; at += kWarpSize * 16)
+      StoreShared(TokenStage(0) + at, Vec<uint32_t, 4>{0, 0, 0, 0});
+  }
+  // A lane has 16 bytes of some tokens, in each tile of the half.
   REPRISE_FN void RequestTokens(uint32_t part_of_k, int of_part) const {
+    constexpr uint32_t kTile = kTokens * kRowChunks * 16;
     const int row = Lane() / kRowChunks, chunk = Lane() % kRowChunks;
-    const int k0 = static_cast<int>(part_of_k) * kPackedPartK +
-                   of_part * kStreamSlotTiles * kPackedTileInputs + chunk * kPackedChunk;
+    const int k0 =
+        static_cast<int>(part_of_k) * kPackedPartK + of_part * kStreamSlotTiles * kPackedTileInputs;
+    const int k = k0 + chunk * kPackedChunk;
+    const bool whole = k0 + kStreamSlotTiles * kPackedTileInputs <= a_.in_features;
     const T* const x = static_cast<const T*>(a_.x);
-    const uint32_t stage = TokenStage(of_part);
-    const auto request = [&](int t) {
-      REPRISE_UNROLL
-      for (int i = 0; i < kTokens / kRowsAtOnce; ++i) {
-        const int r = i * kRowsAtOnce + row, k = k0 + t * kPackedTileInputs;
-        const bool valid = r < rows_ && k < a_.in_features;
-        CopyAsync16OrZero(stage + SwizzledOffset<kRowChunks>(static_cast<uint32_t>(t * kTokens + r),
-                                                             static_cast<uint32_t>(chunk)),
-                          valid ? x + static_cast<int64_t>(r) * a_.in_features + k : x, valid);
+    REPRISE_UNROLL
+    for (int i = 0; i < kTokens / kRowsAtOnce; ++i) {
+      const int r = i * kRowsAtOnce + row;
+      if (r >= rows_) continue;
+      const T* const from = x + static_cast<int64_t>(r) * a_.in_features + k;
+      const uint32_t to =
+          TokenStage(of_part) +
+          SwizzledOffset<kRowChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk));
+      if (whole) {
+        REPRISE_UNROLL
+        for (uint32_t t = 0; t < kStreamSlotTiles; ++t)
+          CopyAsync16(to + t * kTile, from + t * kPackedTileInputs);
+      } else {
+        REPRISE_UNROLL_BY(1)
+        for (uint32_t t = 0; t < kStreamSlotTiles; ++t) {
+          const bool valid = k + static_cast<int>(t) * kPackedTileInputs < a_.in_features;
+          CopyAsync16OrZero(to + t * kTile, valid ? from + t * kPackedTileInputs : x, valid);
+        }
       }
-    };
-    if constexpr (kTokens <= 8) {
-      REPRISE_UNROLL
-      for (int t = 0; t < kStreamSlotTiles; ++t) request(t);
-    } else {
-      REPRISE_UNROLL_BY(1)  // registers do not suffice for all at once
-      for (int t = 0; t < kStreamSlotTiles; ++t) request(t);
     }
     CopyAsyncCommit();
   }
@@ -225,10 +305,15 @@ class StreamLinear {
     const TileReader<kRowChunks> reader;
     REPRISE_UNROLL
     for (int t = 0; t < kStreamSlotTiles; ++t) {
+      MatrixB<kTokens>* const of_tile = x + (of_part * kStreamSlotTiles + t) * kTileSteps;
       REPRISE_UNROLL
-      for (int i = 0; i < kTileSteps; ++i)
-        x[(of_part * kStreamSlotTiles + t) * kTileSteps + i] =
-            reader.template B<kTokens>(TokenStage(of_part), t * kTokens, i);
+      for (int i = 0; i < kTileSteps; i += kStepsAtOnce) {
+        if constexpr (kStepsAtOnce == 2) {
+          reader.TwoB(TokenStage(of_part), t * kTokens, i, of_tile[i], of_tile[i + 1]);
+        } else {
+          of_tile[i] = reader.template B<kTokens>(TokenStage(of_part), t * kTokens, i);
+        }
+      }
     }
     SyncWarp();
   }
@@ -246,63 +331,98 @@ class StreamLinear {
     }
   }
 
-  REPRISE_FN void MultiplyParts() const {
+  REPRISE_FN void MultiplyParts(Parts& parts) const {
+    const int slots = Warp() * kStages;  // the warp's first one
+    auto& ahead = parts.ahead;
     BeginInOrder();
-    Tokens x;
-    uint32_t held = kEnd;  // the part of K that x is of
+    if (rows_ == 0) {
+      REPRISE_UNROLL
+      for (int i = 0; i < kAhead; ++i)
+        if (parts.own[i] && ahead[i].tile != kEnd) WaitForPart(slots + i * kPartSlots);
+      return;
+    }
     REPRISE_UNROLL
     for (int s = 0; s < kTokenSlots; ++s) RequestTokens(static_cast<uint32_t>(Warp()) % parts_, s);
-    for (uint32_t part = static_cast<uint32_t>(Warp());; part += kStreamWarps) {
-      const uint32_t part_of_k = part % parts_;
-      const Slot first = SlotOf(part, 0);
-      BarrierWait(Barrier(Barriers::kFull + first.index), first.turn);
-      const uint32_t tile = SlotTile()[first.index];
+    REPRISE_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      if (parts.own[i]) continue;
+      ahead[i] = NextPart(parts.cursor);
+      RequestPart(ahead[i], slots + i * kPartSlots);
+    }
+    Tokens x;
+    uint32_t held = kEnd;  // the part of K that x is of
+    int stage = 0;
+    uint32_t turn = 0;
+    for (uint32_t round = 0;; ++round) {
+      const Part at = ahead[0];
       MatrixD<kTokens> d, scaled;
       d.Clear();
       scaled.Clear();
-      if (tile == kEnd) {
+      if (at.tile == kEnd) {
         CopyAsyncWait<0>();
-        return HandOver(part, tile, d);
+        return HandOver(round, kEnd, d);
       }
       REPRISE_UNROLL
+      for (int i = 0; i + 1 < kAhead; ++i) ahead[i] = ahead[i + 1];
+      ahead[kAhead - 1] = NextPart(parts.cursor);
+      REPRISE_UNROLL
       for (int s = 0; s < kHalves; ++s) {
-        if (part_of_k != held) {
+        if (at.of_k != held) {
           ReadTokens(s, x);
-          RequestTokensBehind(part_of_k, (part + kStreamWarps) % parts_, s);
+          RequestTokensBehind(at.of_k, ahead[0].of_k, s);
         }
-        const Slot slot = SlotOf(part, s / kSlotHalves);
-        const int of_slot = s % kSlotHalves;
-        if (s > 0 && of_slot == 0) BarrierWait(Barrier(Barriers::kFull + slot.index), slot.turn);
-        const uint32_t weights = SharedAddress(Ring(slot.index));
-        const int left = TilesOf(part_of_k, s / kSlotHalves) - of_slot * kStreamSlotTiles;
-        const auto* const tokens = x + s * kStreamSlotTiles * kTileSteps;
-        const uint32_t half = weights + of_slot * kStreamSlotTiles * kTileBytes;
-        const float* scales = nullptr;
-        if constexpr (kScaled)
-          scales = Scales(slot.index) + NumScales(of_slot * kStreamSlotTiles) * kPackedTileOutputs;
-        if constexpr (kInt4) {
-          MultiplyInt4Half(half, scales, left, tokens, scaled);
-        } else if (left >= kStreamSlotTiles) {
-          // Of a whole half what does not hang together runs side by side.
-          MultiplyHalf<true>(half, scales, left, tokens, d, scaled);
-        } else {
-          MultiplyHalf<false>(half, scales, left, tokens, d, scaled);
-        }
+        const int of_slot = s % kSlotHalves, slot = slots + stage;
+        if (of_slot == 0) BarrierWait(Barrier(Barriers::kFull + slot), turn);
+        MultiplyHalf(slot, of_slot, TilesOf(at.of_k, s / kSlotHalves),
+                     x + s * kStreamSlotTiles * kTileSteps, d, scaled);
         if (of_slot != kSlotHalves - 1) continue;
         SyncWarp();
-        if (Lane() == 0) BarrierArrive(Barrier(Barriers::kEmpty + slot.index));
+        RequestSlot(ahead[kAhead - 1], slot, s / kSlotHalves);
+        if (++stage == kStages) {
+          stage = 0;
+          ++turn;
+        }
       }
-      held = part_of_k;
-      HandOver(part, tile, kScaled ? scaled : d);
+      held = at.of_k;
+      HandOver(round, at.tile, kScaled ? scaled : d);
+    }
+  }
+  // The first one that comes to these slots.
+  REPRISE_FN void WaitForPart(int first_slot) const {
+    REPRISE_UNROLL
+    for (int s = 0; s < kPartSlots; ++s) BarrierWait(Barrier(Barriers::kFull + first_slot + s), 0);
+  }
+
+  // d, or `scaled` where weights have scales, += the products of the tiles of half `of_slot` of a
+  // slot that has so many tiles.
+  REPRISE_FN void MultiplyHalf(int slot, int of_slot, int tiles, const MatrixB<kTokens>* tokens,
+                               MatrixD<kTokens>& d, MatrixD<kTokens>& scaled) const {
+    const int first = of_slot * kStreamSlotTiles, left = tiles - first;
+    const uint32_t weights = SharedAddress(Ring(slot)) + static_cast<uint32_t>(first) * kTileBytes;
+    const float* scales = nullptr;
+    if constexpr (kScaled)
+      scales = Scales(slot) + NumScales(static_cast<uint32_t>(first)) * kPackedTileOutputs;
+    if constexpr (kInt4 && !kFine) {
+      MultiplyInt4<kScaleInputs>(weights, scales, left, tokens, scaled);
+    } else if constexpr (kInt4) {
+      if (IsLeast()) {
+        MultiplyInt4<kLeastScaleInputs>(weights, scales, left, tokens, scaled);
+      } else {
+        MultiplyInt4<kPackedTileInputs>(weights, scales, left, tokens, scaled);
+      }
+    } else if (left >= kStreamSlotTiles) {
+      // Of a whole half what does not hang together runs side by side.
+      MultiplyTiles<true>(weights, scales, left, tokens, d, scaled);
+    } else {
+      MultiplyTiles<false>(weights, scales, left, tokens, d, scaled);
     }
   }
 
-  // d, or `scaled` where weights have scales, += the products of half a part's tiles, of which
-  // `tiles` are there.
+  // Of weights of 16 and 8 bits, half a part, of which `tiles` tiles are there.
   template <bool kWhole>
-  REPRISE_FN void MultiplyHalf(uint32_t weights, const float* scales, int tiles,
-                               const MatrixB<kTokens>* tokens, MatrixD<kTokens>& d,
-                               MatrixD<kTokens>& scaled) const {
+  REPRISE_FN void MultiplyTiles(uint32_t weights, const float* scales, int tiles,
+                                const MatrixB<kTokens>* tokens, MatrixD<kTokens>& d,
+                                MatrixD<kTokens>& scaled) const {
     const TileReader<kRowChunks> reader;
     REPRISE_UNROLL
     for (int t = 0; t < kStreamSlotTiles; ++t, tokens += kTileSteps) {
@@ -330,30 +450,10 @@ class StreamLinear {
       Multiply<T>(d, a[1], tokens[2 * pair + 1]);
     }
   }
-  // Half a part of weights of 4 bits: tiles [0, tiles) from `weights` on, at most kStreamSlotTiles.
-  REPRISE_FN void MultiplyInt4Half(uint32_t weights, const float* scales, int tiles,
-                                   const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) const {
-    switch (a_.scale_inputs) {
-      case kLeastScaleInputs:
-        return MultiplyInt4<kLeastScaleInputs>(weights, scales, tiles, tokens, to);
-      case kPackedTileInputs:
-        return MultiplyInt4<kPackedTileInputs>(weights, scales, tiles, tokens, to);
-      default:
-        return MultiplyInt4<kScaleInputs>(weights, scales, tiles, tokens, to);
-    }
-  }
+  // The same of 4 bits, without a branch for tiles that are not there: whatever lies in their
+  // place, their tokens are zero, and so are scales of which none is there. Two scales at a time,
+  // in turns: a product need not wait for the one before it. Sums are those of one after the other.
   template <int kInputs>
-  REPRISE_FN static void MultiplyInt4(uint32_t weights, const float* scales, int tiles,
-                                      const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) {
-    if (tiles >= kStreamSlotTiles) {
-      MultiplyInt4<kInputs, true>(weights, scales, kStreamSlotTiles, tokens, to);
-    } else {
-      MultiplyInt4<kInputs, false>(weights, scales, tiles, tokens, to);
-    }
-  }
-  // Two scales at a time, in turns: a product need not wait for the one before it. Sums are those
-  // of one after the other. kWhole: all tiles are there, so that nothing branches.
-  template <int kInputs, bool kWhole>
   REPRISE_FN static void MultiplyInt4(uint32_t weights, const float* scales, int tiles,
                                       const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) {
     constexpr int kScaleSteps = kInputs / 16;
@@ -364,22 +464,17 @@ class StreamLinear {
       Int4Tile elements[kPairTiles];
       REPRISE_UNROLL
       for (int t = 0; t < kPairTiles; ++t)
-        if (kWhole || tile + t < tiles)
-          elements[t].Load(weights + static_cast<uint32_t>(tile + t) * kTileBytes);
+        elements[t].Load(weights + static_cast<uint32_t>(tile + t) * kTileBytes);
       MatrixD<kTokens> d[2];
-      uint32_t words[2][kLaneRows] = {}, zero[2][kLaneRows] = {};
-      // Whether the first inputs of a scale are there.
-      const auto there = [&](int p) {
-        return kWhole || tile + p * kScaleSteps / kTileSteps < tiles;
-      };
+      uint32_t words[2][kLaneRows], zero[2][kLaneRows];
       REPRISE_UNROLL
       for (int p = 0; p < 2; ++p) {
         d[p].Clear();
-        if (!there(p)) continue;
+        const int scale = tile * kPackedTileInputs / kInputs + p;
+        const bool there = scale * kInputs < tiles * kPackedTileInputs;
         REPRISE_UNROLL
         for (int h = 0; h < kLaneRows; ++h) {
-          const int scale = tile * kPackedTileInputs / kInputs + p;
-          words[p][h] = BitsOf(scales[scale * kPackedTileOutputs + MatrixRow(h)]);
+          words[p][h] = there ? BitsOf(scales[scale * kPackedTileOutputs + MatrixRow(h)]) : 0;
           zero[p][h] = Int4Zero<T>(words[p][h]);
         }
       }
@@ -387,18 +482,15 @@ class StreamLinear {
       for (int i = 0; i < kScaleSteps; ++i) {
         REPRISE_UNROLL
         for (int p = 0; p < 2; ++p) {
-          const int step = p * kScaleSteps + i, t = step / kTileSteps;
-          if (!kWhole && tile + t >= tiles) continue;
-          Multiply<T>(d[p], elements[t].template A<T>(step % kTileSteps, zero[p]),
+          const int step = p * kScaleSteps + i;
+          Multiply<T>(d[p], elements[step / kTileSteps].template A<T>(step % kTileSteps, zero[p]),
                       tokens[tile * kTileSteps + step]);
         }
       }
       REPRISE_UNROLL
       for (int p = 0; p < 2; ++p) {
-        if (!there(p)) continue;
         REPRISE_UNROLL
-        for (int h = 0; h < kLaneRows; ++h)
-          AddScaled(d[p], h, FloatOf(words[p][h] & ~kZeroPointBits), to);
+        for (int h = 0; h < kLaneRows; ++h) AddScaled(d[p], h, Int4Scale<T>(words[p][h]), to);
       }
     }
   }
@@ -418,17 +510,18 @@ class StreamLinear {
   }
 
   // The sum of a part, or the word that there are no more, to the warp that adds.
-  REPRISE_FN void HandOver(uint32_t part, uint32_t tile, const MatrixD<kTokens>& d) const {
-    const int sum = static_cast<int>(part % kStreamSums);
-    const uint32_t turn = part / kStreamSums;
-    if (turn > 0) BarrierWait(Barrier(Barriers::kSumEmpty + sum), turn - 1);
+  REPRISE_FN void HandOver(uint32_t round, uint32_t tile, const MatrixD<kTokens>& d) const {
+    const int place = static_cast<int>(round % kStreamSumRounds);
+    if (round >= kStreamSumRounds)
+      BarrierWait(Barrier(Barriers::kSumEmpty + place), round / kStreamSumRounds - 1);
+    const int sum = place * kStreamWarps + Warp();
     REPRISE_UNROLL
     for (int i = 0; i < kValues / 4; ++i)
       StoreShared(SumAddress(sum, i),
                   Vec<float, 4>{d.v[4 * i], d.v[4 * i + 1], d.v[4 * i + 2], d.v[4 * i + 3]});
     if (Lane() == 0) SumTile()[sum] = tile;
     SyncWarp();
-    if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumFull + sum));
+    if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumFull + place));
   }
   // Four values of each lane side by side.
   REPRISE_FN uint32_t SumAddress(int sum, int four) const {
@@ -438,42 +531,65 @@ class StreamLinear {
 
   // ---- the warp that adds ----
 
-  // Several parts at a time: the warp adds for all that multiply, and one part after another, each
-  // with its wait and its load, would hold them up where weights are narrow.
+  REPRISE_FN void InitSums() const {
+    if (Lane() >= kStreamSumRounds) return;
+    BarrierInit(Barrier(Barriers::kSumFull + Lane()), kStreamWarps);
+    BarrierInit(Barrier(Barriers::kSumEmpty + Lane()), 1);
+  }
+  // Round by round: one wait and one word for the sums of all warps.
   REPRISE_FN void Add() const {
     WaitForPrevious();
-    for (uint32_t part = 0;;) {
-      MatrixD<kTokens> d;
-      uint32_t tile = kEnd;
-      for (uint32_t p = 0; p < parts_; p += kSumsAtOnce) {
-        const int sums = static_cast<int>(parts_ - p < kSumsAtOnce ? parts_ - p : kSumsAtOnce);
-        MatrixD<kTokens> next[kSumsAtOnce];
-        REPRISE_UNROLL
-        for (int i = 0; i < kSumsAtOnce; ++i) {
-          if (i >= sums) continue;
-          const uint32_t of = part + static_cast<uint32_t>(i);
-          const int sum = static_cast<int>(of % kStreamSums);
-          BarrierWait(Barrier(Barriers::kSumFull + sum), of / kStreamSums);
-          if (i == 0) tile = SumTile()[sum];
-          if (tile == kEnd) return;
-          LoadSum(sum, next[i]);
-        }
-        REPRISE_UNROLL
-        for (int i = 0; i < kSumsAtOnce; ++i) {
-          if (i >= sums) continue;
-          REPRISE_UNROLL
-          for (int v = 0; v < kValues; ++v)
-            d.v[v] = p == 0 && i == 0 ? next[i].v[v] : d.v[v] + next[i].v[v];
-        }
-        SyncWarp();
-        if (Lane() < sums)
-          BarrierArrive(
-              Barrier(Barriers::kSumEmpty +
-                      static_cast<int>((part + static_cast<uint32_t>(Lane())) % kStreamSums)));
-        part += static_cast<uint32_t>(sums);
-      }
-      Store(tile, d);
+    if (rows_ == 0) return;
+    MatrixD<kTokens> d;
+    d.Clear();
+    uint32_t of_k = 0;  // parts of the tile that d has
+    const bool whole_rounds = parts_ % kStreamWarps == 0;
+    for (uint32_t round = 0;; ++round) {
+      const int place = static_cast<int>(round % kStreamSumRounds);
+      BarrierWait(Barrier(Barriers::kSumFull + place), round / kStreamSumRounds);
+      if (!(whole_rounds ? AddWholeRound(place, of_k, d) : AddRound(place, of_k, d))) return;
     }
+  }
+  // Of one tile. False: there are no more.
+  REPRISE_FN bool AddWholeRound(int place, uint32_t& of_k, MatrixD<kTokens>& d) const {
+    const int first = place * kStreamWarps;
+    const uint32_t tile = SumTile()[first];
+    if (tile == kEnd) return false;
+    MatrixD<kTokens> sums[kStreamWarps];
+    REPRISE_UNROLL
+    for (int i = 0; i < kStreamWarps; ++i) LoadSum(first + i, sums[i]);
+    FreeRound(place);
+    REPRISE_UNROLL
+    for (int i = 0; i < kStreamWarps; ++i) AddTo(d, sums[i], i == 0 && of_k == 0);
+    of_k += kStreamWarps;
+    if (of_k < parts_) return true;
+    Store(tile, d);
+    of_k = 0;
+    return true;
+  }
+  // Tiles may end within it.
+  REPRISE_FN bool AddRound(int place, uint32_t& of_k, MatrixD<kTokens>& d) const {
+    REPRISE_UNROLL_BY(1)
+    for (int i = place * kStreamWarps; i < (place + 1) * kStreamWarps; ++i) {
+      const uint32_t tile = SumTile()[i];
+      if (tile == kEnd) return false;
+      MatrixD<kTokens> sum;
+      LoadSum(i, sum);
+      AddTo(d, sum, of_k == 0);
+      if (++of_k < parts_) continue;
+      Store(tile, d);
+      of_k = 0;
+    }
+    FreeRound(place);
+    return true;
+  }
+  REPRISE_FN void FreeRound(int place) const {
+    SyncWarp();
+    if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumEmpty + place));
+  }
+  REPRISE_FN static void AddTo(MatrixD<kTokens>& d, const MatrixD<kTokens>& sum, bool first) {
+    REPRISE_UNROLL
+    for (int v = 0; v < kValues; ++v) d.v[v] = first ? sum.v[v] : d.v[v] + sum.v[v];
   }
   REPRISE_FN void LoadSum(int sum, MatrixD<kTokens>& d) const {
     REPRISE_UNROLL
@@ -498,15 +614,11 @@ class StreamLinear {
   unsigned char* const shared_;
 };
 
-template <typename T, typename W, int kTokens>
+// The first weights are requested whatever num_rows says, which is known later.
+template <typename T, typename W, int kTokens, bool kFine = false>
 REPRISE_FN void StreamLinearBody(const LinearArgs& a, unsigned char* shared) {
   if (!a.reads_ahead) WaitForPrevious();
-  const int rows = static_cast<int>(*a.num_rows);
-  if (rows == 0) {
-    if (BlockX() == 0) WaitForPrevious();
-    return;
-  }
-  StreamLinear<T, W, kTokens>(a, rows, shared).Run();
+  StreamLinear<T, W, kTokens, kFine>(a, static_cast<int>(*a.num_rows), shared).Run();
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

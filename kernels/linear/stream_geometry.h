@@ -10,16 +10,16 @@
 
 namespace reprise::kernels {
 
-// Warps that multiply; behind them one that adds and stores, and one that requests weights.
+// Warps that request weights and multiply; behind them one that adds and stores, and one that takes
+// tiles.
 inline constexpr int kStreamWarps = 8;
 inline constexpr int kStreamSummingWarp = kStreamWarps;
-inline constexpr int kStreamRequestingWarp = kStreamWarps + 1;
 inline constexpr int kStreamThreads = (kStreamWarps + 2) * 32;
 
 // Tokens come for half of a part at a time.
 inline constexpr int kStreamSlotTiles = kPackedPartTiles / 2;
-// A slot of the ring: half of a part; of weights of 8 and 4 bits, a whole one, so that who requests
-// them keeps up. Every multiplying warp has StreamStages slots of its own; beside each are its
+// A slot of the ring: half of a part; of weights of 8 and 4 bits, a whole one, since a request
+// takes its time. Every multiplying warp has StreamStages slots of its own; beside each are its
 // scales.
 constexpr int StreamWeightTiles(int weight_bits) {
   return weight_bits == 16 ? kStreamSlotTiles : kPackedPartTiles;
@@ -41,11 +41,11 @@ static_assert(kStreamSlotTiles * kPackedTileInputs % kScaleInputs == 0, "scales 
 inline constexpr uint32_t kStreamSlotBytes = StreamSlotBytes(16);
 inline constexpr int kStreamStages = StreamStages(16);
 inline constexpr int kStreamSlots = kStreamWarps * kStreamStages;
-// A request takes its lane 0.13 us on an H200, and another 0.04 us for scales
-// (docs/benchmarks/README.md): lanes side by side, each for other parts, take half as long.
-inline constexpr int kStreamRequestLanes = 4;
-// Sums of parts on their way to the warp that adds them.
-inline constexpr int kStreamSums = 2 * kStreamWarps;
+// Tiles that were taken and not yet read by all warps that multiply.
+inline constexpr int kStreamTold = 2;
+// Sums of parts on their way to the warp that adds them, rounds of one of each warp.
+inline constexpr int kStreamSumRounds = 2;
+inline constexpr int kStreamSums = kStreamSumRounds * kStreamWarps;
 constexpr uint32_t StreamSumBytes(int tokens) {
   return static_cast<uint32_t>(kPackedTileOutputs * tokens) * 4;
 }
@@ -63,7 +63,7 @@ struct StreamSharedLayout {
   uint32_t scales = 0;     // the same, of StreamScaleBytes
   uint32_t tokens = 0;     // [kStreamWarps, StreamTokenSlots] of tiles [tokens, 64], swizzled
   uint32_t sums = 0;       // [kStreamSums] of StreamSumBytes
-  uint32_t slot_tile = 0;  // words for all slots: of which tile a part is
+  uint32_t told_tile = 0;  // [kStreamTold] words
   uint32_t sum_tile = 0;   // [kStreamSums] words
   uint32_t barriers = 0;   // StreamBarriers
   uint32_t bytes = 0;
@@ -73,11 +73,12 @@ struct StreamSharedLayout {
 template <int kWeightBits>
 struct StreamBarriers {
   static constexpr int kSlots = kStreamWarps * StreamStages(kWeightBits);
-  static constexpr int kFull = 0;                   // [kSlots] weights are there
-  static constexpr int kEmpty = kFull + kSlots;     // [kSlots] they were multiplied
-  static constexpr int kSumFull = kEmpty + kSlots;  // [kStreamSums] a part's sum is there
-  static constexpr int kSumEmpty = kSumFull + kStreamSums;
-  static constexpr int kCount = kSumEmpty + kStreamSums;
+  static constexpr int kFull = 0;                       // [kSlots] weights are there
+  static constexpr int kTold = kFull + kSlots;          // [kStreamTold] a tile was taken
+  static constexpr int kRead = kTold + kStreamTold;     // [kStreamTold] all warps have read which
+  static constexpr int kSumFull = kRead + kStreamTold;  // [kStreamSumRounds] sums are there
+  static constexpr int kSumEmpty = kSumFull + kStreamSumRounds;
+  static constexpr int kCount = kSumEmpty + kStreamSumRounds;
 };
 
 constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
@@ -90,8 +91,8 @@ constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
   l.tokens = l.scales + slots * StreamScaleBytes(weight_bits);
   l.sums = l.tokens + static_cast<uint32_t>(kStreamWarps * StreamTokenSlots(tokens)) *
                           StreamTokenSlotBytes(tokens);
-  l.slot_tile = l.sums + kStreamSums * StreamSumBytes(tokens);
-  l.sum_tile = l.slot_tile + slots * 4;
+  l.told_tile = l.sums + kStreamSums * StreamSumBytes(tokens);
+  l.sum_tile = l.told_tile + kStreamTold * 4;
   l.barriers = l.sum_tile + kStreamSums * 4;
   l.bytes = l.barriers + static_cast<uint32_t>(barriers) * 8;
   return l;

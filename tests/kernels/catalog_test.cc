@@ -102,6 +102,7 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
             instance.family != &kernels::kLinearStream &&
             instance.family != &kernels::kLinearStreamFp8 &&
             instance.family != &kernels::kLinearStreamInt4 &&
+            instance.family != &kernels::kLinearStreamFineInt4 &&
             instance.family != &kernels::kLinearGroup &&
             instance.family != &kernels::kLinearGroupFp8 &&
             instance.family != &kernels::kLinearGroupInt4 &&
@@ -207,6 +208,7 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
         worked.insert(smallest(kernels::kLinearPackedInt4, rows));
       } else {
         worked.insert(smallest(kernels::kLinearStreamInt4, rows));
+        worked.insert(smallest(kernels::kLinearStreamFineInt4, rows));
       }
     }
   for (const kernels::ExpertsCase& c : kernels::kExpertsCases)

@@ -140,6 +140,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kLinearPortableInt4, LinearPortableBytes},
     {&kernels::kLinearPackedInt4, LinearPackedBytes},
     {&kernels::kLinearStreamInt4, LinearStreamBytes},
+    {&kernels::kLinearStreamFineInt4, LinearStreamBytes},
     {&kernels::kRopeAppend, NoSharedBytes},
     {&kernels::kRopeAppendNormed, RopeAppendNormedBytes},
     {&kernels::kAttentionPortable, AttentionPortableBytes},

@@ -206,8 +206,8 @@ TEST_P(LinearInt4Test, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
 // Whatever a launch of linear_group_int4 chooses, and linear_stream_int4: the same bits.
 TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
-  const kernels::LoadedKernel* const few = kernels().Find(kernels::kLinearStreamInt4, 8);
-  if (dtype() == DType::kF32 || few == nullptr || !kernels().traits().group_products)
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStreamInt4, 8) == nullptr ||
+      !kernels().traits().group_products)
     GTEST_SKIP() << "needs products of warpgroups, and 16 bits";
   // Inputs: scales of 32 and of 64, two parts and 7 of 8 chunks, the last one short; of 128 and of
   // 32, whole chunks, two parts of which the second has three and one. Outputs: ten tiles, the last
@@ -227,6 +227,11 @@ TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     linear.in_features = c.in_features;
     linear.out_features = c.out_features;
     linear.packed = 1;
+    const kernels::LoadedKernel* const few =
+        kernels().Find(in.inputs == kernels::kScaleInputs ? kernels::kLinearStreamInt4
+                                                          : kernels::kLinearStreamFineInt4,
+                       8);
+    ASSERT_NE(few, nullptr);
     ASSERT_OK(stream().Launch(
         few->kernel,
         {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(8, 4).bytes},

@@ -46,6 +46,8 @@ inline constexpr LinearCase kLinearCases[] = {
     {"long_k", 4104, 48, 9, 16},
     {"very_long_k", 8200, 40, 9, 16, true},
     {"long_k_odd", 4099, 35, 4, 4, true},
+    {"few_rows_of_eight_parts", 4096, 136, 3, 8},
+    {"few_rows_of_three_parts", 1288, 200, 5, 8, true},
 };
 
 // Shapes of decode steps: what benchmarks measure; tests check a sample of
