@@ -158,10 +158,12 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                        args);
 }
 
-bool GroupTakesFewRows(const KernelSet& kernels, WeightFormat format, const LinearArgs& args) {
+bool GroupTakesFewRows(const KernelSet& kernels, WeightFormat format, const LinearArgs& args,
+                       uint32_t max_rows) {
   const PackedLayout packed{args.out_features, args.in_features};
-  return BitsOf(format) == 16 && LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(),
-                                                         kernels.device.num_multiprocessors);
+  return BitsOf(format) == 16 &&
+         LinearGroupTakesFewRows(max_rows, packed.OutputTiles(), packed.InputTiles(),
+                                 kernels.device.num_multiprocessors);
 }
 
 // A block for each multiprocessor, and no block without a tile.
@@ -312,7 +314,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
     const LoadedKernel* const many =
         Choose(kernels, families.group, weights.format, std::min(max_rows, most_tokens));
     if (many != nullptr && whole_chunks &&
-        (few == nullptr || GroupTakesFewRows(kernels, weights.format, args)))
+        (few == nullptr || GroupTakesFewRows(kernels, weights.format, args, max_rows)))
       return LaunchGroup(stream, kernels, *many, args, max_rows);
     if (few != nullptr && whole_chunks) return LaunchStream(stream, kernels, *few, args);
     if (const LoadedKernel* any = Choose(kernels, families.packed, weights.format, max_rows);

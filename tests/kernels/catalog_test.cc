@@ -188,8 +188,8 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
       worked.insert(smallest(kernels::kLinearMatrix, rows));
       // The last where there are no products of warpgroups.
       const kernels::PackedLayout packed{c.out_features, c.in_features};
-      if (rows > 16 || kernels::LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(),
-                                                        kTestMultiprocessors)) {
+      if (rows > 16 || kernels::LinearGroupTakesFewRows(
+                           rows, packed.OutputTiles(), packed.InputTiles(), kTestMultiprocessors)) {
         worked.insert(smallest(kernels::kLinearGroup, std::min(rows, 128)));
       } else {
         worked.insert(smallest(kernels::kLinearStream, rows));

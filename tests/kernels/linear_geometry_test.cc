@@ -128,13 +128,15 @@ TEST(LinearGroupCopiedRows, AreHalfATileWhereManyRowsWouldLieBeyond) {
 }
 
 TEST(LinearGroupTakesFewRows, OfLayersWithFewOutputsAndManyInputs) {
-  const auto takes = [](int64_t in_features, int64_t out_features) {
+  const auto takes = [](int64_t in_features, int64_t out_features, int64_t rows) {
     const PackedLayout packed{out_features, in_features};
-    return LinearGroupTakesFewRows(packed.OutputTiles(), packed.InputTiles(), 132);
+    return LinearGroupTakesFewRows(rows, packed.OutputTiles(), packed.InputTiles(), 132);
   };
-  EXPECT_TRUE(takes(14336, 4096));
-  EXPECT_FALSE(takes(4096, 4096));
-  EXPECT_FALSE(takes(14336, 8192));
+  EXPECT_TRUE(takes(14336, 4096, 16));
+  EXPECT_TRUE(takes(14336, 4096, 9));
+  EXPECT_FALSE(takes(14336, 4096, 8));
+  EXPECT_FALSE(takes(4096, 4096, 16));
+  EXPECT_FALSE(takes(14336, 8192, 16));
 }
 
 TEST(LinearGroupSpan, CostsLeast) {
