@@ -37,7 +37,7 @@ FAMILIES = [
     ("kernels/plan/*.h", ("plan",), "*StepTest*"),
     ("kernels/attention/*.h", ("attention",), "*AttentionTest*_bf16"),
     ("kernels/linear/linear_portable_body.h", ("linear",), "*LinearTest*_f32"),
-    ("kernels/linear/*.h", ("linear",), "*LinearTest*_bf16"),
+    ("kernels/linear/*.h", ("linear",), "*LinearTest*_bf16:*LinearInt4Test*_bf16"),
     ("kernels/sample/*.h", ("sample",), "*Sample*"),
     ("kernels/step/*.h", ("step", "plan"), "*StepTest*"),
     ("kernels/rms_norm/*.h", ("rms_norm",), "*RmsNormTest*"),

@@ -36,7 +36,8 @@ REPRISE_FN uint32_t MultiplyAddPairs(uint32_t x, uint32_t y, uint32_t z) {
   }
   return pair;
 }
-// Of a count of steps: 2^126 in bf16, 2^15 in f16, twice. And a sixteenth.
+// What counts of steps are multiplied by to become parts of kInt4Worth: 2^126 in bf16, 2^15 in f16,
+// for both of a pair; and the same for counts that are 16 times as large.
 template <typename T>
 inline constexpr uint32_t kInt4Factor = std::is_same_v<T, F16> ? 0x78007800u : 0x7e807e80u;
 template <typename T>
@@ -48,7 +49,7 @@ template <typename T>
 REPRISE_FN uint32_t Int4Zero(uint32_t scale_word) {
   const uint32_t zeros = ZeroPointOfWord(scale_word) * 0x10001u;
 #if defined(__CUDACC__)
-  return MultiplyAddPairs<T>(zeros, kInt4Factor<T> | 0x80008000u, 0x80008000u);  // less -0
+  return MultiplyAddPairs<T>(zeros, kInt4Factor<T> | 0x80008000u, 0x80008000u);  // plus -0
 #else
   return zeros;
 #endif

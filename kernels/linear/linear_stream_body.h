@@ -3,12 +3,13 @@
 // and nothing else should. Eight warps multiply, each out of slots of its own, into which it
 // requests weights by bulk copies as soon as it has multiplied what was there, and with its tokens
 // in registers; one warp adds the sums of parts in order and stores; one takes tiles. The first
-// weights are requested before the kernel ahead of this one has ended. Nobody waits for the block:
-// a warp that multiplies waits for its weights, and for room for its sums, alone.
+// weights are requested before the kernel ahead of this one has ended. No barrier is the block's:
+// a warp that multiplies waits for its weights, for room for its sums, and, where it is two tiles
+// ahead of the slowest, for the word which tile comes next.
 //
-// A block takes whole tiles of 16 outputs. Its first two are its own; the others it takes from a
-// counter, two ahead of the slowest of its warps, so that blocks end together whatever the memory
-// does. Who takes a tile changes no bits.
+// A block takes whole tiles of 16 outputs. Its first two are its own; where there are more, it
+// takes them from a counter, so that blocks end together whatever the memory does. Who takes a tile
+// changes no bits.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 
@@ -195,9 +196,7 @@ class StreamLinear {
       for (int s = 0; s < kStages; ++s) BarrierInit(Barrier(Barriers::kFull + slots + s), 1);
       FenceBulkCopies();
     }
-    parts.cursor = {.tile = static_cast<uint32_t>(BlockX()),
-                    .number = 0,
-                    .of_k = static_cast<uint32_t>(Warp())};
+    parts.cursor = {.tile = Tile(0), .number = 0, .of_k = static_cast<uint32_t>(Warp())};
     REPRISE_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       parts.own[i] = IsOwn(parts.cursor);
@@ -206,7 +205,8 @@ class StreamLinear {
       RequestPart(parts.ahead[i], slots + i * kPartSlots);
     }
   }
-  // Where the last part of K does not fill one, what lies behind it is multiplied too, by zeros.
+  // Where the last part of K does not fill one, what lies behind it is multiplied too, by tokens
+  // that are zero: it has to be a number, whoever had the memory before.
   REPRISE_FN void ClearSlots(int first) const {
     for (int s = 0; s < kStages; ++s)
       for (uint32_t at = static_cast<uint32_t>(Lane()) * 16; at < StreamSlotBytes(kBits);

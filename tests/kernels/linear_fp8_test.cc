@@ -20,6 +20,7 @@
 #include "kernels/stamp/stamp.h"
 #include "runtime/map_tiles.h"
 #include "tests/kernels/linear_group_shapes.h"
+#include "tests/kernels/linear_stream_grids.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -207,14 +208,7 @@ TEST_P(LinearFp8Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     const Input in(c, dtype());
     GuardedMemory memory(device(), stream());
     const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-    LinearArgs linear = call.args;
-    linear.weight = call.weights.data;
-    linear.scales = call.weights.scales;
-    linear.scale_inputs = call.weights.group_size;
-    linear.bias = call.weights.bias;
-    linear.in_features = c.in_features;
-    linear.out_features = c.out_features;
-    linear.packed = 1;
+    const LinearArgs linear = WithWeights(call.weights, call.args);
     ASSERT_OK(stream().Launch(
         few->kernel,
         {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(8, 8).bytes},
@@ -223,6 +217,22 @@ TEST_P(LinearFp8Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     ExpectEveryGroupShapeHasTheBits(device(), stream(), kernels(), memory, kernels::kLinearGroupFp8,
                                     WeightFormat::kE4m3, linear, c.max_rows,
                                     memory.ReadBytes(linear.out));
+  }
+}
+
+// Whoever takes a tile: inputs of one part, of three, the last one short, and of eight, which is a
+// round of all warps.
+TEST_P(LinearFp8Test, EveryGridOfLinearStreamHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStreamFp8, 8) == nullptr)
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  for (const int32_t in_features : {512, 1288, 4096}) {
+    const LinearCase c{"", in_features, 472, 7, 7, true, 0.5f, true};
+    const Input in(c, dtype());
+    GuardedMemory memory(device(), stream());
+    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+    ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStreamFp8, 8),
+                              WithWeights(call.weights, call.args), size_t{7} * 472 * 4);
   }
 }
 

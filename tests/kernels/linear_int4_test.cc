@@ -20,6 +20,7 @@
 #include "kernels/linear/stream_geometry.h"
 #include "kernels/stamp/stamp.h"
 #include "tests/kernels/linear_group_shapes.h"
+#include "tests/kernels/linear_stream_grids.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -219,14 +220,7 @@ TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     EXPECT_EQ(in.inputs, (std::vector<size_t>{32, 64, 128, 32})[next++]);
     GuardedMemory memory(device(), stream());
     const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-    LinearArgs linear = call.args;
-    linear.weight = call.weights.data;
-    linear.scales = call.weights.scales;
-    linear.scale_inputs = call.weights.group_size;
-    linear.bias = call.weights.bias;
-    linear.in_features = c.in_features;
-    linear.out_features = c.out_features;
-    linear.packed = 1;
+    const LinearArgs linear = WithWeights(call.weights, call.args);
     const kernels::LoadedKernel* const few =
         kernels().Find(in.inputs == kernels::kScaleInputs ? kernels::kLinearStreamInt4
                                                           : kernels::kLinearStreamFineInt4,
@@ -240,6 +234,28 @@ TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     ExpectEveryGroupShapeHasTheBits(device(), stream(), kernels(), memory,
                                     kernels::kLinearGroupInt4, WeightFormat::kInt4, linear,
                                     c.max_rows, memory.ReadBytes(linear.out));
+  }
+}
+
+// Whoever takes a tile: inputs of one part, of three, the last one short, and of eight, which is a
+// round of all warps.
+TEST_P(LinearInt4Test, EveryGridOfLinearStreamHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStreamInt4, 8) == nullptr)
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  // Scales of 32, 64 and 128 inputs, by the outputs.
+  for (const int32_t in_features : {512, 1288, 4096}) {
+    for (const int32_t out_features : {472, 473, 474}) {
+      const LinearCase c{"", in_features, out_features, 7, 7, true, 0.5f, true};
+      const Input in(c, dtype());
+      GuardedMemory memory(device(), stream());
+      const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+      const bool fine = in.inputs != kernels::kScaleInputs;
+      ExpectEveryGridHasTheBits(
+          stream(), memory,
+          kernels().Get(fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4, 8),
+          WithWeights(call.weights, call.args), size_t{7} * static_cast<size_t>(out_features) * 4);
+    }
   }
 }
 

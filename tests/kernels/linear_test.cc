@@ -20,6 +20,7 @@
 #include "kernels/linear/stream_geometry.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/map_tiles.h"
+#include "tests/kernels/linear_stream_grids.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -455,6 +456,25 @@ TEST_P(LinearTest, ThePackedKernelHasTheBitsOfThoseBeforeIt) {
   }
 }
 
+// Whoever takes a tile: inputs of one part, of three, the last one short, and of eight, which is a
+// round of all warps.
+TEST_P(LinearTest, EveryGridOfLinearStreamHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStream, 8) == nullptr)
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  for (const int tokens : {8, 16}) {
+    for (const int32_t in_features : {512, 1288, 4096}) {
+      const auto rows = static_cast<uint32_t>(tokens - 1);
+      const LinearCase c{"", in_features, 472, rows, rows, true, 0.5f, true};
+      const Input in(c, dtype());
+      GuardedMemory memory(device(), stream());
+      const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+      ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStream, tokens),
+                                WithWeights(call.weights, call.args), size_t{rows} * 472 * 4);
+    }
+  }
+}
+
 // Whatever a launch of linear_group chooses, and linear_stream, which takes as many rows as its
 // tile: the same bits.
 TEST_P(LinearTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
@@ -467,13 +487,8 @@ TEST_P(LinearTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
   const Input in(c, dtype());
   GuardedMemory memory(device(), stream());
   const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-  kernels::LinearGroupArgs args{.linear = call.args};
+  kernels::LinearGroupArgs args{.linear = WithWeights(call.weights, call.args)};
   LinearArgs& linear = args.linear;
-  linear.weight = call.weights.data;
-  linear.bias = call.weights.bias;
-  linear.in_features = c.in_features;
-  linear.out_features = c.out_features;
-  linear.packed = 1;
   ASSERT_OK(stream().Launch(
       few->kernel,
       {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(16, 16).bytes},

@@ -48,6 +48,12 @@ inline constexpr LinearCase kLinearCases[] = {
     {"long_k_odd", 4099, 35, 4, 4, true},
     {"few_rows_of_eight_parts", 4096, 136, 3, 8},
     {"few_rows_of_three_parts", 1288, 200, 5, 8, true},
+    {"few_rows_of_sixteen_parts", 8192, 136, 2, 8},
+    {"one_row_of_eight_parts", 4096, 136, 1, 8},
+    {"two_rows_of_eight_parts", 4096, 136, 2, 8},
+    {"thirteen_rows_of_eight_parts", 4096, 136, 13, 16},
+    {"no_rows_of_eight", 1096, 200, 0, 8, true},
+    {"no_rows_of_eight_more_outputs", 1096, 202, 0, 8},
 };
 
 // Shapes of decode steps: what benchmarks measure; tests check a sample of

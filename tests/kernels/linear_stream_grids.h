@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of linear_stream, launched directly in grids of many sizes.
+#ifndef REPRISE_TESTS_KERNELS_LINEAR_STREAM_GRIDS_H_
+#define REPRISE_TESTS_KERNELS_LINEAR_STREAM_GRIDS_H_
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/kernel_set.h"
+#include "kernels/linear/linear_args.h"
+#include "kernels/linear/linear_weights.h"
+#include "kernels/linear/stream_geometry.h"
+#include "kernels/packed_layout.h"
+#include "kernels/weight_format.h"
+#include "runtime/device.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+
+// What Linear sets of packed weights.
+inline kernels::LinearArgs WithWeights(const kernels::LinearWeights& weights,
+                                       kernels::LinearArgs args) {
+  args.weight = weights.data;
+  args.scales = weights.scales;
+  args.scale_inputs = weights.group_size;
+  args.bias = weights.bias;
+  args.in_features = static_cast<int32_t>(weights.in_features);
+  args.out_features = static_cast<int32_t>(weights.out_features);
+  args.packed = 1;
+  return args;
+}
+
+// A block for each tile takes none from the counter; few blocks take most of them there. Expects
+// the same bytes, out_bytes of them, from launch after launch, and that counters are left at 0.
+inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& memory,
+                                      const kernels::LoadedKernel& kernel,
+                                      kernels::LinearArgs linear, size_t out_bytes) {
+  const auto tiles = static_cast<unsigned>(
+      kernels::PackedLayout{linear.out_features, linear.in_features}.OutputTiles());
+  const kernels::KernelInstance& instance = *kernel.instance;
+  std::vector<std::byte> expected;
+  for (const unsigned grid : {tiles, 1u, 3u, 7u}) {
+    SCOPED_TRACE(absl::StrCat(linear.in_features, " inputs, ", linear.scale_inputs,
+                              " of a scale, tokens ", instance.tile, ", blocks ", grid));
+    linear.out = memory.Poisoned(out_bytes);
+    for (const bool reads_ahead : {false, true}) {
+      linear.reads_ahead = reads_ahead;
+      ASSERT_OK(stream.Launch(
+          kernel.kernel,
+          {.grid_x = grid,
+           .block = kernel.threads,
+           .shared_bytes =
+               kernels::StreamLayout(instance.tile, kernels::BitsOf(instance.weight)).bytes},
+          linear));
+    }
+    memory.Check();
+    for (const uint32_t counter : memory.Read(linear.counters)) EXPECT_EQ(counter, 0u);
+    const std::vector<std::byte> bytes = memory.ReadBytes(linear.out);
+    if (expected.empty()) expected = bytes;
+    EXPECT_EQ(bytes, expected);
+  }
+}
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_KERNELS_LINEAR_STREAM_GRIDS_H_
