@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warps of a block of the step kernel that do linear layers, all of a step's one after another:
 // one requests weights, eight multiply, one adds the sums of parts and stores. The order of sums is
-// that of linear_stream_body.h; there is no end between layers: the warp that requests takes tiles of 16 outputs from a counter of the launch, waits for nothing but room,
-// and is layers ahead in what it asks for. A warp that multiplies waits for its slot, and where a
-// layer begins for the stage before it; then it loads what its part of K has of the tokens into
-// registers.
+// that of linear_stream_body.h; there is no end between layers: the warp that requests takes tiles
+// of 16 outputs from a counter of the launch, waits for nothing but room, and is layers ahead in
+// what it asks for. A warp that multiplies waits for its slot, and where a layer begins for the
+// stage before it; then it loads what its part of K has of the tokens into registers.
 #ifndef REPRISE_KERNELS_STEP_KERNEL_STEP_LINEAR_H_
 #define REPRISE_KERNELS_STEP_KERNEL_STEP_LINEAR_H_
 
