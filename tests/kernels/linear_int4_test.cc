@@ -245,7 +245,7 @@ TEST_P(LinearInt4Test, EveryGridOfLinearStreamHasTheSameBits) {
     GTEST_SKIP() << "needs bulk copies, and 16 bits";
   // Scales of 32, 64 and 128 inputs, by the outputs.
   for (const int32_t in_features : {512, 1288, 4096}) {
-    for (const int32_t out_features : {472, 473, 474}) {
+    for (const int32_t out_features : {232, 233, 234}) {
       const LinearCase c{"", in_features, out_features, 7, 7, true, 0.5f, true};
       const Input in(c, dtype());
       GuardedMemory memory(device(), stream());

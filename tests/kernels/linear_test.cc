@@ -465,12 +465,12 @@ TEST_P(LinearTest, EveryGridOfLinearStreamHasTheSameBits) {
   for (const int tokens : {8, 16}) {
     for (const int32_t in_features : {512, 1288, 4096}) {
       const auto rows = static_cast<uint32_t>(tokens - 1);
-      const LinearCase c{"", in_features, 472, rows, rows, true, 0.5f, true};
+      const LinearCase c{"", in_features, 232, rows, rows, true, 0.5f, true};
       const Input in(c, dtype());
       GuardedMemory memory(device(), stream());
       const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
       ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStream, tokens),
-                                WithWeights(call.weights, call.args), size_t{rows} * 472 * 4);
+                                WithWeights(call.weights, call.args), size_t{rows} * 232 * 4);
     }
   }
 }
