@@ -40,9 +40,12 @@ function(reprise_compile_cuda source fatbin)
   add_custom_command(
     OUTPUT "${fatbin}"
     DEPFILE "${fatbin}.d"
-    DEPENDS "${source}"
-    COMMAND "${REPRISE_NVCC}" -x cu -fatbin -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
-            --compress-mode=none -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}" ${gencode}
+    DEPENDS "${source}" "${PROJECT_SOURCE_DIR}/cmake/compile_cuda.cmake"
+    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${fatbin}"
+            -P "${PROJECT_SOURCE_DIR}/cmake/compile_cuda.cmake" --
+            "${REPRISE_NVCC}" -x cu -fatbin -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
+            --compress-mode=none -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}"
+            "-I${PROJECT_SOURCE_DIR}" ${gencode}
             -MD -MF "${fatbin}.d" -MT "${fatbin}" -o "${fatbin}" "${source}"
     COMMENT "Building CUDA fat binary of ${name}"
     VERBATIM)

@@ -37,7 +37,7 @@ FAMILIES = [
     ("kernels/plan/*.h", ("plan",), "*StepTest*"),
     ("kernels/attention/*.h", ("attention",), "*AttentionTest*_bf16"),
     ("kernels/linear/linear_portable_body.h", ("linear",), "*LinearTest*_f32"),
-    ("kernels/linear/*.h", ("linear",), "*LinearTest*_bf16:*LinearInt4Test*_bf16"),
+    ("kernels/linear/*.h", ("linear",), "*Linear*Test*_bf16"),
     ("kernels/sample/*.h", ("sample",), "*Sample*"),
     ("kernels/step/*.h", ("step", "plan"), "*StepTest*"),
     ("kernels/rms_norm/*.h", ("rms_norm",), "*RmsNormTest*"),
@@ -148,7 +148,7 @@ def swaps():
             sys.exit(f"mutate_kernels.py: {path}: \"{old}\" is there {text.count(old)} times; "
                      "expected once: bring SWAPS up to date")
         line = text.count("\n", 0, text.index(old)) + 1
-        for op, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*LinearTest*_bf16")):
+        for op, tests in (("attention", "*AttentionTest*_bf16"), ("linear", "*Linear*Test*_bf16")):
             if op == "linear" and any(piece in old for piece in ATTENTION_ALONE):
                 continue
             name = str(path.relative_to(ROOT))

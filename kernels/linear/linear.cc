@@ -290,13 +290,7 @@ absl::Status CheckScales(const char* op, const LinearWeights& weights) {
   return absl::OkStatus();
 }
 
-absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
-                    LinearArgs args, uint32_t max_rows, LinearCandidate candidate) {
-  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "max_rows", max_rows, 1));
-  REPRISE_RETURN_IF_ERROR(CheckFeatures("in_features", weights.in_features));
-  REPRISE_RETURN_IF_ERROR(CheckFeatures("out_features", weights.out_features));
-  REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
-  REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
+LinearArgs WithWeights(const LinearWeights& weights, LinearArgs args) {
   args.weight = weights.data;
   args.scales = weights.scales;
   args.scale_inputs = weights.group_size;
@@ -305,6 +299,17 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   args.out_features = static_cast<int32_t>(weights.out_features);
   args.num_segments = 0;
   args.packed = IsPacked(weights.layout) ? 1 : 0;
+  return args;
+}
+
+absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
+                    LinearArgs args, uint32_t max_rows, LinearCandidate candidate) {
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckFeatures("in_features", weights.in_features));
+  REPRISE_RETURN_IF_ERROR(CheckFeatures("out_features", weights.out_features));
+  REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
+  REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
+  args = WithWeights(weights, args);
   // 16-byte copies need rows that start at multiples of 16 bytes.
   const bool whole_chunks = args.in_features % 8 == 0;
   const Families& families = FamiliesOf(weights.format, weights.group_size);

@@ -35,6 +35,9 @@ size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features);
 // `op`.
 absl::Status CheckScales(const char* op, const LinearWeights& weights);
 
+// `args` with what a launch by Linear would have of its weights, but for num_segments.
+LinearArgs WithWeights(const LinearWeights& weights, LinearArgs args);
+
 // out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding. x:
 // 16-byte aligned, max_rows rows, of which those beyond the live ones may be read. silu_mul:
 // LinearArgs says what comes instead. What LinearArgs says is set here is ignored. The grid depends

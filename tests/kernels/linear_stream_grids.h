@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear_args.h"
-#include "kernels/linear/linear_weights.h"
 #include "kernels/linear/stream_geometry.h"
 #include "kernels/packed_layout.h"
 #include "kernels/weight_format.h"
@@ -21,19 +20,6 @@
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
-
-// What Linear sets of packed weights.
-inline kernels::LinearArgs WithWeights(const kernels::LinearWeights& weights,
-                                       kernels::LinearArgs args) {
-  args.weight = weights.data;
-  args.scales = weights.scales;
-  args.scale_inputs = weights.group_size;
-  args.bias = weights.bias;
-  args.in_features = static_cast<int32_t>(weights.in_features);
-  args.out_features = static_cast<int32_t>(weights.out_features);
-  args.packed = 1;
-  return args;
-}
 
 // A block for each tile takes none from the counter; few blocks take most of them there. Expects
 // the same bytes, out_bytes of them, from launch after launch, and that counters are left at 0.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fixture of the tests of linear: random input of a case, and what Linear is called with.
+#ifndef REPRISE_TESTS_KERNELS_LINEAR_FIXTURE_H_
+#define REPRISE_TESTS_KERNELS_LINEAR_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/linear/linear.h"
+#include "kernels/stamp/stamp.h"
+#include "runtime/dtype.h"
+#include "tests/testing/cases/linear_cases.h"
+#include "tests/testing/guarded_memory.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/number.h"
+#include "tests/testing/packed_weight.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+
+// What fills packed matrices up: would be seen in a sum.
+inline constexpr double kLinearFiller = 96.0;
+
+struct LinearInput {
+  std::vector<double> x, weight, bias;
+
+  LinearInput(const kernels::LinearCase& c, runtime::DType dtype) {
+    Random random(static_cast<uint64_t>(c.in_features) * 1009 + c.rows);
+    const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
+    x = random.Tensor(dtype, c.rows * k);
+    weight = random.Tensor(dtype, n * k, 1.0 / std::sqrt(static_cast<double>(k)));
+    if (c.bias) bias = random.Tensor(dtype, n);
+  }
+};
+
+class LinearFixture : public KernelTest {
+ protected:
+  runtime::DType OutType(const kernels::LinearCase& c) const {
+    return c.out_is_f32 ? runtime::DType::kF32 : dtype();
+  }
+
+  // Whether the device takes the product of two halves at once.
+  bool TakesPairs() const { return kernels::LinearTakesPairs(kernels(), 16, 8); }
+
+  // What Linear is called with.
+  struct Call {
+    kernels::LinearWeights weights;
+    kernels::LinearArgs args;
+  };
+
+  // Over fresh buffers: rows of x beyond the live ones are NaN, all of the output is poisoned.
+  Call MakeCall(GuardedMemory& memory, const kernels::LinearCase& c, const LinearInput& in,
+                kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor) {
+    const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
+    std::vector<double> x = in.x;
+    x.resize(c.max_rows * k, NAN);
+    Call call;
+    call.weights.format = kernels::WeightFormatOf(dtype());
+    call.weights.layout = layout;
+    call.weights.data = memory.ConstantTensor(
+        dtype(), layout == kernels::WeightLayout::kPacked ? Packed(in.weight, n, k, kLinearFiller)
+                 : layout == kernels::WeightLayout::kPackedPairs
+                     ? PackedPairs(in.weight, n, k, kLinearFiller)
+                     : in.weight);
+    if (c.bias) call.weights.bias = memory.ConstantTensor(dtype(), in.bias);
+    call.weights.in_features = c.in_features;
+    call.weights.out_features = c.out_features;
+    kernels::LinearArgs& args = call.args;
+    args.x = memory.ConstantTensor(dtype(), x);
+    args.out = memory.Poisoned(c.max_rows * n * SizeOf(OutType(c)));
+    args.num_rows = memory.Constant(std::vector<uint32_t>{c.rows});
+    args.partials = memory.Poisoned<float>(LinearPartialFloats(kernels(), c.max_rows));
+    args.counters = memory.Variable(
+        std::vector<uint32_t>(LinearNumCounters(kernels(), static_cast<uint32_t>(c.out_features))));
+    args.scale = c.scale;
+    args.out_is_f32 = c.out_is_f32 ? 1 : 0;
+    return call;
+  }
+
+  void ExpectCountersZero(GuardedMemory& memory, const kernels::LinearArgs& args) {
+    for (const uint32_t counter : memory.Read(args.counters)) EXPECT_EQ(counter, 0u);
+  }
+
+  // The output's bytes of rows [0, c.rows), computed with in.x's rows in this order.
+  std::vector<std::byte> RowBytes(
+      const kernels::LinearCase& c, const LinearInput& in, kernels::WeightLayout layout,
+      kernels::LinearCandidate candidate = kernels::LinearCandidate::kBest) {
+    GuardedMemory memory(device(), stream());
+    Call call = MakeCall(memory, c, in, layout);
+    // As in a model, where another kernel comes between the plan and this one.
+    auto* const stamp = memory.Poisoned<uint64_t>(1);
+    EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));
+    call.args.reads_ahead = reads_ahead_ = !reads_ahead_;
+    EXPECT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows, candidate));
+    memory.Check();
+    ExpectCountersZero(memory, call.args);
+    std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
+    bytes.resize(c.rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
+    return bytes;
+  }
+
+ private:
+  bool reads_ahead_ = false;  // of the last launch: by turns
+};
+
+}  // namespace reprise::testing
+
+#endif  // REPRISE_TESTS_KERNELS_LINEAR_FIXTURE_H_
