@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -P compile_cuda.cmake -- <command ...>
-# Runs nvcc, and fails where it says that products of warpgroups were made to wait for each other:
-# a kernel then gives the same results in up to twice the time, and no test would see it.
+# cmake -DOUTPUT=<file> -P compile_cuda.cmake -- <nvcc> <argument ...> <source>
+# Runs nvcc, which writes OUTPUT, and fails where it says that products of warpgroups were made to
+# wait for each other: a kernel then takes longer for the same results (docs/benchmarks/README.md,
+# "The step at 8d1d61c"), and no other test would see it. OUTPUT is not there then.
 set(command "")
 set(is_command FALSE)
 math(EXPR last "${CMAKE_ARGC} - 1")

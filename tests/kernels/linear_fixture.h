@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fixture of the tests of linear: random input of a case, and what Linear is called with.
+// Fixture of the tests of linear, for weights of any format, and random input of a case with
+// weights of the device's dtype.
 #ifndef REPRISE_TESTS_KERNELS_LINEAR_FIXTURE_H_
 #define REPRISE_TESTS_KERNELS_LINEAR_FIXTURE_H_
 
@@ -56,8 +57,6 @@ class LinearFixture : public KernelTest {
   Call MakeCall(GuardedMemory& memory, const kernels::LinearCase& c, const LinearInput& in,
                 kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor) {
     const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
-    std::vector<double> x = in.x;
-    x.resize(c.max_rows * k, NAN);
     Call call;
     call.weights.format = kernels::WeightFormatOf(dtype());
     call.weights.layout = layout;
@@ -69,28 +68,33 @@ class LinearFixture : public KernelTest {
     if (c.bias) call.weights.bias = memory.ConstantTensor(dtype(), in.bias);
     call.weights.in_features = c.in_features;
     call.weights.out_features = c.out_features;
-    kernels::LinearArgs& args = call.args;
+    call.args = MakeArgs(memory, c, in.x);
+    return call;
+  }
+  // All but what the weights set. x: of the live rows.
+  kernels::LinearArgs MakeArgs(GuardedMemory& memory, const kernels::LinearCase& c,
+                               std::vector<double> x) {
+    x.resize(c.max_rows * static_cast<size_t>(c.in_features), NAN);
+    kernels::LinearArgs args;
     args.x = memory.ConstantTensor(dtype(), x);
-    args.out = memory.Poisoned(c.max_rows * n * SizeOf(OutType(c)));
+    args.out =
+        memory.Poisoned(c.max_rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
     args.num_rows = memory.Constant(std::vector<uint32_t>{c.rows});
     args.partials = memory.Poisoned<float>(LinearPartialFloats(kernels(), c.max_rows));
     args.counters = memory.Variable(
         std::vector<uint32_t>(LinearNumCounters(kernels(), static_cast<uint32_t>(c.out_features))));
     args.scale = c.scale;
     args.out_is_f32 = c.out_is_f32 ? 1 : 0;
-    return call;
+    return args;
   }
 
   void ExpectCountersZero(GuardedMemory& memory, const kernels::LinearArgs& args) {
     for (const uint32_t counter : memory.Read(args.counters)) EXPECT_EQ(counter, 0u);
   }
 
-  // The output's bytes of rows [0, c.rows), computed with in.x's rows in this order.
-  std::vector<std::byte> RowBytes(
-      const kernels::LinearCase& c, const LinearInput& in, kernels::WeightLayout layout,
-      kernels::LinearCandidate candidate = kernels::LinearCandidate::kBest) {
-    GuardedMemory memory(device(), stream());
-    Call call = MakeCall(memory, c, in, layout);
+  // The output's bytes of rows [0, c.rows).
+  std::vector<std::byte> RowBytes(GuardedMemory& memory, const kernels::LinearCase& c, Call call,
+                                  kernels::LinearCandidate candidate) {
     // As in a model, where another kernel comes between the plan and this one.
     auto* const stamp = memory.Poisoned<uint64_t>(1);
     EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));

@@ -19,6 +19,7 @@
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/stream_geometry.h"
 #include "kernels/stamp/stamp.h"
+#include "tests/kernels/linear_fixture.h"
 #include "tests/kernels/linear_group_shapes.h"
 #include "tests/kernels/linear_stream_grids.h"
 #include "tests/testing/cases/linear_cases.h"
@@ -77,20 +78,11 @@ struct Input {
   }
 };
 
-class LinearInt4Test : public KernelTest {
+class LinearInt4Test : public LinearFixture {
  protected:
-  DType OutType(const LinearCase& c) const { return c.out_is_f32 ? DType::kF32 : dtype(); }
-  bool TakesPairs() const { return kernels::LinearTakesPairs(kernels(), 16, 8); }
-
-  struct Call {
-    LinearWeights weights;
-    LinearArgs args;
-  };
   // Over fresh buffers: rows of x beyond the live ones are NaN, all of the output is poisoned.
   Call MakeCall(GuardedMemory& memory, const LinearCase& c, const Input& in, WeightLayout layout) {
     const size_t k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
-    std::vector<double> x = in.x;
-    x.resize(c.max_rows * k, NAN);
     std::vector<uint8_t> elements = in.elements;
     std::vector<float> scales = in.scales;
     if (layout == WeightLayout::kPackedPairs) {
@@ -109,15 +101,7 @@ class LinearInt4Test : public KernelTest {
     if (c.bias) call.weights.bias = memory.ConstantTensor(dtype(), in.bias);
     call.weights.in_features = c.in_features;
     call.weights.out_features = c.out_features;
-    LinearArgs& args = call.args;
-    args.x = memory.ConstantTensor(dtype(), x);
-    args.out = memory.Poisoned(c.max_rows * n * SizeOf(OutType(c)));
-    args.num_rows = memory.Constant(std::vector<uint32_t>{c.rows});
-    args.partials = memory.Poisoned<float>(LinearPartialFloats(kernels(), c.max_rows));
-    args.counters = memory.Variable(
-        std::vector<uint32_t>(LinearNumCounters(kernels(), static_cast<uint32_t>(c.out_features))));
-    args.scale = c.scale;
-    args.out_is_f32 = c.out_is_f32 ? 1 : 0;
+    call.args = MakeArgs(memory, c, in.x);
     return call;
   }
 
@@ -125,20 +109,8 @@ class LinearInt4Test : public KernelTest {
   std::vector<std::byte> RowBytes(const LinearCase& c, const Input& in, WeightLayout layout,
                                   LinearCandidate candidate) {
     GuardedMemory memory(device(), stream());
-    Call call = MakeCall(memory, c, in, layout);
-    auto* const stamp = memory.Poisoned<uint64_t>(1);
-    EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));
-    call.args.reads_ahead = reads_ahead_ = !reads_ahead_;
-    EXPECT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows, candidate));
-    memory.Check();
-    for (const uint32_t counter : memory.Read(call.args.counters)) EXPECT_EQ(counter, 0u);
-    std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
-    bytes.resize(c.rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
-    return bytes;
+    return LinearFixture::RowBytes(memory, c, MakeCall(memory, c, in, layout), candidate);
   }
-
- private:
-  bool reads_ahead_ = false;  // of the last launch: by turns
 };
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(LinearInt4Test);
 

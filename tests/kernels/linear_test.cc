@@ -26,7 +26,6 @@
 namespace reprise::testing {
 namespace {
 
-using kernels::DeviceTraits;
 using kernels::LinearArgs;
 using kernels::LinearCandidate;
 using kernels::LinearCase;
@@ -56,7 +55,14 @@ std::vector<Way> WaysOf(DType dtype) {
   return ways;
 }
 
-class LinearTest : public LinearFixture {};
+class LinearTest : public LinearFixture {
+ protected:
+  // Computed with in.x's rows in this order.
+  std::vector<std::byte> RowBytesOf(const LinearCase& c, const LinearInput& in, const Way& way) {
+    GuardedMemory memory(device(), stream());
+    return RowBytes(memory, c, MakeCall(memory, c, in, way.layout), way.candidate);
+  }
+};
 REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(LinearTest);
 
 TEST_P(LinearTest, MatchesTheOracleAndTouchesNothingElse) {
@@ -134,7 +140,7 @@ TEST_P(LinearTest, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
     const LinearInput in(shape, dtype());
     const size_t k = static_cast<size_t>(shape.in_features);
     for (const Way& way : WaysOf(dtype())) {
-      const std::vector<std::byte> all = RowBytes(shape, in, way.layout, way.candidate);
+      const std::vector<std::byte> all = RowBytesOf(shape, in, way);
       const size_t row_bytes = all.size() / kRows;
       for (const LinearCase& bucket : buckets) {
         SCOPED_TRACE(std::string(shape.name) + ", " + way.name() + ", " + bucket.name);
@@ -145,7 +151,7 @@ TEST_P(LinearTest, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
         LinearInput part = in;
         const auto begin = in.x.begin() + static_cast<ptrdiff_t>(first * k);
         part.x.assign(begin, begin + static_cast<ptrdiff_t>(c.rows * k));
-        const std::vector<std::byte> got = RowBytes(c, part, way.layout, way.candidate);
+        const std::vector<std::byte> got = RowBytesOf(c, part, way);
         EXPECT_TRUE(std::equal(got.begin(), got.end(),
                                all.begin() + static_cast<ptrdiff_t>(first * row_bytes)));
       }
