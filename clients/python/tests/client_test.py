@@ -56,10 +56,6 @@ def tokens_of(answers):
     return [result.token for answer in answers for result in rows_of(answer)]
 
 
-async def free_blocks(client):
-    return (await client.describe(timeout_s=TIMEOUT_S)).pool.free_blocks
-
-
 class ClientTest(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self):
         self.client = Client(SERVER.socket)
@@ -67,12 +63,13 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
     async def asyncTearDown(self):
         await self.client.close()
 
-    async def wait_for_free_blocks(self, count):
+    async def wait_until_all_blocks_are_free(self):
         for _ in range(TIMEOUT_S * 50):
-            if await free_blocks(self.client) == count:
+            pool = (await self.client.describe(timeout_s=TIMEOUT_S)).pool
+            if pool.free_blocks == pool.num_blocks - 1:  # all but the scratch block
                 return
             await asyncio.sleep(0.02)
-        self.fail(f"free blocks: {await free_blocks(self.client)}, expected {count}")
+        self.fail(f"free blocks: {pool.free_blocks} of {pool.num_blocks}, expected all but one")
 
     async def test_describes_what_is_served(self):
         self.assertTrue(await self.client.is_serving(TIMEOUT_S))
@@ -83,7 +80,6 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
     async def test_pipelined_steps_give_the_tokens_of_the_reference(self):
         for address in (SERVER.socket, SERVER.tcp):
             async with Client(address) as client:
-                before = await free_blocks(client)
                 async with await client.open_session("python") as session:
                     entry = REFERENCE[1]
                     steps = [await add_prompt(session, 1, entry)]
@@ -91,7 +87,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                     answers = [answer async for answer in session.run(steps)]
                 self.assertEqual(tokens_of(answers), entry["greedy_tokens"])
                 self.assertEqual([a.sequence for a in answers], list(range(1, len(answers) + 1)))
-                await self.wait_for_free_blocks(before)
+                await self.wait_until_all_blocks_are_free()
 
     async def test_refused_steps_raise_typed_errors_and_the_session_goes_on(self):
         async with await self.client.open_session("python") as session:
@@ -183,7 +179,6 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_session_resumes_after_a_lost_connection(self):
         proxy = Proxy(SERVER.tcp)
-        before = await free_blocks(self.client)
         async with Client(await proxy.start()) as client:
             entry = REFERENCE[1]
             session = await client.open_session("python", resume_grace_s=20)
@@ -197,7 +192,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(tokens_of(answers), entry["greedy_tokens"])
             await session.close()
         proxy.stop()
-        await self.wait_for_free_blocks(before)
+        await self.wait_until_all_blocks_are_free()
 
     async def test_session_without_grace_time_ends_with_its_connection(self):
         proxy = Proxy(SERVER.tcp)
@@ -247,6 +242,12 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(client_package.SessionEnded) as ended:
             await session.step(pb.StepRequest(continue_all=True))
         self.assertEqual(ended.exception.code, grpc.StatusCode.OK)
+
+    async def test_server_that_answers_late_is_waited_for(self):
+        proxy = Proxy(SERVER.tcp, delay_s=1.5)
+        async with Client(await proxy.start()) as client:
+            self.assertEqual((await client.describe()).model.architecture, "llama")
+        proxy.stop()
 
     async def test_server_that_is_not_there_is_unavailable(self):
         async with Client("unix:/no/such/socket") as client:

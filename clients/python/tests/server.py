@@ -76,9 +76,13 @@ def make_identities(folder: str, token: str) -> List[str]:
 
 
 class Proxy:
-    """Passes bytes to a server; `cut` breaks the connections that there are."""
+    """Passes bytes to a server; `cut` breaks the connections that there are.
 
-    def __init__(self, target: str) -> None:
+    delay_s: how long a new connection waits before its first bytes are passed.
+    """
+
+    def __init__(self, target: str, delay_s: float = 0.0) -> None:
+        self._delay_s = delay_s
         self._host, _, self._port = target.rpartition(":")
         self._writers: List[asyncio.StreamWriter] = []
 
@@ -98,6 +102,7 @@ class Proxy:
     async def _accept(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        await asyncio.sleep(self._delay_s)
         far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
         self._writers += [writer, far_writer]
         await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))

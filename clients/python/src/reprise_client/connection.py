@@ -10,14 +10,16 @@ from typing import List, Optional, Tuple
 import grpc
 
 # A server allows a ping a second. Answers may be larger than gRPC's 4 MiB: docs/wire.md bounds them
-# by limits.max_result_bytes.
+# by limits.max_result_bytes. A lost connection is tried again soon, and each attempt has time:
+# min_reconnect_backoff_ms is also how long one may take, TLS included, before the calls that wait
+# for it fail with UNAVAILABLE.
 _OPTIONS: List[Tuple[str, int]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 20000),
     ("grpc.keepalive_timeout_ms", 20000),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 10000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 
