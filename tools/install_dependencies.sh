@@ -47,6 +47,7 @@ test_packages=(
   clang-format
   clang-tidy
   clang-tools-19
+  fish
   libbenchmark-dev
   libclang-rt-19-dev
   libgmock-dev
@@ -61,6 +62,7 @@ test_packages=(
   python3-prometheus-client
   rocm-device-libs
   shellcheck
+  zsh
 )
 
 fail() {
