@@ -80,6 +80,7 @@ TEST_F(AdviseProgram, ChoosesForWhatAServerRecordedAndVerifiesIt) {
   EXPECT_GT(advice["trace"]["mean_context"], 3);
   const std::string flags = advice["flags"];
   EXPECT_THAT(program.stdout_text(), HasSubstr("\n" + flags + "\n"));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("\nadvised against powers of two: "));
   EXPECT_THAT(program.stdout_text(), HasSubstr("6 steps of the trace's sizes on "));
   ASSERT_TRUE(advice["verified"].is_object());
   EXPECT_EQ(advice["verified"]["steps"], 6);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,19 @@ TEST(Advice, CountsPaddingWithoutAProfile) {
   EXPECT_THAT(advice.advised().set.mixed, ElementsAre(20, 40, 64));
   EXPECT_DOUBLE_EQ(*advice.advised().cost, (10 * 3 + 20 * 5 + 8 + 5 * 20 + 40) / 37.0);
   EXPECT_EQ(BucketFlags(advice.advised().set), "--decode-buckets 3,5,8 --mixed-buckets 20,40,64");
+}
+
+double ChangeInJson(const Advice& advice, const BucketCost& cost) {
+  const json written = AdviceToJson({"a.csv"}, advice, cost, Options(), std::nullopt);
+  return written["change_against_powers_of_two"].get<double>();
+}
+
+TEST(Advice, SaysWhatItGainsAgainstPowersOfTwo) {
+  ASSERT_OK_AND_ASSIGN(const Advice advice, Advise(Trace(), BucketCost(), Options()));
+  EXPECT_DOUBLE_EQ(*advice.powers_of_two().cost, (10 * 4 + 21 * 8 + 5 * 32 + 64) / 37.0);
+  EXPECT_NEAR(ChangeInJson(advice, BucketCost()), 278 / 432.0 - 1, 1e-12);
+  EXPECT_THAT(AdviceText(advice, BucketCost(), kNoWidth),
+              HasSubstr("\nadvised against powers of two: -35.6 % a step\n"));
 }
 
 TEST(Advice, KeepsWithinGraphsAndBytes) {
@@ -278,9 +292,27 @@ TEST(Advice, KeepsALargestBucketThatWasNotMeasured) {
   EXPECT_THAT(advice.advised().set.decode, ElementsAre(2, 16));
   EXPECT_FALSE(advice.current().cost.has_value());
   EXPECT_THAT(AdviceText(advice, cost, kNoWidth), HasSubstr("at the shortest context"));
+  // Powers of two have a bucket of two rows as well.
+  EXPECT_EQ(ChangeInJson(advice, cost), 0);
   options.max_graphs = 3;
   EXPECT_THAT(Advise({.steps = {Decode(2, 1)}}, cost, options),
               StatusIs(absl::StatusCode::kResourceExhausted, "where a profile has not measured"));
+}
+
+// Powers of two would replay a bucket of eight rows, and nothing tells what it takes.
+TEST(Advice, LeavesOpenWhatItGainsWhereNothingTells) {
+  json profile = Profile();
+  profile["points"] = {Point(1, 100, 10), Point(1, 200, 11), Point(5, 100, 13), Point(5, 200, 16)};
+  ASSERT_OK_AND_ASSIGN(const BucketCost cost, BucketCost::OfProfile("p.json", profile));
+  AdviceOptions options = Options();
+  options.current.decode = {5, 8};
+  ASSERT_OK_AND_ASSIGN(const Advice advice, Advise({.steps = {Decode(5, 1, 100)}}, cost, options));
+  EXPECT_TRUE(advice.advised().cost.has_value());
+  EXPECT_FALSE(advice.powers_of_two().cost.has_value());
+  EXPECT_THAT(AdviceText(advice, cost, kNoWidth),
+              HasSubstr("\nadvised against powers of two: - a step\n"));
+  const json written = AdviceToJson({"a.csv"}, advice, cost, options, std::nullopt);
+  EXPECT_EQ(written["change_against_powers_of_two"], nullptr);
 }
 
 // ---- verification ----

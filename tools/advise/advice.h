@@ -58,6 +58,7 @@ struct Advice {
   int64_t decode_grain = 1, mixed_grain = 1;  // candidates are multiples of it
 
   const SetCost& current() const { return sets[0]; }
+  const SetCost& powers_of_two() const { return sets[1]; }
   const SetCost& advised() const { return sets.back(); }
 };
 

@@ -21,11 +21,15 @@ std::string CostText(const BucketCost& cost, const std::optional<double>& value)
   return cost.is_time() ? FormatDuration(*value) : absl::StrFormat("%.1f tokens", *value);
 }
 
-// Of what the current set costs: below 0 is less.
+// Of what another set costs: below 0 is less.
 std::optional<double> Against(const std::optional<double>& value,
-                              const std::optional<double>& current) {
-  if (!value || !current || *current <= 0) return std::nullopt;
-  return *value / *current - 1;
+                              const std::optional<double>& other) {
+  if (!value || !other || *other <= 0) return std::nullopt;
+  return *value / *other - 1;
+}
+
+std::optional<double> AgainstPowersOfTwo(const Advice& advice) {
+  return Against(advice.advised().cost, advice.powers_of_two().cost);
 }
 
 std::string ChangeText(const std::optional<double>& change) {
@@ -106,8 +110,10 @@ std::string AdviceText(const Advice& advice, const BucketCost& cost, size_t widt
          absl::StrCat(absl::StrJoin(set.set.decode, ","), set.set.mixed.empty() ? "" : " + ",
                       absl::StrJoin(set.set.mixed, ","))});
   }
-  return absl::StrCat(TraceText(advice, cost), sets.ToString(width), "\nthe best of each number:\n",
-                      graphs.ToString(width), "\n", BucketFlags(advice.advised().set), "\n");
+  return absl::StrCat(TraceText(advice, cost), sets.ToString(width),
+                      "advised against powers of two: ", ChangeText(AgainstPowersOfTwo(advice)),
+                      " a step\n\nthe best of each number:\n", graphs.ToString(width), "\n",
+                      BucketFlags(advice.advised().set), "\n");
 }
 
 std::string VerificationText(const Verification& verification, size_t width) {
@@ -163,6 +169,7 @@ json AdviceToJson(const std::vector<std::string>& files, const Advice& advice,
           {"candidates",
            {{"decode_multiple", advice.decode_grain}, {"mixed_multiple", advice.mixed_grain}}},
           {"sets", std::move(sets)},
+          {"change_against_powers_of_two", NumberOrNull(AgainstPowersOfTwo(advice))},
           {"by_graphs", std::move(by_graphs)},
           {"flags", BucketFlags(advice.advised().set)},
           {"verified", std::move(verified)}};
