@@ -26,6 +26,8 @@
 #include "tools/profile/assertion.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/export_flags.h"
+#include "tools/profile/kernel_tracer.h"
+#include "tools/profile/products.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
 #include "tools/profile/report_parts.h"
@@ -106,7 +108,9 @@ nlohmann::json FactsOf(const LoadedEngine& loaded, const ProfileContext& context
           {"telemetry",
            {{"source", TextOrNull(context.telemetry)},
             {"why_none", TextOrNull(context.telemetry_why)}}},
+          {"tracing", TelemetryToJson(context.tracing)},
           {"bandwidth", BandwidthToJson(context.bandwidth)},
+          {"products", ProductsToJson(context.products)},
           {"stamp_cost_us", context.stamp_cost_ns.ToJson(1e-3)}};
 }
 
@@ -119,9 +123,22 @@ absl::Status MeasureDevice(const ProfileFlags& flags, const LoadedEngine& loaded
   console->Progress(absl::StrCat("measuring bandwidth over ", FormatBytes(bytes)), /*now=*/true);
   REPRISE_ASSIGN_OR_RETURN(context->bandwidth,
                            MeasureBandwidth(*loaded.device, bytes, kBandwidthPasses));
+  console->Progress("measuring products", /*now=*/true);
+  REPRISE_ASSIGN_OR_RETURN(
+      context->products,
+      MeasureProducts(*loaded.device, loaded.engine->info().dtype, kBandwidthPasses));
   console->Progress("measuring what a stamp costs", /*now=*/true);
   REPRISE_ASSIGN_OR_RETURN(context->stamp_cost_ns, MeasureStampCost(*loaded.device));
   return absl::OkStatus();
+}
+
+// The tracer that --cupti asks for. Errors: those of KernelTracer::Open; Unavailable where it is
+// off.
+absl::StatusOr<std::unique_ptr<KernelTracer>> OpenTracer(const ProfileFlags& flags,
+                                                         const runtime::DeviceProperties& device) {
+  if (flags.cupti == kNoCupti) return absl::UnavailableError("--cupti off");
+  if (flags.cupti == kAnyCupti) return KernelTracer::Open(device);
+  return KernelTracer::Open(device, {flags.cupti});
 }
 
 absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
@@ -132,6 +149,7 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
   ProfileContext context{
       .device = DeviceText(info.device),
       .model = info.model.name,
+      .spec = info.model,
       .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
       .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
       .num_layers = info.model.num_layers,
@@ -143,11 +161,18 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
       .bandwidth = {},
       .stamp_cost_ns = {}};
   context.padding = flags.profile.padding;
+  const auto tracer = OpenTracer(flags, info.device);
+  if (flags.must_trace() && !tracer.ok()) {
+    return absl::Status(
+        tracer.status().code(),
+        absl::StrCat("no kernels can be traced: ", std::string(tracer.status().message())));
+  }
+  context.tracing = SourceOf(tracer);
   Profiler profiler(loaded.engine.get(), telemetry.ok() ? telemetry->get() : nullptr);
   REPRISE_RETURN_IF_ERROR(profiler.Prepare(flags.profile));
   REPRISE_RETURN_IF_ERROR(CheckKernels(flags, &profiler));
   REPRISE_RETURN_IF_ERROR(MeasureDevice(flags, loaded, console, &context));
-  const ProfileRun run{
+  ProfileRun run{
       .flags = flags,
       .context = context,
       .invocation = invocation,
@@ -155,6 +180,11 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
       .measure = [&](uint32_t round, const MeasuredSteps& measured, PointProfile* point) {
         return profiler.Measure(flags.profile, round, measured, point);
       }};
+  if (tracer.ok()) {
+    run.trace = [&](const MeasuredSteps& measured, PointProfile* point) {
+      return profiler.Trace(flags.profile, tracer->get(), measured, point);
+    };
+  }
   return RunProfile(run, interrupt);
 }
 
@@ -229,6 +259,12 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
   app->add_flag("--padding", flags->profile.padding,
                 "Measure what padding costs too: points whose graph has room for more also through "
                 "a graph of exactly their size");
+  app->add_option(
+         "--cupti", flags->cupti,
+         "Trace kernels of some steps by CUPTI, behind all others: auto where it is found, "
+         "off, or the file of its library, without which the command fails then")
+      ->type_name("auto|off|FILE")
+      ->default_str(kAnyCupti);
   AddBandwidthOption(app, &flags->bandwidth_bytes);
   AddAssertOption(app, flags);
   app->add_option("--json", flags->json_file,
@@ -289,7 +325,8 @@ Command AddProfileCommand(CLI::App* root) {
   first = app->get_options().size();
   AddEngineOptions(app, &flags->engine);
   names->of_engine = NamesBehind(*app, first);
-  for (const char* name : {"--bandwidth-bytes", "--padding"}) names->of_engine.emplace_back(name);
+  for (const char* name : {"--bandwidth-bytes", "--padding", "--cupti"})
+    names->of_engine.emplace_back(name);
   return {app, [flags, names, app](const Invocation& invocation) -> absl::Status {
             REPRISE_RETURN_IF_ERROR(CheckKind(*app, *names));
             if (app->count("--recorded-points") > 0 && app->count("--recorded") == 0)

@@ -77,7 +77,9 @@ nlohmann::json FactsOf(const v1::DescribeResponse& server, const std::string& ad
   return {{"engine", EngineToJson(server)},
           {"server", {{"address", address}, {"version", server.server_version()}}},
           {"telemetry", {{"source", nullptr}, {"why_none", kNoTelemetry}}},
+          {"tracing", {{"source", nullptr}, {"why_none", "a server traces no kernels"}}},
           {"bandwidth", nullptr},
+          {"products", nullptr},
           {"stamp_cost_us", nullptr}};
 }
 

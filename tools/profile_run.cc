@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
+#include "tools/profile/report_parts.h"
 #include "tools/record.h"
 #include "tools/units.h"
 
@@ -110,6 +111,23 @@ absl::Status MeasureRounds(const ProfileRun& run, const Interrupt& interrupt,
   return absl::OkStatus();
 }
 
+// Every point once more, its kernels traced.
+absl::Status TracePoints(const ProfileRun& run, const Interrupt& interrupt,
+                         std::vector<PointProfile>* points) {
+  Console* console = run.invocation.console;
+  const auto start = std::chrono::steady_clock::now();
+  for (PointProfile& point : *points) {
+    const auto measured = [&](uint32_t) {
+      console->Progress(absl::StrCat("tracing kernels of ", PointName(point)));
+      return interrupt.status();
+    };
+    REPRISE_RETURN_IF_ERROR(run.trace(measured, &point));
+  }
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+  console->Note(absl::StrCat("measured: kernels traced in ", FormatDuration(took.count())));
+  return absl::OkStatus();
+}
+
 void PrintPoints(const std::vector<PointProfile>& points, const ProfileContext& context,
                  Console* console) {
   for (const PointProfile& point : points) console->Print(PointText(point, context));
@@ -143,13 +161,21 @@ absl::Status RunProfile(const ProfileRun& run, Interrupt* interrupt) {
   console->Print(absl::StrCat(ProfileHeader(run.context), RecordedText(run.flags)));
   interrupt->Arm();
   std::vector<PointProfile> points = ProfilesOf(run.flags.profile);
-  const absl::Status status = MeasureRounds(run, *interrupt, &points);
+  absl::Status status = MeasureRounds(run, *interrupt, &points);
+  absl::Status traced;
+  if (status.ok() && run.trace) traced = TracePoints(run, *interrupt, &points);
+  if (run.flags.must_trace() || !interrupt->status().ok()) status.Update(traced);
   console->ClearProgress();
   std::erase_if(points, [](const PointProfile& p) { return p.round_replay_ns.empty(); });
   if (points.empty()) return status;
   PrintPoints(points, run.context, console);
   nlohmann::json json = ProfileToJson(run, points);
   if (!status.ok()) json["error"] = std::string(status.message());
+  if (!traced.ok()) {
+    const std::string reason(traced.message());
+    console->Note(absl::StrCat("reprise profile: warning: not all kernels are traced: ", reason));
+    json["tracing"] = TelemetryToJson({.name = "", .why_none = reason});
+  }
   // Of a run that ended early nothing is asserted: it has failed already.
   const std::vector<AssertedValue> asserted =
       status.ok() ? Evaluate(run.flags.assertions, points, run.context)

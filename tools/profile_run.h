@@ -25,18 +25,27 @@
 
 namespace reprise::tools {
 
+// What --cupti says beside the name of a file.
+inline constexpr char kAnyCupti[] = "auto", kNoCupti[] = "off";
+
 struct ProfileFlags {
   EngineFlags engine;
   ConnectionOptions connection;  // of a server
   std::chrono::nanoseconds wait = std::chrono::seconds(5);
   ProfileOptions profile;
   uint64_t bandwidth_bytes = 0;  // 0: by device
+  std::string cupti = kAnyCupti;
   std::vector<Assertion> assertions;
   std::vector<std::string> recorded_files;
   uint32_t recorded_points = 8;
   std::vector<SampledStep> recorded;  // what these came to
   std::string json_file;
   ExportFlags exports;
+
+  // Whether the command fails without traces of kernels.
+  bool must_trace() const {
+    return (cupti != kAnyCupti && cupti != kNoCupti) || NeedsTraces(assertions);
+  }
 };
 
 // Makes `steps` the points of the recordings, beside those that were asked for.
@@ -49,6 +58,10 @@ absl::Status PrepareProfile(const Invocation& invocation, ProfileFlags* flags);
 using MeasurePointFn =
     std::function<absl::Status(uint32_t round, const MeasuredSteps& measured, PointProfile* point)>;
 
+// Traces a point that has been measured, as Profiler::Trace does.
+using TracePointFn =
+    std::function<absl::Status(const MeasuredSteps& measured, PointProfile* point)>;
+
 struct ProfileRun {
   const ProfileFlags& flags;
   const ProfileContext& context;
@@ -57,10 +70,12 @@ struct ProfileRun {
   nlohmann::json facts;
   uint32_t kinds = 2;  // of measured steps: plain and stamped ones, or plain ones alone
   MeasurePointFn measure;
+  TracePointFn trace = {};  // empty: nothing is traced
 };
 
-// Every point in every round, then tables, files and bounds. What ends it early, such as a signal
-// or a server that is gone, leaves those of the rounds that are complete. Errors: that;
+// Every point in every round, then once more traced, then tables, files and bounds. Where tracing
+// fails that nobody asked for by name, a warning and the JSON say so. What ends it early, such as a
+// signal or a server that is gone, leaves those of the rounds that are complete. Errors: that;
 // FailedPrecondition where a bound does not hold; those of the files.
 absl::Status RunProfile(const ProfileRun& run, Interrupt* interrupt);
 

@@ -206,6 +206,14 @@ std::string FormatBandwidth(double bytes_per_second) {
   return absl::StrFormat("%.2f GB/s", bytes_per_second / 1e9);
 }
 
+std::string FormatFlops(double flops) {
+  constexpr const char* kUnits[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
+  size_t unit = 0;
+  for (; flops >= 999.5 && unit + 1 < std::size(kUnits); ++unit) flops /= 1000;
+  const int decimals = unit == 0 || flops >= 99.95 ? 0 : flops >= 9.995 ? 1 : 2;
+  return absl::StrFormat("%.*f %s", decimals, flops, kUnits[unit]);
+}
+
 std::string FormatRate(double per_second) {
   if (per_second >= 1000) return absl::StrCat(FormatCount(std::llround(per_second)), "/s");
   return absl::StrFormat("%.1f/s", per_second);

@@ -48,6 +48,7 @@ std::string FormatDuration(double ns);    // "850 ns", "12.3 us", "4.56 ms", "1.
 std::string FormatCount(uint64_t count);  // "1,234,567"
 std::string FormatPercent(double fraction);            // 0.0341 -> "3.4 %"
 std::string FormatBandwidth(double bytes_per_second);  // 4.7e12 -> "4.70 TB/s"
+std::string FormatFlops(double flops);                 // 5.5e11 -> "550 GFLOP"; three digits
 std::string FormatRate(double per_second);             // "1,234/s", "56.7/s"
 
 }  // namespace reprise::tools

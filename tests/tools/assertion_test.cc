@@ -65,10 +65,11 @@ TEST(Assertion, WrongOnesAreRefusedWithWhatIsAllowed) {
                        "which are measured"));
   EXPECT_OK(CheckPoint(tail, std::vector<StepPoint>{{32, 512}}));
   ASSERT_OK_AND_ASSIGN(const Assertion percentile, ParseAssertion("p95(32@512)<5ms"));
-  EXPECT_THAT(CheckKernel(percentile, {"fetch", "linear 8x4"}),
-              StatusIs(kInvalid,
-                       "figure: got \"p95\", allowed: replay, device, launch, outside, gap; a "
-                       "kernel: fetch, linear 8x4; each in p50, p90, p99, p99.9, max, mean(...)"));
+  EXPECT_THAT(
+      CheckKernel(percentile, {"fetch", "linear 8x4"}),
+      StatusIs(kInvalid,
+               "figure: got \"p95\", allowed: replay, device, launch, outside, gap, gaps; a "
+               "kernel: fetch, linear 8x4; each in p50, p90, p99, p99.9, max, mean(...)"));
   ASSERT_OK_AND_ASSIGN(const Assertion kernel, ParseAssertion("linear 8x4<5ms"));
   EXPECT_OK(CheckKernel(kernel, {"fetch", "linear 8x4"}));
   EXPECT_OK(CheckKernel(tail, {}));
@@ -89,6 +90,24 @@ PointProfile Point() {
     EXPECT_OK(point.kernels.Add({.launches = launches, .begin_ns = 100, .done_ns = {350, 600}}));
   }
   return point;
+}
+
+TEST(Assertion, OfGapsIsOfTracedSteps) {
+  ASSERT_OK_AND_ASSIGN(const Assertion gaps, ParseAssertion("max(gaps,2@40)<=30ns"));
+  ASSERT_OK_AND_ASSIGN(const Assertion gap, ParseAssertion("gap<1s"));
+  EXPECT_TRUE(NeedsTraces(std::vector<Assertion>{gap, gaps}));
+  EXPECT_FALSE(NeedsTraces({&gap, 1}));
+  PointProfile point = Point();
+  for (const uint64_t between : {10, 30}) {
+    const std::vector<TracedKernel> kernels = {
+        {.name = "reprise_norm", .launch = 1, .begin_ns = 100, .end_ns = 200},
+        {.name = "reprise_norm", .launch = 1, .begin_ns = 200 + between, .end_ns = 300}};
+    ASSERT_OK(point.trace.Add(kernels, point.kernels.LaunchKernels(), 1));
+  }
+  const auto values = Evaluate({&gaps, 1}, {point}, {});
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_DOUBLE_EQ(values[0].value_ns, 30);
+  EXPECT_TRUE(values[0].holds);
 }
 
 TEST(Assertion, IsComparedWithWhatWasMeasured) {

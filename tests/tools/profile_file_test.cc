@@ -21,6 +21,12 @@ using ::testing::StartsWith;
 
 json Times(double us) { return {{"mean", us}, {"p50", us}, {"p90", us}, {"p99", us}}; }
 
+json TailOf(double us) {
+  json times = Times(us);
+  times["p99_9"] = 2.5 * us;
+  return times;
+}
+
 json Op(const char* op, const char* shape, double us) {
   json json = {{"op", op},
                {"kernel", "reprise_kernel"},
@@ -46,7 +52,7 @@ json Profile() {
          {"context", 512},
          {"graph", "decode/8"},
          {"padding_rows", 0},
-         {"plain", {{"replay_us", Times(100)}, {"device_us", Times(90)}, {"launch_us", Times(5)}}},
+         {"plain", {{"replay_us", TailOf(100)}, {"device_us", Times(90)}, {"launch_us", Times(5)}}},
          {"bytes_per_s", 5e11},
          {"share_of_read_bandwidth", 0.5},
          {"clock", json::object()},
@@ -83,24 +89,53 @@ TEST(ProfileFile, TraceShowsEveryLaunchInTime) {
   EXPECT_EQ(events[6]["name"], "linear 8x4");
 }
 
-TEST(ProfileFile, CsvHasALineForEveryQuantityAndKernel) {
+TEST(ProfileFile, CsvHasALineForEveryTimeAndKernel) {
   EXPECT_EQ(ProfileCsv(Profile()),
             "point,rows,context,of,kernel,calls,mean_us,p50_us,p90_us,p99_us,p99_9_us,max_us,"
-            "net_us,share\n"
-            "8@512,8,512,replay,,,100.0,100.0,100.0,100.0,,,,\n"
-            "8@512,8,512,device,,,90.0,90.0,90.0,90.0,,,,\n"
-            "8@512,8,512,launch,,,5.0,5.0,5.0,5.0,,,,\n"
-            "8@512,8,512,\"norm, of rows\",reprise_kernel,1,10.0,10.0,10.0,10.0,,,10.0,0.5\n"
-            "8@512,8,512,linear 8x4,reprise_kernel,1,20.0,20.0,20.0,20.0,,,20.0,0.5\n");
+            "net_us,share,traced_us,exposed_us,gap_us\n"
+            "8@512,8,512,replay,,,100.0,100.0,100.0,100.0,250.0,,,,,,\n"
+            "8@512,8,512,device,,,90.0,90.0,90.0,90.0,,,,,,,\n"
+            "8@512,8,512,launch,,,5.0,5.0,5.0,5.0,,,,,,,\n"
+            "8@512,8,512,\"norm, of rows\",reprise_kernel,1,10.0,10.0,10.0,10.0,,,10.0,0.5,,,\n"
+            "8@512,8,512,linear 8x4,reprise_kernel,1,20.0,20.0,20.0,20.0,,,20.0,0.5,,,\n");
 }
 
 TEST(ProfileFile, MarkdownHasTables) {
   const std::string text = ProfileMarkdown(Profile());
   EXPECT_THAT(text, HasSubstr("|---|---:|---:|"));
-  EXPECT_THAT(text, HasSubstr("| 8@512 | decode/8 | 100 us | 100 us | 100 us | 5.00 us | 90.0 us | "
-                              "500.00 GB/s | 50.0 % |\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("| 8@512 | decode/8 | 100 us | 100 us | 100 us | 250 us | 5.00 us | 90.0 us | "
+                "500.00 GB/s | 50.0 % |\n"));
   EXPECT_THAT(text, HasSubstr("### Kernels of 8@512\n"));
   EXPECT_THAT(text, HasSubstr("| linear 8x4 | 1 | 20.0 us | 20.0 us | 50.0 % | 20.0 us |\n"));
+}
+
+// The same, whose kernels were traced.
+json TracedProfile() {
+  json profile = Profile();
+  json& point = profile["points"][0];
+  point["traced"] = {{"skew", 0.1}};
+  for (json& op : point["ops"])
+    op["traced"] = {{"duration_us", 9.0}, {"exposed_us", 8.0}, {"gap_us", 0.5}};
+  point["timeline"]["traced_begin_us"] = {0, 4.5, 24};
+  point["timeline"]["traced_us"] = {5, 20, 4};
+  return profile;
+}
+
+TEST(ProfileFile, TracedKernelsAreInEveryForm) {
+  ASSERT_OK(ParseProfile("a.json", TracedProfile().dump()));
+  const json events = json::parse(ProfileTrace(TracedProfile()))["traceEvents"];
+  ASSERT_EQ(events.size(), 3u + 2u + 3u + 2u + 3u);
+  EXPECT_EQ(events[11]["name"], "linear 8x4");
+  EXPECT_EQ(events[11]["ts"], 4.5);
+  EXPECT_EQ(events[11]["dur"], 20);
+  EXPECT_NE(events[10]["tid"], events[11]["tid"]);  // the first one still runs then
+  EXPECT_EQ(events[10]["tid"], events[12]["tid"]);
+  EXPECT_THAT(ProfileCsv(TracedProfile()), HasSubstr(",20.0,0.5,9.0,8.0,0.5\n"));
+  const std::string text = ProfileMarkdown(TracedProfile());
+  EXPECT_THAT(text, HasSubstr("| per call | traced | exposed | gaps |\n"));
+  EXPECT_THAT(text, HasSubstr("| 20.0 us | 9.00 us | 8.00 us | 500 ns |\n"));
 }
 
 TEST(ProfileFile, RefusesWhatIsNoWholeProfile) {
@@ -123,6 +158,15 @@ TEST(ProfileFile, RefusesWhatIsNoWholeProfile) {
   says("/points/0/timeline/op", {0, 1, 2}, "points[0].timeline: got ");
   says("/points/0/timeline/stamped_us", {1}, "a place in ops and a time for every launch");
   says("/points/0/samples_ns", {{"replay", {{1}}}}, "points[0].samples_ns.device.0: got none");
+  json traced = TracedProfile();
+  traced["points"][0]["timeline"]["traced_us"] = {5, 20};
+  EXPECT_THAT(ParseProfile("a.json", traced.dump()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "a time for every launch"));
+  traced = TracedProfile();
+  traced["points"][0]["ops"][1].erase("traced");
+  EXPECT_THAT(ParseProfile("a.json", traced.dump()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "points[0].ops[1].traced.duration_us: got none"));
   EXPECT_THAT(ParseProfile("a.json", "{"), StatusIs(absl::StatusCode::kInvalidArgument, "a.json"));
 }
 

@@ -3,6 +3,7 @@
 // telemetry, bandwidth, tables.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "tests/testing/status_matchers.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/kernel_times.h"
+#include "tools/profile/kernel_tracer.h"
+#include "tools/profile/products.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
 #include "tools/profile/telemetry.h"
@@ -162,7 +165,7 @@ TEST(ProfileReport, SaysWhatWasMeasured) {
   EXPECT_THAT(text, HasSubstr("attention leaf \"small\""));
   // 400 stamped, less two stamps of 10; of 610 net in all; by call, by layer.
   EXPECT_THAT(text, HasSubstr("linear_x 8x4      2   400 ns  380 ns  62.3 %        190 ns         "
-                              "190 ns\n"));
+                              "190 ns    0.0 %\n"));
   EXPECT_THAT(text, HasSubstr("publish           1    10 ns    0 ns   0.0 %          0 ns"));
   EXPECT_THAT(text, HasSubstr("skew of the profiled graph +20.0 %, 10 ns a stamp"));
   EXPECT_THAT(
@@ -218,6 +221,116 @@ TEST(ProfileReport, KernelsThatReadOneThingTellHowMuch) {
   point.kernels = {};
   ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
   EXPECT_EQ(PointToJson(point, context)["ops"][0]["read_bytes"], nullptr);
+}
+
+// Two layers of an attention, and what its point is made of: 1.2 us of device time.
+PointProfile PointOfProducts() {
+  PointProfile point = Point();
+  std::vector<graphs::ProfiledLaunch> launches = Launches();
+  launches[0].op = "attention_x";
+  point.kernels = {};
+  EXPECT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  point.attended_pairs = 200;  // two rows of 100
+  return point;
+}
+
+ProfileContext ContextOfProducts() {
+  ProfileContext context = Context();
+  context.weight_bytes = 2;
+  context.spec.vocab_size = 4;
+  context.spec.hidden_size = 4;
+  context.spec.num_layers = 3;
+  context.spec.num_heads = 2;
+  context.spec.head_dim = 5;
+  context.spec.num_experts = 8;
+  context.spec.experts_per_token = 2;
+  context.products = {.tokens = 64, .features = 1024, .flops_per_s = {}};
+  context.products.flops_per_s.Add(1e12);
+  context.products.flops_per_s.Add(2e12);
+  return context;
+}
+
+TEST(ProfileReport, ProductsAreCountedFromShapesAndContexts) {
+  const ProfileContext context = ContextOfProducts();
+  PointProfile point = PointOfProducts();
+  nlohmann::json json = PointToJson(point, context);
+  // Of each pair, in each of three layers, 10 numbers of q with a key and as many with a value.
+  EXPECT_EQ(json["ops"][0]["flops"], 4 * 200 * 10 * 3);
+  EXPECT_EQ(json["ops"][1]["flops"], nullptr);            // a norm
+  EXPECT_EQ(json["ops"][2]["flops"], 2 * 2 * 8 * 4 * 2);  // two launches, two rows
+  EXPECT_EQ(json["ops"][3]["flops"], 2 * 2 * 4 * 4 * 2);
+  EXPECT_EQ(json["flops"], 24000 + 256 + 128);
+  EXPECT_DOUBLE_EQ(json["flops_per_s"], 24384 / 600e-9);
+  EXPECT_DOUBLE_EQ(json["share_of_product_rate"], 24384 / 600e-9 / 2e12);
+  // The attention takes 10 ns net: 24,000 operations and 2,000 bytes. The operations are nearer.
+  EXPECT_DOUBLE_EQ(json["ops"][0]["share_of_roof"],
+                   std::max(24000 / 10e-9 / 2e12, 2000 / 10e-9 / 20e9));
+  EXPECT_DOUBLE_EQ(json["ops"][2]["share_of_roof"], 128 / 380e-9 / 20e9);
+  EXPECT_EQ(json["ops"][1]["share_of_roof"], nullptr);
+  const std::string text = PointsText({point}, context);
+  EXPECT_THAT(text, HasSubstr("24.4 kFLOP  40.6 GFLOP/s"));
+  EXPECT_THAT(ProfileHeader(context),
+              HasSubstr("2.00 TFLOP/s (best of 2 linear layers of 1,024x1,024 with 64 tokens"));
+  // A prompt of 50 tokens beside them: all go through the layers, three rows through the logits.
+  point.prompts = {50};
+  json = PointToJson(point, context);
+  EXPECT_EQ(json["ops"][2]["flops"], 2 * 2 * 8 * 4 * 52);
+  EXPECT_EQ(json["ops"][3]["flops"], 2 * 2 * 4 * 4 * 3);
+}
+
+TEST(ProfileReport, EveryTokenMultipliesAsManyExpertsAsItGoesTo) {
+  const ProfileContext context = ContextOfProducts();
+  std::vector<graphs::ProfiledLaunch> launches = Launches();
+  for (graphs::ProfiledLaunch& launch : launches)
+    if (launch.shape == "8x4") launch.op = "experts_packed";
+  PointProfile point = PointOfProducts();
+  point.kernels = {};
+  ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
+  EXPECT_EQ(PointToJson(point, context)["ops"][2]["flops"], 2 * 2 * 8 * 4 * 2 * 2);
+  EXPECT_EQ(PointToJson(point, context)["ops"][2]["read_bytes"], nullptr);
+}
+
+TEST(ProfileReport, EnergyIsPowerForTheTimeOfAStep) {
+  PointProfile point = Point();
+  EXPECT_EQ(PointToJson(point, Context())["energy_j"], nullptr);
+  point.power_w.Add(400);
+  point.power_w.Add(600);
+  EXPECT_DOUBLE_EQ(PointToJson(point, Context())["energy_j"], 500 * 1e-6);
+}
+
+// Eight kernels of 100 ns, each of which begins 90 ns behind the one before it.
+PointProfile TracedPoint() {
+  PointProfile point = Point();
+  point.traced = point.profiled;
+  std::vector<TracedKernel> kernels;
+  const std::vector<std::string> names = point.kernels.LaunchKernels();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const uint64_t begin = 5000 + 90 * i;
+    kernels.push_back({.name = names[i], .launch = 1, .begin_ns = begin, .end_ns = begin + 100});
+  }
+  EXPECT_OK(point.trace.Add(kernels, names, 1));
+  return point;
+}
+
+TEST(ProfileReport, TracedKernelsStandBesideStampedOnes) {
+  const PointProfile point = TracedPoint();
+  const std::string text = PointText(point, Context());
+  EXPECT_THAT(text, HasSubstr("traced  exposed  gaps\n"));
+  EXPECT_THAT(text, HasSubstr("200 ns   180 ns  0 ns\n"));  // two launches of a norm
+  EXPECT_THAT(text, HasSubstr("traced: 1 steps span 730 ns"));
+  EXPECT_THAT(text, HasSubstr("kernels overlap for 70 ns; skew of traced steps +20.0 %"));
+  const nlohmann::json json = PointToJson(point, Context());
+  EXPECT_DOUBLE_EQ(json["traced"]["span_us"]["mean"], 0.73);
+  EXPECT_DOUBLE_EQ(json["traced"]["skew"], 0.2);
+  EXPECT_DOUBLE_EQ(json["ops"][1]["traced"]["duration_us"], 0.2);
+  EXPECT_DOUBLE_EQ(json["ops"][1]["traced"]["exposed_us"], 0.18);
+  EXPECT_DOUBLE_EQ(json["timeline"]["traced_begin_us"][7], 0.63);
+  EXPECT_DOUBLE_EQ(json["timeline"]["traced_us"][7], 0.1);
+  const nlohmann::json none = PointToJson(Point(), Context());
+  EXPECT_EQ(none["traced"], nullptr);
+  EXPECT_EQ(none["ops"][1]["traced"], nullptr);
+  EXPECT_FALSE(none["timeline"].contains("traced_us"));
+  EXPECT_THAT(PointText(Point(), Context()), ::testing::Not(HasSubstr("traced")));
 }
 
 TEST(ProfileReport, HistogramHasABinForWhatIsBeyondTheTail) {
@@ -319,6 +432,16 @@ TEST(Bandwidth, IsMeasuredOnTheHost) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(MeasureBandwidth(*device, 1000, 3), StatusIs(kInvalid, "got 1000 bytes"));
   EXPECT_THAT(MeasureBandwidth(*device, 1 << 20, 0), StatusIs(kInvalid, "0 passes"));
+}
+
+TEST(ProductRate, IsMeasuredOnTheHost) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const ProductRate rate, MeasureProducts(*device, runtime::DType::kF32, 3));
+  EXPECT_EQ(rate.tokens, 64u);
+  EXPECT_EQ(rate.flops_per_s.count(), 3u);
+  // From a slow machine under a sanitizer to many cores.
+  EXPECT_GT(rate.best(), 1e6);
+  EXPECT_LT(rate.best(), 1e14);
 }
 
 TEST(StampCost, IsMeasuredOnTheHost) {

@@ -97,6 +97,10 @@ TEST(Units, WritesQuantitiesForPeople) {
   EXPECT_EQ(FormatCount(1'234'567), "1,234,567");
   EXPECT_EQ(FormatPercent(0.0341), "3.4 %");
   EXPECT_EQ(FormatBandwidth(4.7e12), "4.70 TB/s");
+  EXPECT_EQ(FormatFlops(0), "0 FLOP");
+  EXPECT_EQ(FormatFlops(999.6), "1.00 kFLOP");
+  EXPECT_EQ(FormatFlops(16.4e9), "16.4 GFLOP");
+  EXPECT_EQ(FormatFlops(5.126e14), "513 TFLOP");
   EXPECT_EQ(FormatRate(56.71), "56.7/s");
   EXPECT_EQ(FormatRate(1234.4), "1,234/s");
 }

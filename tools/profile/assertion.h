@@ -38,6 +38,8 @@ absl::Status CheckPoint(const Assertion& assertion, std::span<const StepPoint> p
 // Whether its subject is a figure of every profile of an engine in this process, or one of
 // `kernels`, named as in tables. Errors: InvalidArgument lists what there is.
 absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels);
+// Whether any is of traced kernels (profiler.h), without which it would hold of nothing.
+bool NeedsTraces(std::span<const Assertion> assertions);
 // Whether its subject is a figure of every profile of a server. Errors: likewise.
 absl::Status CheckServerSubject(const Assertion& assertion);
 

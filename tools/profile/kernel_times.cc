@@ -54,6 +54,13 @@ std::vector<double> KernelTimes::MeanLaunchNs() const {
   return means;
 }
 
+std::vector<std::string> KernelTimes::LaunchKernels() const {
+  std::vector<std::string> kernels;
+  kernels.reserve(op_of_launch_.size());
+  for (const size_t op : op_of_launch_) kernels.push_back(ops_[op].launch.kernel);
+  return kernels;
+}
+
 double KernelTimes::NetNs(const OpTime& op, double stamp_cost_ns) {
   return std::max(0.0, op.stamped_ns.Mean() - op.count * stamp_cost_ns);
 }

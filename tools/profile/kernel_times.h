@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +22,11 @@ struct OpTime {
   graphs::ProfiledLaunch launch;
   uint32_t count = 0;  // launches of a step
   Samples stamped_ns;  // by step: of all its launches together
+
+  // Whether every layer launches it equally often.
+  bool IsOfLayers(int64_t num_layers) const {
+    return num_layers > 0 && count >= num_layers && count % num_layers == 0;
+  }
 };
 
 class KernelTimes {
@@ -35,6 +41,8 @@ class KernelTimes {
   // By launch: its place in ops(), and the mean of its stamped time.
   const std::vector<size_t>& op_of_launch() const { return op_of_launch_; }
   std::vector<double> MeanLaunchNs() const;
+  // By launch: its kernel's name in the catalogue.
+  std::vector<std::string> LaunchKernels() const;
   // By step: first kernel's start to last stamp.
   const Samples& span_ns() const { return span_ns_; }
 

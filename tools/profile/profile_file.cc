@@ -78,6 +78,10 @@ constexpr Need kOfOp[] = {{"/op", Kind::kText},
                           {"/stamped_us/p90", Kind::kNumber},
                           {"/stamped_us/p99", Kind::kNumber}};
 
+constexpr Need kOfTracedOp[] = {{"/traced/duration_us", Kind::kNumber},
+                                {"/traced/exposed_us", Kind::kNumber},
+                                {"/traced/gap_us", Kind::kNumber}};
+
 bool IsOf(const json& value, Kind kind) {
   switch (kind) {
     case Kind::kNumber:
@@ -119,14 +123,20 @@ absl::Status CheckTimeline(const json& point, const std::string& path) {
   if (timeline == point.end()) return absl::OkStatus();
   constexpr Need kOfTimeline[] = {{"/op", Kind::kArray}, {"/stamped_us", Kind::kArray}};
   REPRISE_RETURN_IF_ERROR(CheckNeeds(*timeline, kOfTimeline, path + "timeline."));
-  const json &ops = (*timeline)["op"], &us = (*timeline)["stamped_us"];
+  const json& ops = (*timeline)["op"];
   const size_t num_ops = point["ops"].size();
-  const bool fits =
-      ops.size() == us.size() &&
-      std::all_of(us.begin(), us.end(), [](const json& value) { return value.is_number(); }) &&
-      std::all_of(ops.begin(), ops.end(), [&](const json& op) {
-        return op.is_number_unsigned() && op.get<size_t>() < num_ops;
-      });
+  const auto is_of_launches = [&](const char* name) {
+    const json& us = (*timeline)[name];
+    return us.is_array() && us.size() == ops.size() &&
+           std::all_of(us.begin(), us.end(), [](const json& value) { return value.is_number(); });
+  };
+  const bool fits = is_of_launches("stamped_us") &&
+                    (!timeline->contains("traced_us") ||
+                     (timeline->contains("traced_begin_us") && is_of_launches("traced_begin_us") &&
+                      is_of_launches("traced_us"))) &&
+                    std::all_of(ops.begin(), ops.end(), [&](const json& op) {
+                      return op.is_number_unsigned() && op.get<size_t>() < num_ops;
+                    });
   if (fits) return absl::OkStatus();
   return Refuse(path + "timeline", &*timeline, "a place in ops and a time for every launch");
 }
@@ -152,10 +162,12 @@ absl::Status CheckPoint(const json& point, bool is_of_server, const std::string&
     return CheckSamples(point, path + ".");
   }
   REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfOwnPoint, path + "."));
+  const bool is_traced = point.contains("traced") && point["traced"].is_object();
   for (size_t i = 0; i < point["ops"].size(); ++i) {
     const std::string at = absl::StrCat(path, ".ops[", i, "]");
     if (!point["ops"][i].is_object()) return Refuse(at, &point["ops"][i], "an object");
     REPRISE_RETURN_IF_ERROR(CheckNeeds(point["ops"][i], kOfOp, at + "."));
+    if (is_traced) REPRISE_RETURN_IF_ERROR(CheckNeeds(point["ops"][i], kOfTracedOp, at + "."));
   }
   REPRISE_RETURN_IF_ERROR(CheckTimeline(point, path + "."));
   return CheckSamples(point, path + ".");
@@ -177,6 +189,11 @@ std::string OpNameOf(const json& op) {
 
 std::string Time(const json& us) { return FormatDuration(us.get<double>() * 1e3); }
 
+// The 99.9th percentile, which files of older versions do not tell.
+std::string TailTime(const json& times) {
+  return times.contains("p99_9") ? Time(times["p99_9"]) : "-";
+}
+
 // Text that HTML can hold between <script> tags: nothing in it ends them.
 std::string ScriptText(const json& value) {
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -193,6 +210,12 @@ std::string Quoted(const std::string& text) {
 std::string Number(const json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number() ? found->dump() : "";
+}
+
+// Likewise of what was traced of a kernel.
+std::string Traced(const json& op, const char* name) {
+  const bool traced = op.is_object() && op.contains("traced") && op["traced"].is_object();
+  return traced ? Number(op["traced"], name) : "";
 }
 
 std::string CsvLine(const std::vector<std::string>& fields) {
@@ -226,6 +249,28 @@ std::string ServerRowsOf(const json& profile) {
   return text;
 }
 
+// The table of a point's kernels.
+std::string KernelRowsOf(const json& point) {
+  const bool traced = point.contains("traced") && point["traced"].is_object();
+  std::vector<std::string> head = {"kernel", "calls", "stamped", "net", "share", "per call"};
+  if (traced) head.insert(head.end(), {"traced", "exposed", "gaps"});
+  std::string text = MarkdownHead(head);
+  for (const json& op : point["ops"]) {
+    std::vector<std::string> cells = {OpNameOf(op),
+                                      op["calls"].dump(),
+                                      Time(op["stamped_us"]["mean"]),
+                                      Time(op["net_us"]),
+                                      FormatPercent(op["share"].get<double>()),
+                                      Time(op["net_per_call_us"])};
+    if (traced) {
+      for (const char* name : {"duration_us", "exposed_us", "gap_us"})
+        cells.push_back(Time(op["traced"][name]));
+    }
+    absl::StrAppend(&text, MarkdownRow(cells));
+  }
+  return text;
+}
+
 // ---- traces ----
 
 json Metadata(const char* what, size_t process, int thread, const std::string& name) {
@@ -244,7 +289,23 @@ json Complete(const std::string& name, size_t process, int thread, double from_u
           {"args", std::move(arguments)}};
 }
 
-constexpr int kHostThread = 1, kDeviceThread = 2;
+// Traced kernels may overlap: two threads take turns.
+constexpr int kHostThread = 1, kDeviceThread = 2, kTracedThread = 3;
+
+// When each launch began and how long it ran, in the mean of traced steps.
+void AppendTraced(const json& point, size_t process, json* events) {
+  const json& timeline = point["timeline"];
+  for (int turn = 0; turn < 2; ++turn) {
+    events->push_back(
+        Metadata("thread_name", process, kTracedThread + turn, "kernels: mean traced times"));
+  }
+  for (size_t i = 0; i < timeline["op"].size(); ++i) {
+    const json& op = point["ops"][timeline["op"][i].get<size_t>()];
+    events->push_back(Complete(OpNameOf(op), process, kTracedThread + static_cast<int>(i % 2),
+                               timeline["traced_begin_us"][i], timeline["traced_us"][i],
+                               {{"kernel", op["kernel"]}, {"launch", i}}));
+  }
+}
 
 void AppendEvents(const json& point, size_t process, json* events) {
   events->push_back(Metadata("process_name", process, 0, PointNameOf(point)));
@@ -274,6 +335,7 @@ void AppendEvents(const json& point, size_t process, json* events) {
                                {{"kernel", op["kernel"]}, {"launch", i}}));
     at += us;
   }
+  if (timeline->contains("traced_us")) AppendTraced(point, process, events);
 }
 
 }  // namespace
@@ -330,9 +392,9 @@ std::string ProfileTrace(const json& profile) {
 }
 
 std::string ProfileCsv(const json& profile) {
-  std::string csv =
-      CsvLine({"point", "rows", "context", "of", "kernel", "calls", "mean_us", "p50_us", "p90_us",
-               "p99_us", "p99_9_us", "max_us", "net_us", "share"});
+  std::string csv = CsvLine({"point", "rows", "context", "of", "kernel", "calls", "mean_us",
+                             "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us", "net_us", "share",
+                             "traced_us", "exposed_us", "gap_us"});
   for (const json& point : profile["points"]) {
     const auto line = [&](const std::string& of, const json& times, const json& op) {
       const bool is_kernel = op.is_object();
@@ -343,7 +405,8 @@ std::string ProfileCsv(const json& profile) {
                    is_kernel ? op["calls"].dump() : "", Number(times, "mean"), Number(times, "p50"),
                    Number(times, "p90"), Number(times, "p99"), Number(times, "p99_9"),
                    Number(times, "max"), is_kernel ? op["net_us"].dump() : "",
-                   is_kernel ? op["share"].dump() : ""}));
+                   is_kernel ? op["share"].dump() : "", Traced(op, "duration_us"),
+                   Traced(op, "exposed_us"), Traced(op, "gap_us")}));
     };
     const auto plain = [&](const char* name) {
       line(name, point["plain"][std::string(name) + "_us"], nullptr);
@@ -363,27 +426,20 @@ std::string ProfileMarkdown(const json& profile) {
       absl::StrCat("## ", profile["engine"]["model"]["name"].get<std::string>(), " on ",
                    profile["engine"]["device"]["name"].get<std::string>(), "\n\n");
   if (IsOfServer(profile)) return text + ServerRowsOf(profile);
-  absl::StrAppend(&text, MarkdownHead({"point", "graph", "replay p50", "p90", "p99", "launch p50",
-                                       "device p50", "bytes/s", "of read"}));
+  absl::StrAppend(&text, MarkdownHead({"point", "graph", "replay p50", "p90", "p99", "p99.9",
+                                       "launch p50", "device p50", "bytes/s", "of read"}));
   for (const json& point : profile["points"]) {
     const json& plain = point["plain"];
     absl::StrAppend(&text,
                     MarkdownRow({PointNameOf(point), point["graph"].get<std::string>(),
                                  Time(plain["replay_us"]["p50"]), Time(plain["replay_us"]["p90"]),
-                                 Time(plain["replay_us"]["p99"]), Time(plain["launch_us"]["p50"]),
-                                 Time(plain["device_us"]["p50"]),
+                                 Time(plain["replay_us"]["p99"]), TailTime(plain["replay_us"]),
+                                 Time(plain["launch_us"]["p50"]), Time(plain["device_us"]["p50"]),
                                  FormatBandwidth(point["bytes_per_s"].get<double>()),
                                  FormatPercent(point["share_of_read_bandwidth"].get<double>())}));
   }
   for (const json& point : profile["points"]) {
-    absl::StrAppend(&text, "\n### Kernels of ", PointNameOf(point), "\n\n",
-                    MarkdownHead({"kernel", "calls", "stamped", "net", "share", "per call"}));
-    for (const json& op : point["ops"]) {
-      absl::StrAppend(&text,
-                      MarkdownRow({OpNameOf(op), op["calls"].dump(), Time(op["stamped_us"]["mean"]),
-                                   Time(op["net_us"]), FormatPercent(op["share"].get<double>()),
-                                   Time(op["net_per_call_us"])}));
-    }
+    absl::StrAppend(&text, "\n### Kernels of ", PointNameOf(point), "\n\n", KernelRowsOf(point));
   }
   return text;
 }

@@ -7,11 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "models/decoder.h"
 #include "runtime/status_macros.h"
+#include "tools/profile/report_parts.h"
 
 namespace reprise::tools {
 namespace {
-
-double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
 
 // Of the last profiled step, if it was one of this size.
 absl::Status ReadStamps(const StepPoint& point, engine::EngineProfiler& profiler,
@@ -56,6 +55,24 @@ class PointMeasurement {
         point_(profile.point()),
         window_(WindowOf(point_)),
         leaves_(engine.attention_tree().batch_leaves) {}
+
+  absl::Status Trace(uint32_t steps, KernelTracer& tracer) {
+    const std::vector<std::string> names = profile_.kernels.LaunchKernels();
+    for (uint32_t done = 0; done < steps; done += window_) {
+      const uint32_t count = std::min(window_, steps - done);
+      REPRISE_RETURN_IF_ERROR(tracer.Start());
+      const absl::Status run = Window(count, engine_, [this](const engine::StepResult& result) {
+        AddTimes(result.ledger, profile_.traced);
+        return ReadStamps(point_, profiler_, &stamps_);  // as after a plain step; all is done then
+      });
+      const absl::StatusOr<std::vector<TracedKernel>> kernels = tracer.Stop();
+      REPRISE_RETURN_IF_ERROR(run);
+      REPRISE_RETURN_IF_ERROR(kernels.status());
+      REPRISE_RETURN_IF_ERROR(profile_.trace.Add(*kernels, names, count));
+      REPRISE_RETURN_IF_ERROR(measured_(count));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status WarmUp(uint32_t steps) {
     for (uint32_t done = 0; done < steps; done += window_)
@@ -169,6 +186,19 @@ class PointMeasurement {
   engine::StepStamps stamps_;
 };
 
+// PointProfile::attended_pairs. `attended`: its mean_attended.
+double AttendedPairs(const models::ModelSpec& model, const StepPoint& point, double attended) {
+  if (point.is_decode()) return attended * point.rows;
+  double pairs = 0;
+  // Rows that decode run at the contexts of a window, evenly.
+  const double before = (WindowOf(point) - 1) / 2.0;
+  for (const uint32_t context : point.contexts()) pairs += model.MeanVisible(context - before);
+  for (const uint32_t tokens : point.prompts) {
+    for (uint32_t context = 1; context <= tokens; ++context) pairs += model.MeanVisible(context);
+  }
+  return pairs;
+}
+
 int NumKernelsOf(const engine::EngineInfo& info, const std::string& graph) {
   for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
     for (const graphs::CapturedBucket& bucket : *buckets)
@@ -183,6 +213,10 @@ uint32_t StepsOfRound(const ProfileOptions& options, uint32_t round) {
   const uint64_t steps = options.iterations;
   return static_cast<uint32_t>(steps * (round + 1) / options.rounds -
                                steps * round / options.rounds);
+}
+
+uint32_t NumTracedSteps(const ProfileOptions& options) {
+  return std::min(kTracedSteps, options.iterations);
 }
 
 uint32_t WindowOf(const StepPoint& point) {
@@ -210,12 +244,22 @@ double PointProfile::DeviceSkew() const {
   return Share(profiled.device_ns.Percentile(50) - whole, whole);
 }
 
+double PointProfile::TracedSkew() const {
+  const double whole = plain.replay_ns.Percentile(50);
+  return Share(traced.replay_ns.Percentile(50) - whole, whole);
+}
+
 double PointProfile::PaddingReplayNs() const {
   return plain.replay_ns.Percentile(50) - unpadded.replay_ns.Percentile(50);
 }
 
 double PointProfile::PaddingDeviceNs() const {
   return plain.device_ns.Percentile(50) - unpadded.device_ns.Percentile(50);
+}
+
+std::optional<double> PointProfile::EnergyJ() const {
+  if (power_w.empty()) return std::nullopt;
+  return power_w.Mean() * plain.replay_ns.Percentile(50) * 1e-9;
 }
 
 double PointProfile::BytesPerSecond() const {
@@ -279,6 +323,19 @@ absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
   REPRISE_ASSIGN_OR_RETURN(next.bytes,
                            models::BytesOfDecodeStep(info.model, info.dtype, info.kv_dtype,
                                                      point.num_tokens(), attended));
+  next.attended_pairs = AttendedPairs(info.model, point, next.mean_attended);
+  *profile = std::move(next);
+  return absl::OkStatus();
+}
+
+absl::Status Profiler::Trace(const ProfileOptions& options, KernelTracer* tracer,
+                             const MeasuredSteps& measured, PointProfile* profile) {
+  PointProfile next = *profile;
+  StepRows rows(engine_, next.point());
+  REPRISE_RETURN_IF_ERROR(rows.Allocate());
+  PointMeasurement measurement(engine_, engine_profiler_, telemetry_, rows, measured, next);
+  REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
+  REPRISE_RETURN_IF_ERROR(measurement.Trace(NumTracedSteps(options), *tracer));
   *profile = std::move(next);
   return absl::OkStatus();
 }

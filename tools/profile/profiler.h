@@ -17,6 +17,8 @@
 #include "models/config/model_spec.h"
 #include "models/step_bytes.h"
 #include "tools/profile/kernel_times.h"
+#include "tools/profile/kernel_trace.h"
+#include "tools/profile/kernel_tracer.h"
 #include "tools/profile/step_points.h"
 #include "tools/profile/step_rows.h"
 #include "tools/profile/telemetry.h"
@@ -73,12 +75,18 @@ struct PointProfile {
   // Through a graph of exactly so many rows or tokens; empty where that was not asked for, or the
   // bucket is of that size.
   StepTimes unpadded;
+  // Plain steps whose kernels were traced, behind all others; empty where they were not.
+  StepTimes traced;
+  KernelTrace trace;
   // Of the plain steps, in the mean of their rows: tokens in a row's KV, and tokens that it
   // attended over, in the mean of all layers, which are the last of them where layers have a
   // sliding window.
   double mean_context = 0;
   double mean_attended = 0;
   models::StepBytes bytes;  // at mean_attended
+  // Of a plain step: pairs of a query token and a token that it attends over, in the mean of all
+  // layers.
+  double attended_pairs = 0;
   KernelTimes kernels;
   Samples round_replay_ns;  // by round: the median of its plain steps
   // By round: its steps of either kind. Samples of all rounds lie one after the other.
@@ -99,6 +107,11 @@ struct PointProfile {
   // (profiled - plain) / plain, of medians.
   double Skew() const;
   double DeviceSkew() const;
+  // (traced - plain) / plain, likewise of replay. REQUIRES: !trace.empty().
+  double TracedSkew() const;
+  // Joules of a plain step: the mean power times the median of replay; unset where the platform
+  // does not tell.
+  std::optional<double> EnergyJ() const;
   // Bytes per second: the step's bytes by the median of its device time.
   double BytesPerSecond() const;
   bool has_unpadded() const { return !unpadded.replay_ns.empty(); }
@@ -108,6 +121,10 @@ struct PointProfile {
   // (largest - smallest) / median of round_replay_ns; unset with fewer than two rounds.
   std::optional<double> Spread() const;
 };
+
+// Steps of a point that are traced, at most.
+inline constexpr uint32_t kTracedSteps = 32;
+uint32_t NumTracedSteps(const ProfileOptions& options);
 
 // Told how many steps were measured since it was last told; an error ends the measurement.
 using MeasuredSteps = std::function<absl::Status(uint32_t)>;
@@ -128,6 +145,12 @@ class Profiler {
   // own. After an error `profile` is as it was. Errors: the engine's, those of `measured`.
   absl::Status Measure(const ProfileOptions& options, uint32_t round, const MeasuredSteps& measured,
                        PointProfile* profile);
+  // Plain steps of a point that has been measured, kernel by kernel: NumTracedSteps of them. What a
+  // tracer costs may stay on, so this comes behind all rounds of all points. After an error
+  // `profile` is as it was. Errors: the engine's, those of `tracer` and of `measured`; Internal
+  // where the tracer tells other kernels than the graph has.
+  absl::Status Trace(const ProfileOptions& options, KernelTracer* tracer,
+                     const MeasuredSteps& measured, PointProfile* profile);
 
  private:
   engine::DecodeEngine& engine_;

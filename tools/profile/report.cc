@@ -7,12 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "kernels/weight_format.h"
 #include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
@@ -20,27 +16,40 @@
 namespace reprise::tools {
 namespace {
 
-double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
-
-// A kernel that every layer launches equally often.
-bool IsOfLayers(const OpTime& op, int64_t num_layers) {
-  return num_layers > 0 && op.count >= num_layers && op.count % num_layers == 0;
-}
-
 std::string Signed(double fraction) { return absl::StrFormat("%+.1f %%", fraction * 100); }
+
+std::string PercentText(const std::optional<double>& share) {
+  return share ? FormatPercent(*share) : kNoFigure;
+}
 
 std::string KernelTable(const PointProfile& point, const ProfileContext& context) {
   const int64_t num_layers = context.num_layers;
   const double stamp = context.StampCostNs();
   const double net_sum = point.kernels.NetSumNs(stamp);
-  Table table({"op", "calls", "stamped", "net", "share", "net per call", "net per layer"});
-  for (const OpTime& op : point.kernels.ops()) {
+  std::vector<std::string> columns = {"op",    "calls",        "stamped",       "net",
+                                      "share", "net per call", "net per layer", "of roof"};
+  const bool traced = !point.trace.empty();
+  if (traced) columns.insert(columns.end(), {"traced", "exposed", "gaps"});
+  const std::vector<LaunchTrace> traces = TracesOfOps(point);
+  Table table(columns);
+  for (size_t i = 0; i < point.kernels.ops().size(); ++i) {
+    const OpTime& op = point.kernels.ops()[i];
     const double net = KernelTimes::NetNs(op, stamp);
-    table.AddRow({NameOf(op.launch), absl::StrCat(op.count), FormatDuration(op.stamped_ns.Mean()),
-                  FormatDuration(net), FormatPercent(Share(net, net_sum)),
-                  FormatDuration(net / op.count),
-                  IsOfLayers(op, num_layers) ? FormatDuration(net / static_cast<double>(num_layers))
-                                             : kNoFigure});
+    std::vector<std::string> cells = {NameOf(op.launch),
+                                      absl::StrCat(op.count),
+                                      FormatDuration(op.stamped_ns.Mean()),
+                                      FormatDuration(net),
+                                      FormatPercent(Share(net, net_sum)),
+                                      FormatDuration(net / op.count),
+                                      op.IsOfLayers(num_layers)
+                                          ? FormatDuration(net / static_cast<double>(num_layers))
+                                          : kNoFigure,
+                                      PercentText(ShareOfRoof(op, point, context))};
+    if (traced) {
+      for (const double ns : {traces[i].duration_ns, traces[i].exposed_ns, traces[i].gap_ns})
+        cells.push_back(FormatDuration(ns));
+    }
+    table.AddRow(cells);
   }
   return table.ToString(context.width);
 }
@@ -59,6 +68,20 @@ std::string SumText(const PointProfile& point, const ProfileContext& context) {
                    FormatDuration(stamp), " a stamp; net times add up to ", FormatDuration(net_sum),
                    ", ", FormatPercent(Share(net_sum, point.plain.replay_ns.Mean())),
                    " of the mean replay (", FormatDuration(point.plain.replay_ns.Mean()), ")"),
+      context.width);
+}
+
+// How traced kernels make up a step; "" where none were traced.
+std::string TraceText(const PointProfile& point, const ProfileContext& context) {
+  const KernelTrace& trace = point.trace;
+  if (trace.empty()) return "";
+  return Paragraph(
+      absl::StrCat("traced: ", trace.num_steps(), " steps span ",
+                   FormatDuration(trace.span_ns().Mean()), " from the first kernel's begin to the ",
+                   "last one's end, of which ", FormatDuration(trace.gap_ns().Mean()),
+                   " lie between kernels; kernels overlap for ",
+                   FormatDuration(trace.overlap_ns().Mean()), "; skew of traced steps ",
+                   Signed(point.TracedSkew())),
       context.width);
 }
 
@@ -136,8 +159,7 @@ std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileC
         p, keys.size(),
         {p.graph, FormatDuration(replay.Percentile(50)), FormatDuration(replay.Percentile(90)),
          FormatDuration(replay.Percentile(99)), FormatDuration(replay.Percentile(99.9)),
-         p.Spread() ? FormatPercent(*p.Spread()) : kNoFigure,
-         FormatDuration(p.plain.launch_ns.Percentile(50)),
+         PercentText(p.Spread()), FormatDuration(p.plain.launch_ns.Percentile(50)),
          FormatDuration(p.plain.device_ns.Percentile(50)), FormatBytes(p.bytes.total()),
          FormatBandwidth(p.BytesPerSecond()),
          FormatPercent(Share(p.BytesPerSecond(), context.bandwidth.best_read())),
@@ -167,15 +189,24 @@ std::string ServerTable(const std::vector<PointProfile>& points, const ProfileCo
   return table.ToString(context.width);
 }
 
-std::string BytesTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
+// What a step moves, and what it multiplies and takes.
+std::string WorkTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
   const std::vector<std::string> keys = KeysOf(points);
-  Table table = TableOf(keys, {"weights", "KV read", "KV written", "activations", "in all"},
+  Table table = TableOf(keys,
+                        {"weights", "KV read", "KV written", "activations", "in all", "products",
+                         "FLOP/s", "of products", "energy"},
                         /*more_keys=*/0);
   for (const PointProfile& p : points) {
+    const double flops = StepFlops(p, context);
+    const double flops_per_s = Share(flops * 1e9, p.plain.device_ns.Percentile(50));
+    const std::optional<double> energy = p.EnergyJ();
     table.AddRow(LineOf(p, keys.size(),
                         {FormatBytes(p.bytes.weights), FormatBytes(p.bytes.kv_read),
                          FormatBytes(p.bytes.kv_written), FormatBytes(p.bytes.activations),
-                         FormatBytes(p.bytes.total())}));
+                         FormatBytes(p.bytes.total()), FormatFlops(flops),
+                         absl::StrCat(FormatFlops(flops_per_s), "/s"),
+                         FormatPercent(Share(flops_per_s, context.products.best())),
+                         energy ? absl::StrFormat("%.3f J", *energy) : kNoFigure}));
   }
   return table.ToString(context.width);
 }
@@ -208,155 +239,19 @@ std::string PaddingTable(const std::vector<PointProfile>& points, const ProfileC
   return absl::StrCat("\n", table.ToString(context.width));
 }
 
-// With the rare late ones.
-nlohmann::json TailToJson(const Samples& ns) {
-  nlohmann::json json = ns.ToJson(kNsToUs);
-  json["p99_9"] = ns.Percentile(99.9) * kNsToUs;
-  json["max"] = ns.Max() * kNsToUs;
-  return json;
-}
+}  // namespace
 
-nlohmann::json TimesToJson(const StepTimes& times) {
-  return {{"replay_us", TailToJson(times.replay_ns)},
-          {"device_us", TailToJson(times.device_ns)},
-          {"launch_us", TailToJson(times.launch_ns)}};
-}
-
-nlohmann::json PlainToJson(const PointProfile& point) {
-  nlohmann::json json = TimesToJson(point.plain);
-  if (!point.is_of_server()) return json;
-  json["wall_us"] = TailToJson(point.wall_ns);
-  json["overhead_us"] = TailToJson(point.overhead_ns);
-  return json;
-}
-
-// Whole nanoseconds, in an array for each round.
-nlohmann::json SamplesToJson(const Samples& ns, const PointProfile& point) {
-  nlohmann::json rounds = nlohmann::json::array();
-  auto next = ns.values().begin();
-  for (const uint32_t steps : point.round_steps) {
-    nlohmann::json& round = rounds.emplace_back(nlohmann::json::array());
-    for (uint32_t i = 0; i < steps; ++i) round.push_back(std::llround(*next++));
-  }
-  return rounds;
-}
-
-nlohmann::json AllSamplesToJson(const PointProfile& point) {
-  nlohmann::json json = {{"replay", SamplesToJson(point.plain.replay_ns, point)},
-                         {"device", SamplesToJson(point.plain.device_ns, point)},
-                         {"launch", SamplesToJson(point.plain.launch_ns, point)}};
-  if (!point.is_of_server()) return json;
-  json["wall"] = SamplesToJson(point.wall_ns, point);
-  json["overhead"] = SamplesToJson(point.overhead_ns, point);
-  return json;
-}
-
-// Of a weight that a linear layer reads, with its share of a scale.
-double ElementBytes(const graphs::ProfiledLaunch& launch, const ProfileContext& context) {
-  const bool fp8 = launch.op.ends_with("_fp8"), int4 = launch.op.ends_with("_int4");
-  if (!fp8 && !int4) return context.weight_bytes;
-  return kernels::BitsOf(fp8 ? kernels::WeightFormat::kE4m3 : kernels::WeightFormat::kInt4) / 8.0 +
-         static_cast<double>(sizeof(float)) / context.scale_inputs;
-}
-
-// What all launches of a kernel in a step have to read, where that is one thing: the matrices of a
-// linear layer, or the KV of a step's only attention kernel.
-std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
-                                const ProfileContext& context) {
-  const graphs::ProfiledLaunch& launch = op.launch;
-  const std::pair<absl::string_view, absl::string_view> size = absl::StrSplit(launch.shape, 'x');
-  double outputs = 0, inputs = 0;
-  if (launch.op.starts_with("linear") && absl::SimpleAtod(size.first, &outputs) &&
-      absl::SimpleAtod(size.second, &inputs))
-    return op.count * outputs * inputs * ElementBytes(launch, context);
-  const auto is_attention = [](const OpTime& other) {
-    return other.launch.op.starts_with("attention");
-  };
-  const std::vector<OpTime>& ops = point.kernels.ops();
-  if (is_attention(op) && std::count_if(ops.begin(), ops.end(), is_attention) == 1)
-    return static_cast<double>(point.bytes.kv_read);
-  return std::nullopt;
-}
-
-nlohmann::json TimelineToJson(const KernelTimes& kernels) {
-  nlohmann::json us = nlohmann::json::array();
-  for (const double ns : kernels.MeanLaunchNs()) us.push_back(ns * kNsToUs);
-  return {{"op", kernels.op_of_launch()}, {"stamped_us", std::move(us)}};
-}
-
-nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& context) {
-  const int64_t num_layers = context.num_layers;
-  const double stamp = context.StampCostNs();
-  const double net_sum = point.kernels.NetSumNs(stamp);
-  nlohmann::json ops = nlohmann::json::array();
-  for (const OpTime& op : point.kernels.ops()) {
-    const double net_us = KernelTimes::NetNs(op, stamp) * kNsToUs;
-    nlohmann::json shape = nullptr;
-    if (!op.launch.shape.empty()) shape = op.launch.shape;
-    nlohmann::json per_layer = nullptr;
-    if (IsOfLayers(op, num_layers)) per_layer = net_us / static_cast<double>(num_layers);
-    ops.push_back({{"op", op.launch.op},
-                   {"kernel", op.launch.kernel},
-                   {"shape", std::move(shape)},
-                   {"calls", op.count},
-                   {"stamped_us", op.stamped_ns.ToJson(kNsToUs)},
-                   {"samples_ns", SamplesToJson(op.stamped_ns, point)},
-                   {"net_us", net_us},
-                   {"share", Share(net_us, net_sum * kNsToUs)},
-                   {"net_per_call_us", net_us / op.count},
-                   {"net_per_layer_us", std::move(per_layer)},
-                   {"read_bytes", NumberOrNull(ReadBytes(op, point, context))}});
+std::vector<LaunchTrace> TracesOfOps(const PointProfile& point) {
+  std::vector<LaunchTrace> ops(point.kernels.ops().size());
+  const std::vector<LaunchTrace> launches = point.trace.MeanLaunches();
+  for (size_t i = 0; i < launches.size(); ++i) {
+    LaunchTrace& op = ops[point.kernels.op_of_launch()[i]];
+    op.duration_ns += launches[i].duration_ns;
+    op.gap_ns += launches[i].gap_ns;
+    op.exposed_ns += launches[i].exposed_ns;
   }
   return ops;
 }
-
-// null: not measured, or there is none.
-nlohmann::json PaddingToJson(const PointProfile& point) {
-  if (!point.has_unpadded()) return nullptr;
-  nlohmann::json json = TimesToJson(point.unpadded);
-  json["replay_cost_us"] = point.PaddingReplayNs() * kNsToUs;
-  json["replay_share"] = Share(point.PaddingReplayNs(), point.plain.replay_ns.Percentile(50));
-  json["device_cost_us"] = point.PaddingDeviceNs() * kNsToUs;
-  json["device_share"] = Share(point.PaddingDeviceNs(), point.plain.device_ns.Percentile(50));
-  return json;
-}
-
-// What only an engine in this process can be asked for.
-nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& context) {
-  nlohmann::json profiled = TimesToJson(point.profiled);
-  profiled["kernels"] = point.num_profiled_kernels;
-  profiled["skew"] = point.Skew();
-  profiled["device_skew"] = point.DeviceSkew();
-  return {{"mean_attended", point.mean_attended},
-          {"unpadded", PaddingToJson(point)},
-          {"twin", std::move(profiled)},
-          {"bytes",
-           {{"weights", point.bytes.weights},
-            {"kv_read", point.bytes.kv_read},
-            {"kv_written", point.bytes.kv_written},
-            {"activations", point.bytes.activations},
-            {"total", point.bytes.total()}}},
-          {"bytes_per_s", point.BytesPerSecond()},
-          {"share_of_read_bandwidth", Share(point.BytesPerSecond(), context.bandwidth.best_read())},
-          {"ops", OpsToJson(point, context)},
-          {"timeline", TimelineToJson(point.kernels)},
-          {"stamped_span_us", point.kernels.span_ns().ToJson(kNsToUs)},
-          {"net_sum_us", point.kernels.NetSumNs(context.StampCostNs()) * kNsToUs}};
-}
-
-// In its place, of a server's steps.
-nlohmann::json UntoldToJson(const PointProfile& point) {
-  return {{"twin", nullptr},
-          {"bytes", nullptr},
-          {"bytes_per_s", nullptr},
-          {"share_of_read_bandwidth", nullptr},
-          {"ops", nlohmann::json::array()},
-          {"stamped_span_us", nullptr},
-          {"net_sum_us", nullptr},
-          {"shared_steps", point.num_shared_steps}};
-}
-
-}  // namespace
 
 std::string NameOf(const graphs::ProfiledLaunch& launch) {
   return launch.shape.empty() ? launch.op : absl::StrCat(launch.op, " ", launch.shape);
@@ -374,9 +269,13 @@ std::string ProfileHeader(const ProfileContext& context) {
     return absl::StrCat(table.ToString(context.width), "\n");
   }
   table.AddRow({"bandwidth", BandwidthText(context.bandwidth)});
+  table.AddRow({"products", ProductsText(context.products)});
   table.AddRow({"clock, power", context.telemetry.empty()
                                     ? absl::StrCat("not available: ", context.telemetry_why)
                                     : absl::StrCat("from ", context.telemetry)});
+  table.AddRow({"kernels traced", context.tracing.name.empty()
+                                      ? absl::StrCat("no: ", context.tracing.why_none)
+                                      : absl::StrCat("by ", context.tracing.name)});
   return absl::StrCat(table.ToString(context.width), "\n");
 }
 
@@ -418,13 +317,14 @@ std::string PointText(const PointProfile& point, const ProfileContext& context) 
   if (point.is_of_server()) {
     return absl::StrCat(head, HistogramText(point.wall_ns, "wall", context.width), "\n");
   }
-  return absl::StrCat(head, KernelTable(point, context), SumText(point, context), "\n",
+  return absl::StrCat(head, KernelTable(point, context), SumText(point, context),
+                      TraceText(point, context), "\n",
                       HistogramText(point.plain.replay_ns, "replay", context.width), "\n");
 }
 
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context) {
   if (!context.server.empty()) return ServerTable(points, context);
-  return absl::StrCat(LatencyTable(points, context), "\n", BytesTable(points, context),
+  return absl::StrCat(LatencyTable(points, context), "\n", WorkTable(points, context),
                       PaddingTable(points, context));
 }
 
@@ -432,40 +332,6 @@ std::string BandwidthText(const Bandwidth& bandwidth) {
   return absl::StrCat("read ", FormatBandwidth(bandwidth.best_read()), ", copy ",
                       FormatBandwidth(bandwidth.best_copy()), " (best of ", bandwidth.read.count(),
                       " passes over ", FormatBytes(bandwidth.bytes), ")");
-}
-
-nlohmann::json BandwidthToJson(const Bandwidth& bandwidth) {
-  return {{"bytes", bandwidth.bytes},
-          {"passes", bandwidth.read.count()},
-          {"read_bytes_per_s",
-           {{"best", bandwidth.best_read()}, {"p50", bandwidth.read.Percentile(50)}}},
-          {"copy_bytes_per_s",
-           {{"best", bandwidth.best_copy()}, {"p50", bandwidth.copy.Percentile(50)}}}};
-}
-
-nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context) {
-  nlohmann::json json = {{"name", NameOf(point.point())},
-                         {"rows", point.rows},
-                         {"context", point.context},
-                         {"shortest_context", point.shortest == 0 ? nlohmann::json(nullptr)
-                                                                  : nlohmann::json(point.shortest)},
-                         {"prompts", point.prompts},
-                         {"mean_context", point.mean_context},
-                         {"graph", point.graph},
-                         {"attention_leaf", point.attention_leaf},
-                         {"padding_rows", point.padding_rows},
-                         {"padding_tokens", point.padding_tokens},
-                         {"kernels", point.num_kernels},
-                         {"round_replay_us", point.round_replay_ns.ValuesToJson(kNsToUs)},
-                         {"spread", NumberOrNull(point.Spread())},
-                         {"plain", PlainToJson(point)},
-                         {"samples_ns", AllSamplesToJson(point)},
-                         {"clock",
-                          {{"sm_mhz", MeanJson(point.sm_clock_mhz)},
-                           {"memory_mhz", MeanJson(point.memory_clock_mhz)},
-                           {"power_w", MeanJson(point.power_w)}}}};
-  json.update(point.is_of_server() ? UntoldToJson(point) : StampsToJson(point, context));
-  return json;
 }
 
 }  // namespace reprise::tools

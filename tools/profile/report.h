@@ -5,35 +5,61 @@
 #define REPRISE_TOOLS_PROFILE_REPORT_H_
 
 #include <string>
+#include <vector>
 
 #include "engine/decode_engine.h"
 #include "kernels/weight_format.h"
 #include "nlohmann/json.hpp"
 #include "tools/profile/bandwidth.h"
+#include "tools/profile/products.h"
 #include "tools/profile/profiler.h"
+#include "tools/profile/report_parts.h"
 #include "tools/text_width.h"
 
 namespace reprise::tools {
 
 // What holds for all points.
 struct ProfileContext {
-  std::string device;         // in words
-  std::string model;          // its name
-  std::string telemetry;      // the source of clocks and power, "" for none
-  std::string telemetry_why;  // and why there is none
+  std::string device;           // in words
+  std::string model;            // its name
+  models::ModelSpec spec = {};  // its sizes, of our own engine
+  std::string telemetry;        // the source of clocks and power, "" for none
+  std::string telemetry_why;    // and why there is none
   int64_t num_layers = 0;
   double weight_bytes = 0;                   // of an element of a matrix
   int scale_inputs = kernels::kScaleInputs;  // of quantised ones, of a scale
+  TelemetrySource tracing = {};              // of kernels
   size_t width = kNoWidth;                   // columns that tables should fit into
   std::string server = {};                   // that was measured, in words; "": our own engine
   bool padding = false;                      // ProfileOptions::padding
   Bandwidth bandwidth;
+  ProductRate products = {};
   Samples stamp_cost_ns;
   double StampCostNs() const { return stamp_cost_ns.Percentile(50); }
 };
 
 // "linear_matrix 4096x4096": a launch as tables name it.
 std::string NameOf(const graphs::ProfiledLaunch& launch);
+
+// What all launches of an op in a step have to read, and the floating-point operations of their
+// products, a multiplication and an addition two: of linear layers and experts, and of a step's
+// only attention kernel. Unset of others.
+std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
+                                const ProfileContext& context);
+std::optional<double> Flops(const OpTime& op, const PointProfile& point,
+                            const ProfileContext& context);
+// Of all ops that have any.
+double StepFlops(const PointProfile& point, const ProfileContext& context);
+// How near an op's net time comes to what was measured: of reading or of products, what is nearer.
+std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
+                                  const ProfileContext& context);
+// "512 TFLOP/s (best of 8 layers of 8,192x8,192 with 4,096 tokens, bf16)".
+std::string ProductsText(const ProductRate& products);
+nlohmann::json ProductsToJson(const ProductRate& products);
+
+// By op of point.kernels: what was traced of all its launches in a step; begin_ns is not told.
+// Zeros where nothing was.
+std::vector<LaunchTrace> TracesOfOps(const PointProfile& point);
 
 // Model, device, bandwidth, or what a server does not tell; ends in a blank line.
 std::string ProfileHeader(const ProfileContext& context);

@@ -56,11 +56,6 @@ std::string UnsteadyRounds::Warning(const std::string& cell) const {
                       "): something else uses the device, or its clocks change");
 }
 
-TelemetrySource SourceOf(const absl::StatusOr<std::unique_ptr<Telemetry>>& telemetry) {
-  if (telemetry.ok()) return {.name = (*telemetry)->source(), .why_none = ""};
-  return {.name = "", .why_none = std::string(telemetry.status().message())};
-}
-
 std::string TelemetryText(const TelemetrySource& source) {
   return source.name.empty() ? absl::StrCat("not available: ", source.why_none)
                              : absl::StrCat("from ", source.name);

@@ -10,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 #include "tools/units.h"
 
@@ -22,6 +21,9 @@ inline constexpr char kNoFigure[] = "-";
 std::string Us(double ns);                                       // "12.34"
 std::string GigabytesPerSecond(double bytes_per_second);         // "4700.1"
 std::string MeanText(const Samples& samples, const char* unit);  // "1980 MHz"; kNoFigure when empty
+
+// 0 of nothing.
+inline double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
 
 nlohmann::json MeanJson(const Samples& samples);  // null when empty
 nlohmann::json TextOrNull(const std::string& text);
@@ -43,12 +45,16 @@ class UnsteadyRounds {
   std::string names_;
 };
 
-// Where clocks and power come from, or why there are none.
+// Where clocks and power come from, or traces of kernels, or why there are none.
 struct TelemetrySource {
   std::string name;      // "" for none
   std::string why_none;  // "" where there is one
 };
-TelemetrySource SourceOf(const absl::StatusOr<std::unique_ptr<Telemetry>>& telemetry);
+template <typename Telling>
+TelemetrySource SourceOf(const absl::StatusOr<std::unique_ptr<Telling>>& telling) {
+  if (telling.ok()) return {.name = (*telling)->source(), .why_none = ""};
+  return {.name = "", .why_none = std::string(telling.status().message())};
+}
 std::string TelemetryText(const TelemetrySource& source);
 nlohmann::json TelemetryToJson(const TelemetrySource& source);  // {"source", "why_none"}
 

@@ -1,42 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile/telemetry.h"
 
-#include <dlfcn.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
+#include "tools/profile/shared_library.h"
 
 namespace reprise::tools {
 namespace {
 
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-using Library = std::unique_ptr<void, CloseLibrary>;
-
-absl::StatusOr<Library> OpenLibrary(const std::string& name) {
-  Library library(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
-  if (library != nullptr) return library;
-  return absl::UnavailableError(absl::StrCat("cannot open ", name, ": ", dlerror()));
-}
-
-template <typename Function>
-absl::Status Find(const Library& library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library.get(), name));
-  if (*function != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the driver's library has no function ", name));
-}
-
 // "0000:1b:00.0", from the CUDA driver: all its functions return 0 on success.
-absl::StatusOr<std::string> PciBusId(const Library& cuda, int ordinal) {
+absl::StatusOr<std::string> PciBusId(const SharedLibrary& cuda, int ordinal) {
   int (*init)(unsigned) = nullptr;
   int (*device_get)(int*, int) = nullptr;
   int (*pci_bus_id)(char*, int, int) = nullptr;
-  REPRISE_RETURN_IF_ERROR(Find(cuda, "cuInit", &init));
-  REPRISE_RETURN_IF_ERROR(Find(cuda, "cuDeviceGet", &device_get));
-  REPRISE_RETURN_IF_ERROR(Find(cuda, "cuDeviceGetPCIBusId", &pci_bus_id));
+  REPRISE_RETURN_IF_ERROR(cuda.Find("cuInit", &init));
+  REPRISE_RETURN_IF_ERROR(cuda.Find("cuDeviceGet", &device_get));
+  REPRISE_RETURN_IF_ERROR(cuda.Find("cuDeviceGetPCIBusId", &pci_bus_id));
   int device = 0;
   char text[32] = {};
   int error = init(0);
@@ -64,19 +45,19 @@ struct Nvml {
 
 class NvmlTelemetry final : public Telemetry {
  public:
-  explicit NvmlTelemetry(Library library) : library_(std::move(library)) {}
+  explicit NvmlTelemetry(SharedLibrary library) : library_(std::move(library)) {}
   ~NvmlTelemetry() override {
     if (started_) nvml_.shutdown();
   }
 
   absl::Status Start(const std::string& pci_bus_id) {
-    REPRISE_RETURN_IF_ERROR(Find(library_, "nvmlInit_v2", &nvml_.init));
-    REPRISE_RETURN_IF_ERROR(Find(library_, "nvmlShutdown", &nvml_.shutdown));
-    REPRISE_RETURN_IF_ERROR(Find(library_, "nvmlErrorString", &nvml_.error_string));
+    REPRISE_RETURN_IF_ERROR(library_.Find("nvmlInit_v2", &nvml_.init));
+    REPRISE_RETURN_IF_ERROR(library_.Find("nvmlShutdown", &nvml_.shutdown));
+    REPRISE_RETURN_IF_ERROR(library_.Find("nvmlErrorString", &nvml_.error_string));
     REPRISE_RETURN_IF_ERROR(
-        Find(library_, "nvmlDeviceGetHandleByPciBusId_v2", &nvml_.handle_by_pci_bus_id));
-    REPRISE_RETURN_IF_ERROR(Find(library_, "nvmlDeviceGetClockInfo", &nvml_.clock_info));
-    REPRISE_RETURN_IF_ERROR(Find(library_, "nvmlDeviceGetPowerUsage", &nvml_.power_usage));
+        library_.Find("nvmlDeviceGetHandleByPciBusId_v2", &nvml_.handle_by_pci_bus_id));
+    REPRISE_RETURN_IF_ERROR(library_.Find("nvmlDeviceGetClockInfo", &nvml_.clock_info));
+    REPRISE_RETURN_IF_ERROR(library_.Find("nvmlDeviceGetPowerUsage", &nvml_.power_usage));
     REPRISE_RETURN_IF_ERROR(ToStatus("nvmlInit_v2", nvml_.init()));
     started_ = true;
     return ToStatus("nvmlDeviceGetHandleByPciBusId_v2",
@@ -101,7 +82,7 @@ class NvmlTelemetry final : public Telemetry {
         absl::StrCat(call, ": ", nvml_.error_string(error), " (", error, ")"));
   }
 
-  Library library_;
+  SharedLibrary library_;
   Nvml nvml_;
   NvmlDevice device_ = nullptr;
   bool started_ = false;
@@ -116,8 +97,8 @@ absl::StatusOr<std::unique_ptr<Telemetry>> Telemetry::Open(const runtime::Device
                                                  std::string(runtime::NameOf(device.kind)),
                                                  "' reports neither clocks nor power"));
   }
-  REPRISE_ASSIGN_OR_RETURN(Library opened, OpenLibrary(libraries.nvml));
-  REPRISE_ASSIGN_OR_RETURN(const Library cuda, OpenLibrary(libraries.cuda));
+  REPRISE_ASSIGN_OR_RETURN(SharedLibrary opened, SharedLibrary::Open(libraries.nvml));
+  REPRISE_ASSIGN_OR_RETURN(const SharedLibrary cuda, SharedLibrary::Open(libraries.cuda));
   REPRISE_ASSIGN_OR_RETURN(const std::string bus_id, PciBusId(cuda, device.ordinal));
   auto nvml = std::make_unique<NvmlTelemetry>(std::move(opened));
   REPRISE_RETURN_IF_ERROR(nvml->Start(bus_id));

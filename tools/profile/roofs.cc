@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels have to read and to multiply, and how near they come to the rates that were
+// measured.
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "kernels/weight_format.h"
+#include "tools/profile/report.h"
+#include "tools/profile/report_parts.h"
+#include "tools/units.h"
+
+namespace reprise::tools {
+namespace {
+
+struct MatrixSize {
+  double outputs = 0, inputs = 0;
+};
+
+// Of a label that names one.
+std::optional<MatrixSize> SizeOf(const graphs::ProfiledLaunch& launch) {
+  const std::pair<absl::string_view, absl::string_view> size = absl::StrSplit(launch.shape, 'x');
+  MatrixSize matrix;
+  if (!absl::SimpleAtod(size.first, &matrix.outputs) ||
+      !absl::SimpleAtod(size.second, &matrix.inputs))
+    return std::nullopt;
+  return matrix;
+}
+
+bool IsLinear(const OpTime& op) { return op.launch.op.starts_with("linear"); }
+
+bool IsAttention(const OpTime& op) { return op.launch.op.starts_with("attention"); }
+
+bool IsOnlyAttention(const OpTime& op, const PointProfile& point) {
+  const std::vector<OpTime>& ops = point.kernels.ops();
+  return IsAttention(op) && std::count_if(ops.begin(), ops.end(), IsAttention) == 1;
+}
+
+// Of a weight that a linear layer reads, with its share of a scale.
+double ElementBytes(const graphs::ProfiledLaunch& launch, const ProfileContext& context) {
+  const bool fp8 = launch.op.ends_with("_fp8"), int4 = launch.op.ends_with("_int4");
+  if (!fp8 && !int4) return context.weight_bytes;
+  return kernels::BitsOf(fp8 ? kernels::WeightFormat::kE4m3 : kernels::WeightFormat::kInt4) / 8.0 +
+         static_cast<double>(sizeof(float)) / context.scale_inputs;
+}
+
+// Rows that go through one call of a linear layer: all tokens of the step, but of logits the last
+// one of each row.
+double TokensOf(const MatrixSize& matrix, const PointProfile& point,
+                const ProfileContext& context) {
+  const bool logits = matrix.outputs == static_cast<double>(context.spec.vocab_size) &&
+                      matrix.inputs == static_cast<double>(context.spec.hidden_size);
+  const StepPoint step = point.point();
+  return static_cast<double>(logits ? step.num_rows() : step.num_tokens());
+}
+
+}  // namespace
+
+std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
+                                const ProfileContext& context) {
+  const std::optional<MatrixSize> matrix = SizeOf(op.launch);
+  if (IsLinear(op) && matrix)
+    return op.count * matrix->outputs * matrix->inputs * ElementBytes(op.launch, context);
+  if (IsOnlyAttention(op, point)) return static_cast<double>(point.bytes.kv_read);
+  return std::nullopt;
+}
+
+std::optional<double> Flops(const OpTime& op, const PointProfile& point,
+                            const ProfileContext& context) {
+  const std::optional<MatrixSize> matrix = SizeOf(op.launch);
+  const bool experts = op.launch.op.starts_with("experts");
+  if (matrix && (IsLinear(op) || experts)) {
+    const double choices = experts ? static_cast<double>(context.spec.experts_per_token) : 1.0;
+    return 2.0 * op.count * matrix->outputs * matrix->inputs * choices *
+           TokensOf(*matrix, point, context);
+  }
+  // Of each pair and head a product with a key, and one with a value.
+  if (IsOnlyAttention(op, point)) {
+    return 4.0 * point.attended_pairs *
+           static_cast<double>(context.spec.q_size() * context.spec.NumAttentionLayers());
+  }
+  return std::nullopt;
+}
+
+double StepFlops(const PointProfile& point, const ProfileContext& context) {
+  double sum = 0;
+  for (const OpTime& op : point.kernels.ops()) sum += Flops(op, point, context).value_or(0.0);
+  return sum;
+}
+
+std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
+                                  const ProfileContext& context) {
+  const double seconds = KernelTimes::NetNs(op, context.StampCostNs()) * 1e-9;
+  const std::optional<double> bytes = ReadBytes(op, point, context);
+  const std::optional<double> flops = Flops(op, point, context);
+  if (seconds <= 0 || (!bytes && !flops)) return std::nullopt;
+  return std::max(Share(bytes.value_or(0.0) / seconds, context.bandwidth.best_read()),
+                  Share(flops.value_or(0.0) / seconds, context.products.best()));
+}
+
+std::string ProductsText(const ProductRate& products) {
+  const std::string features = FormatCount(static_cast<uint64_t>(products.features));
+  return absl::StrCat(FormatFlops(products.best()), "/s (best of ", products.flops_per_s.count(),
+                      " linear layers of ", features, "x", features, " with ",
+                      FormatCount(products.tokens), " tokens, ",
+                      std::string(runtime::NameOf(products.dtype)), ")");
+}
+
+nlohmann::json ProductsToJson(const ProductRate& products) {
+  return {
+      {"tokens", products.tokens},
+      {"features", products.features},
+      {"dtype", std::string(runtime::NameOf(products.dtype))},
+      {"passes", products.flops_per_s.count()},
+      {"flops_per_s", {{"best", products.best()}, {"p50", products.flops_per_s.Percentile(50)}}}};
+}
+
+}  // namespace reprise::tools
