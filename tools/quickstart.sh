@@ -6,12 +6,16 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/quickstart.sh [--help]
+usage: tools/quickstart.sh [--program FILE] [--help]
 
 Installs what is missing, builds Reprise, serves examples/byte-llama on a unix socket and drives it
 with the reference scheduler (`reprise sched`), a separate process that speaks the public gRPC API
 alone. Then it stops the server. It uses CUDA where nvcc and an NVIDIA GPU are found and the CPU
 elsewhere, and leaves nothing behind but build/.
+
+  --program FILE  a reprise program that there is, such as build/host/reprise: installs and builds
+                  nothing, and serves with this one
+  --help          show this text
 TEXT
 }
 
@@ -22,11 +26,19 @@ fail() {
 
 stage() { printf '\n== %s\n' "$*"; }
 
+program=""
 while (($# > 0)); do
   case "$1" in
     --help | -h)
       usage
       exit 0
+      ;;
+    --program)
+      (($# > 1)) || fail "--program: got no value, allowed: a reprise program"
+      [[ -f "$2" && -x "$2" ]] \
+        || fail "--program: got \"$2\", allowed: a reprise program, such as build/host/reprise"
+      program="$(realpath "$2")"
+      shift 2
       ;;
     *)
       usage >&2
@@ -74,16 +86,24 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-stage "1/5 Installing what is missing"
-tools/install_dependencies.sh --build-only
+install_and_build() {
+  stage "1/5 Installing what is missing"
+  tools/install_dependencies.sh --build-only
 
-preset=host
-if has_nvcc && has_nvidia_gpu; then preset=cuda; fi
-stage "2/5 Building (preset ${preset}, Release)"
-cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=OFF
-cmake --build --preset "${preset}" --target reprise
+  local preset=host
+  if has_nvcc && has_nvidia_gpu; then preset=cuda; fi
+  stage "2/5 Building (preset ${preset}, Release)"
+  cmake --preset "${preset}" -DREPRISE_BUILD_TESTS=OFF
+  cmake --build --preset "${preset}" --target reprise
+  program="build/${preset}/reprise"
+}
 
-program="build/${preset}/reprise"
+if [[ -z "${program}" ]]; then
+  install_and_build
+else
+  stage "1/5 and 2/5 Nothing to install or build: the program is ${program}"
+fi
+
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/reprise.XXXXXX")"
 address="unix:${scratch}/reprise.sock"
 stage "3/5 Starting the server: reprise serve --model examples/byte-llama --listen ${address}"

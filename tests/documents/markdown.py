@@ -31,29 +31,21 @@ def blocks(source: pathlib.Path, document: pathlib.Path) -> list[Block]:
         mark = re.match(r"\s*```(\w*)", line)
         if fence is not None:
             if mark:
-                found.append(
-                    Block(f"{name}:{fence[0]}", name, fence[1], textwrap.dedent("\n".join(fence[2])))
-                )
+                text = textwrap.dedent("\n".join(fence[2]))
+                found.append(Block(f"{name}:{fence[0]}", name, fence[1], text))
                 fence = None
             else:
                 fence[2].append(line)
             continue
-        if mark:
-            fence = (number, mark.group(1), [])
-            continue
-        if line.startswith("    ") and (blank or indented is not None):
+        if line.startswith("    ") and (blank or indented is not None) and not mark:
             indented = indented or (number, [])
             indented[1].append(line)
         elif indented is not None and line.strip():
-            found.append(
-                Block(
-                    f"{name}:{indented[0]}",
-                    name,
-                    "indented",
-                    textwrap.dedent("\n".join(indented[1])).strip(),
-                )
-            )
+            text = textwrap.dedent("\n".join(indented[1])).strip()
+            found.append(Block(f"{name}:{indented[0]}", name, "indented", text))
             indented = None
+        if mark:
+            fence = (number, mark.group(1), [])
         blank = not line.strip()
     return found
 
