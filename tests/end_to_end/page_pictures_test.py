@@ -163,8 +163,8 @@ class Page(unittest.TestCase):
         path = self.folder / "engine.json"
         if not path.exists():
             self.run_program("profile", "--model", OPTIONS.source / "examples/byte-llama",
-                             "--device", "host", "--rows", "1,2,3,8", "--contexts", "64,1k",
-                             "--points", "3@128+1x20", "--padding", "--iterations", 12,
+                             "--device", "host", "--rows", "1,3,8", "--contexts", "64,256",
+                             "--points", "3@128+1x20", "--padding", "--iterations", 10,
                              "--warmup", 1, "--bandwidth-bytes", "1MiB", "--json", path)
         return json.loads(path.read_text())
 
