@@ -43,6 +43,7 @@ build_packages=(
   zlib1g-dev
 )
 test_packages=(
+  chromium-headless-shell
   clang-19
   clang-format
   clang-tidy

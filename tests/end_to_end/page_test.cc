@@ -98,7 +98,8 @@ TEST_F(PageProgram, RefusesWhatItCannotWriteOrRead) {
 }
 
 std::string BrowserPath() {
-  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+  for (const char* name :
+       {"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"}) {
     if (std::system(absl::StrCat("command -v ", name, " > /dev/null 2>&1").c_str()) == 0)
       return name;
   }
@@ -124,7 +125,7 @@ std::string Drawn(const std::string& browser, const std::string& page, const std
 
 TEST_F(PageProgram, IsDrawnByABrowser) {
   const std::string browser = BrowserPath();
-  if (browser.empty()) GTEST_SKIP() << "no browser: chromium is not installed";
+  if (browser.empty()) GTEST_SKIP() << "no browser: chromium-headless-shell is not installed";
   const json profile = Measured({"--html", File("a.html")});
   const std::string drawn = Drawn(browser, File("a.html"), directory_.path());
   EXPECT_THAT(drawn, Not(HasSubstr("Uncaught")));
@@ -141,7 +142,7 @@ TEST_F(PageProgram, IsDrawnByABrowser) {
 // A file of before samples and timelines were kept is shown as far as it goes.
 TEST_F(PageProgram, AnOldProfileIsDrawnToo) {
   const std::string browser = BrowserPath();
-  if (browser.empty()) GTEST_SKIP() << "no browser: chromium is not installed";
+  if (browser.empty()) GTEST_SKIP() << "no browser: chromium-headless-shell is not installed";
   json profile = Measured();
   for (json& point : profile["points"]) {
     for (const char* name : {"samples_ns", "timeline", "spread", "round_replay_us"})
