@@ -29,6 +29,7 @@ ELSEWHERE = {"docs/embedding.md": ("cc ", "c++ ", "nvcc ", "./", "python3 ", "pi
 
 # Less work, and what every machine has. None: a flag that goes.
 SMALLER = {
+    "--cupti": "auto",
     "--device": "host",
     "--contexts": "32,64",
     "--shared-prefix": "16",

@@ -305,7 +305,7 @@ TEST_F(ProfileProgram, RefusesAssertionsBeforeItMeasures) {
       {"p99(1@40)>5ms", "--assert: got \"p99(1@40)>5ms\", allowed: FIGURE<DURATION"},
       {"p99(1@41)<5ms", "point: got \"1@41\", allowed: 1@40, which are measured"},
       {"p95(1@40)<5ms",
-       "figure: got \"p95\", allowed: replay, device, launch, outside, gap; a "
+       "figure: got \"p95\", allowed: replay, device, launch, outside, gap, gaps; a "
        "kernel: fetch, plan, "},
   };
   for (const Refusal& refusal : refusals) {

@@ -268,7 +268,7 @@ TEST(ProfileReport, ProductsAreCountedFromShapesAndContexts) {
   EXPECT_DOUBLE_EQ(json["ops"][2]["share_of_roof"], 128 / 380e-9 / 20e9);
   EXPECT_EQ(json["ops"][1]["share_of_roof"], nullptr);
   const std::string text = PointsText({point}, context);
-  EXPECT_THAT(text, HasSubstr("24.4 kFLOP  40.6 GFLOP/s"));
+  EXPECT_THAT(text, HasSubstr("24.4 k  40.6 G"));
   EXPECT_THAT(ProfileHeader(context),
               HasSubstr("2.00 TFLOP/s (best of 2 linear layers of 1,024x1,024 with 64 tokens"));
   // A prompt of 50 tokens beside them: all go through the layers, three rows through the logits.

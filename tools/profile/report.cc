@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "tools/profile/report_parts.h"
 #include "tools/table.h"
 #include "tools/units.h"
@@ -189,11 +190,16 @@ std::string ServerTable(const std::vector<PointProfile>& points, const ProfileCo
   return table.ToString(context.width);
 }
 
+// "15.6 M": in a column whose heading has the unit.
+std::string ShortFlops(double flops) {
+  return std::string(absl::StripSuffix(FormatFlops(flops), "FLOP"));
+}
+
 // What a step moves, and what it multiplies and takes.
 std::string WorkTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
   const std::vector<std::string> keys = KeysOf(points);
   Table table = TableOf(keys,
-                        {"weights", "KV read", "KV written", "activations", "in all", "products",
+                        {"weights", "KV read", "KV written", "activations", "in all", "FLOP",
                          "FLOP/s", "of products", "energy"},
                         /*more_keys=*/0);
   for (const PointProfile& p : points) {
@@ -203,8 +209,8 @@ std::string WorkTable(const std::vector<PointProfile>& points, const ProfileCont
     table.AddRow(LineOf(p, keys.size(),
                         {FormatBytes(p.bytes.weights), FormatBytes(p.bytes.kv_read),
                          FormatBytes(p.bytes.kv_written), FormatBytes(p.bytes.activations),
-                         FormatBytes(p.bytes.total()), FormatFlops(flops),
-                         absl::StrCat(FormatFlops(flops_per_s), "/s"),
+                         FormatBytes(p.bytes.total()), ShortFlops(flops),
+                         ShortFlops(flops_per_s),
                          FormatPercent(Share(flops_per_s, context.products.best())),
                          energy ? absl::StrFormat("%.3f J", *energy) : kNoFigure}));
   }
