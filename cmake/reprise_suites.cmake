@@ -3,9 +3,9 @@
 # reprise_targets.cmake writes. Declares one CTest test per suite, which runs the suite's cases in
 # one process.
 #
-# A program under a sanitizer takes as long to start and to end as many of its cases take to run.
-# Unlike a test per case, a suite of which cases are skipped has passed: tools/test.sh counts cases
-# and names those that were skipped.
+# A program takes as long to start and to end as many of its cases take to run, above all where they
+# are skipped for want of a GPU, and longer under a sanitizer. Unlike a test per case, a suite of
+# which cases are skipped has passed: tools/test.sh counts cases and names those that were skipped.
 #
 # In: REPRISE_PROGRAM (path), REPRISE_FOLDER (prefix and label), REPRISE_TIMEOUT (seconds).
 cmake_minimum_required(VERSION 3.25)

@@ -66,10 +66,10 @@ endfunction()
 
 # reprise_test(<folder> SOURCES file.cc ... [DEPENDS target ...] [TIMEOUT seconds]
 #              [PRECOMPILE header ...])
-# Test program reprise_<folder>_tests; each of its tests is one CTest test named
-# <folder>.<Suite>.<Name>, with label <folder>; under a sanitizer each of its suites is one, named
-# <folder>.<Suite>. TIMEOUT: of one test. PRECOMPILE: headers for reprise_precompile, besides those
-# of googletest. An empty list declares nothing.
+# Test program reprise_<folder>_tests; each of its suites is one CTest test named <folder>.<Suite>,
+# with label <folder>. Of kernels and end_to_end, whose cases take long, each case is one, named
+# <folder>.<Suite>.<Name>, but for a sanitizer. TIMEOUT: of one case. PRECOMPILE: headers for
+# reprise_precompile, besides those of googletest. An empty list declares nothing.
 function(reprise_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;PRECOMPILE")
   if(NOT arg_SOURCES)
@@ -94,7 +94,7 @@ function(reprise_test folder)
   reprise_unity(${target})
   target_link_libraries(${target} PRIVATE reprise_flags ${REPRISE_TSAN_OBJECTS} ${arg_DEPENDS}
                                           reprise::testing GTest::gmock GTest::gtest_main)
-  if(REPRISE_SANITIZE)
+  if(REPRISE_SANITIZE OR NOT folder MATCHES "^(kernels|end_to_end)$")
     reprise_test_suites(${target} ${folder} ${arg_TIMEOUT})
     return()
   endif()

@@ -106,8 +106,8 @@ run_tests() {
   summaries+=("$(grep -E '^[0-9]+% tests passed' "${log}")")
 }
 
-# run_suites <preset> [ctest argument ...]. The same where a CTest test is a suite of cases: counts
-# these, and names those that were skipped.
+# run_suites <preset> [ctest argument ...]. The same where a CTest test may be a suite of cases:
+# counts cases, and names those that were skipped.
 run_suites() {
   run_tests "$@"
   local log="build/$1/Testing/Temporary/LastTest.log"
@@ -143,7 +143,7 @@ run_plain() {
   stage "Checking style: clang-tidy"
   tools/lint.py --build "build/${preset}" "${lint_options[@]}"
   stage "Running the tests"
-  run_tests "${preset}"
+  run_suites "${preset}"
 }
 
 run_sanitized() {

@@ -15,16 +15,22 @@
 namespace reprise::emulator {
 namespace {
 
+// Not inlined, so that what stands before it saves no registers.
+template <AccessKind kKind>
+[[gnu::noinline]] void CheckShared(uintptr_t at, size_t bytes, const void* caller) {
+  BlockRunner* const runner = running_block.runner;
+  if (runner == nullptr || bytes == 0) return;
+  const uintptr_t offset = at - running_block.shared_begin;
+  if (offset < Arena::kBytes) return runner->Access<kKind>(offset, bytes, PlaceOf(caller));
+  runner->AccessGlobal<kKind>(reinterpret_cast<const void*>(at), bytes, PlaceOf(caller));
+}
+
 template <AccessKind kKind>
 inline void Check(const volatile void* address, size_t bytes, const void* caller) {
   const auto at = reinterpret_cast<uintptr_t>(address);
   if (at - running_block.private_begin < PrivateMemory::kBytes) [[likely]]
     return;
-  BlockRunner* const runner = running_block.runner;
-  if (runner == nullptr || bytes == 0) return;
-  const uintptr_t offset = at - running_block.shared_begin;
-  if (offset < Arena::kBytes) return runner->Access<kKind>(offset, bytes, PlaceOf(caller));
-  runner->AccessGlobal<kKind>(const_cast<const void*>(address), bytes, PlaceOf(caller));
+  CheckShared<kKind>(at, bytes, caller);
 }
 
 }  // namespace

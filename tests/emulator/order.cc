@@ -46,18 +46,13 @@ bool Order::StepOn() {
   return ok;
 }
 
-bool Order::IsBeforeByMore(Epoch e) const {
+bool Order::IsCopyBefore(Epoch e) const {
   const uint32_t id = IdOf(e);
-  const Thread& self = *current_;
-  if (id == IdOf(self.epoch)) return true;
-  if (id >= kFirstCopierId) {
-    if (id == kInFlightId) return false;
-    const uint32_t phase = ClockOf(e) - kFirstCopyClock;
-    const uint32_t barrier = id - kFirstCopierId;
-    return phase < known_phases_[barrier] || (self.known != nullptr && phase < self.known[barrier]);
-  }
-  if (threads_[id].warp == self.warp && e < warp_base_[self.warp]) return true;
-  return self.known != nullptr && ClockOf(e) <= self.known[kMaxBarriers + id];
+  if (id == kInFlightId) return false;
+  const Vector known = current_->known;
+  const uint32_t phase = ClockOf(e) - kFirstCopyClock;
+  const uint32_t barrier = id - kFirstCopierId;
+  return phase < known_phases_[barrier] || (known != nullptr && phase < known[barrier]);
 }
 
 void Order::LearnCopies(Vector known) {

@@ -32,6 +32,7 @@ using Epoch = uint32_t;
 
 constexpr uint32_t ClockOf(Epoch e) { return e >> 12; }
 constexpr uint32_t IdOf(Epoch e) { return (e >> 1) & 0x7ff; }
+constexpr bool IsOfOneThread(Epoch a, Epoch b) { return ((a ^ b) & 0xffe) == 0; }
 constexpr bool IsAtomic(Epoch e) { return (e & 1) != 0; }
 constexpr Epoch MakeEpoch(uint32_t clock, uint32_t id) { return clock << 12 | id << 1; }
 
@@ -83,7 +84,15 @@ class Order {
   bool StepOn();
 
   // Whether what has epoch `e` happened before what the current thread does next.
-  bool IsBefore(Epoch e) const { return e < block_base_ || IsBeforeByMore(e); }
+  bool IsBefore(Epoch e) const {
+    if (e < block_base_ || IsOfOneThread(e, current_->epoch)) return true;
+    const uint32_t id = IdOf(e);
+    if (id >= kFirstCopierId) [[unlikely]]
+      return IsCopyBefore(e);
+    const Thread& self = *current_;
+    if (threads_[id].warp == self.warp && e < warp_base_[self.warp]) return true;
+    return self.known != nullptr && ClockOf(e) <= self.known[kMaxBarriers + id];
+  }
 
   // All threads meet; `vectors` of barriers and atomics that are kept elsewhere are to be dropped.
   // Calls return false when the clocks are used up.
@@ -117,7 +126,7 @@ class Order {
     Vector known = nullptr;
   };
 
-  bool IsBeforeByMore(Epoch e) const;
+  bool IsCopyBefore(Epoch e) const;
   uint32_t* NewVector(Vector copied_from);
   void Own(Released* released);
   unsigned num_entries() const { return kMaxBarriers + num_threads_; }
