@@ -209,8 +209,7 @@ std::string WorkTable(const std::vector<PointProfile>& points, const ProfileCont
     table.AddRow(LineOf(p, keys.size(),
                         {FormatBytes(p.bytes.weights), FormatBytes(p.bytes.kv_read),
                          FormatBytes(p.bytes.kv_written), FormatBytes(p.bytes.activations),
-                         FormatBytes(p.bytes.total()), ShortFlops(flops),
-                         ShortFlops(flops_per_s),
+                         FormatBytes(p.bytes.total()), ShortFlops(flops), ShortFlops(flops_per_s),
                          FormatPercent(Share(flops_per_s, context.products.best())),
                          energy ? absl::StrFormat("%.3f J", *energy) : kNoFigure}));
   }
