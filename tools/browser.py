@@ -13,7 +13,6 @@ import tempfile
 
 # In the order in which they are taken. The first starts in a second, and has windows of any width.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-NONE_THERE = f"there is none of {', '.join(NAMES)} (Debian: chromium-headless-shell)"
 
 TIMEOUT_S = 60
 _COLOUR_SCHEMES = {"dark": 0, "light": 1}  # as Chromium's settings count them
@@ -29,13 +28,13 @@ class Drawn:
     complaints: list[str]  # what came to the console, errors of scripts among it
 
 
-def find():
-    """The first browser that is there. Raises BrowserError where there is none."""
-    for name in NAMES:
+def find(names=NAMES):
+    """The first browser of these that is there. Raises BrowserError where there is none."""
+    for name in names:
         path = shutil.which(name)
         if path:
             return path
-    raise BrowserError(NONE_THERE)
+    raise BrowserError(f"there is none of {', '.join(names)} (Debian: chromium-headless-shell)")
 
 
 def draw(browser, url, *, width, height, theme, picture):

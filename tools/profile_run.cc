@@ -174,7 +174,7 @@ absl::Status RunProfile(const ProfileRun& run, Interrupt* interrupt) {
   if (!traced.ok()) {
     const std::string reason(traced.message());
     console->Note(absl::StrCat("reprise profile: warning: not all kernels are traced: ", reason));
-    json["tracing"] = TelemetryToJson({.name = "", .why_none = reason});
+    json["tracing"]["why_none"] = reason;
   }
   // Of a run that ended early nothing is asserted: it has failed already.
   const std::vector<AssertedValue> asserted =

@@ -17,7 +17,7 @@ namespace {
 
 // Not inlined, so that what stands before it saves no registers.
 template <AccessKind kKind>
-[[gnu::noinline]] void CheckShared(uintptr_t at, size_t bytes, const void* caller) {
+[[gnu::noinline]] void CheckOfBlock(uintptr_t at, size_t bytes, const void* caller) {
   BlockRunner* const runner = running_block.runner;
   if (runner == nullptr || bytes == 0) return;
   const uintptr_t offset = at - running_block.shared_begin;
@@ -30,7 +30,7 @@ inline void Check(const volatile void* address, size_t bytes, const void* caller
   const auto at = reinterpret_cast<uintptr_t>(address);
   if (at - running_block.private_begin < PrivateMemory::kBytes) [[likely]]
     return;
-  CheckShared<kKind>(at, bytes, caller);
+  CheckOfBlock<kKind>(at, bytes, caller);
 }
 
 }  // namespace

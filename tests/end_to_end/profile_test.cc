@@ -297,6 +297,20 @@ TEST_F(ProfileProgram, AssertsBoundsAndTellsByItsExitCode) {
   EXPECT_EQ(written["error"], nullptr);
 }
 
+TEST_F(ProfileProgram, FailsWithoutTheTracesThatAreAskedFor) {
+  const auto fails = [this](std::vector<std::string> more, const char* says) {
+    std::vector<std::string> arguments = {"--rows", "1", "--contexts", "40"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Program program(Arguments(arguments));
+    EXPECT_EQ(program.Wait(), 1) << says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(says));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+  };
+  fails({"--cupti", "/no/such/cupti.so"},
+        "no kernels can be traced: device 'host' has nothing that traces kernels");
+  fails({"--cupti", "off", "--assert", "gaps<1s"}, "no kernels can be traced: --cupti off");
+}
+
 TEST_F(ProfileProgram, RefusesAssertionsBeforeItMeasures) {
   struct Refusal {
     std::string bound, says;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What it takes when a buffer moves that every node of a graph names: changing the nodes in place,
 // the first replay behind that, and capturing the graph anew, each by the number of nodes. Takes
-// the best device of the machine. "per_node" is the time by the number of nodes.
+// the first device that is compiled in. "ns_per_node" is the time by the number of nodes.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ namespace {
 using kernels::Check;
 using Clock = std::chrono::steady_clock;
 
-// A graph of so many kernels, each of which writes a word of a buffer of its own kind.
+// A graph of so many kernels, each of which writes a word of one buffer.
 class Chain {
  public:
   explicit Chain(int64_t nodes)

@@ -95,6 +95,14 @@ TEST_F(KernelTracerTest, DroppedRecordsAreAnError) {
   EXPECT_THAT(tracer->Stop(), StatusIs(absl::StatusCode::kDataLoss, "dropped 7 records"));
 }
 
+TEST_F(KernelTracerTest, KernelsOfUnknownTimesAreAnError) {
+  ASSERT_OK_AND_ASSIGN(const auto tracer, Open());
+  ASSERT_OK(tracer->Start());
+  launch_("kernel", 1, 10, 20);
+  launch_("untold", 1, 0, 0);
+  EXPECT_THAT(tracer->Stop(), StatusIs(absl::StatusCode::kDataLoss, "dropped 1 records"));
+}
+
 TEST_F(KernelTracerTest, OneThatGoesWhileItTracesStops) {
   {
     ASSERT_OK_AND_ASSIGN(const auto tracer, Open());
@@ -127,7 +135,7 @@ TEST_F(KernelTracerTest, SaysWhyThereIsNone) {
 #if __has_include(<cupti_activity.h>)
 // The fake's records lie as those of the toolkit that is here.
 TEST_F(KernelTracerTest, RecordsLieAsCuptiHasThem) {
-  using Record = CUpti_ActivityKernel9;
+  using Record = CUpti_ActivityKernel6;  // that later ones begin with
   EXPECT_EQ(offsetof(Record, kind), 0u);
   EXPECT_EQ(offsetof(Record, start), 16u);
   EXPECT_EQ(offsetof(Record, end), 24u);

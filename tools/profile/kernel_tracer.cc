@@ -26,7 +26,7 @@ constexpr unsigned kFlushForced = 1;
 struct KernelRecord {
   uint32_t kind;
   uint32_t before_start[3];
-  uint64_t start;  // ns; 0 where it is not known
+  uint64_t start;  // ns; this and the end: 0 where they are not known
   uint64_t end;
   uint32_t before_correlation_id[15];
   uint32_t correlation_id;
@@ -101,6 +101,10 @@ void TakeBuffer(Context context, uint32_t stream, uint8_t* buffer, size_t, size_
       std::memcpy(&record.kind, next, sizeof(record.kind));
       if (record.kind != kConcurrentKernel) continue;
       std::memcpy(&record, next, sizeof(record));
+      if (record.start == 0 || record.end == 0) {
+        ++records.num_dropped;
+        continue;
+      }
       records.kernels.push_back({.name = record.name == nullptr ? "" : record.name,
                                  .launch = record.correlation_id,
                                  .begin_ns = record.start,
@@ -154,7 +158,8 @@ class CuptiTracer final : public KernelTracer {
       kernels = std::exchange(TheRecords().kernels, {});
       if (TheRecords().num_dropped > 0) {
         return absl::DataLossError(
-            absl::StrCat("CUPTI dropped ", TheRecords().num_dropped, " records of kernels"));
+            absl::StrCat("CUPTI dropped ", TheRecords().num_dropped,
+                         " records of kernels, or does not know their times"));
       }
     }
     std::stable_sort(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) {

@@ -43,7 +43,8 @@ class KernelTracer {
   // says.
   virtual absl::Status Start() = 0;
   // No more. The kernels that were launched since, which must be done, in the order in which they
-  // began. Errors: Unavailable, with what the library says; DataLoss where it dropped records.
+  // began. Errors: Unavailable, with what the library says; DataLoss where it dropped records, or
+  // has no times.
   virtual absl::StatusOr<std::vector<TracedKernel>> Stop() = 0;
 
   // Errors: Unimplemented on a device of another platform; Unavailable when no library of that

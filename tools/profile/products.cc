@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/packed_layout.h"
+#include "kernels/weight_format.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/linear_bench.h"
 #include "tools/bench/linear_candidates.h"
@@ -15,15 +17,16 @@ namespace reprise::tools {
 absl::StatusOr<ProductRate> MeasureProducts(runtime::Device& device, runtime::DType dtype,
                                             uint32_t passes) {
   const bool host = device.properties().kind == runtime::DeviceKind::kHost;
-  // A millisecond or so of either.
-  ProductRate rate{.tokens = host ? 64u : 4096u,
-                   .features = host ? 1024 : 8192,
+  const bool packs = !host && kernels::CanPack(kernels::WeightFormatOf(dtype));
+  // A millisecond or so of the host, and of matrix units, which take packed weights too.
+  ProductRate rate{.tokens = packs ? 4096u : 64u,
+                   .features = packs ? 8192 : 1024,
                    .dtype = dtype,
                    .flops_per_s = {}};
   std::vector<LinearShape> shapes = {
       {.name = "products", .out_features = rate.features, .in_features = rate.features}};
   // The layouts that layers may have there; what is faster counts.
-  REPRISE_ASSIGN_OR_RETURN(auto candidates, ParseLinearCandidates(host ? "best" : "best,packed"));
+  REPRISE_ASSIGN_OR_RETURN(auto candidates, ParseLinearCandidates(packs ? "best,packed" : "best"));
   const uint64_t weight_bytes = shapes[0].WeightBytes(dtype);
   REPRISE_ASSIGN_OR_RETURN(const auto bench,
                            LinearBench::Create(device, std::move(shapes), std::move(candidates),

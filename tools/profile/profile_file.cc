@@ -43,6 +43,9 @@ constexpr Need kOfProfile[] = {{"/engine/model/name", Kind::kText},
 // Of an engine in the process that measured, as are kernels; a server tells none of it.
 constexpr Need kOfOwnProfile[] = {{"/bandwidth/read_bytes_per_s/best", Kind::kNumber}};
 constexpr Need kOfOwnPoint[] = {{"/bytes_per_s", Kind::kNumber},
+                                {"/bytes/kv_read", Kind::kNumber},
+                                {"/bytes/total", Kind::kNumber},
+                                {"/twin/skew", Kind::kNumber},
                                 {"/share_of_read_bandwidth", Kind::kNumber},
                                 {"/ops", Kind::kArray}};
 constexpr Need kOfServerPoint[] = {
@@ -78,6 +81,10 @@ constexpr Need kOfOp[] = {{"/op", Kind::kText},
                           {"/stamped_us/p90", Kind::kNumber},
                           {"/stamped_us/p99", Kind::kNumber}};
 
+constexpr Need kOfTraced[] = {{"/traced/skew", Kind::kNumber},
+                              {"/traced/span_us/p50", Kind::kNumber},
+                              {"/traced/gap_us/p50", Kind::kNumber},
+                              {"/traced/overlap_us/p50", Kind::kNumber}};
 constexpr Need kOfTracedOp[] = {{"/traced/duration_us", Kind::kNumber},
                                 {"/traced/exposed_us", Kind::kNumber},
                                 {"/traced/gap_us", Kind::kNumber}};
@@ -163,6 +170,7 @@ absl::Status CheckPoint(const json& point, bool is_of_server, const std::string&
   }
   REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfOwnPoint, path + "."));
   const bool is_traced = point.contains("traced") && point["traced"].is_object();
+  if (is_traced) REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfTraced, path + "."));
   for (size_t i = 0; i < point["ops"].size(); ++i) {
     const std::string at = absl::StrCat(path, ".ops[", i, "]");
     if (!point["ops"][i].is_object()) return Refuse(at, &point["ops"][i], "an object");
@@ -289,19 +297,20 @@ json Complete(const std::string& name, size_t process, int thread, double from_u
           {"args", std::move(arguments)}};
 }
 
-// Traced kernels may overlap: two threads take turns.
-constexpr int kHostThread = 1, kDeviceThread = 2, kTracedThread = 3;
+// A traced kernel may begin before the one before the last has ended: three threads take turns.
+constexpr int kHostThread = 1, kDeviceThread = 2, kTracedThread = 3, kTracedThreads = 3;
 
 // When each launch began and how long it ran, in the mean of traced steps.
 void AppendTraced(const json& point, size_t process, json* events) {
   const json& timeline = point["timeline"];
-  for (int turn = 0; turn < 2; ++turn) {
+  for (int turn = 0; turn < kTracedThreads; ++turn) {
     events->push_back(
         Metadata("thread_name", process, kTracedThread + turn, "kernels: mean traced times"));
   }
   for (size_t i = 0; i < timeline["op"].size(); ++i) {
     const json& op = point["ops"][timeline["op"][i].get<size_t>()];
-    events->push_back(Complete(OpNameOf(op), process, kTracedThread + static_cast<int>(i % 2),
+    events->push_back(Complete(OpNameOf(op), process,
+                               kTracedThread + static_cast<int>(i % kTracedThreads),
                                timeline["traced_begin_us"][i], timeline["traced_us"][i],
                                {{"kernel", op["kernel"]}, {"launch", i}}));
   }

@@ -189,11 +189,10 @@ class PointMeasurement {
 // PointProfile::attended_pairs. `attended`: its mean_attended.
 double AttendedPairs(const models::ModelSpec& model, const StepPoint& point, double attended) {
   if (point.is_decode()) return attended * point.rows;
-  double pairs = 0;
-  // Rows that decode run at the contexts of a window, evenly.
-  const double before = (WindowOf(point) - 1) / 2.0;
-  for (const uint32_t context : point.contexts()) pairs += model.MeanVisible(context - before);
+  // A prompt's row counts in the mean with what its last token attends over.
+  double pairs = attended * static_cast<double>(point.num_rows());
   for (const uint32_t tokens : point.prompts) {
+    pairs -= model.MeanVisible(tokens);
     for (uint32_t context = 1; context <= tokens; ++context) pairs += model.MeanVisible(context);
   }
   return pairs;

@@ -77,10 +77,11 @@ std::string TraceText(const PointProfile& point, const ProfileContext& context) 
   const KernelTrace& trace = point.trace;
   if (trace.empty()) return "";
   return Paragraph(
-      absl::StrCat("traced: ", trace.num_steps(), " steps span ",
+      absl::StrCat("traced: ", trace.num_steps(),
+                   trace.num_steps() == 1 ? " step spans " : " steps span ",
                    FormatDuration(trace.span_ns().Mean()), " from the first kernel's begin to the ",
                    "last one's end, of which ", FormatDuration(trace.gap_ns().Mean()),
-                   " lie between kernels; kernels overlap for ",
+                   " lie between kernels; what kernels ran beside others adds up to ",
                    FormatDuration(trace.overlap_ns().Mean()), "; skew of traced steps ",
                    Signed(point.TracedSkew())),
       context.width);

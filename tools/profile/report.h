@@ -53,7 +53,7 @@ double StepFlops(const PointProfile& point, const ProfileContext& context);
 // How near an op's net time comes to what was measured: of reading or of products, what is nearer.
 std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
                                   const ProfileContext& context);
-// "512 TFLOP/s (best of 8 layers of 8,192x8,192 with 4,096 tokens, bf16)".
+// "512 TFLOP/s (best of 8 linear layers of 8,192x8,192 with 4,096 tokens, bf16)".
 std::string ProductsText(const ProductRate& products);
 nlohmann::json ProductsToJson(const ProductRate& products);
 
@@ -72,7 +72,7 @@ std::string PointName(const PointProfile& point);
 std::string SpreadWarning(const PointProfile& point);
 // Likewise: steps of a server that ran rows of other sessions too. "" where none did.
 std::string SharedWarning(const PointProfile& point);
-// All points, one line each: latencies, then bytes.
+// All points, one line each: latencies, then bytes, products and energy, then what padding costs.
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context);
 
 // "read 4.41 TB/s, copy 4.31 TB/s (best of 8 passes over 4.00 GiB)".

@@ -164,6 +164,7 @@ nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& con
 // In its place, of a server's steps.
 nlohmann::json UntoldToJson(const PointProfile& point) {
   return {{"twin", nullptr},
+          {"traced", nullptr},
           {"bytes", nullptr},
           {"bytes_per_s", nullptr},
           {"flops", nullptr},
