@@ -105,9 +105,7 @@ absl::Status CheckKernels(const ProfileFlags& flags, Profiler* profiler) {
 nlohmann::json FactsOf(const LoadedEngine& loaded, const ProfileContext& context) {
   return {{"engine", EngineToJson(loaded)},
           {"server", nullptr},
-          {"telemetry",
-           {{"source", TextOrNull(context.telemetry)},
-            {"why_none", TextOrNull(context.telemetry_why)}}},
+          {"telemetry", TelemetryToJson(context.telemetry)},
           {"tracing", TelemetryToJson(context.tracing)},
           {"bandwidth", BandwidthToJson(context.bandwidth)},
           {"products", ProductsToJson(context.products)},
@@ -146,20 +144,17 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
   const engine::EngineInfo& info = loaded.engine->info();
   Console* console = invocation.console;
   auto telemetry = Telemetry::Open(info.device);
-  ProfileContext context{
-      .device = DeviceText(info.device),
-      .model = info.model.name,
-      .spec = info.model,
-      .telemetry = telemetry.ok() ? (*telemetry)->source() : "",
-      .telemetry_why = telemetry.ok() ? "" : std::string(telemetry.status().message()),
-      .num_layers = info.model.num_layers,
-      .weight_bytes = static_cast<double>(runtime::SizeOf(info.dtype)),
-      .scale_inputs = info.model.weight_quantization
-                          ? info.model.weight_quantization->scale_inputs()
-                          : kernels::kScaleInputs,
-      .width = console->width(),
-      .bandwidth = {},
-      .stamp_cost_ns = {}};
+  ProfileContext context{.device = DeviceText(info.device),
+                         .model = info.model.name,
+                         .spec = info.model,
+                         .telemetry = SourceOf(telemetry),
+                         .weight_bytes = static_cast<double>(runtime::SizeOf(info.dtype)),
+                         .scale_inputs = info.model.weight_quantization
+                                             ? info.model.weight_quantization->scale_inputs()
+                                             : kernels::kScaleInputs,
+                         .width = console->width(),
+                         .bandwidth = {},
+                         .stamp_cost_ns = {}};
   context.padding = flags.profile.padding;
   const auto tracer = OpenTracer(flags, info.device);
   if (flags.must_trace() && !tracer.ok()) {

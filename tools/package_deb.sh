@@ -116,9 +116,10 @@ TEXT
 }
 
 install_documents() {
-  install -d "${doc}/docs"
+  install -d "${doc}/docs/pictures"
   install -m 0644 "${source_dir}/README.md" "${doc}/README.md"
   install -m 0644 "${source_dir}"/docs/*.md "${doc}/docs"
+  install -m 0644 "${source_dir}"/docs/pictures/* "${doc}/docs/pictures"
   write_copyright > "${doc}/copyright"
   gzip -9n < "${source_dir}/CHANGELOG.md" > "${doc}/changelog.gz"
   write_changelog | gzip -9n > "${doc}/changelog.Debian.gz"

@@ -7,9 +7,11 @@ CMake's commands, presets and options must exist; what is configured and install
 folder of its own. A command that no rule here knows is an error.
 """
 
+import argparse
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -478,3 +480,12 @@ def shown_by(source, document):
         alone = block.text in COMMAND_WORDS
         if is_command(block.text) and not alone and not re.search(r"[<*]| [A-Z]( |$)", block.text):
             yield Shown(block.place, block.text, [])
+
+
+def read_options(description):
+    """--source, --build and --program of a test's command line, as whole paths."""
+    parser = argparse.ArgumentParser(description=description)
+    for option in ("--source", "--build", "--program"):
+        parser.add_argument(option, type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    return options.source.resolve(), options.build.resolve(), options.program.resolve()

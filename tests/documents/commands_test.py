@@ -7,7 +7,6 @@ usage: commands_test.py --source REPOSITORY --build BUILD --program REPRISE
 commands.py says how each is tried.
 """
 
-import argparse
 import pathlib
 import re
 import shlex
@@ -17,7 +16,7 @@ import tempfile
 import time
 
 import markdown
-from commands import Commands, Failure, shown_by
+from commands import Commands, Failure, read_options, shown_by
 
 
 def commands_of_help(program):
@@ -33,13 +32,7 @@ def commands_of_help(program):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--program", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    source, build = arguments.source.resolve(), arguments.build.resolve()
-    program = arguments.program.resolve()
+    source, build, program = read_options(__doc__)
     documents = markdown.documents(source)
     listed = [(shown.place, shown.command) for d in documents for shown in shown_by(source, d)]
     listed += commands_of_help(program)

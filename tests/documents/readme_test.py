@@ -11,7 +11,6 @@ tools/quickstart.sh that is all but installing and building. All other commands 
 reason. Before that, the screen and the comparison are tested themselves.
 """
 
-import argparse
 import glob
 import os
 import pathlib
@@ -265,13 +264,7 @@ def stop(number, _):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--program", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    source, build = arguments.source.resolve(), arguments.build.resolve()
-    program = arguments.program.resolve()
+    source, build, program = commands.read_options(__doc__)
     if not test_the_test():
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -308,7 +308,7 @@ TEST_F(ProfileProgram, FailsWithoutTheTracesThatAreAskedFor) {
   };
   fails({"--cupti", "/no/such/cupti.so"},
         "no kernels can be traced: device 'host' has nothing that traces kernels");
-  fails({"--cupti", "off", "--assert", "gaps<1s"}, "no kernels can be traced: --cupti off");
+  fails({"--cupti", "off", "--assert", "idle<1s"}, "no kernels can be traced: --cupti off");
 }
 
 TEST_F(ProfileProgram, RefusesAssertionsBeforeItMeasures) {
@@ -319,7 +319,7 @@ TEST_F(ProfileProgram, RefusesAssertionsBeforeItMeasures) {
       {"p99(1@40)>5ms", "--assert: got \"p99(1@40)>5ms\", allowed: FIGURE<DURATION"},
       {"p99(1@41)<5ms", "point: got \"1@41\", allowed: 1@40, which are measured"},
       {"p95(1@40)<5ms",
-       "figure: got \"p95\", allowed: replay, device, launch, outside, gap, gaps; a "
+       "figure: got \"p95\", allowed: replay, device, launch, outside, gap, idle; a "
        "kernel: fetch, plan, "},
   };
   for (const Refusal& refusal : refusals) {

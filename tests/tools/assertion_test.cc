@@ -68,7 +68,7 @@ TEST(Assertion, WrongOnesAreRefusedWithWhatIsAllowed) {
   EXPECT_THAT(
       CheckKernel(percentile, {"fetch", "linear 8x4"}),
       StatusIs(kInvalid,
-               "figure: got \"p95\", allowed: replay, device, launch, outside, gap, gaps; a "
+               "figure: got \"p95\", allowed: replay, device, launch, outside, gap, idle; a "
                "kernel: fetch, linear 8x4; each in p50, p90, p99, p99.9, max, mean(...)"));
   ASSERT_OK_AND_ASSIGN(const Assertion kernel, ParseAssertion("linear 8x4<5ms"));
   EXPECT_OK(CheckKernel(kernel, {"fetch", "linear 8x4"}));
@@ -92,10 +92,10 @@ PointProfile Point() {
   return point;
 }
 
-TEST(Assertion, OfGapsIsOfTracedSteps) {
-  ASSERT_OK_AND_ASSIGN(const Assertion gaps, ParseAssertion("max(gaps,2@40)<=30ns"));
+TEST(Assertion, OfIdleTimeIsOfTracedSteps) {
+  ASSERT_OK_AND_ASSIGN(const Assertion idle, ParseAssertion("max(idle,2@40)<=30ns"));
   ASSERT_OK_AND_ASSIGN(const Assertion gap, ParseAssertion("gap<1s"));
-  EXPECT_TRUE(NeedsTraces(std::vector<Assertion>{gap, gaps}));
+  EXPECT_TRUE(NeedsTraces(std::vector<Assertion>{gap, idle}));
   EXPECT_FALSE(NeedsTraces({&gap, 1}));
   PointProfile point = Point();
   for (const uint64_t between : {10, 30}) {
@@ -104,7 +104,7 @@ TEST(Assertion, OfGapsIsOfTracedSteps) {
         {.name = "reprise_norm", .launch = 1, .begin_ns = 200 + between, .end_ns = 300}};
     ASSERT_OK(point.trace.Add(kernels, point.kernels.LaunchKernels(), 1));
   }
-  const auto values = Evaluate({&gaps, 1}, {point}, {});
+  const auto values = Evaluate({&idle, 1}, {point}, {});
   ASSERT_EQ(values.size(), 1u);
   EXPECT_DOUBLE_EQ(values[0].value_ns, 30);
   EXPECT_TRUE(values[0].holds);

@@ -281,7 +281,7 @@ MeasuredRun ProfileOfEngine(const std::string& file, std::string_view slow_kerne
   const ProfileOptions measure{
       .rows = {1}, .contexts = {24}, .iterations = 240, .warmup = 16, .rounds = 3};
   ProfileContext context;
-  context.num_layers = tiny.engine->info().model.num_layers;
+  context.spec = tiny.engine->info().model;
   context.stamp_cost_ns.Add(100);
   context.bandwidth.read.Add(1e9);
   context.bandwidth.copy.Add(1e9);

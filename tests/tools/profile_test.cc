@@ -119,11 +119,10 @@ TEST(PointProfile, DerivesSkewAndBandwidth) {
 ProfileContext Context() {
   ProfileContext context{.device = "host:0, a CPU",
                          .model = "tiny",
-                         .telemetry = "",
-                         .telemetry_why = "nobody tells",
-                         .num_layers = 2,
+                         .telemetry = {.name = "", .why_none = "nobody tells"},
                          .bandwidth = {.bytes = 1 << 20, .read = {}, .copy = {}},
                          .stamp_cost_ns = {}};
+  context.spec.num_layers = 2;
   context.bandwidth.read.Add(20e9);
   context.bandwidth.copy.Add(12e9);
   context.stamp_cost_ns.Add(10);

@@ -23,9 +23,9 @@ constexpr std::array<StatisticDef, 6> kStatistics = {
     {{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"max", 100}, {"mean", 0}}};
 
 constexpr std::string_view kGap = "gap";
-constexpr std::string_view kGaps = "gaps";
+constexpr std::string_view kIdle = "idle";  // between kernels, as traced
 constexpr std::array<std::string_view, 6> kSubjects = {"replay",  "device", "launch",
-                                                       "outside", kGap,     kGaps};
+                                                       "outside", kGap,     kIdle};
 constexpr std::array<std::string_view, 6> kServerSubjects = {"replay",  "device", "launch",
                                                              "outside", "wall",   "overhead"};
 
@@ -104,7 +104,7 @@ Samples SamplesOf(std::string_view subject, const PointProfile& point, double st
   if (subject == "launch") return point.plain.launch_ns;
   if (subject == "wall") return point.wall_ns;
   if (subject == "overhead") return point.overhead_ns;
-  if (subject == kGaps) return point.trace.gap_ns();
+  if (subject == kIdle) return point.trace.gap_ns();
   Samples samples;
   if (subject == "outside") {
     const auto device = point.plain.device_ns.values();
@@ -185,7 +185,7 @@ absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::stri
 
 bool NeedsTraces(std::span<const Assertion> assertions) {
   return std::any_of(assertions.begin(), assertions.end(),
-                     [](const Assertion& assertion) { return assertion.subject == kGaps; });
+                     [](const Assertion& assertion) { return assertion.subject == kIdle; });
 }
 
 absl::Status CheckServerSubject(const Assertion& assertion) {

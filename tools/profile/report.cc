@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "tools/profile/report_parts.h"
+#include "tools/profile/roofs.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
@@ -24,7 +25,7 @@ std::string PercentText(const std::optional<double>& share) {
 }
 
 std::string KernelTable(const PointProfile& point, const ProfileContext& context) {
-  const int64_t num_layers = context.num_layers;
+  const int64_t num_layers = context.spec.num_layers;
   const double stamp = context.StampCostNs();
   const double net_sum = point.kernels.NetSumNs(stamp);
   std::vector<std::string> columns = {"op",    "calls",        "stamped",       "net",
@@ -276,9 +277,7 @@ std::string ProfileHeader(const ProfileContext& context) {
   }
   table.AddRow({"bandwidth", BandwidthText(context.bandwidth)});
   table.AddRow({"products", ProductsText(context.products)});
-  table.AddRow({"clock, power", context.telemetry.empty()
-                                    ? absl::StrCat("not available: ", context.telemetry_why)
-                                    : absl::StrCat("from ", context.telemetry)});
+  table.AddRow({"clock, power", TelemetryText(context.telemetry)});
   table.AddRow({"kernels traced", context.tracing.name.empty()
                                       ? absl::StrCat("no: ", context.tracing.why_none)
                                       : absl::StrCat("by ", context.tracing.name)});
@@ -338,6 +337,14 @@ std::string BandwidthText(const Bandwidth& bandwidth) {
   return absl::StrCat("read ", FormatBandwidth(bandwidth.best_read()), ", copy ",
                       FormatBandwidth(bandwidth.best_copy()), " (best of ", bandwidth.read.count(),
                       " passes over ", FormatBytes(bandwidth.bytes), ")");
+}
+
+std::string ProductsText(const ProductRate& products) {
+  const std::string features = FormatCount(static_cast<uint64_t>(products.features));
+  return absl::StrCat(FormatFlops(products.best()), "/s (best of ", products.flops_per_s.count(),
+                      " linear layers of ", features, "x", features, " with ",
+                      FormatCount(products.tokens), " tokens, ",
+                      std::string(runtime::NameOf(products.dtype)), ")");
 }
 
 }  // namespace reprise::tools

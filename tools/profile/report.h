@@ -20,12 +20,10 @@ namespace reprise::tools {
 
 // What holds for all points.
 struct ProfileContext {
-  std::string device;           // in words
-  std::string model;            // its name
-  models::ModelSpec spec = {};  // its sizes, of our own engine
-  std::string telemetry;        // the source of clocks and power, "" for none
-  std::string telemetry_why;    // and why there is none
-  int64_t num_layers = 0;
+  std::string device;                        // in words
+  std::string model;                         // its name
+  models::ModelSpec spec = {};               // its sizes, of our own engine
+  TelemetrySource telemetry;                 // of clocks and power
   double weight_bytes = 0;                   // of an element of a matrix
   int scale_inputs = kernels::kScaleInputs;  // of quantised ones, of a scale
   TelemetrySource tracing = {};              // of kernels
@@ -40,22 +38,6 @@ struct ProfileContext {
 
 // "linear_matrix 4096x4096": a launch as tables name it.
 std::string NameOf(const graphs::ProfiledLaunch& launch);
-
-// What all launches of an op in a step have to read, and the floating-point operations of their
-// products, a multiplication and an addition two: of linear layers and experts, and of a step's
-// only attention kernel. Unset of others.
-std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
-                                const ProfileContext& context);
-std::optional<double> Flops(const OpTime& op, const PointProfile& point,
-                            const ProfileContext& context);
-// Of all ops that have any.
-double StepFlops(const PointProfile& point, const ProfileContext& context);
-// How near an op's net time comes to what was measured: of reading or of products, what is nearer.
-std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
-                                  const ProfileContext& context);
-// "512 TFLOP/s (best of 8 linear layers of 8,192x8,192 with 4,096 tokens, bf16)".
-std::string ProductsText(const ProductRate& products);
-nlohmann::json ProductsToJson(const ProductRate& products);
 
 // By op of point.kernels: what was traced of all its launches in a step; begin_ns is not told.
 // Zeros where nothing was.
@@ -78,6 +60,9 @@ std::string PointsText(const std::vector<PointProfile>& points, const ProfileCon
 // "read 4.41 TB/s, copy 4.31 TB/s (best of 8 passes over 4.00 GiB)".
 std::string BandwidthText(const Bandwidth& bandwidth);
 nlohmann::json BandwidthToJson(const Bandwidth& bandwidth);
+// "512 TFLOP/s (best of 8 linear layers of 8,192x8,192 with 4,096 tokens, bf16)".
+std::string ProductsText(const ProductRate& products);
+nlohmann::json ProductsToJson(const ProductRate& products);
 nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context);
 
 }  // namespace reprise::tools

@@ -8,6 +8,7 @@
 
 #include "tools/profile/report.h"
 #include "tools/profile/report_parts.h"
+#include "tools/profile/roofs.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -84,7 +85,7 @@ nlohmann::json TraceToJson(const PointProfile& point) {
 }
 
 nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& context) {
-  const int64_t num_layers = context.num_layers;
+  const int64_t num_layers = context.spec.num_layers;
   const double stamp = context.StampCostNs();
   const double net_sum = point.kernels.NetSumNs(stamp);
   const std::vector<LaunchTrace> traces = TracesOfOps(point);
@@ -187,6 +188,15 @@ nlohmann::json BandwidthToJson(const Bandwidth& bandwidth) {
            {{"best", bandwidth.best_read()}, {"p50", bandwidth.read.Percentile(50)}}},
           {"copy_bytes_per_s",
            {{"best", bandwidth.best_copy()}, {"p50", bandwidth.copy.Percentile(50)}}}};
+}
+
+nlohmann::json ProductsToJson(const ProductRate& products) {
+  return {
+      {"tokens", products.tokens},
+      {"features", products.features},
+      {"dtype", std::string(runtime::NameOf(products.dtype))},
+      {"passes", products.flops_per_s.count()},
+      {"flops_per_s", {{"best", products.best()}, {"p50", products.flops_per_s.Percentile(50)}}}};
 }
 
 nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& context) {

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels have to read and to multiply, and how near they come to the rates that were
 // measured.
+#include "tools/profile/roofs.h"
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "kernels/weight_format.h"
-#include "tools/profile/report.h"
 #include "tools/profile/report_parts.h"
-#include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
@@ -101,23 +100,6 @@ std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
   if (seconds <= 0 || (!bytes && !flops)) return std::nullopt;
   return std::max(Share(bytes.value_or(0.0) / seconds, context.bandwidth.best_read()),
                   Share(flops.value_or(0.0) / seconds, context.products.best()));
-}
-
-std::string ProductsText(const ProductRate& products) {
-  const std::string features = FormatCount(static_cast<uint64_t>(products.features));
-  return absl::StrCat(FormatFlops(products.best()), "/s (best of ", products.flops_per_s.count(),
-                      " linear layers of ", features, "x", features, " with ",
-                      FormatCount(products.tokens), " tokens, ",
-                      std::string(runtime::NameOf(products.dtype)), ")");
-}
-
-nlohmann::json ProductsToJson(const ProductRate& products) {
-  return {
-      {"tokens", products.tokens},
-      {"features", products.features},
-      {"dtype", std::string(runtime::NameOf(products.dtype))},
-      {"passes", products.flops_per_s.count()},
-      {"flops_per_s", {{"best", products.best()}, {"p50", products.flops_per_s.Percentile(50)}}}};
 }
 
 }  // namespace reprise::tools
