@@ -275,7 +275,8 @@ absl::StatusOr<std::unique_ptr<StepKernels>> EngineParts::MakeStepKernels(
   const StepProgram program = ProgramOn(pool, nullptr);
   return StepKernels::Create(
       device, copies, *kernel_set, decode_buckets, [&](runtime::Stream& list, uint32_t rows) {
-        return program.EnqueueLayers(list, {.max_rows = rows, .max_tokens = rows, .mixed = false});
+        return program.EnqueueLayers(
+            list, {.max_rows = rows, .max_tokens = rows, .separate_norms = true});
       });
 }
 

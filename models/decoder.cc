@@ -64,42 +64,60 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelSpec& spec) 
 void Decoder::AddLayers() {
   layers_.push_back(std::make_unique<EmbeddingLayer>(spec_, kEmbedding));
   const Architecture& architecture = *FindArchitecture(spec_.architecture);
-  bool has_branch = false;  // one that is still to be added
-  bool has_normed = false;  // a norm of the residual stream as it is
+  Layer* before = nullptr;    // whose branch is still to be added
+  NormLayer* norm = nullptr;  // of the residual stream as it is
   for (int64_t block = 0; block < spec_.num_layers; ++block) {
     for (const LayerEntry& entry : architecture.BlockOf(block)) {
       std::string name = absl::StrCat("model.layers.", block, ".", entry.name);
-      const BranchForm form{.reads_residual = !has_normed,
+      const BranchForm form{.reads_residual = norm == nullptr,
                             .fused_tensors = architecture.fused_tensors};
-      const bool is_norm = entry.kind == LayerKind::kNorm;
-      switch (entry.kind) {
-        case LayerKind::kNorm:
-          layers_.push_back(std::make_unique<NormLayer>(spec_, name + ".weight", has_branch));
-          break;
-        case LayerKind::kPostNorm:
-          layers_.push_back(std::make_unique<PostNormLayer>(spec_, name + ".weight"));
-          break;
-        case LayerKind::kAttention:
-          if (spec_.IsMamba(block)) continue;
-          layers_.push_back(std::make_unique<AttentionLayer>(spec_, std::move(name), block, form));
-          break;
-        case LayerKind::kMamba:
-          if (!spec_.IsMamba(block)) continue;
-          layers_.push_back(std::make_unique<MambaLayer>(spec_, std::move(name), form));
-          break;
-        case LayerKind::kExperts:
-        case LayerKind::kMlp:
-          layers_.push_back(MlpOrExperts(spec_, architecture, entry, block, form));
-          break;
+      if (entry.kind == LayerKind::kNorm) {
+        auto layer = std::make_unique<NormLayer>(spec_, name + ".weight", before);
+        norm = layer.get();
+        if (before != nullptr) before->set_norm_behind(norm);
+        before = nullptr;
+        layers_.push_back(std::move(layer));
+        continue;
       }
-      has_branch = !is_norm && entry.kind != LayerKind::kPostNorm;
-      has_normed = is_norm;
+      if (entry.kind == LayerKind::kPostNorm) {
+        layers_.push_back(std::make_unique<PostNormLayer>(spec_, name + ".weight"));
+        norm = nullptr;
+        before = nullptr;
+        continue;
+      }
+      std::unique_ptr<Layer> layer = MakeBranch(architecture, entry, block, std::move(name), form);
+      if (layer == nullptr) continue;
+      before = layer.get();
+      before->set_norm_before(norm);
+      if (norm != nullptr) norm->set_reader(before);
+      norm = nullptr;
+      layers_.push_back(std::move(layer));
     }
   }
   layers_.push_back(std::make_unique<LmHeadLayer>(
       spec_,
       LmHeadLayer::Names{.norm = architecture.final_norm, .head = kLmHead, .embedding = kEmbedding},
-      /*adds_branch=*/has_branch));
+      /*adds_branch=*/before != nullptr));
+}
+
+std::unique_ptr<Layer> Decoder::MakeBranch(const Architecture& architecture,
+                                           const LayerEntry& entry, int64_t block, std::string name,
+                                           const BranchForm& form) const {
+  switch (entry.kind) {
+    case LayerKind::kAttention:
+      if (spec_.IsMamba(block)) return nullptr;
+      return std::make_unique<AttentionLayer>(spec_, std::move(name), block, form);
+    case LayerKind::kMamba:
+      if (!spec_.IsMamba(block)) return nullptr;
+      return std::make_unique<MambaLayer>(spec_, std::move(name), form);
+    case LayerKind::kExperts:
+    case LayerKind::kMlp:
+      return MlpOrExperts(spec_, architecture, entry, block, form);
+    case LayerKind::kNorm:
+    case LayerKind::kPostNorm:
+      break;
+  }
+  return nullptr;
 }
 
 WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DType> kv_dtype,

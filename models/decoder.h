@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "models/config/architectures.h"
 #include "models/config/model_spec.h"
 #include "models/layers/attention_layer.h"
 #include "models/layers/layer.h"
@@ -64,6 +65,9 @@ class Decoder {
  private:
   explicit Decoder(const ModelSpec& spec);
   void AddLayers();
+  // The layer of an entry that leaves a branch; nullptr: the block has none there.
+  std::unique_ptr<Layer> MakeBranch(const Architecture& architecture, const LayerEntry& entry,
+                                    int64_t block, std::string name, const BranchForm& form) const;
 
   const ModelSpec spec_;
   std::vector<std::unique_ptr<Layer>> layers_;

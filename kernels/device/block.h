@@ -34,7 +34,8 @@
 //   ArgMax(n, f)   the largest f(i), the lowest i among equals; {-inf, 0xffffffff} when all are NaN
 //                  or n is 0
 //   For<kPerThread>(n, f), Sum<kPerThread>(n, f)
-//                  the same over Local values: f(LocalIndex), n at most kPerThread * threads()
+//                  the same over Local values: f(LocalIndex), n at most kPerThread * threads(). On
+//                  a GPU a warp has kPerThread * its lanes of the indices, side by side
 //   ExclusiveScan(n, get, put)
 //                  put(i, sum of get(0..i-1)) for every i; returns the sum of all. get must not
 //                  depend on put. An i falls to the thread that For gives it to, and a Sync follows

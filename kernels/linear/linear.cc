@@ -158,12 +158,37 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                        args);
 }
 
-bool GroupTakesFewRows(const KernelSet& kernels, WeightFormat format, const LinearArgs& args,
-                       uint32_t max_rows) {
-  const PackedLayout packed{args.out_features, args.in_features};
-  return BitsOf(format) == 16 &&
+bool GroupTakesFewRows(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
+  const PackedLayout packed{weights.out_features, weights.in_features};
+  return BitsOf(weights.format) == 16 &&
          LinearGroupTakesFewRows(max_rows, packed.OutputTiles(), packed.InputTiles(),
                                  kernels.device.num_multiprocessors);
+}
+
+// 16-byte copies need rows that start at multiples of 16 bytes.
+bool HasWholeChunks(const LinearWeights& weights) { return weights.in_features % 8 == 0; }
+
+// What packed weights go by: the kernel of linear_group or linear_stream; nullptr: neither.
+struct PackedChoice {
+  const LoadedKernel* group = nullptr;
+  const LoadedKernel* stream = nullptr;
+};
+PackedChoice ChoosePacked(const KernelSet& kernels, const LinearWeights& weights,
+                          uint32_t max_rows) {
+  if (!IsPacked(weights.layout) || !HasWholeChunks(weights)) return {};
+  const Families& families = FamiliesOf(weights.format, weights.group_size);
+  const auto most_tokens = static_cast<uint32_t>(LinearGroupMaxTokens(BitsOf(weights.format)));
+  const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);
+  const LoadedKernel* const many =
+      Choose(kernels, families.group, weights.format, std::min(max_rows, most_tokens));
+  if (many != nullptr && (few == nullptr || GroupTakesFewRows(kernels, weights, max_rows)))
+    return {.group = many};
+  return {.stream = few};
+}
+
+// Whether a kernel takes them that can norm what it reads and add to what it writes.
+bool TakesResidual(const PackedChoice& choice) {
+  return choice.stream != nullptr && choice.stream->instance->tile == kStreamNormTokens;
 }
 
 // A block for each multiprocessor, and no block without a tile.
@@ -239,6 +264,25 @@ absl::Status CheckPairs(const KernelSet& kernels, const LinearWeights& weights,
   return absl::OkStatus();
 }
 
+// What only some kernels do is asked of them alone.
+absl::Status CheckResidual(const KernelSet& kernels, const LinearWeights& weights,
+                           const LinearArgs& args, uint32_t max_rows, LinearCandidate candidate) {
+  const bool best = candidate == LinearCandidate::kBest;
+  if (args.norm_weight != nullptr && !(best && LinearNormsInput(kernels, weights, max_rows)))
+    return absl::UnimplementedError(
+        absl::StrCat("linear: a norm of the input with ", max_rows, " rows of ",
+                     weights.in_features, " inputs; allowed: where LinearNormsInput says so"));
+  if (args.adds_to_out == 0) return absl::OkStatus();
+  if (args.out_is_f32 != 0 || args.silu_mul != 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("linear: adds_to_out with ", args.silu_mul != 0 ? "silu_mul" : "out_is_f32",
+                     "; allowed: an output of the compute dtype, as it is"));
+  if (!(best && LinearAddsToOut(kernels, weights, max_rows)))
+    return absl::UnimplementedError(absl::StrCat("linear: adds_to_out with ", max_rows,
+                                                 " rows; allowed: where LinearAddsToOut says so"));
+  return absl::OkStatus();
+}
+
 absl::Status CheckFeatures(const char* what, int64_t features) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("linear", what, features, 1));
   if (features > INT32_MAX)
@@ -253,6 +297,16 @@ bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in
   return kernels.traits().matrix_unit == runtime::MatrixUnit::kMma &&
          CanPack(WeightFormatOf(kernels.dtype)) && out_features % (2 * kPairRun) == 0 &&
          in_features % kPackedChunk == 0;
+}
+
+bool LinearNormsInput(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
+  return StreamNormsInputs(weights.in_features) &&
+         max_rows <= static_cast<uint32_t>(StreamNormRows(BitsOf(weights.format))) &&
+         TakesResidual(ChoosePacked(kernels, weights, max_rows));
+}
+
+bool LinearAddsToOut(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
+  return TakesResidual(ChoosePacked(kernels, weights, max_rows));
 }
 
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
@@ -297,6 +351,7 @@ LinearArgs WithWeights(const LinearWeights& weights, LinearArgs args) {
   args.bias = weights.bias;
   args.in_features = static_cast<int32_t>(weights.in_features);
   args.out_features = static_cast<int32_t>(weights.out_features);
+  args.norm_share = 1.0f / static_cast<float>(weights.in_features);
   args.num_segments = 0;
   args.packed = IsPacked(weights.layout) ? 1 : 0;
   return args;
@@ -309,19 +364,14 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   REPRISE_RETURN_IF_ERROR(CheckFeatures("out_features", weights.out_features));
   REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
   REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
+  REPRISE_RETURN_IF_ERROR(CheckResidual(kernels, weights, args, max_rows, candidate));
   args = WithWeights(weights, args);
-  // 16-byte copies need rows that start at multiples of 16 bytes.
-  const bool whole_chunks = args.in_features % 8 == 0;
+  const bool whole_chunks = HasWholeChunks(weights);
   const Families& families = FamiliesOf(weights.format, weights.group_size);
   if (candidate == LinearCandidate::kBest && args.packed != 0) {
-    const auto most_tokens = static_cast<uint32_t>(LinearGroupMaxTokens(BitsOf(weights.format)));
-    const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);
-    const LoadedKernel* const many =
-        Choose(kernels, families.group, weights.format, std::min(max_rows, most_tokens));
-    if (many != nullptr && whole_chunks &&
-        (few == nullptr || GroupTakesFewRows(kernels, weights.format, args, max_rows)))
-      return LaunchGroup(stream, kernels, *many, args, max_rows);
-    if (few != nullptr && whole_chunks) return LaunchStream(stream, kernels, *few, args);
+    const PackedChoice choice = ChoosePacked(kernels, weights, max_rows);
+    if (choice.group != nullptr) return LaunchGroup(stream, kernels, *choice.group, args, max_rows);
+    if (choice.stream != nullptr) return LaunchStream(stream, kernels, *choice.stream, args);
     if (const LoadedKernel* any = Choose(kernels, families.packed, weights.format, max_rows);
         any != nullptr && whole_chunks)
       return LaunchPacked(stream, kernels, *any, args, max_rows);

@@ -20,9 +20,18 @@ struct LinearArgs {
   // The second half of the outputs times the SiLU of the first, [rows, out_features / 2]: of
   // weights in packed pairs, and of them alone.
   int32_t silu_mul = 0;
+  // LinearNormsInput: x is a residual stream, and its norm is what is multiplied, as RmsNorm would
+  // have written it (rms_norm.h).
+  const void* norm_weight = nullptr;  // [in_features] T, or nullptr: x is multiplied
+  float norm_eps = 0.0f;
+  float norm_weight_offset = 0.0f;
+  // LinearAddsToOut: the output, rounded, is a branch, and out a residual stream to which it is
+  // added, as RmsNorm would. Not x: blocks read all of that while others store.
+  int32_t adds_to_out = 0;
+  float branch_scale = 1.0f;
   // Matrix units: the kernel that is enqueued just before this one writes neither num_rows nor the
-  // weight, nor does one that may still go on when this one begins (thread.h): they may be read
-  // without waiting.
+  // weight, that of a norm included, nor does one that may still go on when this one begins
+  // (thread.h): they may be read without waiting.
   bool reads_ahead = false;
 
   // Set by Linear, of its LinearWeights.
@@ -35,6 +44,7 @@ struct LinearArgs {
   // Set by Linear: the K order of row-major weights on matrix units, see linear_matrix_body.h.
   int32_t num_segments = 0;
   int32_t scale_inputs = 0;  // of a scale
+  float norm_share = 0.0f;   // 1 / in_features
 };
 
 // Of linear_group, set by Linear. Tiles are copied: of tokens so many rows of x by 64 inputs, or

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels of linear write an output.
+// How kernels of linear write an output, or add to what it holds.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_OUTPUT_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_OUTPUT_H_
 
@@ -7,6 +7,7 @@
 #include "kernels/linear/linear_args.h"
 #if REPRISE_ON_GPU
 #include "kernels/device/matrix.h"
+#include "kernels/rms_norm/norm_arithmetic.h"
 #endif
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -54,6 +55,40 @@ REPRISE_FN void StoreLinearTile(const LinearArgs& a, int64_t first, int rows, Su
       if (row(j) < rows)
         StoreLinearOutput<T>(a, static_cast<int64_t>(row(j)) * a.out_features + n,
                              MultiplyAdd(sum(h, j), a.scale, of_output));
+  }
+}
+
+// Reads what out holds where StoreLinearTile would store, of adds_to_out: put(h, j, x) for each.
+template <typename T, int kColumns, typename Row, typename Put>
+REPRISE_FN void LoadLinearTile(const LinearArgs& a, int64_t first, int rows, Row row, Put put) {
+  const T* const out = static_cast<const T*>(a.out);
+  REPRISE_UNROLL
+  for (int h = 0; h < kLaneRows; ++h) {
+    const int64_t n = first + MatrixRow(h);
+    REPRISE_UNROLL
+    for (int j = 0; j < kColumns; ++j)
+      if (n < a.out_features && row(j) < rows)
+        put(h, j, out[static_cast<int64_t>(row(j)) * a.out_features + n]);
+  }
+}
+// As StoreLinearTile without SiLU, but what it rounds is added to held(h, j).
+template <typename T, int kColumns, typename Sum, typename Row, typename Held>
+REPRISE_FN void AddLinearTile(const LinearArgs& a, int64_t first, int rows, Sum sum, Row row,
+                              Held held) {
+  const T* const biases = static_cast<const T*>(a.bias);
+  T* const out = static_cast<T*>(a.out);
+  REPRISE_UNROLL
+  for (int h = 0; h < kLaneRows; ++h) {
+    const int64_t n = first + MatrixRow(h);
+    if (n >= a.out_features) continue;
+    const float bias = biases != nullptr ? ToFloat(biases[n]) : 0.0f;
+    REPRISE_UNROLL
+    for (int j = 0; j < kColumns; ++j) {
+      if (row(j) >= rows) continue;
+      const T branch = FromFloat<T>(MultiplyAdd(sum(h, j), a.scale, bias));
+      out[static_cast<int64_t>(row(j)) * a.out_features + n] =
+          AddBranch(held(h, j), branch, a.branch_scale);
+    }
   }
 }
 #endif

@@ -7,18 +7,20 @@
 // a warp that multiplies waits for its weights, for room for its sums, and, where it is two tiles
 // ahead of the slowest, for the word which tile comes next.
 //
+// Of up to 8 tokens it can norm what it reads (stream_tokens.h), and add to what it stores.
+//
 // A block takes whole tiles of 16 outputs. Its first two are its own; where there are more, it
 // takes them from a counter, so that blocks end together whatever the memory does. Who takes a tile
 // changes no bits.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 
-#include <type_traits>
-
 #include "kernels/device/matrix.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_output.h"
 #include "kernels/linear/stream_geometry.h"
+#include "kernels/linear/stream_products.h"
+#include "kernels/linear/stream_tokens.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
@@ -34,13 +36,15 @@ class StreamLinear {
         input_tiles_(
             static_cast<uint32_t>(PackedLayout{a.out_features, a.in_features}.InputTiles())),
         parts_((input_tiles_ + kPackedPartTiles - 1) / kPackedPartTiles),
-        shared_(shared) {}
+        shared_(shared),
+        products_(kFine && a.scale_inputs == kLeastScaleInputs) {}
 
   REPRISE_FN void Run() {
     Parts parts;
+    const Tokens tokens(a_, rows_, parts_, shared_);
     if (Warp() < kStreamWarps) {
       RequestOwnParts(parts);
-      ClearTokens();
+      tokens.Prepare();
     } else if (Warp() == kStreamSummingWarp) {
       InitSums();
     } else {
@@ -48,7 +52,7 @@ class StreamLinear {
     }
     SyncBlock();
     if (Warp() < kStreamWarps) {
-      MultiplyParts(parts);
+      MultiplyParts(parts, tokens);
     } else if (Warp() == kStreamSummingWarp) {
       Add();
     } else {
@@ -57,30 +61,21 @@ class StreamLinear {
   }
 
  private:
-  static constexpr bool kFp8 = std::is_same_v<W, E4m3>;
-  static constexpr bool kInt4 = std::is_same_v<W, Int4>;
-  static constexpr bool kScaled = kFp8 || kInt4;
-  static constexpr int kBits = kElementBits<W>;
+  using Products = StreamProducts<T, W, kTokens, kFine>;
+  static constexpr int kBits = Products::kBits;
+  using Tokens = StreamTokens<T, kTokens, kBits>;
   using Barriers = StreamBarriers<kBits>;
   static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kBits);
   static constexpr int kStages = StreamStages(kBits);
-  static constexpr uint32_t kTileBytes = kPackedTileElements * kBits / 8;
-  static constexpr int kTilesOfScale = kScaleInputs / kPackedTileInputs;  // but where kFine
-  static constexpr uint32_t kScaleRowBytes = kPackedTileOutputs * 4;      // of a tile's outputs
-  static constexpr int kTileSteps = kPackedTileInputs / 16;               // products of a tile
-  static constexpr int kSteps = kPackedPartK / 16;                        // and of a part
-  static constexpr int kValues = MatrixD<kTokens>::kSize;                 // sums of a lane
-  static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;     // of 16 bytes, of a row
-  static constexpr int kRowsAtOnce = kWarpSize / kRowChunks;              // of tokens, by all lanes
-  static constexpr int kStepsAtOnce = kTokens == 8 ? 2 : 1;  // whose tokens one load reads
+  static constexpr uint32_t kTileBytes = Products::kTileBytes;
+  static constexpr uint32_t kScaleRowBytes = kPackedTileOutputs * 4;  // of a tile's outputs
+  static constexpr int kValues = MatrixD<kTokens>::kSize;             // sums of a lane
   static constexpr int kSlotTiles = StreamWeightTiles(kBits);
   static constexpr int kPartSlots = kPackedPartTiles / kSlotTiles;
-  static constexpr int kHalves = kPackedPartTiles / kStreamSlotTiles;  // of a part, by its tokens
+  static constexpr int kHalves = Tokens::kHalves;
   static constexpr int kSlotHalves = kHalves / kPartSlots;
   static constexpr int kAhead = kStages / kPartSlots;  // parts of a warp that are on their way
   static_assert(kAhead * kPartSlots == kStages, "a part's slots come again with their numbers");
-  static constexpr int kTokenSlots = StreamTokenSlots(kTokens);
-  static_assert(kTokenSlots <= kHalves);
   static constexpr uint32_t kOwnTiles = 2;       // that no other block can take
   static constexpr uint32_t kEnd = 0xffffffffu;  // in place of a tile
 
@@ -146,14 +141,14 @@ class StreamLinear {
     if (Lane() == 0) taken = AtomicAdd(a_.counters, 1u);
     return kOwnTiles * static_cast<uint32_t>(GridX()) + Shuffle(taken, 0);
   }
+  REPRISE_FN uint32_t OwnTile(uint32_t number) const {
+    const uint32_t tile = static_cast<uint32_t>(BlockX()) + number * static_cast<uint32_t>(GridX());
+    return tile < tiles_ ? tile : kEnd;
+  }
   // By a warp that multiplies: tile `number` of those that the block takes, or kEnd. It asks for
   // one after the other, until there are no more.
   REPRISE_FN uint32_t Tile(uint32_t number) const {
-    if (number < kOwnTiles) {
-      const uint32_t tile =
-          static_cast<uint32_t>(BlockX()) + number * static_cast<uint32_t>(GridX());
-      return tile < tiles_ ? tile : kEnd;
-    }
+    if (number < kOwnTiles) return OwnTile(number);
     const uint32_t turn = number - kOwnTiles;
     const int place = static_cast<int>(turn % kStreamTold);
     BarrierWait(Barrier(Barriers::kTold + place), turn / kStreamTold);
@@ -191,7 +186,7 @@ class StreamLinear {
   // Its slots are the warp's alone.
   REPRISE_FN void RequestOwnParts(Parts& parts) const {
     const int slots = Warp() * kStages;
-    if (kInt4 && input_tiles_ % kPackedPartTiles != 0) ClearSlots(slots);
+    if (Products::kInt4 && input_tiles_ % kPackedPartTiles != 0) ClearSlots(slots);
     if (Lane() == 0) {
       for (int s = 0; s < kStages; ++s) BarrierInit(Barrier(Barriers::kFull + slots + s), 1);
       FenceBulkCopies();
@@ -230,10 +225,11 @@ class StreamLinear {
     const auto* const from = static_cast<const unsigned char*>(a_.weight) +
                              (static_cast<int64_t>(part.tile) * input_tiles_ + first) * kTileBytes;
     const uint32_t bytes = static_cast<uint32_t>(tiles) * kTileBytes;
-    if constexpr (kScaled) {
-      const uint32_t scales = NumScales(static_cast<uint32_t>(tiles));
+    if constexpr (Products::kScaled) {
+      const uint32_t scales = products_.NumScales(static_cast<uint32_t>(tiles));
       const int64_t first_scale =
-          static_cast<int64_t>(part.tile) * NumScales(input_tiles_) + NumScales(first);
+          static_cast<int64_t>(part.tile) * products_.NumScales(input_tiles_) +
+          products_.NumScales(first);
       BarrierArriveExpectBytes(full, bytes + scales * kScaleRowBytes);
       CopyBulkOnce(Ring(slot), from, bytes, full);
       CopyBulkOnce(Scales(slot), a_.scales + first_scale * kPackedTileOutputs,
@@ -243,113 +239,17 @@ class StreamLinear {
       CopyBulkOnce(Ring(slot), from, bytes, full);
     }
   }
-  // That so many tiles of K have, for one output.
-  REPRISE_FN uint32_t NumScales(uint32_t tiles) const {
-    if constexpr (!kFine) return (tiles + kTilesOfScale - 1) / kTilesOfScale;
-    return IsLeast() ? tiles * (kPackedTileInputs / kLeastScaleInputs) : tiles;
-  }
-  // Of kFine: whether a scale is of kLeastScaleInputs; else it is of a tile's inputs.
-  REPRISE_FN bool IsLeast() const { return a_.scale_inputs == kLeastScaleInputs; }
 
   // ---- the warps that multiply ----
 
-  using Tokens = MatrixB<kTokens>[kSteps];
-
-  // What the warp's tokens have in the inputs of half a part goes to shared memory on its own,
-  // kTokenSlots halves ahead of the products; from there fragments come. It is zero beyond K, and
-  // where there is no token.
-  REPRISE_FN uint32_t TokenStage(int of_part) const {
-    return SharedAddress(shared_ + kLayout.tokens) +
-           static_cast<uint32_t>(Warp() * kTokenSlots + of_part % kTokenSlots) *
-               StreamTokenSlotBytes(kTokens);
-  }
-  REPRISE_FN void ClearTokens() const {
-    constexpr uint32_t kBytes = kTokenSlots * StreamTokenSlotBytes(kTokens);
-    for (uint32_t at = static_cast<uint32_t>(Lane()) * 16; at < kBytes; at += kWarpSize * 16)
-      StoreShared(TokenStage(0) + at, Vec<uint32_t, 4>{0, 0, 0, 0});
-  }
-  // A lane has 16 bytes of some tokens, in each tile of the half.
-  REPRISE_FN void RequestTokens(uint32_t part_of_k, int of_part) const {
-    constexpr uint32_t kTile = kTokens * kRowChunks * 16;
-    const int row = Lane() / kRowChunks, chunk = Lane() % kRowChunks;
-    const int k0 =
-        static_cast<int>(part_of_k) * kPackedPartK + of_part * kStreamSlotTiles * kPackedTileInputs;
-    const int k = k0 + chunk * kPackedChunk;
-    const bool whole = k0 + kStreamSlotTiles * kPackedTileInputs <= a_.in_features;
-    const T* const x = static_cast<const T*>(a_.x);
-    REPRISE_UNROLL
-    for (int i = 0; i < kTokens / kRowsAtOnce; ++i) {
-      const int r = i * kRowsAtOnce + row;
-      if (r >= rows_) continue;
-      const T* const from = x + static_cast<int64_t>(r) * a_.in_features + k;
-      const uint32_t to =
-          TokenStage(of_part) +
-          SwizzledOffset<kRowChunks>(static_cast<uint32_t>(r), static_cast<uint32_t>(chunk));
-      if (whole) {
-        REPRISE_UNROLL
-        for (uint32_t t = 0; t < kStreamSlotTiles; ++t)
-          CopyAsync16(to + t * kTile, from + t * kPackedTileInputs);
-      } else {
-        REPRISE_UNROLL_BY(1)
-        for (uint32_t t = 0; t < kStreamSlotTiles; ++t) {
-          const bool valid = k + static_cast<int>(t) * kPackedTileInputs < a_.in_features;
-          CopyAsync16OrZero(to + t * kTile, valid ? from + t * kPackedTileInputs : x, valid);
-        }
-      }
-    }
-    CopyAsyncCommit();
-  }
-  REPRISE_FN void ReadTokens(int of_part, Tokens& x) const {
-    CopyAsyncWait<kTokenSlots - 1>();
-    SyncWarp();
-    const TileReader<kRowChunks> reader;
-    REPRISE_UNROLL
-    for (int t = 0; t < kStreamSlotTiles; ++t) {
-      MatrixB<kTokens>* const of_tile = x + (of_part * kStreamSlotTiles + t) * kTileSteps;
-      REPRISE_UNROLL
-      for (int i = 0; i < kTileSteps; i += kStepsAtOnce) {
-        if constexpr (kStepsAtOnce == 2) {
-          reader.TwoB(TokenStage(of_part), t * kTokens, i, of_tile[i], of_tile[i + 1]);
-        } else {
-          of_tile[i] = reader.template B<kTokens>(TokenStage(of_part), t * kTokens, i);
-        }
-      }
-    }
-    SyncWarp();
-  }
-  // Behind ReadTokens of half `of_part` of a part: the next that its place takes. A warp that stays
-  // with one part of K has all that it needs.
-  REPRISE_FN void RequestTokensBehind(uint32_t part_of_k, uint32_t next_part_of_k,
-                                      int of_part) const {
-    const int ahead = of_part + kTokenSlots;
-    if (ahead < kHalves) {
-      RequestTokens(part_of_k, ahead);
-    } else if (next_part_of_k != part_of_k) {
-      RequestTokens(next_part_of_k, ahead - kHalves);
-    } else {
-      CopyAsyncCommit();
-    }
-  }
-
-  REPRISE_FN void MultiplyParts(Parts& parts) const {
+  REPRISE_FN void MultiplyParts(Parts& parts, const Tokens& tokens) const {
     const int slots = Warp() * kStages;  // the warp's first one
     auto& ahead = parts.ahead;
     BeginInOrder();
-    if (rows_ == 0) {
-      REPRISE_UNROLL
-      for (int i = 0; i < kAhead; ++i)
-        if (parts.own[i] && ahead[i].tile != kEnd) WaitForPart(slots + i * kPartSlots);
-      return;
-    }
-    REPRISE_UNROLL
-    for (int s = 0; s < kTokenSlots; ++s) RequestTokens(static_cast<uint32_t>(Warp()) % parts_, s);
-    REPRISE_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      if (parts.own[i]) continue;
-      ahead[i] = NextPart(parts.cursor);
-      RequestPart(ahead[i], slots + i * kPartSlots);
-    }
-    Tokens x;
+    if (rows_ == 0) return WaitForOwnParts(parts, slots);
+    tokens.Begin(Barrier(Barriers::kNormed));
+    RequestOtherParts(parts, slots);
+    typename Tokens::Fragments x;
     uint32_t held = kEnd;  // the part of K that x is of
     int stage = 0;
     uint32_t turn = 0;
@@ -368,13 +268,14 @@ class StreamLinear {
       REPRISE_UNROLL
       for (int s = 0; s < kHalves; ++s) {
         if (at.of_k != held) {
-          ReadTokens(s, x);
-          RequestTokensBehind(at.of_k, ahead[0].of_k, s);
+          tokens.Read(s, x);
+          tokens.RequestBehind(at.of_k, ahead[0].of_k, s);
         }
         const int of_slot = s % kSlotHalves, slot = slots + stage;
         if (of_slot == 0) BarrierWait(Barrier(Barriers::kFull + slot), turn);
-        MultiplyHalf(slot, of_slot, TilesOf(at.of_k, s / kSlotHalves),
-                     x + s * kStreamSlotTiles * kTileSteps, d, scaled);
+        products_.MultiplyHalf(SharedAddress(Ring(slot)), Scales(slot), of_slot,
+                               TilesOf(at.of_k, s / kSlotHalves),
+                               x + s * kStreamSlotTiles * Tokens::kTileSteps, d, scaled);
         if (of_slot != kSlotHalves - 1) continue;
         SyncWarp();
         RequestSlot(ahead[kAhead - 1], slot, s / kSlotHalves);
@@ -384,129 +285,28 @@ class StreamLinear {
         }
       }
       held = at.of_k;
-      HandOver(round, at.tile, kScaled ? scaled : d);
+      HandOver(round, at.tile, Products::kScaled ? scaled : d);
     }
+  }
+  // Behind RequestOwnParts: what that left.
+  REPRISE_FN void RequestOtherParts(Parts& parts, int slots) const {
+    REPRISE_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      if (parts.own[i]) continue;
+      parts.ahead[i] = NextPart(parts.cursor);
+      RequestPart(parts.ahead[i], slots + i * kPartSlots);
+    }
+  }
+  REPRISE_FN void WaitForOwnParts(const Parts& parts, int slots) const {
+    REPRISE_UNROLL
+    for (int i = 0; i < kAhead; ++i)
+      if (parts.own[i] && parts.ahead[i].tile != kEnd) WaitForPart(slots + i * kPartSlots);
+    CopyAsyncWait<0>();
   }
   // The first one that comes to these slots.
   REPRISE_FN void WaitForPart(int first_slot) const {
     REPRISE_UNROLL
     for (int s = 0; s < kPartSlots; ++s) BarrierWait(Barrier(Barriers::kFull + first_slot + s), 0);
-  }
-
-  // d, or `scaled` where weights have scales, += the products of the tiles of half `of_slot` of a
-  // slot that has so many tiles.
-  REPRISE_FN void MultiplyHalf(int slot, int of_slot, int tiles, const MatrixB<kTokens>* tokens,
-                               MatrixD<kTokens>& d, MatrixD<kTokens>& scaled) const {
-    const int first = of_slot * kStreamSlotTiles, left = tiles - first;
-    const uint32_t weights = SharedAddress(Ring(slot)) + static_cast<uint32_t>(first) * kTileBytes;
-    const float* scales = nullptr;
-    if constexpr (kScaled)
-      scales = Scales(slot) + NumScales(static_cast<uint32_t>(first)) * kPackedTileOutputs;
-    if constexpr (kInt4 && !kFine) {
-      MultiplyInt4<kScaleInputs>(weights, scales, left, tokens, scaled);
-    } else if constexpr (kInt4) {
-      if (IsLeast()) {
-        MultiplyInt4<kLeastScaleInputs>(weights, scales, left, tokens, scaled);
-      } else {
-        MultiplyInt4<kPackedTileInputs>(weights, scales, left, tokens, scaled);
-      }
-    } else if (left >= kStreamSlotTiles) {
-      // Of a whole half what does not hang together runs side by side.
-      MultiplyTiles<true>(weights, scales, left, tokens, d, scaled);
-    } else {
-      MultiplyTiles<false>(weights, scales, left, tokens, d, scaled);
-    }
-  }
-
-  // Of weights of 16 and 8 bits, half a part, of which `tiles` tiles are there.
-  template <bool kWhole>
-  REPRISE_FN void MultiplyTiles(uint32_t weights, const float* scales, int tiles,
-                                const MatrixB<kTokens>* tokens, MatrixD<kTokens>& d,
-                                MatrixD<kTokens>& scaled) const {
-    const TileReader<kRowChunks> reader;
-    REPRISE_UNROLL
-    for (int t = 0; t < kStreamSlotTiles; ++t, tokens += kTileSteps) {
-      if (!kWhole && t >= tiles) continue;
-      if constexpr (kFp8) {
-        if (t % kTilesOfScale == 0) d.Clear();
-        MultiplyFp8(d, weights, t, tokens);
-        if (t % kTilesOfScale == kTilesOfScale - 1 || (!kWhole && t == tiles - 1))
-          Scale(d, scales + t / kTilesOfScale * kPackedTileOutputs, scaled);
-      } else {
-        REPRISE_UNROLL
-        for (int i = 0; i < kTileSteps; ++i)
-          Multiply<T>(d, reader.A(weights, t * kPackedTileOutputs, i), tokens[i]);
-      }
-    }
-  }
-  REPRISE_FN static void MultiplyFp8(MatrixD<kTokens>& d, uint32_t weights, int tile,
-                                     const MatrixB<kTokens>* tokens) {
-    const Fp8TileReader<kPackedTileInputs / 16> reader;
-    REPRISE_UNROLL
-    for (int pair = 0; pair < kTileSteps / 2; ++pair) {
-      MatrixA a[2];
-      reader.template PackedA<T>(weights, tile * kPackedTileOutputs, pair, a);
-      Multiply<T>(d, a[0], tokens[2 * pair]);
-      Multiply<T>(d, a[1], tokens[2 * pair + 1]);
-    }
-  }
-  // The same of 4 bits, without a branch for tiles that are not there: whatever lies in their
-  // place, their tokens are zero, and so are scales of which none is there. Two scales at a time,
-  // in turns: a product need not wait for the one before it. Sums are those of one after the other.
-  template <int kInputs>
-  REPRISE_FN static void MultiplyInt4(uint32_t weights, const float* scales, int tiles,
-                                      const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) {
-    constexpr int kScaleSteps = kInputs / 16;
-    constexpr int kPairTiles = 2 * kInputs / kPackedTileInputs;
-    static_assert(kInt4Rows == kLaneRows);  // of A and of D
-    REPRISE_UNROLL
-    for (int tile = 0; tile < kStreamSlotTiles; tile += kPairTiles) {
-      Int4Tile elements[kPairTiles];
-      REPRISE_UNROLL
-      for (int t = 0; t < kPairTiles; ++t)
-        elements[t].Load(weights + static_cast<uint32_t>(tile + t) * kTileBytes);
-      MatrixD<kTokens> d[2];
-      uint32_t words[2][kLaneRows], zero[2][kLaneRows];
-      REPRISE_UNROLL
-      for (int p = 0; p < 2; ++p) {
-        d[p].Clear();
-        const int scale = tile * kPackedTileInputs / kInputs + p;
-        const bool there = scale * kInputs < tiles * kPackedTileInputs;
-        REPRISE_UNROLL
-        for (int h = 0; h < kLaneRows; ++h) {
-          words[p][h] = there ? BitsOf(scales[scale * kPackedTileOutputs + MatrixRow(h)]) : 0;
-          zero[p][h] = Int4Zero<T>(words[p][h]);
-        }
-      }
-      REPRISE_UNROLL
-      for (int i = 0; i < kScaleSteps; ++i) {
-        REPRISE_UNROLL
-        for (int p = 0; p < 2; ++p) {
-          const int step = p * kScaleSteps + i;
-          Multiply<T>(d[p], elements[step / kTileSteps].template A<T>(step % kTileSteps, zero[p]),
-                      tokens[tile * kTileSteps + step]);
-        }
-      }
-      REPRISE_UNROLL
-      for (int p = 0; p < 2; ++p) {
-        REPRISE_UNROLL
-        for (int h = 0; h < kLaneRows; ++h) AddScaled(d[p], h, Int4Scale<T>(words[p][h]), to);
-      }
-    }
-  }
-  // to += d times the scales of its rows.
-  REPRISE_FN static void Scale(const MatrixD<kTokens>& d, const float* scales,
-                               MatrixD<kTokens>& to) {
-    REPRISE_UNROLL
-    for (int h = 0; h < kLaneRows; ++h)
-      AddScaled(d, h, scales[MatrixRow(h)] * kPackedE4m3Worth, to);
-  }
-  // Of the lane's row h.
-  REPRISE_FN static void AddScaled(const MatrixD<kTokens>& d, int h, float scale,
-                                   MatrixD<kTokens>& to) {
-    REPRISE_UNROLL
-    for (int j = 0; j < kLaneColumns<kTokens>; ++j)
-      to.v[At(h, j)] = MultiplyAdd(d.v[At(h, j)], scale, to.v[At(h, j)]);
   }
 
   // The sum of a part, or the word that there are no more, to the warp that adds.
@@ -535,11 +335,20 @@ class StreamLinear {
     if (Lane() >= kStreamSumRounds) return;
     BarrierInit(Barrier(Barriers::kSumFull + Lane()), kStreamWarps);
     BarrierInit(Barrier(Barriers::kSumEmpty + Lane()), 1);
+    if (Lane() == 0) BarrierInit(Barrier(Barriers::kNormed), kStreamWarps * kWarpSize);
   }
-  // Round by round: one wait and one word for the sums of all warps.
   REPRISE_FN void Add() const {
     WaitForPrevious();
     if (rows_ == 0) return;
+    if constexpr (kTokens == kStreamNormTokens) {
+      if (a_.adds_to_out != 0) return AddRounds(AddToOut(*this));
+    }
+    AddRounds(StoreOut(*this));
+  }
+  // Round by round: one wait and one word for the sums of all warps. Out: what becomes of the sums
+  // of a tile.
+  template <typename Out>
+  REPRISE_FN void AddRounds(Out out) const {
     MatrixD<kTokens> d;
     d.Clear();
     uint32_t of_k = 0;  // parts of the tile that d has
@@ -547,14 +356,17 @@ class StreamLinear {
     for (uint32_t round = 0;; ++round) {
       const int place = static_cast<int>(round % kStreamSumRounds);
       BarrierWait(Barrier(Barriers::kSumFull + place), round / kStreamSumRounds);
-      if (!(whole_rounds ? AddWholeRound(place, of_k, d) : AddRound(place, of_k, d))) return;
+      if (!(whole_rounds ? AddWholeRound(place, of_k, d, out) : AddRound(place, of_k, d, out)))
+        return;
     }
   }
   // Of one tile. False: there are no more.
-  REPRISE_FN bool AddWholeRound(int place, uint32_t& of_k, MatrixD<kTokens>& d) const {
+  template <typename Out>
+  REPRISE_FN bool AddWholeRound(int place, uint32_t& of_k, MatrixD<kTokens>& d, Out& out) const {
     const int first = place * kStreamWarps;
     const uint32_t tile = SumTile()[first];
     if (tile == kEnd) return false;
+    out.Begin(tile);
     MatrixD<kTokens> sums[kStreamWarps];
     REPRISE_UNROLL
     for (int i = 0; i < kStreamWarps; ++i) LoadSum(first + i, sums[i]);
@@ -563,21 +375,23 @@ class StreamLinear {
     for (int i = 0; i < kStreamWarps; ++i) AddTo(d, sums[i], i == 0 && of_k == 0);
     of_k += kStreamWarps;
     if (of_k < parts_) return true;
-    Store(tile, d);
+    out.Put(tile, d);
     of_k = 0;
     return true;
   }
   // Tiles may end within it.
-  REPRISE_FN bool AddRound(int place, uint32_t& of_k, MatrixD<kTokens>& d) const {
+  template <typename Out>
+  REPRISE_FN bool AddRound(int place, uint32_t& of_k, MatrixD<kTokens>& d, Out& out) const {
     REPRISE_UNROLL_BY(1)
     for (int i = place * kStreamWarps; i < (place + 1) * kStreamWarps; ++i) {
       const uint32_t tile = SumTile()[i];
       if (tile == kEnd) return false;
+      out.Begin(tile);
       MatrixD<kTokens> sum;
       LoadSum(i, sum);
       AddTo(d, sum, of_k == 0);
       if (++of_k < parts_) continue;
-      Store(tile, d);
+      out.Put(tile, d);
       of_k = 0;
     }
     FreeRound(place);
@@ -600,11 +414,53 @@ class StreamLinear {
     }
   }
 
-  REPRISE_FN void Store(uint32_t tile, const MatrixD<kTokens>& d) const {
-    StoreLinearTile<T, kLaneColumns<kTokens>, true>(
-        a_, static_cast<int64_t>(tile) * kPackedTileOutputs, rows_,
-        [&](int h, int j) { return d.v[At(h, j)]; }, [](int j) { return MatrixColumn(j); });
-  }
+  // Sums become the output.
+  class StoreOut {
+   public:
+    REPRISE_FN explicit StoreOut(const StreamLinear& linear) : linear_(linear) {}
+    REPRISE_FN void Begin(uint32_t /*tile*/) const {}
+    REPRISE_FN void Put(uint32_t tile, const MatrixD<kTokens>& d) const {
+      StoreLinearTile<T, kLaneColumns<kTokens>, true>(
+          linear_.a_, static_cast<int64_t>(tile) * kPackedTileOutputs, linear_.rows_,
+          [&](int h, int j) { return d.v[At(h, j)]; }, [](int j) { return MatrixColumn(j); });
+    }
+
+   private:
+    const StreamLinear& linear_;
+  };
+  // Sums are added to the output. What it holds is requested before they are there.
+  class AddToOut {
+   public:
+    REPRISE_FN explicit AddToOut(const StreamLinear& linear) : linear_(linear) { RequestOwn(); }
+    REPRISE_FN void Begin(uint32_t tile) {
+      if (tile != tile_) Request(tile);
+    }
+    REPRISE_FN void Put(uint32_t tile, const MatrixD<kTokens>& d) {
+      AddLinearTile<T, kLaneColumns<kTokens>>(
+          linear_.a_, static_cast<int64_t>(tile) * kPackedTileOutputs, linear_.rows_,
+          [&](int h, int j) { return d.v[At(h, j)]; }, [](int j) { return MatrixColumn(j); },
+          [&](int h, int j) { return held_[At(h, j)]; });
+      ++number_;
+      RequestOwn();
+    }
+
+   private:
+    REPRISE_FN void RequestOwn() {
+      const uint32_t tile = number_ < kOwnTiles ? linear_.OwnTile(number_) : kEnd;
+      if (tile != kEnd) Request(tile);
+    }
+    REPRISE_FN void Request(uint32_t tile) {
+      tile_ = tile;
+      LoadLinearTile<T, kLaneColumns<kTokens>>(
+          linear_.a_, static_cast<int64_t>(tile) * kPackedTileOutputs, linear_.rows_,
+          [](int j) { return MatrixColumn(j); }, [&](int h, int j, T x) { held_[At(h, j)] = x; });
+    }
+
+    const StreamLinear& linear_;
+    uint32_t number_ = 0;   // of the tile that comes next, of those that the block takes
+    uint32_t tile_ = kEnd;  // that `held_` is of
+    T held_[kValues];
+  };
 
   const LinearArgs& a_;
   const int rows_;
@@ -612,6 +468,7 @@ class StreamLinear {
   const uint32_t input_tiles_;  // of 64 inputs
   const uint32_t parts_;        // of K
   unsigned char* const shared_;
+  const Products products_;
 };
 
 // The first weights are requested whatever num_rows says, which is known later.

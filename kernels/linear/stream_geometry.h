@@ -57,15 +57,28 @@ constexpr uint32_t StreamTokenSlotBytes(int tokens) {
 }
 constexpr int StreamTokenSlots(int tokens) { return tokens <= 8 ? 2 : 1; }
 
+// The kernels that norm their input, and add to their output: those of so many tokens. A norm is of
+// inputs of which every warp that multiplies has one part of K, and no other.
+inline constexpr int kStreamNormTokens = 8;
+// Rows of which a norm there is worth it: every block does it for itself, and from some rows on
+// that takes longer than a kernel that does it once (docs/benchmarks/README.md).
+constexpr int StreamNormRows(int weight_bits) { return weight_bits == 4 ? 8 : 4; }
+constexpr bool StreamNormsInputs(int64_t in_features) {
+  const int64_t parts = (in_features + kPackedPartK - 1) / kPackedPartK;
+  return parts > 0 && parts <= kStreamWarps && kStreamWarps % parts == 0;
+}
+
 // Byte offsets in dynamic shared memory.
 struct StreamSharedLayout {
-  uint32_t ring = 0;       // [kStreamWarps, StreamStages] slots
-  uint32_t scales = 0;     // the same, of StreamScaleBytes
-  uint32_t tokens = 0;     // [kStreamWarps, StreamTokenSlots] of tiles [tokens, 64], swizzled
-  uint32_t sums = 0;       // [kStreamSums] of StreamSumBytes
-  uint32_t told_tile = 0;  // [kStreamTold] words
-  uint32_t sum_tile = 0;   // [kStreamSums] words
-  uint32_t barriers = 0;   // StreamBarriers
+  uint32_t ring = 0;          // [kStreamWarps, StreamStages] slots
+  uint32_t scales = 0;        // the same, of StreamScaleBytes
+  uint32_t tokens = 0;        // [kStreamWarps, StreamTokenSlots] of tiles [tokens, 64], swizzled
+  uint32_t norm_weights = 0;  // [kStreamWarps, StreamTokenSlots, kStreamSlotTiles * 64] T
+  uint32_t norm_sums = 0;     // [kStreamNormTokens, kStreamWarps] floats
+  uint32_t sums = 0;          // [kStreamSums] of StreamSumBytes
+  uint32_t told_tile = 0;     // [kStreamTold] words
+  uint32_t sum_tile = 0;      // [kStreamSums] words
+  uint32_t barriers = 0;      // StreamBarriers
   uint32_t bytes = 0;
 };
 
@@ -78,7 +91,8 @@ struct StreamBarriers {
   static constexpr int kRead = kTold + kStreamTold;     // [kStreamTold] all warps have read which
   static constexpr int kSumFull = kRead + kStreamTold;  // [kStreamSumRounds] sums are there
   static constexpr int kSumEmpty = kSumFull + kStreamSumRounds;
-  static constexpr int kCount = kSumEmpty + kStreamSumRounds;
+  static constexpr int kNormed = kSumEmpty + kStreamSumRounds;  // sums of squares are there
+  static constexpr int kCount = kNormed + 1;
 };
 
 constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
@@ -89,8 +103,11 @@ constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
                                           : StreamBarriers<16>::kCount;
   l.scales = l.ring + slots * StreamSlotBytes(weight_bits);
   l.tokens = l.scales + slots * StreamScaleBytes(weight_bits);
-  l.sums = l.tokens + static_cast<uint32_t>(kStreamWarps * StreamTokenSlots(tokens)) *
-                          StreamTokenSlotBytes(tokens);
+  const auto token_slots = static_cast<uint32_t>(kStreamWarps * StreamTokenSlots(tokens));
+  const bool norms = tokens == kStreamNormTokens;
+  l.norm_weights = l.tokens + token_slots * StreamTokenSlotBytes(tokens);
+  l.norm_sums = l.norm_weights + (norms ? token_slots * StreamTokenSlotBytes(1) : 0);
+  l.sums = l.norm_sums + (norms ? kStreamNormTokens * kStreamWarps * 4 : 0);
   l.told_tile = l.sums + kStreamSums * StreamSumBytes(tokens);
   l.sum_tile = l.told_tile + kStreamTold * 4;
   l.barriers = l.sum_tile + kStreamSums * 4;

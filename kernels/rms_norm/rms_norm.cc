@@ -18,9 +18,10 @@ unsigned BlockThreads(const LoadedKernel& kernel, int32_t hidden, size_t element
 }
 
 absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const KernelFamily& family,
-                    const RmsNormArgs& args, uint32_t max_rows) {
+                    RmsNormArgs args, uint32_t max_rows) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "max_rows", max_rows, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("rms_norm", "hidden", args.hidden, 1));
+  args.share = 1.0f / static_cast<float>(args.hidden);
   const LoadedKernel& kernel = kernels.Get(family);
   const unsigned threads = BlockThreads(kernel, args.hidden, runtime::SizeOf(kernels.dtype));
   return stream.Launch(kernel.kernel,

@@ -21,11 +21,11 @@ REPRISE_FN void NormAddRow(Block& b, const Row& row) {
     Local<Pack, kNormPacksPerThread> x;
     b.For<kNormPacksPerThread>(n, [&](LocalIndex at) { x[at] = row.Branch(at.i); });
     const float squares =
-        b.Sum<kNormPacksPerThread>(n, [&](LocalIndex at) { return Row::Squares(x[at]); });
+        b.Sum<kNormPacksPerThread>(n, [&](LocalIndex at) { return NormSquares(x[at]); });
     const float scale = row.Scale(squares);
     b.For<kNormPacksPerThread>(n, [&](LocalIndex at) { AddNormed(row, at.i, x[at], scale); });
   } else {
-    const float squares = b.Sum(n, [&](int i) { return Row::Squares(row.Branch(i)); });
+    const float squares = b.Sum(n, [&](int i) { return NormSquares(row.Branch(i)); });
     const float scale = row.Scale(squares);
     b.For(n, [&](int i) { AddNormed(row, i, row.Branch(i), scale); });
   }

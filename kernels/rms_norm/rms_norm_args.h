@@ -22,9 +22,10 @@ struct RmsNormArgs {
   float eps = 0.0f;
   float branch_scale = 1.0f;
   float weight_offset = 0.0f;  // what is added to every weight, in f32
+  float share = 0.0f;          // 1 / hidden; set by RmsNorm and RmsNormAdd
 };
 
-// Packs of 16 bytes of a row that one thread keeps.
+// Packs of 16 bytes of a row that one thread keeps. A warp's are a part of K of linear_stream.
 constexpr int32_t kNormPacksPerThread = 2;
 
 }  // namespace reprise::kernels

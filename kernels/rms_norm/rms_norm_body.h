@@ -5,6 +5,7 @@
 #define REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
 
 #include "kernels/device/block.h"
+#include "kernels/rms_norm/norm_arithmetic.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
@@ -27,29 +28,16 @@ class NormRow {
   REPRISE_FN Pack Add(const Pack& x, const Pack& branch) const {
     Pack sum;
     REPRISE_UNROLL
-    for (int j = 0; j < kWidth; ++j)
-      sum.v[j] = FromFloat<T>(ToFloat(x.v[j]) + a_.branch_scale * ToFloat(branch.v[j]));
+    for (int j = 0; j < kWidth; ++j) sum.v[j] = AddBranch(x.v[j], branch.v[j], a_.branch_scale);
     return sum;
   }
   REPRISE_FN void Keep(int i, const Pack& x) const {
     if (a_.residual_out != nullptr)
       StoreVec(static_cast<T*>(a_.residual_out) + in_ + i * kWidth, x);
   }
-  REPRISE_FN static float Squares(const Pack& x) {
-    float squares = 0.0f;
-    REPRISE_UNROLL
-    for (int j = 0; j < kWidth; ++j) squares += ToFloat(x.v[j]) * ToFloat(x.v[j]);
-    return squares;
-  }
-  REPRISE_FN float Scale(float squares) const {
-    return Rsqrt(squares / static_cast<float>(a_.hidden) + a_.eps);
-  }
+  REPRISE_FN float Scale(float squares) const { return NormScale(squares, a_.share, a_.eps); }
   REPRISE_FN Pack Normed(const Pack& x, float scale, const Pack& weight) const {
-    Pack y;
-    REPRISE_UNROLL
-    for (int j = 0; j < kWidth; ++j)
-      y.v[j] = FromFloat<T>(ToFloat(x.v[j]) * scale * (a_.weight_offset + ToFloat(weight.v[j])));
-    return y;
+    return REPRISE_DEVICE_NS::Normed(x, scale, weight, a_.weight_offset);
   }
   REPRISE_FN void Store(int i, const Pack& x, float scale, const Pack& weight) const {
     StoreVec(static_cast<T*>(a_.out) + out_ + i * kWidth, Normed(x, scale, weight));
@@ -79,7 +67,7 @@ REPRISE_FN void NormShortRow(Block& b, const Row& row) {
   }
   const float squares = b.Sum<kNormPacksPerThread>(n, [&](LocalIndex at) {
     row.Keep(at.i, x[at]);
-    return Row::Squares(x[at]);
+    return NormSquares(x[at]);
   });
   const float scale = row.Scale(squares);
   b.For<kNormPacksPerThread>(
@@ -93,7 +81,7 @@ REPRISE_FN void NormLongRow(Block& b, const Row& row) {
     const auto x = row.Residual(i);
     return row.has_branch() ? row.Add(x, row.Branch(i)) : x;
   };
-  const float squares = b.Sum(row.packs(), [&](int i) { return Row::Squares(load(i)); });
+  const float squares = b.Sum(row.packs(), [&](int i) { return NormSquares(load(i)); });
   const float scale = row.Scale(squares);
   b.For(row.packs(), [&](int i) {
     const auto x = load(i);

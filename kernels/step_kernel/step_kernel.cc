@@ -71,6 +71,8 @@ absl::Status AddLinear(const ListedLaunch& launch, const LoadedKernel& kernel,
   } else {
     REPRISE_RETURN_IF_ERROR(Read(launch, &stage.linear));
   }
+  if (stage.linear.norm_weight != nullptr || stage.linear.adds_to_out != 0)
+    return Refuse(launch, "does a norm's work; allowed: norms of their own (separate_norms)");
   const int64_t tiles =
       PackedLayout{stage.linear.out_features, stage.linear.in_features}.OutputTiles();
   stage.first_unit = plan->num_units;

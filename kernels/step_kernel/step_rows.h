@@ -80,7 +80,7 @@ class StepNorm {
     float squares[kStepNormWarpsPerWarp] = {};
     ForPacks(row, [&](int i, int w, int v) {
       row.Keep(i, x[w][v]);
-      squares[w] += Row::Squares(x[w][v]);
+      squares[w] += NormSquares(x[w][v]);
     });
     REPRISE_UNROLL
     for (int w = 0; w < kStepNormWarpsPerWarp; ++w) {
@@ -109,7 +109,7 @@ class StepNorm {
       if (WarpOf(w) * kWarpSize >= threads_) continue;
       REPRISE_UNROLL
       for (int v = 0; v < kNormPacksPerThread; ++v) {
-        const int i = WarpOf(w) * kWarpSize + Lane() + v * threads_;
+        const int i = (WarpOf(w) * kNormPacksPerThread + v) * kWarpSize + Lane();
         if (i < row.packs()) f(i, w, v);
       }
     }

@@ -100,12 +100,16 @@ absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {
                                         {.x = context.InputOf(form_),
                                          .out = qkv_out_,
                                          .num_rows = num_tokens,
-                                         .max_rows = max_tokens}));
+                                         .max_rows = max_tokens,
+                                         .norm_before = norm_before()}));
   REPRISE_RETURN_IF_ERROR(EnqueueRopeAppend(context));
   REPRISE_RETURN_IF_ERROR(EnqueueAttention(context));
-  return EnqueueLinear(
-      context, linear_, o_,
-      {.x = attended_, .out = context.x.branch, .num_rows = num_tokens, .max_rows = max_tokens});
+  return EnqueueLinear(context, linear_, o_,
+                       {.x = attended_,
+                        .out = context.x.branch,
+                        .num_rows = num_tokens,
+                        .max_rows = max_tokens,
+                        .norm_behind = norm_behind()});
 }
 
 absl::Status AttentionLayer::EnqueueRopeAppend(const LayerContext& context) const {

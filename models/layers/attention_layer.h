@@ -27,6 +27,12 @@ class AttentionLayer final : public Layer {
   void DeclareBuffers(const LayerBuffers& buffers) override;
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
+  bool CanNormInput(const LayerContext& context) const override {
+    return models::CanNormInput(context, qkv_);
+  }
+  bool CanAddBranch(const LayerContext& context) const override {
+    return models::CanAddBranch(context, o_);
+  }
 
   uint32_t window() const { return window_; }                 // sliding window in tokens; 0: none
   const kernels::LinearWeights& qkv() const { return qkv_; }  // rows: q heads, k heads, v heads

@@ -6,7 +6,9 @@
 //
 // Layers hand each other three activations (DecoderActivations): a layer reads `normed`, or
 // `residual` where no norm stands before it, and leaves its result in `branch`; the norm behind it
-// adds `branch` to `residual`.
+// adds `branch` to `residual`. Where the kernels of both can, the layers beside a norm do its work:
+// one adds its result to `residual` itself, the other norms `residual` as it reads it. Bits are the
+// same.
 //
 // Enqueue is how a layer runs as kernels of its own. What it says of itself does not depend on
 // that: a persistent kernel that walks the units of several layers would take them from the same
@@ -37,6 +39,9 @@ struct StepShape {
   uint32_t max_rows = 0;    // rows that run
   uint32_t max_tokens = 0;  // query tokens that run
   bool mixed = false;       // rows may have more than one query token
+  // Norms are kernels of their own, and add what is to be added: for whoever makes something else
+  // of a step's launches.
+  bool separate_norms = false;
 };
 
 // Tokens that a bucket samples, at most: one for each row, and one for each of up to
@@ -90,6 +95,8 @@ struct BranchForm {
   bool fused_tensors = false;   // q, k and v are published as one tensor
 };
 
+class NormLayer;
+
 // What the layers of one step work on. Views; valid during the call.
 struct DecoderInputs {
   runtime::Stream& stream;
@@ -124,8 +131,26 @@ class Layer {
   virtual absl::Status Enqueue(const LayerContext& context) const = 0;
   // Adds what it moves beyond its weights.
   virtual void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const = 0;
+  // Whether, in that step, it can norm the residual as it reads it, which takes that one linear
+  // call with LinearCall::norm_before is all that reads its input; and add its branch to the
+  // residual as it stores it: one linear call with norm_behind is all that writes or reads the
+  // branch.
+  virtual bool CanNormInput(const LayerContext& /*context*/) const { return false; }
+  virtual bool CanAddBranch(const LayerContext& /*context*/) const { return false; }
+  // Of a layer that leaves a branch, before anything is enqueued: the norms beside it, of which it
+  // alone reads the one before, and the one behind adds its branch; nullptr: there is none.
+  void set_norm_before(const NormLayer* norm) { norm_before_ = norm; }
+  void set_norm_behind(const NormLayer* norm) { norm_behind_ = norm; }
   // Adds where it keeps state of rows from step to step. Behind the buffers' allocation.
   virtual void ListRowState(std::vector<RowStateBuffer>* /*buffers*/) const {}
+
+ protected:
+  const NormLayer* norm_before() const { return norm_before_; }
+  const NormLayer* norm_behind() const { return norm_behind_; }
+
+ private:
+  const NormLayer* norm_before_ = nullptr;
+  const NormLayer* norm_behind_ = nullptr;
 };
 
 }  // namespace reprise::models

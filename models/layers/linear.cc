@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/linear/linear.h"
+#include "models/layers/norm_layer.h"
 
 namespace reprise::models {
 
@@ -24,18 +25,47 @@ void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows,
 
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
                            const kernels::LinearWeights& weights, const LinearCall& call) {
-  return kernels::Linear(context.stream, context.kernels, weights,
-                         {.x = call.x,
-                          .out = call.out,
-                          .num_rows = call.num_rows,
-                          .partials = scratch.partials,
-                          .counters = scratch.counters,
-                          .scale = call.scale,
-                          .out_is_f32 = call.out_is_f32 ? 1 : 0,
-                          .silu_mul = call.silu_mul ? 1 : 0,
-                          // Others come between the plan, which counts rows, and here.
-                          .reads_ahead = true},
-                         call.max_rows, context.linear);
+  kernels::LinearArgs args{.x = call.x,
+                           .out = call.out,
+                           .num_rows = call.num_rows,
+                           .partials = scratch.partials,
+                           .counters = scratch.counters,
+                           .scale = call.scale,
+                           .out_is_f32 = call.out_is_f32 ? 1 : 0,
+                           .silu_mul = call.silu_mul ? 1 : 0,
+                           // Others come between the plan, which counts rows, and here.
+                           .reads_ahead = true};
+  if (call.norm_before != nullptr && call.norm_before->IsDoneBeside(context)) {
+    args.x = context.x.residual;
+    args.norm_weight = call.norm_before->weight();
+    args.norm_eps = call.norm_before->eps();
+    args.norm_weight_offset = call.norm_before->weight_offset();
+  }
+  if (call.norm_behind != nullptr && call.norm_behind->IsDoneBeside(context)) {
+    args.out = context.x.residual;
+    args.adds_to_out = 1;
+    args.branch_scale = call.norm_behind->branch_scale();
+  }
+  return kernels::Linear(context.stream, context.kernels, weights, args, call.max_rows,
+                         context.linear);
+}
+
+namespace {
+
+bool CanFuse(const LayerContext& context) {
+  return !context.shape.separate_norms && context.linear == kernels::LinearCandidate::kBest;
+}
+
+}  // namespace
+
+bool CanNormInput(const LayerContext& context, const kernels::LinearWeights& weights) {
+  return CanFuse(context) &&
+         kernels::LinearNormsInput(context.kernels, weights, context.shape.max_tokens);
+}
+
+bool CanAddBranch(const LayerContext& context, const kernels::LinearWeights& weights) {
+  return CanFuse(context) &&
+         kernels::LinearAddsToOut(context.kernels, weights, context.shape.max_tokens);
 }
 
 }  // namespace reprise::models

@@ -31,9 +31,17 @@ struct LinearCall {
   float scale = 1.0f;
   bool out_is_f32 = false;
   bool silu_mul = false;  // LinearArgs::silu_mul
+  // Whose output x is, and which adds the branch that out is. Where NormLayer::IsDoneBeside, its
+  // work is done here.
+  const NormLayer* norm_before = nullptr;
+  const NormLayer* norm_behind = nullptr;
 };
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
                            const kernels::LinearWeights& weights, const LinearCall& call);
+
+// Whether such a call can do the work of a norm before it, or add to the residual.
+bool CanNormInput(const LayerContext& context, const kernels::LinearWeights& weights);
+bool CanAddBranch(const LayerContext& context, const kernels::LinearWeights& weights);
 
 }  // namespace reprise::models
 

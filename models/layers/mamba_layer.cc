@@ -62,11 +62,15 @@ absl::Status MambaLayer::Enqueue(const LayerContext& context) const {
                                         {.x = context.InputOf(form_),
                                          .out = projected_,
                                          .num_rows = num_tokens,
-                                         .max_rows = max_tokens}));
+                                         .max_rows = max_tokens,
+                                         .norm_before = norm_before()}));
   REPRISE_RETURN_IF_ERROR(EnqueueModel(context));
-  return EnqueueLinear(
-      context, linear_, out_,
-      {.x = y_, .out = context.x.branch, .num_rows = num_tokens, .max_rows = max_tokens});
+  return EnqueueLinear(context, linear_, out_,
+                       {.x = y_,
+                        .out = context.x.branch,
+                        .num_rows = num_tokens,
+                        .max_rows = max_tokens,
+                        .norm_behind = norm_behind()});
 }
 
 absl::Status MambaLayer::EnqueueModel(const LayerContext& context) const {

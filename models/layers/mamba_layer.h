@@ -28,6 +28,12 @@ class MambaLayer final : public Layer {
   void DeclareBuffers(const LayerBuffers& buffers) override;
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
+  bool CanNormInput(const LayerContext& context) const override {
+    return models::CanNormInput(context, in_);
+  }
+  bool CanAddBranch(const LayerContext& context) const override {
+    return models::CanAddBranch(context, out_);
+  }
   void ListRowState(std::vector<RowStateBuffer>* buffers) const override;
 
   const kernels::LinearWeights& in() const { return in_; }  // rows: gate, x, B, C, dt

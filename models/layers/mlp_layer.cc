@@ -44,7 +44,8 @@ absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
                                          .out = HasPairs() ? activated_ : gate_up_out_,
                                          .num_rows = num_tokens,
                                          .max_rows = max_tokens,
-                                         .silu_mul = HasPairs()}));
+                                         .silu_mul = HasPairs(),
+                                         .norm_before = norm_before()}));
   if (!HasPairs()) {
     REPRISE_RETURN_IF_ERROR(
         kernels::SiluMul(context.stream, context.kernels,
@@ -55,9 +56,12 @@ absl::Status MlpLayer::Enqueue(const LayerContext& context) const {
                           .gelu = spec_.activation == Activation::kGeluTanh ? 1 : 0},
                          max_tokens));
   }
-  return EnqueueLinear(
-      context, linear_, down_,
-      {.x = activated_, .out = context.x.branch, .num_rows = num_tokens, .max_rows = max_tokens});
+  return EnqueueLinear(context, linear_, down_,
+                       {.x = activated_,
+                        .out = context.x.branch,
+                        .num_rows = num_tokens,
+                        .max_rows = max_tokens,
+                        .norm_behind = norm_behind()});
 }
 
 void MlpLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {

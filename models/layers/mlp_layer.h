@@ -25,6 +25,12 @@ class MlpLayer final : public Layer {
   void DeclareBuffers(const LayerBuffers& buffers) override;
   absl::Status Enqueue(const LayerContext& context) const override;
   void AddBytes(const StepTraffic& traffic, StepBytes* bytes) const override;
+  bool CanNormInput(const LayerContext& context) const override {
+    return models::CanNormInput(context, gate_up_);
+  }
+  bool CanAddBranch(const LayerContext& context) const override {
+    return models::CanAddBranch(context, down_);
+  }
 
   const kernels::LinearWeights& gate_up() const { return gate_up_; }  // rows: gate, then up
   const kernels::LinearWeights& down() const { return down_; }

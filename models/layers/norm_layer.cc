@@ -12,24 +12,30 @@ void NormLayer::DeclareWeights(WeightPlan& weights) {
 // It works on the decoder's activations alone.
 void NormLayer::DeclareBuffers(const LayerBuffers&) {}
 
+bool NormLayer::IsDoneBeside(const LayerContext& context) const {
+  return reader_ != nullptr && reader_->CanNormInput(context) &&
+         (before_ == nullptr || before_->CanAddBranch(context));
+}
+
 absl::Status NormLayer::Enqueue(const LayerContext& context) const {
+  if (IsDoneBeside(context)) return absl::OkStatus();
   return kernels::RmsNorm(context.stream, context.kernels,
                           {.residual = context.x.residual,
-                           .branch = adds_branch_ ? context.x.branch : nullptr,
+                           .branch = before_ != nullptr ? context.x.branch : nullptr,
                            .residual_out = context.x.residual,
                            .weight = weight_,
                            .out = context.x.normed,
                            .num_rows = &context.plan.counts->num_tokens,
                            .hidden = static_cast<int32_t>(spec_.hidden_size),
-                           .eps = static_cast<float>(spec_.rms_norm_eps),
-                           .branch_scale = static_cast<float>(spec_.residual_multiplier),
-                           .weight_offset = static_cast<float>(spec_.norm_offset)},
+                           .eps = eps(),
+                           .branch_scale = branch_scale(),
+                           .weight_offset = weight_offset()},
                           context.shape.max_tokens);
 }
 
 void NormLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   // Residual and branch in, residual and normed out.
-  const uint64_t elements = (adds_branch_ ? 4 : 3) * static_cast<uint64_t>(spec_.hidden_size);
+  const uint64_t elements = (before_ != nullptr ? 4 : 3) * static_cast<uint64_t>(spec_.hidden_size);
   bytes->activations += traffic.rows * elements * traffic.element_bytes;
 }
 

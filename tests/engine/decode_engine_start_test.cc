@@ -57,7 +57,8 @@ std::vector<std::string> Names(const std::vector<graphs::CapturedBucket>& bucket
 }
 
 // fetch, plan, embedding; nine kernels a layer, eight where the MLP's first product takes pairs, in
-// mixed graphs also attention over chunks; norm, logits and two of sampling; publish.
+// mixed graphs also attention over chunks; norm, logits and two of sampling; publish. Where linear
+// layers of few rows do the work of norms, two fewer a layer.
 TEST_P(EngineStartTest, GraphsHoldTheStepsKernelsAndNoOtherNode) {
   for (const int64_t layers : {1, 3}) {
     auto options = Options();
@@ -69,8 +70,14 @@ TEST_P(EngineStartTest, GraphsHoldTheStepsKernelsAndNoOtherNode) {
     EXPECT_THAT(Names(info.decode_buckets),
                 ElementsAre("decode/1", "decode/2", "decode/4", "decode/8"));
     EXPECT_THAT(Names(info.mixed_buckets), ElementsAre("mixed/16", "mixed/64"));
+    ASSERT_OK_AND_ASSIGN(const auto nodes, EngineProfiler(*tiny.engine).ListNodes("decode/1"));
+    const bool streams = std::any_of(nodes.begin(), nodes.end(), [](const graphs::GraphNode& n) {
+      return n.op == "linear_stream";
+    });
     for (const graphs::CapturedBucket& bucket : info.decode_buckets) {
-      EXPECT_EQ(bucket.num_kernel_nodes, 8 + of_layer * layers) << bucket.bucket.name;
+      const int64_t norms_done = streams && bucket.bucket.name != "decode/8" ? 2 : 0;
+      EXPECT_EQ(bucket.num_kernel_nodes, 8 + (of_layer - norms_done) * layers)
+          << bucket.bucket.name;
       EXPECT_EQ(bucket.num_other_nodes, 0) << bucket.bucket.name;
       EXPECT_GT(bucket.capture_ns, 0u);
     }

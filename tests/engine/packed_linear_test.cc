@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -97,6 +99,25 @@ TEST_P(PackedLinearTest, ARowsBitsAreItsOwn) {
       if (row.row == 7) among.push_back(testing::TokenOf(row));
   }
   EXPECT_EQ(among, alone);
+}
+
+// The launches of an op in a graph.
+int CountLaunches(DecodeEngine& engine, const std::string& graph, const std::string& op) {
+  const auto nodes = EngineProfiler(engine).ListNodes(graph);
+  EXPECT_OK(nodes);
+  return static_cast<int>(std::count_if(nodes->begin(), nodes->end(), [&](const auto& node) {
+    return node.kind == graphs::GraphNode::Kind::kKernel && node.op == op;
+  }));
+}
+
+// Two blocks of two norms each, and the last norm, which has rows of its own. Of more than four
+// rows, or without bulk copies, all of them are kernels.
+TEST_P(PackedLinearTest, FewRowsNeedNoKernelsForNorms) {
+  const TestEngine packed = MakeEngine(LinearPolicy::kPacked, false);
+  const bool streams = CountLaunches(*packed.engine, "decode/2", "linear_stream") > 0;
+  EXPECT_EQ(CountLaunches(*packed.engine, "decode/2", "rms_norm"), streams ? 1 : 5);
+  EXPECT_EQ(CountLaunches(*packed.engine, "decode/8", "rms_norm"), 5);
+  EXPECT_EQ(CountLaunches(*packed.engine, "decode/24", "rms_norm"), 5);
 }
 
 }  // namespace

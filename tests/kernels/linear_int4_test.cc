@@ -21,6 +21,7 @@
 #include "kernels/stamp/stamp.h"
 #include "tests/kernels/linear_fixture.h"
 #include "tests/kernels/linear_group_shapes.h"
+#include "tests/kernels/linear_residual.h"
 #include "tests/kernels/linear_stream_grids.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
@@ -359,6 +360,26 @@ TEST_P(LinearInt4InstructionSetTest, MatchesTheOracleAndARowsBitsAreItsOwn) {
       const auto begin = got.begin() + static_cast<ptrdiff_t>(c.rows - 1) * c.out_features;
       EXPECT_TRUE(std::equal(row.begin(), row.end(), begin));
     }
+  }
+}
+
+// RmsNorm in front, or the sum behind, done by linear_stream.
+TEST_P(LinearInt4Test, NormOfTheInputAndSumBehindHaveTheBitsOfTheirOwnKernels) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStreamInt4, 8) == nullptr)
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  for (const LinearCase& c : kLinearResidualCases) {
+    SCOPED_TRACE(c.name);
+    const Input in(c, dtype());
+    GuardedMemory memory(device(), stream());
+    LinearResidual residual(stream(), kernels(), memory, c);
+    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+    residual.ExpectNormHasTheBits(call.weights, call.args);
+    residual.ExpectSumHasTheBits(call.weights, call.args);
+    if (c.out_features % 16 != 0) continue;
+    Call pairs = MakeCall(memory, c, in, WeightLayout::kPackedPairs);
+    pairs.args.silu_mul = 1;
+    residual.ExpectNormHasTheBits(pairs.weights, pairs.args);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "kernels/linear/stream_geometry.h"
 #include "runtime/map_tiles.h"
 #include "tests/kernels/linear_fixture.h"
+#include "tests/kernels/linear_residual.h"
 #include "tests/kernels/linear_stream_grids.h"
 #include "tests/testing/cases/linear_cases.h"
 #include "tests/testing/guarded_memory.h"
@@ -235,6 +236,28 @@ TEST_P(LinearPackedTest, EveryGridOfLinearStreamHasTheSameBits) {
   }
 }
 
+// The same with a norm of what is read and a sum of what is written.
+TEST_P(LinearPackedTest, EveryGridHasTheSameBitsWithNormAndSum) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStream, 8) == nullptr)
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  for (const int32_t in_features : {512, 2008, 4096}) {
+    const LinearCase c{"", in_features, 232, 7, 7, true, 0.5f};
+    const LinearInput in(c, dtype());
+    GuardedMemory memory(device(), stream());
+    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+    Random random(static_cast<uint64_t>(in_features));
+    LinearArgs linear = WithWeights(call.weights, call.args);
+    linear.norm_weight =
+        memory.ConstantTensor(dtype(), random.Tensor(dtype(), static_cast<size_t>(in_features)));
+    linear.norm_eps = 1e-5f;
+    linear.adds_to_out = 1;
+    const std::vector<std::byte> held = Encode(dtype(), random.Tensor(dtype(), size_t{7} * 232));
+    ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStream, 8), linear,
+                              held.size(), held);
+  }
+}
+
 // Whatever a launch of linear_group chooses, and linear_stream, which takes as many rows as its
 // tile: the same bits.
 TEST_P(LinearPackedTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
@@ -274,6 +297,47 @@ TEST_P(LinearPackedTest, RefusesPairsThatNothingTakes) {
               StatusIs(absl::StatusCode::kUnimplemented, "packed pairs of 24 by 16; allowed"));
 }
 
+TEST_P(LinearPackedTest, RefusesNormsAndSumsThatNothingTakes) {
+  constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+  const uint16_t norm[8] = {};
+  LinearWeights weights;
+  weights.format = kernels::WeightFormatOf(dtype());
+  weights.in_features = weights.out_features = 16;
+  // Row-major, whatever the device.
+  EXPECT_FALSE(LinearNormsInput(kernels(), weights, 1));
+  EXPECT_FALSE(LinearAddsToOut(kernels(), weights, 1));
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {.norm_weight = norm}, 1),
+              StatusIs(kUnimplemented, "a norm of the input with 1 rows of 16 inputs; allowed"));
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {.adds_to_out = 1}, 1),
+              StatusIs(kUnimplemented, "adds_to_out with 1 rows; allowed: where LinearAddsToOut"));
+  EXPECT_THAT(Linear(stream(), kernels(), weights, {.out_is_f32 = 1, .adds_to_out = 1}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, "adds_to_out with out_is_f32"));
+  if (dtype() == DType::kF32) return;
+  weights.layout = WeightLayout::kPacked;
+  const bool streams = kernels().Find(kernels::kLinearStream, 8) != nullptr;
+  EXPECT_EQ(LinearNormsInput(kernels(), weights, 4), streams);
+  EXPECT_EQ(LinearAddsToOut(kernels(), weights, 8), streams);
+  for (const uint32_t many : {9u, 300u}) EXPECT_FALSE(LinearAddsToOut(kernels(), weights, many));
+  for (const uint32_t many : {5u, 9u, 300u})
+    EXPECT_FALSE(LinearNormsInput(kernels(), weights, many));
+  EXPECT_THAT(
+      Linear(stream(), kernels(), weights, {.norm_weight = norm}, 1, LinearCandidate::kPortable),
+      StatusIs(kUnimplemented, "a norm of the input"));
+  EXPECT_THAT(
+      Linear(stream(), kernels(), weights, {.adds_to_out = 1}, 1, LinearCandidate::kPortable),
+      StatusIs(kUnimplemented, "adds_to_out"));
+  for (const int64_t inputs : {1032, 1536, 2056, 3584, 4104}) {
+    weights.in_features = inputs;
+    EXPECT_FALSE(LinearNormsInput(kernels(), weights, 1)) << inputs;
+  }
+  EXPECT_EQ(LinearAddsToOut(kernels(), weights, 8), streams);
+  weights.layout = WeightLayout::kPackedPairs;
+  EXPECT_THAT(
+      Linear(stream(), kernels(), weights, {.silu_mul = 1, .adds_to_out = 1}, 1),
+      ::testing::AnyOf(StatusIs(absl::StatusCode::kInvalidArgument, "adds_to_out with silu"),
+                       StatusIs(kUnimplemented, "packed pairs")));
+}
+
 // The same sums come out of every kernel that reads packed weights: parts of 512, each summed by
 // itself, then added in order. In f32 that is 2^24, + 2, + 1 (a tie that goes up), - 2^24; by pairs
 // of parts it would be 3, in one row 0.
@@ -283,6 +347,26 @@ TEST_P(LinearPackedTest, SumsInPartsInOrder) {
   constexpr Term kTerms[] = {
       {100, 4096, 4096}, {512, 1, 1}, {1000, 1, 1}, {1024, 1, 1}, {2047, 4096, -4096}};
   ExpectSums(kTerms, 2048, 4.0);
+}
+
+// RmsNorm in front, or the sum behind, done by linear_stream.
+TEST_P(LinearPackedTest, NormOfTheInputAndSumBehindHaveTheBitsOfTheirOwnKernels) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStream, 8) == nullptr)
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  for (const LinearCase& c : kLinearResidualCases) {
+    SCOPED_TRACE(c.name);
+    const LinearInput in(c, dtype());
+    GuardedMemory memory(device(), stream());
+    LinearResidual residual(stream(), kernels(), memory, c);
+    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+    residual.ExpectNormHasTheBits(call.weights, call.args);
+    residual.ExpectSumHasTheBits(call.weights, call.args);
+    if (c.out_features % 16 != 0) continue;
+    Call pairs = MakeCall(memory, c, in, WeightLayout::kPackedPairs);
+    pairs.args.silu_mul = 1;
+    residual.ExpectNormHasTheBits(pairs.weights, pairs.args);
+  }
 }
 
 }  // namespace

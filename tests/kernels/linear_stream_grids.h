@@ -23,9 +23,11 @@ namespace reprise::testing {
 
 // A block for each tile takes none from the counter; few blocks take most of them there. Expects
 // the same bytes, out_bytes of them, from launch after launch, and that counters are left at 0.
+// held: what the output holds before, of adds_to_out.
 inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& memory,
                                       const kernels::LoadedKernel& kernel,
-                                      kernels::LinearArgs linear, size_t out_bytes) {
+                                      kernels::LinearArgs linear, size_t out_bytes,
+                                      const std::vector<std::byte>& held = {}) {
   const auto tiles = static_cast<unsigned>(
       kernels::PackedLayout{linear.out_features, linear.in_features}.OutputTiles());
   const kernels::KernelInstance& instance = *kernel.instance;
@@ -33,8 +35,8 @@ inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& me
   for (const unsigned grid : {tiles, 1u, 3u, 7u}) {
     SCOPED_TRACE(absl::StrCat(linear.in_features, " inputs, ", linear.scale_inputs,
                               " of a scale, tokens ", instance.tile, ", blocks ", grid));
-    linear.out = memory.Poisoned(out_bytes);
     for (const bool reads_ahead : {false, true}) {
+      linear.out = held.empty() ? memory.Poisoned(out_bytes) : memory.Variable(held);
       linear.reads_ahead = reads_ahead;
       ASSERT_OK(stream.Launch(
           kernel.kernel,
@@ -43,12 +45,12 @@ inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& me
            .shared_bytes =
                kernels::StreamLayout(instance.tile, kernels::BitsOf(instance.weight)).bytes},
           linear));
+      memory.Check();
+      for (const uint32_t counter : memory.Read(linear.counters)) EXPECT_EQ(counter, 0u);
+      const std::vector<std::byte> bytes = memory.ReadBytes(linear.out);
+      if (expected.empty()) expected = bytes;
+      EXPECT_EQ(bytes, expected);
     }
-    memory.Check();
-    for (const uint32_t counter : memory.Read(linear.counters)) EXPECT_EQ(counter, 0u);
-    const std::vector<std::byte> bytes = memory.ReadBytes(linear.out);
-    if (expected.empty()) expected = bytes;
-    EXPECT_EQ(bytes, expected);
   }
 }
 

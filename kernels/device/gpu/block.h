@@ -32,9 +32,10 @@ class Block {
   }
   template <int kPerThread, typename F>
   REPRISE_FN void For(int n, F f) const {
+    const int first = Warp() * kPerThread * kWarpSize + Lane();
     REPRISE_UNROLL
     for (int v = 0; v < kPerThread; ++v) {
-      const int i = ThreadX() + v * BlockThreads();
+      const int i = first + v * kWarpSize;
       if (i < n) f(LocalIndex{i, v});
     }
   }
