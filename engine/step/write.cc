@@ -67,7 +67,8 @@ void StepWriter::Add(const StepRequest& request, const StagedStep& staged, RowLi
 }
 
 void StepWriter::Finish() {
-  std::memcpy(ring_entry_, &header_, sizeof(header_));
+  for (uint32_t block = 0; block < kernels::kFetchBlocks; ++block)
+    std::memcpy(ring_entry_ + layout_.Header(block), &header_, sizeof(header_));
   if (header_.num_replays == 1) return;
   repeat_header_.num_tokens = repeat_header_.num_rows;
   repeat_header_.num_replays = header_.num_replays;
@@ -110,6 +111,7 @@ void StepWriter::WriteTable(uint32_t slot, uint32_t first, std::span<const uint3
   std::memcpy(ring_entry_ + layout_.blocks + num_blocks_ * sizeof(uint32_t), blocks.data(),
               blocks.size_bytes());
   num_blocks_ += update.count;
+  header_.num_table_ids = num_blocks_;
 }
 
 std::byte* StepWriter::AddSamplingUpdate(uint32_t slot, kernels::SamplingUpdateKind kind,

@@ -6,14 +6,6 @@
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
-namespace {
-
-// Blocks that share the block-table updates of a step; each reads host memory over the bus, so a
-// few are enough.
-constexpr unsigned kFetchBlocks = 16;
-
-}  // namespace
-
 absl::Status Fetch(runtime::Stream& stream, const KernelSet& kernels, const FetchArgs& args) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("fetch", "depth", args.depth, 1));
   const LoadedKernel& kernel = kernels.Get(kFetch);

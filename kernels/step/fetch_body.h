@@ -20,21 +20,33 @@ REPRISE_FN void StageFromHost(Block& b, const unsigned char* from, uint32_t* to,
   });
 }
 
-// Writes one update's ids into the resident table. Ids start anywhere: whole 16-byte words come in,
-// single ids go out.
-REPRISE_FN void ApplyTableUpdate(Block& b, const FetchArgs& a, const TableUpdate& update,
-                                 const unsigned char* blocks) {
-  uint32_t* table =
-      a.rows.block_table + static_cast<uint64_t>(update.slot) * a.rows.max_blocks_per_row;
-  const uint32_t first_word = update.offset / 4;
-  const uint32_t end = update.offset + update.count;
+// Updates of block tables that a block takes at a time, where all have few ids: these lie side by
+// side, and their lines are read by one block.
+constexpr uint32_t kTableUpdatesAtOnce = 8, kFewTableIds = 1024;
+
+// Writes the ids of up to so many updates into the resident tables. Ids start anywhere: whole
+// 16-byte words come in, each once, and single ids go out.
+REPRISE_FN void ApplyTableUpdates(Block& b, const FetchArgs& a, const TableUpdate* updates,
+                                  uint32_t count, const unsigned char* blocks) {
+  uint32_t begin = 0xffffffffu, end = 0;
+  for (uint32_t u = 0; u < count; ++u) {
+    const uint32_t last = updates[u].offset + updates[u].count;
+    if (updates[u].offset < begin) begin = updates[u].offset;
+    if (last > end) end = last;
+  }
+  const uint32_t first_word = begin / 4;
   b.For(static_cast<int>((end + 3) / 4 - first_word), [&](int i) {
     const uint32_t word = first_word + static_cast<uint32_t>(i);
     const Vec<uint32_t, 4> ids = b.LoadFromHost(blocks + static_cast<uint64_t>(word) * 16);
-    REPRISE_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t at = word * 4 + j;
-      if (at >= update.offset && at < end) table[update.first + at - update.offset] = ids.v[j];
+    for (uint32_t u = 0; u < count; ++u) {
+      const TableUpdate& update = updates[u];
+      uint32_t* const table =
+          a.rows.block_table + static_cast<uint64_t>(update.slot) * a.rows.max_blocks_per_row;
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) {
+        const uint32_t of_update = word * 4 + j - update.offset;  // large where it comes before
+        if (of_update < update.count) table[update.first + of_update] = ids.v[j];
+      }
     }
   });
 }
@@ -86,11 +98,12 @@ REPRISE_FN void ApplySamplingUpdate(Block& b, const FetchArgs& a, const Sampling
 }
 
 // Block 0 stages header, rows and token ids; all blocks share the updates of block tables and of
-// sampling. Dynamic shared memory: kFetchAheadBytes.
+// sampling, which the first replay of a request alone has. Dynamic shared memory: kFetchAheadBytes.
 REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
   const uint64_t begin_ns = b.ClockNs();
   const StepProgress progress = *a.progress;
   const bool repeats = progress.replay != 0;
+  if (repeats && b.x() != 0) return;
   const uint64_t part = repeats ? a.layout.repeat : 0;
   const uint64_t members =
       repeats ? a.layout.repeat_prefix_members - part : a.layout.prefix_members;
@@ -100,7 +113,8 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
   const int ahead_bytes = b.x() != 0 ? static_cast<int>(sizeof(StepHeader))
                                      : (room_bytes < kFetchAheadBytes ? static_cast<int>(room_bytes)
                                                                       : kFetchAheadBytes);
-  StageFromHost(b, ring_entry, ahead, ahead_bytes / 4);
+  StageFromHost(b, ring_entry + a.layout.Header(static_cast<uint32_t>(b.x())), ahead,
+                ahead_bytes / 4);
   b.Sync();
   const StepHeader header = *b.Shared<StepHeader>();
   const uint64_t sequence = progress.published + 1;
@@ -137,13 +151,17 @@ REPRISE_FN void FetchBody(Block& b, const FetchArgs& a) {
       StageFromHost(b, ring_entry + members, reinterpret_cast<uint32_t*>(a.plan.prefix),
                     static_cast<int>(header.num_prefix_members * sizeof(PrefixMember) / 4));
   }
-  for (int u = b.x(); u < num_updates; u += b.grid_x()) {
-    b.Sync();  // the update before has been read
+  const int at_once =
+      header.num_table_ids <= kFewTableIds ? static_cast<int>(kTableUpdatesAtOnce) : 1;
+  for (int u = b.x() * at_once; u < num_updates; u += b.grid_x() * at_once) {
+    const int count = num_updates - u < at_once ? num_updates - u : at_once;
+    b.Sync();  // what lay there has been read
     StageFromHost(
         b, ring_entry + a.layout.table_updates + static_cast<uint64_t>(u) * sizeof(TableUpdate),
-        ahead, sizeof(TableUpdate) / 4);
+        ahead, count * static_cast<int>(sizeof(TableUpdate) / 4));
     b.Sync();
-    ApplyTableUpdate(b, a, *b.Shared<TableUpdate>(), ring_entry + a.layout.blocks);
+    ApplyTableUpdates(b, a, b.Shared<TableUpdate>(), static_cast<uint32_t>(count),
+                      ring_entry + a.layout.blocks);
   }
   for (int u = b.x(); u < num_sampling; u += b.grid_x()) {
     b.Sync();

@@ -24,7 +24,8 @@ struct StepProgress {
 };
 static_assert(sizeof(StepProgress) == 24);
 
-// Opens a ring entry, and in it the part that all later replays of a request read. A
+// Opens a ring entry, where fetch has copies of it, and in it the part that all later replays of a
+// request read. A
 // replay is idle where `sequence` is not that of the request's first replay as the device counts:
 // no row runs and nothing is published; warm-up runs and captures rely on it.
 struct StepHeader {
@@ -35,8 +36,9 @@ struct StepHeader {
   uint32_t num_table_updates = 0;
   uint32_t num_sampling_updates = 0;
   uint32_t num_prefix_members = 0;
-  uint32_t num_replays = 1;  // of the request
-  uint32_t reserved[7] = {};
+  uint32_t num_replays = 1;    // of the request
+  uint32_t num_table_ids = 0;  // of all table updates
+  uint32_t reserved[6] = {};
 };
 static_assert(sizeof(StepHeader) == 64);
 
@@ -147,7 +149,14 @@ struct SamplingUpdate {
 };
 static_assert(sizeof(SamplingUpdate) == 16);
 
+// Blocks of fetch, which share a step's updates: each reads host memory over the bus, so a few are
+// enough.
+inline constexpr uint32_t kFetchBlocks = 16;
+
 // Byte offsets of a metadata entry's parts; a function of the engine's limits.
+//
+// Every block of fetch reads a header of its own: reads of one line of host memory by several
+// multiprocessors come one after the other, about 1 us each on an H100 (docs/benchmarks/README.md).
 struct StepEntryLayout {
   uint64_t rows = 0;
   uint64_t table_updates = 0;
@@ -160,6 +169,7 @@ struct StepEntryLayout {
   // the entry itself, rows; no updates and no tokens.
   uint64_t repeat = 0;
   uint64_t repeat_prefix_members = 0;
+  uint64_t headers = 0;  // [kFetchBlocks - 1] copies of the first one
   uint64_t bytes = 0;
 
   static constexpr uint64_t RoundUp(uint64_t x) { return (x + 63) / 64 * 64; }
@@ -178,8 +188,14 @@ struct StepEntryLayout {
     l.prefix_members = RoundUp(l.sampling_data + sampling_words * sizeof(uint32_t));
     l.repeat = RoundUp(l.prefix_members + max_rows * sizeof(PrefixMember));
     l.repeat_prefix_members = RoundUp(l.repeat + l.rows + max_rows * sizeof(RowEntry));
-    l.bytes = RoundUp(l.repeat_prefix_members + max_rows * sizeof(PrefixMember));
+    l.headers = RoundUp(l.repeat_prefix_members + max_rows * sizeof(PrefixMember));
+    l.bytes = l.headers + (kFetchBlocks - 1) * sizeof(StepHeader);
     return l;
+  }
+  static_assert(sizeof(StepHeader) == 64, "a line of host memory");
+  // The header that a block of fetch reads.
+  constexpr uint64_t Header(uint32_t block) const {
+    return block == 0 ? 0 : headers + (block - 1) * sizeof(StepHeader);
   }
 };
 

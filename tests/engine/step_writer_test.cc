@@ -86,6 +86,9 @@ class Bench {
   Entry Parse(const std::byte* bytes) const {
     Entry entry;
     std::memcpy(&entry.header, bytes, sizeof(entry.header));
+    for (uint32_t block = 1; block < kernels::kFetchBlocks; ++block)
+      EXPECT_EQ(std::memcmp(bytes + layout_.Header(block), bytes, sizeof(entry.header)), 0)
+          << "header of block " << block;
     entry.rows = Read<kernels::RowEntry>(bytes + layout_.rows, entry.header.num_rows);
     entry.updates =
         Read<kernels::TableUpdate>(bytes + layout_.table_updates, entry.header.num_table_updates);

@@ -191,6 +191,8 @@ void StepBench::Write(uint64_t sequence, const OracleStep& step, uint32_t num_re
   header.sequence = sequence;
   header.num_replays = num_replays;
   WritePart(header, step, layout.prefix_members, entry);
+  for (uint32_t block = 1; block < kernels::kFetchBlocks; ++block)
+    std::memcpy(entry + layout.Header(block), entry, sizeof(header));
   if (num_replays > 1)
     WritePart(header, repeat, layout.repeat_prefix_members - layout.repeat, entry + layout.repeat);
 }
@@ -213,6 +215,7 @@ void StepBench::WritePart(const StepHeader& of_request, const OracleStep& step,
   header.num_tokens = step.num_tokens();
   header.num_given_tokens = static_cast<uint32_t>(step.given_tokens.size());
   header.num_table_updates = static_cast<uint32_t>(step.table_updates.size());
+  header.num_table_ids = static_cast<uint32_t>(step.blocks.size());
   header.num_sampling_updates = static_cast<uint32_t>(step.sampling_updates.size());
   header.num_prefix_members = static_cast<uint32_t>(step.prefix_members.size());
   std::memcpy(entry, &header, sizeof(header));
