@@ -354,19 +354,11 @@ TEST_P(LinearPackedTest, NormOfTheInputAndSumBehindHaveTheBitsOfTheirOwnKernels)
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStream, 8) == nullptr)
     GTEST_SKIP() << "needs bulk copies, and 16 bits";
-  for (const LinearCase& c : kLinearResidualCases) {
-    SCOPED_TRACE(c.name);
-    const LinearInput in(c, dtype());
-    GuardedMemory memory(device(), stream());
-    LinearResidual residual(stream(), kernels(), memory, c);
-    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-    residual.ExpectNormHasTheBits(call.weights, call.args);
-    residual.ExpectSumHasTheBits(call.weights, call.args);
-    if (c.out_features % 16 != 0) continue;
-    Call pairs = MakeCall(memory, c, in, WeightLayout::kPackedPairs);
-    pairs.args.silu_mul = 1;
-    residual.ExpectNormHasTheBits(pairs.weights, pairs.args);
-  }
+  ExpectResidualCasesHaveTheBits(
+      device(), stream(), kernels(),
+      [&](GuardedMemory& memory, const LinearCase& c, WeightLayout layout) {
+        return MakeCall(memory, c, LinearInput(c, dtype()), layout);
+      });
 }
 
 }  // namespace

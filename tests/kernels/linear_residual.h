@@ -124,6 +124,24 @@ class LinearResidual {
   const kernels::LinearCase& case_;
 };
 
+// All cases, each with fresh weights: make_call(memory, case, layout) returns LinearFixture's Call.
+template <typename MakeCall>
+void ExpectResidualCasesHaveTheBits(runtime::Device& device, runtime::Stream& stream,
+                                    const kernels::KernelSet& kernels, MakeCall make_call) {
+  for (const kernels::LinearCase& c : kLinearResidualCases) {
+    SCOPED_TRACE(c.name);
+    GuardedMemory memory(device, stream);
+    LinearResidual residual(stream, kernels, memory, c);
+    const auto call = make_call(memory, c, kernels::WeightLayout::kPacked);
+    residual.ExpectNormHasTheBits(call.weights, call.args);
+    residual.ExpectSumHasTheBits(call.weights, call.args);
+    if (c.out_features % 16 != 0) continue;
+    auto pairs = make_call(memory, c, kernels::WeightLayout::kPackedPairs);
+    pairs.args.silu_mul = 1;
+    residual.ExpectNormHasTheBits(pairs.weights, pairs.args);
+  }
+}
+
 }  // namespace reprise::testing
 
 #endif  // REPRISE_TESTS_KERNELS_LINEAR_RESIDUAL_H_
