@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/weight_format.h"
+#include "models/config/weight_quantization.h"
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/bench_flags.h"
@@ -33,6 +35,8 @@ constexpr char kExamples[] =
     "  reprise bench linear --device cuda --preset llama-3.1-8b --json linear.json --svg "
     "linear.svg\n"
     "  reprise bench linear --shape 6144x4096,4096x4096 --rows 1 --candidate best,portable\n"
+    "  reprise bench linear --device cuda --preset llama-3.1-8b-fp8 --candidate packed --rows 1,8\n"
+    "  reprise bench linear --shape 4096x4096 --weights int4 --group-size 64 --rows 1 --check\n"
     "\n"
     "docs/bench_linear.md says what each number is; docs/bench_linear.schema.json describes the "
     "JSON.";
@@ -41,6 +45,8 @@ struct LinearFlags {
   models::ModelSource source;
   std::vector<LinearShape> shapes;
   std::optional<runtime::DType> dtype;
+  std::optional<kernels::WeightFormat> weights;  // unset: the model's; kNone: that of `dtype`
+  std::optional<int32_t> group_size;
   std::vector<const LinearCandidateEntry*> candidates = {&LinearCandidates()[0]};
   LinearBenchOptions bench;
   bool check = false;
@@ -49,7 +55,46 @@ struct LinearFlags {
   OutputFlags output;
 };
 
-// Shapes, and of a model its name and data type.
+absl::StatusOr<std::optional<kernels::WeightFormat>> ParseWeights(std::string_view text) {
+  using kernels::WeightFormat;
+  if (text == "auto") return std::optional<WeightFormat>();
+  if (text == "dense") return std::optional<WeightFormat>(WeightFormat::kNone);
+  for (const WeightFormat format : {WeightFormat::kE4m3, WeightFormat::kInt4})
+    if (text == kernels::NameOf(format)) return std::optional<WeightFormat>(format);
+  return absl::InvalidArgumentError(absl::StrCat("weights: got \"", std::string(text),
+                                                 "\", allowed: auto, dense, fp8_e4m3, int4"));
+}
+
+absl::StatusOr<int32_t> ParseGroupSize(std::string_view text) {
+  for (const int32_t size : {32, 64, 128})
+    if (text == std::to_string(size)) return size;
+  return absl::InvalidArgumentError(
+      absl::StrCat("group size: got \"", std::string(text), "\", allowed: 32, 64, 128"));
+}
+
+// What --weights and --group-size come to. of_model: what a model's config says.
+absl::StatusOr<std::optional<models::WeightQuantization>> ResolveQuantization(
+    const LinearFlags& flags, const std::optional<models::WeightQuantization>& of_model) {
+  std::optional<models::WeightQuantization> weights = of_model;
+  if (flags.weights == kernels::WeightFormat::kNone) {
+    weights.reset();
+  } else if (flags.weights && !(weights && weights->format() == *flags.weights)) {
+    const bool int4 = flags.weights == kernels::WeightFormat::kInt4;
+    weights = models::WeightQuantization{.storage = int4 ? models::WeightStorage::kPackedInt4
+                                                         : models::WeightStorage::kE4m3};
+  }
+  if (!flags.group_size) return weights;
+  if (!weights || weights->format() != kernels::WeightFormat::kInt4) {
+    return UsageError(
+        absl::StrCat("group size: got ", *flags.group_size, " with weights of ",
+                     std::string(weights ? kernels::NameOf(weights->format()) : "the data type"),
+                     ", allowed: with weights of int4"));
+  }
+  weights->group_size = *flags.group_size;
+  return weights;
+}
+
+// Shapes with their formats, and of a model its name and data type.
 absl::StatusOr<std::string> ResolveShapes(LinearFlags* flags) {
   const bool named = !flags->source.directory.empty() || !flags->source.preset.empty();
   if (!named && flags->shapes.empty()) {
@@ -58,14 +103,16 @@ absl::StatusOr<std::string> ResolveShapes(LinearFlags* flags) {
   }
   if (named && !flags->shapes.empty())
     return UsageError("shapes: got both a model and --shape, allowed: one of them");
-  if (!named) {
-    flags->bench.dtype = flags->dtype.value_or(runtime::DType::kBf16);
-    return std::string();
+  models::ModelSpec model;  // without a name, and bf16, where there is none
+  if (named) {
+    REPRISE_RETURN_IF_ERROR(CheckSource(flags->source));
+    REPRISE_ASSIGN_OR_RETURN(model, models::ReadModelSpec(flags->source));
+    flags->shapes = LinearsOf(model);
   }
-  REPRISE_RETURN_IF_ERROR(CheckSource(flags->source));
-  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model, models::ReadModelSpec(flags->source));
-  flags->shapes = LinearsOf(model);
   flags->bench.dtype = flags->dtype.value_or(model.checkpoint_dtype);
+  REPRISE_ASSIGN_OR_RETURN(const auto quantization,
+                           ResolveQuantization(*flags, model.weight_quantization));
+  SetFormats(&flags->shapes, flags->bench.dtype, quantization);
   return model.name;
 }
 
@@ -171,7 +218,13 @@ void AddShapeOptions(CLI::App* app, LinearFlags* flags) {
             "Weights of so many output and input features, such as 28672x4096, instead of a "
             "model's");
   AddOption(app, "--dtype", &flags->dtype, ParseDType, "TYPE", "auto",
-            "Data type of weights and activations: auto (the model's, else bf16), bf16, f16, f32");
+            "Data type of activations, and of weights that are not quantised: auto (the model's, "
+            "else bf16), bf16, f16, f32");
+  AddOption(app, "--weights", &flags->weights, ParseWeights, "FORMAT", "auto",
+            "How weights are stored, of a model those that are quantised where a model's are: auto "
+            "(as the model has them, else dense), dense (in the data type), fp8_e4m3, int4");
+  AddOption(app, "--group-size", &flags->group_size, ParseGroupSize, "N", "",
+            "Inputs of a scale of int4: 32, 64 or 128 (default: the model's, else 128)");
   AddOption(
       app, "--rows", &flags->bench.rows,
       [](std::string_view text) { return ParseCounts(text, kMostBatchRows); }, "N,N,...",

@@ -37,7 +37,24 @@ class BenchLinearProgram : public BenchProgramTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
+  static std::vector<std::string> OfFixture(const std::string& name,
+                                            const std::vector<std::string>& more) {
+    std::vector<std::string> all = Small(
+        {"--model", std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name, "--rows", "1,3"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
 };
+
+// What is checked of every candidate, in all cells.
+void ExpectThatAllIsChecked(const json& bench) {
+  for (const json& cell : bench["cells"]) {
+    for (const json& candidate : cell["candidates"]) {
+      ASSERT_NE(candidate["check"], nullptr) << cell["shape"];
+      EXPECT_LE(candidate["check"]["worst"], 1.0) << cell["shape"];
+    }
+  }
+}
 
 TEST_F(BenchLinearProgram, WritesWhatTheSchemaDescribes) {
   std::string text;
@@ -48,6 +65,7 @@ TEST_F(BenchLinearProgram, WritesWhatTheSchemaDescribes) {
   EXPECT_EQ(bench["bandwidth"]["passes"], 24);  // 8 in each of 3 rounds
   EXPECT_EQ(bench["cells"][0]["candidates"][1]["name"], "portable");
   EXPECT_LE(bench["cells"][0]["candidates"][1]["check"]["worst"], 1.0);
+  EXPECT_EQ(bench["shapes"][0]["weight_format"], "bf16");
   for (const char* word : {"byte-llama", "gate_up 1408x256", "of read", "lm_head", "sum us"})
     EXPECT_THAT(text, HasSubstr(word));
 }
@@ -110,6 +128,59 @@ TEST_F(BenchLinearProgram, TimesShapesOfNoModel) {
   EXPECT_THAT(svg, HasSubstr("% of read bandwidth"));
 }
 
+TEST_F(BenchLinearProgram, TimesWeightsAsTheModelHasThem) {
+  std::string text;
+  const std::vector<std::string> both = {"--check", "--candidate", "best,portable"};
+  const json fp8 = RunBench(OfFixture("fp8-tensor-tiny", both), &text);
+  EXPECT_THAT(SchemaErrors(Schema(), fp8), IsEmpty());
+  ExpectThatAllIsChecked(fp8);
+  EXPECT_EQ(fp8["dtype"], "bf16");
+  const json& qkv = fp8["shapes"][0];
+  EXPECT_EQ(qkv["weight_format"], "fp8_e4m3");
+  EXPECT_EQ(qkv["group_size"], 128);
+  EXPECT_EQ(qkv["weight_bytes"], 128 * 64 + 128 * 4);
+  const json& head = fp8["shapes"].back();
+  EXPECT_EQ(head["name"], "lm_head");
+  EXPECT_EQ(head["weight_format"], "bf16");
+  EXPECT_EQ(head["group_size"], nullptr);
+  EXPECT_EQ(head["weight_bytes"], 59 * 64 * 2);
+  EXPECT_THAT(text, HasSubstr("bf16, weights fp8_e4m3: qkv 128x64, "));
+  EXPECT_THAT(text, HasSubstr("; weights bf16: lm_head 59x64"));
+  const json int4 = RunBench(OfFixture("int4-awq-tiny", both), &text);
+  EXPECT_THAT(SchemaErrors(Schema(), int4), IsEmpty());
+  ExpectThatAllIsChecked(int4);
+  EXPECT_EQ(int4["shapes"][0]["weight_format"], "int4");
+  EXPECT_EQ(int4["shapes"][0]["group_size"], 32);
+  EXPECT_EQ(int4["shapes"][0]["weight_bytes"], 128 * 64 / 2 + 128 * 2 * 4);
+  EXPECT_THAT(text, HasSubstr("weights int4 in groups of 32: qkv 128x64"));
+}
+
+TEST_F(BenchLinearProgram, TimesWeightsAsTheyAreAskedFor) {
+  const json dense = RunBench(OfFixture("fp8-tensor-tiny", {"--weights", "dense"}));
+  EXPECT_THAT(SchemaErrors(Schema(), dense), IsEmpty());
+  EXPECT_EQ(dense["shapes"][0]["weight_format"], "bf16");
+  const json coarse = RunBench(OfFixture("int4-awq-tiny", {"--group-size", "64"}));
+  EXPECT_EQ(coarse["shapes"][0]["group_size"], 64);
+  const std::vector<std::string> all = {"--check", "--candidate", "best,packed,portable"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.end(), all.begin(), all.end());
+    return RunBench(more);
+  };
+  const json fp8 = run(OfModel({"--weights", "fp8_e4m3"}));
+  EXPECT_THAT(SchemaErrors(Schema(), fp8), IsEmpty());
+  ExpectThatAllIsChecked(fp8);
+  EXPECT_EQ(fp8["shapes"][0]["weight_format"], "fp8_e4m3");
+  EXPECT_EQ(fp8["shapes"].back()["weight_format"], "bf16");
+  const json int4 = run(Small({"--shape", "48x192,32x64", "--rows", "2", "--weights", "int4",
+                               "--group-size", "64", "--dtype", "f16"}));
+  EXPECT_THAT(SchemaErrors(Schema(), int4), IsEmpty());
+  ExpectThatAllIsChecked(int4);
+  for (const json& shape : int4["shapes"]) {
+    EXPECT_EQ(shape["weight_format"], "int4");
+    EXPECT_EQ(shape["group_size"], 64);
+  }
+}
+
 TEST_F(BenchLinearProgram, ShowsThatItMeasures) {
   Program watched(OfModel({}), {.terminal_columns = 80});
   EXPECT_EQ(watched.Wait(std::chrono::seconds(120)), 0);
@@ -141,6 +212,14 @@ TEST_F(BenchLinearProgram, RefusesWhatCannotBeMeasuredBeforeItMeasures) {
       {Small({"--shape", "8x8", "--rows", "0"}), 2, "--rows: got \"0\""},
       {Small({"--shape", "8x8", "--candidate", "portble"}), 2, "did you mean \"portable\"?"},
       {Small({"--shape", "8x8", "--dtype", "fp8_e4m3"}), 2, "allowed: auto, bf16, f16, f32"},
+      {Small({"--shape", "8x8", "--weights", "fp8"}), 2,
+       "--weights: got \"fp8\", allowed: auto, dense, fp8_e4m3, int4"},
+      {Small({"--shape", "8x8", "--weights", "int4", "--group-size", "16"}), 2,
+       "--group-size: got \"16\", allowed: 32, 64, 128"},
+      {Small({"--shape", "8x8", "--group-size", "32"}), 2,
+       "group size: got 32 with weights of the data type, allowed: with weights of int4"},
+      {OfModel({"--weights", "fp8_e4m3", "--group-size", "64"}), 2,
+       "group size: got 64 with weights of fp8_e4m3, allowed: with weights of int4"},
       {Small({"--shape", "8x8", "--svg", "-"}), 2, "--svg: got \"-\", allowed: a file"},
       {Small({"--shape", "8x8", "--json", "/no/such/dir/a.json"}), 1, "cannot write"},
       {Small({"--shape", "16777216x16777216", "--rows", "1"}), 1, "memory: 1 row over "},

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of `reprise bench linear` by themselves: shapes, chains of weights, candidates, the
-// check against the reference, what is measured.
+// The parts of `reprise bench linear` by themselves: shapes and their formats, chains of weights,
+// candidates, the check against the reference, what is measured.
 #include "tools/bench/linear_bench.h"
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/config/model_presets.h"
+#include "models/config/weight_quantization.h"
+#include "models/decoder.h"
 #include "runtime/status_macros.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/bench/linear_candidates.h"
@@ -22,12 +28,19 @@
 namespace reprise::tools {
 namespace {
 
+using kernels::WeightFormat;
+using models::WeightQuantization;
 using ::reprise::testing::StatusIs;
 using runtime::DType;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+WeightQuantization Fp8() { return {}; }
+WeightQuantization Int4(int32_t group_size) {
+  return {.storage = models::WeightStorage::kPackedInt4, .group_size = group_size};
+}
 
 TEST(LinearShapes, AreThoseOfAModelsStep) {
   ASSERT_OK_AND_ASSIGN(const auto llama, models::PresetSpec("llama-3.1-8b"));
@@ -36,7 +49,7 @@ TEST(LinearShapes, AreThoseOfAModelsStep) {
     texts.push_back(shape.name + " " + shape.SizeText() + " " + std::to_string(shape.per_step));
   EXPECT_THAT(texts, ElementsAre("qkv 6144x4096 32", "o 4096x4096 32", "gate_up 28672x4096 32",
                                  "down 4096x14336 32", "lm_head 128256x4096 1"));
-  EXPECT_EQ(StepWeightBytes(LinearsOf(llama), DType::kBf16), 15009316864u);
+  EXPECT_EQ(StepWeightBytes(LinearsOf(llama)), 15009316864u);
   ASSERT_OK_AND_ASSIGN(const auto granite, models::PresetSpec("granite-8b-code"));
   const auto shapes = LinearsOf(granite);
   EXPECT_EQ(shapes[3].per_step, 36u);
@@ -72,6 +85,58 @@ TEST(LinearShapes, OfStateSpaceModelsAreTheirProjections) {
                                  "down 2048x8192 40", "lm_head 100352x2048 1"));
 }
 
+std::vector<LinearShape> FormattedLinearsOf(const models::ModelSpec& spec) {
+  std::vector<LinearShape> shapes = LinearsOf(spec);
+  SetFormats(&shapes, DType::kBf16, spec.weight_quantization);
+  return shapes;
+}
+
+std::vector<std::string> Formats(const std::vector<LinearShape>& shapes) {
+  std::vector<std::string> texts;
+  for (const LinearShape& shape : shapes)
+    texts.push_back(absl::StrCat(shape.name, " ", std::string(NameOf(shape.format)), " ",
+                                 shape.group_size, " ", shape.WeightBytes()));
+  return texts;
+}
+
+TEST(LinearShapes, OfQuantisedModelsHaveTheirFormats) {
+  ASSERT_OK_AND_ASSIGN(auto llama, models::PresetSpec("llama-3.1-8b-fp8"));
+  EXPECT_THAT(Formats(FormattedLinearsOf(llama)),
+              ElementsAre(absl::StrCat("qkv fp8_e4m3 128 ", 6144 * 4096 + 6144 * 32 * 4),
+                          absl::StrCat("o fp8_e4m3 128 ", 4096 * 4096 + 4096 * 32 * 4),
+                          absl::StrCat("gate_up fp8_e4m3 128 ", 28672 * 4096 + 28672 * 32 * 4),
+                          absl::StrCat("down fp8_e4m3 128 ", 4096 * 14336 + 4096 * 112 * 4),
+                          absl::StrCat("lm_head bf16 0 ", 128256 * 4096 * 2)));
+  llama.weight_quantization = Int4(64);
+  EXPECT_EQ(Formats(FormattedLinearsOf(llama))[0],
+            absl::StrCat("qkv int4 64 ", 6144 * 4096 / 2 + 6144 * 64 * 4));
+  ASSERT_OK_AND_ASSIGN(const auto qwen, models::PresetSpec("qwen3-30b-a3b-int4"));
+  EXPECT_EQ(Formats(FormattedLinearsOf(qwen))[2], absl::StrCat("router bf16 0 ", 128 * 2048 * 2));
+  ASSERT_OK_AND_ASSIGN(auto granite, models::PresetSpec("granite-4.0-h-micro"));
+  granite.weight_quantization = Fp8();
+  EXPECT_EQ(FormattedLinearsOf(granite)[2].format, WeightFormat::kE4m3);
+}
+
+TEST(LinearShapes, OfQuantisedModelsAreThoseThatAStepReadsSo) {
+  for (const char* name :
+       {"llama-3.1-8b-fp8", "llama-3.1-8b-int4", "qwen3-8b-awq", "qwen3-30b-a3b-fp8"}) {
+    ASSERT_OK_AND_ASSIGN(const auto spec, models::PresetSpec(name));
+    ASSERT_OK_AND_ASSIGN(const auto decoder, models::Decoder::Create(spec));
+    int64_t bytes = 0;
+    for (const LinearShape& shape : FormattedLinearsOf(spec))
+      if (shape.group_size != 0)
+        bytes += static_cast<int64_t>(shape.per_step * shape.WeightBytes());
+    EXPECT_EQ(bytes, decoder->PlanWeights(DType::kBf16).quantized_bytes_read()) << name;
+  }
+}
+
+TEST(LinearShapes, CountWhatFillsRowsUp) {
+  const LinearShape shape = {
+      .out_features = 3, .in_features = 33, .format = WeightFormat::kInt4, .group_size = 32};
+  EXPECT_EQ(shape.ElementBytes(), 3u * 64 / 2);
+  EXPECT_EQ(shape.ScaleBytes(), 3u * 2 * 4);
+}
+
 TEST(LinearShapes, AreReadFromTextOrRefused) {
   ASSERT_OK_AND_ASSIGN(const auto shapes, ParseLinearShapes("6144x4096,33x7"));
   ASSERT_EQ(shapes.size(), 2u);
@@ -88,53 +153,90 @@ TEST(LinearShapes, AreReadFromTextOrRefused) {
 
 // 2 KiB and 1 KiB in f32.
 std::vector<LinearShape> TwoShapes() {
-  return {{.name = "wide", .out_features = 32, .in_features = 16, .per_step = 2},
-          {.name = "head", .out_features = 16, .in_features = 16, .per_step = 1}};
+  std::vector<LinearShape> shapes = {
+      {.name = "wide", .out_features = 32, .in_features = 16, .per_step = 2},
+      {.name = "head", .out_features = 16, .in_features = 16, .per_step = 1}};
+  SetFormats(&shapes, DType::kF32, std::nullopt);
+  return shapes;
+}
+
+// By call: where its elements begin, and where its scales do.
+std::vector<uint64_t> ElementsOf(const LinearChain& chain) {
+  std::vector<uint64_t> begins;
+  for (const LinearRanges& begin : chain.begins) begins.push_back(begin.elements);
+  return begins;
+}
+std::vector<uint64_t> ScalesOf(const LinearChain& chain) {
+  std::vector<uint64_t> begins;
+  for (const LinearRanges& begin : chain.begins) begins.push_back(begin.scales);
+  return begins;
 }
 
 TEST(LinearChains, ReadDistinctWeightsUntilTheyBeginAnew) {
-  const LinearChain fits = ChainOfShape(TwoShapes(), 0, 3, DType::kF32, 6144);
-  EXPECT_THAT(fits.offsets, ElementsAre(0, 2048, 4096));
+  const LinearChain fits = ChainOfShape(TwoShapes(), 0, 3, 6144);
+  EXPECT_THAT(ElementsOf(fits), ElementsAre(0, 2048, 4096));
   EXPECT_EQ(fits.cycled_bytes, 6144u);
   EXPECT_EQ(fits.unit_bytes, 2048u);
   EXPECT_EQ(fits.units(), 3);
-  const LinearChain again = ChainOfShape(TwoShapes(), 0, 4, DType::kF32, 6143);
-  EXPECT_THAT(again.offsets, ElementsAre(0, 2048, 0, 2048));
+  const LinearChain again = ChainOfShape(TwoShapes(), 0, 4, 6143);
+  EXPECT_THAT(ElementsOf(again), ElementsAre(0, 2048, 0, 2048));
   EXPECT_EQ(again.cycled_bytes, 4096u);
 }
 
 TEST(LinearChains, HaveAStepsCallsInItsOrder) {
-  const LinearChain steps = ChainOfSteps(TwoShapes(), 2, DType::kF32, 1 << 20);
+  const LinearChain steps = ChainOfSteps(TwoShapes(), 2, 1 << 20);
   EXPECT_THAT(steps.shapes, ElementsAre(0, 0, 1, 0, 0, 1));
-  EXPECT_THAT(steps.offsets, ElementsAre(0, 2048, 4096, 5120, 7168, 9216));
+  EXPECT_THAT(ElementsOf(steps), ElementsAre(0, 2048, 4096, 5120, 7168, 9216));
   EXPECT_EQ(steps.unit_bytes, 5120u);
   EXPECT_EQ(steps.cycled_bytes, 10240u);
   EXPECT_EQ(steps.units(), 2);
 }
 
+// 4 KiB with 128 bytes of scales, and 512 bytes of bf16.
+TEST(LinearChains, HaveRangesForEveryFormat) {
+  std::vector<LinearShape> shapes = {
+      {.name = "wide", .out_features = 32, .in_features = 128, .per_step = 2},
+      {.name = "head", .out_features = 16, .in_features = 16, .per_step = 1, .plain = true}};
+  SetFormats(&shapes, DType::kBf16, Fp8());
+  const LinearChain step = ChainOfSteps(shapes, 1, 2 * 4224 + 512);
+  EXPECT_THAT(ElementsOf(step), ElementsAre(0, 4096, 0));
+  EXPECT_THAT(ScalesOf(step), ElementsAre(0, 256, 0));
+  EXPECT_EQ(step.unit_bytes, 2u * 4224 + 512);
+  EXPECT_EQ(step.cycled_bytes, step.unit_bytes);
+  const auto ranges = RangesOf(shapes, {step, ChainOfShape(shapes, 1, 3, 1 << 20)});
+  ASSERT_EQ(ranges.size(), 2u);
+  EXPECT_EQ(ranges.at(WeightFormat::kE4m3).elements, 8192u);
+  EXPECT_EQ(ranges.at(WeightFormat::kE4m3).scales, 512u);
+  EXPECT_EQ(ranges.at(WeightFormat::kBf16).elements, 3u * 512);
+  EXPECT_EQ(ranges.at(WeightFormat::kBf16).scales, 0u);
+  // Scales count: a byte less does not hold them all.
+  const LinearChain wrapped = ChainOfShape(shapes, 0, 3, 2 * 4224 - 1);
+  EXPECT_THAT(ScalesOf(wrapped), ElementsAre(0, 0, 0));
+  EXPECT_EQ(wrapped.cycled_bytes, 4224u);
+}
+
 TEST(LinearChains, AreLongerThanCachesWhereAModelIsNot) {
   const std::vector<LinearShape> shapes = TwoShapes();
-  EXPECT_EQ(DefaultLinearCalls(shapes[0], DType::kF32, 1), 2u);  // those of a step
-  EXPECT_EQ(DefaultLinearCalls(shapes[0], DType::kF32, 20000), 10u);
-  EXPECT_EQ(DefaultLinearCalls(shapes[0], DType::kF32, 1 << 30), 512u);
-  EXPECT_EQ(DefaultLinearSteps(shapes, DType::kF32, 5121), 2u);
-  EXPECT_EQ(DefaultLinearSteps(shapes, DType::kF32, 1 << 30), 4096u / 3);
+  EXPECT_EQ(DefaultLinearCalls(shapes[0], 1), 2u);  // those of a step
+  EXPECT_EQ(DefaultLinearCalls(shapes[0], 20000), 10u);
+  EXPECT_EQ(DefaultLinearCalls(shapes[0], 1 << 30), 512u);
+  EXPECT_EQ(DefaultLinearSteps(shapes, 5121), 2u);
+  EXPECT_EQ(DefaultLinearSteps(shapes, 1 << 30), 4096u / 3);
 }
 
 TEST(LinearPool, HoldsAModelsWeightsAsFarAsMemoryAllows) {
   ASSERT_OK_AND_ASSIGN(const auto llama, models::PresetSpec("llama-3.1-8b"));
   const auto shapes = LinearsOf(llama);
-  const uint64_t step = StepWeightBytes(shapes, DType::kBf16);
+  const uint64_t step = StepWeightBytes(shapes);
   const runtime::DeviceProperties host;
   runtime::DeviceProperties gpu;
   gpu.kind = runtime::DeviceKind::kCuda;
-  EXPECT_EQ(DefaultLinearPool(gpu, shapes, DType::kBf16, uint64_t{140} << 30), step);
-  EXPECT_EQ(DefaultLinearPool(gpu, shapes, DType::kBf16, 10000000000), 8000000000u);
+  EXPECT_EQ(DefaultLinearPool(gpu, shapes, uint64_t{140} << 30), step);
+  EXPECT_EQ(DefaultLinearPool(gpu, shapes, 10000000000), 8000000000u);
   // lm_head alone is larger than what the host takes otherwise.
-  EXPECT_EQ(DefaultLinearPool(host, shapes, DType::kBf16, uint64_t{140} << 30),
-            uint64_t{128256} * 4096 * 2);
-  EXPECT_EQ(DefaultLinearPool(gpu, TwoShapes(), DType::kF32, uint64_t{1} << 40), 256u << 20);
-  EXPECT_EQ(DefaultLinearPool(host, TwoShapes(), DType::kF32, uint64_t{1} << 40), 64u << 20);
+  EXPECT_EQ(DefaultLinearPool(host, shapes, uint64_t{140} << 30), uint64_t{128256} * 4096 * 2);
+  EXPECT_EQ(DefaultLinearPool(gpu, TwoShapes(), uint64_t{1} << 40), 256u << 20);
+  EXPECT_EQ(DefaultLinearPool(host, TwoShapes(), uint64_t{1} << 40), 64u << 20);
 }
 
 TEST(LinearCandidatesTable, IsFoundByNameAndSuggested) {
@@ -147,20 +249,28 @@ TEST(LinearCandidatesTable, IsFoundByNameAndSuggested) {
 }
 
 // Odd sizes, a bias, outputs in f32.
-std::vector<LinearShape> SmallShapes() {
-  return {
+std::vector<LinearShape> SmallShapes(DType dtype,
+                                     const std::optional<WeightQuantization>& quantization) {
+  std::vector<LinearShape> shapes = {
       {.name = "qkv", .out_features = 96, .in_features = 64, .per_step = 2, .biased = true},
       {.name = "odd", .out_features = 37, .in_features = 29, .per_step = 2},
-      {.name = "head", .out_features = 130, .in_features = 64, .per_step = 1, .out_is_f32 = true}};
+      {.name = "head",
+       .out_features = 130,
+       .in_features = 64,
+       .per_step = 1,
+       .out_is_f32 = true,
+       .plain = true}};
+  SetFormats(&shapes, dtype, quantization);
+  return shapes;
 }
 
 absl::StatusOr<std::unique_ptr<LinearBench>> SmallBench(
-    runtime::Device& device, DType dtype,
-    std::vector<const LinearCandidateEntry*> candidates = {}) {
+    runtime::Device& device, DType dtype, std::vector<const LinearCandidateEntry*> candidates = {},
+    const std::optional<WeightQuantization>& quantization = std::nullopt) {
   if (candidates.empty())
     for (const LinearCandidateEntry& entry : LinearCandidates())
       if (entry.layout == kernels::WeightLayout::kRowMajor) candidates.push_back(&entry);
-  return LinearBench::Create(device, SmallShapes(), std::move(candidates),
+  return LinearBench::Create(device, SmallShapes(dtype, quantization), std::move(candidates),
                              {.dtype = dtype,
                               .rows = {1, 5},
                               .rounds = 1,
@@ -174,9 +284,7 @@ INSTANTIATE_TEST_SUITE_P(Every, LinearBenchDType,
                          ::testing::Values(DType::kF32, DType::kBf16, DType::kF16),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(LinearBenchDType, EveryCandidateMatchesTheReference) {
-  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
-  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, GetParam()));
+void ExpectThatChecksPass(LinearBench* bench) {
   std::vector<LinearCell> cells = bench->Cells();
   ASSERT_EQ(cells.size(), 8u);  // 2 numbers of rows, 3 shapes and the step
   for (LinearCell& cell : cells) {
@@ -191,19 +299,61 @@ TEST_P(LinearBenchDType, EveryCandidateMatchesTheReference) {
   }
 }
 
+TEST_P(LinearBenchDType, EveryCandidateMatchesTheReference) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, GetParam()));
+  ExpectThatChecksPass(bench.get());
+}
+
+TEST_P(LinearBenchDType, EveryCandidateMatchesTheReferenceWithQuantisedWeights) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  for (const WeightQuantization& quantization : {Fp8(), Int4(32), Int4(64), Int4(128)}) {
+    SCOPED_TRACE(
+        absl::StrCat(std::string(NameOf(quantization.format())), " ", quantization.scale_inputs()));
+    ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, GetParam(), {}, quantization));
+    ASSERT_EQ(bench->shapes()[0].format, quantization.format());
+    ASSERT_EQ(bench->shapes()[2].format, kernels::WeightFormatOf(GetParam()));
+    ExpectThatChecksPass(bench.get());
+  }
+}
+
+const LinearCandidateEntry* Candidate(std::string_view name) {
+  for (const LinearCandidateEntry& entry : LinearCandidates())
+    if (entry.name == name) return &entry;
+  ADD_FAILURE() << name;
+  return nullptr;
+}
+
+// Several scales of an output, and alone or beside candidates that read the same bits row-major.
+TEST_P(LinearBenchDType, QuantisedWeightsAreCheckedInEitherOrder) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  const std::vector<std::vector<const LinearCandidateEntry*>> together = {
+      {Candidate("packed")}, {Candidate("best"), Candidate("packed"), Candidate("portable")}};
+  for (const WeightQuantization& quantization : {Fp8(), Int4(32), Int4(64), Int4(128)}) {
+    for (const auto& candidates : together) {
+      SCOPED_TRACE(absl::StrCat(std::string(NameOf(quantization.format())), " ",
+                                quantization.scale_inputs(), ", ", candidates.size()));
+      std::vector<LinearShape> shapes = {
+          {.name = "one", .out_features = 48, .in_features = 320, .biased = true}};
+      SetFormats(&shapes, GetParam(), quantization);
+      ASSERT_OK_AND_ASSIGN(const auto bench,
+                           LinearBench::Create(*device, shapes, candidates,
+                                               {.dtype = GetParam(), .rows = {3}, .calls = 2}));
+      LinearCell cell = bench->Cells()[0];
+      ASSERT_OK(bench->Check(&cell));
+      EXPECT_EQ(cell.candidates.size(), candidates.size());
+    }
+  }
+}
+
 // Of whole tiles alone, and of 16 bits.
 TEST(LinearBench, PackedWeightsAreCheckedInTheirOwnOrder) {
-  const auto find = [](std::string_view name) {
-    for (const LinearCandidateEntry& entry : LinearCandidates())
-      if (entry.name == name) return &entry;
-    ADD_FAILURE() << name;
-    return static_cast<const LinearCandidateEntry*>(nullptr);
-  };
   ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
   const auto check = [&](LinearShape shape, DType dtype) {
     shape.name = "one";
+    shape.format = kernels::WeightFormatOf(dtype);
     REPRISE_ASSIGN_OR_RETURN(const auto bench,
-                             LinearBench::Create(*device, {shape}, {find("packed")},
+                             LinearBench::Create(*device, {shape}, {Candidate("packed")},
                                                  {.dtype = dtype, .rows = {3}, .calls = 2}));
     LinearCell cell = bench->Cells()[0];
     return bench->Check(&cell);
@@ -216,9 +366,10 @@ TEST(LinearBench, PackedWeightsAreCheckedInTheirOwnOrder) {
               StatusIs(absl::StatusCode::kUnimplemented, "packed and f32"));
 }
 
-absl::Status CheckOnly(const LinearCandidateEntry& entry, DType dtype) {
+absl::Status CheckOnly(const LinearCandidateEntry& entry, DType dtype,
+                       const std::optional<WeightQuantization>& quantization = std::nullopt) {
   REPRISE_ASSIGN_OR_RETURN(const auto device, runtime::Device::Create({}));
-  REPRISE_ASSIGN_OR_RETURN(const auto bench, SmallBench(*device, dtype, {&entry}));
+  REPRISE_ASSIGN_OR_RETURN(const auto bench, SmallBench(*device, dtype, {&entry}, quantization));
   std::vector<LinearCell> cells = bench->Cells();
   const absl::Status checked = bench->Check(&cells[0]);
   EXPECT_EQ(cells[0].candidates[0].check.has_value(), checked.ok());  // else as it was
@@ -259,6 +410,48 @@ TEST(LinearCheck, FindsACandidateThatWritesNothingOrLeavesTheBias) {
       }};
   EXPECT_THAT(CheckOnly(unbiased, DType::kBf16),
               StatusIs(absl::StatusCode::kInternal, "times what is allowed"));
+}
+
+// Reads the scales of other outputs, or the elements of other inputs.
+template <int kScales, int kBytes>
+absl::Status EnqueueShifted(const LinearBenchCall& call) {
+  kernels::LinearWeights weights = call.weights;
+  weights.scales += kScales;
+  weights.data = static_cast<const std::byte*>(weights.data) + kBytes;
+  return LinearCandidates()[0].enqueue({.stream = call.stream,
+                                        .kernels = call.kernels,
+                                        .weights = weights,
+                                        .args = call.args,
+                                        .max_rows = call.max_rows});
+}
+
+TEST(LinearCheck, FindsACandidateThatReadsOtherScalesOrElements) {
+  for (const kernels::WeightLayout layout :
+       {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPacked}) {
+    const auto check = [&](auto enqueue, const WeightQuantization& quantization) {
+      return CheckOnly({.name = "shifted", .description = "", .enqueue = enqueue, .layout = layout},
+                       DType::kBf16, quantization);
+    };
+    for (const WeightQuantization& quantization : {Fp8(), Int4(32), Int4(128)}) {
+      SCOPED_TRACE(absl::StrCat(std::string(NameOf(layout)), ", ",
+                                std::string(NameOf(quantization.format()))));
+      EXPECT_OK(check(EnqueueShifted<0, 0>, quantization));
+      EXPECT_THAT(check(EnqueueShifted<4, 0>, quantization),
+                  StatusIs(absl::StatusCode::kInternal, "check: \"shifted\" of qkv with 1 row"));
+      EXPECT_THAT(check(EnqueueShifted<0, 16>, quantization),
+                  StatusIs(absl::StatusCode::kInternal, "check: \"shifted\" of qkv with 1 row"));
+    }
+  }
+}
+
+TEST(LinearBench, RefusesFormatsThatNoKernelReads) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  std::vector<LinearShape> shapes = SmallShapes(DType::kF16, std::nullopt);
+  ASSERT_OK_AND_ASSIGN(const auto bench, LinearBench::Create(*device, shapes, {Candidate("best")},
+                                                             {.dtype = DType::kBf16, .rows = {1}}));
+  std::vector<LinearCell> cells = bench->Cells();
+  EXPECT_THAT(bench->Check(&cells[0]),
+              StatusIs(absl::StatusCode::kUnimplemented, "weights are f16 with activations of"));
 }
 
 TEST(LinearBench, MeasuresCallsAndSteps) {
@@ -311,10 +504,10 @@ TEST(LinearBench, AnInterruptedRoundLeavesTheOnesBefore) {
 
 TEST(LinearBench, RefusesWhatMemoryDoesNotHold) {
   ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
-  EXPECT_THAT(LinearBench::Create(*device, SmallShapes(), {&LinearCandidates()[0]},
-                                  {.pool_bytes = uint64_t{1} << 50}),
+  const LinearShape vast = {.name = "vast", .out_features = 1 << 24, .in_features = 1 << 24};
+  EXPECT_THAT(LinearBench::Create(*device, {vast}, {&LinearCandidates()[0]}, {}),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       "memory: 256 rows over 1024.00 TiB of weights need "));
+                       "memory: 256 rows over 512.00 TiB of weights need "));
 }
 
 // Of one million bytes in 100 us, where 20 GB/s can be read.
@@ -339,6 +532,25 @@ TEST(LinearReport, SharesAreOfTheBandwidthOfTheSameRun) {
   EXPECT_EQ(json["steps"][0]["weight_bytes"], 2 * (2 * 96 * 64 + 2 * 37 * 29 + 130 * 64));
   EXPECT_DOUBLE_EQ(json["steps"][0]["chain"]["us"]["p50"], 4.0);
   EXPECT_THAT(LinearText(cells, context), HasSubstr("9.00"));
+  EXPECT_EQ(json["shapes"][0]["weight_format"], "bf16");
+  EXPECT_EQ(json["shapes"][0]["group_size"], nullptr);
+  EXPECT_THAT(LinearHeader(context), HasSubstr("bf16, qkv 96x64, odd 37x29, head 130x64"));
+}
+
+TEST(LinearReport, NamesTheFormatsOfWeights) {
+  ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
+  ASSERT_OK_AND_ASSIGN(const auto bench, SmallBench(*device, DType::kF16, {}, Int4(64)));
+  const LinearContext context{.bench = *bench, .model = "", .device = {}, .bandwidth = {}};
+  EXPECT_THAT(LinearHeader(context),
+              HasSubstr("f16, weights int4 in groups of 64: qkv 96x64, odd 37x29; weights f16: "
+                        "head 130x64"));
+  const nlohmann::json json = LinearToJson({}, context);
+  EXPECT_EQ(json["dtype"], "f16");
+  EXPECT_EQ(json["shapes"][0]["weight_format"], "int4");
+  EXPECT_EQ(json["shapes"][0]["group_size"], 64);
+  EXPECT_EQ(json["shapes"][0]["weight_bytes"], 96 * 64 / 2 + 96 * 4);
+  EXPECT_EQ(json["shapes"][2]["weight_format"], "f16");
+  EXPECT_EQ(json["shapes"][2]["group_size"], nullptr);
 }
 
 }  // namespace

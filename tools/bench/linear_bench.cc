@@ -23,8 +23,6 @@ constexpr uint64_t kHostModelPool = uint64_t{512} << 20;
 constexpr uint32_t kMostLinearCalls = 512;
 // A chain of steps has no more calls than this.
 constexpr uint64_t kMostStepCalls = 4096;
-// Of random weights, as models are initialised; activations have 1.
-constexpr float kWeightDeviation = 0.02f;
 constexpr size_t kRowsWord = 2;  // behind two stamps
 
 template <typename Count>
@@ -34,8 +32,8 @@ uint64_t Largest(const std::vector<LinearShape>& shapes, Count count) {
     largest = std::max(largest, static_cast<uint64_t>(count(shape)));
   return largest;
 }
-uint64_t LargestWeight(const std::vector<LinearShape>& shapes, runtime::DType dtype) {
-  return Largest(shapes, [dtype](const LinearShape& s) { return s.WeightBytes(dtype); });
+uint64_t LargestWeight(const std::vector<LinearShape>& shapes) {
+  return Largest(shapes, [](const LinearShape& s) { return s.WeightBytes(); });
 }
 
 bool OfModel(const std::vector<LinearShape>& shapes) { return shapes[0].per_step != 0; }
@@ -43,26 +41,24 @@ bool OfModel(const std::vector<LinearShape>& shapes) { return shapes[0].per_step
 }  // namespace
 
 uint64_t DefaultLinearPool(const runtime::DeviceProperties& device,
-                           const std::vector<LinearShape>& shapes, runtime::DType dtype,
-                           uint64_t free_bytes) {
+                           const std::vector<LinearShape>& shapes, uint64_t free_bytes) {
   uint64_t bytes = DefaultPoolBytes(device);
   if (OfModel(shapes)) {
     const uint64_t most =
         device.kind == runtime::DeviceKind::kHost ? kHostModelPool : free_bytes / 5 * 4;
-    bytes = std::max(bytes, std::min(most, StepWeightBytes(shapes, dtype)));
+    bytes = std::max(bytes, std::min(most, StepWeightBytes(shapes)));
   }
-  return std::max(bytes, LargestWeight(shapes, dtype));
+  return std::max(bytes, LargestWeight(shapes));
 }
 
-uint32_t DefaultLinearCalls(const LinearShape& shape, runtime::DType dtype, uint64_t cycled_bytes) {
-  const uint64_t bytes = shape.WeightBytes(dtype);
+uint32_t DefaultLinearCalls(const LinearShape& shape, uint64_t cycled_bytes) {
+  const uint64_t bytes = shape.WeightBytes();
   const uint64_t wanted = std::max<uint64_t>(shape.per_step, (cycled_bytes + bytes - 1) / bytes);
   return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, kMostLinearCalls));
 }
 
-uint32_t DefaultLinearSteps(const std::vector<LinearShape>& shapes, runtime::DType dtype,
-                            uint64_t cycled_bytes) {
-  const uint64_t bytes = StepWeightBytes(shapes, dtype);
+uint32_t DefaultLinearSteps(const std::vector<LinearShape>& shapes, uint64_t cycled_bytes) {
+  const uint64_t bytes = StepWeightBytes(shapes);
   uint64_t calls = 0;
   for (const LinearShape& shape : shapes) calls += shape.per_step;
   const uint64_t most = std::max<uint64_t>(kMostStepCalls / calls, 1);
@@ -81,19 +77,18 @@ absl::StatusOr<std::unique_ptr<LinearBench>> LinearBench::Create(
   LinearBenchOptions& own = bench->options_;
   REPRISE_ASSIGN_OR_RETURN(const size_t free_bytes, device.FreeBytes());
   if (own.pool_bytes == 0) {
-    own.pool_bytes = DefaultLinearPool(device.properties(), bench->shapes_, own.dtype, free_bytes);
+    own.pool_bytes = DefaultLinearPool(device.properties(), bench->shapes_, free_bytes);
   }
-  own.pool_bytes = std::max(own.pool_bytes, LargestWeight(bench->shapes_, own.dtype));
+  own.pool_bytes = std::max(own.pool_bytes, LargestWeight(bench->shapes_));
   const uint64_t cycled = std::min(own.pool_bytes, DefaultPoolBytes(device.properties()));
   for (size_t i = 0; i < bench->shapes_.size(); ++i) {
     const uint32_t calls =
-        own.calls != 0 ? own.calls : DefaultLinearCalls(bench->shapes_[i], own.dtype, cycled);
-    bench->chains_.push_back(ChainOfShape(bench->shapes_, i, calls, own.dtype, own.pool_bytes));
+        own.calls != 0 ? own.calls : DefaultLinearCalls(bench->shapes_[i], cycled);
+    bench->chains_.push_back(ChainOfShape(bench->shapes_, i, calls, own.pool_bytes));
   }
   if (OfModel(bench->shapes_)) {
-    bench->chains_.push_back(ChainOfSteps(bench->shapes_,
-                                          DefaultLinearSteps(bench->shapes_, own.dtype, cycled),
-                                          own.dtype, own.pool_bytes));
+    const uint32_t steps = DefaultLinearSteps(bench->shapes_, cycled);
+    bench->chains_.push_back(ChainOfSteps(bench->shapes_, steps, own.pool_bytes));
   }
   REPRISE_RETURN_IF_ERROR(bench->Allocate(device));
   REPRISE_RETURN_IF_ERROR(bench->Fill());
@@ -111,16 +106,21 @@ absl::Status LinearBench::Allocate(runtime::Device& device) {
     runtime::DeviceBuffer* buffer;
     uint64_t bytes;
   };
-  const Wanted all[] = {
-      {"weights", &weights_, options_.pool_bytes},
-      {"biases", &bias_, most_out * element},
-      {"inputs", &x_, most_rows * most_in * element},
-      {"outputs", &out_, most_rows * most_out * sizeof(float)},
-      {"partial sums", &partials_,
-       kernels::LinearPartialFloats(*kernels_, max_rows) * sizeof(float)},
-      {"counters", &counters_,
-       kernels::LinearNumCounters(*kernels_, static_cast<uint32_t>(most_out)) * sizeof(uint32_t)},
-      {"stamps", &words_, 3 * sizeof(uint64_t)}};
+  std::vector<Wanted> all;
+  for (const auto& [format, ranges] : RangesOf(shapes_, chains_)) {
+    LinearPool& pool = weights_[format];
+    all.push_back({"weights", &pool.elements, ranges.elements});
+    all.push_back({"scales", &pool.scales, ranges.scales});
+  }
+  all.insert(all.end(), {{"biases", &bias_, most_out * element},
+                         {"inputs", &x_, most_rows * most_in * element},
+                         {"outputs", &out_, most_rows * most_out * sizeof(float)},
+                         {"partial sums", &partials_,
+                          kernels::LinearPartialFloats(*kernels_, max_rows) * sizeof(float)},
+                         {"counters", &counters_,
+                          kernels::LinearNumCounters(*kernels_, static_cast<uint32_t>(most_out)) *
+                              sizeof(uint32_t)},
+                         {"stamps", &words_, 3 * sizeof(uint64_t)}});
   uint64_t total = 0;
   for (const Wanted& wanted : all) total += wanted.bytes;
   for (const Wanted& wanted : all) {
@@ -141,18 +141,21 @@ absl::Status LinearBench::Allocate(runtime::Device& device) {
 
 absl::Status LinearBench::Fill() {
   uint64_t seed = options_.seed;
-  const auto fill = [&](const runtime::DeviceBuffer& buffer, float deviation) {
+  const auto fill = [&](const runtime::DeviceBuffer& buffer) {
     return kernels::RandomFill(
         *stream_, *kernels_,
         {.out = buffer.data(),
          .dtype = options_.dtype,
          .count = static_cast<int64_t>(buffer.bytes() / runtime::SizeOf(options_.dtype)),
-         .seed = seed++,
-         .stddev = deviation});
+         .seed = seed++});
   };
-  REPRISE_RETURN_IF_ERROR(fill(weights_, kWeightDeviation));
-  REPRISE_RETURN_IF_ERROR(fill(bias_, 1.0f));
-  REPRISE_RETURN_IF_ERROR(fill(x_, 1.0f));
+  const bool packed =
+      std::all_of(candidates_.begin(), candidates_.end(),
+                  [](const auto* candidate) { return kernels::IsPacked(candidate->layout); });
+  for (const auto& [format, pool] : weights_)
+    REPRISE_RETURN_IF_ERROR(FillLinearPool(*stream_, *kernels_, format, packed, seed++, pool));
+  REPRISE_RETURN_IF_ERROR(fill(bias_));
+  REPRISE_RETURN_IF_ERROR(fill(x_));
   for (const runtime::DeviceBuffer* zeros : {&out_, &partials_, &counters_, &words_}) {
     if (zeros->bytes() != 0)
       REPRISE_RETURN_IF_ERROR(stream_->Fill(zeros->data(), 0, zeros->bytes()));
@@ -162,9 +165,9 @@ absl::Status LinearBench::Fill() {
 
 uint64_t LinearBench::bytes() const {
   uint64_t total = 0;
-  for (const runtime::DeviceBuffer* buffer :
-       {&weights_, &bias_, &x_, &out_, &partials_, &counters_, &words_})
+  for (const runtime::DeviceBuffer* buffer : {&bias_, &x_, &out_, &partials_, &counters_, &words_})
     total += buffer->bytes();
+  for (const auto& [format, pool] : weights_) total += pool.elements.bytes() + pool.scales.bytes();
   return total;
 }
 
@@ -182,12 +185,17 @@ std::vector<LinearCell> LinearBench::Cells() const {
 kernels::LinearWeights LinearBench::Weights(const LinearChain& chain, size_t call,
                                             size_t candidate) const {
   const LinearShape& shape = shapes_[chain.shapes[call]];
-  return {.format = kernels::WeightFormatOf(options_.dtype),
+  const LinearRanges& begin = chain.begins[call];
+  const LinearPool& pool = weights_.at(shape.format);
+  return {.format = shape.format,
           .layout = candidates_[candidate]->layout,
-          .data = weights_.as<std::byte>() + chain.offsets[call],
+          .data = pool.elements.as<std::byte>() + begin.elements,
           .bias = shape.biased ? bias_.data() : nullptr,
           .out_features = shape.out_features,
-          .in_features = shape.in_features};
+          .in_features = shape.in_features,
+          .scales = shape.group_size != 0 ? pool.scales.as<float>() + begin.scales / sizeof(float)
+                                          : nullptr,
+          .group_size = shape.group_size};
 }
 
 kernels::LinearArgs LinearBench::Args(const LinearChain& chain, size_t call) const {

@@ -17,11 +17,13 @@
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_weights.h"
+#include "kernels/weight_format.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/memory/buffer.h"
 #include "tools/bench/linear_candidates.h"
 #include "tools/bench/linear_check.h"
+#include "tools/bench/linear_pool.h"
 #include "tools/bench/linear_shapes.h"
 #include "tools/bench/replays.h"
 #include "tools/samples.h"
@@ -29,12 +31,12 @@
 namespace reprise::tools {
 
 struct LinearBenchOptions {
-  runtime::DType dtype = runtime::DType::kBf16;  // of activations and weights
+  runtime::DType dtype = runtime::DType::kBf16;  // of activations
   std::vector<uint32_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
   uint32_t rounds = 3;      // over all cells, one cell after the other
   uint32_t replays = 20;    // of every graph, in every round
   uint32_t calls = 0;       // of a shape in a graph; 0: as DefaultLinearCalls
-  uint64_t pool_bytes = 0;  // of weights; 0: as DefaultLinearPool
+  uint64_t pool_bytes = 0;  // weights that a chain cycles over; 0: as DefaultLinearPool
   uint64_t seed = 1;        // of weights, activations and what --check looks at
 };
 
@@ -42,14 +44,12 @@ struct LinearBenchOptions {
 // a step where these are more: on a GPU as far as four fifths of `free_bytes` hold them, on the
 // host up to 512 MiB. At least the largest weight.
 uint64_t DefaultLinearPool(const runtime::DeviceProperties& device,
-                           const std::vector<LinearShape>& shapes, runtime::DType dtype,
-                           uint64_t free_bytes);
+                           const std::vector<LinearShape>& shapes, uint64_t free_bytes);
 // As many as a step has, and so many that they read at least `cycled_bytes`, but at most 512.
-uint32_t DefaultLinearCalls(const LinearShape& shape, runtime::DType dtype, uint64_t cycled_bytes);
+uint32_t DefaultLinearCalls(const LinearShape& shape, uint64_t cycled_bytes);
 
 // Steps of a chain: so many that they read as many bytes, where they are small.
-uint32_t DefaultLinearSteps(const std::vector<LinearShape>& shapes, runtime::DType dtype,
-                            uint64_t cycled_bytes);
+uint32_t DefaultLinearSteps(const std::vector<LinearShape>& shapes, uint64_t cycled_bytes);
 
 // What one candidate came to in one cell.
 struct LinearTimes {
@@ -69,8 +69,9 @@ struct LinearCell {
 
 class LinearBench {
  public:
-  // `device` must outlive the bench. Fills all memory with random numbers and waits for it. Errors:
-  // ResourceExhausted names the bytes and what takes them; the device's.
+  // `device` must outlive the bench. Shapes have their formats (SetFormats): what kernels cannot
+  // read is refused when it is measured. Fills all memory with random numbers and waits for it.
+  // Errors: ResourceExhausted names the bytes and what takes them; the device's.
   static absl::StatusOr<std::unique_ptr<LinearBench>> Create(
       runtime::Device& device, std::vector<LinearShape> shapes,
       std::vector<const LinearCandidateEntry*> candidates, const LinearBenchOptions& options);
@@ -125,7 +126,8 @@ class LinearBench {
   std::vector<LinearChain> chains_;
   double stamp_cost_ns_ = 0;
   std::unique_ptr<kernels::KernelSet> kernels_;
-  runtime::DeviceBuffer weights_, bias_, x_, out_, partials_, counters_;
+  std::map<kernels::WeightFormat, LinearPool> weights_;
+  runtime::DeviceBuffer bias_, x_, out_, partials_, counters_;
   runtime::DeviceBuffer words_;  // two stamps, and the number of live rows
   std::map<GraphKey, std::unique_ptr<runtime::CapturedGraph>> graphs_;
   std::unique_ptr<runtime::Stream> stream_;  // drains before the memory goes

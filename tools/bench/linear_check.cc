@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/linear_check.h"
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/packed_layout.h"
+#include "kernels/weight_format.h"
+#include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/device_reader.h"
 
@@ -31,11 +36,86 @@ absl::StatusOr<std::vector<double>> ReadRows(runtime::Stream& stream, runtime::D
   return reader.Read();
 }
 
-// The weights of such outputs, whichever way they lie.
+// The weights of one output that have scales, on the host: its row, or the row of tiles that it
+// shares with fifteen others.
+class ScaledOutput {
+ public:
+  ScaledOutput(const kernels::LinearWeights& weights, int64_t output)
+      : weights_(weights),
+        packed_(kernels::IsPacked(weights.layout)),
+        layout_{packed_ ? kernels::kPackedTileOutputs : 1, weights.in_features, weights.group_size},
+        begin_(output / layout_.out_features),
+        output_(output % layout_.out_features) {}
+
+  absl::Status Read(runtime::Stream& stream) {
+    const int64_t row = int4() ? layout_.Int4RowElements() : layout_.in_features;
+    const int64_t elements = packed_ ? layout_.Elements() : row;
+    bytes_.resize(static_cast<size_t>(int4() ? elements / 2 : elements));
+    scales_.resize(static_cast<size_t>(layout_.out_features * layout_.ScaleGroups()));
+    absl::Status status = stream.CopyToHost(
+        bytes_.data(), static_cast<const uint8_t*>(weights_.data) + Begin(bytes_), bytes_.size());
+    if (status.ok())
+      status = stream.CopyToHost(scales_.data(), weights_.scales + Begin(scales_),
+                                 scales_.size() * sizeof(float));
+    status.Update(stream.Synchronize());
+    return status;
+  }
+
+  double Weight(int64_t k) const {
+    const int64_t group = k / layout_.scale_inputs;
+    const auto at =
+        static_cast<size_t>(packed_ ? layout_.PackedScaleOffset(output_, group) : group);
+    if (!int4()) return double{runtime::E4m3ToFloat(E4m3(k))} * scales_[at];
+    const auto word = std::bit_cast<uint32_t>(scales_[at]);
+    return (static_cast<double>(Int4(k)) - kernels::ZeroPointOfWord(word)) *
+           kernels::ScaleOfWord(word);
+  }
+
+ private:
+  bool int4() const { return weights_.format == kernels::WeightFormat::kInt4; }
+  // Where the output's part begins among parts of such a size.
+  template <typename T>
+  int64_t Begin(const std::vector<T>& part) const {
+    return begin_ * static_cast<int64_t>(part.size());
+  }
+  uint8_t E4m3(int64_t k) const {
+    if (!packed_) return bytes_[static_cast<size_t>(k)];
+    const int64_t at = layout_.ByteOffset(output_, k);
+    uint32_t word = 0;
+    std::memcpy(&word, &bytes_[static_cast<size_t>(at / 4 * 4)], sizeof(word));
+    return kernels::UnpackE4m3(word, static_cast<int>(at % 4));
+  }
+  int Int4(int64_t k) const {
+    const int64_t at = packed_ ? layout_.Int4Offset(output_, k) : layout_.Int4RowOffset(0, k);
+    return bytes_[static_cast<size_t>(at / 2)] >> at % 2 * 4 & 0xf;
+  }
+
+  const kernels::LinearWeights& weights_;
+  const bool packed_;
+  const kernels::PackedLayout layout_;  // of the part that is read
+  const int64_t begin_, output_;        // which part; which output of it
+  std::vector<uint8_t> bytes_;
+  std::vector<float> scales_;
+};
+
+absl::StatusOr<std::vector<double>> ReadScaledWeights(runtime::Stream& stream,
+                                                      const kernels::LinearWeights& weights,
+                                                      const std::vector<int64_t>& features) {
+  std::vector<double> values;
+  for (const int64_t feature : features) {
+    ScaledOutput output(weights, feature);
+    REPRISE_RETURN_IF_ERROR(output.Read(stream));
+    for (int64_t k = 0; k < weights.in_features; ++k) values.push_back(output.Weight(k));
+  }
+  return values;
+}
+
+// The weights of such outputs, whichever way they lie and are stored.
 absl::StatusOr<std::vector<double>> ReadWeights(runtime::Stream& stream,
                                                 const LinearCheckCall& call,
                                                 const std::vector<int64_t>& features) {
   const kernels::LinearWeights& weights = call.weights;
+  if (kernels::IsScaled(weights.format)) return ReadScaledWeights(stream, weights, features);
   if (weights.layout == kernels::WeightLayout::kRowMajor)
     return ReadRows(stream, call.dtype, weights.data, features, weights.in_features);
   const kernels::PackedLayout packed{weights.out_features, weights.in_features};

@@ -35,7 +35,7 @@ struct LinearCheckCall {
   const kernels::LinearWeights& weights;
   const kernels::LinearArgs& args;
   uint32_t rows = 1;
-  runtime::DType dtype = runtime::DType::kBf16;  // of activations and weights
+  runtime::DType dtype = runtime::DType::kBf16;  // of activations, and of weights without scales
 };
 
 // Compares the first row, the last and up to four more; of each the first feature, the last and up

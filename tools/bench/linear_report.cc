@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/weight_format.h"
 #include "tools/device_flags.h"
 #include "tools/profile/report.h"
 #include "tools/profile/report_parts.h"
@@ -131,6 +132,9 @@ nlohmann::json ShapeToJson(const LinearShape& shape, const LinearChain& chain) {
       {"per_step", shape.per_step == 0 ? nlohmann::json(nullptr) : nlohmann::json(shape.per_step)},
       {"biased", shape.biased},
       {"out_is_f32", shape.out_is_f32},
+      {"weight_format", std::string(kernels::NameOf(shape.format))},
+      {"group_size",
+       shape.group_size == 0 ? nlohmann::json(nullptr) : nlohmann::json(shape.group_size)},
       {"weight_bytes", chain.unit_bytes},
       {"calls", chain.shapes.size()},
       {"cycled_bytes", chain.cycled_bytes}};
@@ -146,10 +150,27 @@ nlohmann::json SettingsToJson(const LinearContext& context) {
           {"seed", options.seed}};
 }
 
+// "fp8_e4m3", "int4 in groups of 64".
+std::string FormatText(const LinearShape& shape) {
+  std::string text(kernels::NameOf(shape.format));
+  if (shape.format == kernels::WeightFormat::kInt4)
+    absl::StrAppend(&text, " in groups of ", shape.group_size);
+  return text;
+}
+
+// "bf16, qkv 6144x4096, ..."; where weights are of formats of their own "bf16, weights fp8_e4m3:
+// qkv 6144x4096, ...; weights bf16: lm_head 128256x4096".
 std::string ShapesText(const LinearContext& context) {
-  std::string text(runtime::NameOf(context.bench.options().dtype));
+  std::string format(runtime::NameOf(context.bench.options().dtype)), text = format;
+  const char* separator = ", ";
   for (const LinearShape& shape : context.bench.shapes()) {
-    absl::StrAppend(&text, ", ", shape.name);
+    if (FormatText(shape) == format) {
+      absl::StrAppend(&text, ", ", shape.name);
+    } else {
+      format = FormatText(shape);
+      absl::StrAppend(&text, separator, "weights ", format, ": ", shape.name);
+      separator = "; ";
+    }
     if (shape.per_step != 0) absl::StrAppend(&text, " ", shape.SizeText());
   }
   return text;

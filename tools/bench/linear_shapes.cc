@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/packed_layout.h"
 #include "models/config/architectures.h"
 #include "runtime/status_macros.h"
 #include "tools/units.h"
@@ -15,21 +16,34 @@ namespace {
 // Of vector loads and bulk copies.
 constexpr uint64_t kAlignment = 256;
 
-// Weights follow each other as the calls do; where the range ends they begin anew.
-void PlaceWeights(const std::vector<LinearShape>& shapes, runtime::DType dtype, uint64_t pool_bytes,
-                  LinearChain* chain) {
-  uint64_t offset = 0;
+uint64_t Align(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Weights follow each other as the calls do, those of a format in its ranges; where the next would
+// make them more than pool_bytes, all begin anew.
+void PlaceWeights(const std::vector<LinearShape>& shapes, uint64_t pool_bytes, LinearChain* chain) {
+  std::map<kernels::WeightFormat, LinearRanges> ends;
+  uint64_t bytes = 0;
   bool again = false;
-  for (const size_t shape : chain->shapes) {
-    const uint64_t bytes = shapes[shape].WeightBytes(dtype);
-    if (offset + bytes > pool_bytes) {
-      offset = 0;
+  for (const size_t index : chain->shapes) {
+    const LinearShape& shape = shapes[index];
+    if (bytes + shape.WeightBytes() > pool_bytes) {
+      ends.clear();
+      bytes = 0;
       again = true;
     }
-    chain->offsets.push_back(offset);
-    if (!again) chain->cycled_bytes += bytes;
-    offset += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    bytes += shape.WeightBytes();
+    if (!again) chain->cycled_bytes = bytes;
+    LinearRanges& end = ends[shape.format];
+    chain->begins.push_back(end);
+    end.elements += Align(shape.ElementBytes());
+    end.scales += Align(shape.ScaleBytes());
   }
+}
+
+kernels::PackedLayout LayoutOf(const LinearShape& shape) {
+  return {.out_features = shape.out_features,
+          .in_features = shape.in_features,
+          .scale_inputs = shape.group_size};
 }
 
 absl::StatusOr<LinearShape> ParseLinearShape(absl::string_view text) {
@@ -52,9 +66,16 @@ absl::StatusOr<LinearShape> ParseLinearShape(absl::string_view text) {
 
 }  // namespace
 
-uint64_t LinearShape::WeightBytes(runtime::DType dtype) const {
-  return static_cast<uint64_t>(out_features) * static_cast<uint64_t>(in_features) *
-         runtime::SizeOf(dtype);
+uint64_t LinearShape::ElementBytes() const {
+  const bool int4 = format == kernels::WeightFormat::kInt4;
+  const int64_t elements = int4 ? LayoutOf(*this).Int4RowElements() : in_features;
+  return static_cast<uint64_t>(out_features) * static_cast<uint64_t>(elements) *
+         static_cast<uint64_t>(kernels::BitsOf(format)) / 8;
+}
+
+uint64_t LinearShape::ScaleBytes() const {
+  if (group_size == 0) return 0;
+  return static_cast<uint64_t>(out_features * LayoutOf(*this).ScaleGroups()) * sizeof(float);
 }
 
 std::string LinearShape::SizeText() const { return absl::StrCat(out_features, "x", in_features); }
@@ -108,13 +129,24 @@ std::vector<LinearShape> LinearsOf(const models::ModelSpec& spec) {
                       .out_features = spec.num_experts,
                       .in_features = spec.hidden_size,
                       .per_step = sparse,
-                      .out_is_f32 = true});
+                      .out_is_f32 = true,
+                      .plain = true});
   shapes.push_back({.name = "lm_head",
                     .out_features = spec.vocab_size,
                     .in_features = spec.hidden_size,
                     .per_step = 1,
-                    .out_is_f32 = true});
+                    .out_is_f32 = true,
+                    .plain = true});
   return shapes;
+}
+
+void SetFormats(std::vector<LinearShape>* shapes, runtime::DType dtype,
+                const std::optional<models::WeightQuantization>& quantization) {
+  for (LinearShape& shape : *shapes) {
+    const bool quantized = quantization.has_value() && !shape.plain;
+    shape.format = quantized ? quantization->format() : kernels::WeightFormatOf(dtype);
+    shape.group_size = quantized ? quantization->scale_inputs() : 0;
+  }
 }
 
 absl::StatusOr<std::vector<LinearShape>> ParseLinearShapes(std::string_view text) {
@@ -135,16 +167,16 @@ absl::StatusOr<std::vector<LinearShape>> ParseLinearShapes(std::string_view text
 }
 
 LinearChain ChainOfShape(const std::vector<LinearShape>& shapes, size_t shape, uint32_t calls,
-                         runtime::DType dtype, uint64_t pool_bytes) {
+                         uint64_t pool_bytes) {
   LinearChain chain{.name = shapes[shape].name};
   chain.shapes.assign(calls, shape);
-  chain.unit_bytes = shapes[shape].WeightBytes(dtype);
-  PlaceWeights(shapes, dtype, pool_bytes, &chain);
+  chain.unit_bytes = shapes[shape].WeightBytes();
+  PlaceWeights(shapes, pool_bytes, &chain);
   return chain;
 }
 
 LinearChain ChainOfSteps(const std::vector<LinearShape>& shapes, uint32_t steps,
-                         runtime::DType dtype, uint64_t pool_bytes) {
+                         uint64_t pool_bytes) {
   LinearChain chain{.name = "step", .steps = steps};
   uint32_t layers = 0;
   for (const LinearShape& shape : shapes) layers = std::max(layers, shape.per_step);
@@ -155,15 +187,30 @@ LinearChain ChainOfSteps(const std::vector<LinearShape>& shapes, uint32_t steps,
         if (layer >= layers - shapes[i].per_step) chain.shapes.push_back(i);
     }
   }
-  chain.unit_bytes = StepWeightBytes(shapes, dtype);
-  PlaceWeights(shapes, dtype, pool_bytes, &chain);
+  chain.unit_bytes = StepWeightBytes(shapes);
+  PlaceWeights(shapes, pool_bytes, &chain);
   return chain;
 }
 
-uint64_t StepWeightBytes(const std::vector<LinearShape>& shapes, runtime::DType dtype) {
+uint64_t StepWeightBytes(const std::vector<LinearShape>& shapes) {
   uint64_t bytes = 0;
-  for (const LinearShape& shape : shapes) bytes += shape.per_step * shape.WeightBytes(dtype);
+  for (const LinearShape& shape : shapes) bytes += shape.per_step * shape.WeightBytes();
   return bytes;
+}
+
+std::map<kernels::WeightFormat, LinearRanges> RangesOf(const std::vector<LinearShape>& shapes,
+                                                       const std::vector<LinearChain>& chains) {
+  std::map<kernels::WeightFormat, LinearRanges> all;
+  for (const LinearChain& chain : chains) {
+    for (size_t call = 0; call < chain.shapes.size(); ++call) {
+      const LinearShape& shape = shapes[chain.shapes[call]];
+      const LinearRanges& begin = chain.begins[call];
+      LinearRanges& ranges = all[shape.format];
+      ranges.elements = std::max(ranges.elements, begin.elements + Align(shape.ElementBytes()));
+      ranges.scales = std::max(ranges.scales, begin.scales + Align(shape.ScaleBytes()));
+    }
+  }
+  return all;
 }
 
 }  // namespace reprise::tools

@@ -23,11 +23,13 @@ absl::StatusOr<ProductRate> MeasureProducts(runtime::Device& device, runtime::DT
                    .features = packs ? 8192 : 1024,
                    .dtype = dtype,
                    .flops_per_s = {}};
-  std::vector<LinearShape> shapes = {
-      {.name = "products", .out_features = rate.features, .in_features = rate.features}};
+  std::vector<LinearShape> shapes = {{.name = "products",
+                                      .out_features = rate.features,
+                                      .in_features = rate.features,
+                                      .format = kernels::WeightFormatOf(dtype)}};
   // The layouts that layers may have there; what is faster counts.
   REPRISE_ASSIGN_OR_RETURN(auto candidates, ParseLinearCandidates(packs ? "best,packed" : "best"));
-  const uint64_t weight_bytes = shapes[0].WeightBytes(dtype);
+  const uint64_t weight_bytes = shapes[0].WeightBytes();
   REPRISE_ASSIGN_OR_RETURN(const auto bench,
                            LinearBench::Create(device, std::move(shapes), std::move(candidates),
                                                {.dtype = dtype,

@@ -73,12 +73,12 @@ std::vector<std::string> PercentileRow(std::string name, const Samples& ns) {
           FormatDuration(ns.Percentile(99)), FormatDuration(ns.Mean())};
 }
 
-std::string Share(double part, double whole) {
+std::string ShareText(double part, double whole) {
   return whole > 0 ? FormatPercent(part / whole) : kNone;
 }
 
 std::string ShareOfMedians(const Samples& part, const Samples& whole) {
-  return part.empty() ? kNone : Share(part.Percentile(50), whole.Percentile(50));
+  return part.empty() ? kNone : ShareText(part.Percentile(50), whole.Percentile(50));
 }
 
 }  // namespace
@@ -271,10 +271,11 @@ std::string Stats::GoodputTable(size_t width) const {
     return seconds > 0 ? FormatRate(static_cast<double>(count) / seconds) : std::string(kNone);
   };
   const auto add = [&](std::string name, const Class& requests) {
-    table.AddRow(
-        {std::move(name), FormatCount(requests.num_requests), FormatCount(requests.num_met),
-         Share(static_cast<double>(requests.num_met), static_cast<double>(requests.num_requests)),
-         rate(requests.num_met), rate(requests.num_met_tokens)});
+    table.AddRow({std::move(name), FormatCount(requests.num_requests),
+                  FormatCount(requests.num_met),
+                  ShareText(static_cast<double>(requests.num_met),
+                            static_cast<double>(requests.num_requests)),
+                  rate(requests.num_met), rate(requests.num_met_tokens)});
   };
   add("all", all_);
   if (classes_.size() > 1) {
@@ -299,7 +300,7 @@ std::string Stats::DraftTable(size_t width) const {
   const auto rows = static_cast<double>(drafts_.rows);
   table.AddRow({FormatCount(drafts_.steps), FormatCount(drafts_.proposed),
                 FormatCount(drafts_.accepted),
-                Share(accepted, static_cast<double>(drafts_.proposed)),
+                ShareText(accepted, static_cast<double>(drafts_.proposed)),
                 rows > 0 ? absl::StrFormat("%.2f", (rows + accepted) / rows) : kNone});
   return table.ToString(width);
 }
@@ -336,8 +337,8 @@ std::string Stats::GraphTable(size_t width) const {
   for (const auto& [name, graph] : graphs_) {
     std::vector<std::string> row = {
         name, FormatCount(graph.replays), FormatCount(graph.tokens),
-        Share(static_cast<double>(graph.padding_tokens),
-              static_cast<double>(graph.tokens + graph.padding_tokens))};
+        ShareText(static_cast<double>(graph.padding_tokens),
+                  static_cast<double>(graph.tokens + graph.padding_tokens))};
     if (eager > 0) row.push_back(FormatCount(graph.eager_runs));
     table.AddRow(std::move(row));
   }
@@ -352,12 +353,12 @@ std::string Stats::LedgerTable(size_t width) const {
   const double whole = round_trip_ns_.Sum();
   for (const Part& part : parts_) {
     std::vector<std::string> row = PercentileRow(std::string(part.name), part.ns);
-    row.push_back(Share(part.ns.Sum(), whole));
+    row.push_back(ShareText(part.ns.Sum(), whole));
     table.AddRow(std::move(row));
   }
   std::vector<std::string> row =
       PercentileRow(options_.over_network ? "round trip" : "submit to result", round_trip_ns_);
-  row.push_back(Share(whole, whole));
+  row.push_back(ShareText(whole, whole));
   table.AddRow(std::move(row));
   return absl::StrCat(
       table.ToString(width),
