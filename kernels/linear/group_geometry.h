@@ -19,13 +19,17 @@ inline constexpr int kLinearGroupThreads = (kLinearGroupWarps + 4) * 32;
 inline constexpr int kLinearGroupMultiplyRegisters = 216;
 inline constexpr int kLinearGroupLoadRegisters = 72;
 
-// Of weights of fewer bits more warpgroups multiply, as many as registers allow, and the fourth or
-// fifth brings stages.
-constexpr int LinearGroupScaledWarpgroups(int tokens) { return tokens <= 32 ? 4 : 3; }
+// Of weights of fewer bits more warpgroups multiply where registers allow, and one behind them
+// brings stages.
+constexpr int LinearGroupScaledWarpgroups(int tokens) {
+  return tokens <= 32 ? 4 : tokens <= 64 ? 3 : 2;
+}
 constexpr int LinearGroupScaledThreads(int tokens) {
   return (LinearGroupScaledWarpgroups(tokens) + 1) * 128;
 }
-constexpr int LinearGroupScaledRegisters(int tokens) { return tokens <= 32 ? 104 : 152; }
+constexpr int LinearGroupScaledRegisters(int tokens) {
+  return tokens <= 32 ? 104 : tokens <= 64 ? 152 : 216;
+}
 inline constexpr int kLinearGroupScaledLoadRegisters = 40;
 
 // A stage: so many chunks of 64 input features, of all tiles of 16 outputs that a block takes at a
@@ -37,7 +41,9 @@ inline constexpr int kLinearGroupPanelTiles = 4;
 constexpr int LinearGroupMaxSpan(int tokens, int weight_bits) {
   return (weight_bits < 16 ? LinearGroupScaledWarpgroups(tokens) : 2) * kLinearGroupPanelTiles;
 }
-inline constexpr int kLinearGroupMinStages = 4;
+constexpr int LinearGroupMinStages(int tokens, int weight_bits) {
+  return tokens <= 64 || weight_bits == 16 ? 4 : 3;
+}
 inline constexpr int kLinearGroupMaxStages = 16;
 
 constexpr int LinearGroupPanels(int span) {
@@ -102,41 +108,65 @@ constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span
 // stage costs 0.24 us whatever it holds, hence two where there is room, and four of narrow spans:
 // `down` of an 8B model, 32 rows, 55, 33 and 29 us by one, two and four
 // (docs/benchmarks/README.md). Changes no bits.
-constexpr int LinearGroupFewChunks(int tokens) { return tokens <= 64 ? 2 : 1; }
+constexpr int LinearGroupFewChunks(int tokens, int weight_bits) {
+  return tokens <= 64 || weight_bits < 16 ? 2 : 1;
+}
+// Of scaled weights and the widest tile of tokens they know the first alone: a stage of more would
+// leave too little room for others.
+constexpr bool LinearGroupHasMoreChunks(int tokens, int weight_bits) {
+  return tokens <= 64 || weight_bits == 16;
+}
 constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span, int weight_bits) {
-  const int few = LinearGroupFewChunks(tokens), more = 2 * few;
+  const int few = LinearGroupFewChunks(tokens, weight_bits), more = 2 * few;
+  if (!LinearGroupHasMoreChunks(tokens, weight_bits)) return few;
   const bool narrow = more <= 2 || span * weight_bits <= 32;
-  const bool fits =
-      LinearGroupStages(shared_bytes, tokens, span, more, weight_bits) >= kLinearGroupMinStages;
+  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more, weight_bits) >=
+                    LinearGroupMinStages(tokens, weight_bits);
   return narrow && fits ? more : few;
 }
 static_assert(kPackedPartTiles % 4 == 0, "a stage is of one part");
 
-// Narrower weights than of 16 bits have a third set of sums, those of a scale, for which a wider
-// tile of tokens leaves no registers.
-constexpr int LinearGroupMaxTokens(int weight_bits) { return weight_bits < 16 ? 64 : 128; }
-// Whether launches of few rows too are for linear_group, where linear_stream takes most of them: of
-// 9 to 16 rows, where a block of that has two tiles at most, and long ones. So `down` of an 8B
-// model: with it there a step of 16 rows takes 4.45 ms on an H200, 4.53 without; one of 8 rows 4.16
-// and 4.14, of one row 4.04 and 3.98.
+inline constexpr int kLinearGroupMaxTokens = 128;
+
+// Whether a weight has so few outputs that a block of linear_stream has no tiles but its own, and
+// one of linear_group, over all tokens, half of a warpgroup's.
+constexpr bool LinearHasFewOutputs(int64_t output_tiles, int64_t multiprocessors) {
+  return output_tiles <= 2 * multiprocessors;
+}
+// Where both kernels take so many rows, whether linear_group is the faster one: from 9 rows on. Of
+// weights of 16 bits it is where outputs are few and inputs many: with `down` of an 8B model there
+// a step of 16 rows takes 4.45 ms on an H200, 4.53 without; one of 8 rows 4.16 and 4.14, of one row
+// 4.04 and 3.98. Of fewer bits it is where outputs are not few (docs/benchmarks/README.md).
 inline constexpr int64_t kLinearGroupLongChunks = 128;
 inline constexpr int64_t kLinearGroupFewestRows = 9;
 constexpr bool LinearGroupTakesFewRows(int64_t rows, int64_t output_tiles, int64_t chunks,
-                                       int64_t multiprocessors) {
-  return rows >= kLinearGroupFewestRows && output_tiles <= 2 * multiprocessors &&
-         chunks >= kLinearGroupLongChunks;
+                                       int64_t multiprocessors, int weight_bits) {
+  if (rows < kLinearGroupFewestRows) return false;
+  const bool few = LinearHasFewOutputs(output_tiles, multiprocessors);
+  return weight_bits == 16 ? few && chunks >= kLinearGroupLongChunks : !few;
+}
+// Rows that a tile of tokens has at least in a launch of so many. Where outputs are few there are
+// two tiles of half the tokens, since blocks take twice as many outputs then: a block waits for
+// what it brings, and most of it was tokens.
+constexpr int64_t LinearGroupTileRows(int64_t rows, int64_t output_tiles, int64_t multiprocessors,
+                                      int weight_bits) {
+  if (rows > kLinearGroupMaxTokens) return kLinearGroupMaxTokens;
+  const bool halves =
+      LinearHasFewOutputs(output_tiles, multiprocessors) && rows > (weight_bits == 4 ? 16 : 64);
+  return halves ? (rows + 1) / 2 : rows;
 }
 constexpr bool HasLinearGroup(const DeviceTraits& traits, int tokens) {
   return traits.group_products &&
          LinearGroupStages(traits.shared_bytes, tokens, LinearGroupMaxSpan(tokens, 16),
-                           LinearGroupFewChunks(tokens), 16) >= kLinearGroupMinStages;
+                           LinearGroupFewChunks(tokens, 16),
+                           16) >= LinearGroupMinStages(tokens, 16);
 }
 
 // Rows of x that one copy brings, of a tile of tokens: all of it, but half where many would lie
 // beyond x, which are not free. On an H200, 96 of 128 rows take 1.4 times as long as 120.
 constexpr int LinearGroupCopiedRows(int tokens, int64_t max_rows) {
   const int64_t rest = max_rows % tokens;
-  return tokens == LinearGroupMaxTokens(16) && rest != 0 && rest <= 96 ? tokens / 2 : tokens;
+  return tokens == kLinearGroupMaxTokens && rest != 0 && rest <= 96 ? tokens / 2 : tokens;
 }
 
 // Blocks take spans in turn. So many of them for each tile of tokens that all are there at once:

@@ -91,6 +91,9 @@
     LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 16, HasStreamTile)                     \
   X(reprise_linear_stream_fp8_bf16_8, kLinearStreamFp8, Thread, (StreamLinearBody<Bf16, E4m3, 8>), \
     LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None, 8, HasFp8StreamTile)                 \
+  X(reprise_linear_stream_fp8_bf16_16, kLinearStreamFp8, Thread,                                   \
+    (StreamLinearBody<Bf16, E4m3, 16>), LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None,  \
+    16, HasFp8StreamTile)                                                                          \
   X(reprise_linear_packed_fp8_bf16_32, kLinearPackedFp8, Thread,                                   \
     (PackedLinearBody<Bf16, E4m3, 32>), LinearArgs, Threads(kMatrixLinearThreads), 2, Bf16, E4m3,  \
     None, 32, HasPackedTile)                                                                       \
@@ -99,6 +102,8 @@
     Threads(kMatrixLinearThreads), 2, Bf16, E4m3, None, 0, OnMatrixUnits)                          \
   X(reprise_linear_stream_fp8_f16_8, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 8>),   \
     LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 8, HasFp8StreamTile)                  \
+  X(reprise_linear_stream_fp8_f16_16, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 16>), \
+    LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 16, HasFp8StreamTile)                 \
   X(reprise_linear_packed_fp8_f16_32, kLinearPackedFp8, Thread, (PackedLinearBody<F16, E4m3, 32>), \
     LinearArgs, Threads(kMatrixLinearThreads), 2, F16, E4m3, None, 32, HasPackedTile)              \
   X(reprise_linear_packed_fp8_f16_any, kLinearPackedFp8, Thread,                                   \
@@ -113,6 +118,9 @@
   X(reprise_linear_group_fp8_bf16_64, kLinearGroupFp8, Thread,                                     \
     (GroupScaledLinearBody<Bf16, E4m3, 64>), LinearGroupArgs,                                      \
     Threads(LinearGroupScaledThreads(64)), 1, Bf16, E4m3, None, 64, HasLinearGroup)                \
+  X(reprise_linear_group_fp8_bf16_128, kLinearGroupFp8, Thread,                                    \
+    (GroupScaledLinearBody<Bf16, E4m3, 128>), LinearGroupArgs,                                     \
+    Threads(LinearGroupScaledThreads(128)), 1, Bf16, E4m3, None, 128, HasLinearGroup)              \
   X(reprise_linear_group_fp8_f16_16, kLinearGroupFp8, Thread,                                      \
     (GroupScaledLinearBody<F16, E4m3, 16>), LinearGroupArgs,                                       \
     Threads(LinearGroupScaledThreads(16)), 1, F16, E4m3, None, 16, HasLinearGroup)                 \
@@ -122,6 +130,9 @@
   X(reprise_linear_group_fp8_f16_64, kLinearGroupFp8, Thread,                                      \
     (GroupScaledLinearBody<F16, E4m3, 64>), LinearGroupArgs,                                       \
     Threads(LinearGroupScaledThreads(64)), 1, F16, E4m3, None, 64, HasLinearGroup)                 \
+  X(reprise_linear_group_fp8_f16_128, kLinearGroupFp8, Thread,                                     \
+    (GroupScaledLinearBody<F16, E4m3, 128>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(128)), 1, F16, E4m3, None, 128, HasLinearGroup)               \
   X(reprise_linear_portable_fp8_f32, kLinearPortableFp8, Block, (LinearPortableBody<float, E4m3>), \
     LinearArgs, Threads(256), 0, F32, E4m3, None, 0, OnEveryDevice)                                \
   X(reprise_linear_native_fp8_f32, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, F32,      \
@@ -140,6 +151,12 @@
   X(reprise_linear_stream_fine_int4_bf16_8, kLinearStreamFineInt4, Thread,                         \
     (StreamLinearBody<Bf16, Int4, 8, true>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4,   \
     None, 8, HasInt4StreamTile)                                                                    \
+  X(reprise_linear_stream_int4_bf16_16, kLinearStreamInt4, Thread,                                 \
+    (StreamLinearBody<Bf16, Int4, 16>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4, None,  \
+    16, HasInt4StreamTile)                                                                         \
+  X(reprise_linear_stream_fine_int4_bf16_16, kLinearStreamFineInt4, Thread,                        \
+    (StreamLinearBody<Bf16, Int4, 16, true>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4,  \
+    None, 16, HasInt4StreamTile)                                                                   \
   X(reprise_linear_packed_int4_bf16_any, kLinearPackedInt4, Thread,                                \
     (PackedLinearBody<Bf16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                         \
     Threads(kMatrixLinearThreads), 2, Bf16, Int4, None, 0, OnMatrixUnits)                          \
@@ -148,6 +165,12 @@
   X(reprise_linear_stream_fine_int4_f16_8, kLinearStreamFineInt4, Thread,                          \
     (StreamLinearBody<F16, Int4, 8, true>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4,     \
     None, 8, HasInt4StreamTile)                                                                    \
+  X(reprise_linear_stream_int4_f16_16, kLinearStreamInt4, Thread,                                  \
+    (StreamLinearBody<F16, Int4, 16>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4, None,    \
+    16, HasInt4StreamTile)                                                                         \
+  X(reprise_linear_stream_fine_int4_f16_16, kLinearStreamFineInt4, Thread,                         \
+    (StreamLinearBody<F16, Int4, 16, true>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4,    \
+    None, 16, HasInt4StreamTile)                                                                   \
   X(reprise_linear_packed_int4_f16_any, kLinearPackedInt4, Thread,                                 \
     (PackedLinearBody<F16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                          \
     Threads(kMatrixLinearThreads), 2, F16, Int4, None, 0, OnMatrixUnits)                           \
@@ -160,6 +183,9 @@
   X(reprise_linear_group_int4_bf16_64, kLinearGroupInt4, Thread,                                   \
     (GroupScaledLinearBody<Bf16, Int4, 64>), LinearGroupArgs,                                      \
     Threads(LinearGroupScaledThreads(64)), 1, Bf16, Int4, None, 64, HasLinearGroup)                \
+  X(reprise_linear_group_int4_bf16_128, kLinearGroupInt4, Thread,                                  \
+    (GroupScaledLinearBody<Bf16, Int4, 128>), LinearGroupArgs,                                     \
+    Threads(LinearGroupScaledThreads(128)), 1, Bf16, Int4, None, 128, HasLinearGroup)              \
   X(reprise_linear_group_int4_f16_16, kLinearGroupInt4, Thread,                                    \
     (GroupScaledLinearBody<F16, Int4, 16>), LinearGroupArgs,                                       \
     Threads(LinearGroupScaledThreads(16)), 1, F16, Int4, None, 16, HasLinearGroup)                 \
@@ -169,6 +195,9 @@
   X(reprise_linear_group_int4_f16_64, kLinearGroupInt4, Thread,                                    \
     (GroupScaledLinearBody<F16, Int4, 64>), LinearGroupArgs,                                       \
     Threads(LinearGroupScaledThreads(64)), 1, F16, Int4, None, 64, HasLinearGroup)                 \
+  X(reprise_linear_group_int4_f16_128, kLinearGroupInt4, Thread,                                   \
+    (GroupScaledLinearBody<F16, Int4, 128>), LinearGroupArgs,                                      \
+    Threads(LinearGroupScaledThreads(128)), 1, F16, Int4, None, 128, HasLinearGroup)               \
   X(reprise_linear_portable_int4_f32, kLinearPortableInt4, Block,                                  \
     (LinearPortableBody<float, Int4>), LinearArgs, Threads(256), 0, F32, Int4, None, 0,            \
     OnEveryDevice)                                                                                 \

@@ -158,13 +158,6 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                        args);
 }
 
-bool GroupTakesFewRows(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
-  const PackedLayout packed{weights.out_features, weights.in_features};
-  return BitsOf(weights.format) == 16 &&
-         LinearGroupTakesFewRows(max_rows, packed.OutputTiles(), packed.InputTiles(),
-                                 kernels.device.num_multiprocessors);
-}
-
 // 16-byte copies need rows that start at multiples of 16 bytes.
 bool HasWholeChunks(const LinearWeights& weights) { return weights.in_features % 8 == 0; }
 
@@ -177,12 +170,16 @@ PackedChoice ChoosePacked(const KernelSet& kernels, const LinearWeights& weights
                           uint32_t max_rows) {
   if (!IsPacked(weights.layout) || !HasWholeChunks(weights)) return {};
   const Families& families = FamiliesOf(weights.format, weights.group_size);
-  const auto most_tokens = static_cast<uint32_t>(LinearGroupMaxTokens(BitsOf(weights.format)));
+  const PackedLayout packed{weights.out_features, weights.in_features};
+  const int64_t tiles = packed.OutputTiles(), multiprocessors = kernels.device.num_multiprocessors;
+  const int bits = BitsOf(weights.format);
+  const auto tile_rows =
+      static_cast<uint32_t>(LinearGroupTileRows(max_rows, tiles, multiprocessors, bits));
   const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);
-  const LoadedKernel* const many =
-      Choose(kernels, families.group, weights.format, std::min(max_rows, most_tokens));
-  if (many != nullptr && (few == nullptr || GroupTakesFewRows(kernels, weights, max_rows)))
-    return {.group = many};
+  const LoadedKernel* const many = Choose(kernels, families.group, weights.format, tile_rows);
+  const bool group_first =
+      LinearGroupTakesFewRows(max_rows, tiles, packed.InputTiles(), multiprocessors, bits);
+  if (many != nullptr && (few == nullptr || group_first)) return {.group = many};
   return {.stream = few};
 }
 

@@ -113,7 +113,7 @@ REPRISE_FN void GroupLinearBody(const LinearGroupArgs& args, unsigned char* shar
     return;
   }
   const int first_row = BlockY() * kTokens;
-  constexpr int kFewChunks = LinearGroupFewChunks(kTokens);
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, 16);
   if (args.stage_chunks == kFewChunks) {
     GroupLinear<T, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
   } else {

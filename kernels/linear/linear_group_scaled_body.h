@@ -51,19 +51,14 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
   using typename Base::Sums;
   static constexpr int kWarpgroups = LinearGroupScaledWarpgroups(kTokens);
   static constexpr int kMaxSpan = LinearGroupMaxSpan(kTokens, Base::kBits);
-  // Chunks that are read at a time: of E4m3 they have one scale.
-  static constexpr int kReadChunks = kScaleInputs / kPackedTileInputs;
-  static constexpr int kPartReads = kPackedPartTiles / kReadChunks;
-  static constexpr int kReadSteps = kReadChunks * kSteps;
   static constexpr int kPartStages = kPackedPartTiles / kChunks;
   static constexpr uint32_t kTileBytes = kPackedTileElements / 8 * Base::kBits;
-  static_assert(kChunks % kReadChunks == 0, "what is read at a time is of one stage");
-  using Scales = float[kPartReads][kLaneRows];
+  static_assert(kChunks % 2 == 0, "two chunks of a part are of one stage");
 
   // What a warp has of a part of K.
   struct Item {
     int part = 0;
-    int tile = 0;       // of the span, at most span_
+    int tile = 0;       // of the span; at least span_: the warp has none
     uint32_t turn = 0;  // of that tile, over all spans
   };
 
@@ -75,26 +70,30 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
     return static_cast<int>(Base::stages_) <= between * kPartStages;
   }
 
-  // Parts of all spans in order, of each its panels, one for each warpgroup in turn. Asking for
-  // scales a part ahead made 16 rows of an 8B model 10 % slower on an H200.
+  // Parts of all spans in order, of each its panels, one for each warpgroup in turn. Of a panel
+  // that is not full, other warps have no tile in each warpgroup, since what a scheduler does is
+  // done by the same warp of each. Asking for scales a part ahead made 16 rows of an 8B model 10 %
+  // slower on an H200.
   REPRISE_FN void MultiplyParts() const {
     const int parts = (chunks_ + kPackedPartTiles - 1) / kPackedPartTiles;
     const int warpgroup = Warp() / kGroupWarps;
+    const int tile_of_panel = (Warp() + warpgroup) % kGroupWarps;
     GroupProducts products;
     Place at;
     uint32_t turn = 0;
+    int panel = warpgroup;  // at least panels_: the part is for others
     for (int first = Base::FirstTile(); first < tiles_; first += Base::Stride()) {
       for (int part = 0; part < parts; ++part, ++turn) {
-        const int before = static_cast<int>(turn % kWarpgroups) * panels_ % kWarpgroups;
-        const int panel = (warpgroup - before + kWarpgroups) % kWarpgroups;
-        if (panel >= panels_) {
+        if (panel < panels_) {
+          const Item item{part, panel * kGroupWarps + tile_of_panel, turn};
+          Sums sum;
+          MultiplyPart(products, at, item, first + item.tile, sum);
+          if (item.tile < span_) HandOn(item, part == parts - 1, first, sum);
+        } else {
           PassPart(at, part);
-          continue;
         }
-        const Item item{part, panel * kGroupWarps + Warp() % kGroupWarps, turn};
-        Sums sum;
-        MultiplyPart(products, at, item, first + item.tile, sum);
-        if (item.tile < span_) HandOn(item, part == parts - 1, first, sum);
+        panel -= panels_;
+        if (panel < 0) panel += kWarpgroups;
       }
     }
   }
@@ -103,11 +102,12 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
     return chunks_ - part * kPackedPartTiles - chunk;
   }
   REPRISE_FN void PassPart(Place& at, int part) const {
-    for (int chunk = 0; chunk < kPackedPartTiles && ChunksLeft(part, chunk) > 0; chunk += kChunks) {
-      if (PassesParts()) {
-        BarrierWait(Base::Full(at.stage), at.turn);
-        Base::Release(at.stage);
-      }
+    const int left = ChunksLeft(part, 0);
+    const int stages = left < kPackedPartTiles ? (left + kChunks - 1) / kChunks : kPartStages;
+    if (!PassesParts()) return Base::Advance(at, static_cast<uint32_t>(stages));
+    for (int i = 0; i < stages; ++i) {
+      BarrierWait(Base::Full(at.stage), at.turn);
+      Base::Release(at.stage);
       Base::Advance(at);
     }
   }
@@ -119,66 +119,86 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
     if constexpr (Base::kBits == 4) {
       switch (Base::a_.scale_inputs) {
         case kLeastScaleInputs:
-          return MultiplyInt4Part<kLeastScaleInputs>(products, at, item, sum);
+          return MultiplyFineInt4Part<kLeastScaleInputs>(products, at, item, sum);
         case kPackedTileInputs:
-          return MultiplyInt4Part<kPackedTileInputs>(products, at, item, sum);
+          return MultiplyFineInt4Part<kPackedTileInputs>(products, at, item, sum);
         default:
-          return MultiplyInt4Part<kScaleInputs>(products, at, item, sum);
+          return MultiplyInt4Part(products, at, item, sum);
       }
     } else {
       MultiplyFp8Part(products, at, item, tile, sum);
     }
   }
-  // The stage of a part's chunk; behind those that are read from there on, the next one. left: of
-  // the part, from there on.
-  REPRISE_FN void BeginRead(const Place& at, int chunk) const {
-    if (chunk % kChunks == 0) BarrierWait(Base::Full(at.stage), at.turn);
+
+  using Chunk = MatrixA[kSteps];
+  using RowScales = float[kLaneRows];
+  static_assert(kScaleInputs == 2 * kPackedTileInputs);
+  static constexpr int kPairs = kPackedPartTiles / 2;  // chunks of one scale
+
+  // sum += the products of each pair of a part's chunks by its scale. read(stage, chunk, a): reads
+  // a chunk of a stage, one ahead of the products that run. scale(stage, i): of pair i, whose
+  // second chunk is in that stage.
+  template <typename Read, typename Scale>
+  REPRISE_FN void MultiplyPairs(GroupProducts& products, Place& at, const Item& item,
+                                const Read& read, const Scale& scale, Sums& sum) const {
+    Chunk a[2];
+    BarrierWait(Base::Full(at.stage), at.turn);
+    read(at.stage, 0, a[0]);
+    REPRISE_UNROLL
+    for (int i = 0; i < kPairs; ++i) {
+      const int left = ChunksLeft(item.part, 2 * i), chunk = 2 * i % kChunks;
+      if (left <= 0) continue;
+      Sums d;
+      Ask(products, at.stage, chunk, a[0], false, d);
+      read(at.stage, chunk + 1, a[1]);
+      Ask(products, at.stage, chunk + 1, a[1], true, d);
+      RowScales of_rows;
+      scale(at.stage, i, of_rows);
+      const bool more = i + 1 < kPairs && left > 2;
+      const bool stage_ends = !more || chunk + 2 == kChunks;
+      Place next = at;
+      if (stage_ends) Base::Advance(next);
+      if (more) {
+        if (stage_ends) BarrierWait(Base::Full(next.stage), next.turn);
+        products.template Wait<1>(d);
+        read(next.stage, (chunk + 2) % kChunks, a[0]);
+      }
+      products.template Wait<0>(d);
+      AddScaled(d, of_rows, sum);
+      if (stage_ends) Base::Release(at.stage);
+      at = next;
+    }
   }
-  template <int kReads>
-  REPRISE_FN void EndRead(Place& at, int chunk, int left) const {
-    if (chunk % kChunks + kReads != kChunks && left > kReads) return;
-    Base::Release(at.stage);
-    Base::Advance(at);
+  REPRISE_FN void Ask(GroupProducts& products, uint32_t stage, int chunk, const Chunk& a, bool add,
+                      Sums& d) const {
+    products.Begin();
+    REPRISE_UNROLL
+    for (int s = 0; s < kSteps; ++s)
+      products.template MultiplyRows<T>(d, a[s], SharedAddress(Base::Tokens(stage, chunk)), s,
+                                        add || s > 0);
+    products.Commit();
   }
+
   REPRISE_FN void MultiplyFp8Part(GroupProducts& products, Place& at, const Item& item, int tile,
                                   Sums& sum) const {
-    Scales scales;
+    RowScales scales[kPairs];
     LoadScales(item, tile, scales);
-    REPRISE_UNROLL
-    for (int i = 0; i < kPartReads; ++i) {
-      const int chunk = i * kReadChunks, left = ChunksLeft(item.part, chunk);
-      if (left <= 0) continue;
-      BeginRead(at, chunk);
-      Sums of_scale;
-      MultiplyChunks(products, item, at.stage, chunk % kChunks, of_scale);
-      EndRead<kReadChunks>(at, chunk, left);
-      AddScaled(of_scale, scales[i], sum);
-    }
-  }
-  // kInputs: of a scale. Chunks that have one are read together; of others one is, since registers
-  // do not suffice for more.
-  template <int kInputs>
-  REPRISE_FN void MultiplyInt4Part(GroupProducts& products, Place& at, const Item& item,
-                                   Sums& sum) const {
-    constexpr int kReads = kInputs > kPackedTileInputs ? kInputs / kPackedTileInputs : 1;
-    REPRISE_UNROLL_BY(1)
-    for (int chunk = 0; chunk < kPackedPartTiles; chunk += kReads) {
-      const int left = ChunksLeft(item.part, chunk);
-      if (left <= 0) break;
-      BeginRead(at, chunk);
-      MultiplyInt4<kInputs, kReads>(products, item, at.stage, chunk % kChunks, sum);
-      EndRead<kReads>(at, chunk, left);
-    }
+    const auto read = [&](uint32_t stage, int chunk, Chunk& a) { ReadFp8(item, stage, chunk, a); };
+    const auto scale = [&](uint32_t, int i, RowScales& to) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h) to[h] = scales[i][h];
+    };
+    MultiplyPairs(products, at, item, read, scale, sum);
   }
   // Of the lane's outputs; 0 beyond the matrix. tile: of the warp.
-  REPRISE_FN void LoadScales(const Item& item, int tile, Scales& to) const {
+  REPRISE_FN void LoadScales(const Item& item, int tile, RowScales (&to)[kPairs]) const {
     const PackedLayout packed{a_.out_features, a_.in_features};
     const int chunk = item.part * kPackedPartTiles;
-    const int64_t first = packed.PackedScaleOffset(static_cast<int64_t>(tile) * kPackedTileOutputs,
-                                                   chunk / kReadChunks);
+    const int64_t first =
+        packed.PackedScaleOffset(static_cast<int64_t>(tile) * kPackedTileOutputs, chunk / 2);
     REPRISE_UNROLL
-    for (int i = 0; i < kPartReads; ++i) {
-      const bool inside = item.tile < span_ && tile < tiles_ && chunk + i * kReadChunks < chunks_;
+    for (int i = 0; i < kPairs; ++i) {
+      const bool inside = item.tile < span_ && tile < tiles_ && chunk + 2 * i < chunks_;
       REPRISE_UNROLL
       for (int h = 0; h < kLaneRows; ++h)
         to[i][h] = inside
@@ -186,87 +206,107 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
                        : 0.0f;
     }
   }
-  // From `chunk` of a stage on, as many as have one scale.
-  REPRISE_FN void MultiplyChunks(GroupProducts& products, const Item& item, uint32_t stage,
-                                 int chunk, Sums& d) const {
-    MatrixA a[kReadSteps];
-    ReadWeights(item, stage, chunk, a);
-    products.Begin();
-    REPRISE_UNROLL
-    for (int s = 0; s < kReadSteps; ++s)
-      products.template MultiplyRows<T>(
-          d, a[s], SharedAddress(Base::Tokens(stage, chunk + s / kSteps)), s % kSteps, s > 0);
-    products.Commit();
-    products.template Wait<0>(d);
-  }
-  // The warp's tile; zeros where it has none.
-  REPRISE_FN void ReadWeights(const Item& item, uint32_t stage, int chunk,
-                              MatrixA (&a)[kReadSteps]) const {
+  // The warp's tile; zeros where it has none. chunk: of the stage.
+  REPRISE_FN void ReadFp8(const Item& item, uint32_t stage, int chunk, Chunk& a) const {
     if (item.tile >= span_) {
       REPRISE_UNROLL
-      for (int s = 0; s < kReadSteps; ++s) a[s] = MatrixA{};
+      for (int s = 0; s < kSteps; ++s) a[s] = MatrixA{};
       return;
     }
     const Fp8TileReader<kPackedTileInputs / 16> reader;
-    constexpr int kPairs = kSteps / 2;  // of a chunk
+    const uint32_t tile =
+        SharedAddress(Base::Weights(stage, chunk)) + static_cast<uint32_t>(item.tile) * kTileBytes;
     REPRISE_UNROLL
-    for (int pair = 0; pair < kReadChunks * kPairs; ++pair) {
-      const uint32_t tile = SharedAddress(Base::Weights(stage, chunk + pair / kPairs)) +
-                            static_cast<uint32_t>(item.tile) * kTileBytes;
+    for (int pair = 0; pair < kSteps / 2; ++pair) {
       MatrixA two[2];
-      reader.template PackedA<T>(tile, 0, pair % kPairs, two);
+      reader.template PackedA<T>(tile, 0, pair, two);
       a[2 * pair] = two[0];
       a[2 * pair + 1] = two[1];
     }
   }
-  // to += the products of `kReads` chunks of a stage, from `chunk` on, of which the last may be one
-  // of those that fill up K. A warp without a tile multiplies the last one, for nothing: its
-  // warpgroup multiplies together.
-  template <int kInputs, int kReads>
-  REPRISE_FN void MultiplyInt4(GroupProducts& products, const Item& item, uint32_t stage, int chunk,
-                               Sums& to) const {
-    constexpr int kSums = kReads * kPackedTileInputs / kInputs, kSumSteps = kInputs / 16;
+
+  // A warp without a tile reads the last one, for nothing: its warpgroup multiplies together.
+  REPRISE_FN int TileToRead(const Item& item) const {
+    return item.tile < span_ ? item.tile : span_ - 1;
+  }
+  // chunk: of the stage.
+  REPRISE_FN Int4Tile LoadInt4(const Item& item, uint32_t stage, int chunk) const {
+    Int4Tile elements;
+    elements.Load(SharedAddress(Base::Weights(stage, chunk)) +
+                  static_cast<uint32_t>(TileToRead(item)) * kTileBytes);
+    return elements;
+  }
+  // Of the lane's row h, the ScaleWord. index: of the tile's scales in the stage. kInputs: of each.
+  template <int kInputs>
+  REPRISE_FN uint32_t LoadScaleWord(const Item& item, uint32_t stage, int index, int h) const {
+    const int row = TileToRead(item) * (kChunks * kPackedTileInputs / kInputs) + index;
+    return LoadShared<uint32_t>(SharedAddress(Base::Scales(stage)) +
+                                static_cast<uint32_t>(row * kPackedTileOutputs + MatrixRow(h)) * 4);
+  }
+  REPRISE_FN void MultiplyInt4Part(GroupProducts& products, Place& at, const Item& item,
+                                   Sums& sum) const {
     static_assert(kInt4Rows == kLaneRows);  // of A and of D
-    const int tile = item.tile < span_ ? item.tile : span_ - 1;
-    Int4Tile elements[kReads];
-    REPRISE_UNROLL
-    for (int t = 0; t < kReads; ++t)
-      elements[t].Load(SharedAddress(Base::Weights(stage, chunk + t)) +
-                       static_cast<uint32_t>(tile) * kTileBytes);
-    const int first_scale = (tile * kChunks + chunk) * kPackedTileInputs / kInputs;
-    const uint32_t scales = SharedAddress(Base::Scales(stage)) +
-                            static_cast<uint32_t>(first_scale * kPackedTileOutputs) * 4;
+    const auto read = [&](uint32_t stage, int chunk, Chunk& a) {
+      const Int4Tile elements = LoadInt4(item, stage, chunk);
+      uint32_t zero[kLaneRows];
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h)
+        zero[h] = Int4Zero<T>(LoadScaleWord<kScaleInputs>(item, stage, chunk / 2, h));
+      REPRISE_UNROLL
+      for (int s = 0; s < kSteps; ++s) a[s] = elements.template A<T>(s, zero);
+    };
+    const auto scale = [&](uint32_t stage, int i, RowScales& to) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h)
+        to[h] = Int4Scale<T>(LoadScaleWord<kScaleInputs>(item, stage, i % (kChunks / 2), h));
+    };
+    MultiplyPairs(products, at, item, read, scale, sum);
+  }
+  // The same where a chunk has a scale of its own, or two: kInputs each. Products are waited for at
+  // once. The last chunk may be one of those that fill up K.
+  template <int kInputs>
+  REPRISE_FN void MultiplyFineInt4Part(GroupProducts& products, Place& at, const Item& item,
+                                       Sums& sum) const {
+    REPRISE_UNROLL_BY(1)
+    for (int chunk = 0; chunk < kPackedPartTiles; ++chunk) {
+      const int left = ChunksLeft(item.part, chunk), of_stage = chunk % kChunks;
+      if (left <= 0) break;
+      if (of_stage == 0) BarrierWait(Base::Full(at.stage), at.turn);
+      MultiplyFineInt4<kInputs>(products, item, at.stage, of_stage, sum);
+      if (of_stage + 1 != kChunks && left > 1) continue;
+      Base::Release(at.stage);
+      Base::Advance(at);
+    }
+  }
+  template <int kInputs>
+  REPRISE_FN void MultiplyFineInt4(GroupProducts& products, const Item& item, uint32_t stage,
+                                   int chunk, Sums& to) const {
+    constexpr int kSums = kPackedTileInputs / kInputs, kSumSteps = kInputs / 16;
+    const Int4Tile elements = LoadInt4(item, stage, chunk);
     REPRISE_UNROLL
     for (int i = 0; i < kSums; ++i) {
       uint32_t words[kLaneRows], zero[kLaneRows];
       REPRISE_UNROLL
       for (int h = 0; h < kLaneRows; ++h) {
-        words[h] = LoadShared<uint32_t>(
-            scales + static_cast<uint32_t>(i * kPackedTileOutputs + MatrixRow(h)) * 4);
+        words[h] = LoadScaleWord<kInputs>(item, stage, chunk * kSums + i, h);
         zero[h] = Int4Zero<T>(words[h]);
       }
       MatrixA a[kSumSteps];
       REPRISE_UNROLL
-      for (int s = 0; s < kSumSteps; ++s) {
-        const int step = i * kSumSteps + s;
-        a[s] = elements[step / kSteps].template A<T>(step % kSteps, zero);
-      }
+      for (int s = 0; s < kSumSteps; ++s) a[s] = elements.template A<T>(i * kSumSteps + s, zero);
       Sums d;
       products.Begin();
       REPRISE_UNROLL
-      for (int s = 0; s < kSumSteps; ++s) {
-        const int step = i * kSumSteps + s;
-        products.template MultiplyRows<T>(d, a[s],
-                                          SharedAddress(Base::Tokens(stage, chunk + step / kSteps)),
-                                          step % kSteps, s > 0);
-      }
+      for (int s = 0; s < kSumSteps; ++s)
+        products.template MultiplyRows<T>(d, a[s], SharedAddress(Base::Tokens(stage, chunk)),
+                                          i * kSumSteps + s, s > 0);
       products.Commit();
       products.template Wait<0>(d);
-      const float of_rows[kLaneRows] = {Int4Scale<T>(words[0]), Int4Scale<T>(words[1])};
+      const RowScales of_rows = {Int4Scale<T>(words[0]), Int4Scale<T>(words[1])};
       AddScaled(d, of_rows, to);
     }
   }
-  REPRISE_FN static void AddScaled(const Sums& from, const float (&scale)[kLaneRows], Sums& to) {
+  REPRISE_FN static void AddScaled(const Sums& from, const RowScales& scale, Sums& to) {
     REPRISE_UNROLL
     for (int f = 0; f < kFragments; ++f) {
       REPRISE_UNROLL
@@ -336,12 +376,12 @@ REPRISE_FN void GroupScaledLinearBody(const LinearGroupArgs& args, unsigned char
     return;
   }
   const int first_row = BlockY() * kTokens;
-  constexpr int kFewChunks = LinearGroupFewChunks(kTokens);
-  if (args.stage_chunks == kFewChunks) {
-    GroupScaledLinear<T, W, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
-  } else {
-    GroupScaledLinear<T, W, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, kElementBits<W>);
+  if constexpr (LinearGroupHasMoreChunks(kTokens, kElementBits<W>)) {
+    if (args.stage_chunks != kFewChunks)
+      return GroupScaledLinear<T, W, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
   }
+  GroupScaledLinear<T, W, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

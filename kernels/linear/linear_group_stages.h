@@ -65,6 +65,13 @@ class GroupStages {
     at.stage = 0;
     ++at.turn;
   }
+  // count: of stages, no more than there are.
+  REPRISE_FN void Advance(Place& at, uint32_t count) const {
+    at.stage += count;
+    if (at.stage < stages_) return;
+    at.stage -= stages_;
+    ++at.turn;
+  }
   // Tiles that the span which begins at `tile` has.
   REPRISE_FN int TilesOf(int tile) const { return tiles_ - tile < span_ ? tiles_ - tile : span_; }
   REPRISE_FN int FirstTile() const { return BlockX() * span_; }

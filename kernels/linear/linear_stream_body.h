@@ -24,8 +24,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// W: of weights, T, or E4m3 or Int4, whose sums of a scale leave room for 8 tokens alone. kTokens:
-// 8 or 16. kFine: a scale of Int4 is of fewer than kScaleInputs inputs.
+// W: of weights, T, E4m3 or Int4. kTokens: 8 or 16. kFine: a scale of Int4 is of fewer than
+// kScaleInputs inputs.
 template <typename T, typename W, int kTokens, bool kFine>
 class StreamLinear {
  public:
@@ -267,15 +267,14 @@ class StreamLinear {
       ahead[kAhead - 1] = NextPart(parts.cursor);
       REPRISE_UNROLL
       for (int s = 0; s < kHalves; ++s) {
-        if (at.of_k != held) {
+        if (!Tokens::kHoldsPart || at.of_k != held) {
           tokens.Read(s, x);
           tokens.RequestBehind(at.of_k, ahead[0].of_k, s);
         }
         const int of_slot = s % kSlotHalves, slot = slots + stage;
         if (of_slot == 0) BarrierWait(Barrier(Barriers::kFull + slot), turn);
         products_.MultiplyHalf(SharedAddress(Ring(slot)), Scales(slot), of_slot,
-                               TilesOf(at.of_k, s / kSlotHalves),
-                               x + s * kStreamSlotTiles * Tokens::kTileSteps, d, scaled);
+                               TilesOf(at.of_k, s / kSlotHalves), Tokens::Half(x, s), d, scaled);
         if (of_slot != kSlotHalves - 1) continue;
         SyncWarp();
         RequestSlot(ahead[kAhead - 1], slot, s / kSlotHalves);

@@ -56,6 +56,12 @@ constexpr uint32_t StreamTokenSlotBytes(int tokens) {
   return static_cast<uint32_t>(tokens * kStreamSlotTiles * kPackedTileInputs) * 2;
 }
 constexpr int StreamTokenSlots(int tokens) { return tokens <= 8 ? 2 : 1; }
+// Whether a warp keeps a part's tokens in registers, and so brings them once where all its parts
+// are of the same inputs. Weights with scales have a second set of sums and are unpacked, which
+// leaves room for half of 16 tokens.
+constexpr bool StreamHoldsTokens(int tokens, int weight_bits) {
+  return tokens <= 8 || weight_bits == 16;
+}
 
 // The kernels that norm their input, and add to their output: those of so many tokens. A norm is of
 // inputs of which every warp that multiplies has one part of K, and no other.
@@ -116,6 +122,7 @@ constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
 }
 static_assert(StreamLayout(8, 16).barriers % 8 == 0 && StreamLayout(8, 8).barriers % 8 == 0);
 static_assert(StreamLayout(8, 4).barriers % 8 == 0);
+static_assert(StreamLayout(16, 8).barriers % 8 == 0 && StreamLayout(16, 4).barriers % 8 == 0);
 static_assert(StreamLayout(8, 8).tokens % 1024 == 0, "tiles of tokens are swizzled");
 static_assert(StreamLayout(8, 4).tokens % 1024 == 0);
 

@@ -23,7 +23,9 @@ class StreamTokens {
   static constexpr int kSteps = kPackedPartK / 16;                     // and of a part
   static constexpr int kSlots = StreamTokenSlots(kTokens);
   static_assert(kSlots <= kHalves);
-  using Fragments = MatrixB<kTokens>[kSteps];
+  // Whether registers have room for the tokens of a part; else for those of a half.
+  static constexpr bool kHoldsPart = StreamHoldsTokens(kTokens, kWeightBits);
+  using Fragments = MatrixB<kTokens>[kHoldsPart ? kSteps : kSteps / kHalves];
 
   // parts: of K. shared: of the block.
   REPRISE_FN StreamTokens(const LinearArgs& a, int rows, uint32_t parts, unsigned char* shared)
@@ -69,7 +71,7 @@ class StreamTokens {
     const TileReader<kRowChunks> reader;
     REPRISE_UNROLL
     for (int t = 0; t < kStreamSlotTiles; ++t) {
-      MatrixB<kTokens>* const of_tile = x + (of_part * kStreamSlotTiles + t) * kTileSteps;
+      MatrixB<kTokens>* const of_tile = Half(x, of_part) + t * kTileSteps;
       REPRISE_UNROLL
       for (int i = 0; i < kTileSteps; i += kStepsAtOnce) {
         if constexpr (kStepsAtOnce == 2) {
@@ -81,13 +83,18 @@ class StreamTokens {
     }
     SyncWarp();
   }
-  // Behind Read of half `of_part` of a part: the next that its place takes. A warp that stays with
-  // one part of K has all that it needs.
+  // Where half `of_part` is of what was read.
+  template <typename AnyFragments>
+  REPRISE_FN static auto* Half(AnyFragments& x, int of_part) {
+    return x + (kHoldsPart ? of_part * kStreamSlotTiles * kTileSteps : 0);
+  }
+  // Behind Read of half `of_part` of a part: the next that its place takes. A warp that holds a
+  // part of K and stays with it has all that it needs.
   REPRISE_FN void RequestBehind(uint32_t part_of_k, uint32_t next_part_of_k, int of_part) const {
     const int ahead = of_part + kSlots;
     if (ahead < kHalves) {
       Request(part_of_k, ahead);
-    } else if (next_part_of_k != part_of_k) {
+    } else if (!kHoldsPart || next_part_of_k != part_of_k) {
       Request(next_part_of_k, ahead - kHalves);
     } else {
       CopyAsyncCommit();

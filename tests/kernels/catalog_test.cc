@@ -186,30 +186,29 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
     if (c.rows != 0 && c.in_features % 8 == 0) {
       const int rows = static_cast<int>(c.max_rows);
       worked.insert(smallest(kernels::kLinearMatrix, rows));
-      // The last where there are no products of warpgroups.
+      // The last where there are no products of warpgroups. linear_fp8_test.cc and
+      // linear_int4_test.cc walk the same cases.
       const kernels::PackedLayout packed{c.out_features, c.in_features};
-      if (rows > 16 || kernels::LinearGroupTakesFewRows(
-                           rows, packed.OutputTiles(), packed.InputTiles(), kTestMultiprocessors)) {
-        worked.insert(smallest(kernels::kLinearGroup, std::min(rows, 128)));
-      } else {
-        worked.insert(smallest(kernels::kLinearStream, rows));
-      }
+      const int64_t tiles = packed.OutputTiles(), chunks = packed.InputTiles();
+      const auto work = [&](const kernels::KernelFamily& group, const kernels::KernelFamily& stream,
+                            int bits) {
+        if (rows > 16 ||
+            kernels::LinearGroupTakesFewRows(rows, tiles, chunks, kTestMultiprocessors, bits)) {
+          worked.insert(smallest(group, static_cast<int>(kernels::LinearGroupTileRows(
+                                            rows, tiles, kTestMultiprocessors, bits))));
+        } else {
+          worked.insert(smallest(stream, rows));
+        }
+      };
+      work(kernels::kLinearGroup, kernels::kLinearStream, 16);
+      work(kernels::kLinearGroupFp8, kernels::kLinearStreamFp8, 8);
+      const bool fine = (c.in_features + c.out_features + c.rows) % 3 != 2;
+      work(kernels::kLinearGroupInt4,
+           fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4, 4);
       if (rows > 16) worked.insert(smallest(kernels::kLinearPacked, rows));
-      // tests/kernels/linear_fp8_test.cc walks the same cases.
       if (rows > 8) {
-        worked.insert(smallest(kernels::kLinearGroupFp8, std::min(rows, 64)));
         worked.insert(smallest(kernels::kLinearPackedFp8, rows));
-      } else {
-        worked.insert(smallest(kernels::kLinearStreamFp8, rows));
-      }
-      // And linear_int4_test.cc.
-      if (rows > 8) {
-        worked.insert(smallest(kernels::kLinearGroupInt4, std::min(rows, 64)));
         worked.insert(smallest(kernels::kLinearPackedInt4, rows));
-      } else {
-        const bool fine = (c.in_features + c.out_features + c.rows) % 3 != 2;
-        worked.insert(
-            smallest(fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4, rows));
       }
     }
   for (const kernels::ExpertsCase& c : kernels::kExpertsCases)

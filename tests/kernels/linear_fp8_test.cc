@@ -200,12 +200,15 @@ TEST_P(LinearFp8Test, EveryGridOfLinearStreamHasTheSameBits) {
   if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStreamFp8, 8) == nullptr)
     GTEST_SKIP() << "needs bulk copies, and 16 bits";
   for (const int32_t in_features : {512, 1288, 4096}) {
-    const LinearCase c{"", in_features, 232, 7, 7, true, 0.5f, true};
-    const Input in(c, dtype());
-    GuardedMemory memory(device(), stream());
-    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-    ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStreamFp8, 8),
-                              WithWeights(call.weights, call.args), size_t{7} * 232 * 4);
+    for (const uint32_t rows : {7u, 13u}) {
+      const LinearCase c{"", in_features, 232, rows, rows, true, 0.5f, true};
+      const Input in(c, dtype());
+      GuardedMemory memory(device(), stream());
+      const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+      ExpectEveryGridHasTheBits(stream(), memory,
+                                kernels().Get(kernels::kLinearStreamFp8, rows > 8 ? 16 : 8),
+                                WithWeights(call.weights, call.args), size_t{rows} * 232 * 4);
+    }
   }
 }
 

@@ -105,10 +105,10 @@ TEST(LinearGroupColumns, FillTheDeviceOnce) {
 }
 
 // As measured: chunks of a stage in narrow, middle and wide spans.
-TEST(LinearGroupStageChunks, AreAsManyAsLeaveFourStages) {
+TEST(LinearGroupStageChunks, AreAsManyAsLeaveRoomForOthers) {
   constexpr int kShared = TraitsOf(MatrixUnit::kMma).shared_bytes;
-  const auto chunks = [](int tokens, int span) {
-    return LinearGroupStageChunks(kShared, tokens, span, 16);
+  const auto chunks = [](int tokens, int span, int bits = 16) {
+    return LinearGroupStageChunks(kShared, tokens, span, bits);
   };
   EXPECT_EQ(chunks(16, 2), 4);
   EXPECT_EQ(chunks(64, 2), 4);
@@ -116,6 +116,10 @@ TEST(LinearGroupStageChunks, AreAsManyAsLeaveFourStages) {
   EXPECT_EQ(chunks(128, 2), 2);
   EXPECT_EQ(chunks(128, 6), 2);
   EXPECT_EQ(chunks(128, 7), 1);
+  EXPECT_EQ(chunks(64, 4, 8), 4);
+  EXPECT_EQ(chunks(64, 5, 8), 2);
+  EXPECT_EQ(chunks(128, 1, 8), 2);
+  EXPECT_EQ(chunks(128, 8, 4), 2);
 }
 
 TEST(LinearGroupCopiedRows, AreHalfATileWhereManyRowsWouldLieBeyond) {
@@ -127,16 +131,43 @@ TEST(LinearGroupCopiedRows, AreHalfATileWhereManyRowsWouldLieBeyond) {
   EXPECT_EQ(LinearGroupCopiedRows(128, 256), 128);
 }
 
-TEST(LinearGroupTakesFewRows, OfLayersWithFewOutputsAndManyInputs) {
-  const auto takes = [](int64_t in_features, int64_t out_features, int64_t rows) {
+TEST(LinearGroupTakesFewRows, WhereItIsTheFasterOne) {
+  const auto takes = [](int64_t in_features, int64_t out_features, int64_t rows, int bits) {
     const PackedLayout packed{out_features, in_features};
-    return LinearGroupTakesFewRows(rows, packed.OutputTiles(), packed.InputTiles(), 132);
+    return LinearGroupTakesFewRows(rows, packed.OutputTiles(), packed.InputTiles(), 132, bits);
   };
-  EXPECT_TRUE(takes(14336, 4096, 16));
-  EXPECT_TRUE(takes(14336, 4096, 9));
-  EXPECT_FALSE(takes(14336, 4096, 8));
-  EXPECT_FALSE(takes(4096, 4096, 16));
-  EXPECT_FALSE(takes(14336, 8192, 16));
+  // Few outputs and many inputs.
+  EXPECT_TRUE(takes(14336, 4096, 16, 16));
+  EXPECT_TRUE(takes(14336, 4096, 9, 16));
+  EXPECT_FALSE(takes(14336, 4096, 8, 16));
+  EXPECT_FALSE(takes(4096, 4096, 16, 16));
+  EXPECT_FALSE(takes(14336, 8192, 16, 16));
+  // Of fewer bits many outputs.
+  for (const int bits : {4, 8}) {
+    EXPECT_FALSE(takes(14336, 4096, 16, bits));
+    EXPECT_FALSE(takes(4096, 4096, 9, bits));
+    EXPECT_TRUE(takes(4096, 6144, 9, bits));
+    EXPECT_TRUE(takes(4096, 28672, 16, bits));
+    EXPECT_FALSE(takes(4096, 28672, 8, bits));
+  }
+}
+
+TEST(LinearGroupTileRows, AreHalfOfTheRowsWhereOutputsAreFew) {
+  const auto tile = [](int64_t out_features, int64_t rows, int bits) {
+    return LinearGroupTileRows(rows, out_features / kPackedTileOutputs, 132, bits);
+  };
+  for (const int bits : {4, 8, 16}) {
+    EXPECT_EQ(tile(4096, 128, bits), 64);
+    EXPECT_EQ(tile(4096, 65, bits), 33);
+    EXPECT_EQ(tile(4096, 64, bits), bits == 4 ? 32 : 64);
+    EXPECT_EQ(tile(4096, 17, bits), bits == 4 ? 9 : 17);
+    EXPECT_EQ(tile(4096, 16, bits), 16);
+    EXPECT_EQ(tile(6144, 128, bits), 128);
+    EXPECT_EQ(tile(6144, 40, bits), 40);
+    // There are two tiles of tokens anyway.
+    EXPECT_EQ(tile(4096, 129, bits), 128);
+    EXPECT_EQ(tile(4096, 4096, bits), 128);
+  }
 }
 
 TEST(LinearGroupSpan, CostsLeast) {
@@ -204,14 +235,13 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
   const DeviceTraits traits = TraitsOf(MatrixUnit::kMma);
   for (const int bits : {4, 8, 16}) {
     for (const int tokens : {16, 32, 64, 128}) {
-      if (tokens > LinearGroupMaxTokens(bits)) continue;
       for (int span = 1; span <= LinearGroupMaxSpan(tokens, bits); ++span) {
         const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span, bits);
-        const int few = LinearGroupFewChunks(tokens);
-        EXPECT_TRUE(chunks == few || chunks == 2 * few);
+        const int few = LinearGroupFewChunks(tokens, bits);
+        EXPECT_TRUE(chunks == few || (chunks == 2 * few && LinearGroupHasMoreChunks(tokens, bits)));
         EXPECT_EQ(kPackedPartTiles % chunks, 0);
         EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks, bits),
-                  kLinearGroupMinStages);
+                  LinearGroupMinStages(tokens, bits));
         EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, bits),
                   static_cast<uint32_t>(traits.shared_bytes));
         EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks, bits) % 1024, 0u);
@@ -219,7 +249,8 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
     }
   }
   for (const StreamSharedLayout& layout :
-       {StreamLayout(8, 16), StreamLayout(16, 16), StreamLayout(8, 8), StreamLayout(8, 4)})
+       {StreamLayout(8, 16), StreamLayout(16, 16), StreamLayout(8, 8), StreamLayout(16, 8),
+        StreamLayout(8, 4), StreamLayout(16, 4)})
     EXPECT_LE(layout.bytes, static_cast<uint32_t>(traits.shared_bytes));
 }
 

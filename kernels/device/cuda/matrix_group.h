@@ -81,6 +81,14 @@ namespace reprise::kernels::on_cuda {
       : REPRISE_GROUP_D32                                                               \
       : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b),                  \
         "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_OWN_ROWS_128(type)                                                 \
+  asm volatile(                                                                          \
+      "{ .reg .pred add; setp.ne.b32 add, %69, 0; "                                      \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " REPRISE_GROUP_R64 \
+      "{%64, %65, %66, %67}, %68, add, 1, 1, 0; }"                                       \
+      : REPRISE_GROUP_D64                                                                \
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(of_b),                   \
+        "r"(static_cast<uint32_t>(add)))
 #define REPRISE_GROUP_COLUMNS_128(type)                                                           \
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " REPRISE_GROUP_R64 \
                "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                           \
@@ -197,9 +205,11 @@ class GroupProducts {
   template <typename T, int kFragments>
   REPRISE_FN void MultiplyRows(MatrixD<16> (&d)[kFragments], const MatrixA& a, uint32_t b, int k,
                                bool add) const {
-    static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4);
+    static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4 || kFragments == 8);
     const uint64_t of_b = Step(Panels(b, 16), k);
-    if constexpr (kFragments == 4) {
+    if constexpr (kFragments == 8) {
+      REPRISE_GROUP_OF(T, REPRISE_GROUP_OWN_ROWS_128)
+    } else if constexpr (kFragments == 4) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_OWN_ROWS_64)
     } else if constexpr (kFragments == 2) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_OWN_ROWS_32)
@@ -241,6 +251,7 @@ class GroupProducts {
 #undef REPRISE_GROUP_OWN_ROWS_16
 #undef REPRISE_GROUP_OWN_ROWS_32
 #undef REPRISE_GROUP_OWN_ROWS_64
+#undef REPRISE_GROUP_OWN_ROWS_128
 #undef REPRISE_GROUP_COLUMNS_128
 #undef REPRISE_GROUP_COLUMNS_64
 #undef REPRISE_GROUP_D8

@@ -36,6 +36,7 @@ inline constexpr LinearCase kLinearCases[] = {
     {"many_outputs_few_rows", 64, 500, 2, 8, true},
     {"forty_rows_of_more", 136, 72, 40, 64, true},
     {"sixty_four_rows", 320, 192, 64, 64},
+    {"twelve_rows_of_more_outputs", 192, 203, 12, 16, true},
     {"sixty_five_rows", 328, 200, 65, 65, true, 1.0f, true},
     {"seventy_rows_of_ninety", 584, 56, 70, 90, true, 1.0f, true},
     {"hundred_thirty_rows", 512, 96, 130, 130, false, 0.7f},
