@@ -35,8 +35,8 @@ inline constexpr int kLinearGroupScaledLoadRegisters = 40;
 // A stage: so many chunks of 64 input features, of all tiles of 16 outputs that a block takes at a
 // time, its span, behind them of a tile of tokens, and of weights of 4 bits the scales behind both.
 // Panels of products of a warpgroup have room for four tiles each, and read that many of 16-bit
-// elements; narrower ones each warp brings to its registers, two chunks at a time, which is what at
-// most has one scale. weight_bits: 16, 8 or 4, of an element.
+// elements; narrower ones each warp brings to its registers. weight_bits: 16, 8 or 4, of an
+// element.
 inline constexpr int kLinearGroupPanelTiles = 4;
 constexpr int LinearGroupMaxSpan(int tokens, int weight_bits) {
   return (weight_bits < 16 ? LinearGroupScaledWarpgroups(tokens) : 2) * kLinearGroupPanelTiles;

@@ -125,7 +125,7 @@ absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
       args);
 }
 
-// The widest tile of tokens that is no wider than needed, and as many of them as it takes.
+// As many tiles of the kernel's tokens as it takes.
 absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                          const LoadedKernel& kernel, const LinearArgs& linear, uint32_t max_rows) {
   const int tokens = kernel.instance->tile, shared_bytes = kernels.traits().shared_bytes;

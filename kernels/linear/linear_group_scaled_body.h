@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear over packed weights of 8 or 4 bits on products of warpgroups, thread style: as
-// linear_group_body.h, but a warp reads its tile itself, as 16-bit elements in registers, of two
-// chunks at a time, which have one scale, or, of 4 bits, up to four. What takes time is that a
+// linear_group_body.h, but a warp reads its tile itself, as 16-bit elements in registers, a chunk
+// ahead of the products that run where two chunks have one scale. What takes time is that a
 // warpgroup waits for each step before the next, so there are more of them. A span has up to as
 // many panels of four tiles; of narrower spans they take parts of K in turn: who ends a part adds
 // it to the sum of those before, which is handed on in shared memory, tile by tile.
@@ -62,12 +62,13 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
     uint32_t turn = 0;  // of that tile, over all spans
   };
 
-  // A barrier must not be waited for two turns ahead. A warpgroup knows that the stages of its last
-  // part were there: where the ring holds more than all parts between that one and its next, they
-  // are no more than a turn behind. Else it sees every stage, and releases it too.
+  // A barrier must not be waited for two turns ahead. Whoever has handed on a part knows that all
+  // stages up to its last one were there: where the ring holds its next part and all parts between
+  // the two, every stage of that is no more than a turn ahead. Else it sees every stage, and
+  // releases it too.
   REPRISE_FN bool PassesParts() const {
     const int between = (kWarpgroups + panels_ - 1) / panels_ - 1;
-    return static_cast<int>(Base::stages_) <= between * kPartStages;
+    return between > 0 && static_cast<int>(Base::stages_) < (between + 1) * kPartStages;
   }
 
   // Parts of all spans in order, of each its panels, one for each warpgroup in turn. Of a panel

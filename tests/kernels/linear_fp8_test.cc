@@ -143,7 +143,7 @@ TEST_P(LinearFp8Test, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
                                {"odd", 131, 45, kRows, kRows, false, 1.0f, true}};
   const LinearCase buckets[] = {{"1", 0, 0, 1, 1},    {"3", 0, 0, 3, 8},
                                 {"12", 0, 0, 12, 16}, {"20", 0, 0, 20, 32},
-                                {"33", 0, 0, 33, 64}, {"1 of 200", 0, 0, 1, 200}};
+                                {"33", 0, 0, 33, 64}, {"70 of 200", 0, 0, 70, 200}};
   for (const LinearCase& shape : shapes) {
     const Input in(shape, dtype());
     const size_t k = static_cast<size_t>(shape.in_features);

@@ -37,7 +37,7 @@ inline void ExpectEveryGroupShapeHasTheBits(
   for (const Shape& s :
        {Shape{16, 1, 2, 4}, Shape{16, 3, 4, 2}, Shape{16, 10, 2, 1}, Shape{16, 6, 2, 2},
         Shape{32, 2, 4, 5}, Shape{32, 5, 2, 2}, Shape{64, 4, 2, 2}, Shape{64, 1, 4, 3},
-        Shape{64, 9, 2, 1}, Shape{128, 2, 2, 3}, Shape{128, 7, 2, 1}}) {
+        Shape{64, 9, 2, 1}, Shape{128, 1, 2, 3}, Shape{128, 4, 2, 2}, Shape{128, 7, 2, 1}}) {
     SCOPED_TRACE(absl::StrCat(linear.in_features, " inputs, ", linear.scale_inputs,
                               " of a scale, tokens ", s.tokens, ", span ", s.span, ", chunks ",
                               s.chunks));

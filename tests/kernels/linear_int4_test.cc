@@ -149,10 +149,10 @@ TEST_P(LinearInt4Test, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
   // a chunk, inputs that are no whole chunks.
   const LinearCase shapes[] = {{"scales of 32", 800, 72, kRows, kRows, true, 1.0f, true},
                                {"of 64", 616, 47, kRows, kRows, false, 1.0f, true},
-                               {"of 128", 131, 45, kRows, kRows, false, 1.0f, true}};
+                               {"of 128", 712, 45, kRows, kRows, false, 1.0f, true}};
   const LinearCase buckets[] = {{"1", 0, 0, 1, 1},    {"3", 0, 0, 3, 8},
                                 {"12", 0, 0, 12, 16}, {"20", 0, 0, 20, 32},
-                                {"33", 0, 0, 33, 64}, {"1 of 200", 0, 0, 1, 200}};
+                                {"33", 0, 0, 33, 64}, {"70 of 200", 0, 0, 70, 200}};
   for (const LinearCase& shape : shapes) {
     const Input in(shape, dtype());
     const size_t k = static_cast<size_t>(shape.in_features);
@@ -204,9 +204,19 @@ TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
         {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(8, 4).bytes},
         linear));
     memory.Check();
+    const std::vector<std::byte> expected = memory.ReadBytes(linear.out);
+    LinearArgs of_more = linear;
+    of_more.out = memory.Poisoned(expected.size());
+    const kernels::LoadedKernel& more = kernels().Get(*few->instance->family, 16);
+    ASSERT_OK(stream().Launch(
+        more.kernel,
+        {.grid_x = 3, .block = more.threads, .shared_bytes = kernels::StreamLayout(16, 4).bytes},
+        of_more));
+    memory.Check();
+    EXPECT_EQ(memory.ReadBytes(of_more.out), expected);
     ExpectEveryGroupShapeHasTheBits(device(), stream(), kernels(), memory,
                                     kernels::kLinearGroupInt4, WeightFormat::kInt4, linear,
-                                    c.max_rows, memory.ReadBytes(linear.out));
+                                    c.max_rows, expected);
   }
 }
 

@@ -38,6 +38,7 @@ inline constexpr LinearCase kLinearCases[] = {
     {"sixty_four_rows", 320, 192, 64, 64},
     {"twelve_rows_of_more_outputs", 192, 203, 12, 16, true},
     {"sixty_five_rows", 328, 200, 65, 65, true, 1.0f, true},
+    {"ninety_eight_rows", 576, 112, 98, 98},
     {"seventy_rows_of_ninety", 584, 56, 70, 90, true, 1.0f, true},
     {"hundred_thirty_rows", 512, 96, 130, 130, false, 0.7f},
     {"three_hundred_rows", 200, 104, 300, 300, true},
