@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the step kernel says of launches before anything runs. What it computes: tests/engine.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "kernels/linear/linear.h"
+#include "kernels/step_kernel/launch_list.h"
+#include "kernels/step_kernel/step_kernel.h"
+#include "tests/testing/kernel_test.h"
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::testing {
+namespace {
+
+using kernels::LinearArgs;
+using kernels::LinearWeights;
+using kernels::StepKernelPlan;
+
+using StepKernelPlanTest = KernelTest;
+REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(StepKernelPlanTest);
+
+// What it has of norms are stages of their own. A plain layer is taken, and it is attention that
+// is missed then.
+TEST_P(StepKernelPlanTest, RefusesLinearLayersThatDoANormsWork) {
+  alignas(16) const float memory[4] = {};  // nothing runs, so that nothing of it is read
+  float out[4] = {};
+  const uint32_t rows = 1;
+  const LinearWeights weights{.format = kernels::WeightFormatOf(dtype()),
+                              .layout = kernels::WeightLayout::kPacked,
+                              .data = memory,
+                              .out_features = 64,
+                              .in_features = 512};
+  if (!kernels::CanPack(weights.format) || !LinearNormsInput(kernels(), weights, rows))
+    GTEST_SKIP() << "needs bulk copies, and 16 bits";
+  const auto plan = [&](LinearArgs args) {
+    args.x = memory;
+    args.out = out;
+    args.num_rows = &rows;
+    kernels::LaunchList list;
+    EXPECT_OK(Linear(list, kernels(), weights, args, rows));
+    EXPECT_EQ(list.launches().size(), 1u);
+    return StepKernelPlan::Of(kernels(), list.launches()).status();
+  };
+  const auto refused =
+      StatusIs(absl::StatusCode::kUnimplemented, "does a norm's work; allowed: norms of their own");
+  EXPECT_THAT(plan({.norm_weight = memory}), refused);
+  EXPECT_THAT(plan({.adds_to_out = 1}), refused);
+  EXPECT_THAT(plan({}), StatusIs(absl::StatusCode::kUnimplemented, "no decode attention"));
+}
+
+}  // namespace
+}  // namespace reprise::testing
