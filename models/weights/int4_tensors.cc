@@ -34,6 +34,39 @@ uint32_t WordAt(std::span<const std::byte> words, int64_t index) {
 }
 uint32_t FourBits(uint32_t word, int place) { return word >> (4 * place) & 15u; }
 
+// The four bits of each place as a byte, in order.
+uint64_t SpreadWord(uint32_t word) {
+  uint64_t spread = word;
+  spread = (spread | spread << 16) & 0x0000ffff0000ffffu;
+  spread = (spread | spread << 8) & 0x00ff00ff00ff00ffu;
+  return (spread | spread << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+// Byte j of words[i] becomes byte i of words[j]: quarters, quarters of these, and bytes change
+// places.
+void TransposeBytes(uint64_t (&words)[kOfWord]) {
+  constexpr uint64_t kLower[3] = {0x00ff00ff00ff00ffu, 0x0000ffff0000ffffu, 0x00000000ffffffffu};
+  for (int level = 2; level >= 0; --level) {
+    const int step = 1 << level, bits = 8 * step;
+    for (int i = 0; i < kOfWord; ++i) {
+      if ((i & step) != 0) continue;
+      const uint64_t other = (words[i] >> bits ^ words[i + step]) & kLower[level];
+      words[i] ^= other << bits;
+      words[i + step] ^= other;
+    }
+  }
+}
+
+// Of words of eight inputs, how many lie between those of one output and the next, and between
+// eight inputs and the next.
+struct WordSteps {
+  int64_t of_output, of_inputs;
+};
+WordSteps StepsOf(WeightStorage storage, const Int4Inputs& from) {
+  if (storage == WeightStorage::kGptq) return {1, from.outputs};
+  return {(from.inputs + kOfWord - 1) / kOfWord, 1};
+}
+
 std::string ShowShape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
@@ -242,23 +275,39 @@ std::vector<std::string> Int4TensorsBeside(const WeightQuantization& quantizatio
   return names;
 }
 
-void ReadInt4Output(WeightStorage storage, std::span<const std::byte> words, int64_t outputs,
-                    int64_t output, std::span<uint8_t> to) {
-  const auto inputs = static_cast<int64_t>(to.size());
+void ReadInt4Output(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to) {
+  const int64_t end = from.first + from.count;
   if (storage == WeightStorage::kAwq) {
-    const int64_t across = Words(outputs);
+    const int64_t across = Words(from.outputs);
     const int place = kAwqOrder[output % kOfWord];
-    for (int64_t i = 0; i < inputs; ++i)
-      to[static_cast<size_t>(i)] =
-          static_cast<uint8_t>(FourBits(WordAt(words, i * across + output / kOfWord), place));
+    for (int64_t i = from.first; i < end; ++i)
+      *to++ =
+          static_cast<uint8_t>(FourBits(WordAt(from.words, i * across + output / kOfWord), place));
     return;
   }
-  const bool gptq = storage == WeightStorage::kGptq;
-  const int64_t first = gptq ? output : output * Words(inputs), step = gptq ? outputs : 1;
-  for (int64_t i = 0; i < inputs; i += kOfWord) {
-    const uint32_t word = WordAt(words, first + i / kOfWord * step);
-    for (int place = 0; place < kOfWord; ++place)
-      to[static_cast<size_t>(i + place)] = static_cast<uint8_t>(FourBits(word, place));
+  const WordSteps steps = StepsOf(storage, from);
+  for (int64_t i = from.first; i < end; i += kOfWord, to += kOfWord) {
+    const int64_t at = output * steps.of_output + i / kOfWord * steps.of_inputs;
+    const uint64_t elements = SpreadWord(WordAt(from.words, at));
+    std::memcpy(to, &elements, kOfWord);
+  }
+}
+
+void ReadInt4Outputs(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to,
+                     int64_t stride) {
+  const int* const order = OrderOf(storage);
+  const bool awq = storage == WeightStorage::kAwq;
+  const WordSteps steps = StepsOf(storage, from);
+  for (int64_t i = from.first; i < from.first + from.count; i += kOfWord, to += kOfWord) {
+    uint64_t elements[kOfWord];
+    for (int64_t k = 0; k < kOfWord; ++k) {
+      const int64_t at = awq ? (i + k) * Words(from.outputs) + output / kOfWord
+                             : (output + k) * steps.of_output + i / kOfWord * steps.of_inputs;
+      elements[k] = SpreadWord(WordAt(from.words, at));
+    }
+    if (awq) TransposeBytes(elements);
+    for (int64_t k = 0; k < kOfWord; ++k)
+      std::memcpy(to + k * stride, &elements[order[k]], kOfWord);
   }
 }
 

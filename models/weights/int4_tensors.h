@@ -24,10 +24,18 @@ std::vector<int64_t> Int4TensorShape(WeightStorage storage, int64_t outputs, int
 std::vector<std::string> Int4TensorsBeside(const WeightQuantization& quantization,
                                            const std::string& layer);
 
-// The elements of an output, 0 to 15. words: of the layer's tensor, any alignment. to: [inputs],
-// which is a multiple of eight, as `outputs` is where words are of outputs.
-void ReadInt4Output(WeightStorage storage, std::span<const std::byte> words, int64_t outputs,
-                    int64_t output, std::span<uint8_t> to);
+// Some inputs of a layer's outputs. words: of its elements' tensor, any alignment.
+struct Int4Inputs {
+  std::span<const std::byte> words;
+  int64_t outputs, inputs;   // of the tensor
+  int64_t first = 0, count;  // multiples of eight
+};
+// Their elements, 0 to 15, of one output: to [count].
+void ReadInt4Output(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to);
+// And of eight outputs from `output` on, a multiple of eight, all of which there are: faster, since
+// words may be of eight outputs. to: [8, stride], of which [8, count] is written.
+void ReadInt4Outputs(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to,
+                     int64_t stride);
 
 // A layer's scales and zero points, checked: kernels::ScaleWord's as floats, [outputs, groups] as
 // kernels::PackedLayout counts them.

@@ -21,15 +21,19 @@ int64_t PublishedMatrix::Outputs(int64_t inputs) const {
   return bytes / (inputs * static_cast<int64_t>(runtime::SizeOf(dtype)));
 }
 
-void PublishedMatrix::ReadOutput(int64_t output, int64_t inputs, runtime::DType to, std::byte* out,
-                                 std::vector<std::byte>& scratch) const {
+const std::byte* PublishedMatrix::ReadOutput(int64_t output, int64_t inputs, runtime::DType to,
+                                             Scratch& scratch) const {
   const int64_t outputs = Outputs(inputs), half = outputs / 2;
   const int64_t row = !alternates     ? heads.Published(output)
                       : output < half ? 2 * output
                                       : 2 * (output - half) + 1;
   const auto count = static_cast<size_t>(inputs), at = static_cast<size_t>(row);
+  const size_t element = runtime::SizeOf(dtype);
+  if (form == MatrixForm::kOutputs && dtype == to) return source.data() + at * count * element;
+  scratch.row.resize(count * runtime::SizeOf(to));
+  std::byte* const out = scratch.row.data();
   if (form == MatrixForm::kMxfp4) {
-    scratch.resize(count * sizeof(float));
+    scratch.read.resize(count * sizeof(float));
     const std::byte* const pairs = source.data() + at * count / 2;
     const std::byte* const exponents = scales.data() + at * count / kMxfp4Block;
     float scale = 0.0f;
@@ -38,21 +42,22 @@ void PublishedMatrix::ReadOutput(int64_t output, int64_t inputs, runtime::DType 
         scale = std::ldexp(1.0f, static_cast<int>(exponents[i / kMxfp4Block]) - 127);
       const auto byte = static_cast<unsigned>(pairs[i / 2]);
       const float value = kE2m1[i % 2 == 0 ? byte & 15 : byte >> 4] * scale;  // exact
-      std::memcpy(scratch.data() + i * sizeof(value), &value, sizeof(value));
+      std::memcpy(scratch.read.data() + i * sizeof(value), &value, sizeof(value));
     }
-    runtime::ConvertElements(runtime::DType::kF32, to, scratch.data(), out, count);
-    return;
+    runtime::ConvertElements(runtime::DType::kF32, to, scratch.read.data(), out, count);
+    return out;
   }
-  const size_t element = runtime::SizeOf(dtype);
   if (form == MatrixForm::kOutputs) {
     runtime::ConvertElements(dtype, to, source.data() + at * count * element, out, count);
-    return;
+    return out;
   }
-  scratch.resize(count * element);
+  scratch.read.resize(count * element);
   const size_t stride = static_cast<size_t>(outputs) * element;
   for (size_t i = 0; i < count; ++i)
-    std::memcpy(scratch.data() + i * element, source.data() + i * stride + at * element, element);
-  runtime::ConvertElements(dtype, to, scratch.data(), out, count);
+    std::memcpy(scratch.read.data() + i * element, source.data() + i * stride + at * element,
+                element);
+  runtime::ConvertElements(dtype, to, scratch.read.data(), out, count);
+  return out;
 }
 
 }  // namespace reprise::models

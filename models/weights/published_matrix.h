@@ -59,9 +59,13 @@ struct PublishedMatrix {
     return form == MatrixForm::kOutputs && !alternates && heads.is_published();
   }
   int64_t Outputs(int64_t inputs) const;
-  // Output `output` as `to`, [inputs]. scratch: of the caller, for any number of calls.
-  void ReadOutput(int64_t output, int64_t inputs, runtime::DType to, std::byte* out,
-                  std::vector<std::byte>& scratch) const;
+  struct Scratch {
+    std::vector<std::byte> row, read;
+  };
+  // Output `output` as `to`, [inputs], any alignment: where it lies in the source, if it lies there
+  // so, else in `scratch`, which is the caller's, for any number of calls.
+  const std::byte* ReadOutput(int64_t output, int64_t inputs, runtime::DType to,
+                              Scratch& scratch) const;
 };
 
 }  // namespace reprise::models

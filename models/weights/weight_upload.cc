@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "models/weights/int4_tensors.h"
+#include "models/weights/tile_packing.h"
 #include "runtime/float_convert.h"
 #include "runtime/memory/buffer.h"
 #include "runtime/status_macros.h"
@@ -69,6 +70,9 @@ void CutMatrix(const MatrixUpload& upload, size_t stage_bytes, std::vector<Chunk
   }
 }
 
+// Outputs of 4 bits that are read together, since they may share words.
+constexpr int64_t kEight = 8;
+
 // Bytes of a tile of outputs of 4 bits; row-major, of an output.
 int64_t Int4StepBytes(const Int4Upload& upload) {
   return kernels::IsPacked(upload.layout)
@@ -80,7 +84,10 @@ void CutInt4(const Int4Upload& upload, size_t stage_bytes, std::vector<Chunk>& c
   const int64_t bytes = Int4StepBytes(upload);
   const int64_t all =
       kernels::IsPacked(upload.layout) ? upload.matrix.OutputTiles() : upload.matrix.out_features;
-  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(stage_bytes) / bytes);
+  // Eight outputs are read at a time.
+  const int64_t least = kernels::IsPacked(upload.layout) ? 1 : kEight;
+  const int64_t step =
+      std::max<int64_t>(least, static_cast<int64_t>(stage_bytes) / bytes / least * least);
   for (int64_t first = 0; first < all; first += step)
     chunks.push_back({.destination = upload.destination + first * bytes,
                       .count = static_cast<size_t>(std::min(step, all - first) * bytes),
@@ -118,8 +125,7 @@ struct RowRange {
   int64_t begin, end;
 };
 // Those that lie in the tiles [begin, end) of outputs.
-template <typename Upload>
-std::vector<RowRange> RowsOfTiles(const Upload& upload, int64_t begin, int64_t end) {
+std::vector<RowRange> RowsOfTiles(const MatrixUpload& upload, int64_t begin, int64_t end) {
   const int64_t rows = upload.matrix.out_features;
   const RowRange all{begin * kernels::kPackedTileOutputs,
                      std::min(end * kernels::kPackedTileOutputs, rows)};
@@ -129,75 +135,66 @@ std::vector<RowRange> RowsOfTiles(const Upload& upload, int64_t begin, int64_t e
 }
 
 // E4M3 has one NaN, with either sign, and packed words are read as if it were a number.
-absl::Status CheckNumbers(const PublishedMatrix& part, int64_t row,
-                          std::span<const std::byte> elements) {
+absl::Status CheckNumbers(const PublishedMatrix& part, int64_t row, const std::byte* elements,
+                          int64_t count) {
   const auto is_nan = [](std::byte e) { return (e & std::byte{0x7f}) == std::byte{0x7f}; };
-  const auto nan = std::find_if(elements.begin(), elements.end(), is_nan);
-  if (nan == elements.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(part.name, "[", row, ", ", nan - elements.begin(),
-                                                 "] is NaN; allowed: numbers"));
+  // Without an early end, which would cost more than it saves.
+  unsigned any = 0;
+  for (int64_t i = 0; i < count; ++i) any |= static_cast<unsigned>(is_nan(elements[i]));
+  if (any == 0) return absl::OkStatus();
+  const std::byte* const nan = std::find_if(elements, elements + count, is_nan);
+  return absl::InvalidArgumentError(
+      absl::StrCat(part.name, "[", row, ", ", nan - elements, "] is NaN; allowed: numbers"));
 }
 
-// Of bytes in the order of places, packed words.
-void PackWords(std::span<std::byte> bytes) {
-  for (size_t at = 0; at < bytes.size(); at += sizeof(uint32_t)) {
-    uint32_t word;
-    std::memcpy(&word, &bytes[at], sizeof(word));
-    word = kernels::PackE4m3(word);
-    std::memcpy(&bytes[at], &word, sizeof(word));
+// Puts output `row` of a chunk's matrix where it lies.
+void PlaceRow(const Chunk& chunk, int64_t row, const std::byte* elements, std::byte* stage) {
+  const MatrixUpload& upload = *chunk.matrix;
+  const kernels::PackedLayout& matrix = upload.matrix;
+  const size_t element = runtime::SizeOf(upload.dtype);
+  const auto place = [&](int64_t tile) {
+    return stage + static_cast<size_t>((tile - chunk.first_tile) * TileElements(upload)) * element;
+  };
+  constexpr int64_t kTileOutputs = kernels::kPackedTileOutputs;
+  if (!kernels::IsPacked(upload.layout)) {
+    const size_t bytes = static_cast<size_t>(matrix.in_features) * element;
+    std::memcpy(place(row / kTileOutputs) + static_cast<size_t>(row % kTileOutputs) * bytes,
+                elements, bytes);
+    return;
   }
+  const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
+  const int64_t output = pairs ? kernels::PairedOutput(row, matrix.out_features) : row;
+  const auto pack = upload.dtype == runtime::DType::kE4m3 ? &PackOutputE4m3 : &PackOutput16;
+  pack(matrix.in_features, static_cast<int>(output % kTileOutputs), elements,
+       place(output / kTileOutputs));
 }
-
-// Of a thread, for any number of chunks.
-struct Scratch {
-  std::vector<std::byte> row, read;
-};
 
 // Converts the rows of a chunk of a matrix into their places. read(source): a part of a source that
 // has been read.
 template <typename Read>
-absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, Read read) {
-  std::vector<std::byte>& row = scratch.row;
+absl::Status PlaceRows(const Chunk& chunk, PublishedMatrix::Scratch& scratch, std::byte* stage,
+                       Read read) {
   const MatrixUpload& upload = *chunk.matrix;
-  const runtime::DType dtype = upload.dtype;
   const kernels::PackedLayout& matrix = upload.matrix;
-  const auto columns = static_cast<size_t>(matrix.in_features);
-  const bool packed_e4m3 = dtype == runtime::DType::kE4m3 && kernels::IsPacked(upload.layout);
-  const size_t element = runtime::SizeOf(dtype);
-  constexpr size_t kNeighbours = kernels::kPackedChunk;
-  std::memset(stage, 0, chunk.count * element);
-  row.resize(columns * element);
-  const int64_t of_tile = TileElements(upload), origin = chunk.first_tile * of_tile;
+  const bool packed_e4m3 =
+      upload.dtype == runtime::DType::kE4m3 && kernels::IsPacked(upload.layout);
+  const int64_t of_tile = TileElements(upload);
   const int64_t tiles = (static_cast<int64_t>(chunk.count) + of_tile - 1) / of_tile;
-  const auto place = [&](int64_t r) {
-    if (!kernels::IsPacked(upload.layout)) {
-      const int64_t at = r * matrix.in_features - origin;
-      std::memcpy(stage + static_cast<size_t>(at) * element, row.data(), row.size());
-      return;
-    }
-    const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
-    const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
-    if (packed_e4m3) {
-      for (size_t c = 0; c < columns; ++c)
-        stage[matrix.ByteOffset(output, static_cast<int64_t>(c)) - origin] = row[c];
-      return;
-    }
-    for (size_t c = 0; c < columns; c += kNeighbours) {
-      const int64_t at = matrix.Offset(output, static_cast<int64_t>(c)) - origin;
-      std::memcpy(stage + static_cast<size_t>(at) * element, row.data() + c * element,
-                  std::min(kNeighbours, columns - c) * element);
-    }
-  };
-  for (const RowRange& range : RowsOfTiles(upload, chunk.first_tile, chunk.first_tile + tiles)) {
+  const int64_t end = chunk.first_tile + tiles;
+  // Outputs that fill the last tile up.
+  if (end * kernels::kPackedTileOutputs > matrix.out_features) std::memset(stage, 0, chunk.bytes());
+  for (const RowRange& range : RowsOfTiles(upload, chunk.first_tile, end)) {
     int64_t before = 0;  // rows of the parts before
     for (const PublishedMatrix& part : upload.parts) {
       const int64_t rows = part.Outputs(matrix.in_features);
       const int64_t first = std::max(range.begin, before);
       const int64_t last = std::min(range.end, before + rows);
       for (int64_t r = first; r < last; ++r) {
-        part.ReadOutput(r - before, matrix.in_features, dtype, row.data(), scratch.read);
-        if (packed_e4m3) REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row));
-        place(r);
+        const std::byte* const row =
+            part.ReadOutput(r - before, matrix.in_features, upload.dtype, scratch);
+        if (packed_e4m3)
+          REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row, matrix.in_features));
+        PlaceRow(chunk, r, row, stage);
       }
       const size_t row_bytes = part.source.size() / static_cast<size_t>(rows);
       if (first < last && part.is_plain())
@@ -206,52 +203,81 @@ absl::Status PlaceRows(const Chunk& chunk, Scratch& scratch, std::byte* stage, R
       before += rows;
     }
   }
-  if (packed_e4m3) PackWords({stage, chunk.count});
   return absl::OkStatus();
 }
 
-// The same of 4 bits. elements: of scratch, one row.
-void PackInt4(const Chunk& chunk, std::vector<uint8_t>& elements, std::byte* stage) {
+// `count` inputs from `input` on of eight outputs from `first` on, zeros of those behind the last
+// one, as [8, kPackedTileInputs].
+void ReadEightOutputs(const Int4Upload& upload, int64_t first, int64_t input, int64_t count,
+                      uint8_t* to) {
+  constexpr int64_t kStride = kernels::kPackedTileInputs;
+  int64_t before = 0, output = first;  // outputs of the parts before
+  for (const Int4Upload::Part& part : upload.parts) {
+    const Int4Inputs inputs = {part.words, part.outputs, upload.matrix.in_features, input, count};
+    const int64_t end = std::min(first + kEight, before + part.outputs);
+    const int64_t of_part = output - before;
+    if (end - output == kEight && of_part % kEight == 0 && part.heads.is_published())
+      return ReadInt4Outputs(upload.storage, inputs, of_part, to, kStride);
+    for (; output < end; ++output, to += kStride)
+      ReadInt4Output(upload.storage, inputs, part.heads.Published(output - before), to);
+    before += part.outputs;
+  }
+  for (; output < first + kEight; ++output, to += kStride) std::fill_n(to, count, uint8_t{0});
+}
+
+// Outputs that are read together, some inputs at a time: those whose published words share a line
+// of memory. Of words of one output there are none, and many rows at once would be too many lines.
+int64_t BlockOutputs(WeightStorage storage) {
+  return storage == WeightStorage::kPackedInt4 ? kernels::kPackedTileOutputs : 128;
+}
+
+// 4-bit elements of a chunk into their places.
+
+void PlaceInt4Tiles(const Chunk& chunk, std::byte* stage) {
   const Int4Upload& upload = *chunk.int4;
   const kernels::PackedLayout& matrix = upload.matrix;
-  const int64_t columns = matrix.in_features, bytes = Int4StepBytes(upload);
-  const bool packed = kernels::IsPacked(upload.layout);
+  constexpr int64_t kInputs = kernels::kPackedTileInputs, kOutputs = kernels::kPackedTileOutputs;
+  constexpr int64_t kTileBytes = kernels::kPackedTileElements / 2;
   const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
-  std::memset(stage, 0, chunk.count);
-  elements.resize(static_cast<size_t>(columns));
-  const int64_t first = chunk.first_tile;
-  const int64_t last = first + static_cast<int64_t>(chunk.count) / bytes;
-  const auto put = [&](int64_t place, uint8_t element) {
-    stage[place / 2] |= static_cast<std::byte>(element << (place % 2 * 4));
+  const int64_t bytes = Int4StepBytes(upload), tiles = static_cast<int64_t>(chunk.count) / bytes;
+  const auto pack = [&](int64_t i, int64_t input_tile) {
+    const int64_t input = input_tile * kInputs, tile = chunk.first_tile + i;
+    const int64_t count = std::min(kInputs, matrix.in_features - input);
+    const int64_t first = tile * (pairs ? kEight : kOutputs);
+    const int64_t second = first + (pairs ? matrix.out_features / 2 : kEight);
+    Int4Tile elements = {};
+    ReadEightOutputs(upload, first, input, count, elements[0]);
+    ReadEightOutputs(upload, second, input, count, elements[kEight]);
+    PackInt4Tile(elements, stage + i * bytes + input_tile * kTileBytes);
   };
-  const auto place_row = [&](int64_t r) {
-    const int64_t output = pairs ? kernels::PairedOutput(r, matrix.out_features) : r;
-    constexpr int64_t kTile = kernels::kPackedTileInputs;
-    const int64_t step = packed ? kTile : kernels::kInt4Run;
-    // Where the elements of one tile lie is the same in all of them.
-    int64_t places[kTile];
-    for (int64_t c = 0; c < step; ++c)
-      places[c] = packed ? matrix.Int4Offset(output, c) - first * bytes * 2
-                         : matrix.Int4RowOffset(output, c) - first * bytes * 2;
-    const int64_t stride = packed ? kernels::kPackedTileElements : step;
-    for (int64_t c0 = 0, at = 0; c0 < columns; c0 += step, at += stride)
-      for (int64_t c = 0; c < std::min(step, columns - c0); ++c)
-        put(at + places[c], elements[static_cast<size_t>(c0 + c)]);
-  };
-  const std::vector<RowRange> ranges =
-      packed ? RowsOfTiles(upload, first, last) : std::vector<RowRange>{{first, last}};
-  for (const RowRange& range : ranges) {
-    int64_t before = 0;  // outputs of the parts before
-    for (const Int4Upload::Part& part : upload.parts) {
-      const int64_t end = std::min(range.end, before + part.outputs);
-      for (int64_t r = std::max(range.begin, before); r < end; ++r) {
-        ReadInt4Output(upload.storage, part.words, part.outputs, part.heads.Published(r - before),
-                       elements);
-        place_row(r);
-      }
-      before += part.outputs;
+  const int64_t block = BlockOutputs(upload.storage) / kOutputs;
+  for (int64_t begin = 0; begin < tiles; begin += block)
+    for (int64_t input_tile = 0; input_tile < matrix.InputTiles(); ++input_tile)
+      for (int64_t i = begin; i < std::min(begin + block, tiles); ++i) pack(i, input_tile);
+}
+
+void PlaceInt4Rows(const Chunk& chunk, std::byte* stage) {
+  const Int4Upload& upload = *chunk.int4;
+  const int64_t inputs = upload.matrix.in_features;
+  constexpr int64_t kInputs = kernels::kPackedTileInputs, kRun = kernels::kInt4Run;
+  const int64_t bytes = Int4StepBytes(upload), rows = static_cast<int64_t>(chunk.count) / bytes;
+  const auto place = [&](int64_t first, int64_t input) {
+    Int4Tile elements = {};
+    ReadEightOutputs(upload, chunk.first_tile + first, input, std::min(kInputs, inputs - input),
+                     elements[0]);
+    for (int64_t row = first; row < std::min(first + kEight, rows); ++row) {
+      std::byte* to = stage + row * bytes + input / 2;
+      for (int64_t run = 0; run < kInputs && input + run < inputs; run += kRun)
+        for (int64_t i = run; i < run + kRun / 2; ++i)
+          *to++ = static_cast<std::byte>(elements[row - first][i] |
+                                         elements[row - first][i + kRun / 2] << 4);
     }
-  }
+  };
+  const int64_t block = BlockOutputs(upload.storage);
+  for (int64_t begin = 0; begin < rows; begin += block)
+    for (int64_t input = 0; input < inputs; input += kInputs)
+      for (int64_t row = begin; row < std::min(begin + block, rows); row += kEight)
+        place(row, input);
 }
 
 class Uploader {
@@ -303,8 +329,7 @@ class Uploader {
 
   absl::Status CopyChunks(runtime::Stream& stream, const runtime::MappedBuffer& stages) {
     size_t in_flight_bytes = 0;
-    Scratch scratch;
-    std::vector<uint8_t> elements;
+    PublishedMatrix::Scratch scratch;
     const auto read = [&](std::span<const std::byte> source) {
       if (options_.release) options_.release(source);
     };
@@ -317,7 +342,8 @@ class Uploader {
       if (chunk.matrix != nullptr) {
         REPRISE_RETURN_IF_ERROR(PlaceRows(chunk, scratch, stage, read));
       } else if (chunk.int4 != nullptr) {
-        PackInt4(chunk, elements, stage);
+        kernels::IsPacked(chunk.int4->layout) ? PlaceInt4Tiles(chunk, stage)
+                                              : PlaceInt4Rows(chunk, stage);
       } else {
         runtime::ConvertElements(chunk.source_dtype, chunk.dtype, chunk.source, stage, chunk.count);
         read({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});

@@ -160,6 +160,93 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
   }
 }
 
+// Elements of 4 bits as each method publishes them, by what its own format says.
+std::vector<uint32_t> PublishInt4(WeightStorage storage, const std::vector<uint8_t>& elements,
+                                  size_t outputs, size_t inputs) {
+  constexpr size_t kAwqPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  std::vector<uint32_t> words(outputs * inputs / 8);
+  for (size_t output = 0; output < outputs; ++output) {
+    for (size_t input = 0; input < inputs; ++input) {
+      const uint32_t element = elements[output * inputs + input];
+      if (storage == WeightStorage::kAwq)
+        words[(input * outputs + output) / 8] |= element << 4 * kAwqPlaces[output % 8];
+      else if (storage == WeightStorage::kGptq)
+        words[input / 8 * outputs + output] |= element << 4 * (input % 8);
+      else
+        words[(output * inputs + input) / 8] |= element << 4 * (input % 8);
+    }
+  }
+  return words;
+}
+
+// More outputs than are read together, parts whose borders cut eight outputs where words allow it,
+// inputs that are no whole tiles, heads in another order, and stages of one tile and of all.
+TEST(WeightUpload, ElementsOf4BitsArriveInTheirPlaces) {
+  auto device = runtime::CreateHostDevice({}, {.max_us = 20});
+  ASSERT_TRUE(device.ok()) << device.status();
+  struct Shape {
+    std::vector<int64_t> outputs;
+    size_t inputs;
+    kernels::WeightLayout layout;
+    HeadOrder heads = {};
+  };
+  using kernels::WeightLayout;
+  const HeadOrder turned{.head_dim = 32, .turned = 8};
+  for (const auto storage :
+       {WeightStorage::kGptq, WeightStorage::kAwq, WeightStorage::kPackedInt4}) {
+    const int64_t cut = storage == WeightStorage::kPackedInt4 ? 3 : 0;  // else outputs share words
+    const Shape shapes[] = {{{24 - cut, 280 + cut}, 136, WeightLayout::kPacked},
+                            {{24 - cut, 280}, 136, WeightLayout::kRowMajor},
+                            {{8, 16 - cut}, 72, WeightLayout::kPacked},
+                            {{152 + cut, 152 - cut}, 200, WeightLayout::kPackedPairs},
+                            {{64, 64}, 64, WeightLayout::kPacked, turned},
+                            {{64}, 40, WeightLayout::kRowMajor, turned}};
+    for (const size_t stage_bytes : {size_t{100}, size_t{20000}, size_t{1} << 20}) {
+      for (const Shape& shape : shapes) {
+        SCOPED_TRACE(::testing::Message()
+                     << static_cast<int>(storage) << ", " << shape.inputs << " inputs, stages of "
+                     << stage_bytes << ", " << kernels::NameOf(shape.layout));
+        std::vector<std::vector<uint32_t>> words;
+        std::vector<uint8_t> wanted;
+        Int4Upload upload = {
+            {0, static_cast<int64_t>(shape.inputs)}, shape.layout, storage, {}, nullptr};
+        words.reserve(shape.outputs.size());
+        for (const int64_t outputs : shape.outputs) {
+          const auto count = static_cast<size_t>(outputs);
+          std::vector<uint8_t> elements(count * shape.inputs);
+          for (size_t i = 0; i < elements.size(); ++i)
+            elements[i] = static_cast<uint8_t>((i * 7 + i / 16 + words.size()) % 16);
+          for (int64_t output = 0; output < outputs; ++output) {
+            const auto from = static_cast<size_t>(
+                shape.heads.is_published() ? output : shape.heads.Published(output));
+            const uint8_t* const row = elements.data() + from * shape.inputs;
+            wanted.insert(wanted.end(), row, row + shape.inputs);
+          }
+          words.push_back(PublishInt4(storage, elements, count, shape.inputs));
+          upload.parts.push_back({std::as_bytes(std::span(words.back())), outputs, shape.heads});
+          upload.matrix.out_features += outputs;
+        }
+        const auto all = static_cast<size_t>(upload.matrix.out_features);
+        if (shape.layout == WeightLayout::kPackedPairs)
+          wanted = testing::RowsInTurns(wanted, all, shape.inputs);
+        const auto bytes =
+            testing::Int4Bytes(wanted, all, shape.inputs, kernels::IsPacked(shape.layout), 0);
+        auto buffer = runtime::DeviceBuffer::Create(**device, bytes.size());
+        ASSERT_TRUE(buffer.ok()) << buffer.status();
+        upload.destination = buffer->as<std::byte>();
+        const absl::Status status = UploadWeights(**device, {}, {}, {&upload, 1}, {},
+                                                  {.max_threads = 3, .stage_bytes = stage_bytes});
+        ASSERT_TRUE(status.ok()) << status;
+        std::vector<uint8_t> got(bytes.size());
+        auto stream = (*device)->CreateStream();
+        ASSERT_TRUE((*stream)->CopyToHost(got.data(), buffer->data(), got.size()).ok());
+        ASSERT_TRUE((*stream)->Synchronize().ok());
+        EXPECT_EQ(got, bytes);
+      }
+    }
+  }
+}
+
 TEST(WeightUpload, NothingToUploadIsFine) {
   auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
   ASSERT_TRUE(device.ok()) << device.status();
