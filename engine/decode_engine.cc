@@ -186,5 +186,8 @@ const StartReport& EngineProfiler::start_report() const { return engine_.impl_->
 absl::StatusOr<std::vector<graphs::GraphNode>> EngineProfiler::ListNodes(std::string_view graph) {
   return engine_.impl_->ListNodes(graph);
 }
+absl::StatusOr<graphs::CapturedNodes> EngineProfiler::ListCapturedNodes(std::string_view graph) {
+  return engine_.impl_->ListCapturedNodes(graph);
+}
 
 }  // namespace reprise::engine

@@ -401,4 +401,12 @@ absl::StatusOr<std::vector<graphs::GraphNode>> DecodeEngine::Impl::ListNodes(
   return parts_->graphs->ListNodes(graph);
 }
 
+absl::StatusOr<graphs::CapturedNodes> DecodeEngine::Impl::ListCapturedNodes(
+    std::string_view graph) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  return parts_->graphs->ListCapturedNodes(parts_->device, graph);
+}
+
 }  // namespace reprise::engine

@@ -31,6 +31,7 @@
 #include "engine/step/validate.h"
 #include "engine/step/write.h"
 #include "engine/step_stamps.h"
+#include "graphs/captured_nodes.h"
 #include "graphs/graph_nodes.h"
 
 namespace reprise::engine {
@@ -87,6 +88,7 @@ class DecodeEngine::Impl {
                                      std::span<const uint32_t> tokens);
   absl::Status ReadStamps(bool decode, uint32_t size, StepStamps* stamps);
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
+  absl::StatusOr<graphs::CapturedNodes> ListCapturedNodes(std::string_view graph);
   const StartReport& start_report() const { return parts_->start; }
 
  private:

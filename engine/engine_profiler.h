@@ -24,6 +24,7 @@
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "engine/step_stamps.h"
+#include "graphs/captured_nodes.h"
 #include "graphs/graph_nodes.h"
 
 namespace reprise::engine {
@@ -65,6 +66,12 @@ class EngineProfiler {
   // The nodes of one of the engine's own graphs, which EngineInfo names: "decode/8". Needs no
   // Capture and launches nothing. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
+  // The same as a captured graph has them: captures the graph's work once more, on a stream of its
+  // own, asks the device, and drops it unreplayed. graphs::CheckCaptured compares the two.
+  // Allocates and synchronises. Errors: likewise; Unimplemented where the device does not tell
+  // (HIP); FailedPrecondition while steps are in flight; Unavailable after a device fault; those of
+  // the capture.
+  absl::StatusOr<graphs::CapturedNodes> ListCapturedNodes(std::string_view graph);
 
  private:
   DecodeEngine& engine_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelNodes: what the kernels of a captured graph were given as arguments, and other arguments
-// for its later replays. Beside CapturedGraph, for those who audit pointers or move buffers; no
-// replay comes by here.
+// KernelNodes: what the kernels of a captured graph are, what they were given as arguments, and
+// other arguments for its later replays. Beside CapturedGraph, for those who list nodes, audit
+// pointers or move buffers; no replay comes by here.
 //
 //   KeepKernelNodes(*stream);                    // before the capture
 //   KernelNodes* nodes = KernelNodesOf(*graph);  // nullptr: this device does not tell
@@ -27,7 +27,8 @@ struct KernelNode {
   int index = 0;            // among all nodes of the graph, in its order
   std::string kernel = {};  // "": the driver has no name for it
   unsigned grid_x = 0, grid_y = 0, grid_z = 1;
-  unsigned block = 0;  // threads
+  unsigned block = 0;       // threads
+  size_t shared_bytes = 0;  // dynamic shared memory of a block
   // All parameters, each at its own offset, as later replays get them. Empty: it has none, or they
   // cannot be told (`opaque`).
   std::vector<std::byte> args = {};

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine_profiler.h"
+#include "graphs/captured_nodes.h"
 #include "runtime/status_macros.h"
 #include "tools/cli.h"
 #include "tools/console.h"
@@ -28,6 +29,7 @@ constexpr char kExamples[] =
     "graph.dot\n"
     "  reprise graph dump --model examples/byte-llama --graph decode/8 --svg step.svg --layer-svg "
     "layer.svg\n"
+    "  reprise graph dump --model examples/byte-llama --graph decode/8 --captured\n"
     "  reprise graph diff before.json after.json\n"
     "  reprise graph diff --model examples/byte-llama decode/1 decode/8\n"
     "\n"
@@ -40,10 +42,12 @@ struct ListFlags {
 
 struct DumpFlags : ListFlags {
   std::string graph, dot_file, svg_file, layer_file;
+  bool captured = false;
 };
 
 struct DiffFlags : ListFlags {
   std::string a, b;  // files, or graphs of the model
+  bool captured = false;
 };
 
 const graphs::CapturedBucket* FindBucket(const engine::EngineInfo& info, const std::string& graph) {
@@ -55,18 +59,32 @@ const graphs::CapturedBucket* FindBucket(const engine::EngineInfo& info, const s
   return nullptr;
 }
 
-// Errors: usage for a graph that there is not, which names those that there are.
-absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& graph) {
-  absl::StatusOr<std::vector<graphs::GraphNode>> nodes =
-      engine::EngineProfiler(*loaded.engine).ListNodes(graph);
+// Whether the device tells these nodes of the graph too. Errors name the graph.
+absl::Status CheckAgainstDevice(engine::EngineProfiler& profiler, const std::string& graph,
+                                const std::vector<graphs::GraphNode>& nodes) {
+  const absl::StatusOr<graphs::CapturedNodes> captured = profiler.ListCapturedNodes(graph);
+  const absl::Status status =
+      captured.ok() ? graphs::CheckCaptured(nodes, *captured) : captured.status();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(graph, ": ", status.message()));
+}
+
+// `captured_nodes`: as the device tells them. Errors: usage for a graph that there is not, which
+// names those that there are; those of CheckAgainstDevice.
+absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& graph,
+                                 bool captured_nodes) {
+  engine::EngineProfiler profiler(*loaded.engine);
+  absl::StatusOr<std::vector<graphs::GraphNode>> nodes = profiler.ListNodes(graph);
   if (absl::IsNotFound(nodes.status())) return UsageError(std::string(nodes.status().message()));
   REPRISE_RETURN_IF_ERROR(nodes.status());
+  if (captured_nodes) REPRISE_RETURN_IF_ERROR(CheckAgainstDevice(profiler, graph, *nodes));
   const engine::EngineInfo& info = loaded.engine->info();
   const graphs::CapturedBucket& captured = *FindBucket(info, graph);
   return GraphDump{.where = absl::StrCat(info.model.name, " on ", DeviceText(info.device)),
                    .graph = graph,
                    .capacity = captured.bucket.capacity,
                    .device_bytes = captured.device_bytes,
+                   .captured = captured_nodes,
                    .nodes = *std::move(nodes)};
 }
 
@@ -139,7 +157,7 @@ absl::Status Dump(const DumpFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_RETURN_IF_ERROR(PrepareForms(flags, invocation.console));
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
-  REPRISE_ASSIGN_OR_RETURN(const GraphDump dump, DumpOf(loaded, flags.graph));
+  REPRISE_ASSIGN_OR_RETURN(const GraphDump dump, DumpOf(loaded, flags.graph, flags.captured));
   invocation.console->Print(GraphText(dump, invocation.console->width()));
   REPRISE_RETURN_IF_ERROR(WriteForms(flags, dump, invocation.console));
   nlohmann::json json = RecordOf("graph dump", invocation);
@@ -152,6 +170,11 @@ absl::Status Dump(const DumpFlags& flags, const Invocation& invocation) {
 absl::StatusOr<std::pair<GraphDump, GraphDump>> ReadBoth(const DiffFlags& flags, Console* console) {
   std::pair<GraphDump, GraphDump> both;
   if (flags.engine.source.directory.empty() && flags.engine.source.preset.empty()) {
+    if (flags.captured) {
+      return UsageError(
+          "--captured: got two files, allowed: two graphs of a model, --model DIR or --preset "
+          "NAME");
+    }
     for (const auto& [file, dump] :
          {std::pair(&flags.a, &both.first), std::pair(&flags.b, &both.second)}) {
       absl::StatusOr<GraphDump> read = ReadGraph(*file);
@@ -162,8 +185,8 @@ absl::StatusOr<std::pair<GraphDump, GraphDump>> ReadBoth(const DiffFlags& flags,
   }
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, console));
-  REPRISE_ASSIGN_OR_RETURN(both.first, DumpOf(loaded, flags.a));
-  REPRISE_ASSIGN_OR_RETURN(both.second, DumpOf(loaded, flags.b));
+  REPRISE_ASSIGN_OR_RETURN(both.first, DumpOf(loaded, flags.a, flags.captured));
+  REPRISE_ASSIGN_OR_RETURN(both.second, DumpOf(loaded, flags.b, flags.captured));
   return both;
 }
 
@@ -185,6 +208,12 @@ void AddJsonOption(CLI::App* app, std::string* file) {
       ->type_name("FILE");
 }
 
+void AddCapturedOption(CLI::App* app, bool* captured) {
+  app->add_flag("--captured", *captured,
+                "Capture once more and ask the device for the nodes: an error where they are not "
+                "those that were enqueued");
+}
+
 Command AddListCommand(CLI::App* graph) {
   auto flags = std::make_shared<ListFlags>();
   CLI::App* app = graph->add_subcommand("list", "List the graphs of a model, with their memory");
@@ -200,6 +229,7 @@ Command AddDumpCommand(CLI::App* graph) {
   app->add_option("--graph", flags->graph, "Its name, as `reprise graph list` has it")
       ->required()
       ->type_name("NAME");
+  AddCapturedOption(app, &flags->captured);
   AddJsonOption(app, &flags->json_file);
   app->add_option("--dot", flags->dot_file, "Write it for graphviz to this file; -: to stdout")
       ->type_name("FILE");
@@ -224,6 +254,7 @@ Command AddDiffCommand(CLI::App* graph) {
       ->required()
       ->type_name("");
   app->add_option("B", flags->b, "And another")->required()->type_name("");
+  AddCapturedOption(app, &flags->captured);
   AddJsonOption(app, &flags->json_file);
   NameOptionGroup(app, "Output");
   AddEngineOptions(app, &flags->engine);

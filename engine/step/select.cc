@@ -117,18 +117,30 @@ GraphsInfo StepGraphs::InfoOf(const Set& set, uint64_t version) {
   return info;
 }
 
-absl::StatusOr<std::vector<graphs::GraphNode>> StepGraphs::ListNodes(std::string_view graph) const {
+absl::StatusOr<StepGraphs::PlainGraph> StepGraphs::FindPlain(std::string_view graph) const {
   std::vector<std::string> names;
   for (const bool mixed : {false, true}) {
     for (const graphs::CapturedBucket& captured : mixed ? mixed_buckets() : decode_buckets()) {
       names.push_back(captured.bucket.name);
       if (captured.bucket.name != graph) continue;
-      return graphs::ListNodes(stream_, captured.bucket,
-                               WorkOf(*set_->program, set_->max_rows, mixed));
+      return PlainGraph{.bucket = &captured.bucket,
+                        .work = WorkOf(*set_->program, set_->max_rows, mixed)};
     }
   }
   return absl::NotFoundError(absl::StrCat("graph: got \"", std::string(graph),
                                           "\", allowed: ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<std::vector<graphs::GraphNode>> StepGraphs::ListNodes(std::string_view graph) const {
+  REPRISE_ASSIGN_OR_RETURN(const PlainGraph plain, FindPlain(graph));
+  return graphs::ListNodes(stream_, *plain.bucket, plain.work);
+}
+
+absl::StatusOr<graphs::CapturedNodes> StepGraphs::ListCapturedNodes(runtime::Device& device,
+                                                                    std::string_view graph) const {
+  REPRISE_ASSIGN_OR_RETURN(const PlainGraph plain, FindPlain(graph));
+  REPRISE_ASSIGN_OR_RETURN(const auto stream, device.CreateStream());
+  return graphs::ListCapturedNodes(*stream, *plain.bucket, plain.work);
 }
 
 absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,

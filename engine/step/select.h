@@ -24,6 +24,7 @@
 #include "engine/step_program.h"
 #include "engine/step_result.h"
 #include "engine/step_stamps.h"
+#include "graphs/captured_nodes.h"
 #include "graphs/graph_manager.h"
 #include "graphs/graph_nodes.h"
 #include "graphs/profiled_graphs.h"
@@ -93,6 +94,10 @@ class StepGraphs {
 
   // The nodes of a plain graph, by its name. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph) const;
+  // The same as a capture on a stream of its own has them. Errors: likewise; those of the stream
+  // and of graphs::ListCapturedNodes.
+  absl::StatusOr<graphs::CapturedNodes> ListCapturedNodes(runtime::Device& device,
+                                                          std::string_view graph) const;
 
   static GraphsInfo InfoOf(const Set& set, uint64_t version);
   GraphsInfo info() const { return InfoOf(*set_, version_); }
@@ -118,6 +123,12 @@ class StepGraphs {
   }
   std::span<const graphs::CapturedBucket> mixed_buckets() const { return set_->mixed->captured(); }
   void KeepNames(const graphs::GraphManager& graphs);
+  struct PlainGraph {
+    const graphs::Bucket* bucket = nullptr;
+    graphs::EnqueueFn work;
+  };
+  // Errors: NotFound lists the names.
+  absl::StatusOr<PlainGraph> FindPlain(std::string_view graph) const;
   absl::StatusOr<Target> PickMixed(int64_t tokens, int64_t rows);
   // The profiled graph of the bucket that serves so many rows or query tokens. Errors:
   // FailedPrecondition without it.

@@ -79,7 +79,8 @@ KernelNode Describe(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params,
                      .grid_x = params.gridDimX,
                      .grid_y = params.gridDimY,
                      .grid_z = params.gridDimZ,
-                     .block = params.blockDimX * params.blockDimY * params.blockDimZ};
+                     .block = params.blockDimX * params.blockDimY * params.blockDimZ,
+                     .shared_bytes = params.sharedMemBytes};
   const char* name = nullptr;
   const CUresult named = params.func != nullptr ? driver.function_name(&name, params.func)
                                                 : driver.kernel_name(&name, params.kern);

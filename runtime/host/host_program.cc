@@ -16,6 +16,7 @@ std::vector<KernelNode> ListKernelNodes(const HostProgram& program) {
                      .grid_x = work->shape.grid_x,
                      .grid_y = work->shape.grid_y,
                      .block = work->shape.block,
+                     .shared_bytes = work->shape.shared_bytes,
                      .args = {args, args + work->args.bytes()}});
   }
   return nodes;

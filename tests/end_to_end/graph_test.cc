@@ -65,6 +65,7 @@ TEST_F(GraphProgram, ListsAndDumpsWhatWasCaptured) {
     EXPECT_EQ(written["nodes"].size(), graph["kernel_nodes"]);
     EXPECT_EQ(written["graph"]["other_nodes"], graph["other_nodes"]);
     EXPECT_EQ(written["nodes"].back()["op"], "publish");
+    EXPECT_EQ(written["graph"]["nodes_from"], "enqueued");
     EXPECT_THAT(ReadTextFile(File("dump.dot")), StartsWith("digraph \"" + name + "\" {\n"));
     const std::string step = ReadTextFile(File("step.svg")),
                       layer = ReadTextFile(File("layer.svg"));
@@ -75,6 +76,24 @@ TEST_F(GraphProgram, ListsAndDumpsWhatWasCaptured) {
     EXPECT_GE(NumBoxes(layer), 8u);
     EXPECT_LE(2 * NumBoxes(layer), NumBoxes(step));
   }
+}
+
+TEST_F(GraphProgram, AsksTheDeviceWhatWasCaptured) {
+  for (const char* name : {"decode/8", "mixed/16"}) {
+    ASSERT_EQ(RunProgram(Arguments("dump", {"--graph", name, "--json", File("enqueued.json")})), 0);
+    Program dump(
+        Arguments("dump", {"--graph", name, "--captured", "--json", File("captured.json")}));
+    EXPECT_EQ(dump.Wait(), 0) << dump.stderr_text();
+    EXPECT_THAT(dump.stdout_text(), HasSubstr("nodes as captured"));
+    const json written = Written("captured.json");
+    EXPECT_THAT(SchemaErrors(SchemaNamed("graph"), written), IsEmpty()) << name;
+    EXPECT_EQ(written["graph"]["nodes_from"], "captured");
+    EXPECT_EQ(written["nodes"], Written("enqueued.json")["nodes"]);
+  }
+  Program diff(Arguments("diff", {"decode/8", "decode/8", "--captured", "--json", File("d.json")}));
+  EXPECT_EQ(diff.Wait(), 0) << diff.stderr_text();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph_diff"), Written("d.json")), IsEmpty());
+  EXPECT_EQ(Written("d.json")["a"]["nodes_from"], "captured");
 }
 
 TEST_F(GraphProgram, DiffTellsByItsExitCode) {
@@ -109,6 +128,7 @@ TEST_F(GraphProgram, RefusesWhatThereIsNot) {
       {Arguments("dump", {"--graph", "decode/1", "--svg", "-", "--layer-svg", "-"}),
        "--layer-svg: got \"-\", and so does --svg, allowed: one of them"},
       {{"graph", "diff", "/no/such/a.json", "/no/such/b.json"}, "/no/such/a.json"},
+      {{"graph", "diff", "a.json", "b.json", "--captured"}, "--captured: got two files, allowed"},
       {{"graph", "list"}, "--model DIR or --preset NAME"},
       {{"graph", "lst"}, "unknown command \"lst\"; did you mean \"list\"?"},
   };

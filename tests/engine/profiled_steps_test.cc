@@ -13,6 +13,7 @@
 #include "engine/decode_engine.h"
 #include "engine/diagnostics.h"
 #include "engine/engine_profiler.h"
+#include "graphs/captured_nodes.h"
 #include "graphs/profiled_graphs.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -71,6 +72,30 @@ TEST_P(ProfiledStepTest, TellsTheNodesOfTheEnginesOwnGraphs) {
   }
   EXPECT_THAT(profiler.ListNodes("decode/3"),
               StatusIs(absl::StatusCode::kNotFound, "graph: got \"decode/3\", allowed: decode/1"));
+}
+
+TEST_P(ProfiledStepTest, CapturedGraphsHoldTheNodesThatWereEnqueued) {
+  const TestEngine tiny = MakeEngine();
+  EngineProfiler profiler(*tiny.engine);
+  EXPECT_THAT(profiler.ListCapturedNodes("decode/3"),
+              StatusIs(absl::StatusCode::kNotFound, "graph: got \"decode/3\", allowed: decode/1"));
+  const auto tokens = Generate(*tiny.engine, 4);
+  const EngineInfo& info = tiny.engine->info();
+  for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
+    for (const graphs::CapturedBucket& bucket : *buckets) {
+      const std::string& name = bucket.bucket.name;
+      const auto captured = profiler.ListCapturedNodes(name);
+      if (GetParam().device == runtime::DeviceKind::kHip) {
+        EXPECT_THAT(captured, StatusIs(absl::StatusCode::kUnimplemented, "does not tell"));
+        continue;
+      }
+      ASSERT_OK(captured);
+      EXPECT_EQ(static_cast<int>(captured->kernels.size()), bucket.num_kernel_nodes) << name;
+      ASSERT_OK_AND_ASSIGN(const std::vector<graphs::GraphNode> nodes, profiler.ListNodes(name));
+      EXPECT_OK(graphs::CheckCaptured(nodes, *captured)) << name;
+    }
+  }
+  EXPECT_EQ(Generate(*tiny.engine, 4), tokens);  // the engine's own graphs are as they were
 }
 
 TEST_P(ProfiledStepTest, GivesTheSameTokensAsThePlainGraph) {
@@ -186,6 +211,8 @@ TEST_P(ProfiledStepTest, WaitsForNoStepInFlight) {
   EXPECT_THAT(driver.TryStep(draft, &profiler),
               StatusIs(kFailedPrecondition, "1 requests in flight"));
   EXPECT_THAT(profiler.ReadStamps(1, &stamps),
+              StatusIs(kFailedPrecondition, "1 requests in flight"));
+  EXPECT_THAT(profiler.ListCapturedNodes("decode/1"),
               StatusIs(kFailedPrecondition, "1 requests in flight"));
   driver.Wait(ticket);
   EXPECT_OK(profiler.ReadStamps(1, &stamps));

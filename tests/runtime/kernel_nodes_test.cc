@@ -40,7 +40,8 @@ struct Graph {
     EXPECT_OK(
         stream->Launch(*module->Find(testing::kProbeWait), {},
                        testing::ProbeWaitArgs{reinterpret_cast<const uint32_t*>(flag.device())}));
-    EXPECT_OK(stream->Launch(*module->Find(testing::kProbeAffine), {}, Affine(0, 5)));
+    EXPECT_OK(
+        stream->Launch(*module->Find(testing::kProbeAffine), {.shared_bytes = 512}, Affine(0, 5)));
     captured = *stream->EndCapture();
   }
   ProbeAffineArgs Affine(size_t place, uint64_t add) const {
@@ -76,6 +77,8 @@ TEST_P(KernelNodesTest, TellKernelsAndTheirArguments) {
   EXPECT_EQ(list[0].kernel, testing::kProbeWait);
   EXPECT_EQ(list[1].kernel, testing::kProbeAffine);
   EXPECT_EQ(list[1].grid_x, 1u);
+  EXPECT_EQ(list[0].shared_bytes, 0u);
+  EXPECT_EQ(list[1].shared_bytes, 512u);
   EXPECT_FALSE(list[1].opaque);
   const ProbeAffineArgs expected = graph.Affine(0, 5);
   ASSERT_EQ(list[1].args.size(), sizeof(expected));

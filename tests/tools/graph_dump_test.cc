@@ -43,8 +43,10 @@ TEST(GraphDump, ShowsEveryNode) {
   fill.kind = graphs::GraphNode::Kind::kFill;
   const GraphDump dump = Dump({Node("norm"), Node("linear", "8x4"), Node("norm"), fill});
   const std::string text = GraphText(dump, kNoWidth);
-  EXPECT_THAT(text, HasSubstr("decode/8 of tiny on a CPU: 3 kernel nodes of 2 kernels, 1 other "
-                              "nodes, 3 edges, 144 B of arguments, 0 B of the driver's memory\n"));
+  EXPECT_THAT(text,
+              HasSubstr("decode/8 of tiny on a CPU: 3 kernel nodes of 2 kernels, 1 other "
+                        "nodes, 3 edges, 144 B of arguments, 0 B of the driver's memory; nodes as "
+                        "enqueued\n"));
   EXPECT_THAT(text,
               HasSubstr("1     linear 8x4   4x1    128  1.00 KiB       48 B  reprise_linear\n"));
   const std::string dot = GraphDot(dump);
@@ -62,8 +64,25 @@ TEST(GraphDump, IsReadAsItWasWritten) {
   EXPECT_EQ(read.graph, dump.graph);
   EXPECT_EQ(read.capacity, 8);
   EXPECT_EQ(read.nodes, dump.nodes);
+  EXPECT_FALSE(read.captured);
   EXPECT_THAT(DiffGraphs(dump, read), IsEmpty());
   EXPECT_THAT(DifferencesText(dump, read, {}, kNoWidth), HasSubstr("every node is the same\n"));
+}
+
+TEST(GraphDump, SaysWhereItsNodesAreFrom) {
+  GraphDump dump = Dump({Node("norm")});
+  EXPECT_EQ(GraphToJson(dump)["graph"]["nodes_from"], "enqueued");
+  dump.captured = true;
+  EXPECT_THAT(GraphText(dump, kNoWidth), HasSubstr("; nodes as captured\n"));
+  json written = GraphToJson(dump);
+  EXPECT_EQ(written["graph"]["nodes_from"], "captured");
+  ASSERT_OK_AND_ASSIGN(const GraphDump read, ParseGraph("a.json", written.dump()));
+  EXPECT_TRUE(read.captured);
+  EXPECT_EQ(DifferencesToJson(dump, Dump({}), {})["a"]["nodes_from"], "captured");
+  EXPECT_EQ(DifferencesToJson(dump, Dump({}), {})["b"]["nodes_from"], "enqueued");
+  written["graph"].erase("nodes_from");  // as older versions wrote it
+  ASSERT_OK_AND_ASSIGN(const GraphDump older, ParseGraph("a.json", written.dump()));
+  EXPECT_FALSE(older.captured);
 }
 
 TEST(GraphDump, RefusesFilesThatAreWrong) {
@@ -79,6 +98,8 @@ TEST(GraphDump, RefusesFilesThatAreWrong) {
        "a.json: schema: got \"reprise.run/1\", allowed reprise.graph/1");
   says("/graph", 1, "a.json: graph: got 1, allowed an object");
   says("/graph/capacity", 0, "a.json: graph.capacity: got 0");
+  says("/graph/nodes_from", "x",
+       "a.json: graph.nodes_from: got \"x\", allowed captured or enqueued");
   says("/nodes", "x", "a.json: nodes: got \"x\", allowed an array of at most 8192");
   says("/nodes/0", 3, "a.json: nodes[0]: got 3, allowed: an object");
   says("/nodes/0/kind", "memset", "nodes[0].kind: got \"memset\", allowed kernel, host, copy or");

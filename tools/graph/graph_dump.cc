@@ -49,15 +49,17 @@ size_t NumKernels(const GraphDump& dump) {
 
 size_t NumEdges(const GraphDump& dump) { return dump.nodes.empty() ? 0 : dump.nodes.size() - 1; }
 
+std::string NodesFrom(const GraphDump& dump) { return dump.captured ? "captured" : "enqueued"; }
+
 std::string Heading(const GraphDump& dump) {
   std::set<std::string> kernels;
   for (const GraphNode& node : dump.nodes) kernels.insert(node.kernel);
   kernels.erase("");
-  return absl::StrCat(dump.graph, " of ", dump.where, ": ", NumKernels(dump), " kernel nodes of ",
-                      kernels.size(), " kernels, ", dump.nodes.size() - NumKernels(dump),
-                      " other nodes, ", NumEdges(dump), " edges, ",
-                      FormatBytes(ArgumentBytes(dump)), " of arguments, ",
-                      FormatBytes(dump.device_bytes), " of the driver's memory");
+  return absl::StrCat(
+      dump.graph, " of ", dump.where, ": ", NumKernels(dump), " kernel nodes of ", kernels.size(),
+      " kernels, ", dump.nodes.size() - NumKernels(dump), " other nodes, ", NumEdges(dump),
+      " edges, ", FormatBytes(ArgumentBytes(dump)), " of arguments, ",
+      FormatBytes(dump.device_bytes), " of the driver's memory; nodes as ", NodesFrom(dump));
 }
 
 std::string DotText(const std::string& text) {
@@ -169,7 +171,9 @@ const GraphNode& NodeOf(const GraphDump& a, const GraphDump& b, const NodeDiffer
   return difference.b ? b.nodes[*difference.b] : a.nodes[*difference.a];
 }
 
-json DumpOf(const GraphDump& dump) { return {{"where", dump.where}, {"graph", dump.graph}}; }
+json DumpOf(const GraphDump& dump) {
+  return {{"where", dump.where}, {"graph", dump.graph}, {"nodes_from", NodesFrom(dump)}};
+}
 
 }  // namespace
 
@@ -213,7 +217,8 @@ json GraphToJson(const GraphDump& dump) {
             {"kernel_nodes", NumKernels(dump)},
             {"other_nodes", dump.nodes.size() - NumKernels(dump)},
             {"argument_bytes", ArgumentBytes(dump)},
-            {"device_bytes", dump.device_bytes}}},
+            {"device_bytes", dump.device_bytes},
+            {"nodes_from", NodesFrom(dump)}}},
           {"nodes", std::move(nodes)},
           {"edges", std::move(edges)}};
 }
@@ -238,6 +243,9 @@ absl::StatusOr<GraphDump> ParseGraph(const std::string& file, std::string_view t
   REPRISE_ASSIGN_OR_RETURN(const int64_t bytes,
                            of_graph.Integer("device_bytes", 0, int64_t{1} << 50));
   dump.device_bytes = static_cast<size_t>(bytes);
+  REPRISE_ASSIGN_OR_RETURN(const std::string from, of_graph.StringOr("nodes_from", "enqueued"));
+  dump.captured = from == "captured";
+  if (from != NodesFrom(dump)) return of_graph.Refuse("nodes_from", "captured or enqueued");
   const json* nodes = fields.Find("nodes");
   if (nodes == nullptr || !nodes->is_array() || nodes->size() > kMostNodes)
     return fields.Refuse("nodes", absl::StrCat("an array of at most ", kMostNodes));

@@ -22,6 +22,7 @@ struct GraphDump {
   std::string graph;  // "decode/8"
   int64_t capacity = 0;
   size_t device_bytes = 0;  // that the driver took for it, as measured
+  bool captured = false;    // the device was asked for the nodes; else they are as enqueued
   std::vector<graphs::GraphNode> nodes;
 };
 

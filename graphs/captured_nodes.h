@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a captured graph itself holds, as its device tells it (runtime/kernel_nodes.h), and whether
+// that is what was enqueued (graph_nodes.h). Nothing is replayed.
+#ifndef REPRISE_GRAPHS_CAPTURED_NODES_H_
+#define REPRISE_GRAPHS_CAPTURED_NODES_H_
+
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "graphs/bucket.h"
+#include "graphs/graph_nodes.h"
+#include "runtime/device.h"
+#include "runtime/kernel_nodes.h"
+
+namespace reprise::graphs {
+
+struct CapturedNodes {
+  std::vector<runtime::KernelNode> kernels;  // in the order of the graph
+  int num_other_nodes = 0;
+};
+
+// Captures the bucket's work on `stream`, and drops the graph. The stream's later graphs keep their
+// kernel nodes: it should be one that captures nothing else. Errors: Unimplemented where the device
+// does not tell (HIP, and CUDA drivers before 12.4); InvalidArgument when the function is empty;
+// its own; those of the capture.
+absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const Bucket& bucket,
+                                                const EnqueueFn& enqueue);
+
+// Whether a captured graph is what was enqueued: the same kernels in the same order, by name, grid,
+// block, dynamic shared memory and bytes of arguments, and as many other nodes. A name or arguments
+// that the device cannot tell are not compared. Errors: Internal names the first node that differs
+// and what either says of it.
+absl::Status CheckCaptured(std::span<const GraphNode> enqueued, const CapturedNodes& captured);
+
+}  // namespace reprise::graphs
+
+#endif  // REPRISE_GRAPHS_CAPTURED_NODES_H_
