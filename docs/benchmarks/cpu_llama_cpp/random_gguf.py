@@ -1,20 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a GGUF file of the llama-3.2-1b shape: bf16 weights at random, norms of ones, and a
-vocabulary of bytes and names without meaning.
+"""Writes a GGUF file of a Llama shape: bf16 weights at random, norms of ones, and a vocabulary of
+bytes and names without meaning.
 
-usage: random_gguf.py FILE
+usage: random_gguf.py FILE [SHAPE]
 
-For timing another runtime beside Reprise's preset of the same name. Products have values of +-0.008
-to +-0.031, as N(0, 0.02) has mostly. Needs nothing but Python.
+For timing another runtime beside Reprise's preset of the same name: llama-3.2-1b, which is meant
+where no shape is named, or llama-3.1-8b. Products have values of +-0.008 to +-0.031, as N(0, 0.02)
+has mostly; a block of them repeats, from another place in every tensor. Needs nothing but Python.
 """
 
 import os
 import struct
 import sys
 
-HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_SIZE = 2048, 16, 32, 8, 64
-FEED_FORWARD, VOCABULARY, CONTEXT = 8192, 128256, 131072
+# Hidden, layers, heads, size of a head, feed-forward; whether the embedding is the output's weight.
+SHAPES = {
+    "llama-3.2-1b": (2048, 16, 32, 64, 8192, True),
+    "llama-3.1-8b": (4096, 32, 32, 128, 14336, False),
+}
+SHAPE = sys.argv[2] if len(sys.argv) > 2 else "llama-3.2-1b"
+if len(sys.argv) not in (2, 3) or SHAPE not in SHAPES:
+    sys.exit(__doc__)
+HIDDEN, LAYERS, HEADS, HEAD_SIZE, FEED_FORWARD, TIED = SHAPES[SHAPE]
+KV_HEADS, VOCABULARY, CONTEXT = 8, 128256, 131072
 ALIGNMENT = 32
 UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9  # of metadata
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # of tokens
@@ -36,7 +45,7 @@ def array(name, kind, elements):
 def metadata():
     values = {
         "general.architecture": "llama",
-        "general.name": "llama-3.2-1b shape, random weights",
+        "general.name": f"{SHAPE} shape, random weights",
         "general.alignment": ALIGNMENT,
         "general.file_type": 32,  # mostly bf16
         "llama.vocab_size": VOCABULARY,
@@ -74,8 +83,10 @@ def metadata():
 
 
 def tensors():
-    """Name, type, sizes from the fastest dimension on. The embedding is the output's weight too."""
+    """Name, type, sizes from the fastest dimension on."""
     yield "token_embd.weight", BF16, (HIDDEN, VOCABULARY)
+    if not TIED:
+        yield "output.weight", BF16, (HIDDEN, VOCABULARY)
     yield "output_norm.weight", F32, (HIDDEN,)
     yield "rope_freqs.weight", F32, (HEAD_SIZE // 2,)
     for i in range(LAYERS):
@@ -94,18 +105,21 @@ def padded(size):
     return -size % ALIGNMENT
 
 
-def write_bf16(file, count):
-    while count > 0:
-        n = min(count, 1 << 22)
-        elements = bytearray(os.urandom(2 * n))
-        elements[1::2] = elements[1::2].translate(UPPER_BYTES)
-        file.write(elements)
-        count -= n
+def random_block():
+    elements = bytearray(os.urandom(1 << 26))
+    elements[1::2] = elements[1::2].translate(UPPER_BYTES)
+    return memoryview(elements)
+
+
+def write_bf16(file, count, block, number):
+    left, start = 2 * count, number * 7919 * 2 % len(block)
+    while left > 0:
+        part = block[start : start + left]
+        file.write(part)
+        left, start = left - len(part), 0
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
     values, descriptions, offset = metadata(), [], 0
     for name, kind, sizes in tensors():
         count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
@@ -120,12 +134,13 @@ def main():
             file.write(struct.pack(f"<{len(sizes)}QIQ", *sizes, kind, at))
         file.write(bytes(padded(file.tell())))
         start = file.tell()
-        for _, kind, _, count, at in descriptions:
+        block = random_block()
+        for number, (_, kind, _, count, at) in enumerate(descriptions):
             file.write(bytes(start + at - file.tell()))
             if kind == F32:
                 file.write(struct.pack("<f", 1.0) * count)
             else:
-                write_bf16(file, count)
+                write_bf16(file, count, block, number)
 
 
 if __name__ == "__main__":
