@@ -148,7 +148,8 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
                          .model = info.model.name,
                          .spec = info.model,
                          .telemetry = SourceOf(telemetry),
-                         .weight_bytes = static_cast<double>(runtime::SizeOf(info.dtype)),
+                         .dtype = info.dtype,
+                         .kv_dtype = info.kv_dtype,
                          .scale_inputs = info.model.weight_quantization
                                              ? info.model.weight_quantization->scale_inputs()
                                              : kernels::kScaleInputs,

@@ -330,6 +330,14 @@ double ModelSpec::MeanVisible(double context, double tokens) const {
   return share * in_window + (1 - share) * context;
 }
 
+double ModelSpec::MeanExperts(double tokens) const {
+  if (num_experts == 0) return 0.0;
+  const auto experts = static_cast<double>(num_experts);
+  // All tokens leave an expert alone with this probability.
+  const double alone = std::pow(1.0 - static_cast<double>(experts_per_token) / experts, tokens);
+  return experts * (1.0 - alone);
+}
+
 absl::Status ValidateModelSpec(const ModelSpec& spec) {
   if (FindArchitecture(spec.architecture) == nullptr) {
     return Refuse("architecture", absl::StrCat("'", spec.architecture, "'"),

@@ -164,6 +164,9 @@ struct ModelSpec {
   // KV tokens that the last `tokens` tokens of a context see together, in the mean of all layers.
   // `context` counts them, too.
   double MeanVisible(double context, double tokens = 1) const;
+  // Experts of a layer that so many tokens go to, at least one of them each: in the mean, where
+  // every choice of a token's experts is as likely as any other. 0 without experts.
+  double MeanExperts(double tokens) const;
 };
 
 // Whether `spec` describes a model that can exist: a known architecture, positive sizes that divide

@@ -150,10 +150,7 @@ void ExpertsLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const 
   const auto intermediate = static_cast<uint64_t>(spec_.expert_intermediate_size);
   const auto experts = static_cast<uint64_t>(spec_.num_experts);
   const auto top_k = static_cast<uint64_t>(spec_.experts_per_token);
-  // Where routing is even, an expert is left alone by all rows with this probability.
-  const double alone = std::pow(1.0 - static_cast<double>(top_k) / static_cast<double>(experts),
-                                static_cast<double>(traffic.rows));
-  const double read = static_cast<double>(experts) * (1.0 - alone);
+  const double read = spec_.MeanExperts(static_cast<double>(traffic.rows));
   const uint64_t biases = tensors_.biased ? 2 * intermediate + hidden : 0;
   uint64_t of_expert = (3 * hidden * intermediate + biases) * traffic.element_bytes;
   if (spec_.weight_quantization.has_value()) {

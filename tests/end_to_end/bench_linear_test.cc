@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise bench linear` as users run it: real output against the schema, numbers that must agree
 // with each other, the chart, and what is refused before anything is measured.
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -179,6 +180,16 @@ TEST_F(BenchLinearProgram, TimesWeightsAsTheyAreAskedFor) {
     EXPECT_EQ(shape["weight_format"], "int4");
     EXPECT_EQ(shape["group_size"], 64);
   }
+}
+
+TEST_F(BenchLinearProgram, ComparisonsSayWhereWeightsAreStoredInOtherWays) {
+  RunBench(OfFixture("int4-awq-tiny", {"--group-size", "64"}));
+  std::filesystem::rename(File("bench.json"), File("coarse.json"));
+  RunBench(OfFixture("int4-awq-tiny", {}));
+  Program compare({"compare", File("bench.json"), File("coarse.json")});
+  EXPECT_LE(compare.Wait(), 1) << compare.stderr_text();
+  EXPECT_THAT(compare.stderr_text(), HasSubstr("weight_format differs: int4 in groups of 32, bf16 "
+                                               "and int4 in groups of 64, bf16"));
 }
 
 TEST_F(BenchLinearProgram, ShowsThatItMeasures) {

@@ -240,6 +240,51 @@ TEST(Comparison, ComparesCandidatesOfBenchmarks) {
               StatusIs(absl::StatusCode::kInvalidArgument, "allowed: two files of one command"));
 }
 
+json BenchLinear(json shapes) {
+  return {{"schema", "reprise.bench_linear/1"},
+          {"dtype", "bf16"},
+          {"shapes", std::move(shapes)},
+          {"cells",
+           {{{"rows", 1},
+             {"shape", "qkv"},
+             {"candidates", {{{"name", "packed"}, {"round_us", {1, 1, 1}}}}}}}}};
+}
+json ShapeOf(const char* name, const char* format, const json& group_size) {
+  return {{"name", name}, {"weight_format", format}, {"group_size", group_size}};
+}
+
+TEST(Comparison, WarnsWhereBenchmarksStoreWeightsInOtherWays) {
+  const json head = ShapeOf("lm_head", "bf16", nullptr);
+  const json fine = BenchLinear({ShapeOf("qkv", "int4", 64), ShapeOf("o", "int4", 64), head});
+  const json coarse = BenchLinear({ShapeOf("qkv", "int4", 128), ShapeOf("o", "int4", 128), head});
+  const json dense = BenchLinear({ShapeOf("qkv", "bf16", nullptr), head});
+  const std::string weaker = "the files keep no samples: medians of rounds are compared";
+  EXPECT_THAT(CompareFiles(fine, coarse).warnings,
+              ElementsAre(weaker,
+                          "weight_format differs: int4 in groups of 64, bf16 and "
+                          "int4 in groups of 128, bf16"));
+  EXPECT_THAT(CompareFiles(dense, fine).warnings,
+              ElementsAre(weaker, "weight_format differs: bf16 and int4 in groups of 64, bf16"));
+  EXPECT_THAT(CompareFiles(fine, fine).warnings, ElementsAre(weaker));
+  // What does not say how differs in nothing that is known.
+  EXPECT_THAT(CompareFiles(fine, BenchLinear({{{"name", "qkv"}}, "qkv"})).warnings,
+              ElementsAre(weaker));
+}
+
+TEST(Comparison, WarnsWhereEnginesAndTreesAreNotAlike) {
+  json before = Profile(1000, 300), after = before;
+  before["engine"]["weight_dtype"] = "int4";
+  after["engine"]["weight_dtype"] = "fp8_e4m3";
+  before["engine"]["step_kernel_rows"] = 0;
+  after["engine"]["step_kernel_rows"] = 8;
+  before["tree"]["file"] = nullptr;
+  after["tree"]["file"] = "tree.json";
+  EXPECT_THAT(CompareFiles(before, after).warnings,
+              ElementsAre("engine.weight_dtype differs: int4 and fp8_e4m3",
+                          "engine.step_kernel_rows differs: 0 and 8",
+                          "tree.file differs: null and tree.json"));
+}
+
 TEST(MeasuredRun, RefusesFilesThatAreWrong) {
   const auto says = [](const json& value, const std::string& message) {
     EXPECT_THAT(ParseMeasuredRun("a.json", value.dump()),

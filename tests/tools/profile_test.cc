@@ -163,7 +163,7 @@ TEST(ProfileReport, SaysWhatWasMeasured) {
   EXPECT_THAT(text, HasSubstr("attention leaf \"small\""));
   // 400 stamped, less two stamps of 10; of 610 net in all; by call, by layer.
   EXPECT_THAT(text, HasSubstr("linear_x 8x4      2   400 ns  380 ns  62.3 %        190 ns         "
-                              "190 ns    0.0 %\n"));
+                              "190 ns    1.7 %\n"));
   EXPECT_THAT(text, HasSubstr("publish           1    10 ns    0 ns   0.0 %          0 ns"));
   EXPECT_THAT(text, HasSubstr("skew of the profiled graph +20.0 %, 10 ns a stamp"));
   EXPECT_THAT(
@@ -190,18 +190,19 @@ TEST(ProfileReport, JsonKeepsEverySampleByRound) {
   EXPECT_DOUBLE_EQ(json["plain"]["replay_us"]["max"], 1);
 }
 
-TEST(ProfileReport, KernelsThatReadOneThingTellHowMuch) {
+TEST(ProfileReport, KernelsTellHowMuchTheyMove) {
   ProfileContext context = Context();
-  context.weight_bytes = 2;
   PointProfile point = Point();
   std::vector<graphs::ProfiledLaunch> launches = Launches();
   launches[0].op = "attention_x";
   point.kernels = {};
   ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
   const nlohmann::json ops = PointToJson(point, context)["ops"];
-  EXPECT_EQ(ops[0]["read_bytes"], 2000);           // the point's KV
-  EXPECT_EQ(ops[1]["read_bytes"], nullptr);        // a norm
+  EXPECT_EQ(ops[0]["read_bytes"], 2000);     // the point's KV
+  EXPECT_EQ(ops[1]["read_bytes"], nullptr);  // a norm of no model
+  EXPECT_EQ(ops[1]["written_bytes"], nullptr);
   EXPECT_EQ(ops[2]["read_bytes"], 2 * 8 * 4 * 2);  // two launches, bf16
+  EXPECT_EQ(ops[2]["written_bytes"], 0);
   // Of 8 bits, with a scale of 4 bytes for 128 of them.
   for (graphs::ProfiledLaunch& launch : launches)
     if (launch.op == "linear_x") launch.op = "linear_stream_fp8";
@@ -234,7 +235,6 @@ PointProfile PointOfProducts() {
 
 ProfileContext ContextOfProducts() {
   ProfileContext context = Context();
-  context.weight_bytes = 2;
   context.spec.vocab_size = 4;
   context.spec.hidden_size = 4;
   context.spec.num_layers = 3;
@@ -289,7 +289,24 @@ TEST(ProfileReport, EveryTokenMultipliesAsManyExpertsAsItGoesTo) {
   point.kernels = {};
   ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 10})));
   EXPECT_EQ(PointToJson(point, context)["ops"][2]["flops"], 2 * 2 * 8 * 4 * 2 * 2);
-  EXPECT_EQ(PointToJson(point, context)["ops"][2]["read_bytes"], nullptr);
+  // They leave an expert of eight alone with a probability of 9 / 16.
+  EXPECT_EQ(PointToJson(point, context)["ops"][2]["read_bytes"], 2 * 3.5 * 8 * 4 * 2);
+}
+
+// Three norms of two rows of 4 in bf16, the last of which keeps no residual: 90 ns net.
+TEST(ProfileReport, WhatIsWrittenCountsToTheRoofToo) {
+  ProfileContext context = ContextOfProducts();
+  context.spec.architecture = "llama";
+  std::vector<graphs::ProfiledLaunch> launches = Launches();
+  launches.back() = launches[1];
+  PointProfile point = PointOfProducts();
+  point.kernels = {};
+  ASSERT_OK(point.kernels.Add(Stamps(launches, 1000, {20, 40, 200, 100, 40, 200, 80, 40})));
+  const nlohmann::json norm = PointToJson(point, context)["ops"][1];
+  const double read = norm["read_bytes"], written = norm["written_bytes"];
+  EXPECT_EQ(written, (2 * 2 * 2 + 2) * 4 * 2);
+  EXPECT_GT(read, written);
+  EXPECT_DOUBLE_EQ(norm["share_of_roof"], (read + written) / 90e-9 / 20e9);
 }
 
 TEST(ProfileReport, EnergyIsPowerForTheTimeOfAStep) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/compare/measured_run.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "models/config/json_input.h"
 #include "models/weights/file_input.h"
 #include "runtime/status_macros.h"
@@ -232,6 +234,20 @@ void AddFacts(const Json& json, const std::string& name, std::vector<MeasuredFac
     AddFacts(value, absl::StrCat(name, ".", key), facts);
 }
 
+// "int4 in groups of 64, bf16": how the shapes of `bench linear` store their weights, each way
+// once; "" where the file does not say.
+std::string WeightFormatsOf(const Json& json) {
+  std::vector<std::string> ways;
+  for (const Json& shape : json.value("shapes", Json::array())) {
+    if (!shape.is_object() || !shape.contains("weight_format")) continue;
+    std::string way = TextOf(shape["weight_format"]);
+    if (const Json group = shape.value("group_size", Json()); !group.is_null())
+      absl::StrAppend(&way, " in groups of ", TextOf(group));
+    if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(std::move(way));
+  }
+  return absl::StrJoin(ways, ", ");
+}
+
 std::vector<MeasuredFact> FactsOf(const Json& json) {
   // Of every kind of file; a kind has some of them.
   static constexpr std::array kPlaces = {"/engine/device/kind",
@@ -245,12 +261,15 @@ std::vector<MeasuredFact> FactsOf(const Json& json) {
                                          "/engine/model/name",
                                          "/engine/model/parameters",
                                          "/engine/dtype",
+                                         "/engine/weight_dtype",
                                          "/engine/kv_dtype",
                                          "/engine/linear",
+                                         "/engine/step_kernel_rows",
                                          "/engine/pool/block_size",
                                          "/model",
                                          "/dtype",
                                          "/shape",
+                                         "/tree/file",
                                          "/settings"};
   std::vector<MeasuredFact> facts;
   for (const char* place : kPlaces) {
@@ -260,6 +279,8 @@ std::vector<MeasuredFact> FactsOf(const Json& json) {
     for (char& c : name) c = c == '/' ? '.' : c;
     AddFacts(json.at(pointer), name, &facts);
   }
+  if (std::string weights = WeightFormatsOf(json); !weights.empty())
+    facts.push_back({"weight_format", std::move(weights)});
   if (json.contains("settings"))
     facts.push_back({"measured", IsOfServer(json) ? "through a server" : "in this process"});
   // Which points there are is compared point by point.

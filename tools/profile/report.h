@@ -10,6 +10,7 @@
 #include "engine/decode_engine.h"
 #include "kernels/weight_format.h"
 #include "nlohmann/json.hpp"
+#include "runtime/dtype.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/products.h"
 #include "tools/profile/profiler.h"
@@ -20,12 +21,13 @@ namespace reprise::tools {
 
 // What holds for all points.
 struct ProfileContext {
-  std::string device;                        // in words
-  std::string model;                         // its name
-  models::ModelSpec spec = {};               // its sizes, of our own engine
-  TelemetrySource telemetry;                 // of clocks and power
-  double weight_bytes = 0;                   // of an element of a matrix
-  int scale_inputs = kernels::kScaleInputs;  // of quantised ones, of a scale
+  std::string device;                            // in words
+  std::string model;                             // its name
+  models::ModelSpec spec = {};                   // its sizes, of our own engine
+  TelemetrySource telemetry;                     // of clocks and power
+  runtime::DType dtype = runtime::DType::kBf16;  // of activations, and of matrices not quantised
+  runtime::DType kv_dtype = runtime::DType::kBf16;
+  int scale_inputs = kernels::kScaleInputs;  // of quantised matrices, of a scale
   TelemetrySource tracing = {};              // of kernels
   size_t width = kNoWidth;                   // columns that tables should fit into
   std::string server = {};                   // that was measured, in words; "": our own engine

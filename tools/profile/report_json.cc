@@ -99,6 +99,11 @@ nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& contex
                 {"gap_us", traces[i].gap_ns * kNsToUs}};
     }
     const double net_us = KernelTimes::NetNs(op, stamp) * kNsToUs;
+    nlohmann::json read = nullptr, written = nullptr;
+    if (const std::optional<OpBytes> bytes = BytesOf(op, point, context)) {
+      read = bytes->read;
+      written = bytes->written;
+    }
     nlohmann::json shape = nullptr;
     if (!op.launch.shape.empty()) shape = op.launch.shape;
     nlohmann::json per_layer = nullptr;
@@ -114,7 +119,8 @@ nlohmann::json OpsToJson(const PointProfile& point, const ProfileContext& contex
                    {"net_per_call_us", net_us / op.count},
                    {"net_per_layer_us", std::move(per_layer)},
                    {"traced", std::move(traced)},
-                   {"read_bytes", NumberOrNull(ReadBytes(op, point, context))},
+                   {"read_bytes", std::move(read)},
+                   {"written_bytes", std::move(written)},
                    {"flops", NumberOrNull(Flops(op, point, context))},
                    {"share_of_roof", NumberOrNull(ShareOfRoof(op, point, context))}});
   }

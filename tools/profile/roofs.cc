@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels have to read and to multiply, and how near they come to the rates that were
+// What kernels have to move and to multiply, and how near they come to the rates that were
 // measured.
 #include "tools/profile/roofs.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "kernels/weight_format.h"
+#include "runtime/dtype.h"
 #include "tools/profile/report_parts.h"
 
 namespace reprise::tools {
@@ -33,6 +35,9 @@ std::optional<MatrixSize> SizeOf(const graphs::ProfiledLaunch& launch) {
 
 bool IsLinear(const OpTime& op) { return op.launch.op.starts_with("linear"); }
 
+// The router and the sum over a token's experts have no matrix.
+bool IsExperts(const OpTime& op) { return op.launch.op.starts_with("experts"); }
+
 bool IsAttention(const OpTime& op) { return op.launch.op.starts_with("attention"); }
 
 bool IsOnlyAttention(const OpTime& op, const PointProfile& point) {
@@ -40,10 +45,10 @@ bool IsOnlyAttention(const OpTime& op, const PointProfile& point) {
   return IsAttention(op) && std::count_if(ops.begin(), ops.end(), IsAttention) == 1;
 }
 
-// Of a weight that a linear layer reads, with its share of a scale.
+// Of a weight of a matrix, with its share of a scale.
 double ElementBytes(const graphs::ProfiledLaunch& launch, const ProfileContext& context) {
   const bool fp8 = launch.op.ends_with("_fp8"), int4 = launch.op.ends_with("_int4");
-  if (!fp8 && !int4) return context.weight_bytes;
+  if (!fp8 && !int4) return static_cast<double>(runtime::SizeOf(context.dtype));
   return kernels::BitsOf(fp8 ? kernels::WeightFormat::kE4m3 : kernels::WeightFormat::kInt4) / 8.0 +
          static_cast<double>(sizeof(float)) / context.scale_inputs;
 }
@@ -58,23 +63,33 @@ double TokensOf(const MatrixSize& matrix, const PointProfile& point,
   return static_cast<double>(logits ? step.num_rows() : step.num_tokens());
 }
 
+// Of KV that a step reads, without what layers carry in its place.
+double KvBytes(const PointProfile& point, const ProfileContext& context) {
+  const uint64_t state = point.point().num_tokens() * context.spec.RowStateBytes(context.dtype);
+  return static_cast<double>(point.bytes.kv_read - state);
+}
+
 }  // namespace
 
-std::optional<double> ReadBytes(const OpTime& op, const PointProfile& point,
-                                const ProfileContext& context) {
+std::optional<OpBytes> BytesOf(const OpTime& op, const PointProfile& point,
+                               const ProfileContext& context) {
   const std::optional<MatrixSize> matrix = SizeOf(op.launch);
-  if (IsLinear(op) && matrix)
-    return op.count * matrix->outputs * matrix->inputs * ElementBytes(op.launch, context);
-  if (IsOnlyAttention(op, point)) return static_cast<double>(point.bytes.kv_read);
-  return std::nullopt;
+  if (matrix && (IsLinear(op) || IsExperts(op))) {
+    const auto tokens = static_cast<double>(point.point().num_tokens());
+    const double matrices = op.count * (IsExperts(op) ? context.spec.MeanExperts(tokens) : 1.0);
+    return OpBytes{.read = matrices * matrix->outputs * matrix->inputs *
+                           ElementBytes(op.launch, context)};
+  }
+  if (IsOnlyAttention(op, point)) return OpBytes{.read = KvBytes(point, context)};
+  return BytesByModel(op, point, context);
 }
 
 std::optional<double> Flops(const OpTime& op, const PointProfile& point,
                             const ProfileContext& context) {
   const std::optional<MatrixSize> matrix = SizeOf(op.launch);
-  const bool experts = op.launch.op.starts_with("experts");
-  if (matrix && (IsLinear(op) || experts)) {
-    const double choices = experts ? static_cast<double>(context.spec.experts_per_token) : 1.0;
+  if (matrix && (IsLinear(op) || IsExperts(op))) {
+    const double choices =
+        IsExperts(op) ? static_cast<double>(context.spec.experts_per_token) : 1.0;
     return 2.0 * op.count * matrix->outputs * matrix->inputs * choices *
            TokensOf(*matrix, point, context);
   }
@@ -95,10 +110,11 @@ double StepFlops(const PointProfile& point, const ProfileContext& context) {
 std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
                                   const ProfileContext& context) {
   const double seconds = KernelTimes::NetNs(op, context.StampCostNs()) * 1e-9;
-  const std::optional<double> bytes = ReadBytes(op, point, context);
+  const std::optional<OpBytes> bytes = BytesOf(op, point, context);
   const std::optional<double> flops = Flops(op, point, context);
   if (seconds <= 0 || (!bytes && !flops)) return std::nullopt;
-  return std::max(Share(bytes.value_or(0.0) / seconds, context.bandwidth.best_read()),
+  const double moved = bytes ? bytes->total() : 0.0;
+  return std::max(Share(moved / seconds, context.bandwidth.best_read()),
                   Share(flops.value_or(0.0) / seconds, context.products.best()));
 }
 
