@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "models/weights/int4_tensors.h"
+#include "models/weights/parallel.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weight_upload.h"
 #include "runtime/float_convert.h"
@@ -289,19 +291,21 @@ absl::StatusOr<std::vector<float>> ReadScalesOfRegion(const Checkpoint& checkpoi
   });
 }
 
-// One after the other: together they are a thirtieth of the weights. of(scales): their values.
+// of(scales): their values, from any thread. Copies are made one after the other.
 template <typename Of>
 absl::Status FillScales(runtime::Device& device, const WeightPlan& plan, std::byte* base, Of of) {
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Stream> stream, device.CreateStream());
-  for (const WeightScales& scales : plan.scales()) {
+  const std::vector<WeightScales> all = plan.scales();
+  std::mutex copying;
+  return ForEachInParallel(all.size(), [&](size_t i) -> absl::Status {
+    const WeightScales& scales = all[i];
     REPRISE_ASSIGN_OR_RETURN(const std::vector<float> values, of(scales));
+    std::lock_guard lock(copying);
     const absl::Status copied =
         stream->CopyToDevice(base + scales.offset, values.data(), values.size() * sizeof(float));
     const absl::Status drained = stream->Synchronize();
-    REPRISE_RETURN_IF_ERROR(copied);
-    REPRISE_RETURN_IF_ERROR(drained);
-  }
-  return absl::OkStatus();
+    return copied.ok() ? drained : copied;
+  });
 }
 
 // What the plan computes, with the scales that the checkpoint has.
@@ -332,12 +336,13 @@ absl::StatusOr<std::vector<WeightPlan::ComputedValues>> ComputedOf(const Checkpo
 
 // Before any memory is taken.
 absl::Status CheckScales(const Checkpoint& checkpoint, const WeightPlan& plan) {
-  for (const WeightScales& scales : plan.scales()) {
-    for (const WeightScales::Part& part : scales.parts)
+  const std::vector<WeightScales> all = plan.scales();
+  return ForEachInParallel(all.size(), [&](size_t i) -> absl::Status {
+    for (const WeightScales::Part& part : all[i].parts)
       REPRISE_RETURN_IF_ERROR(
-          ReadWeightScales(checkpoint, *plan.quantization(), part, scales.matrix).status());
-  }
-  return absl::OkStatus();
+          ReadWeightScales(checkpoint, *plan.quantization(), part, all[i].matrix).status());
+    return absl::OkStatus();
+  });
 }
 
 // Older programs gave every layer of GPTQ a bias, of zeros where the model has none.

@@ -80,14 +80,22 @@ int64_t Int4StepBytes(const Int4Upload& upload) {
              : upload.matrix.Int4RowElements() / 2;
 }
 
+// Outputs that are read together, some inputs at a time: those whose published words share a line
+// of memory. Of words of one output there are none, and many rows at once would be too many lines.
+int64_t BlockOutputs(WeightStorage storage) {
+  return storage == WeightStorage::kPackedInt4 ? kernels::kPackedTileOutputs : 128;
+}
+
 void CutInt4(const Int4Upload& upload, size_t stage_bytes, std::vector<Chunk>& chunks) {
   const int64_t bytes = Int4StepBytes(upload);
   const int64_t all =
       kernels::IsPacked(upload.layout) ? upload.matrix.OutputTiles() : upload.matrix.out_features;
-  // Eight outputs are read at a time.
-  const int64_t least = kernels::IsPacked(upload.layout) ? 1 : kEight;
-  const int64_t step =
-      std::max<int64_t>(least, static_cast<int64_t>(stage_bytes) / bytes / least * least);
+  // Whole blocks where a stage has room for one; eight outputs are read at a time.
+  const bool packed = kernels::IsPacked(upload.layout);
+  const int64_t block = BlockOutputs(upload.storage) / (packed ? kernels::kPackedTileOutputs : 1);
+  const int64_t room = static_cast<int64_t>(stage_bytes) / bytes;
+  const int64_t least = room >= block ? block : packed ? 1 : kEight;
+  const int64_t step = std::max(least, room / least * least);
   for (int64_t first = 0; first < all; first += step)
     chunks.push_back({.destination = upload.destination + first * bytes,
                       .count = static_cast<size_t>(std::min(step, all - first) * bytes),
@@ -223,12 +231,6 @@ void ReadEightOutputs(const Int4Upload& upload, int64_t first, int64_t input, in
     before += part.outputs;
   }
   for (; output < first + kEight; ++output, to += kStride) std::fill_n(to, count, uint8_t{0});
-}
-
-// Outputs that are read together, some inputs at a time: those whose published words share a line
-// of memory. Of words of one output there are none, and many rows at once would be too many lines.
-int64_t BlockOutputs(WeightStorage storage) {
-  return storage == WeightStorage::kPackedInt4 ? kernels::kPackedTileOutputs : 128;
 }
 
 // 4-bit elements of a chunk into their places.

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "kernels/packed_layout.h"
 #include "models/config/weight_quantization.h"
+#include "models/weights/parallel.h"
 #include "models/weights/published_matrix.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -52,8 +53,8 @@ struct Int4Upload {
 };
 
 struct UploadOptions {
-  int max_threads = 12;                  // of as many cores, which convert and pack
-  size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
+  int max_threads = kMaxLoadThreads;     // of as many cores, which convert and pack
+  size_t stage_bytes = size_t{1} << 20;  // one staging buffer, in converted bytes; two per thread
   // Called with each part of a source that has been read and is not read again, from any thread.
   // Not of 4-bit elements and of matrices that are not plain, of which an output may be spread over
   // all of a tensor.

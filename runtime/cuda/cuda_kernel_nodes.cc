@@ -65,13 +65,21 @@ absl::Status ToStatus(const Driver& driver, CUresult result, const char* call) {
   return absl::InternalError(absl::StrCat(call, ": ", name, " (", static_cast<int>(result), ")"));
 }
 
-// Where parameter number `i` lies, and its size. False behind the last one.
+// Where parameter number `i` lies behind the first one, and its size. False behind the last one.
+// The driver counts from a place in constant memory, behind which the first one begins where it has
+// to be aligned.
 bool FindParam(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, size_t i,
                size_t* offset, size_t* bytes) {
-  const CUresult result = params.func != nullptr
-                              ? driver.function_param(params.func, i, offset, bytes)
-                              : driver.kernel_param(params.kern, i, offset, bytes);
-  return result == CUDA_SUCCESS;
+  const auto find = [&](size_t number, size_t* at) {
+    const CUresult result = params.func != nullptr
+                                ? driver.function_param(params.func, number, at, bytes)
+                                : driver.kernel_param(params.kern, number, at, bytes);
+    return result == CUDA_SUCCESS;
+  };
+  size_t first = 0;
+  if (!find(0, &first) || !find(i, offset)) return false;
+  *offset -= first;
+  return true;
 }
 
 KernelNode Describe(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, int index) {
