@@ -38,9 +38,22 @@ struct Chunk {
   const MatrixUpload* matrix = nullptr;
   const Int4Upload* int4 = nullptr;
   int64_t first_tile = 0;
+  size_t upload = 0;  // of all, the one that it is a part of
 
   size_t bytes() const { return count * runtime::SizeOf(dtype); }
 };
+
+void CutPlain(const WeightUpload& upload, size_t stage_bytes, std::vector<Chunk>& chunks) {
+  const size_t of_source = runtime::SizeOf(upload.source_dtype);
+  const size_t count = upload.source.size() / of_source, element = runtime::SizeOf(upload.dtype);
+  const size_t max_count = std::max<size_t>(1, stage_bytes / element);
+  for (size_t first = 0; first < count; first += max_count)
+    chunks.push_back({.destination = upload.destination + first * element,
+                      .count = std::min(max_count, count - first),
+                      .dtype = upload.dtype,
+                      .source_dtype = upload.source_dtype,
+                      .source = upload.source.data() + first * of_source});
+}
 
 // Elements of a tile of outputs, of all inputs.
 int64_t TileElements(const MatrixUpload& upload) {
@@ -106,26 +119,38 @@ void CutInt4(const Int4Upload& upload, size_t stage_bytes, std::vector<Chunk>& c
                       .first_tile = first});
 }
 
-std::vector<Chunk> CutIntoChunks(std::span<const WeightUpload> uploads,
-                                 std::span<const MatrixUpload> matrices,
-                                 std::span<const Int4Upload> int4, size_t stage_bytes) {
+// All chunks, and what may be released once all those of an upload were read: one by one, each
+// would stop the other threads, which have the same pages mapped.
+struct ChunkList {
   std::vector<Chunk> chunks;
+  std::vector<std::vector<std::span<const std::byte>>> read;  // by upload
+};
+
+ChunkList CutIntoChunks(std::span<const WeightUpload> uploads,
+                        std::span<const MatrixUpload> matrices, std::span<const Int4Upload> int4,
+                        size_t stage_bytes) {
+  ChunkList list;
+  size_t begin = 0;  // of the upload
+  const auto end_upload = [&](std::vector<std::span<const std::byte>> read) {
+    for (; begin < list.chunks.size(); ++begin) list.chunks[begin].upload = list.read.size();
+    list.read.push_back(std::move(read));
+  };
   for (const WeightUpload& upload : uploads) {
-    const size_t count = upload.source.size() / runtime::SizeOf(upload.source_dtype);
-    const size_t element = runtime::SizeOf(upload.dtype);
-    const size_t max_count = std::max<size_t>(1, stage_bytes / element);
-    for (size_t first = 0; first < count; first += max_count) {
-      chunks.push_back(
-          {.destination = upload.destination + first * element,
-           .count = std::min(max_count, count - first),
-           .dtype = upload.dtype,
-           .source_dtype = upload.source_dtype,
-           .source = upload.source.data() + first * runtime::SizeOf(upload.source_dtype)});
-    }
+    CutPlain(upload, stage_bytes, list.chunks);
+    end_upload({upload.source});
   }
-  for (const MatrixUpload& upload : matrices) CutMatrix(upload, stage_bytes, chunks);
-  for (const Int4Upload& upload : int4) CutInt4(upload, stage_bytes, chunks);
-  return chunks;
+  for (const MatrixUpload& upload : matrices) {
+    CutMatrix(upload, stage_bytes, list.chunks);
+    std::vector<std::span<const std::byte>> read;
+    for (const PublishedMatrix& part : upload.parts)
+      if (part.is_plain()) read.push_back(part.source);
+    end_upload(std::move(read));
+  }
+  for (const Int4Upload& upload : int4) {
+    CutInt4(upload, stage_bytes, list.chunks);
+    end_upload({});
+  }
+  return list;
 }
 
 // Rows of a matrix, as they are counted.
@@ -177,11 +202,8 @@ void PlaceRow(const Chunk& chunk, int64_t row, const std::byte* elements, std::b
        place(output / kTileOutputs));
 }
 
-// Converts the rows of a chunk of a matrix into their places. read(source): a part of a source that
-// has been read.
-template <typename Read>
-absl::Status PlaceRows(const Chunk& chunk, PublishedMatrix::Scratch& scratch, std::byte* stage,
-                       Read read) {
+// Converts the rows of a chunk of a matrix into their places.
+absl::Status PlaceRows(const Chunk& chunk, PublishedMatrix::Scratch& scratch, std::byte* stage) {
   const MatrixUpload& upload = *chunk.matrix;
   const kernels::PackedLayout& matrix = upload.matrix;
   const bool packed_e4m3 =
@@ -204,10 +226,6 @@ absl::Status PlaceRows(const Chunk& chunk, PublishedMatrix::Scratch& scratch, st
           REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row, matrix.in_features));
         PlaceRow(chunk, r, row, stage);
       }
-      const size_t row_bytes = part.source.size() / static_cast<size_t>(rows);
-      if (first < last && part.is_plain())
-        read(part.source.subspan(static_cast<size_t>(first - before) * row_bytes,
-                                 static_cast<size_t>(last - first) * row_bytes));
       before += rows;
     }
   }
@@ -284,16 +302,17 @@ void PlaceInt4Rows(const Chunk& chunk, std::byte* stage) {
 
 class Uploader {
  public:
-  Uploader(runtime::Device& device, std::vector<Chunk> chunks, const UploadOptions& options)
-      : device_(device), chunks_(std::move(chunks)), options_(options) {
-    for (const Chunk& chunk : chunks_) {
+  Uploader(runtime::Device& device, ChunkList list, const UploadOptions& options)
+      : device_(device), list_(std::move(list)), options_(options), left_(list_.read.size()) {
+    for (const Chunk& chunk : list_.chunks) {
+      ++left_[chunk.upload];
       total_bytes_ += chunk.bytes();
       stage_bytes_ = std::max(stage_bytes_, chunk.bytes());
     }
   }
 
   absl::Status Run(size_t num_threads, const std::function<void(size_t, size_t)>& progress) {
-    num_threads = std::min(num_threads, chunks_.size());
+    num_threads = std::min(num_threads, list_.chunks.size());
     std::vector<std::thread> threads;
     {
       std::lock_guard lock(mutex_);
@@ -332,24 +351,21 @@ class Uploader {
   absl::Status CopyChunks(runtime::Stream& stream, const runtime::MappedBuffer& stages) {
     size_t in_flight_bytes = 0;
     PublishedMatrix::Scratch scratch;
-    const auto read = [&](std::span<const std::byte> source) {
-      if (options_.release) options_.release(source);
-    };
     for (size_t turn = 0; !stop_; ++turn) {
       const size_t index = next_chunk_.fetch_add(1);
-      if (index >= chunks_.size()) break;
-      const Chunk& chunk = chunks_[index];
+      if (index >= list_.chunks.size()) break;
+      const Chunk& chunk = list_.chunks[index];
       const size_t bytes = chunk.bytes();
       std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
       if (chunk.matrix != nullptr) {
-        REPRISE_RETURN_IF_ERROR(PlaceRows(chunk, scratch, stage, read));
+        REPRISE_RETURN_IF_ERROR(PlaceRows(chunk, scratch, stage));
       } else if (chunk.int4 != nullptr) {
         kernels::IsPacked(chunk.int4->layout) ? PlaceInt4Tiles(chunk, stage)
                                               : PlaceInt4Rows(chunk, stage);
       } else {
         runtime::ConvertElements(chunk.source_dtype, chunk.dtype, chunk.source, stage, chunk.count);
-        read({chunk.source, chunk.count * runtime::SizeOf(chunk.source_dtype)});
       }
+      EndRead(chunk);
       // Frees the other stage for the next turn; this chunk's copy runs beside its conversion.
       REPRISE_RETURN_IF_ERROR(stream.Synchronize());
       AddDone(in_flight_bytes);
@@ -359,6 +375,13 @@ class Uploader {
     REPRISE_RETURN_IF_ERROR(stream.Synchronize());
     AddDone(in_flight_bytes);
     return absl::OkStatus();
+  }
+
+  // Releases what its upload has read, if nothing of it is left to read.
+  void EndRead(const Chunk& chunk) {
+    if (left_[chunk.upload].fetch_sub(1) > 1 || !options_.release) return;
+    for (const std::span<const std::byte> source : list_.read[chunk.upload])
+      options_.release(source);
   }
 
   void AddDone(size_t bytes) {
@@ -394,8 +417,9 @@ class Uploader {
   }
 
   runtime::Device& device_;
-  const std::vector<Chunk> chunks_;
+  const ChunkList list_;
   const UploadOptions& options_;
+  std::vector<std::atomic<size_t>> left_;  // chunks to read, by upload
   size_t total_bytes_ = 0;
   size_t stage_bytes_ = 0;
   std::atomic<size_t> next_chunk_{0};
@@ -413,12 +437,12 @@ absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload
                            std::span<const MatrixUpload> matrices, std::span<const Int4Upload> int4,
                            const std::function<void(size_t, size_t)>& progress,
                            const UploadOptions& options) {
-  std::vector<Chunk> chunks = CutIntoChunks(uploads, matrices, int4, options.stage_bytes);
-  if (chunks.empty()) return absl::OkStatus();
+  ChunkList list = CutIntoChunks(uploads, matrices, int4, options.stage_bytes);
+  if (list.chunks.empty()) return absl::OkStatus();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads =
       static_cast<size_t>(std::clamp<int64_t>(options.max_threads, 1, static_cast<int64_t>(cores)));
-  return Uploader(device, std::move(chunks), options).Run(num_threads, progress);
+  return Uploader(device, std::move(list), options).Run(num_threads, progress);
 }
 
 }  // namespace reprise::models

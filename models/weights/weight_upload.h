@@ -54,10 +54,9 @@ struct Int4Upload {
 
 struct UploadOptions {
   int max_threads = kMaxLoadThreads;     // of as many cores, which convert and pack
-  size_t stage_bytes = size_t{1} << 20;  // one staging buffer, in converted bytes; two per thread
-  // Called with each part of a source that has been read and is not read again, from any thread.
-  // Not of 4-bit elements and of matrices that are not plain, of which an output may be spread over
-  // all of a tensor.
+  size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
+  // Called with each source, or part of a matrix, once all of it has been read, from any thread.
+  // Not of 4-bit elements and of matrices that are not plain, which may share tensors.
   std::function<void(std::span<const std::byte>)> release = {};
 };
 

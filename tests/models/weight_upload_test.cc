@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -75,24 +76,39 @@ TEST(WeightUpload, EveryElementArrivesConvertedUnderRandomDelays) {
 }
 
 TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
-  auto device = runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
+  auto device = runtime::CreateHostDevice({}, {.max_us = 20});
   ASSERT_TRUE(device.ok()) << device.status();
-  const std::vector<uint16_t> source = Pattern(1, 1000);
-  auto buffer = runtime::DeviceBuffer::Create(**device, source.size() * sizeof(float));
+  const std::vector<uint16_t> pattern = Pattern(1, 6400);
+  std::vector<uint16_t> plain = pattern, matrix = pattern;  // spoiled as soon as they are released
+  auto buffer = runtime::DeviceBuffer::Create(**device, 2 * pattern.size() * sizeof(uint16_t));
   ASSERT_TRUE(buffer.ok()) << buffer.status();
-  const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(source)),
-                               buffer->as<std::byte>(), runtime::DType::kF32};
+  auto* const to = buffer->as<uint16_t>();
+  const WeightUpload upload = {runtime::DType::kBf16, std::as_bytes(std::span(plain)),
+                               reinterpret_cast<std::byte*>(to), runtime::DType::kBf16};
+  MatrixUpload rows = {{100, 64},
+                       kernels::WeightLayout::kRowMajor,
+                       {},
+                       reinterpret_cast<std::byte*>(to + pattern.size()),
+                       runtime::DType::kBf16};
+  const auto bytes = std::as_bytes(std::span(matrix));
+  rows.parts = {{.dtype = runtime::DType::kBf16, .source = bytes.first(30 * 128)},
+                {.dtype = runtime::DType::kBf16, .source = bytes.subspan(30 * 128)}};
   std::mutex mutex;
-  std::vector<int> released(std::as_bytes(std::span(source)).size(), 0);
-  const auto release = [&](std::span<const std::byte> bytes) {
+  size_t released = 0;
+  const auto release = [&](std::span<const std::byte> source) {
     std::lock_guard lock(mutex);
-    const auto* begin = reinterpret_cast<const std::byte*>(source.data());
-    for (const std::byte& byte : bytes) ++released.at(static_cast<size_t>(&byte - begin));
+    released += source.size();
+    std::memset(const_cast<std::byte*>(source.data()), 0x7f, source.size());
   };
-  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {}, {}, {},
+  ASSERT_TRUE(UploadWeights(**device, {&upload, 1}, {&rows, 1}, {}, {},
                             {.max_threads = 3, .stage_bytes = 400, .release = release})
                   .ok());
-  EXPECT_EQ(released, std::vector<int>(released.size(), 1));
+  EXPECT_EQ(released, 2 * pattern.size() * sizeof(uint16_t));
+  std::vector<uint16_t> got(2 * pattern.size());
+  auto stream = (*device)->CreateStream();
+  ASSERT_TRUE((*stream)->CopyToHost(got.data(), to, got.size() * sizeof(uint16_t)).ok());
+  ASSERT_TRUE((*stream)->Synchronize().ok());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], pattern[i % pattern.size()]) << i;
 }
 
 // Parts whose borders cut tiles, rows that are no whole chunks, stages smaller than a tile of the
