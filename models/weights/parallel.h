@@ -11,7 +11,7 @@
 namespace reprise::models {
 
 // Threads that load weights, of as many cores.
-inline constexpr int kMaxLoadThreads = 12;
+inline constexpr int kMaxLoadThreads = 16;
 
 // work(i) for each i below `count`, from several threads, in any order. Returns when no thread runs
 // any more. Errors: of those that fail, the one of the least i; nothing is begun behind a failure.
