@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "runtime/device.h"
 #include "tools/help.h"
+#include "tools/outputs.h"
 #include "tools/signals.h"
 #include "tools/suggestion.h"
 
@@ -181,7 +182,8 @@ int ReportUnknown(const CLI::App& root, const std::vector<Command>& commands, Co
 }
 
 int Run(const Command& command, const Invocation& invocation) {
-  absl::Status status = command.run(invocation);
+  absl::Status status = CheckOutputsOf(*ChosenApp(command.app));
+  if (status.ok()) status = command.run(invocation);
   // Text that nobody could read is not what was asked for.
   if (status.ok()) status = invocation.console->status();
   if (status.ok()) return kExitOk;

@@ -112,31 +112,22 @@ absl::Status List(const ListFlags& flags, const Invocation& invocation) {
 
 // A form of a dump, and where it goes: "" for nowhere.
 struct DumpForm {
-  const char* option;
   const std::string& file;
   absl::StatusOr<std::string> (*text)(const GraphDump&);
 };
 
 std::vector<DumpForm> FormsOf(const DumpFlags& flags) {
-  return {{"--dot", flags.dot_file,
+  return {{flags.dot_file,
            [](const GraphDump& dump) { return absl::StatusOr<std::string>(GraphDot(dump)); }},
-          {"--svg", flags.svg_file,
+          {flags.svg_file,
            [](const GraphDump& dump) { return absl::StatusOr<std::string>(StepSvg(dump)); }},
-          {"--layer-svg", flags.layer_file, LayerSvg}};
+          {flags.layer_file, LayerSvg}};
 }
 
-// Of all files at most one is stdout.
 absl::Status PrepareForms(const DumpFlags& flags, Console* console) {
-  std::string to_stdout = flags.json_file == kStdoutFile ? "--json" : "";
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
-  for (const DumpForm& form : FormsOf(flags)) {
-    if (form.file == kStdoutFile && !to_stdout.empty()) {
-      return UsageError(absl::StrCat(form.option, ": got \"-\", and so does ", to_stdout,
-                                     ", allowed: one of them"));
-    }
-    if (form.file == kStdoutFile) to_stdout = form.option;
+  for (const DumpForm& form : FormsOf(flags))
     REPRISE_RETURN_IF_ERROR(PrepareRecord(form.file, console));
-  }
   return absl::OkStatus();
 }
 

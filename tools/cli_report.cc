@@ -27,7 +27,7 @@ struct ReportFlags {
 absl::Status Run(const ReportFlags& flags, const Invocation& invocation) {
   if (!HasExports(flags.exports))
     return UsageError("got no form, allowed: --html, --trace, --csv or --markdown with a FILE");
-  REPRISE_RETURN_IF_ERROR(PrepareExports(flags.exports, "", invocation.console));
+  REPRISE_RETURN_IF_ERROR(PrepareExports(flags.exports, invocation.console));
   REPRISE_ASSIGN_OR_RETURN(const nlohmann::json profile, ReadProfile(flags.file));
   return WriteExports(flags.exports, profile, invocation.console);
 }

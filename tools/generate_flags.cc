@@ -8,7 +8,6 @@
 #include "kernels/step/step_limits.h"
 #include "runtime/status_macros.h"
 #include "tools/connection_flags.h"
-#include "tools/record.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -211,9 +210,7 @@ absl::Status CheckGenerateFlags(const GenerateFlags& flags, int others,
     return UsageError(absl::StrCat("prompts: got ", sources == 0 ? "none" : "several kinds",
                                    ", allowed: one of ", allowed));
   }
-  if (flags.json_file != kStdoutFile || flags.json_lines_file != kStdoutFile)
-    return absl::OkStatus();
-  return UsageError("stdout: got both --json - and --json-lines -, allowed: one of them");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<WorkloadOptions> ReadWorkload(const GenerateFlags& flags) {

@@ -27,9 +27,8 @@ struct GenerateFlags {
 // `flags` must outlive `app`.
 void AddGenerateOptions(CLI::App* app, GenerateFlags* flags);
 
-// Usage error unless prompts come from exactly one place, and of several that would write to
-// stdout. `others`: how many further sources of prompts the command has and got. `allowed`: all of
-// them, for the message.
+// Usage error unless prompts come from exactly one place. `others`: how many further sources of
+// prompts the command has and got. `allowed`: all of them, for the message.
 absl::Status CheckGenerateFlags(const GenerateFlags& flags, int others, const std::string& allowed);
 
 // `flags.workload`, and the prompts of the file where there is one. Errors: those of the file.

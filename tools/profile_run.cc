@@ -153,7 +153,7 @@ absl::Status PrepareProfile(const Invocation& invocation, ProfileFlags* flags) {
   }
   flags->profile.rounds = std::min(flags->profile.rounds, flags->profile.iterations);
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags->json_file, invocation.console));
-  return PrepareExports(flags->exports, flags->json_file, invocation.console);
+  return PrepareExports(flags->exports, invocation.console);
 }
 
 absl::Status RunProfile(const ProfileRun& run, Interrupt* interrupt) {

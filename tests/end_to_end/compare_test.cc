@@ -88,6 +88,7 @@ TEST_F(CompareProgram, RefusesWhatItCannotCompare) {
       {{before, before, "--threshold", "-1%"}, "--threshold: got \"-1%\""},
       {{before, before, "--confidence", "1"}, "--confidence: got \"1\""},
       {{before, before, "--json", "/no/such/dir/a.json"}, "cannot write"},
+      {{before, other, "--json", other}, "other.json\", which is read (B), allowed: another file"},
   };
   for (const Refusal& refusal : refusals) {
     std::vector<std::string> arguments = {"compare"};

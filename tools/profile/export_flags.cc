@@ -31,18 +31,9 @@ void AddExportOptions(CLI::App* app, ExportFlags* flags) {
     app->add_option(def.option, flags->*def.file, def.description)->type_name("FILE");
 }
 
-absl::Status PrepareExports(const ExportFlags& flags, const std::string& json_file,
-                            Console* console) {
-  std::string to_stdout = json_file == kStdoutFile ? "--json" : "";
-  for (const ExportDef& def : kExports) {
-    const std::string& file = flags.*def.file;
-    if (file == kStdoutFile && !to_stdout.empty()) {
-      return UsageError(absl::StrCat(def.option, ": got \"-\", and so does ", to_stdout,
-                                     ", allowed: one of them"));
-    }
-    if (file == kStdoutFile) to_stdout = def.option;
-    REPRISE_RETURN_IF_ERROR(PrepareRecord(file, console));
-  }
+absl::Status PrepareExports(const ExportFlags& flags, Console* console) {
+  for (const ExportDef& def : kExports)
+    REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.*def.file, console));
   return absl::OkStatus();
 }
 

@@ -19,10 +19,8 @@ struct ExportFlags {
 
 // `flags` must outlive `app`.
 void AddExportOptions(CLI::App* app, ExportFlags* flags);
-// Before anything is measured: PrepareRecord of all. `json_file`: another file of the command, for
-// stdout takes one of them. Errors: usage where several want it; those of PrepareRecord.
-absl::Status PrepareExports(const ExportFlags& flags, const std::string& json_file,
-                            Console* console);
+// Before anything is measured: PrepareRecord of all.
+absl::Status PrepareExports(const ExportFlags& flags, Console* console);
 bool HasExports(const ExportFlags& flags);
 // `profile`: as profile_file.h wants it. Errors: Unavailable names the file and the reason.
 absl::Status WriteExports(const ExportFlags& flags, const nlohmann::json& profile,
