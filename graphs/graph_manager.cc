@@ -352,6 +352,11 @@ absl::StatusOr<AuditReport> GraphManager::Audit(const BatchShape& batch) {
 }
 
 absl::StatusOr<MoveReport> GraphManager::MoveBuffer(std::string_view name, void* data) {
+  if (buffers_.empty()) {
+    return absl::NotFoundError(absl::StrCat("buffer: got \"", std::string(name),
+                                            "\", and no buffers are registered; "
+                                            "GraphManagerOptions::buffers has them"));
+  }
   const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
                                    [&](const MemoryRange& range) { return range.name == name; });
   if (buffer == buffers_.end()) {

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
+#include "tools/input_file.h"
 #include "tools/suggestion.h"
 
 namespace reprise::tools {
@@ -148,8 +149,7 @@ absl::Status Apply(const Setting& setting, CLI::Option* option) {
 }  // namespace
 
 absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("config: cannot read \"", path, "\""));
+  REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile("config: ", path));
   std::map<std::string, uint64_t> lines;  // of keys
   uint64_t number = 0;
   const auto apply = [&](const std::string& text) -> absl::Status {

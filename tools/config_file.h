@@ -23,9 +23,9 @@ namespace reprise::tools {
 
 // Sets options of `app`, which has been parsed, from the file at `path`; those that the command
 // line gave stay, once the file's have been found right. An option's key is its name without
-// dashes. Errors: NotFound where the file cannot be read; usage errors name file, line and key: one
-// that is not known, or given twice; a value of another type, or that the option refuses; a line
-// that is none of these.
+// dashes. Errors: NotFound where the file cannot be read, InvalidArgument where it is a directory;
+// usage errors name file, line and key: one that is not known, or given twice; a value of another
+// type, or that the option refuses; a line that is none of these.
 absl::Status ApplyConfigFile(const std::string& path, CLI::App* app);
 
 // The text of such a file with these keys set to these texts: in the line that a key has, whose

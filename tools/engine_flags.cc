@@ -139,39 +139,36 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
                 "Fill what must never be read with NaN: slow, a test mode");
 }
 
-// A bar on a terminal; in a log one line per stage, when it is complete.
+// A bar on a terminal while the engine starts.
 class LoadProgressPrinter {
  public:
-  explicit LoadProgressPrinter(Console* console)
-      : console_(console), stage_start_(std::chrono::steady_clock::now()) {}
+  explicit LoadProgressPrinter(Console* console) : console_(console) {}
 
   void operator()(const engine::EngineProgress& progress) {
-    const std::string stage(progress.stage);
-    if (stage != stage_) {
-      stage_ = stage;
-      stage_start_ = std::chrono::steady_clock::now();
-      finished_ = false;
-    }
-    const bool bytes = stage == "load";
+    const bool bytes = progress.stage == "load";
+    if (bytes) loaded_bytes_ = progress.total;
     const auto amount = [bytes](uint64_t n) { return bytes ? FormatBytes(n) : FormatCount(n); };
     const auto done = static_cast<double>(progress.done);
     const auto total = static_cast<double>(progress.total);
-    console_->Progress(absl::StrCat(stage, " ", ProgressBar(done, total, 30, *console_), " ",
-                                    amount(progress.done), " / ", amount(progress.total), "  ",
-                                    std::string(progress.detail)));
-    if (progress.done < progress.total || finished_) return;
-    finished_ = true;
-    const std::chrono::duration<double, std::nano> took =
-        std::chrono::steady_clock::now() - stage_start_;
-    console_->Note(absl::StrCat(stage, ": ", amount(progress.total), bytes ? "" : " graphs", " in ",
-                                FormatDuration(took.count())));
+    console_->Progress(absl::StrCat(
+        std::string(progress.stage), " ", ProgressBar(done, total, 30, *console_), " ",
+        amount(progress.done), " / ", amount(progress.total), "  ", std::string(progress.detail)));
+  }
+
+  // A line for each stage that there was, with the times of the engine's own report.
+  void Note(const engine::EngineInfo& info) const {
+    const auto took = [](uint64_t ns) { return FormatDuration(static_cast<double>(ns)); };
+    if (loaded_bytes_ != 0)
+      console_->Note(
+          absl::StrCat("load: ", FormatBytes(loaded_bytes_), " in ", took(info.load_ns)));
+    console_->Note(absl::StrCat(
+        "capture: ", FormatCount(info.decode_buckets.size() + info.mixed_buckets.size()),
+        " graphs in ", took(info.capture_ns)));
   }
 
  private:
   Console* console_;
-  std::string stage_;
-  std::chrono::steady_clock::time_point stage_start_;
-  bool finished_ = false;
+  uint64_t loaded_bytes_ = 0;
 };
 
 // --min-shared-tokens was asked for, and nothing comes of it.
@@ -282,6 +279,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
   REPRISE_RETURN_IF_ERROR(engine.status());
   loaded.engine = *std::move(engine);
   loaded.total_ns = nanoseconds_since(begin);
+  printer.Note(loaded.engine->info());
   if (options.min_shared_tokens != 0 && loaded.engine->info().limits.min_shared_tokens == 0)
     console->Note(NoSharedReadsText(loaded.engine->info()));
   return loaded;

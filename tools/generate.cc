@@ -2,6 +2,7 @@
 #include "tools/generate.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,19 @@ std::optional<Transcript> MakeTranscript(const Generation& generation, bool seve
         "tokens are shown as ids: text needs the model's own tokenizer, which Reprise has not");
   }
   return std::make_optional<Transcript>(console, generation.server.byte_tokens, several);
+}
+
+// Marks requests that can never run, before any does. Errors: FailureOf them.
+absl::Status CheckRequests(const Batcher& batcher, std::vector<Request>* requests,
+                           ResultLines* lines) {
+  for (Request& request : *requests) {
+    const absl::Status status = batcher.Check(request);
+    if (status.ok()) continue;
+    request.finish = FinishReason::kNoCandidate;
+    request.error = std::string(status.message());
+    lines->Add(request);
+  }
+  return FailureOf(*requests);
 }
 
 // A signal explains whatever else went wrong.
@@ -63,7 +77,8 @@ absl::Status Generate(Generation generation, Interrupt* interrupt, Console* cons
   generation.driver.interrupted = &interrupt->requested();
   Driver driver(&batcher, &blocks, generation.channel, &clock, &monitor, generation.driver);
   interrupt->Arm();
-  absl::Status status = Cause(driver.Run(&requests), *interrupt);
+  absl::Status status = CheckRequests(batcher, &requests, &lines);
+  if (status.ok()) status = Cause(driver.Run(&requests), *interrupt);
   const uint64_t wall_ns = clock.NowNs();
   stats.AddRequests(requests, wall_ns);
   console->ClearProgress();

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "runtime/status_macros.h"
+#include "tools/input_file.h"
 
 namespace reprise::tools {
 namespace {
@@ -119,8 +120,7 @@ absl::StatusOr<std::vector<double>> RecordOfCsv(Fields fields, const std::string
 absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(const std::string& path,
                                                                  Fields fields,
                                                                  std::string_view what) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read \"", path, "\""));
+  REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile("", path));
   std::vector<std::vector<double>> records;
   std::vector<size_t> columns;
   uint64_t number = 0;

@@ -28,8 +28,8 @@ struct NumberField {
 };
 
 // The records in the file's order, each with a value for every field. `what` is a record's name in
-// messages ("request"). Errors: NotFound names a file that cannot be read; InvalidArgument the line
-// and what in it is wrong, got, allowed; a file without records.
+// messages ("request"). Errors: NotFound names a file that cannot be read; InvalidArgument a
+// directory; the line and what in it is wrong, got, allowed; a file without records.
 absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(
     const std::string& path, std::span<const NumberField> fields, std::string_view what);
 

@@ -13,11 +13,13 @@
 #include "tests/end_to_end/bench_program.h"
 #include "tests/end_to_end/program.h"
 #include "tests/testing/json_schema.h"
+#include "tools/units.h"
 
 namespace reprise::testing {
 namespace {
 
 using ::nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -89,7 +91,43 @@ TEST_F(JsonProgram, OfARunThatFailedIsAsItsSchemaSays) {
   const json run = json::parse(ReadTextFile(File("a.json")), nullptr, false);
   EXPECT_THAT(SchemaErrors(SchemaNamed("run"), run), IsEmpty());
   EXPECT_THAT(run["error"].get<std::string>(), HasSubstr("allowed: 2048 together"));
-  EXPECT_EQ(run["requests"][0]["finish"], "none");
+  EXPECT_EQ(run["requests"][0]["finish"], "error");
+}
+
+TEST_F(JsonProgram, OfAPromptThatCanNeverRunSaysWhichAndWhyInItsLine) {
+  const std::string why = "token of prompt 2: got 99999, allowed: below 272";
+  ServedProgram served(ShippedModel());
+  ASSERT_TRUE(served.ready());
+  const std::vector<std::string> prompts = {
+      "--prompt-tokens", "1,2", "--prompt-tokens", "3,99999",     "--prompt-tokens", "4",
+      "--json-lines",    "-",   "--json",          File("a.json")};
+  std::vector<std::string> sched = {"sched", "--address", served.address()};
+  sched.insert(sched.end(), prompts.begin(), prompts.end());
+  for (const std::vector<std::string>& arguments : {Run(prompts), sched}) {
+    Program program(arguments);
+    EXPECT_EQ(program.Wait(), 1);
+    EXPECT_THAT(program.stderr_text(), HasSubstr("request 2: " + why));
+    const std::vector<json> lines = LinesOf(program.stdout_text());
+    ASSERT_THAT(lines, SizeIs(3));
+    for (const json& line : lines) {
+      EXPECT_EQ(line["finish"], line["id"] == 2 ? "error" : "none");
+      EXPECT_EQ(line.value("error", ""), line["id"] == 2 ? why : "");
+      EXPECT_THAT(line["tokens"], IsEmpty());
+    }
+    const json record = json::parse(ReadTextFile(File("a.json")), nullptr, false);
+    EXPECT_THAT(record["error"].get<std::string>(), HasSubstr(why));
+  }
+}
+
+TEST_F(JsonProgram, OfRunHasTheTimesThatItsNotesSay) {
+  Program program(Run({"--prompt", "x", "--max-new-tokens", "1", "--json", File("a.json")}));
+  EXPECT_EQ(program.Wait(), 0);
+  const json run = json::parse(ReadTextFile(File("a.json")), nullptr, false);
+  for (const std::string stage : {"load", "capture"}) {
+    const double ms = run["engine"][stage + "_ms"];
+    EXPECT_THAT(program.stderr_text(),
+                ContainsRegex(stage + ": [^\n]* in " + tools::FormatDuration(ms * 1e6) + "\n"));
+  }
 }
 
 TEST_F(JsonProgram, OfSchedIsAsItsSchemaSays) {

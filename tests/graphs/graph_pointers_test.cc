@@ -173,6 +173,12 @@ TEST_P(GraphPointers, RefusesBuffersThatAreNotThereTwiceOrNull) {
       manager->MoveBuffer("weights", bench.cell.data()),
       StatusIs(absl::StatusCode::kNotFound, "buffer: got \"weights\", allowed: counts, cell"));
   EXPECT_THAT(manager->MoveBuffer("cell", nullptr), StatusIs(kInvalid, "buffer 'cell'"));
+  options.buffers.clear();
+  ASSERT_OK_AND_ASSIGN(auto without, GraphManager::Create(*bench.stream, options, bench.Work()));
+  EXPECT_THAT(
+      without->MoveBuffer("cell", bench.cell.data()),
+      StatusIs(absl::StatusCode::kNotFound, "buffer: got \"cell\", and no buffers are registered"));
+  options = WithBuffers(bench);
   options.buffers[1].name = "counts";
   EXPECT_THAT(GraphManager::Create(*bench.stream, options, bench.Work()),
               StatusIs(kInvalid, "buffer 'counts' is there twice"));

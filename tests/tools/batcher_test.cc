@@ -340,14 +340,15 @@ TEST_F(BatcherTest, RefusesRequestsThatCanNeverRun) {
   const auto refused = [this](std::vector<uint32_t> prompt, uint32_t max_new_tokens) {
     Request request;
     request.id = 1;
+    request.prompt_index = 6;
     request.prompt = std::move(prompt);
     request.max_new_tokens = max_new_tokens;
     const absl::Status status = batcher_->Add(&request);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(refused({}, 1), HasSubstr("got 0 tokens, allowed: at least 1"));
-  EXPECT_THAT(refused({50}, 1), HasSubstr("got 50, allowed: below 50"));
+  EXPECT_THAT(refused({}, 1), HasSubstr("tokens of prompt 7: got 0, allowed: at least 1"));
+  EXPECT_THAT(refused({50}, 1), HasSubstr("token of prompt 7: got 50, allowed: below 50"));
   EXPECT_THAT(refused({1}, 0), HasSubstr("max_new_tokens"));
   EXPECT_THAT(refused({1}, 65), HasSubstr("allowed: 64 together"));
   EXPECT_THAT(refused({1}, 33), HasSubstr("got 9 for 33 tokens of context, allowed: 8"));

@@ -112,6 +112,8 @@ TEST_F(ConfigFile, IsRefusedByLineAndKey) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(path_ + says));
   }
   EXPECT_EQ(ApplyConfigFile("/no/such", app_).message(), "config: cannot read \"/no/such\"");
+  EXPECT_EQ(ApplyConfigFile("/", app_).message(),
+            "config: cannot read \"/\": got a directory, allowed: a file");
 }
 
 TEST(WithSettings, ReplacesWhereAKeyIsAndKeepsTheRest) {

@@ -61,6 +61,16 @@ TEST_F(PromptsFile, HasLinesOfJsonForEitherOption) {
   }
 }
 
+TEST_F(PromptsFile, MayBeginWithAByteOrderMark) {
+  const auto json = Read("\xEF\xBB\xBF{\"prompt\": \"a\"}\n");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(std::get<std::string>((*json)[0].prompt), "a");
+  const auto text = Read("\xEF\xBB\xBFone\n\xEF\xBB\xBFtwo\n");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(std::get<std::string>((*text)[0].prompt), "one");
+  EXPECT_EQ(std::get<std::string>((*text)[1].prompt), "\xEF\xBB\xBFtwo");
+}
+
 TEST_F(PromptsFile, IsStdinForADash) {
   std::istringstream text("a\n{\n");
   std::streambuf* const before = std::cin.rdbuf(text.rdbuf());
@@ -98,6 +108,10 @@ TEST_F(PromptsFile, IsRefusedByLineAndField) {
   }
   EXPECT_THAT(std::string(Read("1,2\n1,x", PlainLines::kTokens).status().message()),
               HasSubstr(":2: number: got \"x\""));
+  const auto directory = ReadPromptsFile(directory_.path(), PlainLines::kText);
+  EXPECT_EQ(directory.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(directory.status().message()),
+              HasSubstr(directory_.path() + "\": got a directory, allowed: a file"));
   const auto missing = ReadPromptsFile(path_ + ".not", PlainLines::kText);
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr(path_ + ".not"));

@@ -210,6 +210,8 @@ TEST_F(ArrivalTrace, IsRefusedByLineAndField) {
     EXPECT_THAT(std::string(trace.status().message()), HasSubstr(path_));
   }
   EXPECT_EQ(ReadArrivalTrace(path_ + ".not").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(ReadArrivalTrace(directory_.path()).status().message()),
+              HasSubstr("got a directory"));
 }
 
 TEST(Workload, OfATraceHasItsArrivalsLengthsAndPriorities) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -93,26 +95,32 @@ uint64_t Batcher::FinalContext(const Request& request) const {
   return request.prompt.size() + request.max_new_tokens - 1;
 }
 
-absl::Status Batcher::Add(Request* request) {
-  const auto refuse = [request](auto... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("request ", request->id, ": ", parts...));
+absl::Status Batcher::Check(const Request& request) const {
+  const auto refuse = [&request](std::string_view what, auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(what), " of prompt ",
+                                                   request.prompt_index + 1, ": got ", parts...));
   };
-  if (request->prompt.empty()) return refuse("prompt: got 0 tokens, allowed: at least 1");
-  if (request->max_new_tokens == 0) return refuse("max_new_tokens: got 0, allowed: at least 1");
-  for (uint32_t token : request->prompt) {
+  if (request.prompt.empty()) return refuse("tokens", "0, allowed: at least 1");
+  if (request.max_new_tokens == 0) return refuse("max_new_tokens", "0, allowed: at least 1");
+  for (uint32_t token : request.prompt) {
     if (token >= limits_.vocab_size) {
-      return refuse("token: got ", token, ", allowed: below ", limits_.vocab_size);
+      return refuse("token", token, ", allowed: below ", limits_.vocab_size);
     }
   }
-  const uint64_t context = FinalContext(*request);
+  const uint64_t context = FinalContext(request);
   if (context > limits_.max_context_length) {
-    return refuse("context: got ", request->prompt.size(), " prompt and ", request->max_new_tokens,
+    return refuse("context", request.prompt.size(), " prompt and ", request.max_new_tokens,
                   " new tokens, allowed: ", limits_.max_context_length, " together");
   }
   if (BlocksFor(context) + 1 > num_blocks_) {
-    return refuse("blocks: got ", BlocksFor(context), " for ", context,
+    return refuse("blocks", BlocksFor(context), " for ", context,
                   " tokens of context, allowed: ", num_blocks_ - 1, ", the whole pool");
   }
+  return absl::OkStatus();
+}
+
+absl::Status Batcher::Add(Request* request) {
+  REPRISE_RETURN_IF_ERROR(Check(*request));
   Enqueue(request);
   return absl::OkStatus();
 }

@@ -71,9 +71,10 @@ class Batcher {
   // `blocks` must outlive the batcher. REQUIRES: CheckBatcherOptions is OK.
   Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks);
 
-  // A request arrived; it must outlive the batcher. Ids must ascend. Errors: InvalidArgument when
-  // it can never run (empty prompt, token beyond the vocabulary, more context or blocks than the
-  // server has).
+  // Whether a request can ever run. Errors: InvalidArgument names the prompt: empty, a token beyond
+  // the vocabulary, more context or blocks than the server has.
+  absl::Status Check(const Request& request) const;
+  // A request arrived; it must outlive the batcher. Ids must ascend. Errors: those of Check.
   absl::Status Add(Request* request);
 
   // Plans the next step, or several in one request; it may consist of drops alone. False: there is

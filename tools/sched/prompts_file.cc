@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "runtime/status_macros.h"
+#include "tools/input_file.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -19,6 +20,7 @@ namespace {
 
 constexpr uint64_t kMaxToken = std::numeric_limits<uint32_t>::max();
 constexpr uint64_t kMaxNewTokens = 1u << 30;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8
 
 absl::Status Refuse(const std::string& what, const nlohmann::json& got,
                     const std::string& allowed) {
@@ -86,6 +88,7 @@ absl::StatusOr<std::vector<FilePrompt>> ReadPrompts(std::istream& file, const st
   uint64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (!is_json) is_json = line.front() == '{';
@@ -106,8 +109,7 @@ absl::StatusOr<std::vector<FilePrompt>> ReadPrompts(std::istream& file, const st
 
 absl::StatusOr<std::vector<FilePrompt>> ReadPromptsFile(const std::string& path, PlainLines plain) {
   if (path == "-") return ReadPrompts(std::cin, "stdin", plain);
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("prompts file: cannot read \"", path, "\""));
+  REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile("prompts file: ", path));
   return ReadPrompts(file, path, plain);
 }
 

@@ -26,9 +26,10 @@ struct FilePrompt {
 // What lines are that are no JSON.
 enum class PlainLines : uint8_t { kText, kTokens };
 
-// The prompts of `path`, of stdin for "-", in order; empty lines are passed over. Lines are JSON
-// where the first that is not empty begins with "{". Errors: NotFound names a file that cannot be
-// read; InvalidArgument the line and what in it is wrong, got, allowed; a file without prompts.
+// The prompts of `path`, of stdin for "-", in order; empty lines, and a UTF-8 byte order mark
+// at the beginning, are passed over. Lines are JSON where the first that is not empty begins with
+// "{". Errors: NotFound names a file that cannot be read; InvalidArgument a directory; the line and
+// what in it is wrong, got, allowed; a file without prompts.
 absl::StatusOr<std::vector<FilePrompt>> ReadPromptsFile(const std::string& path, PlainLines plain);
 
 }  // namespace reprise::tools

@@ -126,7 +126,7 @@ class Errors(unittest.TestCase):
                 step.run_chunk(1, [3, -1])
             with self.assertRaisesRegex(ValueError, "tokens: got 4294967296"):
                 step.run_chunk(1, np.array([1 << 32]))
-            with self.assertRaisesRegex(TypeError, "tokens: got float64, allowed: integers"):
+            with self.assertRaisesRegex(TypeError, "tokens: got float64, allowed: a list or an"):
                 step.run_chunk(1, [1.0])
             with self.assertRaisesRegex(ValueError, "tokens: got 2 dimensions, allowed: 1"):
                 step.run_chunk(1, [[1, 2]])
@@ -229,8 +229,16 @@ class Engines(unittest.TestCase):
     def test_generate_refuses_before_the_first_token(self):
         with self.assertRaisesRegex(ValueError, "prompt: got no tokens"):
             self.engine.generate([])
-        with self.assertRaisesRegex(TypeError, "prompt: got <U4, allowed: integers"):
-            self.engine.generate("text")
+        for text, kind in (("text", "str"), (b"text", "bytes")):
+            with self.assertRaisesRegex(
+                TypeError, f"prompt: got {kind}, allowed: a list or an array of integers"
+            ):
+                self.engine.generate(text)
+        for count in (0, -1):
+            with self.assertRaisesRegex(
+                ValueError, f"max_new_tokens: got {count}, allowed: 1 to 4294967295"
+            ):
+                self.engine.generate(PROMPT, max_new_tokens=count)
         with self.assertRaisesRegex(reprise.InvalidArgument, "token"):
             list(self.engine.generate([4_000_000]))
         self.assert_nothing_is_held()
@@ -882,6 +890,8 @@ class GraphModes(unittest.TestCase):
         with self.manager() as manager:
             with self.assertRaisesRegex(reprise.FailedPrecondition, "no buffers"):
                 manager.audit(1)
+            with self.assertRaisesRegex(reprise.NotFound, 'got "x", and no buffers are registered'):
+                manager.move_buffer("x", buffer)
 
     def test_memory_is_taken_from_whatever_has_dlpack(self):
         class Tensor:  # as another library's

@@ -15,7 +15,8 @@ def integers(name: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
     if array.size == 0:
         return np.empty(0, dtype)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{name}: got {array.dtype}, allowed: integers")
+        got = array.dtype if array.ndim > 0 else type(values).__name__
+        raise TypeError(f"{name}: got {got}, allowed: a list or an array of integers")
     if array.ndim != 1:
         raise ValueError(f"{name}: got {array.ndim} dimensions, allowed: 1")
     bounds = np.iinfo(dtype)
@@ -26,12 +27,12 @@ def integers(name: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype)
 
 
-def integer(name: str, value: int, most: int = 2**32 - 1) -> int:
+def integer(name: str, value: int, most: int = 2**32 - 1, least: int = 0) -> int:
     """ctypes would take any other number modulo 2**32. Errors: TypeError, ValueError."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TypeError(f"{name}: got {value!r}, allowed: an integer")
-    if not 0 <= value <= most:
-        raise ValueError(f"{name}: got {value}, allowed: 0 to {most}")
+    if not least <= value <= most:
+        raise ValueError(f"{name}: got {value}, allowed: {least} to {most}")
     return int(value)
 
 

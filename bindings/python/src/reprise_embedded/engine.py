@@ -580,12 +580,13 @@ class Session(Handle):
     ) -> Iterator[int]:
         """The tokens that follow a prompt, as they come.
 
-        Allocates KV blocks as the row grows; the row and its blocks are gone when the iterator
-        ends or is closed. Ends with a stop token or eos (which is yielded), after max_new_tokens,
-        or at the model's context limit. sampling: None is greedy and stops at eos. Several
-        iterators of a session may be taken from in turns. draft(tokens): what may follow all tokens
-        so far, the prompt first; none, or more than the engine takes, are no error. The tokens are
-        the same in fewer steps. Errors: RepriseError, ValueError.
+        prompt: token ids, a list or an array of integers. max_new_tokens: 1 or more; None is no
+        such limit. Allocates KV blocks as the row grows; the row and its blocks are gone when the
+        iterator ends or is closed. Ends with a stop token or eos (which is yielded), after
+        max_new_tokens, or at the model's context limit. sampling: None is greedy and stops at eos.
+        Several iterators of a session may be taken from in turns. draft(tokens): what may follow
+        all tokens so far, the prompt first; none, or more than the engine takes, are no error. The
+        tokens are the same in fewer steps. Errors: RepriseError, TypeError, ValueError.
         """
         if draft is not None and self._info.max_draft_tokens == 0:
             raise ValueError("draft: got one, allowed: with the engine's max_draft_tokens above 0")
@@ -595,7 +596,7 @@ class Session(Handle):
         sampling = sampling or Sampling(stop_at_eos=True)
         if max_new_tokens is not None:
             sampling = dataclasses.replace(
-                sampling, max_new_tokens=integer("max_new_tokens", max_new_tokens)
+                sampling, max_new_tokens=integer("max_new_tokens", max_new_tokens, least=1)
             )
         return self._generate(tokens, sampling, draft)
 
