@@ -175,8 +175,13 @@ absl::StatusOr<Verification> Verify(const AdviseFlags& flags, const BatchTrace& 
     return RunSampledSteps(steps, set, flags.rounds, flags.engine, console,
                            [&interrupt] { return interrupt.status(); });
   };
-  REPRISE_ASSIGN_OR_RETURN(verification.current, run(advice.current().set));
-  REPRISE_ASSIGN_OR_RETURN(verification.advised, run(advice.advised().set));
+  const BucketSet &current = advice.current().set, &advised = advice.advised().set;
+  const BucketSet& powers_of_two = advice.powers_of_two().set;
+  REPRISE_ASSIGN_OR_RETURN(verification.current, run(current));
+  if (powers_of_two != current && powers_of_two != advised) {
+    REPRISE_ASSIGN_OR_RETURN(verification.powers_of_two, run(powers_of_two));
+  }
+  REPRISE_ASSIGN_OR_RETURN(verification.advised, run(advised));
   return verification;
 }
 
@@ -242,6 +247,8 @@ absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
   if (flags.verify) {
     REPRISE_ASSIGN_OR_RETURN(verification, Verify(flags, trace, advice, console));
     console->Print(VerificationText(*verification, console->width()));
+    for (const std::string& warning : VerificationWarnings(*verification))
+      console->Note(absl::StrCat("reprise advise: warning: ", warning));
   }
   nlohmann::json applied = nullptr;
   if (flags.apply) {
@@ -290,8 +297,8 @@ void AddAdviceOptions(CLI::App* app, AdviseFlags* flags) {
   AddProofOptions(app, &flags->connection);
   NameOptionGroup(app, "Server");
   app->add_flag("--verify", flags->verify,
-                "Measure steps of the trace's sizes with the current buckets and with the advised "
-                "ones; needs --model or --preset");
+                "Measure steps of the trace's sizes with the current buckets, powers of two, and "
+                "the advised ones; needs --model or --preset");
   AddOption(
       app, "--steps", &flags->steps,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1u << 20); }, "N", "200",

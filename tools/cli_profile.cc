@@ -233,9 +233,8 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
   app->add_option("--recorded", flags->recorded_files,
                   "Steps of the sizes that these recordings of `reprise serve --record` have, or "
                   "files of numbers (`reprise help advise`), as points too")
-      ->type_name("FILE,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      ->type_name("FILE")
+      ->delimiter(',');
   AddOption(
       app, "--recorded-points", &flags->recorded_points,
       [](std::string_view text) { return ParseUnsigned(text, 1, 1000); }, "N", "8",

@@ -46,9 +46,9 @@ absl::Status CheckValue(const NumberField& field, std::optional<double> value,
   const bool right = value && *value >= field.min && *value <= field.max &&
                      (!field.whole || *value == std::floor(*value));
   if (right) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field.name, ": got ", shown, ", allowed: a ",
-                                                 field.whole ? "whole " : "", "number from ",
-                                                 field.min, " to ", field.max));
+  return absl::InvalidArgumentError(absl::StrCat(
+      field.name, ": got ", shown, ", allowed: a ", field.whole ? "whole " : "", "number from ",
+      static_cast<int64_t>(field.min), " to ", static_cast<int64_t>(field.max)));
 }
 
 absl::StatusOr<std::vector<double>> RecordOf(Fields fields, const Values& values) {

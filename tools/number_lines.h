@@ -20,8 +20,7 @@ namespace reprise::tools {
 // What a field may be.
 struct NumberField {
   const char* name;
-  double min = 0;
-  double max = 0;
+  double min = 0, max = 0;  // whole numbers themselves
   bool whole = true;
   std::optional<double> otherwise =
       {};  // its value where it is left out; unset: it has to be there

@@ -82,9 +82,10 @@ TEST_F(AdviseProgram, ChoosesForWhatAServerRecordedAndVerifiesIt) {
   EXPECT_THAT(program.stdout_text(), HasSubstr("\n" + flags + "\n"));
   EXPECT_THAT(program.stdout_text(), HasSubstr("\nadvised against powers of two: "));
   EXPECT_THAT(program.stdout_text(), HasSubstr("6 steps of the trace's sizes on "));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("\nadvised against powers of two: device "));
   ASSERT_TRUE(advice["verified"].is_object());
   EXPECT_EQ(advice["verified"]["steps"], 6);
-  for (const char* set : {"current", "advised"})
+  for (const char* set : {"current", "powers_of_two", "advised"})
     EXPECT_THAT(advice["verified"][set]["device_us"], SizeIs(2)) << set;
 }
 
@@ -191,10 +192,15 @@ TEST_F(AdviseProgram, SaysWhatIsWrong) {
   Refused({trace, "--verify"}, 2, "model: got none");
   Refused({trace, "--steps", "9"}, 2, "--steps: got no --verify, allowed: beside it");
   Refused({trace, "--memory", "1MiB"}, 2, "--graph-bytes SIZE");
-  Refused({trace, "--memory", "1MiB", "--graph-bytes", "2MiB"}, 1, "needed: at least 1 of 2097152");
+  Refused({trace, "--memory", "1MiB", "--graph-bytes", "2MiB"}, 1,
+          "allowed: at least 1 of 2097152 bytes");
   Refused({trace, "--json", "/no/such/folder/a.json"}, 1, "/no/such/folder/a.json");
   Refused({File("none")}, 1, "cannot read");
+  Refused({trace, "--mixed-buckets", "8", "--max-graphs", "1"}, 1,
+          "graphs: got at most 1 (--max-graphs), allowed: at least 2, for the largest");
   Refused({Trace("rows,tokens\n2,9\n")}, 1, "mixed buckets: got none");
+  Refused({Trace("rows\n7\n"), "--decode-buckets", "4"}, 1,
+          "decode buckets: got 4 as the largest, and the trace has decode steps of 7 rows");
   Refused({Trace("rows,tokens\n2,1\n")}, 1, "tokens: got 1, allowed: 2 or more");
   Refused({Trace("rows\n300\n"), "--verify", "--model", model_, "--mixed-buckets", "512",
            "--device", "host"},

@@ -84,6 +84,7 @@ TEST_F(Completion, OfBashKnowsCommandsOptionsAndValues) {
   std::ofstream(File("a file")) << "";
   EXPECT_THAT(ask({"reprise", "report", "a"}), Contains("a file"));
   EXPECT_THAT(ask({"reprise", "run", "--json", "a"}), Contains("a file"));
+  EXPECT_THAT(ask({"reprise", "profile", "--recorded", "a"}), Contains("a file"));
   EXPECT_THAT(ask({"reprise", "run", "--poison", "a"}), Not(Contains("a file")));
 }
 

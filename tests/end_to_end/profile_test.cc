@@ -121,6 +121,24 @@ TEST_F(ProfileProgram, MeasuresSizesOfRecordedSteps) {
   EXPECT_THAT(missing.stderr_text(), HasSubstr("cannot read"));
 }
 
+TEST_F(ProfileProgram, TakesSeveralFilesOfRecordedSteps) {
+  const std::string one = directory_.path() + "/one.csv", other = directory_.path() + "/other.csv";
+  std::ofstream(one) << "rows,context\n3,20\n";
+  std::ofstream(other) << "rows,context\n4,24\n";
+  const std::vector<std::vector<std::string>> ways = {{"--recorded", one, other},
+                                                      {"--recorded=" + one, "--recorded=" + other},
+                                                      {"--recorded", one + "," + other}};
+  for (std::vector<std::string> arguments : ways) {
+    arguments.insert(arguments.end(),
+                     {"--rows", "1", "--contexts", "16", "--iterations", "2", "--rounds", "1"});
+    const json profile = Profile(arguments);
+    ASSERT_EQ(profile["points"].size(), 3u);
+    EXPECT_EQ(profile["points"][0]["name"], "1@16");
+    EXPECT_EQ(profile["points"][1]["name"], "3@20");
+    EXPECT_EQ(profile["points"][2]["name"], "4@24");
+  }
+}
+
 TEST_F(ProfileProgram, MeasuresRowsOfDifferentContexts) {
   const json profile = Profile({"--points", "3@20..40", "--iterations", "4", "--rounds", "1"});
   EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());

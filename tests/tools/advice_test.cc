@@ -25,6 +25,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 TracedStep Decode(int64_t rows, double weight, double context = 0) {
@@ -94,7 +95,14 @@ TEST(Advice, KeepsWithinGraphsAndBytes) {
   options.max_bytes = 39;
   EXPECT_THAT(Advise(Trace(), BucketCost(), options),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       "graphs: got 6 and 39 bytes (--memory), needed: at least 2 of 40 bytes"));
+                       "graphs: got at most 6 (--max-graphs) and 39 bytes (--memory), allowed: at "
+                       "least 2 of 40 bytes, for the largest bucket of each kind"));
+  options.max_bytes.reset();
+  options.max_graphs = 1;
+  const absl::Status too_few = Advise(Trace(), BucketCost(), options).status();
+  EXPECT_EQ(too_few.message(),
+            "graphs: got at most 1 (--max-graphs), allowed: at least 2, for the largest bucket of "
+            "each kind and those that stay as they are");
 }
 
 TEST(Advice, TakesNoGraphThatSavesNothing) {
@@ -125,6 +133,11 @@ TEST(Advice, RefusesStepsThatFitNoBucket) {
   options.current.mixed.clear();
   EXPECT_THAT(Advise(Trace(), BucketCost(), options),
               StatusIs(absl::StatusCode::kFailedPrecondition, "mixed buckets: got none"));
+  EXPECT_THAT(Advise({.steps = {Decode(3, 1), Decode(9, 1)}}, BucketCost(), options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "decode buckets: got 8 as the largest, and the trace has decode steps of 9 "
+                       "rows; allowed: a largest one of 9 rows or more (--decode-buckets N,N,...), "
+                       "or mixed buckets"));
   ASSERT_OK_AND_ASSIGN(const Advice decode,
                        Advise({.steps = {Decode(3, 1)}}, BucketCost(), options));
   EXPECT_EQ(BucketFlags(decode.advised().set), "--decode-buckets 3,8");
@@ -295,8 +308,11 @@ TEST(Advice, KeepsALargestBucketThatWasNotMeasured) {
   // Powers of two have a bucket of two rows as well.
   EXPECT_EQ(ChangeInJson(advice, cost), 0);
   options.max_graphs = 3;
-  EXPECT_THAT(Advise({.steps = {Decode(2, 1)}}, cost, options),
-              StatusIs(absl::StatusCode::kResourceExhausted, "where a profile has not measured"));
+  EXPECT_THAT(
+      Advise({.steps = {Decode(2, 1)}}, cost, options),
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               "allowed: at least 3, for the largest bucket of each kind and those that stay as "
+               "they are, and more, as the profile has not measured all of these"));
 }
 
 // Powers of two would replay a bucket of eight rows, and nothing tells what it takes.
@@ -339,6 +355,67 @@ TEST(SampleSteps, CutPromptsAtARowsLimit) {
   EXPECT_EQ(point(4, 23).num_tokens(), 23u);
   EXPECT_EQ(point(1, 9), *ParseStepPoint("1x9"));
   EXPECT_THAT(SampleSteps({{}}, 5, 8, 16), IsEmpty());
+}
+
+// Of two rounds each.
+VerifiedSet Measured(double first_ns, double second_ns) {
+  VerifiedSet set{.device = "a device"};
+  for (const double ns : {first_ns, second_ns}) {
+    set.device_ns.Add(ns);
+    set.replay_ns.Add(2 * ns);
+  }
+  return set;
+}
+
+TEST(Verification, ComparesWhatWasMeasuredWithBothOtherSets) {
+  ASSERT_OK_AND_ASSIGN(const Advice advice, Advise(Trace(), BucketCost(), Options()));
+  const Verification verification{.steps = 9,
+                                  .current = Measured(2000, 2000),
+                                  .advised = Measured(1000, 1100),
+                                  .powers_of_two = Measured(1250, 1250)};
+  const std::string text = VerificationText(verification, kNoWidth);
+  EXPECT_THAT(text, HasSubstr("\npowers of two "));
+  EXPECT_THAT(text, HasSubstr("\nadvised against current: device -50.0 %, replay -50.0 %\n"
+                              "advised against powers of two: device -20.0 %, replay -20.0 %\n"));
+  EXPECT_THAT(VerificationWarnings(verification), IsEmpty());
+  const json verified =
+      AdviceToJson({"a.csv"}, advice, BucketCost(), Options(), verification)["verified"];
+  EXPECT_EQ(verified["powers_of_two"]["device_us"], json({1.25, 1.25}));
+  EXPECT_NEAR(verified["device_change_against_powers_of_two"].get<double>(), -0.2, 1e-12);
+  EXPECT_NEAR(verified["replay_change_against_powers_of_two"].get<double>(), -0.2, 1e-12);
+}
+
+TEST(Verification, LeavesPowersOfTwoOutWhereTheyAreAnotherSet) {
+  ASSERT_OK_AND_ASSIGN(const Advice advice, Advise(Trace(), BucketCost(), Options()));
+  const Verification verification{
+      .steps = 9, .current = Measured(2000, 2000), .advised = Measured(1000, 1100)};
+  EXPECT_THAT(VerificationText(verification, kNoWidth), Not(HasSubstr("powers of two")));
+  const json verified =
+      AdviceToJson({"a.csv"}, advice, BucketCost(), Options(), verification)["verified"];
+  EXPECT_FALSE(verified.contains("powers_of_two"));
+  EXPECT_FALSE(verified.contains("device_change_against_powers_of_two"));
+}
+
+TEST(Verification, WarnsOfChangesBelowTheSpreadOfRounds) {
+  Verification verification{.steps = 9,
+                            .current = Measured(1000, 1080),
+                            .advised = Measured(950, 950),
+                            .powers_of_two = Measured(2000, 2000)};
+  EXPECT_THAT(VerificationWarnings(verification),
+              ElementsAre("advised against current: device -5.0 % (spread 8.0 %), replay -5.0 % "
+                          "(spread 8.0 %): rounds of one set differ by more, so that this means "
+                          "nothing"));
+  // Of one round nothing is known.
+  verification.current.device_ns = verification.current.replay_ns = Samples();
+  verification.current.device_ns.Add(1000);
+  verification.current.replay_ns.Add(2000);
+  EXPECT_THAT(VerificationWarnings(verification), IsEmpty());
+  // A loss means as little as a gain, on either clock.
+  verification.powers_of_two->replay_ns = Samples();
+  for (const double ns : {1800, 2000}) verification.powers_of_two->replay_ns.Add(ns);
+  EXPECT_THAT(VerificationWarnings(verification),
+              ElementsAre(HasSubstr("advised against powers of two: replay +5.6 % (spread 11.1 %)"
+                                    ": ")));
 }
 
 }  // namespace

@@ -116,14 +116,26 @@ class SetCosts {
   const double steps_;
 };
 
-absl::Status CheckFits(const std::vector<StepGroup>& mixed, const BucketSet& current) {
-  if (mixed.empty()) return absl::OkStatus();
-  if (current.mixed.empty()) {
+// The trace needs mixed buckets, and there are none.
+absl::Status NoMixedBuckets(const std::vector<TracedStep>& steps, int64_t largest_needed,
+                            int64_t largest_decode) {
+  const std::string allowed = "those of a recording or a profile, or --mixed-buckets N,N,...";
+  if (!std::all_of(steps.begin(), steps.end(),
+                   [](const TracedStep& step) { return step.is_decode(); })) {
     return absl::FailedPreconditionError(
-        "mixed buckets: got none, and the trace has mixed steps; allowed: those of a recording or "
-        "a "
-        "profile, or --mixed-buckets N,N,...");
+        absl::StrCat("mixed buckets: got none, and the trace has mixed steps; allowed: ", allowed));
   }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "decode buckets: got ", largest_decode, " as the largest, and the trace has decode steps of ",
+      largest_needed, " rows; allowed: a largest one of ", largest_needed,
+      " rows or more (--decode-buckets N,N,...), or mixed buckets, which larger steps replay: ",
+      allowed));
+}
+
+absl::Status CheckFits(const std::vector<TracedStep>& steps, const std::vector<StepGroup>& mixed,
+                       const BucketSet& current) {
+  if (mixed.empty()) return absl::OkStatus();
+  if (current.mixed.empty()) return NoMixedBuckets(steps, mixed.back().size, current.decode.back());
   if (mixed.back().size <= current.mixed.back()) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat(
       "the trace has a step of ", mixed.back().size, " query tokens; allowed: at most ",
@@ -173,13 +185,17 @@ absl::Status NoneFits(const AdviceOptions& options, const SetCosts& costs, size_
                       const Kind& decode, const Kind& mixed) {
   const size_t of_decode = decode.choices.front().buckets.size();
   const size_t of_mixed = mixed.choices.front().buckets.size();
-  const std::string got =
-      options.max_bytes ? absl::StrCat(" and ", *options.max_bytes, " bytes (--memory)") : "";
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "graphs: got ", max_graphs, got, ", needed: at least ", of_decode + of_mixed, " of ",
-      std::llround(costs.BytesOf(of_decode, of_mixed)),
-      " bytes, the largest of each kind and those that stay as they are, and more where a profile "
-      "has not measured the largest"));
+  std::string got, bytes;
+  if (options.max_bytes) {
+    got = absl::StrCat(" and ", *options.max_bytes, " bytes (--memory)");
+    bytes = absl::StrCat(" of ", std::llround(costs.BytesOf(of_decode, of_mixed)), " bytes");
+  }
+  const bool are_measured = std::isfinite(decode.choices.front().cost + mixed.choices.front().cost);
+  return absl::ResourceExhaustedError(
+      absl::StrCat("graphs: got at most ", max_graphs, " (--max-graphs)", got,
+                   ", allowed: at least ", of_decode + of_mixed, bytes,
+                   ", for the largest bucket of each kind and those that stay as they are",
+                   are_measured ? "" : ", and more, as the profile has not measured all of these"));
 }
 
 std::optional<double> MeanContext(const std::vector<TracedStep>& steps) {
@@ -224,7 +240,7 @@ absl::StatusOr<Advice> Advise(const BatchTrace& trace, const BucketCost& cost,
                               const AdviceOptions& options) {
   const BucketSet& current = options.current;
   StepGroups groups = GroupSteps(trace.steps, current.decode.back(), cost.shortest_context());
-  REPRISE_RETURN_IF_ERROR(CheckFits(groups.mixed, current));
+  REPRISE_RETURN_IF_ERROR(CheckFits(trace.steps, groups.mixed, current));
   const bool chooses_decode = options.kind != AdviseKind::kMixed && !groups.decode.empty();
   const bool chooses_mixed = options.kind != AdviseKind::kDecode && !groups.mixed.empty();
   // What is not chosen costs the same in every set.

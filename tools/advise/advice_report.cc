@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/advise/advice_report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -77,9 +78,47 @@ json TimesToJson(const VerifiedSet& set) {
 }
 
 // Of medians of rounds.
-double ChangeOf(const Samples& current, const Samples& advised) {
-  const double before = current.Percentile(50);
+double ChangeOf(const Samples& other, const Samples& advised) {
+  const double before = other.Percentile(50);
   return before > 0 ? advised.Percentile(50) / before - 1 : 0.0;
+}
+
+// The sets that the advised one is compared with.
+std::vector<std::pair<std::string, const VerifiedSet*>> OthersOf(const Verification& verification) {
+  std::vector<std::pair<std::string, const VerifiedSet*>> others = {
+      {"current", &verification.current}};
+  if (verification.powers_of_two)
+    others.emplace_back("powers of two", &*verification.powers_of_two);
+  return others;
+}
+
+// "device -3.0 % (spread 9.0 %)" where the change is smaller than the wider of the two spreads.
+void AddUncertain(const char* clock, const Samples& other, const Samples& advised,
+                  std::vector<std::string>* uncertain) {
+  const double change = ChangeOf(other, advised);
+  const double spread = std::max(SpreadOf(other).value_or(0), SpreadOf(advised).value_or(0));
+  if (std::abs(change) < spread) {
+    uncertain->push_back(
+        absl::StrCat(clock, " ", ChangeText(change), " (spread ", FormatPercent(spread), ")"));
+  }
+}
+
+json VerificationToJson(const Verification& verification) {
+  const auto& [steps, current, advised, powers_of_two] = verification;
+  json verified = {{"device", advised.device},
+                   {"steps", steps},
+                   {"current", TimesToJson(current)},
+                   {"advised", TimesToJson(advised)},
+                   {"device_change", ChangeOf(current.device_ns, advised.device_ns)},
+                   {"replay_change", ChangeOf(current.replay_ns, advised.replay_ns)}};
+  if (powers_of_two) {
+    verified["powers_of_two"] = TimesToJson(*powers_of_two);
+    verified["device_change_against_powers_of_two"] =
+        ChangeOf(powers_of_two->device_ns, advised.device_ns);
+    verified["replay_change_against_powers_of_two"] =
+        ChangeOf(powers_of_two->replay_ns, advised.replay_ns);
+  }
+  return verified;
 }
 
 }  // namespace
@@ -117,21 +156,39 @@ std::string AdviceText(const Advice& advice, const BucketCost& cost, size_t widt
 }
 
 std::string VerificationText(const Verification& verification, size_t width) {
+  const VerifiedSet& advised = verification.advised;
   Table table({"measured", "device", "replay", "spread"});
-  for (const auto& [name, set] :
-       {std::pair("current", &verification.current), std::pair("advised", &verification.advised)}) {
-    const std::optional<double> spread = SpreadOf(set->device_ns);
-    table.AddRow({name, FormatDuration(set->device_ns.Percentile(50)),
-                  FormatDuration(set->replay_ns.Percentile(50)),
+  const auto add = [&table](const std::string& name, const VerifiedSet& set) {
+    const std::optional<double> spread = SpreadOf(set.device_ns);
+    table.AddRow({name, FormatDuration(set.device_ns.Percentile(50)),
+                  FormatDuration(set.replay_ns.Percentile(50)),
                   spread ? FormatPercent(*spread) : kNoFigure});
+  };
+  std::string changes;
+  for (const auto& [name, other] : OthersOf(verification)) {
+    add(name, *other);
+    absl::StrAppend(&changes, "advised against ", name, ": device ",
+                    ChangeText(ChangeOf(other->device_ns, advised.device_ns)), ", replay ",
+                    ChangeText(ChangeOf(other->replay_ns, advised.replay_ns)), "\n");
   }
-  return absl::StrCat(
-      "\n", FormatCount(verification.steps), " steps of the trace's sizes on ",
-      verification.advised.device, ", medians of ", verification.advised.device_ns.count(),
-      " rounds:\n", table.ToString(width), "advised against current: device ",
-      ChangeText(ChangeOf(verification.current.device_ns, verification.advised.device_ns)),
-      ", replay ",
-      ChangeText(ChangeOf(verification.current.replay_ns, verification.advised.replay_ns)), "\n");
+  add("advised", advised);
+  return absl::StrCat("\n", FormatCount(verification.steps), " steps of the trace's sizes on ",
+                      advised.device, ", medians of ", advised.device_ns.count(), " rounds:\n",
+                      table.ToString(width), changes);
+}
+
+std::vector<std::string> VerificationWarnings(const Verification& verification) {
+  std::vector<std::string> warnings;
+  for (const auto& [name, other] : OthersOf(verification)) {
+    std::vector<std::string> uncertain;
+    AddUncertain("device", other->device_ns, verification.advised.device_ns, &uncertain);
+    AddUncertain("replay", other->replay_ns, verification.advised.replay_ns, &uncertain);
+    if (uncertain.empty()) continue;
+    warnings.push_back(absl::StrCat("advised against ", name, ": ", absl::StrJoin(uncertain, ", "),
+                                    ": rounds of one set differ by more, so that this means "
+                                    "nothing"));
+  }
+  return warnings;
 }
 
 json AdviceToJson(const std::vector<std::string>& files, const Advice& advice,
@@ -140,17 +197,6 @@ json AdviceToJson(const std::vector<std::string>& files, const Advice& advice,
   json sets = json::array(), by_graphs = json::array();
   for (const SetCost& set : advice.sets) sets.push_back(SetToJson(set, advice));
   for (const SetCost& set : advice.by_graphs) by_graphs.push_back(SetToJson(set, advice));
-  json verified = nullptr;
-  if (verification) {
-    verified = {{"device", verification->advised.device},
-                {"steps", verification->steps},
-                {"current", TimesToJson(verification->current)},
-                {"advised", TimesToJson(verification->advised)},
-                {"device_change",
-                 ChangeOf(verification->current.device_ns, verification->advised.device_ns)},
-                {"replay_change",
-                 ChangeOf(verification->current.replay_ns, verification->advised.replay_ns)}};
-  }
   return {{"schema", "reprise.advise/1"},
           {"trace",
            {{"files", files},
@@ -172,7 +218,7 @@ json AdviceToJson(const std::vector<std::string>& files, const Advice& advice,
           {"change_against_powers_of_two", NumberOrNull(AgainstPowersOfTwo(advice))},
           {"by_graphs", std::move(by_graphs)},
           {"flags", BucketFlags(advice.advised().set)},
-          {"verified", std::move(verified)}};
+          {"verified", verification ? VerificationToJson(*verification) : json(nullptr)}};
 }
 
 }  // namespace reprise::tools

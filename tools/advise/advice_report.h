@@ -16,10 +16,11 @@
 
 namespace reprise::tools {
 
-// What was measured of the current set and of the advised one.
+// What was measured of the sets.
 struct Verification {
   uint32_t steps = 0;  // of a round
   VerifiedSet current, advised;
+  std::optional<VerifiedSet> powers_of_two = {};  // unset where that is one of the other two
 };
 
 // "--decode-buckets 1,3,8 --mixed-buckets 64"; without the latter where there are none.
@@ -28,6 +29,8 @@ std::string BucketFlags(const BucketSet& set);
 // `width` columns wide at most. The options are those that the advice comes from.
 std::string AdviceText(const Advice& advice, const BucketCost& cost, size_t width);
 std::string VerificationText(const Verification& verification, size_t width);
+// Which measured changes mean nothing: those that are smaller than the spread of rounds.
+std::vector<std::string> VerificationWarnings(const Verification& verification);
 
 // Without what RecordOf says. `files`: of the trace.
 nlohmann::json AdviceToJson(const std::vector<std::string>& files, const Advice& advice,
