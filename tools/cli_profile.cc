@@ -245,7 +245,7 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
       "Measured steps of every point, plain and stamped each");
   AddOption(
       app, "--rounds", &flags->profile.rounds,
-      [](std::string_view text) { return ParseUnsigned(text, 1, 1000); }, "N", "3",
+      [](std::string_view text) { return ParseUnsigned(text, 1, 1000); }, "N", "5",
       "Parts that they come in, each over all points: a warning says where these differ");
   AddOption(
       app, "--warmup", &flags->profile.warmup,

@@ -71,7 +71,7 @@ TEST_F(ProfileProgram, WritesWhatTheSchemaDescribes) {
 
 TEST_F(ProfileProgram, MeasuresStepsWithPrompts) {
   std::string text;
-  const json profile = Profile({"--points", "3@40,3@40+2x5,1x7", "--iterations", "6", "--assert",
+  const json profile = Profile({"--points", "3@40,3@40+2x5,1x7", "--iterations", "10", "--assert",
                                 "p99(3@40+2x5)<100s", "--html", directory_.path() + "/p.html"},
                                &text);
   EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
@@ -82,7 +82,7 @@ TEST_F(ProfileProgram, MeasuresStepsWithPrompts) {
   EXPECT_EQ(mixed["graph"], "mixed/16");
   EXPECT_EQ(mixed["padding_tokens"], 3);
   EXPECT_EQ(mixed["twin"]["kernels"], 2 * mixed["kernels"].get<int>());
-  // Three rows that end at 40 (windows of 6 and of 3 rounds' 2 steps), and two of 5 tokens.
+  // Three rows that end at 40 (windows of 6 and of 5 rounds' 2 steps), and two of 5 tokens.
   EXPECT_DOUBLE_EQ(mixed["mean_context"], (3 * 39.5 + 2 * 5) / 5);
   // 2 (K, V) * 2 layers * 16 elements * 4 bytes a token.
   EXPECT_EQ(mixed["bytes"]["kv_written"], 13 * 256);
@@ -249,18 +249,18 @@ TEST_F(ProfileProgram, SaysWhichRunItIsOf) {
 
 // Every point is measured in every round, and the rounds' steps add up.
 TEST_F(ProfileProgram, RoundsShareTheStepsAndTellTheirSpread) {
-  const json profile = Profile({"--rows", "1,2", "--contexts", "40", "--iterations", "20"});
+  const json profile = Profile({"--rows", "1,2", "--contexts", "40", "--iterations", "24"});
   EXPECT_THAT(SchemaErrors(Schema(), profile), IsEmpty());
-  EXPECT_EQ(profile["settings"]["rounds"], 3);
+  EXPECT_EQ(profile["settings"]["rounds"], 5);
   for (const json& point : profile["points"]) {
-    EXPECT_EQ(point["plain"]["replay_us"]["count"], 20);
-    EXPECT_EQ(point["twin"]["replay_us"]["count"], 20);
+    EXPECT_EQ(point["plain"]["replay_us"]["count"], 24);
+    EXPECT_EQ(point["twin"]["replay_us"]["count"], 24);
     auto rounds = point["round_replay_us"].get<std::vector<double>>();
-    ASSERT_EQ(rounds.size(), 3u);
+    ASSERT_EQ(rounds.size(), 5u);
     std::sort(rounds.begin(), rounds.end());
-    EXPECT_NEAR(point["spread"].get<double>(), (rounds[2] - rounds[0]) / rounds[1], 1e-9);
-    // Rounds of 6, 7 and 7 steps that end at 40.
-    EXPECT_NEAR(point["mean_context"].get<double>(), (6 * 37.5 + 14 * 37.0) / 20, 1e-9);
+    EXPECT_NEAR(point["spread"].get<double>(), (rounds[4] - rounds[0]) / rounds[2], 1e-9);
+    // One round of 4 steps and four of 5, that end at 40.
+    EXPECT_NEAR(point["mean_context"].get<double>(), (4 * 38.5 + 20 * 38.0) / 24, 1e-9);
   }
   EXPECT_EQ(Profile({"--rows", "1", "--contexts", "40", "--iterations", "2"})["settings"]["rounds"],
             2);
@@ -273,11 +273,11 @@ TEST_F(ProfileProgram, ShowsThatItMeasures) {
                                          "100",    "--iterations", "40"};
   Program log(Arguments(work));
   EXPECT_EQ(log.Wait(std::chrono::seconds(120)), 0);
-  EXPECT_THAT(log.stderr_text(), HasSubstr("measured: round 1 of 3 in "));
+  EXPECT_THAT(log.stderr_text(), HasSubstr("measured: round 1 of 5 in "));
   Program watched(Arguments(work), {.terminal_columns = 80});
   EXPECT_EQ(watched.Wait(std::chrono::seconds(120)), 0);
   EXPECT_THAT(watched.terminal().output(), HasSubstr("measuring bandwidth over 1.00 MiB"));
-  EXPECT_THAT(watched.terminal().output(), HasSubstr("steps, round 1 of 3"));
+  EXPECT_THAT(watched.terminal().output(), HasSubstr("steps, round 1 of 5"));
   EXPECT_THAT(watched.terminal().screen().text(), Not(HasSubstr("steps, round")));
 }
 

@@ -134,7 +134,7 @@ MeasuredRun MediansOnly(const MeasuredRun& run) {
   for (MeasuredPoint& point : medians.points) {
     std::erase_if(point.series, [](const MeasuredSeries& s) { return s.name != "replay"; });
     for (MeasuredSeries& series : point.series) {
-      for (std::vector<double>& round : series.us) round = {ValueOf({round}, Statistic::kMedian)};
+      for (std::vector<double>& round : series.us) round = {ValueOf(round, Statistic::kMedian)};
     }
   }
   return medians;
@@ -198,7 +198,7 @@ class Warnings {
         if (!series.guards) continue;
         Samples medians;
         for (const std::vector<double>& round : series.us)
-          medians.Add(ValueOf({round}, Statistic::kMedian));
+          medians.Add(ValueOf(round, Statistic::kMedian));
         const double spread =
             medians.count() < 2 ? 0.0 : (medians.Max() - medians.Min()) / medians.Percentile(50);
         if (spread <= worst) continue;

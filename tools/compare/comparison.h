@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/compare/bootstrap.h"
+#include "tools/compare/difference.h"
 #include "tools/compare/measured_run.h"
 
 namespace reprise::tools {

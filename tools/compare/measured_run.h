@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "tools/compare/bootstrap.h"
+#include "tools/compare/difference.h"
 
 namespace reprise::tools {
 

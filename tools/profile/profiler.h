@@ -34,7 +34,7 @@ struct ProfileOptions {
   uint32_t warmup = 16;  // plain steps before them, of every point and round
   // Parts that the measured steps come in, minutes apart where there are many points: how far their
   // medians differ says how far the figures can be trusted. At most `iterations`.
-  uint32_t rounds = 3;
+  uint32_t rounds = 5;
   // Also through graphs of exactly each point's size, where its bucket is larger.
   bool padding = false;
 };
