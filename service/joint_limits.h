@@ -5,9 +5,7 @@
 #ifndef REPRISE_SERVICE_JOINT_LIMITS_H_
 #define REPRISE_SERVICE_JOINT_LIMITS_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <thread>
 
 #include "engine/step_request.h"
 
@@ -21,15 +19,8 @@ struct JointLimits {
   uint32_t max_given_tokens = 64;
   // Longest that a step waits for those of others which are expected; see StepGather. 0: never.
   uint64_t max_wait_us = 2000;
-  // Threads that answer the requests of a replay beside the one that takes results off the device;
-  // see AnswerThreads.
-  uint32_t answer_threads = DefaultAnswerThreads();
 
   static constexpr uint32_t kMaxRequests = engine::kMaxJointRequests;
-  // One for four cores, which clients on this machine and gRPC's own threads want too: at most 3.
-  static uint32_t DefaultAnswerThreads() {
-    return std::min(3u, std::thread::hardware_concurrency() / 4);
-  }
 };
 
 }  // namespace reprise::service

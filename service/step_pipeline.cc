@@ -29,8 +29,7 @@ StepPipeline::StepPipeline(engine::DecodeEngine& engine, const JointLimits& join
       on_fault_(std::move(on_fault)),
       in_flight_(engine.info().limits.pipeline_depth),
       gather_(joint.max_requests > 1 ? joint.max_wait_us * 1000 : 0),
-      results_(joint.max_requests),
-      answer_threads_(joint.answer_threads) {
+      results_(joint.max_requests) {
   for (InFlight& step : in_flight_) step.jobs.reserve(joint.max_requests);
   finished_.reserve(joint.max_requests);
   joint_.reserve(joint.max_requests);
@@ -288,7 +287,7 @@ void StepPipeline::FinishOldest() {
   }
   // Before the answer: whoever learns of the fault from it finds health changed already.
   if (!status.ok()) on_fault_();
-  answer_threads_.Run(num_jobs, [&](size_t i) { finished_[i]->Finished(status, result_of(i)); });
+  for (size_t i = 0; i < num_jobs; ++i) finished_[i]->Finished(status, result_of(i));
   finished_.clear();
   FinishRefused(&refused);
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepPipeline: keeps up to pipeline_depth steps of all sessions in flight on one engine, queues
-// the rest, and takes results off with one thread, which a few others help to answer. It knows
-// neither gRPC nor wire messages: steps 3 to 7 of the way of a step happen below Enqueue and above
-// Finished.
+// the rest, and takes results off with one thread. It knows neither gRPC nor wire messages: steps 3
+// to 7 of the way of a step happen below Enqueue and above Finished.
 //
 // Order: step_turns.h. A session that asks for little waits for the steps in flight and not for
 // what others of its priority have queued.
@@ -26,7 +25,6 @@
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
 #include "engine/step_result.h"
-#include "service/answer_threads.h"
 #include "service/joint_limits.h"
 #include "service/step_gather.h"
 #include "service/step_queue.h"
@@ -112,7 +110,6 @@ class StepPipeline {
   // Of the pump thread.
   std::vector<StepJob*> finished_;
   std::vector<engine::StepResult> results_;
-  AnswerThreads answer_threads_;
   std::thread pump_;
 };
 

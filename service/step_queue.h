@@ -25,9 +25,9 @@ class StepQueue;
 class StepJob {
  public:
   virtual ~StepJob() = default;
-  // Called exactly once per Enqueue, on the thread that enqueued (refused at once) or on one of the
-  // pipeline's, beside those of other jobs. `result` is set when `status` is OK, and valid during
-  // the call. May destroy or reuse the job. Must not block, nor throw.
+  // Called exactly once per Enqueue, on the thread that enqueued (refused at once) or on the
+  // pipeline's own. `result` is set when `status` is OK, and valid during the call. May destroy or
+  // reuse the job. Must not block, nor throw.
   virtual void Finished(const absl::Status& status, const engine::StepResult* result) = 0;
   // OK while somebody waits for the answer. Asked right before the step is launched, under the
   // pipeline's lock; an error is what the step is refused with.

@@ -17,7 +17,6 @@
 #include "runtime/check.h"
 #include "runtime/device.h"
 #include "runtime/host/host_device.h"
-#include "service/joint_limits.h"
 #include "service/server.h"
 #include "tests/testing/tiny_model.h"
 
@@ -36,7 +35,7 @@ T Value(absl::StatusOr<T> value) {
 
 class Served {
  public:
-  Served(runtime::DeviceKind kind, const JointLimits& joint) {
+  Served(runtime::DeviceKind kind, uint32_t max_joint_requests) {
     engine::DecodeEngineOptions options;
     options.block_size = kBlockSize;
     options.kv_cache_bytes = uint64_t{64} << 20;
@@ -56,7 +55,7 @@ class Served {
     engine_ = Value(engine::DecodeEngine::Create(*device_, source, options));
     ServerOptions server;
     server.listen = {"unix:" + directory_.path() + "/socket"};
-    server.joint = joint;
+    server.joint.max_requests = max_joint_requests;
     server_ = Value(Server::Start(server));
     server_->AttachEngine(*engine_);
   }
@@ -149,11 +148,11 @@ class Client {
 };
 
 void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessions,
-              const JointLimits& joint) {
+              uint32_t max_joint_requests) {
   std::string why;
   if (kind == runtime::DeviceKind::kCuda && runtime::CountCudaDevices(&why) == 0)
     return state.SkipWithError(why.c_str());
-  const Served served(kind, joint);
+  const Served served(kind, max_joint_requests);
   std::vector<std::unique_ptr<Client>> clients;
   for (uint32_t i = 0; i < sessions; ++i)
     clients.push_back(std::make_unique<Client>(served.address(), kRows / sessions));
@@ -178,21 +177,12 @@ void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessio
 
 constexpr auto kHost = runtime::DeviceKind::kHost;
 constexpr auto kCuda = runtime::DeviceKind::kCuda;
-JointLimits WithThreads(const benchmark::State& state) {
-  return {.answer_threads = static_cast<uint32_t>(state.range(0))};
-}
-void HostOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kHost, 1, {}); }
-void HostSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kHost, kRows, {}); }
-void HostSixteenSessionsEachAlone(benchmark::State& state) {
-  Sessions(state, kHost, kRows, {.max_requests = 1});
-}
-void CudaOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kCuda, 1, {}); }
-void CudaSixteenSessionsOfOneRow(benchmark::State& state) {  // by answer threads
-  Sessions(state, kCuda, kRows, WithThreads(state));
-}
-void CudaSixteenSessionsEachAlone(benchmark::State& state) {
-  Sessions(state, kCuda, kRows, {.max_requests = 1});
-}
+void HostOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kHost, 1, 64); }
+void HostSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kHost, kRows, 64); }
+void HostSixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kHost, kRows, 1); }
+void CudaOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kCuda, 1, 64); }
+void CudaSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kCuda, kRows, 64); }
+void CudaSixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kCuda, kRows, 1); }
 BENCHMARK(HostOneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
 BENCHMARK(HostSixteenSessionsOfOneRow)
     ->UseManualTime()
@@ -204,10 +194,6 @@ BENCHMARK(HostSixteenSessionsEachAlone)
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(CudaOneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
 BENCHMARK(CudaSixteenSessionsOfOneRow)
-    ->Arg(0)
-    ->Arg(1)
-    ->Arg(3)
-    ->Arg(7)
     ->UseManualTime()
     ->Iterations(4)
     ->Unit(benchmark::kMicrosecond);

@@ -62,7 +62,7 @@ ServedModel::Options WithJoint(const JointLimits& joint) {
 }
 
 TEST(JointSteps, RunInOneReplayWithTheTokensThatEachHasAlone) {
-  ServedModel served(WithJoint({.answer_threads = 3}));
+  ServedModel served(WithJoint({}));
   const std::vector<Life> lives = LiveTogether(served);
   uint64_t other_rows = 0;
   for (int i = 0; i < kSessions; ++i) {
