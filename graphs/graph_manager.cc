@@ -189,6 +189,11 @@ absl::StatusOr<CaptureResult> GraphManager::CaptureOn(runtime::Stream& stream,
   };
   auto graph = record();
   if (!graph.ok()) return InBucket(graph.status(), bucket, "capture");
+  if ((*graph)->num_kernel_nodes() + (*graph)->num_other_nodes() == 0) {
+    return InBucket(
+        absl::InvalidArgumentError("the function enqueued nothing on the stream that it was given"),
+        bucket, "capture");
+  }
   const auto took = std::chrono::steady_clock::now() - start;
   const CapturedBucket captured = {
       .bucket = bucket,

@@ -185,6 +185,16 @@ TEST_P(GraphManagerTest, ErrorOfTheWorkNamesTheBucketAndLeavesTheStreamUsable) {
   }
 }
 
+// As where a program's work goes to a stream of its own.
+TEST_P(GraphManagerTest, WorkThatEnqueuesNothingOnItsStreamIsRefused) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  const EnqueueFn work = [](runtime::Stream&, const Bucket&) { return absl::OkStatus(); };
+  EXPECT_THAT(GraphManager::Create(*bench.stream, {.buckets = {4}, .warm_up = false}, work),
+              StatusIs(kInvalid, "bucket 'graph/4', capture: the function enqueued nothing"));
+  EXPECT_OK(bench.stream->Synchronize());
+}
+
 TEST_P(GraphManagerTest, ErrorOfALaunchNamesBucketAndKernel) {
   REPRISE_DEVICE_OR_SKIP(device);
   Bench bench(*device);

@@ -641,9 +641,18 @@ class Graphs(unittest.TestCase):
 
     def test_the_stream_of_a_capture_is_of_no_use_behind_it(self):
         streams = []
-        reprise.GraphManager(self.stream, [1], lambda stream, _: streams.append(stream)).close()
+
+        def enqueue(stream, capacity):
+            streams.append(stream)
+            self.enqueue(stream, capacity)
+
+        reprise.GraphManager(self.stream, [1], enqueue).close()
         with self.assertRaisesRegex(reprise.InvalidArgument, "stream: got NULL"):
             streams[0].run(print)
+
+    def test_a_callable_that_enqueues_nothing_on_its_stream_is_refused(self):
+        with self.assertRaisesRegex(reprise.InvalidArgument, "enqueued nothing on the stream"):
+            reprise.GraphManager(self.stream, [1], lambda *_: self.device.stream().run(print))
 
     def test_what_enqueued_work_raises_breaks_the_stream(self):
         def fail():
