@@ -251,8 +251,7 @@ void ReadEightOutputs(const Int4Upload& upload, int64_t first, int64_t input, in
   for (; output < first + kEight; ++output, to += kStride) std::fill_n(to, count, uint8_t{0});
 }
 
-// 4-bit elements of a chunk into their places.
-
+// Puts 4-bit elements of a chunk where they lie.
 void PlaceInt4Tiles(const Chunk& chunk, std::byte* stage) {
   const Int4Upload& upload = *chunk.int4;
   const kernels::PackedLayout& matrix = upload.matrix;
@@ -276,6 +275,7 @@ void PlaceInt4Tiles(const Chunk& chunk, std::byte* stage) {
       for (int64_t i = begin; i < std::min(begin + block, tiles); ++i) pack(i, input_tile);
 }
 
+// The same, row-major.
 void PlaceInt4Rows(const Chunk& chunk, std::byte* stage) {
   const Int4Upload& upload = *chunk.int4;
   const int64_t inputs = upload.matrix.in_features;

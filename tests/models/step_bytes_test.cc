@@ -10,29 +10,17 @@
 #include "models/config/model_spec.h"
 #include "models/decoder.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/tiny_spec.h"
 
 namespace reprise::models {
 namespace {
+
+using ::reprise::testing::TinySpec;
 
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
 
 StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double attended) {
   return *BytesOfDecodeStep(spec, dtype, dtype, rows, attended);
-}
-
-ModelSpec TinySpec() {
-  ModelSpec spec;
-  spec.architecture = "llama";
-  spec.max_position_embeddings = 8;
-  spec.attention_multiplier = 1.0;
-  spec.vocab_size = 10;
-  spec.hidden_size = 4;
-  spec.intermediate_size = 6;
-  spec.num_layers = 2;
-  spec.num_heads = 2;
-  spec.num_kv_heads = 1;
-  spec.head_dim = 2;
-  return spec;
 }
 
 TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {

@@ -12,31 +12,17 @@
 #include "kernels/weight_format.h"
 #include "models/decoder.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/tiny_spec.h"
 #include "tools/profile/roofs.h"
 
 namespace reprise::tools {
 namespace {
 
+using ::reprise::testing::TinySpec;
 using ::testing::FieldsAre;
 using ::testing::Optional;
 
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
-
-// Rows of q are 4 wide, of k and v 2, of all three 8.
-models::ModelSpec TinySpec() {
-  models::ModelSpec spec;
-  spec.architecture = "llama";
-  spec.max_position_embeddings = 8;
-  spec.attention_multiplier = 1.0;
-  spec.vocab_size = 10;
-  spec.hidden_size = 4;
-  spec.intermediate_size = 6;
-  spec.num_layers = 2;
-  spec.num_heads = 2;
-  spec.num_kv_heads = 1;
-  spec.head_dim = 2;
-  return spec;
-}
 
 // Experts in both layers, two of four for each token.
 models::ModelSpec ExpertsSpec() {
