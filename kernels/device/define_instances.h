@@ -25,6 +25,16 @@
 #define REPRISE_DEFINE_Thread_INSTANCE(symbol, body, Args, threads, min_blocks, tile, fits)
 #endif
 
+// For instances in thread style whose blocks come in clusters: an op has a list of its own of them.
+#if REPRISE_ON_GPU
+#define REPRISE_DEFINE_CLUSTER_INSTANCE(symbol, family, Style, body, Args, threads, min_blocks, \
+                                        Activation, Weight, Kv, tile, fits)                     \
+  REPRISE_CLUSTER_KERNEL(symbol, fits(kTraits, tile), threads.Max(kTraits), min_blocks, body, Args)
+#else
+#define REPRISE_DEFINE_CLUSTER_INSTANCE(symbol, family, Style, body, Args, threads, min_blocks, \
+                                        Activation, Weight, Kv, tile, fits)
+#endif
+
 // The folder defines it itself, in on_host.
 #define REPRISE_DEFINE_Host_INSTANCE(symbol, body, Args, threads, min_blocks, tile, fits)
 

@@ -43,6 +43,25 @@
 //   CopyTileOnce<kRank>(to, map, at, barrier)
 //                               the same, for what is read once
 //
+// Blocks of a cluster (REPRISE_CLUSTER_KERNEL) reach each other's shared memory:
+//
+//   SyncCluster()               all threads of all of its blocks; orders their accesses
+//   PeerAddress(address, block) of a shared address, the same place in the shared memory of that
+//                               block of the cluster, or of its own, for the two below alone
+//   StoreAtPeer(at_peer, x, barrier_at_peer)
+//                               16 bytes, to a multiple of 16, which count for a barrier of the
+//                               same block as those of bulk copies do
+//   FinishSharedReads()         what the thread has read of shared memory is there
+//   BarrierArriveAtPeer(barrier_at_peer)
+//                               says that what was read may be overwritten: by one lane, behind a
+//                               SyncWarp, before which all lanes that read call FinishSharedReads.
+//                               It says nothing of what was written
+//   BarrierWaitForPeers(barrier, phase)
+//                               as BarrierWait, on a barrier that peers arrive at or store for
+//
+// Barriers are initialised before a SyncCluster. Before a block ends, it has waited for all that is
+// sent to it: stores and arrivals.
+//
 // All threads of the warpgroup call each alike, copies apart. Until the wait, D and A in registers
 // and what is read of shared memory stay untouched. What threads stored to shared memory is there
 // for products after a FenceBulkCopies by those who stored and a barrier; what bulk copies and

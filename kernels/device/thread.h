@@ -69,6 +69,8 @@
 // multiprocessor; caps registers on CUDA. ReadAgain(args), of the kernel's own, is the same
 // arguments, read where they are used: under a branch that is seldom taken, so that nothing of them
 // takes a register before it.
+// REPRISE_CLUSTER_KERNEL, with the same arguments, defines one whose blocks come in clusters of
+// kClusterBlocks neighbours along x, which run at once (matrix_group.h); grids have whole clusters.
 #ifndef REPRISE_KERNELS_DEVICE_THREAD_H_
 #define REPRISE_KERNELS_DEVICE_THREAD_H_
 
@@ -79,6 +81,10 @@
 #if !REPRISE_ON_GPU
 #error "thread style is compiled for GPUs alone"
 #endif
+namespace reprise::kernels::REPRISE_DEVICE_NS {
+inline constexpr int kClusterBlocks = 2;
+}  // namespace reprise::kernels::REPRISE_DEVICE_NS
+
 #include REPRISE_THREAD_HEADER
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {

@@ -40,33 +40,43 @@ void Allow([[maybe_unused]] std::byte* begin, [[maybe_unused]] size_t bytes) {
 }  // namespace
 
 Arena::Arena() {
-  static_assert(kLeadBytes % kAlignment == 0);
-  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+  static_assert(kLeadBytes % kAlignment == 0 && kBytes % kAlignment == 0);
+  void* memory = mmap(nullptr, kAllBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("emulator: no memory for an arena");
   memory_ = static_cast<std::byte*>(memory);
-  Forbid(memory_, kBytes);
+  Forbid(memory_, kAllBytes);
 }
 
 Arena::~Arena() {
-  Allow(memory_, kBytes);
-  munmap(memory_, kBytes);
+  Allow(memory_, kAllBytes);
+  munmap(memory_, kAllBytes);
 }
 
-void Arena::Begin(size_t dynamic_bytes) {
-  Forbid(memory_ + kLeadBytes, end_ - kLeadBytes);
+void Arena::Begin(unsigned num_blocks, size_t dynamic_bytes) {
+  for (unsigned block = 0; block < num_blocks_; ++block)
+    Forbid(memory_ + block * kBytes + kLeadBytes, end_ - kLeadBytes);
+  num_blocks_ = num_blocks;
   dynamic_end_ = kLeadBytes + dynamic_bytes;
   end_ = dynamic_end_;
   static_bytes_ = 0;
   variables_.clear();
-  Allow(dynamic(), dynamic_bytes);
-  std::memset(dynamic(), kPoison, dynamic_bytes);
+  AllowInAll(kLeadBytes, dynamic_bytes);
+  Select(0);
+}
+
+void Arena::AllowInAll(size_t offset, size_t bytes) {
+  for (unsigned block = 0; block < num_blocks_; ++block) {
+    std::byte* const begin = memory_ + block * kBytes + offset;
+    Allow(begin, bytes);
+    std::memset(begin, kPoison, bytes);
+  }
 }
 
 void* Arena::Static(const void* key, size_t bytes, size_t alignment, std::string* error) {
   for (const Variable& variable : variables_) {
     if (variable.key != key) continue;
-    if (variable.bytes == bytes) return memory_ + variable.offset;
+    if (variable.bytes == bytes) return memory_ + own_begin_ + variable.offset;
     *error = absl::StrCat("static shared variable of ", variable.bytes,
                           " bytes asked for as one of ", bytes);
     return nullptr;
@@ -87,9 +97,8 @@ void* Arena::Static(const void* key, size_t bytes, size_t alignment, std::string
   }
   variables_.push_back({.key = key, .offset = offset, .bytes = bytes});
   end_ = offset + bytes;
-  Allow(memory_ + offset, bytes);
-  std::memset(memory_ + offset, kPoison, bytes);
-  return memory_ + offset;
+  AllowInAll(offset, bytes);
+  return memory_ + own_begin_ + offset;
 }
 
 bool Arena::IsInStatic(size_t offset, size_t bytes) const {
@@ -99,6 +108,12 @@ bool Arena::IsInStatic(size_t offset, size_t bytes) const {
 }
 
 std::string Arena::Describe(size_t offset) const {
+  if (num_blocks_ == 1) return DescribeInBlock(offset);
+  return absl::StrCat(DescribeInBlock(offset % kBytes), " of the cluster's block ",
+                      offset / kBytes);
+}
+
+std::string Arena::DescribeInBlock(size_t offset) const {
   for (const Variable& variable : variables_) {
     if (offset >= variable.offset && offset < variable.offset + variable.bytes + kRedZoneBytes) {
       return absl::StrCat("static shared variable (", variable.bytes, " bytes) + ",

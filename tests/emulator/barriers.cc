@@ -6,10 +6,7 @@
 // thread waits, a bulk copy at a pseudo-random switch of threads, at the latest when nobody else
 // can go on.
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,12 +16,7 @@ namespace reprise::emulator {
 namespace {
 
 constexpr int kPoison = 0xff;
-// What a barrier's word holds: nobody else may write it.
-constexpr uint64_t kBarrierMagic = 0x62617272'00000000;
 constexpr uint32_t kChanceToLand = 8;  // one in
-constexpr int kFlagPatienceSeconds = 15;
-// Of blocks that wait for each other: counts threads that went on, of all of them.
-constinit std::atomic<uint64_t> num_steps_of_all = 0;
 
 // AddressSanitizer guards what is in flight where the shadow does not.
 void Guard([[maybe_unused]] std::byte* target, [[maybe_unused]] size_t bytes) {
@@ -49,16 +41,12 @@ void BlockRunner::CopyAsync(void* shared, const void* global, size_t bytes, Plac
     Fail([&] {
       return absl::StrCat("CopyAsync of ", bytes, " bytes to ", arena_.Describe(offset),
                           "; allowed: 4, 8 or 16 bytes, from and to multiples of them\n  ",
-                          NameOf(current_->index.thread), " at ", Describe(place));
+                          NameOf(current_->id), " at ", Describe(place));
     });
   }
   AccessIfShared<AccessKind::kWrite>(shared, bytes, place);
   if (global != nullptr) AccessAny<AccessKind::kRead>(global, bytes, place);
-  if (kChecksAccesses) {
-    shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
-    stamped_.emplace_back(offset, bytes);
-  }
-  Guard(arena_.begin() + offset, bytes);
+  MarkInFlight(offset, bytes, place);
   current_->copies.push_back({.offset = offset,
                               .from = global,
                               .bytes = bytes,
@@ -86,6 +74,14 @@ void BlockRunner::CopyAsyncWait(int pending, Place place) {
     ++num_landed;
   }
   self.copies.erase(self.copies.begin(), self.copies.begin() + static_cast<ptrdiff_t>(num_landed));
+}
+
+void BlockRunner::MarkInFlight(size_t offset, size_t bytes, Place place) {
+  if (kChecksAccesses) {
+    shadow_.Stamp(offset, bytes, {.epoch = kInFlight, .place = place});
+    stamped_.emplace_back(offset, bytes);
+  }
+  Guard(arena_.begin() + offset, bytes);
 }
 
 void BlockRunner::Land(const AsyncCopy& copy, Epoch epoch) {
@@ -122,23 +118,26 @@ BlockRunner::Barrier& BlockRunner::FindBarrier(const uint64_t* barrier, Place pl
   const size_t offset = SharedOffset(barrier, "the barrier", place);
   // Whoever uses it must come after its initialisation.
   AccessIfShared<AccessKind::kAtomicRead>(barrier, sizeof(*barrier), place);
-  const uint64_t index = *barrier ^ kBarrierMagic;
-  if (index >= barriers_.size() || barriers_[index].offset != offset) {
-    Fail([&] {
-      return absl::StrCat("no barrier was initialised at ", arena_.Describe(offset), "\n  ",
-                          NameOf(current_->index.thread), " at ", Describe(place));
-    });
-  }
-  return barriers_[index];
+  return BarrierAt(offset, place);
+}
+
+void BlockRunner::FailNoBarrier(size_t offset, Place place) {
+  Fail([&] {
+    return absl::StrCat("no barrier was initialised at ", arena_.Describe(offset), "\n  ",
+                        NameOf(current_->id), " at ", Describe(place));
+  });
 }
 
 void BlockRunner::BarrierArrive(uint64_t* barrier, uint32_t bytes, Place place) {
-  Barrier& b = FindBarrier(barrier, place);
+  Arrive(FindBarrier(barrier, place), bytes, place);
+}
+
+void BlockRunner::Arrive(Barrier& b, uint32_t bytes, Place place) {
   if (b.missing == 0 || b.num_complete >= kMaxPhases) {
     Fail([&] {
       return absl::StrCat("more than ", b.expected, " arrivals in phase ", b.num_complete,
                           " of the barrier at ", arena_.Describe(b.offset), "\n  ",
-                          NameOf(current_->index.thread), " at ", Describe(place));
+                          NameOf(current_->id), " at ", Describe(place));
     });
   }
   if (kChecksAccesses) CheckClocks(order_.Release(&b.released));
@@ -155,7 +154,7 @@ void BlockRunner::BarrierArriveAfterCopies(uint64_t* barrier, Place place) {
   if (!copies.empty()) {
     ++b.num_copies;
     bulk_copies_.push_back({.copies = std::move(copies),
-                            .thread = current_->index.thread,
+                            .thread = current_->id,
                             .barrier = static_cast<uint32_t>(&b - barriers_.data())});
     copies.clear();
   }
@@ -194,14 +193,14 @@ void BlockRunner::AcquirePhase(Barrier& barrier, unsigned thread) {
   order_.Acquire(thread, barrier.completed);
 }
 
-void BlockRunner::BarrierWait(uint64_t* barrier, uint32_t phase, Place place) {
+void BlockRunner::BarrierWait(uint64_t* barrier, uint32_t phase, bool for_peers, Place place) {
   Barrier& b = FindBarrier(barrier, place);
   if (phase > b.num_complete || phase + 1 < b.num_complete) {
     Fail([&] {
       return absl::StrCat("wait for phase ", phase, " of the barrier at ",
                           arena_.Describe(b.offset), ", whose phase ", b.num_complete,
                           " is under way; allowed: this one or the one before it\n  ",
-                          NameOf(current_->index.thread), " at ", Describe(place));
+                          NameOf(current_->id), " at ", Describe(place));
     });
   }
   b.num_waited = std::max(b.num_waited, phase + 1);
@@ -209,24 +208,33 @@ void BlockRunner::BarrierWait(uint64_t* barrier, uint32_t phase, Place place) {
   Thread& self = *current_;
   self.place = place;
   if (phase < b.num_complete) {
-    AcquirePhase(b, self.index.thread);
-    MakeReady(self.index.thread);
-    return GoOn();
+    AcquirePhase(b, self.id);
+    MakeReady(self.id);
+    GoOn();
+  } else {
+    self.waits = Waits::kBarrier;
+    self.barrier = index;
+    self.phase = phase;
+    GoOn();
+    // A GPU's thread looks again and again, and sees a phase's parity alone.
+    if (barriers_[index].num_complete > phase + 1) FailOvertaken(barriers_[index], phase, place);
   }
-  self.waits = Waits::kBarrier;
-  self.barrier = index;
-  self.phase = phase;
-  GoOn();
-  // A GPU's thread looks again and again, and sees a phase's parity alone.
-  if (barriers_[index].num_complete > phase + 1) FailOvertaken(barriers_[index], phase, place);
+  if (!for_peers && barriers_[index].num_sent_phases > 0) [[unlikely]] {
+    Fail([&] {
+      return absl::StrCat("BarrierWait on the barrier at ",
+                          arena_.Describe(barriers_[index].offset),
+                          ", at which peers arrive or for which they store; allowed: "
+                          "BarrierWaitForPeers\n  ",
+                          NameOf(current_->id), " at ", Describe(place));
+    });
+  }
 }
 
 void BlockRunner::FailOvertaken(const Barrier& barrier, uint32_t phase, Place place) {
   Fail([&] {
     return absl::StrCat("overtaken: phase ", phase + 1, " of the barrier at ",
-                        arena_.Describe(barrier.offset), " completed while ",
-                        NameOf(current_->index.thread), " waited for phase ", phase, "\n  at ",
-                        Describe(place));
+                        arena_.Describe(barrier.offset), " completed while ", NameOf(current_->id),
+                        " waited for phase ", phase, "\n  at ", Describe(place));
   });
 }
 
@@ -305,18 +313,13 @@ void BlockRunner::CutTile(const runtime::TiledMatrix& matrix, const int32_t* at,
 
 void BlockRunner::StartBulk(Barrier& barrier) {
   for (const AsyncCopy& copy : pieces_) {
-    std::byte* const target = arena_.begin() + copy.offset;
-    AccessIfShared<AccessKind::kWrite>(target, copy.bytes, copy.place);
+    AccessIfShared<AccessKind::kWrite>(arena_.begin() + copy.offset, copy.bytes, copy.place);
     if (copy.from != nullptr) AccessAny<AccessKind::kRead>(copy.from, copy.bytes, copy.place);
-    if (kChecksAccesses) {
-      shadow_.Stamp(copy.offset, copy.bytes, {.epoch = kInFlight, .place = copy.place});
-      stamped_.emplace_back(copy.offset, copy.bytes);
-    }
-    Guard(target, copy.bytes);
+    MarkInFlight(copy.offset, copy.bytes, copy.place);
   }
   ++barrier.num_copies;
   bulk_copies_.push_back({.copies = pieces_,
-                          .thread = current_->index.thread,
+                          .thread = current_->id,
                           .barrier = static_cast<uint32_t>(&barrier - barriers_.data())});
 }
 
@@ -336,78 +339,10 @@ void BlockRunner::LandSomeBulk() {
   LandBulk(random_.Below(static_cast<uint32_t>(bulk_copies_.size())));
 }
 
-Order::Released& BlockRunner::ReleasedAt(const void* address) {
-  auto it = std::find_if(atomics_.begin(), atomics_.end(),
-                         [&](const auto& atomic) { return atomic.first == address; });
-  if (it == atomics_.end()) it = atomics_.insert(it, {address, {}});
-  return it->second;
-}
-
-void BlockRunner::OrderByAtomic(const void* address) {
-  if (!kChecksAccesses) return;
-  order_.Acquire(current_->index.thread, Order::Share(&ReleasedAt(address)));
-  ReleaseByAtomic(address);
-}
-
-void BlockRunner::ReleaseByAtomic(const void* address) {
-  if (!kChecksAccesses) return;
-  CheckClocks(order_.Release(&ReleasedAt(address)));
-  Fence();
-  // What it releases includes itself.
-  if (IsGlobal(address)) grid_->Atomic(address, /*reads=*/false, /*writes=*/true);
-}
-
-// It takes its turn among the threads that can go on, and looks again. Threads are picked at
-// random, so that many looks without anybody else's turn say that nobody else can go on.
-void BlockRunner::WaitAtLeast(const uint32_t* address, uint32_t value, Place place) {
-  Thread& self = *current_;
-  auto& word = *const_cast<uint32_t*>(address);
-  auto since = std::chrono::steady_clock::now();
-  uint64_t steps = num_steps_of_all;
-  self.place = place;
-  self.polls = true;
-  while (std::atomic_ref(word).load(std::memory_order_acquire) < value) {
-    if (!runs_beside_others_) {
-      if (++idle_looks_ > 64 * num_threads_) FailNeverAdded(address, value, place);
-    } else if (++idle_looks_ > 4 * num_threads_) {
-      const auto now = std::chrono::steady_clock::now();
-      if (const uint64_t all = num_steps_of_all; all != steps) {
-        steps = all;
-        since = now;
-      }
-      if (now - since > std::chrono::seconds(kFlagPatienceSeconds))
-        FailNeverAdded(address, value, place);
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-      idle_looks_ = 0;
-    }
-    MakeReady(self.index.thread);
-    GoOn();
-  }
-  self.polls = false;
-  idle_looks_ = 0;
-  AccessAny<AccessKind::kAtomicRead>(address, sizeof(*address), place);
-  if (!kChecksAccesses) return;
-  order_.Acquire(self.index.thread, Order::Share(&ReleasedAt(address)));
-  Fence();
-}
-
-void BlockRunner::CountStep() {
-  idle_looks_ = 0;
-  if (runs_beside_others_) num_steps_of_all.fetch_add(1, std::memory_order_relaxed);
-}
-
-void BlockRunner::FailNeverAdded(const uint32_t* address, uint32_t value, Place place) {
-  Fail([&] {
-    return absl::StrCat("a word that is waited for is ", *address, ", and nobody adds to it; ",
-                        NameOf(current_->index.thread), " waits for ", value, "\n  at ",
-                        Describe(place), DescribeWaiting());
-  });
-}
-
-void BlockRunner::Fence() {
-  if (!kChecksAccesses) return;
-  grid_->Fence();
-  CheckClocks(order_.StepOn());
+void BlockRunner::LandOne() {
+  const size_t i = random_.Below(static_cast<uint32_t>(bulk_copies_.size() + peer_stores_.size()));
+  if (i < bulk_copies_.size()) return LandBulk(i);
+  LandStore(i - bulk_copies_.size());
 }
 
 }  // namespace reprise::emulator

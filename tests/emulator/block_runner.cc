@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block from its beginning to its end, and what is said of violations; see block_runner.h.
+// A block from its beginning to its end; see block_runner.h.
 #include "tests/emulator/block_runner.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
+#include "tests/emulator/cluster.h"
 
 namespace reprise::emulator {
 namespace {
@@ -21,11 +22,6 @@ uint64_t Mix(uint64_t x) {  // splitmix64
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
-}
-
-const char* VerbOf(AccessKind kind) {
-  if (kind == AccessKind::kAtomicUpdate) return "atomic update";
-  return Writes(kind) ? "write" : "read";
 }
 
 }  // namespace
@@ -71,16 +67,22 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
     throw std::runtime_error("emulator: RunBlock called by code that RunBlock runs");
   }
   CheckShape(context, limits);
+  const ClusterKey cluster{.body = body,
+                           .argument = argument,
+                           .first_x = context.block_x / limits.cluster * limits.cluster,
+                           .y = context.block_y};
+  if (limits.cluster > 1 && !IsLastOfCluster(cluster, limits.cluster, context.block_x)) return;
   std::optional<LaunchTurn> turn;
   runs_beside_others_ = context.cooperative && uint64_t{context.grid_x} * context.grid_y > 1;
   if (kChecksAccesses && !runs_beside_others_) {
-    turn.emplace(LaunchTurn::Key{.body = body,
-                                 .argument = argument,
-                                 .num_blocks = uint64_t{context.grid_x} * context.grid_y});
+    turn.emplace(
+        LaunchTurn::Key{.body = body,
+                        .argument = argument,
+                        .num_blocks = uint64_t{context.grid_x} * context.grid_y / limits.cluster});
   }
   const uint64_t seed = schedule_seed;
   const uint64_t count = num_blocks_run.fetch_add(1, std::memory_order_relaxed);
-  random_ = Random(Mix(Mix(Mix(Mix(seed) + context.block_x) + context.block_y) + count));
+  random_ = Random(Mix(Mix(Mix(Mix(seed) + cluster.first_x) + context.block_y) + count));
   body_ = body;
   argument_ = argument;
   argument_begin_ = reinterpret_cast<uintptr_t>(argument);
@@ -96,12 +98,16 @@ void BlockRunner::Run(const runtime::HostBlockContext& context, const BlockLimit
                    .shared_begin = reinterpret_cast<uintptr_t>(arena_.begin()),
                    .runner = this};
   current_ = Pick();
-  order_.SetCurrent(current_->index.thread);
+  order_.SetCurrent(current_->id);
+  arena_.Select(current_->block);
   Switch(outside_, current_->point);
   running_block = {};
   if (turn.has_value()) turn->launch().max_clock = order_.max_clock();
+  if (failure_.empty() && num_blocks_ > 1) failure_ = FindUnreceived();
   if (failure_.empty()) failure_ = FindUnlanded();
-  if (failure_.empty() && !has_waited_ && context.block_x == 0 && context.block_y == 0)
+  const auto has_waited = [](const auto& thread) { return thread->has_waited; };
+  if (failure_.empty() && cluster.first_x == 0 && context.block_y == 0 &&
+      std::none_of(threads_.begin(), threads_.begin() + block_threads_, has_waited))
     failure_ = "block (0, 0) ended, and no thread of it had waited for the launch before";
   ForgetCopies();
   if (failure_.empty()) return;
@@ -119,6 +125,15 @@ void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
                                           "; allowed: whole warps of a power of two, at most ",
                                           kMaxThreads, " threads"));
   }
+  const unsigned cluster = limits.cluster;
+  if (cluster == 0 || cluster > kMaxClusterBlocks || context.grid_x % cluster != 0 ||
+      (cluster > 1 && (cluster * n > kMaxThreads || context.cooperative))) {
+    throw std::runtime_error(absl::StrCat(
+        "emulator: clusters of ", cluster, " blocks of ", n, " threads, ", context.grid_x,
+        " blocks along x", context.cooperative ? ", in a cooperative launch" : "",
+        "; allowed: 1 to ", kMaxClusterBlocks, " blocks that divide those along x, at most ",
+        kMaxThreads, " threads in all, and no cooperative launch"));
+  }
   const size_t allowed = std::min<size_t>(limits.shared_bytes, kMaxDynamicBytes);
   if (context.shared_bytes > allowed) {
     throw std::runtime_error(absl::StrCat("emulator: ", context.shared_bytes,
@@ -129,7 +144,9 @@ void BlockRunner::CheckShape(const runtime::HostBlockContext& context,
 void BlockRunner::Begin(const runtime::HostBlockContext& context, const BlockLimits& limits,
                         Launch* launch) {
   const unsigned warp_size = limits.warp_size;
-  num_threads_ = context.block_threads;
+  num_blocks_ = limits.cluster;
+  block_threads_ = context.block_threads;
+  num_threads_ = num_blocks_ * block_threads_;
   warp_size_ = warp_size;
   while (threads_.size() < num_threads_) {
     threads_.push_back(std::make_unique<Thread>(private_, static_cast<unsigned>(threads_.size())));
@@ -139,32 +156,37 @@ void BlockRunner::Begin(const runtime::HostBlockContext& context, const BlockLim
   num_ready_ = 0;
   failure_.clear();
   uninitialised_.clear();
-  has_waited_ = !limits.waits_for_previous;
   for (unsigned i = 0; i < num_threads_; ++i) {
     Thread& thread = *threads_[i];
-    thread.index = {.thread = i,
-                    .block_threads = num_threads_,
+    thread.block = i / block_threads_;
+    thread.index = {.thread = i % block_threads_,
+                    .block_threads = block_threads_,
                     .warp_size = warp_size,
-                    .block_x = context.block_x,
+                    .block_x = context.block_x / num_blocks_ * num_blocks_ + thread.block,
                     .block_y = context.block_y,
                     .grid_x = context.grid_x,
                     .grid_y = context.grid_y};
     thread.exchange_slot = 0;
     thread.num_committed = 0;
     thread.polls = false;
+    thread.read_at = 0;
     thread.has_waited = !limits.waits_for_previous;
     MakeReady(i);
   }
-  block_ = {};
+  blocks_.fill({});
+  cluster_ = {};
+  num_ended_of_block_.fill(0);
   std::fill_n(warps_.begin(), num_threads_ / warp_size_, Rendezvous{});
+  std::fill_n(unfinished_.begin(), num_threads_ / warp_size_, UnfinishedRead{});
   barriers_.clear();
   atomics_.clear();
-  arena_.Begin(context.shared_bytes);
-  if (!order_.Begin(num_threads_, warp_size, launch == nullptr ? 0 : launch->max_clock)) {
+  arena_.Begin(num_blocks_, context.shared_bytes);
+  if (!order_.Begin(num_threads_, block_threads_, warp_size,
+                    launch == nullptr ? 0 : launch->max_clock)) {
     shadow_.Clear();
   }
   if (launch == nullptr) return;
-  launch->BeginBlock(order_, context);
+  launch->BeginBlock(order_, threads_[0]->index.block_x, context.block_y);
   grid_ = &launch->grid;
   global_ = &launch->global;
 }
@@ -189,6 +211,7 @@ void BlockRunner::FiberMain() {
     self.in_body = false;
     self.waits = Waits::kEnded;
     ++runner.num_ended_;
+    if (runner.num_blocks_ > 1) runner.EndThreadOfCluster();
     runner.GoOn();
   }
 }
@@ -243,26 +266,17 @@ void BlockRunner::ForgetCopies() {
   for (const auto& [offset, bytes] : stamped_) shadow_.Clear(offset, bytes);
   stamped_.clear();
   bulk_copies_.clear();
+  peer_stores_.clear();
   if (failure_.empty()) return;
   for (auto& thread : threads_) thread->copies.clear();
 }
 
-std::string BlockRunner::NameOf(unsigned thread) const {
-  return absl::StrCat("thread ", thread, " (warp ", thread / warp_size_, ", lane ",
-                      thread % warp_size_, ")");
-}
-
-std::string BlockRunner::DescribeSelf(AccessKind kind, size_t bytes, Place place) const {
-  return absl::StrCat(NameOf(current_->index.thread), ": ", VerbOf(kind), " of ", bytes,
-                      " bytes at ", Describe(place));
-}
-
 size_t BlockRunner::SharedOffset(const void* p, const char* what, Place place) {
   const auto offset = static_cast<size_t>(static_cast<const std::byte*>(p) - arena_.begin());
-  if (offset < Arena::kBytes) return offset;
+  if (offset - arena_.own_begin() < Arena::kBytes) return offset;
   Fail([&] {
-    return absl::StrCat(what, " is not in shared memory\n  ", NameOf(current_->index.thread),
-                        " at ", Describe(place));
+    return absl::StrCat(what, " is not in shared memory\n  ", NameOf(current_->id), " at ",
+                        Describe(place));
   });
 }
 
@@ -275,54 +289,11 @@ void* BlockRunner::Static(const void* key, size_t bytes, size_t alignment, Place
   return variable;
 }
 
-void BlockRunner::FailOutOfBounds(AccessKind kind, size_t offset, size_t bytes, Place place) {
-  Fail([&] {
-    return absl::StrCat("out of bounds: ", arena_.Describe(offset), "\n  ",
-                        DescribeSelf(kind, bytes, place));
-  });
-}
-
-void BlockRunner::FailConflict(AccessKind kind, size_t bytes, const Shadow::Conflict& conflict,
-                               Place place) {
-  if (conflict.kind == Shadow::Conflict::Kind::kUninitialised) {
-    WaitForGood(kind, bytes, conflict, place);
-  }
-  Fail([&] { return DescribeConflict(kind, bytes, conflict, place); });
-}
-
 void BlockRunner::LetNextBegin(Place place) {
   if (current_->has_waited) return;
   Fail([&] {
-    return absl::StrCat(NameOf(current_->index.thread), " lets the next launch begin at ",
-                        Describe(place), "\n  and has not waited for the one before");
-  });
-}
-
-void BlockRunner::FailTooEarly(AccessKind kind, size_t bytes,
-                               const GlobalShadow::Conflict& conflict, Place place) {
-  Fail([&] {
-    return absl::StrCat("too early at 0x", absl::Hex(conflict.address),
-                        ":\n  the launch before: ", conflict.earlier_wrote ? "write" : "read",
-                        " at ", Describe(conflict.earlier.place), "\n  ",
-                        DescribeSelf(kind, bytes, place),
-                        "\n  and the thread has not waited for that launch");
-  });
-}
-
-void BlockRunner::FailGlobalConflict(AccessKind kind, size_t bytes,
-                                     const GlobalShadow::Conflict& conflict, Place place) {
-  Fail([&] {
-    const auto name = [](unsigned x, unsigned y) {
-      return absl::StrCat("block (", x, ", ", y, "), ");
-    };
-    const Epoch epoch = conflict.earlier.epoch;
-    const GridOrder::Block& earlier = grid_->BlockOf(epoch);
-    return absl::StrCat("race on global memory at 0x", absl::Hex(conflict.address), ":\n  ",
-                        name(earlier.x, earlier.y), NameOf(IdOf(epoch)), ": ",
-                        IsAtomic(epoch) ? "atomic " : "", conflict.earlier_wrote ? "write" : "read",
-                        " at ", Describe(conflict.earlier.place), "\n  ",
-                        name(current_->index.block_x, current_->index.block_y),
-                        DescribeSelf(kind, bytes, place), "\n  and nothing orders them");
+    return absl::StrCat(NameOf(current_->id), " lets the next launch begin at ", Describe(place),
+                        "\n  and has not waited for the one before");
   });
 }
 
@@ -334,45 +305,6 @@ void BlockRunner::WaitForGood(AccessKind kind, size_t bytes, const Shadow::Confl
   if (uninitialised_.empty()) uninitialised_ = DescribeConflict(kind, bytes, conflict, place);
   current_->waits = Waits::kForGood;
   GoOn();
-}
-
-std::string BlockRunner::DescribeConflict(AccessKind kind, size_t bytes,
-                                          const Shadow::Conflict& conflict, Place place) const {
-  const std::string where = arena_.Describe(conflict.offset);
-  const std::string self = DescribeSelf(kind, bytes, place);
-  if (conflict.kind == Shadow::Conflict::Kind::kUninitialised) {
-    return absl::StrCat("uninitialised: ", where, " was not written in this block\n  ", self);
-  }
-  const bool in_flight = conflict.earlier.epoch == kInFlight;
-  return absl::StrCat(in_flight ? "copy in flight to " : "race on ", where, ":\n  ",
-                      DescribeEarlier(conflict), "\n  ", self, "\n  and nothing orders them");
-}
-
-std::string BlockRunner::DescribeEarlier(const Shadow::Conflict& conflict) const {
-  const Epoch epoch = conflict.earlier.epoch;
-  const std::string place = Describe(conflict.earlier.place);
-  if (epoch == kInFlight) {
-    return absl::StrCat(NameOf(FindIssuer(conflict.offset)), ": copy started at ", place);
-  }
-  if (IsCopier(epoch)) return absl::StrCat("bulk copy started at ", place);
-  const bool wrote = conflict.kind == Shadow::Conflict::Kind::kWrite;
-  return absl::StrCat(NameOf(IdOf(epoch)), ": ", IsAtomic(epoch) ? "atomic " : "",
-                      wrote ? "write" : "read", " at ", place);
-}
-
-unsigned BlockRunner::FindIssuer(size_t offset) const {
-  const auto holds = [&](const AsyncCopy& copy) {
-    return offset >= copy.offset && offset < copy.offset + copy.bytes;
-  };
-  for (const BulkCopy& bulk : bulk_copies_) {
-    if (std::any_of(bulk.copies.begin(), bulk.copies.end(), holds)) return bulk.thread;
-  }
-  unsigned i = 0;
-  while (i + 1 < num_threads_ &&
-         std::none_of(threads_[i]->copies.begin(), threads_[i]->copies.end(), holds)) {
-    ++i;
-  }
-  return i;
 }
 
 }  // namespace reprise::emulator

@@ -34,12 +34,11 @@ void* StaticShared(const void* key, size_t bytes, size_t alignment) {
 
 uint32_t SharedAddress(const void* p) {
   const size_t offset = Runner().SharedOffset(p, "the argument of SharedAddress", REPRISE_CALLER);
-  return static_cast<uint32_t>(offset - Arena::kLeadBytes);
+  return static_cast<uint32_t>(offset - Runner().arena().own_begin() - Arena::kLeadBytes);
 }
 
 std::byte* SharedPointer(uint32_t address) {
-  // Addresses before dynamic memory wrap around.
-  return Runner().arena().dynamic() + static_cast<int32_t>(address);
+  return Runner().SharedPointer(address, REPRISE_CALLER);
 }
 
 void CopyAsync(void* shared, const void* global, size_t bytes) {
@@ -65,7 +64,27 @@ void BarrierArriveAfterCopies(uint64_t* barrier) {
 }
 
 void BarrierWait(uint64_t* barrier, uint32_t phase) {
-  Runner().BarrierWait(barrier, phase, REPRISE_CALLER);
+  Runner().BarrierWait(barrier, phase, /*for_peers=*/false, REPRISE_CALLER);
+}
+
+void SyncCluster() { Runner().SyncCluster(REPRISE_CALLER); }
+
+uint32_t PeerAddress(uint32_t address, int block) {
+  return Runner().PeerAddress(address, block, REPRISE_CALLER);
+}
+
+void StoreAtPeer(uint32_t at_peer, const void* value, uint32_t barrier_at_peer) {
+  Runner().StoreAtPeer(at_peer, value, barrier_at_peer, REPRISE_CALLER);
+}
+
+void FinishSharedReads() { Runner().FinishSharedReads(); }
+
+void BarrierArriveAtPeer(uint32_t barrier_at_peer) {
+  Runner().BarrierArriveAtPeer(barrier_at_peer, REPRISE_CALLER);
+}
+
+void BarrierWaitForPeers(uint64_t* barrier, uint32_t phase) {
+  Runner().BarrierWait(barrier, phase, /*for_peers=*/true, REPRISE_CALLER);
 }
 
 void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier) {

@@ -23,9 +23,12 @@ inline constexpr bool kChecksAccesses = false;
 inline constexpr bool kChecksAccesses = true;
 #endif
 
-// Limits of one block; exceeding one is a violation with that message.
+// Limits of one block, or of the blocks of a cluster together; exceeding one is a violation with
+// that message.
 inline constexpr unsigned kMaxThreads = 1024;
 inline constexpr unsigned kMaxBarriers = 128;
+inline constexpr unsigned kMaxClusterBlocks = 8;
+// Of each block.
 inline constexpr unsigned kMaxDynamicBytes = 1 << 20;
 inline constexpr unsigned kMaxStaticBytes = 256 << 10;
 

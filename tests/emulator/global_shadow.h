@@ -101,7 +101,7 @@ class GlobalShadow {
   bool IsStale(Epoch e) const { return e < launch_begin_; }
   bool IsBefore(Epoch e) const {
     if (IsStale(e)) return true;
-    if (e >= order_->first_epoch() && order_->IsBefore(e)) return true;
+    if (e >= order_->first_epoch() && order_->IsBeforeOnGlobal(e)) return true;
     return grid_.IsBefore(e);
   }
   template <AccessKind kKind>
@@ -136,7 +136,7 @@ class GlobalShadow {
   void NoteRead(Cell& cell, const Mark& mark) {
     for (size_t r = kFirstRead; r < cell.size(); ++r) {
       const Epoch e = cell[r].epoch;
-      if (e >= order_->first_epoch() && !order_->IsBefore(e)) continue;
+      if (e >= order_->first_epoch() && !order_->IsBeforeOnGlobal(e)) continue;
       if (e < order_->first_epoch() && !IsStale(e)) cell[kEarlierRead] = cell[r];
       cell[r] = mark;
       return;
@@ -160,7 +160,7 @@ class GlobalShadow {
       return {write, true, half * 2};
     if (!Writes(kKind)) {
       const bool is_earlier = read.epoch < order_->first_epoch();
-      if (is_earlier ? IsStale(read.epoch) : order_->IsBefore(read.epoch)) {
+      if (is_earlier ? IsStale(read.epoch) : order_->IsBeforeOnGlobal(read.epoch)) {
         read = MarkOf<kKind>(place);
       }
       return {};

@@ -21,7 +21,7 @@ template <AccessKind kKind>
   BlockRunner* const runner = running_block.runner;
   if (runner == nullptr || bytes == 0) return;
   const uintptr_t offset = at - running_block.shared_begin;
-  if (offset < Arena::kBytes) return runner->Access<kKind>(offset, bytes, PlaceOf(caller));
+  if (offset < Arena::kAllBytes) return runner->Access<kKind>(offset, bytes, PlaceOf(caller));
   runner->AccessGlobal<kKind>(reinterpret_cast<const void*>(at), bytes, PlaceOf(caller));
 }
 

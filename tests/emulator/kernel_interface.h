@@ -85,6 +85,24 @@ void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier)
 void CopyTile(void* shared, const runtime::TileMap& map, const int32_t* at, int rank,
               uint64_t* barrier);
 
+// ---- blocks of a cluster ----
+
+// All threads of all blocks of the cluster; orders their accesses.
+void SyncCluster();
+// Of a shared address, the same place in the shared memory of that block of the cluster, for what
+// follows alone.
+uint32_t PeerAddress(uint32_t address, int block);
+// Starts a store of 16 bytes, which completes on a barrier of the same block and lands at some
+// moment before the phase completes.
+void StoreAtPeer(uint32_t at_peer, const void* value, uint32_t barrier_at_peer);
+// What the thread has read of shared memory is there.
+void FinishSharedReads();
+// As BarrierArrive. REQUIRES: all lanes that read shared memory since have called FinishSharedReads
+// before the warp's last SyncWarp.
+void BarrierArriveAtPeer(uint32_t barrier_at_peer);
+// As BarrierWait, which is an error where peers arrive or store.
+void BarrierWaitForPeers(uint64_t* barrier, uint32_t phase);
+
 // ---- atomics and fences on shared or global memory ----
 
 // Between blocks, and for global memory within one: what comes before a fence that comes before an
@@ -118,6 +136,7 @@ struct BlockLimits {
   unsigned warp_size = 0;
   size_t shared_bytes = 0;  // dynamic and static together; static ones count in steps of 1024
   bool waits_for_previous = false;  // runtime::KernelDef's
+  unsigned cluster = 1;             // blocks of a cluster, neighbours along x
 };
 
 // Runs one block: context.block_threads fibers (a multiple of the warp size), each calling
@@ -129,6 +148,9 @@ struct BlockLimits {
 // throws; they take turns, whatever threads they are on. Thread: any; launches are independent.
 // Several blocks of a cooperative launch wait for each other, so these run at once, each on an OS
 // thread of its own, and races between them are not looked for.
+//
+// Blocks of a cluster run as one, when the last of them comes: on its thread, and it throws for all
+// of them. The calls for the others return at once; they may be on one thread, one after another.
 void RunBlock(const runtime::HostBlockContext& context, const BlockLimits& limits,
               void (*body)(void*), void* argument, size_t argument_bytes = 0);
 

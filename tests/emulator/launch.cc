@@ -7,13 +7,13 @@
 
 namespace reprise::emulator {
 
-void Launch::BeginBlock(const Order& order, const runtime::HostBlockContext& context) {
+void Launch::BeginBlock(const Order& order, unsigned x, unsigned y) {
   if (!has_begun) {
     grid.BeginLaunch();
     global.BeginLaunch();
     has_begun = true;
   }
-  grid.BeginBlock(order, context.block_x, context.block_y);
+  grid.BeginBlock(order, x, y);
   global.BeginBlock(order);
 }
 

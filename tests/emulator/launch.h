@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <mutex>
 
-#include "runtime/device.h"
 #include "tests/emulator/global_shadow.h"
 #include "tests/emulator/grid_order.h"
 #include "tests/emulator/order.h"
@@ -22,8 +21,8 @@ struct Launch {
   uint32_t max_clock = 0;  // of any block so far
   bool has_begun = false;
 
-  // `order` is the block's, begun above max_clock.
-  void BeginBlock(const Order& order, const runtime::HostBlockContext& context);
+  // `order` is that of block (x, y), begun above max_clock, or of the cluster that begins there.
+  void BeginBlock(const Order& order, unsigned x, unsigned y);
 };
 
 // One block's turn, from construction to destruction.

@@ -13,7 +13,8 @@ constexpr size_t kVectorsKept = 4096;
 
 }  // namespace
 
-bool Order::Begin(unsigned num_threads, unsigned warp_size, uint32_t clock) {
+bool Order::Begin(unsigned num_threads, unsigned block_threads, unsigned warp_size,
+                  uint32_t clock) {
   const bool anew = max_clock_ > kMaxFirstClock;
   if (anew) {
     max_clock_ = 0;
@@ -21,6 +22,7 @@ bool Order::Begin(unsigned num_threads, unsigned warp_size, uint32_t clock) {
   }
   max_clock_ = std::max(max_clock_, clock);
   num_threads_ = num_threads;
+  block_threads_ = block_threads;
   warp_size_ = warp_size;
   for (unsigned i = 0; i < num_threads; ++i) {
     threads_[i].warp = i / warp_size;
@@ -76,6 +78,28 @@ bool Order::MeetBlock() {
   if (unused_.size() < vectors_.size()) {
     unused_.clear();
     for (const auto& vector : vectors_) unused_.push_back(vector.get());
+  }
+  return ok;
+}
+
+bool Order::MeetBlockOfCluster(unsigned block) {
+  CollectVectors();
+  uint32_t clock = max_clock_;
+  const bool ok = Advance(&clock);
+  const unsigned begin = block * block_threads_, end = begin + block_threads_;
+  uint32_t* const known = NewVector(nullptr);
+  Vector last = nullptr;
+  for (unsigned i = begin; i < end; ++i) {
+    const Vector more = threads_[i].known;
+    if (more == last || more == nullptr) continue;
+    last = more;
+    for (unsigned j = 0; j < num_entries(); ++j) known[j] = std::max(known[j], more[j]);
+  }
+  for (unsigned i = begin; i < end; ++i) {
+    known[kMaxBarriers + i] = ClockOf(threads_[i].epoch);
+    threads_[i].known = known;
+    threads_[i].epoch = MakeEpoch(clock, i);
+    warp_base_[threads_[i].warp] = MakeEpoch(clock, 0);
   }
   return ok;
 }

@@ -5,15 +5,16 @@
 // Every thread has a clock, and an access has an epoch: its thread and that thread's clock then.
 // What thread t knows of thread u's past is the latest of three clocks:
 //
-//   - the block's base: all accesses before the last block barrier are older;
+//   - the base: all accesses before all threads last met, at a block barrier, are older;
 //
 //   - the base of t's warp, where u is of the same warp;
 //
 //   - an entry in t's vector, which passes through barriers in shared memory and through atomics.
 //
 // Bases make block and warp barriers cheap. Vectors are immutable and shared; most kernels have
-// none. Copies that land on a barrier have clocks of their own, which no thread's clock covers:
-// only waiting for the phase does.
+// none. Blocks of a cluster have one order: their own barriers pass on vectors, and all threads
+// meet at the barriers of the cluster. Copies that land on a barrier have clocks of their own,
+// which no thread's clock covers: only waiting for the phase does.
 #ifndef REPRISE_TESTS_EMULATOR_ORDER_H_
 #define REPRISE_TESTS_EMULATOR_ORDER_H_
 
@@ -58,10 +59,10 @@ class Order {
     Vector joined = nullptr;  // the last thread's vector that was added
   };
 
-  // A block of threads, none of which has done anything; its clocks are above `clock`. Returns
-  // false when clocks have started anew, so that epochs kept from earlier blocks mean nothing any
-  // more.
-  bool Begin(unsigned num_threads, unsigned warp_size, uint32_t clock);
+  // A block of threads, or blocks of block_threads each, none of which has done anything; their
+  // clocks are above `clock`. Returns false when clocks have started anew, so that epochs kept from
+  // earlier blocks mean nothing any more.
+  bool Begin(unsigned num_threads, unsigned block_threads, unsigned warp_size, uint32_t clock);
 
   // Whose accesses and calls are meant by what follows.
   void SetCurrent(unsigned thread) { current_ = &threads_[thread]; }
@@ -94,9 +95,18 @@ class Order {
     return self.known != nullptr && ClockOf(e) <= self.known[kMaxBarriers + id];
   }
 
+  // The same for global memory: of what other blocks of the cluster did, only what came before all
+  // threads met. What peers say to each other by barriers in shared memory orders no more.
+  bool IsBeforeOnGlobal(Epoch e) const {
+    return IsBefore(e) && (block_threads_ == num_threads_ || e < block_base_ ||
+                           IdOf(e) / block_threads_ == IdOf(current_->epoch) / block_threads_);
+  }
+
   // All threads meet; `vectors` of barriers and atomics that are kept elsewhere are to be dropped.
   // Calls return false when the clocks are used up.
   bool MeetBlock();
+  // The threads of one block of several.
+  bool MeetBlockOfCluster(unsigned block);
   bool MeetWarp(unsigned warp);
 
   // Adds what the current thread has done and knows to `*into`, and starts a new epoch of the
@@ -137,6 +147,7 @@ class Order {
   bool Advance(uint32_t* clock);
 
   unsigned num_threads_ = 0;
+  unsigned block_threads_ = 0;
   unsigned warp_size_ = 1;
   uint32_t max_clock_ = 0;  // of any thread
   Epoch first_epoch_ = 0;

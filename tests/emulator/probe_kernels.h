@@ -194,6 +194,49 @@ struct TileArgs {
 };
 void CopyTileOut(void* args);
 
+// ---- cluster_kernels.cc. 64 threads; dynamic shared: kClusterSharedBytes ----
+
+// Round by round, each block of a cluster sends 16 bytes a lane to the next one's only slot, and
+// adds up what it gets: warp 0 sends, warp 1 receives.
+struct ClusterArgs {
+  int cluster = 2;
+  uint32_t rounds = 1;
+  float* out = nullptr;  // [blocks, 32]: sums
+  enum class Mistake : uint8_t {
+    kNone,
+    kNotInitialised,    // barriers, for the peers: the block alone meets
+    kNoWait,            // reads before what is sent has landed
+    kPlainWait,         // as for what the block itself brings
+    kNoWaitForEmpty,    // sends over what may still be read
+    kNotFinished,       // says that it has read before the reads have finished
+    kNoSyncWarp,        // says so for other lanes too, which may not have read
+    kNoArrival,         // never says so
+    kArrivalTooMany,    // says so after the last round, when nobody waits for it
+    kNoStore,           // the last block never sends
+    kEnds,              // block 0 ends at once
+    kWrongBlock,        // sends to a block that there is not
+    kUnaligned,         // sends to between two places
+    kBeyond,            // sends to behind shared memory
+    kOwnBarrier,        // sends for a barrier that is not the peer's
+    kReadsPeer,         // reads the peer's memory as if it was the block's own
+    kNoPeerAddress,     // sends to an address of the block's own
+    kNoBlockBarrier,    // between the warps of a block, at last
+    kDivergentCluster,  // one block comes to the cluster's barrier once more
+  } mistake = Mistake::kNone;
+};
+inline constexpr unsigned kClusterSharedBytes = 1024;
+void PassAround(void* args);
+
+// Each block writes a word, and the other block of its cluster reads it, once all of them have met;
+// conflicting: once the other has arrived at the block's barrier, which says nothing of what was
+// written.
+struct ClusterGlobalArgs {
+  uint32_t* words = nullptr;  // [blocks]
+  uint32_t* out = nullptr;    // [blocks]
+  bool conflicting = false;
+};
+void TellPeerByGlobal(void* args);
+
 // ---- schedule_kernels.cc ----
 
 struct OrderArgs {

@@ -22,6 +22,7 @@ struct BlockShape {
   size_t shared_bytes = 0;
   size_t shared_limit_bytes = 2 << 20;  // dynamic and static memory
   bool waits_for_previous = false;      // runtime::KernelDef's
+  unsigned cluster = 1;                 // blocks of a cluster
 };
 
 // What RunBlock throws, or "".
@@ -35,8 +36,12 @@ inline std::string ErrorOf(void (*body)(void*), void* args, const BlockShape& sh
                                           .shared = nullptr,
                                           .shared_bytes = shape.shared_bytes};
   try {
-    emulator::RunBlock(
-        context, {shape.warp_size, shape.shared_limit_bytes, shape.waits_for_previous}, body, args);
+    emulator::RunBlock(context,
+                       {.warp_size = shape.warp_size,
+                        .shared_bytes = shape.shared_limit_bytes,
+                        .waits_for_previous = shape.waits_for_previous,
+                        .cluster = shape.cluster},
+                       body, args);
   } catch (const std::exception& e) {
     return e.what();
   }

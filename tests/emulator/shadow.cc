@@ -24,17 +24,17 @@ void* Reserve(size_t bytes) {
 
 Shadow::Shadow(const Order& order)
     : order_(order),
-      words_(static_cast<Cell*>(Reserve(Arena::kBytes / 4 * sizeof(Cell)))),
-      bytes_(static_cast<Cell*>(Reserve(Arena::kBytes * sizeof(Cell)))) {}
+      words_(static_cast<Cell*>(Reserve(Arena::kAllBytes / 4 * sizeof(Cell)))),
+      bytes_(static_cast<Cell*>(Reserve(Arena::kAllBytes * sizeof(Cell)))) {}
 
 Shadow::~Shadow() {
-  munmap(words_, Arena::kBytes / 4 * sizeof(Cell));
-  munmap(bytes_, Arena::kBytes * sizeof(Cell));
+  munmap(words_, Arena::kAllBytes / 4 * sizeof(Cell));
+  munmap(bytes_, Arena::kAllBytes * sizeof(Cell));
 }
 
 void Shadow::Clear() {
-  madvise(words_, Arena::kBytes / 4 * sizeof(Cell), MADV_DONTNEED);
-  madvise(bytes_, Arena::kBytes * sizeof(Cell), MADV_DONTNEED);
+  madvise(words_, Arena::kAllBytes / 4 * sizeof(Cell), MADV_DONTNEED);
+  madvise(bytes_, Arena::kAllBytes * sizeof(Cell), MADV_DONTNEED);
 }
 
 void Shadow::Clear(size_t offset, size_t bytes) {

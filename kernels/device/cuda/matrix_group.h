@@ -152,6 +152,45 @@ REPRISE_FN void CopyTileOnce(void* to, const runtime::TileMap& map, const int32_
 }
 #undef REPRISE_COPY_TILE
 
+// ---- blocks of a cluster ----
+
+REPRISE_FN void SyncCluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+REPRISE_FN uint32_t PeerAddress(uint32_t address, int block) {
+  uint32_t at_peer;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at_peer) : "r"(address), "r"(block));
+  return at_peer;
+}
+REPRISE_FN void StoreAtPeer(uint32_t at_peer, const Vec<float, 4>& x, uint32_t barrier_at_peer) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(at_peer),
+      "f"(x.v[0]), "f"(x.v[1]), "f"(x.v[2]), "f"(x.v[3]), "r"(barrier_at_peer)
+      : "memory");
+}
+// That a block's reads are over before its peer's next store, PTX promises only of an arrival that
+// releases at the scope of the cluster. That is a fence of the whole device (MEMBAR.ALL.GPU), of
+// 0.5 us for each. Nothing is written here that others are to see; the reads have to be over, and
+// the fence of the block waits for them: measured on H100 and H200, where without it other bits
+// came (docs/benchmarks/README.md), and kept up by LinearClusterTest on such devices.
+REPRISE_FN void FinishSharedReads() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
+REPRISE_FN void BarrierArriveAtPeer(uint32_t barrier_at_peer) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier_at_peer) : "memory");
+}
+REPRISE_FN void BarrierWaitForPeers(uint64_t* barrier, uint32_t phase) {
+  const uint32_t address = SharedAddress(barrier), parity = phase & 1u;
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(address), "r"(parity)
+        : "memory");
+  }
+}
+
 class GroupProducts {
  public:
   REPRISE_FN void Begin() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -316,6 +316,16 @@ REPRISE_FN const Args& ReadAgain(const Args& args) {
     extern __shared__ __align__(1024) unsigned char reprise_shared[];      \
     if constexpr (fits) body(a, reprise_shared);                           \
   }
+#if __CUDA_ARCH__ >= 900
+#define REPRISE_CLUSTER_KERNEL(name, fits, threads, min_blocks, body, Args)         \
+  extern "C" __global__ void __cluster_dims__(kClusterBlocks, 1, 1)                 \
+      __launch_bounds__(threads, min_blocks) name(const __grid_constant__ Args a) { \
+    extern __shared__ __align__(1024) unsigned char reprise_shared[];               \
+    if constexpr (fits) body(a, reprise_shared);                                    \
+  }
+#else
+#define REPRISE_CLUSTER_KERNEL REPRISE_THREAD_KERNEL
+#endif
 #define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)              \
   extern "C" __global__ void __launch_bounds__(threads.Max(kTraits), min_blocks) \
       name(const __grid_constant__ Args a) {                                     \

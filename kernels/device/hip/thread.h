@@ -233,6 +233,8 @@ REPRISE_FN const Args& ReadAgain(const Args&) {
     extern __attribute__((shared)) __attribute__((aligned(1024))) unsigned char reprise_lds[]; \
     if constexpr (fits) body(a, reprise_lds);                                                  \
   }
+// There are no clusters: nothing but an empty kernel is made of it.
+#define REPRISE_CLUSTER_KERNEL REPRISE_THREAD_KERNEL
 #define REPRISE_BLOCK_KERNEL(name, threads, min_blocks, body, Args)                            \
   REPRISE_HIP_KERNEL(threads.Min(kTraits), threads.Max(kTraits)) name(const Args a) {          \
     extern __attribute__((shared)) __attribute__((aligned(1024))) unsigned char reprise_lds[]; \

@@ -30,6 +30,22 @@ REPRISE_FN void CopyTileOnce(void* to, const runtime::TileMap& map, const int32_
   emulator::CopyTile(to, map, at, kRank, barrier);
 }
 
+REPRISE_FN void SyncCluster() { emulator::SyncCluster(); }
+REPRISE_FN uint32_t PeerAddress(uint32_t address, int block) {
+  return emulator::PeerAddress(address, block);
+}
+REPRISE_FN void StoreAtPeer(uint32_t at_peer, const Vec<float, 4>& x, uint32_t barrier_at_peer) {
+  const Vec<float, 4> value = x;  // a read by the kernel, wherever it lies
+  emulator::StoreAtPeer(at_peer, &value, barrier_at_peer);
+}
+REPRISE_FN void FinishSharedReads() { emulator::FinishSharedReads(); }
+REPRISE_FN void BarrierArriveAtPeer(uint32_t barrier_at_peer) {
+  emulator::BarrierArriveAtPeer(barrier_at_peer);
+}
+REPRISE_FN void BarrierWaitForPeers(uint64_t* barrier, uint32_t phase) {
+  emulator::BarrierWaitForPeers(barrier, phase);
+}
+
 class GroupProducts {
  public:
   void Begin() const {}

@@ -218,11 +218,21 @@ inline constexpr emulator::BlockLimits kBlockLimits = {
     .shared_bytes = static_cast<size_t>(kTraits.shared_bytes),
     .waits_for_previous = true};
 
+constexpr emulator::BlockLimits LimitsOfClusters() {
+  emulator::BlockLimits limits = kBlockLimits;
+  limits.cluster = kClusterBlocks;
+  return limits;
+}
+
+#define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args) \
+  REPRISE_THREAD_KERNEL_WITHIN(kBlockLimits, name, fits, body, Args)
+#define REPRISE_CLUSTER_KERNEL(name, fits, threads, min_blocks, body, Args) \
+  REPRISE_THREAD_KERNEL_WITHIN(LimitsOfClusters(), name, fits, body, Args)
 // The condition stands inside the lambda: g++ compiles a lambda's body also where it is discarded.
-#define REPRISE_THREAD_KERNEL(name, fits, threads, min_blocks, body, Args)     \
+#define REPRISE_THREAD_KERNEL_WITHIN(limits, name, fits, body, Args)           \
   void name(const runtime::HostBlockContext& context, const void* args) {      \
     emulator::RunBlock(                                                        \
-        context, kBlockLimits,                                                 \
+        context, limits,                                                       \
         []([[maybe_unused]] void* a) {                                         \
           if constexpr (fits)                                                  \
             body(*static_cast<const Args*>(a),                                 \
