@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and shared memory of linear_group_body.h, as its kernel and its launch both need them.
+// Shapes and shared memory of linear_group_body.h, and of what linear_cluster_body.h has in common
+// with it, as kernels and launches both need them.
 #ifndef REPRISE_KERNELS_LINEAR_GROUP_GEOMETRY_H_
 #define REPRISE_KERNELS_LINEAR_GROUP_GEOMETRY_H_
 
@@ -83,25 +84,36 @@ inline constexpr uint32_t kLinearGroupBarrierBytes = 2 * kLinearGroupMaxStages *
 // part.
 inline constexpr uint32_t kLinearGroupScaledBarrierBytes =
     kLinearGroupBarrierBytes + LinearGroupMaxSpan(16, 8) * LinearGroupScaledWarpgroups(16) * 8;
-constexpr uint32_t LinearGroupBytesBehindStages(int tokens, int span, int weight_bits) {
+// Of two blocks that share K (linear_cluster_body.h): three barriers, and the sums of a part, of
+// which each has half of the tokens, its own and those that come from the other block.
+inline constexpr int kLinearClusterBlocks = 2;
+inline constexpr uint32_t kLinearClusterBarrierBytes = kLinearGroupBarrierBytes + 32;
+constexpr uint32_t LinearClusterSumBytes(int tokens) {
+  return static_cast<uint32_t>(kLinearGroupPanelTiles * kPackedTileOutputs * tokens) * 4;
+}
+// blocks: that share K.
+constexpr uint32_t LinearGroupBytesBehindStages(int tokens, int span, int weight_bits, int blocks) {
+  if (blocks > 1) return kLinearClusterBarrierBytes + LinearClusterSumBytes(tokens);
   if (weight_bits == 16) return kLinearGroupBarrierBytes;
   return kLinearGroupScaledBarrierBytes +
          static_cast<uint32_t>(span * kPackedTileOutputs * tokens) * 4;
 }
-static_assert(kLinearGroupScaledBarrierBytes % 16 == 0);
+static_assert(kLinearGroupScaledBarrierBytes % 16 == 0 && kLinearClusterBarrierBytes % 16 == 0);
 // shared_bytes: of a block, DeviceTraits'.
-constexpr int LinearGroupStages(int shared_bytes, int tokens, int span, int chunks,
-                                int weight_bits) {
-  const int fit = static_cast<int>((static_cast<uint32_t>(shared_bytes) -
-                                    LinearGroupBytesBehindStages(tokens, span, weight_bits)) /
-                                   LinearGroupStageBytes(tokens, span, chunks, weight_bits));
+constexpr int LinearGroupStages(int shared_bytes, int tokens, int span, int chunks, int weight_bits,
+                                int blocks = 1) {
+  const int fit =
+      static_cast<int>((static_cast<uint32_t>(shared_bytes) -
+                        LinearGroupBytesBehindStages(tokens, span, weight_bits, blocks)) /
+                       LinearGroupStageBytes(tokens, span, chunks, weight_bits));
   return fit < kLinearGroupMaxStages ? fit : kLinearGroupMaxStages;
 }
 constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span, int chunks,
-                                          int weight_bits) {
-  return static_cast<uint32_t>(LinearGroupStages(shared_bytes, tokens, span, chunks, weight_bits)) *
+                                          int weight_bits, int blocks = 1) {
+  return static_cast<uint32_t>(
+             LinearGroupStages(shared_bytes, tokens, span, chunks, weight_bits, blocks)) *
              LinearGroupStageBytes(tokens, span, chunks, weight_bits) +
-         LinearGroupBytesBehindStages(tokens, span, weight_bits);
+         LinearGroupBytesBehindStages(tokens, span, weight_bits, blocks);
 }
 
 // Chunks of a stage: kernels know two numbers of them, this one and twice as many. On an H200 a
@@ -116,11 +128,12 @@ constexpr int LinearGroupFewChunks(int tokens, int weight_bits) {
 constexpr bool LinearGroupHasMoreChunks(int tokens, int weight_bits) {
   return tokens <= 64 || weight_bits == 16;
 }
-constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span, int weight_bits) {
+constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span, int weight_bits,
+                                     int blocks = 1) {
   const int few = LinearGroupFewChunks(tokens, weight_bits), more = 2 * few;
   if (!LinearGroupHasMoreChunks(tokens, weight_bits)) return few;
   const bool narrow = more <= 2 || span * weight_bits <= 32;
-  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more, weight_bits) >=
+  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more, weight_bits, blocks) >=
                     LinearGroupMinStages(tokens, weight_bits);
   return narrow && fits ? more : few;
 }

@@ -2,17 +2,33 @@
 // The compiled kernels of linear: portable, the host's own, and per format one for each tile of
 // rows on matrix units. Tile 0 of these takes batches beyond the widest tile: its blocks own whole
 // tiles of features. Packed weights have kernels of their own, by what a device has: linear_stream
-// takes few rows, linear_group more. Weights of 8 and 4 bits have families of their own. Columns:
-// kernels/kernel_instance.h.
+// takes few rows, linear_group more, linear_cluster some of those. Weights of 8 and 4 bits have
+// families of their own. Columns: kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_LINEAR_INSTANCES_H_
 #define REPRISE_KERNELS_LINEAR_INSTANCES_H_
 
 #include "kernels/kernel_instance.h"
+#include "kernels/linear/cluster_geometry.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/stream_geometry.h"
 
-#define REPRISE_LINEAR_INSTANCES(X)                                                                \
+// Of clusters of blocks.
+#define REPRISE_LINEAR_CLUSTER_INSTANCES(X)                                                      \
+  X(reprise_linear_cluster_bf16_32, kLinearCluster, Thread, (ClusterLinearBody<Bf16, 32>),       \
+    LinearGroupArgs, Threads(kLinearClusterThreads), 1, Bf16, Bf16, None, 32, HasLinearCluster)  \
+  X(reprise_linear_cluster_bf16_64, kLinearCluster, Thread, (ClusterLinearBody<Bf16, 64>),       \
+    LinearGroupArgs, Threads(kLinearClusterThreads), 1, Bf16, Bf16, None, 64, HasLinearCluster)  \
+  X(reprise_linear_cluster_bf16_128, kLinearCluster, Thread, (ClusterLinearBody<Bf16, 128>),     \
+    LinearGroupArgs, Threads(kLinearClusterThreads), 1, Bf16, Bf16, None, 128, HasLinearCluster) \
+  X(reprise_linear_cluster_f16_32, kLinearCluster, Thread, (ClusterLinearBody<F16, 32>),         \
+    LinearGroupArgs, Threads(kLinearClusterThreads), 1, F16, F16, None, 32, HasLinearCluster)    \
+  X(reprise_linear_cluster_f16_64, kLinearCluster, Thread, (ClusterLinearBody<F16, 64>),         \
+    LinearGroupArgs, Threads(kLinearClusterThreads), 1, F16, F16, None, 64, HasLinearCluster)    \
+  X(reprise_linear_cluster_f16_128, kLinearCluster, Thread, (ClusterLinearBody<F16, 128>),       \
+    LinearGroupArgs, Threads(kLinearClusterThreads), 1, F16, F16, None, 128, HasLinearCluster)
+
+#define REPRISE_LINEAR_BLOCK_INSTANCES(X)                                                          \
   X(reprise_linear_portable_f32, kLinearPortable, Block, LinearPortableBody<float>, LinearArgs,    \
     Threads(256), 0, F32, F32, None, 0, OnEveryDevice)                                             \
   X(reprise_linear_portable_bf16, kLinearPortable, Block, LinearPortableBody<Bf16>, LinearArgs,    \
@@ -213,6 +229,9 @@
   X(reprise_linear_native_int4_f16, kLinearNativeInt4, Host, -, LinearArgs, Threads(1), 0, F16,    \
     Int4, None, 0, OnHost)
 
+#define REPRISE_LINEAR_INSTANCES(X) \
+  REPRISE_LINEAR_BLOCK_INSTANCES(X) REPRISE_LINEAR_CLUSTER_INSTANCES(X)
+
 namespace reprise::kernels {
 
 inline constexpr KernelFamily kLinearPortable = {"linear", "linear_portable"};
@@ -220,6 +239,7 @@ inline constexpr KernelFamily kLinearNative = {"linear", "linear_native"};
 inline constexpr KernelFamily kLinearMatrix = {"linear", "linear_matrix"};
 inline constexpr KernelFamily kLinearPacked = {"linear", "linear_packed"};
 inline constexpr KernelFamily kLinearGroup = {"linear", "linear_group"};
+inline constexpr KernelFamily kLinearCluster = {"linear", "linear_cluster"};
 inline constexpr KernelFamily kLinearStream = {"linear", "linear_stream"};
 inline constexpr KernelFamily kLinearPortableFp8 = {"linear", "linear_portable_fp8"};
 inline constexpr KernelFamily kLinearNativeFp8 = {"linear", "linear_native_fp8"};

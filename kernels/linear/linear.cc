@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/launch_check.h"
+#include "kernels/linear/cluster_geometry.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/instances.h"
 #include "kernels/linear/linear_geometry.h"
@@ -41,9 +42,11 @@ struct Families {
   const KernelFamily* packed;
   const KernelFamily* stream;
   const KernelFamily* group;
+  const KernelFamily* cluster = nullptr;
 };
 constexpr Families kOfActivations = {&kLinearPortable, &kLinearNative, &kLinearMatrix,
-                                     &kLinearPacked,   &kLinearStream, &kLinearGroup};
+                                     &kLinearPacked,   &kLinearStream, &kLinearGroup,
+                                     &kLinearCluster};
 constexpr Families kOfFp8 = {&kLinearPortableFp8, &kLinearNativeFp8, nullptr,
                              &kLinearPackedFp8,   &kLinearStreamFp8, &kLinearGroupFp8};
 constexpr Families kOfInt4 = {&kLinearPortableInt4, &kLinearNativeInt4, nullptr,
@@ -125,18 +128,22 @@ absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
       args);
 }
 
-// As many tiles of the kernel's tokens as it takes.
+// linear_group or linear_cluster, of as many tiles of the kernel's tokens as it takes.
 absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                          const LoadedKernel& kernel, const LinearArgs& linear, uint32_t max_rows) {
   const int tokens = kernel.instance->tile, shared_bytes = kernels.traits().shared_bytes;
   const WeightFormat format = kernel.instance->weight;
   const int weight_bits = BitsOf(format);
+  const bool shares_k = kernel.instance->family == &kLinearCluster;
+  const int blocks = shares_k ? kLinearClusterBlocks : 1;
   const int64_t output_tiles = PackedLayout{linear.out_features, linear.in_features}.OutputTiles();
   const int64_t multiprocessors = kernels.device.num_multiprocessors;
   const unsigned token_tiles = CeilDiv(max_rows, static_cast<unsigned>(tokens));
   LinearGroupArgs args{.linear = linear};
-  args.span = LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors, weight_bits);
-  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span, weight_bits);
+  args.span =
+      shares_k ? static_cast<int>(LinearClusterSpan(output_tiles, multiprocessors))
+               : LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors, weight_bits);
+  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span, weight_bits, blocks);
   args.copied_rows = LinearGroupCopiedRows(tokens, max_rows);
   args.whole_stages =
       LinearGroupCopiesWholeStages(tokens, args.copied_rows, linear.in_features) ? 1 : 0;
@@ -147,21 +154,25 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
   if (format == WeightFormat::kInt4) {
     REPRISE_ASSIGN_OR_RETURN(args.scales, MapTiles(kernels.device.kind, LinearGroupScales(args)));
   }
-  return stream.Launch(kernel.kernel,
-                       {.grid_x = static_cast<unsigned>(LinearGroupColumns(
-                            output_tiles, token_tiles, multiprocessors, args.span)),
-                        .grid_y = token_tiles,
-                        .block = kernel.threads,
-                        .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span,
-                                                               args.stage_chunks, weight_bits),
-                        .label = LabelOf(kernel, linear)},
-                       args);
+  const int64_t columns =
+      shares_k ? (output_tiles + args.span - 1) / args.span * blocks
+               : LinearGroupColumns(output_tiles, token_tiles, multiprocessors, args.span);
+  return stream.Launch(
+      kernel.kernel,
+      {.grid_x = static_cast<unsigned>(columns),
+       .grid_y = token_tiles,
+       .block = kernel.threads,
+       .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span, args.stage_chunks,
+                                              weight_bits, blocks),
+       .label = LabelOf(kernel, linear)},
+      args);
 }
 
 // 16-byte copies need rows that start at multiples of 16 bytes.
 bool HasWholeChunks(const LinearWeights& weights) { return weights.in_features % 8 == 0; }
 
-// What packed weights go by: the kernel of linear_group or linear_stream; nullptr: neither.
+// What packed weights go by: the kernel of linear_group or linear_cluster, or of linear_stream;
+// nullptr: neither.
 struct PackedChoice {
   const LoadedKernel* group = nullptr;
   const LoadedKernel* stream = nullptr;
@@ -173,6 +184,10 @@ PackedChoice ChoosePacked(const KernelSet& kernels, const LinearWeights& weights
   const PackedLayout packed{weights.out_features, weights.in_features};
   const int64_t tiles = packed.OutputTiles(), multiprocessors = kernels.device.num_multiprocessors;
   const int bits = BitsOf(weights.format);
+  if (LinearTakesCluster(max_rows, tiles, packed.InputTiles(), multiprocessors)) {
+    const LoadedKernel* const cluster = Choose(kernels, families.cluster, weights.format, max_rows);
+    if (cluster != nullptr) return {.group = cluster};
+  }
   const auto tile_rows =
       static_cast<uint32_t>(LinearGroupTileRows(max_rows, tiles, multiprocessors, bits));
   const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);

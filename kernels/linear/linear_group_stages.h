@@ -13,7 +13,8 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // W: of weights, T, E4m3 or Int4. kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage.
-template <typename T, typename W, int kTokens, int kChunks>
+// kBlocks: neighbours along x that take the parts of K in turn, for one span together.
+template <typename T, typename W, int kTokens, int kChunks, int kBlocks = 1>
 class GroupStages {
  public:
   REPRISE_FN GroupStages(const LinearGroupArgs& args, int rows, int first_row,
@@ -28,7 +29,7 @@ class GroupStages {
         panels_(LinearGroupPanels(args.span)),
         copied_tokens_(CopiedTokens()),
         stages_(static_cast<uint32_t>(
-            LinearGroupStages(kTraits.shared_bytes, kTokens, args.span, kChunks, kBits))),
+            LinearGroupStages(kTraits.shared_bytes, kTokens, args.span, kChunks, kBits, kBlocks))),
         stage_bytes_(LinearGroupStageBytes(kTokens, args.span, kChunks, kBits)),
         chunk_bytes_(LinearGroupWeightBytes(args.span, 1, kBits)),
         shared_(shared) {}
@@ -74,8 +75,9 @@ class GroupStages {
   }
   // Tiles that the span which begins at `tile` has.
   REPRISE_FN int TilesOf(int tile) const { return tiles_ - tile < span_ ? tiles_ - tile : span_; }
-  REPRISE_FN int FirstTile() const { return BlockX() * span_; }
-  REPRISE_FN int Stride() const { return GridX() * span_; }
+  REPRISE_FN int FirstTile() const { return BlockX() / kBlocks * span_; }
+  REPRISE_FN int Stride() const { return GridX() / kBlocks * span_; }
+  REPRISE_FN static int FirstPart() { return BlockX() % kBlocks; }
 
   // Barriers, and zeros where products read what no copy brings. By all threads, before a barrier
   // of the block. loads: of the thread that calls LoadStages; it asks for weights at once.
@@ -155,13 +157,18 @@ class GroupStages {
     int tile = 0, chunk = 0;
     Place at;
   };
-  REPRISE_FN Load FirstLoad() const { return {FirstTile(), 0, {}}; }
-  REPRISE_FN bool IsLoad(const Load& load) const { return load.tile < tiles_; }
+  REPRISE_FN static int FirstChunk() { return FirstPart() * kPackedPartTiles; }
+  REPRISE_FN Load FirstLoad() const { return {FirstTile(), FirstChunk(), {}}; }
+  REPRISE_FN bool IsLoad(const Load& load) const {
+    return load.tile < tiles_ && (kBlocks == 1 || load.chunk < chunks_);
+  }
   REPRISE_FN void Next(Load& load) const {
     Advance(load.at);
     load.chunk += kChunks;
+    if (kBlocks > 1 && load.chunk % kPackedPartTiles == 0)
+      load.chunk += (kBlocks - 1) * kPackedPartTiles;
     if (load.chunk < chunks_) return;
-    load.chunk = 0;
+    load.chunk = FirstChunk();
     load.tile += Stride();
   }
 

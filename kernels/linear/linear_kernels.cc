@@ -10,6 +10,7 @@
 #include "kernels/linear/linear_stream_body.h"
 #endif
 #if REPRISE_GROUP_PRODUCTS
+#include "kernels/linear/linear_cluster_body.h"
 #include "kernels/linear/linear_group_body.h"
 #include "kernels/linear/linear_group_scaled_body.h"
 #endif
@@ -24,10 +25,13 @@ REPRISE_FN void StreamLinearBody(const LinearArgs&, unsigned char*) {}
 #if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
 template <typename T, int kTokens>
 REPRISE_FN void GroupLinearBody(const LinearGroupArgs&, unsigned char*) {}
+template <typename T, int kTokens>
+REPRISE_FN void ClusterLinearBody(const LinearGroupArgs&, unsigned char*) {}
 template <typename T, typename W, int kTokens>
 REPRISE_FN void GroupScaledLinearBody(const LinearGroupArgs&, unsigned char*) {}
 #endif
 
-REPRISE_LINEAR_INSTANCES(REPRISE_DEFINE_INSTANCE)
+REPRISE_LINEAR_BLOCK_INSTANCES(REPRISE_DEFINE_INSTANCE)
+REPRISE_LINEAR_CLUSTER_INSTANCES(REPRISE_DEFINE_CLUSTER_INSTANCE)
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

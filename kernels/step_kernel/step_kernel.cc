@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention/instances.h"
+#include "kernels/linear/cluster_geometry.h"
 #include "kernels/linear/instances.h"
 #include "kernels/rms_norm/instances.h"
 #include "kernels/rope_append/instances.h"
@@ -60,6 +61,7 @@ void LinkLinearLayers(StepKernelPlan* plan) {
   plan->first_linear = next;
 }
 
+static_assert(kLinearClusterFewestRows > kStepTokens, "linear_cluster is none of those below");
 // Whatever kernel of packed weights it is: all sum in one order.
 absl::Status AddLinear(const ListedLaunch& launch, const LoadedKernel& kernel,
                        StepKernelPlan* plan) {

@@ -104,6 +104,7 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
             instance.family != &kernels::kLinearStreamInt4 &&
             instance.family != &kernels::kLinearStreamFineInt4 &&
             instance.family != &kernels::kLinearGroup &&
+            instance.family != &kernels::kLinearCluster &&
             instance.family != &kernels::kLinearGroupFp8 &&
             instance.family != &kernels::kLinearGroupInt4 &&
             instance.family != &kernels::kStepKernel)
@@ -151,7 +152,7 @@ TEST(Catalog, EveryKernelThatFitsAUnitIsEmulated) {
 // warpgroups, where its shape has one, or the smallest head size that holds it, and by its rows'
 // query tokens; the smallest tile of rows, `whole` beyond the widest.
 TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
-  constexpr int64_t kTestMultiprocessors = 3;  // of MakeTestDevice's host, and so of the emulator
+  constexpr int64_t kTestMultiprocessors = 2;  // of emulated devices
   using Instance = std::pair<const kernels::KernelFamily*, int>;
   std::set<Instance> worked, compiled;
   const auto smallest = [](const kernels::KernelFamily& family, int size) {
@@ -200,7 +201,11 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
           worked.insert(smallest(stream, rows));
         }
       };
-      work(kernels::kLinearGroup, kernels::kLinearStream, 16);
+      if (kernels::LinearTakesCluster(rows, tiles, chunks, kTestMultiprocessors)) {
+        worked.insert(smallest(kernels::kLinearCluster, rows));
+      } else {
+        work(kernels::kLinearGroup, kernels::kLinearStream, 16);
+      }
       work(kernels::kLinearGroupFp8, kernels::kLinearStreamFp8, 8);
       const bool fine = (c.in_features + c.out_features + c.rows) % 3 != 2;
       work(kernels::kLinearGroupInt4,

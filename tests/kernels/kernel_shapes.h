@@ -13,6 +13,7 @@
 #include "kernels/attention/prefill_group_geometry.h"
 #include "kernels/catalog.h"
 #include "kernels/experts/experts_geometry.h"
+#include "kernels/linear/cluster_geometry.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/stream_geometry.h"
@@ -77,6 +78,14 @@ inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
       traits.shared_bytes, instance.tile, span,
       kernels::LinearGroupStageChunks(traits.shared_bytes, instance.tile, span, bits), bits);
 }
+inline size_t LinearClusterBytes(const kernels::DeviceTraits& traits,
+                                 const kernels::KernelInstance& instance) {
+  const int shared = traits.shared_bytes, tokens = instance.tile;
+  const int span = kernels::kLinearClusterMaxSpan, blocks = kernels::kLinearClusterBlocks;
+  return kernels::LinearGroupSharedBytes(
+      shared, tokens, span, kernels::LinearGroupStageChunks(shared, tokens, span, 16, blocks), 16,
+      blocks);
+}
 // 128 experts, as of Qwen3-30B-A3B.
 inline size_t ExpertsRouteBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
   return kernels::ExpertsRouteSharedBytes(128);
@@ -132,6 +141,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kLinearPacked, LinearPackedBytes},
     {&kernels::kLinearStream, LinearStreamBytes},
     {&kernels::kLinearGroup, LinearGroupBytes},
+    {&kernels::kLinearCluster, LinearClusterBytes},
     {&kernels::kLinearGroupFp8, LinearGroupBytes},
     {&kernels::kLinearGroupInt4, LinearGroupBytes},
     {&kernels::kLinearPortableFp8, LinearPortableBytes},

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/linear/cluster_geometry.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/stream_geometry.h"
 #include "kernels/packed_layout.h"
@@ -170,6 +171,35 @@ TEST(LinearGroupTileRows, AreHalfOfTheRowsWhereOutputsAreFew) {
   }
 }
 
+// All clusters of a launch are there at once, and a warpgroup has room for a span.
+TEST(LinearTakesCluster, WhereOutputsAreFewAndBothBlocksHaveParts) {
+  const auto takes = [](int64_t in_features, int64_t out_features, int64_t rows,
+                        int64_t multiprocessors = 132) {
+    const PackedLayout packed{out_features, in_features};
+    return LinearTakesCluster(rows, packed.OutputTiles(), packed.InputTiles(), multiprocessors);
+  };
+  for (const int64_t rows : {17, 64, 128}) EXPECT_TRUE(takes(14336, 4096, rows));
+  for (const int64_t rows : {1, 16, 129, 256}) EXPECT_FALSE(takes(14336, 4096, rows));
+  // A span of two tiles, and of three; four parts of K, and five.
+  EXPECT_TRUE(takes(8192, 2048, 96));
+  EXPECT_FALSE(takes(8192, 2048, 97));
+  EXPECT_TRUE(takes(8192, 3072, 128));
+  EXPECT_TRUE(takes(2048, 3072, 96));
+  EXPECT_FALSE(takes(2048, 3072, 97));
+  EXPECT_TRUE(takes(2049, 3072, 97));
+  EXPECT_TRUE(takes(4096, 4224, 64));
+  EXPECT_FALSE(takes(4096, 4225, 64));
+  EXPECT_TRUE(takes(513, 4096, 64));
+  EXPECT_FALSE(takes(512, 4096, 64));
+  EXPECT_TRUE(takes(1024, 64, 64, 2));
+  EXPECT_FALSE(takes(1024, 64, 64, 1));
+  for (int64_t tiles = 1; tiles <= 4224 / kPackedTileOutputs; ++tiles) {
+    const int64_t span = LinearClusterSpan(tiles, 132);
+    ASSERT_LE(span, kLinearClusterMaxSpan);
+    ASSERT_LE((tiles + span - 1) / span * kLinearClusterBlocks, 132);
+  }
+}
+
 TEST(LinearGroupSpan, CostsLeast) {
   for (int64_t tiles = 1; tiles < 400; ++tiles) {
     for (const int64_t multiprocessors : {1, 3, 132}) {
@@ -246,6 +276,18 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
                   static_cast<uint32_t>(traits.shared_bytes));
         EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks, bits) % 1024, 0u);
       }
+    }
+  }
+  for (const int tokens : {32, 64, 128}) {
+    for (int span = 1; span <= kLinearClusterMaxSpan; ++span) {
+      const int chunks =
+          LinearGroupStageChunks(traits.shared_bytes, tokens, span, 16, kLinearClusterBlocks);
+      EXPECT_GE(
+          LinearGroupStages(traits.shared_bytes, tokens, span, chunks, 16, kLinearClusterBlocks),
+          LinearGroupMinStages(tokens, 16));
+      EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, 16,
+                                       kLinearClusterBlocks),
+                static_cast<uint32_t>(traits.shared_bytes));
     }
   }
   for (const StreamSharedLayout& layout :

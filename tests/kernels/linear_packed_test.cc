@@ -126,6 +126,7 @@ TEST_P(LinearPackedTest, MultipliesPairsLikeTheOracle) {
                               {"three_rows", 200, 112, 3, 8, true},
                               {"eleven_rows", 136, 80, 11, 16, false, 4.0f},
                               {"twenty_rows", 712, 80, 20, 24, true, 2.0f},
+                              {"thirty_rows_of_three_parts", 1032, 64, 30, 40, true},
                               {"forty_rows", 136, 208, 40, 64, true, 1.0f, true},
                               {"hundred_thirty_rows", 128, 48, 130, 130, false, -3.0f}};
   for (const LinearCase& c : cases) {

@@ -131,7 +131,7 @@ TEST_P(LinearTest, ARowsBitsDependNeitherOnItsNeighboursNorOnTheBucket) {
   const LinearCase shapes[] = {
       {"even", 320, 192, kRows, kRows, true, 1.0f, true},
       {"odd", 131, 45, kRows, kRows},
-      {"long_k", is_emulated() ? 1096 : 4104, 72, kRows, kRows, false, 1.0f, true}};
+      {"long_k", is_emulated() ? 1096 : 4104, 56, kRows, kRows, false, 1.0f, true}};
   const LinearCase buckets[] = {
       {"1", 0, 0, 1, 1},     {"2", 0, 0, 2, 2},       {"3", 0, 0, 3, 8},
       {"12", 0, 0, 12, 16},  {"33", 0, 0, 33, 64},    {"64", 0, 0, 64, 64},
