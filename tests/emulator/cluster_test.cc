@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/device.h"
@@ -81,23 +82,39 @@ void RunPassAround(const runtime::HostBlockContext& context, const void* args) {
                      const_cast<void*>(args), sizeof(ClusterArgs));
 }
 
-TEST(Clusters, RunOnADevice) {
-  constexpr runtime::KernelDef kKernel{"pass_around", &RunPassAround};
-  auto device = runtime::CreateHostDevice({.host_threads = 3}, {.max_us = 1});
-  ASSERT_TRUE(device.ok()) << device.status();
-  auto module = (*device)->Load({.kernels = {&kKernel, 1}, .cuda_fatbins = {}});
-  ASSERT_TRUE(module.ok()) << module.status();
-  const auto kernel = (*module)->Find("pass_around");
-  ASSERT_TRUE(kernel.ok()) << kernel.status();
+class ClustersOnADevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    static constexpr runtime::KernelDef kKernel{"pass_around", &RunPassAround};
+    auto device = runtime::CreateHostDevice({.host_threads = 3}, {.max_us = 1});
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    auto module = device_->Load({.kernels = {&kKernel, 1}, .cuda_fatbins = {}});
+    ASSERT_TRUE(module.ok()) << module.status();
+    module_ = *std::move(module);
+    const auto kernel = module_->Find("pass_around");
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    kernel_ = *kernel;
+  }
+  // Five clusters.
+  absl::Status Launch(runtime::Stream& stream, const ClusterArgs& args) const {
+    return stream.Launch(kernel_, {.grid_x = 10, .block = 64, .shared_bytes = kClusterSharedBytes},
+                         args);
+  }
+
+  std::unique_ptr<runtime::Device> device_;
+  std::unique_ptr<runtime::KernelModule> module_;
+  runtime::Kernel kernel_;
+};
+
+TEST_F(ClustersOnADevice, Run) {
   std::vector<float> out(10 * 32);
-  const runtime::LaunchShape shape = {
-      .grid_x = 10, .block = 64, .shared_bytes = kClusterSharedBytes};
   for (const Mistake mistake : {Mistake::kNone, Mistake::kNone, Mistake::kNoStore}) {
-    auto stream = (*device)->CreateStream();
+    auto stream = device_->CreateStream();
     ASSERT_TRUE(stream.ok()) << stream.status();
     const ClusterArgs args{.cluster = 2, .rounds = kRounds, .out = out.data(), .mistake = mistake};
     for (int i = 0; i < 5; ++i) {
-      const absl::Status launched = (*stream)->Launch(*kernel, shape, args);
+      const absl::Status launched = Launch(**stream, args);
       EXPECT_TRUE(launched.ok() || mistake != Mistake::kNone) << launched;
     }
     const absl::Status status = (*stream)->Synchronize();
@@ -107,26 +124,18 @@ TEST(Clusters, RunOnADevice) {
 }
 
 // Clusters of two launches of one kernel come together at the same time.
-TEST(Clusters, OfTwoStreamsAreKeptApart) {
-  constexpr runtime::KernelDef kKernel{"pass_around", &RunPassAround};
-  auto device = runtime::CreateHostDevice({.host_threads = 3}, {.max_us = 1});
-  ASSERT_TRUE(device.ok()) << device.status();
-  auto module = (*device)->Load({.kernels = {&kKernel, 1}, .cuda_fatbins = {}});
-  ASSERT_TRUE(module.ok()) << module.status();
-  const auto kernel = (*module)->Find("pass_around");
-  ASSERT_TRUE(kernel.ok()) << kernel.status();
+TEST_F(ClustersOnADevice, OfTwoStreamsAreKeptApart) {
   std::vector<float> out[2];
   std::vector<std::unique_ptr<runtime::Stream>> streams;
   for (std::vector<float>& sums : out) {
     sums.resize(10 * 32);
-    auto stream = (*device)->CreateStream();
+    auto stream = device_->CreateStream();
     ASSERT_TRUE(stream.ok()) << stream.status();
     streams.push_back(*std::move(stream));
   }
   for (int i = 0; i < 20; ++i) {
     const ClusterArgs args{.cluster = 2, .rounds = kRounds, .out = out[i % 2].data()};
-    const absl::Status launched = streams[static_cast<size_t>(i % 2)]->Launch(
-        *kernel, {.grid_x = 10, .block = 64, .shared_bytes = kClusterSharedBytes}, args);
+    const absl::Status launched = Launch(*streams[static_cast<size_t>(i % 2)], args);
     EXPECT_TRUE(launched.ok()) << launched;
   }
   for (int i = 0; i < 2; ++i) {
