@@ -4,25 +4,40 @@
 #
 # Files that are read as one share their anonymous namespaces: what one of them declares there, those
 # behind it see, and it hides what they mean by the same name. So a file never stands behind one that
-# declares a name which it mentions. Names are read off the sources when the build is configured.
+# declares a name which it mentions, unless the name stands for the same in both: one that the file's
+# header declares too, or one that a using-declaration brings in. Names are read off the sources when
+# the build is configured, not off comments and texts. A name that many files declare for themselves
+# costs every build: each of those files ends up in a group of its own.
 
-set(REPRISE_UNITY_FILES 8)
+set(REPRISE_UNITY_FILES 16)
 
-# reprise_declared_names(<text of a file> <out>)
+# reprise_code_of(<text of a file> <out>)
+# Without comments, texts in quotes and names of test cases.
+function(reprise_code_of text out)
+  string(REGEX REPLACE "[][;]" " " text "\n${text}")
+  string(REGEX REPLACE "\"([^\"\\\n]|\\\\.)*\"" "\"\"" text "${text}")
+  string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+  string(REGEX REPLACE "\n(TEST|TEST_F|TEST_P|TYPED_TEST)\\(([A-Za-z0-9_]+), *[A-Za-z0-9_]+\\)"
+                       "\n\\1(\\2)" text "${text}")
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+# reprise_declared_names(<code of a file> <out>)
 # What it declares at the beginning of a line, as "<name> <kind>": types, aliases, variables,
 # functions, macros, and what it names by a using-declaration. The kind of an alias and of the last
 # is what it stands for: two that say the same may meet.
 function(reprise_declared_names text out)
-  string(REGEX REPLACE "[][;]" " " text "\n${text}")
   set(names "")
-  string(REGEX MATCHALL "\n(class|struct|enum|enum class|#define) +[A-Za-z0-9_]+" types "${text}")
+  string(REGEX MATCHALL "\n(class|struct|enum class|enum|#define) +[A-Za-z0-9_]+" types "${text}")
   foreach(type IN LISTS types)
     string(REGEX REPLACE ".* " "" name "${type}")
     list(APPEND names "${name} type")
   endforeach()
   string(REGEX MATCHALL "\nusing +[A-Za-z0-9_]+ += *[^\n]+" aliases "${text}")
   foreach(alias IN LISTS aliases)
-    string(REGEX REPLACE "\nusing +([A-Za-z0-9_]+) += *([^\n]+)" "\\1 alias \\2" name "${alias}")
+    string(REGEX REPLACE "\nusing +([A-Za-z0-9_]+) += *(::)?([^\n]+)" "\\1 alias \\3"
+           name "${alias}")
+    string(STRIP "${name}" name)
     list(APPEND names "${name}")
   endforeach()
   string(REGEX MATCHALL "\nusing +[A-Za-z0-9_:]+::[A-Za-z0-9_]+ *\n" aliases "${text}\n")
@@ -37,6 +52,15 @@ function(reprise_declared_names text out)
       string(REGEX REPLACE ".*[ &*]([A-Za-z0-9_]+) *[({=]$" "\\1" name "${other}")
       list(APPEND names "${name} other")
     endif()
+  endforeach()
+  # All but the first of several in one line.
+  string(REGEX MATCHALL "\nconstexpr [^\n(]*" lines "${text}")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCHALL ", *[A-Za-z0-9_]+ *=" others "${line}")
+    foreach(other IN LISTS others)
+      string(REGEX REPLACE "[ ,=]" "" name "${other}")
+      list(APPEND names "${name} other")
+    endforeach()
   endforeach()
   list(REMOVE_DUPLICATES names)
   set(${out} "${names}" PARENT_SCOPE)
@@ -66,12 +90,25 @@ function(reprise_unity target)
       continue()  # generated, or other targets' objects
     endif()
     file(READ "${CMAKE_CURRENT_SOURCE_DIR}/${source}" text)
+    reprise_code_of("${text}" text)
     reprise_declared_names("${text}" declared)
+    string(REGEX REPLACE "\\.cc$" ".h" header "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+    set(header_text "")
+    if(EXISTS "${header}")
+      file(READ "${header}" header_text)
+      reprise_code_of("${header_text}" header_text)
+    endif()
     set(own "")
     foreach(entry IN LISTS declared)
       string(REGEX MATCH "^([^ ]+) (.*)$" entry "${entry}")
-      set(own_${CMAKE_MATCH_1} "${CMAKE_MATCH_2}")
-      list(APPEND own ${CMAKE_MATCH_1})
+      set(name "${CMAKE_MATCH_1}")
+      set(kind "${CMAKE_MATCH_2}")
+      reprise_mentions("${header_text}" ${name} in_header)
+      if(in_header)
+        set(kind "in header")
+      endif()
+      set(own_${name} "${kind}")
+      list(APPEND own ${name})
     endforeach()
     set(chosen "")
     foreach(group IN LISTS groups)
@@ -86,7 +123,7 @@ function(reprise_unity target)
             set(fits FALSE)
             break()
           endif()
-        else()
+        elseif(NOT kind MATCHES "^in header$|^alias (.*::)?${name}$")
           reprise_mentions("${text}" ${name} mentions)
           if(mentions)
             set(fits FALSE)

@@ -27,7 +27,7 @@ constexpr char kDescription[] =
     "Reprise: a graph-replay runtime for LLM decode serving. Every step is one replay of a graph "
     "recorded once.";
 
-constexpr char kExamples[] =
+constexpr char kProgramExamples[] =
     "Examples:\n"
     "  reprise serve --model examples/byte-llama\n"
     "  reprise sched --demo\n"
@@ -267,7 +267,7 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   Console console;
   CLI::App root(kDescription, "reprise");
   root.formatter(std::make_shared<HelpFormatter>(console.width()));
-  root.footer(kExamples);
+  root.footer(kProgramExamples);
   root.require_subcommand(1);
   root.set_version_flag("--version", Version(commit),
                         "Print the version and the devices that this build knows");

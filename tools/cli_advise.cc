@@ -40,7 +40,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kAdviseExamples[] =
     "Examples:\n"
     "  reprise advise recordings/*.record\n"
     "  reprise advise recordings/*.record --profile profile.json --kind decode --json advice.json\n"
@@ -316,7 +316,7 @@ Command AddAdviseCommand(CLI::App* root) {
   auto flags = std::make_shared<AdviseFlags>();
   CLI::App* app = root->add_subcommand(
       "advise", "Choose decode and mixed buckets by how large a server's steps were");
-  app->footer(kExamples);
+  app->footer(kAdviseExamples);
   AddAdviceOptions(app, flags.get());
   AddEngineOptions(app, &flags->engine);
   return {app, [flags, app](const Invocation& invocation) -> absl::Status {

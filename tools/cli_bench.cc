@@ -6,7 +6,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kBenchExamples[] =
     "Examples:\n"
     "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
     "  reprise bench linear --model examples/byte-llama --rows 1,8\n"
@@ -18,7 +18,7 @@ constexpr char kExamples[] =
 
 Command AddBenchCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("bench", "Time one part of decoding alone");
-  app->footer(kExamples);
+  app->footer(kBenchExamples);
   return CommandOf(
       app, {AddBenchAttentionCommand(app), AddBenchLinearCommand(app), AddBenchStepCommand(app)});
 }

@@ -29,7 +29,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kBenchLinearExamples[] =
     "Examples:\n"
     "  reprise bench linear --model examples/byte-llama --rows 1,8 --check\n"
     "  reprise bench linear --device cuda --preset llama-3.1-8b --json linear.json --svg "
@@ -262,7 +262,7 @@ Command AddBenchLinearCommand(CLI::App* bench) {
   CLI::App* app = bench->add_subcommand(
       "linear",
       "Time the linear layers of a decode step alone, beside the measured read bandwidth");
-  app->footer(kExamples);
+  app->footer(kBenchLinearExamples);
   AddShapeOptions(app, flags.get());
   AddMeasuringOptions(app, flags.get());
   AddDeviceOptions(app, &flags->device);

@@ -27,7 +27,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kBenchStepExamples[] =
     "Examples:\n"
     "  reprise bench step --model examples/byte-llama --cells 1@512,8@512\n"
     "  reprise bench step --device cuda --preset llama-3.1-8b --seconds 10 --json step.json --svg "
@@ -193,7 +193,7 @@ Command AddBenchStepCommand(CLI::App* bench) {
   auto flags = std::make_shared<StepFlags>();
   CLI::App* app = bench->add_subcommand(
       "step", "Time whole decode steps, beside reading weights and KV at the measured bandwidth");
-  app->footer(kExamples);
+  app->footer(kBenchStepExamples);
   AddMeasuringOptions(app, flags.get());
   AddEngineOptions(app, &flags->engine);
   return {app,

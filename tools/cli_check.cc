@@ -23,7 +23,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kCheckExamples[] =
     "Examples:\n"
     "  reprise check examples/byte-llama\n"
     "  reprise check examples/byte-llama --device host --dtype f32 --json check.json\n"
@@ -115,7 +115,7 @@ Command AddCheckCommand(CLI::App* root) {
   auto flags = std::make_shared<CheckFlags>();
   CLI::App* app = root->add_subcommand(
       "check", "Say whether a model directory runs, on which kernels, in how many bytes");
-  app->footer(kExamples);
+  app->footer(kCheckExamples);
   app->add_option("MODEL_DIR", flags->directory,
                   "Hugging Face directory: config.json and safetensors")
       ->required()

@@ -18,7 +18,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kCompareExamples[] =
     "Examples:\n"
     "  reprise compare before.json after.json\n"
     "  reprise compare before.json after.json --threshold 1% --json difference.json\n"
@@ -74,7 +74,7 @@ Command AddCompareCommand(CLI::App* root) {
   auto flags = std::make_shared<CompareFlags>();
   CLI::App* app = root->add_subcommand(
       "compare", "Compare two files of `profile` or `bench`: faster, slower, or noise");
-  app->footer(kExamples);
+  app->footer(kCompareExamples);
   app->add_option("A", flags->file_a, "What was measured before: a file of --json")
       ->required()
       ->type_name("");

@@ -22,7 +22,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kGraphExamples[] =
     "Examples:\n"
     "  reprise graph list --model examples/byte-llama\n"
     "  reprise graph dump --model examples/byte-llama --graph decode/8 --json graph.json --dot "
@@ -256,7 +256,7 @@ Command AddDiffCommand(CLI::App* graph) {
 
 Command AddGraphCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("graph", "Show the captured graphs of a model");
-  app->footer(kExamples);
+  app->footer(kGraphExamples);
   return CommandOf(app, {AddListCommand(app), AddDumpCommand(app), AddDiffCommand(app)});
 }
 

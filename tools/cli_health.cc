@@ -17,7 +17,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kHealthExamples[] =
     "Examples:\n"
     "  reprise health\n"
     "  reprise health --address unix:/tmp/reprise.sock --wait 60s\n"
@@ -57,7 +57,7 @@ absl::Status Health(const HealthFlags& flags, const Invocation& invocation) {
 Command AddHealthCommand(CLI::App* root) {
   auto flags = std::make_shared<HealthFlags>();
   CLI::App* app = root->add_subcommand("health", "Ask a server whether it is ready");
-  app->footer(kExamples);
+  app->footer(kHealthExamples);
   AddAddressOption(app, &flags->connection);
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "0s",
             "Wait this long for it to become ready");

@@ -40,7 +40,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kProfileExamples[] =
     "Examples:\n"
     "  reprise profile --model examples/byte-llama --rows 1,8 --contexts 128,1k\n"
     "  reprise profile --preset llama-3.1-8b --device cuda --rows 1,2,8,64 --contexts 128,1k,8k "
@@ -311,7 +311,7 @@ Command AddProfileCommand(CLI::App* root) {
   auto names = std::make_shared<OptionNames>();
   CLI::App* app = root->add_subcommand(
       "profile", "Measure steps of given sizes: kernel by kernel, or through a server");
-  app->footer(kExamples);
+  app->footer(kProfileExamples);
   AddPointOptions(app, flags.get());
   size_t first = app->get_options().size();
   AddServerOptions(app, flags.get());

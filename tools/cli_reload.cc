@@ -16,7 +16,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kReloadExamples[] =
     "Examples:\n"
     "  reprise reload --address unix:/run/reprise.sock\n"
     "\n"
@@ -59,7 +59,7 @@ Command AddReloadCommand(CLI::App* root) {
   auto flags = std::make_shared<ReloadFlags>();
   CLI::App* app =
       root->add_subcommand("reload", "Have a server read its identities and TLS files again");
-  app->footer(kExamples);
+  app->footer(kReloadExamples);
   AddAddressOption(app, &flags->connection);
   app->add_option("--json", flags->json, "The same as JSON too; -: to stdout")->type_name("FILE");
   AddProofOptions(app, &flags->connection);

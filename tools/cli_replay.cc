@@ -28,7 +28,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kReplayExamples[] =
     "Examples:\n"
     "  reprise serve --model examples/byte-llama --record recordings\n"
     "  reprise replay recordings/*.record\n"
@@ -284,7 +284,7 @@ Command AddReplayCommand(CLI::App* root) {
   auto flags = std::make_shared<ReplayFlags>();
   CLI::App* app =
       root->add_subcommand("replay", "Repeat recorded sessions and compare, bit by bit");
-  app->footer(kExamples);
+  app->footer(kReplayExamples);
   app->add_option("FILE", flags->files, "Recordings of `reprise serve --record`")
       ->type_name("FILE")
       ->required();

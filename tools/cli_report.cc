@@ -11,7 +11,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kReportExamples[] =
     "Examples:\n"
     "  reprise report profile.json --html profile.html\n"
     "  reprise report profile.json --trace profile.trace.json --csv profile.csv\n"
@@ -38,7 +38,7 @@ Command AddReportCommand(CLI::App* root) {
   auto flags = std::make_shared<ReportFlags>();
   CLI::App* app = root->add_subcommand(
       "report", "Show a file of `profile` as a page, a trace, CSV or Markdown");
-  app->footer(kExamples);
+  app->footer(kReportExamples);
   app->add_option("PROFILE", flags->file, "What `reprise profile --json` wrote")
       ->required()
       ->type_name("");

@@ -19,7 +19,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kRunExamples[] =
     "Examples:\n"
     "  reprise run --model examples/byte-llama --prompt \"You may copy and distribute\"\n"
     "  reprise run --preset llama-3.1-8b --random-prompts 512 --rows 2 --max-new-tokens 256 "
@@ -103,7 +103,7 @@ Command AddRunCommand(CLI::App* root) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* app =
       root->add_subcommand("run", "Generate and measure in this process, without a server");
-  app->footer(kExamples);
+  app->footer(kRunExamples);
   AddRowOptions(app, &flags->generate.workload);
   AddGenerateOptions(app, &flags->generate);
   AddOption(app, "--bandwidth", &flags->bandwidth, ParseBandwidth, "SIZE/s", "",

@@ -27,7 +27,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kSchedExamples[] =
     "Examples:\n"
     "  reprise sched --demo\n"
     "  reprise sched --address unix:/tmp/reprise.sock --prompt \"You may copy and distribute\"\n"
@@ -287,7 +287,7 @@ void AddMeasuringOptions(CLI::App* app, SchedFlags* flags) {
 Command AddSchedCommand(CLI::App* root) {
   auto flags = std::make_shared<SchedFlags>();
   CLI::App* app = root->add_subcommand("sched", "Drive a server: the reference external scheduler");
-  app->footer(kExamples);
+  app->footer(kSchedExamples);
   AddServerOptions(app, flags.get());
   NameOptionGroup(app, "Server");
   AddWorkloadOptions(app, flags.get());

@@ -34,7 +34,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kServeExamples[] =
     "Examples:\n"
     "  reprise serve --model examples/byte-llama\n"
     "  reprise serve --model examples/byte-llama --listen unix:/tmp/reprise.sock "
@@ -440,7 +440,7 @@ Command AddServeCommand(CLI::App* root) {
   flags->engine.engine.max_draft_tokens = kDefaultDraftTokens;
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
-  app->footer(kExamples);
+  app->footer(kServeExamples);
   AddConfigOptions(app, flags.get());
   AddListenOption(app, flags.get());
   AddTelemetryOptions(app, flags.get());

@@ -26,7 +26,7 @@
 namespace reprise::tools {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kSessionsExamples[] =
     "Examples:\n"
     "  reprise sessions list\n"
     "  reprise sessions list --json -\n"
@@ -169,7 +169,7 @@ Command AddEvictCommand(CLI::App* sessions) {
 
 Command AddSessionsCommand(CLI::App* root) {
   CLI::App* app = root->add_subcommand("sessions", "List the sessions of a server, or evict one");
-  app->footer(kExamples);
+  app->footer(kSessionsExamples);
   return CommandOf(app, {AddListCommand(app), AddEvictCommand(app)});
 }
 

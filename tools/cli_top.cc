@@ -27,7 +27,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr char kExamples[] =
+constexpr char kTopExamples[] =
     "Examples:\n"
     "  reprise top\n"
     "  reprise top --address unix:/tmp/metrics.sock --once\n"
@@ -135,7 +135,7 @@ absl::Status Top(const TopFlags& flags, const Invocation& invocation) {
 Command AddTopCommand(CLI::App* root) {
   auto flags = std::make_shared<TopFlags>();
   CLI::App* app = root->add_subcommand("top", "Show what a server does right now");
-  app->footer(kExamples);
+  app->footer(kTopExamples);
   AddOption(app, "--address", &flags->address, ParseAddress, "ADDRESS",
             std::string(kDefaultMetricsAddress),
             "Of the server's --metrics: HOST:PORT or unix:PATH");

@@ -153,7 +153,8 @@ absl::Status HostExecutor::Run(const HostLaunch& launch, HostScratch& scratch) {
   std::unique_lock<std::mutex> submit(submit_, std::defer_lock);
   // Blocks that wait for each other need a thread each.
   if (launch.shape.cooperative && num_blocks > 1) submit.lock();
-  if (num_blocks == 1 || workers_.empty() || (!submit.owns_lock() && !submit.try_lock())) {
+  if (num_blocks == 1 || workers_.empty() ||
+      (!submit.owns_lock() && (launch.one_thread || !submit.try_lock()))) {
     return ToStatus(launch, RunBlocks(launch, 0, num_blocks, scratch));
   }
   Publish(launch, num_blocks);

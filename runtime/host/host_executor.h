@@ -51,6 +51,7 @@ struct HostLaunch {
   LaunchShape shape;
   const void* args = nullptr;
   uint64_t order_seed = 0;  // 0: blocks start in index order; else in a pseudo-random order
+  bool one_thread = false;  // see TestDelays
 };
 
 class HostExecutor {

@@ -297,7 +297,8 @@ void HostStream::Loop() {
     // refers to after Synchronize.
     item = WorkItem();
     completed_.fetch_add(1, std::memory_order_seq_cst);
-    idle_wait_.Wake();
+    // Whoever sleeps until there is no work is woken once, not by every kernel ahead.
+    if (Idle()) idle_wait_.Wake();
     ended_wait_.Wake();
   }
 }
@@ -322,7 +323,8 @@ absl::Status HostStream::Execute(const KernelWork& work) {
                     .name = work.kernel->name,
                     .shape = work.shape,
                     .args = work.args.data(),
-                    .order_seed = 0};
+                    .order_seed = 0,
+                    .one_thread = delays_.one_thread};
   if (delays_.max_us > 0) {
     const uint64_t delay_us = random_() % static_cast<uint64_t>(delays_.max_us);
     if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));

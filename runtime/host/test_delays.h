@@ -16,6 +16,8 @@ struct TestDelays {
   // the kernel's blocks start in a pseudo-random order. 0: neither. 1: the order alone.
   int max_us = 0;
   uint64_t seed = 1;  // picks both; the streams of a device count on from it
+  // Blocks that need not wait for each other run one after another, on the stream's thread.
+  bool one_thread = false;
   // Every launch of the kernel of this name takes so much longer, to the microsecond. 0: none does.
   std::string_view slow_kernel = {};  // static storage
   int slow_us = 0;

@@ -19,7 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::Gt;
 
-constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
 constexpr uint32_t kBlockSize = 16;
 
 class CApiBlocks : public ::testing::Test {

@@ -15,8 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pointwise;
 
-constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
-
 class CApiDrafts : public ::testing::Test {
  protected:
   void SetUp() override {

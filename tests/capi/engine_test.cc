@@ -16,8 +16,6 @@
 namespace reprise::capi {
 namespace {
 
-constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
-
 TEST(CApiEngineOptions, StartFromTheEnginesOwnDefaults) {
   reprise_engine_options options;
   std::memset(static_cast<void*>(&options), 0x55, sizeof(options));

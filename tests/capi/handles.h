@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of reprise.h that end with their scope, and calls that tests take for granted.
+// Handles of reprise.h that end with their scope, the model of the tests, and calls that they take
+// for granted.
 #ifndef REPRISE_TESTS_CAPI_HANDLES_H_
 #define REPRISE_TESTS_CAPI_HANDLES_H_
 
@@ -10,6 +11,8 @@
 #include <string>
 
 namespace reprise::capi {
+
+inline constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
 
 template <typename T, reprise_code (*kDestroy)(T*)>
 struct Destroyer {

@@ -13,8 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
-
 EngineHandle TinyEngine(reprise_device* device) {
   const reprise_engine_options options = TinyOptions(kModel);
   return Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {

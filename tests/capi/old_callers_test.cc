@@ -14,8 +14,6 @@
 namespace reprise::capi {
 namespace {
 
-constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
-
 // Sizes of that version, whose last field is named.
 constexpr size_t kGraphOptions = 40;
 static_assert(kGraphOptions == offsetof(reprise_graph_options, warm_up) + 8);

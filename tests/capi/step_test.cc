@@ -20,7 +20,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
 const std::vector<uint32_t> kPrompt = {5, 9, 2, 7};
 
 template <typename T>

@@ -49,8 +49,10 @@ class EmulatedDevice final : public runtime::Device {
   void FreeMapped(const runtime::MappedPointers& pointers) override { host_->FreeMapped(pointers); }
   absl::StatusOr<size_t> FreeBytes() const override { return host_->FreeBytes(); }
   absl::StatusOr<std::unique_ptr<runtime::Stream>> CreateStream() override {
+    // The emulator has the blocks of a launch take turns: threads would wait for each other.
     return runtime::CreateHostStream(
-        properties_, *executor_, {.max_us = max_delay_us_, .seed = next_delay_seed_.fetch_add(1)});
+        properties_, *executor_,
+        {.max_us = max_delay_us_, .seed = next_delay_seed_.fetch_add(1), .one_thread = true});
   }
   absl::StatusOr<std::unique_ptr<runtime::Stream>> WrapStream(void* native) override {
     return host_->WrapStream(native);

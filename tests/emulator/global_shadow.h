@@ -34,7 +34,7 @@ class GlobalShadow {
   };
 
   // `grid` outlives the shadow.
-  explicit GlobalShadow(const GridOrder& grid) : grid_(grid) {}
+  explicit GlobalShadow(GridOrder& grid) : grid_(grid) {}
   ~GlobalShadow() { Forget(); }
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;
@@ -180,7 +180,7 @@ class GlobalShadow {
   template <AccessKind kKind>
   Conflict CompareByte(uintptr_t address);
 
-  const GridOrder& grid_;
+  GridOrder& grid_;
   const Order* order_ = nullptr;
   Epoch launch_begin_ = 0;
   Epoch previous_begin_ = 0;  // of all launches that may still go on

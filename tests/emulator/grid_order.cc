@@ -21,14 +21,46 @@ void GridOrder::BeginBlock(const Order& order, unsigned x, unsigned y) {
   fences_.clear();
   told_.clear();
   sure_.clear();
-  sure_of_thread_.assign(order.num_threads(), nullptr);
+  threads_.resize(order.num_threads());
+  ++meeting_;
+}
+
+GridOrder::Thread& GridOrder::Self() {
+  Thread& self = threads_[IdOf(order_->epoch())];
+  if (self.meeting != meeting_) {
+    self = Thread();
+    self.meeting = meeting_;
+    self.fenced = fenced_;
+    self.told = all_told_;
+    self.sure = all_sure_;
+  }
+  return self;
+}
+
+template <typename Mark, typename Learn>
+void GridOrder::Gather(const std::vector<Mark>& marks, Unknown* unknown, const Learn& learn) {
+  for (; unknown->next < marks.size(); ++unknown->next) {
+    unknown->older.push_back(static_cast<uint32_t>(unknown->next));
+  }
+  std::erase_if(unknown->older, [&](uint32_t index) {
+    const Mark& mark = marks[index];
+    if (!order_->IsBefore(mark.at)) return false;
+    learn(mark);
+    return true;
+  });
+}
+
+void GridOrder::Gather(const std::vector<PastMark>& marks, Unknown* unknown, Past* past) {
+  Gather(marks, unknown, [&](const PastMark& mark) { *past = Join(*past, mark.past); });
 }
 
 void GridOrder::Fence() {
   const Epoch at = order_->epoch();
-  if (Past told = Known(all_told_, told_); told != nullptr && told != all_sure_) {
-    sure_of_thread_[IdOf(at)] = told;
-    sure_.push_back({.at = at, .past = std::move(told)});
+  Thread& self = Self();
+  Gather(told_, &self.told_marks, &self.told);
+  if (self.told != nullptr && self.told != all_sure_ && self.told != self.last_sure) {
+    self.last_sure = self.told;
+    sure_.push_back({.at = at, .past = self.told});
   }
   FenceMark mark{
       .at = at, .block_base = order_->block_base(), .warp_base = order_->warp_base(), .known = {}};
@@ -46,25 +78,39 @@ void GridOrder::Meet(const void* address, bool reads, bool writes) {
     if (Past mine = Release(); mine != nullptr) told_at_[address] = Join(before, mine);
   }
   if (!reads || before == nullptr || before == all_told_) return;
+  Thread& self = Self();
+  if (before == self.last_told) return;  // as a thread that waits sees again and again
+  self.last_told = before;
   told_.push_back({.at = order_->epoch(), .past = before});
 }
 
-GridOrder::Past GridOrder::Release() const {
+GridOrder::Past GridOrder::Release() {
   if (released_ != nullptr && fences_.empty() && sure_.empty()) return released_;
-  std::shared_ptr<const Fenced> fenced = fenced_;
+  Thread& self = Self();
   std::shared_ptr<Fenced> more;
-  for (const FenceMark& mark : fences_) {
-    if (!order_->IsBefore(mark.at)) continue;
+  Gather(fences_, &self.fences, [&](const FenceMark& mark) {
     if (more == nullptr) {
-      more = fenced == nullptr ? std::make_shared<Fenced>() : std::make_shared<Fenced>(*fenced);
+      more = self.fenced == nullptr ? std::make_shared<Fenced>()
+                                    : std::make_shared<Fenced>(*self.fenced);
     }
     Add(mark, more.get());
+  });
+  if (more != nullptr) self.fenced = std::move(more);
+  Gather(sure_, &self.sure_marks, &self.sure);
+  if (self.released == nullptr || self.fenced != self.released_fenced ||
+      self.sure != self.released_sure) {
+    self.released = Together(self.fenced, self.sure);
+    self.released_fenced = self.fenced;
+    self.released_sure = self.sure;
   }
-  if (more != nullptr) fenced = std::move(more);
+  return self.released;
+}
+
+GridOrder::Past GridOrder::Together(std::shared_ptr<const Fenced> fenced, const Past& sure) const {
   if (fenced == nullptr) return nullptr;
   auto past = std::make_shared<std::vector<std::shared_ptr<const Fenced>>>(blocks_.size());
   past->back() = std::move(fenced);
-  return Join(past, Known(all_sure_, sure_));
+  return Join(past, sure);
 }
 
 void GridOrder::Add(const FenceMark& mark, Fenced* to) const {
@@ -92,21 +138,20 @@ void GridOrder::Fold() {
   }
   for (const PastMark& mark : told_) all_told_ = Join(all_told_, mark.past);
   for (const PastMark& mark : sure_) all_sure_ = Join(all_sure_, mark.past);
-  if (!sure_.empty()) std::fill(sure_of_thread_.begin(), sure_of_thread_.end(), nullptr);
   fences_.clear();
   told_.clear();
   sure_.clear();
-  released_ = nullptr;
-  released_ = Release();
+  ++meeting_;
+  released_ = Together(fenced_, all_sure_);
 }
 
-bool GridOrder::IsKnown(Epoch e) const {
+bool GridOrder::IsKnown(Epoch e) {
   const size_t block = IndexOf(e);
   if (Covers(all_sure_, block, e)) return true;
-  if (Covers(sure_of_thread_[IdOf(order_->epoch())], block, e)) return true;
-  return std::any_of(sure_.begin(), sure_.end(), [&](const PastMark& mark) {
-    return order_->IsBefore(mark.at) && Covers(mark.past, block, e);
-  });
+  if (sure_.empty()) return false;
+  Thread& self = Self();
+  Gather(sure_, &self.sure_marks, &self.sure);
+  return Covers(self.sure, block, e);
 }
 
 size_t GridOrder::IndexOf(Epoch e) const {
@@ -121,25 +166,29 @@ bool GridOrder::Covers(const Past& past, size_t block, Epoch e) const {
   return fenced != nullptr && fenced->Covers(e);
 }
 
-GridOrder::Past GridOrder::Known(const Past& common, const std::vector<PastMark>& marks) const {
-  Past known = common;
-  for (const PastMark& mark : marks) {
-    if (order_->IsBefore(mark.at)) known = Join(known, mark.past);
+bool GridOrder::Fenced::Covers(const Fenced& other) const {
+  if (base < other.base) return false;
+  for (size_t t = 0; t < clocks.size(); ++t) {
+    if (clocks[t] < other.clocks[t]) return false;
   }
-  return known;
+  return true;
 }
 
 GridOrder::Past GridOrder::Join(const Past& a, const Past& b) {
   if (a == b || b == nullptr) return a;
   if (a == nullptr) return b;
-  auto both = std::make_shared<std::vector<std::shared_ptr<const Fenced>>>(*a);
-  if (both->size() < b->size()) both->resize(b->size());
+  const std::shared_ptr<const Fenced> nothing;
+  std::shared_ptr<std::vector<std::shared_ptr<const Fenced>>> both;  // null: `a` has all
   for (size_t i = 0; i < b->size(); ++i) {
-    std::shared_ptr<const Fenced>& to = (*both)[i];
+    const std::shared_ptr<const Fenced>& to = i < a->size() ? (*a)[i] : nothing;
     const std::shared_ptr<const Fenced>& from = (*b)[i];
-    if (from == nullptr || from == to) continue;
-    if (to == nullptr) {
-      to = from;
+    if (from == nullptr || from == to || (to != nullptr && to->Covers(*from))) continue;
+    if (both == nullptr) {
+      both = std::make_shared<std::vector<std::shared_ptr<const Fenced>>>(*a);
+      both->resize(std::max(a->size(), b->size()));
+    }
+    if (to == nullptr || from->Covers(*to)) {
+      (*both)[i] = from;
       continue;
     }
     auto joined = std::make_shared<Fenced>(*to);
@@ -147,8 +196,9 @@ GridOrder::Past GridOrder::Join(const Past& a, const Past& b) {
     for (size_t t = 0; t < joined->clocks.size(); ++t) {
       joined->clocks[t] = std::max(joined->clocks[t], from->clocks[t]);
     }
-    to = std::move(joined);
+    (*both)[i] = std::move(joined);
   }
+  if (both == nullptr) return a;
   return both;
 }
 

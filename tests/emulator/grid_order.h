@@ -52,7 +52,7 @@ class GridOrder {
 
   // Whether fences and atomics put what has epoch `e`, of this launch, before what the thread does
   // next. Barriers of its own block are order.h's.
-  bool IsBefore(Epoch e) const { return (all_sure_ != nullptr || !sure_.empty()) && IsKnown(e); }
+  bool IsBefore(Epoch e) { return (all_sure_ != nullptr || !sure_.empty()) && IsKnown(e); }
 
   // Everything below is older than the launch.
   Epoch first_epoch() const { return blocks_.front().first; }
@@ -64,6 +64,7 @@ class GridOrder {
     Epoch base = 0;
     std::vector<uint32_t> clocks;
     bool Covers(Epoch e) const { return e < base || ClockOf(e) <= clocks[IdOf(e)]; }
+    bool Covers(const Fenced& other) const;
   };
   // Of all blocks, by index; null where nothing is known.
   using Past = std::shared_ptr<const std::vector<std::shared_ptr<const Fenced>>>;
@@ -80,16 +81,40 @@ class GridOrder {
     Past past;
   };
 
+  // Marks that a thread does not know yet. It learns of each once, and for good.
+  struct Unknown {
+    size_t next = 0;              // marks from here on were not looked at
+    std::vector<uint32_t> older;  // of those ahead of it
+  };
+  // What a thread has gathered since the block's threads met.
+  struct Thread {
+    uint64_t meeting = 0;  // of another meeting: nothing yet
+    Unknown fences, told_marks, sure_marks;
+    std::shared_ptr<const Fenced> fenced;
+    Past told, sure;
+    Past last_told, last_sure;  // its own last marks
+    // What it passed on last, and of what that was made.
+    Past released;
+    std::shared_ptr<const Fenced> released_fenced;
+    Past released_sure;
+  };
+
+  Thread& Self();
+  // Calls `learn` with each of `marks` that the current thread has come to know.
+  template <typename Mark, typename Learn>
+  void Gather(const std::vector<Mark>& marks, Unknown* unknown, const Learn& learn);
+  void Gather(const std::vector<PastMark>& marks, Unknown* unknown, Past* past);
   void Meet(const void* address, bool reads, bool writes);
   void Fold();
-  bool IsKnown(Epoch e) const;
+  bool IsKnown(Epoch e);
   size_t IndexOf(Epoch e) const;
   bool Covers(const Past& past, size_t block, Epoch e) const;
   // What the current thread may pass on; null: nothing.
-  Past Release() const;
+  Past Release();
+  // `fenced`, as the last block's, and what `sure` has of all.
+  Past Together(std::shared_ptr<const Fenced> fenced, const Past& sure) const;
   void Add(const FenceMark& mark, Fenced* to) const;
-  // What the current thread knows of `common` and `marks`.
-  Past Known(const Past& common, const std::vector<PastMark>& marks) const;
+  // Either one itself where it has all that the other has.
   static Past Join(const Past& a, const Past& b);
 
   // ---- the launch ----
@@ -102,12 +127,13 @@ class GridOrder {
   std::shared_ptr<const Fenced> fenced_;
   Past all_told_;  // by atomics, with no fence behind them yet
   Past all_sure_;  // with one
-  Past released_;  // of the two above, once asked for; null: not yet
+  Past released_;  // of fenced_ and all_sure_
 
   // ---- the block, since its threads met ----
+  uint64_t meeting_ = 0;
   std::vector<FenceMark> fences_;
   std::vector<PastMark> told_, sure_;
-  std::vector<Past> sure_of_thread_;  // its last in `sure_`
+  std::vector<Thread> threads_;
 };
 
 }  // namespace reprise::emulator

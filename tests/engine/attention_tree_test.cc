@@ -11,6 +11,7 @@
 #include "engine/decode_engine.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -27,8 +28,8 @@ using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 using ::reprise::testing::TokenOf;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kPrecondition;
 
 constexpr char kOneLeaf[] = R"({"leaf": "default"})";
 // Short rows in splits of 64 tokens, the others in splits of 128.

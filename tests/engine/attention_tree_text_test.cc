@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/testing/cases/step_cases.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -15,8 +16,8 @@ namespace {
 
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kPrecondition;
 
 constexpr char kText[] = R"({
   "schema": "reprise-attention-tree/1",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/testing/number.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -21,11 +22,11 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 std::vector<uint32_t> Allocate(BlockLedger& ledger, uint64_t holder, uint32_t count) {
   std::vector<uint32_t> blocks;

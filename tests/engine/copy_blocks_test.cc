@@ -13,6 +13,7 @@
 #include "tests/engine/joint.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -26,10 +27,10 @@ using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 constexpr uint32_t kBlock = 4;  // tokens
 constexpr uint32_t kParent = 1, kChild = 2;

@@ -11,6 +11,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -25,7 +26,7 @@ using ::reprise::testing::StatusIs;
 using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
 
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+using ::reprise::testing::kUnavailable;
 constexpr absl::StatusCode kDeadline = absl::StatusCode::kDeadlineExceeded;
 
 // Sessions can still be closed; EngineDriver's destructor checks that.

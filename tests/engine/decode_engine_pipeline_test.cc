@@ -18,6 +18,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/row_script.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -34,9 +35,9 @@ using ::reprise::testing::StepDraft;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
 
 class PipelineTest : public testing::EngineTest {
  protected:

@@ -16,6 +16,7 @@
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -29,13 +30,13 @@ using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 using ::testing::Not;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
-constexpr absl::StatusCode kExists = absl::StatusCode::kAlreadyExists;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kExists;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 constexpr uint32_t kVocab = 97, kMaxContext = 64, kMaxBlocks = 16, kMaxStepTokens = 32;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

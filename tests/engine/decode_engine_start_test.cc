@@ -21,6 +21,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -34,8 +35,8 @@ using ::reprise::testing::StatusIs;
 using ::reprise::testing::TestEngine;
 using ::testing::ElementsAre;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
 
 class EngineStartTest : public testing::EngineTest {
  protected:

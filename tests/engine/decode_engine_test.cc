@@ -16,6 +16,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/row_script.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -35,8 +36,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kRange;
 
 std::vector<uint32_t> Ids(const std::vector<Token>& tokens) {
   std::vector<uint32_t> ids;

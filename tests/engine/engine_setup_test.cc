@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -22,8 +23,8 @@ using ::reprise::runtime::DeviceProperties;
 using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
 
 models::ModelSpec Spec() {
   models::ModelSpec spec;

@@ -15,6 +15,7 @@
 #include "tests/engine/joint.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -32,13 +33,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kRange = absl::StatusCode::kOutOfRange;
-constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
-constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr auto kNotFound = absl::StatusCode::kNotFound;
-constexpr auto kExists = absl::StatusCode::kAlreadyExists;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kExists;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 constexpr uint32_t kGood = 1, kSecond = 2, kVictim = 3, kNew = 20, kOtherNew = 21;
 constexpr uint32_t kMaxRows = 6, kMaxStepTokens = 32, kRounds = 3;

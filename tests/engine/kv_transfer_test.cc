@@ -12,6 +12,7 @@
 #include "engine/decode_engine.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -26,12 +27,12 @@ using ::reprise::testing::TestEngineOptions;
 using ::reprise::testing::Token;
 using ::testing::SizeIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 constexpr uint32_t kRow = 1;
 constexpr uint32_t kLayers = 2;

@@ -15,6 +15,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/kernel_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -258,8 +259,8 @@ TEST_P(PrefixGroupTest, ADealThatIsReplacedBetweenStepsChangesNothing) {
 }
 
 TEST_P(PrefixGroupTest, RefusesWhatIsNotShared) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-  constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+  using ::reprise::testing::kInvalid;
+  using ::reprise::testing::kPrecondition;
   SharingRows rows(*made_.engine);
   EngineDriver& driver = rows.driver;
   rows.Add(1);

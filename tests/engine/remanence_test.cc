@@ -10,6 +10,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/row_script.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -22,7 +23,7 @@ using ::reprise::testing::StatusIs;
 using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+using ::reprise::testing::kPrecondition;
 
 class RemanenceTest : public testing::EngineTest {
  protected:

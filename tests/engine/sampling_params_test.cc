@@ -14,6 +14,7 @@
 #include "engine/step/write.h"
 #include "runtime/status_macros.h"
 #include "tests/testing/engine_driver.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -27,8 +28,8 @@ using ::testing::SizeIs;
 // A ledger whose blocks count as written in full: the tests of contexts are in remanence_test.cc.
 constexpr uint32_t kAnyContext = 1u << 20;
 constexpr uint32_t kVocab = 50;
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kRange = absl::StatusCode::kOutOfRange;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kRange;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 constexpr uint32_t kEos[] = {7, 8};

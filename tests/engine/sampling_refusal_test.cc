@@ -12,6 +12,7 @@
 #include "tests/engine/sampled_rows.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -41,7 +42,7 @@ TEST_P(SamplingRefusalTest, RefusesWhatTheEngineWasStartedWithout) {
                   .chunks = {{.row = 1, .tokens = {1, 2, 3}}}})
         .status();
   };
-  constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+  using ::reprise::testing::kPrecondition;
   EXPECT_THAT(add({.presence_penalty = 1.0f}), StatusIs(kPrecondition, "without adjust_logits"));
   const std::vector<TokenBias> bias = {{.token = 1, .bias = 1.0f}};
   EXPECT_THAT(add({.logit_bias = bias}), StatusIs(kPrecondition, "without adjust_logits"));
@@ -76,7 +77,7 @@ TEST_P(SamplingRefusalTest, RefusesAHistoryThatIsNotOfTheContext) {
                            .history = history}}})
         .status();
   };
-  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(add({}, penalised), StatusIs(kInvalid, "history has 0 token ids; allowed: 3"));
   EXPECT_THAT(add({1, 2, 3, 4}, penalised), StatusIs(kInvalid, "history has 4"));
   EXPECT_THAT(add({1, 2, kVocab}, penalised), StatusIs(kInvalid, "token id 97"));

@@ -16,6 +16,7 @@
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
 #include "tests/testing/instrumented_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -34,7 +35,7 @@ using ::reprise::testing::TestEngine;
 using ::reprise::testing::Token;
 using ::testing::ElementsAre;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 using SetBucketsTest = testing::EngineTest;
 REPRISE_ENGINE_ON_EVERY_DEVICE(SetBucketsTest);

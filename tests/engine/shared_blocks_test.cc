@@ -19,6 +19,7 @@
 #include "engine/state/row_table.h"
 #include "engine/state/session_table.h"
 #include "tests/testing/number.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -30,13 +31,13 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 constexpr uint32_t kBlockSize = 4;
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kExists = absl::StatusCode::kAlreadyExists;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kExists;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 // A pool of 39 blocks, and rows of at most 8.
 class Pool {

@@ -18,6 +18,7 @@
 #include "engine/step/write.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/number.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -31,12 +32,12 @@ using ::testing::SizeIs;
 
 // A ledger whose blocks count as written in full: the tests of contexts are in remanence_test.cc.
 constexpr uint32_t kAnyContext = 1u << 20;
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kRange = absl::StatusCode::kOutOfRange;
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+using ::reprise::testing::kDenied;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kRange;
 
 constexpr uint32_t kMaxRows = 4, kMaxBlocks = 5, kBlockSize = 4, kVocab = 50;
 constexpr uint32_t kMaxContext = 18, kMaxStepTokens = 12, kNumBlocks = 24;

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::engine {
@@ -47,7 +48,7 @@ TEST(SwapTable, PlacesAreTheirHoldersAlone) {
   const std::vector<uint32_t> others = Allocate(table, 2, {1});
   const auto check = [&](std::vector<uint32_t> places) { return table.CheckHeld(1, places); };
   EXPECT_OK(check(own));
-  constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+  using ::reprise::testing::kDenied;
   EXPECT_THAT(check({own[0], others[0]}), StatusIs(kDenied, "is not this session's"));
   EXPECT_THAT(check({2}), StatusIs(kDenied, "is not this session's"));  // free
   EXPECT_THAT(check({3}), StatusIs(absl::StatusCode::kOutOfRange, "less than 3"));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::graphs {
@@ -19,7 +20,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 constexpr absl::StatusCode kOutOfRange = absl::StatusCode::kOutOfRange;
 
 std::vector<std::string> Names(const BucketTable& table) {

@@ -16,6 +16,7 @@
 #include "graphs/graph_manager.h"
 #include "tests/graphs/bench.h"
 #include "tests/testing/any_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::graphs {
@@ -25,7 +26,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
 constexpr BucketState kPending = BucketState::kPending;
 constexpr BucketState kCaptured = BucketState::kCaptured;

@@ -17,6 +17,7 @@
 #include "tests/graphs/bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::graphs {
@@ -27,7 +28,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 constexpr absl::StatusCode kOutOfRange = absl::StatusCode::kOutOfRange;
 
 class GraphManagerTest : public ::testing::TestWithParam<runtime::DeviceKind> {};

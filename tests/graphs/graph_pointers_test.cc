@@ -12,6 +12,7 @@
 #include "runtime/memory/buffer.h"
 #include "tests/graphs/bench.h"
 #include "tests/testing/any_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::graphs {
@@ -22,7 +23,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 class GraphPointers : public ::testing::TestWithParam<runtime::DeviceKind> {
  protected:

@@ -21,6 +21,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::graphs {
@@ -100,7 +101,7 @@ TEST_P(ProfiledGraphsTest, RefusesWorkThatChangesItsLaunches) {
 }
 
 TEST_P(ProfiledGraphsTest, RefusesEmptyFunctions) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   const GraphManagerOptions options{.buckets = {1}};
   EXPECT_THAT(ProfiledGraphs::Create(device(), stream(), Stamp(), options, nullptr),
               StatusIs(kInvalid, "the enqueue function is empty"));

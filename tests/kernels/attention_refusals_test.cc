@@ -9,6 +9,7 @@
 #include "kernels/attention/attention_geometry.h"
 #include "kernels/device/traits.h"
 #include "tests/kernels/attention_fixture.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -107,7 +108,7 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
   const auto launch = [&](const AttentionArgs& args) {
     return Attention(stream(), kernels(), args, AttentionPhase::kDecode);
   };
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   AttentionArgs args = good;
   args.num_heads = 5;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "num_heads is 5"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/testing/cases/step_cases.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -19,7 +20,7 @@ using kernels::CheckAttentionTree;
 using kernels::TreeBranch;
 
 constexpr AttentionTreeLimits kDealt = {.num_shares = 264, .max_prompt_q_tokens = 16};
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 // A tree that asks, with one thing wrong that `spoil` does.
 template <typename Spoil>

@@ -10,6 +10,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -21,7 +22,7 @@ using kernels::BlockPair;
 using BlockCopyTest = KernelTest;
 REPRISE_FOR_EVERY_DEVICE(BlockCopyTest);
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 std::vector<uint8_t> RandomBytes(size_t count, uint64_t seed) {
   Random random(seed);

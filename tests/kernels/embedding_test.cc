@@ -12,6 +12,7 @@
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
 #include "tests/testing/packed_weight.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -78,7 +79,7 @@ TEST_P(EmbeddingTest, MatchesTheOracleAndTouchesNothingElse) {
 }
 
 TEST_P(EmbeddingTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EmbeddingArgs args;
   args.hidden = 8;
   EXPECT_THAT(Embedding(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_tokens is 0"));

@@ -24,6 +24,7 @@
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
 #include "tests/testing/packed_weight.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -41,7 +42,7 @@ using kernels::WeightLayout;
 using runtime::DType;
 
 constexpr double kFiller = 96.0;  // of packed matrices: would be seen in a sum
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 // A way to run a linear layer: what is asked for, and how the matrices lie.
 struct Way {

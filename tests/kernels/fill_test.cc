@@ -15,6 +15,7 @@
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
 #include "tests/testing/packed_weight.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -179,7 +180,7 @@ TEST_P(FillTest, BlockFillTakesAsManyBlocksAsItSays) {
 }
 
 TEST_P(FillTest, RefusesToFillNothing) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(RandomFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
   EXPECT_THAT(
       RandomFill(stream(), kernels(), {.dtype = DType::kE4m3, .count = 7, .packed = true}),
@@ -197,7 +198,7 @@ TEST_P(FillTest, RefusesElementsOfAnotherType) {
   const DType other = dtype() == DType::kF32 ? DType::kBf16 : DType::kF32;
   const std::string message = "dtype is " + std::string(NameOf(other)) +
                               "; allowed: " + std::string(NameOf(dtype())) + ", fp8_e4m3, fp8_e5m2";
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(RandomFill(stream(), kernels(), {.dtype = other, .count = 1}),
               StatusIs(kInvalid, "random_fill: " + message));
   EXPECT_THAT(NanFill(stream(), kernels(), {.dtype = other, .count = 1}),

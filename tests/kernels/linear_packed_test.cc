@@ -24,6 +24,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -299,7 +300,7 @@ TEST_P(LinearPackedTest, RefusesPairsThatNothingTakes) {
 }
 
 TEST_P(LinearPackedTest, RefusesNormsAndSumsThatNothingTakes) {
-  constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+  using ::reprise::testing::kUnimplemented;
   const uint16_t norm[8] = {};
   LinearWeights weights;
   weights.format = kernels::WeightFormatOf(dtype());

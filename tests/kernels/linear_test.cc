@@ -21,6 +21,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -223,7 +224,7 @@ TEST_P(LinearTest, ReadsTheNumberOfRowsWhenItIsThere) {
 }
 
 TEST_P(LinearTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   LinearWeights weights;
   weights.format = kernels::WeightFormatOf(dtype());
   weights.in_features = weights.out_features = 8;
@@ -241,7 +242,7 @@ TEST_P(LinearTest, RefusesImpossibleShapes) {
 
 // What no instance reads is said, with what is read instead.
 TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
-  constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+  using ::reprise::testing::kUnimplemented;
   LinearWeights good;
   good.format = kernels::WeightFormatOf(dtype());
   good.in_features = good.out_features = 8;

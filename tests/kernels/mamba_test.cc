@@ -16,6 +16,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -326,7 +327,7 @@ TEST_P(MambaTest, ARowsBitsDependNeitherOnItsChunksNorOnItsNeighbours) {
 }
 
 TEST_P(MambaTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   MambaConvArgs conv{.projected_size = 8, .offset = 2, .channels = 4, .width = 4};
   EXPECT_THAT(MambaConv(stream(), kernels(), conv, 0), StatusIs(kInvalid, "max_rows is 0"));
   conv.width = 1;

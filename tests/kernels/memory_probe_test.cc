@@ -12,6 +12,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -98,7 +99,7 @@ TEST_P(MemoryProbeTest, CopyMovesEveryByte) {
 }
 
 TEST_P(MemoryProbeTest, RefusesSizesThatAreNotWholeGroups) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(MemoryRead(stream(), kernels(), {}), StatusIs(kInvalid, "memory_read: bytes is 0"));
   EXPECT_THAT(MemoryRead(stream(), kernels(), {.bytes = 100}), StatusIs(kInvalid, "bytes is 100"));
   EXPECT_THAT(MemoryCopy(stream(), kernels(), {.bytes = int64_t{1} << 60}),

@@ -12,6 +12,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -132,7 +133,7 @@ TEST_P(PageWalkTest, ReadsAllLiveTokensAndNoOthers) {
 }
 
 TEST_P(PageWalkTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   const auto launch = [&](const kernels::KvLayout& kv, uint32_t max_pages) {
     PageWalkArgs args;
     args.kv = kv;

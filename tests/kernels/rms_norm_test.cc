@@ -13,6 +13,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -178,7 +179,7 @@ TEST_P(RmsNormTest, ResultDoesNotDependOnWhereTheSumIsKept) {
 }
 
 TEST_P(RmsNormTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   RmsNormArgs args;
   args.hidden = 8;
   EXPECT_THAT(RmsNorm(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_rows is 0"));

@@ -16,6 +16,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -264,7 +265,7 @@ TEST_P(RopeAppendTest, EightBitElementsRoundSaturateAndKeepNan) {
 }
 
 TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   RopeAppendArgs good;
   good.num_heads = good.kv.num_kv_heads = good.kv.block_size = 1;
   good.kv.head_dim = 8;

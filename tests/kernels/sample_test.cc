@@ -17,6 +17,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -278,7 +279,7 @@ TEST_P(SampleTest, LogitsOfMinusInfinityAreNeverDrawnAndCountAsNoMass) {
 }
 
 TEST_P(SampleTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   SampleArgs args;
   args.vocab = 5000;
   args.num_chunks = 1;

@@ -10,6 +10,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -57,7 +58,7 @@ TEST_P(SiluMulTest, MatchesTheOracleAndTouchesNothingElse) {
 }
 
 TEST_P(SiluMulTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   SiluMulArgs args;
   args.intermediate = 8;
   EXPECT_THAT(SiluMul(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_tokens is 0"));

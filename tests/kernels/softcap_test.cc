@@ -11,6 +11,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/oracle.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -69,7 +70,7 @@ TEST_P(SoftcapTest, InfinityIsTheCapAndNanStaysNan) {
 }
 
 TEST_P(SoftcapTest, RefusesImpossibleShapesAndCaps) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   SoftcapArgs args;
   args.columns = 4;
   args.cap = 30.0f;

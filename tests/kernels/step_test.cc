@@ -14,6 +14,7 @@
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
 #include "tests/testing/random_steps.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/step_bench.h"
 #include "tests/testing/step_oracle.h"
@@ -212,7 +213,7 @@ TEST_P(StepTest, RequestsOfSeveralReplaysQueuedAheadRunInOrder) {
 }
 
 TEST_P(StepTest, RefusesImpossibleShapes) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(Fetch(stream(), kernels(), {}), StatusIs(kInvalid, "depth is 0"));
   EXPECT_THAT(Publish(stream(), kernels(), {}), StatusIs(kInvalid, "depth is 0"));
   kernels::PlanArgs plan;

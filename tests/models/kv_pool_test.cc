@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/testing/any_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::models {
@@ -16,8 +17,8 @@ namespace {
 
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
 
 KvGeometry Geometry(int64_t block_size, runtime::DType dtype = runtime::DType::kBf16) {
   return {

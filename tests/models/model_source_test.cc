@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
 
@@ -12,7 +13,7 @@ namespace {
 using ::reprise::testing::StatusIs;
 
 TEST(ReadModelSpec, WantsExactlyOneSource) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(ReadModelSpec({}), StatusIs(kInvalid, "exactly one"));
   EXPECT_THAT(ReadModelSpec({.directory = "/somewhere", .preset = "llama-3.2-1b"}),
               StatusIs(kInvalid, "/somewhere"));

@@ -14,6 +14,7 @@
 #include "tests/runtime/probe_bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -22,9 +23,9 @@ namespace {
 using ::reprise::testing::ProbeAffineArgs;
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kUnavailable;
 
 class CaptureContract : public ::testing::TestWithParam<DeviceKind> {};
 REPRISE_ON_EVERY_DEVICE(CaptureContract);

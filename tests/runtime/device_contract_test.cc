@@ -17,6 +17,7 @@
 #include "tests/runtime/probe_bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -27,8 +28,8 @@ using ::reprise::testing::ProbeFaultArgs;
 using ::reprise::testing::ProbeImage;
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInvalid;
 
 class DeviceContract : public ::testing::TestWithParam<DeviceKind> {};
 REPRISE_ON_EVERY_DEVICE(DeviceContract);

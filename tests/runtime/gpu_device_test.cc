@@ -14,6 +14,7 @@
 #include "runtime/kernel_nodes.h"
 #include "runtime/memory/buffer.h"
 #include "tests/runtime/fake_gpu_vendor.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -24,10 +25,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kUnavailable;
 
 std::span<const std::byte> Bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

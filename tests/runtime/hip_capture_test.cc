@@ -12,6 +12,7 @@
 #include "tests/runtime/hip_fake_test.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -21,8 +22,8 @@ using ::reprise::testing::FakeHipRelease;
 using ::reprise::testing::ProbeAffineArgs;
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
+using ::reprise::testing::kInternal;
+using ::reprise::testing::kPrecondition;
 
 class HipCaptureTest : public HipFakeTest {};
 REPRISE_ON_EVERY_HIP_RELEASE(HipCaptureTest);

@@ -16,6 +16,7 @@
 #include "tests/runtime/hip_fake_test.h"
 #include "tests/testing/fake_hip/fake_hip_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -31,13 +32,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
-constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
-constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
+using ::reprise::testing::kExhausted;
+using ::reprise::testing::kInternal;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kPrecondition;
+using ::reprise::testing::kUnavailable;
+using ::reprise::testing::kUnimplemented;
 
 absl::StatusOr<std::unique_ptr<Device>> Create(const std::string& library) {
   return Device::Create({.kind = DeviceKind::kHip, .hip_library = library});

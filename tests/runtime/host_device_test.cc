@@ -19,6 +19,7 @@
 #include "runtime/device.h"
 #include "runtime/memory/buffer.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -74,7 +75,7 @@ TEST(HostDevice, HasOneMultiprocessorPerThreadAskedFor) {
 }
 
 TEST(HostDevice, RefusesOptionsOutOfRange) {
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(Device::Create({.host_threads = -1}), StatusIs(kInvalid, "host_threads is -1"));
   EXPECT_THAT(Device::Create({.host_threads = 1025}), StatusIs(kInvalid, "to 1024"));
   EXPECT_THAT(CreateHostDevice({}, {.max_us = -5}), StatusIs(kInvalid, "max_us is -5"));

@@ -13,6 +13,7 @@
 #include "runtime/memory/buffer.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -21,7 +22,7 @@ namespace {
 using ::reprise::testing::ProbeAffineArgs;
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 template <typename Args>
 std::span<const std::byte> Bytes(const Args& args) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/testing/any_device.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -19,7 +20,7 @@ namespace {
 
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 class MappedRingTest : public ::testing::TestWithParam<DeviceKind> {};
 REPRISE_ON_EVERY_DEVICE(MappedRingTest);

@@ -16,6 +16,7 @@
 #include "tests/runtime/probe_bench.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/probe_kernels.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::runtime {
@@ -27,10 +28,10 @@ using ::reprise::testing::ProbeImage;
 using ::reprise::testing::ProbeLargeArgs;
 using ::reprise::testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
-constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+using ::reprise::testing::kInvalid;
+using ::reprise::testing::kNotFound;
+using ::reprise::testing::kUnavailable;
+using ::reprise::testing::kUnimplemented;
 
 class StreamContract : public ::testing::TestWithParam<DeviceKind> {};
 REPRISE_ON_EVERY_DEVICE(StreamContract);

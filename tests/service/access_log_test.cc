@@ -30,8 +30,6 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
 constexpr char kTrace[] = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 // A line that is not JSON is a test failure.

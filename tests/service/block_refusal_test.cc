@@ -84,7 +84,7 @@ TEST_F(BadBlocks, FreeOfABlockTwiceFreesNothing) {
 }
 
 TEST_F(BadBlocks, FreeOfABlockThatARowUsesFreesNothing) {
-  client_.StartRow(kRow, kPrompt, 2 * kBlockSize);
+  client_.StartRow(kRow, kOwnPrompt, 2 * kBlockSize);
   int in_use = 0;
   for (uint32_t block = 1; block < served_.engine().pool().num_blocks; ++block) {
     const grpc::Status status = Free(client_.session(), {block});

@@ -24,8 +24,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRow = 1;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
 constexpr char kDescribe[] = "Describe";
 
 // Restores the process's limit of file descriptors.

@@ -14,9 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33, 12, 96, 41, 7};
-
 v1::StepRequest WithDraft(const StreamClient& client, std::vector<uint32_t> tokens) {
   v1::StepRequest step = client.NewStep();
   step.add_continue_rows(kRow);
@@ -37,21 +34,21 @@ void AppendTokens(const v1::StepResponse& response, std::vector<uint32_t>* token
 TEST(Drafts, AnswersSayWhichWereAcceptedAndTheRowGoesOnFromThere) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  const std::vector<uint32_t> truth = served.Reference(kPrompt, 12);
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  const std::vector<uint32_t> truth = served.Reference(kLongPrompt, 12);
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, kMaxContext)};
   const v1::StepResponse right = client.Step(WithDraft(client, {truth[1], truth[2], truth[3]}));
   EXPECT_THAT(right.rows().accepted().count(), ElementsAre(3));
   EXPECT_THAT(right.rows().accepted().token(), ElementsAre(truth[1], truth[2], truth[3]));
   EXPECT_EQ(right.rows().accepted().logprob_size(), 3);
   EXPECT_EQ(right.rows().token(0), truth[4]);
-  EXPECT_EQ(right.rows().context_length(0), kPrompt.size() + 4);
+  EXPECT_EQ(right.rows().context_length(0), kLongPrompt.size() + 4);
   EXPECT_EQ(right.report().graph(), "mixed/8");
   EXPECT_EQ(right.report().tokens(), 4u);
   AppendTokens(right, &tokens);
   const uint32_t wrong = (truth[6] + 1) % kVocab;
   const v1::StepResponse half = client.Step(WithDraft(client, {truth[5], wrong, truth[7]}));
   EXPECT_THAT(half.rows().accepted().token(), ElementsAre(truth[5]));
-  EXPECT_EQ(half.rows().context_length(0), kPrompt.size() + 6);
+  EXPECT_EQ(half.rows().context_length(0), kLongPrompt.size() + 6);
   AppendTokens(half, &tokens);
   const v1::StepResponse none = client.Step(WithDraft(client, {(truth[7] + 1) % kVocab}));
   EXPECT_FALSE(none.rows().has_accepted());
@@ -63,8 +60,8 @@ TEST(Drafts, AnswersSayWhichWereAcceptedAndTheRowGoesOnFromThere) {
 TEST(Drafts, StepsMayBeSentBeforeItIsKnownWhatWasAccepted) {
   ServedModel served(Slowed(100));
   StreamClient client(served.NewChannel());
-  const std::vector<uint32_t> truth = served.Reference(kPrompt, 20);
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  const std::vector<uint32_t> truth = served.Reference(kLongPrompt, 20);
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, kMaxContext)};
   size_t sent = 0;
   const auto send = [&] {
     const size_t next = 1 + 2 * sent;  // right as long as every draft before was

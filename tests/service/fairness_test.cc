@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr uint32_t kRow = 17;
 constexpr int kGreedy = 4;        // sessions that keep as many steps waiting as they may
 constexpr uint32_t kWaiting = 4;  // of each
 

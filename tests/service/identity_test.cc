@@ -27,8 +27,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr auto kUnknown = grpc::StatusCode::UNAUTHENTICATED;
-
 Identity IdentityOf(const std::string& name, const std::vector<Role>& roles,
                     const std::string& token) {
   Identity identity{.name = name};
@@ -236,9 +234,9 @@ TEST(UnixUsers, AreKnownByTheKernelsWord) {
   ServedModel served(With({OfUser("me", geteuid()), OfUser("another", geteuid() + 1)}));
   StreamClient client(served.NewChannel());
   ASSERT_TRUE(client.opened());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kOwnPrompt, kMaxContext)};
   for (const uint32_t token : Continue(client, kRow, 5)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(tokens, served.Reference(kOwnPrompt, tokens.size()));
 }
 
 TEST(UnixUsers, ThatNobodyNamedAreStrangers) {
@@ -292,7 +290,7 @@ TEST(Sessions, OfAnotherIdentityAreLikeThoseThatDoNotExist) {
   ServedModel served(With(Everyone()));
   StreamClient owner(served.NewChannel(), "token-stepper");
   StreamClient other(served.NewChannel(), "token-other");
-  owner.StartRow(kRow, kPrompt, kMaxContext);
+  owner.StartRow(kRow, kOwnPrompt, kMaxContext);
   const auto call = [&other](const std::string& session, const std::string& token) {
     std::vector<grpc::Status> all;
     const auto context_of = [&token] {

@@ -23,7 +23,7 @@ TEST(IsolatedRows, OthersRunWithTheirTokensAndTheBadOneIsNamed) {
   options.server.metrics_listen = "127.0.0.1:0";
   ServedModel served(options);
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kOwnPrompt, 32)};
   for (int i = 0; i < 5; ++i) {
     v1::StepRequest step = client.NewStep();
     step.set_continue_all(true);
@@ -38,7 +38,7 @@ TEST(IsolatedRows, OthersRunWithTheirTokensAndTheBadOneIsNamed) {
     EXPECT_EQ(response.row_errors(0).code(), static_cast<int>(kNotFound));
     EXPECT_THAT(response.row_errors(0).message(), HasSubstr("row 77 is not resident"));
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 6));
+  EXPECT_EQ(tokens, served.Reference(kOwnPrompt, 6));
   EXPECT_EQ(Scrape(served.server().metrics_address())["reprise_rows_refused_total"], 5);
   // Nothing of it is left for a step without bad rows.
   v1::StepRequest step = client.NewStep();
@@ -49,7 +49,7 @@ TEST(IsolatedRows, OthersRunWithTheirTokensAndTheBadOneIsNamed) {
 TEST(IsolatedRows, OfAUnaryStepToo) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepRequest step = client.NewStep();
   step.add_continue_rows(kRow);
   step.add_continue_rows(kUnknownRow);
@@ -67,7 +67,7 @@ TEST(IsolatedRows, OfAUnaryStepToo) {
 TEST(IsolatedRows, AMalformedEntryRefusesTheWholeRequest) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepRequest step = client.NewStep();
   step.set_isolate_bad_rows(true);
   step.add_continue_rows(kRow);

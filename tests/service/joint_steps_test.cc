@@ -16,7 +16,6 @@
 namespace reprise::service {
 namespace {
 
-constexpr uint32_t kRow = 17;
 constexpr int kSessions = 4;
 constexpr uint32_t kSteps = 24;
 constexpr int kDelayUs = 150;  // a step takes some milliseconds

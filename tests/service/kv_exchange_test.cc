@@ -225,13 +225,13 @@ TEST_F(BadExchange, BlocksThatTheSessionMayNotWriteAreRefused) {
   ExpectRefused(Import(*here_, other.Allocate(1), one, &num_tokens_), kDenied, "");
   ExpectRefused(Import(*here_, {blocks_[0], blocks_[0]}, {one[0], one[0]}, &num_tokens_), kInvalid,
                 "named twice");
-  here_->StartRow(kRow, kPrompt, kMaxContext);
+  here_->StartRow(kRow, kOwnPrompt, kMaxContext);
   for (uint32_t block = 1; block < 30; ++block) {
     v1::ReadBlocksResponse read;
     if (!Read(*here_, {block}, &read).ok() || read.parts(0).num_tokens() == 0) continue;
     ExpectRefused(Import(*here_, {block}, one, &num_tokens_), kPrecondition, "resident row");
   }
-  EXPECT_EQ(Continue(*here_, kRow, 2)[1], decode_->Reference(kPrompt, 3)[2]);
+  EXPECT_EQ(Continue(*here_, kRow, 2)[1], decode_->Reference(kOwnPrompt, 3)[2]);
 }
 
 TEST_F(BadExchange, BlocksThatCannotBeExportedAreRefused) {

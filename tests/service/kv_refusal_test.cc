@@ -22,8 +22,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kDamaged = grpc::StatusCode::DATA_LOSS;
-
 ServedModel::Options WithSwapSpace() {
   ServedModel::Options options;
   options.swap_bytes = 64 << 10;
@@ -34,7 +32,7 @@ class BadKvCalls : public ::testing::Test {
  protected:
   BadKvCalls()
       : served_(WithSwapSpace()), client_(served_.NewChannel()), other_(served_.NewChannel()) {
-    client_.StartRow(kRow, kPrompt, kMaxContext);
+    client_.StartRow(kRow, kOwnPrompt, kMaxContext);
     others_ = other_.Allocate(1);
     own_ = client_.Allocate(2);
     for (uint32_t block = 1; source_ == 0; ++block) {
@@ -50,7 +48,7 @@ class BadKvCalls : public ::testing::Test {
   // The row goes on as if nothing had been asked.
   ~BadKvCalls() override {
     std::vector<uint32_t> tokens = Continue(client_, kRow, 3);
-    const std::vector<uint32_t> want = served_.Reference(kPrompt, 4);
+    const std::vector<uint32_t> want = served_.Reference(kOwnPrompt, 4);
     EXPECT_EQ(tokens, std::vector<uint32_t>(want.begin() + 1, want.end()));
   }
 

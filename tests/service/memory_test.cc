@@ -135,7 +135,7 @@ TEST(MessagesThatGrow, CompressedOnesAreRefused) {
 TEST(MessagesThatGrow, OnAStreamAreRefusedAndTheStreamGoesOn) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepRequest step = client.NewStep();
   for (uint32_t i = 0; i < 2 * kMaxRows + 1; ++i) step.add_chunks();
   const v1::StepError error = client.Refused(step);
@@ -174,9 +174,9 @@ TEST(MessagesThatWait, LargeOnesAreRefusedBeyondTheBudgetAndSmallOnesNever) {
   StreamClient large(served.NewChannel());
   StreamClient also_large(served.NewChannel());
   StreamClient small(served.NewChannel());
-  small.StartRow(kRow, kPrompt, 32);
-  large.StartRow(kRow, kPrompt, 32);
-  also_large.StartRow(kRow, kPrompt, 32);
+  small.StartRow(kRow, kOwnPrompt, 32);
+  large.StartRow(kRow, kOwnPrompt, 32);
+  also_large.StartRow(kRow, kOwnPrompt, 32);
   // Steps that wait behind those in flight, with a mask that makes them large: it is refused when
   // its turn comes, for its size.
   const auto send_large = [](StreamClient& client) {

@@ -16,8 +16,6 @@
 namespace reprise::service {
 namespace {
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
 constexpr uint32_t kRowBlocks = 4;  // of 16 tokens
 
 ServedModel::Options WithMetrics() {

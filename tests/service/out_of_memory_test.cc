@@ -15,9 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRow = 7;
 constexpr size_t kLarge = size_t{1} << 20;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
 
 v1::StepRequest LargeStep(const StreamClient& client) {
   v1::StepRequest step = client.NewStep();

@@ -24,9 +24,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
-
 // The process's files may grow to so many bytes, which stands for a full disk.
 class SmallDisk {
  public:

@@ -11,8 +11,7 @@
 
 namespace reprise::service {
 
-constexpr uint32_t kRow = 3;
-inline const std::vector<uint32_t> kPrompt = {5, 80, 33, 12, 96};
+inline const std::vector<uint32_t> kOwnPrompt = {5, 80, 33, 12, 96};
 inline const std::vector<uint32_t> kOtherPrompt = {64, 1, 17};
 
 constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
@@ -23,6 +22,10 @@ constexpr auto kDenied = grpc::StatusCode::PERMISSION_DENIED;
 constexpr auto kExhausted = grpc::StatusCode::RESOURCE_EXHAUSTED;
 constexpr auto kAlreadyThere = grpc::StatusCode::ALREADY_EXISTS;
 constexpr auto kNotFound = grpc::StatusCode::NOT_FOUND;
+constexpr auto kAborted = grpc::StatusCode::ABORTED;
+constexpr auto kDamaged = grpc::StatusCode::DATA_LOSS;
+constexpr auto kUnavailable = grpc::StatusCode::UNAVAILABLE;
+constexpr auto kUnknown = grpc::StatusCode::UNAUTHENTICATED;  // who calls
 
 }  // namespace reprise::service
 

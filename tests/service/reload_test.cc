@@ -29,10 +29,7 @@ using ::testing::HasSubstr;
 using testing::IssuedCertificate;
 using testing::StatusIs;
 
-constexpr auto kUnknown = grpc::StatusCode::UNAUTHENTICATED;
-constexpr auto kUnavailable = grpc::StatusCode::UNAVAILABLE;
-constexpr auto kAborted = grpc::StatusCode::ABORTED;
-constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+constexpr absl::StatusCode kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr char kStays[] = "files read again and refused, what was in force stays: ";
 
 // An entry of the file. Its token is "token-" and the name.
@@ -101,8 +98,8 @@ TEST_F(Reload, EndsSessionsOfAnIdentityThatIsGoneAndNoOthers) {
   StreamClient gone(served.NewChannel(), OpenWithGrace(60000), "token-chat");
   StreamClient demoted(served.NewChannel(), "token-eval");
   StreamClient stays(served.NewChannel(), "token-batch");
-  gone.StartRow(kRow, kPrompt, kMaxContext);
-  const uint32_t first = stays.StartRow(kRow, kPrompt, kMaxContext);
+  gone.StartRow(kRow, kOwnPrompt, kMaxContext);
+  const uint32_t first = stays.StartRow(kRow, kOwnPrompt, kMaxContext);
   const uint32_t free_blocks = served.engine().pool().free_blocks;
   Write({Entry("batch", "step"), Entry("eval", "observe")});
   const auto change = served.server().Reload();
@@ -115,7 +112,7 @@ TEST_F(Reload, EndsSessionsOfAnIdentityThatIsGoneAndNoOthers) {
   EXPECT_EQ(demoted.Finish().error_code(), kAborted);
   EXPECT_TRUE(Eventually([&] { return served.engine().pool().free_blocks > free_blocks; }));
   EXPECT_EQ(Continue(stays, kRow, 3), std::vector<uint32_t>([&] {
-              const std::vector<uint32_t> all = served.Reference(kPrompt, 4);
+              const std::vector<uint32_t> all = served.Reference(kOwnPrompt, 4);
               EXPECT_EQ(all[0], first);
               return std::vector<uint32_t>(all.begin() + 1, all.end());
             }()));
@@ -168,8 +165,8 @@ TEST_F(Reload, PrioritiesAndWeightsMayChangeWhileStepsWait) {
   ServedModel served(options);
   StreamClient chat(served.NewChannel(), "token-chat");
   StreamClient batch(served.NewChannel(), "token-batch");
-  chat.StartRow(kRow, kPrompt, kMaxContext);
-  batch.StartRow(kRow, kPrompt, kMaxContext);
+  chat.StartRow(kRow, kOwnPrompt, kMaxContext);
+  batch.StartRow(kRow, kOwnPrompt, kMaxContext);
   std::vector<uint32_t> chat_tokens, batch_tokens;
   std::thread other([&] { batch_tokens = Continue(batch, kRow, 40); });
   for (int i = 0; i < 20; ++i) {
@@ -195,10 +192,10 @@ TEST_F(Reload, AFileThatIsWrongIsRefusedWholeByNameAndLine) {
   EXPECT_EQ(CodeOf(served, "token-batch"), kUnknown);
   for (const std::string text : {"", "{}", "{\"identities\": []}", "{\"identities\": [\n7]}"}) {
     WriteText(text);
-    EXPECT_THAT(served.server().Reload().status(), StatusIs(kPrecondition, kStays));
+    EXPECT_THAT(served.server().Reload().status(), StatusIs(kRefused, kStays));
   }
   ASSERT_EQ(::unlink(file_.c_str()), 0);
-  EXPECT_THAT(served.server().Reload().status(), StatusIs(kPrecondition, kStays));
+  EXPECT_THAT(served.server().Reload().status(), StatusIs(kRefused, kStays));
   EXPECT_TRUE(StreamClient(served.NewChannel(), "token-chat").opened());
   const Scrape now(served.server().metrics_address());
   EXPECT_EQ(now["reprise_reloads_total{result=\"refused\"}"], 6);
@@ -226,7 +223,7 @@ TEST_F(Reload, IsForAdministrators) {
 TEST_F(Reload, AServerWithoutFilesHasNothingToReadAgain) {
   ServedModel served;
   EXPECT_THAT(served.server().Reload().status(),
-              StatusIs(kPrecondition, "without files of identities or TLS"));
+              StatusIs(kRefused, "without files of identities or TLS"));
   EXPECT_EQ(CallWithBytes(served.NewChannel(), "ReloadFiles", "").error_code(), kDenied);
 }
 
@@ -263,7 +260,7 @@ TEST_F(Reload, UsersOfUnixSocketsComeAndGo) {
   for (size_t i = 1; i < Callers::kMaxMoreUsers; ++i) absl::StrAppend(&many, ",", 20000 + i);
   Write({by_user("many", many)});
   const auto refused = served.server().Reload();
-  EXPECT_THAT(refused.status(), StatusIs(kPrecondition, kStays));
+  EXPECT_THAT(refused.status(), StatusIs(kRefused, kStays));
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("unix_users: got 66 different"));
   EXPECT_TRUE(CallWithBytes(channel, "Describe", "").ok());
 }
@@ -278,7 +275,7 @@ TEST_F(Reload, CallsGoOnWhileFilesAreReadAgain) {
     }
   });
   StreamClient client(served.NewChannel(), "token-chat");
-  const uint32_t first = client.StartRow(kRow, kPrompt, kMaxContext);
+  const uint32_t first = client.StartRow(kRow, kOwnPrompt, kMaxContext);
   std::vector<uint32_t> tokens = {first};
   for (int i = 0; i < 10; ++i) {
     for (const uint32_t token : Continue(client, kRow, 3)) tokens.push_back(token);
@@ -286,7 +283,7 @@ TEST_F(Reload, CallsGoOnWhileFilesAreReadAgain) {
   }
   stop = true;
   reloads.join();
-  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(tokens, served.Reference(kOwnPrompt, tokens.size()));
 }
 
 // ---- TLS ----
@@ -341,7 +338,7 @@ TEST_F(ReloadTls, NewConnectionsGetTheNewCertificateAndOldOnesGoOn) {
   EXPECT_TRUE(change->tls);
   EXPECT_EQ(Ask(served, next, {}, "token-chat"), grpc::StatusCode::OK);
   EXPECT_EQ(Ask(served, authority(), {}, "token-chat"), kUnavailable);
-  client.StartRow(kRow, kPrompt, kMaxContext);
+  client.StartRow(kRow, kOwnPrompt, kMaxContext);
   EXPECT_EQ(Continue(client, kRow, 2).size(), 2u);
 }
 
@@ -350,7 +347,7 @@ TEST_F(ReloadTls, AKeyOfAnotherCertificateIsRefusedWithAllElse) {
   testing::WriteSecretFile(Path("server.key"), authority().Issue({.common_name = "x"}).key);
   Write({Entry("other", "step"), CertificateEntry("batch")});
   const auto refused = served.server().Reload();
-  EXPECT_THAT(refused.status(), StatusIs(kPrecondition, kStays));
+  EXPECT_THAT(refused.status(), StatusIs(kRefused, kStays));
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("server.key: got the key of another certificate"));
   EXPECT_EQ(Ask(served, authority(), {}, "token-chat"), grpc::StatusCode::OK);

@@ -23,7 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr auto kAborted = grpc::StatusCode::ABORTED;
 constexpr uint64_t kHourMs = 3'600'000;
 constexpr uint32_t kMaxKept = 4;  // twice the pipeline's depth
 
@@ -92,7 +91,7 @@ void ExpectReference(ServedModel& served, const Tokens& tokens) {
     EXPECT_EQ(sequence, next++);
     values.push_back(token);
   }
-  EXPECT_EQ(values, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(values, served.Reference(kOwnPrompt, tokens.size()));
 }
 
 v1::ListSessionsResponse List(ServedModel& served) {
@@ -134,7 +133,7 @@ void LoseAndResume(ServedModel& served, const Loss& loss) {
   {
     StreamClient client(served.NewChannel(), OpenWithGrace(kHourMs));
     session = client.session();
-    tokens[1] = client.StartRow(kRow, kPrompt, 32);
+    tokens[1] = client.StartRow(kRow, kOwnPrompt, 32);
     uint32_t num_read = 0;
     for (uint32_t i = 0; i < loss.sent; ++i) {
       ASSERT_TRUE(client.Send(ContinueAll(client)));
@@ -183,7 +182,7 @@ TEST(Resume, AfterABrokenConnectionTheTokensAreThoseOfAnUndisturbedLife) {
     session = client.session();
     EXPECT_EQ(client.first_answer().opened().resume_grace_ms(), kHourMs);
     EXPECT_EQ(client.first_answer().opened().max_kept_answers(), kMaxKept);
-    tokens[1] = client.StartRow(kRow, kPrompt, 32);
+    tokens[1] = client.StartRow(kRow, kOwnPrompt, 32);
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(client.Send(ContinueAll(client)));
       client.CountStep();
@@ -204,7 +203,7 @@ TEST(Resume, AgainAndAgain) {
   Tokens tokens;
   auto client = std::make_unique<StreamClient>(served.NewChannel(), OpenWithGrace(kHourMs));
   const std::string session = client->session();
-  tokens[1] = client->StartRow(kRow, kPrompt, kMaxContext);
+  tokens[1] = client->StartRow(kRow, kOwnPrompt, kMaxContext);
   while (tokens.size() < 30) {
     ASSERT_TRUE(client->Send(ContinueAll(*client)));
     client->Cancel();
@@ -217,7 +216,7 @@ TEST(Resume, AgainAndAgain) {
 TEST(Resume, RefusedStepsAreNotAnsweredAgain) {
   ServedModel served(Patient());
   StreamClient client(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, client.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, client.StartRow(kRow, kOwnPrompt, 32)}};
   v1::StepRequest bad = client.NewStep();
   bad.add_drop(99);
   client.Refused(bad);
@@ -233,7 +232,7 @@ TEST(Resume, RefusedStepsAreNotAnsweredAgain) {
 TEST(Resume, TakesOverFromAStreamThatStillHasTheSession) {
   ServedModel served(Patient());
   StreamClient first(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, first.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, first.StartRow(kRow, kOwnPrompt, 32)}};
   const auto second = Resume(served, first.session(), &tokens);
   const grpc::Status status = first.Finish();
   EXPECT_EQ(status.error_code(), kAborted);
@@ -251,7 +250,7 @@ TEST(Resume, TakesOverFromAConnectionThatIsHalfOpen) {
   Proxy proxy(PortOf(served.address()));
   StreamClient first(grpc::CreateChannel(proxy.address(), grpc::InsecureChannelCredentials()),
                      OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, first.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, first.StartRow(kRow, kOwnPrompt, 32)}};
   proxy.Freeze();
   const auto second = Resume(served, first.session(), &tokens);
   GoOn(*second, 5, &tokens);
@@ -261,7 +260,7 @@ TEST(Resume, TakesOverFromAConnectionThatIsHalfOpen) {
 TEST(Resume, NeedsTheRightTokenAndDisturbsNobodyWithoutIt) {
   ServedModel served(Patient());
   StreamClient owner(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, owner.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, owner.StartRow(kRow, kOwnPrompt, 32)}};
   std::string other = owner.session();
   other[3] = static_cast<char>(other[3] ^ 1);
   StreamClient guess(served.NewChannel(), ResumeOf(other, 1));
@@ -281,7 +280,7 @@ TEST(Resume, NeedsTheIdentityThatOpenedTheSession) {
   }
   ServedModel served(options);
   StreamClient owner(served.NewChannel(), OpenWithGrace(kHourMs), "owner");
-  Tokens tokens = {{1, owner.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, owner.StartRow(kRow, kOwnPrompt, 32)}};
   StreamClient thief(served.NewChannel(), ResumeOf(owner.session(), 1), "thief");
   EXPECT_EQ(thief.Finish().error_code(), kNotFound);
   GoOn(owner, 3, &tokens);
@@ -297,7 +296,7 @@ TEST(Resume, NeedsTheIdentityThatOpenedTheSession) {
 TEST(Resume, FromAStepThatHasNotRunIsRefusedAndDisturbsNobody) {
   ServedModel served(Patient());
   StreamClient owner(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, owner.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, owner.StartRow(kRow, kOwnPrompt, 32)}};
   StreamClient ahead(served.NewChannel(), ResumeOf(owner.session(), 2));
   const grpc::Status status = ahead.Finish();
   EXPECT_EQ(status.error_code(), kRange);
@@ -309,7 +308,7 @@ TEST(Resume, FromAStepThatHasNotRunIsRefusedAndDisturbsNobody) {
 TEST(Resume, FromBeforeWhatIsKeptIsRefusedAndMayBeTriedAgain) {
   ServedModel served(Patient());
   StreamClient owner(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, owner.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, owner.StartRow(kRow, kOwnPrompt, 32)}};
   GoOn(owner, 8, &tokens);
   owner.Cancel();
   StreamClient behind(served.NewChannel(), ResumeOf(owner.session(), 3));
@@ -328,7 +327,7 @@ TEST(Resume, IsForSessionsThatWereOpenedForItAlone) {
   ServedModel served(Patient());
   StreamClient owner(served.NewChannel());
   EXPECT_EQ(owner.first_answer().opened().resume_grace_ms(), 0u);
-  Tokens tokens = {{1, owner.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, owner.StartRow(kRow, kOwnPrompt, 32)}};
   StreamClient other(served.NewChannel(), ResumeOf(owner.session(), 1));
   EXPECT_EQ(other.Finish().error_code(), kPrecondition);
   GoOn(owner, 3, &tokens);
@@ -355,7 +354,7 @@ TEST(Resume, ServerGrantsNoMoreThanItsOwnGraceTime) {
   ServedModel none(options);
   StreamClient client(none.NewChannel(), OpenWithGrace(5));
   EXPECT_EQ(client.first_answer().opened().resume_grace_ms(), 0u);
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   client.Cancel();
   EXPECT_TRUE(BecomesFree(none));
 }
@@ -365,7 +364,7 @@ TEST(Resume, ServerGrantsNoMoreThanItsOwnGraceTime) {
 TEST(Resume, AStreamThatIsClosedEndsItsSession) {
   ServedModel served(Patient());
   StreamClient client(served.NewChannel(), OpenWithGrace(kHourMs));
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   EXPECT_TRUE(client.Finish().ok());
   EXPECT_TRUE(BecomesFree(served));
   StreamClient late(served.NewChannel(), ResumeOf(client.session(), 1));
@@ -375,7 +374,7 @@ TEST(Resume, AStreamThatIsClosedEndsItsSession) {
 TEST(Resume, AfterTheGraceTimeWhatTheSessionHeldIsFree) {
   ServedModel served(Patient());
   StreamClient client(served.NewChannel(), OpenWithGrace(1));
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   client.Cancel();
   EXPECT_TRUE(BecomesFree(served));
   EXPECT_EQ(served.engine().num_resident_rows(), 0u);
@@ -394,7 +393,7 @@ TEST(Resume, DetachedSessionsCountAsOpen) {
   options.server.max_sessions = 1;
   ServedModel served(options);
   StreamClient client(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, client.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, client.StartRow(kRow, kOwnPrompt, 32)}};
   client.Cancel();
   ASSERT_TRUE(BecomesDetached(served));
   StreamClient other(served.NewChannel());
@@ -408,7 +407,7 @@ TEST(Resume, DetachedSessionsCountAsOpen) {
 TEST(Resume, DrainDoesNotWaitForDetachedSessions) {
   ServedModel served(Patient());
   StreamClient client(served.NewChannel(), OpenWithGrace(kHourMs));
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   StreamClient attached(served.NewChannel(), OpenWithGrace(kHourMs));
   attached.Allocate(2);
   client.Cancel();
@@ -422,7 +421,7 @@ TEST(Resume, DrainDoesNotWaitForDetachedSessions) {
 TEST(Resume, UnaryCallsWorkWhileTheSessionIsDetached) {
   ServedModel served(Patient());
   StreamClient client(served.NewChannel(), OpenWithGrace(kHourMs));
-  Tokens tokens = {{1, client.StartRow(kRow, kPrompt, 32)}};
+  Tokens tokens = {{1, client.StartRow(kRow, kOwnPrompt, 32)}};
   client.Cancel();
   ASSERT_TRUE(BecomesDetached(served));
   EXPECT_EQ(client.Allocate(1).size(), 1u);

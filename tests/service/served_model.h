@@ -34,6 +34,11 @@ constexpr uint32_t kMaxStepTokens = 32;
 constexpr uint32_t kMaxSteps = 8;  // per request
 constexpr uint32_t kMaxDraftTokens = 6;
 
+// The row that most tests run, and what it begins with.
+constexpr uint32_t kRow = 17;
+inline const std::vector<uint32_t> kPrompt = {5, 80, 33};
+inline const std::vector<uint32_t> kLongPrompt = {5, 80, 33, 12, 96, 41, 7};
+
 // A device with an engine over the tiny model, apart from any server.
 struct TinyEngine {
   // `max_delay_us`: of the device's kernels, see DeviceOptions.

@@ -27,9 +27,6 @@ using grpc::health::v1::HealthCheckResponse;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRow = 1;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
-
 ServedModel::Options Slow() {
   ServedModel::Options options;
   options.max_delay_us = 300;

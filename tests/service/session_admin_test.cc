@@ -24,7 +24,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr auto kAborted = grpc::StatusCode::ABORTED;
 constexpr uint64_t kHourMs = 3'600'000;
 
 ServedModel::Options Open(int max_delay_us = 0) {
@@ -66,7 +65,7 @@ TEST(ListSessions, SaysWhatEachHoldsAndHasDone) {
   ServedModel served(Open());
   EXPECT_TRUE(ListAll(served).empty());
   StreamClient first(served.NewChannel(), OpenWithGrace(5000));
-  first.StartRow(kRow, kPrompt, 32);
+  first.StartRow(kRow, kOwnPrompt, 32);
   Continue(first, kRow, 3);
   StreamClient second(served.NewChannel());
   const std::vector<v1::SessionStatus> sessions = ListAll(served);
@@ -127,9 +126,9 @@ TEST(ListSessions, ComesInPages) {
 TEST(EvictSession, EndsItWithTheReasonAndFreesWhatItHeld) {
   ServedModel served(Open());
   StreamClient victim(served.NewChannel(), OpenWithGrace(kHourMs));
-  victim.StartRow(kRow, kPrompt, 32);
+  victim.StartRow(kRow, kOwnPrompt, 32);
   StreamClient other(served.NewChannel());
-  std::vector<uint32_t> tokens = {other.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {other.StartRow(kRow, kOwnPrompt, 32)};
   const uint64_t id = ListAll(served)[0].id();
   EXPECT_TRUE(Evict(served, id, "out of hours").ok());
   const engine::PoolInfo pool = served.engine().pool();
@@ -144,7 +143,7 @@ TEST(EvictSession, EndsItWithTheReasonAndFreesWhatItHeld) {
   EXPECT_EQ(refused.error_code(), kAborted);
   EXPECT_THAT(refused.error_message(), HasSubstr("out of hours"));
   for (const uint32_t token : Continue(other, kRow, 4)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 5));
+  EXPECT_EQ(tokens, served.Reference(kOwnPrompt, 5));
   EXPECT_EQ(
       Scrape(served.server().metrics_address())["reprise_sessions_ended_total{reason=\"evicted\"}"],
       1);
@@ -154,7 +153,7 @@ TEST(EvictSession, EndsItWithTheReasonAndFreesWhatItHeld) {
 TEST(EvictSession, OfOneThatIsDetached) {
   ServedModel served(Open());
   StreamClient victim(served.NewChannel(), OpenWithGrace(kHourMs));
-  victim.StartRow(kRow, kPrompt, 32);
+  victim.StartRow(kRow, kOwnPrompt, 32);
   victim.Cancel();
   EXPECT_TRUE(Eventually([&] { return !ListAll(served)[0].attached(); }));
   EXPECT_TRUE(Evict(served, ListAll(served)[0].id(), "").ok());
@@ -171,7 +170,7 @@ TEST(EvictSession, WhileItsStepsAreInFlight) {
   const std::vector<uint32_t> expected = served.Reference(kOtherPrompt, 4);
   for (int round = 0; round < 10; ++round) {
     StreamClient victim(served.NewChannel(), OpenWithGrace(round % 2 == 0 ? kHourMs : 0));
-    victim.StartRow(kRow, kPrompt, 32);
+    victim.StartRow(kRow, kOwnPrompt, 32);
     for (int i = 0; i < 4; ++i) {  // two in flight, two queued
       v1::StepRequest step = victim.NewStep();
       step.set_continue_all(true);
@@ -201,7 +200,7 @@ TEST(EvictSession, AClientThatTakesNoAnswersIsCutOff) {
   StreamClient client(grpc::CreateCustomChannel(served.address(),
                                                 grpc::InsecureChannelCredentials(), fixed_windows),
                       OpenWithGrace(kHourMs));
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepRequest unknown_row = client.NewStep();
   unknown_row.add_chunks()->set_row(kRow + 1);
   std::atomic<int> sent = 0;
@@ -226,7 +225,7 @@ TEST(EvictSession, ReasonIsBounded) {
   StreamClient client(served.NewChannel());
   const uint64_t id = ListAll(served)[0].id();
   EXPECT_EQ(Evict(served, id, std::string(257, 'x')).error_code(), kInvalid);
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   EXPECT_TRUE(Evict(served, id, std::string(256, 'x')).ok());
 }
 
@@ -260,7 +259,7 @@ TEST(SessionAdministration, NeedsTheFlagWithoutIdentities) {
   EXPECT_EQ(status.error_code(), kDenied);
   EXPECT_THAT(status.error_message(), HasSubstr("--allow-administration"));
   EXPECT_EQ(Evict(served, 1, "").error_code(), kDenied);
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
 }
 
 }  // namespace

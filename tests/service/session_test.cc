@@ -63,7 +63,7 @@ std::vector<std::string> Guesses() {
 TEST(Session, CannotBeSteppedNorRobbedByWhoGuesses) {
   ServedModel served;
   StreamClient owner(served.NewChannel());
-  std::vector<uint32_t> tokens = {owner.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {owner.StartRow(kRow, kOwnPrompt, 32)};
   const uint32_t free_blocks = served.engine().pool().free_blocks;
   auto stub = v1::StepService::NewStub(served.NewChannel());
   for (const std::string& guess : Guesses()) {
@@ -95,7 +95,7 @@ TEST(Session, CannotBeSteppedNorRobbedByWhoGuesses) {
   }
   EXPECT_EQ(served.engine().pool().free_blocks, free_blocks);
   for (const uint32_t token : Continue(owner, kRow, 5)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 6));
+  EXPECT_EQ(tokens, served.Reference(kOwnPrompt, 6));
 }
 
 TEST(Session, TokenOfAnEarlierServerOpensNothing) {
@@ -106,7 +106,7 @@ TEST(Session, TokenOfAnEarlierServerOpensNothing) {
   }
   ServedModel served;
   StreamClient owner(served.NewChannel());
-  owner.StartRow(kRow, kPrompt, 32);
+  owner.StartRow(kRow, kOwnPrompt, 32);
   grpc::ClientContext context;
   v1::FreeRequest request;
   request.set_session(token);
@@ -120,7 +120,7 @@ TEST(Session, EngineSessionsOfAnEmbedderCannotBeReached) {
   const engine::SessionInfo own = served.engine().OpenSession();
   ASSERT_TRUE(served.engine().AllocateBlocks(own.id, 2).ok());
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   const uint32_t free_blocks = served.engine().pool().free_blocks;
   EXPECT_TRUE(client.Finish().ok());
   EXPECT_EQ(served.engine().pool().free_blocks, free_blocks + 8);
@@ -154,7 +154,7 @@ TEST(Session, EndsWhenNothingIsAskedOfItForTooLong) {
   StreamClient idle(served.NewChannel());
   StreamClient busy(served.NewChannel());
   StreamClient beside(served.NewChannel());
-  idle.StartRow(kRow, kPrompt, 32);
+  idle.StartRow(kRow, kOwnPrompt, 32);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (std::chrono::steady_clock::now() < deadline) {
     v1::StepRequest step = busy.NewStep();
@@ -186,7 +186,7 @@ TEST(Session, EndsWhenItsClientTakesNoAnswersForTooLong) {
   fixed_windows.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   StreamClient client(grpc::CreateCustomChannel(served.address(),
                                                 grpc::InsecureChannelCredentials(), fixed_windows));
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   EXPECT_LT(served.engine().pool().free_blocks, free_blocks);
   // More refusals than HTTP/2's windows take. Once the server reads no more either, sending blocks
   // until the call ends.

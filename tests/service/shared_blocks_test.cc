@@ -20,8 +20,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr auto kNotFound = grpc::StatusCode::NOT_FOUND;
-constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
 // Two full blocks, and what follows them.
 const std::vector<uint32_t> kSystem = {5, 80, 33, 12, 96, 7, 41, 2};
 const std::vector<uint32_t> kQuestion = {9, 61, 17};

@@ -64,7 +64,7 @@ void SetPrefix(v1::StepRequest& step, uint32_t group, uint32_t num_blocks,
 class BadSteps : public ::testing::TestWithParam<BadStep> {
  protected:
   BadSteps() : client_(served_.NewChannel()), other_(served_.NewChannel()) {
-    client_.StartRow(kRow, kPrompt, 12);
+    client_.StartRow(kRow, kOwnPrompt, 12);
     other_tokens_ = {other_.StartRow(kRow, kOtherPrompt, kMaxContext)};
     scene_.own = client_.Allocate(3);
     scene_.others = other_.Allocate(2);
@@ -96,7 +96,7 @@ TEST_P(BadSteps, AreRefusedAndChangeNothing) {
   }
   // The refused client's row goes on where it was, with the same sequence number.
   EXPECT_EQ(Continue(client_, kRow, 3), [&] {
-    std::vector<uint32_t> tokens = served_.Reference(kPrompt, 4);
+    std::vector<uint32_t> tokens = served_.Reference(kOwnPrompt, 4);
     tokens.erase(tokens.begin());
     return tokens;
   }());
@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadStep{"PrefixOfAnotherTable", kPrecondition,
                 [](v1::StepRequest& step, const Scene& scene) {
                   // Two rows of one step that have nothing in common.
-                  const auto context = static_cast<uint32_t>(kPrompt.size() + 1);
+                  const auto context = static_cast<uint32_t>(kOwnPrompt.size() + 1);
                   Add(step, kNewRow, {scene.own[0], scene.own[1], scene.own[2]})
                       ->set_context_length(context);
                   SetPrefix(step, 1, 1, {kRow, kNewRow});

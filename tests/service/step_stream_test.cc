@@ -20,9 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33, 12, 96, 41, 7};
-
 v1::DescribeResponse Describe(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   v1::DescribeResponse response;
@@ -64,9 +61,9 @@ TEST(StepStream, SpeaksTheEnginesTokens) {
   ServedModel served;
   StreamClient client(served.NewChannel());
   ASSERT_TRUE(client.opened());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
   for (const uint32_t token : Continue(client, kRow, 20)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 21));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 21));
   EXPECT_TRUE(client.Finish().ok());
 }
 
@@ -95,7 +92,7 @@ void AddRow(v1::StepRequest& step, uint32_t row, std::span<const uint32_t> block
 TEST(StepStream, GroupsOfTwoSessionsMayHaveOneNumber) {
   ServedModel served;
   StreamClient clients[] = {StreamClient(served.NewChannel()), StreamClient(served.NewChannel())};
-  const std::vector<uint32_t> prompts[] = {kPrompt, {64, 1, 17, 88, 35}};
+  const std::vector<uint32_t> prompts[] = {kLongPrompt, {64, 1, 17, 88, 35}};
   std::map<uint32_t, std::vector<uint32_t>> tokens[2];
   for (size_t c = 0; c < 2; ++c) {
     // Two rows over the prompt's first block.
@@ -131,7 +128,7 @@ TEST(StepStream, SessionLeftOutIsTheStreamsOwn) {
   ServedModel served;
   StreamClient client(served.NewChannel());
   v1::StepRequest step = client.NewStep();
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   step = client.NewStep();
   step.clear_session();
   step.set_continue_all(true);
@@ -141,7 +138,7 @@ TEST(StepStream, SessionLeftOutIsTheStreamsOwn) {
 TEST(StepStream, ReportsRowsGraphAndLedger) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   v1::StepRequest step = client.NewStep();
   step.set_continue_all(true);
   const v1::StepResponse response = client.Step(step);
@@ -149,7 +146,7 @@ TEST(StepStream, ReportsRowsGraphAndLedger) {
   EXPECT_THAT(response.rows().row(), ElementsAre(kRow));
   EXPECT_THAT(response.rows().status(), ElementsAre(v1::ROW_STATUS_RAN));
   EXPECT_THAT(response.rows().sampled(), ElementsAre(true));
-  EXPECT_THAT(response.rows().context_length(), ElementsAre(kPrompt.size() + 1));
+  EXPECT_THAT(response.rows().context_length(), ElementsAre(kLongPrompt.size() + 1));
   EXPECT_LT(response.rows().logprob(0), 0.0f);
   EXPECT_THAT(response.report().graph(), StartsWith("decode/"));
   EXPECT_TRUE(response.report().replayed());
@@ -167,7 +164,7 @@ TEST(StepStream, ReportsRowsGraphAndLedger) {
 TEST(StepStream, EagerStepSaysSoAndSpeaksTheSameTokens) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
   for (int i = 0; i < 5; ++i) {
     v1::StepRequest step = client.NewStep();
     step.set_continue_all(true);
@@ -177,13 +174,13 @@ TEST(StepStream, EagerStepSaysSoAndSpeaksTheSameTokens) {
     ASSERT_THAT(response.rows().token(), SizeIs(1));
     tokens.push_back(response.rows().token(0));
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 6));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 6));
 }
 
 TEST(StepStream, OmitsRowsWhenAsked) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   v1::StepRequest step = client.NewStep();
   step.set_continue_all(true);
   step.set_omit_rows(true);
@@ -195,7 +192,7 @@ TEST(StepStream, OmitsRowsWhenAsked) {
 TEST(StepStream, PipelinesTwoDeepAndAnswersInOrder) {
   ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, kMaxContext)};
   constexpr uint64_t kSteps = 40;
   const uint64_t first = client.next_sequence();
   uint64_t sent = 0;
@@ -216,14 +213,14 @@ TEST(StepStream, PipelinesTwoDeepAndAnswersInOrder) {
     ASSERT_THAT(response.step().rows().token(), SizeIs(1));
     tokens.push_back(response.step().rows().token(0));
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, kSteps + 1));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, kSteps + 1));
 }
 
 // More than the pipeline takes: the rest waits in the server, and says how long.
 TEST(StepStream, QueuesStepsBeyondThePipelineDepth) {
   ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, kMaxContext);
+  client.StartRow(kRow, kLongPrompt, kMaxContext);
   constexpr uint64_t kSteps = 12;
   const uint64_t first = client.next_sequence();
   for (uint64_t i = 0; i < kSteps; ++i) {
@@ -246,7 +243,7 @@ TEST(StepStream, QueuesStepsBeyondThePipelineDepth) {
 TEST(StepStream, RefusedStepIsAnsweredInItsPlace) {
   ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, kMaxContext);
+  client.StartRow(kRow, kLongPrompt, kMaxContext);
   v1::StepRequest good = client.NewStep();
   good.set_continue_all(true);
   v1::StepRequest bad = good;
@@ -278,7 +275,7 @@ TEST(StepStream, TwoSessionsInterleave) {
   EXPECT_NE(first.session(), second.session());
   const std::vector<uint32_t> other_prompt = {9, 9, 60};
   // The same row id in two sessions is two rows.
-  std::vector<uint32_t> tokens = {first.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {first.StartRow(kRow, kLongPrompt, 32)};
   std::vector<uint32_t> other = {second.StartRow(kRow, other_prompt, 32)};
   for (int i = 0; i < 15; ++i) {
     v1::StepRequest step = first.NewStep();
@@ -296,7 +293,7 @@ TEST(StepStream, TwoSessionsInterleave) {
     first.CountStep();
     second.CountStep();
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 16));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 16));
   EXPECT_EQ(other, served.Reference(other_prompt, 16));
 }
 
@@ -310,7 +307,7 @@ TEST(StepStream, ManyStreamsPipelineAtFullSpeed) {
   for (uint32_t i = 0; i < kMaxRows; ++i) {
     threads.emplace_back([&served, &mine = tokens[i], i] {
       StreamClient client(served.NewChannel());
-      mine = {client.StartRow(i, kPrompt, kMaxContext)};
+      mine = {client.StartRow(i, kLongPrompt, kMaxContext)};
       int sent = 0;
       auto send = [&] {
         v1::StepRequest step = client.NewStep();
@@ -330,7 +327,7 @@ TEST(StepStream, ManyStreamsPipelineAtFullSpeed) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const std::vector<uint32_t> reference = served.Reference(kPrompt, kSteps + 1);
+  const std::vector<uint32_t> reference = served.Reference(kLongPrompt, kSteps + 1);
   for (const std::vector<uint32_t>& mine : tokens) EXPECT_EQ(mine, reference);
 }
 
@@ -338,7 +335,7 @@ TEST(StepStream, EndOfStreamFreesWhatTheSessionHeld) {
   ServedModel served;
   const uint32_t free_blocks = served.engine().pool().free_blocks;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   EXPECT_EQ(served.engine().pool().free_blocks, free_blocks - 8);
   EXPECT_TRUE(client.Finish().ok());
   // Whoever has seen the end of the stream finds the blocks free.
@@ -348,7 +345,7 @@ TEST(StepStream, EndOfStreamFreesWhatTheSessionHeld) {
 TEST(StepStream, HalfClosedStreamStillGetsItsAnswers) {
   ServedModel served(Slowed(200));
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   for (int i = 0; i < 4; ++i) {
     v1::StepRequest step = client.NewStep();
     step.set_continue_all(true);
@@ -368,7 +365,7 @@ TEST(StepStream, HalfClosedStreamStillGetsItsAnswers) {
 TEST(UnaryStep, SharesTheSessionsRowsAndSequence) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
   for (int i = 0; i < 6; ++i) {
     v1::StepRequest step = client.NewStep();
     step.set_continue_all(true);
@@ -386,7 +383,7 @@ TEST(UnaryStep, SharesTheSessionsRowsAndSequence) {
       tokens.push_back(Continue(client, kRow, 1).at(0));
     }
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 7));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 7));
 }
 
 TEST(Allocate, HandsOutDistinctBlocksAndFreeTakesThemBack) {

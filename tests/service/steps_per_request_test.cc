@@ -20,9 +20,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33, 12, 96, 41, 7};
-
 v1::StepRequest ContinueAll(const StreamClient& client, uint32_t num_steps) {
   v1::StepRequest step = client.NewStep();
   step.set_continue_all(true);
@@ -39,7 +36,7 @@ void AppendTokens(const v1::StepResponse& response, std::vector<uint32_t>* token
 TEST(StepsPerRequest, SpeakTheEnginesTokensPipelined) {
   ServedModel served(Slowed(100));
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, kMaxContext)};
   const std::vector<uint32_t> steps = {8, 1, 3, 0, 8, 5, 2, 8};  // 0 stands for 1
   const uint64_t first = client.next_sequence();
   size_t sent = 0;
@@ -57,14 +54,14 @@ TEST(StepsPerRequest, SpeakTheEnginesTokensPipelined) {
     EXPECT_THAT(response.step().rows().token(), SizeIs(std::max(steps[i], 1u)));
     AppendTokens(response.step(), &tokens);
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, tokens.size()));
 }
 
 TEST(StepsPerRequest, AnswerEachStepByItself) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
-  client.StartRow(kRow + 1, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
+  client.StartRow(kRow + 1, kLongPrompt, 32);
   const v1::StepResponse response = client.Step(ContinueAll(client, 4));
   EXPECT_THAT(response.rows().row(),
               ElementsAre(kRow, kRow + 1, kRow, kRow + 1, kRow, kRow + 1, kRow, kRow + 1));
@@ -92,7 +89,7 @@ TEST(StepsPerRequest, AnswerEachStepByItself) {
 TEST(StepsPerRequest, ARowWithoutBlocksPausesAndGoesOnWithMore) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 12)};  // of 7
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 12)};  // of 7
   const v1::StepResponse paused = client.Step(ContinueAll(client, 8));
   // Steps in which no row could run are not run.
   EXPECT_THAT(paused.rows().context_length(), ElementsAre(8, 9, 10, 11, 12));
@@ -107,7 +104,7 @@ TEST(StepsPerRequest, ARowWithoutBlocksPausesAndGoesOnWithMore) {
   for (const uint32_t block : client.Allocate(2)) append->add_blocks(block);
   AppendTokens(client.Step(more), &tokens);
   EXPECT_THAT(tokens, SizeIs(14));
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 14));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 14));
 }
 
 TEST(StepsPerRequest, ARowThatStopsMidwaySaysSo) {
@@ -121,7 +118,7 @@ TEST(StepsPerRequest, ARowThatStopsMidwaySaysSo) {
     if (row == kRow) add->mutable_sampling()->set_max_new_tokens(3);
     v1::Chunk* chunk = step.add_chunks();
     chunk->set_row(row);
-    for (const uint32_t token : kPrompt) chunk->add_tokens(token);
+    for (const uint32_t token : kLongPrompt) chunk->add_tokens(token);
     chunk->set_sample(true);
   }
   step.set_num_steps(5);
@@ -142,11 +139,11 @@ TEST(StepsPerRequest, ARowThatStopsMidwaySaysSo) {
 TEST(StepsPerRequest, AClientThatVanishesMidwayDisturbsNobody) {
   ServedModel served(Slowed(300));
   StreamClient neighbour(served.NewChannel());
-  std::vector<uint32_t> tokens = {neighbour.StartRow(kRow, kPrompt, kMaxContext)};
+  std::vector<uint32_t> tokens = {neighbour.StartRow(kRow, kLongPrompt, kMaxContext)};
   const uint32_t free_blocks = served.engine().pool().free_blocks;
   for (int round = 0; round < 8; ++round) {
     StreamClient client(served.NewChannel());
-    client.StartRow(kRow, kPrompt, kMaxContext);
+    client.StartRow(kRow, kLongPrompt, kMaxContext);
     for (int i = 0; i < 4; ++i) {  // two in flight, two queued
       ASSERT_TRUE(client.Send(ContinueAll(client, kMaxSteps)));
       client.CountStep();
@@ -156,7 +153,7 @@ TEST(StepsPerRequest, AClientThatVanishesMidwayDisturbsNobody) {
     EXPECT_TRUE(Eventually([&] { return served.engine().pool().free_blocks == free_blocks; }));
     AppendTokens(neighbour.Step(ContinueAll(neighbour, 2)), &tokens);
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, tokens.size()));
   EXPECT_TRUE(served.engine().health().ok());
 }
 
@@ -165,8 +162,8 @@ TEST(StepsPerRequest, AUnaryRequestGivenUpMidwayIsAnsweredWhenItIsSentAgain) {
   ServedModel served(Slowed(1000));
   StreamClient client(served.NewChannel());
   StreamClient neighbour(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
-  std::vector<uint32_t> others = {neighbour.StartRow(kRow, kPrompt, kMaxContext)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, kMaxContext)};
+  std::vector<uint32_t> others = {neighbour.StartRow(kRow, kLongPrompt, kMaxContext)};
   const auto call = [&client](const v1::StepRequest& step, v1::StepResponse* response,
                               std::chrono::milliseconds timeout) {
     grpc::ClientContext context;
@@ -187,8 +184,8 @@ TEST(StepsPerRequest, AUnaryRequestGivenUpMidwayIsAnsweredWhenItIsSentAgain) {
   }
   EXPECT_TRUE(gave_up);
   EXPECT_THAT(tokens, SizeIs(17));
-  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
-  EXPECT_EQ(others, served.Reference(kPrompt, others.size()));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, tokens.size()));
+  EXPECT_EQ(others, served.Reference(kLongPrompt, others.size()));
 }
 
 // ---- fairness ----
@@ -265,7 +262,7 @@ uint64_t QueueNs(StreamClient& client) {
 TEST(StepsPerRequest, TheFirstRequestOfASessionCountsAllItsSteps) {
   ServedModel served(Slowed(300));
   StreamClient busy(served.NewChannel()), eight(served.NewChannel()), one(served.NewChannel());
-  busy.StartRow(kRow, kPrompt, kMaxContext);
+  busy.StartRow(kRow, kLongPrompt, kMaxContext);
   const v1::StepRequest asks_for_eight = FirstRequest(eight, kMaxSteps);
   const v1::StepRequest asks_for_one = FirstRequest(one, 1);
   for (int i = 0; i < 3; ++i) {  // two in flight

@@ -59,7 +59,7 @@ TEST(BadStream, UnknownFieldInOpenIsUnimplemented) {
 TEST(BadStream, SecondOpenIsRefusedAndTheStreamGoesOn) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepStreamRequest open;
   open.mutable_open();
   ASSERT_TRUE(client.SendRaw(open));
@@ -91,7 +91,7 @@ TEST(BadStream, MessageOverTheSizeLimitEndsItsCallAlone) {
   std::vector<uint32_t> tokens = {other.StartRow(kRow, kOtherPrompt, 32)};
   const uint32_t held = free_blocks - served.engine().pool().free_blocks;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepRequest large = client.NewStep();
   v1::Chunk* chunk = large.add_chunks();
   chunk->set_row(kRow);
@@ -135,7 +135,7 @@ TEST(BadUnaryStep, SessionOfAStreamThatEndedIsNotFound) {
   auto stub = v1::StepService::NewStub(served.NewChannel());
   {
     StreamClient client(served.NewChannel());
-    client.StartRow(kRow, kPrompt, 32);
+    client.StartRow(kRow, kOwnPrompt, 32);
     step = client.NewStep();
     step.set_continue_all(true);
     EXPECT_TRUE(client.Finish().ok());
@@ -148,7 +148,7 @@ TEST(BadUnaryStep, SessionOfAStreamThatEndedIsNotFound) {
 TEST(BadUnaryStep, GetsTheEnginesError) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kOwnPrompt, 32);
   v1::StepRequest step = client.NewStep();
   step.set_sequence(9);
   step.set_continue_all(true);

@@ -25,9 +25,6 @@ using testing::CertificateAuthority;
 using ::testing::HasSubstr;
 using testing::IssuedCertificate;
 
-constexpr auto kUnknown = grpc::StatusCode::UNAUTHENTICATED;
-constexpr auto kUnavailable = grpc::StatusCode::UNAVAILABLE;
-
 Identity Stepper(const std::string& name) {
   Identity identity{.name = name};
   identity.roles.Add(Role::kStep);
@@ -74,9 +71,9 @@ TEST_F(Tls, CarriesASession) {
   ServedModel served(Options(false));
   StreamClient client(Channel(served));
   ASSERT_TRUE(client.opened());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kOwnPrompt, kMaxContext)};
   for (const uint32_t token : Continue(client, kRow, 5)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  EXPECT_EQ(tokens, served.Reference(kOwnPrompt, tokens.size()));
   EXPECT_EQ(CheckHealth(Channel(served)), grpc::health::v1::HealthCheckResponse::SERVING);
 }
 

@@ -20,8 +20,6 @@ using ::testing::HasSubstr;
 
 constexpr char kTrace[] = "4bf92f3577b34da6a3ce929d0e0e4736";
 constexpr char kTraceparent[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
 const std::string kOwn = "0123456789abcdef";
 
 TEST(TraceId, IsReadFromATraceparent) {

@@ -16,9 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr uint32_t kRow = 17;
-const std::vector<uint32_t> kPrompt = {5, 80, 33, 12, 96, 41, 7};
-
 struct Answer {
   grpc::Status status;
   v1::StepResponse response;
@@ -42,7 +39,7 @@ v1::StepRequest NextStep(const StreamClient& client) {
 TEST(UnaryStepAgain, IsGivenTheSameAnswerAndRunsNothing) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
   const v1::StepRequest step = NextStep(client);
   const Answer first = CallStep(client, step);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
@@ -55,13 +52,13 @@ TEST(UnaryStepAgain, IsGivenTheSameAnswerAndRunsNothing) {
   ASSERT_THAT(first.response.rows().token(), SizeIs(1));
   tokens.push_back(first.response.rows().token(0));
   for (const uint32_t token : Continue(client, kRow, 4)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 6));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 6));
 }
 
 TEST(UnaryStepAgain, WithAnotherRequestIsRefused) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   v1::StepRequest step = NextStep(client);
   ASSERT_TRUE(CallStep(client, step).status.ok());
   step.set_omit_rows(true);
@@ -73,7 +70,7 @@ TEST(UnaryStepAgain, WithAnotherRequestIsRefused) {
 TEST(UnaryStepAgain, OnlyTheLastAnswerIsKept) {
   ServedModel served;
   StreamClient client(served.NewChannel());
-  client.StartRow(kRow, kPrompt, 32);
+  client.StartRow(kRow, kLongPrompt, 32);
   const v1::StepRequest first = NextStep(client);
   ASSERT_TRUE(CallStep(client, first).status.ok());
   client.CountStep();
@@ -88,14 +85,14 @@ TEST(UnaryStepAgain, ARefusedStepIsNotKept) {
   step.add_drop(99);
   EXPECT_EQ(CallStep(client, step).status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(CallStep(client, step).status.error_code(), grpc::StatusCode::NOT_FOUND);
-  client.StartRow(kRow, kPrompt, 32);  // with the sequence number of the refused step
+  client.StartRow(kRow, kLongPrompt, 32);  // with the sequence number of the refused step
 }
 
 // The client gives up while its step runs, and asks again before and after the step's end.
 TEST(UnaryStepAgain, AfterALostAnswerIsGivenIt) {
   ServedModel served(Slowed(2000));
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
   for (int i = 0; i < 5; ++i) {
     const v1::StepRequest step = NextStep(client);
     // Long enough to be launched on an idle server, far too short for the step.
@@ -111,14 +108,14 @@ TEST(UnaryStepAgain, AfterALostAnswerIsGivenIt) {
     ASSERT_THAT(again.response.rows().token(), SizeIs(1));
     tokens.push_back(again.response.rows().token(0));
   }
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 6));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 6));
 }
 
 // Two calls of one request at a time: one runs, both are answered.
 TEST(UnaryStepAgain, WhileItIsOnItsWayWaitsForIt) {
   ServedModel served(Slowed(2000));
   StreamClient client(served.NewChannel());
-  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, 32)};
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
   const v1::StepRequest step = NextStep(client);
   Answer answers[2];
   std::thread other([&] { answers[0] = CallStep(client, step); });
@@ -131,7 +128,7 @@ TEST(UnaryStepAgain, WhileItIsOnItsWayWaitsForIt) {
   client.CountStep();
   tokens.push_back(answers[0].response.rows().token(0));
   for (const uint32_t token : Continue(client, kRow, 2)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 4));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 4));
 }
 
 // A step whose deadline passes while it waits behind others is not run.
@@ -139,8 +136,8 @@ TEST(UnaryStepLate, IsRefusedBeforeItsLaunchAndChangesNothing) {
   ServedModel served(Slowed(20000));
   StreamClient busy(served.NewChannel());
   StreamClient late(served.NewChannel());
-  busy.StartRow(kRow, kPrompt, 32);
-  std::vector<uint32_t> tokens = {late.StartRow(kRow, kPrompt, 32)};
+  busy.StartRow(kRow, kLongPrompt, 32);
+  std::vector<uint32_t> tokens = {late.StartRow(kRow, kLongPrompt, 32)};
   // Fill the pipeline and the queue behind it.
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(busy.Send(NextStep(busy)));
@@ -154,7 +151,7 @@ TEST(UnaryStepLate, IsRefusedBeforeItsLaunchAndChangesNothing) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(busy.Receive(&response));
   // The number is free again, and the row is where it was.
   for (const uint32_t token : Continue(late, kRow, 3)) tokens.push_back(token);
-  EXPECT_EQ(tokens, served.Reference(kPrompt, 4));
+  EXPECT_EQ(tokens, served.Reference(kLongPrompt, 4));
 }
 
 }  // namespace

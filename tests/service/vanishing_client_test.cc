@@ -17,9 +17,6 @@
 namespace reprise::service {
 namespace {
 
-constexpr uint32_t kRow = 1;
-const std::vector<uint32_t> kPrompt = {5, 80, 33};
-
 // The one who must not notice.
 class Neighbour {
  public:

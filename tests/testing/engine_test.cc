@@ -58,9 +58,10 @@ void EngineTest::SetUp() {
 TestEngineOptions EngineTest::Options() const {
   const bool host = GetParam().device == runtime::DeviceKind::kHost;
   // A bound of one microsecond shuffles the blocks and never sleeps.
-  TestEngineOptions options{.device = {.kind = GetParam().device, .host_threads = host ? 3 : 0},
-                            .delays = {.max_us = 1},
-                            .dtype = GetParam().dtype};
+  TestEngineOptions options{
+      .device = {.kind = GetParam().device, .host_threads = host ? kHostThreads : 0},
+      .delays = {.max_us = 1},
+      .dtype = GetParam().dtype};
   options.engine.kv_dtype = GetParam().kv;
   return options;
 }

@@ -43,6 +43,15 @@ struct KernelTestParam {
 void PrintTo(const KernelTestParam& param, std::ostream* os);
 std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
 
+// Of the host device in tests of an engine: several where ThreadSanitizer looks on. Elsewhere one,
+// since waking the others takes longer than the kernels of a tiny model; kernels' own tests have
+// several everywhere.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int kHostThreads = 3;
+#else
+inline constexpr int kHostThreads = 1;
+#endif
+
 // On the host `host_threads` threads take the blocks of a kernel in a shuffled order.
 absl::StatusOr<std::unique_ptr<runtime::Device>> MakeTestDevice(const KernelTestParam& param,
                                                                 int host_threads = 3);

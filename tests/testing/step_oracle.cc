@@ -11,7 +11,6 @@ namespace {
 
 using kernels::AttentionFeature;
 using kernels::RowEntry;
-using kernels::RowLife;
 using kernels::RowResult;
 using kernels::RowSampling;
 using kernels::SamplingUpdate;
@@ -83,7 +82,7 @@ void Fetch(const OracleStep& step, OracleRows& rows) {
 // that would go beyond the room that the entry says it has.
 RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
   RowEntry row = given;
-  RowLife& life = rows.life[row.slot];
+  kernels::RowLife& life = rows.life[row.slot];
   if (row.flags & kernels::kRowReset) {
     rows.context_length[row.slot] = row.context_length;
     rows.temperature[row.slot] = row.temperature;
@@ -111,7 +110,7 @@ RowEntry StartRow(const RowEntry& given, OracleRows& rows) {
 // Why a row ends with its latest token, which life.generated counts already.
 kernels::FinishReason FinishWith(uint32_t token, uint32_t slot, const OracleRows& rows) {
   if (token == kernels::kNoCandidate) return kernels::FinishReason::kNoCandidate;
-  const RowLife& life = rows.life[slot];
+  const kernels::RowLife& life = rows.life[slot];
   if (!(life.features & kernels::kFeatureStop)) return kernels::FinishReason::kNone;
   const RowSampling& sampling = rows.sampling[slot];
   const uint32_t* stop = &rows.stop_token[size_t{slot} * kernels::kMaxStopTokens];
@@ -529,7 +528,7 @@ std::vector<RowResult> PublishStep(const OraclePlan& plan, const std::vector<uin
     const bool has_drafts = row.num_tokens > 1 && !(row.flags & kernels::kRowTokensGiven);
     const size_t end = s + (has_drafts ? row.num_tokens : 1);
     RowResult& result = results[e];
-    RowLife& life = rows.life[row.slot];
+    kernels::RowLife& life = rows.life[row.slot];
     // One token after the other, as if each had been a step of its own, for as long as the next
     // draft is what came.
     uint32_t taken = 0;

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::tools {
@@ -15,7 +16,7 @@ namespace {
 using ::reprise::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 TEST(Assertion, IsAFigureAndABound) {
   ASSERT_OK_AND_ASSIGN(const Assertion tail, ParseAssertion("p99.9(32@1k)<5ms"));

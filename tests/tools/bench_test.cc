@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/kernel_test.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/bench/attention_bench.h"
 #include "tools/bench/bench_report.h"
@@ -22,7 +23,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 TEST(Candidates, AreFoundByNameAndSuggested) {
   ASSERT_OK_AND_ASSIGN(const auto both, ParseCandidates("portable,best"));

@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/profile/kernel_tracer.h"
 
@@ -22,7 +23,7 @@ namespace {
 using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+using ::reprise::testing::kUnavailable;
 
 // ---- the tracer ----
 
@@ -210,7 +211,7 @@ TEST(KernelTrace, KernelsOfAnotherGraphAreRefused) {
   std::vector<TracedKernel> kernels;
   AddStep(1, 1000, &kernels);
   KernelTrace trace;
-  constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
+  using ::reprise::testing::kInternal;
   EXPECT_THAT(trace.Add(kernels, kNames, 2),
               StatusIs(kInternal, "1 launches of 3 kernels were traced, expected 2"));
   kernels[1].name = "x";

@@ -19,6 +19,7 @@
 #include "models/config/weight_quantization.h"
 #include "models/decoder.h"
 #include "runtime/status_macros.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/bench/linear_candidates.h"
 #include "tools/bench/linear_check.h"
@@ -35,7 +36,7 @@ using runtime::DType;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 WeightQuantization Fp8() { return {}; }
 WeightQuantization Int4(int32_t group_size) {

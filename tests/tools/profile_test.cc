@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/kernel_times.h"
@@ -450,7 +451,7 @@ TEST(Bandwidth, IsMeasuredOnTheHost) {
     EXPECT_LT(best, 1e13);
   }
   EXPECT_GE(bandwidth.best_read(), bandwidth.read.Percentile(50));
-  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  using ::reprise::testing::kInvalid;
   EXPECT_THAT(MeasureBandwidth(*device, 1000, 3), StatusIs(kInvalid, "got 1000 bytes"));
   EXPECT_THAT(MeasureBandwidth(*device, 1 << 20, 0), StatusIs(kInvalid, "0 passes"));
 }
@@ -473,7 +474,7 @@ TEST(StampCost, IsMeasuredOnTheHost) {
   EXPECT_LT(cost.Percentile(50), 1e6);
 }
 
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+using ::reprise::testing::kUnavailable;
 const TelemetryLibraries kFake = {.nvml = REPRISE_FAKE_DRIVER, .cuda = REPRISE_FAKE_DRIVER};
 
 TEST(Telemetry, ReadsClockAndPowerOfTheRightDevice) {

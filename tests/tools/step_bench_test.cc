@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
 #include "tools/bench/step_report.h"
@@ -20,7 +21,7 @@ using ::reprise::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::reprise::testing::kInvalid;
 
 TEST(StepCells, AreReadFromTextOrRefused) {
   ASSERT_OK_AND_ASSIGN(const auto cells, ParseStepCells("1@512,8@4k"));

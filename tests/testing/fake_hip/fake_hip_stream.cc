@@ -109,7 +109,7 @@ void FakeHipStream::Run() {
     nodes = nullptr;
     lock.lock();
     busy_ = false;
-    changed_.notify_all();
+    if (IsEmpty()) changed_.notify_all();
   }
 }
 
