@@ -108,7 +108,6 @@ TEST_P(AttentionTest, RefusesImpossibleShapes) {
   const auto launch = [&](const AttentionArgs& args) {
     return Attention(stream(), kernels(), args, AttentionPhase::kDecode);
   };
-  using ::reprise::testing::kInvalid;
   AttentionArgs args = good;
   args.num_heads = 5;
   EXPECT_THAT(launch(args), StatusIs(kInvalid, "num_heads is 5"));

@@ -20,7 +20,6 @@ using kernels::CheckAttentionTree;
 using kernels::TreeBranch;
 
 constexpr AttentionTreeLimits kDealt = {.num_shares = 264, .max_prompt_q_tokens = 16};
-using ::reprise::testing::kInvalid;
 
 // A tree that asks, with one thing wrong that `spoil` does.
 template <typename Spoil>

@@ -22,8 +22,6 @@ using kernels::BlockPair;
 using BlockCopyTest = KernelTest;
 REPRISE_FOR_EVERY_DEVICE(BlockCopyTest);
 
-using ::reprise::testing::kInvalid;
-
 std::vector<uint8_t> RandomBytes(size_t count, uint64_t seed) {
   Random random(seed);
   std::vector<uint8_t> bytes(count);

@@ -79,7 +79,6 @@ TEST_P(EmbeddingTest, MatchesTheOracleAndTouchesNothingElse) {
 }
 
 TEST_P(EmbeddingTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   EmbeddingArgs args;
   args.hidden = 8;
   EXPECT_THAT(Embedding(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_tokens is 0"));

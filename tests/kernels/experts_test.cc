@@ -42,7 +42,6 @@ using kernels::WeightLayout;
 using runtime::DType;
 
 constexpr double kFiller = 96.0;  // of packed matrices: would be seen in a sum
-using ::reprise::testing::kInvalid;
 
 // A way to run a linear layer: what is asked for, and how the matrices lie.
 struct Way {

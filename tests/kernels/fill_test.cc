@@ -180,7 +180,6 @@ TEST_P(FillTest, BlockFillTakesAsManyBlocksAsItSays) {
 }
 
 TEST_P(FillTest, RefusesToFillNothing) {
-  using ::reprise::testing::kInvalid;
   EXPECT_THAT(RandomFill(stream(), kernels(), {}), StatusIs(kInvalid, "count is 0"));
   EXPECT_THAT(
       RandomFill(stream(), kernels(), {.dtype = DType::kE4m3, .count = 7, .packed = true}),
@@ -198,7 +197,6 @@ TEST_P(FillTest, RefusesElementsOfAnotherType) {
   const DType other = dtype() == DType::kF32 ? DType::kBf16 : DType::kF32;
   const std::string message = "dtype is " + std::string(NameOf(other)) +
                               "; allowed: " + std::string(NameOf(dtype())) + ", fp8_e4m3, fp8_e5m2";
-  using ::reprise::testing::kInvalid;
   EXPECT_THAT(RandomFill(stream(), kernels(), {.dtype = other, .count = 1}),
               StatusIs(kInvalid, "random_fill: " + message));
   EXPECT_THAT(NanFill(stream(), kernels(), {.dtype = other, .count = 1}),

@@ -300,7 +300,6 @@ TEST_P(LinearPackedTest, RefusesPairsThatNothingTakes) {
 }
 
 TEST_P(LinearPackedTest, RefusesNormsAndSumsThatNothingTakes) {
-  using ::reprise::testing::kUnimplemented;
   const uint16_t norm[8] = {};
   LinearWeights weights;
   weights.format = kernels::WeightFormatOf(dtype());

@@ -224,7 +224,6 @@ TEST_P(LinearTest, ReadsTheNumberOfRowsWhenItIsThere) {
 }
 
 TEST_P(LinearTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   LinearWeights weights;
   weights.format = kernels::WeightFormatOf(dtype());
   weights.in_features = weights.out_features = 8;
@@ -242,7 +241,6 @@ TEST_P(LinearTest, RefusesImpossibleShapes) {
 
 // What no instance reads is said, with what is read instead.
 TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
-  using ::reprise::testing::kUnimplemented;
   LinearWeights good;
   good.format = kernels::WeightFormatOf(dtype());
   good.in_features = good.out_features = 8;

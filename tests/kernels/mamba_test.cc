@@ -327,7 +327,6 @@ TEST_P(MambaTest, ARowsBitsDependNeitherOnItsChunksNorOnItsNeighbours) {
 }
 
 TEST_P(MambaTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   MambaConvArgs conv{.projected_size = 8, .offset = 2, .channels = 4, .width = 4};
   EXPECT_THAT(MambaConv(stream(), kernels(), conv, 0), StatusIs(kInvalid, "max_rows is 0"));
   conv.width = 1;

@@ -99,7 +99,6 @@ TEST_P(MemoryProbeTest, CopyMovesEveryByte) {
 }
 
 TEST_P(MemoryProbeTest, RefusesSizesThatAreNotWholeGroups) {
-  using ::reprise::testing::kInvalid;
   EXPECT_THAT(MemoryRead(stream(), kernels(), {}), StatusIs(kInvalid, "memory_read: bytes is 0"));
   EXPECT_THAT(MemoryRead(stream(), kernels(), {.bytes = 100}), StatusIs(kInvalid, "bytes is 100"));
   EXPECT_THAT(MemoryCopy(stream(), kernels(), {.bytes = int64_t{1} << 60}),

@@ -133,7 +133,6 @@ TEST_P(PageWalkTest, ReadsAllLiveTokensAndNoOthers) {
 }
 
 TEST_P(PageWalkTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   const auto launch = [&](const kernels::KvLayout& kv, uint32_t max_pages) {
     PageWalkArgs args;
     args.kv = kv;

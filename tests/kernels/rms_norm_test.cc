@@ -179,7 +179,6 @@ TEST_P(RmsNormTest, ResultDoesNotDependOnWhereTheSumIsKept) {
 }
 
 TEST_P(RmsNormTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   RmsNormArgs args;
   args.hidden = 8;
   EXPECT_THAT(RmsNorm(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_rows is 0"));

@@ -265,7 +265,6 @@ TEST_P(RopeAppendTest, EightBitElementsRoundSaturateAndKeepNan) {
 }
 
 TEST_P(RopeAppendTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   RopeAppendArgs good;
   good.num_heads = good.kv.num_kv_heads = good.kv.block_size = 1;
   good.kv.head_dim = 8;

@@ -279,7 +279,6 @@ TEST_P(SampleTest, LogitsOfMinusInfinityAreNeverDrawnAndCountAsNoMass) {
 }
 
 TEST_P(SampleTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   SampleArgs args;
   args.vocab = 5000;
   args.num_chunks = 1;

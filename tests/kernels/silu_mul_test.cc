@@ -58,7 +58,6 @@ TEST_P(SiluMulTest, MatchesTheOracleAndTouchesNothingElse) {
 }
 
 TEST_P(SiluMulTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   SiluMulArgs args;
   args.intermediate = 8;
   EXPECT_THAT(SiluMul(stream(), kernels(), args, 0), StatusIs(kInvalid, "max_tokens is 0"));

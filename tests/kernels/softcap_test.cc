@@ -70,7 +70,6 @@ TEST_P(SoftcapTest, InfinityIsTheCapAndNanStaysNan) {
 }
 
 TEST_P(SoftcapTest, RefusesImpossibleShapesAndCaps) {
-  using ::reprise::testing::kInvalid;
   SoftcapArgs args;
   args.columns = 4;
   args.cap = 30.0f;

@@ -213,7 +213,6 @@ TEST_P(StepTest, RequestsOfSeveralReplaysQueuedAheadRunInOrder) {
 }
 
 TEST_P(StepTest, RefusesImpossibleShapes) {
-  using ::reprise::testing::kInvalid;
   EXPECT_THAT(Fetch(stream(), kernels(), {}), StatusIs(kInvalid, "depth is 0"));
   EXPECT_THAT(Publish(stream(), kernels(), {}), StatusIs(kInvalid, "depth is 0"));
   kernels::PlanArgs plan;

@@ -64,7 +64,6 @@ void ExpectSame(const char* what, const std::vector<T>& got, const std::vector<T
 StepBench::StepBench(runtime::Device& device, runtime::Stream& stream,
                      const kernels::KernelSet& kernels, const StepCase& c)
     : c_(c),
-      device_(device),
       stream_(stream),
       kernels_(kernels),
       memory_(device, stream),

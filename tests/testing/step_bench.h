@@ -85,7 +85,6 @@ class StepBench {
   void CheckResults();
 
   const kernels::StepCase& c_;
-  runtime::Device& device_;
   runtime::Stream& stream_;
   const kernels::KernelSet& kernels_;
   GuardedMemory memory_;
