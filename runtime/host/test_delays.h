@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TestDelays: how tests make the host device's kernels start late and their blocks in another
-// order, so that bugs of ordering show without a GPU, and one kernel slow, so that tools that
-// measure have something to find. CreateHostDevice (host_device.h) takes them; no option of a
-// Device, no flag and no environment variable leads here.
+// order, so that bugs of ordering show without a GPU, one kernel slow, so that tools that measure
+// have something to find, and blocks run on one thread, where an emulator lets no two run at once.
+// CreateHostDevice (host_device.h) takes them; no option of a Device, no flag and no environment
+// variable leads here.
 #ifndef REPRISE_RUNTIME_HOST_TEST_DELAYS_H_
 #define REPRISE_RUNTIME_HOST_TEST_DELAYS_H_
 

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <atomic>
@@ -98,6 +99,36 @@ TEST(HostDevice, BlocksOfOneKernelRunOnSeveralThreads) {
   ASSERT_OK(stream->Synchronize());
   EXPECT_GE(record.threads.size(), 2u);
   EXPECT_EQ(std::set<unsigned>(record.blocks.begin(), record.blocks.end()).size(), 64u);
+}
+
+TEST(HostDevice, BlocksRunOnOneThreadWhereTestsAskForIt) {
+  const auto device = MakeDevice({.host_threads = 4}, {.one_thread = true});
+  const auto module = *device->Load(kRecordImage);
+  const auto stream = *device->CreateStream();
+  Record record;
+  ASSERT_OK(stream->Launch(*module->Find("record"), {.grid_x = 64}, RecordArgs{&record, 200}));
+  ASSERT_OK(stream->Synchronize());
+  EXPECT_EQ(record.threads.size(), 1u);
+  EXPECT_EQ(std::set<unsigned>(record.blocks.begin(), record.blocks.end()).size(), 64u);
+}
+
+// Each wakes whoever sleeps, which takes longer than many kernels.
+TEST(HostDevice, SynchronizeSleepsUntilTheLastKernelHasEnded) {
+  const auto device = MakeDevice({.host_threads = 1});
+  const auto module = *device->Load(kRecordImage);
+  const auto stream = *device->CreateStream();
+  Record record;
+  constexpr int kLaunches = 200;
+  for (int i = 0; i < kLaunches; ++i) {
+    ASSERT_OK(stream->Launch(*module->Find("record"), {}, RecordArgs{&record, 200}));
+  }
+  rusage before{};
+  rusage after{};
+  getrusage(RUSAGE_THREAD, &before);
+  ASSERT_OK(stream->Synchronize());
+  getrusage(RUSAGE_THREAD, &after);
+  EXPECT_EQ(record.blocks.size(), size_t{kLaunches});
+  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, kLaunches / 4);  // how often the thread slept
 }
 
 // Seconds of a core that this thread has had.

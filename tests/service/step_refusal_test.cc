@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
                 [](v1::StepRequest& step, const Scene&) {
                   SetPrefix(step, 1, 1, {kRow, kRow});
                 },
-                "prefix: row 3 is named twice"},
+                "prefix: row 17 is named twice"},
         BadStep{"OfAGroupTwice", kInvalid,
                 [](v1::StepRequest& step, const Scene&) {
                   SetPrefix(step, 1, 1, {kRow});
