@@ -112,7 +112,7 @@ TEST(HostDevice, BlocksRunOnOneThreadWhereTestsAskForIt) {
   EXPECT_EQ(std::set<unsigned>(record.blocks.begin(), record.blocks.end()).size(), 64u);
 }
 
-// Each wakes whoever sleeps, which takes longer than many kernels.
+// To be woken by every kernel ahead would take longer than many kernels do.
 TEST(HostDevice, SynchronizeSleepsUntilTheLastKernelHasEnded) {
   const auto device = MakeDevice({.host_threads = 1});
   const auto module = *device->Load(kRecordImage);
