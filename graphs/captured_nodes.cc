@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "graphs/capture_work.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::graphs {
@@ -37,12 +38,8 @@ absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const B
                                                 const EnqueueFn& enqueue) {
   if (enqueue == nullptr) return absl::InvalidArgumentError("the enqueue function is empty");
   runtime::KeepKernelNodes(stream);
-  REPRISE_RETURN_IF_ERROR(stream.BeginCapture());
-  if (const absl::Status enqueued = enqueue(stream, bucket); !enqueued.ok()) {
-    stream.AbortCapture();
-    return enqueued;
-  }
-  REPRISE_ASSIGN_OR_RETURN(const auto graph, stream.EndCapture());
+  REPRISE_ASSIGN_OR_RETURN(const auto graph,
+                           CaptureWork(stream, [&] { return enqueue(stream, bucket); }));
   runtime::KernelNodes* nodes = runtime::KernelNodesOf(*graph);
   if (nodes == nullptr) {
     return absl::UnimplementedError(

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "graphs/capture_work.h"
 #include "graphs/capture_worker.h"
 #include "graphs/graph_pointers.h"
 #include "graphs/graph_store.h"
@@ -180,14 +181,7 @@ absl::Status GraphManager::Enqueue(runtime::Stream& stream, const Bucket& bucket
 absl::StatusOr<CaptureResult> GraphManager::CaptureOn(runtime::Stream& stream,
                                                       const Bucket& bucket) {
   const auto start = std::chrono::steady_clock::now();
-  const auto record = [&]() -> absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> {
-    REPRISE_RETURN_IF_ERROR(stream.BeginCapture());
-    const absl::Status enqueued = Enqueue(stream, bucket);
-    if (enqueued.ok()) return stream.EndCapture();
-    stream.AbortCapture();
-    return enqueued;
-  };
-  auto graph = record();
+  auto graph = CaptureWork(stream, [&] { return Enqueue(stream, bucket); });
   if (!graph.ok()) return InBucket(graph.status(), bucket, "capture");
   if ((*graph)->num_kernel_nodes() + (*graph)->num_other_nodes() == 0) {
     return InBucket(

@@ -112,8 +112,9 @@ struct VerifyReport {
 class GraphManager {
  public:
   // By default captures every bucket, largest first. Errors: what `enqueue` or a capture returned,
-  // with the bucket's name; InvalidArgument on options that exclude each other, or lack something;
-  // those of the device's memory, streams and threads.
+  // with the bucket's name; InvalidArgument where `enqueue` left nothing on its stream, which no
+  // graph would have, and on options that exclude each other, or lack something; those of the
+  // device's memory, streams and threads.
   static absl::StatusOr<std::unique_ptr<GraphManager>> Create(runtime::Stream& stream,
                                                               GraphManagerOptions options,
                                                               EnqueueFn enqueue);

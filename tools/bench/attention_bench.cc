@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "graphs/capture_work.h"
 #include "kernels/page_walk/page_walk.h"
 #include "kernels/plan/plan.h"
 #include "kernels/stamp/stamp.h"
@@ -139,7 +140,7 @@ absl::Status AttentionBench::EnqueueGraph(const GraphKey& key) {
 absl::StatusOr<runtime::CapturedGraph*> AttentionBench::Graph(const GraphKey& key) {
   std::unique_ptr<runtime::CapturedGraph>& graph = graphs_[key];
   if (graph != nullptr) return graph.get();
-  REPRISE_ASSIGN_OR_RETURN(graph, CaptureWork(*stream_, [&] { return EnqueueGraph(key); }));
+  REPRISE_ASSIGN_OR_RETURN(graph, graphs::CaptureWork(*stream_, [&] { return EnqueueGraph(key); }));
   return graph.get();
 }
 

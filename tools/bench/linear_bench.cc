@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "graphs/capture_work.h"
 #include "kernels/fill/fill.h"
 #include "kernels/linear/linear.h"
 #include "kernels/stamp/stamp.h"
@@ -233,7 +234,7 @@ absl::Status LinearBench::EnqueueGraph(const GraphKey& key) {
 absl::StatusOr<runtime::CapturedGraph*> LinearBench::Graph(const GraphKey& key) {
   std::unique_ptr<runtime::CapturedGraph>& graph = graphs_[key];
   if (graph != nullptr) return graph.get();
-  REPRISE_ASSIGN_OR_RETURN(graph, CaptureWork(*stream_, [&] { return EnqueueGraph(key); }));
+  REPRISE_ASSIGN_OR_RETURN(graph, graphs::CaptureWork(*stream_, [&] { return EnqueueGraph(key); }));
   return graph.get();
 }
 

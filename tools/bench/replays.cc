@@ -12,16 +12,6 @@ uint64_t DefaultPoolBytes(const runtime::DeviceProperties& device) {
   return uint64_t{device.kind == runtime::DeviceKind::kHost ? 64u : 256u} << 20;
 }
 
-absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> CaptureWork(
-    runtime::Stream& stream, const std::function<absl::Status()>& enqueue) {
-  REPRISE_RETURN_IF_ERROR(stream.BeginCapture());
-  if (const absl::Status status = enqueue(); !status.ok()) {
-    stream.AbortCapture();
-    return status;
-  }
-  return stream.EndCapture();
-}
-
 absl::StatusOr<double> NsBetweenStamps(runtime::Stream& stream, const uint64_t* stamps,
                                        double stamp_cost_ns) {
   uint64_t ns[2] = {};

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,10 +26,6 @@ inline constexpr uint32_t kLeastReplays = 3;
 // What calls should read before the same bytes come again: 256 MiB on a GPU, several times its L2
 // cache; 64 MiB on the host.
 uint64_t DefaultPoolBytes(const runtime::DeviceProperties& device);
-
-// What `enqueue` enqueues on the stream, captured. Errors: its own, and the device's.
-absl::StatusOr<std::unique_ptr<runtime::CapturedGraph>> CaptureWork(
-    runtime::Stream& stream, const std::function<absl::Status()>& enqueue);
 
 // What lies between two stamps that a replay has just left at `stamps`, less what two stamps in a
 // row take, at least 1 ns: nothing takes no time at all, even where a clock ticks slowly. Errors:

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "graphs/capture_work.h"
 #include "kernels/kernel_set.h"
 #include "kernels/memory_probe/memory_probe.h"
 #include "kernels/stamp/stamp.h"
@@ -117,15 +118,13 @@ absl::StatusOr<Samples> MeasureStampCost(runtime::Device& device) {
   REPRISE_ASSIGN_OR_RETURN(const auto words,
                            runtime::DeviceBuffer::Create(device, kStamps * sizeof(uint64_t)));
   REPRISE_ASSIGN_OR_RETURN(const auto stream, device.CreateStream());
-  REPRISE_RETURN_IF_ERROR(stream->BeginCapture());
-  for (size_t i = 0; i < kStamps; ++i) {
-    const absl::Status status =
-        kernels::Stamp(*stream, *kernels, {.out = words.as<uint64_t>() + i});
-    if (status.ok()) continue;
-    stream->AbortCapture();
-    return status;
-  }
-  REPRISE_ASSIGN_OR_RETURN(const auto graph, stream->EndCapture());
+  const auto enqueue = [&]() -> absl::Status {
+    for (size_t i = 0; i < kStamps; ++i) {
+      REPRISE_RETURN_IF_ERROR(kernels::Stamp(*stream, *kernels, {.out = words.as<uint64_t>() + i}));
+    }
+    return absl::OkStatus();
+  };
+  REPRISE_ASSIGN_OR_RETURN(const auto graph, graphs::CaptureWork(*stream, enqueue));
   Samples cost;
   for (int i = 0; i <= kReplays; ++i) {
     uint64_t first = 0;
