@@ -99,7 +99,7 @@ class ParityTest : public ::testing::TestWithParam<ParityParam> {
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(param().device); !why.empty())
       GTEST_SKIP() << why;
-    ASSERT_OK_AND_ASSIGN(device_, testing::MakeTestDevice(param(), testing::kHostThreads));
+    ASSERT_OK_AND_ASSIGN(device_, testing::MakeTestDevice(param(), testing::kEngineHostThreads));
     prompts_ = ReadReference(fixture());
   }
 

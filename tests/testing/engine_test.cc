@@ -59,7 +59,7 @@ TestEngineOptions EngineTest::Options() const {
   const bool host = GetParam().device == runtime::DeviceKind::kHost;
   // A bound of one microsecond shuffles the blocks and never sleeps.
   TestEngineOptions options{
-      .device = {.kind = GetParam().device, .host_threads = host ? kHostThreads : 0},
+      .device = {.kind = GetParam().device, .host_threads = host ? kEngineHostThreads : 0},
       .delays = {.max_us = 1},
       .dtype = GetParam().dtype};
   options.engine.kv_dtype = GetParam().kv;

@@ -47,9 +47,9 @@ std::string NameOfParam(const ::testing::TestParamInfo<KernelTestParam>& info);
 // since waking the others takes longer than the kernels of a tiny model; kernels' own tests have
 // several everywhere.
 #if defined(__SANITIZE_THREAD__)
-inline constexpr int kHostThreads = 3;
+inline constexpr int kEngineHostThreads = 3;
 #else
-inline constexpr int kHostThreads = 1;
+inline constexpr int kEngineHostThreads = 1;
 #endif
 
 // On the host `host_threads` threads take the blocks of a kernel in a shuffled order.

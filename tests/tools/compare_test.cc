@@ -406,17 +406,17 @@ const ComparedKernel& KernelNamed(const std::vector<ComparedKernel>& kernels,
 
 TEST(Comparison, FindsTheOneNodeOfAGraphThatTakesLonger) {
   const MeasuredRun before = ProfileOfEngine("a.json", "", 0);
-  const MeasuredRun after = ProfileOfEngine("b.json", "reprise_publish", 20);
+  const MeasuredRun after = ProfileOfEngine("b.json", "reprise_publish", 200);
   ASSERT_OK_AND_ASSIGN(const Comparison comparison, CompareRuns(before, after, {}));
   const ComparedKernel& publish = KernelNamed(comparison.points[0].kernels, "publish");
   EXPECT_EQ(publish.calls_b, 1u);
   EXPECT_EQ(publish.verdict, Verdict::kSlower);
-  EXPECT_GT(publish.us.change(), 15);
-  // Others may be named too: one engine behind the other differs by its addresses, and by the clock
-  // of a machine that others use. None of them comes near.
+  EXPECT_GT(publish.us.change(), 150);
+  // Others may be named too: one engine behind the other differs by its addresses, and by what else
+  // the machine does meanwhile, which was seen to be 8 us of a kernel. None of them comes near.
   for (const ComparedKernel& kernel : comparison.points[0].kernels) {
     if (kernel.name == "publish") continue;
-    EXPECT_LT(std::abs(kernel.us.change()), 7) << kernel.name;
+    EXPECT_LT(std::abs(kernel.us.change()), 75) << kernel.name;
   }
   const std::string text = ComparisonText(before, after, comparison, {}, kNoWidth);
   EXPECT_THAT(text, ContainsRegex("1@24 +publish +1 .*slower"));
