@@ -26,8 +26,15 @@ endif()
 # ThreadSanitizer, where nothing of the emulator is built.
 function(reprise_emulated_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "UNIT" "SOURCES")
+  get_target_property(others ${target} SOURCES)
   target_sources(${target} PRIVATE ${arg_SOURCES})
-  set_source_files_properties(${arg_SOURCES} PROPERTIES COMPILE_OPTIONS "${REPRISE_EMULATED_FLAGS}")
+  if(others)
+    set_source_files_properties(${arg_SOURCES}
+                                PROPERTIES COMPILE_OPTIONS "${REPRISE_EMULATED_FLAGS}")
+  else()
+    target_compile_options(${target} PRIVATE ${REPRISE_EMULATED_FLAGS})
+    reprise_unity(${target})
+  endif()
   string(TOUPPER "${arg_UNIT}" unit)
   target_compile_definitions(
     ${target} PRIVATE REPRISE_TARGET_HEADER="tests/emulator/device/platform.h"

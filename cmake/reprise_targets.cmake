@@ -22,9 +22,7 @@ function(reprise_library folder)
                                   PRIVATE $<BUILD_INTERFACE:reprise_flags> ${arg_PRIVATE})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
   reprise_precompile(${target} ${arg_PRECOMPILE})
-  if(folder MATCHES "^(models|engine|capi|service|tools|testing)$")
-    reprise_unity(${target})
-  endif()
+  reprise_unity(${target})
   if(folder MATCHES "^(graphs|models|engine|capi|service|tools)$")
     # Nothing there must be fast under a sanitizer, where what takes time is kernels, and sanitizers
     # make much code of gRPC's and CLI11's templates: with -O0 it is compiled in 60 % of the time of

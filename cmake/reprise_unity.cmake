@@ -77,8 +77,8 @@ function(reprise_mentions text name out)
 endfunction()
 
 # reprise_unity(<target>)
-# Deals the files of a target of this folder to groups, each to the first that has room for it.
-# Files with compile options of their own stay alone (CMake's rule).
+# Deals the files of a target to groups, each to the first that has room for it. Files with compile
+# options of their own stay alone (CMake's rule), and so do generated ones.
 function(reprise_unity target)
   if(NOT REPRISE_UNITY)
     return()
@@ -86,13 +86,20 @@ function(reprise_unity target)
   get_target_property(sources ${target} SOURCES)
   set(groups "")
   foreach(source IN LISTS sources)
-    if(NOT source MATCHES "^[a-z][a-z0-9_/]*\\.cc$")
-      continue()  # generated, or other targets' objects
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+               OUTPUT_VARIABLE path)
+    cmake_path(IS_PREFIX PROJECT_BINARY_DIR "${path}" generated)
+    get_source_file_property(alone "${source}" SKIP_UNITY_BUILD_INCLUSION)
+    if(generated OR alone OR NOT source MATCHES "\\.cc$")
+      continue()
     endif()
-    file(READ "${CMAKE_CURRENT_SOURCE_DIR}/${source}" text)
+    file(READ "${path}" text)
+    if(text MATCHES "HWY_TARGET_INCLUDE")
+      continue()  # a file that includes itself
+    endif()
     reprise_code_of("${text}" text)
     reprise_declared_names("${text}" declared)
-    string(REGEX REPLACE "\\.cc$" ".h" header "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+    string(REGEX REPLACE "\\.cc$" ".h" header "${path}")
     set(header_text "")
     if(EXISTS "${header}")
       file(READ "${header}" header_text)

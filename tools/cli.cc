@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "runtime/device.h"
+#include "tools/command_line.h"
 #include "tools/help.h"
 #include "tools/outputs.h"
 #include "tools/signals.h"

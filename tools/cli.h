@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of the `reprise` program: one subcommand per file cli_<name>.cc, and what they
-// have in common. main() does no more than call RunCommandLine.
+// have in common. main() does no more than call RunCommandLine (command_line.h).
 //
 // Exit codes: 0 the command did what was asked; 1 it could not (missing file, busy socket, lost
 // server, device fault, a stdout that takes nothing); 2 the command line itself is wrong; 128 + n:
@@ -105,13 +105,6 @@ CLI::Option* AddOption(CLI::App* app, const std::string& name, T* value, Parse p
 
 // Puts the options that have no heading in `app`'s help yet under `heading`.
 void NameOptionGroup(CLI::App* app, const std::string& heading);
-
-// The commit that the program was built from, "-dirty" behind it where files differed from it; ""
-// where that is not known. Only the program has it, not the library.
-extern const char kCommit[];
-
-// Parses, runs, reports: one line on stderr for whatever goes wrong. Returns the exit code.
-int RunCommandLine(int argc, const char* const* argv, const std::string& commit);
 
 }  // namespace reprise::tools
 

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "tools/cli.h"
+#include "tools/command_line.h"
 
 int main(int argc, char** argv) {
   // Errors reach the user as one line of ours; gRPC's own log is for those who ask for it.

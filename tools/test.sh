@@ -117,7 +117,8 @@ run_suites() {
 }
 
 # The suites that take longest under a sanitizer, by going through many numbers with the same code.
-long_suites='kernels\.EveryDevice/AttentionTest$|kernels\.Host/HostNativeAttentionTest$'
+long_suites='kernels\.EveryDevice/(Attention|Linear|LinearFp8|LinearInt4)Test$'
+long_suites+='|kernels\.Host/HostNativeAttentionTest$'
 long_suites+='|engine\.EveryDevice/(WindowsInTurn|Invariance)Test$|tools\.All/DriverSeeds$'
 
 # run_long_suites <preset>. Of these every third case.

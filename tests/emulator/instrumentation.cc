@@ -36,7 +36,7 @@ inline void Check(const volatile void* address, size_t bytes, const void* caller
 }  // namespace
 }  // namespace reprise::emulator
 
-#define REPRISE_CHECK(kind, address, bytes)                                         \
+#define REPRISE_CHECK_ACCESS(kind, address, bytes)                                  \
   ::reprise::emulator::Check<::reprise::emulator::AccessKind::kind>(address, bytes, \
                                                                     __builtin_return_address(0))
 
@@ -45,18 +45,18 @@ extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
-void __tsan_vptr_read(void** p) { REPRISE_CHECK(kRead, p, sizeof(*p)); }
-void __tsan_vptr_update(void** p, void*) { REPRISE_CHECK(kWrite, p, sizeof(*p)); }
-void __tsan_read_range(void* p, size_t bytes) { REPRISE_CHECK(kRead, p, bytes); }
-void __tsan_write_range(void* p, size_t bytes) { REPRISE_CHECK(kWrite, p, bytes); }
+void __tsan_vptr_read(void** p) { REPRISE_CHECK_ACCESS(kRead, p, sizeof(*p)); }
+void __tsan_vptr_update(void** p, void*) { REPRISE_CHECK_ACCESS(kWrite, p, sizeof(*p)); }
+void __tsan_read_range(void* p, size_t bytes) { REPRISE_CHECK_ACCESS(kRead, p, bytes); }
+void __tsan_write_range(void* p, size_t bytes) { REPRISE_CHECK_ACCESS(kWrite, p, bytes); }
 
-#define REPRISE_ACCESS(bytes)                                                     \
-  void __tsan_read##bytes(void* p) { REPRISE_CHECK(kRead, p, bytes); }            \
-  void __tsan_write##bytes(void* p) { REPRISE_CHECK(kWrite, p, bytes); }          \
-  void __tsan_volatile_read##bytes(void* p) { REPRISE_CHECK(kRead, p, bytes); }   \
-  void __tsan_volatile_write##bytes(void* p) { REPRISE_CHECK(kWrite, p, bytes); } \
-  void __tsan_unaligned_read##bytes(void* p) { REPRISE_CHECK(kRead, p, bytes); }  \
-  void __tsan_unaligned_write##bytes(void* p) { REPRISE_CHECK(kWrite, p, bytes); }
+#define REPRISE_ACCESS(bytes)                                                            \
+  void __tsan_read##bytes(void* p) { REPRISE_CHECK_ACCESS(kRead, p, bytes); }            \
+  void __tsan_write##bytes(void* p) { REPRISE_CHECK_ACCESS(kWrite, p, bytes); }          \
+  void __tsan_volatile_read##bytes(void* p) { REPRISE_CHECK_ACCESS(kRead, p, bytes); }   \
+  void __tsan_volatile_write##bytes(void* p) { REPRISE_CHECK_ACCESS(kWrite, p, bytes); } \
+  void __tsan_unaligned_read##bytes(void* p) { REPRISE_CHECK_ACCESS(kRead, p, bytes); }  \
+  void __tsan_unaligned_write##bytes(void* p) { REPRISE_CHECK_ACCESS(kWrite, p, bytes); }
 REPRISE_ACCESS(1)
 REPRISE_ACCESS(2)
 REPRISE_ACCESS(4)
@@ -67,27 +67,27 @@ REPRISE_ACCESS(16)
 // The order asked for is ignored: the strongest is never wrong.
 #define REPRISE_ATOMIC_UPDATE(bits, type, name)                          \
   type __tsan_atomic##bits##_##name(volatile type* p, type value, int) { \
-    REPRISE_CHECK(kAtomicUpdate, p, sizeof(type));                       \
+    REPRISE_CHECK_ACCESS(kAtomicUpdate, p, sizeof(type));                \
     return __atomic_##name(p, value, __ATOMIC_SEQ_CST);                  \
   }
 #define REPRISE_ATOMIC_COMPARE(bits, type, strength, is_weak)                             \
   int __tsan_atomic##bits##_compare_exchange_##strength(volatile type* p, type* expected, \
                                                         type value, int, int) {           \
-    REPRISE_CHECK(kAtomicUpdate, p, sizeof(type));                                        \
+    REPRISE_CHECK_ACCESS(kAtomicUpdate, p, sizeof(type));                                 \
     return __atomic_compare_exchange_n(p, expected, value, is_weak, __ATOMIC_SEQ_CST,     \
                                        __ATOMIC_SEQ_CST);                                 \
   }
 #define REPRISE_ATOMIC(bits, type)                                         \
   type __tsan_atomic##bits##_load(const volatile type* p, int) {           \
-    REPRISE_CHECK(kAtomicRead, p, sizeof(type));                           \
+    REPRISE_CHECK_ACCESS(kAtomicRead, p, sizeof(type));                    \
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);                           \
   }                                                                        \
   void __tsan_atomic##bits##_store(volatile type* p, type value, int) {    \
-    REPRISE_CHECK(kAtomicWrite, p, sizeof(type));                          \
+    REPRISE_CHECK_ACCESS(kAtomicWrite, p, sizeof(type));                   \
     __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                          \
   }                                                                        \
   type __tsan_atomic##bits##_exchange(volatile type* p, type value, int) { \
-    REPRISE_CHECK(kAtomicUpdate, p, sizeof(type));                         \
+    REPRISE_CHECK_ACCESS(kAtomicUpdate, p, sizeof(type));                  \
     return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);                \
   }                                                                        \
   REPRISE_ATOMIC_UPDATE(bits, type, fetch_add)                             \
@@ -111,17 +111,17 @@ void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); 
 
 // Calls of the C library are not instrumented: instrumented_library.h directs them here.
 void* reprise_emulated_memcpy(void* to, const void* from, size_t bytes) {
-  REPRISE_CHECK(kRead, from, bytes);
-  REPRISE_CHECK(kWrite, to, bytes);
+  REPRISE_CHECK_ACCESS(kRead, from, bytes);
+  REPRISE_CHECK_ACCESS(kWrite, to, bytes);
   return std::memcpy(to, from, bytes);
 }
 void* reprise_emulated_memmove(void* to, const void* from, size_t bytes) {
-  REPRISE_CHECK(kRead, from, bytes);
-  REPRISE_CHECK(kWrite, to, bytes);
+  REPRISE_CHECK_ACCESS(kRead, from, bytes);
+  REPRISE_CHECK_ACCESS(kWrite, to, bytes);
   return std::memmove(to, from, bytes);
 }
 void* reprise_emulated_memset(void* to, int value, size_t bytes) {
-  REPRISE_CHECK(kWrite, to, bytes);
+  REPRISE_CHECK_ACCESS(kWrite, to, bytes);
   return std::memset(to, value, bytes);
 }
 

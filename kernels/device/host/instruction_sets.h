@@ -17,10 +17,16 @@
 // Highway's headers alone are used. Its own run-time choice needs its shared library, and our
 // programs link none beyond libc and libm.
 #define HWY_IS_DEBUG_BUILD 0
-#if defined(__x86_64__)
-#define HWY_DISABLED_TARGETS HWY_SSSE3
-#else
+#if !defined(__x86_64__)
 #define HWY_COMPILE_ONLY_STATIC
+#elif defined(__SANITIZE_THREAD__)
+// How threads share work is the same in all of them, and each takes long to compile there.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3)
+#elif defined(__SANITIZE_ADDRESS__)
+// SSE4's vectors are as long as the baseline's.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#else
+#define HWY_DISABLED_TARGETS HWY_SSSE3
 #endif
 #include "hwy/detect_targets.h"
 
