@@ -116,7 +116,8 @@ run_suites() {
   sed -n 's/^\[  SKIPPED \] \(.*\) ([0-9]* ms)$/  \1/p' "${log}"
 }
 
-# The suites that take longest under a sanitizer, by going through many numbers with the same code.
+# The suites that take longest under a sanitizer, by going through many numbers with the same
+# code, or by measuring.
 long_suites='kernels\.EveryDevice/(Attention|Linear|LinearFp8|LinearInt4)Test$'
 long_suites+='|kernels\.Host/HostNativeAttentionTest$'
 long_suites+='|engine\.EveryDevice/(WindowsInTurn|Invariance)Test$|tools\.All/DriverSeeds$'
