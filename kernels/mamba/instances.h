@@ -4,6 +4,7 @@
 #define REPRISE_KERNELS_MAMBA_INSTANCES_H_
 
 #include "kernels/kernel_instance.h"
+#include "kernels/mamba/mamba_args.h"
 
 #define REPRISE_MAMBA_INSTANCES(X)                                                                 \
   X(reprise_mamba_conv_f32, kMambaConv, Block, MambaConvBody<float>, MambaConvArgs, Threads(256),  \
@@ -12,12 +13,12 @@
     0, Bf16, None, None, 0, OnEveryDevice)                                                         \
   X(reprise_mamba_conv_f16, kMambaConv, Block, MambaConvBody<F16>, MambaConvArgs, Threads(256), 0, \
     F16, None, None, 0, OnEveryDevice)                                                             \
-  X(reprise_mamba_scan_f32, kMambaScan, Block, MambaScanBody<float>, MambaScanArgs, Threads(256),  \
-    0, F32, None, None, 0, OnEveryDevice)                                                          \
-  X(reprise_mamba_scan_bf16, kMambaScan, Block, MambaScanBody<Bf16>, MambaScanArgs, Threads(256),  \
-    0, Bf16, None, None, 0, OnEveryDevice)                                                         \
-  X(reprise_mamba_scan_f16, kMambaScan, Block, MambaScanBody<F16>, MambaScanArgs, Threads(256), 0, \
-    F16, None, None, 0, OnEveryDevice)                                                             \
+  X(reprise_mamba_scan_f32, kMambaScan, Block, MambaScanBody<float>, MambaScanArgs,                \
+    Threads(kMambaScanThreads), 4, F32, None, None, 0, OnEveryDevice)                              \
+  X(reprise_mamba_scan_bf16, kMambaScan, Block, MambaScanBody<Bf16>, MambaScanArgs,                \
+    Threads(kMambaScanThreads), 4, Bf16, None, None, 0, OnEveryDevice)                             \
+  X(reprise_mamba_scan_f16, kMambaScan, Block, MambaScanBody<F16>, MambaScanArgs,                  \
+    Threads(kMambaScanThreads), 4, F16, None, None, 0, OnEveryDevice)                              \
   X(reprise_mamba_norm_f32, kMambaNorm, Block, MambaNormBody<float>, MambaNormArgs, Threads(256),  \
     0, F32, None, None, 0, OnEveryDevice)                                                          \
   X(reprise_mamba_norm_bf16, kMambaNorm, Block, MambaNormBody<Bf16>, MambaNormArgs, Threads(256),  \

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/mamba/mamba.h"
 
+#include <algorithm>
+
 #include "kernels/launch_check.h"
 #include "kernels/mamba/instances.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::kernels {
 
-absl::Status MambaConv(runtime::Stream& stream, const KernelSet& kernels, const MambaConvArgs& args,
-                       uint32_t max_rows) {
+absl::Status MambaConv(runtime::Stream& stream, const KernelSet& kernels, MambaConvArgs args,
+                       uint32_t max_rows, uint32_t max_tokens) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "max_tokens", max_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "channels", args.channels, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "width", args.width, 2));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_conv", "offset", args.offset, 0));
@@ -17,8 +20,9 @@ absl::Status MambaConv(runtime::Stream& stream, const KernelSet& kernels, const 
                                        int64_t{args.offset} + args.channels));
   const LoadedKernel& kernel = kernels.Get(kMambaConv);
   const int32_t pieces = (args.channels + kMambaConvChannels - 1) / kMambaConvChannels;
+  args.max_rows = static_cast<int32_t>(max_rows);
   return stream.Launch(kernel.kernel,
-                       {.grid_x = max_rows,
+                       {.grid_x = max_rows + (max_tokens + kMambaConvTokens - 1) / kMambaConvTokens,
                         .grid_y = static_cast<unsigned>(pieces),
                         .block = kernel.threads,
                         .label = kernel.label()},
@@ -26,8 +30,9 @@ absl::Status MambaConv(runtime::Stream& stream, const KernelSet& kernels, const 
 }
 
 absl::Status MambaScan(runtime::Stream& stream, const KernelSet& kernels, const MambaScanArgs& args,
-                       uint32_t max_rows) {
+                       uint32_t max_rows, uint32_t max_tokens) {
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "max_rows", max_rows, 1));
+  REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "max_tokens", max_tokens, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "num_heads", args.num_heads, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("mamba_scan", "state_size", args.state_size, 1));
   REPRISE_RETURN_IF_ERROR(
@@ -42,12 +47,22 @@ absl::Status MambaScan(runtime::Stream& stream, const KernelSet& kernels, const 
   if (!(args.min_dt >= 0.0f && args.min_dt <= args.max_dt))
     return absl::InvalidArgumentError(absl::StrCat("mamba_scan: min_dt is ", args.min_dt,
                                                    "; allowed: 0 to max_dt, ", args.max_dt));
+  const int32_t max_state = MambaMaxStateSize(MambaScanWidth(args));
+  if (args.state_size > max_state)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mamba_scan: state_size is ", args.state_size, "; allowed: 1 to ", max_state,
+        max_state == MambaMaxStateSize(1) ? ", more where 4 divides it and all heads" : ""));
   const LoadedKernel& kernel = kernels.Get(kMambaScan);
+  const bool prompts = max_tokens > max_rows;
+  const auto most_shared = static_cast<size_t>(kernels.traits().shared_bytes);
+  const int32_t dim = MambaScanDim(MambaScanPacks(args));
+  const int32_t pieces = (args.head_dim + dim - 1) / dim;
   return stream.Launch(kernel.kernel,
-                       {.grid_x = max_rows,
-                        .grid_y = static_cast<unsigned>(args.num_heads),
+                       {.grid_x = static_cast<unsigned>(args.num_heads * pieces),
+                        .grid_y = prompts ? std::min(max_rows, kMambaPromptRows) : max_rows,
                         .block = kernel.threads,
-                        .shared_bytes = MambaScanSharedBytes(args.head_dim),
+                        .shared_bytes = prompts ? MambaPromptSharedBytes(args, most_shared)
+                                                : MambaScanSharedBytes(args),
                         .label = kernel.label()},
                        args);
 }

@@ -31,6 +31,8 @@ struct MambaConvArgs {
   int32_t offset = 0;
   int32_t channels = 0;
   int32_t width = 0;
+  // Set by MambaConv.
+  int32_t max_rows = 0;  // of the launch
 };
 
 struct MambaScanArgs {
@@ -65,18 +67,61 @@ struct MambaNormArgs {
   float eps = 0.0f;
 };
 
-// Channels of a block of the convolution.
+// Channels of a block of the convolution, and tokens: of a row's first block no fewer than read the
+// row's state.
 constexpr int32_t kMambaConvChannels = 256;
-// Of the scan: parts that the sum over the state of one element of a head is added in, and tokens
-// between which the state stays in registers. Neither changes with the number of rows or tokens.
+constexpr int32_t kMambaConvTokens = 16;
+constexpr int32_t MambaConvHeadTokens(int32_t width) {
+  return width - 1 > kMambaConvTokens ? width - 1 : kMambaConvTokens;
+}
+
+// Of the scan, see mamba_body.h: parts that the sum over the state of one element of a head is
+// added in, threads of a block, tokens of a piece at most, and packs of their B and C that a thread
+// brings. Sums do not change with rows or tokens.
 constexpr int32_t kMambaLanes = 8;
-constexpr int32_t kMambaScanTokens = 8;
-// What shared memory has room for.
+constexpr int32_t kMambaScanThreads = 128;
+constexpr int32_t kMambaItems = kMambaScanThreads / kMambaLanes;
+constexpr int32_t kMambaScanTokens = 16;
+constexpr int32_t kMambaScanInPacks = 8;
 constexpr int32_t kMambaMaxHeadDim = 128;
+// State is read in packs of 4 numbers where its rows and those of T allow it, else one by one.
+// inner: elements of all heads.
+constexpr int32_t kMambaWidth = 4;
+constexpr int32_t MambaScanWidth(int64_t state_size, int64_t inner) {
+  return state_size % kMambaWidth == 0 && inner % kMambaWidth == 0 ? kMambaWidth : 1;
+}
+constexpr int32_t MambaScanWidth(const MambaScanArgs& a) {
+  return MambaScanWidth(a.state_size, int64_t{a.num_heads} * a.head_dim);
+}
+// A thread has room for so many packs: all of one element, or half each of two.
+constexpr int32_t kMambaMostPacks = 8, kMambaFewPacks = 4;
+constexpr int32_t MambaMaxStateSize(int32_t width) { return kMambaMostPacks * kMambaLanes * width; }
+constexpr int32_t MambaScanPacks(const MambaScanArgs& a) {
+  return MambaScanWidth(a) == 1 || a.state_size > kMambaFewPacks * kMambaLanes * kMambaWidth
+             ? kMambaMostPacks
+             : kMambaFewPacks;
+}
+// Elements of a block.
+constexpr int32_t MambaScanDim(int32_t packs) { return kMambaItems * kMambaMostPacks / packs; }
+
+// Rows that a block of a launch with prompts takes in turn are this many apart: most of its rows
+// have no tokens, and their blocks would take time.
+constexpr uint32_t kMambaPromptRows = 8;
 
 // Dynamic shared memory of the scan, bytes.
-constexpr size_t MambaScanSharedBytes(int32_t head_dim) {
-  return (static_cast<size_t>(head_dim) * kMambaLanes + 2) * kMambaScanTokens * sizeof(float);
+constexpr size_t MambaScanSharedBytes(const MambaScanArgs& a) {
+  const int32_t in = kMambaScanInPacks * kMambaScanThreads * MambaScanWidth(a);
+  const int32_t of_tokens = MambaScanDim(MambaScanPacks(a)) * (kMambaLanes + 2);
+  return static_cast<size_t>(in + kMambaScanTokens * of_tokens + 2 * kMambaScanThreads) *
+         sizeof(float);
+}
+// Of a launch with prompts, on a device that gives a block so much at most: a multiprocessor has
+// room for two blocks. A prompt has few, and where they begin before the kernel ahead has ended,
+// those multiprocessors that are free first would take four of them, twice as many as others.
+constexpr size_t MambaPromptSharedBytes(const MambaScanArgs& a, size_t most) {
+  constexpr size_t kReserved = 2048;  // and more, of each block
+  const size_t own = MambaScanSharedBytes(a), half = most / 2;
+  return half > own + kReserved ? half - kReserved : own;
 }
 
 }  // namespace reprise::kernels

@@ -80,14 +80,15 @@ absl::Status CheckMamba(const ModelSpec& s) {
   if (s.NumAttentionLayers() == 0)
     return Refuse("mamba_layers", "all layers", "all but one with attention at least");
   const MambaSpec& m = *s.mamba;
+  const int32_t width = kernels::MambaScanWidth(m.state_size, m.inner_size());
   const struct {
     const char* name;
     int64_t value, min, max;
   } sizes[] = {
-      {"mamba.num_heads", m.num_heads, 1, 65535},  // blocks of a kernel's grid
+      {"mamba.num_heads", m.num_heads, 1, 65535},
       {"mamba.head_dim", m.head_dim, 1, kernels::kMambaMaxHeadDim},
       {"mamba.num_groups", m.num_groups, 1, m.num_heads},
-      {"mamba.state_size", m.state_size, 1, 65536},
+      {"mamba.state_size", m.state_size, 1, kernels::MambaMaxStateSize(width)},
       {"mamba.conv_width", m.conv_width, 2, 64},
   };
   for (const auto& size : sizes) {

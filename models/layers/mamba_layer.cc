@@ -91,7 +91,7 @@ absl::Status MambaLayer::EnqueueModel(const LayerContext& context) const {
                                               .offset = inner,
                                               .channels = static_cast<int32_t>(mamba_.conv_size()),
                                               .width = static_cast<int32_t>(mamba_.conv_width)},
-                                             context.shape.max_rows));
+                                             context.shape.max_rows, context.shape.max_tokens));
   // Nothing is above infinity, and f32 has one too.
   const double most =
       std::min(mamba_.max_dt, static_cast<double>(std::numeric_limits<float>::max()));
@@ -111,7 +111,7 @@ absl::Status MambaLayer::EnqueueModel(const LayerContext& context) const {
                                               .state_size = static_cast<int32_t>(mamba_.state_size),
                                               .min_dt = static_cast<float>(mamba_.min_dt),
                                               .max_dt = static_cast<float>(most)},
-                                             context.shape.max_rows));
+                                             context.shape.max_rows, context.shape.max_tokens));
   return kernels::MambaNorm(context.stream, context.kernels,
                             {.y = y_,
                              .projected = projected_,

@@ -90,9 +90,9 @@ inline size_t LinearClusterBytes(const kernels::DeviceTraits& traits,
 inline size_t ExpertsRouteBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
   return kernels::ExpertsRouteSharedBytes(128);
 }
-// Heads of 64, as of Granite 4.0-H.
+// 48 heads of 64 with a state of 128, as of Granite 4.0-H.
 inline size_t MambaScanBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
-  return kernels::MambaScanSharedBytes(64);
+  return kernels::MambaScanSharedBytes({.num_heads = 48, .head_dim = 64, .state_size = 128});
 }
 inline size_t AttentionPortableBytes(const kernels::DeviceTraits& traits,
                                      const kernels::KernelInstance&) {

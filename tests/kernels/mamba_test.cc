@@ -98,7 +98,8 @@ TEST_P(MambaTest, ConvolutionMatchesTheOracleAndKeepsTheLastInputs) {
     args.offset = static_cast<int32_t>(inner);
     args.channels = static_cast<int32_t>(channels);
     args.width = c.width;
-    ASSERT_OK(MambaConv(stream(), kernels(), args, c.max_rows));
+    const auto max_tokens = static_cast<uint32_t>(TokensOf(c)) + 3;
+    ASSERT_OK(MambaConv(stream(), kernels(), args, c.max_rows, max_tokens));
     memory.Check();
     const Values out = memory.ReadTensor(dtype(), args.out);
     const Values left = memory.ReadTensor(dtype(), args.state);
@@ -173,7 +174,8 @@ TEST_P(MambaTest, ScanMatchesTheOracleAndCarriesItsState) {
     args.state_size = c.state_size;
     args.min_dt = c.min_dt;
     args.max_dt = c.max_dt;
-    ASSERT_OK(MambaScan(stream(), kernels(), args, c.max_rows));
+    ASSERT_OK(MambaScan(stream(), kernels(), args, c.max_rows,
+                        std::max(c.max_rows, static_cast<uint32_t>(tokens))));
     memory.Check();
     const Values y = memory.ReadTensor(dtype(), args.y);
     const Values left = memory.ReadTensor(DType::kF32, args.state);
@@ -300,8 +302,8 @@ TEST_P(MambaTest, ARowsBitsDependNeitherOnItsChunksNorOnItsNeighbours) {
       scan.num_groups = c.num_groups;
       scan.state_size = c.state_size;
       scan.max_dt = c.max_dt;
-      EXPECT_OK(MambaConv(stream(), kernels(), conv, c.max_rows));
-      EXPECT_OK(MambaScan(stream(), kernels(), scan, c.max_rows));
+      EXPECT_OK(MambaConv(stream(), kernels(), conv, c.max_rows, kTokens + 6));
+      EXPECT_OK(MambaScan(stream(), kernels(), scan, c.max_rows, kTokens + 6));
       memory.Check();
       conv_state = memory.ReadTensor(dtype(), conv.state);
       scan_state = memory.ReadTensor(DType::kF32, scan.state);
@@ -328,12 +330,13 @@ TEST_P(MambaTest, ARowsBitsDependNeitherOnItsChunksNorOnItsNeighbours) {
 
 TEST_P(MambaTest, RefusesImpossibleShapes) {
   MambaConvArgs conv{.projected_size = 8, .offset = 2, .channels = 4, .width = 4};
-  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 0), StatusIs(kInvalid, "max_rows is 0"));
+  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 0, 1), StatusIs(kInvalid, "max_rows is 0"));
+  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 1, 0), StatusIs(kInvalid, "max_tokens is 0"));
   conv.width = 1;
-  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 1), StatusIs(kInvalid, "width is 1"));
+  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 1, 1), StatusIs(kInvalid, "width is 1"));
   conv.width = 4;
   conv.channels = 7;
-  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 1),
+  EXPECT_THAT(MambaConv(stream(), kernels(), conv, 1, 1),
               StatusIs(kInvalid, "projected_size is 8; allowed: at least 9"));
   MambaScanArgs scan{.projected_size = 8,
                      .num_heads = 4,
@@ -341,15 +344,22 @@ TEST_P(MambaTest, RefusesImpossibleShapes) {
                      .num_groups = 3,
                      .state_size = 2,
                      .max_dt = 1.0f};
-  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1),
+  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1, 1),
               StatusIs(kInvalid, "num_groups is 3; allowed: numbers that divide num_heads, 4"));
   scan.num_groups = 2;
   scan.head_dim = 129;
-  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1),
+  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1, 1),
               StatusIs(kInvalid, "head_dim is 129; allowed: 1 to 128"));
   scan.head_dim = 2;
+  scan.state_size = 260;
+  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1, 1),
+              StatusIs(kInvalid, "state_size is 260; allowed: 1 to 256"));
+  scan.state_size = 66;
+  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1, 1),
+              StatusIs(kInvalid, "state_size is 66; allowed: 1 to 64, more where 4 divides it"));
+  scan.state_size = 2;
   scan.min_dt = 2.0f;
-  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1),
+  EXPECT_THAT(MambaScan(stream(), kernels(), scan, 1, 1),
               StatusIs(kInvalid, "min_dt is 2; allowed: 0 to max_dt, 1"));
   EXPECT_THAT(MambaNorm(stream(), kernels(), {.projected_size = 3, .size = 4}, 1),
               StatusIs(kInvalid, "projected_size is 3; allowed: at least 4"));
