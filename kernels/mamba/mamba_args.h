@@ -115,13 +115,13 @@ constexpr size_t MambaScanSharedBytes(const MambaScanArgs& a) {
   return static_cast<size_t>(in + kMambaScanTokens * of_tokens + 2 * kMambaScanThreads) *
          sizeof(float);
 }
-// Of a launch with prompts, on a device that gives a block so much at most: a multiprocessor has
-// room for two blocks. A prompt has few, and where they begin before the kernel ahead has ended,
-// those multiprocessors that are free first would take four of them, twice as many as others.
-constexpr size_t MambaPromptSharedBytes(const MambaScanArgs& a, size_t most) {
-  constexpr size_t kReserved = 2048;  // and more, of each block
-  const size_t own = MambaScanSharedBytes(a), half = most / 2;
-  return half > own + kReserved ? half - kReserved : own;
+// Of a launch with prompts, where a multiprocessor has so much for a block: more than it has for
+// each of blocks + 1. A prompt has few blocks, and where they begin before the kernel ahead has
+// ended, those multiprocessors that are free first would take four of them, and be the last to end.
+constexpr size_t MambaPromptSharedBytes(const MambaScanArgs& a, int most, int blocks) {
+  const auto share = static_cast<size_t>(most / (blocks + 1) + 1);
+  const size_t own = MambaScanSharedBytes(a);
+  return own < share ? share : own;
 }
 
 }  // namespace reprise::kernels
