@@ -14,7 +14,7 @@
   X(reprise_mamba_conv_f16, kMambaConv, Block, MambaConvBody<F16>, MambaConvArgs, Threads(256), 0, \
     F16, None, None, 0, OnEveryDevice)                                                             \
   X(reprise_mamba_scan_f32, kMambaScan, Block, MambaScanBody<float>, MambaScanArgs,                \
-    Threads(kMambaScanThreads), 4, F32, None, None, 0, OnEveryDevice)                              \
+    Threads(kMambaScanThreads), 3, F32, None, None, 0, OnEveryDevice)                              \
   X(reprise_mamba_scan_bf16, kMambaScan, Block, MambaScanBody<Bf16>, MambaScanArgs,                \
     Threads(kMambaScanThreads), 4, Bf16, None, None, 0, OnEveryDevice)                             \
   X(reprise_mamba_scan_f16, kMambaScan, Block, MambaScanBody<F16>, MambaScanArgs,                  \
