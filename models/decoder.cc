@@ -158,9 +158,11 @@ std::vector<RowStateBuffer> Decoder::row_state() const {
   return buffers;
 }
 
-StepBytes Decoder::BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
-                                     double attended) const {
-  const StepTraffic traffic{.rows = rows,
+StepBytes Decoder::BytesOfStep(runtime::DType dtype, runtime::DType kv_dtype,
+                               const StepRowCounts& counts, double attended) const {
+  const StepTraffic traffic{.rows = counts.decoding + counts.prompt_tokens,
+                            .states_read = counts.decoding,
+                            .states_written = counts.decoding + counts.prompts,
                             .attended = attended,
                             .element_bytes = runtime::SizeOf(dtype),
                             .kv_element_bytes = runtime::SizeOf(kv_dtype)};
@@ -176,11 +178,11 @@ int64_t NumParameters(const ModelSpec& spec) {
   return (*decoder)->PlanWeights(spec.checkpoint_dtype).num_parameters();
 }
 
-absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
-                                            runtime::DType kv_dtype, uint64_t rows,
-                                            double attended) {
+absl::StatusOr<StepBytes> BytesOfStep(const ModelSpec& spec, runtime::DType dtype,
+                                      runtime::DType kv_dtype, const StepRowCounts& counts,
+                                      double attended) {
   REPRISE_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(spec));
-  return decoder->BytesOfDecodeStep(dtype, kv_dtype, rows, attended);
+  return decoder->BytesOfStep(dtype, kv_dtype, counts, attended);
 }
 
 }  // namespace reprise::models

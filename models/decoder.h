@@ -59,8 +59,8 @@ class Decoder {
   std::vector<RowStateBuffer> row_state() const;
   // What the plan of a step lists work by: lists for each of ModelSpec::Windows.
   const kernels::AttentionPlanRule& attention_plan() const { return attention_plan_; }
-  StepBytes BytesOfDecodeStep(runtime::DType dtype, runtime::DType kv_dtype, uint64_t rows,
-                              double attended) const;
+  StepBytes BytesOfStep(runtime::DType dtype, runtime::DType kv_dtype, const StepRowCounts& counts,
+                        double attended) const;
 
  private:
   explicit Decoder(const ModelSpec& spec);
@@ -82,10 +82,11 @@ class Decoder {
 // Decoder::Create accepts.
 int64_t NumParameters(const ModelSpec& spec);
 
-// Bytes of one decode step; see step_bytes.h. Errors: those of Decoder::Create.
-absl::StatusOr<StepBytes> BytesOfDecodeStep(const ModelSpec& spec, runtime::DType dtype,
-                                            runtime::DType kv_dtype, uint64_t rows,
-                                            double attended);
+// Bytes of one step; see step_bytes.h. attended: tokens, by each query token in the mean. Errors:
+// those of Decoder::Create.
+absl::StatusOr<StepBytes> BytesOfStep(const ModelSpec& spec, runtime::DType dtype,
+                                      runtime::DType kv_dtype, const StepRowCounts& counts,
+                                      double attended);
 
 }  // namespace reprise::models
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepBytes: what a decode step has to move between its kernels and the device's memory, counted
-// from the model's shape, layer by layer. A model of the traffic, not a measurement: what a profile
-// sets beside the measured bandwidth.
+// StepBytes: what a step has to move between its kernels and the device's memory, counted from the
+// model's shape, layer by layer. A model of the traffic, not a measurement: what a profile sets
+// beside the measured bandwidth.
 #ifndef REPRISE_MODELS_STEP_BYTES_H_
 #define REPRISE_MODELS_STEP_BYTES_H_
 
@@ -9,11 +9,19 @@
 
 namespace reprise::models {
 
-// A decode step of `rows` rows which attend over `attended` tokens each, the one that the step
+// The rows of a step: those that go on, with a token each, and prompts that begin with it.
+struct StepRowCounts {
+  uint64_t decoding = 0;
+  uint64_t prompts = 0, prompt_tokens = 0;  // of all prompts together
+};
+
+// A step of `rows` query tokens which attend over `attended` tokens each, the one that the step
 // appends among them: the mean of all layers, ModelSpec::MeanVisible. It may be the mean of several
 // steps, too.
 struct StepTraffic {
   uint64_t rows = 0;
+  // Rows that bring state from the step before, and those that leave it for the next one.
+  uint64_t states_read = 0, states_written = 0;
   double attended = 0.0;          // tokens
   uint64_t element_bytes = 0;     // of the compute dtype
   uint64_t kv_element_bytes = 0;  // of the KV cache

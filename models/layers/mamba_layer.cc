@@ -133,11 +133,10 @@ void MambaLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   const auto width = static_cast<uint64_t>(mamba_.conv_width);
   // Numbers are f32, and WeightPlan does not count them.
   bytes->weights += (conv * (width + (mamba_.conv_bias ? 1 : 0)) + 3 * heads) * sizeof(float);
-  const uint64_t state =
-      traffic.rows * ((width - 1) * conv * traffic.element_bytes +
-                      inner * static_cast<uint64_t>(mamba_.state_size) * sizeof(float));
-  bytes->kv_read += state;
-  bytes->kv_written += state;
+  const uint64_t state = (width - 1) * conv * traffic.element_bytes +
+                         inner * static_cast<uint64_t>(mamba_.state_size) * sizeof(float);
+  bytes->kv_read += traffic.states_read * state;
+  bytes->kv_written += traffic.states_written * state;
   // In and out of the projection in, of the convolution, of the model, of the norm, of the
   // projection out.
   const uint64_t elements =

@@ -20,7 +20,7 @@ using ::reprise::testing::TinySpec;
 constexpr runtime::DType kBf16 = runtime::DType::kBf16;
 
 StepBytes Bytes(const ModelSpec& spec, runtime::DType dtype, uint64_t rows, double attended) {
-  return *BytesOfDecodeStep(spec, dtype, dtype, rows, attended);
+  return *BytesOfStep(spec, dtype, dtype, {.decoding = rows}, attended);
 }
 
 TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
@@ -41,7 +41,7 @@ TEST(StepBytes, OfATinyModelAreTheNumbersWorkedOutByHand) {
 
 TEST(StepBytes, OfAKvCacheOfEightBitsAreHalf) {
   const StepBytes whole = Bytes(TinySpec(), kBf16, 3, 5);
-  const StepBytes half = *BytesOfDecodeStep(TinySpec(), kBf16, runtime::DType::kE4m3, 3, 5);
+  const StepBytes half = *BytesOfStep(TinySpec(), kBf16, runtime::DType::kE4m3, {.decoding = 3}, 5);
   EXPECT_EQ(half.kv_read, whole.kv_read / 2);
   EXPECT_EQ(half.kv_written, whole.kv_written / 2);
   EXPECT_EQ(half.weights, whole.weights);
@@ -160,6 +160,12 @@ TEST(StepBytes, OfStateSpaceModelsAreTheirState) {
   EXPECT_EQ(3 * spec.RowStateBytes(kBf16), state);
   EXPECT_EQ(hybrid.kv_read, attention.kv_read / layers * (layers - 1) + state);
   EXPECT_EQ(hybrid.kv_written, attention.kv_written / layers * (layers - 1) + state);
+  // A prompt begins without state, and leaves one, whatever its length.
+  const StepBytes prompts = *BytesOfStep(spec, kBf16, kBf16, {.prompts = 2, .prompt_tokens = 3}, 5);
+  EXPECT_EQ(prompts.kv_read, hybrid.kv_read - state);
+  EXPECT_EQ(prompts.kv_written, hybrid.kv_written - state + state / 3 * 2);
+  EXPECT_EQ(prompts.weights, hybrid.weights);
+  EXPECT_EQ(prompts.activations, hybrid.activations);
 }
 
 TEST(StepBytes, ReadEveryParameterOnceButTheEmbeddingTable) {

@@ -60,8 +60,7 @@ class TinyStep {
     point_.rows = 3;
     point_.context = 5;
     point_.prompts = std::move(prompts);
-    const auto bytes =
-        models::BytesOfDecodeStep(spec, kBf16, kBf16, point_.point().num_tokens(), 5);
+    const auto bytes = models::BytesOfStep(spec, kBf16, kBf16, point_.point().row_counts(), 5);
     EXPECT_OK(bytes.status());
     if (bytes.ok()) point_.bytes = *bytes;
     std::vector<graphs::ProfiledLaunch> launches;

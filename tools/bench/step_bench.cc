@@ -127,8 +127,8 @@ absl::Status StepBench::AddContext(const engine::StepResult& result, uint32_t ex
 absl::StatusOr<models::StepBytes> StepBench::BytesOf(const StepPoint& cell,
                                                      const ContextSums& contexts) const {
   const engine::EngineInfo& info = engine_.info();
-  return models::BytesOfDecodeStep(info.model, info.dtype, info.kv_dtype, cell.rows,
-                                   contexts.MeanAttended());
+  return models::BytesOfStep(info.model, info.dtype, info.kv_dtype, cell.row_counts(),
+                             contexts.MeanAttended());
 }
 
 absl::Status StepBench::Measure(const MeasuredReplays& measured, StepCell* times) {

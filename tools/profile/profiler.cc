@@ -319,9 +319,8 @@ absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
   const auto tokens = static_cast<double>(point.num_tokens());
   const double attended = next.mean_attended * static_cast<double>(point.num_rows()) / tokens;
   const engine::EngineInfo& info = engine_.info();
-  REPRISE_ASSIGN_OR_RETURN(next.bytes,
-                           models::BytesOfDecodeStep(info.model, info.dtype, info.kv_dtype,
-                                                     point.num_tokens(), attended));
+  REPRISE_ASSIGN_OR_RETURN(next.bytes, models::BytesOfStep(info.model, info.dtype, info.kv_dtype,
+                                                           point.row_counts(), attended));
   next.attended_pairs = AttendedPairs(info.model, point, next.mean_attended);
   *profile = std::move(next);
   return absl::OkStatus();

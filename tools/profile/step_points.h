@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/step/step_limits.h"
+#include "models/step_bytes.h"
 #include "tools/engine_flags.h"
 
 namespace reprise::tools {
@@ -31,6 +32,9 @@ struct StepPoint {
   bool is_decode() const { return prompts.empty(); }
   uint64_t num_rows() const { return rows + prompts.size(); }
   uint64_t num_tokens() const;  // that the step runs
+  models::StepRowCounts row_counts() const {
+    return {.decoding = rows, .prompts = prompts.size(), .prompt_tokens = num_tokens() - rows};
+  }
   bool operator==(const StepPoint&) const = default;
 };
 
